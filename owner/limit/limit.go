@@ -1,0 +1,300 @@
+// Package limit decides rate limits: a token bucket, exact to the nanosecond,
+// and a fixed window. It is a pure state machine: state, operation and time in,
+// state and decision out.
+//
+// # Guarantee
+//
+// A token bucket admits at most burst + limit·t/period tokens in any time t, and
+// refuses nothing that this bound allows. It is the generic cell rate algorithm
+// (GCRA: ITU-T I.371; ATM Forum Traffic Management 4.0; described for rate limits
+// at brandur.org/rate-limiting and done so in github.com/throttled/throttled)
+// without its rounding. They keep a theoretical arrival time and add an emission
+// interval of period/limit to it, which is rarely a whole number of nanoseconds.
+// Here tokens are counted instead, and the part of a token that has come back is
+// kept as a fraction of which the period is the denominator: nothing is rounded,
+// and a bucket of 7 a minute is full again after 60 s and not a nanosecond sooner
+// or later. What a decision is does not depend on how often anybody looked before.
+//
+// A fixed window admits at most limit in a window, which opens with its first
+// hit. At the edge between two windows it admits up to twice the limit in a
+// short time: that is what fixed windows do.
+//
+// Changed parameters apply from the next hit, admitted or not, and give back
+// nothing: what was spent stays spent, even above the new capacity, and from then
+// on comes back at the new rate. A fraction of a token is rounded down to the
+// new period.
+//
+// RetryAfter and ResetAfter are the least whole nanoseconds that suffice, unless
+// they exceed MaxInt64 (292 years). Apply allocates nothing, and panics for no
+// valid State and Op.
+//
+// # Picture
+//
+//	spent ┤█ hits                  a bucket: the level sinks by limit per period,
+//	      │ ██▄▄                   level = Spent − Carry/Period
+//	      │     ██▄▄
+//	      │         ██▄▄
+//	    0 ┼─────────────██▶ now    nothing spent: the zero State, absent
+//
+// A check that is refused, and a peek, store nothing: what came back since At is
+// worked out anew each time.
+//
+// # Non-guarantee
+//
+// Time that goes back is taken to stand still.
+package limit
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Algorithm says how a limit refills.
+type Algorithm uint8
+
+const (
+	TokenBucket Algorithm = iota // evenly, Limit tokens per Period
+	FixedWindow                  // all at once, when the window ends
+)
+
+// Bounds of parameters. They keep every product below 2^128 and every sum of
+// tokens below 2^63.
+const (
+	MaxLimit  = 1_000_000_000_000            // tokens
+	MinPeriod = 1_000                        // ns
+	MaxPeriod = 366 * 24 * 3_600_000_000_000 // ns, 366 days
+)
+
+// Params are a limit as its caller states it.
+type Params struct {
+	Algorithm Algorithm
+	Limit     uint64 // tokens that come back per Period, or that a window holds
+	Period    int64  // ns
+	Burst     uint64 // most tokens at once; 0 = Limit. Token bucket only
+}
+
+// Capacity is the most that can be available at once.
+func (p Params) Capacity() uint64 {
+	if p.Burst != 0 && p.Algorithm == TokenBucket {
+		return p.Burst
+	}
+	return p.Limit
+}
+
+// Op is a check.
+type Op struct {
+	Params
+	Cost uint64 // tokens to spend, 1 or more
+	Peek bool   // decide as if these parameters applied, but change nothing
+}
+
+// FieldError is a parameter that is missing or out of range, by the name that
+// it has in the API.
+type FieldError struct{ Field, Problem string }
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Validate reports a parameter that is out of range, as a *FieldError. Apply
+// takes what passes.
+func (op Op) Validate() error {
+	bad := func(field, format string, args ...any) error {
+		return &FieldError{field, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case op.Algorithm > FixedWindow:
+		return bad("algorithm", "is unknown")
+	case op.Limit == 0:
+		return bad("limit", "is missing; it must be at least 1")
+	case op.Limit > MaxLimit:
+		return bad("limit", "is %d; at most %d is allowed", op.Limit, uint64(MaxLimit))
+	case op.Period < MinPeriod || op.Period > MaxPeriod:
+		return bad("period_ns", "is %d; it must be from %d to %d", op.Period, MinPeriod, int64(MaxPeriod))
+	case op.Burst > MaxLimit:
+		return bad("burst", "is %d; at most %d is allowed", op.Burst, uint64(MaxLimit))
+	case op.Burst != 0 && op.Algorithm == FixedWindow:
+		return bad("burst", "goes with token buckets only; a window holds its limit")
+	case op.Cost == 0:
+		return bad("cost", "must be at least 1")
+	case op.Cost > op.Capacity():
+		return bad("cost", "is %d, but at most %d can ever be available: it would never be allowed", op.Cost, op.Capacity())
+	}
+	return nil
+}
+
+// State is what was spent and has not come back. The zero State is a limit that
+// nobody ever hit.
+type State struct {
+	Algorithm Algorithm
+	At        int64  // the moment for which Spent and Carry hold; start of the window
+	Spent     uint64 // Invariant: 0 only in the zero State; at most MaxLimit
+	Carry     uint64 // what came back of the next token, in 1/Period. Invariant: < Period; 0 for windows
+	Limit     uint64 // parameters under which it comes back
+	Period    int64
+}
+
+// Valid reports why a state that came from elsewhere cannot be one of this
+// package.
+func (s State) Valid() error {
+	switch {
+	case s == State{}:
+		return nil
+	case s.Algorithm > FixedWindow:
+		return fmt.Errorf("limit: algorithm %d is unknown", s.Algorithm)
+	case s.Spent == 0 || s.Spent > MaxLimit:
+		return fmt.Errorf("limit: %d spent is out of range", s.Spent)
+	case s.Limit == 0 || s.Limit > MaxLimit:
+		return fmt.Errorf("limit: limit %d is out of range", s.Limit)
+	case s.Period < MinPeriod || s.Period > MaxPeriod:
+		return fmt.Errorf("limit: period %d is out of range", s.Period)
+	case s.Carry >= uint64(s.Period) || s.Carry != 0 && s.Algorithm == FixedWindow:
+		return fmt.Errorf("limit: carry %d is out of range", s.Carry)
+	}
+	return nil
+}
+
+// Result is a decision and the state after it.
+type Result struct {
+	Allowed    bool
+	Capacity   uint64 // most that can be available at once
+	Remaining  uint64 // available after this check
+	RetryAfter int64  // ns until the same check is allowed, at most MaxInt64; 0 if it is
+	ResetAfter int64  // ns until everything is available, at most MaxInt64
+}
+
+// Apply decides a check at a moment, in nanoseconds; one before s.At counts as
+// s.At. changed says whether next differs from s in a way that must be kept; if
+// not, next is s. s must be Valid and op have passed Validate.
+func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
+	if s.Spent != 0 {
+		now = max(now, s.At)
+	}
+	same := s.Algorithm == op.Algorithm && s.Limit == op.Limit && s.Period == op.Period
+	l := s.level(now)
+	if l.spent == 0 {
+		l.at = now // a window opens
+	} else if !same {
+		l = l.under(op.Params, s.Algorithm, s.Period, now)
+	}
+	capacity := op.Capacity()
+	res.Capacity = capacity
+	after := l.spent + op.Cost
+	if after > capacity {
+		res.Remaining = capacity - min(capacity, l.spent)
+		res.RetryAfter = clamp(l.backIn(after-capacity, op.Algorithm, op.Limit, op.Period, now))
+		res.ResetAfter = clamp(l.backIn(l.spent, op.Algorithm, op.Limit, op.Period, now))
+		if op.Peek || same {
+			return s, res, false
+		}
+	} else {
+		res.Allowed = true
+		if !op.Peek {
+			l.spent = after
+		}
+		res.Remaining = capacity - l.spent
+		res.ResetAfter = clamp(l.backIn(l.spent, op.Algorithm, op.Limit, op.Period, now))
+		if op.Peek {
+			return s, res, false
+		}
+	}
+	return State{op.Algorithm, l.at, l.spent, l.carry, op.Limit, op.Period}, res, true
+}
+
+// Absent reports whether everything has come back: the state equals one that
+// never was, and may be forgotten.
+func (s State) Absent(now int64) bool {
+	return s.Spent == 0 || s.level(max(now, s.At)).spent == 0
+}
+
+// AbsentAt is the moment from which the state is absent, at most MaxInt64. The
+// zero State always was.
+func (s State) AbsentAt() int64 {
+	if s.Spent == 0 {
+		return math.MinInt64
+	}
+	back := level{s.At, s.Spent, s.Carry}.backIn(s.Spent, s.Algorithm, s.Limit, s.Period, s.At)
+	if back > math.MaxInt64-uint64(s.At) { // what is left of time, also from a negative At
+		return math.MaxInt64
+	}
+	return int64(uint64(s.At) + back)
+}
+
+// level is what changes in a State: fields of the same names and invariants,
+// except that At and Carry mean nothing when nothing is spent. It is apart
+// because the compiler keeps a few fields in registers, and not six.
+type level struct {
+	at           int64
+	spent, carry uint64
+}
+
+// level is what is spent at a later moment, under s's own parameters. A window
+// keeps its start.
+func (s State) level(now int64) level {
+	passed := uint64(now) - uint64(s.At) // now >= At; right beyond 2^63, too
+	period := uint64(s.Period)
+	if s.Spent == 0 || s.Algorithm == FixedWindow && passed >= period {
+		return level{}
+	}
+	if s.Algorithm == FixedWindow {
+		return level{s.At, s.Spent, 0}
+	}
+	hi, lo := bits.Mul64(passed, s.Limit)
+	lo, over := bits.Add64(lo, s.Carry, 0)
+	hi += over // at most MaxLimit
+	var back, rest uint64
+	switch {
+	case hi == 0:
+		back, rest = lo/period, lo%period
+	case hi < period:
+		back, rest = bits.Div64(hi, lo, period)
+	default:
+		return level{} // 2^64 tokens or more came back
+	}
+	if back >= s.Spent {
+		return level{}
+	}
+	return level{now, s.Spent - back, rest}
+}
+
+// under is the level with other parameters from now on, after one with the
+// given algorithm and period. Something is spent.
+func (l level) under(p Params, algorithm Algorithm, period, now int64) level {
+	switch {
+	case p.Algorithm != algorithm:
+		l.at, l.carry = now, 0
+	case p.Algorithm == FixedWindow:
+		if uint64(now)-uint64(l.at) >= uint64(p.Period) {
+			l.at = now // the shorter window is over already: open the next one with what was spent
+		}
+	case p.Period != period:
+		hi, lo := bits.Mul64(l.carry, uint64(p.Period))
+		l.carry, _ = bits.Div64(hi, lo, uint64(period)) // carry < period: fits, and is < p.Period
+	}
+	return l
+}
+
+// backIn is the time from now until n of the spent tokens have come back, at
+// most MaxUint64. A bucket's level is that of now.
+func (l level) backIn(n uint64, algorithm Algorithm, limit uint64, period, now int64) uint64 {
+	if n == 0 {
+		return 0
+	}
+	if algorithm == FixedWindow {
+		return uint64(period) - (uint64(now) - uint64(l.at))
+	}
+	// The least t with carry + t·limit >= n·period, all below 2^96.
+	hi, lo := bits.Mul64(n, uint64(period))
+	lo, borrow := bits.Sub64(lo, l.carry, 0)
+	lo, over := bits.Add64(lo, limit-1, 0)
+	hi += over - borrow
+	switch {
+	case hi == 0:
+		return lo / limit
+	case hi < limit:
+		q, _ := bits.Div64(hi, lo, limit)
+		return q
+	}
+	return math.MaxUint64
+}
+
+func clamp(ns uint64) int64 { return int64(min(ns, math.MaxInt64)) }

@@ -1,0 +1,188 @@
+package lock
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Held says whether the lock is held. See the package doc on reads.
+func (s *State) Held(now int64) bool {
+	return s.Token != 0 && s.clamp(now) < s.Expires
+}
+
+// Absent says whether the lock equals one that never was: nobody holds it, or
+// not any more, and nobody waits.
+func (s *State) Absent(now int64) bool {
+	return len(s.Queue) == 0 && !s.Held(now)
+}
+
+// Holding shows who holds the lock. Token 0 = nobody.
+type Holding struct {
+	Holder   string
+	Token    uint64
+	Age      int64 // ns since the grant
+	Left     int64 // ns until the lock is free without a renewal
+	Waited   int64 // ns that the holder had been in the queue
+	Metadata []byte
+}
+
+// Holding shows who holds the lock. See the package doc on reads.
+func (s *State) Holding(now int64) Holding {
+	if !s.Held(now) {
+		return Holding{}
+	}
+	now = s.clamp(now)
+	return Holding{
+		Holder: s.Holder, Token: s.Token, Age: now - s.Since, Left: s.Expires - now,
+		Waited: s.Waited, Metadata: s.Metadata,
+	}
+}
+
+// View is a lock as it is.
+type View struct {
+	Holding Holding
+	Waiting int     // how many wait
+	First   []Place // the first of them, in order
+}
+
+// Place shows one who waits.
+type Place struct {
+	Ticket uint64
+	Holder string
+	Waited int64 // ns in the queue so far
+	Left   int64 // ns until it gives up
+}
+
+// Inspect shows the lock and the first of those who wait, at most limit. See the
+// package doc on reads.
+func (s *State) Inspect(now int64, limit int) View {
+	now = s.clamp(now)
+	v := View{Holding: s.Holding(now)}
+	for i := range s.Queue {
+		w := &s.Queue[i]
+		if now >= w.GiveUp {
+			continue
+		}
+		v.Waiting++
+		if v.Waiting > limit {
+			continue
+		}
+		if v.First == nil {
+			v.First = make([]Place, 0, min(limit, len(s.Queue)-i))
+		}
+		v.First = append(v.First, Place{Ticket: w.Ticket, Holder: w.Holder, Waited: now - w.Since, Left: w.GiveUp - now})
+	}
+	return v
+}
+
+// describeWaiters bounds what Describe lists.
+const describeWaiters = 20
+
+// Describe prints the lock for people, a line for the holder and one for each
+// of the first waiters.
+func (s *State) Describe(now int64) string {
+	var b strings.Builder
+	v := s.Inspect(now, describeWaiters)
+	if h := v.Holding; h.Token == 0 {
+		b.WriteString("free")
+	} else {
+		fmt.Fprintf(&b, "held by %s, token %d, for %v, %v left", h.Holder, h.Token, time.Duration(h.Age), time.Duration(h.Left))
+	}
+	for i, q := range v.First {
+		fmt.Fprintf(&b, "\n  %d. %s, ticket %d, has waited %v, gives up in %v", i+1, q.Holder, q.Ticket, time.Duration(q.Waited), time.Duration(q.Left))
+	}
+	if rest := v.Waiting - len(v.First); rest > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", rest)
+	}
+	return b.String()
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s *State) Clone() State {
+	c := *s
+	c.Metadata = bytes.Clone(s.Metadata)
+	c.Queue = nil
+	if len(s.Queue) > 0 {
+		c.Queue = slices.Clone(s.Queue)
+	}
+	for i := range c.Queue {
+		c.Queue[i].Metadata = bytes.Clone(c.Queue[i].Metadata)
+	}
+	return c
+}
+
+// maxMoment is the largest time that a valid state contains, in ns and in either
+// direction (a grant may be older than the clock of the node that it came to):
+// 73 years, so that no sum or difference overflows.
+const maxMoment = 1 << 61
+
+// Valid says which invariant a state breaks, if any. It holds after every
+// operation; whoever installs a state that came from elsewhere asks first.
+func (s *State) Valid() error {
+	if !moments(s.At, s.Since, s.Expires, s.Waited) || s.Waited < 0 {
+		return fmt.Errorf("lock: a time is out of range")
+	}
+	if s.LastToken > MaxToken {
+		return fmt.Errorf("lock: the last token %d is above %d", s.LastToken, uint64(MaxToken))
+	}
+	if s.Token == 0 {
+		if s.Holder != "" || len(s.Metadata) != 0 || s.Since != 0 || s.Expires != 0 || s.Waited != 0 {
+			return fmt.Errorf("lock: free, but something is left of a grant")
+		}
+		if len(s.Queue) != 0 {
+			return fmt.Errorf("lock: free, but %d wait", len(s.Queue))
+		}
+		return nil
+	}
+	switch {
+	case s.Token != s.LastToken:
+		return fmt.Errorf("lock: held under token %d, but the last token is %d", s.Token, s.LastToken)
+	case s.Since > s.At:
+		return fmt.Errorf("lock: granted after the last change")
+	case s.Expires <= s.Since || s.Expires-s.At > MaxTTL:
+		return fmt.Errorf("lock: the grant ends before it begins, or too late")
+	}
+	if err := (Acquire{Holder: s.Holder, Metadata: s.Metadata, TTL: MinTTL}).Validate(); err != nil {
+		return fmt.Errorf("lock: of the grant, %w", err)
+	}
+	return s.validQueue()
+}
+
+func (s *State) validQueue() error {
+	if len(s.Queue) == 0 {
+		return nil
+	}
+	seen := make(map[uint64]struct{}, len(s.Queue))
+	since := s.Queue[0].Since
+	for i := range s.Queue {
+		w := &s.Queue[i]
+		if err := (Acquire{Holder: w.Holder, Metadata: w.Metadata, TTL: w.TTL}).Validate(); err != nil {
+			return fmt.Errorf("lock: of place %d, %w", i+1, err)
+		}
+		switch _, twice := seen[w.Ticket]; {
+		case twice:
+			return fmt.Errorf("lock: ticket %d waits twice", w.Ticket)
+		case !moments(w.Since, w.GiveUp):
+			return fmt.Errorf("lock: a time of place %d is out of range", i+1)
+		case w.Since < since || w.Since > s.At:
+			return fmt.Errorf("lock: place %d came before the one ahead of it, or after the last change", i+1)
+		case w.GiveUp < w.Since || w.GiveUp-s.At > MaxWait:
+			return fmt.Errorf("lock: place %d gives up before it came, or too late", i+1)
+		}
+		seen[w.Ticket] = struct{}{}
+		since = w.Since
+	}
+	return nil
+}
+
+func moments(times ...int64) bool {
+	for _, t := range times {
+		if t < -maxMoment || t > maxMoment {
+			return false
+		}
+	}
+	return true
+}

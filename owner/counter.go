@@ -1,0 +1,173 @@
+package owner
+
+import (
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// AddAnswer is the outcome of an Add. In a replay, the result is that of the
+// first answer and Current is the value now.
+type AddAnswer struct {
+	counter.AddResult
+	Current int64
+	Meta
+}
+
+// SetIfAnswer is the outcome of a SetIf; see AddAnswer.
+type SetIfAnswer struct {
+	counter.SetIfResult
+	Current int64
+	Meta
+}
+
+// ResetAnswer is the outcome of a Reset; see AddAnswer.
+type ResetAnswer struct {
+	counter.ResetResult
+	Current int64
+	Meta
+}
+
+// GetAnswer is a counter as it is.
+type GetAnswer struct {
+	Value   int64
+	Version uint64
+	Meta
+}
+
+// counterLocked is the state of the target, absent if its time is over.
+func (t *target) counterLocked() counter.State {
+	if t.e == nil {
+		return counter.State{}
+	}
+	return t.e.counter().Live(t.now)
+}
+
+// Get reads a counter.
+func (s *Store) Get(now int64, ref Ref) (GetAnswer, error) {
+	t, err := s.enter(ref, KindCounter, now)
+	if err != nil {
+		return GetAnswer{}, err
+	}
+	defer t.leave()
+	t.lapseLocked()
+	value, version := counter.Get(t.counterLocked(), now)
+	return GetAnswer{value, version, Meta{Permit: t.permit}}, nil
+}
+
+// lapseLocked makes the expiry of a counter a change of its own before an
+// answer shows it: a copy that still held the counter would bring it back.
+func (t *target) lapseLocked() {
+	if t.e == nil || !t.e.counter().Expired(t.now) {
+		return
+	}
+	*t.e.counter() = counter.State{}
+	t.sh.version++
+	t.sh.store.expired[KindCounter].Add(1)
+	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
+}
+
+// Add adds to a counter within bounds.
+func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswer, error) {
+	if err := op.Validate(); err != nil {
+		return AddAnswer{}, asInvalid(err)
+	}
+	print := fingerprint(opAdd, uint64(op.Delta))
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print)
+	if err != nil {
+		return AddAnswer{}, err
+	}
+	defer t.leave()
+	if replay {
+		res := counter.AddResult{Applied: out.Code == done, Value: out.A, Version: uint64(out.B)}
+		if out.Code >= refusedFor {
+			res.Refusal = counter.Refusal(out.Code - refusedFor)
+		}
+		return AddAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
+	}
+	next, res, changed := counter.Add(t.counterLocked(), op, t.sh.version+1, now)
+	code := done
+	if !res.Applied {
+		code = refusedFor + uint8(res.Refusal)
+	}
+	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: code, A: res.Value, B: int64(res.Version)})
+	if err != nil {
+		return AddAnswer{}, err
+	}
+	return AddAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
+}
+
+// SetIf sets a counter whose version is known.
+func (s *Store) SetIf(now int64, ref Ref, id reqid.ID, op counter.SetIfOp) (SetIfAnswer, error) {
+	if err := op.Validate(); err != nil {
+		return SetIfAnswer{}, asInvalid(err)
+	}
+	print := fingerprint(opSetIf, uint64(op.Value)^op.Version<<32)
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print)
+	if err != nil {
+		return SetIfAnswer{}, err
+	}
+	defer t.leave()
+	if replay {
+		res := counter.SetIfResult{Applied: out.Code == done, Value: out.A, Version: uint64(out.B)}
+		return SetIfAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
+	}
+	next, res, changed := counter.SetIf(t.counterLocked(), op, t.sh.version+1, now)
+	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: decision(res.Applied), A: res.Value, B: int64(res.Version)})
+	if err != nil {
+		return SetIfAnswer{}, err
+	}
+	return SetIfAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
+}
+
+// Reset sets a counter back to 0.
+func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
+	print := fingerprint(opReset, 0)
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print)
+	if err != nil {
+		return ResetAnswer{}, err
+	}
+	defer t.leave()
+	if replay {
+		res := counter.ResetResult{Previous: out.A, Version: uint64(out.B)}
+		return ResetAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
+	}
+	next, res, changed := counter.Reset(t.counterLocked(), t.sh.version+1, now)
+	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: done, A: res.Previous, B: int64(res.Version)})
+	if err != nil {
+		return ResetAnswer{}, err
+	}
+	return ResetAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
+}
+
+// enterCounter lets an operation that may change a counter in, and says whether
+// it is a replay. If it succeeds, the shard is locked until leave.
+func (s *Store) enterCounter(now int64, ref Ref, id *reqid.ID, print uint32) (t target, replay bool, out reqid.Outcome, age int64, err error) {
+	t, err = s.enter(ref, KindCounter, now)
+	if err != nil {
+		return t, false, out, 0, err
+	}
+	t.lapseLocked()
+	replay, out, age, err = t.judgeLocked(id, print)
+	if err != nil {
+		t.leave()
+	}
+	return t, replay, out, age, err
+}
+
+func (t *target) storeCounterLocked(next counter.State, changed bool, id *reqid.ID, out reqid.Outcome) error {
+	if !changed && !id.Given() {
+		return nil
+	}
+	if err := t.roomLocked(id); err != nil {
+		return err
+	}
+	if changed {
+		if t.slot == 0 {
+			t.createLocked()
+		}
+		*t.e.counter() = next
+		t.sh.version++
+	}
+	t.changedLocked(id, out)
+	return nil
+}

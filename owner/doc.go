@@ -1,0 +1,42 @@
+// Package owner keeps the objects of the keys that this process owns: exact
+// counters, rate limits and locks, in memory.
+//
+// # Guarantee
+//
+// Every operation on an object takes effect at one moment, under the lock of
+// the object's shard, in the order in which the operations came there; what it
+// answers is the state at that moment. An operation with a request id acts once
+// however often it is sent (package reqid). A refused operation changes nothing.
+// An object is forgotten only when it equals one that never was and its request
+// ids are forgotten too.
+//
+// Fencing tokens of a lock only rise: they are made of the epoch of the serving
+// rule and a sequence, and a shard never hands out one that is not greater than
+// all before it.
+//
+// # Picture
+//
+//	hash(key) ── top bits ──▶ shard ─ mutex
+//	                            ├ index   hash(key, name) → entry
+//	                            ├ cells   kind, state, key and name of an entry, together
+//	                            ├ locks   states of locks, which hold pointers
+//	                            ├ ids     request ids of the objects
+//	                            └ version rises with every change
+//
+// The state machines are pure: owner/limit, owner/counter and owner/lock decide,
+// this package finds the state, asks the serving rule (Rule), stores what
+// changed and says so to the Sink as a Record: the absolute new state of one
+// object. The rule is asked twice: when an operation is let in, under the shard
+// lock, and by the caller just before the answer leaves (Store.Confirm).
+//
+// Nothing here reads a clock: `now` is an argument, in nanoseconds of a clock
+// that never goes back. Nothing waits either: an Acquire that must wait returns
+// a Wait, and whoever runs the store calls Wake when NextWake says so and Sweep
+// now and then.
+//
+// # Limits
+//
+// Keys, names, objects, memory, waiters and request ids are bounded by named
+// constants and Config; going over is an *Error and changes nothing. Checks and
+// counters allocate nothing, start no goroutine and hold one shard lock.
+package owner

@@ -1,0 +1,77 @@
+package owner
+
+import (
+	"fmt"
+	"time"
+)
+
+// Reason is why the store could not decide an operation. Over the limit, held
+// by another and outside the bounds are answers, not reasons.
+type Reason uint8
+
+const (
+	Invalid         Reason = iota + 1 // a field is missing, too long or out of range
+	KindMismatch                      // (key, name) holds another kind of object
+	RequestTooOld                     // the request id may have been done and forgotten
+	RequestIDReused                   // the request id was used for another operation
+	StoreFull                         // no room for a new object or request id
+	TooManyWaiters                    // no room in the queue
+	Unavailable                       // the serving rule does not let the operation in; nothing happened
+	OutcomeUnknown                    // the serving rule no longer holds; the operation may have happened
+	GaveUp                            // the caller left before the operation took effect; nothing happened
+	Superseded                        // a newer attempt took this one's place in the queue
+)
+
+// Error is a call that the store could not decide.
+type Error struct {
+	Reason     Reason
+	Field      string // of the request, for Invalid
+	Message    string // what went wrong
+	Hint       string // what to do about it
+	RetryAfter time.Duration
+}
+
+func (e *Error) Error() string {
+	if e.Field != "" {
+		return e.Field + ": " + e.Message
+	}
+	return e.Message
+}
+
+// retrySoon is when a caller that met a limit of the node may try again.
+const retrySoon = 100 * time.Millisecond
+
+var (
+	errTooOld = &Error{Reason: RequestTooOld,
+		Message: "this request id may have been executed and forgotten; it was not executed now",
+		Hint:    "read the object to learn its state, then decide; retry sooner, and send `settled` so that ids are kept exactly"}
+	errReused = &Error{Reason: RequestIDReused, Field: "request_id",
+		Message: "this request id was used for another operation on the object",
+		Hint:    "draw a new client id when a process starts, and never use a sequence number twice"}
+	errObjects = &Error{Reason: StoreFull, RetryAfter: retrySoon,
+		Message: "the node holds as many objects as it may",
+		Hint:    "raise --max-objects, add a node, or let idle counters expire (idle_ttl)"}
+	errMemory = &Error{Reason: StoreFull, RetryAfter: retrySoon,
+		Message: "the node's objects take as much memory as they may",
+		Hint:    "raise --max-memory, add a node, or let idle counters expire (idle_ttl)"}
+	errQueue = &Error{Reason: TooManyWaiters, RetryAfter: retrySoon,
+		Message: "as many callers wait for this lock as may",
+		Hint:    "try again later, or raise --max-waiters-per-lock"}
+	errWaiters = &Error{Reason: TooManyWaiters, RetryAfter: retrySoon,
+		Message: "as many callers wait for locks on this node as may",
+		Hint:    "try again later, or raise --max-waiters"}
+	errGaveUp     = &Error{Reason: GaveUp, Message: "the caller gave up before the lock was granted"}
+	errSuperseded = &Error{Reason: Superseded,
+		Message: "a newer attempt with the same request id took this place in the queue",
+		Hint:    "await the newer attempt"}
+)
+
+func invalid(field, format string, args ...any) *Error {
+	return &Error{Reason: Invalid, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+func mismatch(have, want Kind) *Error {
+	return &Error{Reason: KindMismatch,
+		Message: fmt.Sprintf("this key and name hold a %s, not a %s", have, want),
+		Hint:    "use another name, or the calls of its kind"}
+}

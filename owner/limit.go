@@ -1,0 +1,101 @@
+package owner
+
+import (
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// Meta is what every answer carries.
+type Meta struct {
+	Permit   Permit
+	Replayed bool  // this repeats the first answer to the request id
+	Age      int64 // ns since that took effect
+}
+
+// CheckAnswer is a limit's decision. In a replay, Allowed is that of the first
+// answer and the rest is as of now.
+type CheckAnswer struct {
+	limit.Result
+	Meta
+}
+
+// Check decides a rate limit.
+func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer, error) {
+	if err := op.Validate(); err != nil {
+		return CheckAnswer{}, asInvalid(err)
+	}
+	t, err := s.enter(ref, KindLimit, now)
+	if err != nil {
+		return CheckAnswer{}, err
+	}
+	defer t.leave()
+	var state limit.State
+	if t.e != nil {
+		state = t.e.limit().state()
+	}
+	if op.Peek {
+		_, res, _ := limit.Apply(state, op, now)
+		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+	}
+	print := fingerprint(opCheck, op.Cost)
+	replay, out, age, err := t.judgeLocked(&id, print)
+	if err != nil {
+		return CheckAnswer{}, err
+	}
+	if replay {
+		op.Peek = true
+		_, res, _ := limit.Apply(state, op, now)
+		if res.Allowed = out.Code == done; res.Allowed {
+			res.RetryAfter = 0
+		}
+		return CheckAnswer{res, Meta{t.permit, true, age}}, nil
+	}
+	next, res, changed := limit.Apply(state, op, now)
+	if !changed && !id.Given() {
+		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+	}
+	if err := t.roomLocked(&id); err != nil {
+		return CheckAnswer{}, err
+	}
+	if changed {
+		if t.slot == 0 {
+			t.createLocked()
+		}
+		*t.e.limit() = packLimit(next)
+		t.sh.version++
+	}
+	t.changedLocked(&id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
+	return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+}
+
+// Codes of a remembered outcome: refused, with the reason from refusedFor on,
+// or done.
+const (
+	refused uint8 = iota
+	done
+	refusedFor
+)
+
+func decision(ok bool) uint8 {
+	if ok {
+		return done
+	}
+	return refused
+}
+
+// Operations, for fingerprints.
+const (
+	opCheck uint64 = iota + 1
+	opAdd
+	opSetIf
+	opReset
+	opAcquire
+	opRelease
+)
+
+// fingerprint tells operations under one request id apart: what they do and
+// by how much.
+func fingerprint(op, arg uint64) uint32 {
+	h := (arg ^ op<<56) * 0x9E3779B97F4A7C15
+	return uint32(h>>32) ^ uint32(h)
+}

@@ -1,0 +1,290 @@
+package owner
+
+import (
+	"errors"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// AcquireAnswer says who has the lock. In a replay, Acquired, Token and Waited
+// are those of the first answer and the rest is as of now: a grant whose TTL is
+// 0 is over.
+type AcquireAnswer struct {
+	Acquired bool
+	Token    uint64       // of the grant; 0 if there is none
+	TTL      int64        // ns left of it
+	Waited   int64        // ns in the queue before it
+	Holder   lock.Holding // who holds the lock, when it is not the caller
+	Place    int          // in the queue, had or missed, if not acquired; 1 is next
+	Meta
+}
+
+// RenewAnswer says whether the token still holds the lock.
+type RenewAnswer struct {
+	Renewed bool
+	TTL     int64        // ns left
+	Holder  lock.Holding // who holds the lock, when the token does not
+	Meta
+}
+
+// ReleaseAnswer says whether the token held the lock until now.
+type ReleaseAnswer struct {
+	Released bool
+	Meta
+}
+
+// InspectAnswer is a lock as it is.
+type InspectAnswer struct {
+	lock.View
+	Meta
+}
+
+// Acquire takes a lock, or a place in its queue. If it returns a Wait, the
+// answer comes there.
+func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait, error) {
+	if err := op.Validate(); err != nil {
+		return AcquireAnswer{}, nil, asInvalid(err)
+	}
+	if err := s.checkTTL(op.TTL); err != nil {
+		return AcquireAnswer{}, nil, err
+	}
+	t, err := s.enter(ref, KindLock, now)
+	if err != nil {
+		return AcquireAnswer{}, nil, err
+	}
+	defer t.leave()
+	print := fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
+	if w, err := t.supersedeLocked(&id, print, op.Wait); w != nil || err != nil {
+		return AcquireAnswer{}, w, err
+	}
+	replay, out, age, err := t.judgeLocked(&id, print)
+	if err != nil {
+		return AcquireAnswer{}, nil, err
+	}
+	if replay {
+		return t.replayAcquireLocked(out, age), nil, nil
+	}
+	if err := t.roomLocked(&id); err != nil {
+		return AcquireAnswer{}, nil, err
+	}
+	return t.acquireLocked(&id, print, op)
+}
+
+// acquireLocked is an Acquire that was not done before.
+func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (AcquireAnswer, *Wait, error) {
+	s, sh := t.sh.store, t.sh
+	token, err := sh.nextTokenLocked(s.cfg.Rule, t.permit)
+	if err != nil {
+		return AcquireAnswer{}, nil, err
+	}
+	state := t.lockLocked()
+	text := lockText(state)
+	op.Ticket = s.tickets.Add(1)
+	most := s.cfg.MaxWaitersPerLock
+	if s.waiting.Load() >= s.cfg.MaxWaiters {
+		most = 0
+	}
+	res := state.Acquire(op, t.now, token, most, &sh.fx)
+	sh.lockText += lockText(state) - text
+	out := reqid.Outcome{Print: print, Code: refused}
+	answer := AcquireAnswer{Place: res.Place, Meta: Meta{Permit: t.permit}}
+	switch res.Outcome {
+	case lock.Granted:
+		sh.tokenUsedLocked(res.Token)
+		out = reqid.Outcome{Print: print, Code: done, A: int64(res.Token)}
+		answer.Acquired, answer.Token, answer.TTL = true, res.Token, res.Expires-state.At
+	case lock.Refused:
+		answer.Holder = state.Holding(t.now)
+	case lock.QueueFull:
+		t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
+		if most == 0 {
+			return AcquireAnswer{}, nil, errWaiters
+		}
+		return AcquireAnswer{}, nil, errQueue
+	case lock.Queued:
+		w := s.addWaitLocked(t, op.Ticket, *id, print)
+		t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
+		return AcquireAnswer{}, w, nil
+	}
+	t.steppedLocked(id, out)
+	return answer, nil, nil
+}
+
+// steppedLocked closes a step of a lock: it records what changed, tells those
+// whom it concerned, and sees to the next wake.
+func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
+	sh := t.sh
+	if sh.fx.Lapsed {
+		sh.store.lapsed.Add(1)
+	}
+	if sh.fx.Changed {
+		sh.version++
+	}
+	if sh.fx.Changed || id.Given() {
+		t.changedLocked(id, out)
+	}
+	t.tellLocked()
+	t.scheduleLocked()
+}
+
+// replayAcquireLocked repeats the first answer with the state as it is now.
+func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) AcquireAnswer {
+	a := AcquireAnswer{Meta: Meta{t.permit, true, age}}
+	var holding lock.Holding
+	if t.e.lock != 0 {
+		state := t.sh.locks.At(t.e.lock)
+		holding = state.Holding(t.now)
+		a.Place = len(state.Queue) + 1
+	}
+	if out.Code == done {
+		a.Acquired, a.Token, a.Waited, a.Place = true, uint64(out.A), out.B, 0
+		if holding.Token == a.Token {
+			a.TTL = holding.Left
+			return a
+		}
+	}
+	a.Holder = holding
+	return a
+}
+
+// Renew prolongs a grant.
+func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer, error) {
+	if err := lock.ValidateTTL(ttl); err != nil {
+		return RenewAnswer{}, asInvalid(err)
+	}
+	if err := s.checkTTL(ttl); err != nil {
+		return RenewAnswer{}, err
+	}
+	t, err := s.enter(ref, KindLock, now)
+	if err != nil {
+		return RenewAnswer{}, err
+	}
+	defer t.leave()
+	a := RenewAnswer{Meta: Meta{Permit: t.permit}}
+	if t.e == nil || t.e.lock == 0 {
+		return a, nil
+	}
+	next, err := t.sh.nextTokenLocked(s.cfg.Rule, t.permit)
+	if err != nil {
+		return RenewAnswer{}, err
+	}
+	state := t.sh.locks.At(t.e.lock)
+	res := state.Renew(token, ttl, now, next, &t.sh.fx)
+	if a.Renewed = res.Renewed; a.Renewed {
+		a.TTL = ttl
+	} else {
+		a.Holder = state.Holding(now)
+	}
+	t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
+	return a, nil
+}
+
+// Release ends a grant.
+func (s *Store) Release(now int64, ref Ref, id reqid.ID, token uint64) (ReleaseAnswer, error) {
+	t, err := s.enter(ref, KindLock, now)
+	if err != nil {
+		return ReleaseAnswer{}, err
+	}
+	defer t.leave()
+	print := fingerprint(opRelease, token)
+	replay, out, age, err := t.judgeLocked(&id, print)
+	if err != nil {
+		return ReleaseAnswer{}, err
+	}
+	if replay {
+		return ReleaseAnswer{out.Code == done, Meta{t.permit, true, age}}, nil
+	}
+	if err := t.roomLocked(&id); err != nil && id.Given() {
+		id = reqid.ID{} // a release makes room; better done without memory than not at all
+	}
+	released, err := t.releaseLocked(token, &id, print)
+	if err != nil {
+		return ReleaseAnswer{}, err
+	}
+	return ReleaseAnswer{released, Meta{Permit: t.permit}}, nil
+}
+
+func (t *target) releaseLocked(token uint64, id *reqid.ID, print uint32) (bool, error) {
+	sh := t.sh
+	released := false
+	sh.fx = lock.Effects{TimedOut: sh.fx.TimedOut[:0]}
+	if t.e != nil && t.e.lock != 0 {
+		next, err := sh.nextTokenLocked(sh.store.cfg.Rule, t.permit)
+		if err != nil {
+			return false, err
+		}
+		state := sh.locks.At(t.e.lock)
+		text := lockText(state)
+		released = state.Release(token, t.now, next, &sh.fx).Released
+		sh.lockText += lockText(state) - text
+	}
+	t.steppedLocked(id, reqid.Outcome{Print: print, Code: decision(released)})
+	return released, nil
+}
+
+// Inspect shows a lock and the first of those who wait, at most limit.
+func (s *Store) Inspect(now int64, ref Ref, limit int) (InspectAnswer, error) {
+	t, err := s.enter(ref, KindLock, now)
+	if err != nil {
+		return InspectAnswer{}, err
+	}
+	defer t.leave()
+	a := InspectAnswer{Meta: Meta{Permit: t.permit}}
+	if t.e == nil || t.e.lock == 0 {
+		return a, nil
+	}
+	// What is shown to be over must be over: the expiry is a change of its own.
+	if err := t.expireLocked(); err != nil {
+		return InspectAnswer{}, err
+	}
+	a.View = t.sh.locks.At(t.e.lock).Inspect(now, limit)
+	return a, nil
+}
+
+// expireLocked lets time pass for a lock that has a state.
+func (t *target) expireLocked() error {
+	sh := t.sh
+	next, err := sh.nextTokenLocked(sh.store.cfg.Rule, t.permit)
+	if err != nil {
+		return err
+	}
+	state := sh.locks.At(t.e.lock)
+	text := lockText(state)
+	state.Expire(t.now, next, &sh.fx)
+	sh.lockText += lockText(state) - text
+	t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
+	return nil
+}
+
+func (s *Store) checkTTL(ttl int64) error {
+	if ttl > s.cfg.MaxLockTTL {
+		return invalid("ttl_ns", "is %d; this node allows at most %d", ttl, s.cfg.MaxLockTTL)
+	}
+	return nil
+}
+
+// lockText is the memory that a lock refers to, beside its cell.
+func lockText(s *lock.State) int {
+	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue)*waiterSize
+}
+
+// asInvalid turns the field errors of the cores into errors of this package.
+func asInvalid(err error) error {
+	var l *limit.FieldError
+	var c *counter.FieldError
+	var k *lock.FieldError
+	switch {
+	case errors.As(err, &l):
+		return &Error{Reason: Invalid, Field: l.Field, Message: l.Problem}
+	case errors.As(err, &c):
+		return &Error{Reason: Invalid, Field: c.Field, Message: c.Problem}
+	case errors.As(err, &k):
+		return &Error{Reason: Invalid, Field: k.Field, Message: k.Problem}
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package owner
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// mirror is what a copy would hold that installs every record: the last state
+// of each object, and every request id.
+type mirror struct {
+	t       *rapid.T
+	objects map[Ref]copied
+	ids     map[string]reqid.Outcome
+	version map[uint64]uint64 // last one by shard, known by the top bit of the hash
+}
+
+type copied struct {
+	kind    Kind
+	limit   limit.State
+	counter counter.State
+	lock    lock.State
+}
+
+func (m *mirror) Changed(r *Record) {
+	ref := Ref{string(r.Key), string(r.Name)}
+	if r.Hash != Hash(ref.Key) {
+		m.t.Fatalf("%v: hash %x", ref, r.Hash)
+	}
+	shard := r.Hash >> 63
+	if r.Version < m.version[shard] {
+		m.t.Fatalf("version %d after %d", r.Version, m.version[shard])
+	}
+	m.version[shard] = r.Version
+	c := copied{kind: r.Kind, limit: r.Limit, counter: r.Counter}
+	if r.Lock != nil {
+		c.lock = r.Lock.Clone()
+	}
+	m.objects[ref] = c
+	if r.ID.Given() {
+		m.ids[fmt.Sprint(ref, r.ID.Client, r.ID.Sequence)] = r.Outcome
+	}
+}
+
+// What the sink was told is what the store holds: whoever installs the records
+// has the same objects and request ids.
+func TestRecordsSayEverything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &mirror{t, map[Ref]copied{}, map[string]reqid.Outcome{}, map[uint64]uint64{}}
+		s, err := New(Config{Rule: &testRule{epoch: 1}, Shards: 2, Sink: m}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, seq := 200*second, uint64(0)
+		var tokens []uint64
+		var waits []*Wait
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, second / 3, 3 * second}).Draw(t, "pause")
+			key := fmt.Sprintf("key-%d", rapid.IntRange(0, 2).Draw(t, "key"))
+			rid := noID
+			if rapid.Bool().Draw(t, "with id") {
+				seq++
+				rid = id(max(1, seq-rapid.Uint64Range(0, 1).Draw(t, "repeat")))
+			}
+			switch rapid.IntRange(0, 8).Draw(t, "kind") {
+			case 0:
+				_, err = s.Check(now, Ref{key, "limit"}, rid, perSecond(2))
+			case 1:
+				_, err = s.Add(now, Ref{key, "counter"}, rid, counter.AddOp{Delta: 1, Max: 3, HasMax: true, IdleTTL: 2 * second})
+			case 2:
+				_, err = s.Get(now, Ref{key, "counter"})
+			case 3:
+				_, err = s.Reset(now, Ref{key, "counter"}, rid)
+			case 4, 5:
+				var a AcquireAnswer
+				var w *Wait
+				a, w, err = s.Acquire(now, Ref{key, "lock"}, rid, asks("h", 4*second, rapid.SampledFrom([]int64{0, 5 * second}).Draw(t, "wait")))
+				if a.Acquired {
+					tokens = append(tokens, a.Token)
+				}
+				if w != nil {
+					waits = append(waits, w)
+				}
+			case 6:
+				if len(tokens) > 0 {
+					_, err = s.Release(now, Ref{key, "lock"}, rid, rapid.SampledFrom(tokens).Draw(t, "token"))
+				}
+			case 7:
+				if len(waits) > 0 {
+					rapid.SampledFrom(waits).Draw(t, "wait").GiveUp(now)
+				}
+			case 8:
+				s.Wake(now)
+				_, err = s.Inspect(now, Ref{key, "lock"}, 5)
+			}
+			if r := reason(err); err != nil && r != RequestIDReused && r != RequestTooOld {
+				t.Fatal(err)
+			}
+			m.compare(s)
+		}
+	})
+}
+
+func (m *mirror) compare(s *Store) {
+	ids := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for pos := range sh.index.Span() {
+			slot := sh.index.Slot(pos)
+			if slot == 0 {
+				continue
+			}
+			e := sh.entryLocked(slot)
+			text := e.text()
+			ref := Ref{string(text[:e.keyLen]), string(text[e.keyLen:])}
+			r := sh.recordLocked(slot, Hash(ref.Key))
+			want := copied{kind: r.Kind, limit: r.Limit, counter: r.Counter}
+			if r.Lock != nil {
+				want.lock = r.Lock.Clone()
+			}
+			if got := m.objects[ref]; !same(got, want) {
+				m.t.Fatalf("%v:\nrecorded %+v\n    held %+v", ref, got, want)
+			}
+			sh.ids.Each(e.ids, func(id reqid.ID, out reqid.Outcome, _ int64) {
+				ids++
+				if got := m.ids[fmt.Sprint(ref, id.Client, id.Sequence)]; got != out {
+					m.t.Fatalf("%v id %d: recorded %+v, held %+v", ref, id.Sequence, got, out)
+				}
+			})
+		}
+		sh.mu.Unlock()
+	}
+	if ids != len(m.ids) {
+		m.t.Fatalf("%d ids are held, %d recorded", ids, len(m.ids))
+	}
+}
+
+func same(a, b copied) bool {
+	if len(a.lock.Queue) == 0 && len(b.lock.Queue) == 0 {
+		a.lock.Queue, b.lock.Queue = nil, nil
+	}
+	return reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,61 @@
+package owner
+
+// Rule is the serving rule: whether this process may act for a key now.
+//
+// It is asked twice. Admit is called under the shard lock, for every operation,
+// and must be quick; Confirm is called just before an answer leaves and is the
+// check that counts: only what it lets through was promised to anybody.
+type Rule interface {
+	// Admit lets an operation on a key of this hash in, or says why not with
+	// an *Error of reason Unavailable.
+	Admit(hash uint64, now int64) (Permit, error)
+	// Confirm says whether what Admit found still holds, or fails with an
+	// *Error of reason OutcomeUnknown.
+	Confirm(p Permit, now int64) error
+	// Exhausted says that the tokens of an epoch are used up. The rule raises
+	// the epoch if it can and returns the new one.
+	Exhausted(epoch uint64) (uint64, error)
+}
+
+// Permit is what Admit found: under which right the operation acts.
+type Permit struct {
+	// Epoch is stamped on answers and begins the fencing tokens.
+	Epoch uint64
+}
+
+// SeqBits is the width of the sequence in a fencing token, below the epoch.
+const SeqBits = 24
+
+// MaxEpoch is the greatest epoch: 39 bits, so that tokens stay below 2^63.
+const MaxEpoch = 1<<39 - 1
+
+// nextToken returns the fencing token that the next grant in this shard gets.
+// It does not use it up: tokenUsedLocked does.
+//
+// Invariant: what it returns is greater than every token used in the shard, and
+// lies in the epoch of the permit or a later one that the rule has raised to.
+func (sh *shard) nextTokenLocked(rule Rule, p Permit) (uint64, error) {
+	first := p.Epoch<<SeqBits | 1
+	if sh.lastToken < first {
+		return first, nil
+	}
+	next := sh.lastToken + 1
+	if next>>SeqBits == sh.lastToken>>SeqBits {
+		return next, nil
+	}
+	epoch, err := rule.Exhausted(sh.lastToken >> SeqBits)
+	if err != nil {
+		return 0, err
+	}
+	if epoch <= sh.lastToken>>SeqBits || epoch > MaxEpoch {
+		panic("owner: the serving rule did not raise the epoch")
+	}
+	return epoch<<SeqBits | 1, nil
+}
+
+func (sh *shard) tokenUsedLocked(token uint64) {
+	if token <= sh.lastToken {
+		panic("owner: a fencing token went backwards")
+	}
+	sh.lastToken = token
+}

@@ -1,0 +1,312 @@
+package owner
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/internal/flat"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// shard holds the objects of one stretch of the hash space.
+type shard struct {
+	store *Store
+	mu    sync.Mutex // guards everything below
+
+	index flat.Index // tag of (key, name) → entry
+	cells flat.Cells // entries, each with its state, key and name behind it
+	locks flat.Slab[lock.State]
+	ids   *reqid.Table
+
+	version   uint64       // of the last change
+	lastToken uint64       // greatest fencing token used here
+	reported  int          // bytes that the store counts for this shard
+	lockText  int          // bytes that lock states refer to
+	sweepAt   uint32       // entry that the sweep looks at next
+	record    Record       // reused for the sink
+	fx        lock.Effects // of the last step of a lock; reused
+
+	waits     map[uint64]*Wait // by ticket: callers in queues
+	waitIDs   map[waitID]*Wait // … those that have a request id
+	scheduled map[uint32]int64 // by entry: earliest wake asked for
+}
+
+// entry begins the cell of an object. Behind it, in the same cell and so on the
+// same cache lines, stand the state of a limit or counter, the key and the name.
+// No pointers. The zero state says that the object is absent and has only
+// request ids.
+type entry struct {
+	ids     uint32 // in ids; 0 = none
+	lock    uint32 // in locks, for a lock; 0 = absent
+	keyLen  uint16
+	nameLen uint8
+	kind    Kind
+	_       uint32
+}
+
+const (
+	entrySize   = unsafe.Sizeof(entry{})
+	limitSize   = unsafe.Sizeof(limitCell{})
+	counterSize = unsafe.Sizeof(counter.State{})
+)
+
+// stateSize is the room that the state of a kind takes in the cell.
+func stateSize(k Kind) uintptr {
+	switch k {
+	case KindLimit:
+		return limitSize
+	case KindCounter:
+		return counterSize
+	}
+	return 0
+}
+
+func (e *entry) limit() *limitCell {
+	return (*limitCell)(unsafe.Add(unsafe.Pointer(e), entrySize))
+}
+
+func (e *entry) counter() *counter.State {
+	return (*counter.State)(unsafe.Add(unsafe.Pointer(e), entrySize))
+}
+
+// text is the key and the name.
+func (e *entry) text() []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(e), entrySize+stateSize(e.kind))), int(e.keyLen)+int(e.nameLen))
+}
+
+func (sh *shard) entryLocked(slot uint32) *entry { return (*entry)(sh.cells.At(slot)) }
+
+// limitCell is limit.State without its padding: 40 bytes. The zero cell is the
+// zero state.
+type limitCell struct {
+	at                 int64
+	spent, carry, rate uint64
+	period             uint64 // the algorithm in the top byte
+}
+
+const algorithmShift = 56 // limit.MaxPeriod is below 2^55
+
+func packLimit(s limit.State) limitCell {
+	return limitCell{s.At, s.Spent, s.Carry, s.Limit, uint64(s.Period) | uint64(s.Algorithm)<<algorithmShift}
+}
+
+func (c *limitCell) state() limit.State {
+	return limit.State{
+		Algorithm: limit.Algorithm(c.period >> algorithmShift), At: c.at,
+		Spent: c.spent, Carry: c.carry, Limit: c.rate, Period: int64(c.period & (1<<algorithmShift - 1)),
+	}
+}
+
+// target is an object in the hands of one operation, its shard locked.
+type target struct {
+	sh     *shard
+	e      *entry // nil = the object is not in the store
+	slot   uint32 // of e; 0 = none
+	tag    uint32
+	kind   Kind
+	hash   uint64
+	ref    Ref
+	permit Permit
+	now    int64
+}
+
+// enter finds the object of an operation and lets the operation in. If it
+// succeeds, the shard is locked until leave.
+func (s *Store) enter(ref Ref, kind Kind, now int64) (target, error) {
+	if err := ref.validate(); err != nil {
+		return target{}, err
+	}
+	h := Hash(ref.Key)
+	t := target{sh: s.shard(h), hash: h, tag: tag(h, ref.Name), ref: ref, kind: kind, now: now}
+	t.sh.mu.Lock()
+	permit, err := s.cfg.Rule.Admit(h, now)
+	if err != nil {
+		t.sh.mu.Unlock()
+		return target{}, err
+	}
+	t.permit = permit
+	if t.slot = t.sh.findLocked(t.tag, ref); t.slot != 0 {
+		t.e = t.sh.entryLocked(t.slot)
+		if t.e.kind != kind {
+			have := t.e.kind
+			if t.e.ids != 0 || !t.sh.absentLocked(t.e, now) {
+				t.sh.mu.Unlock()
+				return target{}, mismatch(have, kind)
+			}
+			t.sh.forgetLocked(t.slot)
+			t.slot, t.e = 0, nil
+		}
+	}
+	return t, nil
+}
+
+func (t *target) leave() { t.sh.mu.Unlock() }
+
+func tag(hash uint64, name string) uint32 {
+	return tagOf(hash, xxhash.Sum64String(name))
+}
+
+func tagOf(keyHash, nameHash uint64) uint32 {
+	h := keyHash ^ nameHash
+	return uint32(h ^ h>>32)
+}
+
+func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
+	x := &sh.index
+	for slot, pos, ok := x.Seek(tag, x.Home(tag)); ok; slot, pos, ok = x.Seek(tag, pos+1) {
+		e := sh.entryLocked(slot)
+		if int(e.keyLen) != len(ref.Key) || int(e.nameLen) != len(ref.Name) {
+			continue
+		}
+		text := e.text()
+		if string(text[:e.keyLen]) == ref.Key && string(text[e.keyLen:]) == ref.Name {
+			return slot
+		}
+	}
+	return 0
+}
+
+// roomLocked says whether the operation may take the room that it needs: for
+// an object that is not there yet, or for a request id.
+func (t *target) roomLocked(id *reqid.ID) *Error {
+	s := t.sh.store
+	if t.slot == 0 && s.objects[KindLimit].Load()+s.objects[KindCounter].Load()+s.objects[KindLock].Load() >= s.cfg.MaxObjects {
+		return errObjects
+	}
+	if (t.slot == 0 || id.Given()) && s.bytes.Load() >= s.cfg.MaxBytes {
+		return errMemory
+	}
+	return nil
+}
+
+// createLocked puts the object in the store, absent as yet.
+func (t *target) createLocked() {
+	sh := t.sh
+	n := len(t.ref.Key) + len(t.ref.Name)
+	t.slot = sh.cells.Add(int(entrySize+stateSize(t.kind)) + n)
+	t.e = sh.entryLocked(t.slot)
+	*t.e = entry{keyLen: uint16(len(t.ref.Key)), nameLen: uint8(len(t.ref.Name)), kind: t.kind}
+	text := t.e.text()
+	copy(text, t.ref.Key)
+	copy(text[len(t.ref.Key):], t.ref.Name)
+	sh.index.Put(t.tag, t.slot)
+	sh.store.objects[t.kind].Add(1)
+}
+
+// lockLocked is the state of the target, a lock, made if there is none.
+func (t *target) lockLocked() *lock.State {
+	if t.slot == 0 {
+		t.createLocked()
+	}
+	if t.e.lock == 0 {
+		t.e.lock = t.sh.locks.Add()
+	}
+	return t.sh.locks.At(t.e.lock)
+}
+
+// judgeLocked asks what is known about the request id of the operation.
+func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid.Outcome, age int64, err error) {
+	if !id.Given() {
+		return false, out, 0, nil
+	}
+	if id.Settled > id.Sequence {
+		return false, out, 0, invalid("request_id.settled", "is %d, above the sequence %d of the request itself", id.Settled, id.Sequence)
+	}
+	var ids uint32
+	if t.e != nil {
+		ids = t.e.ids
+	}
+	if t.sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] != nil {
+		return false, out, 0, errReused // for an Acquire that still waits
+	}
+	switch verdict, out, age := t.sh.ids.Judge(ids, id, print, t.now); verdict {
+	case reqid.Replay:
+		return true, out, age, nil
+	case reqid.TooOld:
+		return false, out, 0, errTooOld
+	case reqid.Reused:
+		return false, out, 0, errReused
+	}
+	return false, out, 0, nil
+}
+
+// changedLocked closes an operation that changed the object or has a request
+// id: it remembers the id, counts the room taken and tells the sink.
+func (t *target) changedLocked(id *reqid.ID, out reqid.Outcome) {
+	sh := t.sh
+	if id.Given() {
+		if t.slot == 0 {
+			t.createLocked()
+		}
+		t.e.ids = sh.ids.Note(t.e.ids, t.slot, id, out, t.now)
+	}
+	sh.accountLocked()
+	if sink := sh.store.cfg.Sink; sink != nil {
+		r := sh.recordLocked(t.slot, t.hash)
+		r.ID, r.Outcome, r.At = *id, out, t.now
+		sink.Changed(r)
+	}
+}
+
+// recordLocked fills the shard's record with the state of an entry, under the
+// version of the last change.
+func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
+	e := sh.entryLocked(slot)
+	text := e.text()
+	r := &sh.record
+	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version}
+	switch e.kind {
+	case KindLimit:
+		r.Limit = e.limit().state()
+	case KindCounter:
+		r.Counter = *e.counter()
+	case KindLock:
+		if e.lock != 0 {
+			r.Lock = sh.locks.At(e.lock)
+		}
+	}
+	return r
+}
+
+func (sh *shard) accountLocked() {
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.ids.Bytes() + sh.lockText
+	if n != sh.reported {
+		sh.store.bytes.Add(int64(n - sh.reported))
+		sh.reported = n
+	}
+}
+
+// absentLocked says whether the object equals one that never was.
+func (sh *shard) absentLocked(e *entry, now int64) bool {
+	switch e.kind {
+	case KindLimit:
+		return e.limit().spent == 0 || e.limit().state().Absent(now)
+	case KindCounter:
+		return e.counter().Version == 0 || e.counter().Expired(now)
+	case KindLock:
+		return e.lock == 0 || sh.locks.At(e.lock).Absent(now)
+	}
+	panic("owner: entry of an unknown kind")
+}
+
+// forgetLocked removes an object that is absent and has no request ids.
+func (sh *shard) forgetLocked(slot uint32) {
+	e := sh.entryLocked(slot)
+	if e.ids != 0 {
+		panic("owner: forgetting an object that has request ids")
+	}
+	text := e.text()
+	sh.index.Delete(tagOf(xxhash.Sum64(text[:e.keyLen]), xxhash.Sum64(text[e.keyLen:])), slot)
+	sh.store.objects[e.kind].Add(-1)
+	if e.lock != 0 {
+		sh.lockText -= lockText(sh.locks.At(e.lock))
+		sh.locks.Free(e.lock)
+	}
+	delete(sh.scheduled, slot)
+	sh.cells.Free(slot)
+}

@@ -1,0 +1,181 @@
+package owner
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// What an address may be.
+const (
+	MaxKey  = 512 // bytes
+	MaxName = 128 // bytes
+)
+
+// Ref addresses an object: who is counted, limited or locked, and which of the
+// key's objects.
+type Ref struct{ Key, Name string }
+
+func (r Ref) validate() *Error {
+	switch {
+	case r.Key == "":
+		return invalid("key", "is empty")
+	case len(r.Key) > MaxKey:
+		return invalid("key", "has %d bytes; at most %d are allowed", len(r.Key), MaxKey)
+	case len(r.Name) > MaxName:
+		return invalid("name", "has %d bytes; at most %d are allowed", len(r.Name), MaxName)
+	case !utf8.ValidString(r.Key):
+		return invalid("key", "is not valid UTF-8")
+	case !utf8.ValidString(r.Name):
+		return invalid("name", "is not valid UTF-8")
+	}
+	return nil
+}
+
+// Config bounds a store.
+type Config struct {
+	Rule Rule // who may act; required
+	Sink Sink // is told of changes; may be nil
+
+	Shards            int          // a power of two, 1 to 4,096. Default 64
+	MaxObjects        int64        // objects held. Default 10,000,000
+	MaxBytes          int64        // memory allocated for objects. Default 1 GiB
+	MaxWaiters        int64        // callers waiting for locks. Default 65,536
+	MaxWaitersPerLock int          // callers waiting for one lock. Default 1,024
+	MaxLockTTL        int64        // longest TTL of a lock, ns. Default and maximum 24 h
+	RequestIDs        reqid.Config // Defaults: window 5 min, 1,024 clients an object, 1,024 ids a client
+}
+
+// Defaults of Config, with their reasons.
+const (
+	DefaultShards            = 64              // a few cores rarely meet in one of 64, whose heads stay in the cache
+	DefaultMaxObjects        = 10_000_000      // about 1 GiB of token buckets
+	DefaultMaxBytes          = 1 << 30         // fits the smallest machines people run this on
+	DefaultMaxWaiters        = 65_536          // each costs a parked call, about 10 KiB
+	DefaultMaxWaitersPerLock = 1_024           // a longer queue is a mistake more often than a wish
+	DefaultIDWindow          = 300_000_000_000 // ns: retries older than half of it are rare
+	DefaultClientsPerObject  = 1_024
+	DefaultIDsPerClient      = 1_024
+)
+
+func (c Config) withDefaults() Config {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def64 := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.Shards, DefaultShards)
+	def64(&c.MaxObjects, DefaultMaxObjects)
+	def64(&c.MaxBytes, DefaultMaxBytes)
+	def64(&c.MaxWaiters, DefaultMaxWaiters)
+	def(&c.MaxWaitersPerLock, DefaultMaxWaitersPerLock)
+	def64(&c.MaxLockTTL, lock.MaxTTL)
+	def64(&c.RequestIDs.Window, DefaultIDWindow)
+	def(&c.RequestIDs.ClientsPerObject, DefaultClientsPerObject)
+	def(&c.RequestIDs.IDsPerClient, DefaultIDsPerClient)
+	return c
+}
+
+func (c Config) validate() *Error {
+	switch {
+	case c.Rule == nil:
+		return invalid("Rule", "is required")
+	case c.Shards < 1 || c.Shards > 4096 || bits.OnesCount(uint(c.Shards)) != 1:
+		return invalid("Shards", "must be a power of two from 1 to 4096, is %d", c.Shards)
+	case c.MaxObjects < 1:
+		return invalid("MaxObjects", "must be at least 1, is %d", c.MaxObjects)
+	case c.MaxBytes < 1<<20:
+		return invalid("MaxBytes", "must be at least 1 MiB, is %d", c.MaxBytes)
+	case c.MaxWaiters < 1:
+		return invalid("MaxWaiters", "must be at least 1, is %d", c.MaxWaiters)
+	case c.MaxWaitersPerLock < 1:
+		return invalid("MaxWaitersPerLock", "must be at least 1, is %d", c.MaxWaitersPerLock)
+	case c.MaxLockTTL < lock.MinTTL || c.MaxLockTTL > lock.MaxTTL:
+		return invalid("MaxLockTTL", "must be from %d to %d ns, is %d", lock.MinTTL, lock.MaxTTL, c.MaxLockTTL)
+	case c.RequestIDs.Window < 1e9:
+		return invalid("RequestIDs.Window", "must be at least 1 s, is %d ns", c.RequestIDs.Window)
+	case c.RequestIDs.ClientsPerObject < 1 || c.RequestIDs.IDsPerClient < 1:
+		return invalid("RequestIDs", "at least one client and one id must be remembered")
+	}
+	return nil
+}
+
+// Store holds the objects of this process. Its methods may be called from any
+// goroutine.
+type Store struct {
+	cfg    Config
+	shift  int // of a hash, to its shard
+	shards []shard
+	wakes  wakes
+
+	tickets atomic.Uint64 // the last ticket of a queue place
+	waiting atomic.Int64  // callers in queues
+	objects [4]atomic.Int64
+	bytes   atomic.Int64
+	expired [4]atomic.Int64 // objects forgotten because their time was over
+	lapsed  atomic.Int64    // locks whose TTL ended while they were held
+
+	sweepMu   sync.Mutex
+	sweepNext int // guarded by sweepMu: shard to sweep next
+}
+
+// New returns an empty store whose time starts at now.
+func New(cfg Config, now int64) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg:    cfg,
+		shift:  64 - bits.TrailingZeros(uint(cfg.Shards)),
+		shards: make([]shard, cfg.Shards),
+		wakes:  wakes{signal: make(chan struct{}, 1)},
+	}
+	for i := range s.shards {
+		s.shards[i].store = s
+		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs, now)
+	}
+	return s, nil
+}
+
+// Confirm is the check before the answer: see Rule.
+func (s *Store) Confirm(p Permit, now int64) error { return s.cfg.Rule.Confirm(p, now) }
+
+// Hash is a key's position on the ring.
+func Hash(key string) uint64 { return xxhash.Sum64String(key) }
+
+func (s *Store) shard(hash uint64) *shard {
+	return &s.shards[hash>>s.shift&uint64(len(s.shards)-1)]
+}
+
+// Stats are figures of a store for people and metrics.
+type Stats struct {
+	Objects map[Kind]int64 // held now
+	Expired map[Kind]int64 // forgotten since the start because their time was over
+	Lapsed  int64          // locks whose TTL ended while they were held, since the start
+	Bytes   int64          // allocated for objects and request ids
+	Waiting int64          // callers in queues of locks
+}
+
+// Stats returns the figures of now.
+func (s *Store) Stats() Stats {
+	st := Stats{
+		Objects: map[Kind]int64{}, Expired: map[Kind]int64{},
+		Lapsed: s.lapsed.Load(), Bytes: s.bytes.Load(), Waiting: s.waiting.Load(),
+	}
+	for _, k := range []Kind{KindLimit, KindCounter, KindLock} {
+		st.Objects[k], st.Expired[k] = s.objects[k].Load(), s.expired[k].Load()
+	}
+	return st
+}

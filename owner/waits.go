@@ -1,0 +1,287 @@
+package owner
+
+import (
+	"container/heap"
+	"sync"
+	"unsafe"
+
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// waiterSize is what a place in a queue takes, without the text that it refers to.
+const waiterSize = int(unsafe.Sizeof(lock.Waiter{}))
+
+// Wait is a caller in the queue of a lock.
+type Wait struct {
+	sh     *shard
+	ref    Ref
+	ticket uint64
+	id     reqid.ID
+	print  uint32
+	done   chan struct{} // closed when the answer is there
+
+	// Guarded by sh.mu until done is closed, constant from then on.
+	answer AcquireAnswer
+	err    error
+}
+
+// waitID finds the caller in a queue that has a request id.
+type waitID struct {
+	slot   uint32
+	client reqid.Client
+	seq    uint64
+}
+
+// Done is closed when the answer is there.
+func (w *Wait) Done() <-chan struct{} { return w.done }
+
+// Answer is the answer, once Done is closed.
+func (w *Wait) Answer() (AcquireAnswer, error) { return w.answer, w.err }
+
+// addWaitLocked registers a caller that has just been queued.
+func (s *Store) addWaitLocked(t *target, ticket uint64, id reqid.ID, print uint32) *Wait {
+	sh := t.sh
+	w := &Wait{sh: sh, ref: t.ref, ticket: ticket, id: id, print: print, done: make(chan struct{})}
+	if sh.waits == nil {
+		sh.waits, sh.waitIDs = map[uint64]*Wait{}, map[waitID]*Wait{}
+	}
+	sh.waits[ticket] = w
+	if id.Given() {
+		sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] = w
+	}
+	s.waiting.Add(1)
+	return w
+}
+
+// finishLocked takes a caller out of the books and delivers its answer.
+func (w *Wait) finishLocked(slot uint32, answer AcquireAnswer, err error) {
+	sh := w.sh
+	delete(sh.waits, w.ticket)
+	if key := (waitID{slot, w.id.Client, w.id.Sequence}); sh.waitIDs[key] == w {
+		delete(sh.waitIDs, key)
+	}
+	sh.store.waiting.Add(-1)
+	w.answer, w.err = answer, err
+	close(w.done)
+}
+
+// supersedeLocked hands the place of a waiting call to a retry of it, and
+// returns the retry's Wait; nil if no such call waits.
+func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait, error) {
+	if !id.Given() || t.slot == 0 || t.e.lock == 0 {
+		return nil, nil
+	}
+	old := t.sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}]
+	if old == nil {
+		return nil, nil
+	}
+	if old.print != print {
+		return nil, errReused
+	}
+	ticket := t.sh.store.tickets.Add(1)
+	if _, found := t.sh.locks.At(t.e.lock).Supersede(old.ticket, ticket, wait, t.now); !found {
+		return nil, nil
+	}
+	old.finishLocked(t.slot, AcquireAnswer{}, errSuperseded)
+	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print)
+	t.sh.version++
+	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
+	t.scheduleLocked()
+	return w, nil
+}
+
+// tellLocked gives those their answers whom the last step of a lock concerned:
+// the one that was granted it, and those whose wait was over. Their request ids
+// are remembered with the answers.
+func (t *target) tellLocked() {
+	sh := t.sh
+	for _, over := range sh.fx.TimedOut {
+		w := sh.waits[over.Ticket]
+		if w == nil {
+			continue
+		}
+		out := reqid.Outcome{Print: w.print, Code: refused}
+		if w.id.Given() {
+			t.changedLocked(&w.id, out)
+		}
+		w.finishLocked(t.slot, AcquireAnswer{
+			Holder: sh.locks.At(t.e.lock).Holding(t.now), Place: over.Place, Meta: Meta{Permit: t.permit},
+		}, nil)
+	}
+	g := sh.fx.Grant
+	if g.Token == 0 {
+		return
+	}
+	sh.tokenUsedLocked(g.Token)
+	w := sh.waits[g.Ticket]
+	if w == nil {
+		return // a place that came from elsewhere; its caller will ask again
+	}
+	out := reqid.Outcome{Print: w.print, Code: done, A: int64(g.Token), B: g.Waited}
+	if w.id.Given() {
+		t.changedLocked(&w.id, out)
+	}
+	w.finishLocked(t.slot, AcquireAnswer{
+		Acquired: true, Token: g.Token, TTL: g.Expires - sh.locks.At(t.e.lock).At, Waited: g.Waited, Meta: Meta{Permit: t.permit},
+	}, nil)
+}
+
+// GiveUp is for a caller that has left: it leaves the queue, and if the lock was
+// granted to it, or is in this very moment, gives it back, so that nobody waits
+// for somebody who is gone. A replay of the request then says that the grant is
+// over.
+func (w *Wait) GiveUp(now int64) {
+	s := w.sh.store
+	t, err := s.enter(w.ref, KindLock, now)
+	if err != nil {
+		// The rule lets nobody in: this node may not speak for the lock. The
+		// caller must be told something all the same.
+		w.sh.mu.Lock()
+		defer w.sh.mu.Unlock()
+		if !w.finished() {
+			w.finishLocked(w.sh.findLocked(tag(Hash(w.ref.Key), w.ref.Name), w.ref), AcquireAnswer{}, err)
+		}
+		return
+	}
+	defer t.leave()
+	if w.finished() {
+		if w.err == nil && w.answer.Acquired {
+			_, _ = t.releaseLocked(w.answer.Token, &reqid.ID{}, 0) // its TTL ends it otherwise
+		}
+		return
+	}
+	if _, found := t.sh.locks.At(t.e.lock).Cancel(w.ticket, now); found {
+		t.sh.version++
+		t.changedLocked(&reqid.ID{}, reqid.Outcome{})
+	}
+	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)
+	t.scheduleLocked()
+}
+
+func (w *Wait) finished() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// wakes are the moments at which locks must be looked at because somebody's
+// time runs out.
+type wakes struct {
+	mu     sync.Mutex
+	heap   wakeHeap      // guarded by mu
+	signal chan struct{} // capacity 1: the earliest wake has changed
+}
+
+type wake struct {
+	at   int64
+	sh   *shard
+	slot uint32
+}
+
+type wakeHeap []wake
+
+func (h wakeHeap) Len() int           { return len(h) }
+func (h wakeHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h wakeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *wakeHeap) Push(x any)        { *h = append(*h, x.(wake)) }
+func (h *wakeHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// scheduleLocked asks for a wake when the lock needs one earlier than asked for
+// already. Wakes that have become needless find nothing to do.
+func (t *target) scheduleLocked() {
+	if t.e == nil || t.e.lock == 0 {
+		return
+	}
+	at, ok := t.sh.locks.At(t.e.lock).NextWake(t.now)
+	if !ok {
+		return
+	}
+	if before, ok := t.sh.scheduled[t.slot]; ok && before <= at {
+		return
+	}
+	if t.sh.scheduled == nil {
+		t.sh.scheduled = map[uint32]int64{}
+	}
+	t.sh.scheduled[t.slot] = at
+	t.sh.store.wakes.add(wake{at, t.sh, t.slot})
+}
+
+func (w *wakes) add(x wake) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	heap.Push(&w.heap, x)
+	if w.heap[0] == x {
+		select {
+		case w.signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// due takes a wake whose time has come.
+func (w *wakes) due(now int64) (wake, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.heap) == 0 || w.heap[0].at > now {
+		return wake{}, false
+	}
+	return heap.Pop(&w.heap).(wake), true
+}
+
+// NextWake is the moment at which Wake has something to do, if there is one.
+func (s *Store) NextWake() (at int64, ok bool) {
+	s.wakes.mu.Lock()
+	defer s.wakes.mu.Unlock()
+	if len(s.wakes.heap) == 0 {
+		return 0, false
+	}
+	return s.wakes.heap[0].at, true
+}
+
+// WakeChanged says that NextWake has become earlier.
+func (s *Store) WakeChanged() <-chan struct{} { return s.wakes.signal }
+
+// Wake lets time pass for the locks whose holder's or waiters' time has run
+// out.
+func (s *Store) Wake(now int64) {
+	for {
+		x, ok := s.wakes.due(now)
+		if !ok {
+			return
+		}
+		x.sh.wake(x, now)
+	}
+}
+
+// retryWake is when a lock is looked at again that could not be served: the
+// rule did not let the node act for it.
+const retryWake = int64(100_000_000)
+
+func (sh *shard) wake(x wake, now int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.scheduled[x.slot] != x.at {
+		return // an earlier wake took its place, or the lock is gone
+	}
+	delete(sh.scheduled, x.slot)
+	e := sh.entryLocked(x.slot)
+	text := e.text()
+	ref := Ref{string(text[:e.keyLen]), string(text[e.keyLen:])}
+	t := target{sh: sh, e: e, slot: x.slot, kind: KindLock, hash: Hash(ref.Key), ref: ref, now: now}
+	var err error
+	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, now); err == nil {
+		err = t.expireLocked()
+	}
+	if err != nil && len(sh.locks.At(e.lock).Queue) > 0 {
+		sh.scheduled[x.slot] = now + retryWake
+		sh.store.wakes.add(wake{now + retryWake, sh, x.slot})
+	}
+}

@@ -1,0 +1,141 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keystead/keystead/owner"
+)
+
+// epochBase is the moment at which epochs start: 2024-01-01 UTC.
+var epochBase = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// epochsPerSecond is how fast the epoch of a new cluster rises: a node that
+// lost everything starts above what it had, unless it rose faster than this.
+const epochsPerSecond = 256
+
+// wallEpoch is the epoch that belongs to a moment.
+func wallEpoch(t time.Time) uint64 {
+	d := t.Sub(epochBase)
+	if d < 0 {
+		return 0
+	}
+	return uint64(d) / uint64(time.Second/epochsPerSecond)
+}
+
+// sole is the serving rule of a node that is alone: it owns every key, and says
+// so under an epoch that is higher than all that it ever served under.
+type sole struct {
+	path  string        // of the file that keeps the epoch; "" = nowhere
+	epoch atomic.Uint64 // Invariant: never above what the file holds
+	mu    sync.Mutex    // guards the file: one raise at a time
+}
+
+// epochFile is what the file of the epoch holds.
+type epochFile struct {
+	Version int    `json:"version"`
+	Epoch   uint64 `json:"epoch"`
+}
+
+const epochFileVersion = 1
+
+// newSole chooses the epoch: above the one in dir, at least floor, and at least
+// that of the wall clock. It is on disk before it is used.
+func newSole(dir string, floor uint64, wall time.Time) (*sole, error) {
+	s := &sole{}
+	next := max(wallEpoch(wall), floor, 1)
+	if dir != "" {
+		s.path = filepath.Join(dir, "epoch.json")
+		last, err := readEpoch(s.path)
+		if err != nil {
+			return nil, err
+		}
+		next = max(next, last+1)
+	}
+	if next > owner.MaxEpoch {
+		return nil, fmt.Errorf("epoch %d is above the greatest possible, %d: check the system clock, --epoch-floor and %s", next, uint64(owner.MaxEpoch), s.path)
+	}
+	return s, s.set(next)
+}
+
+func readEpoch(path string) (uint64, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var f epochFile
+	if err := json.Unmarshal(b, &f); err != nil || f.Version != epochFileVersion {
+		return 0, fmt.Errorf("%s does not hold an epoch of version %d: restore it, or move it away and start with --epoch-floor above every epoch that this node has served under", path, epochFileVersion)
+	}
+	return f.Epoch, nil
+}
+
+// set makes epoch the current one, if it is higher.
+func (s *sole) set(epoch uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch <= s.epoch.Load() {
+		return nil
+	}
+	if s.path != "" {
+		b, err := json.Marshal(epochFile{epochFileVersion, epoch})
+		if err != nil {
+			return err
+		}
+		if err := writeDurably(s.path, append(b, '\n')); err != nil {
+			return fmt.Errorf("keeping the epoch: %w", err)
+		}
+	}
+	s.epoch.Store(epoch)
+	return nil
+}
+
+// writeDurably replaces a file so that after a crash it holds the old content
+// or the new one, and after a return the new one.
+func writeDurably(path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Admit implements owner.Rule: a lone node owns every key.
+func (s *sole) Admit(uint64, int64) (owner.Permit, error) {
+	return owner.Permit{Epoch: s.epoch.Load()}, nil
+}
+
+// Confirm implements owner.Rule: nobody can take a lone node's keys away.
+func (s *sole) Confirm(owner.Permit, int64) error { return nil }
+
+// Exhausted implements owner.Rule. It writes to disk under a shard's lock, once
+// in 16 million grants of that shard.
+func (s *sole) Exhausted(epoch uint64) (uint64, error) {
+	if err := s.set(epoch + 1); err != nil {
+		return 0, &owner.Error{Reason: owner.Unavailable, Message: err.Error(), RetryAfter: time.Second}
+	}
+	return s.epoch.Load(), nil
+}

@@ -1,0 +1,151 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// counters is the CounterService.
+type counters struct {
+	pb.UnimplementedCounterServiceServer
+	s *Server
+}
+
+func (c *counters) add(req *pb.AddRequest, now int64) (owner.AddAnswer, error) {
+	id, err := requestID(req.RequestId)
+	if err != nil {
+		return owner.AddAnswer{}, err
+	}
+	op := counter.AddOp{Delta: req.Delta, IdleTTL: req.IdleTtlNs}
+	if req.Min != nil {
+		op.HasMin, op.Min = true, *req.Min
+	}
+	if req.Max != nil {
+		op.HasMax, op.Max = true, *req.Max
+	}
+	return c.s.cfg.Store.Add(now, ref(req.Key, req.Name, "counter"), id, op)
+}
+
+var refusals = map[counter.Refusal]pb.Refusal{
+	counter.None:     pb.Refusal_REFUSAL_UNSPECIFIED,
+	counter.BelowMin: pb.Refusal_REFUSAL_BELOW_MIN,
+	counter.AboveMax: pb.Refusal_REFUSAL_ABOVE_MAX,
+	counter.Overflow: pb.Refusal_REFUSAL_OVERFLOW,
+}
+
+func fillAdd(r *pb.AddResponse, a *owner.AddAnswer) {
+	r.Applied, r.Value, r.Version, r.Refusal = a.Applied, a.Value, a.Version, refusals[a.Refusal]
+	r.Epoch, r.Replay, r.Current = a.Permit.Epoch, replayOf(a.Meta), a.Current
+}
+
+func addMeta(a *owner.AddAnswer) owner.Meta { return a.Meta }
+func addYes(a *owner.AddAnswer) bool        { return a.Applied }
+
+func (c *counters) Add(_ context.Context, req *pb.AddRequest) (*pb.AddResponse, error) {
+	a, err := c.add(req, c.s.cfg.Clock.Now())
+	if err := one(c.s, &c.s.cfg.Metrics.ops[opAdd], &a, addMeta, addYes, err); err != nil {
+		return nil, err
+	}
+	r := new(pb.AddResponse)
+	fillAdd(r, &a)
+	return r, nil
+}
+
+func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.BatchAddResponse, error) {
+	type cell struct {
+		result   pb.AddResult
+		response pb.AddResponse
+	}
+	n := len(req.Adds)
+	cells, results := make([]cell, n), make([]*pb.AddResult, n)
+	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opAdd], n, items[owner.AddAnswer]{
+		do:   func(i int, now int64) (owner.AddAnswer, error) { return c.add(req.Adds[i], now) },
+		meta: addMeta,
+		yes:  addYes,
+		put: func(i int, a *owner.AddAnswer, err error) {
+			x := &cells[i]
+			results[i] = &x.result
+			if err != nil {
+				x.result.Error = wire(err)
+				return
+			}
+			fillAdd(&x.response, a)
+			x.result.Response = &x.response
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BatchAddResponse{Results: results}, nil
+}
+
+func (c *counters) get(req *pb.GetRequest, now int64) (owner.GetAnswer, error) {
+	return c.s.cfg.Store.Get(now, ref(req.Key, req.Name, "counter"))
+}
+
+func getMeta(a *owner.GetAnswer) owner.Meta { return a.Meta }
+func getYes(a *owner.GetAnswer) bool        { return a.Version != 0 }
+
+func (c *counters) Get(_ context.Context, req *pb.GetRequest) (*pb.GetResponse, error) {
+	a, err := c.get(req, c.s.cfg.Clock.Now())
+	if err := one(c.s, &c.s.cfg.Metrics.ops[opGet], &a, getMeta, getYes, err); err != nil {
+		return nil, err
+	}
+	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch}, nil
+}
+
+func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
+	results := make([]*pb.GetResult, len(req.Gets))
+	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opGet], len(req.Gets), items[owner.GetAnswer]{
+		do:   func(i int, now int64) (owner.GetAnswer, error) { return c.get(req.Gets[i], now) },
+		meta: getMeta,
+		yes:  getYes,
+		put: func(i int, a *owner.GetAnswer, err error) {
+			if err != nil {
+				results[i] = &pb.GetResult{Error: wire(err)}
+				return
+			}
+			results[i] = &pb.GetResult{Response: &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch}}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BatchGetResponse{Results: results}, nil
+}
+
+func (c *counters) SetIf(_ context.Context, req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
+	id, err := requestID(req.RequestId)
+	var a owner.SetIfAnswer
+	if err == nil {
+		op := counter.SetIfOp{Value: req.Value, Version: req.Version, IdleTTL: req.IdleTtlNs}
+		a, err = c.s.cfg.Store.SetIf(c.s.cfg.Clock.Now(), ref(req.Key, req.Name, "counter"), id, op)
+	}
+	err = one(c.s, &c.s.cfg.Metrics.ops[opSetIf], &a,
+		func(a *owner.SetIfAnswer) owner.Meta { return a.Meta },
+		func(a *owner.SetIfAnswer) bool { return a.Applied }, err)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SetIfResponse{Applied: a.Applied, Value: a.Value, Version: a.Version,
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current}, nil
+}
+
+func (c *counters) Reset(_ context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
+	id, err := requestID(req.RequestId)
+	var a owner.ResetAnswer
+	if err == nil {
+		a, err = c.s.cfg.Store.Reset(c.s.cfg.Clock.Now(), ref(req.Key, req.Name, "counter"), id)
+	}
+	err = one(c.s, &c.s.cfg.Metrics.ops[opReset], &a,
+		func(a *owner.ResetAnswer) owner.Meta { return a.Meta },
+		func(a *owner.ResetAnswer) bool { return a.Version != 0 }, err)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ResetResponse{Previous: a.Previous, Version: a.Version,
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current}, nil
+}

@@ -1,0 +1,121 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/limit"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// limits is the LimitService.
+type limits struct {
+	pb.UnimplementedLimitServiceServer
+	s *Server
+}
+
+func (l *limits) check(req *pb.CheckRequest, now int64) (owner.CheckAnswer, error) {
+	id, err := requestID(req.RequestId)
+	if err != nil {
+		return owner.CheckAnswer{}, err
+	}
+	op := limit.Op{
+		Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst},
+		Cost:   max(req.Cost, 1), Peek: req.Peek,
+	}
+	switch req.Algorithm {
+	case pb.Algorithm_ALGORITHM_UNSPECIFIED, pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
+		op.Algorithm = limit.TokenBucket
+	case pb.Algorithm_ALGORITHM_FIXED_WINDOW:
+		op.Algorithm = limit.FixedWindow
+	default:
+		return owner.CheckAnswer{}, &owner.Error{Reason: owner.Invalid, Field: "algorithm",
+			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET or FIXED_WINDOW"}
+	}
+	return l.s.cfg.Store.Check(now, ref(req.Key, req.Name, "limit"), id, op)
+}
+
+func fillCheck(r *pb.CheckResponse, a *owner.CheckAnswer) {
+	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
+	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
+	r.Epoch, r.Replay = a.Permit.Epoch, replayOf(a.Meta)
+}
+
+func checkMeta(a *owner.CheckAnswer) owner.Meta { return a.Meta }
+func checkYes(a *owner.CheckAnswer) bool        { return a.Allowed }
+
+func (l *limits) Check(_ context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+	a, err := l.check(req, l.s.cfg.Clock.Now())
+	o := &l.s.cfg.Metrics.ops[opCheck]
+	if req.Peek {
+		o = &l.s.cfg.Metrics.ops[opPeek]
+	}
+	if err := one(l.s, o, &a, checkMeta, checkYes, err); err != nil {
+		return nil, err
+	}
+	r := new(pb.CheckResponse)
+	fillCheck(r, &a)
+	return r, nil
+}
+
+// checks decides a batch. Results and responses are allocated in one piece.
+func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+	type cell struct {
+		result   pb.CheckResult
+		response pb.CheckResponse
+	}
+	cells, results := make([]cell, len(reqs)), make([]*pb.CheckResult, len(reqs))
+	err := run(ctx, l.s, &l.s.cfg.Metrics.ops[opCheck], len(reqs), items[owner.CheckAnswer]{
+		do:   func(i int, now int64) (owner.CheckAnswer, error) { return l.check(reqs[i], now) },
+		meta: checkMeta,
+		yes:  checkYes,
+		put: func(i int, a *owner.CheckAnswer, err error) {
+			c := &cells[i]
+			results[i] = &c.result
+			if err != nil {
+				c.result.Error = wire(err)
+				return
+			}
+			fillCheck(&c.response, a)
+			c.result.Response = &c.response
+		},
+	})
+	return results, err
+}
+
+func (l *limits) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
+	results, err := l.checks(ctx, req.Checks)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BatchCheckResponse{Results: results}, nil
+}
+
+func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[pb.StreamCheckRequest, pb.StreamCheckResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if l.s.stopped.Load() {
+			return Status(errStopping)
+		}
+		if err := checkSize(req, MaxBatch); err != nil {
+			return Status(err)
+		}
+		results, err := l.checks(stream.Context(), req.Checks)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.StreamCheckResponse{Tag: req.Tag, Results: results}); err != nil {
+			return err
+		}
+	}
+}

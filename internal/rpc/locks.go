@@ -1,0 +1,115 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/lock"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// locks is the LockService.
+type locks struct {
+	pb.UnimplementedLockServiceServer
+	s *Server
+}
+
+const (
+	defaultWaiters = 10   // listed by Inspect when the caller does not say
+	maxWaiters     = 1000 // listed at most
+)
+
+func lockRef(key, name string) owner.Ref { return ref(key, name, "lock") }
+
+func holderOf(h lock.Holding) *pb.Holder {
+	if h.Token == 0 {
+		return nil
+	}
+	return &pb.Holder{Holder: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
+}
+
+func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
+	a, err := l.acquire(ctx, req)
+	err = one(l.s, &l.s.cfg.Metrics.ops[opAcquire], &a,
+		func(a *owner.AcquireAnswer) owner.Meta { return a.Meta },
+		func(a *owner.AcquireAnswer) bool { return a.Acquired }, err)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AcquireResponse{
+		Acquired: a.Acquired, Token: a.Token, TtlNs: a.TTL, WaitedNs: a.Waited,
+		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta),
+	}, nil
+}
+
+// acquire waits in the queue if it must. When the caller leaves, or the node
+// stops, the place is left and a grant that comes at that moment is given back.
+func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
+	id, err := requestID(req.RequestId)
+	if err != nil {
+		return owner.AcquireAnswer{}, err
+	}
+	a, wait, err := l.s.cfg.Store.Acquire(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), id, lock.Acquire{
+		Holder: req.Holder, TTL: req.TtlNs, Wait: req.WaitNs, Metadata: req.Metadata,
+	})
+	if err != nil || wait == nil {
+		return a, err
+	}
+	select {
+	case <-wait.Done():
+	case <-ctx.Done():
+	case <-l.s.stopping:
+		wait.GiveUp(l.s.cfg.Clock.Now())
+		return owner.AcquireAnswer{}, errStopping
+	}
+	if ctx.Err() != nil {
+		wait.GiveUp(l.s.cfg.Clock.Now())
+		return owner.AcquireAnswer{}, gaveUp(ctx)
+	}
+	return wait.Answer()
+}
+
+func (l *locks) Renew(_ context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
+	a, err := l.s.cfg.Store.Renew(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), req.Token, req.TtlNs)
+	err = one(l.s, &l.s.cfg.Metrics.ops[opRenew], &a,
+		func(a *owner.RenewAnswer) owner.Meta { return a.Meta },
+		func(a *owner.RenewAnswer) bool { return a.Renewed }, err)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch}, nil
+}
+
+func (l *locks) Release(_ context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
+	id, err := requestID(req.RequestId)
+	var a owner.ReleaseAnswer
+	if err == nil {
+		a, err = l.s.cfg.Store.Release(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), id, req.Token)
+	}
+	err = one(l.s, &l.s.cfg.Metrics.ops[opRelease], &a,
+		func(a *owner.ReleaseAnswer) owner.Meta { return a.Meta },
+		func(a *owner.ReleaseAnswer) bool { return a.Released }, err)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta)}, nil
+}
+
+func (l *locks) Inspect(_ context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
+	limit := int(min(req.MaxWaiters, maxWaiters))
+	if limit == 0 {
+		limit = defaultWaiters
+	}
+	a, err := l.s.cfg.Store.Inspect(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), limit)
+	err = one(l.s, &l.s.cfg.Metrics.ops[opInspect], &a,
+		func(a *owner.InspectAnswer) owner.Meta { return a.Meta },
+		func(a *owner.InspectAnswer) bool { return a.Holding.Token != 0 }, err)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch}
+	for _, p := range a.First {
+		resp.Waiters = append(resp.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
+	}
+	return resp, nil
+}

@@ -1,0 +1,154 @@
+package rpc
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Metrics counts what the server does. Every series is resolved when it is
+// made, so that counting costs a few atomic adds and no look-up.
+type Metrics struct {
+	methods map[string]*method
+	other   *method
+	ops     [len(operations)]op
+}
+
+// method counts the calls of one RPC.
+type method struct {
+	batch   bool // takes messages of batch size
+	seconds prometheus.Observer
+	codes   [17]prometheus.Counter // by codes.Code
+}
+
+// op counts one operation by its outcomes.
+type op struct {
+	yes, no, replayed, errored prometheus.Counter
+	failed                     map[pb.Reason]prometheus.Counter
+}
+
+// operations are the label values: operation, outcome of a positive and of a
+// negative decision.
+var operations = [...][3]string{
+	opCheck:   {"check", "allowed", "denied"},
+	opPeek:    {"peek", "allowed", "denied"},
+	opAdd:     {"add", "applied", "refused"},
+	opSetIf:   {"set_if", "applied", "refused"},
+	opGet:     {"get", "answered", "absent"},
+	opReset:   {"reset", "applied", "absent"},
+	opAcquire: {"acquire", "acquired", "held"},
+	opRenew:   {"renew", "renewed", "gone"},
+	opRelease: {"release", "released", "gone"},
+	opInspect: {"inspect", "held", "free"},
+}
+
+const (
+	opCheck = iota
+	opPeek
+	opAdd
+	opSetIf
+	opGet
+	opReset
+	opAcquire
+	opRenew
+	opRelease
+	opInspect
+)
+
+// NewMetrics registers the server's metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keystead_rpc_calls_total",
+		Help: "gRPC calls by service, method and status code.",
+	}, []string{"service", "method", "code"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "keystead_rpc_seconds",
+		Help:    "Time from the receipt of a gRPC call to its answer, waiting for locks included.",
+		Buckets: []float64{5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1, 0.5, 1, 5, 30},
+	}, []string{"service", "method"})
+	ops := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keystead_operations_total",
+		Help: "Operations on objects by what they did and how it ended; each item of a batch is one.",
+	}, []string{"op", "outcome"})
+	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keystead_operation_errors_total",
+		Help: "Operations that could not be decided, by reason.",
+	}, []string{"reason"})
+	reg.MustRegister(calls, seconds, ops, failures)
+
+	m := &Metrics{methods: map[string]*method{}}
+	newMethod := func(service, name string) *method {
+		x := &method{batch: strings.HasPrefix(name, "Batch"), seconds: seconds.WithLabelValues(service, name)}
+		for c := range x.codes {
+			x.codes[c] = calls.WithLabelValues(service, name, codes.Code(c).String())
+		}
+		return x
+	}
+	for _, sd := range []struct {
+		service string
+		methods []string
+	}{
+		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck"}},
+		{pb.CounterService_ServiceDesc.ServiceName, []string{"Add", "BatchAdd", "Get", "BatchGet", "SetIf", "Reset"}},
+		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
+	} {
+		for _, name := range sd.methods {
+			m.methods["/"+sd.service+"/"+name] = newMethod(sd.service, name)
+		}
+	}
+	m.other = newMethod("other", "other")
+	failed := map[pb.Reason]prometheus.Counter{}
+	for r := range pb.Reason_name {
+		failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
+	}
+	for i, names := range operations {
+		count := func(outcome string) prometheus.Counter { return ops.WithLabelValues(names[0], outcome) }
+		m.ops[i] = op{yes: count(names[1]), no: count(names[2]), replayed: count("replayed"), errored: count("error"), failed: failed}
+	}
+	return m
+}
+
+func (m *Metrics) method(full string) *method {
+	if x := m.methods[full]; x != nil {
+		return x
+	}
+	return m.other
+}
+
+func (x *method) done(err error, took time.Duration) {
+	x.codes[min(int(status.Code(err)), len(x.codes)-1)].Inc()
+	x.seconds.Observe(took.Seconds())
+}
+
+// tally counts the operations of one call and adds them to the metrics at once.
+type tally struct{ yes, no, replayed, errored int }
+
+func (t *tally) decided(positive, replay bool) {
+	switch {
+	case replay:
+		t.replayed++
+	case positive:
+		t.yes++
+	default:
+		t.no++
+	}
+}
+
+// add counts what a call did.
+func (o *op) add(t tally) {
+	addTo(o.yes, t.yes)
+	addTo(o.no, t.no)
+	addTo(o.replayed, t.replayed)
+	addTo(o.errored, t.errored)
+}
+
+func addTo(c prometheus.Counter, n int) {
+	if n > 0 {
+		c.Add(float64(n))
+	}
+}

@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/vtcodec"
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Bounds of what a caller may send.
+const (
+	MaxRequest    = 64 << 10 // bytes of a message that is not a batch
+	MaxBatch      = 1 << 20  // bytes of a batch or stream message
+	MaxBatchItems = 10_000   // items of a batch or stream message
+
+	// maxReceive is where grpc itself cuts off, without a typed error: far
+	// enough above MaxBatch that a caller who is a little over gets a good one.
+	maxReceive = 2 << 20
+	maxHeaders = 16 << 10 // bytes of a call's metadata
+)
+
+// Config is what a Server needs.
+type Config struct {
+	Store *owner.Store // required
+	Clock clock.Clock  // required
+	// Metrics counts calls; required.
+	Metrics *Metrics
+	// MaxConns bounds open connections; more wait in the listen queue. Default 10,000.
+	MaxConns int
+	// MaxStreams bounds calls under way on one connection. Default 10,000: a
+	// lock's queue may stand on one connection.
+	MaxStreams uint32
+}
+
+// Server serves the API over gRPC.
+type Server struct {
+	cfg      Config
+	grpc     *grpc.Server
+	health   *health.Server
+	stopping chan struct{} // closed when the server stops
+	stopped  atomic.Bool
+}
+
+// Options are the grpc options that make up Keystead's speed: worker goroutines
+// that keep their stacks, and a codec without reflection.
+func Options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.NumStreamWorkers(64),
+		grpc.ForceServerCodecV2(vtcodec.New()),
+	}
+}
+
+// NewServer returns a server that is healthy at once.
+func NewServer(cfg Config) *Server {
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = 10_000
+	}
+	if cfg.MaxStreams == 0 {
+		cfg.MaxStreams = 10_000
+	}
+	s := &Server{cfg: cfg, health: health.NewServer(), stopping: make(chan struct{})}
+	opts := append(Options(),
+		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(cfg.MaxStreams),
+		grpc.ConnectionTimeout(10*time.Second),
+		// A holder or waiter whose machine died is noticed within 15 s.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary),
+	)
+	s.grpc = grpc.NewServer(opts...)
+	pb.RegisterLimitServiceServer(s.grpc, &limits{s: s})
+	pb.RegisterCounterServiceServer(s.grpc, &counters{s: s})
+	pb.RegisterLockServiceServer(s.grpc, &locks{s: s})
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	return s
+}
+
+// Serve serves until Stop.
+func (s *Server) Serve(l net.Listener) error {
+	return s.grpc.Serve(netutil.LimitListener(l, s.cfg.MaxConns))
+}
+
+// Stop refuses new calls, sends those away that wait for locks, lets the others
+// finish for at most grace and then cuts them off.
+func (s *Server) Stop(grace time.Duration) {
+	if s.stopped.Swap(true) {
+		return
+	}
+	s.health.Shutdown()
+	close(s.stopping)
+	timer := time.AfterFunc(grace, s.grpc.Stop)
+	defer timer.Stop()
+	s.grpc.GracefulStop()
+}
+
+type sized interface{ SizeVT() int }
+
+// unary bounds, times and counts every unary call.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	m := s.cfg.Metrics.method(info.FullMethod)
+	start := time.Now()
+	resp, err := s.bounded(ctx, req, m, handler)
+	m.done(err, time.Since(start))
+	return resp, err
+}
+
+func (s *Server) bounded(ctx context.Context, req any, m *method, handler grpc.UnaryHandler) (any, error) {
+	if r, ok := req.(sized); ok {
+		limit := MaxRequest
+		if m.batch {
+			limit = MaxBatch
+		}
+		if err := checkSize(r, limit); err != nil {
+			return nil, Status(err)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, Status(gaveUp(ctx))
+	}
+	return handler(ctx, req)
+}
+
+// checkSize bounds the size of a message, in bytes.
+func checkSize(r sized, limit int) error {
+	n := r.SizeVT()
+	if n <= limit {
+		return nil
+	}
+	return &owner.Error{Reason: tooLarge,
+		Message: fmt.Sprintf("the message has %d bytes; at most %d are allowed", n, limit),
+		Hint:    "send less at once"}
+}
+
+// checkItems bounds the number of items in a batch.
+func checkItems(n int) error {
+	if n <= MaxBatchItems {
+		return nil
+	}
+	return &owner.Error{Reason: tooLarge,
+		Message: fmt.Sprintf("the batch has %d items; at most %d are allowed", n, MaxBatchItems),
+		Hint:    "send several batches"}
+}
+
+// ctxEvery is how many items of a batch are done between looks at the caller's
+// deadline.
+const ctxEvery = 256
+
+// leftAt says, every ctxEvery items, whether the caller has left.
+func leftAt(ctx context.Context, i int) error {
+	if i%ctxEvery == 0 && ctx.Err() != nil {
+		return gaveUp(ctx)
+	}
+	return nil
+}
+
+// confirm is the check before the answer, with a fresh look at the clock.
+func (s *Server) confirm(p owner.Permit) error {
+	return s.cfg.Store.Confirm(p, s.cfg.Clock.Now())
+}

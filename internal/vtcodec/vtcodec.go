@@ -1,0 +1,62 @@
+// Package vtcodec is the gRPC codec of Keystead's own server and clients: the
+// protobuf wire format, written and read by the code that vtprotobuf generates,
+// without reflection. Messages without such code (health, reflection) take the
+// ordinary way. On the wire nobody can tell.
+package vtcodec
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+)
+
+// vtMessage is what vtprotobuf generates for every message.
+type vtMessage interface {
+	SizeVT() int
+	MarshalToSizedBufferVT(data []byte) (int, error)
+	UnmarshalVT(data []byte) error
+}
+
+// Codec is an encoding.CodecV2. Use it with grpc.ForceServerCodecV2 and
+// grpc.ForceCodecV2.
+type Codec struct {
+	rest encoding.CodecV2 // for messages without generated code
+}
+
+// New returns a codec.
+func New() Codec { return Codec{rest: encoding.GetCodecV2(proto.Name)} }
+
+// Name is that of the standard codec, whose wire format this is.
+func (Codec) Name() string { return proto.Name }
+
+// Marshal writes a message, into pooled memory if it is large.
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(vtMessage)
+	if !ok {
+		return c.rest.Marshal(v)
+	}
+	size := m.SizeVT()
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		buf := make([]byte, size)
+		_, err := m.MarshalToSizedBufferVT(buf)
+		return mem.BufferSlice{mem.SliceBuffer(buf)}, err
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(size)
+	if _, err := m.MarshalToSizedBufferVT((*buf)[:size]); err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+// Unmarshal reads a message. It copies what it keeps.
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(vtMessage)
+	if !ok {
+		return c.rest.Unmarshal(data, v)
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	return m.UnmarshalVT(buf.ReadOnlyData())
+}

@@ -38,6 +38,8 @@ type Config struct {
 	Store owner.Config
 	// MaxConns bounds open gRPC connections. Default 10,000.
 	MaxConns int
+	// MaxCalls bounds calls under way. Default 100,000.
+	MaxCalls int64
 	// StopGrace is how long Stop lets calls finish. Default 5 s.
 	StopGrace time.Duration
 	// Version of the program, for people.
@@ -181,7 +183,7 @@ func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newStoreCollector(n.store, n.rule))
-	n.rpc = rpc.NewServer(rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: rpc.NewMetrics(reg), MaxConns: n.cfg.MaxConns})
+	n.rpc = rpc.NewServer(rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: rpc.NewMetrics(reg), MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls})
 	l, err := net.Listen("tcp", n.cfg.GRPCAddr)
 	if err != nil {
 		return fmt.Errorf("listening for gRPC: %w", err)

@@ -34,6 +34,7 @@ var kinds = map[owner.Reason]struct {
 	owner.GaveUp:          {codes.Canceled, pb.Reason_REASON_GAVE_UP},
 	owner.Superseded:      {codes.Aborted, pb.Reason_REASON_SUPERSEDED},
 	deadline:              {codes.DeadlineExceeded, pb.Reason_REASON_GAVE_UP},
+	overloaded:            {codes.ResourceExhausted, pb.Reason_REASON_OVERLOADED},
 	tooLarge:              {codes.ResourceExhausted, pb.Reason_REASON_TOO_LARGE},
 }
 
@@ -42,11 +43,16 @@ var kinds = map[owner.Reason]struct {
 const (
 	tooLarge owner.Reason = 255 - iota
 	deadline
+	overloaded
 )
 
 var errStopping = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500 * time.Millisecond,
 	Message: "the node is stopping; nothing happened",
 	Hint:    "try again: the node comes back, or another one takes over"}
+
+var errOverloaded = &owner.Error{Reason: overloaded, RetryAfter: 100 * time.Millisecond,
+	Message: "as many calls are under way as this node allows; nothing happened",
+	Hint:    "try again later, use batches, or raise --max-calls"}
 
 // gaveUp is the error of a call whose caller has left: by its deadline, or
 // because it cancelled.

@@ -68,7 +68,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}, []string{"service", "method", "code"})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "keystead_rpc_seconds",
-		Help:    "Time from the receipt of a gRPC call to its answer, waiting for locks included.",
+		Help:    "Time from the receipt of a gRPC call to its answer, waiting for locks included; of a stream, its life.",
 		Buckets: []float64{5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1, 0.5, 1, 5, 30},
 	}, []string{"service", "method"})
 	ops := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -93,7 +93,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		service string
 		methods []string
 	}{
-		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck"}},
+		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck", "StreamCheck"}},
 		{pb.CounterService_ServiceDesc.ServiceName, []string{"Add", "BatchAdd", "Get", "BatchGet", "SetIf", "Reset"}},
 		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
 	} {

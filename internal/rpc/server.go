@@ -41,9 +41,10 @@ type Config struct {
 	Metrics *Metrics
 	// MaxConns bounds open connections; more wait in the listen queue. Default 10,000.
 	MaxConns int
-	// MaxStreams bounds calls under way on one connection. Default 10,000: a
-	// lock's queue may stand on one connection.
-	MaxStreams uint32
+	// MaxCalls bounds calls under way, streams and waiting ones included; more
+	// are refused. Default 100,000, so that all callers who may wait for locks
+	// can, and others still get through.
+	MaxCalls int64
 }
 
 // Server serves the API over gRPC.
@@ -53,6 +54,7 @@ type Server struct {
 	health   *health.Server
 	stopping chan struct{} // closed when the server stops
 	stopped  atomic.Bool
+	calls    atomic.Int64 // under way
 }
 
 // Options are the grpc options that make up Keystead's speed: worker goroutines
@@ -69,20 +71,23 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = 10_000
 	}
-	if cfg.MaxStreams == 0 {
-		cfg.MaxStreams = 10_000
+	if cfg.MaxCalls == 0 {
+		cfg.MaxCalls = 100_000
 	}
 	s := &Server{cfg: cfg, health: health.NewServer(), stopping: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.MaxConcurrentStreams(cfg.MaxStreams),
+		// Not less for one connection: if its waiters used it up, the holder's
+		// release could not come through on it.
+		grpc.MaxConcurrentStreams(uint32(min(cfg.MaxCalls, math.MaxUint32))),
 		grpc.ConnectionTimeout(10*time.Second),
 		// A holder or waiter whose machine died is noticed within 15 s.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
 	)
 	s.grpc = grpc.NewServer(opts...)
 	pb.RegisterLimitServiceServer(s.grpc, &limits{s: s})
@@ -117,9 +122,37 @@ type sized interface{ SizeVT() int }
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m := s.cfg.Metrics.method(info.FullMethod)
 	start := time.Now()
+	if !s.begin() {
+		err := Status(errOverloaded)
+		m.done(err, time.Since(start))
+		return nil, err
+	}
+	defer s.calls.Add(-1)
 	resp, err := s.bounded(ctx, req, m, handler)
 	m.done(err, time.Since(start))
 	return resp, err
+}
+
+// stream bounds, times and counts every stream. Its time is that of its life.
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	m := s.cfg.Metrics.method(info.FullMethod)
+	start := time.Now()
+	err := Status(errOverloaded)
+	if s.begin() {
+		defer s.calls.Add(-1)
+		err = handler(srv, ss)
+	}
+	m.done(err, time.Since(start))
+	return err
+}
+
+// begin counts a call in, if there is room for it.
+func (s *Server) begin() bool {
+	if s.calls.Add(1) <= s.cfg.MaxCalls {
+		return true
+	}
+	s.calls.Add(-1)
+	return false
 }
 
 func (s *Server) bounded(ctx context.Context, req any, m *method, handler grpc.UnaryHandler) (any, error) {

@@ -76,6 +76,9 @@ const (
 	// A newer attempt with the same request id took this one's place in the
 	// queue. ABORTED. Await the newer attempt.
 	Reason_REASON_SUPERSEDED Reason = 11
+	// As many calls are under way as the node allows. Nothing happened.
+	// RESOURCE_EXHAUSTED. Retry later.
+	Reason_REASON_OVERLOADED Reason = 12
 )
 
 // Enum value maps for Reason.
@@ -93,6 +96,7 @@ var (
 		9:  "REASON_OUTCOME_UNKNOWN",
 		10: "REASON_GAVE_UP",
 		11: "REASON_SUPERSEDED",
+		12: "REASON_OVERLOADED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -107,6 +111,7 @@ var (
 		"REASON_OUTCOME_UNKNOWN":   9,
 		"REASON_GAVE_UP":           10,
 		"REASON_SUPERSEDED":        11,
+		"REASON_OVERLOADED":        12,
 	}
 )
 
@@ -376,7 +381,7 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\x0e2\x13.keystead.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04hint\x18\x04 \x01(\tR\x04hint\x12\x14\n" +
 	"\x05field\x18\x05 \x01(\tR\x05field\x12$\n" +
-	"\x0eretry_after_ns\x18\x06 \x01(\x03R\fretryAfterNs*\xb1\x02\n" +
+	"\x0eretry_after_ns\x18\x06 \x01(\x03R\fretryAfterNs*\xc8\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -390,7 +395,8 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x16REASON_OUTCOME_UNKNOWN\x10\t\x12\x12\n" +
 	"\x0eREASON_GAVE_UP\x10\n" +
 	"\x12\x15\n" +
-	"\x11REASON_SUPERSEDED\x10\vB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
+	"\x11REASON_SUPERSEDED\x10\v\x12\x15\n" +
+	"\x11REASON_OVERLOADED\x10\fB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
 
 var (
 	file_keystead_v1_common_proto_rawDescOnce sync.Once

@@ -1,0 +1,193 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// WriteText prints the report for people. Keys come from a log, and so from
+// strangers: whatever could disturb a terminal is escaped.
+func (r *Report) WriteText(w io.Writer) error {
+	var out bytes.Buffer
+	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	row := func(label, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", label, fmt.Sprintf(format, args...))
+	}
+	lines := fmt.Sprintf("%s lines, %s entries, %s broken", grouped(r.Lines), grouped(r.Entries), grouped(r.Broken))
+	if r.Empty > 0 {
+		lines += fmt.Sprintf(", %s empty", grouped(r.Empty))
+	}
+	row("Log", "%s", lines)
+	keys := fmt.Sprintf("%s distinct, by %s", grouped(r.DistinctKeys), r.By)
+	if r.ShortenedKeys > 0 {
+		keys += fmt.Sprintf("; %s shortened", grouped(r.ShortenedKeys))
+	}
+	row("Keys", "%s", keys)
+	r.textOutcome(row)
+	for _, reason := range slices.SortedFunc(maps.Keys(r.Errors), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.Errors[b], r.Errors[a]), strings.Compare(a, b))
+	}) {
+		row("Errors", "%s × %s", grouped(r.Errors[reason]), safe(reason, 0))
+	}
+	if r.FirstError != "" {
+		row("", "first: %s", safe(r.FirstError, 0))
+	}
+	if r.Unanswered > 0 {
+		row("Unanswered", "%s entries; the last of them may have acted", grouped(r.Unanswered))
+	}
+	row("Throughput", "%s lines/s: %s in %s", grouped(int64(r.LinesPerSecond)), plural(r.Lines, "line"), shortTime(r.DurationSeconds*1000))
+	l := r.Latency
+	row("Latency", "p50 %s, p99 %s, p99.9 %s, max %s", shortTime(l.P50), shortTime(l.P99), shortTime(l.P999), shortTime(l.Max))
+	row("", "of a call with up to %s; %s, %s repeated, %d at a time",
+		plural(int64(r.Batch), "line"), plural(r.Calls, "call"), grouped(r.Retries), r.Concurrency)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	r.textKeys(&out)
+	r.textProblems(&out)
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// textOutcome prints what the server decided.
+func (r *Report) textOutcome(row func(label, format string, args ...any)) {
+	if r.Mode == "count" {
+		row("Counters", "%q of each key", r.Name)
+		row("Counted", "%s", grouped(r.Counted))
+		switch {
+		case !r.Verify:
+		case r.VerifyOK:
+			row("Verified", "all %s equal the log", plural(r.Verified, "counter"))
+		case r.Verified+r.Mismatches < r.DistinctKeys:
+			row("Verified", "NO: not all counters were read back")
+		default:
+			row("Verified", "NO: %s of %s differ from the log", grouped(r.Mismatches), plural(r.DistinctKeys, "counter"))
+		}
+		return
+	}
+	limit := fmt.Sprintf("%s per %s", grouped(int64(r.Limit)), time.Duration(r.PeriodNs))
+	if r.Burst > 0 {
+		limit += ", burst " + grouped(int64(r.Burst))
+	}
+	if r.Cost > 1 {
+		limit += ", cost " + grouped(int64(r.Cost))
+	}
+	row("Limit", "%s, %s, %q of each key", limit, r.Algorithm, r.Name)
+	row("Allowed", "%s", share(r.Allowed, r.Allowed+r.Denied))
+	row("Denied", "%s", share(r.Denied, r.Allowed+r.Denied))
+}
+
+// maxShown is how much of a key is printed, in characters.
+const maxShown = 80
+
+// textKeys prints the table of keys.
+func (r *Report) textKeys(out io.Writer) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.MostDenied) > 0 {
+		fmt.Fprintf(out, "\nMost denied\n")
+		fmt.Fprintf(t, "denied\tallowed\t  key\n")
+		for _, d := range r.MostDenied {
+			fmt.Fprintf(t, "%s\t%s\t  %s\n", grouped(d.Denied), grouped(d.Allowed), safe(d.Key, maxShown))
+		}
+	}
+	if len(r.MostCounted) > 0 {
+		fmt.Fprintf(out, "\nMost counted\n")
+		fmt.Fprintf(t, "count\t  key\n")
+		for _, c := range r.MostCounted {
+			fmt.Fprintf(t, "%s\t  %s\n", grouped(c.Count), safe(c.Key, maxShown))
+		}
+	}
+	_ = t.Flush() // out is in memory
+}
+
+// textProblems prints samples of what went wrong.
+func (r *Report) textProblems(out io.Writer) {
+	if len(r.MismatchSamples) > 0 {
+		fmt.Fprintf(out, "\nCounters that differ (%d of %s)\n", len(r.MismatchSamples), grouped(r.Mismatches))
+		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintf(t, "in the log\tcounted\t  key\n")
+		for _, m := range r.MismatchSamples {
+			counted := grouped(m.Counter)
+			if m.Unread {
+				counted = "unread"
+			}
+			fmt.Fprintf(t, "%s\t%s\t  %s\n", grouped(m.Log), counted, safe(m.Key, maxShown))
+		}
+		_ = t.Flush() // out is in memory
+	}
+	if len(r.BrokenSamples) > 0 {
+		fmt.Fprintf(out, "\nBroken lines (%d of %s)\n", len(r.BrokenSamples), grouped(r.Broken))
+		for _, b := range r.BrokenSamples {
+			fmt.Fprintf(out, "  line %s: %s\n    %s\n", grouped(b.Line), b.Reason, safe(b.Text, 0))
+		}
+	}
+}
+
+// safe escapes what is not printable, and cuts a text longer than limit
+// characters; 0 = no limit.
+func safe(s string, limit int) string {
+	var b strings.Builder
+	shown := 0
+	for i, r := range s {
+		if limit > 0 && shown == limit {
+			return b.String() + "…"
+		}
+		shown++
+		if _, n := utf8.DecodeRuneInString(s[i:]); r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		} else if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// grouped writes a number with commas: 1,234,567.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func plural(n int64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return grouped(n) + " " + what
+}
+
+func share(n, of int64) string {
+	if of == 0 {
+		return grouped(n)
+	}
+	return fmt.Sprintf("%s (%.1f %%)", grouped(n), 100*float64(n)/float64(of))
+}
+
+// shortTime writes milliseconds with three figures.
+func shortTime(ms float64) string {
+	d := time.Duration(ms * float64(time.Millisecond))
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}

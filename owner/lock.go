@@ -107,7 +107,7 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 		}
 		return AcquireAnswer{}, nil, errQueue
 	case lock.Queued:
-		w := s.addWaitLocked(t, op.Ticket, *id, print)
+		w := s.addWaitLocked(t, op.Ticket, *id, print, len(op.Holder)+len(op.Metadata))
 		t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
 		return AcquireAnswer{}, w, nil
 	}
@@ -268,7 +268,8 @@ func (s *Store) checkTTL(ttl int64) error {
 	return nil
 }
 
-// lockText is the memory that a lock refers to, beside its cell.
+// lockText is the memory that a lock refers to, beside its cell and the text of
+// those who wait, which is counted with them.
 func lockText(s *lock.State) int {
 	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue)*waiterSize
 }

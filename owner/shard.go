@@ -172,23 +172,35 @@ func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
 }
 
 // roomLocked says whether the operation may take the room that it needs: for
-// an object that is not there yet, or for a request id.
+// an object that is not there yet, or for a request id. At the limit of memory
+// it may take what was freed before.
 func (t *target) roomLocked(id *reqid.ID) *Error {
 	s := t.sh.store
 	if t.slot == 0 && s.objects[KindLimit].Load()+s.objects[KindCounter].Load()+s.objects[KindLock].Load() >= s.cfg.MaxObjects {
 		return errObjects
 	}
-	if (t.slot == 0 || id.Given()) && s.bytes.Load() >= s.cfg.MaxBytes {
+	if s.bytes.Load() < s.cfg.MaxBytes {
+		return nil
+	}
+	sh := t.sh
+	if t.slot == 0 && !(sh.index.Room() && sh.cells.Room(t.size()) && (t.kind != KindLock || sh.locks.Room())) {
+		return errMemory
+	}
+	if id.Given() && !sh.ids.Room() {
 		return errMemory
 	}
 	return nil
 }
 
+// size is that of the target's cell.
+func (t *target) size() int {
+	return int(entrySize+stateSize(t.kind)) + len(t.ref.Key) + len(t.ref.Name)
+}
+
 // createLocked puts the object in the store, absent as yet.
 func (t *target) createLocked() {
 	sh := t.sh
-	n := len(t.ref.Key) + len(t.ref.Name)
-	t.slot = sh.cells.Add(int(entrySize+stateSize(t.kind)) + n)
+	t.slot = sh.cells.Add(t.size())
 	t.e = sh.entryLocked(t.slot)
 	*t.e = entry{keyLen: uint16(len(t.ref.Key)), nameLen: uint8(len(t.ref.Name)), kind: t.kind}
 	text := t.e.text()

@@ -202,6 +202,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	bytes := s.Stats().Bytes
 	for _, step := range []struct {
 		at   int64
 		held int64
@@ -221,7 +222,6 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 	if st := s.Stats(); st.Lapsed != 1000 || st.Expired[KindLimit] != 2000 || st.Expired[KindCounter] != 1000 {
 		t.Errorf("%+v", st)
 	}
-	bytes := s.Stats().Bytes
 	// What was freed is used again.
 	for i := range 1000 {
 		must(s.Check(200*second, Ref{fmt.Sprintf("k%d", i), "limit"}, noID, perSecond(1)))
@@ -278,6 +278,28 @@ func TestRoom(t *testing.T) {
 		}
 		if a := must(s.Get(0, Ref{"0", "n"})); a.Value != 2 {
 			t.Errorf("it was refused and acted all the same: %+v", a)
+		}
+	})
+	t.Run("memory that was freed", func(t *testing.T) {
+		s := newStore(t, func(c *Config) { c.MaxBytes = 1 << 20 })
+		fill := func(now int64) (n int) {
+			for ; n < 100_000; n++ {
+				if _, err := s.Add(now, Ref{fmt.Sprint(now, n), "n"}, noID, counter.AddOp{Delta: 1, IdleTTL: second}); err != nil {
+					return n
+				}
+			}
+			return n
+		}
+		first := fill(0)
+		sweepAll(s, second)
+		if held(s) != 0 {
+			t.Fatalf("%d objects are left", held(s))
+		}
+		if again := fill(second); again < first*3/4 {
+			t.Errorf("%d objects found room at first, %d when they were gone", first, again)
+		}
+		if b := s.Stats().Bytes; b > 1<<20+1<<18 {
+			t.Errorf("%d bytes", b)
 		}
 	})
 }

@@ -38,15 +38,27 @@ func (sh *shard) sweepStep(now int64) bool {
 	return true
 }
 
-// overLocked says whether an object may be forgotten, and counts it.
+// overLocked says whether an object may be forgotten, and counts it if it is
+// its time that is over.
 func (sh *shard) overLocked(slot uint32, now int64) bool {
 	e := sh.entryLocked(slot)
 	if e.ids != 0 || !sh.absentLocked(e, now) {
 		return false
 	}
-	if e.kind == KindLock && e.lock != 0 && sh.locks.At(e.lock).Token != 0 {
-		sh.store.lapsed.Add(1)
+	switch e.kind {
+	case KindLimit:
+		if e.limit().spent != 0 {
+			sh.store.expired[KindLimit].Add(1)
+		}
+	case KindCounter:
+		if e.counter().Version != 0 {
+			sh.store.expired[KindCounter].Add(1)
+		}
+	case KindLock:
+		if e.lock != 0 && sh.locks.At(e.lock).Token != 0 {
+			sh.store.expired[KindLock].Add(1)
+			sh.store.lapsed.Add(1)
+		}
 	}
-	sh.store.expired[e.kind].Add(1)
 	return true
 }

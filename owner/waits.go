@@ -19,11 +19,14 @@ type Wait struct {
 	ticket uint64
 	id     reqid.ID
 	print  uint32
+	text   int           // bytes of holder and metadata, counted while it waits
 	done   chan struct{} // closed when the answer is there
 
 	// Guarded by sh.mu until done is closed, constant from then on.
 	answer AcquireAnswer
 	err    error
+
+	left bool // guarded by sh.mu: the caller is gone, and its place still in the queue
 }
 
 // waitID finds the caller in a queue that has a request id.
@@ -40,13 +43,14 @@ func (w *Wait) Done() <-chan struct{} { return w.done }
 func (w *Wait) Answer() (AcquireAnswer, error) { return w.answer, w.err }
 
 // addWaitLocked registers a caller that has just been queued.
-func (s *Store) addWaitLocked(t *target, ticket uint64, id reqid.ID, print uint32) *Wait {
+func (s *Store) addWaitLocked(t *target, ticket uint64, id reqid.ID, print uint32, text int) *Wait {
 	sh := t.sh
-	w := &Wait{sh: sh, ref: t.ref, ticket: ticket, id: id, print: print, done: make(chan struct{})}
+	w := &Wait{text: text, sh: sh, ref: t.ref, ticket: ticket, id: id, print: print, done: make(chan struct{})}
 	if sh.waits == nil {
 		sh.waits, sh.waitIDs = map[uint64]*Wait{}, map[waitID]*Wait{}
 	}
 	sh.waits[ticket] = w
+	sh.lockText += text
 	if id.Given() {
 		sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] = w
 	}
@@ -62,8 +66,18 @@ func (w *Wait) finishLocked(slot uint32, answer AcquireAnswer, err error) {
 		delete(sh.waitIDs, key)
 	}
 	sh.store.waiting.Add(-1)
+	sh.lockText -= w.text
 	w.answer, w.err = answer, err
 	close(w.done)
+}
+
+// leaveLocked answers a caller without touching the queue, because the rule does
+// not let the node act for the lock. When the place's turn comes it is passed
+// over.
+func (w *Wait) leaveLocked(slot uint32, err error) {
+	w.finishLocked(slot, AcquireAnswer{}, err)
+	w.left = true
+	w.sh.waits[w.ticket] = w
 }
 
 // supersedeLocked hands the place of a waiting call to a retry of it, and
@@ -84,7 +98,7 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 		return nil, nil
 	}
 	old.finishLocked(t.slot, AcquireAnswer{}, errSuperseded)
-	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print)
+	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, old.text)
 	t.sh.version++
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	t.scheduleLocked()
@@ -98,7 +112,8 @@ func (t *target) tellLocked() {
 	sh := t.sh
 	for _, over := range sh.fx.TimedOut {
 		w := sh.waits[over.Ticket]
-		if w == nil {
+		if w == nil || w.left {
+			delete(sh.waits, over.Ticket)
 			continue
 		}
 		out := reqid.Outcome{Print: w.print, Code: refused}
@@ -117,6 +132,11 @@ func (t *target) tellLocked() {
 	w := sh.waits[g.Ticket]
 	if w == nil {
 		return // a place that came from elsewhere; its caller will ask again
+	}
+	if w.left {
+		delete(sh.waits, g.Ticket)
+		_, _ = t.releaseLocked(g.Token, &reqid.ID{}, 0) // its TTL ends it otherwise
+		return
 	}
 	out := reqid.Outcome{Print: w.print, Code: done, A: int64(g.Token), B: g.Waited}
 	if w.id.Given() {
@@ -140,7 +160,7 @@ func (w *Wait) GiveUp(now int64) {
 		w.sh.mu.Lock()
 		defer w.sh.mu.Unlock()
 		if !w.finished() {
-			w.finishLocked(w.sh.findLocked(tag(Hash(w.ref.Key), w.ref.Name), w.ref), AcquireAnswer{}, err)
+			w.leaveLocked(w.sh.findLocked(tag(Hash(w.ref.Key), w.ref.Name), w.ref), err)
 		}
 		return
 	}
@@ -280,7 +300,16 @@ func (sh *shard) wake(x wake, now int64) {
 	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, now); err == nil {
 		err = t.expireLocked()
 	}
-	if err != nil && len(sh.locks.At(e.lock).Queue) > 0 {
+	if err == nil {
+		return
+	}
+	queue := sh.locks.At(e.lock).Queue
+	for i := range queue {
+		if w := sh.waits[queue[i].Ticket]; w != nil && !w.left && now >= queue[i].GiveUp {
+			w.leaveLocked(x.slot, err) // its time is over, whether or not this node may act
+		}
+	}
+	if len(queue) > 0 {
 		sh.scheduled[x.slot] = now + retryWake
 		sh.store.wakes.add(wake{now + retryWake, sh, x.slot})
 	}

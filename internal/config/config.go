@@ -126,7 +126,7 @@ func (l *loader) unknown(name string, s Source) {
 		return
 	}
 	e := &Error{Setting: shorten(name), Source: s, Problem: fmt.Sprintf("unknown setting `%s`", shorten(name))}
-	switch near := nearest(name, l.known); {
+	switch near := Nearest(name, l.known); {
 	case near == "":
 		e.Hint = "--help lists the settings"
 	case s.Kind == Environment:

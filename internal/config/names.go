@@ -134,9 +134,9 @@ const (
 	maxTypos = 3
 )
 
-// nearest returns the known name with the smallest edit distance to name, or ""
+// Nearest returns the known name with the smallest edit distance to name, or ""
 // when none is near. Among equals the first in order wins.
-func nearest(name string, known []string) string {
+func Nearest(name string, known []string) string {
 	if len(name) > maxNameLen {
 		return ""
 	}

@@ -82,8 +82,8 @@ func TestNearest(t *testing.T) {
 		"grpc-adr": "grpc-addr", "pear": "", "peer": "peers", "tl": "ttl", "x": "", "address": "",
 		strings.Repeat("a", maxNameLen+1): "",
 	} {
-		if got := nearest(name, known); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
+		if got := Nearest(name, known); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

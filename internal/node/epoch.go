@@ -74,7 +74,7 @@ func readEpoch(path string) (uint64, error) {
 		return 0, err
 	}
 	var f epochFile
-	if err := json.Unmarshal(b, &f); err != nil || f.Version != epochFileVersion {
+	if err := json.Unmarshal(b, &f); err != nil || f.Version != epochFileVersion || f.Epoch == 0 {
 		return 0, fmt.Errorf("%s does not hold an epoch of version %d: restore it, or move it away and start with --epoch-floor above every epoch that this node has served under", path, epochFileVersion)
 	}
 	return f.Epoch, nil
@@ -134,6 +134,11 @@ func (s *sole) Confirm(owner.Permit, int64) error { return nil }
 // Exhausted implements owner.Rule. It writes to disk under a shard's lock, once
 // in 16 million grants of that shard.
 func (s *sole) Exhausted(epoch uint64) (uint64, error) {
+	if epoch >= owner.MaxEpoch {
+		return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Hour,
+			Message: fmt.Sprintf("all fencing tokens up to epoch %d are used up", uint64(owner.MaxEpoch)),
+			Hint:    "start a new data directory, and tell what the locks protect to forget the tokens it has seen"}
+	}
 	if err := s.set(epoch + 1); err != nil {
 		return 0, &owner.Error{Reason: owner.Unavailable, Message: err.Error(), RetryAfter: time.Second}
 	}

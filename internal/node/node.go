@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,12 +74,23 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// Validate says what in c makes no sense, whatever the machine is like. Start
+// asks it, too; what Store holds is judged there.
+func (c Config) Validate() error {
 	if !idPattern.MatchString(c.ID) {
 		return fmt.Errorf("node id %q: use 1 to 64 letters, digits, '.', '_' and '-'", c.ID)
 	}
 	if c.StopGrace < 0 {
-		return errors.New("the stop grace period is negative")
+		return fmt.Errorf("a stop grace period of %s: choose 0 or more", c.StopGrace)
+	}
+	if c.MaxCalls < 0 {
+		return fmt.Errorf("at most %d calls: choose 1 or more", c.MaxCalls)
+	}
+	if c.MaxConns < 0 {
+		return fmt.Errorf("at most %d connections: choose 1 or more", c.MaxConns)
+	}
+	if c.EpochFloor > owner.MaxEpoch {
+		return fmt.Errorf("an epoch floor of %d: the greatest possible epoch is %d", c.EpochFloor, uint64(owner.MaxEpoch))
 	}
 	return nil
 }
@@ -98,41 +110,43 @@ type Node struct {
 	failed chan error
 }
 
-// Start brings a node up. When it returns, the node serves.
-func Start(cfg Config) (n *Node, err error) {
+// Start brings a node up. When it returns, the node serves; when it fails,
+// nothing of it is left running.
+func Start(cfg Config) (*Node, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n = &Node{cfg: cfg, began: time.Now(), failed: make(chan error, 2)}
-	defer func() {
-		if err != nil {
-			n.Stop()
-		}
-	}()
-	if cfg.DataDir != "" {
-		if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-			return nil, err
-		}
-		release, err := lockDir(cfg.DataDir)
-		if err != nil {
-			return nil, err
-		}
-		n.stops = append(n.stops, func() { _ = release() })
-	}
-	if n.rule, err = newSole(cfg.DataDir, cfg.EpochFloor, time.Now()); err != nil {
-		return nil, err
-	}
-	cfg.Store.Rule = n.rule
-	if n.store, err = owner.New(cfg.Store, cfg.Clock.Now()); err != nil {
-		return nil, err
-	}
-	n.runStore()
-	if err := n.serve(); err != nil {
+	n := &Node{cfg: cfg, began: time.Now(), failed: make(chan error, 2)}
+	if err := n.start(); err != nil {
+		n.Stop()
 		return nil, err
 	}
 	cfg.Log.Info("serving", "id", cfg.ID, "grpc", n.GRPCAddr(), "admin", n.AdminAddr(), "epoch", n.rule.epoch.Load())
 	return n, nil
+}
+
+// start brings the parts up. What it started before it failed is in n.stops.
+func (n *Node) start() (err error) {
+	if dir := n.cfg.DataDir; dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the data directory: %w", err)
+		}
+		release, err := lockDir(dir)
+		if err != nil {
+			return err
+		}
+		n.stops = append(n.stops, func() { _ = release() })
+	}
+	if n.rule, err = newSole(n.cfg.DataDir, n.cfg.EpochFloor, time.Now()); err != nil {
+		return err
+	}
+	n.cfg.Store.Rule = n.rule
+	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
+		return err
+	}
+	n.runStore()
+	return n.serve()
 }
 
 // runStore starts the two timers of the store.
@@ -186,23 +200,34 @@ func (n *Node) serve() error {
 	n.rpc = rpc.NewServer(rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: rpc.NewMetrics(reg), MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls})
 	l, err := net.Listen("tcp", n.cfg.GRPCAddr)
 	if err != nil {
-		return fmt.Errorf("listening for gRPC: %w", err)
+		return cannotListen("gRPC", "--grpc-addr", err)
 	}
 	n.grpc = l
-	n.stops = append(n.stops, func() { n.rpc.Stop(n.cfg.StopGrace); _ = l.Close() })
+	n.stops = append(n.stops, func() { _ = l.Close() }) // Serve closes it as well, if it comes to that
+	// The admin server is there first and goes last: it says that the node is
+	// not ready while it comes and goes.
+	if n.cfg.AdminAddr != "" {
+		n.admin, err = admin.Start(admin.Config{
+			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() },
+		})
+		if err != nil {
+			return cannotListen("metrics and health", "--admin-addr", err)
+		}
+		n.stops = append(n.stops, n.admin.Stop)
+	}
+	n.stops = append(n.stops, func() { n.rpc.Stop(n.cfg.StopGrace) })
 	go func() { n.failed <- n.rpc.Serve(l) }()
-	if n.cfg.AdminAddr == "" {
-		return nil
+	if n.admin != nil {
+		n.admin.SetReady(true)
 	}
-	n.admin, err = admin.Start(admin.Config{
-		Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() },
-	})
-	if err != nil {
-		return fmt.Errorf("listening for admin: %w", err)
-	}
-	n.stops = append(n.stops, n.admin.Stop)
-	n.admin.SetReady(true)
 	return nil
+}
+
+func cannotListen(what, setting string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listening for %s: %w: another process has the port; choose another with %s, or port 0 for a free one", what, err, setting)
+	}
+	return fmt.Errorf("listening for %s: %w: check %s", what, err, setting)
 }
 
 // Stop takes the node down: it is no longer ready, refuses new calls, sends

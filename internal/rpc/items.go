@@ -58,7 +58,7 @@ type items[A any] struct {
 
 func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error {
 	if err := checkItems(n); err != nil {
-		return Status(err)
+		return s.refuse(err)
 	}
 	answers := make([]A, n)
 	errs := make([]error, n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/reqid"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -19,9 +20,12 @@ type limits struct {
 }
 
 func (l *limits) check(req *pb.CheckRequest, now int64) (owner.CheckAnswer, error) {
-	id, err := requestID(req.RequestId)
-	if err != nil {
-		return owner.CheckAnswer{}, err
+	var id reqid.ID
+	if !req.Peek { // it changes nothing, so that there is nothing to repeat
+		var err error
+		if id, err = requestID(req.RequestId); err != nil {
+			return owner.CheckAnswer{}, err
+		}
 	}
 	op := limit.Op{
 		Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst},
@@ -110,12 +114,19 @@ func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[pb.StreamCheckReque
 		if err := checkSize(req, MaxBatch); err != nil {
 			return Status(err)
 		}
-		results, err := l.checks(stream.Context(), req.Checks)
-		if err != nil {
-			return err
-		}
-		if err := stream.Send(&pb.StreamCheckResponse{Tag: req.Tag, Results: results}); err != nil {
+		if err := l.answer(stream, req); err != nil {
 			return err
 		}
 	}
+}
+
+// answer answers one message of a stream. While it does, a stop waits for it.
+func (l *limits) answer(stream grpc.BidiStreamingServer[pb.StreamCheckRequest, pb.StreamCheckResponse], req *pb.StreamCheckRequest) error {
+	l.s.busy.Add(1)
+	defer l.s.busy.Add(-1)
+	results, err := l.checks(stream.Context(), req.Checks)
+	if err != nil {
+		return err
+	}
+	return stream.Send(&pb.StreamCheckResponse{Tag: req.Tag, Results: results})
 }

@@ -17,6 +17,7 @@ type Metrics struct {
 	methods map[string]*method
 	other   *method
 	ops     [len(operations)]op
+	failed  map[pb.Reason]prometheus.Counter
 }
 
 // method counts the calls of one RPC.
@@ -102,13 +103,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}
 	}
 	m.other = newMethod("other", "other")
-	failed := map[pb.Reason]prometheus.Counter{}
+	m.failed = map[pb.Reason]prometheus.Counter{}
 	for r := range pb.Reason_name {
-		failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
+		m.failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
 	}
 	for i, names := range operations {
 		count := func(outcome string) prometheus.Counter { return ops.WithLabelValues(names[0], outcome) }
-		m.ops[i] = op{yes: count(names[1]), no: count(names[2]), replayed: count("replayed"), errored: count("error"), failed: failed}
+		m.ops[i] = op{yes: count(names[1]), no: count(names[2]), replayed: count("replayed"), errored: count("error"), failed: m.failed}
 	}
 	return m
 }

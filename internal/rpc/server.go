@@ -31,6 +31,12 @@ const (
 	// enough above MaxBatch that a caller who is a little over gets a good one.
 	maxReceive = 2 << 20
 	maxHeaders = 16 << 10 // bytes of a call's metadata
+
+	// Bytes under way to a stream that does not read, and to a connection. Left
+	// to itself, grpc lets a stream grow to 16 MiB, and a caller that sends
+	// without reading answers may have thousands of them.
+	streamWindow = 256 << 10
+	connWindow   = 4 << 20
 )
 
 // Config is what a Server needs.
@@ -55,6 +61,7 @@ type Server struct {
 	stopping chan struct{} // closed when the server stops
 	stopped  atomic.Bool
 	calls    atomic.Int64 // under way
+	busy     atomic.Int64 // … less the streams that await their caller
 }
 
 // Options are the grpc options that make up Keystead's speed: worker goroutines
@@ -82,6 +89,8 @@ func NewServer(cfg Config) *Server {
 		// Not less for one connection: if its waiters used it up, the holder's
 		// release could not come through on it.
 		grpc.MaxConcurrentStreams(uint32(min(cfg.MaxCalls, math.MaxUint32))),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.ConnectionTimeout(10*time.Second),
 		// A holder or waiter whose machine died is noticed within 15 s.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
@@ -111,10 +120,45 @@ func (s *Server) Stop(grace time.Duration) {
 	}
 	s.health.Shutdown()
 	close(s.stopping)
-	timer := time.AfterFunc(grace, s.grpc.Stop)
-	defer timer.Stop()
-	s.grpc.GracefulStop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	s.settle(done, grace)
+	s.grpc.Stop()
+	<-done
 }
+
+// settle waits until all calls are done, or grace is over. Streams whose caller
+// sends nothing are not waited for, beyond the time that the last answers need
+// to be written.
+func (s *Server) settle(done <-chan struct{}, grace time.Duration) {
+	over := time.NewTimer(grace)
+	defer over.Stop()
+	look := time.NewTicker(settleEvery)
+	defer look.Stop()
+	for s.busy.Load() > 0 {
+		select {
+		case <-done:
+			return
+		case <-over.C:
+			return
+		case <-look.C:
+		}
+	}
+	last := time.NewTimer(min(lastAnswers, grace))
+	defer last.Stop()
+	select {
+	case <-done:
+	case <-last.C:
+	}
+}
+
+const (
+	settleEvery = 5 * time.Millisecond
+	lastAnswers = 100 * time.Millisecond
+)
 
 type sized interface{ SizeVT() int }
 
@@ -122,12 +166,13 @@ type sized interface{ SizeVT() int }
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m := s.cfg.Metrics.method(info.FullMethod)
 	start := time.Now()
-	if !s.begin() {
-		err := Status(errOverloaded)
+	if err := s.begin(); err != nil {
 		m.done(err, time.Since(start))
 		return nil, err
 	}
 	defer s.calls.Add(-1)
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
 	resp, err := s.bounded(ctx, req, m, handler)
 	m.done(err, time.Since(start))
 	return resp, err
@@ -137,8 +182,8 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	m := s.cfg.Metrics.method(info.FullMethod)
 	start := time.Now()
-	err := Status(errOverloaded)
-	if s.begin() {
+	err := s.begin()
+	if err == nil {
 		defer s.calls.Add(-1)
 		err = handler(srv, ss)
 	}
@@ -147,12 +192,18 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 }
 
 // begin counts a call in, if there is room for it.
-func (s *Server) begin() bool {
+func (s *Server) begin() error {
 	if s.calls.Add(1) <= s.cfg.MaxCalls {
-		return true
+		return nil
 	}
 	s.calls.Add(-1)
-	return false
+	return s.refuse(errOverloaded)
+}
+
+// refuse counts a call that is turned away before it comes to any operation.
+func (s *Server) refuse(err error) error {
+	s.cfg.Metrics.failed[wire(err).Reason].Inc()
+	return Status(err)
 }
 
 func (s *Server) bounded(ctx context.Context, req any, m *method, handler grpc.UnaryHandler) (any, error) {
@@ -166,7 +217,7 @@ func (s *Server) bounded(ctx context.Context, req any, m *method, handler grpc.U
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, Status(gaveUp(ctx))
+		return nil, s.refuse(gaveUp(ctx))
 	}
 	return handler(ctx, req)
 }

@@ -356,6 +356,12 @@ func (t *Table) Each(ref uint32, f func(id ID, out Outcome, at int64)) {
 	}
 }
 
+// Room says whether the next id needs no more memory, whatever client it is of
+// and object it is for.
+func (t *Table) Room() bool {
+	return t.objects.Room() && t.clients.Room() && t.ops.Room() && t.byName.Room() && t.bySeq.Room()
+}
+
 // Bytes is the memory that the table has allocated.
 func (t *Table) Bytes() int {
 	return t.objects.Bytes() + t.clients.Bytes() + t.ops.Bytes() + t.byName.Bytes() + t.bySeq.Bytes()

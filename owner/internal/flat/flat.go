@@ -6,11 +6,15 @@
 // collection walk them all; here they live in a few large blocks and refer to
 // each other by number. References start at 1, so that 0 can mean "none".
 //
-// Nothing here locks, and nothing gives memory back to the runtime: freed cells
-// are used again. What a container has allocated is what Bytes says.
+// Nothing here locks. Freed cells are used again; Cells also lets go of a chunk
+// when the last cell in it is freed, so that what was taken for cells of one size
+// can be had for another. What a container has allocated is what Bytes says.
 package flat
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // chunkCells is how many cells a slab adds at once: few enough that a shard
 // with one object stays small, many enough that chunks are rare.
@@ -53,6 +57,11 @@ func (s *Slab[T]) Free(ref uint32) {
 	s.free = append(s.free, ref)
 }
 
+// Room says whether the next cell needs no more memory.
+func (s *Slab[T]) Room() bool {
+	return len(s.free) > 0 || s.next < uint32(len(s.chunks)*chunkCells)
+}
+
 // Len is the number of cells in use.
 func (s *Slab[T]) Len() int { return int(s.next) - len(s.free) }
 
@@ -83,10 +92,11 @@ type Cells struct {
 }
 
 type sizeClass struct {
-	chunks []*[chunkSize / 8]uint64
-	per    uint32 // cells in a chunk
-	next   uint32 // cells ever handed out
-	free   []uint32
+	per    uint32                   // cells in a chunk
+	chunks []*[chunkSize / 8]uint64 // nil where one was let go
+	live   []uint16                 // cells in use of each chunk
+	gone   []uint32                 // indexes of the chunks that are nil
+	free   []uint32                 // cells that are not in use. Invariant: all in chunks that are there
 }
 
 // Add returns the reference of a zero cell of at least size bytes.
@@ -97,19 +107,41 @@ func (c *Cells) Add(size int) uint32 {
 		c.classes = append(c.classes, sizeClass{per: chunkSize / cellGrain / max(n, 1)})
 	}
 	sc := &c.classes[class]
-	if n := len(sc.free); n > 0 {
-		ref := sc.free[n-1]
-		sc.free = sc.free[:n-1]
-		return ref
+	if len(sc.free) == 0 {
+		c.addChunk(sc)
 	}
-	if sc.next == uint32(len(sc.chunks))*sc.per {
-		sc.chunks = append(sc.chunks, new([chunkSize / 8]uint64))
-		c.bytes += chunkSize + 8
+	n := len(sc.free) - 1
+	i := sc.free[n]
+	sc.free = sc.free[:n]
+	sc.live[i/sc.per]++
+	return uint32(class)<<(32-classBits) | (i + 1)
+}
+
+func (c *Cells) addChunk(sc *sizeClass) {
+	i := uint32(len(sc.chunks))
+	if n := len(sc.gone); n > 0 {
+		i = sc.gone[n-1]
+		sc.gone = sc.gone[:n-1]
+	} else {
+		if (i+1)*sc.per >= 1<<(32-classBits) {
+			panic("flat: more cells of one size than references can name")
+		}
+		sc.chunks, sc.live = append(sc.chunks, nil), append(sc.live, 0)
 	}
-	if sc.next++; sc.next >= 1<<(32-classBits) {
-		panic("flat: more cells of one size than references can name")
+	sc.chunks[i] = new([chunkSize / 8]uint64)
+	c.bytes += chunkSize
+	for k := sc.per; k > 0; k-- { // the first is taken first
+		sc.free = append(sc.free, i*sc.per+k-1)
 	}
-	return uint32(class)<<(32-classBits) | sc.next
+}
+
+// Room says whether the next cell of this size needs no more memory.
+func (c *Cells) Room(size int) bool {
+	class := (size + cellGrain - 1) / cellGrain
+	if class >= len(c.classes) {
+		return false
+	}
+	return len(c.classes[class].free) > 0
 }
 
 // At returns the cell of a reference. It stays where it is until it is freed.
@@ -125,9 +157,16 @@ func (c *Cells) Free(ref uint32) {
 	class := ref >> (32 - classBits)
 	clear(unsafe.Slice((*uint64)(c.At(ref)), class))
 	sc := &c.classes[class]
-	before := cap(sc.free)
-	sc.free = append(sc.free, ref)
-	c.bytes += (cap(sc.free) - before) * 4
+	i := ref&(1<<(32-classBits)-1) - 1
+	sc.free = append(sc.free, i)
+	chunk := i / sc.per
+	if sc.live[chunk]--; sc.live[chunk] > 0 {
+		return
+	}
+	sc.free = slices.DeleteFunc(sc.free, func(i uint32) bool { return i/sc.per == chunk })
+	sc.chunks[chunk] = nil
+	sc.gone = append(sc.gone, chunk)
+	c.bytes -= chunkSize
 }
 
 // Bytes is the memory that the cells have allocated.
@@ -173,12 +212,16 @@ func (x *Index) Seek(tag, from uint32) (ref, pos uint32, ok bool) {
 
 // Put adds a reference under a tag. The caller has made sure that it is new.
 func (x *Index) Put(tag, ref uint32) {
-	if (x.n+1)*5 > len(x.slots)*4 {
+	if !x.Room() {
 		x.grow()
 	}
 	x.put(uint64(tag)<<32 | uint64(ref))
 	x.n++
 }
+
+// Room says whether the next reference needs no more memory: a fifth of the
+// slots stay empty, so that searches stay short.
+func (x *Index) Room() bool { return (x.n+1)*5 <= len(x.slots)*4 }
 
 func (x *Index) put(v uint64) {
 	mask := uint32(len(x.slots) - 1)

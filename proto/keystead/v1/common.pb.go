@@ -56,8 +56,8 @@ const (
 	Reason_REASON_REQUEST_TOO_OLD Reason = 3
 	// The request id was used for another operation. INVALID_ARGUMENT.
 	Reason_REASON_REQUEST_ID_REUSED Reason = 4
-	// The node is at its limit of objects or memory and the call needs a new
-	// object. RESOURCE_EXHAUSTED. Retry later.
+	// The node is at its limit of objects or memory and the call needs room for a
+	// new object or request id. RESOURCE_EXHAUSTED. Retry later.
 	Reason_REASON_STORE_FULL Reason = 5
 	// The lock, or the node, has as many waiters as it may. RESOURCE_EXHAUSTED.
 	// Retry later.
@@ -157,7 +157,8 @@ type RequestId struct {
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Every operation of this client with a sequence below this one is finished:
 	// answered, or given up and never to be sent again. The owner forgets their
-	// results early and refuses late copies of them. 0 says nothing.
+	// results early and refuses late copies of them. At most the sequence itself.
+	// 0 says nothing.
 	Settled uint64 `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
 	// Time since this operation was first sent, by the client's monotonic clock,
 	// in nanoseconds. 0 on the first attempt.

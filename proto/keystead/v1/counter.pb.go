@@ -85,7 +85,7 @@ type AddRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which counter of the key: at most 128 bytes. Empty means "counter".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// What to add. 0 reads the counter and keeps it from expiring.
+	// What to add. 0 reads the counter and sets its idle TTL anew.
 	Delta int64 `protobuf:"zigzag64,3,opt,name=delta,proto3" json:"delta,omitempty"`
 	// Refuse the add if the sum would be below this.
 	Min *int64 `protobuf:"zigzag64,4,opt,name=min,proto3,oneof" json:"min,omitempty"`

@@ -97,7 +97,7 @@ type CheckRequest struct {
 	Cost uint64 `protobuf:"varint,7,opt,name=cost,proto3" json:"cost,omitempty"`
 	// Answer as for a real check, but spend nothing.
 	Peek bool `protobuf:"varint,8,opt,name=peek,proto3" json:"peek,omitempty"`
-	// Makes a retry safe. Ignored when peek is set.
+	// Makes a retry safe. Not looked at when peek is set.
 	RequestId     *RequestId `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

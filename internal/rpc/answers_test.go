@@ -1,0 +1,222 @@
+package rpc
+
+import (
+	"context"
+	"math"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+func same(t *testing.T, got, want proto.Message) {
+	t.Helper()
+	if !proto.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestCounterAnswers(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		add := func(req *pb.AddRequest) *pb.AddResponse {
+			req.Key = "k"
+			return must(h.counters.Add(ctx, req))(t)
+		}
+		get := func() *pb.GetResponse { return must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t) }
+
+		same(t, get(), &pb.GetResponse{Epoch: testEpoch})
+		same(t, must(h.counters.Reset(ctx, &pb.ResetRequest{Key: "k"}))(t), &pb.ResetResponse{Epoch: testEpoch})
+		first := add(&pb.AddRequest{Delta: 7, Max: proto.Int64(10)})
+		same(t, first, &pb.AddResponse{Applied: true, Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
+		if first.Version == 0 {
+			t.Error("a counter that exists has version 0")
+		}
+		unchanged := func(why pb.Refusal, req *pb.AddRequest) {
+			t.Helper()
+			same(t, add(req), &pb.AddResponse{Value: 7, Current: 7, Version: first.Version, Refusal: why, Epoch: testEpoch})
+		}
+		unchanged(pb.Refusal_REFUSAL_ABOVE_MAX, &pb.AddRequest{Delta: 4, Max: proto.Int64(10)})
+		unchanged(pb.Refusal_REFUSAL_BELOW_MIN, &pb.AddRequest{Delta: -8, Min: proto.Int64(0)})
+		unchanged(pb.Refusal_REFUSAL_OVERFLOW, &pb.AddRequest{Delta: math.MaxInt64})
+		same(t, get(), &pb.GetResponse{Value: 7, Version: first.Version, Epoch: testEpoch})
+
+		// Bounds of 0 are bounds.
+		if r := add(&pb.AddRequest{Delta: 1, Max: proto.Int64(0)}); r.Applied {
+			t.Errorf("a max of 0 bounds nothing: %v", r)
+		}
+
+		no := must(h.counters.SetIf(ctx, &pb.SetIfRequest{Key: "k", Value: -5}))(t)
+		same(t, no, &pb.SetIfResponse{Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
+		yes := must(h.counters.SetIf(ctx, &pb.SetIfRequest{Key: "k", Value: -5, Version: first.Version}))(t)
+		same(t, yes, &pb.SetIfResponse{Applied: true, Value: -5, Current: -5, Version: yes.Version, Epoch: testEpoch})
+		reset := must(h.counters.Reset(ctx, &pb.ResetRequest{Key: "k"}))(t)
+		same(t, reset, &pb.ResetResponse{Previous: -5, Version: reset.Version, Epoch: testEpoch})
+		if yes.Version <= first.Version || reset.Version <= yes.Version {
+			t.Errorf("versions do not rise: %d, %d, %d", first.Version, yes.Version, reset.Version)
+		}
+	})
+}
+
+func TestIdleCounterIsForgotten(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3, IdleTtlNs: int64(time.Second)}))(t)
+		time.Sleep(time.Second - 1)
+		if r := must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t); r.Value != 3 {
+			t.Errorf("gone a nanosecond early: %v", r)
+		}
+		time.Sleep(1)
+		same(t, must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t), &pb.GetResponse{Epoch: testEpoch})
+	})
+}
+
+func TestDefaultNamesAreOneObject(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3}))(t)
+		must(h.limits.Check(ctx, &pb.CheckRequest{Key: "k", Limit: 1, PeriodNs: int64(time.Second)}))(t)
+		must(h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "me", TtlNs: int64(time.Second)}))(t)
+		if r := must(h.counters.Get(ctx, &pb.GetRequest{Key: "k", Name: "counter"}))(t); r.Value != 3 {
+			t.Errorf("the empty name is not \"counter\": %v", r)
+		}
+		if r := must(h.limits.Check(ctx, &pb.CheckRequest{Key: "k", Name: "limit", Limit: 1, PeriodNs: int64(time.Second)}))(t); r.Allowed {
+			t.Errorf("the empty name is not \"limit\": %v", r)
+		}
+		if r := must(h.locks.Inspect(ctx, &pb.InspectRequest{Key: "k", Name: "lock"}))(t); r.Holder == nil {
+			t.Errorf("the empty name is not \"lock\": %v", r)
+		}
+	})
+}
+
+func TestLimitAnswers(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		const second = int64(time.Second)
+		check := func(req *pb.CheckRequest) *pb.CheckResponse {
+			t.Helper()
+			req.Key = "k"
+			return must(h.limits.Check(ctx, req))(t)
+		}
+		bucket := func(cost uint64, peek bool) *pb.CheckRequest {
+			return &pb.CheckRequest{Limit: 2, PeriodNs: second, Burst: 4, Cost: cost, Peek: peek}
+		}
+		same(t, check(bucket(4, true)), &pb.CheckResponse{Allowed: true, Limit: 4, Remaining: 4, Epoch: testEpoch})
+		same(t, check(bucket(3, false)), &pb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1, ResetAfterNs: 3 * second / 2, Epoch: testEpoch})
+		over := &pb.CheckResponse{Limit: 4, Remaining: 1, RetryAfterNs: second / 2, ResetAfterNs: 3 * second / 2, Epoch: testEpoch}
+		same(t, check(bucket(2, false)), over)
+		same(t, check(bucket(2, true)), over)
+		time.Sleep(time.Second / 2)
+		same(t, check(bucket(2, false)), &pb.CheckResponse{Allowed: true, Limit: 4, ResetAfterNs: 2 * second, Epoch: testEpoch})
+		// Cost 0 is 1, burst 0 is the limit, no algorithm is a token bucket.
+		time.Sleep(2 * time.Second)
+		same(t, check(&pb.CheckRequest{Limit: 2, PeriodNs: second}),
+			&pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second / 2, Epoch: testEpoch})
+
+		window := &pb.CheckRequest{Name: "window", Limit: 2, PeriodNs: second, Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW}
+		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		time.Sleep(time.Second / 4)
+		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &pb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+	})
+}
+
+func TestLockAnswers(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		const second = int64(time.Second)
+		try := func(holder string) *pb.AcquireResponse {
+			return must(h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: holder, TtlNs: 2 * second, Metadata: []byte{0xff, 1}}))(t)
+		}
+		renew := func(token uint64) *pb.RenewResponse {
+			return must(h.locks.Renew(ctx, &pb.RenewRequest{Key: "k", Token: token, TtlNs: 3 * second}))(t)
+		}
+		release := func(token uint64) *pb.ReleaseResponse {
+			return must(h.locks.Release(ctx, &pb.ReleaseRequest{Key: "k", Token: token}))(t)
+		}
+		inspect := func() *pb.InspectResponse { return must(h.locks.Inspect(ctx, &pb.InspectRequest{Key: "k"}))(t) }
+
+		same(t, inspect(), &pb.InspectResponse{Epoch: testEpoch})
+		same(t, renew(1), &pb.RenewResponse{Epoch: testEpoch})
+		same(t, release(1), &pb.ReleaseResponse{Epoch: testEpoch})
+		got := try("a")
+		same(t, got, &pb.AcquireResponse{Acquired: true, Token: got.Token, TtlNs: 2 * second, Epoch: testEpoch})
+		if got.Token>>24 != testEpoch {
+			t.Errorf("token %d is not of epoch %d", got.Token, testEpoch)
+		}
+		time.Sleep(time.Second)
+		holder := &pb.Holder{Holder: "a", Token: got.Token, HeldNs: second, TtlNs: second, Metadata: []byte{0xff, 1}}
+		same(t, inspect(), &pb.InspectResponse{Holder: holder, Epoch: testEpoch})
+		// Not re-entrant: the holder itself is refused, too.
+		same(t, try("a"), &pb.AcquireResponse{Holder: holder, Place: 1, Epoch: testEpoch})
+		same(t, renew(got.Token+1), &pb.RenewResponse{Holder: holder, Epoch: testEpoch})
+		same(t, renew(got.Token), &pb.RenewResponse{Renewed: true, TtlNs: 3 * second, Epoch: testEpoch})
+		same(t, release(got.Token+1), &pb.ReleaseResponse{Epoch: testEpoch})
+		same(t, release(got.Token), &pb.ReleaseResponse{Released: true, Epoch: testEpoch})
+		same(t, release(got.Token), &pb.ReleaseResponse{Epoch: testEpoch})
+		if next := try("b"); next.Token <= got.Token {
+			t.Errorf("token %d comes after %d", next.Token, got.Token)
+		}
+	})
+}
+
+// A lock's waiters are listed in order, as many as asked for.
+func TestInspectListsWaiters(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		holder := must(h.locks.Acquire(bound(t), acquire("holder", time.Minute, 0)))(t)
+		for i := range 12 {
+			h.await(acquire(string(rune('a'+i)), time.Minute, time.Minute))
+			time.Sleep(time.Millisecond)
+		}
+		for _, c := range []struct {
+			ask  uint32
+			list int
+		}{{0, 10}, {1, 1}, {12, 12}, {math.MaxUint32, 12}} {
+			r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k", MaxWaiters: c.ask}))(t)
+			if len(r.Waiters) != c.list || r.Waiting != 12 || r.Holder.GetToken() != holder.Token {
+				t.Errorf("asked for %d: %v", c.ask, r)
+			}
+			if w := r.Waiters[0]; w.Holder != "a" || w.WaitedNs != int64(12*time.Millisecond) {
+				t.Errorf("the first waiter is %v", w)
+			}
+		}
+	})
+}
+
+// The same server over a real connection and in real time.
+func TestLoopback(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t, nil)
+	var d net.Dialer
+	h.dial = func(ctx context.Context, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, "tcp", l.Addr().String())
+	}
+	h.run(l)
+	ctx := bound(t)
+	if r := must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3}))(t); r.Value != 3 {
+		t.Errorf("add: %v", r)
+	}
+	got := must(h.locks.Acquire(ctx, acquire("a", 20*time.Millisecond, 0)))(t)
+	next := must(h.locks.Acquire(ctx, acquire("b", time.Second, 10*time.Second)))(t)
+	if !got.Acquired || !next.Acquired || next.WaitedNs <= 0 || next.WaitedNs > int64(5*time.Second) {
+		t.Errorf("%v, then %v", got, next)
+	}
+}
+
+func TestSpeaksToEveryClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := build(t, nil)
+		conn := h.connectStandard()
+		r := must(pb.NewCounterServiceClient(conn).Add(bound(t), &pb.AddRequest{Key: "k", Delta: 3}))(t)
+		if r.Value != 3 {
+			t.Errorf("through the standard codec: %v", r)
+		}
+	})
+}

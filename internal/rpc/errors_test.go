@@ -1,0 +1,408 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// calls are all unary RPCs on one address, with what else they need filled in.
+func (h *house) calls(ctx context.Context, key, name string, id *pb.RequestId) map[string]func() error {
+	second := int64(time.Second)
+	return map[string]func() error{
+		"Check": func() error {
+			_, err := h.limits.Check(ctx, &pb.CheckRequest{Key: key, Name: name, Limit: 5, PeriodNs: second, RequestId: id})
+			return err
+		},
+		"Add": func() error {
+			_, err := h.counters.Add(ctx, &pb.AddRequest{Key: key, Name: name, Delta: 1, RequestId: id})
+			return err
+		},
+		"Get": func() error {
+			_, err := h.counters.Get(ctx, &pb.GetRequest{Key: key, Name: name})
+			return err
+		},
+		"SetIf": func() error {
+			_, err := h.counters.SetIf(ctx, &pb.SetIfRequest{Key: key, Name: name, Value: 1, RequestId: id})
+			return err
+		},
+		"Reset": func() error {
+			_, err := h.counters.Reset(ctx, &pb.ResetRequest{Key: key, Name: name, RequestId: id})
+			return err
+		},
+		"Acquire": func() error {
+			_, err := h.locks.Acquire(ctx, &pb.AcquireRequest{Key: key, Name: name, Holder: "me", TtlNs: second, RequestId: id})
+			return err
+		},
+		"Renew": func() error {
+			_, err := h.locks.Renew(ctx, &pb.RenewRequest{Key: key, Name: name, Token: 1, TtlNs: second})
+			return err
+		},
+		"Release": func() error {
+			_, err := h.locks.Release(ctx, &pb.ReleaseRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
+		"Inspect": func() error {
+			_, err := h.locks.Inspect(ctx, &pb.InspectRequest{Key: key, Name: name})
+			return err
+		},
+	}
+}
+
+// takesID says which of calls carry a request id.
+var takesID = map[string]bool{"Check": true, "Add": true, "SetIf": true, "Reset": true, "Acquire": true, "Release": true}
+
+func TestAddresses(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		for _, c := range []struct {
+			what, key, name, field string
+		}{
+			{"no key", "", "", "key"},
+			{"a long key", strings.Repeat("k", owner.MaxKey+1), "", "key"},
+			{"a key that is not UTF-8", "k\xff", "", "key"},
+			{"a long name", "k", strings.Repeat("n", owner.MaxName+1), "name"},
+			{"a name that is not UTF-8", "k", "\xc3\x28", "name"},
+			{"the longest address", strings.Repeat("k", owner.MaxKey), "", ""},
+			{"bytes that are text", "\x00\n ключ", "", ""},
+		} {
+			for rpc, call := range h.calls(bound(t), c.key, c.name, nil) {
+				what := c.what + "/" + rpc
+				switch err := call(); {
+				case c.field != "":
+					badField(c.field).check(in(t, what), err)
+				case err != nil && status.Code(err) != codes.FailedPrecondition: // one name, all kinds
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+	})
+}
+
+func TestRequestIDs(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		client := requestN(1, 1).Client
+		for _, c := range []struct {
+			what  string
+			id    *pb.RequestId
+			field string
+		}{
+			{"an empty one", &pb.RequestId{}, "request_id.client"},
+			{"a short client", &pb.RequestId{Client: client[1:], Sequence: 1}, "request_id.client"},
+			{"a long client", &pb.RequestId{Client: append(client, 0), Sequence: 1}, "request_id.client"},
+			{"no sequence", &pb.RequestId{Client: client}, "request_id.sequence"},
+			{"a negative age", &pb.RequestId{Client: client, Sequence: 1, AgeNs: -1}, "request_id.age_ns"},
+			{"settled before it was sent", &pb.RequestId{Client: client, Sequence: 1, Settled: 2}, "request_id.settled"},
+		} {
+			for rpc, call := range h.calls(bound(t), "k", "", c.id) {
+				if takesID[rpc] {
+					badField(c.field).check(in(t, c.what+"/"+rpc), call())
+				}
+			}
+		}
+		if st := h.store.Stats(); len(st.Objects) != 3 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock] != 0 {
+			t.Errorf("refused requests left something behind: %v", st)
+		}
+	})
+}
+
+func TestFields(t *testing.T) {
+	const second = int64(time.Second)
+	check := func(change func(*pb.CheckRequest)) func(h *house, ctx context.Context) error {
+		return func(h *house, ctx context.Context) error {
+			req := &pb.CheckRequest{Key: "k", Limit: 5, PeriodNs: second}
+			change(req)
+			_, err := h.limits.Check(ctx, req)
+			return err
+		}
+	}
+	add := func(req *pb.AddRequest) func(h *house, ctx context.Context) error {
+		return func(h *house, ctx context.Context) error {
+			req.Key = "k"
+			_, err := h.counters.Add(ctx, req)
+			return err
+		}
+	}
+	acquire := func(change func(*pb.AcquireRequest)) func(h *house, ctx context.Context) error {
+		return func(h *house, ctx context.Context) error {
+			req := &pb.AcquireRequest{Key: "k", Holder: "me", TtlNs: second}
+			change(req)
+			_, err := h.locks.Acquire(ctx, req)
+			return err
+		}
+	}
+	renew := func(ttl int64) func(h *house, ctx context.Context) error {
+		return func(h *house, ctx context.Context) error {
+			_, err := h.locks.Renew(ctx, &pb.RenewRequest{Key: "k", Token: 1, TtlNs: ttl})
+			return err
+		}
+	}
+	bubble(t, func(c *owner.Config) { c.MaxLockTTL = int64(time.Hour) }, func(t *testing.T, h *house) {
+		for _, c := range []struct {
+			what, field string
+			hint        bool
+			call        func(h *house, ctx context.Context) error
+		}{
+			{"no limit", "limit", false, check(func(r *pb.CheckRequest) { r.Limit = 0 })},
+			{"a huge limit", "limit", false, check(func(r *pb.CheckRequest) { r.Limit = 1e12 + 1 })},
+			{"no period", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = 0 })},
+			{"a short period", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = 999 })},
+			{"a negative period", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = math.MinInt64 })},
+			{"a period above a year", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = 366*24*3600*second + 1 })},
+			{"a huge burst", "burst", false, check(func(r *pb.CheckRequest) { r.Burst = math.MaxUint64 })},
+			{"a window with a burst", "burst", false, check(func(r *pb.CheckRequest) { r.Burst, r.Algorithm = 5, pb.Algorithm_ALGORITHM_FIXED_WINDOW })},
+			{"an unknown algorithm", "algorithm", true, check(func(r *pb.CheckRequest) { r.Algorithm = 77 })},
+			{"a negative algorithm", "algorithm", true, check(func(r *pb.CheckRequest) { r.Algorithm = -1 })},
+			{"a cost that never fits", "cost", false, check(func(r *pb.CheckRequest) { r.Cost = 6 })},
+			{"a peek that never fits", "cost", false, check(func(r *pb.CheckRequest) { r.Cost, r.Peek = 6, true })},
+			{"min above max", "min", false, add(&pb.AddRequest{Delta: 1, Min: proto.Int64(2), Max: proto.Int64(1)})},
+			{"a short idle TTL", "idle_ttl_ns", false, add(&pb.AddRequest{Delta: 1, IdleTtlNs: 999_999})},
+			{"a negative idle TTL", "idle_ttl_ns", false, add(&pb.AddRequest{Delta: 1, IdleTtlNs: -1})},
+			{"an idle TTL above a year", "idle_ttl_ns", false, add(&pb.AddRequest{Delta: 1, IdleTtlNs: math.MaxInt64})},
+			{"a bad idle TTL in SetIf", "idle_ttl_ns", false, func(h *house, ctx context.Context) error {
+				_, err := h.counters.SetIf(ctx, &pb.SetIfRequest{Key: "k", IdleTtlNs: 1})
+				return err
+			}},
+			{"no holder", "holder", false, acquire(func(r *pb.AcquireRequest) { r.Holder = "" })},
+			{"a long holder", "holder", false, acquire(func(r *pb.AcquireRequest) { r.Holder = strings.Repeat("h", 129) })},
+			{"a holder that is not UTF-8", "holder", false, acquire(func(r *pb.AcquireRequest) { r.Holder = "\xff" })},
+			{"no TTL", "ttl_ns", false, acquire(func(r *pb.AcquireRequest) { r.TtlNs = 0 })},
+			{"a short TTL", "ttl_ns", false, acquire(func(r *pb.AcquireRequest) { r.TtlNs = 9_999_999 })},
+			{"a TTL above the node's", "ttl_ns", false, acquire(func(r *pb.AcquireRequest) { r.TtlNs = int64(time.Hour) + 1 })},
+			{"a negative wait", "wait_ns", false, acquire(func(r *pb.AcquireRequest) { r.WaitNs = -1 })},
+			{"a wait above a day", "wait_ns", false, acquire(func(r *pb.AcquireRequest) { r.WaitNs = 86_400*second + 1 })},
+			{"much metadata", "metadata", false, acquire(func(r *pb.AcquireRequest) { r.Metadata = make([]byte, 1025) })},
+			{"a short TTL in Renew", "ttl_ns", false, renew(1)},
+			{"a TTL above the node's in Renew", "ttl_ns", false, renew(int64(time.Hour) + 1)},
+		} {
+			f := badField(c.field)
+			f.hint = c.hint
+			f.check(in(t, c.what), c.call(h, bound(t)))
+		}
+	})
+}
+
+func TestKindMismatch(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		want := failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}
+		kind := map[string]string{"Check": "limit", "Add": "counter", "Get": "counter", "SetIf": "counter", "Reset": "counter",
+			"Acquire": "lock", "Renew": "lock", "Release": "lock", "Inspect": "lock"}
+		for _, first := range []string{"Check", "Add", "Acquire"} {
+			calls := h.calls(bound(t), "key of "+first, "thing", nil)
+			if err := calls[first](); err != nil {
+				t.Fatal(err)
+			}
+			for rpc, call := range calls {
+				if kind[rpc] != kind[first] {
+					want.check(in(t, rpc+" on a "+kind[first]), call())
+				}
+			}
+		}
+	})
+}
+
+func TestRequestTooOld(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		want := failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_REQUEST_TOO_OLD, hint: true}
+		time.Sleep(5 * time.Minute)
+		for rpc, call := range h.calls(bound(t), "k", "of age", again(requestN(1, 1), 150*time.Second)) {
+			if takesID[rpc] {
+				want.check(in(t, rpc+" that is old"), call())
+			}
+		}
+		for rpc := range takesID {
+			later := requestN(2, 9)
+			later.Settled = 9
+			if err := h.calls(bound(t), "k", rpc, later)[rpc](); err != nil {
+				t.Fatal(err)
+			}
+			want.check(in(t, rpc+" that is settled"), h.calls(bound(t), "k", rpc, requestN(2, 8))[rpc]())
+		}
+	})
+}
+
+func TestRequestIDReused(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		want := failure{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}
+		ctx, id := bound(t), requestN(1, 1)
+		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3, RequestId: id}))(t)
+		_, err := h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 4, RequestId: id})
+		want.check(t, err)
+		_, err = h.counters.Reset(ctx, &pb.ResetRequest{Key: "k", RequestId: id})
+		want.check(t, err)
+		must(h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "a", TtlNs: 1e9, RequestId: id}))(t)
+		_, err = h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "b", TtlNs: 1e9, RequestId: id})
+		want.check(t, err)
+		_, err = h.locks.Release(ctx, &pb.ReleaseRequest{Key: "k", Token: 1, RequestId: id})
+		want.check(t, err)
+	})
+}
+
+// The id of a call that waits is in use, too.
+func TestRequestIDReusedWhileWaiting(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		must(h.locks.Acquire(bound(t), acquire("holder", time.Minute, 0)))(t)
+		first := acquire("a", time.Second, time.Minute)
+		first.RequestId = requestN(1, 1)
+		waits := h.await(first)
+		other := acquire("b", time.Second, time.Minute)
+		other.RequestId = requestN(1, 1)
+		_, err := h.locks.Acquire(bound(t), other)
+		failure{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}.check(t, err)
+		if waits.over() {
+			t.Errorf("the first call lost its place: %v, %v", waits.resp, waits.err)
+		}
+	})
+}
+
+func TestStoreFull(t *testing.T) {
+	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_STORE_FULL, hint: true, retry: 100 * time.Millisecond}
+	bubble(t, func(c *owner.Config) { c.MaxObjects = 1 }, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		must(h.counters.Add(ctx, &pb.AddRequest{Key: "there", Delta: 1}))(t)
+		for _, rpc := range []string{"Check", "Add", "SetIf", "Acquire"} {
+			want.check(in(t, rpc), h.calls(ctx, "new", "", nil)[rpc]())
+		}
+		for _, rpc := range []string{"Get", "Reset", "Renew", "Release", "Inspect"} {
+			if err := h.calls(ctx, "new", "", nil)[rpc](); err != nil {
+				t.Errorf("%s needs no room, but: %v", rpc, err)
+			}
+		}
+		must(h.counters.Add(ctx, &pb.AddRequest{Key: "there", Delta: 1}))(t)
+	})
+	bubble(t, func(c *owner.Config) { c.MaxBytes = 1 << 20 }, func(t *testing.T, h *house) {
+		for i := 0; ; i++ {
+			_, err := h.counters.Add(bound(t), &pb.AddRequest{Key: fmt.Sprint(i, strings.Repeat("k", 500)), Delta: 1})
+			if err != nil {
+				want.check(t, err)
+				return
+			}
+			if i > 1<<20/500 {
+				t.Fatal("a memory limit of 1 MiB lets everything in")
+			}
+		}
+	})
+}
+
+func TestTooManyWaiters(t *testing.T) {
+	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_MANY_WAITERS, hint: true, retry: 100 * time.Millisecond}
+	for what, change := range map[string]func(*owner.Config){
+		"of the lock": func(c *owner.Config) { c.MaxWaitersPerLock = 1 },
+		"of the node": func(c *owner.Config) { c.MaxWaiters = 1 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, change, func(t *testing.T, h *house) {
+				must(h.locks.Acquire(bound(t), acquire("holder", time.Minute, 0)))(t)
+				first := h.await(acquire("first", time.Minute, time.Minute))
+				_, err := h.locks.Acquire(bound(t), acquire("second", time.Minute, time.Minute))
+				want.check(t, err)
+				// Who does not want to wait takes no place.
+				if r := must(h.locks.Acquire(bound(t), acquire("third", time.Minute, 0)))(t); r.Acquired || r.Place != 2 {
+					t.Errorf("without waiting: %v", r)
+				}
+				first.cancel()
+				synctest.Wait()
+				h.await(acquire("fourth", time.Minute, time.Minute))
+			})
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := bound(t)
+		for rpc, call := range h.calls(ctx, strings.Repeat("k", MaxRequest+1), "", nil) {
+			want.check(in(t, rpc), call())
+		}
+		_, err := h.counters.Get(ctx, &pb.GetRequest{Key: strings.Repeat("k", MaxRequest-100)})
+		badField("key").check(t, err) // large, and yet not too large to look at
+
+		many := func(n int) (gets []*pb.GetRequest) {
+			for range n {
+				gets = append(gets, &pb.GetRequest{Key: "k"})
+			}
+			return gets
+		}
+		if r := must(h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: many(MaxBatchItems)}))(t); len(r.Results) != MaxBatchItems {
+			t.Errorf("%d results", len(r.Results))
+		}
+		_, err = h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: many(MaxBatchItems + 1)})
+		want.check(t, err)
+		_, err = h.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: make([]*pb.AddRequest, MaxBatchItems+1)})
+		want.check(t, err)
+		_, err = h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: make([]*pb.CheckRequest, MaxBatchItems+1)})
+		want.check(t, err)
+
+		long := strings.Repeat("k", 1000)
+		_, err = h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: []*pb.GetRequest{{Key: strings.Repeat(long, 1000)}}})
+		if err != nil {
+			t.Errorf("a batch of less than 1 MiB is refused as a whole: %v", err)
+		}
+		_, err = h.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: strings.Repeat(long, 1100)}}})
+		want.check(t, err)
+		_, err = h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: []*pb.GetRequest{{Key: strings.Repeat(long, 1100)}}})
+		want.check(t, err)
+		_, err = h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: strings.Repeat(long, 1100)}}})
+		want.check(t, err)
+		_, err = h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: strings.Repeat(long, 3000)}}})
+		if status.Code(err) != codes.ResourceExhausted { // cut off by grpc, which knows no reasons
+			t.Errorf("3 MB: %v", err)
+		}
+	})
+}
+
+func TestAdmitFails(t *testing.T) {
+	want := failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}
+	bubble(t, nil, func(t *testing.T, h *house) {
+		changes := 0
+		h.sink.on(func(*owner.Record) { changes++ })
+		h.rule.noAdmit.Store(true)
+		for rpc, call := range h.calls(bound(t), "k", "", nil) {
+			want.check(in(t, rpc), call())
+		}
+		r := must(h.counters.BatchAdd(bound(t), &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: "k", Delta: 1}, {Key: "l", Delta: 1}}}))(t)
+		for _, item := range r.Results {
+			want.checkItem(t, item.Error)
+		}
+		h.rule.noAdmit.Store(false)
+		if changes != 0 || h.store.Stats().Objects[owner.KindCounter] != 0 {
+			t.Error("something happened all the same")
+		}
+	})
+}
+
+func TestConfirmFails(t *testing.T) {
+	want := failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}
+	bubble(t, nil, func(t *testing.T, h *house) {
+		h.rule.noConfirm.Store(true)
+		id := requestN(1, 1)
+		for rpc := range h.calls(bound(t), "k", "", nil) {
+			want.check(in(t, rpc), h.calls(bound(t), "k", rpc, id)[rpc]())
+		}
+		r := must(h.counters.BatchAdd(bound(t), &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: "k", Delta: 1}, {Key: "l", Delta: 1}}}))(t)
+		for _, item := range r.Results {
+			want.checkItem(t, item.Error)
+			if item.Response != nil {
+				t.Errorf("an answer that nobody stands behind: %v", item.Response)
+			}
+		}
+		// What became of it is learned with the same id.
+		h.rule.noConfirm.Store(false)
+		time.Sleep(time.Second)
+		req := &pb.AddRequest{Key: "k", Name: "Add", Delta: 1, RequestId: again(id, time.Second)}
+		known := must(h.counters.Add(bound(t), req))(t)
+		same(t, known, &pb.AddResponse{Applied: true, Value: 1, Current: 1, Version: known.Version,
+			Epoch: testEpoch, Replay: &pb.Replay{AgeNs: int64(time.Second)}})
+	})
+}

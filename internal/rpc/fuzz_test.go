@@ -1,0 +1,121 @@
+package rpc
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/keystead/keystead/internal/vtcodec"
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// fuzzed are the requests that arbitrary bytes are read as, and their handlers.
+func fuzzed(s *Server) []struct {
+	req proto.Message
+	do  func(ctx context.Context, req any) (any, error)
+} {
+	l, c, k := &limits{s: s}, &counters{s: s}, &locks{s: s}
+	return []struct {
+		req proto.Message
+		do  func(ctx context.Context, req any) (any, error)
+	}{
+		{&pb.CheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.Check(ctx, r.(*pb.CheckRequest)) }},
+		{&pb.AddRequest{}, func(ctx context.Context, r any) (any, error) { return c.Add(ctx, r.(*pb.AddRequest)) }},
+		{&pb.AcquireRequest{}, func(ctx context.Context, r any) (any, error) { return k.Acquire(ctx, r.(*pb.AcquireRequest)) }},
+		{&pb.SetIfRequest{}, func(ctx context.Context, r any) (any, error) { return c.SetIf(ctx, r.(*pb.SetIfRequest)) }},
+		{&pb.ReleaseRequest{}, func(ctx context.Context, r any) (any, error) { return k.Release(ctx, r.(*pb.ReleaseRequest)) }},
+		{&pb.RenewRequest{}, func(ctx context.Context, r any) (any, error) { return k.Renew(ctx, r.(*pb.RenewRequest)) }},
+		{&pb.BatchCheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.BatchCheck(ctx, r.(*pb.BatchCheckRequest)) }},
+		{&pb.BatchAddRequest{}, func(ctx context.Context, r any) (any, error) { return c.BatchAdd(ctx, r.(*pb.BatchAddRequest)) }},
+		{&pb.InspectRequest{}, func(ctx context.Context, r any) (any, error) { return k.Inspect(ctx, r.(*pb.InspectRequest)) }},
+	}
+}
+
+// clockAt is a clock that a test moves.
+type clockAt struct{ now atomic.Int64 }
+
+func (c *clockAt) Now() int64 { return c.now.Load() }
+
+// FuzzUnmarshalAndServe feeds bytes through the codec and a handler's whole
+// path, twice, so that the second call meets what the first one left. Nothing
+// panics, and what fails fails with a typed error.
+func FuzzUnmarshalAndServe(f *testing.F) {
+	metrics := NewMetrics(prometheus.NewRegistry())
+	for i := range fuzzed(nil) {
+		f.Add(uint8(i), []byte{}, int64(0))
+	}
+	seeds := []proto.Message{
+		&pb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, Burst: 7, Cost: 2, RequestId: requestN(1, 1)},
+		&pb.AddRequest{Key: "k", Delta: -5, Min: proto.Int64(-9), Max: proto.Int64(9), IdleTtlNs: 1e9, RequestId: requestN(1, 1)},
+		&pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 1e9, Metadata: []byte("m"), RequestId: requestN(1, 1)},
+		&pb.SetIfRequest{Key: "k", Value: 5, RequestId: requestN(1, 1)},
+		&pb.ReleaseRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, RequestId: requestN(1, 1)},
+		&pb.RenewRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, TtlNs: 1e9},
+		&pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: 1e9}, {}}},
+		&pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: "k", Delta: 1}, {}}},
+		&pb.InspectRequest{Key: "k", MaxWaiters: 1 << 31},
+	}
+	for i, m := range seeds {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(i), b, int64(1e9))
+		f.Add(uint8(i), b[:len(b)-1], int64(1e18))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, data []byte, pause int64) {
+		now := &clockAt{}
+		sink := &sink{}
+		store, err := owner.New(owner.Config{Rule: &rule{}, Sink: sink, Shards: 1}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{cfg: Config{Store: store, Clock: now, Metrics: metrics}, stopping: make(chan struct{})}
+		all := fuzzed(s)
+		x := all[int(which)%len(all)]
+		if vtcodec.New().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, x.req) != nil {
+			return
+		}
+		for range 3 {
+			// Who has to wait leaves as soon as it stands in the queue.
+			ctx, cancel := context.WithCancel(context.Background())
+			sink.on(func(r *owner.Record) {
+				if r.Lock != nil && len(r.Lock.Queue) > 0 {
+					cancel()
+				}
+			})
+			resp, err := s.bounded(ctx, x.req, metrics.other, x.do)
+			cancel()
+			checkOutcome(t, resp, err)
+			now.now.Store(now.now.Load() + max(min(pause, 1<<60), 0)/3)
+			store.Wake(now.Now())
+			store.Sweep(now.Now())
+		}
+	})
+}
+
+func checkOutcome(t *testing.T, resp any, err error) {
+	t.Helper()
+	if err == nil {
+		if _, err := vtcodec.New().Marshal(resp); err != nil {
+			t.Errorf("the answer %v cannot be sent: %v", resp, err)
+		}
+		return
+	}
+	st := status.Convert(err)
+	if len(st.Details()) == 0 || st.Code() == codes.Internal || st.Code() == codes.OK {
+		t.Fatalf("%v is not typed", err)
+	}
+	info, ok := st.Details()[0].(*errdetails.ErrorInfo)
+	if !ok || info.Domain != Domain || info.Reason == "" || info.Reason == "UNSPECIFIED" {
+		t.Errorf("%v has details %v", err, st.Details())
+	}
+}

@@ -44,13 +44,13 @@ func (t *target) counterLocked() counter.State {
 
 // Get reads a counter.
 func (s *Store) Get(now int64, ref Ref) (GetAnswer, error) {
-	t, err := s.enter(ref, KindCounter, now)
-	if err != nil {
+	t := target{ref: ref, kind: KindCounter, now: now}
+	if err := t.enter(s); err != nil {
 		return GetAnswer{}, err
 	}
 	defer t.leave()
 	t.lapseLocked()
-	value, version := counter.Get(t.counterLocked(), now)
+	value, version := counter.Get(t.counterLocked(), t.now)
 	return GetAnswer{value, version, Meta{Permit: t.permit}}, nil
 }
 
@@ -84,7 +84,7 @@ func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswe
 		}
 		return AddAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
 	}
-	next, res, changed := counter.Add(t.counterLocked(), op, t.sh.version+1, now)
+	next, res, changed := counter.Add(t.counterLocked(), op, t.sh.version+1, t.now)
 	code := done
 	if !res.Applied {
 		code = refusedFor + uint8(res.Refusal)
@@ -111,7 +111,7 @@ func (s *Store) SetIf(now int64, ref Ref, id reqid.ID, op counter.SetIfOp) (SetI
 		res := counter.SetIfResult{Applied: out.Code == done, Value: out.A, Version: uint64(out.B)}
 		return SetIfAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
 	}
-	next, res, changed := counter.SetIf(t.counterLocked(), op, t.sh.version+1, now)
+	next, res, changed := counter.SetIf(t.counterLocked(), op, t.sh.version+1, t.now)
 	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: decision(res.Applied), A: res.Value, B: int64(res.Version)})
 	if err != nil {
 		return SetIfAnswer{}, err
@@ -131,7 +131,7 @@ func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
 		res := counter.ResetResult{Previous: out.A, Version: uint64(out.B)}
 		return ResetAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
 	}
-	next, res, changed := counter.Reset(t.counterLocked(), t.sh.version+1, now)
+	next, res, changed := counter.Reset(t.counterLocked(), t.sh.version+1, t.now)
 	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: done, A: res.Previous, B: int64(res.Version)})
 	if err != nil {
 		return ResetAnswer{}, err
@@ -142,8 +142,8 @@ func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
 // enterCounter lets an operation that may change a counter in, and says whether
 // it is a replay. If it succeeds, the shard is locked until leave.
 func (s *Store) enterCounter(now int64, ref Ref, id *reqid.ID, print uint32) (t target, replay bool, out reqid.Outcome, age int64, err error) {
-	t, err = s.enter(ref, KindCounter, now)
-	if err != nil {
+	t = target{ref: ref, kind: KindCounter, now: now}
+	if err = t.enter(s); err != nil {
 		return t, false, out, 0, err
 	}
 	t.lapseLocked()

@@ -24,8 +24,8 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	if err := op.Validate(); err != nil {
 		return CheckAnswer{}, asInvalid(err)
 	}
-	t, err := s.enter(ref, KindLimit, now)
-	if err != nil {
+	t := target{ref: ref, kind: KindLimit, now: now}
+	if err := t.enter(s); err != nil {
 		return CheckAnswer{}, err
 	}
 	defer t.leave()
@@ -34,7 +34,7 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 		state = t.e.limit().state()
 	}
 	if op.Peek {
-		_, res, _ := limit.Apply(state, op, now)
+		_, res, _ := limit.Apply(state, op, t.now)
 		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
 	}
 	print := fingerprint(opCheck, op.Cost)
@@ -44,13 +44,13 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	}
 	if replay {
 		op.Peek = true
-		_, res, _ := limit.Apply(state, op, now)
+		_, res, _ := limit.Apply(state, op, t.now)
 		if res.Allowed = out.Code == done; res.Allowed {
 			res.RetryAfter = 0
 		}
 		return CheckAnswer{res, Meta{t.permit, true, age}}, nil
 	}
-	next, res, changed := limit.Apply(state, op, now)
+	next, res, changed := limit.Apply(state, op, t.now)
 	if !changed && !id.Given() {
 		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
 	}

@@ -53,8 +53,8 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 	if err := s.checkTTL(op.TTL); err != nil {
 		return AcquireAnswer{}, nil, err
 	}
-	t, err := s.enter(ref, KindLock, now)
-	if err != nil {
+	t := target{ref: ref, kind: KindLock, now: now}
+	if err := t.enter(s); err != nil {
 		return AcquireAnswer{}, nil, err
 	}
 	defer t.leave()
@@ -83,14 +83,12 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 		return AcquireAnswer{}, nil, err
 	}
 	state := t.lockLocked()
-	text := lockText(state)
 	op.Ticket = s.tickets.Add(1)
 	most := s.cfg.MaxWaitersPerLock
 	if s.waiting.Load() >= s.cfg.MaxWaiters {
 		most = 0
 	}
 	res := state.Acquire(op, t.now, token, most, &sh.fx)
-	sh.lockText += lockText(state) - text
 	out := reqid.Outcome{Print: print, Code: refused}
 	answer := AcquireAnswer{Place: res.Place, Meta: Meta{Permit: t.permit}}
 	switch res.Outcome {
@@ -124,12 +122,20 @@ func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 	}
 	if sh.fx.Changed {
 		sh.version++
+		t.countTextLocked()
 	}
 	if sh.fx.Changed || id.Given() {
 		t.changedLocked(id, out)
 	}
 	t.tellLocked()
 	t.scheduleLocked()
+}
+
+// countTextLocked counts what the state of a lock refers to, after a change.
+func (t *target) countTextLocked() {
+	n := lockText(t.sh.locks.At(t.e.lock))
+	t.sh.lockText += n - int(t.e.counted)
+	t.e.counted = uint32(n)
 }
 
 // replayAcquireLocked repeats the first answer with the state as it is now.
@@ -145,6 +151,10 @@ func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) AcquireAnswer
 		a.Acquired, a.Token, a.Waited, a.Place = true, uint64(out.A), out.B, 0
 		if holding.Token == a.Token {
 			a.TTL = holding.Left
+			if t.sh.retold == nil {
+				t.sh.retold = map[uint32]uint64{}
+			}
+			t.sh.retold[t.slot] = a.Token
 			return a
 		}
 	}
@@ -160,8 +170,8 @@ func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer,
 	if err := s.checkTTL(ttl); err != nil {
 		return RenewAnswer{}, err
 	}
-	t, err := s.enter(ref, KindLock, now)
-	if err != nil {
+	t := target{ref: ref, kind: KindLock, now: now}
+	if err := t.enter(s); err != nil {
 		return RenewAnswer{}, err
 	}
 	defer t.leave()
@@ -174,11 +184,11 @@ func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer,
 		return RenewAnswer{}, err
 	}
 	state := t.sh.locks.At(t.e.lock)
-	res := state.Renew(token, ttl, now, next, &t.sh.fx)
+	res := state.Renew(token, ttl, t.now, next, &t.sh.fx)
 	if a.Renewed = res.Renewed; a.Renewed {
 		a.TTL = ttl
 	} else {
-		a.Holder = state.Holding(now)
+		a.Holder = state.Holding(t.now)
 	}
 	t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
 	return a, nil
@@ -186,8 +196,8 @@ func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer,
 
 // Release ends a grant.
 func (s *Store) Release(now int64, ref Ref, id reqid.ID, token uint64) (ReleaseAnswer, error) {
-	t, err := s.enter(ref, KindLock, now)
-	if err != nil {
+	t := target{ref: ref, kind: KindLock, now: now}
+	if err := t.enter(s); err != nil {
 		return ReleaseAnswer{}, err
 	}
 	defer t.leave()
@@ -218,10 +228,7 @@ func (t *target) releaseLocked(token uint64, id *reqid.ID, print uint32) (bool, 
 		if err != nil {
 			return false, err
 		}
-		state := sh.locks.At(t.e.lock)
-		text := lockText(state)
-		released = state.Release(token, t.now, next, &sh.fx).Released
-		sh.lockText += lockText(state) - text
+		released = sh.locks.At(t.e.lock).Release(token, t.now, next, &sh.fx).Released
 	}
 	t.steppedLocked(id, reqid.Outcome{Print: print, Code: decision(released)})
 	return released, nil
@@ -229,8 +236,8 @@ func (t *target) releaseLocked(token uint64, id *reqid.ID, print uint32) (bool, 
 
 // Inspect shows a lock and the first of those who wait, at most limit.
 func (s *Store) Inspect(now int64, ref Ref, limit int) (InspectAnswer, error) {
-	t, err := s.enter(ref, KindLock, now)
-	if err != nil {
+	t := target{ref: ref, kind: KindLock, now: now}
+	if err := t.enter(s); err != nil {
 		return InspectAnswer{}, err
 	}
 	defer t.leave()
@@ -242,7 +249,7 @@ func (s *Store) Inspect(now int64, ref Ref, limit int) (InspectAnswer, error) {
 	if err := t.expireLocked(); err != nil {
 		return InspectAnswer{}, err
 	}
-	a.View = t.sh.locks.At(t.e.lock).Inspect(now, limit)
+	a.View = t.sh.locks.At(t.e.lock).Inspect(t.now, limit)
 	return a, nil
 }
 
@@ -253,10 +260,7 @@ func (t *target) expireLocked() error {
 	if err != nil {
 		return err
 	}
-	state := sh.locks.At(t.e.lock)
-	text := lockText(state)
-	state.Expire(t.now, next, &sh.fx)
-	sh.lockText += lockText(state) - text
+	sh.locks.At(t.e.lock).Expire(t.now, next, &sh.fx)
 	t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
 	return nil
 }

@@ -1,10 +1,9 @@
 package owner
 
 import (
+	"hash/maphash"
 	"sync"
 	"unsafe"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/internal/flat"
@@ -23,6 +22,8 @@ type shard struct {
 	locks flat.Slab[lock.State]
 	ids   *reqid.Table
 
+	now int64 // latest moment seen: callers read their clocks before they come here
+
 	version   uint64       // of the last change
 	lastToken uint64       // greatest fencing token used here
 	reported  int          // bytes that the store counts for this shard
@@ -31,9 +32,10 @@ type shard struct {
 	record    Record       // reused for the sink
 	fx        lock.Effects // of the last step of a lock; reused
 
-	waits     map[uint64]*Wait // by ticket: callers in queues
-	waitIDs   map[waitID]*Wait // … those that have a request id
-	scheduled map[uint32]int64 // by entry: earliest wake asked for
+	waits     map[uint64]*Wait  // by ticket: callers in queues
+	waitIDs   map[waitID]*Wait  // … those that have a request id
+	scheduled map[uint32]int64  // by entry: earliest wake asked for
+	retold    map[uint32]uint64 // by entry: last grant that a retry was told of while it was held
 }
 
 // entry begins the cell of an object. Behind it, in the same cell and so on the
@@ -46,7 +48,7 @@ type entry struct {
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind
-	_       uint32
+	counted uint32 // bytes that a lock's state refers to, as they are counted in lockText
 }
 
 const (
@@ -115,45 +117,57 @@ type target struct {
 	now    int64
 }
 
-// enter finds the object of an operation and lets the operation in. If it
-// succeeds, the shard is locked until leave.
-func (s *Store) enter(ref Ref, kind Kind, now int64) (target, error) {
-	if err := ref.validate(); err != nil {
-		return target{}, err
+// enter finds the object of an operation, of which ref, kind and now are set,
+// and lets the operation in. If it succeeds, the shard is locked until leave.
+func (t *target) enter(s *Store) error {
+	if err := t.ref.validate(); err != nil {
+		return err
 	}
-	h := Hash(ref.Key)
-	t := target{sh: s.shard(h), hash: h, tag: tag(h, ref.Name), ref: ref, kind: kind, now: now}
+	t.hash = Hash(t.ref.Key)
+	t.tag = s.addressTag(t.ref)
+	t.sh = s.shard(t.hash)
 	t.sh.mu.Lock()
-	permit, err := s.cfg.Rule.Admit(h, now)
+	// A sweep or another operation may have seen a later moment, and have
+	// forgotten what was over by then.
+	t.sh.now = max(t.sh.now, t.now)
+	t.now = t.sh.now
+	var err error
+	if t.permit, err = s.cfg.Rule.Admit(t.hash, t.now); err == nil {
+		err = t.findLocked()
+	}
 	if err != nil {
 		t.sh.mu.Unlock()
-		return target{}, err
 	}
-	t.permit = permit
-	if t.slot = t.sh.findLocked(t.tag, ref); t.slot != 0 {
-		t.e = t.sh.entryLocked(t.slot)
-		if t.e.kind != kind {
-			have := t.e.kind
-			if t.e.ids != 0 || !t.sh.absentLocked(t.e, now) {
-				t.sh.mu.Unlock()
-				return target{}, mismatch(have, kind)
-			}
-			t.sh.forgetLocked(t.slot)
-			t.slot, t.e = 0, nil
-		}
+	return err
+}
+
+// findLocked finds the object and makes sure that it is of the right kind.
+func (t *target) findLocked() error {
+	if t.slot = t.sh.findLocked(t.tag, t.ref); t.slot == 0 {
+		return nil
 	}
-	return t, nil
+	t.e = t.sh.entryLocked(t.slot)
+	if t.e.kind == t.kind {
+		return nil
+	}
+	if t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) {
+		return mismatch(t.e.kind, t.kind)
+	}
+	t.sh.forgetLocked(t.slot)
+	t.slot, t.e = 0, nil
+	return nil
 }
 
 func (t *target) leave() { t.sh.mu.Unlock() }
 
-func tag(hash uint64, name string) uint32 {
-	return tagOf(hash, xxhash.Sum64String(name))
+func (s *Store) addressTag(r Ref) uint32 {
+	return s.tag(maphash.String(s.seed, r.Key), maphash.String(s.seed, r.Name))
 }
 
-func tagOf(keyHash, nameHash uint64) uint32 {
-	h := keyHash ^ nameHash
-	return uint32(h ^ h>>32)
+// tag is where an address stands in the index. It is made of hashes under a seed
+// of this process: whoever chooses keys must not choose where they stand.
+func (s *Store) tag(keyHash, nameHash uint64) uint32 {
+	return uint32((keyHash*0x9E3779B97F4A7C15 + nameHash) >> 32)
 }
 
 func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
@@ -313,12 +327,14 @@ func (sh *shard) forgetLocked(slot uint32) {
 		panic("owner: forgetting an object that has request ids")
 	}
 	text := e.text()
-	sh.index.Delete(tagOf(xxhash.Sum64(text[:e.keyLen]), xxhash.Sum64(text[e.keyLen:])), slot)
+	seed := sh.store.seed
+	sh.index.Delete(sh.store.tag(maphash.Bytes(seed, text[:e.keyLen]), maphash.Bytes(seed, text[e.keyLen:])), slot)
 	sh.store.objects[e.kind].Add(-1)
 	if e.lock != 0 {
-		sh.lockText -= lockText(sh.locks.At(e.lock))
+		sh.lockText -= int(e.counted)
 		sh.locks.Free(e.lock)
 	}
 	delete(sh.scheduled, slot)
+	delete(sh.retold, slot)
 	sh.cells.Free(slot)
 }

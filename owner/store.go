@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"hash/maphash"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,10 @@ const (
 	DefaultIDsPerClient      = 1_024
 )
 
+// maxPerShardBits bounds the objects of a shard on average, four times below
+// what its references can name.
+const maxPerShardBits = 22
+
 func (c Config) withDefaults() Config {
 	def := func(v *int, d int) {
 		if *v == 0 {
@@ -76,7 +81,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	def(&c.Shards, DefaultShards)
-	def64(&c.MaxObjects, DefaultMaxObjects)
+	def64(&c.MaxObjects, min(DefaultMaxObjects, int64(c.Shards)<<maxPerShardBits))
 	def64(&c.MaxBytes, DefaultMaxBytes)
 	def64(&c.MaxWaiters, DefaultMaxWaiters)
 	def(&c.MaxWaitersPerLock, DefaultMaxWaitersPerLock)
@@ -95,6 +100,8 @@ func (c Config) validate() *Error {
 		return invalid("Shards", "must be a power of two from 1 to 4096, is %d", c.Shards)
 	case c.MaxObjects < 1:
 		return invalid("MaxObjects", "must be at least 1, is %d", c.MaxObjects)
+	case c.MaxObjects > int64(c.Shards)<<maxPerShardBits:
+		return invalid("MaxObjects", "is %d; at most %d are allowed with %d shards", c.MaxObjects, int64(c.Shards)<<maxPerShardBits, c.Shards)
 	case c.MaxBytes < 1<<20:
 		return invalid("MaxBytes", "must be at least 1 MiB, is %d", c.MaxBytes)
 	case c.MaxWaiters < 1:
@@ -115,7 +122,8 @@ func (c Config) validate() *Error {
 // goroutine.
 type Store struct {
 	cfg    Config
-	shift  int // of a hash, to its shard
+	shift  int          // of a hash, to its shard
+	seed   maphash.Seed // of the tags in the indexes
 	shards []shard
 	wakes  wakes
 
@@ -138,9 +146,10 @@ func New(cfg Config, now int64) (*Store, error) {
 	}
 	s := &Store{
 		cfg:    cfg,
+		seed:   maphash.MakeSeed(),
 		shift:  64 - bits.TrailingZeros(uint(cfg.Shards)),
 		shards: make([]shard, cfg.Shards),
-		wakes:  wakes{signal: make(chan struct{}, 1)},
+		wakes:  wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
 	}
 	for i := range s.shards {
 		s.shards[i].store = s

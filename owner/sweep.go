@@ -13,23 +13,37 @@ func (s *Store) Sweep(now int64) {
 	defer s.sweepMu.Unlock()
 	sh := &s.shards[s.sweepNext]
 	s.sweepNext = (s.sweepNext + 1) % len(s.shards)
+	for sh.expireIDs(now) {
+	}
 	for sh.sweepStep(now) {
 	}
+}
+
+// expireIDs forgets some request ids and says whether there are more.
+func (sh *shard) expireIDs(now int64) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	more := sh.ids.Expire(now, sweepStep, func(slot uint32) { sh.entryLocked(slot).ids = 0 })
+	if !more {
+		sh.accountLocked()
+	}
+	return more
 }
 
 // sweepStep looks at some entries and says whether there are more.
 func (sh *shard) sweepStep(now int64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.ids.Expire(now, sweepStep, func(slot uint32) { sh.entryLocked(slot).ids = 0 })
+	sh.now = max(sh.now, now)
 	for range sweepStep {
 		if sh.sweepAt >= sh.index.Span() {
 			sh.sweepAt = 0
+			sh.index.Shrink()
 			sh.accountLocked()
 			return false
 		}
 		slot := sh.index.Slot(sh.sweepAt)
-		if slot == 0 || !sh.overLocked(slot, now) {
+		if slot == 0 || !sh.overLocked(slot, sh.now) {
 			sh.sweepAt++
 			continue // else another entry may have moved here
 		}

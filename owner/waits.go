@@ -95,7 +95,7 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 	}
 	ticket := t.sh.store.tickets.Add(1)
 	if _, found := t.sh.locks.At(t.e.lock).Supersede(old.ticket, ticket, wait, t.now); !found {
-		return nil, nil
+		return nil, t.expireLocked() // its wait is over: what became of it is remembered then
 	}
 	old.finishLocked(t.slot, AcquireAnswer{}, errSuperseded)
 	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, old.text)
@@ -150,29 +150,30 @@ func (t *target) tellLocked() {
 // GiveUp is for a caller that has left: it leaves the queue, and if the lock was
 // granted to it, or is in this very moment, gives it back, so that nobody waits
 // for somebody who is gone. A replay of the request then says that the grant is
-// over.
+// over. A grant that a retry has been told of in the meantime is the retry's.
 func (w *Wait) GiveUp(now int64) {
 	s := w.sh.store
-	t, err := s.enter(w.ref, KindLock, now)
-	if err != nil {
+	t := target{ref: w.ref, kind: KindLock, now: now}
+	if err := t.enter(s); err != nil {
 		// The rule lets nobody in: this node may not speak for the lock. The
 		// caller must be told something all the same.
 		w.sh.mu.Lock()
 		defer w.sh.mu.Unlock()
 		if !w.finished() {
-			w.leaveLocked(w.sh.findLocked(tag(Hash(w.ref.Key), w.ref.Name), w.ref), err)
+			w.leaveLocked(w.sh.findLocked(s.addressTag(w.ref), w.ref), err)
 		}
 		return
 	}
 	defer t.leave()
 	if w.finished() {
-		if w.err == nil && w.answer.Acquired {
+		if w.err == nil && w.answer.Acquired && t.sh.retold[t.slot] != w.answer.Token {
 			_, _ = t.releaseLocked(w.answer.Token, &reqid.ID{}, 0) // its TTL ends it otherwise
 		}
 		return
 	}
-	if _, found := t.sh.locks.At(t.e.lock).Cancel(w.ticket, now); found {
+	if _, found := t.sh.locks.At(t.e.lock).Cancel(w.ticket, t.now); found {
 		t.sh.version++
+		t.countTextLocked()
 		t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	}
 	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)
@@ -197,20 +198,37 @@ type wakes struct {
 }
 
 type wake struct {
-	at   int64
+	at int64
+	of wakeOf
+}
+
+type wakeOf struct {
 	sh   *shard
 	slot uint32
 }
 
-type wakeHeap []wake
+// wakeHeap has one wake at most for each lock.
+type wakeHeap struct {
+	wakes []wake
+	place map[wakeOf]int // Invariant: wakes[place[of]].of == of
+}
 
-func (h wakeHeap) Len() int           { return len(h) }
-func (h wakeHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h wakeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *wakeHeap) Push(x any)        { *h = append(*h, x.(wake)) }
+func (h *wakeHeap) Len() int           { return len(h.wakes) }
+func (h *wakeHeap) Less(i, j int) bool { return h.wakes[i].at < h.wakes[j].at }
+func (h *wakeHeap) Swap(i, j int) {
+	h.wakes[i], h.wakes[j] = h.wakes[j], h.wakes[i]
+	h.place[h.wakes[i].of], h.place[h.wakes[j].of] = i, j
+}
+
+func (h *wakeHeap) Push(x any) {
+	h.place[x.(wake).of] = len(h.wakes)
+	h.wakes = append(h.wakes, x.(wake))
+}
+
 func (h *wakeHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
+	last := h.wakes[len(h.wakes)-1]
+	h.wakes = h.wakes[:len(h.wakes)-1]
+	delete(h.place, last.of)
 	return last
 }
 
@@ -231,14 +249,19 @@ func (t *target) scheduleLocked() {
 		t.sh.scheduled = map[uint32]int64{}
 	}
 	t.sh.scheduled[t.slot] = at
-	t.sh.store.wakes.add(wake{at, t.sh, t.slot})
+	t.sh.store.wakes.add(wake{at, wakeOf{t.sh, t.slot}})
 }
 
 func (w *wakes) add(x wake) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heap.Push(&w.heap, x)
-	if w.heap[0] == x {
+	if i, ok := w.heap.place[x.of]; ok {
+		w.heap.wakes[i].at = x.at
+		heap.Fix(&w.heap, i)
+	} else {
+		heap.Push(&w.heap, x)
+	}
+	if w.heap.wakes[0] == x {
 		select {
 		case w.signal <- struct{}{}:
 		default:
@@ -250,7 +273,7 @@ func (w *wakes) add(x wake) {
 func (w *wakes) due(now int64) (wake, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.heap) == 0 || w.heap[0].at > now {
+	if w.heap.Len() == 0 || w.heap.wakes[0].at > now {
 		return wake{}, false
 	}
 	return heap.Pop(&w.heap).(wake), true
@@ -260,10 +283,10 @@ func (w *wakes) due(now int64) (wake, bool) {
 func (s *Store) NextWake() (at int64, ok bool) {
 	s.wakes.mu.Lock()
 	defer s.wakes.mu.Unlock()
-	if len(s.wakes.heap) == 0 {
+	if s.wakes.heap.Len() == 0 {
 		return 0, false
 	}
-	return s.wakes.heap[0].at, true
+	return s.wakes.heap.wakes[0].at, true
 }
 
 // WakeChanged says that NextWake has become earlier.
@@ -277,7 +300,7 @@ func (s *Store) Wake(now int64) {
 		if !ok {
 			return
 		}
-		x.sh.wake(x, now)
+		x.of.sh.wake(x, now)
 	}
 }
 
@@ -288,14 +311,15 @@ const retryWake = int64(100_000_000)
 func (sh *shard) wake(x wake, now int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.scheduled[x.slot] != x.at {
+	if sh.scheduled[x.of.slot] != x.at {
 		return // an earlier wake took its place, or the lock is gone
 	}
-	delete(sh.scheduled, x.slot)
-	e := sh.entryLocked(x.slot)
+	delete(sh.scheduled, x.of.slot)
+	e := sh.entryLocked(x.of.slot)
 	text := e.text()
+	sh.now = max(sh.now, now)
 	ref := Ref{string(text[:e.keyLen]), string(text[e.keyLen:])}
-	t := target{sh: sh, e: e, slot: x.slot, kind: KindLock, hash: Hash(ref.Key), ref: ref, now: now}
+	t := target{sh: sh, e: e, slot: x.of.slot, kind: KindLock, hash: Hash(ref.Key), ref: ref, now: sh.now}
 	var err error
 	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, now); err == nil {
 		err = t.expireLocked()
@@ -306,11 +330,11 @@ func (sh *shard) wake(x wake, now int64) {
 	queue := sh.locks.At(e.lock).Queue
 	for i := range queue {
 		if w := sh.waits[queue[i].Ticket]; w != nil && !w.left && now >= queue[i].GiveUp {
-			w.leaveLocked(x.slot, err) // its time is over, whether or not this node may act
+			w.leaveLocked(x.of.slot, err) // its time is over, whether or not this node may act
 		}
 	}
 	if len(queue) > 0 {
-		sh.scheduled[x.slot] = now + retryWake
-		sh.store.wakes.add(wake{now + retryWake, sh, x.slot})
+		sh.scheduled[x.of.slot] = now + retryWake
+		sh.store.wakes.add(wake{now + retryWake, x.of})
 	}
 }

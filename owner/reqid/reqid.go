@@ -35,6 +35,7 @@ package reqid
 
 import (
 	"math"
+	"math/rand/v2"
 
 	"github.com/keystead/keystead/owner/internal/flat"
 )
@@ -87,7 +88,8 @@ type Config struct {
 // ids.
 type Table struct {
 	cfg     Config
-	since   int64 // what was done before is unknown: the start of the process
+	seed    uint64 // of the indexes: clients choose their ids, and must not choose where they stand
+	since   int64  // what was done before is unknown: the start of the process
 	objects flat.Slab[object]
 	clients flat.Slab[client]
 	ops     flat.Slab[earlier]
@@ -137,7 +139,9 @@ type earlier struct {
 
 // NewTable returns an empty table that knows nothing of what was done before
 // since.
-func NewTable(cfg Config, since int64) *Table { return &Table{cfg: cfg, since: since} }
+func NewTable(cfg Config, since int64) *Table {
+	return &Table{cfg: cfg, seed: rand.Uint64(), since: since}
+}
 
 // Judge says what is known about id on the object ref (0: an object without
 // ids), and for a Replay the outcome and the time since. It also takes note of
@@ -198,7 +202,7 @@ func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
 func (t *Table) push(c uint32, cl *client) {
 	o := t.ops.Add()
 	*t.ops.At(o) = earlier{op: cl.last, client: c}
-	t.bySeq.Put(seqTag(c, cl.last.seq), o)
+	t.bySeq.Put(t.seqTag(c, cl.last.seq), o)
 	if cl.end == 0 {
 		cl.first = o
 	} else {
@@ -260,7 +264,7 @@ func (t *Table) popOp(c uint32) {
 	if cl.first = x.next; cl.first == 0 {
 		cl.end = 0
 	}
-	t.bySeq.Delete(seqTag(c, x.seq), o)
+	t.bySeq.Delete(t.seqTag(c, x.seq), o)
 	t.ops.Free(o)
 }
 
@@ -271,7 +275,7 @@ func (t *Table) addClient(ref uint32, id Client, now int64) uint32 {
 	}
 	c := t.clients.Add()
 	*t.clients.At(c) = client{id: id, seen: now, linked: now, object: ref}
-	t.byName.Put(nameTag(ref, id), c)
+	t.byName.Put(t.nameTag(ref, id), c)
 	t.objects.At(ref).n++
 	t.link(c)
 	return c
@@ -305,18 +309,22 @@ func (t *Table) relink(c uint32) bool {
 	return true
 }
 
-// Expire forgets clients that were idle for Window, at most budget of them.
-// emptied is called with the owner of each object that has no ids any more.
-func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) {
-	for ; budget > 0 && t.oldest != 0; budget-- {
+// Expire forgets clients that were idle for Window, until budget of them or of
+// their operations are looked at. emptied is called with the owner of each
+// object that has no ids any more. more says that there may be others.
+func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) (more bool) {
+	for ; budget > 0; budget-- {
 		c := t.oldest
-		cl := t.clients.At(c)
-		if now-cl.linked <= t.cfg.Window {
-			return
+		if c == 0 || now-t.clients.At(c).linked <= t.cfg.Window {
+			t.byName.Shrink()
+			t.bySeq.Shrink()
+			return false
 		}
 		if t.relink(c) {
 			continue
 		}
+		cl := t.clients.At(c)
+		budget -= int(cl.n)
 		ref := cl.object
 		t.dropClient(c)
 		if obj := t.objects.At(ref); obj.n == 0 {
@@ -325,6 +333,7 @@ func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) {
 			emptied(owner)
 		}
 	}
+	return true
 }
 
 func (t *Table) dropClient(c uint32) {
@@ -333,7 +342,7 @@ func (t *Table) dropClient(c uint32) {
 		t.popOp(c)
 	}
 	t.unlink(c)
-	t.byName.Delete(nameTag(cl.object, cl.id), c)
+	t.byName.Delete(t.nameTag(cl.object, cl.id), c)
 	t.objects.At(cl.object).n--
 	t.clients.Free(c)
 }
@@ -368,7 +377,7 @@ func (t *Table) Bytes() int {
 }
 
 func (t *Table) find(ref uint32, id Client) uint32 {
-	tag := nameTag(ref, id)
+	tag := t.nameTag(ref, id)
 	for c, pos, ok := t.byName.Seek(tag, t.byName.Home(tag)); ok; c, pos, ok = t.byName.Seek(tag, pos+1) {
 		if cl := t.clients.At(c); cl.object == ref && cl.id == id {
 			return c
@@ -385,7 +394,7 @@ func (t *Table) findOp(c uint32, seq uint64) *op {
 	if cl.first == 0 {
 		return nil
 	}
-	tag := seqTag(c, seq)
+	tag := t.seqTag(c, seq)
 	for o, pos, ok := t.bySeq.Seek(tag, t.bySeq.Home(tag)); ok; o, pos, ok = t.bySeq.Seek(tag, pos+1) {
 		if x := t.ops.At(o); x.client == c && x.seq == seq {
 			return &x.op
@@ -454,14 +463,14 @@ func (t *Table) unlink(c uint32) {
 
 // The tags mix with odd constants (golden ratio, and two primes of xxHash) so
 // that neighbours spread over the table.
-func nameTag(ref uint32, id Client) uint32 {
-	h := (id.Hi ^ uint64(ref)*0x9E3779B185EBCA87) * 0xC2B2AE3D27D4EB4F
+func (t *Table) nameTag(ref uint32, id Client) uint32 {
+	h := (id.Hi ^ t.seed ^ uint64(ref)*0x9E3779B185EBCA87) * 0xC2B2AE3D27D4EB4F
 	h = (h ^ h>>29 ^ id.Lo) * 0x9E3779B97F4A7C15
 	return uint32(h >> 32)
 }
 
-func seqTag(c uint32, seq uint64) uint32 {
-	h := (seq ^ uint64(c)<<40) * 0x9E3779B97F4A7C15
+func (t *Table) seqTag(c uint32, seq uint64) uint32 {
+	h := (seq ^ t.seed ^ uint64(c)<<40) * 0x9E3779B97F4A7C15
 	h ^= h >> 32
 	return uint32((h * 0xC2B2AE3D27D4EB4F) >> 32)
 }

@@ -6,15 +6,80 @@
 // collection walk them all; here they live in a few large blocks and refer to
 // each other by number. References start at 1, so that 0 can mean "none".
 //
-// Nothing here locks. Freed cells are used again; Cells also lets go of a chunk
-// when the last cell in it is freed, so that what was taken for cells of one size
-// can be had for another. What a container has allocated is what Bytes says.
+// Nothing here locks. Freed cells are used again, and a chunk is let go when the
+// last cell in it is freed, so that what was taken for cells of one kind can be
+// had for another. What a container has allocated is what Bytes says.
 package flat
 
-import (
-	"slices"
-	"unsafe"
-)
+import "unsafe"
+
+// pool says which cells of some chunks are in use. It holds no cells itself.
+type pool struct {
+	per    uint32      // cells in a chunk
+	chunks []chunkHead // those of no cells in use have been let go
+	room   []uint32    // chunks that are there and have room. Invariant: chunks[c].at is the place of c here
+	gone   []uint32    // chunks that have been let go
+}
+
+type chunkHead struct {
+	live uint32   // cells in use
+	next uint32   // cells ever handed out
+	at   uint32   // place in room, if it has room
+	free []uint16 // cells that were handed out and freed, used again last in, first out
+}
+
+// take returns a cell that is not in use: the chunk, and the number in it. fresh
+// says that the chunk has to be made.
+func (p *pool) take() (chunk, i uint32, fresh bool) {
+	if fresh = len(p.room) == 0; fresh {
+		if n := len(p.gone); n > 0 {
+			chunk, p.gone = p.gone[n-1], p.gone[:n-1]
+		} else {
+			chunk = uint32(len(p.chunks))
+			p.chunks = append(p.chunks, chunkHead{})
+		}
+		p.chunks[chunk] = chunkHead{}
+		p.room = append(p.room, chunk)
+	}
+	chunk = p.room[len(p.room)-1]
+	c := &p.chunks[chunk]
+	if n := len(c.free); n > 0 {
+		i, c.free = uint32(c.free[n-1]), c.free[:n-1]
+	} else {
+		i = c.next
+		c.next++
+	}
+	if c.live++; c.live == p.per {
+		p.room = p.room[:len(p.room)-1]
+	}
+	return chunk, i, fresh
+}
+
+// give takes a cell back. empty says that the chunk is to be let go.
+func (p *pool) give(chunk, i uint32) (empty bool) {
+	c := &p.chunks[chunk]
+	if c.live == p.per {
+		c.at = uint32(len(p.room))
+		p.room = append(p.room, chunk)
+	}
+	c.live--
+	// One chunk stays, so that an object that comes and goes takes no memory
+	// each time.
+	if c.live > 0 || len(p.chunks)-len(p.gone) == 1 {
+		c.free = append(c.free, uint16(i))
+		return false
+	}
+	last := len(p.room) - 1
+	p.room[c.at] = p.room[last]
+	p.chunks[p.room[c.at]].at = c.at
+	p.room = p.room[:last]
+	p.gone = append(p.gone, chunk)
+	*c = chunkHead{}
+	return true
+}
+
+// bytes is about what the pool itself takes for each chunk.
+const headBytes = 48 + 8
 
 // chunkCells is how many cells a slab adds at once: few enough that a shard
 // with one object stays small, many enough that chunks are rare.
@@ -25,23 +90,30 @@ const chunkCells = 128
 // A pointer returned by At stays valid until the cell is freed: chunks never
 // move.
 type Slab[T any] struct {
-	chunks []*[chunkCells]T
-	free   []uint32 // freed references, used again last in, first out
-	next   uint32   // cells ever handed out
+	pool   pool
+	chunks []*[chunkCells]T // nil where one was let go
+	live   int
+	bytes  int
 }
 
 // Add returns the reference of a zero cell.
 func (s *Slab[T]) Add() uint32 {
-	if n := len(s.free); n > 0 {
-		ref := s.free[n-1]
-		s.free = s.free[:n-1]
-		return ref
+	s.pool.per = chunkCells
+	chunk, i, fresh := s.pool.take()
+	if fresh {
+		if chunk == uint32(len(s.chunks)) {
+			s.chunks = append(s.chunks, nil)
+		}
+		s.chunks[chunk] = new([chunkCells]T)
+		s.bytes += s.chunkBytes()
 	}
-	if s.next == uint32(len(s.chunks)*chunkCells) {
-		s.chunks = append(s.chunks, new([chunkCells]T))
-	}
-	s.next++
-	return s.next
+	s.live++
+	return chunk*chunkCells + i + 1
+}
+
+func (s *Slab[T]) chunkBytes() int {
+	var cell T
+	return chunkCells*int(unsafe.Sizeof(cell)) + headBytes
 }
 
 // At returns the cell of a reference.
@@ -54,25 +126,22 @@ func (s *Slab[T]) At(ref uint32) *T {
 func (s *Slab[T]) Free(ref uint32) {
 	var zero T
 	*s.At(ref) = zero
-	s.free = append(s.free, ref)
+	s.live--
+	i := ref - 1
+	if s.pool.give(i/chunkCells, i%chunkCells) {
+		s.chunks[i/chunkCells] = nil
+		s.bytes -= s.chunkBytes()
+	}
 }
 
 // Room says whether the next cell needs no more memory.
-func (s *Slab[T]) Room() bool {
-	return len(s.free) > 0 || s.next < uint32(len(s.chunks)*chunkCells)
-}
+func (s *Slab[T]) Room() bool { return len(s.pool.room) > 0 }
 
 // Len is the number of cells in use.
-func (s *Slab[T]) Len() int { return int(s.next) - len(s.free) }
-
-// Span is the number of cells ever handed out: references are 1 to Span.
-func (s *Slab[T]) Span() uint32 { return s.next }
+func (s *Slab[T]) Len() int { return s.live }
 
 // Bytes is the memory that the slab has allocated.
-func (s *Slab[T]) Bytes() int {
-	var cell T
-	return len(s.chunks)*chunkCells*int(unsafe.Sizeof(cell)) + cap(s.chunks)*8 + cap(s.free)*4
-}
+func (s *Slab[T]) Bytes() int { return s.bytes }
 
 const (
 	cellGrain = 8        // cells are rounded up to a multiple of this
@@ -92,11 +161,8 @@ type Cells struct {
 }
 
 type sizeClass struct {
-	per    uint32                   // cells in a chunk
+	pool   pool
 	chunks []*[chunkSize / 8]uint64 // nil where one was let go
-	live   []uint16                 // cells in use of each chunk
-	gone   []uint32                 // indexes of the chunks that are nil
-	free   []uint32                 // cells that are not in use. Invariant: all in chunks that are there
 }
 
 // Add returns the reference of a zero cell of at least size bytes.
@@ -104,44 +170,27 @@ func (c *Cells) Add(size int) uint32 {
 	class := (size + cellGrain - 1) / cellGrain
 	for len(c.classes) <= class {
 		n := uint32(len(c.classes))
-		c.classes = append(c.classes, sizeClass{per: chunkSize / cellGrain / max(n, 1)})
+		c.classes = append(c.classes, sizeClass{pool: pool{per: chunkSize / cellGrain / max(n, 1)}})
 	}
 	sc := &c.classes[class]
-	if len(sc.free) == 0 {
-		c.addChunk(sc)
-	}
-	n := len(sc.free) - 1
-	i := sc.free[n]
-	sc.free = sc.free[:n]
-	sc.live[i/sc.per]++
-	return uint32(class)<<(32-classBits) | (i + 1)
-}
-
-func (c *Cells) addChunk(sc *sizeClass) {
-	i := uint32(len(sc.chunks))
-	if n := len(sc.gone); n > 0 {
-		i = sc.gone[n-1]
-		sc.gone = sc.gone[:n-1]
-	} else {
-		if (i+1)*sc.per >= 1<<(32-classBits) {
-			panic("flat: more cells of one size than references can name")
+	chunk, i, fresh := sc.pool.take()
+	if fresh {
+		if chunk == uint32(len(sc.chunks)) {
+			if (chunk+1)*sc.pool.per >= 1<<(32-classBits) {
+				panic("flat: more cells of one size than references can name")
+			}
+			sc.chunks = append(sc.chunks, nil)
 		}
-		sc.chunks, sc.live = append(sc.chunks, nil), append(sc.live, 0)
+		sc.chunks[chunk] = new([chunkSize / 8]uint64)
+		c.bytes += chunkSize + headBytes
 	}
-	sc.chunks[i] = new([chunkSize / 8]uint64)
-	c.bytes += chunkSize
-	for k := sc.per; k > 0; k-- { // the first is taken first
-		sc.free = append(sc.free, i*sc.per+k-1)
-	}
+	return uint32(class)<<(32-classBits) | (chunk*sc.pool.per + i + 1)
 }
 
 // Room says whether the next cell of this size needs no more memory.
 func (c *Cells) Room(size int) bool {
 	class := (size + cellGrain - 1) / cellGrain
-	if class >= len(c.classes) {
-		return false
-	}
-	return len(c.classes[class].free) > 0
+	return class < len(c.classes) && len(c.classes[class].pool.room) > 0
 }
 
 // At returns the cell of a reference. It stays where it is until it is freed.
@@ -149,7 +198,7 @@ func (c *Cells) At(ref uint32) unsafe.Pointer {
 	class := ref >> (32 - classBits)
 	sc := &c.classes[class]
 	i := ref&(1<<(32-classBits)-1) - 1
-	return unsafe.Pointer(&sc.chunks[i/sc.per][i%sc.per*class])
+	return unsafe.Pointer(&sc.chunks[i/sc.pool.per][i%sc.pool.per*class])
 }
 
 // Free zeroes the cell and takes it back.
@@ -158,15 +207,10 @@ func (c *Cells) Free(ref uint32) {
 	clear(unsafe.Slice((*uint64)(c.At(ref)), class))
 	sc := &c.classes[class]
 	i := ref&(1<<(32-classBits)-1) - 1
-	sc.free = append(sc.free, i)
-	chunk := i / sc.per
-	if sc.live[chunk]--; sc.live[chunk] > 0 {
-		return
+	if chunk := i / sc.pool.per; sc.pool.give(chunk, i%sc.pool.per) {
+		sc.chunks[chunk] = nil
+		c.bytes -= chunkSize + headBytes
 	}
-	sc.free = slices.DeleteFunc(sc.free, func(i uint32) bool { return i/sc.per == chunk })
-	sc.chunks[chunk] = nil
-	sc.gone = append(sc.gone, chunk)
-	c.bytes -= chunkSize
 }
 
 // Bytes is the memory that the cells have allocated.
@@ -213,7 +257,7 @@ func (x *Index) Seek(tag, from uint32) (ref, pos uint32, ok bool) {
 // Put adds a reference under a tag. The caller has made sure that it is new.
 func (x *Index) Put(tag, ref uint32) {
 	if !x.Room() {
-		x.grow()
+		x.resize(max(minIndex, 2*len(x.slots)))
 	}
 	x.put(uint64(tag)<<32 | uint64(ref))
 	x.n++
@@ -232,9 +276,9 @@ func (x *Index) put(v uint64) {
 	x.slots[i] = v
 }
 
-func (x *Index) grow() {
+func (x *Index) resize(n int) {
 	old := x.slots
-	x.slots = make([]uint64, max(minIndex, 2*len(old)))
+	x.slots = make([]uint64, n)
 	for _, v := range old {
 		if v != 0 {
 			x.put(v)
@@ -271,11 +315,23 @@ func (x *Index) Delete(tag, ref uint32) {
 	x.slots[i] = 0
 }
 
+// Shrink gives memory back if less than an eighth of the slots is in use. It
+// changes the positions.
+func (x *Index) Shrink() {
+	n := len(x.slots)
+	for n > minIndex && x.n*8 < n {
+		n /= 2
+	}
+	if n < len(x.slots) {
+		x.resize(n)
+	}
+}
+
 // Span is the number of positions: Slot takes 0 to Span-1.
 func (x *Index) Span() uint32 { return uint32(len(x.slots)) }
 
 // Slot is the reference at a position, 0 where there is none. A deletion moves
-// references to earlier positions.
+// references to other positions.
 func (x *Index) Slot(pos uint32) uint32 { return uint32(x.slots[pos]) }
 
 // Len is the number of references held.

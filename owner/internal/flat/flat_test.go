@@ -8,34 +8,42 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestSlabReusesFreedCells(t *testing.T) {
-	var s Slab[[3]uint64]
-	refs := map[uint32]uint64{}
-	for i := range uint64(3 * chunkCells) {
-		ref := s.Add()
-		if *s.At(ref) != [3]uint64{} {
-			t.Fatalf("cell %d is not zero", ref)
+// A model check of the slab: cells keep what is in them and are zero when they
+// are handed out, and what is freed is given back.
+func TestSlabAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s Slab[[3]uint64]
+		model := map[uint32]uint64{}
+		var order []uint32
+		for n := range uint64(rapid.IntRange(1, 5*chunkCells).Draw(t, "steps")) {
+			if len(order) > 0 && rapid.IntRange(0, 2).Draw(t, "free") == 0 {
+				i := rapid.IntRange(0, len(order)-1).Draw(t, "which")
+				s.Free(order[i])
+				delete(model, order[i])
+				order = append(order[:i], order[i+1:]...)
+				continue
+			}
+			ref := s.Add()
+			if _, taken := model[ref]; taken || ref == 0 || *s.At(ref) != [3]uint64{} {
+				t.Fatalf("cell %d is taken or not zero", ref)
+			}
+			s.At(ref)[1], model[ref], order = n+1, n+1, append(order, ref)
 		}
-		s.At(ref)[1] = i
-		refs[ref] = i
-	}
-	span := s.Span()
-	for ref, v := range refs {
-		if got := s.At(ref)[1]; got != v {
-			t.Fatalf("cell %d = %d, want %d", ref, got, v)
+		for ref, v := range model {
+			if got := s.At(ref)[1]; got != v {
+				t.Fatalf("cell %d = %d, want %d", ref, got, v)
+			}
 		}
-		if v%2 == 0 {
+		if s.Len() != len(model) {
+			t.Fatalf("len %d, want %d", s.Len(), len(model))
+		}
+		for _, ref := range order {
 			s.Free(ref)
 		}
-	}
-	for range 3 * chunkCells / 2 {
-		if ref := s.Add(); *s.At(ref) != [3]uint64{} {
-			t.Fatalf("reused cell %d is not zero", ref)
+		if most := s.chunkBytes(); s.Bytes() > most {
+			t.Fatalf("%d bytes when empty, more than one chunk", s.Bytes())
 		}
-	}
-	if s.Span() != span || s.Len() != 3*chunkCells {
-		t.Errorf("span %d len %d, want %d %d", s.Span(), s.Len(), span, 3*chunkCells)
-	}
+	})
 }
 
 // A model check of the cells: they keep their bytes whatever is added and freed
@@ -98,8 +106,9 @@ func TestIndexAgainstModel(t *testing.T) {
 			x.Put(tg, next)
 			model[next] = tg
 		}
-		if x.Len() != len(model) {
-			t.Fatalf("len %d, want %d", x.Len(), len(model))
+		x.Shrink()
+		if x.Len() != len(model) || int(x.Span()) > max(minIndex, 16*len(model)+16) {
+			t.Fatalf("len %d in %d slots, want %d", x.Len(), x.Span(), len(model))
 		}
 		for ref, tg := range model {
 			found := 0

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+func newLimit(std stdio) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limit",
+		Short: "Check rate limits",
+		Example: `  keystead limit check 203.0.113.7 --name api --limit 20/1m
+  keystead limit peek 203.0.113.7 --name api --limit 20/1m`,
+	}
+	onlySubcommands(cmd)
+	cmd.AddCommand(newLimitCheck(std, false), newLimitCheck(std, true))
+	return cmd
+}
+
+type limitFlags struct {
+	remote
+	name      string
+	rate      rate
+	burst     uint64
+	cost      uint64
+	algorithm string
+	exitCode  bool
+}
+
+// exitDenied is the exit code of a denied check with --exit-code.
+const exitDenied = 3
+
+func newLimitCheck(std stdio, peek bool) *cobra.Command {
+	var f limitFlags
+	verb, short, long := "check", "Spend from a limit if there is room", `Asks the owner of KEY whether --cost may be spent, and spends it if so.
+
+Over the limit is an answer, not a failure: the exit code is 0 either way, or 3
+for "denied" with --exit-code.`
+	if peek {
+		verb, short, long = "peek", "Show what a check would answer, spending nothing", `Answers as "limit check" would, and changes nothing.`
+	}
+	cmd := &cobra.Command{
+		Use:   verb + " KEY --limit COUNT/PERIOD",
+		Short: short,
+		Long: long + `
+
+With --json: {"allowed": bool, "limit": tokens at most, "remaining": tokens,
+"retry_after": seconds, "reset_after": seconds, "epoch": number}.`,
+		Example: fmt.Sprintf(`  keystead limit %[1]s 203.0.113.7 --name api --limit 20/1m
+  keystead limit %[1]s tenant-42 --limit 100/s --burst 500 --cost 25 --json
+  keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window`, verb),
+		Args: exactArgs("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), std.out, args[0], peek)
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().StringVar(&f.name, "name", "", "which limit of the key (default \"limit\")")
+	cmd.Flags().Var(&f.rate, "limit", "tokens that come back per period, like 20/1m (required)")
+	cmd.Flags().Uint64Var(&f.burst, "burst", 0, "most tokens at once (default: the count of --limit)")
+	cmd.Flags().Uint64Var(&f.cost, "cost", 1, "tokens to spend")
+	cmd.Flags().StringVar(&f.algorithm, "algorithm", "token-bucket", "token-bucket or fixed-window")
+	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when denied")
+	return cmd
+}
+
+var algorithms = map[string]pb.Algorithm{
+	"token-bucket": pb.Algorithm_ALGORITHM_TOKEN_BUCKET,
+	"fixed-window": pb.Algorithm_ALGORITHM_FIXED_WINDOW,
+}
+
+func parseAlgorithm(name string) (pb.Algorithm, error) {
+	if a, ok := algorithms[name]; ok {
+		return a, nil
+	}
+	return 0, usageError{fmt.Errorf("--algorithm %q: choose token-bucket or fixed-window", name)}
+}
+
+func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bool) error {
+	if f.rate.limit == 0 {
+		return usageError{errors.New("--limit is missing\n  hint: for example --limit 20/1m")}
+	}
+	if f.cost == 0 {
+		return usageError{errors.New("--cost 0 spends nothing\n  hint: use `keystead limit peek`")}
+	}
+	algorithm, err := parseAlgorithm(f.algorithm)
+	if err != nil {
+		return err
+	}
+	conn, err := f.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client, op := pb.NewLimitServiceClient(conn), newIdentity().begin()
+	var resp *pb.CheckResponse
+	err = f.call(ctx, func(ctx context.Context) (err error) {
+		req := &pb.CheckRequest{
+			Key: key, Name: f.name, Limit: f.rate.limit, PeriodNs: int64(f.rate.period), Burst: f.burst,
+			Algorithm: algorithm, Cost: f.cost, Peek: peek,
+		}
+		if !peek {
+			req.RequestId = op.requestID()
+		}
+		resp, err = client.Check(ctx, req)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.show(out, resp); err != nil {
+		return err
+	}
+	if f.exitCode && !resp.Allowed {
+		return exitCode(exitDenied)
+	}
+	return nil
+}
+
+func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
+	if f.json {
+		return printJSON(out, struct {
+			Allowed    bool    `json:"allowed"`
+			Limit      uint64  `json:"limit"`
+			Remaining  uint64  `json:"remaining"`
+			RetryAfter seconds `json:"retry_after"`
+			ResetAfter seconds `json:"reset_after"`
+			Epoch      uint64  `json:"epoch"`
+		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch})
+	}
+	var err error
+	if r.Allowed {
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)))
+	} else {
+		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s\n",
+			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)))
+	}
+	return err
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keystead/keystead/internal/node"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/lock"
+)
+
+const defaultAdminAddr = "127.0.0.1:7480"
+
+// gcPercent lets the heap grow to five times what lives before it is
+// collected: the owner's objects hold no pointers, so what lives is cheap to
+// scan and small. GOGC overrides it.
+const gcPercent = 400
+
+// nodeFlags are the settings of a node.
+type nodeFlags struct {
+	node.Config
+	maxMemory     byteSize
+	idWindow      time.Duration
+	maxLockTTL    time.Duration
+	logLevel      string
+	logFormat     string
+	announceReady func(io.Writer, *node.Node)
+}
+
+func (f *nodeFlags) flags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.GRPCAddr, "grpc-addr", defaultAddr, "`HOST:PORT` where the API listens; port 0 picks a free one")
+	fl.StringVar(&f.AdminAddr, "admin-addr", defaultAdminAddr, "`HOST:PORT` of metrics, health and profiles; empty = none")
+	fl.IntVar(&f.MaxConns, "max-conns", 10_000, "open gRPC connections; more wait to be accepted")
+	fl.Int64Var(&f.MaxCalls, "max-calls", 100_000, "calls under way, waiting ones included; more are refused")
+	fl.DurationVar(&f.StopGrace, "stop-grace", 5*time.Second, "how long a stop lets running calls finish")
+	fl.Int64Var(&f.Store.MaxObjects, "max-objects", owner.DefaultMaxObjects, "objects held; more are refused")
+	f.maxMemory = owner.DefaultMaxBytes
+	fl.Var(&f.maxMemory, "max-memory", "memory for objects, like 512MiB or 2GiB; new objects beyond it are refused")
+	fl.Int64Var(&f.Store.MaxWaiters, "max-waiters", owner.DefaultMaxWaiters, "callers that may wait for locks")
+	fl.IntVar(&f.Store.MaxWaitersPerLock, "max-waiters-per-lock", owner.DefaultMaxWaitersPerLock, "callers that may wait for one lock")
+	fl.DurationVar(&f.maxLockTTL, "max-lock-ttl", lock.MaxTTL, "longest TTL of a lock, at most 24h")
+	fl.DurationVar(&f.idWindow, "request-id-window", owner.DefaultIDWindow, "how long the request ids of an idle client are kept; retries are accepted to half of it")
+	fl.IntVar(&f.Store.RequestIDs.ClientsPerObject, "request-id-clients", owner.DefaultClientsPerObject, "clients whose request ids are kept on one object")
+	fl.IntVar(&f.Store.RequestIDs.IDsPerClient, "request-ids-per-client", owner.DefaultIDsPerClient, "request ids kept of one client on one object")
+	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
+}
+
+func newServer(std stdio) *cobra.Command {
+	var f nodeFlags
+	host, _ := os.Hostname() // an empty name is refused with a message of its own
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a node",
+		Long: `Runs a node until SIGTERM or SIGINT: it then refuses new calls, sends waiting ones
+away, lets running ones finish within --stop-grace, and exits with 0.
+
+Counters, limits and locks are kept in memory and end with the process. What
+--data-dir keeps is the epoch, so that fencing tokens rise across restarts even
+if the clock is set back.`,
+		Example: `  keystead server --id n1 --data-dir /var/lib/keystead
+  keystead server --id n1 --grpc-addr 0.0.0.0:7400 --config /etc/keystead.yaml
+  KEYSTEAD_MAX_MEMORY=4GiB keystead server --id n1`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
+	}
+	f.flags(cmd)
+	cmd.Flags().StringVar(&f.ID, "id", host, "name of this node: letters, digits, '.', '_', '-'")
+	cmd.Flags().StringVar(&f.DataDir, "data-dir", "", "`DIR` for what must survive a restart; empty = nothing does")
+	cmd.Flags().Uint64Var(&f.EpochFloor, "epoch-floor", 0, "least epoch to serve under, after a data directory was lost")
+	f.announceReady = func(w io.Writer, n *node.Node) {}
+	return cmd
+}
+
+func newDev(std stdio) *cobra.Command {
+	var f nodeFlags
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a node to try things on: in memory, on loopback",
+		Long: `Runs a node in memory on loopback, and prints what to try. Everything is forgotten
+when it stops (Ctrl-C).`,
+		Example: `  keystead dev
+  keystead dev --grpc-addr 127.0.0.1:0 --admin-addr ""`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
+	}
+	f.flags(cmd)
+	f.ID = "dev"
+	_ = cmd.Flags().Set("log-level", "warn")
+	cmd.Flags().Lookup("log-level").DefValue = "warn"
+	cmd.Flags().Lookup("log-level").Changed = false
+	f.announceReady = announceDev
+	return cmd
+}
+
+func announceAddr(w io.Writer, n *node.Node) { fmt.Fprintln(w, n.GRPCAddr()) }
+
+func announceDev(w io.Writer, n *node.Node) {
+	addr := ""
+	if n.GRPCAddr() != defaultAddr {
+		addr = " --addr " + n.GRPCAddr()
+	}
+	fmt.Fprintf(w, "A Keystead node serves on %s. Try, in another terminal:\n\n", n.GRPCAddr())
+	for _, line := range []string{
+		"limit check 203.0.113.7 --name api --limit 20/1m",
+		"counter add page:/index.html",
+		"lock nightly-report -- sh -c 'echo token $KEYSTEAD_FENCING_TOKEN'",
+		"replay ACCESS.LOG --by client_ip --limit 20/1m",
+		"bench",
+	} {
+		command, rest, _ := strings.Cut(line, " ")
+		if command == "limit" || command == "counter" {
+			verb, more, _ := strings.Cut(rest, " ")
+			command, rest = command+" "+verb, more
+		}
+		fmt.Fprintln(w, "  "+strings.TrimRight("keystead "+command+addr+" "+rest, " "))
+	}
+	if a := n.AdminAddr(); a != "" {
+		fmt.Fprintf(w, "\nMetrics, health, profiles: http://%s/\n", a)
+	}
+	fmt.Fprintln(w, "Everything is forgotten when it stops (Ctrl-C).")
+}
+
+// run runs a node until it is told to stop or cannot go on.
+func (f *nodeFlags) run(ctx context.Context, std stdio) error {
+	log, err := f.logger(std.err)
+	if err != nil {
+		return err
+	}
+	f.tuneMemory()
+	f.Log, f.Version = log, version
+	f.Store.MaxBytes, f.Store.MaxLockTTL, f.Store.RequestIDs.Window = int64(f.maxMemory), int64(f.maxLockTTL), int64(f.idWindow)
+	if err := f.Validate(); err != nil {
+		return usageError{err}
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	n, err := node.Start(f.Config)
+	if err != nil {
+		return storeSetting(err)
+	}
+	f.announceReady(std.out, n)
+	select {
+	case err = <-n.Failed():
+	case <-ctx.Done():
+		stop() // a second signal ends the process at once
+		log.Info("stopping", "grace", f.StopGrace)
+	}
+	n.Stop()
+	return err
+}
+
+// tuneMemory tells the collector how much room there is: gcPercent, but not
+// beyond what the store may take, a quarter more, and memorySlack for calls and
+// connections. Without the limit, a full store would let the heap grow to five
+// times its size.
+func (f *nodeFlags) tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(f.maxMemory) + int64(f.maxMemory)/4 + memorySlack)
+	}
+}
+
+const memorySlack = 512 << 20
+
+// storeFlags are the flags behind the fields of owner.Config.
+var storeFlags = map[string]string{
+	"MaxObjects": "--max-objects", "MaxBytes": "--max-memory", "MaxWaiters": "--max-waiters",
+	"MaxWaitersPerLock": "--max-waiters-per-lock", "MaxLockTTL": "--max-lock-ttl", "RequestIDs.Window": "--request-id-window",
+	"RequestIDs": "--request-id-clients and --request-ids-per-client",
+}
+
+// storeSetting makes an error about a field of owner.Config one about a flag.
+func storeSetting(err error) error {
+	var bad *owner.Error
+	if errors.As(err, &bad) && bad.Reason == owner.Invalid && storeFlags[bad.Field] != "" {
+		return usageError{fmt.Errorf("%s: %s", storeFlags[bad.Field], bad.Message)}
+	}
+	return err
+}
+
+func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q: choose debug, info, warn or error", f.logLevel)}
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch f.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return nil, usageError{fmt.Errorf("--log-format %q: choose text or json", f.logFormat)}
+}
+
+// byteSize is a number of bytes as people write it: 512MiB, 2GiB, 1e9.
+type byteSize int64
+
+var byteUnits = []struct {
+	suffix string
+	size   int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+
+// String implements pflag.Value.
+func (b *byteSize) String() string {
+	for i := 3; i >= 0; i-- {
+		if u := byteUnits[i]; *b != 0 && int64(*b)%u.size == 0 {
+			return strconv.FormatInt(int64(*b)/u.size, 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(*b), 10)
+}
+
+// Set implements pflag.Value.
+func (b *byteSize) Set(text string) error {
+	number, unit := strings.TrimSpace(text), int64(1)
+	for _, u := range byteUnits {
+		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
+			number, unit = strings.TrimSpace(rest), u.size
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(n >= 0 && n*float64(unit) < 1<<62) {
+		return fmt.Errorf("%q is not a size like 512MiB or 2GiB", text)
+	}
+	*b = byteSize(n * float64(unit))
+	return nil
+}
+
+// Type implements pflag.Value.
+func (b *byteSize) Type() string { return "SIZE" }

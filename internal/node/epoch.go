@@ -74,7 +74,7 @@ func readEpoch(path string) (uint64, error) {
 		return 0, err
 	}
 	var f epochFile
-	if err := json.Unmarshal(b, &f); err != nil || f.Version != epochFileVersion || f.Epoch == 0 {
+	if err := json.Unmarshal(b, &f); err != nil || f.Version != epochFileVersion || f.Epoch == 0 || f.Epoch > owner.MaxEpoch {
 		return 0, fmt.Errorf("%s does not hold an epoch of version %d: restore it, or move it away and start with --epoch-floor above every epoch that this node has served under", path, epochFileVersion)
 	}
 	return f.Epoch, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -102,7 +103,7 @@ type Node struct {
 	store *owner.Store
 	rpc   *rpc.Server
 	grpc  net.Listener
-	admin *admin.Server
+	admin atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began time.Time
 
 	stop   sync.Once
@@ -197,7 +198,7 @@ func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newStoreCollector(n.store, n.rule))
-	n.rpc = rpc.NewServer(rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: rpc.NewMetrics(reg), MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls})
+	metrics := rpc.NewMetrics(reg)
 	l, err := net.Listen("tcp", n.cfg.GRPCAddr)
 	if err != nil {
 		return cannotListen("gRPC", "--grpc-addr", err)
@@ -207,18 +208,20 @@ func (n *Node) serve() error {
 	// The admin server is there first and goes last: it says that the node is
 	// not ready while it comes and goes.
 	if n.cfg.AdminAddr != "" {
-		n.admin, err = admin.Start(admin.Config{
+		a, err := admin.Start(admin.Config{
 			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() },
 		})
 		if err != nil {
 			return cannotListen("metrics and health", "--admin-addr", err)
 		}
-		n.stops = append(n.stops, n.admin.Stop)
+		n.admin.Store(a)
+		n.stops = append(n.stops, a.Stop)
 	}
+	n.rpc = rpc.NewServer(rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls})
 	n.stops = append(n.stops, func() { n.rpc.Stop(n.cfg.StopGrace) })
 	go func() { n.failed <- n.rpc.Serve(l) }()
-	if n.admin != nil {
-		n.admin.SetReady(true)
+	if a := n.admin.Load(); a != nil {
+		a.SetReady(true)
 	}
 	return nil
 }
@@ -235,8 +238,8 @@ func cannotListen(what, setting string, err error) error {
 // stops. It may be called more than once.
 func (n *Node) Stop() {
 	n.stop.Do(func() {
-		if n.admin != nil {
-			n.admin.SetReady(false)
+		if a := n.admin.Load(); a != nil {
+			a.SetReady(false)
 		}
 		for i := len(n.stops) - 1; i >= 0; i-- {
 			n.stops[i]()
@@ -252,8 +255,9 @@ func (n *Node) GRPCAddr() string { return n.grpc.Addr().String() }
 
 // AdminAddr is where the admin server listens, "" if it does not.
 func (n *Node) AdminAddr() string {
-	if n.admin == nil {
+	a := n.admin.Load()
+	if a == nil {
 		return ""
 	}
-	return n.admin.Addr()
+	return a.Addr()
 }

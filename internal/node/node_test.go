@@ -267,6 +267,38 @@ func TestStopCutsOff(t *testing.T) {
 	}
 }
 
+// While a stop waits for a call, the node says that it takes no more.
+func TestNotReadyWhileStopping(t *testing.T) {
+	n := start(t, func(c *Config) { c.StopGrace = time.Hour })
+	s, err := pb.NewLimitServiceClient(dial(t, n)).StreamCheck(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.StreamCheckRequest{Tag: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Recv(); err != nil || r.Tag != 7 {
+		t.Fatalf("%v, %v", r, err)
+	}
+	stopped := make(chan struct{})
+	go func() { n.Stop(); close(stopped) }()
+	eventually(t, "it is not ready", func() bool {
+		code, _ := get(t, n, "/readyz")
+		return code == http.StatusServiceUnavailable
+	})
+	if code, _ := get(t, n, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d", code)
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-stopped:
+	case <-time.After(patience):
+		t.Error("it does not stop when the call has ended")
+	}
+}
+
 func TestFailed(t *testing.T) {
 	n := start(t, nil)
 	_ = n.grpc.Close() // as if the system took the socket away

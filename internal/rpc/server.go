@@ -31,6 +31,10 @@ const (
 	// enough above MaxBatch that a caller who is a little over gets a good one.
 	maxReceive = 2 << 20
 	maxHeaders = 16 << 10 // bytes of a call's metadata
+	// maxFields is where a message is refused before it is read whole, again
+	// far enough above MaxBatchItems that a caller who is a little over gets a
+	// typed error.
+	maxFields = 2*MaxBatchItems + 16
 
 	// Bytes under way to a stream that does not read, and to a connection. Left
 	// to itself, grpc lets a stream grow to 16 MiB, and a caller that sends
@@ -69,7 +73,7 @@ type Server struct {
 func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.NumStreamWorkers(64),
-		grpc.ForceServerCodecV2(vtcodec.New()),
+		grpc.ForceServerCodecV2(vtcodec.Bounded(maxFields)),
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -300,6 +302,32 @@ func TestWaitEndsWithoutAdmission(t *testing.T) {
 		<-p.done
 		if p.err == nil && p.resp.Acquired || p.at.Sub(began) > 11*time.Second {
 			t.Errorf("after %v: %v, %v", p.at.Sub(began), p.resp, p.err)
+		}
+	})
+}
+
+// The first attempt is granted the lock as its caller leaves; before it hears of
+// that, a retry comes and is told that it holds the lock. Then it does: the
+// first attempt no longer gives the grant back.
+func TestRetryTakesTheGrantOver(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		holder := must(h.locks.Acquire(bound(t), acquire("holder", time.Hour, 0)))(t)
+		id := reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: 1}
+		op := lock.Acquire{Holder: "a", TTL: int64(time.Minute), Wait: int64(time.Minute)}
+		ref := owner.Ref{Key: "k", Name: "lock"}
+		_, first, err := h.store.Acquire(h.clock.Now(), ref, id, op)
+		if err != nil || first == nil {
+			t.Fatal(first, err)
+		}
+		h.release(holder.Token)
+		<-first.Done()
+		again, second, err := h.store.Acquire(h.clock.Now(), ref, id, op)
+		if err != nil || second != nil || !again.Replayed || again.TTL != int64(time.Minute) {
+			t.Fatalf("the retry got %+v, %v, %v", again, second, err)
+		}
+		first.GiveUp(h.clock.Now())
+		if r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k"}))(t); r.Holder.GetToken() != again.Token {
+			t.Errorf("who was told that it holds the lock lost it: %v", r)
 		}
 	})
 }

@@ -5,9 +5,12 @@
 package vtcodec
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // vtMessage is what vtprotobuf generates for every message.
@@ -20,11 +23,42 @@ type vtMessage interface {
 // Codec is an encoding.CodecV2. Use it with grpc.ForceServerCodecV2 and
 // grpc.ForceCodecV2.
 type Codec struct {
-	rest encoding.CodecV2 // for messages without generated code
+	rest      encoding.CodecV2 // for messages without generated code
+	maxFields int              // at the top level of a message that is read; 0 = any number
 }
 
 // New returns a codec.
 func New() Codec { return Codec{rest: encoding.GetCodecV2(proto.Name)} }
+
+// Bounded returns a codec that refuses to read a message with more fields at its
+// top level than maxFields. Two bytes on the wire can be an item of a hundred
+// bytes in memory: a bound on the size of a message does not bound that.
+func Bounded(maxFields int) Codec {
+	c := New()
+	c.maxFields = maxFields
+	return c
+}
+
+// countFrom is the size from which messages are worth counting: smaller ones
+// cannot hold much.
+const countFrom = 4 << 10
+
+func (c Codec) check(data []byte) error {
+	if c.maxFields == 0 || len(data) < countFrom {
+		return nil
+	}
+	for n := 0; len(data) > 0; n++ {
+		if n == c.maxFields {
+			return fmt.Errorf("the message has more than %d fields or items", c.maxFields)
+		}
+		_, _, size := protowire.ConsumeField(data)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		data = data[size:]
+	}
+	return nil
+}
 
 // Name is that of the standard codec, whose wire format this is.
 func (Codec) Name() string { return proto.Name }
@@ -58,5 +92,8 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
+	if err := c.check(buf.ReadOnlyData()); err != nil {
+		return err
+	}
 	return m.UnmarshalVT(buf.ReadOnlyData())
 }

@@ -71,7 +71,9 @@ const (
 	// same request id to learn which.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 9
 	// The caller's deadline passed, or it cancelled, before the operation took
-	// effect. Nothing happened. DEADLINE_EXCEEDED or CANCELLED.
+	// effect. Nothing happened; a lock that was granted at that moment was given
+	// back, and a retry is told that the grant is over. DEADLINE_EXCEEDED or
+	// CANCELLED.
 	Reason_REASON_GAVE_UP Reason = 10
 	// A newer attempt with the same request id took this one's place in the
 	// queue. ABORTED. Await the newer attempt.

@@ -1,0 +1,29 @@
+package vtcodec
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Two bytes a piece make a million items: they are refused before they are made.
+func TestBoundedRefusesManyItems(t *testing.T) {
+	read := func(c Codec, items int) (*pb.BatchCheckRequest, error) {
+		var m pb.BatchCheckRequest
+		data := mem.BufferSlice{mem.SliceBuffer(bytes.Repeat([]byte{0x0a, 0}, items))}
+		return &m, c.Unmarshal(data, &m)
+	}
+	if m, err := read(Bounded(3000), 3000); err != nil || len(m.Checks) != 3000 {
+		t.Errorf("as many as may be: %d %v", len(m.Checks), err)
+	}
+	m, err := read(Bounded(3000), 1<<20)
+	if err == nil || len(m.Checks) != 0 {
+		t.Errorf("a million: %d %v", len(m.Checks), err)
+	}
+	if m, err := read(New(), 10_000); err != nil || len(m.Checks) != 10_000 {
+		t.Errorf("without a bound: %d %v", len(m.Checks), err)
+	}
+}

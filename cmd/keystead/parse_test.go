@@ -91,6 +91,8 @@ func TestByteSize(t *testing.T) {
 		{"4GB", 4e9, "3906250KiB"},
 		{"1TB", 1e12, "976562500KiB"},
 		{"1e9", 1e9, "1000000000"},
+		{"2G", 2 << 30, "2GiB"},
+		{"512Mi", 512 << 20, "512MiB"},
 	} {
 		var got byteSize
 		if err := got.Set(tc.text); err != nil || got != tc.want {
@@ -100,7 +102,7 @@ func TestByteSize(t *testing.T) {
 			t.Errorf("%q: prints %q, want %q", tc.text, got.String(), tc.back)
 		}
 	}
-	for _, text := range []string{"", "GiB", "lots", "-1", "-1GiB", "12XB", "2G", "NaN", "Inf", "-Inf", "1e30", "9999999TiB", "1GiBB", "1 2"} {
+	for _, text := range []string{"", "GiB", "lots", "-1", "-1GiB", "12XB", "2g", "NaN", "Inf", "-Inf", "1e30", "9999999TiB", "1GiBB", "1 2"} {
 		got := byteSize(7)
 		if err := got.Set(text); err == nil || got != 7 {
 			t.Errorf("%q: got %d, %v, want an error and no change", text, got, err)

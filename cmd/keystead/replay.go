@@ -122,6 +122,9 @@ func (f *replayFlags) mode() (err error) {
 		if f.rate.limit != 0 {
 			return usageError{errors.New("--limit and --count exclude each other: choose what to replay")}
 		}
+		if f.Burst != 0 || f.Cost != 1 || f.algorithm != "token-bucket" {
+			return usageError{errors.New("--burst, --cost and --algorithm go with --limit: --count has no use for them")}
+		}
 		f.Mode = replay.Count
 		return nil
 	}

@@ -1,0 +1,167 @@
+package history
+
+import (
+	"fmt"
+	"math"
+)
+
+// BucketParams are a token bucket: Limit tokens come back per Period, at most
+// Burst are there.
+type BucketParams struct {
+	Limit  uint64
+	Period int64 // ns
+	Burst  uint64
+}
+
+// BucketInput is a check of a token bucket.
+type BucketInput struct {
+	Cost uint64
+	Peek bool
+}
+
+// BucketOutput is the answer to it. Only Allowed is of the first answer, in a
+// replay.
+type BucketOutput struct {
+	Allowed    bool
+	Remaining  uint64
+	RetryAfter int64 // ns
+	ResetAfter int64 // ns
+	Bare       bool  // only Allowed is known
+	Replay
+}
+
+func (o BucketOutput) first() any { return o.Allowed }
+
+func (o BucketOutput) bare() any { return BucketOutput{Allowed: o.Allowed, Bare: true} }
+
+// A replay's figures are those of a peek now, but Allowed is not.
+func (o BucketOutput) reads(any) (readIn, readOut any) {
+	return bucketLevel{}, BucketOutput{Remaining: o.Remaining, ResetAfter: o.ResetAfter}
+}
+
+// bucketLevel reads how full a bucket is.
+type bucketLevel struct{}
+
+// bucketState is what is known of a bucket: the moment at which everything will
+// have come back (GCRA's theoretical arrival time) lies between lo and hi.
+//
+// Invariant: lo <= hi.
+type bucketState struct {
+	lo, hi int64
+	// later is more than 0 after a check whose answer was lost: it took effect
+	// before the next operation, and the moment may be as late as that one plus
+	// later.
+	later int64
+}
+
+// bucket is the arithmetic of a bucket, in units in which nothing is rounded:
+// token · L ns, where L is the limit in lowest terms with the period.
+type bucket struct {
+	l, token int64 // units of a nanosecond; units in which a token comes back
+	burst    int64
+}
+
+// Bucket is the model of a token bucket.
+//
+// A bucket decides by its clock, and nobody knows which moment within a call
+// that was. The model's state is therefore not one arrival time (TAT) but the
+// interval in which it must lie, given all answers so far: a check of cost c
+// that took effect at t, call <= t <= return, is allowed if and only if
+// TAT − (burst − c)·token <= t, and then TAT becomes max(TAT, t) + c·token. An
+// answer is impossible if it is so for every t and every TAT of the interval.
+// What the answer tells (remaining, reset, retry) narrows the interval, always
+// by what is true for some t.
+//
+// Relaxation: t is chosen for each operation by itself, so that the t of
+// concurrent operations need not be in their order. A bucket that is wrong by
+// less than the time of a call may pass.
+func Bucket(p BucketParams) Model {
+	g := gcd(p.Limit, uint64(p.Period))
+	b := bucket{l: int64(p.Limit / g), token: p.Period / int64(g), burst: int64(p.Burst)}
+	if b.token > math.MaxInt64/4/max(b.burst, 1) {
+		panic("history: the bucket takes too long to fill")
+	}
+	empty := bucketState{lo: math.MinInt64 / 4, hi: math.MinInt64 / 4}
+	return newModel(empty, func(s bucketState, at step, out any) []bucketState {
+		if next := b.step(s, at, out); next.lo <= next.hi {
+			return []bucketState{next}
+		}
+		return nil
+	})
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// units is a time in units.
+func (b bucket) units(ns int64) int64 {
+	if ns > math.MaxInt64/4/b.l {
+		panic(fmt.Sprintf("history: %d ns is too long for a limit of %d", ns, b.l))
+	}
+	return ns * b.l
+}
+
+var impossible = bucketState{lo: 1, hi: 0}
+
+func (b bucket) step(s bucketState, at step, out any) bucketState {
+	from := b.units(at.call)
+	in, check := at.in.(BucketInput)
+	cost := int64(in.Cost) * b.token
+	o, told := out.(BucketOutput)
+	if !told {
+		if check && !in.Peek {
+			s.hi, s.later = s.hi+cost, s.later+cost // done or not: lo stays
+		}
+		return s
+	}
+	to := b.units(at.ret)
+	if s.later > 0 {
+		s.hi, s.later = max(s.hi, to+s.later), 0
+	}
+	room := b.burst*b.token - cost // most that may be outstanding before the check
+	switch {
+	case !check:
+		return b.narrow(s, o, from, to)
+	case o.Allowed:
+		if s.hi = min(s.hi, to+room); s.lo > s.hi || o.RetryAfter != 0 {
+			return impossible
+		}
+		if !in.Peek {
+			s.lo, s.hi = max(s.lo, from)+cost, max(s.hi, to)+cost
+		}
+	default:
+		s.lo = max(s.lo, from+room+1)
+		if !o.Bare { // it would be allowed RetryAfter from then
+			wait := o.RetryAfter * b.l
+			s.lo, s.hi = max(s.lo, from+room+wait-b.l+1), min(s.hi, to+room+wait)
+		}
+	}
+	if o.Bare {
+		return s
+	}
+	return b.narrow(s, o, from, to)
+}
+
+// narrow uses what an answer tells of the bucket after it.
+func (b bucket) narrow(s bucketState, o BucketOutput, from, to int64) bucketState {
+	spent := b.burst - int64(o.Remaining) // tokens that have not come back, whole ones
+	switch {
+	case spent < 0 || o.ResetAfter < 0 || (spent == 0) != (o.ResetAfter == 0):
+		return impossible
+	case spent == 0:
+		s.hi = min(s.hi, to)
+		return s
+	}
+	reset := o.ResetAfter * b.l
+	least := max(reset-b.l, (spent-1)*b.token) + 1
+	most := min(reset, spent*b.token)
+	if least > most {
+		return impossible // the two figures are of different buckets
+	}
+	s.lo, s.hi = max(s.lo, from+least), min(s.hi, to+most)
+	return s
+}

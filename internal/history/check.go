@@ -1,0 +1,121 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Model is how the objects of a kind behave.
+type Model struct{ model porcupine.Model }
+
+// ErrTimeout says that a check took too long to come to a result.
+var ErrTimeout = fmt.Errorf("history: not checked to the end in time")
+
+// Violation is a history that no order of operations explains.
+type Violation struct {
+	Object string
+	Ops    []porcupine.Operation
+	// Model and Info are for porcupine.Visualize.
+	Model porcupine.Model
+	Info  porcupine.LinearizationInfo
+}
+
+// longest is how many operations a Violation lists.
+const longest = 300
+
+// Error lists the operations of the object by their call.
+func (v *Violation) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "history: no order of the operations on %s explains what their callers were told:\n", v.Object)
+	for i, op := range v.Ops {
+		if i == longest {
+			fmt.Fprintf(&b, "  and %d more\n", len(v.Ops)-i)
+			break
+		}
+		end := fmt.Sprint(op.Return)
+		if op.Return == Never {
+			end = "never"
+		}
+		fmt.Fprintf(&b, "  client %d [%d, %s] %s\n", op.ClientId, op.Call, end, v.Model.DescribeOperation(op.Input, op.Output))
+	}
+	return b.String()
+}
+
+// Check says whether the calls on each object can be explained by the model:
+// nil, a *Violation, ErrTimeout, or what contradicts itself among the attempts
+// of one request. timeout bounds the check of each object; 0 is no bound.
+func Check(m Model, calls []Call, timeout time.Duration) error {
+	objects, err := Fold(calls)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(objects))
+	for name := range objects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		result, info := porcupine.CheckOperationsVerbose(m.model, objects[name], timeout)
+		switch result {
+		case porcupine.Illegal:
+			return &Violation{Object: name, Ops: objects[name], Model: m.model, Info: info}
+		case porcupine.Unknown:
+			return fmt.Errorf("%w: %d operations on %s", ErrTimeout, len(objects[name]), name)
+		}
+	}
+	return nil
+}
+
+// ordered is how many operations with replays on one object are kept before what
+// their replays read. Those beyond are checked all the same, but for that.
+const ordered = 256
+
+// state is that of a model, and which of the numbered operations are done.
+type state[S comparable] struct {
+	s    S
+	done [ordered / 64]uint64
+}
+
+func (s *state[S]) isDone(number int) bool {
+	return number >= ordered || s.done[number/64]&(1<<(number%64)) != 0
+}
+
+func (s *state[S]) setDone(number int) {
+	if number > 0 && number < ordered {
+		s.done[number/64] |= 1 << (number % 64)
+	}
+}
+
+// newModel makes a model of a step function over states that can be compared
+// with ==. The function returns the states that may follow, none if the output
+// is impossible; out is nil if the answer was lost.
+func newModel[S comparable](initial S, next func(s S, at step, out any) []S) Model {
+	nm := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{state[S]{s: initial}} },
+		Step: func(from, in, out any) []any {
+			st, at := from.(state[S]), in.(step)
+			if at.after > 0 && !st.isDone(at.after) {
+				return nil
+			}
+			st.setDone(at.number)
+			var all []any
+			for _, s := range next(st.s, at, out) {
+				st.s = s
+				all = append(all, st)
+			}
+			return all
+		},
+		DescribeOperation: func(in, out any) string {
+			if out == nil {
+				return fmt.Sprintf("%+v → lost", in.(step).in)
+			}
+			return fmt.Sprintf("%+v → %+v", in.(step).in, out)
+		},
+		DescribeState: func(s any) string { return fmt.Sprintf("%+v", s.(state[S]).s) },
+	}
+	return Model{nm.ToModel()}
+}

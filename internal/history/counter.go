@@ -1,0 +1,164 @@
+package history
+
+import "math"
+
+// CounterOp is what is done to a counter.
+type CounterOp uint8
+
+const (
+	CounterAdd CounterOp = iota + 1
+	CounterGet
+	CounterSetIf
+	CounterReset
+
+	counterValue // a Get that does not tell the version
+)
+
+func (op CounterOp) String() string {
+	return [...]string{"", "add", "get", "set-if", "reset", "value"}[op]
+}
+
+// CounterInput is an operation on a counter.
+type CounterInput struct {
+	Op             CounterOp
+	Delta          int64 // of an add
+	Min, Max       int64 // … within bounds
+	HasMin, HasMax bool
+	Value          int64  // to set
+	Version        uint64 // that must be there to set it
+}
+
+// CounterOutput is the answer to it.
+type CounterOutput struct {
+	Applied bool   // of an add and a set-if
+	Value   int64  // after the operation; before it, of a reset
+	Version uint64 // after the operation
+	Current int64  // the value now, in a replay
+	Replay
+}
+
+func (o CounterOutput) first() any {
+	o.Current, o.Replay = 0, Replay{}
+	return o
+}
+
+func (o CounterOutput) bare() any { return o.first() }
+
+func (o CounterOutput) reads(any) (readIn, readOut any) {
+	return CounterInput{Op: counterValue}, CounterOutput{Value: o.Current}
+}
+
+// counterState is a counter. Invariant: version 0 and exact ⇒ it does not exist.
+type counterState struct {
+	value   int64
+	version uint64
+	above   bool // the version is not known, but above version: it was changed by a lost call
+}
+
+func (s counterState) exists() bool { return s.version != 0 || s.above }
+
+// at is the state if its version is v.
+func (s counterState) at(v uint64) []counterState {
+	if s.above && v > s.version || !s.above && v == s.version {
+		return []counterState{{value: s.value, version: v}}
+	}
+	return nil
+}
+
+// to is the state after a change to a value, under the version v, or an unknown
+// one if the answer was lost.
+func (s counterState) to(value int64, v uint64, lost bool) []counterState {
+	if lost {
+		return []counterState{{value: value, version: s.version, above: true}}
+	}
+	if v <= s.version {
+		return nil
+	}
+	return []counterState{{value: value, version: v}}
+}
+
+// Counter is the model of an exact counter without an idle TTL.
+func Counter() Model {
+	return newModel(counterState{}, func(s counterState, at step, out any) []counterState {
+		in := at.in.(CounterInput)
+		o, told := out.(CounterOutput)
+		switch in.Op {
+		case CounterAdd:
+			return s.add(in, o, !told)
+		case CounterSetIf:
+			return s.setIf(in, o, !told)
+		case CounterReset:
+			return s.reset(o, !told)
+		}
+		switch { // reads
+		case !told:
+			return []counterState{s}
+		case o.Value != s.value:
+			return nil
+		case in.Op == counterValue:
+			return []counterState{s}
+		}
+		return s.at(o.Version)
+	})
+}
+
+func (s counterState) add(in CounterInput, o CounterOutput, lost bool) []counterState {
+	sum := s.value + in.Delta
+	over := in.Delta > 0 && s.value > math.MaxInt64-in.Delta
+	under := in.Delta < 0 && s.value < math.MinInt64-in.Delta
+	above := in.Delta > 0 && in.HasMax && (over || sum > in.Max)
+	below := in.Delta < 0 && in.HasMin && (under || sum < in.Min)
+	refused := over || under || above || below
+	switch {
+	case lost && (refused || in.Delta == 0):
+		return []counterState{s}
+	case lost:
+		return s.to(sum, 0, true)
+	case o.Applied == refused:
+		return nil
+	case refused || in.Delta == 0:
+		if o.Value != s.value {
+			return nil
+		}
+		return s.at(o.Version)
+	case o.Value != sum:
+		return nil
+	}
+	return s.to(sum, o.Version, false)
+}
+
+func (s counterState) setIf(in CounterInput, o CounterOutput, lost bool) []counterState {
+	matches := s.at(in.Version)
+	switch {
+	case lost && matches == nil:
+		return []counterState{s}
+	case lost:
+		next := matches[0].to(in.Value, 0, true)
+		if s.above {
+			next = append(next, s)
+		}
+		return next
+	case !o.Applied:
+		if o.Value != s.value || o.Version == in.Version {
+			return nil
+		}
+		return s.at(o.Version)
+	case matches == nil || o.Value != in.Value:
+		return nil
+	}
+	return matches[0].to(in.Value, o.Version, false)
+}
+
+func (s counterState) reset(o CounterOutput, lost bool) []counterState {
+	switch {
+	case lost && !s.exists():
+		return []counterState{s}
+	case lost:
+		return s.to(0, 0, true)
+	case o.Value != s.value:
+		return nil
+	case !s.exists():
+		return s.at(o.Version)
+	}
+	return s.to(0, o.Version, false)
+}

@@ -1,0 +1,37 @@
+// Package history checks what concurrent clients of Keystead were told: whether
+// all their answers can be explained by operations that took effect once each,
+// one after the other, each at a moment between its call and its answer
+// (linearizability, by github.com/anishathalye/porcupine).
+//
+//	clients ──▶ Recorder ──▶ Fold ──▶ Check(model)
+//	  calls        Calls      request ids       Counter, Bucket, Lock
+//
+// # What is checked
+//
+//   - Request ids (Fold): of the attempts of one request at most one acted, all
+//     answers repeat its result, a replay's age leads back to a moment at which
+//     an attempt was under way, and what the replay says of the state as it is
+//     now is checked as a read.
+//   - Counters: values, bounds, versions (they rise with every change), add, get,
+//     set-if and reset.
+//   - Token buckets, exactly as GCRA, but for the uncertainty of when within its
+//     call an operation was decided: see Bucket.
+//   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
+//     its TTL is over, not before and not later; renewals, releases, what refused
+//     callers are told of the holder.
+//   - An operation whose answer was lost may have acted, at any moment from its
+//     call on, or never.
+//
+// # What is not checked
+//
+// The order in which waiters are served; places in the queue; idle TTLs of
+// counters; fixed windows; limits whose parameters change. That an operation
+// was refused with an error although it could have been decided: availability
+// is for others to judge. Two clocks that run at different speeds: recorder and
+// node must follow the same one, or clocks that drift by less than the time of
+// a call within a TTL.
+//
+// A model accepts no history that is illegal but for the relaxations that it
+// names. Checks are exponential at worst: keep the number of concurrent calls
+// on one object near ten, and of lost calls that are never retried below that.
+package history

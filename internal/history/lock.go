@@ -1,0 +1,249 @@
+package history
+
+// LockOp is what is done to a lock.
+type LockOp uint8
+
+const (
+	LockAcquire LockOp = iota + 1
+	LockRenew
+	LockRelease
+	LockInspect
+
+	lockReplay // what the replay of a grant says of it
+)
+
+func (op LockOp) String() string {
+	return [...]string{"", "acquire", "renew", "release", "inspect", "replay"}[op]
+}
+
+// LockInput is an operation on a lock.
+type LockInput struct {
+	Op LockOp
+	// Holder of an acquire. Each request must have one of its own, so that what
+	// others are told tells which request it was.
+	Holder string
+	TTL    int64  // ns; of an acquire and a renew
+	Wait   int64  // ns; of an acquire
+	Token  uint64 // of a renew and a release
+}
+
+// LockOutput is the answer to it.
+type LockOutput struct {
+	OK     bool   // acquired, renewed or released
+	Token  uint64 // of an acquire
+	Waited int64  // ns; of an acquire
+	TTL    int64  // ns left, of a grant to the caller
+	// Who holds the lock, when it is not the caller; "" is nobody.
+	Holder      string
+	HolderToken uint64
+	HolderTTL   int64 // ns left
+	Bare        bool  // what is said of the state as it is now is not known
+	Replay
+}
+
+func (o LockOutput) first() any {
+	return LockOutput{OK: o.OK, Token: o.Token, Waited: o.Waited}
+}
+
+func (o LockOutput) bare() any {
+	return LockOutput{OK: o.OK, Token: o.Token, Waited: o.Waited, Bare: true}
+}
+
+func (o LockOutput) reads(in any) (readIn, readOut any) {
+	i := in.(LockInput)
+	if i.Op != LockAcquire {
+		return nil, nil
+	}
+	o.Replay = Replay{}
+	if !o.OK {
+		return LockInput{Op: LockInspect}, o
+	}
+	return LockInput{Op: lockReplay, Holder: i.Holder, Token: o.Token}, o
+}
+
+// lockState is what is known of a lock. It is held if holder is not "".
+//
+// Invariant: held ⇒ the grant ends between lo and hi if nothing happens to it.
+type lockState struct {
+	holder string
+	token  uint64 // 0 while held: not known, because the answer was lost
+	last   uint64 // greatest token seen; tokens of later grants are above it
+	lo, hi int64
+	// later is more than 0 after a call that was lost: the grant ends at the
+	// latest so long after the next operation.
+	later int64
+	// early says that the grant may end before its TTL: its caller may have
+	// left, and then the node gives it back.
+	early bool
+}
+
+// Lock is the model of a lock. The state is who holds it and the interval in
+// which the TTL ends, because nobody knows when within a call an operation took
+// effect; otherwise as in Bucket.
+//
+// Relaxation: the grant to a caller whose answer was lost, and the release of
+// which nobody knows whether it took effect, may end at any moment.
+func Lock() Model {
+	return newModel(lockState{}, func(s lockState, at step, out any) []lockState {
+		in := at.in.(LockInput)
+		o, told := out.(LockOutput)
+		if !told {
+			return s.lost(in, at)
+		}
+		if s.later > 0 {
+			s.hi, s.later = max(s.hi, at.ret+s.later), 0
+		}
+		switch in.Op {
+		case LockAcquire:
+			return s.acquire(in, o, at)
+		case LockRenew:
+			if o.OK {
+				return s.holds(at).is(in.Token, "").until(at, in.TTL).state()
+			}
+		case LockRelease:
+			return s.release(in, o, at)
+		case lockReplay:
+			if o.TTL > 0 {
+				return s.holds(at).is(in.Token, in.Holder).until(at, o.TTL).state()
+			}
+		}
+		// The caller does not hold the lock; somebody else or nobody does.
+		if o.Holder == "" {
+			return s.free(at).state()
+		}
+		if o.HolderToken == in.Token {
+			return nil
+		}
+		return s.held(o, at).state()
+	})
+}
+
+// maybe is a state, or none because what was told is impossible.
+type maybe struct {
+	lockState
+	none bool
+}
+
+func (m maybe) state() []lockState {
+	if m.none || m.holder != "" && m.lo > m.hi && m.later == 0 {
+		return nil
+	}
+	return []lockState{m.lockState}
+}
+
+// holds: the lock is held at some moment of the operation.
+func (s lockState) holds(at step) maybe {
+	if s.holder == "" || s.hi <= at.call {
+		return maybe{none: true}
+	}
+	if !s.early {
+		s.lo = max(s.lo, at.call+1)
+	}
+	return maybe{lockState: s}
+}
+
+// is: the grant is the one with this token, and this holder if it is known.
+func (m maybe) is(token uint64, holder string) maybe {
+	switch {
+	case m.none || holder != "" && holder != m.holder:
+		return maybe{none: true}
+	case m.token == 0 && token > m.last:
+		m.token, m.last = token, token
+	case m.token != token:
+		return maybe{none: true}
+	}
+	return m
+}
+
+// until: the grant ends ttl after some moment of the operation, and its caller
+// knows of it.
+func (m maybe) until(at step, ttl int64) maybe {
+	m.lo, m.hi, m.early = at.call+ttl, at.ret+ttl, false
+	return m
+}
+
+// held: the lock is held by whom the answer names, for as long as it says.
+func (s lockState) held(o LockOutput, at step) maybe {
+	m := s.holds(at).is(o.HolderToken, o.Holder)
+	m.hi = min(m.hi, at.ret+o.HolderTTL)
+	if !m.early {
+		m.lo = max(m.lo, at.call+o.HolderTTL)
+	}
+	return m
+}
+
+// free: the lock is free at some moment of the operation.
+func (s lockState) free(at step) maybe {
+	if s.holder != "" && s.lo > at.ret {
+		return maybe{none: true}
+	}
+	return maybe{lockState: lockState{last: s.last}}
+}
+
+// freeFrom is the earliest moment of the operation at which the lock is free.
+func (s lockState) freeFrom(at step) int64 {
+	if s.holder == "" {
+		return at.call
+	}
+	return max(at.call, s.lo)
+}
+
+func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
+	if o.OK {
+		if s.free(at).none || o.Token <= s.last || !o.Bare && o.TTL != in.TTL {
+			return nil
+		}
+		granted := max(s.freeFrom(at), at.first+o.Waited)
+		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + in.TTL, hi: at.ret + in.TTL, early: at.lost}
+		if granted > at.ret {
+			return nil
+		}
+		if at.lost {
+			next.lo = granted
+		}
+		return []lockState{next}
+	}
+	var all []lockState
+	// A waiter's time may end at the very moment at which the lock becomes free.
+	if in.Wait > 0 && (o.Bare || o.Holder == "") {
+		all = s.free(at).state()
+	}
+	switch {
+	case o.Bare:
+		all = append(all, s.holds(at).state()...)
+	case o.Holder != "" && o.Holder != in.Holder:
+		all = append(all, s.held(o, at).state()...)
+	}
+	return all
+}
+
+func (s lockState) release(in LockInput, o LockOutput, at step) []lockState {
+	switch {
+	case o.OK && s.holds(at).is(in.Token, "").none:
+		return nil
+	case o.OK:
+		return []lockState{{last: max(s.last, in.Token)}}
+	case s.holder != "" && s.token == in.Token:
+		return s.free(at).state() // only if its TTL is over
+	}
+	return []lockState{s}
+}
+
+// lost is what may follow a call whose answer was lost, done or not.
+func (s lockState) lost(in LockInput, at step) []lockState {
+	mine := s.holder != "" && s.token == in.Token
+	switch in.Op {
+	case LockAcquire:
+		granted := s.freeFrom(at)
+		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, later: in.TTL, early: true}}
+	case LockRenew:
+		if mine {
+			s.lo, s.later = min(s.lo, at.call+in.TTL), max(s.later, in.TTL)
+		}
+	case LockRelease:
+		if mine {
+			s.lo, s.early = min(s.lo, at.call), true
+		}
+	}
+	return []lockState{s}
+}

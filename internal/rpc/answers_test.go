@@ -70,7 +70,7 @@ func TestIdleCounterIsForgotten(t *testing.T) {
 		if r := must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t); r.Value != 3 {
 			t.Errorf("gone a nanosecond early: %v", r)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		same(t, must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t), &pb.GetResponse{Epoch: testEpoch})
 	})
 }

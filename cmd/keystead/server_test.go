@@ -348,3 +348,22 @@ func TestTimeout(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 }
+
+// The settings are shown with where they come from, and nothing is started.
+func TestShowConfig(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keystead.yaml")
+	write(t, file, "max-objects: 7\nmax-calls: 9\n")
+	p := start(t, env("KEYSTEAD_MAX_CALLS=8"), "server", "--show-config", "--config", file, "--id", "shown")
+	p.ends(t, 0)
+	for _, want := range []string{
+		`(?m)^id +shown +flag --id$`,
+		`(?m)^max-calls +8 +environment variable KEYSTEAD_MAX_CALLS$`,
+		`(?m)^max-objects +7 +.*keystead\.yaml:1$`,
+		`(?m)^max-conns +10000 +default$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(p.out()) {
+			t.Errorf("no %s in\n%s", want, p.out())
+		}
+	}
+}

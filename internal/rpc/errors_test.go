@@ -325,6 +325,9 @@ func TestTooLarge(t *testing.T) {
 		for rpc, call := range h.calls(ctx, strings.Repeat("k", MaxRequest+1), "", nil) {
 			want.check(in(t, rpc), call())
 		}
+		if failures(t, h.server.cfg.Metrics, pb.Reason_REASON_TOO_LARGE) == 0 {
+			t.Error("what is too large is not counted")
+		}
 		_, err := h.counters.Get(ctx, &pb.GetRequest{Key: strings.Repeat("k", MaxRequest-100)})
 		badField("key").check(t, err) // large, and yet not too large to look at
 

@@ -109,10 +109,10 @@ func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[pb.StreamCheckReque
 			return err
 		}
 		if l.s.stopped.Load() {
-			return Status(errStopping)
+			return l.s.refuse(errStopping)
 		}
 		if err := checkSize(req, MaxBatch); err != nil {
-			return Status(err)
+			return l.s.refuse(err)
 		}
 		if err := l.answer(stream, req); err != nil {
 			return err

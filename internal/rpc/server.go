@@ -217,7 +217,7 @@ func (s *Server) bounded(ctx context.Context, req any, m *method, handler grpc.U
 			limit = MaxBatch
 		}
 		if err := checkSize(r, limit); err != nil {
-			return nil, Status(err)
+			return nil, s.refuse(err)
 		}
 	}
 	if ctx.Err() != nil {

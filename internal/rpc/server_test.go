@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -169,10 +170,25 @@ func TestTooManyCalls(t *testing.T) {
 		overloaded.check(in(t, "a call"), err)
 		_, err = stream(t, h, bound(t), other).Recv()
 		overloaded.check(in(t, "a stream"), err)
+		if n := failures(t, h.server.cfg.Metrics, pb.Reason_REASON_OVERLOADED); n != 2 {
+			t.Errorf("%v refused calls are counted", n)
+		}
 		waits.cancel()
 		<-waits.done
 		synctest.Wait()
 		must(h.counters.Get(bound(t), &pb.GetRequest{Key: "k"}))(t)
 		_ = s.CloseSend()
 	})
+}
+
+// failures is how many operations or calls are counted as failed for a reason.
+func failures(t *testing.T, m *Metrics, why pb.Reason) float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(m.failed[why])
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families[0].Metric[0].Counter.GetValue()
 }

@@ -95,15 +95,14 @@ type Table struct {
 	ops     flat.Slab[earlier]
 	byName  flat.Index // (object, client) → client
 	bySeq   flat.Index // (client, sequence) → ops
-	// Clients of all objects by the time they were last seen, oldest first.
-	oldest, newest uint32
+	order              // the clients of all objects
 }
 
 type object struct {
-	owner          uint32 // the caller's own reference, handed back when ids expire
-	n              uint32 // clients
-	oldest, newest uint32 // its clients by the time they were last seen
-	evicted        int64  // when an id was last evicted for want of room
+	owner   uint32 // the caller's own reference, handed back when ids expire
+	n       uint32 // clients
+	order          // its clients
+	evicted int64  // when an id was last evicted for want of room
 }
 
 // client is a client on one object. Its last operation stands in it, because
@@ -414,51 +413,46 @@ func (t *Table) touch(c uint32, now int64) {
 	}
 }
 
-// link puts a client last in both orders.
+// order is a list of clients by the time they were last put in order.
+type order struct{ oldest, newest uint32 }
+
+// add puts a client last; of is its links in this order.
+func (o *order) add(t *Table, c uint32, of func(*client) *links) {
+	*of(t.clients.At(c)) = links{older: o.newest}
+	if o.newest != 0 {
+		of(t.clients.At(o.newest)).newer = c
+	} else {
+		o.oldest = c
+	}
+	o.newest = c
+}
+
+func (o *order) remove(t *Table, c uint32, of func(*client) *links) {
+	l := *of(t.clients.At(c))
+	if l.older != 0 {
+		of(t.clients.At(l.older)).newer = l.newer
+	} else {
+		o.oldest = l.newer
+	}
+	if l.newer != 0 {
+		of(t.clients.At(l.newer)).older = l.older
+	} else {
+		o.newest = l.older
+	}
+}
+
+func inObject(c *client) *links { return &c.inObject }
+func inTable(c *client) *links  { return &c.inTable }
+
+// link puts a client last among those of its object and those of the table.
 func (t *Table) link(c uint32) {
-	cl, obj := t.clients.At(c), t.objects.At(t.clients.At(c).object)
-	cl.inObject = links{older: obj.newest}
-	if obj.newest != 0 {
-		t.clients.At(obj.newest).inObject.newer = c
-	} else {
-		obj.oldest = c
-	}
-	obj.newest = c
-	cl.inTable = links{older: t.newest}
-	if t.newest != 0 {
-		t.clients.At(t.newest).inTable.newer = c
-	} else {
-		t.oldest = c
-	}
-	t.newest = c
+	t.objects.At(t.clients.At(c).object).add(t, c, inObject)
+	t.order.add(t, c, inTable)
 }
 
 func (t *Table) unlink(c uint32) {
-	cl, obj := t.clients.At(c), t.objects.At(t.clients.At(c).object)
-	if l := cl.inObject; true {
-		if l.older != 0 {
-			t.clients.At(l.older).inObject.newer = l.newer
-		} else {
-			obj.oldest = l.newer
-		}
-		if l.newer != 0 {
-			t.clients.At(l.newer).inObject.older = l.older
-		} else {
-			obj.newest = l.older
-		}
-	}
-	if l := cl.inTable; true {
-		if l.older != 0 {
-			t.clients.At(l.older).inTable.newer = l.newer
-		} else {
-			t.oldest = l.newer
-		}
-		if l.newer != 0 {
-			t.clients.At(l.newer).inTable.older = l.older
-		} else {
-			t.newest = l.older
-		}
-	}
+	t.objects.At(t.clients.At(c).object).remove(t, c, inObject)
+	t.order.remove(t, c, inTable)
 }
 
 // The tags mix with odd constants (golden ratio, and two primes of xxHash) so

@@ -19,6 +19,7 @@ const (
 	Unavailable                       // the serving rule does not let the operation in; nothing happened
 	OutcomeUnknown                    // the serving rule no longer holds; the operation may have happened
 	GaveUp                            // the caller left before the operation took effect; nothing happened
+	NotOwner                          // another node owns the key, or this one has frozen it to hand it over; nothing happened
 	Superseded                        // a newer attempt took this one's place in the queue
 )
 
@@ -54,6 +55,9 @@ var (
 	errMemory = &Error{Reason: StoreFull, RetryAfter: retrySoon,
 		Message: "the node's objects take as much memory as they may",
 		Hint:    "raise --max-memory, add a node, or let idle counters expire (idle_ttl)"}
+	errMoved = &Error{Reason: NotOwner, RetryAfter: retrySoon,
+		Message: "the key has another owner now; nothing happened",
+		Hint:    "try again: the call is passed on to the new owner"}
 	errQueue = &Error{Reason: TooManyWaiters, RetryAfter: retrySoon,
 		Message: "as many callers wait for this lock as may",
 		Hint:    "try again later, or raise --max-waiters-per-lock"}

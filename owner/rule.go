@@ -7,7 +7,7 @@ package owner
 // check that counts: only what it lets through was promised to anybody.
 type Rule interface {
 	// Admit lets an operation on a key of this hash in, or says why not with
-	// an *Error of reason Unavailable.
+	// an *Error of reason NotOwner or Unavailable.
 	Admit(hash uint64, now int64) (Permit, error)
 	// Confirm says whether what Admit found still holds, or fails with an
 	// *Error of reason OutcomeUnknown.
@@ -21,6 +21,10 @@ type Rule interface {
 type Permit struct {
 	// Epoch is stamped on answers and begins the fencing tokens.
 	Epoch uint64
+	// Seen is the epoch of the table that let the operation in, and Hash the
+	// position of its key: by them Confirm sees whether the row was changed
+	// since.
+	Seen, Hash uint64
 }
 
 // SeqBits is the width of the sequence in a fencing token, below the epoch.

@@ -29,6 +29,7 @@ type shard struct {
 	reported  int          // bytes that the store counts for this shard
 	lockText  int          // bytes that lock states refer to
 	sweepAt   uint32       // entry that the sweep looks at next
+	shifts    uint64       // raised when entries may have moved in the index
 	record    Record       // reused for the sink
 	fx        lock.Effects // of the last step of a lock; reused
 
@@ -220,7 +221,11 @@ func (t *target) createLocked() {
 	text := t.e.text()
 	copy(text, t.ref.Key)
 	copy(text[len(t.ref.Key):], t.ref.Name)
+	span := sh.index.Span()
 	sh.index.Put(t.tag, t.slot)
+	if sh.index.Span() != span {
+		sh.shifts++
+	}
 	sh.store.objects[t.kind].Add(1)
 }
 
@@ -329,6 +334,7 @@ func (sh *shard) forgetLocked(slot uint32) {
 	text := e.text()
 	seed := sh.store.seed
 	sh.index.Delete(sh.store.tag(maphash.Bytes(seed, text[:e.keyLen]), maphash.Bytes(seed, text[e.keyLen:])), slot)
+	sh.shifts++
 	sh.store.objects[e.kind].Add(-1)
 	if e.lock != 0 {
 		sh.lockText -= int(e.counted)

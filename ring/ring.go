@@ -29,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 
@@ -71,10 +70,7 @@ type Ring struct {
 	points []uint64 // positions, ascending
 	owner  []int32  // node of each point
 	next   []int32  // the next distinct node clockwise of each point; -1 = none
-	// first[p] is the first point at or after the start of the p-th stretch of
-	// the hash space, for a look-up without a search.
-	first  []int32
-	shift  int // of a position, to its stretch
+	index  Index
 	digest uint64
 }
 
@@ -153,8 +149,7 @@ func (r *Ring) place(minSize, maxSize uint64) {
 	}
 }
 
-// link finds the next distinct node of each point and makes the table of
-// stretches.
+// link finds the next distinct node of each point and makes the index.
 func (r *Ring) link() {
 	n := len(r.points)
 	r.next = make([]int32, n)
@@ -171,16 +166,7 @@ func (r *Ring) link() {
 			r.next[at] = r.next[after]
 		}
 	}
-	stretches := 1 << bits.Len(uint(2*n-1))
-	r.shift = 64 - bits.TrailingZeros(uint(stretches))
-	r.first = make([]int32, stretches)
-	p := 0
-	for s := range stretches {
-		for p < n && r.points[p] < uint64(s)<<r.shift {
-			p++
-		}
-		r.first[s] = int32(p)
-	}
+	r.index = NewIndex(r.points)
 }
 
 // digestVersion changes when what a ring is made of changes.
@@ -202,16 +188,7 @@ func (r *Ring) sum() {
 }
 
 // Point is the index of the point that a position belongs to.
-func (r *Ring) Point(h uint64) int {
-	i := int(r.first[h>>r.shift])
-	for i < len(r.points) && r.points[i] < h {
-		i++
-	}
-	if i == len(r.points) {
-		return 0
-	}
-	return i
-}
+func (r *Ring) Point(h uint64) int { return r.index.Find(h) }
 
 // Owner is the hash key of the node that a position belongs to.
 func (r *Ring) Owner(h uint64) string { return r.nodes[r.owner[r.Point(h)]] }

@@ -335,6 +335,14 @@ func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) (more 
 	return true
 }
 
+// Drop forgets all ids of an object.
+func (t *Table) Drop(ref uint32) {
+	for t.objects.At(ref).n > 0 {
+		t.dropClient(t.objects.At(ref).oldest)
+	}
+	t.objects.Free(ref)
+}
+
 func (t *Table) dropClient(c uint32) {
 	cl := t.clients.At(c)
 	for cl.n > 0 {

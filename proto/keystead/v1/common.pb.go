@@ -15,6 +15,8 @@
 //     object: asking for another kind is the error KIND_MISMATCH.
 //   - Durations are whole nanoseconds in fields that end in _ns. They are
 //     measured by the owner's monotonic clock; nobody's wall clock matters.
+//   - Any node takes any call and forwards it to the owner of the key; with the
+//     header x-keystead-no-forward it answers NOT_OWNER instead.
 //   - "Over the limit", "held by another", "outside the bounds" are answers.
 //     Errors are for calls that could not be decided: see Reason.
 //   - A call that changes something may carry a RequestId. Sent again with the
@@ -81,6 +83,11 @@ const (
 	// As many calls are under way as the node allows. Nothing happened.
 	// RESOURCE_EXHAUSTED. Retry later.
 	Reason_REASON_OVERLOADED Reason = 12
+	// Another node owns the key and the caller asked not to be forwarded (the
+	// header x-keystead-no-forward). Nothing happened. FAILED_PRECONDITION. The
+	// metadata of the ErrorInfo has the "owner" (node id), its "owner_addr"
+	// (host:port) and the "epoch" of the row; they are empty while nobody owns it.
+	Reason_REASON_NOT_OWNER Reason = 13
 )
 
 // Enum value maps for Reason.
@@ -99,6 +106,7 @@ var (
 		10: "REASON_GAVE_UP",
 		11: "REASON_SUPERSEDED",
 		12: "REASON_OVERLOADED",
+		13: "REASON_NOT_OWNER",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -114,6 +122,7 @@ var (
 		"REASON_GAVE_UP":           10,
 		"REASON_SUPERSEDED":        11,
 		"REASON_OVERLOADED":        12,
+		"REASON_NOT_OWNER":         13,
 	}
 )
 
@@ -289,7 +298,13 @@ type Error struct {
 	// Field at fault, for REASON_INVALID.
 	Field string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
 	// When to try again, in nanoseconds; 0 when trying again does not help.
-	RetryAfterNs  int64 `protobuf:"varint,6,opt,name=retry_after_ns,json=retryAfterNs,proto3" json:"retry_after_ns,omitempty"`
+	RetryAfterNs int64 `protobuf:"varint,6,opt,name=retry_after_ns,json=retryAfterNs,proto3" json:"retry_after_ns,omitempty"`
+	// Id of the node that owns the key, for REASON_NOT_OWNER; empty if nobody does.
+	Owner string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Where that node's API listens, host:port.
+	OwnerAddr string `protobuf:"bytes,8,opt,name=owner_addr,json=ownerAddr,proto3" json:"owner_addr,omitempty"`
+	// Epoch of the row of the ownership table that says so.
+	Epoch         uint64 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -366,6 +381,27 @@ func (x *Error) GetRetryAfterNs() int64 {
 	return 0
 }
 
+func (x *Error) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Error) GetOwnerAddr() string {
+	if x != nil {
+		return x.OwnerAddr
+	}
+	return ""
+}
+
+func (x *Error) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 var File_keystead_v1_common_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_common_proto_rawDesc = "" +
@@ -377,14 +413,18 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\asettled\x18\x03 \x01(\x04R\asettled\x12\x15\n" +
 	"\x06age_ns\x18\x04 \x01(\x03R\x05ageNs\"\x1f\n" +
 	"\x06Replay\x12\x15\n" +
-	"\x06age_ns\x18\x01 \x01(\x03R\x05ageNs\"\xb2\x01\n" +
+	"\x06age_ns\x18\x01 \x01(\x03R\x05ageNs\"\xfd\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12+\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x13.keystead.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04hint\x18\x04 \x01(\tR\x04hint\x12\x14\n" +
 	"\x05field\x18\x05 \x01(\tR\x05field\x12$\n" +
-	"\x0eretry_after_ns\x18\x06 \x01(\x03R\fretryAfterNs*\xc8\x02\n" +
+	"\x0eretry_after_ns\x18\x06 \x01(\x03R\fretryAfterNs\x12\x14\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xde\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -399,7 +439,8 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x0eREASON_GAVE_UP\x10\n" +
 	"\x12\x15\n" +
 	"\x11REASON_SUPERSEDED\x10\v\x12\x15\n" +
-	"\x11REASON_OVERLOADED\x10\fB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
+	"\x11REASON_OVERLOADED\x10\f\x12\x14\n" +
+	"\x10REASON_NOT_OWNER\x10\rB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
 
 var (
 	file_keystead_v1_common_proto_rawDescOnce sync.Once

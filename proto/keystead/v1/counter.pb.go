@@ -197,7 +197,9 @@ type AddResponse struct {
 	// Set when this repeats an earlier answer.
 	Replay *Replay `protobuf:"bytes,6,opt,name=replay,proto3" json:"replay,omitempty"`
 	// The value now. Differs from value only in a replay.
-	Current       int64 `protobuf:"zigzag64,7,opt,name=current,proto3" json:"current,omitempty"`
+	Current int64 `protobuf:"zigzag64,7,opt,name=current,proto3" json:"current,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +281,13 @@ func (x *AddResponse) GetCurrent() int64 {
 		return x.Current
 	}
 	return 0
+}
+
+func (x *AddResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // BatchAddRequest holds adds that are done one by one.
@@ -491,7 +500,9 @@ type GetResponse struct {
 	// Its version; 0 for a counter that does not exist.
 	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Ownership epoch under which the answer was given.
-	Epoch         uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +556,13 @@ func (x *GetResponse) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *GetResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // BatchGetRequest names counters.
@@ -799,7 +817,9 @@ type SetIfResponse struct {
 	// Set when this repeats an earlier answer.
 	Replay *Replay `protobuf:"bytes,5,opt,name=replay,proto3" json:"replay,omitempty"`
 	// The value now. Differs from value only in a replay.
-	Current       int64 `protobuf:"zigzag64,6,opt,name=current,proto3" json:"current,omitempty"`
+	Current int64 `protobuf:"zigzag64,6,opt,name=current,proto3" json:"current,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -874,6 +894,13 @@ func (x *SetIfResponse) GetCurrent() int64 {
 		return x.Current
 	}
 	return 0
+}
+
+func (x *SetIfResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // ResetRequest names a counter to set back to 0.
@@ -952,7 +979,9 @@ type ResetResponse struct {
 	// Set when this repeats an earlier answer.
 	Replay *Replay `protobuf:"bytes,4,opt,name=replay,proto3" json:"replay,omitempty"`
 	// The value now. Differs from 0 only in a replay.
-	Current       int64 `protobuf:"zigzag64,5,opt,name=current,proto3" json:"current,omitempty"`
+	Current int64 `protobuf:"zigzag64,5,opt,name=current,proto3" json:"current,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1022,6 +1051,13 @@ func (x *ResetResponse) GetCurrent() int64 {
 	return 0
 }
 
+func (x *ResetResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 var File_keystead_v1_counter_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_counter_proto_rawDesc = "" +
@@ -1038,7 +1074,7 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\a \x01(\v2\x16.keystead.v1.RequestIdR\trequestIdB\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\"\xe4\x01\n" +
+	"\x04_max\"\xfa\x01\n" +
 	"\vAddResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
@@ -1046,7 +1082,8 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\arefusal\x18\x04 \x01(\x0e2\x14.keystead.v1.RefusalR\arefusal\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x06 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x18\n" +
-	"\acurrent\x18\a \x01(\x12R\acurrent\">\n" +
+	"\acurrent\x18\a \x01(\x12R\acurrent\x12\x14\n" +
+	"\x05owner\x18\b \x01(\tR\x05owner\">\n" +
 	"\x0fBatchAddRequest\x12+\n" +
 	"\x04adds\x18\x01 \x03(\v2\x17.keystead.v1.AddRequestR\x04adds\"k\n" +
 	"\tAddResult\x124\n" +
@@ -1057,11 +1094,12 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"S\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"i\n" +
 	"\vGetResponse\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\">\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\">\n" +
 	"\x0fBatchGetRequest\x12+\n" +
 	"\x04gets\x18\x01 \x03(\v2\x17.keystead.v1.GetRequestR\x04gets\"k\n" +
 	"\tGetResult\x124\n" +
@@ -1076,25 +1114,27 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x1e\n" +
 	"\vidle_ttl_ns\x18\x05 \x01(\x03R\tidleTtlNs\x125\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xb6\x01\n" +
+	"request_id\x18\x06 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xcc\x01\n" +
 	"\rSetIfResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x05 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x18\n" +
-	"\acurrent\x18\x06 \x01(\x12R\acurrent\"k\n" +
+	"\acurrent\x18\x06 \x01(\x12R\acurrent\x12\x14\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\"k\n" +
 	"\fResetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xa2\x01\n" +
+	"request_id\x18\x03 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xb8\x01\n" +
 	"\rResetResponse\x12\x1a\n" +
 	"\bprevious\x18\x01 \x01(\x12R\bprevious\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x04 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x18\n" +
-	"\acurrent\x18\x05 \x01(\x12R\acurrent*f\n" +
+	"\acurrent\x18\x05 \x01(\x12R\acurrent\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner*f\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REFUSAL_BELOW_MIN\x10\x01\x12\x15\n" +

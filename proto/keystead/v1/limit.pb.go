@@ -213,7 +213,9 @@ type CheckResponse struct {
 	Epoch uint64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Set when this repeats an earlier answer: allowed is that of the first
 	// answer, and everything else is as of now.
-	Replay        *Replay `protobuf:"bytes,7,opt,name=replay,proto3" json:"replay,omitempty"`
+	Replay *Replay `protobuf:"bytes,7,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +297,13 @@ func (x *CheckResponse) GetReplay() *Replay {
 		return x.Replay
 	}
 	return nil
+}
+
+func (x *CheckResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // BatchCheckRequest holds checks that are decided one by one.
@@ -570,7 +579,7 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x04cost\x18\a \x01(\x04R\x04cost\x12\x12\n" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x125\n" +
 	"\n" +
-	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xec\x01\n" +
+	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\x82\x02\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
@@ -578,7 +587,8 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x0eretry_after_ns\x18\x04 \x01(\x03R\fretryAfterNs\x12$\n" +
 	"\x0ereset_after_ns\x18\x05 \x01(\x03R\fresetAfterNs\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12+\n" +
-	"\x06replay\x18\a \x01(\v2\x13.keystead.v1.ReplayR\x06replay\"F\n" +
+	"\x06replay\x18\a \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\b \x01(\tR\x05owner\"F\n" +
 	"\x11BatchCheckRequest\x121\n" +
 	"\x06checks\x18\x01 \x03(\v2\x19.keystead.v1.CheckRequestR\x06checks\"o\n" +
 	"\vCheckResult\x126\n" +

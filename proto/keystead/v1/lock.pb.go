@@ -228,7 +228,9 @@ type AcquireResponse struct {
 	// Set when this repeats an earlier answer: acquired, token and waited_ns are
 	// those of the first answer, and the rest is as of now. A grant whose ttl_ns
 	// is 0 is over.
-	Replay        *Replay `protobuf:"bytes,8,opt,name=replay,proto3" json:"replay,omitempty"`
+	Replay *Replay `protobuf:"bytes,8,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -319,6 +321,13 @@ func (x *AcquireResponse) GetReplay() *Replay {
 	return nil
 }
 
+func (x *AcquireResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 // RenewRequest prolongs a grant.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -402,7 +411,9 @@ type RenewResponse struct {
 	// Who holds the lock, when the token does not.
 	Holder *Holder `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Ownership epoch under which the answer was given.
-	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -463,6 +474,13 @@ func (x *RenewResponse) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *RenewResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // ReleaseRequest gives a lock back.
@@ -547,7 +565,9 @@ type ReleaseResponse struct {
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Set when this repeats an earlier answer.
-	Replay        *Replay `protobuf:"bytes,3,opt,name=replay,proto3" json:"replay,omitempty"`
+	Replay *Replay `protobuf:"bytes,3,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -601,6 +621,13 @@ func (x *ReleaseResponse) GetReplay() *Replay {
 		return x.Replay
 	}
 	return nil
+}
+
+func (x *ReleaseResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // InspectRequest names a lock.
@@ -732,7 +759,9 @@ type InspectResponse struct {
 	// How many wait in all.
 	Waiting uint32 `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// Ownership epoch under which the answer was given.
-	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -795,6 +824,13 @@ func (x *InspectResponse) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *InspectResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 var File_keystead_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_lock_proto_rawDesc = "" +
@@ -814,7 +850,7 @@ const file_keystead_v1_lock_proto_rawDesc = "" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
 	"\aheld_ns\x18\x03 \x01(\x03R\x06heldNs\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1a\n" +
-	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\xfd\x01\n" +
+	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\x93\x02\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -823,27 +859,30 @@ const file_keystead_v1_lock_proto_rawDesc = "" +
 	"\x06holder\x18\x05 \x01(\v2\x13.keystead.v1.HolderR\x06holder\x12\x14\n" +
 	"\x05place\x18\x06 \x01(\rR\x05place\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12+\n" +
-	"\x06replay\x18\b \x01(\v2\x13.keystead.v1.ReplayR\x06replay\"a\n" +
+	"\x06replay\x18\b \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\t \x01(\tR\x05owner\"a\n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x15\n" +
-	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\"\x83\x01\n" +
+	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\"\x99\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\bR\arenewed\x12\x15\n" +
 	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x12+\n" +
 	"\x06holder\x18\x03 \x01(\v2\x13.keystead.v1.HolderR\x06holder\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\x83\x01\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\"\x83\x01\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x125\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"p\n" +
+	"request_id\x18\x04 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\x86\x01\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12+\n" +
-	"\x06replay\x18\x03 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\"W\n" +
+	"\x06replay\x18\x03 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"W\n" +
 	"\x0eInspectRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
@@ -851,12 +890,13 @@ const file_keystead_v1_lock_proto_rawDesc = "" +
 	"maxWaiters\"=\n" +
 	"\x06Waiter\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
-	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\"\x9d\x01\n" +
+	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\"\xb3\x01\n" +
 	"\x0fInspectResponse\x12+\n" +
 	"\x06holder\x18\x01 \x01(\v2\x13.keystead.v1.HolderR\x06holder\x12-\n" +
 	"\awaiters\x18\x02 \x03(\v2\x13.keystead.v1.WaiterR\awaiters\x12\x18\n" +
 	"\awaiting\x18\x03 \x01(\rR\awaiting\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch2\x9f\x02\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner2\x9f\x02\n" +
 	"\vLockService\x12D\n" +
 	"\aAcquire\x12\x1b.keystead.v1.AcquireRequest\x1a\x1c.keystead.v1.AcquireResponse\x12>\n" +
 	"\x05Renew\x12\x19.keystead.v1.RenewRequest\x1a\x1a.keystead.v1.RenewResponse\x12D\n" +

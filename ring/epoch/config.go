@@ -1,0 +1,111 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/ring/epoch/serving"
+)
+
+// Defaults of Config, with their reasons.
+const (
+	DefaultTTL    = 2 * time.Second        // short enough that a dead owner is replaced within 4 s, long enough for 3 tries
+	DefaultMargin = 50 * time.Millisecond  // 2.5% of the TTL: a hundred times what clocks drift
+	DefaultSettle = 300 * time.Millisecond // joins that come together become one change of the ring
+	DefaultTidy   = time.Second            // rows are joined when nothing has changed for this long
+
+	minTTL = 200 * time.Millisecond
+	maxTTL = time.Minute
+)
+
+// Config is what a Group needs.
+type Config struct {
+	Cluster  string // name; all nodes of a cluster are given the same
+	Node     string // id of this node
+	HashKey  string // of its points on the ring
+	GRPCAddr string // where others reach its API
+	RaftAddr string // where others reach Listener
+	Version  string // of the program
+	// Incarnation of this process: see NewIncarnation.
+	Incarnation uint64
+	Bootstrap   bool // make the cluster, if the storage is empty
+	// EpochFloor is the least epoch to begin a new cluster with.
+	EpochFloor uint64
+
+	// Storage keeps the log; it is closed by Stop.
+	Storage *Storage
+	// Listener takes in connections of other nodes; it is closed by Stop.
+	Listener net.Listener
+	// Dial connects to another node's listener.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
+	// Peers are the nodes that gossip knows. Hints, all of them.
+	Peers func() []Peer
+	// Discard forgets what the node holds of these ranges. It is called by one
+	// goroutine.
+	Discard func([]serving.Range)
+
+	TTL    time.Duration // of leases. Default 2 s
+	Margin time.Duration // how much clocks may drift apart within a TTL. Default 50 ms
+	Settle time.Duration // how long joins are collected. Default 300 ms
+
+	Clock clock.Clock      // boot time
+	Wall  func() time.Time // Default time.Now. Only jumps matter
+	Log   *slog.Logger
+}
+
+// Peer is a node that gossip knows.
+type Peer struct {
+	Node     string
+	UID      string // of its cluster; "" = it does not know yet
+	RaftID   string
+	RaftAddr string
+	Alive    bool
+}
+
+func (c Config) withDefaults() Config {
+	if c.TTL == 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.Margin == 0 {
+		c.Margin = DefaultMargin
+	}
+	if c.Settle == 0 {
+		c.Settle = DefaultSettle
+	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Peers == nil {
+		c.Peers = func() []Peer { return nil }
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Cluster == "" || len(c.Cluster) > maxName:
+		return fmt.Errorf("a cluster's name of %d bytes: 1 to %d are allowed", len(c.Cluster), maxName)
+	case c.Node == "" || len(c.Node) > maxName:
+		return fmt.Errorf("a node's id of %d bytes: 1 to %d are allowed", len(c.Node), maxName)
+	case c.Incarnation == 0:
+		return errors.New("epoch: a process needs an incarnation")
+	case c.TTL < minTTL || c.TTL > maxTTL:
+		return fmt.Errorf("a lease TTL of %s: choose %s to %s", c.TTL, minTTL, maxTTL)
+	case c.Margin < 0 || c.Margin > c.TTL/2:
+		return fmt.Errorf("a drift margin of %s: choose 0 to half of the lease TTL, %s", c.Margin, c.TTL/2)
+	case c.Settle < 0 || c.Settle > time.Minute:
+		return fmt.Errorf("a debounce of joins of %s: choose 0 to 1m", c.Settle)
+	case c.Storage == nil, c.Listener == nil, c.Dial == nil, c.Discard == nil, c.Clock == nil:
+		return errors.New("epoch: the configuration is not whole")
+	}
+	return nil
+}

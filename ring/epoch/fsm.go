@@ -1,0 +1,174 @@
+package epoch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// fsm feeds the log to the table, and the tables to the serving rule.
+type fsm struct {
+	rule    *serving.Rule
+	cleaner *cleaner
+	learned func(*table.Table)
+	fail    func(error)
+
+	table   *table.Table // only the goroutine that applies the log touches it
+	stopped bool         // by an entry that it does not know
+	latest  atomic.Pointer[published]
+}
+
+// published is a table, and a channel that is closed when there is a later one.
+type published struct {
+	table    *table.Table
+	replaced chan struct{}
+}
+
+// outcome is what became of a command.
+type outcome struct {
+	epoch   uint64
+	refused error
+}
+
+func newFSM(rule *serving.Rule, c *cleaner) *fsm {
+	f := &fsm{rule: rule, cleaner: c, table: &table.Table{}}
+	f.latest.Store(&published{f.table, make(chan struct{})})
+	return f
+}
+
+// Apply implements raft.FSM.
+func (f *fsm) Apply(l *raft.Log) any {
+	if f.stopped {
+		return outcome{refused: table.ErrUnknown}
+	}
+	c, err := table.Decode(l.Data)
+	if err != nil {
+		f.stopped = true
+		f.fail(fmt.Errorf("entry %d: %w", l.Index, err))
+		return outcome{refused: err}
+	}
+	next, refused := f.table.Apply(c)
+	if next != f.table {
+		f.publish(next)
+	}
+	return outcome{f.table.Epoch, refused}
+}
+
+func (f *fsm) publish(next *table.Table) {
+	f.table = next
+	f.cleaner.add(f.rule.Learn(next), next.Epoch)
+	was := f.latest.Swap(&published{next, make(chan struct{})})
+	close(was.replaced)
+	f.learned(next)
+}
+
+// Snapshot implements raft.FSM.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	if f.stopped {
+		return nil, table.ErrUnknown
+	}
+	return frozen{f.table}, nil
+}
+
+// Restore implements raft.FSM.
+func (f *fsm) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxSnapshot))
+	if err != nil {
+		return err
+	}
+	t, err := table.Restore(b)
+	if err != nil {
+		return err
+	}
+	f.publish(t)
+	return nil
+}
+
+// maxSnapshot is far above the largest table, 32,768 rows of 100 bytes.
+const maxSnapshot = 64 << 20
+
+// frozen is a table to be written down.
+type frozen struct{ table *table.Table }
+
+// Persist implements raft.FSMSnapshot.
+func (s frozen) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(s.table.Encode()); err != nil {
+		_ = sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (frozen) Release() {}
+
+// await returns the first table known whose epoch is above after.
+func (f *fsm) await(ctx context.Context, after uint64) (*table.Table, error) {
+	for {
+		p := f.latest.Load()
+		if p.table.Epoch > after {
+			return p.table, nil
+		}
+		select {
+		case <-p.replaced:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// cleaner discards what the node has lost, in order, beside the log.
+type cleaner struct {
+	discard func([]serving.Range)
+	cleaned func(epoch uint64)
+
+	mu   sync.Mutex
+	todo []serving.Range // guarded by mu
+	upTo uint64          // guarded by mu: epoch that is clean when todo is done
+	busy bool            // guarded by mu: a goroutine is at it
+	done sync.WaitGroup
+}
+
+// add takes ranges on that were lost by the table of an epoch.
+func (c *cleaner) add(lost []serving.Range, epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.todo, c.upTo = append(c.todo, lost...), max(c.upTo, epoch)
+	switch {
+	case c.busy:
+	case len(c.todo) == 0:
+		c.cleaned(c.upTo)
+	default:
+		c.busy = true
+		c.done.Go(c.run)
+	}
+}
+
+func (c *cleaner) run() {
+	for {
+		c.mu.Lock()
+		todo, epoch := c.todo, c.upTo
+		c.todo = nil
+		c.mu.Unlock()
+		if len(todo) > 0 {
+			c.discard(todo)
+		}
+		c.mu.Lock()
+		if len(c.todo) == 0 {
+			c.cleaned(c.upTo)
+			c.busy = false
+			c.mu.Unlock()
+			return
+		}
+		c.cleaned(epoch)
+		c.mu.Unlock()
+	}
+}

@@ -1,0 +1,273 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// Raft's timing. At the library's defaults a new leader takes over two seconds.
+// How late followers learn of a commit is apply's business: a short commit
+// timeout would have the leader send to each of them two hundred times a second
+// for ever.
+const (
+	heartbeat     = 300 * time.Millisecond
+	election      = 300 * time.Millisecond
+	leaderLease   = 150 * time.Millisecond
+	commitTimeout = 50 * time.Millisecond
+
+	snapshotEvery = 30 * time.Second
+	snapshotAfter = 2048 // entries
+	trailing      = 1024 // entries kept for those who are behind
+
+	raftTimeout = time.Second // for one exchange
+	maxPool     = 3           // connections kept open for raft to each server
+)
+
+// Group is this node's part in the cluster.
+type Group struct {
+	cfg    Config
+	self   raft.ServerID
+	rule   *serving.Rule
+	wire   *wire
+	raft   *raft.Raft
+	trans  *raft.NetworkTransport
+	fsm    *fsm
+	server *grpc.Server
+	peers  *peers
+	pilot  *pilot
+
+	events  chan func(*keeper) // for the keeper
+	learned chan struct{}      // capacity 1: there is a new table
+	failed  chan error         // capacity 1
+	halt    context.Context    // ends when the group stops
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	once    sync.Once
+}
+
+// eventRoom is how many events may wait for the keeper; whoever sends more
+// waits.
+const eventRoom = 256
+
+// NewIncarnation draws the number of a process: by time, so that later ones are
+// greater, and by chance.
+func NewIncarnation(wall time.Time) uint64 {
+	return uint64(wall.UnixMilli())<<20&(1<<63-1) | uint64(rand.Uint32N(1<<20)) | 1
+}
+
+// Start joins the node to its cluster, or makes the cluster. It returns before
+// the node is a member.
+func Start(cfg Config) (*Group, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	id, err := cfg.Storage.Identity(cfg.Cluster, cfg.Node)
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{
+		cfg: cfg, self: id,
+		rule:    serving.New(table.Holder{Node: cfg.Node, Incarnation: cfg.Incarnation}),
+		events:  make(chan func(*keeper), eventRoom),
+		learned: make(chan struct{}, 1),
+		failed:  make(chan error, 1),
+	}
+	g.halt, g.stop = context.WithCancel(context.Background())
+	g.fsm = newFSM(g.rule, &cleaner{discard: cfg.Discard, cleaned: g.rule.Cleaned})
+	g.fsm.learned, g.fsm.fail = g.onLearned, g.fail
+	g.wire = newWire(&wire{cluster: cfg.Cluster, self: id, addr: cfg.RaftAddr, under: cfg.Listener, dial: cfg.Dial, refuse: g.onRefused})
+	if err := g.startRaft(); err != nil {
+		g.stop()
+		g.wire.close()
+		return nil, err
+	}
+	g.peers = newPeers(g.wire)
+	g.server = newLeaseServer(g)
+	g.pilot = newPilot(g)
+	g.running.Go(func() { _ = g.server.Serve(g.wire.kinds[kindLease]) })
+	g.running.Go(g.pilot.run)
+	g.running.Go(newKeeper(g).run)
+	return g, nil
+}
+
+func (g *Group) startRaft() error {
+	log := newRaftLog(g.cfg.Log.With("part", "raft"))
+	conf := raft.DefaultConfig()
+	conf.LocalID, conf.Logger = g.self, log
+	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout, conf.CommitTimeout = heartbeat, election, leaderLease, commitTimeout
+	conf.SnapshotInterval, conf.SnapshotThreshold, conf.TrailingLogs = snapshotEvery, snapshotAfter, trailing
+	conf.ShutdownOnRemove = false // a server that was taken out for a newer identity must not stop the process
+	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: g.wire.kinds[kindRaft], MaxPool: maxPool, Timeout: raftTimeout, Logger: log,
+		ServerAddressProvider: g,
+	})
+	s := g.cfg.Storage
+	exists, err := raft.HasExistingState(s.Logs, s.Stable, s.Snapshots)
+	if err == nil && g.cfg.Bootstrap && !exists {
+		err = raft.BootstrapCluster(conf, s.Logs, s.Stable, s.Snapshots, g.trans, raft.Configuration{
+			Servers: []raft.Server{{Suffrage: raft.Voter, ID: g.self, Address: joinAddr(g.self, g.cfg.RaftAddr)}},
+		})
+	}
+	if err == nil {
+		g.raft, err = raft.NewRaft(conf, g.fsm, s.Logs, s.Stable, s.Snapshots, g.trans)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("starting raft: %w", err), g.trans.Close())
+	}
+	return nil
+}
+
+// ServerAddr implements raft.ServerAddressProvider: where gossip has seen a
+// server last counts for more than where it was when it was added.
+func (g *Group) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	for _, p := range g.cfg.Peers() {
+		if p.RaftID == string(id) && p.RaftAddr != "" {
+			return joinAddr(id, p.RaftAddr), nil
+		}
+	}
+	return "", errors.New("gossip does not know " + string(id))
+}
+
+func (g *Group) onLearned(*table.Table) {
+	select {
+	case g.learned <- struct{}{}:
+	default:
+	}
+}
+
+func (g *Group) onRefused(from, why string) {
+	g.cfg.Log.Debug("refused a connection between nodes", "from", from, "why", why)
+}
+
+// fail says that the node cannot go on.
+func (g *Group) fail(err error) {
+	g.rule.Extend(0)
+	select {
+	case g.failed <- err:
+	default:
+	}
+}
+
+// Failed yields an error when the node cannot go on.
+func (g *Group) Failed() <-chan error { return g.failed }
+
+// Rule is the serving rule that the group feeds.
+func (g *Group) Rule() *serving.Rule { return g.rule }
+
+// RaftID is the identity of this node's log.
+func (g *Group) RaftID() string { return string(g.self) }
+
+// Self is this process.
+func (g *Group) Self() table.Holder { return g.rule.Self() }
+
+// Table is the table as this node knows it.
+func (g *Group) Table() *table.Table { return g.fsm.latest.Load().table }
+
+// Await returns the first table that it learns of whose epoch is above after.
+func (g *Group) Await(ctx context.Context, after uint64) (*table.Table, error) {
+	return g.fsm.await(ctx, after)
+}
+
+// LeaseLeft is how long this node may still act; 0 = it may not.
+func (g *Group) LeaseLeft() time.Duration {
+	return max(0, time.Duration(g.rule.Until()-g.cfg.Clock.Now()))
+}
+
+// Leader is the node that leads in raft, or "".
+func (g *Group) Leader() string {
+	_, id := g.raft.LeaderWithID()
+	return nodeOf(id)
+}
+
+// Servers are the nodes that vote in raft, and those that only follow.
+func (g *Group) Servers() (voters, nonvoters []string) {
+	f := g.raft.GetConfiguration()
+	if f.Error() != nil {
+		return nil, nil
+	}
+	for _, s := range f.Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters = append(voters, nodeOf(s.ID))
+		} else {
+			nonvoters = append(nonvoters, nodeOf(s.ID))
+		}
+	}
+	return voters, nonvoters
+}
+
+// Retire stops acting for good and gives the lease up, so that others need not
+// wait for its end. It returns when the table does not name this process any
+// more, or the context has ended. The node goes on following the log, voting and
+// leading.
+func (g *Group) Retire(ctx context.Context) {
+	done := make(chan struct{})
+	if g.tell(ctx, func(k *keeper) { k.retire(ctx, done) }) != nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Stop ends the node's part: it retires, hands leadership over and stops raft.
+// What cannot be done within the context's time is left to the cluster.
+func (g *Group) Stop(ctx context.Context) {
+	g.once.Do(func() { g.shutdown(ctx) })
+}
+
+func (g *Group) shutdown(ctx context.Context) {
+	if ctx.Err() == nil {
+		g.Retire(ctx)
+	}
+	if g.raft.State() == raft.Leader && ctx.Err() == nil {
+		g.handOver(ctx)
+	}
+	g.rule.Extend(0)
+	g.stop()
+	g.server.Stop()
+	_ = g.raft.Shutdown().Error()
+	g.wire.close()
+	_ = g.trans.Close()
+	g.running.Wait()
+	g.peers.close()
+	g.fsm.cleaner.done.Wait()
+	if err := g.cfg.Storage.close(); err != nil {
+		g.cfg.Log.Warn("closing the log", "error", err)
+	}
+}
+
+// Kill stops at once, as if the process had died: nobody is told.
+func (g *Group) Kill() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	g.Stop(ctx)
+}
+
+// handOver passes leadership on, if there is anybody to take it. The transfer
+// has been seen to hang, so nobody waits for it beyond the context.
+func (g *Group) handOver(ctx context.Context) {
+	if voters, _ := g.Servers(); len(voters) < 2 {
+		return
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.raft.LeadershipTransfer().Error() }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-time.After(handOverTime):
+	}
+}
+
+const handOverTime = time.Second

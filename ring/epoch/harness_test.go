@@ -1,0 +1,132 @@
+package epoch
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// patience bounds waits that end long before when all is well.
+const patience = 20 * time.Second
+
+// pool stands for gossip: a list of who is there.
+type pool struct {
+	mu    sync.Mutex
+	peers map[string]Peer // guarded by mu; by node
+}
+
+func (p *pool) set(peer Peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.peers[peer.Node] = peer
+}
+
+func (p *pool) list() []Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []Peer
+	for _, n := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
+		if q, ok := p.peers[n]; ok {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+func testLog(t *testing.T) *slog.Logger {
+	if os.Getenv("KEYSTEAD_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// join starts a group on loopback.
+func join(t *testing.T, p *pool, node string, change func(*Config)) *Group {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		Cluster: "test", Node: node, Incarnation: NewIncarnation(time.Now()), HashKey: node, GRPCAddr: "127.0.0.1:1", RaftAddr: l.Addr().String(),
+		Storage: MemoryStorage(), Listener: l, Peers: p.list, Bootstrap: node == "n1",
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		},
+		Discard: func([]serving.Range) {}, Clock: clock.System(), Log: testLog(t).With("node", node),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	g, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.set(Peer{Node: node, RaftID: g.RaftID(), RaftAddr: cfg.RaftAddr, Alive: true})
+	t.Cleanup(g.Kill)
+	return g
+}
+
+// until waits for a table that satisfies.
+func until(t *testing.T, g *Group, what string, ok func(*table.Table) bool) *table.Table {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for after, tab := uint64(0), g.Table(); ; after = tab.Epoch {
+		var err error
+		if tab, err = g.Await(ctx, after); err != nil {
+			t.Fatalf("%s: %v; the table of epoch %d has members %+v, transition %+v, %d rows to move", what, err, g.Table().Epoch, g.Table().Members, g.Table().Transition, len(g.Table().Moves()))
+		}
+		if ok(tab) {
+			return tab
+		}
+	}
+}
+
+// flips does what a source has to do, as long as the test runs.
+func flips(t *testing.T, g *Group) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for after := uint64(0); ; {
+			tab, err := g.Await(ctx, after)
+			if err != nil {
+				return
+			}
+			after = tab.Epoch
+			byTarget := map[table.Holder][]uint64{}
+			for _, m := range tab.Moves() {
+				if m.From == g.Self() {
+					byTarget[m.To] = append(byTarget[m.To], m.End)
+				}
+			}
+			for to, ends := range byTarget {
+				ends = g.Rule().Freeze(tab.Transition.ID, to, ends)
+				g.Rule().Close(to)
+				_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, From: g.Self(), To: to, Ends: ends}})
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func settled(n int) func(*table.Table) bool {
+	return func(t *table.Table) bool {
+		active := 0
+		for _, m := range t.Members {
+			if m.Phase == table.Active {
+				active++
+			}
+		}
+		return t.Transition == nil && active == n && len(t.Members) == n && len(t.Moves()) == 0
+	}
+}

@@ -1,0 +1,182 @@
+package epoch
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/lease"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// keeper owns the state of the protocol. Its methods are called by its one
+// goroutine, and none of them waits.
+type keeper struct {
+	g   *Group
+	cfg Config
+	now int64 // of the event that is being handled
+
+	// This node's lease.
+	holding  lease.Holding
+	admitted bool  // the table names this incarnation
+	retired  bool  // it has stopped acting for good
+	renewAt  int64 // when to send the next renewal
+	sent     int   // renewals under way
+	skew     int64 // wall time minus boot time
+
+	// The leader's side.
+	lead
+}
+
+// Renewals.
+const (
+	renewalsAtOnce = 4                     // under way; a late answer still counts
+	retryPause     = 50 * time.Millisecond // after a refusal
+	ticksPerTTL    = 40
+	minTick        = 5 * time.Millisecond
+)
+
+func newKeeper(g *Group) *keeper {
+	k := &keeper{g: g, cfg: g.cfg}
+	k.grants = lease.NewGrants[table.Holder](lease.Config{TTL: int64(g.cfg.TTL), Margin: int64(g.cfg.Margin)})
+	k.candidates = map[string]candidate{}
+	k.now = g.cfg.Clock.Now()
+	k.skew = g.cfg.Wall().UnixNano() - k.now
+	return k
+}
+
+// run handles one event after the other until the group stops.
+func (k *keeper) run() {
+	tick := time.NewTicker(max(k.cfg.TTL/ticksPerTTL, minTick))
+	defer tick.Stop()
+	defer k.follow()
+	for {
+		var event func(*keeper)
+		select {
+		case <-k.g.halt.Done():
+			return
+		case event = <-k.g.events:
+		case <-k.g.learned:
+			event = (*keeper).tableLearned
+		case <-tick.C:
+			event = (*keeper).ticked
+		case <-k.g.raft.LeaderCh():
+			event = (*keeper).ticked
+		}
+		k.now = k.g.cfg.Clock.Now()
+		event(k)
+	}
+}
+
+// later brings what a goroutine beside the keeper has found back to it.
+func (k *keeper) later(event func(*keeper)) { _ = k.g.tell(k.g.halt, event) }
+
+func (k *keeper) ticked() {
+	k.checkWall()
+	k.checkLeadership()
+	if !k.retired && k.now >= k.renewAt && k.sent < renewalsAtOnce {
+		k.renew()
+	}
+	k.plan()
+}
+
+// checkWall drops the lease when wall time and boot time part: one of them has
+// not counted what has passed, and it may be the one that the lease goes by.
+func (k *keeper) checkWall() {
+	skew := k.cfg.Wall().UnixNano() - k.now
+	jump := skew - k.skew
+	k.skew = skew
+	if max(jump, -jump) <= int64(k.cfg.TTL)/4 {
+		return
+	}
+	k.cfg.Log.Warn("the wall clock jumped: the lease is dropped and asked for again", "by", time.Duration(jump))
+	k.holding.Drop()
+	k.g.rule.Extend(0)
+	k.renewAt = k.now
+}
+
+// renew sends a renewal and plans the next one, should it stay unanswered.
+func (k *keeper) renew() {
+	self := k.g.rule.Self()
+	stamp := k.holding.Send(k.now)
+	req := k.request(self, stamp)
+	k.sent++
+	k.renewAt = k.now + int64(k.cfg.TTL)/6
+	k.g.running.Go(func() {
+		ctx, cancel := context.WithTimeout(k.g.halt, k.cfg.TTL)
+		defer cancel()
+		resp, err := k.g.askLeader(ctx, req)
+		k.later(func(k *keeper) { k.renewed(self, stamp, resp, err) })
+	})
+}
+
+func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest {
+	return &peerv1.RenewRequest{
+		Node: self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
+		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version,
+		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch,
+	}
+}
+
+// renewed takes the answer to a renewal in.
+func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewResponse, err error) {
+	k.sent--
+	if k.retired || as != k.g.rule.Self() {
+		return
+	}
+	if err != nil || resp.Refusal != peerv1.Refusal_REFUSAL_UNSPECIFIED {
+		pause := retryPause + rand.N(retryPause/2)
+		k.renewAt = min(k.renewAt, k.now+int64(pause))
+		return
+	}
+	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(k.cfg.TTL)), resp.Term, resp.Grant))
+	k.renewAt = max(k.now, s.Sent+int64(k.cfg.TTL)/3)
+}
+
+// tableLearned looks what the new table means for this process. One that was
+// removed asks to be admitted again, as another incarnation.
+func (k *keeper) tableLearned() {
+	t, self := k.g.Table(), k.g.rule.Self()
+	switch is := t.Holds(self); {
+	case is && !k.admitted:
+		k.admitted = true
+		k.cfg.Log.Info("admitted to the cluster", "epoch", t.Epoch, "incarnation", self.Incarnation)
+		k.renewAt = k.now
+	case !is && k.admitted:
+		k.admitted = false
+		k.holding.Drop()
+		if !k.retired {
+			next := table.Holder{Node: self.Node, Incarnation: max(NewIncarnation(k.cfg.Wall()), self.Incarnation+2)}
+			k.g.fsm.cleaner.add(k.g.rule.Become(next), t.Epoch)
+			k.cfg.Log.Warn("removed from the cluster: its lease had run out; asking to be admitted again", "epoch", t.Epoch, "incarnation", next.Incarnation)
+			k.renewAt = k.now
+		}
+	}
+	k.sync()
+	k.plan()
+}
+
+// retire stops acting for good and gives the lease up. done is closed when the
+// table does not name the process any more; or never, if it cannot be reached.
+func (k *keeper) retire(ctx context.Context, done chan<- struct{}) {
+	k.retired = true
+	k.holding.Drop()
+	k.g.rule.Extend(0)
+	self, released := k.g.rule.Self(), k.request(k.g.rule.Self(), lease.Stamp{})
+	released.Release = true
+	k.g.running.Go(func() {
+		defer close(done)
+		for t := k.g.Table(); t.Holds(self); {
+			try, cancel := context.WithTimeout(ctx, 4*retryPause)
+			_, _ = k.g.askLeader(try, released)
+			next, err := k.g.Await(try, t.Epoch)
+			cancel()
+			if err == nil {
+				t = next
+			} else if ctx.Err() != nil || k.g.halt.Err() != nil {
+				return
+			}
+		}
+	})
+}

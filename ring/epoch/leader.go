@@ -1,0 +1,372 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/lease"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// lead is the leader's side of the keeper.
+type lead struct {
+	grants *lease.Grants[table.Holder]
+	synced *table.Table // that grants knows the members of
+
+	waiting    []*renewal // for the next proof
+	proving    bool
+	candidates map[string]candidate // by node: who asked for a lease and is no member
+	joinedAt   int64                // when the last member was admitted
+	changedAt  int64                // when the table last changed
+	proposing  bool                 // a command of the plan is under way
+	lookAt     int64                // when to look at raft's configuration next
+	changing   bool                 // a change of raft's configuration is under way
+}
+
+// renewal is a request for a lease that waits for its answer.
+type renewal struct {
+	req      *peerv1.RenewRequest
+	received int64
+	reply    chan *peerv1.RenewResponse // capacity 1
+}
+
+func (r *renewal) holder() table.Holder {
+	return table.Holder{Node: r.req.Node, Incarnation: r.req.Incarnation}
+}
+
+func (r *renewal) refuse(why peerv1.Refusal) { r.reply <- &peerv1.RenewResponse{Refusal: why} }
+
+// candidate is a process that may be admitted.
+type candidate struct {
+	member table.Member
+	at     int64 // of its last renewal
+}
+
+// maxWaiting bounds the renewals that wait for a proof: a few of each member.
+const maxWaiting = 8 * table.MaxMembers
+
+// lookEvery is how often the leader compares raft's configuration with gossip.
+const lookEvery = 200 * time.Millisecond
+
+// checkLeadership notices that a term of this node has begun or ended.
+func (k *keeper) checkLeadership() {
+	term := k.g.leads()
+	switch {
+	case term == k.grants.Term():
+		if term != 0 && k.grants.Tick(k.now) {
+			k.cfg.Log.Warn("this leader has slept; it removes nobody for a while", "for", k.cfg.TTL)
+		}
+	case term == 0:
+		k.cfg.Log.Info("no longer the leader")
+		k.follow()
+	default:
+		k.follow()
+		k.grants.Lead(term, k.now)
+		k.synced, k.joinedAt, k.changedAt = nil, k.now, k.now
+		k.cfg.Log.Info("leads the cluster", "term", term)
+		k.catchUp(term)
+	}
+}
+
+// follow ends a term. What waits for the leader is sent away.
+func (k *keeper) follow() {
+	k.grants.Follow()
+	for _, r := range k.waiting {
+		r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
+	}
+	k.waiting = nil
+	k.candidates = map[string]candidate{}
+	k.g.pilot.lead(false)
+}
+
+// catchUp applies all that was committed before the term, by a barrier.
+func (k *keeper) catchUp(term uint64) {
+	k.g.running.Go(func() {
+		for k.g.leads() == term && k.g.halt.Err() == nil {
+			if k.g.raft.Barrier(applyWait).Error() == nil {
+				k.later(func(k *keeper) { k.caughtUp(term) })
+				return
+			}
+		}
+	})
+}
+
+func (k *keeper) caughtUp(term uint64) {
+	if k.grants.Term() != term {
+		return
+	}
+	k.grants.Ready()
+	k.sync()
+	k.g.pilot.lead(true)
+	k.prove()
+	k.plan()
+}
+
+// sync tells the grants who is in the table now.
+func (k *keeper) sync() {
+	t := k.g.Table()
+	if t == k.synced || k.grants.Term() == 0 {
+		return
+	}
+	k.synced, k.changedAt = t, k.now
+	holders := make([]table.Holder, len(t.Members))
+	for i, m := range t.Members {
+		holders[i] = m.Holder()
+		delete(k.candidates, m.Node)
+		if m.Since == t.Epoch {
+			k.joinedAt = k.now
+		}
+	}
+	k.grants.Members(k.now, holders)
+}
+
+// renewalReceived puts a renewal in line for the next proof.
+func (k *keeper) renewalReceived(r *renewal) {
+	switch {
+	case k.grants.Term() == 0 || k.grants.Term() != k.g.leads():
+		r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
+	case len(k.waiting) >= maxWaiting:
+		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
+	default:
+		k.waiting = append(k.waiting, r)
+		k.prove()
+	}
+}
+
+// prove begins a proof of leadership for those who wait, unless one runs. Those
+// who come while it runs join the next.
+func (k *keeper) prove() {
+	if k.proving || len(k.waiting) == 0 || !k.grants.IsReady() {
+		return
+	}
+	k.proving = true
+	round, term := k.waiting, k.grants.Term()
+	k.waiting = nil
+	k.g.running.Go(func() {
+		ctx, cancel := context.WithTimeout(k.g.halt, k.cfg.TTL/4)
+		defer cancel()
+		err := k.g.proof(ctx, term)
+		k.later(func(k *keeper) { k.proved(round, term, err) })
+	})
+}
+
+// proved answers a round of renewals.
+func (k *keeper) proved(round []*renewal, term uint64, err error) {
+	k.proving = false
+	k.sync()
+	for _, r := range round {
+		switch {
+		case k.grants.Term() != term:
+			r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
+		case err != nil:
+			k.cfg.Log.Debug("could not prove leadership", "error", err)
+			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
+		case r.req.Release:
+			k.grants.Release(r.holder())
+			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
+		default:
+			k.answer(r)
+		}
+	}
+	k.prove()
+	k.plan()
+}
+
+// answer grants a lease, or remembers who would like to be admitted.
+func (k *keeper) answer(r *renewal) {
+	grant, v := k.grants.Grant(r.holder(), r.received, r.req.LastTerm, r.req.LastGrant)
+	switch v {
+	case lease.Granted:
+		r.reply <- &peerv1.RenewResponse{Term: k.grants.Term(), Grant: grant, TtlNs: int64(k.cfg.TTL)}
+	case lease.NotMember:
+		q := r.req
+		k.candidates[q.Node] = candidate{at: k.now, member: table.Member{
+			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
+			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version,
+		}}
+		r.refuse(peerv1.Refusal_REFUSAL_NOT_MEMBER)
+	default:
+		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
+	}
+}
+
+// plan proposes the next step towards the table that is wanted, one at a time.
+func (k *keeper) plan() {
+	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() {
+		return
+	}
+	if k.now >= k.lookAt {
+		k.lookAt = k.now + int64(lookEvery)
+		k.tendServers()
+	}
+	if k.proposing {
+		return
+	}
+	k.sync()
+	c, ok := k.next(k.g.Table())
+	if !ok {
+		return
+	}
+	if c.Remove != nil {
+		k.grants.Removing(c.Remove.Members)
+	}
+	k.proposing = true
+	c.ID = draw()
+	k.g.running.Go(func() {
+		epoch, err := k.g.apply(c)
+		k.later(func(k *keeper) { k.proposed(c, epoch, err) })
+	})
+}
+
+func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
+	k.proposing = false
+	log := k.cfg.Log.With("command", c.Kind(), "id", c.ID)
+	switch {
+	case err == nil && c.Remove != nil:
+		for _, h := range c.Remove.Members {
+			log.Warn("a node was removed", "node", h.Node, "incarnation", h.Incarnation, "why", c.Remove.Reason, "epoch", epoch)
+		}
+	case err == nil:
+		log.Info("the table was changed", "epoch", epoch)
+	case errors.As(err, new(*table.Refused)):
+		log.Info("the table was not changed", "why", err)
+	default:
+		log.Info("it is unknown whether the table was changed", "error", err)
+	}
+	k.tableLearned()
+}
+
+// next is the next command towards what is wanted.
+func (k *keeper) next(t *table.Table) (table.Command, bool) {
+	if t.Cluster == "" {
+		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: draw(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1)}}, true
+	}
+	if over := k.grants.Expired(k.now); len(over) > 0 {
+		slices.SortFunc(over, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
+		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up"}}, true
+	}
+	if m, ok := k.admissible(t); ok {
+		return table.Command{Admit: &table.Admit{Member: m}}, true
+	}
+	if t.Transition != nil {
+		if len(t.Moves()) == 0 {
+			return table.Command{End: &table.End{Transition: t.Transition.ID}}, true
+		}
+		return table.Command{}, false
+	}
+	if want := k.want(t); len(want) > 0 && k.now-k.joinedAt >= int64(k.cfg.Settle) {
+		return table.Command{Begin: &table.Begin{Want: want}}, true
+	}
+	if k.now-k.changedAt >= int64(DefaultTidy) && t.Untidy() {
+		return table.Command{Tidy: &table.Tidy{}}, true
+	}
+	return table.Command{}, false
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// admissible is a candidate that may be admitted now: one that asked a moment
+// ago, and whose node is no member under another incarnation.
+func (k *keeper) admissible(t *table.Table) (table.Member, bool) {
+	var nodes []string
+	for n, c := range k.candidates {
+		if k.now-c.at > int64(k.cfg.TTL) {
+			delete(k.candidates, n)
+			continue
+		}
+		nodes = append(nodes, n)
+	}
+	slices.Sort(nodes)
+	for _, n := range nodes {
+		if _, is := t.Member(n); !is {
+			c := k.candidates[n]
+			if _, err := t.Apply(table.Command{Admit: &table.Admit{Member: c.member}}); err != nil {
+				k.cfg.Log.Warn("a node cannot be admitted", "node", n, "why", err)
+				delete(k.candidates, n)
+				continue
+			}
+			return c.member, true
+		}
+	}
+	return table.Member{}, false
+}
+
+// want are the members of the ring to move to; none if the ring is that already.
+// Who has joined takes part once it holds a lease.
+func (k *keeper) want(t *table.Table) []table.Holder {
+	var want []table.Holder
+	changed := false
+	for _, m := range t.Members {
+		switch {
+		case m.Phase == table.Active:
+			want = append(want, m.Holder())
+		case k.grants.Alive(m.Holder(), k.now):
+			want = append(want, m.Holder())
+			changed = true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return want
+}
+
+// tendServers makes raft's configuration follow gossip, one change at a time:
+// every live node is a server, at its present address, under its present
+// identity. Who votes is the autopilot's business.
+func (k *keeper) tendServers() {
+	if k.changing {
+		return
+	}
+	f := k.g.raft.GetConfiguration()
+	if f.Error() != nil {
+		return
+	}
+	change := k.serverChange(f.Configuration())
+	if change == nil {
+		return
+	}
+	k.changing = true
+	k.g.running.Go(func() {
+		if err := change().Error(); err != nil {
+			k.cfg.Log.Info("raft's configuration was not changed", "error", err)
+		}
+		k.later(func(k *keeper) { k.changing = false })
+	})
+}
+
+func (k *keeper) serverChange(conf raft.Configuration) func() raft.IndexFuture {
+	t := k.g.Table()
+	for _, p := range k.cfg.Peers() {
+		if !p.Alive || p.RaftID == "" || p.RaftAddr == "" || p.UID != "" && p.UID != t.UID {
+			continue
+		}
+		id := raft.ServerID(p.RaftID)
+		addr := joinAddr(id, p.RaftAddr)
+		i := slices.IndexFunc(conf.Servers, func(s raft.Server) bool { return s.ID == id })
+		if i < 0 || conf.Servers[i].Address != addr {
+			return func() raft.IndexFuture { return k.g.raft.AddNonvoter(id, addr, 0, applyWait) }
+		}
+		// An older identity of the same node, whose process is no member any more.
+		for _, s := range conf.Servers {
+			m, member := t.Member(p.Node)
+			if nodeOf(s.ID) == p.Node && s.ID != id && s.ID != k.g.self && !(member && m.RaftID == string(s.ID)) {
+				return func() raft.IndexFuture { return k.g.raft.RemoveServer(s.ID, 0, applyWait) }
+			}
+		}
+	}
+	return nil
+}

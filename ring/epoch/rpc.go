@@ -1,0 +1,288 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/keystead/keystead/internal/vtcodec"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// maxMessage bounds what nodes send each other here: a flip of 32,768 rows.
+const maxMessage = 2 << 20
+
+// peers are connections to the lease services of other servers.
+type peers struct {
+	w     *wire
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // guarded by mu; by address with identity; nil map = closed
+}
+
+func newPeers(w *wire) *peers { return &peers{w: w, conns: map[string]*grpc.ClientConn{}} }
+
+// maxPeers bounds the connections; those of servers that are gone make room.
+const maxPeers = 2 * table.MaxMembers
+
+func (p *peers) client(to raft.ServerAddress) (peerv1.LeaseServiceClient, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns == nil {
+		return nil, errors.New("stopping")
+	}
+	if c := p.conns[string(to)]; c != nil {
+		return peerv1.NewLeaseServiceClient(c), nil
+	}
+	if len(p.conns) >= maxPeers {
+		for a, c := range p.conns {
+			_ = c.Close()
+			delete(p.conns, a)
+		}
+	}
+	c, err := grpc.NewClient("passthrough:///"+string(to),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.w.connect(ctx, kindLease, addr) }),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New()), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 2 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}))
+	if err != nil {
+		return nil, err
+	}
+	p.conns[string(to)] = c
+	return peerv1.NewLeaseServiceClient(c), nil
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+// leases is the LeaseService.
+type leases struct {
+	peerv1.UnimplementedLeaseServiceServer
+	g *Group
+}
+
+func newLeaseServer(g *Group) *grpc.Server {
+	s := grpc.NewServer(
+		grpc.ForceServerCodecV2(vtcodec.New()), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1024),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	peerv1.RegisterLeaseServiceServer(s, &leases{g: g})
+	return s
+}
+
+// Renew implements the service. The keeper answers.
+func (l *leases) Renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
+	return l.g.renew(ctx, req)
+}
+
+func (g *Group) renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
+	r := &renewal{req: req, received: g.cfg.Clock.Now(), reply: make(chan *peerv1.RenewResponse, 1)}
+	if err := g.tell(ctx, func(k *keeper) { k.renewalReceived(r) }); err != nil {
+		return nil, err
+	}
+	select {
+	case resp := <-r.reply:
+		return resp, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-g.halt.Done():
+		return nil, status.Error(codes.Unavailable, "stopping")
+	}
+}
+
+// tell gives the keeper something to do.
+func (g *Group) tell(ctx context.Context, event func(*keeper)) error {
+	select {
+	case g.events <- event:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-g.halt.Done():
+		return status.Error(codes.Unavailable, "stopping")
+	}
+}
+
+// Prove implements the service.
+func (l *leases) Prove(context.Context, *peerv1.ProveRequest) (*peerv1.ProveResponse, error) {
+	return l.g.prove(), nil
+}
+
+func (g *Group) prove() *peerv1.ProveResponse {
+	r := &peerv1.ProveResponse{Term: g.raft.CurrentTerm(), LastIndex: g.raft.LastIndex()}
+	r.LastLogTerm, _ = strconv.ParseUint(g.raft.Stats()["last_log_term"], 10, 64)
+	switch last := g.raft.LastContact(); {
+	case g.raft.State() == raft.Leader:
+	case last.IsZero():
+		r.LastContactNs = -1
+	default:
+		r.LastContactNs = int64(time.Since(last))
+	}
+	return r
+}
+
+// Propose implements the service. Other nodes propose what concerns themselves
+// alone; admissions and removals are the leader's own.
+func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	c, err := table.Decode(req.Command)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if c.Flip == nil && c.Raise == nil {
+		return nil, status.Errorf(codes.InvalidArgument, "only the leader proposes a command of the kind %q", c.Kind())
+	}
+	epoch, err := l.g.apply(c)
+	var why *table.Refused
+	switch {
+	case errors.Is(err, raft.ErrNotLeader):
+		return &peerv1.ProposeResponse{}, nil
+	case errors.As(err, &why):
+		return &peerv1.ProposeResponse{Leader: true, Refused: why.Why, Epoch: epoch}, nil
+	case err != nil:
+		return nil, status.Error(codes.Unknown, err.Error())
+	}
+	return &peerv1.ProposeResponse{Leader: true, Epoch: epoch}, nil
+}
+
+// applyWait bounds the wait for a place in raft's queue.
+const applyWait = time.Second
+
+// apply proposes a command as the leader and waits until it is applied here.
+// raft.ErrNotLeader says that nothing was proposed and a *table.Refused that it
+// changed nothing; any other error, that the outcome is unknown.
+func (g *Group) apply(c table.Command) (epoch uint64, err error) {
+	f := g.raft.Apply(c.Encode(), applyWait)
+	if err := f.Error(); err != nil {
+		return 0, err
+	}
+	// The next entry tells the followers that this one is committed.
+	g.raft.Barrier(0)
+	out := f.Response().(outcome)
+	return out.epoch, out.refused
+}
+
+// ErrNotProposed is the error of a command that came before no leader.
+var ErrNotProposed = errors.New("there is no leader to propose to")
+
+// Propose brings a command before the leader and returns when the leader has
+// applied it. ErrNotProposed and a *table.Refused say that it changes nothing;
+// after any other error it may still take effect.
+func (g *Group) Propose(ctx context.Context, c table.Command) (epoch uint64, err error) {
+	if c.ID == "" {
+		c.ID = draw()
+	}
+	addr, id := g.raft.LeaderWithID()
+	if id == g.self {
+		if epoch, err = g.apply(c); errors.Is(err, raft.ErrNotLeader) {
+			return 0, ErrNotProposed
+		}
+		return epoch, err
+	}
+	if id == "" {
+		return 0, ErrNotProposed
+	}
+	client, err := g.peers.client(addr)
+	if err != nil {
+		return 0, ErrNotProposed
+	}
+	r, err := client.Propose(ctx, &peerv1.ProposeRequest{Command: c.Encode()})
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("the outcome is unknown: %w", err)
+	case !r.Leader:
+		return 0, ErrNotProposed
+	case r.Refused != "":
+		return r.Epoch, &table.Refused{Why: r.Refused}
+	}
+	return r.Epoch, nil
+}
+
+// askLeader sends a renewal to whoever leads.
+func (g *Group) askLeader(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
+	addr, id := g.raft.LeaderWithID()
+	switch id {
+	case "":
+		return &peerv1.RenewResponse{Refusal: peerv1.Refusal_REFUSAL_NOT_LEADER}, nil
+	case g.self:
+		return g.renew(ctx, req) // the same way, but for the network
+	}
+	client, err := g.peers.client(addr)
+	if err != nil {
+		return nil, err
+	}
+	return client.Renew(ctx, req)
+}
+
+// proof asks the voters whether the term is still theirs, and returns nil when a
+// majority, this node included if it votes, has said so after now.
+func (g *Group) proof(ctx context.Context, term uint64) error {
+	f := g.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return err
+	}
+	voters, yes := 0, 0
+	votes := make(chan bool, len(f.Configuration().Servers))
+	for _, s := range f.Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if s.ID == g.self {
+			votes <- g.leads() == term
+			continue
+		}
+		g.running.Go(func() { votes <- g.askVoter(ctx, s, term) })
+	}
+	for range voters {
+		if <-votes {
+			yes++
+		}
+		if yes > voters/2 && g.leads() == term {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d of %d voters know of the term %d", yes, voters, term)
+}
+
+func (g *Group) askVoter(ctx context.Context, s raft.Server, term uint64) bool {
+	to := s.Address
+	if a, err := g.ServerAddr(s.ID); err == nil {
+		to = a
+	}
+	client, err := g.peers.client(to)
+	if err != nil {
+		return false
+	}
+	r, err := client.Prove(ctx, &peerv1.ProveRequest{Term: term})
+	return err == nil && r.Term == term
+}
+
+// leads returns the term in which this node leads, or 0.
+func (g *Group) leads() uint64 {
+	term := g.raft.CurrentTerm()
+	if g.raft.State() == raft.Leader && g.raft.CurrentTerm() == term && term != math.MaxUint64 {
+		return term
+	}
+	return 0
+}

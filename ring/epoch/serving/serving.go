@@ -1,0 +1,276 @@
+// Package serving is the rule by which a node acts for a key: it is the owner in
+// the table that it has applied, it has not frozen the row, what it held of the
+// row before is gone, and its lease runs.
+//
+// # Guarantee
+//
+// May lets an operation in, Still lets its answer out; the second is the check
+// that protects. Still fails if the row was changed since May, in whatever way
+// it came back, if the lease is over, or if the row was closed to be handed
+// over. Readers take no lock and allocate nothing.
+//
+// # A row that comes back
+//
+// When a row leaves the node, what the node holds of it is discarded. Should it
+// come back before that is done, the node does not act for it until it is: see
+// Cleaned.
+package serving
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// Verdict is what May finds.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Yes      Verdict = iota + 1
+	NotOwner         // the table names another, or nobody
+	Frozen           // the row is being handed over, or not clean yet
+	NoLease          // the node cannot show that it may act
+)
+
+// Range is a stretch of the hash space: the positions after After up to and
+// including UpTo, around the end; all of them if the two are equal.
+type Range struct{ After, UpTo uint64 }
+
+// Holds says whether a position lies in the range.
+func (r Range) Holds(h uint64) bool { return h-r.After-1 < r.UpTo-r.After || r.After == r.UpTo }
+
+// Rule is the serving rule of a node.
+type Rule struct {
+	until atomic.Int64 // end of the lease; 0 = none
+	clean atomic.Uint64
+	quiet atomic.Bool // it lets nothing in any more
+	now   atomic.Pointer[state]
+
+	mu     sync.Mutex        // guards changes of now, and what follows
+	frozen map[uint64]freeze // by end of row
+}
+
+// state is what readers see.
+type state struct {
+	table *table.Table
+	self  table.Holder
+	rows  []row // of the table
+}
+
+// row is what the node may do with a row of the table.
+type row struct {
+	mine   bool
+	frozen bool // lets nothing in
+	closed bool // lets nothing out
+	// gained is the epoch of the table by which the row came to the node. It
+	// acts for it when all that was lost by then is discarded.
+	gained uint64
+}
+
+// freeze is why a row is frozen. Only a table in which the flip cannot happen
+// any more ends it.
+type freeze struct {
+	transition uint64
+	to         table.Holder
+	closed     bool
+}
+
+// New returns the rule of a process that is no member yet and has no lease.
+func New(self table.Holder) *Rule {
+	r := &Rule{frozen: map[uint64]freeze{}}
+	r.now.Store(&state{table: &table.Table{}, self: self})
+	return r
+}
+
+// Self is the process for which the rule speaks.
+func (r *Rule) Self() table.Holder { return r.now.Load().self }
+
+// Table is the table that the rule goes by.
+func (r *Rule) Table() *table.Table { return r.now.Load().table }
+
+// May says whether an operation on a key at this position may begin: under the
+// row's since-epoch, in the table of the epoch seen.
+func (r *Rule) May(h uint64, now int64) (since, seen uint64, v Verdict) {
+	s := r.now.Load()
+	i := s.table.Find(h)
+	if i < 0 || !s.rows[i].mine {
+		return 0, s.table.Epoch, NotOwner
+	}
+	switch w := &s.rows[i]; {
+	case w.frozen || w.gained > r.clean.Load() || r.quiet.Load():
+		return 0, s.table.Epoch, Frozen
+	case now >= r.until.Load():
+		return 0, s.table.Epoch, NoLease
+	}
+	return s.table.Rows[i].Since, s.table.Epoch, Yes
+}
+
+// Still says whether an answer may go out: whether the row is as May saw it.
+func (r *Rule) Still(h, seen uint64, now int64) bool {
+	// The lease first: one that another incarnation got must not count for rows
+	// of this one.
+	until := r.until.Load()
+	s := r.now.Load()
+	i := s.table.Find(h)
+	return i >= 0 && s.rows[i].mine && !s.rows[i].closed && s.table.Rows[i].Since <= seen && now < until
+}
+
+// Until is when the lease ends, 0 = there is none.
+func (r *Rule) Until() int64 { return r.until.Load() }
+
+// Extend sets the end of the lease. Only the one goroutine that keeps the lease
+// calls it.
+func (r *Rule) Extend(until int64) { r.until.Store(until) }
+
+// Quiet lets nothing in any more, for good. What is in may still get out, as
+// long as the lease runs.
+func (r *Rule) Quiet() { r.quiet.Store(true) }
+
+// Become makes the process another incarnation, which has no lease and no rows.
+// It returns what has to be discarded: see Cleaned.
+func (r *Rule) Become(self table.Holder) []Range {
+	r.until.Store(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.setLocked(r.now.Load().table, self)
+}
+
+// Learn takes the next table in. It returns the ranges that the node has lost:
+// what it holds of them must be discarded, and Cleaned called with the table's
+// epoch. If there are none and nothing else is being discarded, Cleaned may be
+// called at once.
+func (r *Rule) Learn(t *table.Table) []Range {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.setLocked(t, r.now.Load().self)
+}
+
+// Cleaned says that all that was lost in tables up to this epoch is discarded.
+// Calls come in order of their epochs.
+func (r *Rule) Cleaned(epoch uint64) { r.clean.Store(epoch) }
+
+func (r *Rule) setLocked(t *table.Table, self table.Holder) []Range {
+	old := r.now.Load()
+	next := &state{table: t, self: self, rows: make([]row, len(t.Rows))}
+	lost := next.inherit(old)
+	kept := map[uint64]freeze{}
+	for i := range t.Rows {
+		if f, ok := r.frozen[t.Rows[i].End]; ok && next.rows[i].mine && possible(t, f) {
+			kept[t.Rows[i].End] = f
+			next.rows[i].frozen, next.rows[i].closed = true, f.closed
+		}
+	}
+	r.frozen = kept
+	r.now.Store(next)
+	return lost
+}
+
+// inherit fills in the rows of a new state, and returns the ranges that the node
+// had in the old one and has no more, or had to lose before it got them back.
+func (s *state) inherit(old *state) []Range {
+	var lost []Range
+	for _, p := range pieces(old.table, s.table) {
+		was, is := old.table.Find(p.UpTo), s.table.Find(p.UpTo)
+		had := was >= 0 && old.rows[was].mine
+		has := is >= 0 && s.table.Rows[is].Owner == s.self
+		kept := had && has && old.self == s.self && s.table.Rows[is].Held <= old.table.Epoch
+		if has {
+			gained := s.table.Epoch
+			if kept {
+				gained = old.rows[was].gained
+			}
+			s.rows[is].mine, s.rows[is].gained = true, max(s.rows[is].gained, gained)
+		}
+		if had && !kept {
+			if n := len(lost); n > 0 && lost[n-1].UpTo == p.After {
+				lost[n-1].UpTo = p.UpTo
+			} else {
+				lost = append(lost, p)
+			}
+		}
+	}
+	return lost
+}
+
+// possible says whether the flip for which a row is frozen can still happen.
+func possible(t *table.Table, f freeze) bool {
+	return t.Transition != nil && t.Transition.ID == f.transition && t.Holds(f.to)
+}
+
+// pieces are the ranges between the ends of rows in either table, in order.
+func pieces(a, b *table.Table) []Range {
+	var ends []uint64
+	for i, j := 0, 0; i < len(a.Rows) || j < len(b.Rows); {
+		switch {
+		case j == len(b.Rows) || i < len(a.Rows) && a.Rows[i].End < b.Rows[j].End:
+			ends = append(ends, a.Rows[i].End)
+			i++
+		case i == len(a.Rows) || b.Rows[j].End < a.Rows[i].End:
+			ends = append(ends, b.Rows[j].End)
+			j++
+		default:
+			ends = append(ends, a.Rows[i].End)
+			i, j = i+1, j+1
+		}
+	}
+	out := make([]Range, len(ends))
+	for i, e := range ends {
+		out[i] = Range{ends[(i+len(ends)-1)%len(ends)], e}
+	}
+	return out
+}
+
+// Freeze lets nothing more in for rows that the running transition gives to
+// another, and returns the ends of those that it froze: rows that are the
+// node's, and on their way to this member. What is in may still get out until
+// Close.
+func (r *Rule) Freeze(transition uint64, to table.Holder, ends []uint64) []uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.now.Load()
+	f := freeze{transition: transition, to: to}
+	var out []uint64
+	for _, end := range ends {
+		i := s.table.Find(end)
+		if i < 0 || s.table.Rows[i].End != end || !s.rows[i].mine || !possible(s.table, f) {
+			continue
+		}
+		if m, _ := s.table.WantedOwner(end); m.Holder() != to || to == s.self {
+			continue
+		}
+		if _, already := r.frozen[end]; !already {
+			r.frozen[end] = f
+		}
+		out = append(out, end)
+	}
+	r.markLocked()
+	return out
+}
+
+// Close lets nothing more out for the rows that are frozen for this member.
+// When it returns, the node has acknowledged its last operation on them.
+func (r *Rule) Close(to table.Holder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for end, f := range r.frozen {
+		if f.to == to {
+			f.closed = true
+			r.frozen[end] = f
+		}
+	}
+	r.markLocked()
+}
+
+// markLocked shows readers what is frozen.
+func (r *Rule) markLocked() {
+	s := *r.now.Load()
+	s.rows = append([]row(nil), s.rows...)
+	for i := range s.table.Rows {
+		if f, ok := r.frozen[s.table.Rows[i].End]; ok && s.rows[i].mine {
+			s.rows[i].frozen, s.rows[i].closed = true, f.closed
+		}
+	}
+	r.now.Store(&s)
+}

@@ -1,0 +1,137 @@
+package epoch
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// Storage keeps the log of a raft server, its votes, its snapshots and, in one
+// place with the votes, who it is.
+type Storage struct {
+	Logs      raft.LogStore
+	Stable    raft.StableStore
+	Snapshots raft.SnapshotStore
+	close     func() error
+}
+
+// keptSnapshots are kept on disk: the newest, and one in case it is torn.
+const keptSnapshots = 2
+
+// openWait bounds the wait for another process to let go of the log.
+const openWait = time.Second
+
+// OpenStorage opens or makes the storage in a directory. Every entry is on disk
+// (fsync) before it counts.
+func OpenStorage(dir string) (*Storage, error) {
+	dir = filepath.Join(dir, "raft")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory of the log: %w", err)
+	}
+	db, err := raftboltdb.New(raftboltdb.Options{
+		Path:        filepath.Join(dir, "log.db"),
+		BoltOptions: &bbolt.Options{Timeout: openWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening the log in %s: %w", dir, err)
+	}
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, quiet{})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the snapshots in %s: %w", dir, err), db.Close())
+	}
+	return &Storage{Logs: db, Stable: db, Snapshots: snaps, close: db.Close}, nil
+}
+
+// Close closes the storage of a group that was not started.
+func (s *Storage) Close() error { return s.close() }
+
+// Empty says that nothing has been written to the log yet.
+func (s *Storage) Empty() (bool, error) {
+	exists, err := raft.HasExistingState(s.Logs, s.Stable, s.Snapshots)
+	return !exists, err
+}
+
+// MemoryStorage keeps everything in memory. Whoever starts with an empty one is
+// a new server.
+func MemoryStorage() *Storage {
+	s := raft.NewInmemStore()
+	return &Storage{Logs: s, Stable: s, Snapshots: raft.NewInmemSnapshotStore(), close: func() error { return nil }}
+}
+
+// Names under which the storage keeps who it is.
+var (
+	idKey      = []byte("keystead.raft-id")
+	clusterKey = []byte("keystead.cluster")
+)
+
+// Identity reads who the storage is, and draws it if it is new.
+func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
+	id, err := s.get(idKey)
+	if err != nil {
+		return "", err
+	}
+	if id == "" {
+		id = node + "/" + draw()
+		if err := errors.Join(s.Stable.Set(idKey, []byte(id)), s.Stable.Set(clusterKey, []byte(cluster))); err != nil {
+			return "", fmt.Errorf("keeping the identity: %w", err)
+		}
+		return raft.ServerID(id), nil
+	}
+	was, err := s.get(clusterKey)
+	if err != nil {
+		return "", err
+	}
+	if was != cluster {
+		return "", fmt.Errorf("the data directory belongs to the cluster %q, not to %q: use that --cluster-id, or another --data-dir", was, cluster)
+	}
+	if owner := nodeOf(raft.ServerID(id)); owner != node {
+		return "", fmt.Errorf("the data directory belongs to the node %q, not to %q: use that --id, or another --data-dir", owner, node)
+	}
+	return raft.ServerID(id), s.whole()
+}
+
+// whole looks for a log whose beginning is neither there nor in a snapshot.
+func (s *Storage) whole() error {
+	first, err := s.Logs.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("reading the log: %w", err)
+	}
+	snaps, err := s.Snapshots.List()
+	if err != nil {
+		return fmt.Errorf("reading the snapshots: %w", err)
+	}
+	if first > 1 && len(snaps) == 0 {
+		return fmt.Errorf("the log begins at entry %d and there is no snapshot of what came before: restore the snapshots, or move the data directory away and let the node join anew", first)
+	}
+	return nil
+}
+
+func (s *Storage) get(key []byte) (string, error) {
+	b, err := s.Stable.Get(key)
+	if err != nil && !strings.Contains(err.Error(), "not found") { // both stores say so, neither exports it alike
+		return "", fmt.Errorf("reading the identity: %w", err)
+	}
+	return string(b), nil
+}
+
+// draw returns 64 random bits as text.
+func draw() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// nodeOf is the node that a raft server runs on: its identity begins with it.
+func nodeOf(id raft.ServerID) string {
+	node, _, _ := strings.Cut(string(id), "/")
+	return node
+}

@@ -1,0 +1,302 @@
+package table
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/keystead/keystead/ring"
+)
+
+// Apply returns the table after a command. If the command is refused it returns
+// the table itself and a *Refused.
+func (t *Table) Apply(c Command) (*Table, error) {
+	if c.Init == nil && t.Cluster == "" {
+		return t, refused("the cluster has not been made")
+	}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, Epoch: t.Epoch + 1, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes}
+	var why *Refused
+	switch {
+	case c.Init != nil:
+		why = next.init(c.Init)
+	case c.Admit != nil:
+		why = next.admit(c.Admit.Member)
+	case c.Begin != nil:
+		why = next.begin(c.Begin)
+	case c.Flip != nil:
+		why = next.flip(c.Flip)
+	case c.End != nil:
+		why = next.end(c.End)
+	case c.Remove != nil:
+		why = next.remove(c.Remove)
+	case c.Tidy != nil:
+		why = next.tidy()
+	case c.Raise != nil:
+		if why = nil; t.Epoch != c.Raise.Above {
+			why = refused("the epoch is %d", t.Epoch)
+		}
+	default:
+		panic("table: an empty command") // Decode refuses them
+	}
+	if why != nil {
+		return t, why
+	}
+	return next.finish(), nil
+}
+
+// The methods below change a copy that nobody else sees; what it shares with the
+// table before they replace, and never write to.
+
+func (t *Table) init(c *Init) *Refused {
+	if t.Cluster != "" {
+		return refused("the cluster %q exists", t.Cluster)
+	}
+	if c.Cluster == "" {
+		return refused("a cluster needs a name")
+	}
+	t.Cluster, t.UID, t.Epoch = c.Cluster, c.UID, max(c.Epoch, 1)
+	return nil
+}
+
+func (t *Table) admit(m Member) *Refused {
+	if have, ok := t.Member(m.Node); ok {
+		return refused("node %s is a member with incarnation %x", have.Node, have.Incarnation)
+	}
+	if other, ok := t.byHashKey(m.HashKey); ok {
+		return refused("node %s has the hash key %q", other.Node, m.HashKey)
+	}
+	switch {
+	case m.Node == "" || m.Incarnation == 0:
+		return refused("a member needs a node and an incarnation")
+	case m.HashKey == "" || len(m.HashKey) > ring.MaxHashKey:
+		return refused("the hash key of %s has %d bytes; 1 to %d are allowed", m.Node, len(m.HashKey), ring.MaxHashKey)
+	case len(t.Members) >= MaxMembers:
+		return refused("there are %d members; no more are allowed", len(t.Members))
+	}
+	m.Phase, m.Since = Joining, t.Epoch
+	at, _ := t.member(m.Node)
+	t.Members = slices.Insert(slices.Clone(t.Members), at, m)
+	return nil
+}
+
+func (t *Table) begin(c *Begin) *Refused {
+	if t.Transition != nil {
+		return refused("transition %d runs", t.Transition.ID)
+	}
+	if len(c.Want) == 0 {
+		return refused("a ring needs a node")
+	}
+	var want []string
+	for _, h := range c.Want {
+		if !t.Holds(h) {
+			return refused("node %s with incarnation %x is not a member", h.Node, h.Incarnation)
+		}
+		want = append(want, h.Node)
+	}
+	slices.Sort(want)
+	if want = slices.Compact(want); len(want) != len(c.Want) {
+		return refused("a node is named twice")
+	}
+	t.Transition = &Transition{ID: t.Epoch, Want: want}
+	t.want = t.ringOf(want, t.want)
+	t.split()
+	holders := map[string]Holder{}
+	for _, m := range t.Members {
+		holders[m.HashKey] = m.Holder()
+	}
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Owner.None() {
+			r.Owner, r.Since, r.Held = holders[t.want.Owner(r.End)], t.Epoch, t.Epoch
+		}
+	}
+	return nil
+}
+
+// split makes rows that end at every point of the wanted ring.
+func (t *Table) split() {
+	old := t.Rows
+	t.Rows = make([]Row, 0, len(old)+t.want.Size())
+	at := 0
+	for i := range t.want.Size() {
+		end, _ := t.want.At(i)
+		for at < len(old) && old[at].End < end {
+			t.Rows = append(t.Rows, old[at])
+			at++
+		}
+		switch n := len(t.Rows); {
+		case n > 0 && t.Rows[n-1].End == end: // two points at one position
+		case at < len(old) && old[at].End == end:
+			t.Rows = append(t.Rows, old[at])
+			at++
+		case len(old) == 0:
+			t.Rows = append(t.Rows, Row{End: end})
+		default:
+			r := old[at%len(old)] // the segment that the point lies in, around the end
+			r.End = end
+			t.Rows = append(t.Rows, r)
+		}
+	}
+	t.Rows = append(t.Rows, old[at:]...)
+}
+
+func (t *Table) flip(c *Flip) *Refused {
+	switch {
+	case t.Transition == nil || t.Transition.ID != c.Transition:
+		return refused("transition %d does not run", c.Transition)
+	case !t.Holds(c.From) || !t.Holds(c.To):
+		return refused("source or target is not a member any more")
+	case len(c.Ends) == 0:
+		return refused("no segments are named")
+	case c.From == c.To:
+		return refused("source and target are the same")
+	}
+	to, _ := t.Member(c.To.Node)
+	rows := slices.Clone(t.Rows)
+	for _, end := range c.Ends {
+		i, ok := slices.BinarySearchFunc(rows, end, func(r Row, e uint64) int { return cmp.Compare(r.End, e) })
+		if !ok {
+			return refused("no segment ends at %d", end)
+		}
+		r := &rows[i]
+		if r.Owner != c.From {
+			return refused("the segment that ends at %d belongs to %s, incarnation %x", end, r.Owner.Node, r.Owner.Incarnation)
+		}
+		if t.want.Owner(end) != to.HashKey {
+			return refused("the ring does not give %s the segment that ends at %d", to.Node, end)
+		}
+		r.Owner, r.Since, r.Held, r.Lost = c.To, t.Epoch, t.Epoch, t.Epoch
+		if r.Standby == c.To {
+			r.Standby, r.Synced = Holder{}, false
+		}
+	}
+	t.Rows = rows
+	return nil
+}
+
+func (t *Table) end(c *End) *Refused {
+	if t.Transition == nil || t.Transition.ID != c.Transition {
+		return refused("transition %d does not run", c.Transition)
+	}
+	if n := len(t.Moves()); n > 0 {
+		return refused("%d segments have still to move", n)
+	}
+	t.Members = slices.Clone(t.Members)
+	for i := range t.Members {
+		if slices.Contains(t.Transition.Want, t.Members[i].Node) {
+			t.Members[i].Phase = Active
+		}
+	}
+	t.Transition = nil
+	return nil
+}
+
+func (t *Table) remove(c *Remove) *Refused {
+	gone := map[Holder]bool{}
+	for _, h := range c.Members {
+		if !t.Holds(h) {
+			return refused("node %s with incarnation %x is not a member", h.Node, h.Incarnation)
+		}
+		gone[h] = true
+	}
+	if len(gone) == 0 {
+		return refused("no members are named")
+	}
+	nodes := slices.Clone(t.nodes)
+	nodes = slices.DeleteFunc(nodes, func(n string) bool { m, _ := t.Member(n); return gone[m.Holder()] })
+	t.Members = slices.DeleteFunc(slices.Clone(t.Members), func(m Member) bool { return gone[m.Holder()] })
+	if t.Transition != nil {
+		t.Transition = &Transition{ID: t.Transition.ID, Want: nodes}
+		if len(nodes) == 0 {
+			t.Transition = nil
+		}
+	}
+	survivors := t.ringOf(nodes, nil)
+	t.Rows = slices.Clone(t.Rows)
+	for i := range t.Rows {
+		t.bereave(&t.Rows[i], gone, survivors)
+	}
+	return nil
+}
+
+// bereave takes the gone out of a row. The synced standby becomes the owner;
+// where there is none, a survivor does and the loss is written down.
+func (t *Table) bereave(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
+	if gone[r.Standby] {
+		r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch
+	}
+	if !gone[r.Owner] {
+		return
+	}
+	r.Since, r.Held = t.Epoch, t.Epoch
+	switch {
+	case !r.Standby.None() && r.Synced:
+		r.Owner, r.Standby, r.Synced = r.Standby, Holder{}, false
+		return
+	case survivors != nil:
+		m, _ := t.byHashKey(survivors.Owner(r.End))
+		r.Owner = m.Holder()
+	default:
+		r.Owner, r.Standby, r.Synced = Holder{}, Holder{}, false
+	}
+	r.Lost = t.Epoch
+	if r.Standby == r.Owner {
+		r.Standby, r.Synced = Holder{}, false
+	}
+}
+
+func (t *Table) tidy() *Refused {
+	if t.Transition != nil {
+		return refused("transition %d runs", t.Transition.ID)
+	}
+	drop := t.droppable()
+	if len(drop) == 0 {
+		return refused("no rows can be joined")
+	}
+	rows := slices.Clone(t.Rows)
+	for _, i := range drop {
+		// What was lost in one half counts as lost in both, and the later stamp
+		// covers the earlier: nothing is forgotten.
+		r, next := rows[i], &rows[(i+1)%len(rows)]
+		next.Since, next.Held, next.Lost = max(r.Since, next.Since), max(r.Held, next.Held), max(r.Lost, next.Lost)
+	}
+	slices.Sort(drop)
+	t.Rows = rows[:0:0]
+	for i, r := range rows {
+		if _, dropped := slices.BinarySearch(drop, i); !dropped {
+			t.Rows = append(t.Rows, r)
+		}
+	}
+	return nil
+}
+
+// droppable are the rows that end at no point of the wanted ring and are like
+// the next one, clockwise from a row that stays: each before the one that it is
+// joined to.
+func (t *Table) droppable() []int {
+	if t.want == nil {
+		return nil
+	}
+	points := make(map[uint64]bool, t.want.Size())
+	for i := range t.want.Size() {
+		at, _ := t.want.At(i)
+		points[at] = true
+	}
+	n := len(t.Rows)
+	stays := slices.IndexFunc(t.Rows, func(r Row) bool { return points[r.End] })
+	var drop []int
+	for k := 1; k < n; k++ {
+		i := (stays + k) % n
+		if !points[t.Rows[i].End] && alike(t.Rows[i], t.Rows[(i+1)%n]) {
+			drop = append(drop, i)
+		}
+	}
+	return drop
+}
+
+// Untidy says whether Tidy would do something.
+func (t *Table) Untidy() bool {
+	return t.Transition == nil && t.want != nil && len(t.Rows) > t.want.Size() && len(t.droppable()) > 0
+}
+
+func alike(a, b Row) bool {
+	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced
+}

@@ -1,0 +1,107 @@
+package table
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// FuzzDecode feeds bytes to Decode. What it takes, a table applies or refuses,
+// and it can be written again.
+func FuzzDecode(f *testing.F) {
+	for _, c := range everyKind() {
+		f.Add(c.Encode())
+	}
+	f.Add([]byte(`{"v":1,"id":"","begin":null,"tidy":{}}`))
+	f.Add([]byte(`{"v":2,"id":"","tidy":{}}`))
+	f.Add([]byte(`{"v":1,"id":"","tidy":{"new":1}}`))
+	f.Add([]byte(`{"v":1,"id":"","flip":{"ends":[18446744073709551615,0,-1]}}`))
+	tables := []*Table{{}, made(), cluster(f, 2)}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrUnknown) {
+				t.Fatalf("the error is %v", err)
+			}
+			return
+		}
+		again, err := Decode(c.Encode())
+		if err != nil || !bytes.Equal(again.Encode(), c.Encode()) {
+			t.Fatalf("%s, written again: %v", c.Kind(), err)
+		}
+		for _, tab := range tables {
+			next, err := tab.Apply(c)
+			if err == nil {
+				err = next.Check()
+			} else if errors.As(err, new(*Refused)) && next == tab {
+				err = nil
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", c.Kind(), err)
+			}
+		}
+	})
+}
+
+// FuzzRestore feeds bytes to Restore. What it takes passes Check, and can be
+// used and written again.
+func FuzzRestore(f *testing.F) {
+	f.Add(small().Encode())
+	f.Add((&Table{}).Encode())
+	f.Add(made().Encode())
+	f.Add([]byte(`{"v":1,"cluster":"c","uid":"u","epoch":9,"members":[{"node":"n","inc":1,"hash_key":"` + strings.Repeat("k", 513) + `","phase":2,"since":1}],"rows":[]}`))
+	f.Add([]byte(`{"v":1,"epoch":9,"members":[{"node":"n","inc":1,"hash_key":"k","phase":2,"since":1}],"rows":[{"e":1,"o":1,"b":1,"s":1,"h":1}]}`))
+	f.Add([]byte(`{"v":1,"epoch":9,"members":[],"rows":[{"e":1,"o":-1,"s":1,"h":1}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tab, err := Restore(b)
+		if err != nil {
+			return
+		}
+		if err := tab.Check(); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []uint64{0, 1 << 63, 1<<64 - 1} {
+			tab.Owner(h)
+			tab.Next(h)
+			tab.WantedOwner(h)
+		}
+		again, err := Restore(tab.Encode())
+		if err != nil || !equal(again, tab) {
+			t.Fatalf("written and read again: %v", err)
+		}
+		for _, c := range everyKind() {
+			if next, err := tab.Apply(c); err == nil {
+				if err := next.Check(); err != nil {
+					t.Fatalf("%s: %v", c.Kind(), err)
+				}
+			}
+		}
+	})
+}
+
+// everyKind is a command of each kind, with all its fields set.
+func everyKind() []Command {
+	return []Command{
+		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611}},
+		{ID: "i2", Admit: &Admit{Member{Node: "n1", Incarnation: 1 << 62, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v1.2.3"}}},
+		{ID: "i3", Begin: &Begin{[]Holder{{"n1", 3}, {"n2", 5}}}},
+		{ID: "i4", Flip: &Flip{Transition: 7, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Ends: []uint64{0, 1<<64 - 1}}},
+		{ID: "i5", End: &End{7}},
+		{ID: "i6", Remove: &Remove{Members: []Holder{{"n1", 3}}, Reason: "its lease is over"}},
+		{ID: "i7", Tidy: &Tidy{}},
+		{ID: "i8", Raise: &Raise{9}},
+	}
+}
+
+// small is a table with few rows, in which every field is set somewhere.
+func small() *Table {
+	a, b := member("n1", 1<<62), member("n2", 5)
+	a.Phase, a.Since, b.Phase, b.Since = Active, 2, Joining, 4
+	t := &Table{Cluster: "test", UID: "u", Epoch: 9, Members: []Member{a, b}, Transition: &Transition{5, []string{"n1", "n2"}}, Rows: []Row{
+		{End: 7, Owner: a.Holder(), Standby: b.Holder(), Synced: true, Since: 9, Held: 3, Lost: 3},
+		{End: 1 << 63, Owner: b.Holder(), Since: 8, Held: 8},
+		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6},
+	}}
+	return t.finish()
+}

@@ -1,0 +1,259 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestCommandsInAnyOrder applies commands that are apt, repeated, late or wrong,
+// and checks after each what the package promises.
+func TestCommandsInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tab := made()
+		var past []Command
+		for range rapid.IntRange(5, 30).Draw(t, "commands") {
+			if len(tab.Members) > 1 && len(tab.Rows) > 0 && rapid.IntRange(0, 3).Draw(t, "standbys") == 0 {
+				tab = withStandbys(tab, rapid.Uint64().Draw(t, "seed"))
+			}
+			c := drawCommand(t, tab, past)
+			past = append(past, c)
+			before := deep(tab)
+			next, err := tab.Apply(c)
+			if !equal(before, tab) {
+				t.Fatalf("%s changed the table that it was applied to", c.Kind())
+			}
+			again, errAgain := tab.Apply(c)
+			if !equal(next, again) || fmt.Sprint(err) != fmt.Sprint(errAgain) {
+				t.Fatalf("%s has two outcomes", c.Kind())
+			}
+			if err != nil {
+				if !errors.As(err, new(*Refused)) || next != tab {
+					t.Fatalf("%s was refused (%v) and changed something", c.Kind(), err)
+				}
+				continue
+			}
+			if err := compare(c, tab, next); err != nil {
+				t.Fatalf("%s: %v", c.Kind(), err)
+			}
+			if repeated, err := next.Apply(c); err == nil || repeated != next {
+				t.Fatalf("%s took effect twice", c.Kind())
+			}
+			tab = next
+		}
+		restored, err := Restore(tab.Encode())
+		if err != nil || !equal(restored, tab) {
+			t.Fatalf("the table that was written down is not the one that was read: %v", err)
+		}
+	})
+}
+
+// compare checks a table against the one before it.
+func compare(c Command, was, is *Table) error {
+	if err := is.Check(); err != nil {
+		return err
+	}
+	if is.Epoch != was.Epoch+1 {
+		return fmt.Errorf("the epoch went from %d to %d", was.Epoch, is.Epoch)
+	}
+	if len(was.Rows) > 0 && len(is.Rows) == 0 {
+		return errors.New("the rows are gone")
+	}
+	if c.Tidy == nil {
+		for _, r := range was.Rows {
+			if now, _ := at(is, r.End); now.End != r.End {
+				return fmt.Errorf("the row that ends at %d is gone", r.End)
+			}
+		}
+	}
+	r := rand.New(rand.NewPCG(is.Epoch, 1))
+	for range 50 {
+		h := r.Uint64()
+		if row, ok := at(is, h); ok && is.Rows[is.Find(h)] != row {
+			return fmt.Errorf("Find(%d) is not the row that it lies in", h)
+		}
+	}
+	for i := range is.Rows {
+		if len(was.Rows) > 0 {
+			old := was.Rows[was.Find(is.Rows[i].End)]
+			old.End = is.Rows[i].End
+			if err := compareRow(c, was, is, old, is.Rows[i]); err != nil {
+				return fmt.Errorf("the row that ends at %d, before %+v, now %+v: %w", is.Rows[i].End, old, is.Rows[i], err)
+			}
+		}
+	}
+	return compareWhole(c, was, is)
+}
+
+// compareRow checks what became of a row, or of the part of one.
+func compareRow(c Command, was, is *Table, old, now Row) error {
+	moved := old.Owner != now.Owner
+	stamped := now.Since == is.Epoch
+	switch {
+	case c.Tidy != nil:
+		old.Since, old.Held, old.Lost = max(old.Since, now.Since), max(old.Held, now.Held), max(old.Lost, now.Lost)
+		if old != now || now.Since > was.Epoch {
+			return errors.New("Tidy changed it")
+		}
+		return nil
+	case moved && (!stamped || now.Held != is.Epoch):
+		return errors.New("it has another owner and no stamp")
+	case !moved && old.Held != now.Held:
+		return errors.New("its owner is the same and Held is not")
+	case old != now && !stamped:
+		return errors.New("it was changed and not stamped")
+	case old == now && stamped:
+		return errors.New("it was stamped and not changed")
+	case old.Lost != now.Lost && (now.Lost != is.Epoch || !moved):
+		return errors.New("Lost is wrong")
+	}
+	switch {
+	case c.Begin != nil && !old.Owner.None() && old != now:
+		return errors.New("Begin changed a row that is owned")
+	case c.Begin != nil:
+		return nil
+	case c.Flip != nil && moved && (old.Owner != c.Flip.From || now.Owner != c.Flip.To || !slices.Contains(c.Flip.Ends, now.End)):
+		return errors.New("Flip moved what it does not name")
+	case c.Remove != nil:
+		return compareRemoved(c.Remove, old, now)
+	case c.Flip == nil && old != now:
+		return errors.New("it should not have changed")
+	}
+	return nil
+}
+
+func compareRemoved(c *Remove, old, now Row) error {
+	ownerGone, standbyGone := slices.Contains(c.Members, old.Owner), slices.Contains(c.Members, old.Standby)
+	switch {
+	case !ownerGone && !standbyGone && old != now:
+		return errors.New("Remove changed a row that does not name the removed")
+	case !ownerGone && old.Owner != now.Owner:
+		return errors.New("Remove moved a row between survivors")
+	case slices.Contains(c.Members, now.Owner) || slices.Contains(c.Members, now.Standby):
+		return errors.New("it names the removed")
+	case ownerGone && old.Synced && !standbyGone && (now.Owner != old.Standby || now.Lost != old.Lost):
+		return errors.New("the synced standby was not promoted, or its state is called lost")
+	case ownerGone && (!old.Synced || standbyGone) && now.Lost == old.Lost:
+		return errors.New("its state is lost, and the row does not say so")
+	case now.Synced && (!old.Synced || now.Standby != old.Standby):
+		return errors.New("it became synced")
+	}
+	return nil
+}
+
+// compareWhole checks what a command promises of the whole table.
+func compareWhole(c Command, was, is *Table) error {
+	switch {
+	case c.End != nil && (is.Transition != nil || len(is.Moves()) > 0):
+		return errors.New("the transition ended with rows to move")
+	case c.Tidy != nil && is.Untidy():
+		return errors.New("Tidy left something")
+	case c.Begin != nil:
+		for _, r := range is.Rows {
+			if r.Owner.None() {
+				return errors.New("Begin left a row without an owner")
+			}
+		}
+		for i := range is.want.Size() {
+			if end, _ := is.want.At(i); is.Rows[is.Find(end)].End != end {
+				return fmt.Errorf("no row ends at the point %d", end)
+			}
+		}
+	}
+	for _, n := range is.nodes {
+		if _, ok := is.Member(n); !ok {
+			return fmt.Errorf("the ring has %s, who is not a member", n)
+		}
+	}
+	return nil
+}
+
+// TestJoinsMakeTheRing lets nodes join one after the other. The table is the
+// ring's then, for every position.
+func TestJoinsMakeTheRing(t *testing.T) {
+	tab := made()
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 8 {
+		tab = joined(t, tab, fmt.Sprintf("n%d", i+1), 1)
+		if len(tab.Rows) != 256*(i+1) {
+			t.Errorf("%d nodes make %d rows", i+1, len(tab.Rows))
+		}
+		for range 10_000 {
+			h := r.Uint64()
+			if m, _, ok := tab.Owner(h); !ok || m.HashKey != tab.Wanted().Owner(h) {
+				t.Fatalf("%d nodes: %d is owned by %+v, and the ring gives it to %s", i+1, h, m, tab.Wanted().Owner(h))
+			}
+		}
+	}
+}
+
+// TestJoinsAndRemovalsInAnyOrder lets up to 8 nodes come and go, with flips that
+// are half done when somebody dies, and joins the rows again in the end.
+func TestJoinsAndRemovalsInAnyOrder(t *testing.T) {
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		tab := made()
+		for range 25 {
+			node := fmt.Sprintf("n%d", 1+r.IntN(8))
+			switch m, is := tab.Member(node); {
+			case !is:
+				tab = grow(t, tab, admit(node, tab.Epoch))
+			case r.IntN(2) == 0:
+				tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{m.Holder()}}})
+			}
+			if tab.Transition == nil && len(tab.Members) > 0 {
+				tab = grow(t, tab, towards(tab))
+			}
+			for _, f := range flips(tab) {
+				if r.IntN(3) > 0 && tab.Transition != nil {
+					tab = grow(t, tab, f)
+				}
+			}
+			if tab.Transition != nil && len(tab.Moves()) == 0 {
+				tab = grow(t, tab, end(tab))
+			}
+		}
+		for range 2 { // the first time, those who run; then those who came meanwhile
+			if tab.Transition == nil && len(tab.Members) > 0 {
+				tab = grow(t, tab, towards(tab))
+			}
+			if tab.Transition != nil {
+				tab = grow(t, tab, flips(tab)...)
+				tab = grow(t, tab, end(tab))
+			}
+		}
+		tidied(t, tab)
+	}
+}
+
+// tidied joins the rows of a table and checks that nobody's position changes
+// hands.
+func tidied(t *testing.T, tab *Table) {
+	t.Helper()
+	size := 256 * len(tab.Members)
+	next := tab
+	if tab.Untidy() {
+		next = grow(t, tab, Command{Tidy: &Tidy{}})
+	}
+	if len(next.Rows) != size && size > 0 {
+		t.Errorf("%d members have %d rows after Tidy", len(tab.Members), len(next.Rows))
+	}
+	if next.Untidy() {
+		t.Error("Tidy left something")
+	}
+	r := rand.New(rand.NewPCG(9, 9))
+	for i := range 10_000 {
+		h := r.Uint64()
+		if i < len(tab.Rows) {
+			h = tab.Rows[i].End + uint64(i%3) - 1
+		}
+		was, _, _ := tab.Owner(h)
+		if is, _, _ := next.Owner(h); was.Holder() != is.Holder() {
+			t.Fatalf("Tidy moved %d from %v to %v", h, was.Holder(), is.Holder())
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package table
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/keystead/keystead/ring"
+)
+
+// snapshot is how a table is written down. Rows name members by their place, so
+// that a row takes about 60 bytes.
+type snapshot struct {
+	Version    int           `json:"v"`
+	Cluster    string        `json:"cluster"`
+	UID        string        `json:"uid"`
+	Epoch      uint64        `json:"epoch"`
+	Members    []Member      `json:"members"`
+	Transition *Transition   `json:"transition,omitempty"`
+	Rows       []snapshotRow `json:"rows"`
+}
+
+type snapshotRow struct {
+	End     uint64 `json:"e"`
+	Owner   int    `json:"o,omitempty"` // place among the members, from 1; 0 = nobody
+	Standby int    `json:"b,omitempty"`
+	Synced  bool   `json:"y,omitempty"`
+	Since   uint64 `json:"s"`
+	Held    uint64 `json:"h"`
+	Lost    uint64 `json:"l,omitempty"`
+}
+
+// Encode writes the table down.
+func (t *Table) Encode() []byte {
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, Epoch: t.Epoch, Members: t.Members, Transition: t.Transition}
+	place := func(h Holder) int {
+		if h.None() {
+			return 0
+		}
+		i, _ := t.member(h.Node)
+		return i + 1
+	}
+	for _, r := range t.Rows {
+		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost})
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("table: " + err.Error()) // nothing in it can fail
+	}
+	return b
+}
+
+// Restore reads a table that was written down.
+func Restore(b []byte) (*Table, error) {
+	var s snapshot
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
+	}
+	if s.Version != Version {
+		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
+	}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, Epoch: s.Epoch, Members: s.Members, Transition: s.Transition}
+	for _, r := range s.Rows {
+		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
+			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
+		}
+		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost}
+		if r.Owner > 0 {
+			row.Owner = t.Members[r.Owner-1].Holder()
+		}
+		if r.Standby > 0 {
+			row.Standby = t.Members[r.Standby-1].Holder()
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if err := t.Check(); err != nil {
+		return nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
+	}
+	return t.finish(), nil
+}
+
+// Check says what is wrong with a table; every table that Apply makes is right.
+func (t *Table) Check() error {
+	if !slices.IsSortedFunc(t.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), -1) }) {
+		return fmt.Errorf("the members are not in order")
+	}
+	keys := map[string]bool{}
+	for _, m := range t.Members {
+		if m.Node == "" || m.Incarnation == 0 || m.HashKey == "" || len(m.HashKey) > ring.MaxHashKey || keys[m.HashKey] || m.Phase < Joining || m.Phase > Leaving || m.Since > t.Epoch {
+			return fmt.Errorf("the member %q is not whole", m.Node)
+		}
+		keys[m.HashKey] = true
+	}
+	for i, r := range t.Rows {
+		switch {
+		case i > 0 && r.End <= t.Rows[i-1].End:
+			return fmt.Errorf("the rows are not in order at %d", i)
+		case !r.Owner.None() && !t.Holds(r.Owner), !r.Standby.None() && !t.Holds(r.Standby):
+			return fmt.Errorf("row %d names somebody who is not a member", i)
+		case !r.Standby.None() && (r.Owner == r.Standby || r.Owner.None()), r.Synced && r.Standby.None():
+			return fmt.Errorf("row %d has no proper standby", i)
+		case r.Since > t.Epoch, r.Lost > t.Epoch, r.Held > r.Since:
+			return fmt.Errorf("row %d is of a later epoch than %d", i, t.Epoch)
+		}
+	}
+	if t.Transition == nil {
+		return nil
+	}
+	if len(t.Transition.Want) == 0 || t.Transition.ID > t.Epoch || !slices.IsSorted(t.Transition.Want) {
+		return fmt.Errorf("the transition is not whole")
+	}
+	for _, n := range t.Transition.Want {
+		if _, ok := t.Member(n); !ok {
+			return fmt.Errorf("the transition wants %q, who is not a member", n)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package table
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/keystead/keystead/ring"
+)
+
+// MaxMembers is how many members a table may have: 32,768 rows, about 3 MB.
+const MaxMembers = 128
+
+// Holder is a process: a node in one of its incarnations. The zero Holder is
+// nobody.
+type Holder struct {
+	Node        string `json:"node"`
+	Incarnation uint64 `json:"inc"`
+}
+
+// None says that it is nobody.
+func (h Holder) None() bool { return h == Holder{} }
+
+// Row is a segment of the hash space: the positions after the End of the row
+// before it, up to and including its own, around the end.
+type Row struct {
+	End uint64
+	// Owner is a member, or nobody.
+	Owner Holder
+	// Standby is a member other than the owner, or nobody.
+	Standby Holder
+	// Synced says that the standby holds all that was acknowledged.
+	// Invariant: what is not written as synced is not synced.
+	Synced bool
+	// Since is the epoch of the last commit that changed the row. Splitting and
+	// joining rows changes none.
+	Since uint64
+	// Held is the epoch of the commit that made Owner the owner.
+	// Invariant: Held <= Since.
+	Held uint64
+	// Lost is the epoch of the commit by which the state of the segment was
+	// last lost; 0 = never.
+	Lost uint64
+}
+
+// Phase is where a member stands.
+type Phase uint8
+
+// The phases. Leaving is for members that hand over what they own.
+const (
+	Joining Phase = iota + 1
+	Active
+	Leaving
+)
+
+func (p Phase) String() string {
+	switch p {
+	case Joining:
+		return "joining"
+	case Active:
+		return "active"
+	case Leaving:
+		return "leaving"
+	}
+	return "unknown"
+}
+
+// Member is a process that was admitted.
+type Member struct {
+	Node        string `json:"node"`
+	Incarnation uint64 `json:"inc"`
+	HashKey     string `json:"hash_key"`  // of its points on the ring
+	GRPCAddr    string `json:"grpc_addr"` // of its API, host:port
+	RaftAddr    string `json:"raft_addr"`
+	RaftID      string `json:"raft_id"`
+	Version     string `json:"version"` // of its program
+	Phase       Phase  `json:"phase"`
+	Since       uint64 `json:"since"` // epoch in which it was admitted
+}
+
+// Holder is the member as rows name it.
+func (m Member) Holder() Holder { return Holder{m.Node, m.Incarnation} }
+
+// Transition is a running change of the ring.
+type Transition struct {
+	ID   uint64   `json:"id"`   // epoch in which it began
+	Want []string `json:"want"` // nodes of the ring that it leads to, in order
+}
+
+// Table is the ownership table of one epoch.
+type Table struct {
+	Cluster    string // name; "" = not initialised
+	UID        string // drawn when the cluster was made
+	Epoch      uint64
+	Members    []Member // by node
+	Rows       []Row    // by End; empty until the first Begin
+	Transition *Transition
+
+	want  *ring.Ring // that is wanted; nil = of no nodes
+	nodes []string   // by node of want
+	index ring.Index // of Rows
+}
+
+// Member finds a member by its node.
+func (t *Table) Member(node string) (Member, bool) {
+	i, ok := t.member(node)
+	if !ok {
+		return Member{}, false
+	}
+	return t.Members[i], true
+}
+
+func (t *Table) member(node string) (int, bool) {
+	return slices.BinarySearchFunc(t.Members, node, func(m Member, n string) int { return cmp.Compare(m.Node, n) })
+}
+
+// Holds says whether this very incarnation is a member.
+func (t *Table) Holds(h Holder) bool {
+	m, ok := t.Member(h.Node)
+	return ok && m.Incarnation == h.Incarnation
+}
+
+// Find is the index of the row that a position belongs to; -1 if there are no
+// rows.
+func (t *Table) Find(h uint64) int {
+	if len(t.Rows) == 0 {
+		return -1
+	}
+	return t.index.Find(h)
+}
+
+// Owner is the member that owns a position, and the since-epoch of its row. ok
+// is false if nobody owns it.
+func (t *Table) Owner(h uint64) (m Member, since uint64, ok bool) {
+	i := t.Find(h)
+	if i < 0 || t.Rows[i].Owner.None() {
+		return Member{}, 0, false
+	}
+	m, ok = t.Member(t.Rows[i].Owner.Node)
+	return m, t.Rows[i].Since, ok
+}
+
+// Wanted is the ring that is wanted: that of the running transition, or of the
+// active members. nil if it has no nodes.
+func (t *Table) Wanted() *ring.Ring { return t.want }
+
+// WantedNodes are the nodes on the wanted ring, in order.
+func (t *Table) WantedNodes() []string { return t.nodes }
+
+// WantedOwner is the member to which the wanted ring gives a position.
+func (t *Table) WantedOwner(h uint64) (Member, bool) {
+	if t.want == nil {
+		return Member{}, false
+	}
+	return t.byHashKey(t.want.Owner(h))
+}
+
+// Next is the node that a position belongs to when its owner is gone: the
+// row's standby, or else the next one on the wanted ring. "" if there is none.
+func (t *Table) Next(h uint64) string {
+	i := t.Find(h)
+	if i < 0 {
+		return ""
+	}
+	r := &t.Rows[i]
+	if !r.Standby.None() {
+		return r.Standby.Node
+	}
+	if t.want == nil {
+		return ""
+	}
+	key := t.want.Owner(h)
+	if m, ok := t.byHashKey(key); ok && m.Node == r.Owner.Node {
+		if key, ok = t.want.Standby(h); !ok {
+			return ""
+		}
+	}
+	m, _ := t.byHashKey(key)
+	return m.Node
+}
+
+func (t *Table) byHashKey(key string) (Member, bool) {
+	for _, m := range t.Members {
+		if m.HashKey == key {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// Move is a row that has to change hands for the transition.
+type Move struct {
+	End      uint64
+	From, To Holder
+}
+
+// Moves are the rows that do not stand where the wanted ring has them, in order.
+func (t *Table) Moves() []Move {
+	if t.want == nil {
+		return nil
+	}
+	holders := map[string]Holder{}
+	for _, m := range t.Members {
+		holders[m.HashKey] = m.Holder()
+	}
+	var moves []Move
+	for _, r := range t.Rows {
+		if to := holders[t.want.Owner(r.End)]; to != r.Owner {
+			moves = append(moves, Move{r.End, r.Owner, to})
+		}
+	}
+	return moves
+}
+
+// Share is how much of the hash space a node owns, from 0 to 1.
+func (t *Table) Share(node string) float64 {
+	sum := 0.0
+	for i, r := range t.Rows {
+		if r.Owner.Node == node {
+			sum += t.width(i)
+		}
+	}
+	return sum
+}
+
+// width is how much of the hash space a row is, from 0 to 1.
+func (t *Table) width(i int) float64 {
+	if len(t.Rows) == 1 {
+		return 1
+	}
+	before := t.Rows[(i+len(t.Rows)-1)%len(t.Rows)].End
+	return float64(t.Rows[i].End-before) / math.Exp2(64)
+}
+
+// finish computes what is derived.
+func (t *Table) finish() *Table {
+	ends := make([]uint64, len(t.Rows))
+	for i, r := range t.Rows {
+		ends[i] = r.End
+	}
+	if len(ends) > 0 {
+		t.index = ring.NewIndex(ends)
+	}
+	t.nodes = nil
+	for _, m := range t.Members {
+		if t.Transition == nil && m.Phase == Active || t.Transition != nil && slices.Contains(t.Transition.Want, m.Node) {
+			t.nodes = append(t.nodes, m.Node)
+		}
+	}
+	t.want = t.ringOf(t.nodes, t.want)
+	return t
+}
+
+// ringOf is the ring of these nodes: old, if it is that already.
+func (t *Table) ringOf(nodes []string, old *ring.Ring) *ring.Ring {
+	if len(nodes) == 0 {
+		return nil
+	}
+	keys := make([]string, len(nodes))
+	for i, n := range nodes {
+		m, _ := t.Member(n)
+		keys[i] = m.HashKey
+	}
+	slices.Sort(keys)
+	if old != nil && slices.Equal(old.Nodes(), keys) {
+		return old
+	}
+	r, err := ring.New(keys)
+	if err != nil {
+		panic("table: the members make no ring: " + err.Error()) // Admit checks their hash keys
+	}
+	return r
+}

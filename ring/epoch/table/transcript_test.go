@@ -1,0 +1,191 @@
+package table
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestFormats compares what is written to logs and snapshots with
+// testdata/formats: both are read by other versions of the program.
+//
+//	command <kind>    a command of this kind, as the log has it
+//	snapshot          a table, as a snapshot has it
+func TestFormats(t *testing.T) {
+	datadriven.Walk(t, "testdata/formats", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "snapshot" {
+				if tab, err := Restore([]byte(d.Expected)); !d.Rewrite && (err != nil || !equal(tab, small())) {
+					d.Fatalf(t, "the snapshot is not read as it was: %v", err)
+				}
+				return string(small().Encode())
+			}
+			i := slices.IndexFunc(everyKind(), func(c Command) bool { return c.Kind() == d.CmdArgs[0].Key })
+			c := everyKind()[i]
+			if read, err := Decode([]byte(d.Expected)); !d.Rewrite && (err != nil || string(read.Encode()) != string(c.Encode())) {
+				d.Fatalf(t, "the command is not read as it was: %v", err)
+			}
+			return string(c.Encode())
+		})
+	})
+}
+
+// TestTranscripts runs testdata/transcripts: each file tells one story.
+//
+//	init | admit n1/1 | begin n1/1 n2/1 | end | tidy | raise above=
+//	flip n1/1 to n2/1 [most]      all rows that have to move; all but one
+//	remove n1/1 n2/1
+//	standby n1/1 of n2/1 [synced] as if n1 had become the standby of n2's rows
+//	again                         the last command, once more
+//
+// A node is written with its incarnation. What a table looks like comes after
+// each; rows are summed up by owner.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
+		s := &story{tab: &Table{}}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.run(t, d) })
+	})
+}
+
+type story struct {
+	tab  *Table
+	last Command
+}
+
+func (s *story) run(t *testing.T, d *datadriven.TestData) string {
+	var named []Holder
+	for _, a := range d.CmdArgs {
+		node, inc, ok := strings.Cut(a.Key, "/")
+		if ok {
+			h := Holder{Node: node}
+			if _, err := fmt.Sscan(inc, &h.Incarnation); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			named = append(named, h)
+		}
+	}
+	if d.Cmd == "standby" {
+		return s.standby(named[0], named[1], d.HasArg("synced"))
+	}
+	if d.Cmd != "again" {
+		s.last = s.command(t, d, named)
+	}
+	next, err := s.tab.Apply(s.last)
+	if err != nil {
+		return "refused: " + err.Error() + "\n"
+	}
+	if err := next.Check(); err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	was := s.tab
+	s.tab = next
+	return describe(was, next)
+}
+
+func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Command {
+	id := uint64(0)
+	if s.tab.Transition != nil {
+		id = s.tab.Transition.ID
+	}
+	switch d.Cmd {
+	case "init":
+		return Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100}}
+	case "admit":
+		return admit(named[0].Node, named[0].Incarnation)
+	case "begin":
+		return Command{Begin: &Begin{named}}
+	case "flip":
+		f := &Flip{Transition: id, From: named[0], To: named[1]}
+		for _, m := range s.tab.Moves() {
+			if m.To == f.To && m.From == f.From {
+				f.Ends = append(f.Ends, m.End)
+			}
+		}
+		if d.HasArg("most") {
+			f.Ends = f.Ends[1:]
+		}
+		return Command{Flip: f}
+	case "end":
+		return Command{End: &End{id}}
+	case "remove":
+		return Command{Remove: &Remove{Members: named}}
+	case "tidy":
+		return Command{Tidy: &Tidy{}}
+	case "raise":
+		var above uint64
+		d.ScanArgs(t, "above", &above)
+		return Command{Raise: &Raise{above}}
+	}
+	d.Fatalf(t, "unknown command %s", d.Cmd)
+	return Command{}
+}
+
+func (s *story) standby(standby, owner Holder, synced bool) string {
+	next := deep(s.tab)
+	next.Epoch++
+	for i := range next.Rows {
+		if r := &next.Rows[i]; r.Owner == owner {
+			r.Standby, r.Synced, r.Since = standby, synced, next.Epoch
+		}
+	}
+	was := s.tab
+	s.tab = next.finish()
+	return describe(was, s.tab)
+}
+
+// describe tells what a table is, and who lost what to whom since another.
+func describe(was, is *Table) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "epoch %d, %d rows", is.Epoch, len(is.Rows))
+	if is.Transition != nil {
+		fmt.Fprintf(&b, ", transition %d to %s, %d rows to move", is.Transition.ID, strings.Join(is.Transition.Want, " "), len(is.Moves()))
+	}
+	b.WriteString("\n")
+	for _, m := range is.Members {
+		fmt.Fprintf(&b, "  %s/%d %-7s owns %5.1f%%%s\n", m.Node, m.Incarnation, m.Phase, 100*is.Share(m.Node), standbys(is, m.Holder()))
+	}
+	if share := is.Share(""); share > 0 {
+		fmt.Fprintf(&b, "  nobody owns %.1f%%\n", 100*share)
+	}
+	if len(was.Rows) == 0 {
+		return b.String()
+	}
+	moved := map[string]float64{}
+	for i, r := range is.Rows {
+		if old := was.Rows[was.Find(r.End)]; old.Owner != r.Owner {
+			how := ", state kept"
+			if r.Lost == is.Epoch {
+				how = ", state lost"
+			} else if old.Owner.None() {
+				how = ""
+			}
+			moved[fmt.Sprintf("%s → %s%s", cmp.Or(old.Owner.Node, "nobody"), cmp.Or(r.Owner.Node, "nobody"), how)] += is.width(i)
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(moved)) {
+		fmt.Fprintf(&b, "  %.1f%%: %s\n", 100*moved[m], m)
+	}
+	return b.String()
+}
+
+// standbys is for whom a member stands by.
+func standbys(t *Table, h Holder) string {
+	sum, synced := 0.0, 0.0
+	for i, r := range t.Rows {
+		if r.Standby == h {
+			sum += t.width(i)
+			if r.Synced {
+				synced += t.width(i)
+			}
+		}
+	}
+	if sum == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", stands by for %.1f%%, synced %.1f%%", 100*sum, 100*synced)
+}

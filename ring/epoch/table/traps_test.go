@@ -1,0 +1,160 @@
+package table
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestTrap18DelayedFlip lets a source propose a flip and die. Whoever owns its
+// rows then keeps them when the flip comes late, also when the source is back as
+// another process.
+func TestTrap18DelayedFlip(t *testing.T) {
+	tab := cluster(t, 2)
+	tab = grow(t, tab, admit("n3", 1))
+	tab = grow(t, tab, towards(tab))
+	late := flips(tab)
+	if len(late) != 2 {
+		t.Fatalf("%d members have rows to move", len(late))
+	}
+	tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n1", 1)}}})
+	turned(t, tab, late[0])
+	tab = grow(t, tab, admit("n1", 2))
+	turned(t, tab, late[0])
+	tab = grow(t, tab, late[1])
+	tab = grow(t, tab, end(tab))
+	tab = grow(t, tab, towards(tab))
+	turned(t, tab, late[0])
+}
+
+// TestTrap20TargetRestarted lets the target of a flip come back as another
+// process, which has nothing of what the one before it was sent.
+func TestTrap20TargetRestarted(t *testing.T) {
+	tab := grow(t, cluster(t, 1), admit("n2", 1))
+	tab = grow(t, tab, towards(tab))
+	late := flips(tab)[0]
+	tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n2", 1)}}}, admit("n2", 2))
+	turned(t, tab, late)
+	tab = grow(t, tab, end(tab))
+	tab = grow(t, tab, towards(tab))
+	turned(t, tab, late)
+	forged := *late.Flip // as if only the transition were compared
+	forged.Transition = tab.Transition.ID
+	turned(t, tab, Command{Flip: &forged})
+}
+
+// TestTrap21CrashInMidChange removes a member while rows are on their way. Those
+// of the others stay where they are: nobody has frozen them.
+func TestTrap21CrashInMidChange(t *testing.T) {
+	tab := grow(t, cluster(t, 3), admit("n4", 1))
+	tab = grow(t, tab, towards(tab))
+	next := grow(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n2", 1)}}})
+	kept := 0
+	for i, r := range tab.Rows {
+		if r.Owner.Node != "n2" {
+			kept++
+			if next.Rows[i] != r {
+				t.Fatalf("row %d was %+v and is %+v", i, r, next.Rows[i])
+			}
+		}
+	}
+	if kept == 0 || len(next.Moves()) == 0 {
+		t.Errorf("%d rows stayed, %d have to move", kept, len(next.Moves()))
+	}
+}
+
+// TestTrap27OldIncarnation restarts a node. Its rows are the old process's until
+// that is removed; the new one owns nothing by being called the same.
+func TestTrap27OldIncarnation(t *testing.T) {
+	tab := cluster(t, 2)
+	turned(t, tab, admit("n1", 2))
+	if tab.Holds(holder("n1", 2)) {
+		t.Error("an incarnation that was never admitted is held for a member")
+	}
+	tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n1", 1)}}}, admit("n1", 2))
+	if share := tab.Share("n1"); share != 0 {
+		t.Errorf("it owns %.3f as soon as it is admitted", share)
+	}
+	turned(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n1", 1)}}}) // late, and not meant for this one
+}
+
+// TestTrap29TokensUsedUp raises the epoch once for one that is used up, whoever
+// asks how often.
+func TestTrap29TokensUsedUp(t *testing.T) {
+	tab := cluster(t, 1)
+	raise := Command{Raise: &Raise{tab.Epoch}}
+	next := grow(t, tab, raise)
+	if next.Epoch != tab.Epoch+1 {
+		t.Errorf("the epoch went from %d to %d", tab.Epoch, next.Epoch)
+	}
+	turned(t, next, raise)
+	turned(t, next, Command{Raise: &Raise{next.Epoch + 1}}) // of an epoch that has not been
+}
+
+// TestDecodeRefusesWhatItDoesNotKnow: a node that went on would have another
+// table than the rest.
+func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, text := range []string{
+		``, `null`, `{}`, `[]`, `{"v":1,"id":"x"}`,
+		`{"v":2,"id":"x","tidy":{}}`,
+		`{"v":1,"id":"x","tidy":{},"end":{"transition":1}}`,
+		`{"v":1,"id":"x","split":{"key":"k"}}`,
+		`{"v":1,"id":"x","end":{"transition":1,"force":true}}`,
+		`{"v":1,"id":"x","end":{"transition":-1}}`,
+	} {
+		if c, err := Decode([]byte(text)); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+}
+
+// TestAdmitRefuses tells what makes no member.
+func TestAdmitRefuses(t *testing.T) {
+	long := member("n9", 1)
+	long.HashKey = string(make([]byte, 513))
+	twin := member("n9", 1)
+	twin.HashKey = member("n1", 1).HashKey
+	for name, m := range map[string]Member{
+		"no node": member("", 1), "no incarnation": member("n9", 0), "no hash key": {Node: "n9", Incarnation: 1},
+		"a long hash key": long, "another's hash key": twin, "another incarnation": member("n1", 2), "the same": member("n1", 1),
+	} {
+		t.Run(name, func(t *testing.T) { turned(t, cluster(t, 1), Command{Admit: &Admit{m}}) })
+	}
+	full := made()
+	for i := range MaxMembers {
+		full = grow(t, full, admit(string(rune('a'+i)), 1))
+	}
+	turned(t, full, admit("n9", 1))
+}
+
+// TestFlipRefuses tells what a flip must not do.
+func TestFlipRefuses(t *testing.T) {
+	tab := grow(t, cluster(t, 2), admit("n3", 1))
+	turned(t, tab, Command{Flip: &Flip{tab.Epoch, holder("n1", 1), holder("n3", 1), []uint64{1}}})
+	tab = grow(t, tab, towards(tab))
+	good := *flips(tab)[0].Flip
+	other := flips(tab)[1].Flip
+	for name, change := range map[string]func(*Flip){
+		"no rows":               func(f *Flip) { f.Ends = nil },
+		"another transition":    func(f *Flip) { f.Transition-- },
+		"no such row":           func(f *Flip) { f.Ends = []uint64{f.Ends[0] + 1} },
+		"a row twice":           func(f *Flip) { f.Ends = []uint64{f.Ends[0], f.Ends[0]} },
+		"another's row":         func(f *Flip) { f.Ends = append(f.Ends[:1:1], other.Ends[0]) },
+		"not to whom it should": func(f *Flip) { f.To = other.From },
+		"to itself":             func(f *Flip) { f.To = f.From },
+		"to a stranger":         func(f *Flip) { f.To = holder("n9", 1) },
+		"a row that stays": func(f *Flip) {
+			for _, r := range tab.Rows {
+				if m, _ := tab.WantedOwner(r.End); m.Holder() == f.From && r.Owner == f.From {
+					f.Ends, f.To = []uint64{r.End}, f.From
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := good
+			change(&f)
+			turned(t, tab, Command{Flip: &f})
+		})
+	}
+	grow(t, tab, Command{Flip: &good})
+}

@@ -1,0 +1,260 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A connection between nodes begins with a handshake: the one who dials names
+// what it wants to speak, the cluster, the server that it means and itself; the
+// other one answers whether it is that.
+//
+//	→ "keystead 1" kind | len cluster | len target | len source
+//	← 0                        or  1 | len reason
+const greeting = "keystead 1"
+
+// Kinds of connections.
+const (
+	kindRaft  byte = 'r'
+	kindLease byte = 'l'
+)
+
+// Bounds of the handshake.
+const (
+	maxName       = 64              // bytes of a cluster's or node's name
+	maxField      = 255             // bytes of a field of the handshake
+	greetTime     = 2 * time.Second // for all of it
+	maxHandshakes = 128             // at once; more wait in the listen queue
+)
+
+// wire is the listener of a node, split by kind, and its way to others.
+type wire struct {
+	cluster string
+	self    raft.ServerID
+	addr    string // where others reach it
+	under   net.Listener
+	dial    func(ctx context.Context, addr string) (net.Conn, error)
+	refuse  func(from, why string)
+	kinds   map[byte]*branch
+	closed  chan struct{}
+	once    sync.Once
+	running sync.WaitGroup
+}
+
+// branch takes in the connections of one kind. It is a net.Listener, and for
+// raft a StreamLayer.
+type branch struct {
+	w     *wire
+	kind  byte
+	conns chan net.Conn
+	done  chan struct{} // closed by Close
+	once  sync.Once
+}
+
+func newWire(w *wire) *wire {
+	w.closed = make(chan struct{})
+	w.kinds = map[byte]*branch{}
+	for _, k := range []byte{kindRaft, kindLease} {
+		w.kinds[k] = &branch{w: w, kind: k, conns: make(chan net.Conn), done: make(chan struct{})}
+	}
+	w.running.Go(w.serve)
+	return w
+}
+
+// serve takes connections in until the wire is closed.
+func (w *wire) serve() {
+	slots := make(chan struct{}, maxHandshakes)
+	for pause := time.Duration(0); ; {
+		conn, err := w.under.Accept()
+		if err != nil {
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-w.closed:
+				return
+			case <-time.After(pause): // out of file descriptors, say
+				continue
+			}
+		}
+		pause = 0
+		select {
+		case slots <- struct{}{}:
+		case <-w.closed:
+			_ = conn.Close()
+			return
+		}
+		w.running.Go(func() {
+			defer func() { <-slots }()
+			w.admit(conn)
+		})
+	}
+}
+
+// admit does the listener's part of the handshake and hands the connection on.
+func (w *wire) admit(conn net.Conn) {
+	_ = conn.SetDeadline(time.Now().Add(greetTime))
+	kind, source, why, err := w.greeted(conn)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	if why != "" {
+		w.refuse(source, why)
+		_, _ = conn.Write(append([]byte{1, byte(len(why))}, why...))
+		_ = conn.Close()
+		return
+	}
+	if _, err := conn.Write([]byte{0}); err != nil {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	select {
+	case w.kinds[kind].conns <- conn:
+	case <-w.kinds[kind].done:
+		_ = conn.Close()
+	case <-w.closed:
+		_ = conn.Close()
+	}
+}
+
+// greeted reads who is there and what it wants. why says what is wrong with it.
+func (w *wire) greeted(conn net.Conn) (kind byte, source, why string, err error) {
+	head := make([]byte, len(greeting)+1)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return 0, "", "", err
+	}
+	if string(head[:len(greeting)]) != greeting {
+		return 0, "", "", errors.New("a stranger")
+	}
+	var fields [3]string
+	for i := range fields {
+		if fields[i], err = readField(conn); err != nil {
+			return 0, "", "", err
+		}
+	}
+	cluster, target, source := fields[0], fields[1], fields[2]
+	kind = head[len(greeting)]
+	switch {
+	case cluster != w.cluster:
+		why = fmt.Sprintf("this node is of the cluster %q, not %q", w.cluster, cluster)
+	case target != string(w.self):
+		why = fmt.Sprintf("this is %s, not %s", w.self, target)
+	case w.kinds[kind] == nil:
+		why = "unknown kind of connection; upgrade this node"
+	}
+	return kind, source, why[:min(len(why), maxField)], nil
+}
+
+func readField(r io.Reader) (string, error) {
+	var n [1]byte
+	if _, err := io.ReadFull(r, n[:]); err != nil {
+		return "", err
+	}
+	b := make([]byte, n[0])
+	_, err := io.ReadFull(r, b)
+	return string(b), err
+}
+
+// connect dials a server, by its address with its identity in it, and does the
+// dialler's part of the handshake.
+func (w *wire) connect(ctx context.Context, kind byte, to string) (net.Conn, error) {
+	target, addr, ok := splitAddr(to)
+	if !ok {
+		return nil, fmt.Errorf("the address %q names no server", to)
+	}
+	conn, err := w.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(greetTime)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	_ = conn.SetDeadline(deadline)
+	hello := append([]byte(greeting), kind)
+	for _, f := range []string{w.cluster, target, string(w.self)} {
+		hello = append(append(hello, byte(len(f))), f...)
+	}
+	if err := hail(conn, hello); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s at %s: %w", target, addr, err)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return conn, nil
+}
+
+func hail(conn net.Conn, hello []byte) error {
+	if _, err := conn.Write(hello); err != nil {
+		return err
+	}
+	var verdict [1]byte
+	if _, err := io.ReadFull(conn, verdict[:]); err != nil {
+		return err
+	}
+	if verdict[0] == 0 {
+		return nil
+	}
+	why, err := readField(conn)
+	return errors.Join(fmt.Errorf("refused: %s", why), err)
+}
+
+// Addresses of servers, in raft's configuration too, are "identity@host:port".
+func joinAddr(id raft.ServerID, addr string) raft.ServerAddress {
+	return raft.ServerAddress(string(id) + "@" + addr)
+}
+
+func splitAddr(a string) (id, addr string, ok bool) {
+	i := strings.LastIndexByte(a, '@')
+	if i <= 0 {
+		return "", "", false
+	}
+	return a[:i], a[i+1:], true
+}
+
+func (w *wire) close() {
+	w.once.Do(func() {
+		close(w.closed)
+		_ = w.under.Close()
+	})
+	w.running.Wait()
+}
+
+// Accept implements net.Listener.
+func (b *branch) Accept() (net.Conn, error) {
+	select {
+	case c := <-b.conns:
+		return c, nil
+	case <-b.done:
+	case <-b.w.closed:
+	}
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener. Connections of this kind are refused from now on.
+func (b *branch) Close() error {
+	b.once.Do(func() { close(b.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (b *branch) Addr() net.Addr { return wireAddr(joinAddr(b.w.self, b.w.addr)) }
+
+// Dial implements raft.StreamLayer.
+func (b *branch) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return b.w.connect(ctx, b.kind, string(to))
+}
+
+type wireAddr string
+
+func (wireAddr) Network() string  { return "keystead" }
+func (a wireAddr) String() string { return string(a) }

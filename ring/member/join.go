@@ -1,0 +1,183 @@
+package member
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+)
+
+// Joining.
+const (
+	joinFirst  = 200 * time.Millisecond // pause after the first try that did not help
+	joinMost   = 5 * time.Second        // and the longest one; it doubles in between
+	joinSpread = 0.5                    // a pause is longer or shorter by up to this part
+
+	// strayEvery is how often a pool that is not alone looks for members at
+	// addresses that nobody alive has: another part of it, after a cut so long
+	// that both parts have forgotten each other.
+	strayEvery   = time.Minute
+	strayTargets = 3  // addresses that are tried then
+	joinTargets  = 16 // addresses that are tried while alone
+	maxFormer    = 16 // addresses of former members that are remembered
+	joinResolve  = 5 * time.Second
+)
+
+// around is what the last look says of the pool, for the joiner.
+type around struct {
+	alive  map[string]bool // gossip addresses of the members that are alive
+	former []string        // of ours that were, newest last
+	ours   int             // others of our cluster that are alive
+	named  bool            // somebody else claims the own name
+	claim  time.Time       // when
+}
+
+// joiner joins the pool, and again when this node is alone, or when the members
+// take it for its own predecessor at another address.
+type joiner struct {
+	p     *Pool
+	pause time.Duration // after the next try that does not help
+	tried time.Time     // when the last try began
+	next  time.Time     // not before this
+	well  bool          // there was no reason to join, as of the last call of once
+	// What was logged last, so that it is logged once.
+	alone, warned bool
+}
+
+func (p *Pool) join() {
+	j := &joiner{p: p, pause: joinFirst, alone: true}
+	for {
+		wait := j.once()
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-p.turned:
+			timer.Stop()
+		case <-p.halt.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// once tries if there is a reason to and it is time, and returns how long to wait.
+func (j *joiner) once() time.Duration {
+	a := j.p.around.Load()
+	j.report(a.ours == 0)
+	contested := a.named && a.claim.After(j.tried)
+	well := a.ours > 0 && !contested
+	now := time.Now()
+	switch {
+	case well && !j.well:
+		j.next = now.Add(spread(strayEvery))
+	case !well && j.well:
+		j.next = now.Add(spread(j.pause))
+	}
+	j.well = well
+	if now.Before(j.next) {
+		return j.next.Sub(now)
+	}
+	j.tried = now
+	most := joinTargets
+	if well {
+		most = strayTargets
+	}
+	j.try(j.targets(a, contested, most))
+	if well {
+		j.pause = joinFirst
+		j.next = time.Now().Add(spread(strayEvery))
+	} else {
+		j.next = time.Now().Add(spread(j.pause))
+		j.pause = min(2*j.pause, joinMost)
+	}
+	return time.Until(j.next)
+}
+
+func spread(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 - joinSpread + 2*joinSpread*rand.Float64()))
+}
+
+// targets are addresses to join, in random order: those of the configuration and
+// of former members, less those that are in the pool. A node that is taken for
+// its predecessor goes to a member as well, to hand over its state.
+func (j *joiner) targets(a *around, contested bool, most int) []string {
+	var found []string
+	add := func(addr string) {
+		if addr != j.p.addr && !a.alive[addr] && !slices.Contains(found, addr) {
+			found = append(found, addr)
+		}
+	}
+	for _, addr := range j.p.cfg.Join {
+		for _, resolved := range j.resolve(addr) {
+			add(resolved)
+		}
+	}
+	for _, addr := range a.former {
+		add(addr)
+	}
+	rand.Shuffle(len(found), func(x, y int) { found[x], found[y] = found[y], found[x] })
+	if contested {
+		others := slices.DeleteFunc(slices.Collect(maps.Keys(a.alive)), func(addr string) bool { return addr == j.p.addr })
+		if len(others) > 0 {
+			found = append([]string{others[rand.IntN(len(others))]}, found...)
+		}
+	}
+	return found[:min(len(found), most)]
+}
+
+// resolve returns all addresses of host:port. The pool does it instead of
+// memberlist, which cannot be interrupted at it.
+func (j *joiner) resolve(addr string) []string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || net.ParseIP(host) != nil {
+		return []string{addr}
+	}
+	ctx, cancel := context.WithTimeout(j.p.halt, joinResolve)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
+	if err != nil {
+		j.p.log.Debug("a host to join cannot be found", "host", host, "error", err)
+		return nil
+	}
+	var all []string
+	for _, ip := range ips {
+		all = append(all, net.JoinHostPort(ip.String(), port))
+	}
+	return all
+}
+
+// try joins the first of the targets that answers.
+func (j *joiner) try(targets []string) {
+	var last error
+	for _, t := range targets {
+		if j.p.halt.Err() != nil || !j.p.ready() {
+			return
+		}
+		j.p.tries.Add(1)
+		n, err := j.p.serf.Join([]string{t}, true)
+		if n > 0 {
+			j.p.lookSoon()
+			return
+		}
+		last = err
+	}
+	if j.alone && !j.warned && len(j.p.cfg.Join) > 0 && j.p.halt.Err() == nil {
+		j.warned = true
+		j.p.log.Warn("cannot join the pool yet; trying on", "join", j.p.cfg.Join, "error", last)
+	}
+}
+
+// report logs when the node comes out of being alone, or into it.
+func (j *joiner) report(alone bool) {
+	if alone == j.alone {
+		return
+	}
+	j.alone, j.warned, j.pause = alone, false, joinFirst
+	if alone {
+		j.p.log.Warn("no other node of the cluster is in the pool any more")
+		return
+	}
+	j.p.log.Info("joined the pool")
+}

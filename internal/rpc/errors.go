@@ -32,6 +32,7 @@ var kinds = map[owner.Reason]struct {
 	owner.Unavailable:     {codes.Unavailable, pb.Reason_REASON_UNAVAILABLE},
 	owner.OutcomeUnknown:  {codes.Unknown, pb.Reason_REASON_OUTCOME_UNKNOWN},
 	owner.GaveUp:          {codes.Canceled, pb.Reason_REASON_GAVE_UP},
+	owner.NotOwner:        {codes.FailedPrecondition, pb.Reason_REASON_NOT_OWNER},
 	owner.Superseded:      {codes.Aborted, pb.Reason_REASON_SUPERSEDED},
 	deadline:              {codes.DeadlineExceeded, pb.Reason_REASON_GAVE_UP},
 	overloaded:            {codes.ResourceExhausted, pb.Reason_REASON_OVERLOADED},

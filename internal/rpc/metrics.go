@@ -84,7 +84,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 
 	m := &Metrics{methods: map[string]*method{}}
 	newMethod := func(service, name string) *method {
-		x := &method{batch: strings.HasPrefix(name, "Batch"), seconds: seconds.WithLabelValues(service, name)}
+		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwner", seconds: seconds.WithLabelValues(service, name)}
 		for c := range x.codes {
 			x.codes[c] = calls.WithLabelValues(service, name, codes.Code(c).String())
 		}
@@ -97,6 +97,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck", "StreamCheck"}},
 		{pb.CounterService_ServiceDesc.ServiceName, []string{"Add", "BatchAdd", "Get", "BatchGet", "SetIf", "Reset"}},
 		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
+		{pb.ClusterService_ServiceDesc.ServiceName, []string{"GetRing", "GetTable", "ListMembers", "GetOwner", "Watch", "GetStatus"}},
 	} {
 		for _, name := range sd.methods {
 			m.methods["/"+sd.service+"/"+name] = newMethod(sd.service, name)

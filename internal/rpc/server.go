@@ -55,6 +55,13 @@ type Config struct {
 	// are refused. Default 100,000, so that all callers who may wait for locks
 	// can, and others still get through.
 	MaxCalls int64
+	// Cluster is what is known of the other nodes. nil = this node runs alone.
+	Cluster Cluster
+	// Node is the id of this node.
+	Node string
+	// GRPCAddr is where others reach this node's API, host:port; "" = unknown.
+	// Looked at only when Cluster is nil.
+	GRPCAddr string
 }
 
 // Server serves the API over gRPC.
@@ -106,6 +113,7 @@ func NewServer(cfg Config) *Server {
 	pb.RegisterLimitServiceServer(s.grpc, &limits{s: s})
 	pb.RegisterCounterServiceServer(s.grpc, &counters{s: s})
 	pb.RegisterLockServiceServer(s.grpc, &locks{s: s})
+	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	return s

@@ -1,0 +1,229 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// CheckResult is the answer to one check of a batch, or why there is none.
+type CheckResult struct {
+	Decision
+	Err error
+}
+
+// ValueResult is the answer to one item of a batch, or why there is none.
+type ValueResult struct {
+	Value
+	Err error
+}
+
+// BatchCheck decides checks, at most MaxItems, each by itself. They go to their
+// owners in parallel, and the results are in the order of the checks. Checks of
+// one key are done in order, unless some of them have to be sent again. The
+// error is that of the batch as a whole; items fail alone.
+func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
+	out := make([]CheckResult, len(qs))
+	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind,
+		fail: func(i int, err error) { out[i].Err = err },
+		take: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
+	}
+	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.CheckRequest, bool) {
+		return qs[i].Key, qs[i].Name, qs[i].wire(), !qs[i].Peek
+	})
+}
+
+// BatchAdd does adds as BatchCheck does checks.
+func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) {
+	out := make([]ValueResult, len(qs))
+	b := batch[*pb.AddRequest, *pb.AddResponse]{c: c, kind: addKind,
+		fail: func(i int, err error) { out[i].Err = err },
+		take: func(i int, r *pb.AddResponse) { out[i].Value = added(r) },
+	}
+	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.AddRequest, bool) {
+		return qs[i].Key, qs[i].Name, qs[i].wire(), true
+	})
+}
+
+// BatchGet reads counters as BatchCheck does checks.
+func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, error) {
+	out := make([]ValueResult, len(qs))
+	b := batch[*pb.GetRequest, *pb.GetResponse]{c: c, kind: getKind,
+		fail: func(i int, err error) { out[i].Err = err },
+		take: func(i int, r *pb.GetResponse) { out[i].Value = got(r) },
+	}
+	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.GetRequest, bool) {
+		return qs[i].Key, qs[i].Name, &pb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
+	})
+}
+
+// batch is a call with many items.
+type batch[Q, R any] struct {
+	c    *Client
+	kind kind[Q, R]
+	take func(i int, r R)
+	fail func(i int, err error)
+	// reqs are those of the items that have no answer yet.
+	reqs []pending[Q]
+}
+
+// pending is an item that has no answer yet.
+type pending[Q any] struct {
+	at      int // in the call
+	req     Q
+	op      *operation // nil = changes nothing
+	route   route
+	unknown bool // some attempt may have taken effect
+	last    *Error
+}
+
+// run sends all items, and those again that failed for a while, until there is
+// nothing left or no more time.
+func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (key, name string, req Q, changes bool)) error {
+	if err := tooMany(n); err != nil {
+		return err
+	}
+	ctx, cancel := b.c.bounded(ctx, b.c.cfg.Timeout)
+	defer cancel()
+	if err := b.c.enter(ctx, b.c.opSlots); err != nil {
+		return err
+	}
+	defer func() { <-b.c.opSlots }()
+	var ops []*operation
+	defer func() {
+		for _, op := range ops {
+			op.finish()
+		}
+	}()
+	for i := range n {
+		key, name, req, changes := item(i)
+		if err := address(key, name); err != nil {
+			b.fail(i, err)
+			continue
+		}
+		p := pending[Q]{at: i, req: req, route: toKey(key, !changes)}
+		if changes {
+			p.op = b.c.ops.begin()
+			ops = append(ops, p.op)
+		}
+		b.reqs = append(b.reqs, p)
+	}
+	for pause := firstPause; len(b.reqs) > 0; pause = min(2*pause, maxPause) {
+		v := b.c.view.Load()
+		wait := b.round(ctx, v)
+		if len(b.reqs) == 0 {
+			return nil
+		}
+		over := ctx.Err()
+		if over == nil {
+			over = b.c.rest(ctx, &b.reqs[0].route, v, max(pause, wait))
+		}
+		if over != nil {
+			for _, p := range b.reqs {
+				b.fail(p.at, b.over(p, over))
+			}
+			return nil
+		}
+		b.c.stats.retries.Add(int64(len(b.reqs)))
+	}
+	return nil
+}
+
+func (b *batch[Q, R]) over(p pending[Q], over error) error {
+	if b.c.ctx.Err() != nil {
+		return b.c.closedAfter(p.unknown)
+	}
+	return final(p.last, p.unknown, over)
+}
+
+// round makes one attempt for every item: to all nodes at once, to each in
+// messages one after the other. What is to be sent again stays in b.reqs; wait is
+// for how long the nodes ask not to.
+func (b *batch[Q, R]) round(ctx context.Context, v *view) (wait time.Duration) {
+	groups := map[string][]int{} // items by address, in order
+	for i := range b.reqs {
+		a := b.c.address(v, &b.reqs[i].route)
+		groups[a] = append(groups[a], i)
+	}
+	if len(groups) == 1 {
+		for addr, items := range groups {
+			b.toNode(ctx, v, addr, items)
+		}
+	} else {
+		var wg sync.WaitGroup
+		for addr, items := range groups {
+			wg.Go(func() { b.toNode(ctx, v, addr, items) })
+		}
+		wg.Wait()
+	}
+	var again []pending[Q]
+	for _, p := range b.reqs {
+		switch {
+		case p.last == nil: // answered
+		case !p.last.retry():
+			b.fail(p.at, final(p.last, p.unknown, nil))
+		default:
+			wait = max(wait, p.last.RetryAfter)
+			again = append(again, p)
+		}
+	}
+	b.reqs = again
+	return wait
+}
+
+// toNode makes one attempt for some items at one node.
+func (b *batch[Q, R]) toNode(ctx context.Context, v *view, addr string, items []int) {
+	n, err := b.c.pool.acquire(addr)
+	if err != nil {
+		for _, i := range items {
+			b.reqs[i].failed(b.c, fromCall(err, false), addr)
+		}
+		return
+	}
+	defer b.c.pool.release(n)
+	for len(items) > 0 {
+		part := items[:min(len(items), maxBatch)]
+		items = items[len(part):]
+		b.send(ctx, v, n, part)
+	}
+}
+
+func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
+	reqs := make([]Q, len(items))
+	for k, i := range items {
+		p := &b.reqs[i]
+		reqs[k], p.last = p.req, nil
+		if p.op != nil {
+			b.kind.stamp(p.req, p.op.stamp())
+		}
+	}
+	b.c.stats.attempts.Add(int64(len(items)))
+	sent, err := sendBatch(ctx, b.c, n, b.kind, reqs, func(k int, r R, e *pb.Error) {
+		p := &b.reqs[items[k]]
+		if e != nil {
+			p.failed(b.c, fromItem(e), n.addr)
+			return
+		}
+		b.take(p.at, r)
+		if o, ok := any(r).(interface {
+			GetOwner() string
+			GetEpoch() uint64
+		}); ok {
+			b.c.answered(v, n, o.GetOwner(), o.GetEpoch())
+		}
+	})
+	if err != nil {
+		e := fromCall(err, sent)
+		for _, i := range items {
+			b.reqs[i].failed(b.c, e, n.addr)
+		}
+	}
+}
+
+// failed notes why an attempt at an address failed.
+func (p *pending[Q]) failed(c *Client, e *Error, addr string) {
+	p.last, p.unknown = e, p.unknown || e.unknown && !p.route.reads
+	p.route.learn(c, e, addr)
+}

@@ -1,0 +1,186 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// noForwardHeader asks a node to answer NOT_OWNER rather than to forward.
+const noForwardHeader = "x-keystead-no-forward"
+
+// bounded gives a context a deadline if it has none, and ends it with the client.
+func (c *Client) bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if c.cfg.noForward {
+		ctx = metadata.AppendToOutgoingContext(ctx, noForwardHeader, "1")
+	}
+	if _, has := ctx.Deadline(); has {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// enter takes a slot among the calls under way.
+func (c *Client) enter(ctx context.Context, slots chan struct{}) *Error {
+	if ctx.Err() == nil {
+		select {
+		case slots <- struct{}{}:
+			return nil
+		default:
+		}
+	}
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return &Error{Code: codeOf(ctx), Reason: ErrGaveUp, Message: ctx.Err().Error(), cause: ctx.Err()}
+	case <-c.ctx.Done():
+		return errClosed()
+	}
+}
+
+// attempt makes one attempt at a node. sent says whether it was given to a
+// connection.
+type attempt func(ctx context.Context, n *node, v *view) (sent bool, err error)
+
+// do makes attempts until there is an answer, an error that will not go away, or
+// no more time.
+func (c *Client) do(ctx context.Context, r route, try attempt) error {
+	ctx, cancel := c.bounded(ctx, c.cfg.Timeout)
+	defer cancel()
+	if err := c.enter(ctx, c.opSlots); err != nil {
+		return err
+	}
+	defer func() { <-c.opSlots }()
+	return c.insist(ctx, r, try)
+}
+
+// insist is do without the bounds.
+func (c *Client) insist(ctx context.Context, r route, try attempt) error {
+	unknown := false
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		n, v, err := c.pick(&r)
+		if err != nil {
+			return c.closedOr(err)
+		}
+		c.stats.attempts.Add(1)
+		sent, err := try(ctx, n, v)
+		c.pool.release(n)
+		if err == nil {
+			return nil
+		}
+		if c.ctx.Err() != nil {
+			return c.closedAfter(unknown || sent && !r.reads)
+		}
+		e := fromCall(err, sent)
+		unknown = unknown || e.unknown && !r.reads
+		if over := ctx.Err(); over != nil {
+			return final(e, unknown, over)
+		}
+		if !e.retry() {
+			return final(e, unknown, nil)
+		}
+		r.learn(c, e, n.addr)
+		if err := c.rest(ctx, &r, v, max(pause, e.RetryAfter)); err != nil {
+			return final(e, unknown, err)
+		}
+		c.stats.retries.Add(1)
+	}
+}
+
+// rest waits before the next attempt: about d, or until the key has another
+// owner. It fails if ctx ends before.
+func (c *Client) rest(ctx context.Context, r *route, v *view, d time.Duration) error {
+	d += time.Duration(rand.Int64N(int64(d)/2 + 1)) // so that those who failed together do not come back together
+	if end, has := ctx.Deadline(); has && time.Until(end) < d {
+		return context.DeadlineExceeded // nobody gains by waiting for it
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		var changed chan struct{}
+		if v != nil {
+			changed = v.changed
+		}
+		select {
+		case <-t.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		case <-changed:
+			next := c.view.Load()
+			if r.keyed && !sameOwner(v.owner(r.hash), next.owner(r.hash)) {
+				return nil
+			}
+			v = next
+		}
+	}
+}
+
+func sameOwner(a, b *member) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.id == b.id && a.incarnation == b.incarnation && a.addr == b.addr
+}
+
+// closedOr is err, or that the client was closed.
+func (c *Client) closedOr(err error) error {
+	if c.ctx.Err() != nil {
+		return errClosed()
+	}
+	return err
+}
+
+func (c *Client) closedAfter(unknown bool) error {
+	e := errClosed()
+	if unknown {
+		e.Message = "the client was closed; whether the operation took effect is unknown"
+	}
+	return e
+}
+
+// limited bounds one attempt, by extra more than usual.
+func (c *Client) limited(ctx context.Context, extra time.Duration) (context.Context, context.CancelFunc) {
+	d := c.cfg.AttemptTimeout + extra
+	if end, has := ctx.Deadline(); has && time.Until(end) <= d {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// unary is one attempt of a call in a message of its own. The time that it waits
+// for a lock does not count as latency.
+func (c *Client) unary(ctx context.Context, n *node, wait time.Duration, f func(ctx context.Context, opts ...grpc.CallOption) error) (sent bool, err error) {
+	actx, cancel := c.limited(ctx, wait)
+	defer cancel()
+	var p peer.Peer
+	n.inFlight.Add(1)
+	start := time.Now()
+	err = f(actx, grpc.Peer(&p))
+	took := time.Since(start)
+	n.inFlight.Add(-1)
+	switch {
+	case err == nil && wait == 0:
+		n.took(took)
+	case err != nil && ctx.Err() == nil && fromCall(err, false).broken:
+		n.took(penalty)
+	}
+	return p.Addr != nil, err
+}
+
+// codeOf is the code of a context that has ended.
+func codeOf(ctx context.Context) codes.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return codes.DeadlineExceeded
+	}
+	return codes.Canceled
+}

@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// kind is how one kind of operation travels.
+type kind[Q, R any] struct {
+	stamp func(Q, *pb.RequestId)
+	one   func(ctx context.Context, conn *grpc.ClientConn, q Q, opts ...grpc.CallOption) (R, error)
+	// many sends a batch; put takes the results, which are as many.
+	many func(ctx context.Context, conn *grpc.ClientConn, qs []Q, put func(i int, r R, e *pb.Error), opts ...grpc.CallOption) (n int, err error)
+}
+
+// coalescer puts single calls to one node together. While fewer than maxFlights
+// messages to the node are under way a call goes out at once and alone; the
+// others gather and go together when one of these comes back, as in a group
+// commit. So nothing waits for the sake of a batch, and the batches grow with
+// the load.
+type coalescer[Q, R any] struct {
+	c    *Client
+	n    *node
+	kind kind[Q, R]
+
+	mu      sync.Mutex // guards what follows, and the fields of items that say so
+	flights int
+	waiting []*item[Q, R]
+}
+
+// item is a call that waits to go with others.
+type item[Q, R any] struct {
+	req   Q
+	op    *operation // nil = changes nothing
+	done  chan struct{}
+	taken bool // guarded by coalescer.mu: it is being sent
+
+	resp R // set before done is closed
+	sent bool
+	err  error
+}
+
+func (o *coalescer[Q, R]) init(c *Client, n *node, k kind[Q, R]) { o.c, o.n, o.kind = c, n, k }
+
+// do makes one attempt of a call.
+func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R, sent bool, err error) {
+	o.mu.Lock()
+	if o.c.cfg.NoBatching || o.flights < maxFlights {
+		o.flights++
+		o.mu.Unlock()
+		defer o.landed()
+		return o.alone(ctx, req, op)
+	}
+	it := &item[Q, R]{req: req, op: op, done: make(chan struct{})}
+	o.waiting = append(o.waiting, it)
+	o.mu.Unlock()
+	select {
+	case <-it.done:
+		return it.resp, it.sent, it.err
+	case <-ctx.Done():
+		return resp, !o.withdraw(it), ctx.Err()
+	}
+}
+
+// withdraw takes an item back; false if it is being sent.
+func (o *coalescer[Q, R]) withdraw(it *item[Q, R]) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !it.taken {
+		o.waiting = slices.DeleteFunc(o.waiting, func(x *item[Q, R]) bool { return x == it })
+	}
+	return !it.taken
+}
+
+func (o *coalescer[Q, R]) alone(ctx context.Context, req Q, op *operation) (resp R, sent bool, err error) {
+	if op != nil {
+		o.kind.stamp(req, op.stamp())
+	}
+	sent, err = o.c.unary(ctx, o.n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
+		resp, err = o.kind.one(ctx, o.n.conn(), req, opts...)
+		return err
+	})
+	return resp, sent, err
+}
+
+// landed says that a message came back. If calls have gathered, they go.
+func (o *coalescer[Q, R]) landed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	items := o.takeLocked()
+	if items == nil {
+		o.flights--
+		return
+	}
+	if !o.c.start(func() { o.fly(items) }) {
+		o.flights--
+		for _, it := range items {
+			it.err = errClosed()
+			close(it.done)
+		}
+	}
+}
+
+func (o *coalescer[Q, R]) takeLocked() []*item[Q, R] {
+	n := min(len(o.waiting), maxBatch)
+	if n == 0 {
+		return nil
+	}
+	items := slices.Clone(o.waiting[:n])
+	o.waiting = slices.Delete(o.waiting, 0, n)
+	for _, it := range items {
+		it.taken = true
+	}
+	return items
+}
+
+// fly sends items, and those that gather meanwhile, until there are none.
+func (o *coalescer[Q, R]) fly(items []*item[Q, R]) {
+	for items != nil {
+		o.send(items)
+		o.mu.Lock()
+		if items = o.takeLocked(); items == nil {
+			o.flights--
+		}
+		o.mu.Unlock()
+	}
+}
+
+func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
+	reqs := make([]Q, len(items))
+	for i, it := range items {
+		reqs[i] = it.req
+		if it.op != nil {
+			o.kind.stamp(it.req, it.op.stamp())
+		}
+	}
+	o.c.stats.messages.Add(1)
+	o.c.stats.items.Add(int64(len(items)))
+	sent, err := sendBatch(o.c.ctx, o.c, o.n, o.kind, reqs, func(i int, r R, e *pb.Error) {
+		it := items[i]
+		if it.resp, it.sent = r, true; e != nil {
+			it.err = fromItem(e)
+		}
+	})
+	for _, it := range items {
+		if err != nil {
+			it.sent, it.err = sent, err
+		}
+		close(it.done)
+	}
+}
+
+// sendBatch is one attempt of a batch. The results come only if there is no
+// error.
+func sendBatch[Q, R any](ctx context.Context, c *Client, n *node, k kind[Q, R], reqs []Q, put func(i int, r R, e *pb.Error)) (sent bool, err error) {
+	return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
+		got, err := k.many(ctx, n.conn(), reqs, put, opts...)
+		if err == nil && got != len(reqs) {
+			err = &Error{Message: "the node answered another number of items than it was asked", unknown: true}
+		}
+		return err
+	})
+}
+
+// each calls put for each result of a batch that is one of the request's.
+func each[X any](xs []X, n int, put func(i int, x X)) int {
+	for i := range xs[:min(len(xs), n)] {
+		put(i, xs[i])
+	}
+	return len(xs)
+}
+
+var checkKind = kind[*pb.CheckRequest, *pb.CheckResponse]{
+	stamp: func(q *pb.CheckRequest, id *pb.RequestId) { q.RequestId = id },
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *pb.CheckRequest, opts ...grpc.CallOption) (*pb.CheckResponse, error) {
+		return pb.NewLimitServiceClient(conn).Check(ctx, q, opts...)
+	},
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*pb.CheckRequest, put func(int, *pb.CheckResponse, *pb.Error), opts ...grpc.CallOption) (int, error) {
+		r, err := pb.NewLimitServiceClient(conn).BatchCheck(ctx, &pb.BatchCheckRequest{Checks: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *pb.CheckResult) { put(i, x.GetResponse(), x.GetError()) }), err
+	},
+}
+
+var addKind = kind[*pb.AddRequest, *pb.AddResponse]{
+	stamp: func(q *pb.AddRequest, id *pb.RequestId) { q.RequestId = id },
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *pb.AddRequest, opts ...grpc.CallOption) (*pb.AddResponse, error) {
+		return pb.NewCounterServiceClient(conn).Add(ctx, q, opts...)
+	},
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*pb.AddRequest, put func(int, *pb.AddResponse, *pb.Error), opts ...grpc.CallOption) (int, error) {
+		r, err := pb.NewCounterServiceClient(conn).BatchAdd(ctx, &pb.BatchAddRequest{Adds: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *pb.AddResult) { put(i, x.GetResponse(), x.GetError()) }), err
+	},
+}
+
+var getKind = kind[*pb.GetRequest, *pb.GetResponse]{
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *pb.GetRequest, opts ...grpc.CallOption) (*pb.GetResponse, error) {
+		return pb.NewCounterServiceClient(conn).Get(ctx, q, opts...)
+	},
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*pb.GetRequest, put func(int, *pb.GetResponse, *pb.Error), opts ...grpc.CallOption) (int, error) {
+		r, err := pb.NewCounterServiceClient(conn).BatchGet(ctx, &pb.BatchGetRequest{Gets: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *pb.GetResult) { put(i, x.GetResponse(), x.GetError()) }), err
+	},
+}

@@ -1,0 +1,105 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/keystead/keystead/internal/clock"
+)
+
+// Config says how a client behaves. The zero Config is a good one.
+type Config struct {
+	// Timeout is how long a call may take, retries included, when its context
+	// has no deadline. Default 5 s.
+	Timeout time.Duration
+	// AttemptTimeout is how long one attempt may take before another node is
+	// asked, with the same request id. Waiting for a lock does not count.
+	// Default 2 s.
+	AttemptTimeout time.Duration
+	// MaxInFlight bounds the calls under way; more wait. Calls that acquire
+	// locks are counted by themselves. Default 10,000.
+	MaxInFlight int
+	// NoBatching sends each Check and Add in a message of its own, however many
+	// there are.
+	NoBatching bool
+	// Connections is how many connections are held to each node. Default 1.
+	Connections int
+	// Credentials are those of the connections. Default: none, plain text.
+	Credentials credentials.TransportCredentials
+	// DialOptions are given to grpc.NewClient after the client's own.
+	DialOptions []grpc.DialOption
+	// Log is where the client says that it lost or found a node. Default: nowhere.
+	Log *slog.Logger
+
+	clock     clock.Clock // default: clock.System
+	noForward bool        // ask nodes not to forward
+}
+
+// Defaults of Config, and what is not a setting.
+const (
+	DefaultTimeout        = 5 * time.Second
+	DefaultAttemptTimeout = 2 * time.Second
+	DefaultMaxInFlight    = 10_000
+
+	maxConnections = 64
+
+	firstPause = 10 * time.Millisecond // before the second attempt, on average
+	maxPause   = time.Second           // before any later one, unless the node asks for more
+
+	// MaxItems is how many items a call of BatchCheck, BatchAdd or BatchGet may
+	// have. They go in messages of at most maxBatch items.
+	MaxItems = 100_000
+	// maxBatch items of the largest size stay below the 1 MiB that a node takes.
+	maxBatch = 1_000
+	// maxFlights is how many messages to a node may be under way before calls
+	// are put together.
+	maxFlights = 4
+
+	maxKey  = 512 // bytes
+	maxName = 128 // bytes
+)
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.AttemptTimeout == 0 {
+		c.AttemptTimeout = DefaultAttemptTimeout
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.Connections == 0 {
+		c.Connections = 1
+	}
+	if c.Credentials == nil {
+		c.Credentials = insecure.NewCredentials()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.clock == nil {
+		c.clock = clock.System()
+	}
+	return c
+}
+
+func (c Config) validate(addrs []string) error {
+	switch {
+	case len(addrs) == 0:
+		return errors.New("keystead: no addresses to dial")
+	case c.Timeout < 0 || c.AttemptTimeout < 0:
+		return fmt.Errorf("keystead: timeouts of %s and %s: choose more than 0", c.Timeout, c.AttemptTimeout)
+	case c.MaxInFlight < 1:
+		return fmt.Errorf("keystead: at most %d calls: choose 1 or more", c.MaxInFlight)
+	case c.Connections < 1 || c.Connections > maxConnections:
+		return fmt.Errorf("keystead: %d connections: choose 1 to %d", c.Connections, maxConnections)
+	}
+	return nil
+}

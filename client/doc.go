@@ -1,0 +1,53 @@
+// Package client is the Go client of Keystead: exact counters, rate limits and
+// locks, each decided by the one node that owns its key.
+//
+//	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
+//	d, err := c.Limit("api", client.PerMinute(20)).Check(ctx, tenant)
+//	v, err := c.Add(ctx, client.Add{Key: "stock:42", Delta: -1, Min: client.Bound(0)})
+//	l, err := c.Lock(ctx, "nightly-report", client.LockOptions{})
+//
+// # Guarantee
+//
+//   - An operation takes effect at most once, however often it has to be sent:
+//     each carries a request id, and is sent again under it when the connection
+//     breaks, the owner moves, dies or is overloaded, until the context ends.
+//   - A call that returns no error took effect; one that fails with
+//     ErrOutcomeUnknown or ErrRequestTooOld may have; with ErrClosed its message
+//     says so; with any other error it did not.
+//   - The context of a lock ends before its lease does, by LockOptions.Margin,
+//     and Held looks at the clock: a process that was stopped for too long sees
+//     that its time is over when it goes on.
+//   - Everything is bounded: calls under way, what is put together in a message,
+//     the connections (one or a few to each member).
+//
+// # Picture
+//
+//	            hash(key) ─▶ row of the table ─▶ its owner
+//	                  ┌───────────────────────────────┐
+//	Check, Add ─▶ 4 messages under way? ── no ─▶ alone, at once ─▶ n1
+//	                  └─ yes ─▶ gather ── one is back ─▶ together ─▶ n1
+//	other calls ────────────────────────────────────────────────▶ n1, n2 …
+//	Watch ◀── the table, and its changes ── some node; another when that one fails
+//
+// The table is a hint: nodes forward what they do not own. A client with an old
+// table, or none for a key, loses the time of a hop and nothing else. Calls that
+// have no key go to the one of two random nodes that has less to do.
+//
+// # Non-guarantees
+//
+//   - Calls are not ordered among each other, unless one begins after the other
+//     has returned. Items of a batch for one key are done in order as long as none
+//     of them must be sent again.
+//   - A lock says who may act. Only its fencing token, checked by what the lock
+//     protects, stops one who acts late. While the whole machine sleeps so do the
+//     timers: look at Held (or the context's Err) before what matters.
+//   - Close does not give locks back. Their TTL does.
+//
+// # Compared with the gRPC API
+//
+// The API can be called with the generated code in proto/keystead/v1, through any
+// node. What this package adds is what has to be right then: a client id and
+// sequence numbers, the settled number and the age of retries; which errors may be
+// retried; the way to the owner without a hop; batches; and the counting of
+// leases. docs/guarantees.md has the rules.
+package client

@@ -1,0 +1,203 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Reason is why a call failed. The reasons are errors to compare with:
+// errors.Is(err, client.ErrStoreFull).
+type Reason string
+
+// Error makes the reasons errors.
+func (r Reason) Error() string { return "keystead: " + string(r) }
+
+// The reasons that nodes give; Reason in proto/keystead/v1/common.proto says
+// more. Calls are retried by themselves for ErrUnavailable, ErrOutcomeUnknown,
+// ErrOverloaded and ErrNotOwner, and fail with them only when time is up.
+const (
+	ErrInvalid         Reason = "INVALID"           // a field is missing, too long or out of range
+	ErrKindMismatch    Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
+	ErrRequestTooOld   Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
+	ErrRequestIDReused Reason = "REQUEST_ID_REUSED" // two processes share a request id
+	ErrStoreFull       Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
+	ErrTooManyWaiters  Reason = "TOO_MANY_WAITERS"  // no room in the queue of the lock; see RetryAfter
+	ErrTooLarge        Reason = "TOO_LARGE"         // the batch is too large
+	ErrUnavailable     Reason = "UNAVAILABLE"       // nobody could decide in time; nothing happened
+	ErrOutcomeUnknown  Reason = "OUTCOME_UNKNOWN"   // sent, and not known whether it took effect
+	ErrGaveUp          Reason = "GAVE_UP"           // the context ended before it took effect; nothing happened
+	ErrSuperseded      Reason = "SUPERSEDED"        // a newer attempt took this one's place in the queue
+	ErrOverloaded      Reason = "OVERLOADED"        // the node has as many calls under way as it may
+	ErrNotOwner        Reason = "NOT_OWNER"         // nobody owned the key in time; nothing happened
+)
+
+// The reasons that only this package gives.
+const (
+	ErrLockHeld Reason = "LOCK_HELD" // another has the lock; see Error.Holder
+	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
+	ErrUnlocked Reason = "UNLOCKED"  // the cause with which a lock's context ends after Unlock
+	ErrClosed   Reason = "CLOSED"    // the client was closed
+)
+
+// Error is how every call fails.
+type Error struct {
+	// Code is the gRPC code of the last attempt.
+	Code codes.Code
+	// Reason is why; "" for errors that do not come from a node.
+	Reason Reason
+	// Message is for people.
+	Message string
+	// Hint says what to do about it, for people; "" = nothing is known.
+	Hint string
+	// Field is the field at fault, for ErrInvalid.
+	Field string
+	// RetryAfter is when to try again; 0 = trying again does not help.
+	RetryAfter time.Duration
+	// Holder has the lock, for ErrLockHeld; nil if it is not known.
+	Holder *Holder
+	// Place is the caller's place in the queue when it gave up, from 1, for
+	// ErrLockHeld.
+	Place int
+
+	cause     error
+	ownerAddr string // for ErrNotOwner; "" = not known
+	epoch     uint64 // for ErrNotOwner: of the row that says so
+	unknown   bool   // it may have taken effect
+	broken    bool   // the connection failed, or nobody answered
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("keystead: ")
+	if e.Reason != "" {
+		b.WriteString(string(e.Reason) + ": ")
+	}
+	b.WriteString(e.Message)
+	if e.Hint != "" {
+		b.WriteString(" (" + e.Hint + ")")
+	}
+	return b.String()
+}
+
+// Is says whether target is the reason of e.
+func (e *Error) Is(target error) bool {
+	r, ok := target.(Reason)
+	return ok && r == e.Reason
+}
+
+// Unwrap returns what ended the call, such as context.DeadlineExceeded.
+func (e *Error) Unwrap() error { return e.cause }
+
+// GRPCStatus lets status.Code see the code.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
+
+// retry says whether another attempt makes sense.
+func (e *Error) retry() bool {
+	switch e.Reason {
+	case ErrUnavailable, ErrOutcomeUnknown, ErrOverloaded, ErrNotOwner:
+		return true
+	case ErrGaveUp:
+		return true // of an attempt: whoever asks has looked at the caller's context
+	}
+	return e.broken
+}
+
+func invalid(field, format string, args ...any) *Error {
+	return &Error{Code: codes.InvalidArgument, Reason: ErrInvalid, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
+}
+
+func errClosed() *Error {
+	return &Error{Code: codes.Canceled, Reason: ErrClosed, Message: "the client was closed"}
+}
+
+// fromItem is the error of an item of a batch.
+func fromItem(e *pb.Error) *Error {
+	out := &Error{
+		Code: codes.Code(e.Code), Message: e.Message, Hint: e.Hint, Field: e.Field,
+		RetryAfter: time.Duration(e.RetryAfterNs), ownerAddr: e.OwnerAddr, epoch: e.Epoch,
+	}
+	if e.Reason != pb.Reason_REASON_UNSPECIFIED {
+		out.Reason = Reason(strings.TrimPrefix(e.Reason.String(), "REASON_"))
+	}
+	out.unknown = out.Reason == ErrOutcomeUnknown
+	return out
+}
+
+// domain is the domain of the ErrorInfo of a node.
+const domain = "keystead"
+
+// fromCall is the error of an attempt. sent says whether it was given to a
+// connection.
+func fromCall(err error, sent bool) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return &Error{Code: status.FromContextError(err).Code(), Message: err.Error(), cause: err, unknown: sent, broken: true}
+	}
+	st := status.Convert(err)
+	out := &Error{Code: st.Code(), Message: st.Message()}
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			if d.Domain == domain {
+				out.Reason, out.Hint, out.ownerAddr = Reason(d.Reason), d.Metadata["hint"], d.Metadata["owner_addr"]
+				out.epoch, _ = strconv.ParseUint(d.Metadata["epoch"], 10, 64) // 0 if it is not there
+			}
+		case *errdetails.BadRequest:
+			if len(d.FieldViolations) > 0 {
+				out.Field = d.FieldViolations[0].Field
+			}
+		case *errdetails.RetryInfo:
+			out.RetryAfter = d.RetryDelay.AsDuration()
+		}
+	}
+	if out.Reason != "" {
+		out.unknown = out.Reason == ErrOutcomeUnknown
+		return out
+	}
+	switch out.Code { // not from a node: from the connection, or from grpc itself
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		out.broken, out.unknown = true, sent
+	case codes.Unimplemented, codes.ResourceExhausted, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
+		// refused before anything was done
+	default:
+		out.unknown = sent
+	}
+	return out
+}
+
+// final is the error with which a call ends, given that of the last attempt.
+// unknown says that some attempt may have taken effect, over is the error of
+// the context if that is what ended the call.
+func final(e *Error, unknown bool, over error) error {
+	out := *e
+	if over != nil {
+		out.cause = over
+	}
+	switch {
+	case unknown && e.Reason != ErrRequestTooOld && e.Reason != ErrRequestIDReused && e.Reason != ErrInvalid:
+		// Also when a later attempt was refused for want of room: the earlier one
+		// may still arrive.
+		out.Reason = ErrOutcomeUnknown
+	case e.broken && over != nil && errors.Is(over, context.Canceled), e.Reason == ErrGaveUp:
+		out.Reason = ErrGaveUp
+	case e.broken:
+		out.Reason = ErrUnavailable
+	}
+	if over != nil && !strings.Contains(out.Message, over.Error()) {
+		out.Message = fmt.Sprintf("%v; the last attempt: %s", over, e.Message)
+	}
+	return &out
+}

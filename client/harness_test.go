@@ -1,0 +1,321 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// town is some nodes, real servers with real stores on in-memory connections,
+// that go by one table, which the test changes.
+type town struct {
+	t     *testing.T
+	clock *clock.Process
+	nodes map[string]*house
+
+	mu      sync.Mutex // guards what follows
+	table   *table.Table
+	changed chan struct{}
+}
+
+// house is one node.
+type house struct {
+	*town
+	id     string
+	store  *owner.Store
+	server *rpc.Server
+	sink   atomic.Pointer[func(*owner.Record)]
+	frozen atomic.Pointer[table.Table] // what it believes in, if it is cut off
+	denies atomic.Bool                 // lets nothing in
+	calls  atomic.Int64                // connections that were asked for
+
+	mu    sync.Mutex // guards what follows
+	l     *bufconn.Listener
+	conns []net.Conn // of clients
+	dead  bool
+	done  chan struct{}
+}
+
+// build starts nodes that share out the ring, and other nodes that are no
+// members.
+func build(t *testing.T, members, others []string) *town {
+	t.Helper()
+	synctest.Wait() // panics outside a bubble
+	w := &town{t: t, clock: clock.NewProcess(), nodes: map[string]*house{}, table: &table.Table{}, changed: make(chan struct{})}
+	for _, id := range append(append([]string{}, members...), others...) {
+		w.nodes[id] = w.house(id, nil)
+	}
+	time.Sleep(time.Minute) // a store does not know what was done before it was there
+	w.apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
+	for _, id := range members {
+		w.admit(id)
+	}
+	w.ring(members...)
+	t.Cleanup(func() {
+		for _, h := range w.nodes {
+			h.kill()
+		}
+	})
+	return w
+}
+
+// house starts a node; store nil = one of its own.
+func (w *town) house(id string, store *owner.Store) *house {
+	w.t.Helper()
+	h := &house{town: w, id: id, store: store, l: bufconn.Listen(1 << 20), done: make(chan struct{})}
+	if store == nil {
+		var err error
+		if h.store, err = owner.New(owner.Config{Rule: h, Sink: h, Shards: 4}, w.clock.Now()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	h.server = rpc.NewServer(rpc.Config{Store: h.store, Clock: w.clock, Metrics: rpc.NewMetrics(prometheus.NewRegistry()), Cluster: h, Node: id})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { _ = h.server.Serve(h.l); cancel() }()
+	go func() { defer close(h.done); h.drive(ctx) }()
+	return h
+}
+
+// drive lets time pass for the store as internal/node does.
+func (h *house) drive(ctx context.Context) {
+	for {
+		sleep := time.Hour
+		if at, ok := h.store.NextWake(); ok {
+			sleep = max(time.Duration(at-h.clock.Now()), 0)
+		}
+		timer := time.NewTimer(sleep)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-h.store.WakeChanged():
+		case <-timer.C:
+			h.store.Wake(h.clock.Now())
+		}
+		timer.Stop()
+	}
+}
+
+// kill ends a node without a word.
+func (h *house) kill() {
+	h.mu.Lock()
+	h.dead = true
+	conns := h.conns
+	h.conns = nil
+	h.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	h.server.Stop(0)
+	<-h.done
+}
+
+// cut breaks the connections of clients, who may come back.
+func (h *house) cut() {
+	h.mu.Lock()
+	conns := h.conns
+	h.conns = nil
+	h.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+// cutAndDie breaks all connections, and takes none any more. It may be called
+// under the lock of a shard.
+func (h *house) cutAndDie() { h.isolate(true) }
+
+// isolate makes a node unreachable: connections break, and none is taken.
+func (h *house) isolate(yes bool) {
+	h.mu.Lock()
+	h.dead = yes
+	h.mu.Unlock()
+	if yes {
+		h.cut()
+	}
+}
+
+func (w *town) dial(ctx context.Context, addr string) (net.Conn, error) {
+	id, _, _ := net.SplitHostPort(addr)
+	h := w.nodes[id]
+	if h == nil {
+		return nil, fmt.Errorf("there is no %s", addr)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dead {
+		return nil, errors.New("connection refused")
+	}
+	c, err := h.l.DialContext(ctx)
+	if err == nil {
+		h.calls.Add(1)
+		h.conns = append(h.conns, c)
+	}
+	return c, err
+}
+
+// client connects to the town by these nodes.
+func (w *town) client(cfg Config, ids ...string) *Client {
+	w.t.Helper()
+	var addrs []string
+	for _, id := range ids {
+		addrs = append(addrs, id+":1")
+	}
+	cfg.clock = w.clock
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(w.dial),
+		grpc.WithStaticStreamWindowSize(1<<20), grpc.WithStaticConnWindowSize(4<<20))
+	c, err := cfg.Dial(context.Background(), addrs...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+func (w *town) apply(c table.Command) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next, err := w.table.Apply(c)
+	if err != nil {
+		w.t.Fatal(c.Kind(), err)
+	}
+	w.table = next
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func holder(id string) table.Holder { return table.Holder{Node: id, Incarnation: 1} }
+
+func (w *town) admit(id string) {
+	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: id, Incarnation: 1, HashKey: id + ":1", GRPCAddr: id + ":1"}}})
+}
+
+func (w *town) remove(id string) {
+	w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder(id)}}})
+}
+
+// ring moves the ring to these members, row by row.
+func (w *town) ring(ids ...string) {
+	w.t.Helper()
+	var want []table.Holder
+	for _, id := range ids {
+		want = append(want, holder(id))
+	}
+	w.apply(table.Command{Begin: &table.Begin{Want: want}})
+	id := w.now().Transition.ID
+	for _, m := range w.now().Moves() {
+		w.apply(table.Command{Flip: &table.Flip{Transition: id, From: m.From, To: m.To, Ends: []uint64{m.End}}})
+	}
+	w.apply(table.Command{End: &table.End{Transition: id}})
+}
+
+func (w *town) now() *table.Table {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.table
+}
+
+// keyOf is a key that a node owns.
+func (w *town) keyOf(id string) string {
+	for i := 0; ; i++ {
+		key := fmt.Sprintf("key-%d", i)
+		if m, _, _ := w.now().Owner(owner.Hash(key)); m.Node == id {
+			return key
+		}
+	}
+}
+
+// A house is the Cluster of its server …
+
+func (h *house) Self() table.Holder { return holder(h.id) }
+
+func (h *house) Table() *table.Table {
+	if t := h.frozen.Load(); t != nil {
+		return t
+	}
+	return h.now()
+}
+
+func (h *house) State() rpc.ClusterState {
+	return rpc.ClusterState{LeaseLeft: time.Second, GRPCAddr: h.id + ":1", Started: time.Now()}
+}
+
+func (h *house) Await(ctx context.Context, after uint64) (*table.Table, error) {
+	for {
+		h.town.mu.Lock()
+		t, changed := h.table, h.changed
+		h.town.mu.Unlock()
+		if h.frozen.Load() == nil && t.Epoch > after {
+			return t, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// … the rule of its store …
+
+func (h *house) Admit(hash uint64, _ int64) (owner.Permit, error) {
+	t := h.Table()
+	m, since, ok := t.Owner(hash)
+	switch {
+	case h.denies.Load():
+		return owner.Permit{}, &owner.Error{Reason: owner.Unavailable, Message: "no lease", RetryAfter: 50 * time.Millisecond}
+	case !ok || m.Node != h.id && h.nodes[m.Node].store != h.store:
+		return owner.Permit{}, &owner.Error{Reason: owner.NotOwner, Message: "another owns the key", RetryAfter: 20 * time.Millisecond}
+	}
+	return owner.Permit{Epoch: since, Seen: t.Epoch, Hash: hash}, nil
+}
+
+func (h *house) Confirm(owner.Permit, int64) error      { return nil }
+func (h *house) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil }
+
+// … and hears of changes.
+
+func (h *house) Changed(r *owner.Record) {
+	if f := h.sink.Load(); f != nil {
+		(*f)(r)
+	}
+}
+
+func (h *house) on(f func(*owner.Record)) { h.sink.Store(&f) }
+
+// soon is a context for a call that must not hang.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// must unpacks the answer of a call that may not fail: must(call())(t).
+func must[R any](r R, err error) func(testing.TB) R {
+	return func(t testing.TB) R {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+}

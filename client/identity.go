@@ -1,0 +1,81 @@
+package client
+
+import (
+	"crypto/rand"
+	"sync"
+
+	"github.com/keystead/keystead/internal/clock"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// identity makes request ids, and knows which operations are not finished.
+type identity struct {
+	client [16]byte
+	clock  clock.Clock
+
+	mu   sync.Mutex // guards what follows
+	next uint64
+	open operation // head of the ring of those that are not finished, by sequence
+}
+
+// operation is a call and its retries.
+type operation struct {
+	of         *identity
+	seq        uint64
+	sent       bool  // guarded by of.mu
+	first      int64 // when it was first sent; guarded by of.mu
+	prev, succ *operation
+}
+
+func newIdentity(c clock.Clock) *identity {
+	id := &identity{clock: c}
+	id.open.prev, id.open.succ = &id.open, &id.open
+	_, _ = rand.Read(id.client[:]) // never fails: it ends the process
+	return id
+}
+
+// begin starts an operation. It must be finished, also when it is given up.
+func (id *identity) begin() *operation {
+	op := &operation{of: id}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.next++
+	op.seq = id.next
+	op.prev, op.succ = id.open.prev, &id.open
+	op.prev.succ, op.succ.prev = op, op
+	return op
+}
+
+// finish says that the operation is answered, or never sent again.
+func (op *operation) finish() {
+	op.of.mu.Lock()
+	defer op.of.mu.Unlock()
+	if op.prev != nil {
+		op.prev.succ, op.succ.prev = op.succ, op.prev
+		op.prev, op.succ = nil, nil
+	}
+}
+
+// stamp is the request id of the attempt that is sent now.
+func (op *operation) stamp() *pb.RequestId {
+	now := op.of.clock.Now()
+	op.of.mu.Lock()
+	defer op.of.mu.Unlock()
+	r := &pb.RequestId{Client: op.of.client[:], Sequence: op.seq, Settled: op.seq}
+	if lowest := op.of.open.succ; lowest != &op.of.open {
+		r.Settled = min(lowest.seq, op.seq) // one that was just given up may still be on its way out
+	}
+	if op.sent {
+		r.AgeNs = max(now-op.first, 1)
+		return r
+	}
+	op.sent, op.first = true, now
+	return r
+}
+
+// firstSent is when the operation was first sent, by the clock.
+func (op *operation) firstSent() int64 {
+	op.of.mu.Lock()
+	defer op.of.mu.Unlock()
+	return op.first
+}

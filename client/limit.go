@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Algorithm says how a limit refills.
+type Algorithm = pb.Algorithm
+
+// The algorithms. The zero Algorithm is a token bucket.
+const (
+	TokenBucket = pb.Algorithm_ALGORITHM_TOKEN_BUCKET
+	FixedWindow = pb.Algorithm_ALGORITHM_FIXED_WINDOW
+)
+
+// Rate is a limit: so many tokens in a period.
+type Rate struct {
+	Limit     uint64        // tokens that come back per period, or that a window holds
+	Period    time.Duration // 1 µs to 366 days
+	Burst     uint64        // most tokens that a bucket holds; 0 = Limit
+	Algorithm Algorithm
+}
+
+// Per is a token bucket of n tokens a period.
+func Per(n uint64, period time.Duration) Rate { return Rate{Limit: n, Period: period} }
+
+// PerSecond is a token bucket of n tokens a second.
+func PerSecond(n uint64) Rate { return Per(n, time.Second) }
+
+// PerMinute is a token bucket of n tokens a minute.
+func PerMinute(n uint64) Rate { return Per(n, time.Minute) }
+
+// PerHour is a token bucket of n tokens an hour.
+func PerHour(n uint64) Rate { return Per(n, time.Hour) }
+
+// WithBurst is the rate with a bucket that holds burst tokens.
+func (r Rate) WithBurst(burst uint64) Rate {
+	r.Burst = burst
+	return r
+}
+
+// Windowed is the rate as fixed windows, which open with their first hit.
+func (r Rate) Windowed() Rate {
+	r.Algorithm = FixedWindow
+	return r
+}
+
+// Check asks whether a cost may be spent.
+type Check struct {
+	Key  string // what is limited: 1 to 512 bytes of UTF-8
+	Name string // which limit of the key: at most 128 bytes; "" = "limit"
+	Rate
+	Cost uint64 // tokens to spend; 0 = 1
+	Peek bool   // answer, but spend nothing
+}
+
+// Meta is what every answer about a key carries.
+type Meta struct {
+	Epoch    uint64        // ownership epoch under which the answer was given
+	Owner    string        // node that decided
+	Replayed bool          // the answer repeats that of an earlier attempt
+	Age      time.Duration // time since the operation took effect, if Replayed
+}
+
+func metaOf(epoch uint64, owner string, r *pb.Replay) Meta {
+	return Meta{Epoch: epoch, Owner: owner, Replayed: r != nil, Age: time.Duration(r.GetAgeNs())}
+}
+
+// Decision is the answer to a Check.
+type Decision struct {
+	Allowed    bool
+	Limit      uint64        // most that can be available at once
+	Remaining  uint64        // available after this check
+	RetryAfter time.Duration // until the same check can be allowed; 0 if it was
+	ResetAfter time.Duration // until everything is available again
+	Meta
+}
+
+// Limit is a limit that is checked for many keys.
+type Limit struct {
+	c    *Client
+	name string
+	rate Rate
+}
+
+// Limit names a limit and states its rate.
+func (c *Client) Limit(name string, rate Rate) *Limit { return &Limit{c, name, rate} }
+
+// Check spends one token of the key's, if it has one.
+func (l *Limit) Check(ctx context.Context, key string) (Decision, error) {
+	return l.CheckN(ctx, key, 1)
+}
+
+// CheckN spends n tokens of the key's, or none if it has fewer.
+func (l *Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, error) {
+	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Cost: n})
+}
+
+// Peek says what a Check would, and spends nothing.
+func (l *Limit) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Peek: true})
+}
+
+// Check decides one check. Over the limit is an answer, not an error.
+func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
+	if err := address(q.Key, q.Name); err != nil {
+		return Decision{}, err
+	}
+	req := q.wire()
+	var op *operation
+	if !q.Peek {
+		op = c.ops.begin()
+		defer op.finish()
+	}
+	var r *pb.CheckResponse
+	err := c.do(ctx, toKey(q.Key, q.Peek), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+		r, sent, err = n.checks.do(ctx, req, op)
+		c.answered(v, n, r.GetOwner(), r.GetEpoch())
+		return sent, err
+	})
+	if err != nil {
+		return Decision{}, err
+	}
+	return decision(r), nil
+}
+
+func (q *Check) wire() *pb.CheckRequest {
+	return &pb.CheckRequest{Key: q.Key, Name: q.Name, Limit: q.Limit, PeriodNs: int64(q.Period), Burst: q.Burst,
+		Algorithm: q.Algorithm, Cost: q.Cost, Peek: q.Peek}
+}
+
+func decision(r *pb.CheckResponse) Decision {
+	return Decision{
+		Allowed: r.GetAllowed(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
+		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
+		Meta: metaOf(r.GetEpoch(), r.GetOwner(), r.GetReplay()),
+	}
+}
+
+// address judges key and name before anything is sent, so that one that is wrong
+// cannot spoil a batch.
+func address(key, name string) error {
+	switch {
+	case key == "" || len(key) > maxKey:
+		return invalid("key", "has %d bytes; 1 to %d are allowed", len(key), maxKey)
+	case len(name) > maxName:
+		return invalid("name", "has %d bytes; at most %d are allowed", len(name), maxName)
+	case !utf8.ValidString(key):
+		return invalid("key", "is not valid UTF-8")
+	case !utf8.ValidString(name):
+		return invalid("name", "is not valid UTF-8")
+	}
+	return nil
+}
+
+// tooMany bounds the items of a batch.
+func tooMany(n int) error {
+	if n <= MaxItems {
+		return nil
+	}
+	e := invalid("items", "are %d; at most %d are allowed", n, MaxItems)
+	e.Code, e.Reason = codes.ResourceExhausted, ErrTooLarge
+	return e
+}

@@ -1,0 +1,181 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+const (
+	// DefaultLockTTL is how long a lock outlives a process that died.
+	DefaultLockTTL = 10 * time.Second
+	// NoWait as LockOptions.Wait tries once.
+	NoWait = time.Duration(-1)
+
+	maxLockTTL  = 24 * time.Hour
+	maxLockWait = 24 * time.Hour
+	minLockTTL  = 10 * time.Millisecond
+	// marginPart of the TTL is the default margin: work has a tenth of the TTL
+	// to stop in before the lock can be another's.
+	marginPart = 10
+)
+
+// LockOptions say how a lock is taken and kept. The zero LockOptions are good
+// ones.
+type LockOptions struct {
+	// Name is which lock of the key: at most 128 bytes. Default "lock".
+	Name string
+	// TTL is how long the lock is held without a renewal: 10 ms to 24 h, or less
+	// if the node says so. Half of it, less the margin, must leave room for some
+	// renewals over the network. Default DefaultLockTTL.
+	TTL time.Duration
+	// Wait is how long to stand in the queue: up to 24 h, which is the default;
+	// NoWait tries once. The context of Lock counts as well.
+	Wait time.Duration
+	// Holder is who asks, shown to others: at most 128 bytes. Default host:pid.
+	Holder string
+	// Metadata is whatever others may want to see: at most 1,024 bytes.
+	Metadata []byte
+	// Margin is how long before the end of the lease the lock's context ends,
+	// less than half the TTL. Default a tenth of the TTL.
+	Margin time.Duration
+}
+
+func (o LockOptions) withDefaults(holder string) LockOptions {
+	if o.TTL == 0 {
+		o.TTL = DefaultLockTTL
+	}
+	if o.Wait == 0 {
+		o.Wait = maxLockWait
+	}
+	if o.Holder == "" {
+		o.Holder = holder
+	}
+	if o.Margin == 0 {
+		o.Margin = o.TTL / marginPart
+	}
+	return o
+}
+
+func (o *LockOptions) validate() error {
+	switch {
+	case o.TTL < minLockTTL || o.TTL > maxLockTTL:
+		return invalid("TTL", "is %s; %s to %s are allowed", o.TTL, minLockTTL, maxLockTTL)
+	case o.Wait > maxLockWait:
+		return invalid("Wait", "is %s; at most %s are allowed", o.Wait, maxLockWait)
+	case o.Margin < 0 || o.Margin >= o.TTL/2:
+		return invalid("Margin", "is %s; it must be less than half of the TTL", o.Margin)
+	}
+	return nil
+}
+
+// Holder is who has a lock.
+type Holder struct {
+	Holder   string
+	Token    uint64        // fencing token of the grant
+	Held     time.Duration // since the grant
+	TTL      time.Duration // until the lock is free without a renewal
+	Metadata []byte
+}
+
+func holderOf(h *pb.Holder) *Holder {
+	if h == nil {
+		return nil
+	}
+	return &Holder{Holder: h.Holder, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
+}
+
+// Lock takes the lock of a key, waiting in its queue if it must, and keeps it
+// until Unlock. If another has it when the wait is over the error is ErrLockHeld.
+//
+// When ctx ends, the wait does; the lock outlives it, and inherits its values
+// but not its end.
+func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, error) {
+	o = o.withDefaults(c.holder)
+	if err := errors.Join(address(key, o.Name), o.validate()); err != nil {
+		return nil, err
+	}
+	values := context.WithoutCancel(ctx)
+	ctx, cancel := c.bounded(ctx, max(o.Wait, 0)+c.cfg.Timeout)
+	defer cancel()
+	if err := c.enter(ctx, c.waitSlots); err != nil {
+		return nil, err
+	}
+	defer func() { <-c.waitSlots }()
+	for end := c.clock.Now() + int64(max(o.Wait, 0)); ; {
+		op := c.waits.begin()
+		r, err := c.acquire(ctx, key, &o, op, end)
+		first := op.firstSent()
+		op.finish()
+		switch {
+		case errors.Is(err, ErrRequestTooOld):
+			continue // a grant that nobody took ends by its TTL
+		case err != nil:
+			return nil, err
+		case !r.GetAcquired():
+			return nil, &Error{Code: codes.FailedPrecondition, Reason: ErrLockHeld, Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()),
+				Message: fmt.Sprintf("%q holds the lock", r.GetHolder().GetHolder())}
+		}
+		// The grant was not before the first attempt plus the time in the queue.
+		l := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.TTL))
+		if r.GetTtlNs() > 0 && l.left() > 0 {
+			if !c.start(l.keep) {
+				return nil, errClosed()
+			}
+			return l, nil
+		}
+		// It came too late to be of use. Give it back rather than wait for its end.
+		l.finish(ErrLockLost)
+		if r.GetTtlNs() > 0 {
+			_, _ = l.release(ctx)
+		}
+	}
+}
+
+// acquire is one Acquire and its retries, which keep the place in the queue.
+func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (r *pb.AcquireResponse, err error) {
+	err = c.insist(ctx, toKey(key, false), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+		wait := time.Duration(max(end-c.clock.Now(), 0))
+		req := &pb.AcquireRequest{Key: key, Name: o.Name, Holder: o.Holder, TtlNs: int64(o.TTL), WaitNs: int64(wait),
+			Metadata: o.Metadata, RequestId: op.stamp()}
+		sent, err = c.unary(ctx, n, wait, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
+			r, err = pb.NewLockServiceClient(n.conn()).Acquire(ctx, req, opts...)
+			return err
+		})
+		c.answered(v, n, r.GetOwner(), r.GetEpoch())
+		return sent, err
+	})
+	return r, err
+}
+
+// LockState is a lock as it is.
+type LockState struct {
+	Holder  *Holder // nil if the lock is free
+	Waiters []string
+	Waiting int // in all; Waiters lists the first
+	Meta
+}
+
+// Inspect shows who has a lock, and who waits. name "" = "lock".
+func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, error) {
+	if err := address(key, name); err != nil {
+		return LockState{}, err
+	}
+	r, err := ask(ctx, c, key, nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.InspectResponse, error) {
+		return pb.NewLockServiceClient(conn).Inspect(ctx, &pb.InspectRequest{Key: key, Name: name}, opts...)
+	})
+	if err != nil {
+		return LockState{}, err
+	}
+	s := LockState{Holder: holderOf(r.Holder), Waiting: int(r.Waiting), Meta: metaOf(r.Epoch, r.Owner, nil)}
+	for _, w := range r.Waiters {
+		s.Waiters = append(s.Waiters, w.Holder)
+	}
+	return s, nil
+}

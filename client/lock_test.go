@@ -1,0 +1,245 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+func TestLockIsRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1", "n2"}, nil)
+		c := w.client(direct, "n1")
+		type kind struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), kind{}, 7), time.Second)
+		l := must(c.Lock(ctx, "k", LockOptions{TTL: time.Second, Holder: "me", Metadata: []byte("m")}))(t)
+		cancel()
+		if l.Context().Value(kind{}) != 7 {
+			t.Error("values are lost")
+		}
+		time.Sleep(time.Hour)
+		if !l.Held() || l.Context().Err() != nil {
+			t.Fatal(context.Cause(l.Context()))
+		}
+		s := must(c.Inspect(soon(t), "k", ""))(t)
+		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Held != time.Hour || s.Holder.Holder != "me" || string(s.Holder.Metadata) != "m" {
+			t.Errorf("%+v", s.Holder)
+		}
+		if err := l.Unlock(soon(t)); err != nil {
+			t.Error(err)
+		}
+		if l.Held() || !errors.Is(context.Cause(l.Context()), ErrUnlocked) {
+			t.Errorf("after Unlock: %v", context.Cause(l.Context()))
+		}
+		if err := l.Unlock(soon(t)); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder != nil {
+			t.Errorf("%+v", s.Holder)
+		}
+	})
+}
+
+func TestLockQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		l := must(c.Lock(soon(t), "k", LockOptions{Holder: "first"}))(t)
+		_, err := c.Lock(soon(t), "k", LockOptions{Wait: NoWait})
+		var e *Error
+		if !errors.Is(err, ErrLockHeld) || !errors.As(err, &e) || e.Holder.Holder != "first" || e.Place != 1 {
+			t.Errorf("tried once: %v", err)
+		}
+		began := time.Now()
+		if _, err := c.Lock(context.Background(), "k", LockOptions{Wait: time.Minute}); !errors.Is(err, ErrLockHeld) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		began = time.Now()
+		if _, err := c.Lock(ctx2(t, time.Minute), "k", LockOptions{}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		got := make(chan *Lock, 1)
+		go func() { got <- must(c.Lock(context.Background(), "k", LockOptions{}))(t) }()
+		time.Sleep(time.Hour)
+		if err := l.Unlock(soon(t)); err != nil {
+			t.Error(err)
+		}
+		next := <-got
+		if next.Token() <= l.Token() || !next.Held() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		_ = next.Unlock(soon(t))
+	})
+}
+
+// The owner is gone: the context ends before the lease does, on the owner's
+// clock too.
+func TestLockIsLostBeforeItsEnd(t *testing.T) {
+	for what, o := range map[string]LockOptions{
+		"default": {TTL: 10 * time.Second},
+		"margin":  {TTL: 10 * time.Second, Margin: 4 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := build(t, []string{"n1"}, nil)
+				c := w.client(Config{}, "n1")
+				l := must(c.Lock(soon(t), "k", o))(t)
+				began := time.Now()
+				time.Sleep(time.Second)
+				w.nodes["n1"].isolate(true)
+				<-l.Context().Done()
+				margin := o.Margin
+				if margin == 0 {
+					margin = time.Second
+				}
+				if took := time.Since(began); took != 10*time.Second-margin {
+					t.Errorf("after %v", took)
+				}
+				if !errors.Is(context.Cause(l.Context()), ErrLockLost) || l.Held() {
+					t.Errorf("the cause is %v", context.Cause(l.Context()))
+				}
+				a := must(w.nodes["n1"].store.Inspect(w.clock.Now(), owner.Ref{Key: "k", Name: "lock"}, 1))(t)
+				if a.Holding.Token != l.Token() || a.Holding.Left != int64(margin) {
+					t.Errorf("the owner says %+v", a.Holding)
+				}
+				if err := l.Unlock(ctx2(t, time.Second)); err == nil {
+					t.Error("it was given back to nobody")
+				}
+			})
+		})
+	}
+}
+
+// A renewal that finds the lock taken away ends the context at once.
+func TestLockTakenAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		ref := owner.Ref{Key: "k", Name: "lock"}
+		must(w.nodes["n1"].store.Release(w.clock.Now(), ref, reqid.ID{}, l.Token()))(t)
+		began := time.Now()
+		<-l.Context().Done()
+		if took := time.Since(began); took != 5*time.Second || !errors.Is(context.Cause(l.Context()), ErrLockLost) {
+			t.Errorf("after %v: %v", took, context.Cause(l.Context()))
+		}
+		if err := l.Unlock(soon(t)); !errors.Is(err, ErrLockLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+		if err := l.Unlock(soon(t)); !errors.Is(err, ErrLockLost) {
+			t.Errorf("Unlock again: %v", err)
+		}
+	})
+}
+
+// Renewals go on when the owner is away for a while.
+func TestRenewalIsRetried(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		for range 20 {
+			w.nodes["n1"].denies.Store(true)
+			time.Sleep(3 * time.Second)
+			w.nodes["n1"].denies.Store(false)
+			time.Sleep(3 * time.Second)
+			w.nodes["n1"].cut()
+		}
+		if !l.Held() {
+			t.Error(context.Cause(l.Context()))
+		}
+		if err := l.Unlock(soon(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The answer to an Acquire is lost; the retry is a replay, and the lease is
+// counted from the first send.
+func TestReplayedAcquire(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		a := w.nodes["n1"]
+		var once sync.Once
+		a.on(func(*owner.Record) {
+			once.Do(func() {
+				a.isolate(true)
+				time.AfterFunc(2*time.Second, func() { a.isolate(false) })
+			})
+		})
+		began := time.Now()
+		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		took := time.Since(began)
+		if took < 2*time.Second || !l.Meta().Replayed {
+			t.Errorf("after %v: %+v", took, l.Meta())
+		}
+		if left := l.left(); left > 9*time.Second-took {
+			t.Errorf("%v left after %v", left, took)
+		}
+		if err := l.Unlock(soon(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A grant whose answer came after its end is not believed in: the lock is asked
+// for anew.
+func TestGrantThatCameTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		a := w.nodes["n1"]
+		var once sync.Once
+		a.on(func(r *owner.Record) {
+			once.Do(func() {
+				a.isolate(true)
+				time.AfterFunc(9500*time.Millisecond, func() { a.isolate(false) })
+			})
+		})
+		l := must(c.Lock(context.Background(), "k", LockOptions{}))(t)
+		if l.Meta().Replayed || !l.Held() || l.left() < 8*time.Second {
+			t.Errorf("%+v, %v left", l.Meta(), l.left())
+		}
+		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder == nil || s.Holder.Token != l.Token() {
+			t.Errorf("%+v", s)
+		}
+		_ = l.Unlock(soon(t))
+	})
+}
+
+// A process that was stopped sees by the clock that its time is over, before any
+// timer or goroutine of it has run.
+func TestStoppedProcess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		jump := &jumping{base: w.clock}
+		c := w.client(Config{}, "n1")
+		c.clock = jump
+		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		child, cancel := context.WithCancel(l.Context())
+		defer cancel()
+		synctest.Wait()
+		jump.by = int64(9 * time.Second)
+		if err := l.Context().Err(); err == nil {
+			t.Error("the context is not over")
+		}
+		if l.Held() || child.Err() == nil || !errors.Is(context.Cause(child), ErrLockLost) {
+			t.Errorf("held %v, child %v", l.Held(), context.Cause(child))
+		}
+	})
+}
+
+// jumping is a clock that can be moved on.
+type jumping struct {
+	base interface{ Now() int64 }
+	by   int64
+}
+
+func (j *jumping) Now() int64 { return j.base.Now() + j.by }

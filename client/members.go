@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/ring"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Member is what a node knows of another.
+type Member struct {
+	ID      string  // of the node
+	Addr    string  // of its API, host:port; "" = not known
+	HashKey string  // of its points on the ring
+	Phase   string  // "joining", "active", "leaving", or "" if it is not in the table
+	Gossip  string  // "alive", "failed", "leaving", "left", or "" if nothing is heard
+	Raft    string  // "leader", "voter", "nonvoter", or "" if none
+	Share   float64 // of the hash space that it owns, from 0 to 1
+	Version string  // of its program
+}
+
+var phases = map[pb.Phase]string{
+	pb.Phase_PHASE_JOINING: "joining", pb.Phase_PHASE_ACTIVE: "active", pb.Phase_PHASE_LEAVING: "leaving",
+}
+
+// Members lists the nodes, as some node knows them.
+func (c *Client) Members(ctx context.Context) ([]Member, error) {
+	r, err := anywhere(ctx, c, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.ListMembersResponse, error) {
+		return cs.ListMembers(ctx, &pb.ListMembersRequest{}, opts...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Member, len(r.Members))
+	for i, m := range r.Members {
+		t := m.GetMember()
+		out[i] = Member{ID: m.Id, Addr: t.GetGrpcAddr(), HashKey: t.GetHashKey(), Phase: phases[t.GetPhase()],
+			Gossip: m.Gossip, Raft: m.Raft, Share: m.OwnedShare, Version: t.GetVersion()}
+	}
+	return out, nil
+}
+
+// Status is what one node says of itself and the cluster.
+type Status struct {
+	ID       string
+	Cluster  string // "" for a node that runs alone
+	Epoch    uint64
+	Version  string
+	Leader   string // raft leader's node; "" = it knows none
+	Serving  bool   // it may act
+	Changing bool   // a change of the ring runs
+	Lease    time.Duration
+	Uptime   time.Duration
+}
+
+// Status asks some node.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	r, err := anywhere(ctx, c, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.GetStatusResponse, error) {
+		return cs.GetStatus(ctx, &pb.GetStatusRequest{}, opts...)
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	return Status{ID: r.Id, Cluster: r.Cluster, Epoch: r.Epoch, Version: r.Version, Leader: r.Leader, Serving: r.Serving,
+		Changing: r.Changing, Lease: time.Duration(r.LeaseLeftNs), Uptime: time.Duration(r.UptimeNs)}, nil
+}
+
+// anywhere is a call that has no key: the node that has less to do of two gets
+// it.
+func anywhere[R any](ctx context.Context, c *Client, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
+	err = c.do(ctx, route{reads: true}, func(ctx context.Context, n *node, _ *view) (bool, error) {
+		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
+			r, err = f(ctx, pb.NewClusterServiceClient(n.conn()), opts...)
+			return err
+		})
+	})
+	return r, err
+}
+
+// Owner is who owns a key, as the client knows it now.
+type Owner struct {
+	Hash    uint64 // position of the key
+	Node    string // "" = nobody
+	Addr    string // of its API, host:port
+	Standby string // node that has a copy; "" = none
+	Epoch   uint64 // of the table
+}
+
+// Owner says who owns a key. It asks nobody.
+func (c *Client) Owner(key string) Owner {
+	v, h := c.view.Load(), ring.Hash(key)
+	o := Owner{Hash: h, Epoch: v.epoch}
+	if m := v.owner(h); m != nil {
+		o.Node, o.Addr = m.id, m.addr
+	}
+	if m := v.standby(h); m != nil {
+		o.Standby = m.id
+	}
+	return o
+}
+
+// Share is a node's part of the hash space.
+type Share struct {
+	Node, Addr string
+	Owned      float64 // from 0 to 1
+}
+
+// Ring is who owns how much, as the client knows it now, by node. It asks nobody.
+func (c *Client) Ring() []Share {
+	v := c.view.Load()
+	out := make([]Share, len(v.members))
+	for i, m := range v.members {
+		out[i] = Share{Node: m.id, Addr: m.addr}
+	}
+	n := len(v.rows)
+	for i, r := range v.rows {
+		width := 1.0
+		if n > 1 {
+			width = float64(v.ends[i]-v.ends[(i+n-1)%n]) / math.Exp2(64)
+		}
+		if r.owner != 0 {
+			out[r.owner-1].Owned += width
+		}
+	}
+	return out
+}

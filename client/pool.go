@@ -1,0 +1,221 @@
+package client
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/keystead/keystead/internal/vtcodec"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+const (
+	// Pings find out within 15 s that a node's machine is gone. A node allows
+	// one in 5 s.
+	pingEvery   = 10 * time.Second
+	pingTimeout = 5 * time.Second
+
+	// maxReceive is the largest answer that is taken: a table of 32,768 rows
+	// and batches of maxBatch items are far below it.
+	maxReceive = 16 << 20
+
+	// ewmaWeight is how much the latest answer counts in the average latency.
+	ewmaWeight = 0.1
+	// penalty is what an attempt that failed counts as.
+	penalty = time.Second
+)
+
+// pool holds the connections to the nodes.
+type pool struct {
+	c  *Client
+	mu sync.Mutex // guards what follows, and the fields of nodes that say so
+	// nodes are those that calls may still go to, by address.
+	nodes map[string]*node
+	// retired are those that calls still use, and no more will.
+	retired map[*node]bool
+	closed  bool
+}
+
+// node is a node and the connections to it.
+type node struct {
+	addr  string
+	conns []*grpc.ClientConn
+	turn  atomic.Uint32 // of the connections
+
+	refs int // guarded by pool.mu: calls that use it
+
+	inFlight atomic.Int64
+	ewma     atomic.Uint64 // latency in ns, bits of a float64; 0 = not known
+
+	checks coalescer[*pb.CheckRequest, *pb.CheckResponse]
+	adds   coalescer[*pb.AddRequest, *pb.AddResponse]
+}
+
+// acquire returns the node at an address, which stays open until release.
+func (p *pool) acquire(addr string) (*node, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed()
+	}
+	n := p.nodes[addr]
+	if n == nil {
+		var err error
+		if n, err = p.c.newNode(addr); err != nil {
+			return nil, err
+		}
+		p.nodes[addr] = n
+	}
+	n.refs++
+	return n, nil
+}
+
+func (p *pool) release(n *node) {
+	p.mu.Lock()
+	n.refs--
+	over := n.refs == 0 && p.retired[n]
+	if over {
+		delete(p.retired, n)
+	}
+	p.mu.Unlock()
+	if over {
+		n.close()
+	}
+}
+
+// keep lets go of all nodes but those at these addresses. Calls that are under
+// way finish.
+func (p *pool) keep(addrs []string) {
+	p.mu.Lock()
+	var over []*node
+	for addr, n := range p.nodes {
+		if slices.Contains(addrs, addr) {
+			continue
+		}
+		delete(p.nodes, addr)
+		if n.refs == 0 {
+			over = append(over, n)
+		} else {
+			p.retired[n] = true
+		}
+	}
+	p.mu.Unlock()
+	for _, n := range over {
+		n.close()
+	}
+}
+
+// size is how many nodes are connected to.
+func (p *pool) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.nodes)
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	nodes, retired := p.nodes, p.retired
+	p.nodes, p.retired = nil, nil
+	p.mu.Unlock()
+	for _, n := range nodes {
+		n.close()
+	}
+	for n := range retired {
+		n.close()
+	}
+}
+
+// lighter picks two different ones of some addresses at random, and of these the
+// one that has less to do: fewer calls in flight, weighted by how long they
+// take. "" if there is none.
+//
+// Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing,
+// IEEE TPDS 12 (2001).
+func (p *pool) lighter(addrs []string) string {
+	switch len(addrs) {
+	case 0:
+		return ""
+	case 1:
+		return addrs[0]
+	}
+	i := rand.IntN(len(addrs))
+	j := rand.IntN(len(addrs) - 1)
+	if j >= i {
+		j++
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nodes[addrs[j]].load() < p.nodes[addrs[i]].load() {
+		return addrs[j]
+	}
+	return addrs[i]
+}
+
+// load is (in flight + 1) × latency; 0 for a node that was never asked.
+func (n *node) load() float64 {
+	if n == nil {
+		return 0
+	}
+	return float64(n.inFlight.Load()+1) * math.Float64frombits(n.ewma.Load())
+}
+
+// took notes how long an attempt took.
+func (n *node) took(d time.Duration) {
+	for {
+		old := n.ewma.Load()
+		next := float64(d)
+		if old != 0 {
+			next = (1-ewmaWeight)*math.Float64frombits(old) + ewmaWeight*next
+		}
+		if n.ewma.CompareAndSwap(old, math.Float64bits(next)) {
+			return
+		}
+	}
+}
+
+func (c *Client) newNode(addr string) (*node, error) {
+	n := &node{addr: addr}
+	opts := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(c.cfg.Credentials),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New()), grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: c.cfg.AttemptTimeout,
+		}),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+	}, c.cfg.DialOptions...)
+	for range c.cfg.Connections {
+		conn, err := grpc.NewClient("passthrough:///"+addr, opts...)
+		if err != nil {
+			n.close()
+			return nil, &Error{Message: err.Error(), cause: err}
+		}
+		n.conns = append(n.conns, conn)
+	}
+	n.checks.init(c, n, checkKind)
+	n.adds.init(c, n, addKind)
+	return n, nil
+}
+
+func (n *node) conn() *grpc.ClientConn {
+	if len(n.conns) == 1 {
+		return n.conns[0]
+	}
+	return n.conns[n.turn.Add(1)%uint32(len(n.conns))]
+}
+
+func (n *node) close() {
+	for _, c := range n.conns {
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,254 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// board is a Cluster whose table a test changes.
+type board struct {
+	t    testing.TB
+	self table.Holder
+
+	mu      sync.Mutex // guards what follows
+	table   *table.Table
+	state   ClusterState
+	changed chan struct{}
+}
+
+func newBoard(t testing.TB, nodes ...string) *board {
+	b := &board{t: t, self: holder(nodes[0]), table: &table.Table{}, changed: make(chan struct{})}
+	b.apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
+	b.join(nodes...)
+	return b
+}
+
+func holder(node string) table.Holder { return table.Holder{Node: node, Incarnation: 1} }
+
+func (b *board) apply(c table.Command) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next, err := b.table.Apply(c)
+	if err != nil {
+		b.t.Fatal(c.Kind(), err)
+	}
+	b.table = next
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *board) admit(nodes ...string) {
+	for _, n := range nodes {
+		b.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"}}})
+	}
+}
+
+// join makes the first ring, of these nodes.
+func (b *board) join(nodes ...string) {
+	b.admit(nodes...)
+	b.begin(nodes...)
+	b.apply(table.Command{End: &table.End{Transition: b.Table().Transition.ID}})
+}
+
+func (b *board) begin(nodes ...string) {
+	var want []table.Holder
+	for _, n := range nodes {
+		want = append(want, holder(n))
+	}
+	b.apply(table.Command{Begin: &table.Begin{Want: want}})
+}
+
+// flip moves up to n rows as the transition wants.
+func (b *board) flip(n int) {
+	t := b.Table()
+	for _, m := range t.Moves()[:n] {
+		b.apply(table.Command{Flip: &table.Flip{Transition: t.Transition.ID, From: m.From, To: m.To, Ends: []uint64{m.End}}})
+	}
+}
+
+func (b *board) Self() table.Holder { return b.self }
+
+func (b *board) Table() *table.Table {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.table
+}
+
+func (b *board) State() ClusterState { return b.state }
+
+func (b *board) Await(ctx context.Context, after uint64) (*table.Table, error) {
+	for {
+		b.mu.Lock()
+		t, changed := b.table, b.changed
+		b.mu.Unlock()
+		if t.Epoch > after {
+			return t, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// clusterOf is a server that knows of others, and a client of it.
+func clusterOf(t *testing.T, cfg Config) (*house, pb.ClusterServiceClient) {
+	t.Helper()
+	h := newHouse(t, nil)
+	cfg.Store, cfg.Clock, cfg.Metrics = h.store, h.clock, NewMetrics(prometheus.NewRegistry())
+	h.server = NewServer(cfg)
+	l := bufconn.Listen(1 << 20)
+	h.dial = dialer(l)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = h.server.Serve(l) }()
+	t.Cleanup(func() { h.server.Stop(0); <-done })
+	h.conn = h.connect()
+	return h, pb.NewClusterServiceClient(h.conn)
+}
+
+func TestLoneNodeKnowsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := clusterOf(t, Config{Node: "n1", GRPCAddr: "10.0.0.1:7400"})
+		ctx := bound(t)
+		time.Sleep(time.Second)
+		st := must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t)
+		same(t, st, &pb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true,
+			UptimeNs: int64(time.Second), GrpcAddr: "10.0.0.1:7400"})
+		me := &pb.Member{Id: "n1", Incarnation: 1, HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", Phase: pb.Phase_PHASE_ACTIVE}
+		same(t, must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t),
+			&pb.ListMembersResponse{Epoch: st.Epoch, Members: []*pb.MemberStatus{{Id: "n1", Member: me, OwnedShare: 1}}})
+		r := must(c.GetRing(ctx, &pb.GetRingRequest{}))(t)
+		same(t, r, &pb.GetRingResponse{Epoch: st.Epoch, Digest: r.Digest, Size: 256,
+			Nodes: []*pb.RingNode{{Id: "n1", HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", WantedShare: 1, OwnedShare: 1}}})
+		tab := must(c.GetTable(ctx, &pb.GetTableRequest{}))(t).Table
+		if len(tab.Rows) != 256 || tab.Cluster != "" || tab.RingDigest != r.Digest || r.Digest == 0 || len(tab.Wanted) != 1 {
+			t.Errorf("the table is %v…", tab.Members)
+		}
+		o := must(c.GetOwner(ctx, &pb.GetOwnerRequest{Keys: []string{"a", "b"}}))(t)
+		for i, k := range []string{"a", "b"} {
+			same(t, o.Owners[i], &pb.KeyOwner{Hash: owner.Hash(k), Owner: "n1", OwnerAddr: "10.0.0.1:7400", Since: o.Owners[i].Since})
+		}
+	})
+}
+
+// A lone node that was told nothing about itself answers all the same.
+func TestLoneNodeWithoutAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := clusterOf(t, Config{})
+		o := must(c.GetOwner(bound(t), &pb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
+		if o.Owner != loneID || o.OwnerAddr != "" {
+			t.Errorf("the owner is %v", o)
+		}
+	})
+}
+
+func TestClusterAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t, "n1", "n2", "n3")
+		b.state = ClusterState{
+			LeaseLeft: time.Second, Leader: "n2", Voters: []string{"n1", "n2"}, Nonvoters: []string{"n3"}, Started: time.Now(),
+			Gossip:   []Gossiper{{"n1", "n1:1", "alive"}, {"n3", "n3:1", "failed"}, {"stranger", "x:1", "alive"}},
+			RaftAddr: "n1:2", Gossips: "n1:1", GRPCAddr: "n1:7400", Version: "v",
+		}
+		_, c := clusterOf(t, Config{Cluster: b})
+		ctx, tab := bound(t), b.Table()
+		same(t, must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t), &pb.GetStatusResponse{
+			Id: "n1", Incarnation: 1, Version: "v", Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
+			Voters: []string{"n1", "n2"}, Rows: 768, Members: 3, GrpcAddr: "n1:7400", RaftAddr: "n1:2", GossipAddr: "n1:1", Serving: true})
+		var got []string
+		sum := 0.0
+		for _, m := range must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t).Members {
+			got = append(got, fmt.Sprintf("%s %v %q %q %q", m.Id, m.Member.GetPhase(), m.Gossip, m.GossipAddr, m.Raft))
+			sum += m.OwnedShare
+		}
+		want := `n1 PHASE_ACTIVE "alive" "n1:1" "voter"
+n2 PHASE_ACTIVE "" "" "leader"
+n3 PHASE_ACTIVE "failed" "n3:1" "nonvoter"
+stranger PHASE_UNSPECIFIED "alive" "x:1" ""`
+		if s := strings.Join(got, "\n"); s != want || math.Abs(sum-1) > 1e-9 {
+			t.Errorf("shares of %v; members:\n%s", sum, s)
+		}
+		r := must(c.GetRing(ctx, &pb.GetRingRequest{}))(t)
+		if len(r.Nodes) != 3 || r.Size != 768 || r.Digest != tab.Wanted().Digest() {
+			t.Errorf("the ring is %v", r)
+		}
+		for _, n := range r.Nodes {
+			if math.Abs(n.WantedShare-n.OwnedShare) > 1e-9 || math.Abs(n.OwnedShare-tab.Share(n.Id)) > 1e-9 {
+				t.Errorf("%v, and the table gives it %v", n, tab.Share(n.Id))
+			}
+		}
+		keys := make([]string, MaxBatchItems)
+		for i := range keys {
+			keys[i] = fmt.Sprint("key-", i)
+		}
+		for i, o := range must(c.GetOwner(ctx, &pb.GetOwnerRequest{Keys: keys}))(t).Owners {
+			h := owner.Hash(keys[i])
+			m, since, _ := tab.Owner(h)
+			if o.Hash != h || o.Owner != m.Node || o.OwnerAddr != m.GRPCAddr || o.Since != since || o.Standby != tab.Next(h) || o.Standby == o.Owner {
+				t.Fatalf("%s: %v", keys[i], o)
+			}
+		}
+		b.state.LeaseLeft = 0
+		if must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t).Serving {
+			t.Error("it serves without a lease")
+		}
+	})
+}
+
+// What a node says while the ring changes, and of rows that nobody owns.
+func TestStatusOfAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t, "n1")
+		_, c := clusterOf(t, Config{Cluster: b})
+		b.admit("n2")
+		b.begin("n1", "n2")
+		moves := len(b.Table().Moves())
+		b.flip(3)
+		st := must(c.GetStatus(bound(t), &pb.GetStatusRequest{}))(t)
+		if !st.Changing || int(st.RowsToMove) != moves-3 || st.Rows != 512 || st.Serving {
+			t.Errorf("the status is %v", st)
+		}
+		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1"), holder("n2")}}})
+		st = must(c.GetStatus(bound(t), &pb.GetStatusRequest{}))(t)
+		if st.RowsUnowned != st.Rows || st.Members != 0 || st.Changing {
+			t.Errorf("the status without nodes is %v", st)
+		}
+		o := must(c.GetOwner(bound(t), &pb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
+		same(t, o, &pb.KeyOwner{Hash: owner.Hash("a")})
+		same(t, must(c.GetRing(bound(t), &pb.GetRingRequest{}))(t), &pb.GetRingResponse{Epoch: b.Table().Epoch})
+	})
+}
+
+func TestGetOwnerIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := clusterOf(t, Config{Cluster: newBoard(t, "n1")})
+		for what, x := range map[string]struct {
+			keys []string
+			want failure
+		}{
+			"too many":  {make([]string, MaxBatchItems+1), failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
+			"too large": {[]string{strings.Repeat("x", MaxBatch)}, failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
+			"empty":     {[]string{"a", ""}, badField("keys[1]")},
+			"long":      {[]string{strings.Repeat("x", owner.MaxKey+1)}, badField("keys[0]")},
+		} {
+			_, err := c.GetOwner(bound(t), &pb.GetOwnerRequest{Keys: x.keys})
+			x.want.check(in(t, what), err)
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// cluster is the ClusterService.
+type cluster struct {
+	pb.UnimplementedClusterServiceServer
+	s       *Server
+	c       Cluster
+	alone   bool         // there are no other nodes, and no raft
+	watches atomic.Int64 // under way
+	last    lastTable
+}
+
+func newCluster(s *Server) *cluster {
+	if s.cfg.Cluster != nil {
+		return &cluster{s: s, c: s.cfg.Cluster}
+	}
+	return &cluster{s: s, c: newLone(s.cfg.Node, s.cfg.GRPCAddr), alone: true}
+}
+
+func (c *cluster) GetRing(context.Context, *pb.GetRingRequest) (*pb.GetRingResponse, error) {
+	t := c.c.Table()
+	r := &pb.GetRingResponse{Epoch: t.Epoch, Digest: digestOf(t)}
+	want := t.Wanted()
+	if want == nil {
+		return r, nil
+	}
+	r.Size = uint64(want.Size())
+	owned, byKey := ownedShares(t), map[string]table.Member{}
+	for _, m := range t.Members {
+		byKey[m.HashKey] = m
+	}
+	for _, share := range want.Balance().Nodes { // bytewise by hash key
+		m := byKey[share.Node]
+		r.Nodes = append(r.Nodes, &pb.RingNode{Id: m.Node, HashKey: m.HashKey, GrpcAddr: m.GRPCAddr,
+			WantedShare: min(share.Owned, 1), OwnedShare: owned[m.Node]})
+	}
+	return r, nil
+}
+
+func (c *cluster) GetTable(context.Context, *pb.GetTableRequest) (*pb.GetTableResponse, error) {
+	return &pb.GetTableResponse{Table: c.last.snapshot(c.c.Table())}, nil
+}
+
+// ListMembers takes together what the table, gossip and raft say of each node.
+func (c *cluster) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.ListMembersResponse, error) {
+	t, st := c.c.Table(), c.c.State()
+	known := map[string]*pb.MemberStatus{}
+	of := func(id string) *pb.MemberStatus {
+		m := known[id]
+		if m == nil {
+			m = &pb.MemberStatus{Id: id}
+			known[id] = m
+		}
+		return m
+	}
+	owned := ownedShares(t)
+	for i := range t.Members {
+		m := of(t.Members[i].Node)
+		m.Member, m.OwnedShare = wireMember(&t.Members[i]), owned[m.Id]
+	}
+	for _, g := range st.Gossip {
+		m := of(g.Node)
+		m.Gossip, m.GossipAddr = g.State, g.Addr
+	}
+	for _, id := range st.Nonvoters {
+		of(id).Raft = "nonvoter"
+	}
+	for _, id := range st.Voters {
+		of(id).Raft = "voter"
+	}
+	if st.Leader != "" {
+		of(st.Leader).Raft = "leader"
+	}
+	r := &pb.ListMembersResponse{Epoch: t.Epoch}
+	for _, m := range known {
+		r.Members = append(r.Members, m)
+	}
+	slices.SortFunc(r.Members, func(a, b *pb.MemberStatus) int { return cmp.Compare(a.Id, b.Id) })
+	return r, nil
+}
+
+func (c *cluster) GetOwner(_ context.Context, req *pb.GetOwnerRequest) (*pb.GetOwnerResponse, error) {
+	if err := checkItems(len(req.Keys)); err != nil {
+		return nil, c.s.refuse(err)
+	}
+	t := c.c.Table()
+	r := &pb.GetOwnerResponse{Epoch: t.Epoch, Owners: make([]*pb.KeyOwner, len(req.Keys))}
+	cells := make([]pb.KeyOwner, len(req.Keys))
+	for i, key := range req.Keys {
+		if key == "" || len(key) > owner.MaxKey {
+			return nil, c.s.refuse(&owner.Error{Reason: owner.Invalid, Field: fmt.Sprintf("keys[%d]", i),
+				Message: fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(key), owner.MaxKey)})
+		}
+		h := owner.Hash(key)
+		o := &cells[i]
+		o.Hash, o.Standby = h, t.Next(h)
+		if m, since, ok := t.Owner(h); ok {
+			o.Owner, o.OwnerAddr, o.Since = m.Node, m.GRPCAddr, since
+		}
+		r.Owners[i] = o
+	}
+	return r, nil
+}
+
+func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
+	t, st, self := c.c.Table(), c.c.State(), c.c.Self()
+	r := &pb.GetStatusResponse{
+		Id: self.Node, Incarnation: self.Incarnation, Version: st.Version, Cluster: t.Cluster, Epoch: t.Epoch,
+		LeaseLeftNs: int64(max(st.LeaseLeft, 0)), Leader: st.Leader, Voters: st.Voters,
+		Changing: t.Transition != nil, RowsToMove: uint32(len(t.Moves())), Rows: uint32(len(t.Rows)), Members: uint32(len(t.Members)),
+		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
+		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0,
+	}
+	if !st.Started.IsZero() {
+		r.UptimeNs = int64(time.Since(st.Started))
+	}
+	for i := range t.Rows {
+		if t.Rows[i].Owner.None() {
+			r.RowsUnowned++
+		}
+	}
+	return r, nil
+}
+
+// lone is the Cluster of a node that runs alone: a table of one, which stays.
+type lone struct {
+	table *table.Table
+	state ClusterState
+}
+
+// loneID is the id of a lone node that was not given one.
+const loneID = "node"
+
+func newLone(id, addr string) Cluster {
+	id = cmp.Or(id, loneID)
+	m := table.Member{Node: id, Incarnation: 1, HashKey: cmp.Or(addr, id), GRPCAddr: addr}
+	t := &table.Table{}
+	for _, c := range []table.Command{
+		{Init: &table.Init{Cluster: "alone", Epoch: 1}},
+		{Admit: &table.Admit{Member: m}},
+		{Begin: &table.Begin{Want: []table.Holder{m.Holder()}}},
+		{End: &table.End{Transition: 3}}, // the epoch of the Begin
+	} {
+		next, err := t.Apply(c)
+		if err != nil {
+			panic("rpc: the table of a lone node: " + err.Error())
+		}
+		t = next
+	}
+	t.Cluster = "" // nobody else has seen it yet
+	return &lone{table: t, state: ClusterState{Started: time.Now(), GRPCAddr: addr}}
+}
+
+func (l *lone) Self() table.Holder  { return l.table.Members[0].Holder() }
+func (l *lone) Table() *table.Table { return l.table }
+func (l *lone) State() ClusterState { return l.state }
+
+// Await waits for a change that does not come.
+func (l *lone) Await(ctx context.Context, after uint64) (*table.Table, error) {
+	if l.table.Epoch > after {
+		return l.table, nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// lastTable keeps what the last table looks like on the wire, and the last
+// change of it, so that a change costs the same however many watch.
+type lastTable struct {
+	mu       sync.Mutex   // guards what follows
+	of       *table.Table // of whole
+	whole    *pb.Table
+	from, to *table.Table // of change
+	change   *pb.TableChange
+}
+
+// snapshot is the table whole. It is shared: nobody may change it.
+func (l *lastTable) snapshot(t *table.Table) *pb.Table {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of != t {
+		l.of, l.whole = t, wireTable(t)
+	}
+	return l.whole
+}
+
+// step is the message that brings a watcher from one table to the next.
+func (l *lastTable) step(from, to *table.Table) *pb.WatchResponse {
+	if c := l.between(from, to); c != nil {
+		return &pb.WatchResponse{Change: c}
+	}
+	return &pb.WatchResponse{Snapshot: l.snapshot(to)}
+}
+
+func (l *lastTable) between(from, to *table.Table) *pb.TableChange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.from != from || l.to != to {
+		l.from, l.to, l.change = from, to, wireChange(from, to)
+	}
+	return l.change
+}

@@ -1,0 +1,133 @@
+package rpc
+
+import (
+	"math"
+
+	"github.com/keystead/keystead/ring/epoch/table"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+var phases = map[table.Phase]pb.Phase{
+	table.Joining: pb.Phase_PHASE_JOINING,
+	table.Active:  pb.Phase_PHASE_ACTIVE,
+	table.Leaving: pb.Phase_PHASE_LEAVING,
+}
+
+func wireMember(m *table.Member) *pb.Member {
+	return &pb.Member{
+		Id: m.Node, Incarnation: m.Incarnation, HashKey: m.HashKey, GrpcAddr: m.GRPCAddr,
+		Phase: phases[m.Phase], RaftAddr: m.RaftAddr, Version: m.Version,
+	}
+}
+
+func wireMembers(t *table.Table) []*pb.Member {
+	members := make([]*pb.Member, len(t.Members))
+	for i := range t.Members {
+		members[i] = wireMember(&t.Members[i])
+	}
+	return members
+}
+
+// places are the members' indexes on the wire, from 1. Who is no member has 0.
+func places(t *table.Table) map[table.Holder]uint32 {
+	at := make(map[table.Holder]uint32, len(t.Members))
+	for i := range t.Members {
+		at[t.Members[i].Holder()] = uint32(i + 1)
+	}
+	return at
+}
+
+// wireRows converts the rows for which pick says so. They are allocated in one
+// piece: a table may have 32,768.
+func wireRows(t *table.Table, n int, pick func(i int) bool) []*pb.Row {
+	at := places(t)
+	cells, rows := make([]pb.Row, 0, n), make([]*pb.Row, 0, n)
+	// Neighbours are often of one holder, and the map is what costs.
+	owner, standby := table.Holder{}, table.Holder{}
+	var ownerAt, standbyAt uint32
+	for i := range t.Rows {
+		if !pick(i) {
+			continue
+		}
+		r := &t.Rows[i]
+		if r.Owner != owner {
+			owner, ownerAt = r.Owner, at[r.Owner]
+		}
+		if r.Standby != standby {
+			standby, standbyAt = r.Standby, at[r.Standby]
+		}
+		cells = append(cells, pb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost})
+		rows = append(rows, &cells[len(cells)-1])
+	}
+	return rows
+}
+
+// wireTable is a table as it travels.
+func wireTable(t *table.Table) *pb.Table {
+	return &pb.Table{
+		Cluster: t.Cluster, Epoch: t.Epoch, Members: wireMembers(t),
+		Rows:       wireRows(t, len(t.Rows), func(int) bool { return true }),
+		Transition: transitionOf(t), RingDigest: digestOf(t), Wanted: t.WantedNodes(),
+	}
+}
+
+// wireChange is what turns from into to; nil if a snapshot is needed, or is not
+// larger.
+func wireChange(from, to *table.Table) *pb.TableChange {
+	if from.Cluster != to.Cluster || len(from.Rows) != len(to.Rows) {
+		return nil
+	}
+	n := 0
+	for i := range to.Rows {
+		if from.Rows[i].End != to.Rows[i].End {
+			return nil
+		}
+		if differs(&from.Rows[i], &to.Rows[i]) {
+			n++
+		}
+	}
+	if n > 0 && n == len(to.Rows) {
+		return nil
+	}
+	return &pb.TableChange{
+		Epoch: to.Epoch, Members: wireMembers(to),
+		Rows:       wireRows(to, n, func(i int) bool { return differs(&from.Rows[i], &to.Rows[i]) }),
+		Transition: transitionOf(to), RingDigest: digestOf(to), Wanted: to.WantedNodes(),
+	}
+}
+
+// differs says whether two rows differ in what travels of them.
+func differs(a, b *table.Row) bool {
+	return a.Owner != b.Owner || a.Standby != b.Standby || a.Synced != b.Synced || a.Since != b.Since || a.Lost != b.Lost
+}
+
+func transitionOf(t *table.Table) uint64 {
+	if t.Transition == nil {
+		return 0
+	}
+	return t.Transition.ID
+}
+
+func digestOf(t *table.Table) uint64 {
+	if w := t.Wanted(); w != nil {
+		return w.Digest()
+	}
+	return 0
+}
+
+// ownedShares is how much of the hash space each node owns, from 0 to 1.
+func ownedShares(t *table.Table) map[string]float64 {
+	shares := make(map[string]float64, len(t.Members))
+	n := len(t.Rows)
+	for i := range t.Rows {
+		width := 1.0
+		if n > 1 {
+			width = float64(t.Rows[i].End-t.Rows[(i+n-1)%n].End) / math.Exp2(64)
+		}
+		if o := t.Rows[i].Owner; !o.None() {
+			shares[o.Node] = min(shares[o.Node]+width, 1) // rounding must not make it more
+		}
+	}
+	return shares
+}

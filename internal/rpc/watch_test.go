@@ -1,0 +1,170 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/test/bufconn"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+func dialer(l *bufconn.Listener) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+}
+
+// reading is a table as a watcher puts it together.
+type reading struct {
+	epoch uint64
+	rows  []row1
+	ends  map[uint64]int
+}
+
+// row1 is a row as its reader knows it.
+type row1 struct {
+	end            uint64
+	owner, standby string
+	since, lost    uint64
+}
+
+func (r *reading) take(t *testing.T, m *pb.WatchResponse) {
+	t.Helper()
+	rows, members := m.Snapshot.GetRows(), m.Snapshot.GetMembers()
+	if m.Change != nil {
+		rows, members = m.Change.Rows, m.Change.Members
+		if m.Snapshot != nil || r.ends == nil {
+			t.Fatal("a change that cannot be read")
+		}
+		r.epoch = m.Change.Epoch
+	} else {
+		*r = reading{epoch: m.Snapshot.Epoch, ends: map[uint64]int{}}
+		for i, x := range rows {
+			r.rows, r.ends[x.End] = append(r.rows, row1{}), i
+		}
+	}
+	name := func(i uint32) string {
+		if i == 0 {
+			return ""
+		}
+		return members[i-1].Id
+	}
+	for _, x := range rows {
+		i, ok := r.ends[x.End]
+		if !ok {
+			t.Fatalf("a row that ends at %d came from nowhere", x.End)
+		}
+		r.rows[i] = row1{x.End, name(x.Owner), name(x.Standby), x.Since, x.Lost}
+	}
+}
+
+// is says whether the reading is the table.
+func (r *reading) is(t *testing.T, want *table.Table) {
+	t.Helper()
+	if r.epoch != want.Epoch || len(r.rows) != len(want.Rows) {
+		t.Fatalf("epoch %d with %d rows, want %d with %d", r.epoch, len(r.rows), want.Epoch, len(want.Rows))
+	}
+	for i, w := range want.Rows {
+		if got := (row1{w.End, w.Owner.Node, w.Standby.Node, w.Since, w.Lost}); r.rows[i] != got {
+			t.Fatalf("row %d is %v, want %v", i, r.rows[i], got)
+		}
+	}
+}
+
+func TestWatchTellsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t, "n2")
+		_, c := clusterOf(t, Config{Cluster: b})
+		w := must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		var r reading
+		expect := func(change bool, rows int) {
+			t.Helper()
+			m := must(w.Recv())(t)
+			if (m.Change != nil) != change || change && len(m.Change.Rows) != rows {
+				t.Errorf("a change %v with %d rows, want %v with %d", m.Change != nil, len(m.Change.GetRows()), change, rows)
+			}
+			r.take(t, m)
+			r.is(t, b.Table())
+		}
+		expect(false, 0)
+		b.admit("n1") // comes before n2 among the members: the places of the owners move
+		expect(true, 0)
+		b.begin("n1", "n2") // splits rows
+		expect(false, 0)
+		b.flip(1)
+		expect(true, 1)
+		b.flip(1)
+		expect(true, 1)
+		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1")}}})
+		expect(true, 2)
+		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n2")}}})
+		expect(false, 0) // every row changed
+	})
+}
+
+// A watcher that does not read misses epochs, and nothing is kept for it.
+func TestSlowWatcherSkips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t, "n1", "n2", "n3", "n4")
+		_, c := clusterOf(t, Config{Cluster: b})
+		w := must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		synctest.Wait()
+		for range 300 {
+			b.apply(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
+			b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n4")}}})
+			b.admit("n4")
+			synctest.Wait()
+		}
+		var r reading
+		n := 0
+		for r.epoch != b.Table().Epoch {
+			r.take(t, must(w.Recv())(t))
+			n++
+		}
+		r.is(t, b.Table())
+		if n >= 900 {
+			t.Errorf("%d messages: no epoch was left out", n)
+		}
+	})
+}
+
+func TestWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, c := clusterOf(t, Config{})
+		ctx, leave := context.WithCancel(context.Background())
+		gone := must(c.Watch(ctx, &pb.WatchRequest{}))(t)
+		stays := must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		must(gone.Recv())(t)
+		must(stays.Recv())(t)
+		// A lone node has no news.
+		began := time.Now()
+		go func() {
+			time.Sleep(10 * time.Second)
+			leave()
+		}()
+		if _, err := gone.Recv(); err == nil || time.Since(began) != 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		synctest.Wait()
+		go h.server.Stop(time.Minute)
+		_, err := stays.Recv()
+		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
+		if since := time.Since(began); since > 11*time.Second {
+			t.Errorf("the stop took until %v", since)
+		}
+	})
+}
+
+func TestWatchesAreBounded(t *testing.T) {
+	h := newHouse(t, nil)
+	c := newCluster(bare(h))
+	c.watches.Store(MaxWatches)
+	failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second}.check(t, c.Watch(nil, nil))
+	if n := c.watches.Load(); n != MaxWatches {
+		t.Errorf("%d watches are counted", n)
+	}
+}

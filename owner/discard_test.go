@@ -98,7 +98,7 @@ func TestDiscard(t *testing.T) {
 func TestDiscardAmongOthers(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Shards = 1 })
 	lost := func(h uint64) bool { return h%4 == 0 }
-	for i := range 20_000 {
+	for i := range 5_000 {
 		if _, err := s.Add(1, Ref{fmt.Sprint("k", i), "c"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestDiscardAmongOthers(t *testing.T) {
 		}
 	})
 	s.Discard(lost)
-	for i := range 20_000 {
+	for i := range 5_000 {
 		key := fmt.Sprint("k", i)
 		want := int64(1)
 		if lost(Hash(key)) {

@@ -26,6 +26,7 @@ func newBench(std stdio) *cobra.Command {
 	var cfg bench.Config
 	var addr string
 	var asJSON, echo bool
+	var nodes int
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a node, side by side with bare gRPC",
@@ -37,6 +38,11 @@ node. Each is a process of its own; they take turns.
 Without --addr it starts a node for the purpose. With --addr, mind that the
 echoes run here: the ratios mean something only if the node does, too.
 
+With --nodes it measures a cluster of that many nodes instead, each a process of its
+own: limit checks, one a call, by the Go client that knows the owners against the
+same on a node that runs alone, and bare calls that must be forwarded against bare
+calls to the owner.
+
 Workloads:
   check    one limit check a call
   batch    limit checks in batches of --batch
@@ -45,13 +51,18 @@ Workloads:
   lock     acquire and release, two calls`,
 		Example: `  keystead bench
   keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
+  keystead bench --nodes 3 --concurrency 64 --duration 2s --rounds 5
   keystead bench --json > bench.json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes != 0 {
+				return runClusterBench(cmd.Context(), std, cfg, nodes, asJSON)
+			}
 			return runBench(cmd.Context(), std, cfg, addr, echo, asJSON)
 		},
 	}
 	fl := cmd.Flags()
+	fl.IntVar(&nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
 	fl.StringVar(&addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
 	fl.BoolVar(&echo, "echo", true, "measure the bare gRPC servers as well")
 	fl.StringSliceVar(&cfg.Workloads, "workload", bench.Workloads, "what to measure")

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -34,6 +36,7 @@ type nodeFlags struct {
 	maxMemory     byteSize
 	idWindow      time.Duration
 	maxLockTTL    time.Duration
+	gossipKey     string
 	logLevel      string
 	logFormat     string
 	announceReady func(io.Writer, *node.Node)
@@ -55,6 +58,9 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.DurationVar(&f.idWindow, "request-id-window", owner.DefaultIDWindow, "how long the request ids of an idle client are kept; retries are accepted to half of it")
 	fl.IntVar(&f.Store.RequestIDs.ClientsPerObject, "request-id-clients", owner.DefaultClientsPerObject, "clients whose request ids are kept on one object")
 	fl.IntVar(&f.Store.RequestIDs.IDsPerClient, "request-ids-per-client", owner.DefaultIDsPerClient, "request ids kept of one client on one object")
+	fl.DurationVar(&f.Cluster.LeaseTTL, "lease-ttl", node.DefaultLeaseTTL, "how long a node may act without hearing from the leader; a dead owner is replaced after it")
+	fl.DurationVar(&f.Cluster.LeaseMargin, "lease-margin", node.DefaultLeaseMargin, "how much the clocks of two nodes may drift apart within --lease-ttl")
+	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -66,40 +72,88 @@ func newServer(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a node",
-		Long: `Runs a node until SIGTERM or SIGINT: it then refuses new calls, sends waiting ones
-away, lets running ones finish within --stop-grace, and exits with 0.
+		Long: `Runs a node until SIGTERM or SIGINT: others then take its keys over, it refuses new
+calls, sends waiting ones away, lets running ones finish within --stop-grace, and
+exits with 0.
+
+With --cluster-id it is part of a cluster: one node makes it with --bootstrap, once,
+and the others --join any node that is in it. Without, it runs alone.
 
 Counters, limits and locks are kept in memory and end with the process. What
---data-dir keeps is the epoch, so that fencing tokens rise across restarts even
-if the clock is set back.`,
-		Example: `  keystead server --id n1 --data-dir /var/lib/keystead
-  keystead server --id n1 --grpc-addr 0.0.0.0:7400 --config /etc/keystead.yaml
-  KEYSTEAD_MAX_MEMORY=4GiB keystead server --id n1`,
+--data-dir keeps is who owns what, and the epoch, so that fencing tokens rise across
+restarts even if the clock is set back.`,
+		Example: `  keystead server --id n1 --data-dir /var/lib/keystead                 # alone
+  keystead server --id n1 --cluster-id prod --bootstrap --data-dir /var/lib/keystead \
+    --grpc-addr 10.0.0.1:7400 --raft-addr 10.0.0.1:7401 --gossip-addr 10.0.0.1:7402
+  keystead server --id n2 --cluster-id prod --join 10.0.0.1:7402 --data-dir /var/lib/keystead \
+    --grpc-addr 0.0.0.0:7400 --raft-addr 0.0.0.0:7401 --gossip-addr 0.0.0.0:7402 --advertise 10.0.0.2
+  KEYSTEAD_MAX_MEMORY=4GiB keystead server --id n1 --config /etc/keystead.yaml`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
 	}
 	f.flags(cmd)
-	cmd.Flags().StringVar(&f.ID, "id", host, "name of this node: letters, digits, '.', '_', '-'")
-	cmd.Flags().StringVar(&f.DataDir, "data-dir", "", "`DIR` for what must survive a restart; empty = nothing does")
-	cmd.Flags().Uint64Var(&f.EpochFloor, "epoch-floor", 0, "least epoch to serve under, after a data directory was lost")
+	fl := cmd.Flags()
+	fl.StringVar(&f.ID, "id", host, "name of this node: letters, digits, '.', '_', '-'")
+	fl.StringVar(&f.DataDir, "data-dir", "", "`DIR` for what must survive a restart; empty = nothing does")
+	fl.Uint64Var(&f.EpochFloor, "epoch-floor", 0, "least epoch to begin with, after a data directory (or all of a cluster's) was lost")
+	fl.StringVar(&f.Cluster.ID, "cluster-id", "", "name of the cluster that this node is part of; empty = it runs alone")
+	fl.BoolVar(&f.Cluster.Bootstrap, "bootstrap", false, "make the cluster: on one node, once")
+	fl.StringSliceVar(&f.Cluster.Join, "join", nil, "gossip `HOST:PORT`s of nodes of the cluster, with commas")
+	fl.StringVar(&f.Cluster.RaftAddr, "raft-addr", "127.0.0.1:7401", "`HOST:PORT` where nodes agree and renew their leases; port 0 picks a free one")
+	fl.StringVar(&f.Cluster.GossipAddr, "gossip-addr", "127.0.0.1:7402", "`HOST:PORT` of gossip, TCP and UDP; port 0 picks a free one")
+	fl.StringVar(&f.Cluster.Advertise, "advertise", "", "`HOST` at which others reach this node (default: where it listens, or the private address)")
+	fl.StringVar(&f.Cluster.HashKey, "hash-key", "", "what the node's points on the ring are computed from (default: advertised host:port of the API)")
+	fl.StringVar(&f.gossipKey, "gossip-key", "", "`KEY` that encrypts gossip: base64 of 16, 24 or 32 bytes, the same on all nodes")
+	fl.StringVar(&f.Cluster.Profile, "gossip-profile", "lan", "timing of gossip: local, lan or wan")
 	f.announceReady = func(w io.Writer, n *node.Node) {}
 	return cmd
 }
 
+// clusterSettings turns the flags of a node's cluster into its settings.
+func (f *nodeFlags) clusterSettings() error {
+	if f.gossipKey != "" {
+		key, err := base64.StdEncoding.DecodeString(f.gossipKey)
+		if err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
+			return usageError{errors.New("--gossip-key: give base64 of 16, 24 or 32 bytes\n  hint: make one with `head -c 32 /dev/urandom | base64`")}
+		}
+		f.Cluster.GossipKey = key
+	}
+	for _, a := range f.Cluster.Join {
+		if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
+			return usageError{fmt.Errorf("--join %q: write HOST:PORT, like 10.0.0.1:7402", a)}
+		}
+	}
+	return nil
+}
+
 func newDev(std stdio) *cobra.Command {
 	var f nodeFlags
+	nodes := 1
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a node to try things on: in memory, on loopback",
+		Short: "Run a node, or a cluster, to try things on: on loopback",
 		Long: `Runs a node in memory on loopback, and prints what to try. Everything is forgotten
-when it stops (Ctrl-C).`,
+when it stops (Ctrl-C).
+
+With --nodes it runs a cluster of that many nodes, each a process of its own, which
+may be killed to see what happens. Their ports follow those of the first one in steps
+of ten; with port 0, free ones are picked.`,
 		Example: `  keystead dev
+  keystead dev --nodes 3
+  keystead dev --nodes 3 --data-dir /tmp/keystead    # who owns what survives a restart
   keystead dev --grpc-addr 127.0.0.1:0 --admin-addr ""`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes != 1 {
+				return runDevCluster(cmd, std, &f, nodes)
+			}
+			return f.run(cmd.Context(), std)
+		},
 	}
 	f.flags(cmd)
 	f.ID = "dev"
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "nodes to run, each a process of its own, 1 to 16")
+	cmd.Flags().StringVar(&f.DataDir, "data-dir", "", "`DIR` for what must survive a restart; empty = nothing does")
 	_ = cmd.Flags().Set("log-level", "warn")
 	cmd.Flags().Lookup("log-level").DefValue = "warn"
 	cmd.Flags().Lookup("log-level").Changed = false
@@ -115,6 +169,15 @@ func announceDev(w io.Writer, n *node.Node) {
 		addr = " --addr " + n.GRPCAddr()
 	}
 	fmt.Fprintf(w, "A Keystead node serves on %s. Try, in another terminal:\n\n", n.GRPCAddr())
+	suggest(w, addr)
+	if a := n.AdminAddr(); a != "" {
+		fmt.Fprintf(w, "\nMetrics, health, profiles: http://%s/\n", a)
+	}
+	fmt.Fprintln(w, "Everything is forgotten when it stops (Ctrl-C).")
+}
+
+// suggest prints commands to try, with the flag that names the node.
+func suggest(w io.Writer, addr string) {
 	for _, line := range []string{
 		"limit check 203.0.113.7 --name api --limit 20/1m",
 		"counter add page:/index.html",
@@ -129,10 +192,6 @@ func announceDev(w io.Writer, n *node.Node) {
 		}
 		fmt.Fprintln(w, "  "+strings.TrimRight("keystead "+command+addr+" "+rest, " "))
 	}
-	if a := n.AdminAddr(); a != "" {
-		fmt.Fprintf(w, "\nMetrics, health, profiles: http://%s/\n", a)
-	}
-	fmt.Fprintln(w, "Everything is forgotten when it stops (Ctrl-C).")
 }
 
 // run runs a node until it is told to stop or cannot go on.
@@ -144,6 +203,10 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	f.tuneMemory()
 	f.Log, f.Version = log, version
 	f.Store.MaxBytes, f.Store.MaxLockTTL, f.Store.RequestIDs.Window = int64(f.maxMemory), int64(f.maxLockTTL), int64(f.idWindow)
+	if err := f.clusterSettings(); err != nil {
+		return err
+	}
+	f.ProcessMetrics = true
 	if err := f.Validate(); err != nil {
 		return usageError{err}
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	Addr     string              // to listen on, host:port
 	Gatherer prometheus.Gatherer // of /metrics
 	Status   func() any          // of /status
+	// Ready says why the node is not ready although SetReady said so; nil = it
+	// is. May be nil.
+	Ready func() error
 }
 
 // Bounds of a request. Profiles take up to a minute to write.
@@ -74,6 +77,12 @@ func (s *Server) mux(cfg Config) *http.ServeMux {
 		if !s.ready.Load() {
 			http.Error(w, "not ready: the node starts or stops", http.StatusServiceUnavailable)
 			return
+		}
+		if cfg.Ready != nil {
+			if err := cfg.Ready(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
 		}
 		fmt.Fprintln(w, "ready")
 	})

@@ -126,19 +126,14 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	}()
 	for _, t := range cfg.Targets {
 		for range cfg.Conns {
-			c, err := grpc.NewClient("passthrough:///"+t.Addr,
-				grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New())))
+			c, err := dialBench(t.Addr)
 			if err != nil {
 				return nil, err
 			}
 			conns[t.Name] = append(conns[t.Name], c)
 		}
 	}
-	keys := make([]string, cfg.Keys)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("client-%09d", i)
-	}
+	keys := keysOf(&cfg)
 	var results []Result
 	done := 0
 	for _, name := range cfg.Workloads {
@@ -167,6 +162,12 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 		cfg.Progress(done, done, "")
 	}
 	return results, nil
+}
+
+func dialBench(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New())))
 }
 
 // measure lets n workers call a target for the configured time. A failed call

@@ -36,6 +36,13 @@ type Config struct {
 	// EpochFloor is the least epoch to serve under: for a node that was built
 	// anew after its data directory was lost and its clock set back.
 	EpochFloor uint64
+	// Cluster makes the node part of a cluster. Without an ID it runs alone.
+	Cluster ClusterConfig
+	// Wires are how the node reaches others. Default: sockets.
+	Wires Wires
+	// ProcessMetrics shows what the libraries below count for the whole process
+	// (raft, serf). Only one node of a process may ask for it.
+	ProcessMetrics bool
 	// Store bounds the store; Rule and Sink are set here.
 	Store owner.Config
 	// MaxConns bounds open gRPC connections. Default 10,000.
@@ -66,6 +73,13 @@ func (c Config) withDefaults() Config {
 	if c.StopGrace == 0 {
 		c.StopGrace = 5 * time.Second
 	}
+	if c.Cluster.RaftAddr == "" {
+		c.Cluster.RaftAddr = "127.0.0.1:7401"
+	}
+	if c.Cluster.GossipAddr == "" {
+		c.Cluster.GossipAddr = "127.0.0.1:7402"
+	}
+	c.Wires = c.Wires.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -80,6 +94,12 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	if !idPattern.MatchString(c.ID) {
 		return fmt.Errorf("node id %q: use 1 to 64 letters, digits, '.', '_' and '-'", c.ID)
+	}
+	if c.Cluster.ID != "" && !idPattern.MatchString(c.Cluster.ID) {
+		return fmt.Errorf("cluster id %q: use 1 to 64 letters, digits, '.', '_' and '-'", c.Cluster.ID)
+	}
+	if c.Cluster.ID == "" && (c.Cluster.Bootstrap || len(c.Cluster.Join) > 0) {
+		return errors.New("a node that makes or joins a cluster needs its name: set --cluster-id")
 	}
 	if c.StopGrace < 0 {
 		return fmt.Errorf("a stop grace period of %s: choose 0 or more", c.StopGrace)
@@ -98,17 +118,20 @@ func (c Config) Validate() error {
 
 // Node is a running node.
 type Node struct {
-	cfg   Config
-	rule  *sole
-	store *owner.Store
-	rpc   *rpc.Server
-	grpc  net.Listener
-	admin atomic.Pointer[admin.Server] // its /status may ask for it while it starts
-	began time.Time
+	cfg     Config
+	rule    *sole    // of a node that runs alone, or nil
+	cluster *cluster // of one that does not, or nil
+	store   *owner.Store
+	rpc     *rpc.Server
+	grpc    net.Listener
+	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
+	began   time.Time
 
-	stop   sync.Once
-	stops  []func() // what Stop does, last first
-	failed chan error
+	follows chan struct{} // closed when the cluster's failure does not matter any more
+	killed  atomic.Bool   // Stop is to be like the death of the process
+	stop    sync.Once
+	stops   []func() // what Stop does, last first
+	failed  chan error
 }
 
 // Start brings a node up. When it returns, the node serves; when it fails,
@@ -123,7 +146,7 @@ func Start(cfg Config) (*Node, error) {
 		n.Stop()
 		return nil, err
 	}
-	cfg.Log.Info("serving", "id", cfg.ID, "grpc", n.GRPCAddr(), "admin", n.AdminAddr(), "epoch", n.rule.epoch.Load())
+	cfg.Log.Info("serving", "id", cfg.ID, "grpc", n.GRPCAddr(), "admin", n.AdminAddr(), "epoch", n.epoch())
 	return n, nil
 }
 
@@ -139,15 +162,72 @@ func (n *Node) start() (err error) {
 		}
 		n.stops = append(n.stops, func() { _ = release() })
 	}
-	if n.rule, err = newSole(n.cfg.DataDir, n.cfg.EpochFloor, time.Now()); err != nil {
+	if err := n.listen(); err != nil {
 		return err
 	}
-	n.cfg.Store.Rule = n.rule
+	if err := n.chooseRule(); err != nil {
+		return err
+	}
 	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
 		return err
 	}
+	if n.cluster != nil {
+		n.cluster.keeps(n.store)
+	}
 	n.runStore()
 	return n.serve()
+}
+
+// listen takes the port of the API, which others must know before they are
+// asked to call.
+func (n *Node) listen() error {
+	l, err := n.cfg.Wires.Listen(n.cfg.GRPCAddr)
+	if err != nil {
+		return cannotListen("gRPC", "--grpc-addr", err)
+	}
+	n.grpc = l
+	n.stops = append(n.stops, func() { _ = l.Close() }) // Serve closes it as well, if it comes to that
+	return nil
+}
+
+// chooseRule decides by what right the node will act: alone, or as a member of
+// its cluster.
+func (n *Node) chooseRule() (err error) {
+	if n.cfg.Cluster.ID == "" {
+		if n.rule, err = newSole(n.cfg.DataDir, n.cfg.EpochFloor, n.cfg.Wires.Wall()); err == nil {
+			n.cfg.Store.Rule = n.rule
+		}
+		return err
+	}
+	if n.cluster, err = startCluster(n.cfg, n.GRPCAddr()); err != nil {
+		return err
+	}
+	n.cfg.Store.Rule = n.cluster.rule()
+	n.stops = append(n.stops, func() {
+		if n.killed.Load() {
+			n.cluster.kill()
+		} else {
+			n.cluster.stop()
+		}
+	})
+	n.follows = make(chan struct{})
+	go func() {
+		select {
+		case err := <-n.cluster.group.Failed():
+			n.failed <- err
+		case <-n.follows:
+		}
+	}()
+	n.stops = append(n.stops, func() { close(n.follows) })
+	return nil
+}
+
+// epoch is the one that the node goes by.
+func (n *Node) epoch() uint64 {
+	if n.cluster != nil {
+		return n.cluster.Table().Epoch
+	}
+	return n.rule.epoch.Load()
 }
 
 // runStore starts the two timers of the store.
@@ -197,19 +277,21 @@ func (n *Node) wake(ctx context.Context) {
 func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n.store, n.rule))
-	metrics := rpc.NewMetrics(reg)
-	l, err := net.Listen("tcp", n.cfg.GRPCAddr)
-	if err != nil {
-		return cannotListen("gRPC", "--grpc-addr", err)
+		newStoreCollector(n))
+	if n.cluster != nil {
+		reg.MustRegister(newClusterCollector(n.cluster))
 	}
-	n.grpc = l
-	n.stops = append(n.stops, func() { _ = l.Close() }) // Serve closes it as well, if it comes to that
+	if n.cluster != nil && n.cfg.ProcessMetrics {
+		if err := showLibraries(reg); err != nil {
+			return err
+		}
+	}
+	metrics := rpc.NewMetrics(reg)
 	// The admin server is there first and goes last: it says that the node is
 	// not ready while it comes and goes.
 	if n.cfg.AdminAddr != "" {
 		a, err := admin.Start(admin.Config{
-			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() },
+			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() }, Ready: n.ready,
 		})
 		if err != nil {
 			return cannotListen("metrics and health", "--admin-addr", err)
@@ -217,11 +299,42 @@ func (n *Node) serve() error {
 		n.admin.Store(a)
 		n.stops = append(n.stops, a.Stop)
 	}
-	n.rpc = rpc.NewServer(rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls})
-	n.stops = append(n.stops, func() { n.rpc.Stop(n.cfg.StopGrace) })
-	go func() { n.failed <- n.rpc.Serve(l) }()
+	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
+	if n.cluster != nil {
+		conf.Cluster = n.cluster
+	}
+	n.rpc = rpc.NewServer(conf)
+	n.stops = append(n.stops, n.stopServing)
+	go func() { n.failed <- n.rpc.Serve(n.grpc) }()
 	if a := n.admin.Load(); a != nil {
 		a.SetReady(true)
+	}
+	return nil
+}
+
+// stopServing ends the calls: first others take the node's keys over, then calls
+// that still run may finish.
+func (n *Node) stopServing() {
+	if n.killed.Load() {
+		n.rpc.Stop(0)
+		return
+	}
+	if n.cluster != nil {
+		n.cluster.retire()
+	}
+	n.rpc.Stop(n.cfg.StopGrace)
+}
+
+// Kill takes the node down as if its process had died: nobody is told.
+func (n *Node) Kill() {
+	n.killed.Store(true)
+	n.Stop()
+}
+
+// ready says why the node cannot serve yet, nil if it can.
+func (n *Node) ready() error {
+	if n.cluster != nil {
+		return n.cluster.ready()
 	}
 	return nil
 }

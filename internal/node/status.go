@@ -1,11 +1,13 @@
 package node
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // Status is what a node says of itself, as JSON at /status.
@@ -21,17 +23,67 @@ type Status struct {
 	LapsedLocks   int64            `json:"lapsed_locks"`
 	Bytes         int64            `json:"bytes"`
 	Waiting       int64            `json:"waiting"`
+	Cluster       *ClusterStatus   `json:"cluster,omitempty"` // of a node that is in one
+}
+
+// ClusterStatus is what a node says of its part in the cluster.
+type ClusterStatus struct {
+	ID           string   `json:"id"`
+	Incarnation  string   `json:"incarnation"`
+	Ready        bool     `json:"ready"`
+	NotReady     string   `json:"not_ready,omitempty"` // why
+	LeaseSeconds float64  `json:"lease_seconds"`
+	Leader       string   `json:"leader"`
+	Voters       []string `json:"voters"`
+	Members      []string `json:"members"`
+	RowsOwned    int      `json:"rows_owned"`
+	Rows         int      `json:"rows"`
+	RowsToMove   int      `json:"rows_to_move"`
+	RowsLost     int64    `json:"rows_lost"` // that came to this node without their state
+	RaftAddr     string   `json:"raft_addr"`
+	GossipAddr   string   `json:"gossip_addr"`
+}
+
+func (c *cluster) status() *ClusterStatus {
+	t, self := c.Table(), c.Self()
+	s := &ClusterStatus{
+		ID: c.cfg.Cluster.ID, Incarnation: strconv.FormatUint(self.Incarnation, 10), Ready: true, LeaseSeconds: c.group.LeaseLeft().Seconds(),
+		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsOwned: rowsOf(t, self), RowsLost: c.lost.Load(),
+		RaftAddr: c.self.RaftAddr, GossipAddr: c.pool.Addr(),
+	}
+	if err := c.ready(); err != nil {
+		s.Ready, s.NotReady = false, err.Error()
+	}
+	s.Voters, _ = c.group.Servers()
+	for _, m := range t.Members {
+		s.Members = append(s.Members, m.Node)
+	}
+	return s
+}
+
+func rowsOf(t *table.Table, h table.Holder) int {
+	n := 0
+	for i := range t.Rows {
+		if t.Rows[i].Owner == h {
+			n++
+		}
+	}
+	return n
 }
 
 // Status returns the status of now.
 func (n *Node) Status() Status {
 	st := n.store.Stats()
-	return Status{
+	out := Status{
 		ID: n.cfg.ID, Version: n.cfg.Version, GRPCAddr: n.GRPCAddr(), AdminAddr: n.AdminAddr(),
-		Epoch: n.rule.epoch.Load(), UptimeSeconds: time.Since(n.began).Seconds(),
+		Epoch: n.epoch(), UptimeSeconds: time.Since(n.began).Seconds(),
 		Objects: byName(st.Objects), Expired: byName(st.Expired),
 		LapsedLocks: st.Lapsed, Bytes: st.Bytes, Waiting: st.Waiting,
 	}
+	if n.cluster != nil {
+		out.Cluster = n.cluster.status()
+	}
+	return out
 }
 
 func byName(m map[owner.Kind]int64) map[string]int64 {
@@ -44,17 +96,16 @@ func byName(m map[owner.Kind]int64) map[string]int64 {
 
 // storeCollector shows the store's figures to Prometheus.
 type storeCollector struct {
-	store                                           *owner.Store
-	rule                                            *sole
+	n                                               *Node
 	objects, expired, lapsed, bytes, waiting, epoch *prometheus.Desc
 }
 
-func newStoreCollector(store *owner.Store, rule *sole) *storeCollector {
+func newStoreCollector(n *Node) *storeCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("keystead_"+name, help, labels, nil)
 	}
 	return &storeCollector{
-		store: store, rule: rule,
+		n:       n,
 		objects: desc("objects", "Objects held.", "kind"),
 		expired: desc("expired_total", "Objects forgotten because their time was over.", "kind"),
 		lapsed:  desc("lapsed_locks_total", "Locks whose TTL ended while they were held."),
@@ -69,7 +120,7 @@ func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.Descr
 
 // Collect implements prometheus.Collector.
 func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
-	st := c.store.Stats()
+	st := c.n.store.Stats()
 	for k, v := range st.Objects {
 		ch <- prometheus.MustNewConstMetric(c.objects, prometheus.GaugeValue, float64(v), k.String())
 	}
@@ -79,5 +130,5 @@ func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.lapsed, prometheus.CounterValue, float64(st.Lapsed))
 	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(st.Bytes))
 	ch <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(st.Waiting))
-	ch <- prometheus.MustNewConstMetric(c.epoch, prometheus.GaugeValue, float64(c.rule.epoch.Load()))
+	ch <- prometheus.MustNewConstMetric(c.epoch, prometheus.GaugeValue, float64(c.n.epoch()))
 }

@@ -1,0 +1,470 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// exitUnhealthy is the exit code of `status --exit-code` when something is
+// wrong.
+const exitUnhealthy = 3
+
+// statusPause is between two looks of `status --wait`.
+const statusPause = 200 * time.Millisecond
+
+// askCluster calls f with a client of the cluster's service, again while the
+// node cannot be reached and time is left.
+func (r *remote) askCluster(ctx context.Context, f func(context.Context, pb.ClusterServiceClient) error) error {
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := pb.NewClusterServiceClient(conn)
+	return r.call(ctx, func(ctx context.Context) error { return f(ctx, client) })
+}
+
+type statusFlags struct {
+	remote
+	wait     time.Duration
+	members  int
+	exitCode bool
+}
+
+func newStatus(std stdio) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say how the cluster is, as one of its nodes sees it",
+		Long: `Says how the cluster is, as the node at --addr sees it, and, if it is not healthy,
+what is wrong and what to do. It is healthy when the node may act, a leader is
+known, every row has an owner and stands where the ring wants it, all members are
+there, and voters are left to survive a death. A cluster that was made of one or two
+nodes survives none; that is said, and no fault. A node that is cut off tells what
+it has learnt before.
+
+The exit code is 0 either way, or 3 for "not healthy" with --exit-code. --wait waits
+until the cluster is healthy, also for a node that is not up yet; the exit code is 1
+if it does not come to that. --members makes it part of "healthy" that the cluster
+has exactly so many active members.
+
+With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
+"warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
+"rows_to_move", "rows_unowned", "changing", "serving", "incarnation": "…",
+"lease_left": seconds, "uptime": seconds, "version", "grpc_addr", "raft_addr",
+"gossip_addr", "members": as "keystead members --json"}.`,
+		Example: `  keystead status
+  keystead status --wait 30s --members 3 && ./start-the-rest.sh
+  keystead status --exit-code --json --addr 10.0.0.2:7400`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
+	}
+	f.flags(cmd)
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for the cluster to be healthy (default: do not wait)")
+	cmd.Flags().IntVar(&f.members, "members", 0, "active members that the cluster shall have (default: any number)")
+	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when the cluster is not healthy")
+	return cmd
+}
+
+func (f *statusFlags) run(ctx context.Context, std stdio) error {
+	if f.wait < 0 {
+		return usageError{fmt.Errorf("--wait %s: choose a time that is not negative", f.wait)}
+	}
+	if f.members < 0 {
+		return usageError{fmt.Errorf("--members %d: choose a number that is not negative", f.members)}
+	}
+	o, err := f.ask(ctx, std.err)
+	if err != nil {
+		return err
+	}
+	if err := f.show(std.out, o); err != nil {
+		return err
+	}
+	if f.exitCode && !o.healthy() {
+		return exitCode(exitUnhealthy)
+	}
+	return nil
+}
+
+// look asks the node once.
+func (f *statusFlags) look(ctx context.Context, c pb.ClusterServiceClient) (*overview, error) {
+	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.ListMembers(ctx, &pb.ListMembersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return newOverview(st, m.Members, f.members), nil
+}
+
+// ask looks once, or with --wait until the cluster is healthy.
+func (f *statusFlags) ask(ctx context.Context, progressTo io.Writer) (o *overview, err error) {
+	if f.wait > 0 {
+		return f.await(ctx, progressTo)
+	}
+	err = f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
+		o, err = f.look(ctx, c)
+		return err
+	})
+	return o, err
+}
+
+// await looks until the cluster is healthy, or --wait is over.
+func (f *statusFlags) await(ctx context.Context, progressTo io.Writer) (*overview, error) {
+	conn, err := f.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	client := pb.NewClusterServiceClient(conn)
+	ctx, cancel := context.WithTimeout(ctx, f.wait)
+	defer cancel()
+	bar := newProgress(progressTo)
+	defer bar.clear()
+	began := time.Now()
+	var last *overview // or the error of the last look:
+	var lastErr error
+	for {
+		call, done := context.WithTimeout(ctx, f.timeout)
+		o, err := f.look(call, client)
+		done()
+		switch code := status.Code(err); {
+		case err == nil && o.healthy():
+			return o, nil
+		case err != nil && ctx.Err() != nil && (last != nil || lastErr != nil):
+			return nil, f.gaveUp(last, lastErr) // that look was cut short, and says less than the one before
+		case err != nil && code != codes.Unavailable && code != codes.DeadlineExceeded:
+			return nil, f.explain(err)
+		}
+		last, lastErr = o, f.explain(err)
+		bar.show(-1, fmt.Sprintf("%s  waiting: %s", time.Since(began).Round(time.Second), firstLine(last, lastErr)))
+		select {
+		case <-ctx.Done():
+			return nil, f.gaveUp(last, lastErr)
+		case <-time.After(statusPause):
+		}
+	}
+}
+
+func firstLine(o *overview, err error) string {
+	if err != nil {
+		msg, _ := explain(err)
+		return msg
+	}
+	return o.Problems[0].Problem
+}
+
+func (f *statusFlags) gaveUp(o *overview, err error) error {
+	_, hint := explain(err)
+	if err == nil {
+		hint = o.Problems[0].Hint
+	}
+	return hinted{fmt.Errorf("not healthy after %s: %s", f.wait, firstLine(o, err)), hint}
+}
+
+// finding is something about the cluster that is not as it should be.
+type finding struct {
+	Problem string `json:"problem"`
+	Hint    string `json:"hint"`
+}
+
+// overview is what `status` shows.
+type overview struct {
+	Cluster     string       `json:"cluster"`
+	ID          string       `json:"id"`
+	Healthy     bool         `json:"healthy"`
+	Problems    []finding    `json:"problems"`
+	Warnings    []finding    `json:"warnings"`
+	Epoch       string       `json:"epoch"`
+	Leader      string       `json:"leader"`
+	Voters      []string     `json:"voters"`
+	Rows        uint32       `json:"rows"`
+	RowsToMove  uint32       `json:"rows_to_move"`
+	RowsUnowned uint32       `json:"rows_unowned"`
+	Changing    bool         `json:"changing"`
+	Serving     bool         `json:"serving"`
+	Incarnation string       `json:"incarnation"`
+	LeaseLeft   seconds      `json:"lease_left"`
+	Uptime      seconds      `json:"uptime"`
+	Version     string       `json:"version"`
+	GRPCAddr    string       `json:"grpc_addr"`
+	RaftAddr    string       `json:"raft_addr"`
+	GossipAddr  string       `json:"gossip_addr"`
+	Members     []memberJSON `json:"members"`
+
+	spare int // voters that may die
+}
+
+func (o *overview) healthy() bool { return len(o.Problems) == 0 }
+
+// alone says whether the node runs without a cluster.
+func (o *overview) alone() bool { return o.Cluster == "" }
+
+// newOverview takes together what a node answered. want is how many active
+// members there shall be; 0 = any number.
+func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int) *overview {
+	o := &overview{
+		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, Changing: st.Changing, Serving: st.Serving,
+		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
+		Version: st.Version, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
+		Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
+	}
+	if o.Voters == nil {
+		o.Voters = []string{}
+	}
+	slices.Sort(o.Voters)
+	o.assess(want)
+	o.Healthy = o.healthy()
+	return o
+}
+
+func (o *overview) problem(hint, format string, args ...any) {
+	o.Problems = append(o.Problems, finding{fmt.Sprintf(format, args...), hint})
+}
+
+func (o *overview) warn(hint, format string, args ...any) {
+	o.Warnings = append(o.Warnings, finding{fmt.Sprintf(format, args...), hint})
+}
+
+// assess finds what is wrong, the gravest first.
+func (o *overview) assess(want int) {
+	if !o.alone() {
+		o.assessLeader()
+	}
+	o.assessRows()
+	if !o.alone() {
+		o.assessMembers()
+		o.assessVoters()
+	}
+	if active := o.active(); want > 0 && active != want {
+		hint := "start further nodes with --join"
+		if active > want {
+			hint = "stop those that are not wanted with SIGTERM"
+		}
+		o.problem(hint, "%d active members, not %d", active, want)
+	}
+}
+
+func (o *overview) assessLeader() {
+	if o.Leader == "" {
+		voters := "the voters"
+		if len(o.Voters) > 0 {
+			voters += " (" + strings.Join(o.Voters, ", ") + ")"
+		}
+		o.problem("a majority of "+voters+" has to run, and reach each other's raft port", "%s knows no leader", o.ID)
+	}
+	if o.Serving {
+		return
+	}
+	here := slices.ContainsFunc(o.Members, func(m memberJSON) bool { return m.ID == o.ID && m.Incarnation == o.Incarnation })
+	switch {
+	case !here:
+		o.problem("it asks to be admitted by itself, once it reaches the leader", "%s does not serve: it is no member of the table", o.ID)
+	case o.Leader != "":
+		o.problem("it renews it by itself, once it reaches "+o.Leader+"'s raft port", "%s does not serve: it has no lease", o.ID)
+	default:
+		o.problem("it renews it by itself, once there is a leader", "%s does not serve: it has no lease", o.ID)
+	}
+}
+
+func (o *overview) assessRows() {
+	switch {
+	case o.Rows == 0:
+		o.problem("it is made when the first nodes have joined", "there is no ring yet: nobody owns anything")
+	case o.RowsUnowned > 0:
+		o.problem("the leader gives them to members that can act; calls for their keys are refused until then",
+			"%d of %d rows have no owner", o.RowsUnowned, o.Rows)
+	}
+	switch {
+	case o.Changing && o.RowsToMove == 0:
+		o.problem("wait: it is about to end", "the ring changes: all rows have moved")
+	case o.Changing:
+		o.problem("wait, or see `keystead ring --watch`", "the ring changes: %d of %d rows left to move", o.RowsToMove, o.Rows)
+	case o.RowsToMove > 0:
+		o.problem("wait for the leader to move them", "%d of %d rows are not where the ring wants them", o.RowsToMove, o.Rows)
+	}
+}
+
+func (o *overview) assessMembers() {
+	for _, m := range o.Members {
+		switch {
+		case m.Phase == "" && m.Gossip == "failed" && m.Raft == "":
+			o.warn("bring it back with --join, or leave it: gossip forgets it in time", "%s has failed; others own what it owned", m.ID)
+		case m.Phase == "":
+		case m.Gossip == "failed" || m.Gossip == "left":
+			o.problem("when its lease is over others own its keys; bring it back with --join, or replace it", "%s is gone (gossip: %s)", m.ID, m.Gossip)
+		case m.Gossip == "":
+			o.problem("see that it runs, and that its gossip port is reached", "%s is a member, and gossip does not know it", m.ID)
+		case o.Changing:
+		case m.Phase == "joining":
+			o.problem("wait: the ring is about to change", "%s joins, and owns nothing yet", m.ID)
+		case m.Phase == "leaving":
+			o.problem("wait: the ring is about to change", "%s leaves", m.ID)
+		}
+	}
+}
+
+// assessVoters looks whether the raft group survives a death.
+func (o *overview) assessVoters() {
+	if len(o.Voters) == 0 {
+		return
+	}
+	failed, dead := false, []string{} // dead are voters
+	for _, m := range o.Members {
+		// A dead node is often removed from the table before gossip knows.
+		gone := m.Gossip == "failed" || m.Phase == ""
+		failed = failed || m.Gossip == "failed"
+		if gone && slices.Contains(o.Voters, m.ID) {
+			dead = append(dead, m.ID)
+		}
+	}
+	o.spare = max(len(o.Voters)-len(dead)-len(o.Voters)/2-1, 0)
+	voters := plural(len(o.Voters), "voter")
+	switch {
+	case o.spare > 0 && len(dead) > 0:
+		o.warn("bring it back, or leave it: another node takes its vote", "%s may vote and %s gone", strings.Join(dead, ", "), isAre(len(dead)))
+	case o.spare > 0:
+	case len(dead) > 0:
+		o.problem("bring it back, or start another node with --join", "one more death stops the cluster: of %s, %s %s gone", voters, strings.Join(dead, ", "), isAre(len(dead)))
+	case failed:
+		o.problem("bring the failed node back, or start another with --join", "one more death stops the cluster: it has %s left", voters)
+	case len(o.Members) >= 3:
+		o.problem("wait some seconds: nodes get to vote when they have been well for a while", "one death stops the cluster: it has only %s", voters)
+	default:
+		o.warn("run three nodes or more", "the death of one node stops the cluster")
+	}
+}
+
+func (o *overview) active() int {
+	n := 0
+	for _, m := range o.Members {
+		if m.Phase == "active" {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *statusFlags) show(out io.Writer, o *overview) error {
+	if f.json {
+		return printJSON(out, o)
+	}
+	return o.print(out, f.addr)
+}
+
+// print writes the overview for people. addr is where the node was asked.
+func (o *overview) print(out io.Writer, addr string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
+	}
+	if o.alone() {
+		line("Cluster", "none: %s runs alone", o.ID)
+	} else {
+		line("Cluster", "%s, as %s sees it", o.Cluster, o.ID)
+	}
+	if len(o.Problems)+len(o.Warnings) == 0 {
+		line("Health", "healthy")
+	}
+	for i, p := range append(slices.Clone(o.Problems), o.Warnings...) {
+		switch {
+		case i == 0 && len(o.Problems) == 0:
+			line("Health", "healthy; but %s: %s", p.Problem, p.Hint)
+		case i == 0:
+			line("Health", "%s: %s", p.Problem, p.Hint)
+		default:
+			line("", "%s: %s", p.Problem, p.Hint)
+		}
+	}
+	line("Epoch", "%s", o.Epoch)
+	line("Rows", "%s", o.rows())
+	if !o.alone() {
+		line("Leader", "%s", orDash(o.Leader))
+		line("Voters", "%s", o.voters())
+	}
+	line("Node", "%s", o.node())
+	line("API", "%s", cmp.Or(o.GRPCAddr, addr))
+	if !o.alone() {
+		line("Raft", "%s", orDash(o.RaftAddr))
+		line("Gossip", "%s", orDash(o.GossipAddr))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	fmt.Fprintln(w, "MEMBER\tPHASE\tSHARE\tRAFT\tGOSSIP")
+	for _, m := range o.Members {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), percent(m.OwnedShare), orDash(m.Raft), orDash(m.Gossip))
+	}
+	return w.Flush()
+}
+
+func (o *overview) rows() string {
+	if o.RowsUnowned == 0 && o.RowsToMove == 0 {
+		return fmt.Sprintf("%d, all where the ring wants them", o.Rows)
+	}
+	return fmt.Sprintf("%d, %d to move, %d without owner", o.Rows, o.RowsToMove, o.RowsUnowned)
+}
+
+func (o *overview) voters() string {
+	if len(o.Voters) == 0 {
+		return "-"
+	}
+	may := "none may die"
+	if o.spare > 0 {
+		may = strconv.Itoa(o.spare) + " may die"
+	}
+	return strings.Join(o.Voters, ", ") + "; " + may
+}
+
+func (o *overview) node() string {
+	parts := []string{"serves"}
+	if !o.Serving {
+		parts[0] = "does not serve"
+	}
+	if !o.alone() {
+		if o.LeaseLeft <= 0 {
+			parts = append(parts, "no lease")
+		} else {
+			parts = append(parts, "lease for "+people(time.Duration(o.LeaseLeft)))
+		}
+	}
+	parts = append(parts, "up "+people(time.Duration(o.Uptime)))
+	if o.Version != "" {
+		parts = append(parts, "version "+o.Version)
+	}
+	return o.ID + ": " + strings.Join(parts, ", ")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// percent writes a share, from 0 to 1.
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

@@ -1,0 +1,419 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-sockaddr"
+	"github.com/hashicorp/memberlist"
+
+	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+	"github.com/keystead/keystead/ring/member"
+)
+
+// ClusterConfig makes a node part of a cluster.
+type ClusterConfig struct {
+	// ID names the cluster; all its nodes are given the same. 1 to 64 letters,
+	// digits, '.', '_' and '-'. "" = the node runs alone.
+	ID string
+	// Bootstrap makes the cluster. Exactly one node is told to, once; on a node
+	// that has a log it does nothing.
+	Bootstrap bool
+	// Join are gossip addresses of other nodes, host:port.
+	Join []string
+	// RaftAddr is where raft and the leases are spoken. Default 127.0.0.1:7401.
+	RaftAddr string
+	// GossipAddr is where serf gossips, UDP and TCP. Default 127.0.0.1:7402.
+	GossipAddr string
+	// Advertise is the host at which others reach this node. Default: where it
+	// listens, or the machine's private address if it listens on all.
+	Advertise string
+	// HashKey is what the node's points on the ring are computed from. Default:
+	// the advertised host:port of its API.
+	HashKey string
+	// GossipKey encrypts gossip: 16, 24 or 32 bytes. Default: no encryption.
+	GossipKey []byte
+	// Profile is the timing of gossip: local, lan or wan. Default lan.
+	Profile string
+	// LeaseTTL, LeaseMargin and Settle: see epoch.Config.
+	LeaseTTL, LeaseMargin, Settle time.Duration
+}
+
+// Defaults of ClusterConfig.
+const (
+	DefaultLeaseTTL    = epoch.DefaultTTL
+	DefaultLeaseMargin = epoch.DefaultMargin
+	DefaultSettle      = epoch.DefaultSettle
+)
+
+// Wires are how a node reaches others; the zero Wires are the machine's sockets.
+type Wires struct {
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+	Gossip memberlist.Transport
+	Wall   func() time.Time
+	// Storage outlives the node, when a simulation restarts it.
+	Storage *epoch.Storage
+}
+
+func (w Wires) withDefaults() Wires {
+	if w.Listen == nil {
+		w.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if w.Dial == nil {
+		w.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	if w.Wall == nil {
+		w.Wall = time.Now
+	}
+	return w
+}
+
+// lookAround is how long a node that is to make a cluster looks whether there is
+// one already, when it was told where.
+const lookAround = 3 * time.Second
+
+// cluster is a node's part in its cluster: serf's facts and raft's truth meet
+// here.
+type cluster struct {
+	cfg   Config
+	log   *slog.Logger
+	store atomic.Pointer[func([]serving.Range)] // what discards; set when the store is there
+	pool  *member.Pool
+	group *epoch.Group
+	self  member.Self
+	began time.Time
+	lost  atomic.Int64 // rows whose state was lost when they came to this node
+
+	raising atomic.Bool
+	ctx     context.Context // ends when the node stops
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// startCluster joins the cluster. The node's API is reached at grpcAddr, where
+// it listens already.
+func startCluster(cfg Config, grpcAddr string) (*cluster, error) {
+	c := &cluster{cfg: cfg, log: cfg.Log.With("node", cfg.ID), began: time.Now()}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	l, err := cfg.Wires.Listen(cfg.Cluster.RaftAddr)
+	if err != nil {
+		return nil, cannotListen("raft", "--raft-addr", err)
+	}
+	if err := c.join(l, grpcAddr); err != nil {
+		c.cancel()
+		_ = l.Close()
+		return nil, err
+	}
+	c.running.Go(func() { c.handOver(c.ctx) })
+	c.running.Go(c.follow)
+	c.running.Go(c.lookForOthers)
+	return c, nil
+}
+
+func (c *cluster) join(l net.Listener, grpcAddr string) error {
+	cc := c.cfg.Cluster
+	storage, err := c.storage()
+	if err != nil {
+		return err
+	}
+	if c.self, err = c.introduce(storage, grpcAddr, l.Addr().String()); err != nil {
+		return errors.Join(err, storage.Close())
+	}
+	c.pool, err = member.Start(member.Config{
+		Self: c.self, Bind: cc.GossipAddr, Advertise: c.gossipAdvertise(), Join: cc.Join, Key: cc.GossipKey,
+		Profile: member.Profile(cc.Profile), Transport: c.cfg.Wires.Gossip, Log: c.log.With("part", "gossip"),
+	})
+	if err != nil {
+		return errors.Join(err, storage.Close())
+	}
+	bootstrap, err := c.mayBootstrap(storage)
+	if err == nil {
+		c.group, err = epoch.Start(epoch.Config{
+			Cluster: cc.ID, Node: c.self.Node, Incarnation: c.self.Incarnation, HashKey: c.self.HashKey,
+			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
+			Bootstrap: bootstrap, EpochFloor: c.cfg.EpochFloor,
+			Storage: storage, Listener: l, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard,
+			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle,
+			Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
+		})
+	}
+	if err != nil {
+		c.pool.Stop()
+		return errors.Join(err, storage.Close())
+	}
+	return nil
+}
+
+func (c *cluster) storage() (*epoch.Storage, error) {
+	switch {
+	case c.cfg.Wires.Storage != nil:
+		return c.cfg.Wires.Storage, nil
+	case c.cfg.DataDir == "":
+		return epoch.MemoryStorage(), nil
+	}
+	return epoch.OpenStorage(c.cfg.DataDir)
+}
+
+// introduce is what the node says of itself.
+func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member.Self, error) {
+	id, err := s.Identity(c.cfg.Cluster.ID, c.cfg.ID)
+	if err != nil {
+		return member.Self{}, err
+	}
+	self := member.Self{
+		Node: c.cfg.ID, Incarnation: epoch.NewIncarnation(c.cfg.Wires.Wall()), Cluster: c.cfg.Cluster.ID,
+		RaftID: string(id), Version: c.cfg.Version,
+	}
+	if self.GRPCAddr, err = advertised(grpcAddr, c.cfg.Cluster.Advertise); err == nil {
+		self.RaftAddr, err = advertised(raftAddr, c.cfg.Cluster.Advertise)
+	}
+	self.HashKey = c.cfg.Cluster.HashKey
+	if self.HashKey == "" {
+		self.HashKey = self.GRPCAddr
+	}
+	return self, err
+}
+
+// advertised is the address at which others reach what listens at addr.
+func advertised(addr, host string) (string, error) {
+	at, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	if host == "" {
+		host = at
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		if host, err = sockaddr.GetPrivateIP(); err != nil || host == "" {
+			return "", fmt.Errorf("%s is no address at which others could reach this node, and the machine has no private one: name one with --advertise", addr)
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// gossipAdvertise is the advertised gossip address, "" if it is the one that
+// serf chooses itself.
+func (c *cluster) gossipAdvertise() string {
+	host := c.cfg.Cluster.Advertise
+	_, port, err := net.SplitHostPort(c.cfg.Cluster.GossipAddr)
+	if n, _ := strconv.Atoi(port); host == "" || err != nil || n == 0 {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// mayBootstrap says whether this node makes the cluster: it was told to, its log
+// is empty, and those whom it was told to join know of no cluster.
+func (c *cluster) mayBootstrap(s *epoch.Storage) (bool, error) {
+	empty, err := s.Empty()
+	if err != nil || !c.cfg.Cluster.Bootstrap || !empty {
+		return false, err
+	}
+	if len(c.cfg.Cluster.Join) == 0 {
+		return true, nil
+	}
+	for over := time.After(lookAround); ; {
+		changed := c.pool.Changed()
+		for _, f := range c.pool.Facts() {
+			if f.Ours && f.Self.UID != "" {
+				c.log.Warn("there is a cluster already: this node joins it, and does not make one", "cluster", c.cfg.Cluster.ID, "known by", f.Name)
+				return false, nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-over:
+			return true, nil
+		}
+	}
+}
+
+// peers are the nodes of the cluster that gossip knows.
+func (c *cluster) peers() []epoch.Peer {
+	facts := c.pool.Facts()
+	peers := make([]epoch.Peer, 0, len(facts))
+	for _, f := range facts {
+		if f.Ours {
+			peers = append(peers, epoch.Peer{Node: f.Self.Node, UID: f.Self.UID, RaftID: f.Self.RaftID, RaftAddr: f.Self.RaftAddr, Alive: f.State == member.Alive})
+		}
+	}
+	return peers
+}
+
+// lookForOthers warns of a second cluster of the same name. It was made by a node
+// that was told to although there was one; nothing here joins the two.
+func (c *cluster) lookForOthers() {
+	warned := map[string]bool{}
+	for {
+		changed := c.pool.Changed()
+		uid := c.group.Table().UID
+		for _, f := range c.pool.Facts() {
+			if other := f.Self.UID; f.Ours && other != "" && uid != "" && other != uid && !warned[f.Name+other] && len(warned) < 2*table.MaxMembers {
+				warned[f.Name+other] = true
+				c.log.Error("a node is of another cluster of the same name: it was started with --bootstrap although there was one, and is not admitted here; stop it, and let it --join with an empty --data-dir",
+					"its node", f.Name, "its cluster", other, "this cluster", uid)
+			}
+		}
+		select {
+		case <-changed:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// keeps says what the rows of this node are kept in. Before, it owns none.
+func (c *cluster) keeps(store *owner.Store) {
+	discard := func(lost []serving.Range) {
+		store.Discard(func(h uint64) bool {
+			for _, r := range lost {
+				if r.Holds(h) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	c.store.Store(&discard)
+}
+
+// discard forgets what the node holds of rows that it has lost.
+func (c *cluster) discard(lost []serving.Range) {
+	if discard := c.store.Load(); discard != nil {
+		(*discard)(lost)
+	}
+}
+
+// follow tells gossip what becomes of this process, and people what was lost.
+func (c *cluster) follow() {
+	for after := uint64(0); ; {
+		t, err := c.group.Await(c.ctx, after)
+		if err != nil {
+			return
+		}
+		if now := c.group.Self(); now.Incarnation != c.self.Incarnation || t.UID != c.self.UID {
+			c.self.Incarnation, c.self.UID = now.Incarnation, t.UID
+			if err := c.pool.SetSelf(c.self); err != nil {
+				c.log.Warn("telling gossip of this process", "error", err)
+			}
+		}
+		rows := 0
+		for _, r := range t.Rows {
+			if r.Owner == c.group.Self() && r.Lost > after && after != 0 {
+				rows++
+			}
+		}
+		if c.lost.Add(int64(rows)); rows > 0 {
+			c.log.Warn("rows came to this node without their state: counts, limits and locks of their keys begin anew", "rows", rows, "epoch", t.Epoch)
+		}
+		after = t.Epoch
+	}
+}
+
+// rule is the serving rule for the store.
+func (c *cluster) rule() *inCluster {
+	return &inCluster{rule: c.group.Rule(), raise: c.raise}
+}
+
+// raise has the epoch raised above one whose tokens are used up.
+func (c *cluster) raise(above uint64) {
+	if c.raising.Swap(true) {
+		return
+	}
+	c.running.Go(func() {
+		defer c.raising.Store(false)
+		ctx, cancel := context.WithTimeout(c.ctx, proposeTime)
+		defer cancel()
+		if _, err := c.group.Propose(ctx, table.Command{ID: c.newID(), Raise: &table.Raise{Above: above}}); err != nil {
+			c.log.Info("raising the epoch", "error", err)
+		}
+	})
+}
+
+func (c *cluster) newID() string { return c.cfg.ID + "-" + strconv.FormatUint(rand.Uint64(), 16) }
+
+// ready says why the node is not ready, nil if it is.
+func (c *cluster) ready() error {
+	switch t := c.group.Table(); {
+	case t.Cluster == "":
+		return errors.New("not ready: the node has not heard from its cluster yet")
+	case !t.Holds(c.group.Self()):
+		return errors.New("not ready: the node has not been admitted to its cluster yet")
+	case c.group.LeaseLeft() == 0:
+		return errors.New("not ready: the node has no lease; the cluster has no leader, or the node is cut off")
+	case len(t.Rows) == 0:
+		return errors.New("not ready: the ring has not been made yet")
+	}
+	return nil
+}
+
+// retireTime bounds the time that a node which stops spends on being replaced.
+const retireTime = time.Second
+
+// retire stops acting: nothing more is let in, the last answers get out, and the
+// others take over.
+func (c *cluster) retire() {
+	ctx, cancel := context.WithTimeout(context.Background(), retireTime)
+	defer cancel()
+	c.group.Rule().Quiet()
+	pause(ctx, flushTime)
+	c.group.Retire(ctx)
+}
+
+// stop leaves the cluster.
+func (c *cluster) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*retireTime)
+	defer cancel()
+	c.cancel()
+	c.running.Wait()
+	c.group.Stop(ctx)
+	_ = c.pool.Leave(ctx)
+	c.pool.Stop()
+}
+
+// kill leaves without a word, as a process that dies.
+func (c *cluster) kill() {
+	c.cancel()
+	c.running.Wait()
+	c.group.Kill()
+	c.pool.Stop()
+}
+
+// Self implements rpc.Cluster.
+func (c *cluster) Self() table.Holder { return c.group.Self() }
+
+// Table implements rpc.Cluster.
+func (c *cluster) Table() *table.Table { return c.group.Table() }
+
+// Await implements rpc.Cluster.
+func (c *cluster) Await(ctx context.Context, after uint64) (*table.Table, error) {
+	return c.group.Await(ctx, after)
+}
+
+// State implements rpc.Cluster.
+func (c *cluster) State() rpc.ClusterState {
+	s := rpc.ClusterState{
+		LeaseLeft: c.group.LeaseLeft(), Leader: c.group.Leader(), RaftAddr: c.self.RaftAddr, Gossips: c.pool.Addr(),
+		Started: c.began, Version: c.cfg.Version, GRPCAddr: c.self.GRPCAddr,
+	}
+	s.Voters, s.Nonvoters = c.group.Servers()
+	for _, f := range c.pool.Facts() {
+		s.Gossip = append(s.Gossip, rpc.Gossiper{Node: f.Name, Addr: f.Addr, State: f.State.String()})
+	}
+	return s
+}

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/serving"
+)
+
+// inCluster is the serving rule of a node in a cluster, as the store asks for it.
+type inCluster struct {
+	rule *serving.Rule
+	// raise asks the cluster for an epoch above this one. It does not wait.
+	raise func(above uint64)
+}
+
+var (
+	errNotOwner = &owner.Error{Reason: owner.NotOwner, RetryAfter: 50 * time.Millisecond,
+		Message: "another node owns the key"}
+	errNoLease = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+		Message: "this node cannot show now that it is the owner of the key; nothing happened",
+		Hint:    "try again: it hears from the cluster's leader, or another node takes over"}
+	errUnknown = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
+		Message: "the node stopped being able to show that it is the owner while it did this; it may have taken effect",
+		Hint:    "try again with the same request id to learn what became of it"}
+)
+
+// Admit implements owner.Rule.
+func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
+	since, seen, v := m.rule.May(hash, now)
+	switch v {
+	case serving.Yes:
+		return owner.Permit{Epoch: since, Seen: seen, Hash: hash}, nil
+	case serving.NoLease:
+		return owner.Permit{}, errNoLease
+	}
+	return owner.Permit{}, errNotOwner // frozen rows too: they wait for the next table
+}
+
+// Confirm implements owner.Rule.
+func (m *inCluster) Confirm(p owner.Permit, now int64) error {
+	if m.rule.Still(p.Hash, p.Seen, now) {
+		return nil
+	}
+	return errUnknown
+}
+
+// Exhausted implements owner.Rule. Tokens may begin with any epoch up to that of
+// the table that the node goes by: whoever owns a row later, owns it since a
+// later one.
+func (m *inCluster) Exhausted(epoch uint64) (uint64, error) {
+	if now := m.rule.Table().Epoch; now > epoch {
+		return now, nil
+	}
+	if epoch >= owner.MaxEpoch {
+		return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Hour,
+			Message: fmt.Sprintf("all fencing tokens up to epoch %d are used up", uint64(owner.MaxEpoch)),
+			Hint:    "make a new cluster, and tell what the locks protect to forget the tokens it has seen"}
+	}
+	m.raise(epoch)
+	return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: 50 * time.Millisecond,
+		Message: "the fencing tokens of this epoch are used up, and the next one is being agreed on; nothing happened"}
+}

@@ -301,7 +301,7 @@ func (n *Node) serve() error {
 	}
 	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
 	if n.cluster != nil {
-		conf.Cluster = n.cluster
+		conf.Cluster, conf.Dial = n.cluster, n.cfg.Wires.Dial
 	}
 	n.rpc = rpc.NewServer(conf)
 	n.stops = append(n.stops, n.stopServing)

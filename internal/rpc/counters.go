@@ -5,6 +5,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -36,21 +37,34 @@ var refusals = map[counter.Refusal]pb.Refusal{
 	counter.Overflow: pb.Refusal_REFUSAL_OVERFLOW,
 }
 
-func fillAdd(r *pb.AddResponse, a *owner.AddAnswer) {
+func (c *counters) fill(r *pb.AddResponse, a *owner.AddAnswer) {
 	r.Applied, r.Value, r.Version, r.Refusal = a.Applied, a.Value, a.Version, refusals[a.Refusal]
-	r.Epoch, r.Replay, r.Current = a.Permit.Epoch, replayOf(a.Meta), a.Current
+	r.Epoch, r.Replay, r.Current, r.Owner = a.Permit.Epoch, replayOf(a.Meta), a.Current, c.s.cfg.Node
 }
 
 func addMeta(a *owner.AddAnswer) owner.Meta { return a.Meta }
 func addYes(a *owner.AddAnswer) bool        { return a.Applied }
 
-func (c *counters) Add(_ context.Context, req *pb.AddRequest) (*pb.AddResponse, error) {
+func (c *counters) Add(ctx context.Context, req *pb.AddRequest) (*pb.AddResponse, error) {
+	r, err := c.decideAdd(req)
+	if err != nil && c.s.elsewhere(err) {
+		a, err := c.s.forward(ctx, forwardAdd(req))
+		return a.GetAdd(), err
+	}
+	return r, Status(err)
+}
+
+func forwardAdd(req *pb.AddRequest) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Add{Add: req}}
+}
+
+func (c *counters) decideAdd(req *pb.AddRequest) (*pb.AddResponse, error) {
 	a, err := c.add(req, c.s.cfg.Clock.Now())
 	if err := one(c.s, &c.s.cfg.Metrics.ops[opAdd], &a, addMeta, addYes, err); err != nil {
 		return nil, err
 	}
 	r := new(pb.AddResponse)
-	fillAdd(r, &a)
+	c.fill(r, &a)
 	return r, nil
 }
 
@@ -63,6 +77,11 @@ func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.B
 	cells, results := make([]cell, n), make([]*pb.AddResult, n)
 	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opAdd], n, items[owner.AddAnswer]{
 		do:   func(i int, now int64) (owner.AddAnswer, error) { return c.add(req.Adds[i], now) },
+		call: func(i int) *peerv1.ForwardCall { return forwardAdd(req.Adds[i]) },
+		took: func(i int, a *peerv1.ForwardAnswer) {
+			results[i] = &cells[i].result
+			results[i].Response = a.GetAdd()
+		},
 		meta: addMeta,
 		yes:  addYes,
 		put: func(i int, a *owner.AddAnswer, err error) {
@@ -72,7 +91,7 @@ func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.B
 				x.result.Error = wire(err)
 				return
 			}
-			fillAdd(&x.response, a)
+			c.fill(&x.response, a)
 			x.result.Response = &x.response
 		},
 	})
@@ -89,18 +108,37 @@ func (c *counters) get(req *pb.GetRequest, now int64) (owner.GetAnswer, error) {
 func getMeta(a *owner.GetAnswer) owner.Meta { return a.Meta }
 func getYes(a *owner.GetAnswer) bool        { return a.Version != 0 }
 
-func (c *counters) Get(_ context.Context, req *pb.GetRequest) (*pb.GetResponse, error) {
+func (c *counters) Get(ctx context.Context, req *pb.GetRequest) (*pb.GetResponse, error) {
+	r, err := c.decideGet(req)
+	if err != nil && c.s.elsewhere(err) {
+		a, err := c.s.forward(ctx, forwardGet(req))
+		return a.GetGet(), err
+	}
+	return r, Status(err)
+}
+
+func forwardGet(req *pb.GetRequest) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: req}}
+}
+
+func (c *counters) decideGet(req *pb.GetRequest) (*pb.GetResponse, error) {
 	a, err := c.get(req, c.s.cfg.Clock.Now())
 	if err := one(c.s, &c.s.cfg.Metrics.ops[opGet], &a, getMeta, getYes, err); err != nil {
 		return nil, err
 	}
-	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch}, nil
+	return c.gotten(&a), nil
+}
+
+func (c *counters) gotten(a *owner.GetAnswer) *pb.GetResponse {
+	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch, Owner: c.s.cfg.Node}
 }
 
 func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
 	results := make([]*pb.GetResult, len(req.Gets))
 	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opGet], len(req.Gets), items[owner.GetAnswer]{
 		do:   func(i int, now int64) (owner.GetAnswer, error) { return c.get(req.Gets[i], now) },
+		call: func(i int) *peerv1.ForwardCall { return forwardGet(req.Gets[i]) },
+		took: func(i int, a *peerv1.ForwardAnswer) { results[i] = &pb.GetResult{Response: a.GetGet()} },
 		meta: getMeta,
 		yes:  getYes,
 		put: func(i int, a *owner.GetAnswer, err error) {
@@ -108,7 +146,7 @@ func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.B
 				results[i] = &pb.GetResult{Error: wire(err)}
 				return
 			}
-			results[i] = &pb.GetResult{Response: &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch}}
+			results[i] = &pb.GetResult{Response: c.gotten(a)}
 		},
 	})
 	if err != nil {
@@ -117,7 +155,16 @@ func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.B
 	return &pb.BatchGetResponse{Results: results}, nil
 }
 
-func (c *counters) SetIf(_ context.Context, req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
+func (c *counters) SetIf(ctx context.Context, req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
+	r, err := c.decideSetIf(req)
+	if err != nil && c.s.elsewhere(err) {
+		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_SetIf{SetIf: req}})
+		return a.GetSetIf(), err
+	}
+	return r, Status(err)
+}
+
+func (c *counters) decideSetIf(req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
 	id, err := requestID(req.RequestId)
 	var a owner.SetIfAnswer
 	if err == nil {
@@ -131,10 +178,19 @@ func (c *counters) SetIf(_ context.Context, req *pb.SetIfRequest) (*pb.SetIfResp
 		return nil, err
 	}
 	return &pb.SetIfResponse{Applied: a.Applied, Value: a.Value, Version: a.Version,
-		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current}, nil
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node}, nil
 }
 
-func (c *counters) Reset(_ context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
+func (c *counters) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
+	r, err := c.decideReset(req)
+	if err != nil && c.s.elsewhere(err) {
+		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Reset_{Reset_: req}})
+		return a.GetReset_(), err
+	}
+	return r, Status(err)
+}
+
+func (c *counters) decideReset(req *pb.ResetRequest) (*pb.ResetResponse, error) {
 	id, err := requestID(req.RequestId)
 	var a owner.ResetAnswer
 	if err == nil {
@@ -147,5 +203,5 @@ func (c *counters) Reset(_ context.Context, req *pb.ResetRequest) (*pb.ResetResp
 		return nil, err
 	}
 	return &pb.ResetResponse{Previous: a.Previous, Version: a.Version,
-		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current}, nil
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node}, nil
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -66,6 +67,10 @@ func gaveUp(ctx context.Context) *owner.Error {
 
 // wire is what a store error looks like to the caller.
 func wire(err error) *pb.Error {
+	var from *remote
+	if errors.As(err, &from) {
+		return from.w
+	}
 	var e *owner.Error
 	if !errors.As(err, &e) {
 		return &pb.Error{Code: int32(codes.Internal), Message: err.Error()}
@@ -88,6 +93,10 @@ func Status(err error) error {
 	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reasonName(w.Reason)}
 	if w.Hint != "" {
 		info.Metadata = map[string]string{"hint": w.Hint}
+	}
+	if w.Reason == pb.Reason_REASON_NOT_OWNER {
+		info.Metadata["owner"], info.Metadata["owner_addr"] = w.Owner, w.OwnerAddr
+		info.Metadata["epoch"] = strconv.FormatUint(w.Epoch, 10)
 	}
 	details := []protoadapt.MessageV1{info}
 	if w.Field != "" {

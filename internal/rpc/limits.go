@@ -10,6 +10,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -43,16 +44,30 @@ func (l *limits) check(req *pb.CheckRequest, now int64) (owner.CheckAnswer, erro
 	return l.s.cfg.Store.Check(now, ref(req.Key, req.Name, "limit"), id, op)
 }
 
-func fillCheck(r *pb.CheckResponse, a *owner.CheckAnswer) {
+func (l *limits) fill(r *pb.CheckResponse, a *owner.CheckAnswer) {
 	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
 	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
-	r.Epoch, r.Replay = a.Permit.Epoch, replayOf(a.Meta)
+	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), l.s.cfg.Node
 }
 
 func checkMeta(a *owner.CheckAnswer) owner.Meta { return a.Meta }
 func checkYes(a *owner.CheckAnswer) bool        { return a.Allowed }
 
-func (l *limits) Check(_ context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+	r, err := l.decide(req)
+	if err != nil && l.s.elsewhere(err) {
+		a, err := l.s.forward(ctx, forwardCheck(req))
+		return a.GetCheck(), err
+	}
+	return r, Status(err)
+}
+
+func forwardCheck(req *pb.CheckRequest) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Check{Check: req}}
+}
+
+// decide decides a check on this node.
+func (l *limits) decide(req *pb.CheckRequest) (*pb.CheckResponse, error) {
 	a, err := l.check(req, l.s.cfg.Clock.Now())
 	o := &l.s.cfg.Metrics.ops[opCheck]
 	if req.Peek {
@@ -62,7 +77,7 @@ func (l *limits) Check(_ context.Context, req *pb.CheckRequest) (*pb.CheckRespon
 		return nil, err
 	}
 	r := new(pb.CheckResponse)
-	fillCheck(r, &a)
+	l.fill(r, &a)
 	return r, nil
 }
 
@@ -75,6 +90,11 @@ func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.Che
 	cells, results := make([]cell, len(reqs)), make([]*pb.CheckResult, len(reqs))
 	err := run(ctx, l.s, &l.s.cfg.Metrics.ops[opCheck], len(reqs), items[owner.CheckAnswer]{
 		do:   func(i int, now int64) (owner.CheckAnswer, error) { return l.check(reqs[i], now) },
+		call: func(i int) *peerv1.ForwardCall { return forwardCheck(reqs[i]) },
+		took: func(i int, a *peerv1.ForwardAnswer) {
+			results[i] = &cells[i].result
+			results[i].Response = a.GetCheck()
+		},
 		meta: checkMeta,
 		yes:  checkYes,
 		put: func(i int, a *owner.CheckAnswer, err error) {
@@ -84,7 +104,7 @@ func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.Che
 				c.result.Error = wire(err)
 				return
 			}
-			fillCheck(&c.response, a)
+			l.fill(&c.response, a)
 			c.result.Response = &c.response
 		},
 	})

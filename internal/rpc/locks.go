@@ -5,6 +5,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -29,6 +30,15 @@ func holderOf(h lock.Holding) *pb.Holder {
 }
 
 func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
+	r, err := l.decideAcquire(ctx, req)
+	if err != nil && l.s.elsewhere(err) {
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: req}})
+		return a.GetAcquire(), err
+	}
+	return r, Status(err)
+}
+
+func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
 	a, err := l.acquire(ctx, req)
 	err = one(l.s, &l.s.cfg.Metrics.ops[opAcquire], &a,
 		func(a *owner.AcquireAnswer) owner.Meta { return a.Meta },
@@ -38,7 +48,7 @@ func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.Acquir
 	}
 	return &pb.AcquireResponse{
 		Acquired: a.Acquired, Token: a.Token, TtlNs: a.TTL, WaitedNs: a.Waited,
-		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta),
+		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node,
 	}, nil
 }
 
@@ -69,7 +79,16 @@ func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.Acqu
 	return wait.Answer()
 }
 
-func (l *locks) Renew(_ context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
+func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
+	r, err := l.decideRenew(req)
+	if err != nil && l.s.elsewhere(err) {
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Renew{Renew: req}})
+		return a.GetRenew(), err
+	}
+	return r, Status(err)
+}
+
+func (l *locks) decideRenew(req *pb.RenewRequest) (*pb.RenewResponse, error) {
 	a, err := l.s.cfg.Store.Renew(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), req.Token, req.TtlNs)
 	err = one(l.s, &l.s.cfg.Metrics.ops[opRenew], &a,
 		func(a *owner.RenewAnswer) owner.Meta { return a.Meta },
@@ -77,10 +96,19 @@ func (l *locks) Renew(_ context.Context, req *pb.RenewRequest) (*pb.RenewRespons
 	if err != nil {
 		return nil, err
 	}
-	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch}, nil
+	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node}, nil
 }
 
-func (l *locks) Release(_ context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
+func (l *locks) Release(ctx context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
+	r, err := l.decideRelease(req)
+	if err != nil && l.s.elsewhere(err) {
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Release{Release: req}})
+		return a.GetRelease(), err
+	}
+	return r, Status(err)
+}
+
+func (l *locks) decideRelease(req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
 	id, err := requestID(req.RequestId)
 	var a owner.ReleaseAnswer
 	if err == nil {
@@ -92,10 +120,19 @@ func (l *locks) Release(_ context.Context, req *pb.ReleaseRequest) (*pb.ReleaseR
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta)}, nil
+	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node}, nil
 }
 
-func (l *locks) Inspect(_ context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
+func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
+	r, err := l.decideInspect(req)
+	if err != nil && l.s.elsewhere(err) {
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Inspect{Inspect: req}})
+		return a.GetInspect(), err
+	}
+	return r, Status(err)
+}
+
+func (l *locks) decideInspect(req *pb.InspectRequest) (*pb.InspectResponse, error) {
 	limit := int(min(req.MaxWaiters, maxWaiters))
 	if limit == 0 {
 		limit = defaultWaiters
@@ -107,7 +144,7 @@ func (l *locks) Inspect(_ context.Context, req *pb.InspectRequest) (*pb.InspectR
 	if err != nil {
 		return nil, err
 	}
-	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch}
+	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node}
 	for _, p := range a.First {
 		resp.Waiters = append(resp.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
 	}

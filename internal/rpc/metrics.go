@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -18,6 +19,9 @@ type Metrics struct {
 	other   *method
 	ops     [len(operations)]op
 	failed  map[pb.Reason]prometheus.Counter
+
+	passed   map[string]prometheus.Counter // calls passed on, by outcome
+	received prometheus.Counter            // calls that other nodes passed on to this one
 }
 
 // method counts the calls of one RPC.
@@ -80,9 +84,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "keystead_operation_errors_total",
 		Help: "Operations that could not be decided, by reason.",
 	}, []string{"reason"})
-	reg.MustRegister(calls, seconds, ops, failures)
+	passed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keystead_forwarded_total",
+		Help: "Operations on keys of other nodes by how they ended here; each item of a batch is one.",
+	}, []string{"outcome"})
+	received := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "keystead_forward_received_total",
+		Help: "Operations that other nodes have passed on to this one.",
+	})
+	reg.MustRegister(calls, seconds, ops, failures, passed, received)
 
-	m := &Metrics{methods: map[string]*method{}}
+	m := &Metrics{methods: map[string]*method{}, passed: map[string]prometheus.Counter{}, received: received}
+	for _, outcome := range []string{"answered", "not_owner", "unavailable", "unknown", "error"} {
+		m.passed[outcome] = passed.WithLabelValues(outcome)
+	}
 	newMethod := func(service, name string) *method {
 		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwner", seconds: seconds.WithLabelValues(service, name)}
 		for c := range x.codes {
@@ -97,6 +112,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck", "StreamCheck"}},
 		{pb.CounterService_ServiceDesc.ServiceName, []string{"Add", "BatchAdd", "Get", "BatchGet", "SetIf", "Reset"}},
 		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
+		{peerv1.ForwardService_ServiceDesc.ServiceName, []string{"Forward"}},
 		{pb.ClusterService_ServiceDesc.ServiceName, []string{"GetRing", "GetTable", "ListMembers", "GetOwner", "Watch", "GetStatus"}},
 	} {
 		for _, name := range sd.methods {
@@ -113,6 +129,24 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.ops[i] = op{yes: count(names[1]), no: count(names[2]), replayed: count("replayed"), errored: count("error"), failed: m.failed}
 	}
 	return m
+}
+
+// forwarded counts an operation that was passed on, or was to be.
+func (m *Metrics) forwarded(err error) {
+	outcome := "answered"
+	if err != nil {
+		switch wire(err).Reason {
+		case pb.Reason_REASON_NOT_OWNER:
+			outcome = "not_owner"
+		case pb.Reason_REASON_UNAVAILABLE:
+			outcome = "unavailable"
+		case pb.Reason_REASON_OUTCOME_UNKNOWN:
+			outcome = "unknown"
+		default:
+			outcome = "error"
+		}
+	}
+	m.passed[outcome].Inc()
 }
 
 func (m *Metrics) method(full string) *method {

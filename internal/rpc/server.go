@@ -18,6 +18,7 @@ import (
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -57,6 +58,8 @@ type Config struct {
 	MaxCalls int64
 	// Cluster is what is known of the other nodes. nil = this node runs alone.
 	Cluster Cluster
+	// Dial connects to other nodes. nil = TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Node is the id of this node.
 	Node string
 	// GRPCAddr is where others reach this node's API, host:port; "" = unknown.
@@ -69,6 +72,10 @@ type Server struct {
 	cfg      Config
 	grpc     *grpc.Server
 	health   *health.Server
+	limits   *limits
+	counters *counters
+	locks    *locks
+	links    *links        // to other nodes; nil = this node runs alone
 	stopping chan struct{} // closed when the server stops
 	stopped  atomic.Bool
 	calls    atomic.Int64 // under way
@@ -110,9 +117,14 @@ func NewServer(cfg Config) *Server {
 		grpc.StreamInterceptor(s.stream),
 	)
 	s.grpc = grpc.NewServer(opts...)
-	pb.RegisterLimitServiceServer(s.grpc, &limits{s: s})
-	pb.RegisterCounterServiceServer(s.grpc, &counters{s: s})
-	pb.RegisterLockServiceServer(s.grpc, &locks{s: s})
+	s.limits, s.counters, s.locks = &limits{s: s}, &counters{s: s}, &locks{s: s}
+	pb.RegisterLimitServiceServer(s.grpc, s.limits)
+	pb.RegisterCounterServiceServer(s.grpc, s.counters)
+	pb.RegisterLockServiceServer(s.grpc, s.locks)
+	if cfg.Cluster != nil {
+		s.links = newLinks(s)
+		peerv1.RegisterForwardServiceServer(s.grpc, &forwards{s: s})
+	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
@@ -140,6 +152,9 @@ func (s *Server) Stop(grace time.Duration) {
 	s.settle(done, grace)
 	s.grpc.Stop()
 	<-done
+	if s.links != nil {
+		s.links.close()
+	}
 }
 
 // settle waits until all calls are done, or grace is over. Streams whose caller

@@ -34,10 +34,12 @@ func TestOwnerOffline(t *testing.T) {
 		t.Errorf("%d: %s", code, out.String())
 	}
 	for name, args := range map[string][]string{
-		"no key":   {"--nodes", "a,b"},
-		"no nodes": {"foo"},
-		"twice":    {"foo", "--nodes", "a,a"},
-		"size":     {"foo", "--nodes", "a", "--ring-size", "99999999"},
+		"no key":  {"--nodes", "a,b"},
+		"addr":    {"foo", "--nodes", "a,b", "--addr", "127.0.0.1:7400"},
+		"timeout": {"foo", "--nodes", "a,b", "--timeout", "1s"},
+		"online":  {"foo", "--ring-size", "12"},
+		"twice":   {"foo", "--nodes", "a,a"},
+		"size":    {"foo", "--nodes", "a", "--ring-size", "99999999"},
 	} {
 		if code := do(args...); code != exitUsage || !strings.HasPrefix(errs.String(), "keystead: ") {
 			t.Errorf("%s: %d %s", name, code, errs.String())

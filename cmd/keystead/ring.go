@@ -348,6 +348,9 @@ func (s *ringScreen) draw() error {
 	}
 	text += screenHome
 	for _, line := range lines {
+		if !strings.Contains(line, "\x1b") { // with colours it is made to fit
+			line = shorten(line, c.width)
+		}
 		text += line + lineRest + "\r\n"
 	}
 	_, err := io.WriteString(s.out, text+screenRest)

@@ -283,22 +283,30 @@ func incarnations(v *ringView) map[string]standing {
 	return m
 }
 
-// moved sums up what has changed hands since an older state.
+// moved sums up what has changed hands since an older state, in pieces that are
+// in one row then and now.
 func (v *ringView) moved(old *ringView) []ringMove {
-	if len(old.rows) == 0 {
+	if len(old.rows) == 0 || len(v.rows) == 0 {
 		return nil
 	}
-	sums := map[[2]string]ringMove{}
-	for i, r := range v.rows {
-		from, to := old.id(old.rows[old.find(r.end)].owner), v.id(r.owner)
+	var ends []uint64
+	for _, r := range slices.Concat(old.rows, v.rows) {
+		ends = append(ends, r.end)
+	}
+	slices.Sort(ends)
+	sums := map[[2]string]int{}
+	for _, end := range slices.Compact(ends) {
+		from, to := old.id(old.rows[old.find(end)].owner), v.id(v.rows[v.find(end)].owner)
 		if from != to {
-			m := sums[[2]string{from, to}]
-			sums[[2]string{from, to}] = ringMove{from, to, m.Rows + 1, m.Share + v.share(i)}
+			sums[[2]string{from, to}]++
 		}
 	}
-	return slices.SortedFunc(maps.Values(sums), func(a, b ringMove) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
-	})
+	var moves []ringMove
+	for ids, n := range sums {
+		moves = append(moves, ringMove{From: ids[0], To: ids[1], Rows: n})
+	}
+	slices.SortFunc(moves, func(a, b ringMove) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	return moves
 }
 
 // id is the id of a node, "" for nobody.

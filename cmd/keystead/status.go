@@ -296,7 +296,7 @@ func (o *overview) assessRows() {
 		o.problem("wait: it is about to end", "the ring changes: all rows have moved")
 	case o.Changing:
 		o.problem("wait, or see `keystead ring --watch`", "the ring changes: %d of %d rows left to move", o.RowsToMove, o.Rows)
-	case o.RowsToMove > 0:
+	case o.RowsToMove > o.RowsUnowned:
 		o.problem("wait for the leader to move them", "%d of %d rows are not where the ring wants them", o.RowsToMove, o.Rows)
 	}
 }
@@ -385,11 +385,11 @@ func (o *overview) print(out io.Writer, addr string) error {
 	for i, p := range append(slices.Clone(o.Problems), o.Warnings...) {
 		switch {
 		case i == 0 && len(o.Problems) == 0:
-			line("Health", "healthy; but %s: %s", p.Problem, p.Hint)
+			line("Health", "healthy, but %s; %s", p.Problem, p.Hint)
 		case i == 0:
-			line("Health", "%s: %s", p.Problem, p.Hint)
+			line("Health", "%s; %s", p.Problem, p.Hint)
 		default:
-			line("", "%s: %s", p.Problem, p.Hint)
+			line("", "%s; %s", p.Problem, p.Hint)
 		}
 	}
 	line("Epoch", "%s", o.Epoch)

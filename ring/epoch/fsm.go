@@ -86,6 +86,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	}
 	t, err := table.Restore(b)
 	if err != nil {
+		f.fail(err)
 		return err
 	}
 	f.publish(t)

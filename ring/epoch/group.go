@@ -152,7 +152,13 @@ func (g *Group) onRefused(from, why string) {
 
 // fail says that the node cannot go on.
 func (g *Group) fail(err error) {
+	g.rule.Quiet()
 	g.rule.Extend(0)
+	_ = g.tell(g.halt, func(k *keeper) { // and it stays so
+		k.retired = true
+		k.holding.Drop()
+		g.rule.Extend(0)
+	})
 	select {
 	case g.failed <- err:
 	default:
@@ -239,6 +245,7 @@ func (g *Group) shutdown(ctx context.Context) {
 	g.server.Stop()
 	_ = g.raft.Shutdown().Error()
 	g.wire.close()
+	g.trans.CloseStreams() // the connections that it dialled
 	_ = g.trans.Close()
 	g.running.Wait()
 	g.peers.close()

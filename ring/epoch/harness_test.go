@@ -2,12 +2,15 @@ package epoch
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/ring/epoch/serving"
@@ -16,6 +19,8 @@ import (
 
 // patience bounds waits that end long before when all is well.
 const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pool stands for gossip: a list of who is there.
 type pool struct {
@@ -28,6 +33,17 @@ func (p *pool) set(peer Peer) {
 	defer p.mu.Unlock()
 	p.peers[peer.Node] = peer
 }
+
+// dead says that gossip has seen a node die.
+func (p *pool) dead(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.peers[node]
+	q.Alive = false
+	p.peers[node] = q
+}
+
+func newPool() *pool { return &pool{peers: map[string]Peer{}} }
 
 func (p *pool) list() []Peer {
 	p.mu.Lock()
@@ -61,7 +77,7 @@ func join(t *testing.T, p *pool, node string, change func(*Config)) *Group {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		},
-		Discard: func([]serving.Range) {}, Clock: clock.System(), Log: testLog(t).With("node", node),
+		Discard: func([]serving.Range) {}, TTL: time.Second, Settle: 50 * time.Millisecond, Clock: clock.System(), Log: testLog(t).With("node", node),
 	}
 	if change != nil {
 		change(&cfg)
@@ -97,26 +113,84 @@ func flips(t *testing.T, g *Group) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for after := uint64(0); ; {
-			tab, err := g.Await(ctx, after)
-			if err != nil {
-				return
+		for after := uint64(0); ctx.Err() == nil; {
+			try, stop := context.WithTimeout(ctx, 200*time.Millisecond) // what was not proposed is proposed again
+			if tab, err := g.Await(try, after); err == nil {
+				after = tab.Epoch
 			}
-			after = tab.Epoch
-			byTarget := map[table.Holder][]uint64{}
-			for _, m := range tab.Moves() {
-				if m.From == g.Self() {
-					byTarget[m.To] = append(byTarget[m.To], m.End)
-				}
-			}
-			for to, ends := range byTarget {
-				ends = g.Rule().Freeze(tab.Transition.ID, to, ends)
-				g.Rule().Close(to)
-				_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, From: g.Self(), To: to, Ends: ends}})
-			}
+			stop()
+			flipAll(ctx, g)
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
+}
+
+func flipAll(ctx context.Context, g *Group) {
+	tab, self := g.Table(), g.Self()
+	if tab.Transition == nil {
+		return
+	}
+	byTarget := map[table.Holder][]uint64{}
+	for _, m := range tab.Moves() {
+		if m.From == self {
+			byTarget[m.To] = append(byTarget[m.To], m.End)
+		}
+	}
+	for to, ends := range byTarget {
+		if ends = g.Rule().Freeze(tab.Transition.ID, to, ends); len(ends) > 0 {
+			g.Rule().Close(to)
+			_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, From: self, To: to, Ends: ends}})
+		}
+	}
+}
+
+// form starts nodes n1 to n<n> and waits until they share the ring.
+func form(t *testing.T, p *pool, n int, change func(*Config)) []*Group {
+	t.Helper()
+	var groups []*Group
+	for i := range n {
+		g := join(t, p, fmt.Sprintf("n%d", i+1), change)
+		flips(t, g)
+		groups = append(groups, g)
+	}
+	for _, g := range groups {
+		until(t, g, "all are members", settled(n))
+	}
+	return groups
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for over := time.After(patience); !ok(); {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("%s: not after %s", what, patience)
+		}
+	}
+}
+
+// voters waits until so many vote, in the eyes of a node.
+func voters(t *testing.T, g *Group, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d voters", n), func() bool {
+		v, _ := g.Servers()
+		return len(v) == n
+	})
+}
+
+// acts says whether a node may act for a position, as far as it knows.
+func acts(g *Group, h uint64) bool {
+	_, _, v := g.Rule().May(h, g.cfg.Clock.Now())
+	return v == serving.Yes
+}
+
+// without is a table in which an incarnation is not named.
+func without(h table.Holder) func(*table.Table) bool {
+	return func(t *table.Table) bool { return !t.Holds(h) }
 }
 
 func settled(n int) func(*table.Table) bool {

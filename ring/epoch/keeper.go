@@ -18,12 +18,13 @@ type keeper struct {
 	now int64 // of the event that is being handled
 
 	// This node's lease.
-	holding  lease.Holding
-	admitted bool  // the table names this incarnation
-	retired  bool  // it has stopped acting for good
-	renewAt  int64 // when to send the next renewal
-	sent     int   // renewals under way
-	skew     int64 // wall time minus boot time
+	holding    lease.Holding
+	admitted   bool   // the table names this incarnation
+	admittedAt uint64 // epoch in which it was admitted
+	retired    bool   // it has stopped acting for good
+	renewAt    int64  // when to send the next renewal
+	sent       int    // renewals under way
+	skew       int64  // wall time minus boot time
 
 	// The leader's side.
 	lead
@@ -65,6 +66,7 @@ func (k *keeper) run() {
 			event = (*keeper).ticked
 		}
 		k.now = k.g.cfg.Clock.Now()
+		k.checkLeadership() // before anything else: a leader that has slept must know
 		event(k)
 	}
 }
@@ -74,7 +76,6 @@ func (k *keeper) later(event func(*keeper)) { _ = k.g.tell(k.g.halt, event) }
 
 func (k *keeper) ticked() {
 	k.checkWall()
-	k.checkLeadership()
 	if !k.retired && k.now >= k.renewAt && k.sent < renewalsAtOnce {
 		k.renew()
 	}
@@ -138,14 +139,15 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 // removed asks to be admitted again, as another incarnation.
 func (k *keeper) tableLearned() {
 	t, self := k.g.Table(), k.g.rule.Self()
+	m, _ := t.Member(self.Node)
 	switch is := t.Holds(self); {
 	case is && !k.admitted:
-		k.admitted = true
+		k.admitted, k.admittedAt = true, m.Since
 		k.cfg.Log.Info("admitted to the cluster", "epoch", t.Epoch, "incarnation", self.Incarnation)
 		k.renewAt = k.now
-	case !is && k.admitted:
+	case k.admitted && (!is || m.Since != k.admittedAt): // or it was, between two looks, and is back
 		k.admitted = false
-		k.holding.Drop()
+		k.holding.Forget()
 		if !k.retired {
 			next := table.Holder{Node: self.Node, Incarnation: max(NewIncarnation(k.cfg.Wall()), self.Incarnation+2)}
 			k.g.fsm.cleaner.add(k.g.rule.Become(next), t.Epoch)

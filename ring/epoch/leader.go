@@ -21,6 +21,7 @@ type lead struct {
 	waiting    []*renewal // for the next proof
 	proving    bool
 	candidates map[string]candidate // by node: who asked for a lease and is no member
+	known      map[string]uint64    // by node: the incarnation that was a member last, in this term
 	joinedAt   int64                // when the last member was admitted
 	changedAt  int64                // when the table last changed
 	proposing  bool                 // a command of the plan is under way
@@ -68,6 +69,7 @@ func (k *keeper) checkLeadership() {
 		k.follow()
 		k.grants.Lead(term, k.now)
 		k.synced, k.joinedAt, k.changedAt = nil, k.now, k.now
+		k.known = map[string]uint64{}
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
 	}
@@ -118,6 +120,7 @@ func (k *keeper) sync() {
 	for i, m := range t.Members {
 		holders[i] = m.Holder()
 		delete(k.candidates, m.Node)
+		k.known[m.Node] = m.Incarnation
 		if m.Since == t.Epoch {
 			k.joinedAt = k.now
 		}
@@ -185,6 +188,10 @@ func (k *keeper) answer(r *renewal) {
 		r.reply <- &peerv1.RenewResponse{Term: k.grants.Term(), Grant: grant, TtlNs: int64(k.cfg.TTL)}
 	case lease.NotMember:
 		q := r.req
+		if k.known[q.Node] == q.Incarnation { // it was removed, and does not know yet
+			r.refuse(peerv1.Refusal_REFUSAL_NOT_MEMBER)
+			return
+		}
 		k.candidates[q.Node] = candidate{at: k.now, member: table.Member{
 			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
 			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version,

@@ -81,7 +81,7 @@ func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
 	}
 	if id == "" {
 		id = node + "/" + draw()
-		if err := errors.Join(s.Stable.Set(idKey, []byte(id)), s.Stable.Set(clusterKey, []byte(cluster))); err != nil {
+		if err := errors.Join(s.Stable.Set(clusterKey, []byte(cluster)), s.Stable.Set(idKey, []byte(id))); err != nil {
 			return "", fmt.Errorf("keeping the identity: %w", err)
 		}
 		return raft.ServerID(id), nil
@@ -132,6 +132,8 @@ func draw() string {
 
 // nodeOf is the node that a raft server runs on: its identity begins with it.
 func nodeOf(id raft.ServerID) string {
-	node, _, _ := strings.Cut(string(id), "/")
-	return node
+	if i := strings.LastIndexByte(string(id), '/'); i >= 0 {
+		return string(id[:i])
+	}
+	return string(id)
 }

@@ -47,6 +47,36 @@ type wire struct {
 	closed  chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[*accepted]bool // guarded by mu: connections taken in; nil = closed
+}
+
+// accepted is a connection that was taken in. It ends with the wire, whoever has
+// it then: raft's transport does not end its own.
+type accepted struct {
+	net.Conn
+	w *wire
+}
+
+// Close implements net.Conn.
+func (c *accepted) Close() error {
+	c.w.mu.Lock()
+	delete(c.w.open, c)
+	c.w.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// track remembers a connection that was taken in; ok is false if it is too late.
+func (w *wire) track(conn net.Conn) (c *accepted, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open == nil {
+		return nil, false
+	}
+	c = &accepted{conn, w}
+	w.open[c] = true
+	return c, true
 }
 
 // branch takes in the connections of one kind. It is a net.Listener, and for
@@ -61,6 +91,7 @@ type branch struct {
 
 func newWire(w *wire) *wire {
 	w.closed = make(chan struct{})
+	w.open = map[*accepted]bool{}
 	w.kinds = map[byte]*branch{}
 	for _, k := range []byte{kindRaft, kindLease} {
 		w.kinds[k] = &branch{w: w, kind: k, conns: make(chan net.Conn), done: make(chan struct{})}
@@ -90,9 +121,14 @@ func (w *wire) serve() {
 			_ = conn.Close()
 			return
 		}
+		c, ok := w.track(conn)
+		if !ok {
+			_ = conn.Close()
+			return
+		}
 		w.running.Go(func() {
 			defer func() { <-slots }()
-			w.admit(conn)
+			w.admit(c)
 		})
 	}
 }
@@ -223,6 +259,13 @@ func (w *wire) close() {
 	w.once.Do(func() {
 		close(w.closed)
 		_ = w.under.Close()
+		w.mu.Lock()
+		open := w.open
+		w.open = nil
+		w.mu.Unlock()
+		for c := range open {
+			_ = c.Conn.Close()
+		}
 	})
 	w.running.Wait()
 }

@@ -36,6 +36,11 @@
 // the agent of the minority, but a node that was restarted at another address
 // would lose it against its own ghost. Which incarnation may act is for raft.
 //
+// A node that is restarted at another address is turned away until the others
+// find its old one to have failed; it notices, and calls on them every few seconds
+// until they take it in. With the lan profile that is 6 to 13 s in all, of which
+// most is the failure detector's.
+//
 // # No snapshot file
 //
 // Serf's own file of former members is not used: the addresses to join come from

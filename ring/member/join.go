@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -30,8 +31,11 @@ type around struct {
 	alive  map[string]bool // gossip addresses of the members that are alive
 	former []string        // of ours that were, newest last
 	ours   int             // others of our cluster that are alive
-	named  bool            // somebody else claims the own name
-	claim  time.Time       // when
+	// named says that others take another process for this one, or did lately.
+	// Most of the time that is the predecessor of this process, at an address that
+	// it has no more. They take this one in when they have found the old one to
+	// have failed and then hear of this one once more; they do not say when.
+	named bool
 }
 
 // joiner joins the pool, and again when this node is alone, or when the members
@@ -39,7 +43,6 @@ type around struct {
 type joiner struct {
 	p     *Pool
 	pause time.Duration // after the next try that does not help
-	tried time.Time     // when the last try began
 	next  time.Time     // not before this
 	well  bool          // there was no reason to join, as of the last call of once
 	// What was logged last, so that it is logged once.
@@ -66,8 +69,7 @@ func (p *Pool) join() {
 func (j *joiner) once() time.Duration {
 	a := j.p.around.Load()
 	j.report(a.ours == 0)
-	contested := a.named && a.claim.After(j.tried)
-	well := a.ours > 0 && !contested
+	well := a.ours > 0 && !a.named
 	now := time.Now()
 	switch {
 	case well && !j.well:
@@ -79,12 +81,11 @@ func (j *joiner) once() time.Duration {
 	if now.Before(j.next) {
 		return j.next.Sub(now)
 	}
-	j.tried = now
 	most := joinTargets
 	if well {
 		most = strayTargets
 	}
-	j.try(j.targets(a, contested, most))
+	j.try(j.targets(a, most))
 	if well {
 		j.pause = joinFirst
 		j.next = time.Now().Add(spread(strayEvery))
@@ -102,7 +103,7 @@ func spread(d time.Duration) time.Duration {
 // targets are addresses to join, in random order: those of the configuration and
 // of former members, less those that are in the pool. A node that is taken for
 // its predecessor goes to a member as well, to hand over its state.
-func (j *joiner) targets(a *around, contested bool, most int) []string {
+func (j *joiner) targets(a *around, most int) []string {
 	var found []string
 	add := func(addr string) {
 		if addr != j.p.addr && !a.alive[addr] && !slices.Contains(found, addr) {
@@ -118,7 +119,7 @@ func (j *joiner) targets(a *around, contested bool, most int) []string {
 		add(addr)
 	}
 	rand.Shuffle(len(found), func(x, y int) { found[x], found[y] = found[y], found[x] })
-	if contested {
+	if a.named {
 		others := slices.DeleteFunc(slices.Collect(maps.Keys(a.alive)), func(addr string) bool { return addr == j.p.addr })
 		if len(others) > 0 {
 			found = append([]string{others[rand.IntN(len(others))]}, found...)
@@ -161,7 +162,9 @@ func (j *joiner) try(targets []string) {
 			j.p.lookSoon()
 			return
 		}
-		last = err
+		if last = errors.Unwrap(err); last == nil { // out of memberlist's list, which takes several lines
+			last = err
+		}
 	}
 	if j.alone && !j.warned && len(j.p.cfg.Join) > 0 && j.p.halt.Err() == nil {
 		j.warned = true

@@ -36,28 +36,42 @@ type logWriter struct {
 	log *slog.Logger
 
 	mu    sync.Mutex // guards what is below
+	ended bool       // nothing is written any more
 	since time.Time  // start of the window
 	loud  int        // loud lines in the window
 	muted int        // lines that were not loud for want of room
 }
 
-// newLogger returns a logger for serf and memberlist.
-func newLogger(l *slog.Logger) *log.Logger { return log.New(&logWriter{log: l}, "", 0) }
+// newLogger returns a logger for serf and memberlist, and its writer.
+func newLogger(l *slog.Logger) (*log.Logger, *logWriter) {
+	w := &logWriter{log: l}
+	return log.New(w, "", 0), w
+}
 
 // Write logs one line.
 func (w *logWriter) Write(line []byte) (int, error) {
 	level, from, text := parseLine(string(line))
-	if level > slog.LevelDebug && !w.allowed(time.Now()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return len(line), nil
+	}
+	if level > slog.LevelDebug && !w.allowedLocked(time.Now()) {
 		level = slog.LevelDebug
 	}
 	w.log.Log(context.Background(), level, text, "from", from)
 	return len(line), nil
 }
 
-// allowed says whether one more loud line may be written now.
-func (w *logWriter) allowed(now time.Time) bool {
+// end drops all later lines: those of sockets that were closed under their users.
+func (w *logWriter) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.ended = true
+}
+
+// allowedLocked says whether one more loud line may be written now.
+func (w *logWriter) allowedLocked(now time.Time) bool {
 	if now.Sub(w.since) >= loudWindow {
 		if w.muted > 0 {
 			w.log.Warn("gossip had more warnings than are shown at this level", "lines", w.muted)

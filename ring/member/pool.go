@@ -28,10 +28,11 @@ var ErrStopped = errors.New("the gossip agent has stopped or left")
 
 // Pool is the node's place among the members that gossip.
 type Pool struct {
-	cfg  Config
-	log  *slog.Logger
-	serf *serf.Serf
-	addr string // advertised
+	cfg   Config
+	log   *slog.Logger
+	lines *logWriter // of serf and memberlist
+	serf  *serf.Serf
+	addr  string // advertised
 
 	snapshot atomic.Pointer[snapshot]
 	around   atomic.Pointer[around]
@@ -72,7 +73,7 @@ func Start(cfg Config) (*Pool, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	logger := newLogger(cfg.Log)
+	logger, lines := newLogger(cfg.Log)
 	w, err := newWire(cfg.Transport, cfg.Bind, logger)
 	if err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func Start(cfg Config) (*Pool, error) {
 		return nil, errors.Join(err, w.Shutdown())
 	}
 	p := &Pool{
-		cfg: cfg, log: cfg.Log,
+		cfg: cfg, log: cfg.Log, lines: lines,
 		events: make(chan Event, maxEvents), kick: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 		touched: map[string]bool{},
 	}
@@ -181,8 +182,9 @@ func (p *Pool) Leave(ctx context.Context) error {
 
 // Stop ends the agent at once; to the others it fails. If a leave is under way it
 // is waited for first, because serf cannot be stopped in the midst of one. Stop
-// may be called again and from several goroutines. What serf itself has running
-// ends within a probe.
+// may be called again and from several goroutines. A probe that memberlist has under
+// way runs out its time, up to eight probe intervals when the network is bad, and
+// touches nothing any more.
 func (p *Pool) Stop() {
 	p.once.Do(func() {
 		p.mu.Lock()
@@ -192,6 +194,7 @@ func (p *Pool) Stop() {
 		if leaving != nil {
 			<-leaving
 		}
+		p.lines.end()
 		if err := p.serf.Shutdown(); err != nil {
 			p.log.Warn("stopping gossip", "error", err)
 		}
@@ -300,7 +303,7 @@ func (o *observer) survey(now time.Time, members map[string]Fact) {
 			f.Conflict = c.addr
 			members[name] = f
 			if name == p.cfg.Self.Node {
-				a.named, a.claim = true, c.at
+				a.named = true
 			}
 		}
 		if f.Ours && name != p.cfg.Self.Node {
@@ -314,7 +317,7 @@ func (o *observer) survey(now time.Time, members map[string]Fact) {
 	a.former = slices.Clone(o.former)
 	p.claims.known.Store(&known)
 	old := p.around.Swap(a)
-	if (old.ours == 0) != (a.ours == 0) || a.claim != old.claim {
+	if (old.ours == 0) != (a.ours == 0) || a.named != old.named {
 		wake(p.turned)
 	}
 }

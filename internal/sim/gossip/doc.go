@@ -9,6 +9,12 @@
 // cut is healed; a connection cannot be opened through a cut in either direction,
 // and to an address where nobody is it is refused.
 //
+// A bubble ends only when all goroutines in it have, and its time stands still
+// when its first function has returned. So let a minute pass after the last pool
+// was stopped: a probe that memberlist has under way cannot be broken off. Shut
+// down every Transport that was made, also one that nobody uses: streams that
+// were opened to it wait there.
+//
 // The dice of each direction between two addresses are drawn from the seed, so
 // that the n-th packet from A to B has the same fate in each run. What memberlist
 // draws itself is not seeded.

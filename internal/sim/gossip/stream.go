@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"net"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -46,24 +45,25 @@ func connect(from, to *Transport) (net.Conn, error) {
 }
 
 // carry brings what is read from src to dst, and the end of it too. It closes
-// ended when src is at its end; beyond is closed when the reader at dst is gone.
+// ended when src is at its end; beyond is closed when the reader at dst is gone,
+// and from then on what is read is dropped.
 func (n *Network) carry(w way, src, dst net.Conn, ended chan<- struct{}, beyond <-chan struct{}) {
-	var once sync.Once
-	defer once.Do(func() { close(ended) })
+	lost := false
 	for buf := make([]byte, piece); ; {
 		got, err := src.Read(buf)
 		if err != nil {
-			once.Do(func() { close(ended) })
+			close(ended)
 		}
-		if !n.travel(w, beyond) {
+		lost = lost || !n.travel(w, beyond)
+		switch {
+		case err != nil && lost:
 			return
-		}
-		if err != nil {
+		case err != nil:
 			_ = dst.Close()
 			return
-		}
-		if _, err := dst.Write(buf[:got]); err != nil {
-			return
+		case !lost:
+			_, failed := dst.Write(buf[:got])
+			lost = failed != nil
 		}
 	}
 }

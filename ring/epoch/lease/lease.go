@@ -47,18 +47,23 @@ func (h *Holding) Send(now int64) Stamp { return Stamp{now, h.frame, h.term, h.g
 
 // Received takes a grant in and returns until when the node may act.
 func (h *Holding) Received(s Stamp, ttl int64, term, grant uint64) int64 {
+	if term > h.term || term == h.term && grant > h.grant {
+		h.term, h.grant = term, grant // it was heard, whatever it is worth
+	}
 	if s.Frame != h.frame {
 		return h.until
-	}
-	if term > h.term || term == h.term && grant > h.grant {
-		h.term, h.grant = term, grant
 	}
 	h.until = max(h.until, s.Sent+ttl)
 	return h.until
 }
 
-// Drop gives the lease up: nothing that was sent before brings it back.
-func (h *Holding) Drop() { *h = Holding{frame: h.frame + 1} }
+// Drop gives the lease up: nothing that was sent before brings it back. What
+// arrived is still named in renewals, or the leader would think it lost.
+func (h *Holding) Drop() { *h = Holding{frame: h.frame + 1, term: h.term, grant: h.grant} }
+
+// Forget is Drop for a process that becomes another incarnation, whose grants
+// are counted from 1 again.
+func (h *Holding) Forget() { *h = Holding{frame: h.frame + 1} }
 
 // Until is when the lease ends; 0 = there is none.
 func (h *Holding) Until() int64 { return h.until }

@@ -133,6 +133,21 @@ func TestTrap07OneWayLoss(t *testing.T) {
 	}
 }
 
+// TestTrap07DroppedIsHeard: a node that gives its lease up for doubts of its clock
+// has still heard of what was granted, and is granted more.
+func TestTrap07DroppedIsHeard(t *testing.T) {
+	g := leads(3)
+	var h Holding
+	first, second := h.Send(100), h.Send(200)
+	one, two := granted(t, g, a, 110, first.Term, first.Grant), granted(t, g, a, 210, second.Term, second.Grant)
+	h.Drop()
+	if h.Received(first, ttl, 3, one); h.Received(second, ttl, 3, two) != 0 {
+		t.Error("what was sent before counts")
+	}
+	third := h.Send(300)
+	granted(t, g, a, 310, third.Term, third.Grant)
+}
+
 // TestHolding tells how a node's own lease goes.
 func TestHolding(t *testing.T) {
 	var h Holding
@@ -159,8 +174,16 @@ func TestHolding(t *testing.T) {
 	if got := h.Received(before, ttl, 2, 2); got != 0 {
 		t.Errorf("what was sent before brings it back until %d", got)
 	}
+	if s := h.Send(650); s.Term != 2 || s.Grant != 2 {
+		t.Errorf("given up, the last grant that arrived is named as %d of term %d", s.Grant, s.Term)
+	}
 	if got := h.Received(h.Send(700), ttl, 2, 3); got != 700+ttl {
 		t.Errorf("asked for anew, it runs until %d", got)
+	}
+	before = h.Send(800)
+	h.Forget()
+	if s := h.Send(900); s.Term != 0 || s.Grant != 0 || h.Until() != 0 || h.Received(before, ttl, 0, 0) != 0 {
+		t.Errorf("another incarnation names grant %d of term %d", s.Grant, s.Term)
 	}
 }
 

@@ -233,7 +233,7 @@ func (w *world) commit(p *proposal) {
 		w.removals++
 		w.after(servers+k.node, ttl, func() {
 			if m := w.holder[k.node]; m.key() == k {
-				m.holding.Drop()
+				m.holding.Forget()
 				m.until, m.retired = 0, false
 				m.incarnation++
 			}

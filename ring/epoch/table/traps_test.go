@@ -67,6 +67,9 @@ func TestTrap21CrashInMidChange(t *testing.T) {
 func TestTrap27OldIncarnation(t *testing.T) {
 	tab := cluster(t, 2)
 	turned(t, tab, admit("n1", 2))
+	moved := member("n1", 2)
+	moved.HashKey = "another"
+	turned(t, tab, Command{Admit: &Admit{moved}})
 	if tab.Holds(holder("n1", 2)) {
 		t.Error("an incarnation that was never admitted is held for a member")
 	}
@@ -124,6 +127,24 @@ func TestAdmitRefuses(t *testing.T) {
 		full = grow(t, full, admit(string(rune('a'+i)), 1))
 	}
 	turned(t, full, admit("n9", 1))
+}
+
+// TestUnownedRowHasNoStandby: when the last owner goes, what a standby has half of
+// is nobody's, and it may become the owner.
+func TestUnownedRowHasNoStandby(t *testing.T) {
+	tab := grow(t, cluster(t, 1), admit("n2", 1))
+	tab = deep(tab)
+	for i := range tab.Rows {
+		tab.Rows[i].Standby = holder("n2", 1)
+	}
+	tab = grow(t, tab.finish(), Command{Remove: &Remove{Members: []Holder{holder("n1", 1)}}})
+	if r := tab.Rows[0]; !r.Owner.None() || !r.Standby.None() || r.Lost != tab.Epoch {
+		t.Errorf("nobody is left on the ring: %+v", r)
+	}
+	tab = grow(t, tab, towards(tab))
+	if share := tab.Share("n2"); share < 0.999 {
+		t.Errorf("n2 owns %.3f", share)
+	}
 }
 
 // TestFlipRefuses tells what a flip must not do.

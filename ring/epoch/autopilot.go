@@ -33,10 +33,11 @@ type pilot struct {
 	leads atomic.Bool
 	since atomic.Pointer[time.Time] // it leads
 	turn  chan struct{}             // capacity 1: leads has changed
+	done  chan struct{}             // closed when run has ended
 }
 
 func newPilot(g *Group) *pilot {
-	p := &pilot{g: g, turn: make(chan struct{}, 1)}
+	p := &pilot{g: g, turn: make(chan struct{}, 1), done: make(chan struct{})}
 	p.since.Store(&time.Time{})
 	p.auto = autopilot.New(g.raft, p,
 		autopilot.WithLogger(newRaftLog(g.cfg.Log.With("part", "autopilot"))),
@@ -58,6 +59,7 @@ func (p *pilot) lead(leads bool) {
 
 // run starts and stops the autopilot, which takes its time over both.
 func (p *pilot) run() {
+	defer close(p.done)
 	for running := false; ; {
 		select {
 		case <-p.turn:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -53,6 +54,8 @@ type Group struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	once    sync.Once
+	futures atomic.Int64  // of raft that somebody waits for
+	dead    chan struct{} // closed when raft has stopped
 }
 
 // eventRoom is how many events may wait for the keeper; whoever sends more
@@ -82,6 +85,7 @@ func Start(cfg Config) (*Group, error) {
 		events:  make(chan func(*keeper), eventRoom),
 		learned: make(chan struct{}, 1),
 		failed:  make(chan error, 1),
+		dead:    make(chan struct{}),
 	}
 	g.halt, g.stop = context.WithCancel(context.Background())
 	g.fsm = newFSM(g.rule, &cleaner{discard: cfg.Discard, cleaned: g.rule.Cleaned})
@@ -96,7 +100,7 @@ func Start(cfg Config) (*Group, error) {
 	g.server = newLeaseServer(g)
 	g.pilot = newPilot(g)
 	g.running.Go(func() { _ = g.server.Serve(g.wire.kinds[kindLease]) })
-	g.running.Go(g.pilot.run)
+	go g.pilot.run()
 	g.running.Go(newKeeper(g).run)
 	return g, nil
 }
@@ -243,7 +247,13 @@ func (g *Group) shutdown(ctx context.Context) {
 	g.rule.Extend(0)
 	g.stop()
 	g.server.Stop()
+	g.drain()
+	select { // it may wait for an answer of raft that never comes
+	case <-g.pilot.done:
+	case <-time.After(drainTime):
+	}
 	_ = g.raft.Shutdown().Error()
+	close(g.dead)
 	g.wire.close()
 	g.trans.CloseStreams() // the connections that it dialled
 	_ = g.trans.Close()

@@ -13,9 +13,10 @@ import (
 // keeper owns the state of the protocol. Its methods are called by its one
 // goroutine, and none of them waits.
 type keeper struct {
-	g   *Group
-	cfg Config
-	now int64 // of the event that is being handled
+	g    *Group
+	cfg  Config // of its own: TTL and margin become those that are agreed
+	tick *time.Ticker
+	now  int64 // of the event that is being handled
 
 	// This node's lease.
 	holding    lease.Holding
@@ -49,8 +50,8 @@ func newKeeper(g *Group) *keeper {
 
 // run handles one event after the other until the group stops.
 func (k *keeper) run() {
-	tick := time.NewTicker(max(k.cfg.TTL/ticksPerTTL, minTick))
-	defer tick.Stop()
+	k.tick = time.NewTicker(max(k.cfg.TTL/ticksPerTTL, minTick))
+	defer k.tick.Stop()
 	defer k.follow()
 	for {
 		var event func(*keeper)
@@ -60,7 +61,7 @@ func (k *keeper) run() {
 		case event = <-k.g.events:
 		case <-k.g.learned:
 			event = (*keeper).tableLearned
-		case <-tick.C:
+		case <-k.tick.C:
 			event = (*keeper).ticked
 		case <-k.g.raft.LeaderCh():
 			event = (*keeper).ticked
@@ -103,9 +104,10 @@ func (k *keeper) renew() {
 	stamp := k.holding.Send(k.now)
 	req := k.request(self, stamp)
 	k.sent++
-	k.renewAt = k.now + int64(k.cfg.TTL)/6
+	ttl := k.cfg.TTL
+	k.renewAt = k.now + int64(ttl)/6
 	k.g.running.Go(func() {
-		ctx, cancel := context.WithTimeout(k.g.halt, k.cfg.TTL)
+		ctx, cancel := context.WithTimeout(k.g.halt, ttl)
 		defer cancel()
 		resp, err := k.g.askLeader(ctx, req)
 		k.later(func(k *keeper) { k.renewed(self, stamp, resp, err) })
@@ -131,13 +133,27 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 		k.renewAt = min(k.renewAt, k.now+int64(pause))
 		return
 	}
-	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(k.cfg.TTL)), resp.Term, resp.Grant))
+	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant))
 	k.renewAt = max(k.now, s.Sent+int64(k.cfg.TTL)/3)
+}
+
+// agree takes over what the cluster was made with, whatever this node was told.
+func (k *keeper) agree() {
+	t := k.g.Table()
+	ttl, margin := time.Duration(t.LeaseTTL), time.Duration(t.LeaseMargin)
+	if ttl == 0 || ttl == k.cfg.TTL && margin == k.cfg.Margin {
+		return
+	}
+	k.cfg.Log.Warn("the cluster was made with another lease, which all of its nodes keep; this node's settings do not matter",
+		"ttl", ttl, "margin", margin, "own ttl", k.cfg.TTL, "own margin", k.cfg.Margin)
+	k.cfg.TTL, k.cfg.Margin = ttl, margin
+	k.tick.Reset(max(ttl/ticksPerTTL, minTick))
 }
 
 // tableLearned looks what the new table means for this process. One that was
 // removed asks to be admitted again, as another incarnation.
 func (k *keeper) tableLearned() {
+	k.agree()
 	t, self := k.g.Table(), k.g.rule.Self()
 	m, _ := t.Member(self.Node)
 	switch is := t.Holds(self); {

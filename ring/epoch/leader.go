@@ -90,7 +90,7 @@ func (k *keeper) follow() {
 func (k *keeper) catchUp(term uint64) {
 	k.g.running.Go(func() {
 		for k.g.leads() == term && k.g.halt.Err() == nil {
-			if k.g.raft.Barrier(applyWait).Error() == nil {
+			if k.g.settled(k.g.raft.Barrier(applyWait)) == nil {
 				k.later(func(k *keeper) { k.caughtUp(term) })
 				return
 			}
@@ -102,7 +102,9 @@ func (k *keeper) caughtUp(term uint64) {
 	if k.grants.Term() != term {
 		return
 	}
-	k.grants.Ready()
+	k.agree()
+	k.grants.Ready(lease.Config{TTL: int64(k.cfg.TTL), Margin: int64(k.cfg.Margin)})
+	k.synced = nil
 	k.sync()
 	k.g.pilot.lead(true)
 	k.prove()
@@ -148,10 +150,10 @@ func (k *keeper) prove() {
 		return
 	}
 	k.proving = true
-	round, term := k.waiting, k.grants.Term()
+	round, term, patience := k.waiting, k.grants.Term(), k.cfg.TTL/4
 	k.waiting = nil
 	k.g.running.Go(func() {
-		ctx, cancel := context.WithTimeout(k.g.halt, k.cfg.TTL/4)
+		ctx, cancel := context.WithTimeout(k.g.halt, patience)
 		defer cancel()
 		err := k.g.proof(ctx, term)
 		k.later(func(k *keeper) { k.proved(round, term, err) })
@@ -251,7 +253,8 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 // next is the next command towards what is wanted.
 func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
-		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: draw(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1)}}, true
+		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: draw(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
+			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin)}}, true
 	}
 	if over := k.grants.Expired(k.now); len(over) > 0 {
 		slices.SortFunc(over, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
@@ -348,7 +351,7 @@ func (k *keeper) tendServers() {
 	}
 	k.changing = true
 	k.g.running.Go(func() {
-		if err := change().Error(); err != nil {
+		if err := k.g.settled(change()); err != nil {
 			k.cfg.Log.Info("raft's configuration was not changed", "error", err)
 		}
 		k.later(func(k *keeper) { k.changing = false })

@@ -173,7 +173,7 @@ const applyWait = time.Second
 // changed nothing; any other error, that the outcome is unknown.
 func (g *Group) apply(c table.Command) (epoch uint64, err error) {
 	f := g.raft.Apply(c.Encode(), applyWait)
-	if err := f.Error(); err != nil {
+	if err := g.settled(f); err != nil {
 		return 0, err
 	}
 	// The next entry tells the followers that this one is committed.
@@ -181,6 +181,40 @@ func (g *Group) apply(c table.Command) (epoch uint64, err error) {
 	out := f.Response().(outcome)
 	return out.epoch, out.refused
 }
+
+// settled waits for a future of raft. One that was on its way to the state
+// machine when raft stopped is never answered, so nobody waits for it then.
+func (g *Group) settled(f raft.Future) error {
+	done := make(chan error, 1)
+	g.futures.Add(1)
+	go func() {
+		defer g.futures.Add(-1)
+		done <- f.Error()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-g.dead:
+		return raft.ErrRaftShutdown
+	}
+}
+
+// drain waits a little until raft has answered what was proposed.
+func (g *Group) drain() {
+	tick := time.NewTicker(minTick)
+	defer tick.Stop()
+	for over := time.After(drainTime); g.futures.Load() > 0; {
+		select {
+		case <-tick.C:
+		case <-over:
+			return
+		}
+	}
+}
+
+// drainTime is longer than a leader that hears from nobody takes to step down,
+// which answers all that was proposed.
+const drainTime = 4 * leaderLease
 
 // ErrNotProposed is the error of a command that came before no leader.
 var ErrNotProposed = errors.New("there is no leader to propose to")

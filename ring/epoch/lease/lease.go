@@ -22,7 +22,8 @@
 //     sockets: it calls nobody expired for a whole TTL.
 package lease
 
-// Config is agreed by all nodes of a cluster. Nanoseconds.
+// Config is agreed by all nodes of a cluster: a leader that counted a shorter TTL
+// than the one before it granted would call the living dead. Nanoseconds.
 type Config struct {
 	TTL    int64 // how long a grant lets a node act
 	Margin int64 // how much clocks may drift apart within a TTL
@@ -87,6 +88,7 @@ const (
 type Grants[K comparable] struct {
 	cfg     Config
 	term    uint64 // that it leads; 0 = it does not
+	led     int64  // since when, at the latest
 	ready   bool   // all that was committed before the term is applied
 	quiet   int64  // nobody is called expired before
 	ticked  int64  // last Tick
@@ -106,7 +108,7 @@ func NewGrants[K comparable](cfg Config) *Grants[K] { return &Grants[K]{cfg: cfg
 
 // Lead begins a term. All that was known in another one is forgotten.
 func (g *Grants[K]) Lead(term uint64, now int64) {
-	*g = Grants[K]{cfg: g.cfg, term: term, ticked: now, quiet: now + g.cfg.TTL + g.cfg.Margin, members: map[K]*grantee{}}
+	*g = Grants[K]{cfg: g.cfg, term: term, led: now, ticked: now, members: map[K]*grantee{}}
 }
 
 // Follow ends it.
@@ -115,8 +117,12 @@ func (g *Grants[K]) Follow() { *g = Grants[K]{cfg: g.cfg} }
 // Term is the term that it leads, or 0.
 func (g *Grants[K]) Term() uint64 { return g.term }
 
-// Ready says that all that was committed before the term has been applied.
-func (g *Grants[K]) Ready() { g.ready = true }
+// Ready says that all that was committed before the term has been applied, and
+// what is agreed.
+func (g *Grants[K]) Ready(cfg Config) {
+	g.cfg, g.ready = cfg, true
+	g.quiet = max(g.quiet, g.led+cfg.TTL+cfg.Margin)
+}
 
 // IsReady says whether it leads and may grant.
 func (g *Grants[K]) IsReady() bool { return g.term != 0 && g.ready }
@@ -133,9 +139,10 @@ func (g *Grants[K]) Tick(now int64) bool {
 }
 
 // Members tells who is in the table now. One that is new may have had a lease of
-// this leader's predecessor: it is not called expired before a whole TTL.
+// this leader's predecessor: it is not called expired before a whole TTL. Before
+// Ready it is not looked at.
 func (g *Grants[K]) Members(now int64, keys []K) {
-	if g.term == 0 {
+	if !g.IsReady() {
 		return
 	}
 	had := g.members

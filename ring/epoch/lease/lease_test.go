@@ -7,12 +7,15 @@ import (
 
 var a, b = key{1, 1}, key{2, 1}
 
+// agreed is what all nodes count by.
+var agreed = Config{TTL: ttl, Margin: margin}
+
 // leads is a leader that may grant to a and b, since the moment 0.
 func leads(term uint64) *Grants[key] {
 	g := NewGrants[key](Config{TTL: ttl, Margin: margin})
 	g.Lead(term, 0)
+	g.Ready(agreed)
 	g.Members(0, []key{a, b})
-	g.Ready()
 	return g
 }
 
@@ -203,8 +206,8 @@ func TestGrantsFollow(t *testing.T) {
 	if g.IsReady() {
 		t.Error("it is ready in a new term without a barrier")
 	}
+	g.Ready(agreed)
 	g.Members(5*ttl, []key{a})
-	g.Ready()
 	if g.Alive(a, 5*ttl) {
 		t.Error("what was granted in another term counts")
 	}
@@ -213,5 +216,22 @@ func TestGrantsFollow(t *testing.T) {
 	}
 	if _, v := g.Grant(key{9, 9}, 5*ttl, 0, 0); v != NotMember {
 		t.Errorf("a stranger: %d", v)
+	}
+}
+
+// TestAgreedTTL: a leader that was started with a shorter TTL than the cluster
+// was made with counts by the cluster's.
+func TestAgreedTTL(t *testing.T) {
+	g := NewGrants[key](Config{TTL: ttl / 10, Margin: margin / 10})
+	g.Lead(2, 0)
+	g.Members(0, []key{a})
+	ticks(g, 0, ttl/2)
+	g.Ready(agreed)
+	g.Members(ttl/2, []key{a})
+	for now := int64(ttl / 2); now <= 2*ttl+margin; now += ttl / 20 {
+		g.Tick(now)
+		if over := g.Expired(now); (len(over) > 0) != (now >= ttl/2+ttl+margin) {
+			t.Fatalf("at %d expired: %v", now, over)
+		}
 	}
 }

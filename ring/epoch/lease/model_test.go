@@ -160,10 +160,10 @@ func (w *world) elect() {
 			return
 		}
 		w.grants[s].Lead(term, w.clock(s))
-		w.sync(s)
 		if w.readyAtOnce {
-			w.grants[s].Ready()
+			w.grants[s].Ready(agreed)
 		}
+		w.sync(s)
 		w.after(s, ttl, func() {
 			if term != w.term {
 				return
@@ -171,7 +171,7 @@ func (w *world) elect() {
 			if p := w.pending; p != nil { // the barrier commits what is in the log
 				w.commit(p)
 			}
-			w.grants[s].Ready()
+			w.grants[s].Ready(agreed)
 			w.sync(s)
 		})
 	})
@@ -360,7 +360,8 @@ func TestTrap02GrantBeforeTheBarrier(t *testing.T) {
 	if over := g.Expired(10 * ttl); len(over) > 0 {
 		t.Errorf("before the barrier %v are called expired", over)
 	}
-	g.Ready()
+	g.Ready(agreed)
+	g.Members(10, []key{{1, 1}})
 	if _, v := g.Grant(key{1, 1}, 10, 0, 0); v != Granted {
 		t.Errorf("after it %d", v)
 	}

@@ -13,7 +13,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, Epoch: t.Epoch + 1, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, Epoch: t.Epoch + 1, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -54,6 +54,7 @@ func (t *Table) init(c *Init) *Refused {
 		return refused("a cluster needs a name")
 	}
 	t.Cluster, t.UID, t.Epoch = c.Cluster, c.UID, max(c.Epoch, 1)
+	t.LeaseTTL, t.LeaseMargin = c.LeaseTTL, c.LeaseMargin
 	return nil
 }
 

@@ -32,6 +32,9 @@ type Init struct {
 	Cluster string `json:"cluster"`
 	UID     string `json:"uid"`
 	Epoch   uint64 `json:"epoch"` // to start at
+	// LeaseTTL and LeaseMargin are agreed with the cluster, in nanoseconds.
+	LeaseTTL    int64 `json:"lease_ttl"`
+	LeaseMargin int64 `json:"lease_margin"`
 }
 
 // Admit makes a process a member that owns nothing yet. It is refused while

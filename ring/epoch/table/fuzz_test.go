@@ -83,7 +83,7 @@ func FuzzRestore(f *testing.F) {
 // everyKind is a command of each kind, with all its fields set.
 func everyKind() []Command {
 	return []Command{
-		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611}},
+		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611, LeaseTTL: 2_000_000_000, LeaseMargin: 50_000_000}},
 		{ID: "i2", Admit: &Admit{Member{Node: "n1", Incarnation: 1 << 62, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v1.2.3"}}},
 		{ID: "i3", Begin: &Begin{[]Holder{{"n1", 3}, {"n2", 5}}}},
 		{ID: "i4", Flip: &Flip{Transition: 7, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Ends: []uint64{0, 1<<64 - 1}}},

@@ -70,7 +70,7 @@ func turned(t testing.TB, tab *Table, c Command) {
 }
 
 func made() *Table {
-	next, _ := (&Table{}).Apply(Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100}})
+	next, _ := (&Table{}).Apply(Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100, LeaseTTL: 2e9, LeaseMargin: 5e7}})
 	return next
 }
 

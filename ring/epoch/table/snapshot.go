@@ -16,6 +16,8 @@ type snapshot struct {
 	Version    int           `json:"v"`
 	Cluster    string        `json:"cluster"`
 	UID        string        `json:"uid"`
+	TTL        int64         `json:"lease_ttl"`
+	Margin     int64         `json:"lease_margin"`
 	Epoch      uint64        `json:"epoch"`
 	Members    []Member      `json:"members"`
 	Transition *Transition   `json:"transition,omitempty"`
@@ -34,7 +36,7 @@ type snapshotRow struct {
 
 // Encode writes the table down.
 func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, Epoch: t.Epoch, Members: t.Members, Transition: t.Transition}
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, Epoch: t.Epoch, Members: t.Members, Transition: t.Transition}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -63,7 +65,7 @@ func Restore(b []byte) (*Table, error) {
 	if s.Version != Version {
 		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, Epoch: s.Epoch, Members: s.Members, Transition: s.Transition}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, Epoch: s.Epoch, Members: s.Members, Transition: s.Transition}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
@@ -85,6 +87,9 @@ func Restore(b []byte) (*Table, error) {
 
 // Check says what is wrong with a table; every table that Apply makes is right.
 func (t *Table) Check() error {
+	if t.LeaseTTL < 0 || t.LeaseMargin < 0 {
+		return fmt.Errorf("a lease of %d ns with a margin of %d ns", t.LeaseTTL, t.LeaseMargin)
+	}
 	if !slices.IsSortedFunc(t.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), -1) }) {
 		return fmt.Errorf("the members are not in order")
 	}

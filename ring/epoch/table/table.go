@@ -89,12 +89,15 @@ type Transition struct {
 
 // Table is the ownership table of one epoch.
 type Table struct {
-	Cluster    string // name; "" = not initialised
-	UID        string // drawn when the cluster was made
-	Epoch      uint64
-	Members    []Member // by node
-	Rows       []Row    // by End; empty until the first Begin
-	Transition *Transition
+	Cluster string // name; "" = not initialised
+	UID     string // drawn when the cluster was made
+	// LeaseTTL and LeaseMargin are those of all leases, in nanoseconds: whoever
+	// leads must count as whoever led before. 0 = nothing is agreed.
+	LeaseTTL, LeaseMargin int64
+	Epoch                 uint64
+	Members               []Member // by node
+	Rows                  []Row    // by End; empty until the first Begin
+	Transition            *Transition
 
 	want  *ring.Ring // that is wanted; nil = of no nodes
 	nodes []string   // by node of want

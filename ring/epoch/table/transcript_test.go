@@ -94,7 +94,7 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 	}
 	switch d.Cmd {
 	case "init":
-		return Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100}}
+		return Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100, LeaseTTL: 2e9, LeaseMargin: 5e7}}
 	case "admit":
 		return admit(named[0].Node, named[0].Incarnation)
 	case "begin":

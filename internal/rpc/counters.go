@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
@@ -48,7 +49,7 @@ func addYes(a *owner.AddAnswer) bool        { return a.Applied }
 func (c *counters) Add(ctx context.Context, req *pb.AddRequest) (*pb.AddResponse, error) {
 	r, err := c.decideAdd(req)
 	if err != nil && c.s.elsewhere(err) {
-		a, err := c.s.forward(ctx, forwardAdd(req))
+		a, err := c.s.forward(ctx, forwardAdd(req), time.Now())
 		return a.GetAdd(), err
 	}
 	return r, Status(err)
@@ -111,7 +112,7 @@ func getYes(a *owner.GetAnswer) bool        { return a.Version != 0 }
 func (c *counters) Get(ctx context.Context, req *pb.GetRequest) (*pb.GetResponse, error) {
 	r, err := c.decideGet(req)
 	if err != nil && c.s.elsewhere(err) {
-		a, err := c.s.forward(ctx, forwardGet(req))
+		a, err := c.s.forward(ctx, forwardGet(req), time.Now())
 		return a.GetGet(), err
 	}
 	return r, Status(err)
@@ -158,7 +159,7 @@ func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.B
 func (c *counters) SetIf(ctx context.Context, req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
 	r, err := c.decideSetIf(req)
 	if err != nil && c.s.elsewhere(err) {
-		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_SetIf{SetIf: req}})
+		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_SetIf{SetIf: req}}, time.Now())
 		return a.GetSetIf(), err
 	}
 	return r, Status(err)
@@ -184,7 +185,7 @@ func (c *counters) decideSetIf(req *pb.SetIfRequest) (*pb.SetIfResponse, error) 
 func (c *counters) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
 	r, err := c.decideReset(req)
 	if err != nil && c.s.elsewhere(err) {
-		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Reset_{Reset_: req}})
+		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Reset_{Reset_: req}}, time.Now())
 		return a.GetReset_(), err
 	}
 	return r, Status(err)

@@ -4,8 +4,14 @@
 // Each handler reads the clock once, lets the store decide, and asks the
 // serving rule a second time just before the answer leaves; a batch does so for
 // all its items at once. Errors are translated in one file, errors.go. Nothing
-// is queued here: a handler works only while its caller takes the answers, so a
-// slow reader holds up itself alone.
+// is queued for callers: a handler works only while its caller takes the answers,
+// so a slow reader holds up itself alone.
+//
+// A call that the store did not let in because another node owns its key is
+// passed on (forward.go) over a stream that carries many calls (links.go,
+// link.go), whose queue is bounded, and decided there (forwardservice.go). A call
+// that was passed on is never passed on again. What is sent a second time has a
+// request id; all else that is sent and not answered has an unknown outcome.
 //
 // Panics are not recovered. A broken invariant under a shard lock must stop the
 // process rather than leave it answering.

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -31,6 +32,10 @@ const (
 	// maxBehind is how long a receiver waits for the table that the sender goes
 	// by, for one message.
 	maxBehind = 500 * time.Millisecond
+	// lookAgain is how often a node looks whether it may act for a row that is
+	// its own by the table: one that comes back is served when what was there
+	// before is discarded, and no table says so.
+	lookAgain = 20 * time.Millisecond
 )
 
 // elsewhere says whether an operation was not let in because this node does not
@@ -125,79 +130,139 @@ func changesNothing(c *peerv1.ForwardCall) bool {
 	return false
 }
 
-// older adds the time since the first send to the age that a request id states,
-// for an attempt that is made here on behalf of the caller.
-func older(c *peerv1.ForwardCall, by time.Duration) {
-	if id := identified(c); id != nil {
-		id.AgeNs += int64(max(by, 1))
-	}
+// waits says whether a call may stand in the queue of a lock.
+func waits(c *peerv1.ForwardCall) bool {
+	a := c.GetAcquire()
+	return a != nil && a.WaitNs > 0
 }
 
 // pass gets a call answered that this node could not let in: by the owner of its
 // key, or here, when the key has come here meanwhile. The error is one for the
-// caller; nothing has been counted for it yet.
-func (s *Server) pass(ctx context.Context, c *peerv1.ForwardCall) (*peerv1.ForwardAnswer, error) {
-	p := passage{s: s, ctx: ctx, call: c, hash: hashOf(c), began: time.Now()}
-	if staysHere(ctx) {
-		return nil, asError(notOwner(s.cfg.Cluster.Table(), p.hash))
-	}
-	return p.run()
+// caller; nothing has been counted for it yet. The call came at began.
+func (s *Server) pass(ctx context.Context, c *peerv1.ForwardCall, began time.Time) (*peerv1.ForwardAnswer, error) {
+	return newPassage(ctx, s, c, began).run()
+}
+
+func newPassage(ctx context.Context, s *Server, c *peerv1.ForwardCall, began time.Time) *passage {
+	now := time.Now()
+	return &passage{s: s, ctx: ctx, call: c, hash: hashOf(c), began: began, over: now.Add(maxAwait),
+		later: now.Sub(began) > lookAgain, stays: staysHere(ctx)}
 }
 
 // passage is a call on its way.
 type passage struct {
 	s     *Server
 	ctx   context.Context
-	call  *peerv1.ForwardCall
+	call  *peerv1.ForwardCall // as it came; nobody writes to it
 	hash  uint64
 	began time.Time
-	aged  time.Duration // that its request id states already
-	sent  bool          // an attempt may have been received
+	over  time.Time     // when it stops waiting for tables
+	hops  int           // attempts sent
+	later bool          // the next attempt is not made at once
+	spent time.Duration // from began to the last attempt
+	sent  bool          // an attempt may have been received, and what became of it is unknown
+	stays bool          // the caller does not want it to be forwarded
+	first func() error  // waits for what the next attempt needs; nil = nothing
 }
 
 // run tries until the call is answered or there is no point.
 func (p *passage) run() (*peerv1.ForwardAnswer, error) {
-	for range maxHops {
+	answer, err := p.try()
+	if err != nil {
+		return nil, p.honest(err)
+	}
+	if r := answer.GetAcquire(); r != nil && r.Acquired && r.Replay == nil && p.later {
+		r.WaitedNs += int64(p.spent) // it waited here, and with former owners, as well
+	}
+	return answer, nil
+}
+
+func (p *passage) try() (*peerv1.ForwardAnswer, error) {
+	for p.hops < maxHops {
+		if wait := p.first; wait != nil {
+			p.first = nil
+			if err := wait(); err != nil {
+				return nil, err
+			}
+		}
 		t := p.s.cfg.Cluster.Table()
 		m, since, ok := t.Owner(p.hash)
-		p.age()
 		switch {
+		case ok && m.Holder() == p.s.cfg.Cluster.Self():
+			answer, err := p.s.decide(p.ctx, p.current())
+			if !p.s.elsewhere(err) {
+				return answer, err
+			}
+			// Frozen, or not clean yet, if the table has not changed meanwhile.
+			if err := p.look(t.Epoch); err != nil {
+				return nil, err
+			}
+		case p.stays:
+			return nil, asError(notOwner(t, p.hash))
 		case !ok:
 			if err := p.await(t.Epoch); err != nil {
 				return nil, err
 			}
-		case m.Holder() == p.s.cfg.Cluster.Self():
-			answer, err := p.s.decide(p.ctx, p.call)
-			if !p.s.elsewhere(err) {
-				return answer, err
-			}
-			// Frozen, most likely, if the table has not changed meanwhile.
-			if err := p.await(t.Epoch); err != nil {
-				return nil, err
-			}
 		default:
-			answer, again, err := p.settle(p.s.links.submit(p.ctx, p.hash, m, since, p.call))
+			answer, again, err := p.settle(p.send(m, since))
 			if !again {
 				return answer, err
 			}
 		}
+		p.later = true
 	}
 	return nil, p.noOwner()
 }
 
+// send makes an attempt at a member.
+func (p *passage) send(m table.Member, since uint64) *attempt {
+	p.hops++
+	return p.s.links.submit(p.ctx, p.hash, m, since, p.current())
+}
+
+// current is the call as it goes out now: its request id is as old as it is, and
+// it waits for as long as is left. Nothing in it is shared with attempts before,
+// which may be on their way out still.
+func (p *passage) current() *peerv1.ForwardCall {
+	if !p.later {
+		return p.call
+	}
+	p.spent = time.Since(p.began)
+	c := proto.Clone(p.call).(*peerv1.ForwardCall)
+	if id := identified(c); id != nil && (p.sent || id.AgeNs > 0) {
+		id.AgeNs += int64(max(p.spent, 1))
+	}
+	if a := c.GetAcquire(); a != nil {
+		a.WaitNs = max(a.WaitNs-int64(p.spent), 0)
+	}
+	return c
+}
+
 // await waits for a table later than epoch.
 func (p *passage) await(epoch uint64) error {
-	left := maxAwait - time.Since(p.began)
-	if left <= 0 {
+	for {
+		if err := p.look(epoch); err != nil || p.s.cfg.Cluster.Table().Epoch > epoch {
+			return err
+		}
+	}
+}
+
+// look waits for a table later than epoch, or until it is worth looking again.
+func (p *passage) look(epoch uint64) error {
+	left := time.Until(p.over)
+	switch {
+	case p.s.stopped.Load():
+		return errStopping
+	case left <= 0:
 		return p.noOwner()
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, left)
+	ctx, cancel := context.WithTimeout(p.ctx, min(left, lookAgain))
 	defer cancel()
 	if _, err := p.s.cfg.Cluster.Await(ctx, epoch); err != nil {
-		if p.ctx.Err() != nil && !p.sent {
+		if p.ctx.Err() != nil {
 			return gaveUp(p.ctx)
 		}
-		return p.noOwner()
+		<-ctx.Done()
 	}
 	return nil
 }
@@ -211,41 +276,50 @@ func (p *passage) noOwner() error {
 	return errNoOwner
 }
 
-// age brings the age in the request id up to date before a further attempt.
-func (p *passage) age() {
-	if p.sent {
-		now := time.Since(p.began)
-		older(p.call, now-p.aged)
-		p.aged = now
+// honest turns an error by which nothing happened into an unknown outcome, if an
+// attempt before may have taken effect.
+func (p *passage) honest(err error) error {
+	if !p.sent {
+		return err
 	}
+	switch wire(err).Reason {
+	case pb.Reason_REASON_UNAVAILABLE, pb.Reason_REASON_OVERLOADED, pb.Reason_REASON_STORE_FULL,
+		pb.Reason_REASON_TOO_MANY_WAITERS, pb.Reason_REASON_GAVE_UP, pb.Reason_REASON_NOT_OWNER:
+		return errUnheard
+	}
+	return err
 }
 
 // settle waits for an attempt and says whether the call must be tried again.
 func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, err error) {
-	answer, err = a.wait(p.ctx)
+	var stopping <-chan struct{}
+	if waits(a.call) {
+		stopping = p.s.stopping
+	}
+	answer, err = a.wait(p.ctx, stopping)
 	switch {
 	case err == nil:
 	case errors.Is(err, errMoved):
 		return nil, true, nil
-	case errors.Is(err, errUnsent) && p.sent:
-		return nil, false, errUnheard
 	case errors.Is(err, errUnsent):
-		return nil, false, errUnreached
+		if p.sent { // somebody must be asked what became of it
+			p.hops--
+			p.first = func() error { return p.look(p.s.cfg.Cluster.Table().Epoch) }
+		}
+		return nil, p.sent || p.moved(a), errUnreached
 	case errors.Is(err, errBroken):
-		p.sent = true
 		if changesNothing(p.call) {
 			return nil, false, errUnreached
 		}
+		p.sent = true
 		if identified(p.call) == nil {
 			return nil, false, errUnheard
 		}
-		if p.ctx.Err() != nil || time.Since(p.began) > maxAwait {
-			return nil, false, errUnheard
-		}
-		// The owner is gone, or the way to it: whoever comes next answers.
-		t := p.s.cfg.Cluster.Table()
-		if m, _, ok := t.Owner(p.hash); ok && m.Holder() == a.to && p.await(t.Epoch) != nil {
-			return nil, false, errUnheard
+		p.renew(a)
+		// The way to the owner is gone, or the owner: it, or the next one, answers.
+		if !p.moved(a) {
+			epoch := p.s.cfg.Cluster.Table().Epoch
+			p.first = func() error { return p.look(epoch) }
 		}
 		return nil, true, nil
 	default:
@@ -254,11 +328,12 @@ func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, 
 	w := answer.GetError()
 	if w == nil || w.Reason != pb.Reason_REASON_NOT_OWNER {
 		if w != nil {
-			return nil, false, asError(w)
+			return nil, w.Reason == pb.Reason_REASON_UNAVAILABLE && p.moved(a), asError(w)
 		}
 		return answer, false, nil
 	}
 	// Nothing happened. Whoever is behind catches up.
+	p.renew(a)
 	t := p.s.cfg.Cluster.Table()
 	after := t.Epoch
 	if w.Epoch > 0 && w.Epoch <= t.Epoch {
@@ -268,10 +343,22 @@ func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, 
 	} else if w.Epoch > 0 {
 		after = w.Epoch - 1
 	}
-	if err := p.await(after); err != nil {
-		return nil, false, err
-	}
+	p.first = func() error { return p.await(after) }
 	return nil, true, nil
+}
+
+// moved says whether the key has another owner by now than the one of an attempt.
+func (p *passage) moved(a *attempt) bool {
+	m, _, ok := p.s.cfg.Cluster.Table().Owner(p.hash)
+	return ok && m.Holder() != a.to
+}
+
+// renew gives a call new patience that has stood in the queue of a lock for long,
+// before its owner let it go.
+func (p *passage) renew(a *attempt) {
+	if now := time.Now(); waits(a.call) && now.Sub(a.began) > maxAwait {
+		p.over, p.hops = now.Add(maxAwait), 0
+	}
 }
 
 // remote is an error that came from another node; it goes on as it is.
@@ -315,40 +402,15 @@ func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall) (*peerv1.For
 	return nil, &owner.Error{Reason: owner.Invalid, Field: "call", Message: "is of a kind that this node does not know", Hint: fmt.Sprintf("upgrade this node (code %d)", codes.Unimplemented)}
 }
 
-// call forwards one call of a caller and counts how it ended.
-func (s *Server) forward(ctx context.Context, c *peerv1.ForwardCall) (*peerv1.ForwardAnswer, error) {
-	c = s.private(c)
-	a, err := s.pass(ctx, c)
+// forward gets one call of a caller answered, and counts how it ended. The call
+// came at began.
+func (s *Server) forward(ctx context.Context, c *peerv1.ForwardCall, began time.Time) (*peerv1.ForwardAnswer, error) {
+	a, err := s.pass(ctx, c, began)
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
 		s.cfg.Metrics.failed[wire(err).Reason].Inc()
 	}
 	return a, Status(err)
-}
-
-// private gives a call a request id of its own, whose age may be changed: the
-// message belongs to grpc and the caller's interceptors.
-func (s *Server) private(c *peerv1.ForwardCall) *peerv1.ForwardCall {
-	id := identified(c)
-	if id == nil {
-		return c
-	}
-	own := &pb.RequestId{Client: id.Client, Sequence: id.Sequence, Settled: id.Settled, AgeNs: id.AgeNs}
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Check:
-		x.Check.RequestId = own
-	case *peerv1.ForwardCall_Add:
-		x.Add.RequestId = own
-	case *peerv1.ForwardCall_SetIf:
-		x.SetIf.RequestId = own
-	case *peerv1.ForwardCall_Reset_:
-		x.Reset_.RequestId = own
-	case *peerv1.ForwardCall_Acquire:
-		x.Acquire.RequestId = own
-	case *peerv1.ForwardCall_Release:
-		x.Release.RequestId = own
-	}
-	return c
 }
 
 // hashOf is the position of the key that a call is about.

@@ -11,7 +11,6 @@ import (
 
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
-	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // forwards is the ForwardService: calls that other nodes pass on.
@@ -20,11 +19,14 @@ type forwards struct {
 	s *Server
 }
 
-// Forward answers the calls of one stream. Those that wait for a lock do so
-// beside it; all others are done in the order in which they come.
+// Forward answers the calls of one stream. Those that wait, for a lock or for a
+// table, do so beside it; all others are done in the order in which they come.
 func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
 	in := &inbound{s: f.s, stream: stream, waiting: map[uint64]context.CancelFunc{}}
 	defer in.end()
+	if err := stream.SendHeader(nil); err != nil { // the stream is accepted
+		return err
+	}
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -69,18 +71,120 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 		}
 	}
 	in.mu.Unlock()
-	patience := time.Now().Add(maxBehind)
+	bytes := 0 // of resp
 	resp := &peerv1.ForwardResponse{Answers: make([]*peerv1.ForwardAnswer, 0, len(req.Calls))}
+	var late latecomers
 	for _, c := range req.Calls {
-		if a := c.GetAcquire(); a != nil && a.WaitNs > 0 {
-			if answer := in.beside(c); answer != nil {
-				resp.Answers = append(resp.Answers, answer)
+		var answer *peerv1.ForwardAnswer
+		switch {
+		case waits(c):
+			answer = in.beside(c)
+		case late.follows(c):
+		default:
+			var behind bool
+			if answer, behind, _ = in.try(in.stream.Context(), c); behind || refused(answer) {
+				late.add(c, answer, behind)
+				answer = nil
 			}
+		}
+		if answer == nil {
 			continue
 		}
-		resp.Answers = append(resp.Answers, in.answer(in.stream.Context(), c, patience))
+		resp.Answers = append(resp.Answers, answer)
+		// Only looks at long queues come to this.
+		if bytes += answer.SizeVT(); bytes > MaxBatch {
+			if err := in.reply(resp); err != nil {
+				return err
+			}
+			resp, bytes = &peerv1.ForwardResponse{}, 0
+		}
+	}
+	for _, q := range late.queues {
+		resp.Answers = append(resp.Answers, in.hold(q)...)
 	}
 	return in.reply(resp)
+}
+
+// refused says whether nothing happened because the node does not act for the
+// key.
+func refused(a *peerv1.ForwardAnswer) bool {
+	w := a.GetError().GetReason()
+	return w == pb.Reason_REASON_NOT_OWNER || w == pb.Reason_REASON_UNAVAILABLE
+}
+
+// latecomers are the calls of a message that were not done at once, by their keys: who
+// comes after another one on the same key waits with it and is refused with it,
+// so that what is asked of one key stays in order.
+type latecomers struct {
+	queues []*lateKey
+	place  map[uint64]*lateKey // by hash
+}
+
+type lateKey struct {
+	calls  []*peerv1.ForwardCall
+	answer *peerv1.ForwardAnswer // of the first one, if the node need not wait for anything
+}
+
+func (l *latecomers) add(c *peerv1.ForwardCall, answer *peerv1.ForwardAnswer, behind bool) {
+	if l.place == nil {
+		l.place = map[uint64]*lateKey{}
+	}
+	q := &lateKey{calls: []*peerv1.ForwardCall{c}}
+	if !behind {
+		q.answer = answer
+	}
+	l.place[hashOf(c)], l.queues = q, append(l.queues, q)
+}
+
+func (l *latecomers) follows(c *peerv1.ForwardCall) bool {
+	if len(l.place) == 0 {
+		return false
+	}
+	q := l.place[hashOf(c)]
+	if q != nil {
+		q.calls = append(q.calls, c)
+	}
+	return q != nil
+}
+
+// failAll answers calls like one before them.
+func failAll(calls []*peerv1.ForwardCall, w *pb.Error) []*peerv1.ForwardAnswer {
+	answers := make([]*peerv1.ForwardAnswer, len(calls))
+	for i, c := range calls {
+		answers[i] = failed(c.Tag, w)
+	}
+	return answers
+}
+
+// hold has the calls on one key wait beside the stream, for keys whose rows do
+// not move must not wait for them. It returns the answers if they need not, or
+// there is no room for them.
+func (in *inbound) hold(q *lateKey) []*peerv1.ForwardAnswer {
+	if q.answer != nil {
+		return failAll(q.calls, q.answer.GetError())
+	}
+	n := int64(len(q.calls))
+	if in.s.calls.Add(n) > in.s.cfg.MaxCalls {
+		in.s.calls.Add(-n)
+		return failAll(q.calls, wire(errOverloaded))
+	}
+	in.wg.Go(func() {
+		defer in.s.calls.Add(-n)
+		in.s.busy.Add(1)
+		defer in.s.busy.Add(-1)
+		patience := time.Now().Add(maxBehind)
+		resp := &peerv1.ForwardResponse{}
+		for i, c := range q.calls {
+			answer := in.answer(in.stream.Context(), c, patience)
+			resp.Answers = append(resp.Answers, answer)
+			if refused(answer) {
+				resp.Answers = append(resp.Answers, failAll(q.calls[i+1:], answer.GetError())...)
+				break
+			}
+		}
+		_ = in.reply(resp) // the sender is gone
+	})
+	return nil
 }
 
 func (in *inbound) reply(resp *peerv1.ForwardResponse) error {
@@ -132,37 +236,47 @@ func (in *inbound) end() {
 // waits until it knows what the sender knows.
 func (in *inbound) answer(ctx context.Context, c *peerv1.ForwardCall, patience time.Time) *peerv1.ForwardAnswer {
 	for {
-		if in.s.stopped.Load() {
-			return failed(c.Tag, wire(errStopping))
-		}
-		t := in.s.cfg.Cluster.Table() // before the decision, so that a later one is not waited for
-		answer, err := in.s.decide(ctx, c)
-		if err == nil {
-			answer.Tag = c.Tag
+		answer, behind, epoch := in.try(ctx, c)
+		if !behind || !in.look(ctx, epoch, patience) {
 			return answer
-		}
-		if !in.s.elsewhere(err) {
-			return failed(c.Tag, wire(err))
-		}
-		if !in.catchUp(ctx, c, t, patience) {
-			return failed(c.Tag, notOwner(in.s.cfg.Cluster.Table(), hashOf(c)))
 		}
 	}
 }
 
-// catchUp waits for a later table if this node is behind the sender, or hands
-// the row over; it returns false if there is no point in waiting, or no time.
-func (in *inbound) catchUp(ctx context.Context, c *peerv1.ForwardCall, t *table.Table, patience time.Time) bool {
+// try does one call, and says whether to try again with a table later than epoch:
+// this node is behind the sender, or hands the row over.
+func (in *inbound) try(ctx context.Context, c *peerv1.ForwardCall) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
+	if in.s.stopped.Load() {
+		return failed(c.Tag, wire(errStopping)), false, 0
+	}
 	cluster := in.s.cfg.Cluster
+	t := cluster.Table() // before the decision, so that a later one is not waited for
+	answer, err := in.s.decide(ctx, c)
+	switch {
+	case err == nil:
+		answer.Tag = c.Tag
+		return answer, false, 0
+	case !in.s.elsewhere(err):
+		return failed(c.Tag, wire(err)), false, 0
+	}
 	m, since, ok := t.Owner(hashOf(c))
-	mine := ok && m.Holder() == cluster.Self()
-	if !mine && ok && since >= c.Since {
+	behind = !ok || since < c.Since || m.Holder() == cluster.Self()
+	return failed(c.Tag, notOwner(cluster.Table(), hashOf(c))), behind, t.Epoch
+}
+
+// look waits for a table later than epoch, or until it is worth looking again. It
+// returns false when there is no time left.
+func (in *inbound) look(ctx context.Context, epoch uint64, patience time.Time) bool {
+	left := time.Until(patience)
+	if left <= 0 || ctx.Err() != nil {
 		return false
 	}
-	ctx, cancel := context.WithDeadline(ctx, patience)
+	step, cancel := context.WithTimeout(ctx, min(left, lookAgain))
 	defer cancel()
-	_, err := cluster.Await(ctx, t.Epoch)
-	return err == nil
+	if _, err := in.s.cfg.Cluster.Await(step, epoch); err != nil {
+		<-step.Done()
+	}
+	return true
 }
 
 func failed(tag uint64, w *pb.Error) *peerv1.ForwardAnswer {

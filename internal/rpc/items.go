@@ -70,28 +70,30 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 	errs := make([]error, n)
 	now := s.cfg.Clock.Now()
 	var left error
-	var away []int
+	var away elsewhere
 	for i := range n {
 		if left == nil {
 			left = leftAt(ctx, i)
 		}
-		if errs[i] = left; left == nil {
+		switch {
+		case left != nil:
+			errs[i] = left
+		case away.has(i, it.call):
+		default:
 			if answers[i], errs[i] = it.do(i, now); errs[i] != nil && s.elsewhere(errs[i]) {
-				away = append(away, i)
+				away.add(i, it.call(i))
 			}
 		}
 	}
-	var passed map[int]bool
-	if len(away) > 0 {
-		passed = s.passAll(ctx, away, it.call, it.took, errs)
-	}
 	var t tally
 	now = s.cfg.Clock.Now()
+	next := 0 // of away
 	for i := range n {
-		err := errs[i]
-		if passed[i] {
-			continue // counted and confirmed by the owner of its key
+		if next < len(away.items) && away.items[next].i == i {
+			next++
+			continue
 		}
+		err := errs[i]
 		if err == nil {
 			err = s.cfg.Store.Confirm(it.meta(&answers[i]).Permit, now)
 		}
@@ -103,58 +105,108 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 		}
 		it.put(i, &answers[i], err)
 	}
+	if len(away.items) > 0 {
+		s.passAll(ctx, away.items, func(i int, a *peerv1.ForwardAnswer, err error) {
+			if err == nil {
+				it.took(i, a)
+				return
+			}
+			t.errored++
+			o.failed[wire(err).Reason].Inc()
+			it.put(i, nil, err)
+		})
+	}
 	o.add(t)
 	return nil
 }
 
-// passAll passes items on to the owners of their keys, all at once, and puts
-// those that failed in errs. It returns those that were answered.
-func (s *Server) passAll(ctx context.Context, away []int, call func(int) *peerv1.ForwardCall, took func(int, *peerv1.ForwardAnswer), errs []error) map[int]bool {
-	passed := make(map[int]bool, len(away))
-	if staysHere(ctx) {
-		t := s.cfg.Cluster.Table()
-		for _, i := range away {
-			errs[i] = asError(notOwner(t, hashOf(call(i))))
-		}
-		return passed
-	}
-	passages, attempts := make([]passage, len(away)), make([]*attempt, len(away))
-	t := s.cfg.Cluster.Table()
-	for n, i := range away {
-		c := s.private(call(i))
-		passages[n] = passage{s: s, ctx: ctx, call: c, hash: hashOf(c), began: time.Now()}
-		if m, since, ok := t.Owner(passages[n].hash); ok && m.Holder() != s.cfg.Cluster.Self() {
-			attempts[n] = s.links.submit(ctx, passages[n].hash, m, since, c)
-		}
-	}
-	var wg sync.WaitGroup
-	answers, failures := make([]*peerv1.ForwardAnswer, len(away)), make([]error, len(away))
-	slots := make(chan struct{}, maxRetries)
-	for n := range away {
-		again := attempts[n] == nil
-		if !again {
-			answers[n], again, failures[n] = passages[n].settle(attempts[n])
-		}
-		if again {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				answers[n], failures[n] = passages[n].run()
-			})
-		}
-	}
-	wg.Wait()
-	for n, i := range away {
-		s.cfg.Metrics.forwarded(failures[n])
-		if errs[i] = failures[n]; errs[i] == nil {
-			passed[i] = true
-			took(i, answers[n])
-		}
-	}
-	return passed
+// elsewhere are the items of a batch whose keys belong to other nodes, in order.
+type elsewhere struct {
+	items []item
+	keys  map[uint64]bool // by hash
 }
 
-// maxRetries bounds the items of a batch that are tried again at once.
+type item struct {
+	i    int // in the batch
+	call *peerv1.ForwardCall
+}
+
+func (e *elsewhere) add(i int, c *peerv1.ForwardCall) {
+	if e.keys == nil {
+		e.keys = map[uint64]bool{}
+	}
+	e.keys[hashOf(c)] = true
+	e.items = append(e.items, item{i, c})
+}
+
+// has takes an item whose key another item had that is away: what is asked of
+// one key stays in order.
+func (e *elsewhere) has(i int, call func(int) *peerv1.ForwardCall) bool {
+	if len(e.keys) == 0 {
+		return false
+	}
+	c := call(i)
+	if !e.keys[hashOf(c)] {
+		return false
+	}
+	e.items = append(e.items, item{i, c})
+	return true
+}
+
+// passAll passes items on to the owners of their keys, all at once, and hands
+// over what became of each.
+func (s *Server) passAll(ctx context.Context, items []item, put func(i int, a *peerv1.ForwardAnswer, err error)) {
+	began := time.Now()
+	passages, attempts := make([]*passage, len(items)), make([]*attempt, len(items))
+	t, self := s.cfg.Cluster.Table(), s.cfg.Cluster.Self()
+	for n, x := range items {
+		p := newPassage(ctx, s, x.call, began)
+		passages[n] = p
+		if m, since, ok := t.Owner(p.hash); ok && m.Holder() != self && !p.stays {
+			attempts[n] = p.send(m, since)
+		}
+	}
+	answers, failures := make([]*peerv1.ForwardAnswer, len(items)), make([]error, len(items))
+	var again [][]int         // what has to be tried again, by key
+	place := map[uint64]int{} // of a key in again
+	for n, p := range passages {
+		retry := attempts[n] == nil
+		if !retry {
+			answers[n], retry, failures[n] = p.settle(attempts[n])
+			p.later = true
+			if failures[n] != nil {
+				failures[n] = p.honest(failures[n])
+			}
+		}
+		if !retry {
+			continue
+		}
+		at, ok := place[p.hash]
+		if !ok {
+			at = len(again)
+			place[p.hash], again = at, append(again, nil)
+		}
+		again[at] = append(again[at], n)
+	}
+	slots := make(chan struct{}, maxRetries)
+	var wg sync.WaitGroup
+	for _, key := range again {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			for _, n := range key { // in order
+				answers[n], failures[n] = passages[n].run()
+			}
+		})
+	}
+	wg.Wait()
+	for n, x := range items {
+		s.cfg.Metrics.forwarded(failures[n])
+		put(x.i, answers[n], failures[n])
+	}
+}
+
+// maxRetries bounds the keys of a batch that are tried again at once.
 const maxRetries = 64
 
 // one is run for a single operation; its error is for the caller, or says that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -56,7 +57,7 @@ func checkYes(a *owner.CheckAnswer) bool        { return a.Allowed }
 func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
 	r, err := l.decide(req)
 	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, forwardCheck(req))
+		a, err := l.s.forward(ctx, forwardCheck(req), time.Now())
 		return a.GetCheck(), err
 	}
 	return r, Status(err)

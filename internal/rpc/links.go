@@ -26,6 +26,9 @@ const (
 	// stream. Those sent are bounded by the receiver's flow control and by
 	// MaxCalls.
 	maxQueued = 16_384
+	// maxQueuedBytes bounds them once more: several times what the largest batch
+	// takes.
+	maxQueuedBytes = 8 << 20
 	// maxFlush bounds the calls of one message.
 	maxFlush = 1_000
 	// maxFlushBytes bounds the bytes of one message, below MaxBatch.
@@ -33,6 +36,12 @@ const (
 	// peerIdle is how long connections to a node that is no member any more, or
 	// that nothing is sent to, are kept.
 	peerIdle = 30 * time.Second
+	// openTime is how long a node has to accept a stream. Calls to one that is cut
+	// off wait for so long before they fail.
+	openTime = time.Second
+	// partingTime is how long a member that was taken out of the table may still
+	// answer: one that stops in order says itself that it did nothing.
+	partingTime = 200 * time.Millisecond
 )
 
 // What may become of an attempt that is not answered.
@@ -49,11 +58,14 @@ type attempt struct {
 	hash  uint64
 	call  *peerv1.ForwardCall
 	size  int
+	began time.Time
 	link  *link
 	done  chan struct{} // closed when answer or err is there
 
 	// Guarded by link.mu until done is closed.
+	gone   time.Time // when its receiver was found to be no member; zero = it is one
 	state  attemptState
+	unsent bool // it was put back once
 	answer *peerv1.ForwardAnswer
 	err    error
 }
@@ -66,14 +78,17 @@ const (
 	finished
 )
 
-// wait returns the answer, or errUnsent, errBroken, or that the caller has left.
-func (a *attempt) wait(ctx context.Context) (*peerv1.ForwardAnswer, error) {
+// wait returns the answer, or errUnsent, errBroken, or that the caller has left or
+// is sent away because this node stops.
+func (a *attempt) wait(ctx context.Context, stopping <-chan struct{}) (*peerv1.ForwardAnswer, error) {
 	select {
 	case <-a.done:
 		return a.answer, a.err
 	case <-ctx.Done():
+		return a.link.abandon(a, gaveUp(ctx))
+	case <-stopping:
+		return a.link.abandon(a, errStopping)
 	}
-	return a.link.abandon(ctx, a)
 }
 
 // links are the ways to other nodes.
@@ -108,7 +123,7 @@ func (l *links) submit(ctx context.Context, hash uint64, to table.Member, since 
 	if d, ok := ctx.Deadline(); ok {
 		c.DeadlineNs = max(int64(time.Until(d)), 1)
 	}
-	a := &attempt{to: to.Holder(), since: since, hash: hash, call: c, size: c.SizeVT(), done: make(chan struct{})}
+	a := &attempt{to: to.Holder(), since: since, hash: hash, call: c, size: c.SizeVT(), began: time.Now(), done: make(chan struct{})}
 	p, err := l.peer(to.GRPCAddr)
 	if err != nil {
 		a.err = errUnsent
@@ -151,7 +166,7 @@ func (l *links) dial(addr string) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 2 * time.Second,
+			MinConnectTimeout: openTime,
 		}),
 	}
 	if d := l.s.cfg.Dial; d != nil {
@@ -160,7 +175,7 @@ func (l *links) dial(addr string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr, opts...)
 }
 
-// follow ends attempts whose member has lost the key, and closes what is idle.
+// follow ends attempts whose member is gone, and closes what is idle.
 func (l *links) follow() {
 	tick := time.NewTicker(peerIdle / 2)
 	defer tick.Stop()
@@ -179,18 +194,34 @@ func (l *links) follow() {
 			}
 		}
 	})
+	var latest *table.Table
+	again := time.NewTimer(peerIdle)
+	defer again.Stop()
 	for {
 		select {
-		case t := <-tables:
-			for _, p := range l.all() {
-				for _, k := range p.links {
-					k.review(t)
-				}
-			}
+		case latest = <-tables:
+			l.review(latest, again)
+		case <-again.C:
+			l.review(latest, again)
 		case <-tick.C:
 			l.closeIdle()
 		case <-l.halt.Done():
 			return
+		}
+	}
+}
+
+// review looks through all attempts after a change of the table, and sets the
+// timer if it has to be done again.
+func (l *links) review(t *table.Table, again *time.Timer) {
+	if t == nil {
+		return
+	}
+	for _, p := range l.all() {
+		for _, k := range p.links {
+			if k.review(t, time.Now()) {
+				again.Reset(partingTime)
+			}
 		}
 	}
 }
@@ -233,252 +264,4 @@ func (l *links) close() {
 		_ = p.conn.Close()
 	}
 	l.wg.Wait()
-}
-
-// link is a stream to another node. One goroutine opens it and sends, another
-// one receives.
-type link struct {
-	conn *grpc.ClientConn
-	wake chan struct{} // capacity 1: there is something to send, or the link is closed
-
-	mu        sync.Mutex
-	queue     []*attempt          // guarded by mu
-	cancelled []uint64            // guarded by mu: tags to tell the receiver of
-	pending   map[uint64]*attempt // guarded by mu: sent, by tag
-	tag       uint64              // guarded by mu: last used
-	closed    bool                // guarded by mu
-}
-
-func (k *link) add(a *attempt) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case k.closed:
-		a.finishLocked(nil, errUnsent)
-		return
-	case len(k.queue) >= maxQueued:
-		a.finishLocked(nil, errOverloaded)
-		return
-	}
-	k.queue = append(k.queue, a)
-	k.nudge()
-}
-
-func (k *link) nudge() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (k *link) busy() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.queue)+len(k.pending) > 0
-}
-
-func (k *link) close() {
-	k.mu.Lock()
-	k.closed = true
-	k.mu.Unlock()
-	k.nudge()
-}
-
-// finishLocked delivers what became of an attempt.
-func (a *attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
-	if a.state == finished {
-		return
-	}
-	a.state, a.answer, a.err = finished, answer, err
-	close(a.done)
-}
-
-// abandon is for a caller that has left.
-func (k *link) abandon(ctx context.Context, a *attempt) (*peerv1.ForwardAnswer, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch a.state {
-	case finished:
-		return a.answer, a.err
-	case queued:
-		a.finishLocked(nil, errUnsent)
-		return nil, gaveUp(ctx)
-	}
-	delete(k.pending, a.call.Tag)
-	k.cancelled = append(k.cancelled, a.call.Tag)
-	k.nudge()
-	if acquire, waits := a.call.Call.(*peerv1.ForwardCall_Acquire); waits && acquire.Acquire.WaitNs > 0 {
-		a.finishLocked(nil, errBroken)
-		return nil, gaveUp(ctx) // the receiver takes it out of the queue, or gives the lock back
-	}
-	a.finishLocked(nil, errBroken)
-	if changesNothing(a.call) {
-		return nil, gaveUp(ctx)
-	}
-	return nil, errUnheard
-}
-
-// review ends the attempts whose receiver does not own their key any more.
-func (k *link) review(t *table.Table) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	moved := func(a *attempt) bool {
-		m, _, ok := t.Owner(a.hash)
-		return t.Epoch >= a.since && (!ok || m.Holder() != a.to)
-	}
-	for tag, a := range k.pending {
-		if moved(a) {
-			delete(k.pending, tag)
-			a.finishLocked(nil, errBroken)
-		}
-	}
-	for _, a := range k.queue {
-		if moved(a) {
-			a.finishLocked(nil, errMoved)
-		}
-	}
-}
-
-// outbound is the open stream of a link.
-type outbound struct {
-	stream grpc.BidiStreamingClient[peerv1.ForwardRequest, peerv1.ForwardResponse]
-	end    context.CancelFunc
-	broken chan struct{} // closed when all that was pending has failed
-}
-
-// run opens the stream when there is something to send, and sends.
-func (k *link) run(halt context.Context) {
-	var out *outbound
-	drop := func() {
-		if out != nil {
-			out.end()
-			<-out.broken
-			out = nil
-		}
-	}
-	defer func() {
-		drop()
-		k.fail()
-	}()
-	for {
-		var broken chan struct{}
-		if out != nil {
-			broken = out.broken
-		}
-		select {
-		case <-k.wake:
-		case <-broken:
-			drop()
-			continue
-		case <-halt.Done():
-			return
-		}
-		for more := true; more; {
-			if out == nil {
-				if out = k.open(halt); out == nil {
-					k.refuseQueued()
-					break
-				}
-			}
-			req, closed := k.next()
-			if closed {
-				return
-			}
-			if more = req != nil; more && out.stream.Send(req) != nil {
-				drop()
-			}
-		}
-	}
-}
-
-// open opens the stream; nil if the node cannot be reached.
-func (k *link) open(halt context.Context) *outbound {
-	ctx, end := context.WithCancel(halt)
-	stream, err := peerv1.NewForwardServiceClient(k.conn).Forward(ctx)
-	if err != nil {
-		end()
-		return nil
-	}
-	out := &outbound{stream, end, make(chan struct{})}
-	go k.receive(stream, out.broken)
-	return out
-}
-
-// next takes what is to be sent in one message.
-func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		return nil, true
-	}
-	if len(k.queue) == 0 && len(k.cancelled) == 0 {
-		return nil, false
-	}
-	req = &peerv1.ForwardRequest{Cancelled: k.cancelled}
-	k.cancelled = nil
-	bytes, n := 0, 0
-	for _, a := range k.queue {
-		if n++; a.state == finished {
-			continue // its caller has left
-		}
-		if bytes += a.size; len(req.Calls) == maxFlush || bytes > maxFlushBytes {
-			n--
-			break
-		}
-		k.tag++
-		a.call.Tag, a.state = k.tag, sent
-		k.pending[k.tag] = a
-		req.Calls = append(req.Calls, a.call)
-	}
-	if k.queue = k.queue[n:]; len(k.queue) == 0 {
-		k.queue = nil
-	}
-	return req, false
-}
-
-// receive matches answers to attempts until the stream ends.
-func (k *link) receive(stream grpc.BidiStreamingClient[peerv1.ForwardRequest, peerv1.ForwardResponse], broken chan<- struct{}) {
-	defer close(broken)
-	for {
-		resp, err := stream.Recv()
-		k.mu.Lock()
-		if err != nil {
-			for tag, a := range k.pending {
-				delete(k.pending, tag)
-				a.finishLocked(nil, errBroken)
-			}
-			k.cancelled = nil
-			k.mu.Unlock()
-			return
-		}
-		for _, answer := range resp.Answers {
-			if a := k.pending[answer.Tag]; a != nil {
-				delete(k.pending, answer.Tag)
-				a.finishLocked(answer, nil)
-			}
-		}
-		k.mu.Unlock()
-	}
-}
-
-// refuseQueued fails what was never sent, because the node cannot be reached.
-func (k *link) refuseQueued() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, a := range k.queue {
-		a.finishLocked(nil, errUnsent)
-	}
-	k.queue, k.cancelled = nil, nil
-}
-
-// fail ends everything: the link is not used any more.
-func (k *link) fail() {
-	k.refuseQueued()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.closed = true
-	for tag, a := range k.pending {
-		delete(k.pending, tag)
-		a.finishLocked(nil, errBroken)
-	}
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
@@ -30,9 +31,10 @@ func holderOf(h lock.Holding) *pb.Holder {
 }
 
 func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
+	began := time.Now()
 	r, err := l.decideAcquire(ctx, req)
 	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: req}})
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: req}}, began)
 		return a.GetAcquire(), err
 	}
 	return r, Status(err)
@@ -82,7 +84,7 @@ func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.Acqu
 func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
 	r, err := l.decideRenew(req)
 	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Renew{Renew: req}})
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Renew{Renew: req}}, time.Now())
 		return a.GetRenew(), err
 	}
 	return r, Status(err)
@@ -102,7 +104,7 @@ func (l *locks) decideRenew(req *pb.RenewRequest) (*pb.RenewResponse, error) {
 func (l *locks) Release(ctx context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
 	r, err := l.decideRelease(req)
 	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Release{Release: req}})
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Release{Release: req}}, time.Now())
 		return a.GetRelease(), err
 	}
 	return r, Status(err)
@@ -126,7 +128,7 @@ func (l *locks) decideRelease(req *pb.ReleaseRequest) (*pb.ReleaseResponse, erro
 func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
 	r, err := l.decideInspect(req)
 	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Inspect{Inspect: req}})
+		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Inspect{Inspect: req}}, time.Now())
 		return a.GetInspect(), err
 	}
 	return r, Status(err)

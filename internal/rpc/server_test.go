@@ -77,6 +77,7 @@ func TestStopCutsOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		must(s.Recv())(t)
+		synctest.Wait() // until the answer is done with
 		began := time.Now()
 		h.server.Stop(3 * time.Second)
 		if took := time.Since(began); took != 100*time.Millisecond {

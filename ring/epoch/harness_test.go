@@ -96,14 +96,15 @@ func until(t *testing.T, g *Group, what string, ok func(*table.Table) bool) *tab
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for after, tab := uint64(0), g.Table(); ; after = tab.Epoch {
-		var err error
-		if tab, err = g.Await(ctx, after); err != nil {
+	for after := uint64(0); ; {
+		tab, err := g.Await(ctx, after)
+		if err != nil {
 			t.Fatalf("%s: %v; the table of epoch %d has members %+v, transition %+v, %d rows to move", what, err, g.Table().Epoch, g.Table().Members, g.Table().Transition, len(g.Table().Moves()))
 		}
 		if ok(tab) {
 			return tab
 		}
+		after = tab.Epoch
 	}
 }
 

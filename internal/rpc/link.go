@@ -1,0 +1,318 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// link is a stream to another node. One goroutine opens it and sends, another
+// one receives.
+type link struct {
+	conn *grpc.ClientConn
+	wake chan struct{} // capacity 1: there is something to send, or the link is closed
+
+	mu        sync.Mutex
+	queue     []*attempt          // guarded by mu
+	bytes     int                 // guarded by mu: of queue
+	cancelled []uint64            // guarded by mu: tags to tell the receiver of
+	pending   map[uint64]*attempt // guarded by mu: sent, by tag
+	tag       uint64              // guarded by mu: last used
+	closed    bool                // guarded by mu
+}
+
+func (k *link) add(a *attempt) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closed:
+		a.finishLocked(nil, errUnsent)
+		return
+	case len(k.queue) >= maxQueued || k.bytes+a.size > maxQueuedBytes:
+		a.finishLocked(nil, errOverloaded)
+		return
+	}
+	k.queue, k.bytes = append(k.queue, a), k.bytes+a.size
+	k.nudge()
+}
+
+func (k *link) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *link) busy() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.queue)+len(k.pending) > 0
+}
+
+func (k *link) close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.nudge()
+}
+
+// finishLocked delivers what became of an attempt.
+func (a *attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
+	if a.state == finished {
+		return
+	}
+	a.state, a.answer, a.err = finished, answer, err
+	close(a.done)
+}
+
+// abandon is for a caller that has left, or is sent away, for a reason by which
+// nothing happened.
+func (k *link) abandon(a *attempt, why error) (*peerv1.ForwardAnswer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch a.state {
+	case finished:
+		return a.answer, a.err
+	case queued:
+		a.finishLocked(nil, why)
+		return nil, why
+	}
+	k.cancelled = append(k.cancelled, a.call.Tag)
+	k.nudge()
+	a.finishLocked(nil, errBroken)
+	if waits(a.call) {
+		return nil, why // it stays in pending: see unwantedLocked
+	}
+	delete(k.pending, a.call.Tag)
+	if changesNothing(a.call) {
+		return nil, why
+	}
+	return nil, errUnheard
+}
+
+// unwantedLocked gives a lock back that was granted as its caller left. With a
+// request id a retry may have been told of the grant, so that it is the retry's.
+func (k *link) unwantedLocked(a *attempt, answer *peerv1.ForwardAnswer) {
+	r, c := answer.GetAcquire(), a.call.GetAcquire()
+	if r == nil || !r.Acquired || c == nil || c.RequestId != nil || k.closed {
+		return
+	}
+	release := &peerv1.ForwardCall{Since: a.since, Call: &peerv1.ForwardCall_Release{
+		Release: &pb.ReleaseRequest{Key: c.Key, Name: c.Name, Token: r.Token}}}
+	back := &attempt{to: a.to, since: a.since, hash: a.hash, call: release, size: release.SizeVT(), link: k, began: time.Now(), done: make(chan struct{})}
+	k.queue, k.bytes = append(k.queue, back), k.bytes+back.size
+	k.nudge()
+}
+
+// review ends the attempts whose receiver is gone, and those not sent yet whose
+// receiver does not own their key any more. A receiver that is still there says
+// itself that it did nothing. It returns whether some are about to be ended.
+func (k *link) review(t *table.Table, now time.Time) (again bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for tag, a := range k.pending {
+		switch {
+		case t.Epoch < a.since || t.Holds(a.to):
+		case a.gone.IsZero():
+			a.gone, again = now, true
+		case now.Sub(a.gone) < partingTime:
+			again = true
+		default:
+			delete(k.pending, tag)
+			a.finishLocked(nil, errBroken)
+		}
+	}
+	for _, a := range k.queue {
+		if m, _, ok := t.Owner(a.hash); t.Epoch >= a.since && (!ok || m.Holder() != a.to) {
+			a.finishLocked(nil, errMoved)
+		}
+	}
+	return again
+}
+
+// outbound is the open stream of a link.
+type outbound struct {
+	stream grpc.BidiStreamingClient[peerv1.ForwardRequest, peerv1.ForwardResponse]
+	end    context.CancelFunc
+	broken chan struct{} // closed when all that was pending has failed
+}
+
+// run opens the stream when there is something to send, and sends.
+func (k *link) run(halt context.Context) {
+	var out *outbound
+	drop := func() {
+		if out != nil {
+			out.end()
+			<-out.broken
+			out = nil
+		}
+	}
+	defer func() {
+		drop()
+		k.fail()
+	}()
+	for {
+		var broken chan struct{}
+		if out != nil {
+			broken = out.broken
+		}
+		select {
+		case <-k.wake:
+		case <-broken:
+			drop()
+			continue
+		case <-halt.Done():
+			return
+		}
+		for more := true; more; {
+			if out == nil {
+				if out = k.open(halt); out == nil {
+					k.refuseQueued()
+					break
+				}
+			}
+			req, closed := k.next()
+			if closed {
+				return
+			}
+			if more = req != nil; more && out.stream.Send(req) != nil {
+				k.unsend(req) // grpc has not taken it
+				drop()
+			}
+		}
+	}
+}
+
+// open opens the stream; nil if the node cannot be reached.
+func (k *link) open(halt context.Context) *outbound {
+	ctx, end := context.WithCancel(halt)
+	late := time.AfterFunc(openTime, end)
+	stream, err := peerv1.NewForwardServiceClient(k.conn).Forward(ctx)
+	var accepted metadata.MD
+	if err == nil {
+		accepted, err = stream.Header() // nothing is sent to a node that refuses the stream
+	}
+	if !late.Stop() || err != nil || accepted == nil {
+		end()
+		return nil
+	}
+	out := &outbound{stream, end, make(chan struct{})}
+	go k.receive(stream, out.broken)
+	return out
+}
+
+// next takes what is to be sent in one message.
+func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil, true
+	}
+	if len(k.queue) == 0 && len(k.cancelled) == 0 {
+		return nil, false
+	}
+	req = &peerv1.ForwardRequest{Cancelled: k.cancelled}
+	k.cancelled = nil
+	bytes, n := 0, 0
+	for _, a := range k.queue {
+		if n++; a.state == finished {
+			k.bytes -= a.size
+			continue // its caller has left
+		}
+		if bytes += a.size; len(req.Calls) == maxFlush || bytes > maxFlushBytes {
+			n--
+			break
+		}
+		k.tag++
+		k.bytes -= a.size
+		a.call.Tag, a.state = k.tag, sent
+		k.pending[k.tag] = a
+		req.Calls = append(req.Calls, a.call)
+	}
+	if k.queue = k.queue[n:]; len(k.queue) == 0 {
+		k.queue = nil
+	}
+	return req, false
+}
+
+// unsend puts calls back that were not sent because the stream had ended: once,
+// and they are the first to go out on the next one.
+func (k *link) unsend(req *peerv1.ForwardRequest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var back []*attempt
+	for _, c := range req.Calls {
+		a := k.pending[c.Tag]
+		if a == nil {
+			continue
+		}
+		delete(k.pending, c.Tag)
+		switch {
+		case a.state == finished:
+		case a.unsent:
+			a.finishLocked(nil, errUnsent)
+		default:
+			a.unsent, a.state = true, queued
+			k.bytes += a.size
+			back = append(back, a)
+		}
+	}
+	k.queue = append(back, k.queue...)
+}
+
+// receive matches answers to attempts until the stream ends.
+func (k *link) receive(stream grpc.BidiStreamingClient[peerv1.ForwardRequest, peerv1.ForwardResponse], broken chan<- struct{}) {
+	defer close(broken)
+	for {
+		resp, err := stream.Recv()
+		k.mu.Lock()
+		if err != nil {
+			for tag, a := range k.pending {
+				delete(k.pending, tag)
+				a.finishLocked(nil, errBroken)
+			}
+			k.cancelled = nil
+			k.mu.Unlock()
+			return
+		}
+		for _, answer := range resp.Answers {
+			if a := k.pending[answer.Tag]; a != nil {
+				delete(k.pending, answer.Tag)
+				if a.state == finished {
+					k.unwantedLocked(a, answer)
+				}
+				a.finishLocked(answer, nil)
+			}
+		}
+		k.mu.Unlock()
+	}
+}
+
+// refuseQueued fails what was never sent, because the node cannot be reached.
+func (k *link) refuseQueued() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, a := range k.queue {
+		a.finishLocked(nil, errUnsent)
+	}
+	k.queue, k.bytes, k.cancelled = nil, 0, nil
+}
+
+// fail ends everything: the link is not used any more.
+func (k *link) fail() {
+	k.refuseQueued()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	for tag, a := range k.pending {
+		delete(k.pending, tag)
+		a.finishLocked(nil, errBroken)
+	}
+}

@@ -90,6 +90,12 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 		return nil, usageError{fmt.Errorf("--admin-addr %q: write HOST:PORT, like %s", f.AdminAddr, defaultAdminAddr)}
 	}
 	var nodes []*devNode
+	var held []io.Closer // so that no port is picked twice
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
 	for i := range n {
 		d := &devNode{id: "n" + strconv.Itoa(i+1)}
 		for _, p := range []struct {
@@ -100,9 +106,12 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 			switch {
 			case p.addr == &d.admin && f.AdminAddr == "":
 			case p.addr == &d.admin && firstAdmin == 0, p.addr != &d.admin && first == 0:
-				if *p.addr, err = freeAddr(p.host); err != nil {
+				l, err := net.Listen("tcp", net.JoinHostPort(p.host, "0"))
+				if err != nil {
 					return nil, err
 				}
+				held = append(held, l)
+				*p.addr = l.Addr().String()
 			default:
 				*p.addr = net.JoinHostPort(p.host, strconv.Itoa(p.first+i*devPortStep))
 			}
@@ -110,15 +119,6 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 		nodes = append(nodes, d)
 	}
 	return nodes, nil
-}
-
-func freeAddr(host string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // devCluster are the running processes.

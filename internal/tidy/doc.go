@@ -9,7 +9,8 @@
 //     package. The siblings owner, handoff, hotkey and envoy do not reach each
 //     other. Packages outside internal do not reach internal/node, internal/rpc
 //     or internal/admin. Only internal/node imports more than two siblings, or
-//     both serf facts (ring/member) and raft truth (ring/epoch); only
+//     both serf facts (ring/member) and raft truth (ring/epoch), but for
+//     internal/sim, which drives whole nodes; only
 //     cmd/keystead, internal/bench and internal/sim import internal/node.
 //   - proto: proto holds .proto files, generated Go, generate.go and buf*.yaml.
 //   - clock: ring, ring/spread, owner and hotkey with everything below do not

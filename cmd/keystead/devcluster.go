@@ -25,6 +25,7 @@ import (
 
 const (
 	maxDevNodes   = 16
+	maxPort       = 1<<16 - 1
 	devPortStep   = 10 // from the ports of one node to those of the next
 	devReadyTime  = 30 * time.Second
 	devReadyPause = 50 * time.Millisecond
@@ -42,6 +43,9 @@ type devNode struct {
 func runDevCluster(cmd *cobra.Command, std stdio, f *nodeFlags, n int) error {
 	if n < 1 || n > maxDevNodes {
 		return usageError{fmt.Errorf("--nodes %d: choose 1 to %d", n, maxDevNodes)}
+	}
+	if err := f.clusterSettings(); err != nil {
+		return err
 	}
 	nodes, err := placeDevNodes(f, n)
 	if err != nil {

@@ -133,7 +133,9 @@ func TestPartition(t *testing.T) {
 		}},
 		{"it hears nothing", 2, func(on bool) { x.drop(2, "INPUT", on) }},
 		{"nobody hears it", 3, func(on bool) { x.drop(3, "OUTPUT", on) }},
-		{"the first one", 1, func(on bool) { x.in(0, "ip", "link", "set", fmt.Sprintf("%sv1", x.name), map[bool]string{true: "down", false: "up"}[on]) }},
+		{"the first one", 1, func(on bool) {
+			x.in(0, "ip", "link", "set", fmt.Sprintf("%sv1", x.name), map[bool]string{true: "down", false: "up"}[on])
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x.t = t

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -107,23 +105,6 @@ restarts even if the clock is set back.`,
 	fl.StringVar(&f.Cluster.Profile, "gossip-profile", "lan", "timing of gossip: local, lan or wan")
 	f.announceReady = func(w io.Writer, n *node.Node) {}
 	return cmd
-}
-
-// clusterSettings turns the flags of a node's cluster into its settings.
-func (f *nodeFlags) clusterSettings() error {
-	if f.gossipKey != "" {
-		key, err := base64.StdEncoding.DecodeString(f.gossipKey)
-		if err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
-			return usageError{errors.New("--gossip-key: give base64 of 16, 24 or 32 bytes\n  hint: make one with `head -c 32 /dev/urandom | base64`")}
-		}
-		f.Cluster.GossipKey = key
-	}
-	for _, a := range f.Cluster.Join {
-		if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
-			return usageError{fmt.Errorf("--join %q: write HOST:PORT, like 10.0.0.1:7402", a)}
-		}
-	}
-	return nil
 }
 
 func newDev(std stdio) *cobra.Command {

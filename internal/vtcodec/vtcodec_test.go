@@ -74,7 +74,9 @@ func scalar(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfInt32(rapid.Int32().Draw(t, "int32"))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(rapid.Uint32().Draw(t, "uint32"))
-	case protoreflect.Uint64Kind:
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(rapid.Float64().Draw(t, "double"))
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		edge := rapid.SampledFrom([]uint64{0, 127, 128, math.MaxUint64})
 		return protoreflect.ValueOfUint64(rapid.OneOf(rapid.Uint64(), edge).Draw(t, "uint64"))
 	case protoreflect.Int64Kind, protoreflect.Sint64Kind:

@@ -69,7 +69,9 @@ func (p *Pool) join() {
 func (j *joiner) once() time.Duration {
 	a := j.p.around.Load()
 	j.report(a.ours == 0)
-	well := a.ours > 0 && !a.named
+	// One that has not heard of its cluster yet may have joined others who have
+	// not either.
+	well := a.ours > 0 && !a.named && j.p.known.Load()
 	now := time.Now()
 	switch {
 	case well && !j.well:
@@ -85,7 +87,7 @@ func (j *joiner) once() time.Duration {
 	if well {
 		most = strayTargets
 	}
-	j.try(j.targets(a, most))
+	j.try(j.targets(a, most), well)
 	if well {
 		j.pause = joinFirst
 		j.next = time.Now().Add(spread(strayEvery))
@@ -149,9 +151,12 @@ func (j *joiner) resolve(addr string) []string {
 	return all
 }
 
-// try joins the first of the targets that answers.
-func (j *joiner) try(targets []string) {
+// try joins the targets, or the first of them that answers if one is enough. Nodes
+// that start together, and would each join but one other, fall into parts that
+// know nothing of each other; and word of mouth does not reach everybody.
+func (j *joiner) try(targets []string, one bool) {
 	var last error
+	joined := false
 	for _, t := range targets {
 		if j.p.halt.Err() != nil || !j.p.ready() {
 			return
@@ -159,14 +164,18 @@ func (j *joiner) try(targets []string) {
 		j.p.tries.Add(1)
 		n, err := j.p.serf.Join([]string{t}, true)
 		if n > 0 {
+			joined = true
 			j.p.lookSoon()
-			return
+			if one {
+				return
+			}
+			continue
 		}
 		if last = errors.Unwrap(err); last == nil { // out of memberlist's list, which takes several lines
 			last = err
 		}
 	}
-	if j.alone && !j.warned && len(j.p.cfg.Join) > 0 && j.p.halt.Err() == nil {
+	if !joined && j.alone && !j.warned && len(j.p.cfg.Join) > 0 && j.p.halt.Err() == nil {
 		j.warned = true
 		j.p.log.Warn("cannot join the pool yet; trying on", "join", j.p.cfg.Join, "error", last)
 	}

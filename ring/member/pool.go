@@ -42,6 +42,7 @@ type Pool struct {
 	claims   *claims
 	dropped  atomic.Uint64
 	tries    atomic.Uint64
+	known    atomic.Bool // the node has heard of its cluster
 	changes  atomic.Uint64
 
 	touchMu sync.Mutex // guards touched
@@ -101,6 +102,7 @@ func Start(cfg Config) (*Pool, error) {
 	p.halt, p.cancel = context.WithCancel(context.Background())
 	p.snapshot.Store(&snapshot{next: make(chan struct{})})
 	p.around.Store(&around{})
+	p.known.Store(cfg.Self.UID != "")
 	o := &observer{p: p, settler: newSettler(cfg.Self.Node, cfg.Settle)}
 	o.look()
 	p.running.Go(func() { p.drain(fromSerf) })
@@ -139,6 +141,7 @@ func (p *Pool) SetSelf(s Self) error {
 	if !p.ready() {
 		return ErrStopped
 	}
+	p.known.Store(s.UID != "")
 	if err := p.serf.SetTags(s.tags()); err != nil {
 		return fmt.Errorf("nobody was told yet: %w", err)
 	}

@@ -46,8 +46,12 @@ func draw(t *rapid.T, m protoreflect.Message, depth int) {
 		case fd.IsList():
 			list := m.Mutable(fd).List()
 			for range rapid.IntRange(0, 3).Draw(t, "length") {
+				if fd.Kind() != protoreflect.MessageKind {
+					list.Append(scalar(t, fd))
+					continue
+				}
 				e := list.NewElement()
-				draw(t, e.Message(), depth-1) // all lists of the API hold messages
+				draw(t, e.Message(), depth-1)
 				list.Append(e)
 			}
 		case fd.Kind() == protoreflect.MessageKind:
@@ -75,7 +79,7 @@ func scalar(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(rapid.Uint32().Draw(t, "uint32"))
 	case protoreflect.DoubleKind:
-		return protoreflect.ValueOfFloat64(rapid.Float64().Draw(t, "double"))
+		return protoreflect.ValueOfFloat64(rapid.Float64Range(0, 1).Draw(t, "double"))
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		edge := rapid.SampledFrom([]uint64{0, 127, 128, math.MaxUint64})
 		return protoreflect.ValueOfUint64(rapid.OneOf(rapid.Uint64(), edge).Draw(t, "uint64"))

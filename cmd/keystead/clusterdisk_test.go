@@ -106,7 +106,7 @@ func TestClusterMadeTwice(t *testing.T) {
 	rest.tokens(last)
 	first.run() // --bootstrap alone: it cannot know better
 	for _, n := range others {
-		n.said("level=ERROR", "another cluster of the same name", "its node=n1")
+		n.said("level=ERROR", "another cluster of the same name", `"its node"=n1`)
 	}
 	eventually(t, "it is ready in a cluster of its own", func() bool {
 		code, _, err := first.get("/readyz")

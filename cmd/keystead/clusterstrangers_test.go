@@ -34,6 +34,7 @@ func TestClusterStrangers(t *testing.T) {
 			n := newTestNode(t, tc.id, "", flags...)
 			n.run()
 			n.said(tc.says...)
+			n.said("msg=serving")
 			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
 				n.unready(home)
 				if g, err := home.take(t.Context(), tc.name, false); err != nil || g.owner != home.id {
@@ -56,7 +57,7 @@ func TestClusterDiskInUse(t *testing.T) {
 	n := newTestNode(t, "n1", c.nodes[0].disk, "--cluster-id", "c", "--join", c.nodes[0].gossip)
 	n.run()
 	n.ends(t, exitError)
-	if !strings.Contains(n.err(), "another process") {
+	if !strings.Contains(n.err(), "in use by another keystead process") {
 		t.Error(n.err())
 	}
 	// Nor may the disk be another's, or of another cluster.

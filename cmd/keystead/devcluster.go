@@ -44,9 +44,6 @@ func runDevCluster(cmd *cobra.Command, std stdio, f *nodeFlags, n int) error {
 	if n < 1 || n > maxDevNodes {
 		return usageError{fmt.Errorf("--nodes %d: choose 1 to %d", n, maxDevNodes)}
 	}
-	if err := f.clusterSettings(); err != nil {
-		return err
-	}
 	nodes, err := placeDevNodes(f, n)
 	if err != nil {
 		return err
@@ -92,6 +89,12 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 	firstAdmin, _ := strconv.Atoi(adminPort)
 	if f.AdminAddr != "" && adminErr != nil {
 		return nil, usageError{fmt.Errorf("--admin-addr %q: write HOST:PORT, like %s", f.AdminAddr, defaultAdminAddr)}
+	}
+	switch last := (n - 1) * devPortStep; {
+	case first+2+last > maxPort:
+		return nil, usageError{fmt.Errorf("--grpc-addr %q: the ports of %d nodes would go beyond %d", f.GRPCAddr, n, maxPort)}
+	case firstAdmin+last > maxPort:
+		return nil, usageError{fmt.Errorf("--admin-addr %q: the ports of %d nodes would go beyond %d", f.AdminAddr, n, maxPort)}
 	}
 	var nodes []*devNode
 	var held []io.Closer // so that no port is picked twice

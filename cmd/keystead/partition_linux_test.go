@@ -1,205 +1,305 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// island is a cluster whose nodes have a network namespace each, on one bridge.
-type island struct {
-	t    *testing.T
-	name string
-	runs []*process
+// space is a network namespace. It has no name, and is gone with the processes in
+// it and with this one.
+type space struct {
+	t  *testing.T
+	ns *os.File
 }
 
-// settle makes the namespaces and starts a node in each.
-func settle(t *testing.T, n int) *island {
+const spaceHint = "this test needs root, and Debian's iproute2 and iptables"
+
+func newSpace(t *testing.T) *space {
 	t.Helper()
-	x := &island{t: t, name: fmt.Sprintf("ks%d", os.Getpid()%100_000)}
-	t.Cleanup(func() {
-		for i := range x.runs {
-			_ = x.runs[i].cmd.Process.Kill()
-			<-x.runs[i].done
-			if t.Failed() {
-				t.Logf("n%d said:\n%s", i+1, x.runs[i].err())
-			}
-		}
-		for i := range n + 1 {
-			_ = exec.Command("ip", "netns", "del", x.space(i)).Run() // it may not have come to be
-		}
-	})
-	x.ip("netns", "add", x.space(0))
-	x.in(0, "ip", "link", "add", "br0", "type", "bridge")
-	x.in(0, "ip", "link", "set", "br0", "up")
-	for i := 1; i <= n; i++ {
-		port := fmt.Sprintf("%sv%d", x.name, i)
-		x.ip("netns", "add", x.space(i))
-		x.ip("link", "add", port, "netns", x.space(0), "type", "veth", "peer", "name", "eth0", "netns", x.space(i))
-		x.in(0, "ip", "link", "set", port, "master", "br0")
-		x.in(0, "ip", "link", "set", port, "up")
-		x.in(i, "ip", "link", "set", "lo", "up")
-		x.in(i, "ip", "addr", "add", fmt.Sprintf("10.77.0.%d/24", i), "dev", "eth0")
-		x.in(i, "ip", "link", "set", "eth0", "up")
+	s := &space{t: t}
+	// Nothing may end with its thread: the processes that it has started would, too.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err == nil {
+		defer home.Close()
+		err = unix.Unshare(unix.CLONE_NEWNET)
 	}
-	for i := 1; i <= n; i++ {
-		args := []string{"netns", "exec", x.space(i), binary, "server", "--cluster-id", "island", "--id", fmt.Sprint("n", i), "--gossip-profile", "local",
-			"--grpc-addr", x.addr(i, 7400), "--raft-addr", x.addr(i, 7401), "--gossip-addr", x.addr(i, 7402), "--admin-addr", ""}
-		if i == 1 {
-			args = append(args, "--bootstrap")
+	if err == nil {
+		s.ns, err = os.Open("/proc/thread-self/ns/net")
+		err = errors.Join(err, unix.Setns(int(home.Fd()), unix.CLONE_NEWNET))
+	}
+	if err != nil {
+		t.Fatalf("making a network namespace: %v: %s", err, spaceHint)
+	}
+	t.Cleanup(func() { _ = s.ns.Close() })
+	s.run("ip", "link", "set", "lo", "up")
+	return s
+}
+
+// within runs f on a thread that is in the namespace: what it connects, listens to
+// and starts is, too.
+func (s *space) within(f func() error) error {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	if err := unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	err = f()
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return back // the thread stays locked, and ends with the goroutine
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// run runs a command in the namespace.
+func (s *space) run(args ...string) {
+	s.t.Helper()
+	var out []byte
+	if err := s.within(func() (err error) {
+		out, err = exec.Command(args[0], args[1:]...).CombinedOutput()
+		return err
+	}); err != nil {
+		s.t.Fatalf("%s: %v: %s: %s", strings.Join(args, " "), err, out, spaceHint)
+	}
+}
+
+func (s *space) dial(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	err = s.within(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+		return err
+	})
+	return conn, err
+}
+
+// island is a cluster whose nodes have a namespace each, on one bridge.
+type island struct {
+	testCluster
+	bridge *space
+	spaces []*space
+}
+
+func (x *island) host(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
+
+// settle starts a cluster of n nodes, each in a namespace.
+func settle(t *testing.T, n int, flags ...string) *island {
+	t.Helper()
+	x := &island{testCluster: testCluster{t: t}, bridge: newSpace(t)}
+	x.bridge.run("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0")
+	x.bridge.run("ip", "link", "set", "br0", "up")
+	for i := range n {
+		s := newSpace(t)
+		port := fmt.Sprintf("port%d", i)
+		x.bridge.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.ns.Fd()))
+		x.bridge.run("ip", "link", "set", port, "master", "br0", "up")
+		s.run("ip", "addr", "add", x.host(i)+"/24", "dev", "eth0")
+		s.run("ip", "link", "set", "eth0", "up")
+		x.spaces = append(x.spaces, s)
+		x.nodes = append(x.nodes, &testNode{t: t, id: fmt.Sprint("n", i+1), dial: s.dial,
+			grpc: x.host(i) + ":7400", admin: x.host(i) + ":7480", raft: x.host(i) + ":7401", gossip: x.host(i) + ":7402"})
+	}
+	for i, n := range x.nodes {
+		n.flags = append([]string{"--cluster-id", "island"}, flags...)
+		if i == 0 {
+			n.flags = append(n.flags, "--bootstrap")
 		} else {
-			args = append(args, "--join", x.addr(1, 7402)+","+x.addr(5-i, 7402))
+			n.flags = append(n.flags, "--join", x.addrs(n))
 		}
-		p, err := spawn(t.TempDir(), func(cmd *exec.Cmd) {
-			cmd.Path, cmd.Args = "/usr/sbin/ip", append([]string{"ip"}, args...)
-			if path, err := exec.LookPath("ip"); err == nil {
-				cmd.Path = path
-			}
-		})
-		if err != nil {
+		if err := x.spaces[i].within(func() error { n.run(); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		x.runs = append(x.runs, p)
 	}
-	x.well(1)
+	x.ready(x.nodes...)
 	return x
 }
 
-func (x *island) space(i int) string { return fmt.Sprintf("%sn%d", x.name, i) }
-
-func (x *island) addr(i, port int) string { return fmt.Sprintf("10.77.0.%d:%d", i, port) }
-
-func (x *island) ip(args ...string) {
-	x.t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		x.t.Fatalf("ip %s: %v: %s: this test needs root and Debian's iproute2 and iptables", strings.Join(args, " "), err, out)
+func switched(on bool, yes, no string) string {
+	if on {
+		return yes
 	}
+	return no
 }
 
-// in runs a command in a namespace.
-func (x *island) in(i int, args ...string) {
+// unplug takes a node's cable out, or plugs it in again.
+func (x *island) unplug(i int, out bool) {
 	x.t.Helper()
-	x.ip(append([]string{"netns", "exec", x.space(i)}, args...)...)
+	x.bridge.run("ip", "link", "set", fmt.Sprintf("port%d", i), switched(out, "down", "up"))
 }
 
-// well waits until all three are active, as node i sees it.
-func (x *island) well(i int) {
+// deafen drops what comes to a node from others.
+func (x *island) deafen(i int, on bool) {
 	x.t.Helper()
-	x.in(i, binary, "status", "--addr", x.addr(i, 7400), "--wait", "40s", "--members", "3")
+	x.spaces[i].run("iptables", "-w", switched(on, "-A", "-D"), "INPUT", "-i", "eth0", "-j", "DROP")
 }
 
-// add adds to a counter through node i, from its own namespace.
-func (x *island) add(i int, key string) bool {
-	return exec.Command("ip", "netns", "exec", x.space(i), binary, "counter", "add", key, "--addr", x.addr(i, 7400), "--timeout", "400ms").Run() == nil
-}
-
-// owned is a key that node i owns.
-func (x *island) owned(i int) string {
+// silence drops what comes from a node at all others.
+func (x *island) silence(i int, on bool) {
 	x.t.Helper()
-	args := []string{"netns", "exec", x.space(1), binary, "owner", "--addr", x.addr(1, 7400)}
-	for k := range 64 {
-		args = append(args, fmt.Sprint("key", k))
-	}
-	out, err := exec.Command("ip", args...).Output()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(out)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == fmt.Sprint("n", i) {
-			return f[0]
+	for j, s := range x.spaces {
+		if j != i {
+			s.run("iptables", "-w", switched(on, "-A", "-D"), "INPUT", "-s", x.host(i), "-j", "DROP")
 		}
 	}
-	x.t.Fatalf("n%d owns none of 64 keys:\n%s", i, out)
-	return ""
 }
 
-// TestPartition cuts a node off from the two others, in both directions and in
-// one, in a kernel's network: it stops answering for its keys, they answer when
-// its lease is over, and never both.
+// answer is a grant of a lock to a client in the node's own namespace, by the one
+// monotonic clock of the tests.
+type answer struct {
+	grant
+	by       int
+	key      string
+	from, to time.Time
+}
+
+// record takes locks at all nodes until it is told to stop, each time at the node
+// itself: none forwards. What it returns stops it, and returns the answers.
+func (x *island) record(keys []string) (soFar, stop func() []answer) {
+	ctx, cancel := context.WithCancel(x.t.Context())
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var all []answer
+	for i, n := range x.nodes {
+		for _, key := range keys {
+			wg.Go(func() {
+				tick := time.NewTicker(5 * time.Millisecond)
+				defer tick.Stop()
+				for ctx.Err() == nil {
+					from := time.Now()
+					if g, err := n.take(ctx, key, false); err == nil {
+						mu.Lock()
+						all = append(all, answer{g, i, key, from, time.Now()})
+						mu.Unlock()
+					}
+					select {
+					case <-tick.C:
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+	}
+	soFar = func() []answer { mu.Lock(); defer mu.Unlock(); return slices.Clone(all) }
+	return soFar, func() []answer { cancel(); wg.Wait(); return all }
+}
+
+// judge checks that of two answers about a key, of which one was there before the
+// other was asked for, the later has the greater token. An owner that answers
+// after the next one has answered breaks this.
+func judge(t *testing.T, answers []answer) {
+	t.Helper()
+	byKey := map[string][]answer{}
+	for _, a := range answers {
+		byKey[a.key] = append(byKey[a.key], a)
+	}
+	for key, of := range byKey {
+		asked, there := of, slices.Clone(of)
+		slices.SortFunc(asked, func(a, b answer) int { return a.from.Compare(b.from) })
+		slices.SortFunc(there, func(a, b answer) int { return a.to.Compare(b.to) })
+		var most answer
+		i := 0
+		for _, a := range asked {
+			for ; i < len(there) && there[i].to.Before(a.from); i++ {
+				if there[i].token > most.token {
+					most = there[i]
+				}
+			}
+			if a.token <= most.token {
+				t.Errorf("%q: n%d granted %d when n%d had granted %d %s before", key, a.by+1, a.token, most.by+1, most.token, a.from.Sub(most.to))
+				return
+			}
+		}
+	}
+}
+
+// TestPartition cuts nodes off in a kernel's network, in both directions and in
+// one: who is cut off from the majority stops answering for its keys within its
+// lease, the others answer when it is over, and never both.
 func TestPartition(t *testing.T) {
-	x := settle(t, 3)
+	const ttl = time.Second
 	for _, tc := range []struct {
-		name string
-		node int
-		cut  func(on bool)
+		name   string
+		leader bool
+		cut    func(x *island, victim int, on bool)
+		all    bool // from all: there is no majority
 	}{
-		{"from both sides", 3, func(on bool) {
-			state := map[bool]string{true: "down", false: "up"}[on]
-			x.in(0, "ip", "link", "set", fmt.Sprintf("%sv3", x.name), state)
-		}},
-		{"it hears nothing", 2, func(on bool) { x.drop(2, "INPUT", on) }},
-		{"nobody hears it", 3, func(on bool) { x.drop(3, "OUTPUT", on) }},
-		{"the first one", 1, func(on bool) {
-			x.in(0, "ip", "link", "set", fmt.Sprintf("%sv1", x.name), map[bool]string{true: "down", false: "up"}[on])
+		{name: "a follower", cut: (*island).unplug},
+		{name: "the leader", leader: true, cut: (*island).unplug},
+		{name: "a follower that hears nothing", cut: (*island).deafen},
+		{name: "a follower that nobody hears", cut: (*island).silence},
+		{name: "a leader that hears nothing", leader: true, cut: (*island).deafen},
+		{name: "a leader that nobody hears", leader: true, cut: (*island).silence},
+		{name: "all from all", all: true, cut: func(x *island, _ int, on bool) {
+			for i := range x.nodes {
+				x.unplug(i, on)
+			}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			x.t = t
-			x.cutOff(tc.node, tc.cut)
-		})
-	}
-}
-
-// drop drops what comes into a namespace, or what leaves it, but for what it
-// says to itself.
-func (x *island) drop(i int, chain string, on bool) {
-	x.t.Helper()
-	iface := map[string]string{"INPUT": "-i", "OUTPUT": "-o"}[chain]
-	x.in(i, "iptables", map[bool]string{true: "-A", false: "-D"}[on], chain, iface, "eth0", "-j", "DROP")
-}
-
-func (x *island) cutOff(node int, cut func(on bool)) {
-	t := x.t
-	t.Helper()
-	key, other := x.owned(node), node%3+1
-	if !x.add(node, key) || !x.add(other, key) {
-		t.Fatal("it is not served while all is well")
-	}
-	cut(true)
-	began := time.Now()
-	var mu sync.Mutex
-	var lastInside, firstOutside time.Time // begin of a success at the node that is cut off; end of one at the others
-	var wg sync.WaitGroup
-	over := make(chan struct{})
-	try := func(i int, told func(from, to time.Time)) {
-		wg.Go(func() {
-			for {
-				select {
-				case <-over:
-					return
-				default:
-				}
-				from := time.Now()
-				if x.add(i, key) {
-					mu.Lock()
-					told(from, time.Now())
-					mu.Unlock()
+			t.Parallel()
+			x := settle(t, 3, "--lease-ttl", ttl.String(), "--lease-margin", "25ms")
+			leads, others := x.leader()
+			victim := slices.Index(x.nodes, others[0])
+			if tc.leader {
+				victim = slices.Index(x.nodes, leads)
+			}
+			var keys []string
+			for id, of := range x.keys(2) {
+				if tc.all || id == x.nodes[victim].id {
+					keys = append(keys, of...)
 				}
 			}
+			minority := func(a answer) bool { return tc.all || a.by == victim }
+			soFar, stop := x.record(keys)
+			eventually(t, "it is answered while all is well", func() bool { return len(soFar()) > 20*len(keys) })
+			tc.cut(x, victim, true)
+			cut := time.Now()
+			if !tc.all {
+				eventually(t, "the others answer for all of its keys", func() bool {
+					answered := map[string]bool{}
+					for _, a := range soFar() {
+						answered[a.key] = answered[a.key] || !minority(a)
+					}
+					return len(answered) == len(keys) && !slices.ContainsFunc(keys, func(k string) bool { return !answered[k] })
+				})
+			}
+			<-time.After(time.Until(cut.Add(2 * ttl))) // long enough for who is cut off to answer, if it did
+			before := soFar()
+			tc.cut(x, victim, false)
+			healed := time.Now()
+			x.ready(x.nodes...)
+			back := time.Since(healed)
+			var first, last time.Duration
+			for _, a := range before {
+				if late := a.from.Sub(cut); minority(a) {
+					if last = max(last, late); late > ttl {
+						t.Errorf("%q: n%d, cut off, answered a call of %s after the cut: %+v", a.key, a.by+1, late, a.grant)
+					}
+				} else if first == 0 {
+					first = a.to.Sub(cut)
+				}
+			}
+			answers := stop()
+			judge(t, answers)
+			t.Logf("of %d answers the last one of who was cut off was asked for %s after the cut, the first one of the others came %s after it; all was well %s after the end of the cut",
+				len(answers), last, first, back)
 		})
-	}
-	try(node, func(from, _ time.Time) { lastInside = from })
-	try(other, func(_, to time.Time) {
-		if firstOutside.IsZero() {
-			firstOutside = to
-		}
-	})
-	eventually(t, "the others answer", func() bool { mu.Lock(); defer mu.Unlock(); return !firstOutside.IsZero() })
-	timer := time.NewTimer(time.Second) // and go on for a while
-	<-timer.C
-	close(over)
-	wg.Wait()
-	if lastInside.After(firstOutside) {
-		t.Errorf("cut off, it answered %s after the others had", lastInside.Sub(firstOutside))
-	}
-	t.Logf("the others answered %s after the cut; the last answer inside began %s after it", firstOutside.Sub(began), lastInside.Sub(began))
-	cut(false)
-	x.well(other)
-	if !x.add(node, key) || !x.add(other, key) {
-		t.Error("it is not served after all is well again")
 	}
 }

@@ -87,7 +87,12 @@ restarts even if the clock is set back.`,
     --grpc-addr 0.0.0.0:7400 --raft-addr 0.0.0.0:7401 --gossip-addr 0.0.0.0:7402 --advertise 10.0.0.2
   KEYSTEAD_MAX_MEMORY=4GiB keystead server --id n1 --config /etc/keystead.yaml`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.clusterSettings(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), std)
+		},
 	}
 	f.flags(cmd)
 	fl := cmd.Flags()
@@ -125,6 +130,9 @@ of ten; with port 0, free ones are picked.`,
   keystead dev --grpc-addr 127.0.0.1:0 --admin-addr ""`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.clusterSettings(); err != nil {
+				return err
+			}
 			if nodes != 1 {
 				return runDevCluster(cmd, std, &f, nodes)
 			}
@@ -184,9 +192,6 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	f.tuneMemory()
 	f.Log, f.Version = log, version
 	f.Store.MaxBytes, f.Store.MaxLockTTL, f.Store.RequestIDs.Window = int64(f.maxMemory), int64(f.maxLockTTL), int64(f.idWindow)
-	if err := f.clusterSettings(); err != nil {
-		return err
-	}
 	f.ProcessMetrics = true
 	if err := f.Validate(); err != nil {
 		return usageError{err}

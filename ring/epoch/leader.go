@@ -182,8 +182,22 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 	k.plan()
 }
 
+// behind says whether a renewal comes from a process that has not applied its own
+// admission yet. It may be one that was removed and does not know it: a new leader
+// does not know it either, and has it admitted again under the same incarnation
+// when a renewal of long ago arrives. In its table it still owns what others have
+// by now, so it must not get a lease.
+func (k *keeper) behind(r *renewal) bool {
+	m, is := k.g.Table().Member(r.req.Node)
+	return is && m.Incarnation == r.req.Incarnation && r.req.Epoch < m.Since
+}
+
 // answer grants a lease, or remembers who would like to be admitted.
 func (k *keeper) answer(r *renewal) {
+	if k.behind(r) {
+		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
+		return
+	}
 	grant, v := k.grants.Grant(r.holder(), r.received, r.req.LastTerm, r.req.LastGrant)
 	switch v {
 	case lease.Granted:

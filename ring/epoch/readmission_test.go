@@ -1,0 +1,35 @@
+package epoch
+
+import (
+	"testing"
+
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// TestRemovedComesBack: a process that was removed and does not know it is
+// admitted again under its old incarnation, by a leader that does not know it
+// either. It gets no lease before it has applied that: in the table that it goes
+// by, it still owns what others have by now. Found by simulation.
+func TestRemovedComesBack(t *testing.T) {
+	t.Parallel()
+	g := form(t, newPool(), 1, nil)[0]
+	ghost := &peerv1.RenewRequest{Node: "ghost", Incarnation: 7, HashKey: "ghost", GrpcAddr: "127.0.0.1:2", RaftAddr: "127.0.0.1:3", RaftId: "ghost/1"}
+	ask := func() peerv1.Refusal {
+		r, err := g.renew(t.Context(), ghost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Refusal
+	}
+	eventually(t, "the process is admitted", func() bool { ask(); return g.Table().Holds(table.Holder{Node: "ghost", Incarnation: 7}) })
+	m, _ := g.Table().Member("ghost")
+	ghost.Epoch = m.Since - 1
+	if got := ask(); got != peerv1.Refusal_REFUSAL_NOT_NOW {
+		t.Errorf("before it has applied its admission it is answered %v", got)
+	}
+	ghost.Epoch = m.Since
+	if got := ask(); got != peerv1.Refusal_REFUSAL_UNSPECIFIED {
+		t.Errorf("when it has, it is answered %v", got)
+	}
+}

@@ -1,0 +1,34 @@
+// Package sim runs whole clusters in one process: real nodes with raft, serf and
+// gRPC, over wires in memory, in the simulated time of testing/synctest bubbles.
+// A minute of a cluster with faults takes about a second.
+//
+//	Cluster   starts, kills, stops, pauses and restarts nodes, and breaks the
+//	   │      wires between them
+//	   ├─ Net              streams between hosts: gRPC, raft, leases
+//	   ├─ gossip.Network   packets between hosts: serf
+//	   ├─ Verifier         asks every node at the same instant whether it would
+//	   │                   acknowledge an operation: at most one may
+//	   └─ Client           calls through gRPC and judges the answers
+//
+// Everything must be made and used inside of one bubble. Because simulated time
+// stands still while a goroutine runs, what the Verifier asks of several nodes
+// is asked at one instant: there is no tolerance in its verdicts.
+//
+// # What is seeded, and what is not
+//
+// The faults, their times and the delays of streams are drawn from the seed of a
+// run. What raft, serf and gRPC draw themselves, and the order in which
+// goroutines of one instant run, is not: a seed leads to the same faults, not to
+// the same run.
+//
+// # Pauses
+//
+// A paused node (SIGSTOP, a long collection of garbage, a suspended machine)
+// is stopped wherever it touches the world: its clocks, its log, its disk, its
+// connections and its timers' first step into one of them. Its kernel goes on:
+// connections to it are established, and bytes arrive in its sockets. When it
+// resumes, a reading of the clock that was under way returns, by chance, the
+// time before the pause or after it. What is not modelled: goroutines that touch
+// nothing but memory go on, so that a paused node may fill its own queues; and
+// packets of gossip that come during a pause are lost instead of kept.
+package sim

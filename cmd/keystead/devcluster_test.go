@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -129,6 +131,27 @@ func TestDevClusterNodeKilled(t *testing.T) {
 	d.gone()
 }
 
+// freeRow is the first of some ports in a row at which nothing listens, above those
+// that the other tests pick.
+func freeRow(t *testing.T, n int) int {
+	t.Helper()
+	const from, to = lastPort + 1, 32_000
+search:
+	for range 1000 {
+		first := from + rand.IntN(to-from)
+		for port := first; port < first+n; port++ {
+			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+			if err != nil {
+				continue search
+			}
+			_ = l.Close()
+		}
+		return first
+	}
+	t.Fatal("no ports are free")
+	return 0
+}
+
 // Nodes that all end by themselves end the command; a node that cannot start is
 // reported, and leaves nothing behind.
 func TestDevClusterFails(t *testing.T) {
@@ -144,17 +167,10 @@ func TestDevClusterFails(t *testing.T) {
 		t.Error(d.err())
 	}
 	// A port of the second node is taken.
-	var first int
-	for first == 0 {
-		taken := newPort(t)
-		port, _ := strconv.Atoi(taken[strings.LastIndexByte(taken, ':')+1:])
-		if port > firstPort+devPortStep {
-			first = port
-		}
-	}
-	blocker := startNode(t, nil, "dev", "--grpc-addr", "127.0.0.1:"+strconv.Itoa(first))
+	first := freeRow(t, devPortStep+1)
+	blocker := startNode(t, nil, "dev", "--grpc-addr", "127.0.0.1:"+strconv.Itoa(first+devPortStep))
 	root := t.TempDir()
-	r := keystead(t, "dev", "--nodes", "2", "--grpc-addr", "127.0.0.1:"+strconv.Itoa(first-devPortStep), "--admin-addr", "", "--data-dir", root)
+	r := keystead(t, "dev", "--nodes", "2", "--grpc-addr", "127.0.0.1:"+strconv.Itoa(first), "--admin-addr", "", "--data-dir", root)
 	if r.code != exitError || !strings.Contains(r.err, "a node did not come up: n2 ended") || !strings.Contains(r.err, "another process has the port") {
 		t.Errorf("%d %s", r.code, r.err)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	seeds     = flag.Int("sim.seeds", 2, "runs of each scenario")
+	seeds     = flag.Int("sim.seeds", 1, "runs of each scenario")
 	firstSeed = flag.Uint64("sim.first", 1, "seed of the first run")
 	verbose   = flag.Bool("sim.log", false, "show what the nodes say")
 )
@@ -39,8 +39,9 @@ const (
 	formTime     = 3 * time.Second // until all of its nodes serve
 	failoverTime = 4 * time.Second // until keys of a dead node are served
 	settleTime   = 40 * time.Second
-	lookEvery    = 5 * time.Millisecond
-	positions    = 64
+	lookEvery    = 5 * time.Millisecond  // for what is waited for
+	watchEvery   = 10 * time.Millisecond // of the verifier
+	positions    = 32
 )
 
 // scene is a run of a scenario.
@@ -82,7 +83,7 @@ func playOnce(t *testing.T, set setting, seed uint64, act func(*scene)) {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { s.v.Watch(s.Cluster, lookEvery, ctx.Done()) })
+	running.Go(func() { s.v.Watch(s.Cluster, watchEvery, ctx.Done()) })
 	defer func() {
 		cancel()
 		running.Wait()

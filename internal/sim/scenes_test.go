@@ -212,12 +212,15 @@ func TestWallClockJumps(t *testing.T) {
 	})
 }
 
+// chaosTime is how long faults go on.
+const chaosTime = time.Minute
+
 // Random faults for a minute, then all is well again.
 func TestChaos(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		var took times
 		play(t, setting{nodes: nodes, clients: 4}, func(s *scene) {
-			for over := time.Now().Add(time.Minute); time.Now().Before(over); {
+			for over := time.Now().Add(chaosTime); time.Now().Before(over); {
 				s.chaos()
 				s.sleep(s.between(time.Millisecond, 2*time.Second))
 			}

@@ -13,7 +13,7 @@ import (
 
 // Bounds of a Verifier.
 const (
-	keptPermits = 6   // of one process for one position: the oldest, and the newest
+	keptPermits = 4   // of one process for one position: the oldest, and the newest
 	maxFaults   = 20  // reported; the first ones tell most
 	keptTables  = 512 // epochs whose tables are compared
 )

@@ -131,6 +131,9 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 	if err != nil || resp.Refusal != peerv1.Refusal_REFUSAL_UNSPECIFIED {
 		pause := retryPause + rand.N(retryPause/2)
 		k.renewAt = min(k.renewAt, k.now+int64(pause))
+		if err == nil && resp.Refusal == peerv1.Refusal_REFUSAL_REMOVED {
+			k.removed(k.g.Table()) // which may not show it yet, or never has
+		}
 		return
 	}
 	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant))
@@ -162,17 +165,25 @@ func (k *keeper) tableLearned() {
 		k.cfg.Log.Info("admitted to the cluster", "epoch", t.Epoch, "incarnation", self.Incarnation)
 		k.renewAt = k.now
 	case k.admitted && (!is || m.Since != k.admittedAt): // or it was, between two looks, and is back
-		k.admitted = false
-		k.holding.Forget()
-		if !k.retired {
-			next := table.Holder{Node: self.Node, Incarnation: max(NewIncarnation(k.cfg.Wall()), self.Incarnation+2)}
-			k.g.fsm.cleaner.add(k.g.rule.Become(next), t.Epoch)
-			k.cfg.Log.Warn("removed from the cluster: its lease had run out; asking to be admitted again", "epoch", t.Epoch, "incarnation", next.Incarnation)
-			k.renewAt = k.now
-		}
+		k.removed(t)
 	}
 	k.sync()
 	k.plan()
+}
+
+// removed makes this process another incarnation, which asks to be admitted: the
+// one that it was is a member no more and never will be.
+func (k *keeper) removed(t *table.Table) {
+	k.admitted = false
+	k.holding.Forget()
+	if k.retired {
+		return
+	}
+	self := k.g.rule.Self()
+	next := table.Holder{Node: self.Node, Incarnation: max(NewIncarnation(k.cfg.Wall()), self.Incarnation+2)}
+	k.g.fsm.cleaner.add(k.g.rule.Become(next), t.Epoch)
+	k.cfg.Log.Warn("removed from the cluster: its lease had run out; asking to be admitted again", "epoch", t.Epoch, "incarnation", next.Incarnation)
+	k.renewAt = k.now
 }
 
 // retire stops acting for good and gives the lease up. done is closed when the

@@ -45,7 +45,8 @@ func (r *renewal) refuse(why peerv1.Refusal) { r.reply <- &peerv1.RenewResponse{
 // candidate is a process that may be admitted.
 type candidate struct {
 	member table.Member
-	at     int64 // of its last renewal
+	at     int64  // of its last renewal
+	epoch  uint64 // of the table that it had applied then
 }
 
 // maxWaiting bounds the renewals that wait for a proof: a few of each member.
@@ -204,11 +205,11 @@ func (k *keeper) answer(r *renewal) {
 		r.reply <- &peerv1.RenewResponse{Term: k.grants.Term(), Grant: grant, TtlNs: int64(k.cfg.TTL)}
 	case lease.NotMember:
 		q := r.req
-		if k.known[q.Node] == q.Incarnation { // it was removed, and does not know yet
-			r.refuse(peerv1.Refusal_REFUSAL_NOT_MEMBER)
+		if k.known[q.Node] == q.Incarnation {
+			r.refuse(peerv1.Refusal_REFUSAL_REMOVED)
 			return
 		}
-		k.candidates[q.Node] = candidate{at: k.now, member: table.Member{
+		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, member: table.Member{
 			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
 			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version,
 		}}
@@ -315,7 +316,9 @@ func (k *keeper) admissible(t *table.Table) (table.Member, bool) {
 	}
 	slices.Sort(nodes)
 	for _, n := range nodes {
-		if _, is := t.Member(n); !is {
+		// Who does not follow the log yet would be admitted and not know it, and be
+		// removed for want of a lease.
+		if _, is := t.Member(n); !is && k.candidates[n].epoch >= t.Epoch {
 			c := k.candidates[n]
 			if _, err := t.Apply(table.Command{Admit: &table.Admit{Member: c.member}}); err != nil {
 				k.cfg.Log.Warn("a node cannot be admitted", "node", n, "why", err)

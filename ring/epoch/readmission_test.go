@@ -7,10 +7,10 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// TestRemovedComesBack: a process that was removed and does not know it is
-// admitted again under its old incarnation, by a leader that does not know it
-// either. It gets no lease before it has applied that: in the table that it goes
-// by, it still owns what others have by now. Found by simulation.
+// TestRemovedComesBack: a process that was removed and does not know it asks a
+// leader that does not know it either. It is not admitted before it follows the
+// log, and gets no lease before it has applied its admission: in the table that
+// it goes by, it still owns what others have by now. Found by simulation.
 func TestRemovedComesBack(t *testing.T) {
 	t.Parallel()
 	g := form(t, newPool(), 1, nil)[0]
@@ -22,7 +22,14 @@ func TestRemovedComesBack(t *testing.T) {
 		}
 		return r.Refusal
 	}
-	eventually(t, "the process is admitted", func() bool { ask(); return g.Table().Holds(table.Holder{Node: "ghost", Incarnation: 7}) })
+	is := func() bool { return g.Table().Holds(table.Holder{Node: "ghost", Incarnation: 7}) }
+	ghost.Epoch = g.Table().Epoch - 1
+	for range 20 {
+		if got := ask(); got != peerv1.Refusal_REFUSAL_NOT_MEMBER || is() {
+			t.Fatalf("with an old table it is answered %v", got)
+		}
+	}
+	eventually(t, "the process is admitted", func() bool { ghost.Epoch = g.Table().Epoch; ask(); return is() })
 	m, _ := g.Table().Member("ghost")
 	ghost.Epoch = m.Since - 1
 	if got := ask(); got != peerv1.Refusal_REFUSAL_NOT_NOW {
@@ -31,5 +38,11 @@ func TestRemovedComesBack(t *testing.T) {
 	ghost.Epoch = m.Since
 	if got := ask(); got != peerv1.Refusal_REFUSAL_UNSPECIFIED {
 		t.Errorf("when it has, it is answered %v", got)
+	}
+	// It falls silent, is removed, and asks once more: it must become another.
+	eventually(t, "the process is removed", func() bool { return !is() })
+	ghost.Epoch = g.Table().Epoch
+	if got := ask(); got != peerv1.Refusal_REFUSAL_REMOVED {
+		t.Errorf("after it was removed it is answered %v", got)
 	}
 }

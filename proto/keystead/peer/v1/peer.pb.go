@@ -38,6 +38,9 @@ const (
 	// The leader is not ready, could not prove that it leads, or is removing the
 	// incarnation. Try again.
 	Refusal_REFUSAL_NOT_NOW Refusal = 3
+	// The incarnation was a member and was removed. It never becomes one again;
+	// ask as another one.
+	Refusal_REFUSAL_REMOVED Refusal = 4
 )
 
 // Enum value maps for Refusal.
@@ -47,12 +50,14 @@ var (
 		1: "REFUSAL_NOT_LEADER",
 		2: "REFUSAL_NOT_MEMBER",
 		3: "REFUSAL_NOT_NOW",
+		4: "REFUSAL_REMOVED",
 	}
 	Refusal_value = map[string]int32{
 		"REFUSAL_UNSPECIFIED": 0,
 		"REFUSAL_NOT_LEADER":  1,
 		"REFUSAL_NOT_MEMBER":  2,
 		"REFUSAL_NOT_NOW":     3,
+		"REFUSAL_REMOVED":     4,
 	}
 )
 
@@ -559,12 +564,13 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\x0fProposeResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\bR\x06leader\x12\x18\n" +
 	"\arefused\x18\x02 \x01(\tR\arefused\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch*g\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch*|\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12REFUSAL_NOT_LEADER\x10\x01\x12\x16\n" +
 	"\x12REFUSAL_NOT_MEMBER\x10\x02\x12\x13\n" +
-	"\x0fREFUSAL_NOT_NOW\x10\x032\xf2\x01\n" +
+	"\x0fREFUSAL_NOT_NOW\x10\x03\x12\x13\n" +
+	"\x0fREFUSAL_REMOVED\x10\x042\xf2\x01\n" +
 	"\fLeaseService\x12H\n" +
 	"\x05Renew\x12\x1e.keystead.peer.v1.RenewRequest\x1a\x1f.keystead.peer.v1.RenewResponse\x12H\n" +
 	"\x05Prove\x12\x1e.keystead.peer.v1.ProveRequest\x1a\x1f.keystead.peer.v1.ProveResponse\x12N\n" +

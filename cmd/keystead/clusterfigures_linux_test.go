@@ -58,6 +58,9 @@ func TestClusterFigures(t *testing.T) {
 
 // spreadOf are the percentiles of durations.
 func spreadOf(d []time.Duration) string {
+	if len(d) == 0 {
+		return "not measured"
+	}
 	slices.Sort(d)
 	at := func(p int) time.Duration { return d[min(len(d)*p/100, len(d)-1)].Round(time.Millisecond) }
 	return fmt.Sprintf("%d ×, least %s, p50 %s, p99 %s, most %s", len(d), at(0), at(50), at(99), at(100))

@@ -179,6 +179,9 @@ func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member
 		Node: c.cfg.ID, Incarnation: epoch.NewIncarnation(c.cfg.Wires.Wall()), Cluster: c.cfg.Cluster.ID,
 		RaftID: string(id), Version: c.cfg.Version,
 	}
+	if self.UID, err = s.UID(); err != nil {
+		return self, err
+	}
 	if self.GRPCAddr, err = advertised(grpcAddr, c.cfg.Cluster.Advertise); err == nil {
 		self.RaftAddr, err = advertised(raftAddr, c.cfg.Cluster.Advertise)
 	}

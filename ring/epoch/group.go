@@ -47,10 +47,11 @@ type Group struct {
 	peers  *peers
 	pilot  *pilot
 
-	events  chan func(*keeper) // for the keeper
-	learned chan struct{}      // capacity 1: there is a new table
-	failed  chan error         // capacity 1
-	halt    context.Context    // ends when the group stops
+	uid     atomic.Pointer[string] // of the cluster, as soon as it is known
+	events  chan func(*keeper)     // for the keeper
+	learned chan struct{}          // capacity 1: there is a new table
+	failed  chan error             // capacity 1
+	halt    context.Context        // ends when the group stops
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	once    sync.Once
@@ -88,9 +89,13 @@ func Start(cfg Config) (*Group, error) {
 		dead:    make(chan struct{}),
 	}
 	g.halt, g.stop = context.WithCancel(context.Background())
+	if err := g.belong(); err != nil {
+		g.stop()
+		return nil, err
+	}
 	g.fsm = newFSM(g.rule, &cleaner{discard: cfg.Discard, cleaned: g.rule.Cleaned})
 	g.fsm.learned, g.fsm.fail = g.onLearned, g.fail
-	g.wire = newWire(&wire{cluster: cfg.Cluster, self: id, addr: cfg.RaftAddr, under: cfg.Listener, dial: cfg.Dial, refuse: g.onRefused})
+	g.wire = newWire(&wire{cluster: cfg.Cluster, uid: func() string { return *g.uid.Load() }, self: id, addr: cfg.RaftAddr, under: cfg.Listener, dial: cfg.Dial, refuse: g.onRefused})
 	if err := g.startRaft(); err != nil {
 		g.stop()
 		g.wire.close()
@@ -143,7 +148,28 @@ func (g *Group) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", errors.New("gossip does not know " + string(id))
 }
 
-func (g *Group) onLearned(*table.Table) {
+// belong reads which cluster the storage belongs to. One that is to be made is
+// drawn before anybody can be talked to.
+func (g *Group) belong() error {
+	uid, err := g.cfg.Storage.UID()
+	if err == nil && uid == "" && g.cfg.Bootstrap {
+		var empty bool
+		if empty, err = g.cfg.Storage.Empty(); err == nil && empty {
+			uid = draw()
+			err = g.cfg.Storage.setUID(uid)
+		}
+	}
+	g.uid.Store(&uid)
+	return err
+}
+
+func (g *Group) onLearned(t *table.Table) {
+	if uid := t.UID; uid != "" && *g.uid.Load() == "" {
+		if err := g.cfg.Storage.setUID(uid); err != nil {
+			g.cfg.Log.Warn("the log may be taken for another cluster's after a restart", "error", err)
+		}
+		g.uid.Store(&uid)
+	}
 	select {
 	case g.learned <- struct{}{}:
 	default:

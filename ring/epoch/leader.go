@@ -268,7 +268,7 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 // next is the next command towards what is wanted.
 func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
-		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: draw(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
+		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
 			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin)}}, true
 	}
 	if over := k.grants.Expired(k.now); len(over) > 0 {
@@ -291,6 +291,14 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		return table.Command{Tidy: &table.Tidy{}}, true
 	}
 	return table.Command{}, false
+}
+
+// ownUID is that of a cluster that this node makes.
+func (g *Group) ownUID() string {
+	if uid := *g.uid.Load(); uid != "" {
+		return uid
+	}
+	return draw()
 }
 
 func compare(a, b string) int {

@@ -71,6 +71,7 @@ func MemoryStorage() *Storage {
 var (
 	idKey      = []byte("keystead.raft-id")
 	clusterKey = []byte("keystead.cluster")
+	uidKey     = []byte("keystead.uid")
 )
 
 // Identity reads who the storage is, and draws it if it is new.
@@ -97,6 +98,17 @@ func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
 		return "", fmt.Errorf("the data directory belongs to the node %q, not to %q: use that --id, or another --data-dir", owner, node)
 	}
 	return raft.ServerID(id), s.whole()
+}
+
+// UID is the cluster that the storage belongs to, as it was drawn when the cluster
+// was made; "" = it belongs to none yet.
+func (s *Storage) UID() (string, error) { return s.get(uidKey) }
+
+func (s *Storage) setUID(uid string) error {
+	if err := s.Stable.Set(uidKey, []byte(uid)); err != nil {
+		return fmt.Errorf("keeping whose the log is: %w", err)
+	}
+	return nil
 }
 
 // whole looks for a log whose beginning is neither there nor in a snapshot.

@@ -17,7 +17,7 @@ import (
 // what it wants to speak, the cluster, the server that it means and itself; the
 // other one answers whether it is that.
 //
-//	→ "keystead 1" kind | len cluster | len target | len source
+//	→ "keystead 1" kind | len cluster#uid | len target | len source
 //	← 0                        or  1 | len reason
 const greeting = "keystead 1"
 
@@ -38,6 +38,7 @@ const (
 // wire is the listener of a node, split by kind, and its way to others.
 type wire struct {
 	cluster string
+	uid     func() string // of the cluster that this node knows, "" = none yet; nil = the same
 	self    raft.ServerID
 	addr    string // where others reach it
 	under   net.Listener
@@ -176,17 +177,30 @@ func (w *wire) greeted(conn net.Conn) (kind byte, source, why string, err error)
 			return 0, "", "", err
 		}
 	}
-	cluster, target, source := fields[0], fields[1], fields[2]
+	cluster, uid, _ := strings.Cut(fields[0], "#")
+	target, source := fields[1], fields[2]
 	kind = head[len(greeting)]
 	switch {
 	case cluster != w.cluster:
 		why = fmt.Sprintf("this node is of the cluster %q, not %q", w.cluster, cluster)
+	case uid != "" && w.known() != "" && uid != w.known():
+		// Two were made under one name. Raft would let the log of one of them
+		// overwrite the other's.
+		why = fmt.Sprintf("this node is of another cluster of the name %q: %s, not %s", w.cluster, w.known(), uid)
 	case target != string(w.self):
 		why = fmt.Sprintf("this is %s, not %s", w.self, target)
 	case w.kinds[kind] == nil:
 		why = "unknown kind of connection; upgrade this node"
 	}
 	return kind, source, why[:min(len(why), maxField)], nil
+}
+
+// known is the cluster that this node knows.
+func (w *wire) known() string {
+	if w.uid == nil {
+		return ""
+	}
+	return w.uid()
 }
 
 func readField(r io.Reader) (string, error) {
@@ -216,7 +230,11 @@ func (w *wire) connect(ctx context.Context, kind byte, to string) (net.Conn, err
 	}
 	_ = conn.SetDeadline(deadline)
 	hello := append([]byte(greeting), kind)
-	for _, f := range []string{w.cluster, target, string(w.self)} {
+	cluster := w.cluster
+	if uid := w.known(); uid != "" {
+		cluster += "#" + uid
+	}
+	for _, f := range []string{cluster, target, string(w.self)} {
 		hello = append(append(hello, byte(len(f))), f...)
 	}
 	if err := hail(conn, hello); err != nil {

@@ -138,6 +138,24 @@ func TestLockTakenAway(t *testing.T) {
 	})
 }
 
+// An owner that is stopped answers nothing and breaks nothing. Whoever waits there
+// for a lock goes on to the next owner as soon as there is one.
+func TestMuteOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1", "n2"}, nil)
+		c := w.client(direct, "n2")
+		key, wake := w.keyOf("n1"), make(chan struct{})
+		defer close(wake)
+		w.nodes["n1"].on(func(*owner.Record) { <-wake })
+		time.AfterFunc(2*time.Second, func() { w.remove("n1") })
+		began := time.Now()
+		l := must(c.Lock(soon(t), key, LockOptions{Wait: time.Minute}))(t)
+		if took := time.Since(began); l.Meta().Owner != "n2" || took > 2*time.Second+2*movedGrace {
+			t.Errorf("%s granted after %s", l.Meta().Owner, took)
+		}
+	})
+}
+
 // Renewals go on when the owner is away for a while.
 func TestRenewalIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -224,6 +224,10 @@ func (c *cluster) gossipAdvertise() string {
 // is empty, and those whom it was told to join know of no cluster.
 func (c *cluster) mayBootstrap(s *epoch.Storage) (bool, error) {
 	empty, err := s.Empty()
+	if err == nil && empty && !c.cfg.Cluster.Bootstrap && len(c.cfg.Cluster.Join) == 0 {
+		c.log.Warn("this node belongs to no cluster, and was told neither to make one nor whom to join: it waits for others to join it; start the first node with --bootstrap, the others with --join HOST:PORT",
+			"cluster", c.cfg.Cluster.ID)
+	}
 	if err != nil || !c.cfg.Cluster.Bootstrap || !empty {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // Defaults of Config, with their reasons.
@@ -18,6 +19,8 @@ const (
 	DefaultMargin = 50 * time.Millisecond  // 2.5% of the TTL: a hundred times what clocks drift
 	DefaultSettle = 300 * time.Millisecond // joins that come together become one change of the ring
 	DefaultTidy   = time.Second            // rows are joined when nothing has changed for this long
+
+	DefaultPatience = time.Minute
 
 	minTTL = 200 * time.Millisecond
 	maxTTL = time.Minute
@@ -49,10 +52,19 @@ type Config struct {
 	// Discard forgets what the node holds of these ranges. It is called by one
 	// goroutine.
 	Discard func([]serving.Range)
+	// Rule is the serving rule to feed, of this node and incarnation. Default: a
+	// new one.
+	Rule *serving.Rule
+	// Before is told of each table, in order, before this node acts by it. It
+	// must be quick. Default: nobody.
+	Before func(*table.Table)
 
 	TTL    time.Duration // of leases. Default 2 s
 	Margin time.Duration // how much clocks may drift apart within a TTL. Default 50 ms
 	Settle time.Duration // how long joins are collected. Default 300 ms
+	// Patience is how long a transition waits for standbys when nothing changes.
+	// Default 1 min: longer than the copy of a large node takes.
+	Patience time.Duration
 
 	Clock clock.Clock      // boot time
 	Wall  func() time.Time // Default time.Now. Only jumps matter
@@ -75,6 +87,9 @@ func (c Config) withDefaults() Config {
 	if c.Margin == 0 {
 		c.Margin = DefaultMargin
 	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
 	if c.Settle == 0 {
 		c.Settle = DefaultSettle
 	}
@@ -83,6 +98,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Rule == nil {
+		c.Rule = serving.New(table.Holder{Node: c.Node, Incarnation: c.Incarnation})
+	}
+	if c.Before == nil {
+		c.Before = func(*table.Table) {}
 	}
 	if c.Peers == nil {
 		c.Peers = func() []Peer { return nil }

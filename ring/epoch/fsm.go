@@ -17,6 +17,7 @@ import (
 type fsm struct {
 	rule    *serving.Rule
 	cleaner *cleaner
+	before  func(*table.Table) // called before the serving rule goes by a table
 	learned func(*table.Table)
 	fail    func(error)
 
@@ -38,7 +39,7 @@ type outcome struct {
 }
 
 func newFSM(rule *serving.Rule, c *cleaner) *fsm {
-	f := &fsm{rule: rule, cleaner: c, table: &table.Table{}}
+	f := &fsm{rule: rule, cleaner: c, table: &table.Table{}, before: func(*table.Table) {}}
 	f.latest.Store(&published{f.table, make(chan struct{})})
 	return f
 }
@@ -63,6 +64,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 
 func (f *fsm) publish(next *table.Table) {
 	f.table = next
+	f.before(next)
 	f.cleaner.add(f.rule.Learn(next), next.Epoch)
 	was := f.latest.Swap(&published{next, make(chan struct{})})
 	close(was.replaced)

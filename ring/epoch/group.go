@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +83,7 @@ func Start(cfg Config) (*Group, error) {
 	}
 	g := &Group{
 		cfg: cfg, self: id,
-		rule:    serving.New(table.Holder{Node: cfg.Node, Incarnation: cfg.Incarnation}),
+		rule:    cfg.Rule,
 		events:  make(chan func(*keeper), eventRoom),
 		learned: make(chan struct{}, 1),
 		failed:  make(chan error, 1),
@@ -94,7 +95,7 @@ func Start(cfg Config) (*Group, error) {
 		return nil, err
 	}
 	g.fsm = newFSM(g.rule, &cleaner{discard: cfg.Discard, cleaned: g.rule.Cleaned})
-	g.fsm.learned, g.fsm.fail = g.onLearned, g.fail
+	g.fsm.before, g.fsm.learned, g.fsm.fail = cfg.Before, g.onLearned, g.fail
 	g.wire = newWire(&wire{cluster: cfg.Cluster, uid: func() string { return *g.uid.Load() }, self: id, addr: cfg.RaftAddr, under: cfg.Listener, dial: cfg.Dial, refuse: g.onRefused})
 	if err := g.startRaft(); err != nil {
 		g.stop()
@@ -218,6 +219,20 @@ func (g *Group) Await(ctx context.Context, after uint64) (*table.Table, error) {
 // LeaseLeft is how long this node may still act; 0 = it may not.
 func (g *Group) LeaseLeft() time.Duration {
 	return max(0, time.Duration(g.rule.Until()-g.cfg.Clock.Now()))
+}
+
+// StateListener takes in connections of other members that bring what they keep:
+// see DialState. It is closed by Stop.
+func (g *Group) StateListener() net.Listener { return g.wire.kinds[kindState] }
+
+// DialState connects to the StateListener of a member; that it is of this cluster
+// and the one that is meant, the handshake makes sure.
+func (g *Group) DialState(ctx context.Context, to table.Holder) (net.Conn, error) {
+	m, ok := g.Table().Member(to.Node)
+	if !ok || m.Holder() != to {
+		return nil, errors.New(to.Node + " is not a member under this incarnation")
+	}
+	return g.wire.connect(ctx, kindState, string(joinAddr(raft.ServerID(m.RaftID), m.RaftAddr)))
 }
 
 // Leader is the node that leads in raft, or "".

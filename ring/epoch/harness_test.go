@@ -77,7 +77,7 @@ func join(t *testing.T, p *pool, node string, change func(*Config)) *Group {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		},
-		Discard: func([]serving.Range) {}, TTL: time.Second, Settle: 50 * time.Millisecond, Clock: clock.System(), Log: testLog(t).With("node", node),
+		Discard: func([]serving.Range) {}, TTL: time.Second, Settle: 50 * time.Millisecond, Patience: time.Millisecond, Clock: clock.System(), Log: testLog(t).With("node", node),
 	}
 	if change != nil {
 		change(&cfg)
@@ -140,7 +140,7 @@ func flipAll(ctx context.Context, g *Group) {
 	for to, ends := range byTarget {
 		if ends = g.Rule().Freeze(tab.Transition.ID, to, ends); len(ends) > 0 {
 			g.Rule().Close(to)
-			_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, From: self, To: to, Ends: ends}})
+			_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, WantSince: tab.WantSince, From: self, To: to, Ends: ends}})
 		}
 	}
 }

@@ -279,10 +279,7 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		return table.Command{Admit: &table.Admit{Member: m}}, true
 	}
 	if t.Transition != nil {
-		if len(t.Moves()) == 0 {
-			return table.Command{End: &table.End{Transition: t.Transition.ID}}, true
-		}
-		return table.Command{}, false
+		return k.finished(t)
 	}
 	if want := k.want(t); len(want) > 0 && k.now-k.joinedAt >= int64(k.cfg.Settle) {
 		return table.Command{Begin: &table.Begin{Want: want}}, true
@@ -291,6 +288,20 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		return table.Command{Tidy: &table.Tidy{}}, true
 	}
 	return table.Command{}, false
+}
+
+// finished ends the transition when all rows and their standbys stand where it
+// wants them. For a standby that does not come to stand it waits only so long:
+// others want to join or leave.
+func (k *keeper) finished(t *table.Table) (table.Command, bool) {
+	if t.Unprotected() > 0 && k.now-k.changedAt < int64(k.cfg.Patience) {
+		return table.Command{}, false
+	}
+	end := table.Command{End: &table.End{Transition: t.Transition.ID}}
+	if _, err := t.Apply(end); err != nil { // rows have still to move
+		return table.Command{}, false
+	}
+	return end, true
 }
 
 // ownUID is that of a cluster that this node makes.
@@ -340,7 +351,7 @@ func (k *keeper) admissible(t *table.Table) (table.Member, bool) {
 }
 
 // want are the members of the ring to move to; none if the ring is that already.
-// Who has joined takes part once it holds a lease.
+// Who has joined takes part once it holds a lease; who is leaving is left out.
 func (k *keeper) want(t *table.Table) []table.Holder {
 	var want []table.Holder
 	changed := false
@@ -348,8 +359,10 @@ func (k *keeper) want(t *table.Table) []table.Holder {
 		switch {
 		case m.Phase == table.Active:
 			want = append(want, m.Holder())
-		case k.grants.Alive(m.Holder(), k.now):
+		case m.Phase == table.Joining && k.grants.Alive(m.Holder(), k.now):
 			want = append(want, m.Holder())
+			changed = true
+		case m.Phase == table.Leaving:
 			changed = true
 		}
 	}

@@ -25,6 +25,7 @@ const greeting = "keystead 1"
 const (
 	kindRaft  byte = 'r'
 	kindLease byte = 'l'
+	kindState byte = 's'
 )
 
 // Bounds of the handshake.
@@ -94,7 +95,7 @@ func newWire(w *wire) *wire {
 	w.closed = make(chan struct{})
 	w.open = map[*accepted]bool{}
 	w.kinds = map[byte]*branch{}
-	for _, k := range []byte{kindRaft, kindLease} {
+	for _, k := range []byte{kindRaft, kindLease, kindState} {
 		w.kinds[k] = &branch{w: w, kind: k, conns: make(chan net.Conn), done: make(chan struct{})}
 	}
 	w.running.Go(w.serve)

@@ -26,7 +26,7 @@ func towards(t *table.Table) table.Command {
 }
 
 func flip(t *table.Table, from, to table.Holder, ends ...uint64) table.Command {
-	return table.Command{Flip: &table.Flip{Transition: t.Transition.ID, From: from, To: to, Ends: ends}}
+	return table.Command{Flip: &table.Flip{Transition: t.Transition.ID, WantSince: t.WantSince, From: from, To: to, Ends: ends}}
 }
 
 func remove(h table.Holder) table.Command {

@@ -29,7 +29,8 @@ type follower struct {
 type position struct {
 	h      uint64
 	mine   bool
-	gained uint64 // epoch of the table by which it came
+	holds  bool
+	gained uint64 // epoch of the table since which the process may hold it
 	freeze *table.Command
 	closed bool
 	permit int // index of the table that it was let in by; -1 = none
@@ -71,18 +72,16 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 	for _, p := range f.at {
 		m, _, _ := tab.Owner(p.h)
 		mine := m.Holder() == f.self
-		all := was == f.self // the same process owned it all the time
-		for i := from; i <= f.learned; i++ {
-			m, _, _ := f.history[i].Owner(p.h)
-			all = all && m.Holder() == f.self
-		}
-		should, is := p.mine && !all, held(lost, p.h)
-		if should && !is || is && !should && !(tidied && p.mine) {
+		holds := tab.MayHold(tab.Find(p.h), f.self)
+		kept := p.holds && holds && was == f.self && !f.spoilt(p.h, from)
+		should, is := p.holds && !kept, held(lost, p.h)
+		if should && !is || is && !should && !(tidied && p.holds) {
 			f.t.Fatalf("%d: lost is %v, and should be %v", p.h, is, should)
 		}
-		if mine && (is || !p.mine) {
+		if holds && (is || !p.holds) {
 			p.gained = tab.Epoch
 		}
+		p.holds = holds
 		p.mine = mine
 		if p.freeze != nil && !(mine && could(tab, *p.freeze)) {
 			p.freeze, p.closed = nil, false
@@ -91,6 +90,14 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 	if len(lost) > 0 {
 		f.lost = append(f.lost, tab.Epoch)
 	}
+}
+
+// spoilt says whether a row came to the process since a table without its state,
+// or was another's in between.
+func (f *follower) spoilt(h uint64, from int) bool {
+	then, now := f.history[from], f.history[f.learned]
+	was, is := then.Rows[then.Find(h)], now.Rows[now.Find(h)]
+	return is.Owner == f.self && is.Held > then.Epoch && (is.Lost > then.Epoch || was.Owner == f.self)
 }
 
 // discard cleans some of what was lost, or finds that nothing is left to clean.
@@ -178,13 +185,10 @@ func (f *follower) checkStill(p *position) {
 		return
 	}
 	same, joined := true, false
-	row := func(i int) table.Row {
-		r := f.history[i].Rows[f.history[i].Find(p.h)]
-		return table.Row{Owner: r.Owner, Standby: r.Standby, Synced: r.Synced, Held: r.Held, Lost: r.Lost}
-	}
+	row := func(i int) table.Row { return f.history[i].Rows[f.history[i].Find(p.h)] }
 	for i := p.permit + 1; i <= f.learned; i++ {
 		joined = joined || len(f.history[i].Rows) < len(f.history[i-1].Rows)
-		same = same && row(i).Owner == row(p.permit).Owner && (joined || row(i) == row(p.permit))
+		same = same && row(i).Owner == row(p.permit).Owner && (joined || row(i).Held == row(p.permit).Held)
 	}
 	want := same && p.mine && !p.closed && f.now < f.until
 	got := f.rule.Still(p.h, p.seen, f.now)

@@ -5,15 +5,19 @@
 // # Guarantee
 //
 // May lets an operation in, Still lets its answer out; the second is the check
-// that protects. Still fails if the row was changed since May, in whatever way
-// it came back, if the lease is over, or if the row was closed to be handed
-// over. Readers take no lock and allocate nothing.
+// that protects. Still fails if the row has left the node since May, even if it
+// came back, if the lease is over, or if the row was closed to be handed over.
+// That a row got another standby, or lost it, disturbs nobody. Readers take no
+// lock and allocate nothing.
 //
-// # A row that comes back
+// # What is kept
 //
-// When a row leaves the node, what the node holds of it is discarded. Should it
-// come back before that is done, the node does not act for it until it is: see
-// Cleaned.
+// A node keeps what it has of a row as long as every table has it as somebody
+// who may hold it (table.MayHold): its owner, its standby, or who is to become
+// one of them. When one does not, what it has is discarded. Should the row come
+// back before that is done, the node does not act for it, and takes nothing in
+// for it, until it is: see Cleaned and Clean. What it has is discarded too when a
+// row comes to it whose state is declared lost: it may be a part of a copy.
 package serving
 
 import (
@@ -62,10 +66,11 @@ type state struct {
 // row is what the node may do with a row of the table.
 type row struct {
 	mine   bool
+	holds  bool // the node may have a copy
 	frozen bool // lets nothing in
 	closed bool // lets nothing out
-	// gained is the epoch of the table by which the row came to the node. It
-	// acts for it when all that was lost by then is discarded.
+	// gained is the epoch of the table since which the node holds what is kept
+	// of the row. It acts for it when all that was lost by then is discarded.
 	gained uint64
 }
 
@@ -114,8 +119,29 @@ func (r *Rule) Still(h, seen uint64, now int64) bool {
 	until := r.until.Load()
 	s := r.now.Load()
 	i := s.table.Find(h)
-	return i >= 0 && s.rows[i].mine && !s.rows[i].closed && s.table.Rows[i].Since <= seen && now < until
+	return i >= 0 && s.rows[i].mine && !s.rows[i].closed && s.table.Rows[i].Held <= seen && now < until
 }
+
+// Takes says whether a record of this source about a key at this position is to
+// be taken in: the table names the source as the owner, and this process as
+// somebody who may hold a copy, and what it had before is gone. Such a record is
+// late or early otherwise, and without meaning.
+func (r *Rule) Takes(h uint64, source table.Holder) bool {
+	s := r.now.Load()
+	i := s.table.Find(h)
+	return i >= 0 && s.table.Rows[i].Owner == source && source != s.self && s.rows[i].holds && s.rows[i].gained <= r.clean.Load()
+}
+
+// Whole says whether nothing was ever lost of what is kept of a position's row.
+func (r *Rule) Whole(h uint64) bool {
+	t := r.now.Load().table
+	i := t.Find(h)
+	return i >= 0 && t.Rows[i].Lost == 0
+}
+
+// Clean says whether all is discarded that was lost in the tables up to this
+// epoch.
+func (r *Rule) Clean(epoch uint64) bool { return r.clean.Load() >= epoch }
 
 // Until is when the lease ends, 0 = there is none.
 func (r *Rule) Until() int64 { return r.until.Load() }
@@ -168,20 +194,22 @@ func (r *Rule) setLocked(t *table.Table, self table.Holder) []Range {
 }
 
 // inherit fills in the rows of a new state, and returns the ranges that the node
-// had in the old one and has no more, or had to lose before it got them back.
+// had a copy of in the old one and has no more, or had to lose before it got them
+// back.
 func (s *state) inherit(old *state) []Range {
 	var lost []Range
 	for _, p := range pieces(old.table, s.table) {
 		was, is := old.table.Find(p.UpTo), s.table.Find(p.UpTo)
-		had := was >= 0 && old.rows[was].mine
-		has := is >= 0 && s.table.Rows[is].Owner == s.self
-		kept := had && has && old.self == s.self && s.table.Rows[is].Held <= old.table.Epoch
+		had := was >= 0 && old.rows[was].holds
+		has := is >= 0 && s.table.MayHold(is, s.self)
+		kept := had && has && old.self == s.self && !s.spoilt(is, old, was)
 		if has {
 			gained := s.table.Epoch
 			if kept {
 				gained = old.rows[was].gained
 			}
-			s.rows[is].mine, s.rows[is].gained = true, max(s.rows[is].gained, gained)
+			s.rows[is].mine, s.rows[is].holds = s.table.Rows[is].Owner == s.self, true
+			s.rows[is].gained = max(s.rows[is].gained, gained)
 		}
 		if had && !kept {
 			if n := len(lost); n > 0 && lost[n-1].UpTo == p.After {
@@ -192,6 +220,17 @@ func (s *state) inherit(old *state) []Range {
 		}
 	}
 	return lost
+}
+
+// spoilt says whether what the node holds of a row must not count any more,
+// although it may hold it: the row came to it and its state is declared lost, or
+// it was another's while this node looked away.
+func (s *state) spoilt(is int, old *state, was int) bool {
+	r := &s.table.Rows[is]
+	if r.Owner != s.self || r.Held <= old.table.Epoch {
+		return false
+	}
+	return r.Lost > old.table.Epoch || old.rows[was].mine
 }
 
 // possible says whether the flip for which a row is frozen can still happen.
@@ -263,11 +302,25 @@ func (r *Rule) Close(to table.Holder) {
 	r.markLocked()
 }
 
+// Thaw lets operations in again for the rows that are frozen for this member and
+// not closed: nothing was proposed yet for which they had to be frozen.
+func (r *Rule) Thaw(to table.Holder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for end, f := range r.frozen {
+		if f.to == to && !f.closed {
+			delete(r.frozen, end)
+		}
+	}
+	r.markLocked()
+}
+
 // markLocked shows readers what is frozen.
 func (r *Rule) markLocked() {
 	s := *r.now.Load()
 	s.rows = append([]row(nil), s.rows...)
 	for i := range s.table.Rows {
+		s.rows[i].frozen, s.rows[i].closed = false, false
 		if f, ok := r.frozen[s.table.Rows[i].End]; ok && s.rows[i].mine {
 			s.rows[i].frozen, s.rows[i].closed = true, f.closed
 		}

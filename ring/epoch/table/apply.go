@@ -13,7 +13,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, Epoch: t.Epoch + 1, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, Epoch: t.Epoch + 1, WantSince: t.WantSince, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes, holders: t.holders}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -30,6 +30,12 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.remove(c.Remove)
 	case c.Tidy != nil:
 		why = next.tidy()
+	case c.Sync != nil:
+		why = next.sync(c.Sync)
+	case c.Unsync != nil:
+		why = next.unsync(c.Unsync)
+	case c.Drain != nil:
+		why = next.drain(c.Drain)
 	case c.Raise != nil:
 		if why = nil; t.Epoch != c.Raise.Above {
 			why = refused("the epoch is %d", t.Epoch)
@@ -40,7 +46,11 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if why != nil {
 		return t, why
 	}
-	return next.finish(), nil
+	next.finish()
+	if next.want != t.want {
+		next.WantSince = next.Epoch
+	}
+	return next, nil
 }
 
 // The methods below change a copy that nobody else sees; what it shares with the
@@ -97,6 +107,11 @@ func (t *Table) begin(c *Begin) *Refused {
 	if want = slices.Compact(want); len(want) != len(c.Want) {
 		return refused("a node is named twice")
 	}
+	for _, m := range t.Members {
+		if m.Phase == Active && !slices.Contains(want, m.Node) {
+			return refused("node %s is active, and would be left out", m.Node)
+		}
+	}
 	t.Transition = &Transition{ID: t.Epoch, Want: want}
 	t.want = t.ringOf(want, t.want)
 	t.split()
@@ -147,10 +162,13 @@ func (t *Table) flip(c *Flip) *Refused {
 		return refused("source or target is not a member any more")
 	case len(c.Ends) == 0:
 		return refused("no segments are named")
-	case c.From == c.To:
-		return refused("source and target are the same")
+	case c.From == c.To || c.Standby == c.To:
+		return refused("source or standby is the target")
+	case !c.Standby.None() && !t.Holds(c.Standby):
+		return refused("the target's standby is not a member any more")
+	case c.WantSince != t.WantSince:
+		return refused("the wanted ring has changed")
 	}
-	to, _ := t.Member(c.To.Node)
 	rows := slices.Clone(t.Rows)
 	for _, end := range c.Ends {
 		i, ok := slices.BinarySearchFunc(rows, end, func(r Row, e uint64) int { return cmp.Compare(r.End, e) })
@@ -161,13 +179,11 @@ func (t *Table) flip(c *Flip) *Refused {
 		if r.Owner != c.From {
 			return refused("the segment that ends at %d belongs to %s, incarnation %x", end, r.Owner.Node, r.Owner.Incarnation)
 		}
-		if t.want.Owner(end) != to.HashKey {
-			return refused("the ring does not give %s the segment that ends at %d", to.Node, end)
+		if to, _ := t.Wants(end); to != c.To {
+			return refused("the ring does not give %s the segment that ends at %d", c.To.Node, end)
 		}
-		r.Owner, r.Since, r.Held, r.Lost = c.To, t.Epoch, t.Epoch, t.Epoch
-		if r.Standby == c.To {
-			r.Standby, r.Synced = Holder{}, false
-		}
+		r.Owner, r.Since, r.Held = c.To, t.Epoch, t.Epoch
+		r.Standby, r.Synced = c.Standby, !c.Standby.None()
 	}
 	t.Rows = rows
 	return nil
@@ -180,10 +196,19 @@ func (t *Table) end(c *End) *Refused {
 	if n := len(t.Moves()); n > 0 {
 		return refused("%d segments have still to move", n)
 	}
+	wanted := func(node string) bool { return slices.Contains(t.Transition.Want, node) }
+	for _, r := range t.Rows {
+		if !r.Standby.None() && !wanted(r.Standby.Node) {
+			return refused("%s stands by for a segment, and is to leave", r.Standby.Node)
+		}
+	}
 	t.Members = slices.Clone(t.Members)
 	for i := range t.Members {
-		if slices.Contains(t.Transition.Want, t.Members[i].Node) {
-			t.Members[i].Phase = Active
+		switch m := &t.Members[i]; {
+		case m.Phase == Joining && wanted(m.Node):
+			m.Phase = Active
+		case m.Phase == Leaving && !wanted(m.Node):
+			m.Phase = Drained
 		}
 	}
 	t.Transition = nil
@@ -255,9 +280,10 @@ func (t *Table) tidy() *Refused {
 	rows := slices.Clone(t.Rows)
 	for _, i := range drop {
 		// What was lost in one half counts as lost in both, and the later stamp
-		// covers the earlier: nothing is forgotten.
+		// covers the earlier: nothing is forgotten. It is a row that nobody has seen
+		// before, so that a Sync on its way must not take it for one of the two.
 		r, next := rows[i], &rows[(i+1)%len(rows)]
-		next.Since, next.Held, next.Lost = max(r.Since, next.Since), max(r.Held, next.Held), max(r.Lost, next.Lost)
+		next.Since, next.Held, next.Lost = t.Epoch, max(r.Held, next.Held), max(r.Lost, next.Lost)
 	}
 	slices.Sort(drop)
 	t.Rows = rows[:0:0]

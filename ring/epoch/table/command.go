@@ -25,6 +25,9 @@ type Command struct {
 	Remove *Remove `json:"remove,omitempty"`
 	Tidy   *Tidy   `json:"tidy,omitempty"`
 	Raise  *Raise  `json:"raise,omitempty"`
+	Sync   *Sync   `json:"sync,omitempty"`
+	Unsync *Unsync `json:"unsync,omitempty"`
+	Drain  *Drain  `json:"drain,omitempty"`
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -51,12 +54,51 @@ type Begin struct {
 }
 
 // Flip gives segments of one member to another, as the transition wants. Only
-// the source proposes it, after it has stopped acting for them.
+// the source proposes it, after it has stopped acting for them, and after the
+// target and the standby have acknowledged all that they hold.
 type Flip struct {
-	Transition uint64   `json:"transition"`
-	From       Holder   `json:"from"`
-	To         Holder   `json:"to"`
-	Ends       []uint64 `json:"ends"`
+	Transition uint64 `json:"transition"`
+	// WantSince is that of the table by which the source made its copies. The
+	// flip is refused if the wanted ring has changed since.
+	WantSince uint64   `json:"want_since"`
+	From      Holder   `json:"from"`
+	To        Holder   `json:"to"`
+	Standby   Holder   `json:"standby"` // of the target: the process that has the copy; or nobody
+	Ends      []uint64 `json:"ends"`
+}
+
+// Sync makes a member the synced standby of segments, in the place of the one
+// that stands there. Only their owner proposes it, when the member has caught up
+// and all answers wait for it. It is refused if a segment or the wanted ring is
+// not as it was for the owner.
+type Sync struct {
+	WantSince uint64  `json:"want_since"`
+	Owner     Holder  `json:"owner"`
+	Standby   Holder  `json:"standby"`
+	Rows      []Stamp `json:"rows"`
+}
+
+// Stamp is a segment as somebody saw it.
+type Stamp struct {
+	After uint64 `json:"a"` // its bounds: see Table.Segment
+	End   uint64 `json:"e"`
+	Since uint64 `json:"s"`
+}
+
+// Unsync takes a standby out of segments. Only their owner proposes it, before it
+// acknowledges anything without that standby. It stamps all segments that it
+// names, also those where the standby does not stand: a Sync that was proposed
+// before it and is still on its way is refused then.
+type Unsync struct {
+	Owner   Holder   `json:"owner"`
+	Standby Holder   `json:"standby"`
+	Ends    []uint64 `json:"ends"`
+}
+
+// Drain has a member give away all that it owns and holds; Undo takes that back.
+type Drain struct {
+	Member Holder `json:"member"`
+	Undo   bool   `json:"undo,omitempty"`
 }
 
 // End closes a transition when all segments stand where it wants them.
@@ -109,7 +151,7 @@ func Decode(b []byte) (Command, error) {
 
 func (c Command) count() int {
 	n := 0
-	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil} {
+	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil} {
 		if set {
 			n++
 		}
@@ -136,6 +178,12 @@ func (c Command) Kind() string {
 		return "tidy"
 	case c.Raise != nil:
 		return "raise"
+	case c.Sync != nil:
+		return "sync"
+	case c.Unsync != nil:
+		return "unsync"
+	case c.Drain != nil:
+		return "drain"
 	}
 	return "unknown"
 }

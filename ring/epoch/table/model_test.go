@@ -82,7 +82,9 @@ func admit(node string, incarnation uint64) Command {
 func towards(t *Table) Command {
 	var want []Holder
 	for _, m := range t.Members {
-		want = append(want, m.Holder())
+		if m.Phase == Joining || m.Phase == Active {
+			want = append(want, m.Holder())
+		}
 	}
 	return Command{Begin: &Begin{want}}
 }
@@ -104,7 +106,7 @@ func flips(t *Table) []Command {
 	}
 	var out []Command
 	for _, p := range order {
-		out = append(out, Command{Flip: &Flip{t.Transition.ID, p.from, p.to, ends[p]}})
+		out = append(out, Command{Flip: &Flip{Transition: t.Transition.ID, WantSince: t.WantSince, From: p.from, To: p.to, Ends: ends[p]}})
 	}
 	return out
 }
@@ -142,7 +144,7 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		}
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
-	switch kind := rapid.IntRange(0, 11).Draw(t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 17).Draw(t, "kind"); kind {
 	case 0:
 		return Command{Init: &Init{Cluster: "other", UID: "v", Epoch: 7}}
 	case 1, 2, 3:
@@ -173,6 +175,18 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return Command{Remove: &Remove{Members: gone}}
 	case 10:
 		return Command{Tidy: &Tidy{}}
+	case 12, 13, 14:
+		return drawSync(t, tab, pick("owner"), pick("standby"))
+	case 15:
+		c := &Unsync{Owner: pick("owner"), Standby: pick("standby")}
+		for _, r := range tab.Rows {
+			if r.Owner == c.Owner && r.Standby == c.Standby {
+				c.Ends = append(c.Ends, r.End)
+			}
+		}
+		return Command{Unsync: c}
+	case 16, 17:
+		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.Bool().Draw(t, "undo")}}
 	default:
 		return Command{Raise: &Raise{tab.Epoch - uint64(rapid.IntRange(0, 1).Draw(t, "late"))}}
 	}
@@ -202,4 +216,27 @@ func at(t *Table, h uint64) (Row, bool) {
 		return Row{}, false
 	}
 	return t.Rows[0], true
+}
+
+// drawSync makes a Sync of rows that may be synced, with something wrong at times.
+func drawSync(t *rapid.T, tab *Table, owner, standby Holder) Command {
+	c := &Sync{WantSince: tab.WantSince, Owner: owner, Standby: standby}
+	for i, r := range tab.Rows {
+		if after, upTo := tab.Segment(i); r.Owner == owner && tab.MayHold(i, standby) {
+			c.Rows = append(c.Rows, Stamp{After: after, End: upTo, Since: r.Since})
+		}
+	}
+	if len(c.Rows) == 0 {
+		return Command{Sync: c}
+	}
+	c.Rows = c.Rows[:rapid.IntRange(1, len(c.Rows)).Draw(t, "rows")]
+	switch rapid.IntRange(0, 9).Draw(t, "wrong") {
+	case 0:
+		c.WantSince--
+	case 1:
+		c.Rows[0].Since--
+	case 2:
+		c.Rows[0].After--
+	}
+	return Command{Sync: c}
 }

@@ -19,6 +19,7 @@ type snapshot struct {
 	TTL        int64         `json:"lease_ttl"`
 	Margin     int64         `json:"lease_margin"`
 	Epoch      uint64        `json:"epoch"`
+	WantSince  uint64        `json:"want_since"`
 	Members    []Member      `json:"members"`
 	Transition *Transition   `json:"transition,omitempty"`
 	Rows       []snapshotRow `json:"rows"`
@@ -36,7 +37,7 @@ type snapshotRow struct {
 
 // Encode writes the table down.
 func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, Epoch: t.Epoch, Members: t.Members, Transition: t.Transition}
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, Epoch: t.Epoch, WantSince: t.WantSince, Members: t.Members, Transition: t.Transition}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -65,7 +66,7 @@ func Restore(b []byte) (*Table, error) {
 	if s.Version != Version {
 		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, Epoch: s.Epoch, Members: s.Members, Transition: s.Transition}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, Epoch: s.Epoch, WantSince: s.WantSince, Members: s.Members, Transition: s.Transition}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
@@ -95,7 +96,7 @@ func (t *Table) Check() error {
 	}
 	keys := map[string]bool{}
 	for _, m := range t.Members {
-		if m.Node == "" || m.Incarnation == 0 || m.HashKey == "" || len(m.HashKey) > ring.MaxHashKey || keys[m.HashKey] || m.Phase < Joining || m.Phase > Leaving || m.Since > t.Epoch {
+		if m.Node == "" || m.Incarnation == 0 || m.HashKey == "" || len(m.HashKey) > ring.MaxHashKey || keys[m.HashKey] || m.Phase < Joining || m.Phase > Drained || m.Since > t.Epoch {
 			return fmt.Errorf("the member %q is not whole", m.Node)
 		}
 		keys[m.HashKey] = true
@@ -108,7 +109,7 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d names somebody who is not a member", i)
 		case !r.Standby.None() && (r.Owner == r.Standby || r.Owner.None()), r.Synced && r.Standby.None():
 			return fmt.Errorf("row %d has no proper standby", i)
-		case r.Since > t.Epoch, r.Lost > t.Epoch, r.Held > r.Since:
+		case r.Since > t.Epoch, r.Lost > t.Epoch, t.WantSince > t.Epoch, r.Held > r.Since:
 			return fmt.Errorf("row %d is of a later epoch than %d", i, t.Epoch)
 		}
 	}

@@ -30,10 +30,11 @@ type Row struct {
 	// Standby is a member other than the owner, or nobody.
 	Standby Holder
 	// Synced says that the standby holds all that was acknowledged.
-	// Invariant: what is not written as synced is not synced.
+	// Invariant: what is not written as synced is not synced. A standby stands in
+	// the row only while it is; the old one stays until the new one has caught up.
 	Synced bool
-	// Since is the epoch of the last commit that changed the row. Splitting and
-	// joining rows changes none.
+	// Since is the epoch of the last commit that changed the row, or joined it from
+	// others. Splitting changes none.
 	Since uint64
 	// Held is the epoch of the commit that made Owner the owner.
 	// Invariant: Held <= Since.
@@ -46,11 +47,12 @@ type Row struct {
 // Phase is where a member stands.
 type Phase uint8
 
-// The phases. Leaving is for members that hand over what they own.
+// The phases, with their places on the wanted ring while no transition runs.
 const (
-	Joining Phase = iota + 1
-	Active
-	Leaving
+	Joining Phase = iota + 1 // not on it yet
+	Active                   // on it
+	Leaving                  // on it, until a transition takes it off
+	Drained                  // off it: holds nothing, and is given nothing
 )
 
 func (p Phase) String() string {
@@ -61,6 +63,8 @@ func (p Phase) String() string {
 		return "active"
 	case Leaving:
 		return "leaving"
+	case Drained:
+		return "drained"
 	}
 	return "unknown"
 }
@@ -95,13 +99,16 @@ type Table struct {
 	// leads must count as whoever led before. 0 = nothing is agreed.
 	LeaseTTL, LeaseMargin int64
 	Epoch                 uint64
-	Members               []Member // by node
-	Rows                  []Row    // by End; empty until the first Begin
-	Transition            *Transition
+	// WantSince is the epoch in which the wanted ring changed last.
+	WantSince  uint64
+	Members    []Member // by node
+	Rows       []Row    // by End; empty until the first Begin
+	Transition *Transition
 
-	want  *ring.Ring // that is wanted; nil = of no nodes
-	nodes []string   // by node of want
-	index ring.Index // of Rows
+	want    *ring.Ring        // that is wanted; nil = of no nodes
+	nodes   []string          // by node of want
+	holders map[string]Holder // members, by hash key
+	index   ring.Index        // of Rows
 }
 
 // Member finds a member by its node.
@@ -144,7 +151,7 @@ func (t *Table) Owner(h uint64) (m Member, since uint64, ok bool) {
 }
 
 // Wanted is the ring that is wanted: that of the running transition, or of the
-// active members. nil if it has no nodes.
+// active and leaving members. nil if it has no nodes.
 func (t *Table) Wanted() *ring.Ring { return t.want }
 
 // WantedNodes are the nodes on the wanted ring, in order.
@@ -202,17 +209,59 @@ func (t *Table) Moves() []Move {
 	if t.want == nil {
 		return nil
 	}
-	holders := map[string]Holder{}
-	for _, m := range t.Members {
-		holders[m.HashKey] = m.Holder()
-	}
 	var moves []Move
 	for _, r := range t.Rows {
-		if to := holders[t.want.Owner(r.End)]; to != r.Owner {
+		if to, _ := t.Wants(r.End); to != r.Owner {
 			moves = append(moves, Move{r.End, r.Owner, to})
 		}
 	}
 	return moves
+}
+
+// Wants is to whom the wanted ring gives a position, and who stands by there. The
+// standby is nobody on a ring of one node.
+func (t *Table) Wants(h uint64) (owner, standby Holder) {
+	if t.want == nil {
+		return Holder{}, Holder{}
+	}
+	owner = t.holders[t.want.Owner(h)]
+	if next, ok := t.want.Standby(h); ok {
+		standby = t.holders[next]
+	}
+	return owner, standby
+}
+
+// MayHold says whether a process has to do with what is kept of row i: it is the
+// owner or the standby, or the wanted ring has it as one of them. All others
+// discard what they have of it.
+func (t *Table) MayHold(i int, h Holder) bool {
+	r := &t.Rows[i]
+	if h.None() {
+		return false
+	}
+	if r.Owner == h || r.Standby == h {
+		return true
+	}
+	owner, standby := t.Wants(r.End)
+	return owner == h || standby == h
+}
+
+// Segment is the positions of row i: those after the first up to and including
+// the second, around the end; all of them if the two are equal.
+func (t *Table) Segment(i int) (after, upTo uint64) {
+	return t.Rows[(i+len(t.Rows)-1)%len(t.Rows)].End, t.Rows[i].End
+}
+
+// Unprotected counts the rows that have no standby, or another than the wanted
+// ring gives them, although there is one to be had.
+func (t *Table) Unprotected() int {
+	n := 0
+	for _, r := range t.Rows {
+		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && r.Owner != standby {
+			n++
+		}
+	}
+	return n
 }
 
 // Share is how much of the hash space a node owns, from 0 to 1.
@@ -245,8 +294,10 @@ func (t *Table) finish() *Table {
 		t.index = ring.NewIndex(ends)
 	}
 	t.nodes = nil
+	t.holders = make(map[string]Holder, len(t.Members))
 	for _, m := range t.Members {
-		if t.Transition == nil && m.Phase == Active || t.Transition != nil && slices.Contains(t.Transition.Want, m.Node) {
+		t.holders[m.HashKey] = m.Holder()
+		if t.Transition == nil && (m.Phase == Active || m.Phase == Leaving) || t.Transition != nil && slices.Contains(t.Transition.Want, m.Node) {
 			t.nodes = append(t.nodes, m.Node)
 		}
 	}

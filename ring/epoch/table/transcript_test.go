@@ -100,7 +100,10 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 	case "begin":
 		return Command{Begin: &Begin{named}}
 	case "flip":
-		f := &Flip{Transition: id, From: named[0], To: named[1]}
+		f := &Flip{Transition: id, WantSince: s.tab.WantSince, From: named[0], To: named[1]}
+		if len(named) > 2 {
+			f.Standby = named[2]
+		}
 		for _, m := range s.tab.Moves() {
 			if m.To == f.To && m.From == f.From {
 				f.Ends = append(f.Ends, m.End)
@@ -110,6 +113,24 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 			f.Ends = f.Ends[1:]
 		}
 		return Command{Flip: f}
+	case "sync":
+		c := &Sync{WantSince: s.tab.WantSince, Owner: named[0], Standby: named[1]}
+		for i, r := range s.tab.Rows {
+			if after, upTo := s.tab.Segment(i); r.Owner == c.Owner && s.tab.MayHold(i, c.Standby) {
+				c.Rows = append(c.Rows, Stamp{After: after, End: upTo, Since: r.Since})
+			}
+		}
+		return Command{Sync: c}
+	case "unsync":
+		c := &Unsync{Owner: named[0], Standby: named[1]}
+		for _, r := range s.tab.Rows {
+			if r.Owner == c.Owner {
+				c.Ends = append(c.Ends, r.End)
+			}
+		}
+		return Command{Unsync: c}
+	case "drain", "undrain":
+		return Command{Drain: &Drain{Member: named[0], Undo: d.Cmd == "undrain"}}
 	case "end":
 		return Command{End: &End{id}}
 	case "remove":

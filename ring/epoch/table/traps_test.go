@@ -20,7 +20,8 @@ func TestTrap18DelayedFlip(t *testing.T) {
 	turned(t, tab, late[0])
 	tab = grow(t, tab, admit("n1", 2))
 	turned(t, tab, late[0])
-	tab = grow(t, tab, late[1])
+	turned(t, tab, late[1]) // the wanted ring is another one
+	tab = grow(t, tab, flips(tab)[0])
 	tab = grow(t, tab, end(tab))
 	tab = grow(t, tab, towards(tab))
 	turned(t, tab, late[0])
@@ -150,7 +151,7 @@ func TestUnownedRowHasNoStandby(t *testing.T) {
 // TestFlipRefuses tells what a flip must not do.
 func TestFlipRefuses(t *testing.T) {
 	tab := grow(t, cluster(t, 2), admit("n3", 1))
-	turned(t, tab, Command{Flip: &Flip{tab.Epoch, holder("n1", 1), holder("n3", 1), []uint64{1}}})
+	turned(t, tab, Command{Flip: &Flip{Transition: tab.Epoch, WantSince: tab.WantSince, From: holder("n1", 1), To: holder("n3", 1), Ends: []uint64{1}}})
 	tab = grow(t, tab, towards(tab))
 	good := *flips(tab)[0].Flip
 	other := flips(tab)[1].Flip
@@ -178,4 +179,121 @@ func TestFlipRefuses(t *testing.T) {
 		})
 	}
 	grow(t, tab, Command{Flip: &good})
+}
+
+// syncOf is the command by which a member becomes the standby of all rows of an
+// owner for which the ring wants it.
+func syncOf(t *Table, owner, standby Holder) *Sync {
+	c := &Sync{WantSince: t.WantSince, Owner: owner, Standby: standby}
+	for i, r := range t.Rows {
+		after, upTo := t.Segment(i)
+		if wanted, next := t.Wants(upTo); r.Owner == owner && wanted == owner && next == standby {
+			c.Rows = append(c.Rows, Stamp{After: after, End: upTo, Since: r.Since})
+		}
+	}
+	return c
+}
+
+// TestTrap12SyncedRowByRow lets a standby be synced for what it had, and checks
+// that it is not for what came after.
+func TestTrap12SyncedRowByRow(t *testing.T) {
+	tab := cluster(t, 2)
+	n1, n2 := holder("n1", 1), holder("n2", 1)
+	tab = grow(t, tab, Command{Sync: syncOf(tab, n1, n2)})
+	for _, r := range tab.Rows {
+		if synced := r.Owner == n1; r.Synced != synced || synced && r.Standby != n2 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{n1}}})
+	for _, r := range tab.Rows {
+		if r.Owner != n2 || r.Lost != 0 || r.Synced {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
+// TestTrap15LateSync lets a Sync come after it was given up by an Unsync, after
+// the row changed, and after the wanted ring did.
+func TestTrap15LateSync(t *testing.T) {
+	tab := cluster(t, 3)
+	n1, n2 := holder("n1", 1), holder("n2", 1)
+	late := Command{Sync: syncOf(tab, n1, n2)}
+	var ends []uint64
+	for _, r := range late.Sync.Rows {
+		ends = append(ends, r.End)
+	}
+	turned(t, grow(t, tab, Command{Unsync: &Unsync{Owner: n1, Standby: n2, Ends: ends[:1]}}), late)
+	turned(t, grow(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n3", 1)}}}), late)
+	synced := grow(t, tab, late)
+	turned(t, synced, late)
+	out := grow(t, synced, Command{Unsync: &Unsync{Owner: n1, Standby: n2, Ends: ends}})
+	turned(t, out, late)
+	for _, r := range out.Rows {
+		if r.Owner == n1 && (r.Synced || !r.Standby.None()) {
+			t.Fatalf("%+v", r)
+		}
+	}
+	for name, change := range map[string]func(*Sync){
+		"other bounds":    func(s *Sync) { s.Rows[0].After++ },
+		"no such row":     func(s *Sync) { s.Rows[0].End++ },
+		"another owner":   func(s *Sync) { s.Owner = holder("n3", 1) },
+		"itself":          func(s *Sync) { s.Standby = n1 },
+		"an old process":  func(s *Sync) { s.Standby.Incarnation++ },
+		"nothing":         func(s *Sync) { s.Rows = nil },
+		"an earlier ring": func(s *Sync) { s.WantSince-- },
+	} {
+		c := *late.Sync
+		c.Rows = append([]Stamp(nil), c.Rows...)
+		change(&c)
+		if next, err := tab.Apply(Command{Sync: &c}); err == nil || next != tab {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDrain takes a node off the ring: its phases, and that it keeps nothing.
+func TestDrain(t *testing.T) {
+	tab := cluster(t, 3)
+	n3 := holder("n3", 1)
+	tab = grow(t, tab, Command{Drain: &Drain{Member: n3}})
+	turned(t, tab, Command{Drain: &Drain{Member: n3}})
+	back := grow(t, tab, Command{Drain: &Drain{Member: n3, Undo: true}})
+	if m, _ := back.Member("n3"); m.Phase != Active {
+		t.Errorf("after the drain was taken back it is %s", m.Phase)
+	}
+	turned(t, back, Command{Drain: &Drain{Member: n3, Undo: true}})
+	turned(t, tab, Command{Begin: &Begin{Want: []Holder{holder("n1", 1)}}}) // leaves n2 out
+	tab = grow(t, tab, Command{Begin: &Begin{Want: []Holder{holder("n1", 1), holder("n2", 1)}}})
+	turned(t, tab, end(tab))
+	for _, f := range flips(tab) {
+		f.Flip.Standby = n3 // as the source does
+		tab = grow(t, tab, f)
+	}
+	turned(t, tab, end(tab)) // it stands by still
+	for _, n := range []string{"n1", "n2"} {
+		for _, other := range []string{"n1", "n2"} {
+			if c := syncOf(tab, holder(n, 1), holder(other, 1)); len(c.Rows) > 0 {
+				tab = grow(t, tab, Command{Sync: c})
+			}
+		}
+	}
+	if n := tab.Unprotected(); n != 0 {
+		t.Errorf("%d rows are unprotected", n)
+	}
+	tab = grow(t, tab, end(tab))
+	if m, _ := tab.Member("n3"); m.Phase != Drained {
+		t.Errorf("it is %s", m.Phase)
+	}
+	for i := range tab.Rows {
+		if tab.MayHold(i, n3) {
+			t.Fatalf("it may hold row %d", i)
+		}
+	}
+	tab = grow(t, tab, Command{Drain: &Drain{Member: holder("n2", 1)}})
+	turned(t, tab, Command{Drain: &Drain{Member: holder("n1", 1)}}) // nobody would be left
+	tab = grow(t, tab, Command{Drain: &Drain{Member: n3, Undo: true}})
+	if m, _ := tab.Member("n3"); m.Phase != Joining {
+		t.Errorf("it is %s", m.Phase)
+	}
 }

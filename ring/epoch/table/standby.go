@@ -1,0 +1,103 @@
+package table
+
+import (
+	"cmp"
+	"slices"
+)
+
+// row is the index of the segment that ends there.
+func row(rows []Row, end uint64) (int, bool) {
+	return slices.BinarySearchFunc(rows, end, func(r Row, e uint64) int { return cmp.Compare(r.End, e) })
+}
+
+func (t *Table) sync(c *Sync) *Refused {
+	switch {
+	case !t.Holds(c.Owner) || !t.Holds(c.Standby):
+		return refused("owner or standby is not a member any more")
+	case c.Owner == c.Standby:
+		return refused("the owner cannot stand by for itself")
+	case len(c.Rows) == 0:
+		return refused("no segments are named")
+	case c.WantSince != t.WantSince:
+		return refused("the wanted ring has changed")
+	}
+	rows := slices.Clone(t.Rows)
+	for _, s := range c.Rows {
+		i, ok := row(rows, s.End)
+		if !ok {
+			return refused("no segment ends at %d", s.End)
+		}
+		if after, _ := t.Segment(i); after != s.After {
+			return refused("the segment that ends at %d has other bounds", s.End)
+		}
+		r := &rows[i]
+		switch {
+		case r.Owner != c.Owner:
+			return refused("the segment that ends at %d belongs to %s, incarnation %x", s.End, r.Owner.Node, r.Owner.Incarnation)
+		case r.Since != s.Since:
+			return refused("the segment that ends at %d was changed in epoch %d", s.End, r.Since)
+		case !t.MayHold(i, c.Standby):
+			return refused("the ring has no copy of the segment that ends at %d at %s", s.End, c.Standby.Node)
+		}
+		r.Standby, r.Synced, r.Since = c.Standby, true, t.Epoch
+	}
+	t.Rows = rows
+	return nil
+}
+
+func (t *Table) unsync(c *Unsync) *Refused {
+	switch {
+	case !t.Holds(c.Owner):
+		return refused("the owner is not a member any more")
+	case c.Standby.None() || len(c.Ends) == 0:
+		return refused("no standby or no segments are named")
+	}
+	rows := slices.Clone(t.Rows)
+	for _, end := range c.Ends {
+		i, ok := row(rows, end)
+		if !ok {
+			return refused("no segment ends at %d", end)
+		}
+		r := &rows[i]
+		if r.Owner != c.Owner {
+			return refused("the segment that ends at %d belongs to %s, incarnation %x", end, r.Owner.Node, r.Owner.Incarnation)
+		}
+		r.Since = t.Epoch
+		if r.Standby == c.Standby {
+			r.Standby, r.Synced = Holder{}, false
+		}
+	}
+	t.Rows = rows
+	return nil
+}
+
+func (t *Table) drain(c *Drain) *Refused {
+	at, _ := t.member(c.Member.Node)
+	if !t.Holds(c.Member) {
+		return refused("node %s with incarnation %x is not a member", c.Member.Node, c.Member.Incarnation)
+	}
+	members := slices.Clone(t.Members)
+	m := &members[at]
+	switch {
+	case c.Undo && m.Phase == Leaving && t.onRing(m.Node):
+		m.Phase = Active
+	case c.Undo && (m.Phase == Leaving || m.Phase == Drained):
+		m.Phase = Joining
+	case c.Undo:
+		return refused("node %s is not being drained", m.Node)
+	case m.Phase == Leaving || m.Phase == Drained:
+		return refused("node %s is being drained already", m.Node)
+	default:
+		if m.Phase = Leaving; !t.onRing(m.Node) {
+			m.Phase = Drained
+		}
+		if !slices.ContainsFunc(members, func(m Member) bool { return m.Phase == Joining || m.Phase == Active }) {
+			return refused("nobody would be left to take what %s owns", m.Node)
+		}
+	}
+	t.Members = members
+	return nil
+}
+
+// onRing says whether a node is on the wanted ring.
+func (t *Table) onRing(node string) bool { return slices.Contains(t.nodes, node) }

@@ -60,10 +60,7 @@ func (t *target) lapseLocked() {
 	if t.e == nil || !t.e.counter().Expired(t.now) {
 		return
 	}
-	*t.e.counter() = counter.State{}
-	t.sh.version++
-	t.sh.store.expired[KindCounter].Add(1)
-	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
+	t.sh.lapseLocked(t.slot, t.hash)
 }
 
 // Add adds to a counter within bounds.

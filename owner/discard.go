@@ -71,11 +71,7 @@ func (sh *shard) discardLocked(slot uint32) {
 	e := sh.entryLocked(slot)
 	if e.lock != 0 {
 		for _, place := range sh.locks.At(e.lock).Queue {
-			w := sh.waits[place.Ticket]
-			if w != nil && !w.left {
-				w.finishLocked(slot, AcquireAnswer{}, errMoved)
-			}
-			delete(sh.waits, place.Ticket)
+			sh.moveLocked(slot, place.Ticket)
 		}
 	}
 	if e.ids != 0 {

@@ -29,6 +29,16 @@
 // object. The rule is asked twice: when an operation is let in, under the shard
 // lock, and by the caller just before the answer leaves (Store.Confirm).
 //
+// # Copies
+//
+// Records carry objects to other stores, change by change (Sink) and as a whole
+// (Export); Install takes them in. What a store has installed is a copy: it is what
+// the owner has, its times a little later, and decides nothing, until the serving
+// rule lets operations in and Own has looked through the queues of locks. A caller
+// that waits is not carried; its place is, and waits for the caller's retry.
+// Dismiss and Discard are for what is another's from now on, kept as a copy or
+// not.
+//
 // Nothing here reads a clock: `now` is an argument, in nanoseconds of a clock
 // that never goes back. Nothing waits either: an Acquire that must wait returns
 // a Wait, and whoever runs the store calls Wake when NextWake says so and Sweep

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -69,6 +70,14 @@ var (
 		Message: "a newer attempt with the same request id took this place in the queue",
 		Hint:    "await the newer attempt"}
 )
+
+// ErrNotAccepted is the error of Install for a record that is not to be taken in.
+var ErrNotAccepted error = &Error{Reason: NotOwner, Message: "the record is not from the owner of its key"}
+
+func isNotOwner(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Reason == NotOwner
+}
 
 func invalid(field, format string, args ...any) *Error {
 	return &Error{Reason: Invalid, Field: field, Message: fmt.Sprintf(format, args...)}

@@ -67,7 +67,8 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 		return AcquireAnswer{}, nil, err
 	}
 	if replay {
-		return t.replayAcquireLocked(out, age), nil, nil
+		a, err := t.replayAcquireLocked(out, age)
+		return a, nil, err
 	}
 	if err := t.roomLocked(&id); err != nil {
 		return AcquireAnswer{}, nil, err
@@ -124,8 +125,12 @@ func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 		sh.version++
 		t.countTextLocked()
 	}
-	if sh.fx.Changed || id.Given() {
-		t.changedLocked(id, out)
+	if id.Given() {
+		t.noteLocked(id, out)
+	}
+	t.noteAnswersLocked()
+	if sh.fx.Changed || len(sh.done) > 0 {
+		sh.tellSinkLocked(t.slot, t.hash)
 	}
 	t.tellLocked()
 	t.scheduleLocked()
@@ -139,10 +144,13 @@ func (t *target) countTextLocked() {
 }
 
 // replayAcquireLocked repeats the first answer with the state as it is now.
-func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) AcquireAnswer {
-	a := AcquireAnswer{Meta: Meta{t.permit, true, age}}
+func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) (AcquireAnswer, error) {
+	a := AcquireAnswer{Place: 1, Meta: Meta{t.permit, true, age}}
 	var holding lock.Holding
 	if t.e.lock != 0 {
+		if err := t.expireLocked(); err != nil {
+			return a, err
+		}
 		state := t.sh.locks.At(t.e.lock)
 		holding = state.Holding(t.now)
 		a.Place = len(state.Queue) + 1
@@ -155,11 +163,11 @@ func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) AcquireAnswer
 				t.sh.retold = map[uint32]uint64{}
 			}
 			t.sh.retold[t.slot] = a.Token
-			return a
+			return a, nil
 		}
 	}
 	a.Holder = holding
-	return a
+	return a, nil
 }
 
 // Renew prolongs a grant.

@@ -28,9 +28,13 @@ func (k Kind) String() string {
 	return "object of an unknown kind"
 }
 
-// Record is one change: the absolute new state of one object, and the request
-// id that the change came with. Installing it twice is the same as once, and of
-// two records of an object the later one is the state.
+// Record is one object: its absolute state after a change, and the request ids
+// that the change answered, or, of a copy that is made (Store.Export), all that is
+// remembered of it. Installing it twice is the same as once, and of two records of
+// an object the later one is the state.
+//
+// Its times are moments of this process's clock. What points to lists may point
+// into the store: it is valid under the lock of the shard only.
 type Record struct {
 	Hash    uint64 // of the key: its position on the ring
 	Key     []byte
@@ -43,10 +47,31 @@ type Record struct {
 	Counter counter.State
 	Lock    *lock.State
 
-	// The id that the change came with, if any, and what is remembered of it.
+	// Places say who waits for the lock: one for each of Lock.Queue. Tickets, Away
+	// and Grace mean nothing elsewhere.
+	Places []Place
+
+	At   int64  // when it took effect
+	Done []Done // the request ids that it answered, in the order in which they are remembered
+
+	// Whole says that the record is not a change: it has all that there is of
+	// the object, and IDs is not nil. What does not fit into it follows in records
+	// of the same object that are More: they add to IDs and have no state.
+	Whole, More bool
+	IDs         *reqid.Kept
+}
+
+// Place is who waits: the request id of the Acquire and its fingerprint. Without
+// an id, the place is of nobody elsewhere, for its caller cannot come back to it.
+type Place struct {
+	ID    reqid.ID
+	Print uint32
+}
+
+// Done is a request id, and what is remembered of it.
+type Done struct {
 	ID      reqid.ID
 	Outcome reqid.Outcome
-	At      int64 // when it took effect
 }
 
 // Sink is told of every change, in order, under the shard lock. It must be

@@ -44,8 +44,8 @@ func (m *mirror) Changed(r *Record) {
 		c.lock = r.Lock.Clone()
 	}
 	m.objects[ref] = c
-	if r.ID.Given() {
-		m.ids[fmt.Sprint(ref, r.ID.Client, r.ID.Sequence)] = r.Outcome
+	for _, d := range r.Done {
+		m.ids[fmt.Sprint(ref, d.ID.Client, d.ID.Sequence)] = d.Outcome
 	}
 }
 

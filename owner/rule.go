@@ -25,6 +25,11 @@ type Permit struct {
 	// position of its key: by them Confirm sees whether the row was changed
 	// since.
 	Seen, Hash uint64
+	// Since is the moment before which the request ids of the row are unknown, by
+	// the clock of this process: when the row, or the process, began with
+	// nothing. math.MinInt64 says that everything is known that was done in the
+	// window of request ids: the row came with all its ids.
+	Since int64
 }
 
 // SeqBits is the width of the sequence in a fencing token, below the epoch.

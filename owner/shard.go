@@ -31,12 +31,15 @@ type shard struct {
 	sweepAt   uint32       // entry that the sweep looks at next
 	shifts    uint64       // raised when entries may have moved in the index
 	record    Record       // reused for the sink
+	done      []Done       // ids remembered since the last record; reused
+	kept      reqid.Kept   // reused for whole records
 	fx        lock.Effects // of the last step of a lock; reused
 
-	waits     map[uint64]*Wait  // by ticket: callers in queues
-	waitIDs   map[waitID]*Wait  // … those that have a request id
-	scheduled map[uint32]int64  // by entry: earliest wake asked for
-	retold    map[uint32]uint64 // by entry: last grant that a retry was told of while it was held
+	waits     map[uint64]*Wait    // by ticket: callers in queues
+	waitIDs   map[waitID]*Wait    // … those that have a request id
+	scheduled map[uint32]int64    // by entry: earliest wake asked for
+	retold    map[uint32]uint64   // by entry: last grant that a retry was told of while it was held
+	copies    map[uint32]struct{} // by entry: locks with a queue that came from elsewhere; see Own
 }
 
 // entry begins the cell of an object. Behind it, in the same cell and so on the
@@ -136,6 +139,9 @@ func (t *target) enter(s *Store) error {
 	if t.permit, err = s.cfg.Rule.Admit(t.hash, t.now); err == nil {
 		err = t.findLocked()
 	}
+	if err == nil && t.sh.isCopyLocked(t.slot) {
+		err = t.ownLocked(OwnGrace)
+	}
 	if err != nil {
 		t.sh.mu.Unlock()
 	}
@@ -154,6 +160,7 @@ func (t *target) findLocked() error {
 	if t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) {
 		return mismatch(t.e.kind, t.kind)
 	}
+	t.sh.lapseLocked(t.slot, t.hash) // for the answer shows that it is over
 	t.sh.forgetLocked(t.slot)
 	t.slot, t.e = 0, nil
 	return nil
@@ -255,7 +262,7 @@ func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid
 	if t.sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] != nil {
 		return false, out, 0, errReused // for an Acquire that still waits
 	}
-	switch verdict, out, age := t.sh.ids.Judge(ids, id, print, t.now); verdict {
+	switch verdict, out, age := t.sh.ids.Judge(ids, id, print, t.permit.Since, t.now); verdict {
 	case reqid.Replay:
 		return true, out, age, nil
 	case reqid.TooOld:
@@ -269,19 +276,32 @@ func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid
 // changedLocked closes an operation that changed the object or has a request
 // id: it remembers the id, counts the room taken and tells the sink.
 func (t *target) changedLocked(id *reqid.ID, out reqid.Outcome) {
-	sh := t.sh
 	if id.Given() {
-		if t.slot == 0 {
-			t.createLocked()
-		}
-		t.e.ids = sh.ids.Note(t.e.ids, t.slot, id, out, t.now)
+		t.noteLocked(id, out)
 	}
+	t.sh.tellSinkLocked(t.slot, t.hash)
+}
+
+// noteLocked remembers a request id. The next record says so.
+func (t *target) noteLocked(id *reqid.ID, out reqid.Outcome) {
+	sh := t.sh
+	if t.slot == 0 {
+		t.createLocked()
+	}
+	t.e.ids = sh.ids.Note(t.e.ids, t.slot, id, out, t.now)
+	sh.done = append(sh.done, Done{*id, out})
+}
+
+// tellSinkLocked tells the sink of an object that has changed, and of the ids
+// remembered since the last record.
+func (sh *shard) tellSinkLocked(slot uint32, hash uint64) {
 	sh.accountLocked()
 	if sink := sh.store.cfg.Sink; sink != nil {
-		r := sh.recordLocked(t.slot, t.hash)
-		r.ID, r.Outcome, r.At = *id, out, t.now
+		r := sh.recordLocked(slot, hash)
+		r.Done = sh.done
 		sink.Changed(r)
 	}
+	sh.done = sh.done[:0]
 }
 
 // recordLocked fills the shard's record with the state of an entry, under the
@@ -290,7 +310,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
 	e := sh.entryLocked(slot)
 	text := e.text()
 	r := &sh.record
-	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version}
+	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now, Places: r.Places[:0]}
 	switch e.kind {
 	case KindLimit:
 		r.Limit = e.limit().state()
@@ -299,9 +319,22 @@ func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
 	case KindLock:
 		if e.lock != 0 {
 			r.Lock = sh.locks.At(e.lock)
+			r.Places = sh.placesLocked(r.Lock, r.Places)
 		}
 	}
 	return r
+}
+
+// placesLocked appends who waits for a lock.
+func (sh *shard) placesLocked(state *lock.State, to []Place) []Place {
+	for i := range state.Queue {
+		var p Place
+		if w := sh.waits[state.Queue[i].Ticket]; w != nil && !w.left {
+			p = Place{w.id, w.print}
+		}
+		to = append(to, p)
+	}
+	return to
 }
 
 func (sh *shard) accountLocked() {
@@ -325,6 +358,52 @@ func (sh *shard) absentLocked(e *entry, now int64) bool {
 	panic("owner: entry of an unknown kind")
 }
 
+// lapseLocked makes it a change of its own that an object is absent by now, so
+// that copies, whose time runs a little behind, do not bring it back after an
+// answer has shown that it is over. It does nothing if there is nothing to tell.
+func (sh *shard) lapseLocked(slot uint32, hash uint64) {
+	e := sh.entryLocked(slot)
+	if !sh.spentLocked(e) {
+		return
+	}
+	sh.store.expired[e.kind].Add(1)
+	if e.kind == KindLock {
+		sh.store.lapsed.Add(1)
+	}
+	sh.clearLocked(e)
+	sh.version++
+	sh.tellSinkLocked(slot, hash)
+}
+
+// spentLocked says whether an object that is absent is so because its time is
+// over.
+func (sh *shard) spentLocked(e *entry) bool {
+	switch e.kind {
+	case KindLimit:
+		return e.limit().spent != 0
+	case KindCounter:
+		return e.counter().Version != 0
+	}
+	return e.lock != 0 && sh.locks.At(e.lock).Token != 0
+}
+
+// clearLocked makes an object absent. Those who wait for a lock have been seen to
+// before.
+func (sh *shard) clearLocked(e *entry) {
+	switch e.kind {
+	case KindLimit:
+		*e.limit() = limitCell{}
+	case KindCounter:
+		*e.counter() = counter.State{}
+	case KindLock:
+		if e.lock != 0 {
+			sh.lockText -= int(e.counted)
+			sh.locks.Free(e.lock)
+			e.lock, e.counted = 0, 0
+		}
+	}
+}
+
 // forgetLocked removes an object that is absent and has no request ids.
 func (sh *shard) forgetLocked(slot uint32) {
 	e := sh.entryLocked(slot)
@@ -336,11 +415,9 @@ func (sh *shard) forgetLocked(slot uint32) {
 	sh.index.Delete(sh.store.tag(maphash.Bytes(seed, text[:e.keyLen]), maphash.Bytes(seed, text[e.keyLen:])), slot)
 	sh.shifts++
 	sh.store.objects[e.kind].Add(-1)
-	if e.lock != 0 {
-		sh.lockText -= int(e.counted)
-		sh.locks.Free(e.lock)
-	}
+	sh.clearLocked(e)
 	delete(sh.scheduled, slot)
 	delete(sh.retold, slot)
+	delete(sh.copies, slot)
 	sh.cells.Free(slot)
 }

@@ -152,8 +152,8 @@ func New(cfg Config, now int64) (*Store, error) {
 		wakes:  wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
 	}
 	for i := range s.shards {
-		s.shards[i].store = s
-		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs, now)
+		s.shards[i].store, s.shards[i].now = s, now
+		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)
 	}
 	return s, nil
 }

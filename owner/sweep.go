@@ -53,27 +53,35 @@ func (sh *shard) sweepStep(now int64) bool {
 	return true
 }
 
-// overLocked says whether an object may be forgotten, and counts it if it is
-// its time that is over.
+// copyLinger is how long after its time a counter or a lock is kept whose owner
+// this process is not, or cannot show that it is, ns: what is forgotten then is
+// told to nobody, so it must be long over everywhere.
+const copyLinger = int64(60_000_000_000)
+
+// overLocked says whether an object may be forgotten. If it is its time that is
+// over, and this process is the owner, it counts it, and says so to the sink: from
+// now on answers show that the object is gone. A limit needs no word: its copies
+// come back by themselves, a moment later.
 func (sh *shard) overLocked(slot uint32, now int64) bool {
 	e := sh.entryLocked(slot)
-	if e.ids != 0 || !sh.absentLocked(e, now) {
+	if e.ids != 0 || !sh.absentLocked(e, now) && !sh.isCopyLocked(slot) {
 		return false
 	}
-	switch e.kind {
-	case KindLimit:
-		if e.limit().spent != 0 {
-			sh.store.expired[KindLimit].Add(1)
-		}
-	case KindCounter:
-		if e.counter().Version != 0 {
-			sh.store.expired[KindCounter].Add(1)
-		}
-	case KindLock:
-		if e.lock != 0 && sh.locks.At(e.lock).Token != 0 {
-			sh.store.expired[KindLock].Add(1)
-			sh.store.lapsed.Add(1)
-		}
+	if sh.isCopyLocked(slot) { // it has a queue
+		return sh.locks.At(e.lock).Over(now-copyLinger) && sh.dropQueueLocked(slot)
+	}
+	if !sh.spentLocked(e) {
+		return true
+	}
+	hash := sh.hashLocked(slot)
+	_, err := sh.store.cfg.Rule.Admit(hash, now)
+	switch {
+	case err != nil:
+		return e.kind == KindLimit || sh.absentLocked(e, now-copyLinger)
+	case e.kind == KindLimit:
+		sh.store.expired[KindLimit].Add(1)
+	default:
+		sh.lapseLocked(slot, hash)
 	}
 	return true
 }

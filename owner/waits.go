@@ -20,7 +20,7 @@ type Wait struct {
 	id     reqid.ID
 	print  uint32
 	text   int           // bytes of holder and metadata, counted while it waits
-	done   chan struct{} // closed when the answer is there
+	done   chan struct{} // closed when the answer is there; nil = the caller is elsewhere (see Own)
 
 	// Guarded by sh.mu until done is closed, constant from then on.
 	answer AcquireAnswer
@@ -28,6 +28,9 @@ type Wait struct {
 
 	left bool // guarded by sh.mu: the caller is gone, and its place still in the queue
 }
+
+// away says that the place came from elsewhere, and that its caller has not.
+func (w *Wait) away() bool { return w.done == nil }
 
 // waitID finds the caller in a queue that has a request id.
 type waitID struct {
@@ -65,8 +68,11 @@ func (w *Wait) finishLocked(slot uint32, answer AcquireAnswer, err error) {
 	if key := (waitID{slot, w.id.Client, w.id.Sequence}); sh.waitIDs[key] == w {
 		delete(sh.waitIDs, key)
 	}
-	sh.store.waiting.Add(-1)
 	sh.lockText -= w.text
+	if w.away() {
+		return
+	}
+	sh.store.waiting.Add(-1)
 	w.answer, w.err = answer, err
 	close(w.done)
 }
@@ -98,16 +104,43 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 		return nil, t.expireLocked() // its wait is over: what became of it is remembered then
 	}
 	old.finishLocked(t.slot, AcquireAnswer{}, errSuperseded)
-	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, old.text)
+	text := old.text
+	if old.away() {
+		text -= awaySize
+	}
+	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, text)
 	t.sh.version++
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
+	if t.sh.locks.At(t.e.lock).Token == 0 { // it was kept for the head, which may be this one
+		_ = t.expireLocked() // a wake follows if it fails
+	}
 	t.scheduleLocked()
 	return w, nil
 }
 
+// noteAnswersLocked remembers the answers that tellLocked gives under the
+// request ids of those whom the last step of a lock concerned. One record has all
+// of them: a copy must not know of a grant and not for whom it is.
+func (t *target) noteAnswersLocked() {
+	sh := t.sh
+	for _, over := range sh.fx.TimedOut {
+		if w := sh.waits[over.Ticket]; w != nil && !w.left && !w.away() && w.id.Given() {
+			t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: refused})
+		}
+	}
+	g := sh.fx.Grant
+	if g.Token == 0 {
+		return
+	}
+	if w := sh.waits[g.Ticket]; w != nil && !w.left && w.id.Given() {
+		t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: done, A: int64(g.Token), B: g.Waited})
+	}
+}
+
 // tellLocked gives those their answers whom the last step of a lock concerned:
-// the one that was granted it, and those whose wait was over. Their request ids
-// are remembered with the answers.
+// the one that was granted it, and those whose wait was over. A place that came
+// from elsewhere, and whose time is over, was nobody's: should its caller come
+// back all the same, it begins anew.
 func (t *target) tellLocked() {
 	sh := t.sh
 	for _, over := range sh.fx.TimedOut {
@@ -115,10 +148,6 @@ func (t *target) tellLocked() {
 		if w == nil || w.left {
 			delete(sh.waits, over.Ticket)
 			continue
-		}
-		out := reqid.Outcome{Print: w.print, Code: refused}
-		if w.id.Given() {
-			t.changedLocked(&w.id, out)
 		}
 		w.finishLocked(t.slot, AcquireAnswer{
 			Holder: sh.locks.At(t.e.lock).Holding(t.now), Place: over.Place, Meta: Meta{Permit: t.permit},
@@ -130,17 +159,13 @@ func (t *target) tellLocked() {
 	}
 	sh.tokenUsedLocked(g.Token)
 	w := sh.waits[g.Ticket]
-	if w == nil {
-		return // a place that came from elsewhere; its caller will ask again
+	if w == nil || w.away() {
+		panic("owner: a lock was granted to nobody")
 	}
 	if w.left {
 		delete(sh.waits, g.Ticket)
 		_, _ = t.releaseLocked(g.Token, &reqid.ID{}, 0) // its TTL ends it otherwise
 		return
-	}
-	out := reqid.Outcome{Print: w.print, Code: done, A: int64(g.Token), B: g.Waited}
-	if w.id.Given() {
-		t.changedLocked(&w.id, out)
 	}
 	w.finishLocked(t.slot, AcquireAnswer{
 		Acquired: true, Token: g.Token, TTL: g.Expires - sh.locks.At(t.e.lock).At, Waited: g.Waited, Meta: Meta{Permit: t.permit},
@@ -322,19 +347,39 @@ func (sh *shard) wake(x wake, now int64) {
 	t := target{sh: sh, e: e, slot: x.of.slot, kind: KindLock, hash: Hash(ref.Key), ref: ref, now: sh.now}
 	var err error
 	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, now); err == nil {
-		err = t.expireLocked()
+		if sh.isCopyLocked(t.slot) {
+			err = t.ownLocked(OwnGrace)
+		} else {
+			err = t.expireLocked()
+		}
 	}
 	if err == nil {
 		return
 	}
-	queue := sh.locks.At(e.lock).Queue
+	queue, here := sh.locks.At(e.lock).Queue, false
 	for i := range queue {
-		if w := sh.waits[queue[i].Ticket]; w != nil && !w.left && now >= queue[i].GiveUp {
+		w := sh.waits[queue[i].Ticket]
+		if w == nil || w.left || w.away() {
+			continue
+		}
+		if here = true; now >= queue[i].GiveUp {
 			w.leaveLocked(x.of.slot, err) // its time is over, whether or not this node may act
 		}
 	}
-	if len(queue) > 0 {
-		sh.scheduled[x.of.slot] = now + retryWake
-		sh.store.wakes.add(wake{now + retryWake, x.of})
+	switch {
+	case here || len(queue) > 0 && !isNotOwner(err):
+		t.retryLocked()
+	case len(queue) > 0:
+		sh.copyLocked(t.slot)
 	}
+}
+
+// retryLocked has a lock looked at again in a while.
+func (t *target) retryLocked() {
+	if t.sh.scheduled == nil {
+		t.sh.scheduled = map[uint32]int64{}
+	}
+	at := t.sh.now + retryWake
+	t.sh.scheduled[t.slot] = at
+	t.sh.store.wakes.add(wake{at, wakeOf{t.sh, t.slot}})
 }

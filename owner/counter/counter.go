@@ -29,6 +29,7 @@
 package counter
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -197,4 +198,16 @@ func Reset(s State, version uint64, now int64) (next State, res ResetResult, cha
 func Get(s State, now int64) (value int64, version uint64) {
 	s = s.Live(now)
 	return s.Value, s.Version
+}
+
+// Valid reports why a state that came from elsewhere cannot be one of this
+// package.
+func (s State) Valid() error {
+	if s.Version == 0 && s != (State{}) {
+		return errors.New("counter: it has no version, but a value or a time")
+	}
+	if validateTTL(s.IdleTTL) != nil {
+		return fmt.Errorf("counter: idle TTL %d is out of range", s.IdleTTL)
+	}
+	return nil
 }

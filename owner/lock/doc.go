@@ -45,6 +45,14 @@
 // need be called for a lock that nobody waits for: its end is a matter of
 // reading, and Absent says that it can be forgotten.
 //
+// # Moving
+//
+// A state may go to another node, and its callers come after it. There the places
+// of the queue are Away until their callers have taken them over (Supersede). The
+// lock is never granted to a place that is away: when its turn comes, the lock is
+// free, and kept for it, and nobody else gets it. That ends with Grace, when all
+// places that are still away are dropped at once.
+//
 // # Non-guarantees
 //
 // Locks are not re-entrant: the holder that acquires again is a caller like any

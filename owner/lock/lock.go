@@ -39,9 +39,14 @@ type State struct {
 	Metadata []byte
 
 	// Queue is who waits, the next one first.
-	// Invariant: len(Queue) > 0 ⇒ Token != 0. After a step moreover: Expires and
-	// every GiveUp lie after At. The Since of waiters never fall.
+	// Invariant: len(Queue) > 0 ⇒ Token != 0 or Queue[0].Away. After a step
+	// moreover: Expires and every GiveUp lie after At. The Since of waiters never
+	// fall.
 	Queue []Waiter
+
+	// Grace is the moment from which the places of waiters that are still Away
+	// are dropped, all at once; 0 = not before their GiveUp.
+	Grace int64
 
 	// LastToken is the greatest token granted in this state, 0 if none.
 	// Invariant: held ⇒ Token == LastToken.
@@ -60,6 +65,10 @@ type Waiter struct {
 	Metadata []byte
 	Since    int64 // moment at which the waiter came
 	GiveUp   int64 // moment from which the waiter no longer waits
+
+	// Away says that the place came from elsewhere and its caller has not: it is
+	// granted nothing until the caller's retry has taken it over (Supersede).
+	Away bool
 }
 
 // Acquire asks for the lock.

@@ -1,6 +1,9 @@
 package lock
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Acquire takes the lock, or a place in the queue for op.Wait. At most
 // maxWaiters wait. `token` is the candidate for a grant in this step: to this
@@ -14,7 +17,7 @@ func (s *State) Acquire(op Acquire, now int64, token uint64, maxWaiters int, fx 
 	now = s.settle(now, token, false, fx)
 	place := len(s.Queue) + 1
 	switch {
-	case s.Token == 0:
+	case s.Token == 0 && len(s.Queue) == 0:
 		w := Waiter{Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata, Since: now}
 		s.grant(&w, now, token, fx)
 		return AcquireResult{Outcome: Granted, Token: s.Token, Expires: s.Expires}
@@ -87,18 +90,19 @@ func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
 // counts as the nearest; 0 gives up at the next step). What counts otherwise — the order,
 // when the wait began, holder, TTL and metadata — is of the first attempt. found
 // is false if the old ticket does not wait, or has to give up by now; the retry
-// is then a new Acquire. Like Cancel, it grants nothing.
+// is then a new Acquire. Like Cancel, it grants nothing: if the lock was kept for
+// a place that was Away, the next step grants it.
 func (s *State) Supersede(old, ticket uint64, wait, now int64) (place int, found bool) {
 	now = s.clamp(now)
 	i := s.find(old)
-	if i < 0 || now >= s.Queue[i].GiveUp {
+	if i < 0 || now >= s.leaves(&s.Queue[i]) {
 		return 0, false
 	}
 	if ticket != old && s.find(ticket) >= 0 {
 		panic(fmt.Sprintf("lock: ticket %d is in the queue already", ticket))
 	}
 	w := &s.Queue[i]
-	w.Ticket, w.GiveUp = ticket, now+min(max(wait, 0), MaxWait)
+	w.Ticket, w.GiveUp, w.Away = ticket, now+min(max(wait, 0), MaxWait), false
 	s.At = now
 	return s.place(i, now), true
 }
@@ -109,29 +113,34 @@ func (s *State) NextWake(now int64) (int64, bool) {
 	if len(s.Queue) == 0 {
 		return 0, false
 	}
-	wake := s.Expires
+	wake := s.Expires // 0 if the lock is free: a step grants it
+	if s.Token == 0 && s.Queue[0].Away {
+		wake = math.MaxInt64
+	}
 	for i := range s.Queue {
-		wake = min(wake, s.Queue[i].GiveUp)
+		wake = min(wake, s.leaves(&s.Queue[i]))
 	}
 	return max(wake, s.clamp(now)), true
 }
 
 // settle begins every step: it drops the waiters whose time is up, ends the
-// grant if it is over or given back, and hands a free lock to the head. It
-// returns now as it counts here.
+// grant if it is over or given back, and hands a free lock to the head, unless
+// that one is away. It returns now as it counts here.
 func (s *State) settle(now int64, next uint64, giveBack bool, fx *Effects) int64 {
 	now = s.clamp(now)
 	fx.reset()
 	if len(s.Queue) > 0 {
 		s.dropTimedOut(now, fx)
 	}
-	if s.Token == 0 || (!giveBack && now < s.Expires) {
-		return now
+	if s.Token != 0 {
+		if !giveBack && now < s.Expires {
+			return now
+		}
+		fx.Lapsed = !giveBack
+		s.Holder, s.Token, s.Since, s.Expires, s.Waited, s.Metadata = "", 0, 0, 0, 0, nil
+		s.changed(now, fx)
 	}
-	fx.Lapsed = !giveBack
-	s.Holder, s.Token, s.Since, s.Expires, s.Waited, s.Metadata = "", 0, 0, 0, 0, nil
-	s.changed(now, fx)
-	if len(s.Queue) == 0 {
+	if len(s.Queue) == 0 || s.Queue[0].Away {
 		return now
 	}
 	head := s.Queue[0]
@@ -157,7 +166,7 @@ func (s *State) dropTimedOut(now int64, fx *Effects) {
 	kept := 0
 	for i := range s.Queue {
 		w := &s.Queue[i]
-		if now >= w.GiveUp {
+		if now >= s.leaves(w) {
 			fx.TimedOut = append(fx.TimedOut, TimedOut{Ticket: w.Ticket, Place: kept + 1, Waited: now - w.Since})
 			continue
 		}
@@ -170,6 +179,14 @@ func (s *State) dropTimedOut(now int64, fx *Effects) {
 		s.truncate(kept)
 		s.changed(now, fx)
 	}
+}
+
+// leaves is the moment from which a waiter no longer waits.
+func (s *State) leaves(w *Waiter) int64 {
+	if w.Away && s.Grace != 0 {
+		return min(w.GiveUp, s.Grace)
+	}
+	return w.GiveUp
 }
 
 // truncate shortens the queue, letting go of what the rest refers to.
@@ -209,7 +226,7 @@ func (s *State) find(ticket uint64) int {
 func (s *State) place(i int, now int64) int {
 	place := 1
 	for j := range s.Queue[:i] {
-		if now < s.Queue[j].GiveUp {
+		if now < s.leaves(&s.Queue[j]) {
 			place++
 		}
 	}

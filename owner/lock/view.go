@@ -13,6 +13,21 @@ func (s *State) Held(now int64) bool {
 	return s.Token != 0 && s.clamp(now) < s.Expires
 }
 
+// Over says whether nothing is left to wait for: nobody holds the lock, and the
+// time of all who wait is up, whether or not a step has dropped them.
+func (s *State) Over(now int64) bool {
+	if s.Held(now) {
+		return false
+	}
+	now = s.clamp(now)
+	for i := range s.Queue {
+		if now < s.leaves(&s.Queue[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // Absent says whether the lock equals one that never was: nobody holds it, or
 // not any more, and nobody waits.
 func (s *State) Absent(now int64) bool {
@@ -63,7 +78,7 @@ func (s *State) Inspect(now int64, limit int) View {
 	v := View{Holding: s.Holding(now)}
 	for i := range s.Queue {
 		w := &s.Queue[i]
-		if now >= w.GiveUp {
+		if now >= s.leaves(w) {
 			continue
 		}
 		v.Waiting++
@@ -86,7 +101,9 @@ const describeWaiters = 20
 func (s *State) Describe(now int64) string {
 	var b strings.Builder
 	v := s.Inspect(now, describeWaiters)
-	if h := v.Holding; h.Token == 0 {
+	if h := v.Holding; s.Token == 0 && v.Waiting > 0 {
+		b.WriteString("kept for the head of the queue")
+	} else if h.Token == 0 {
 		b.WriteString("free")
 	} else {
 		fmt.Fprintf(&b, "held by %s, token %d, for %v, %v left", h.Holder, h.Token, time.Duration(h.Age), time.Duration(h.Left))
@@ -122,7 +139,7 @@ const maxMoment = 1 << 61
 // Valid says which invariant a state breaks, if any. It holds after every
 // operation; whoever installs a state that came from elsewhere asks first.
 func (s *State) Valid() error {
-	if !moments(s.At, s.Since, s.Expires, s.Waited) || s.Waited < 0 {
+	if !moments(s.At, s.Since, s.Expires, s.Waited, s.Grace) || s.Waited < 0 {
 		return fmt.Errorf("lock: a time is out of range")
 	}
 	if s.LastToken > MaxToken {
@@ -132,10 +149,10 @@ func (s *State) Valid() error {
 		if s.Holder != "" || len(s.Metadata) != 0 || s.Since != 0 || s.Expires != 0 || s.Waited != 0 {
 			return fmt.Errorf("lock: free, but something is left of a grant")
 		}
-		if len(s.Queue) != 0 {
+		if len(s.Queue) != 0 && !s.Queue[0].Away {
 			return fmt.Errorf("lock: free, but %d wait", len(s.Queue))
 		}
-		return nil
+		return s.validQueue()
 	}
 	switch {
 	case s.Token != s.LastToken:

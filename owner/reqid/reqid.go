@@ -89,7 +89,6 @@ type Config struct {
 type Table struct {
 	cfg     Config
 	seed    uint64 // of the indexes: clients choose their ids, and must not choose where they stand
-	since   int64  // what was done before is unknown: the start of the process
 	objects flat.Slab[object]
 	clients flat.Slab[client]
 	ops     flat.Slab[earlier]
@@ -136,16 +135,14 @@ type earlier struct {
 	next   uint32
 }
 
-// NewTable returns an empty table that knows nothing of what was done before
-// since.
-func NewTable(cfg Config, since int64) *Table {
-	return &Table{cfg: cfg, seed: rand.Uint64(), since: since}
-}
+// NewTable returns an empty table.
+func NewTable(cfg Config) *Table { return &Table{cfg: cfg, seed: rand.Uint64()} }
 
 // Judge says what is known about id on the object ref (0: an object without
-// ids), and for a Replay the outcome and the time since. It also takes note of
-// what the client has settled.
-func (t *Table) Judge(ref uint32, id *ID, print uint32, now int64) (Verdict, Outcome, int64) {
+// ids), and for a Replay the outcome and the time since. What was done before
+// since is unknown; math.MinInt64 says that the table came to know all of it. It
+// also takes note of what the client has settled.
+func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdict, Outcome, int64) {
 	if ref != 0 {
 		if c := t.find(ref, id.Client); c != 0 {
 			t.settle(c, id.Settled)
@@ -163,7 +160,7 @@ func (t *Table) Judge(ref uint32, id *ID, print uint32, now int64) (Verdict, Out
 	if id.Age <= 0 {
 		return New, Outcome{}, 0
 	}
-	known := t.since
+	known := since
 	if ref != 0 {
 		known = max(known, t.objects.At(ref).evicted)
 	}
@@ -173,8 +170,8 @@ func (t *Table) Judge(ref uint32, id *ID, print uint32, now int64) (Verdict, Out
 	return New, Outcome{}, 0
 }
 
-// Note remembers the outcome of an operation that Judge called New, and returns
-// the reference of the object's ids. owner is handed to the callback of Expire.
+// Note remembers the outcome of an operation that Judge called New, or that a
+// record tells of, and returns the reference of the object's ids. owner is handed to the callback of Expire.
 func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
 	if ref == 0 {
 		ref = t.objects.Add()
@@ -188,13 +185,27 @@ func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
 	}
 	t.settle(c, id.Settled)
 	t.trim(c, now)
+	t.addOp(c, op{seq: id.Sequence, at: now, out: out})
+	return ref
+}
+
+// addOp makes an operation the last one of a client.
+func (t *Table) addOp(c uint32, o op) {
 	cl := t.clients.At(c)
 	if cl.last.seq != 0 {
 		t.push(c, cl)
 	}
-	cl.last = op{seq: id.Sequence, at: now, out: out}
+	cl.last = o
 	cl.n++
-	return ref
+}
+
+// Knows says whether an operation is remembered.
+func (t *Table) Knows(ref uint32, id *ID) bool {
+	if ref == 0 {
+		return false
+	}
+	c := t.find(ref, id.Client)
+	return c != 0 && t.findOp(c, id.Sequence) != nil
 }
 
 // push makes the last operation of a client one of the earlier ones.

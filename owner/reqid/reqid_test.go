@@ -85,11 +85,11 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			tab := NewTable(small, 0)
+			tab := NewTable(small)
 			var ref uint32
 			for i, s := range tc.steps {
 				print := max(s.print, 7)
-				verdict, o, age := tab.Judge(ref, s.id, print, s.at)
+				verdict, o, age := tab.Judge(ref, s.id, print, 0, s.at)
 				if verdict != s.verdict {
 					t.Fatalf("step %d: verdict %d, want %d", i, verdict, s.verdict)
 				}
@@ -105,7 +105,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestExpireForgetsIdleClientsAndTellsTheOwner(t *testing.T) {
-	tab := NewTable(small, 0)
+	tab := NewTable(small)
 	a := tab.Note(0, 11, id(1, 1, 0, 0), out(1), 10*second)
 	b := tab.Note(0, 22, id(1, 1, 0, 0), out(1), 20*second)
 	tab.Note(a, 11, id(2, 1, 0, 0), out(1), 30*second)
@@ -128,7 +128,7 @@ func TestExpireForgetsIdleClientsAndTellsTheOwner(t *testing.T) {
 func TestNothingIsDoneTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{Window: 100 * second, ClientsPerObject: 8, IDsPerClient: 64}
-		tab := NewTable(cfg, 0)
+		tab := NewTable(cfg)
 		refs := map[int]uint32{}
 		done := map[string]int64{}
 		type sent struct {
@@ -143,7 +143,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 		deliver := func(m sent, late bool) {
 			ref := refs[m.object]
 			key := fmt.Sprint(m.object, m.id.Client, m.id.Sequence)
-			verdict, o, _ := tab.Judge(ref, &m.id, 7, now)
+			verdict, o, _ := tab.Judge(ref, &m.id, 7, 0, now)
 			before, was := done[key]
 			switch {
 			case verdict == New && was:
@@ -186,7 +186,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 }
 
 func TestEachListsWhatIsRemembered(t *testing.T) {
-	tab := NewTable(small, 0)
+	tab := NewTable(small)
 	ref := tab.Note(0, 1, id(1, 1, 0, 0), out(1), 1)
 	tab.Note(ref, 1, id(2, 5, 0, 0), out(2), 2)
 	tab.Note(ref, 1, id(1, 3, 2, 0), out(3), 3)
@@ -200,13 +200,13 @@ func TestEachListsWhatIsRemembered(t *testing.T) {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	tab := NewTable(Config{Window: 100 * second, ClientsPerObject: 4, IDsPerClient: 16}, 0)
+	tab := NewTable(Config{Window: 100 * second, ClientsPerObject: 4, IDsPerClient: 16})
 	var ref uint32
 	var seq uint64
 	step := func() {
 		seq++
 		i := ID{Client: Client{1, 2}, Sequence: seq, Settled: seq}
-		if v, _, _ := tab.Judge(ref, &i, 7, int64(seq)); v != New {
+		if v, _, _ := tab.Judge(ref, &i, 7, 0, int64(seq)); v != New {
 			t.Fatal(v)
 		}
 		ref = tab.Note(ref, 1, &i, out(1), int64(seq))
@@ -220,12 +220,12 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkJudgeAndNote(b *testing.B) {
-	tab := NewTable(Config{Window: 100 * second, ClientsPerObject: 1024, IDsPerClient: 1024}, 0)
+	tab := NewTable(Config{Window: 100 * second, ClientsPerObject: 1024, IDsPerClient: 1024})
 	var ref uint32
 	b.ReportAllocs()
 	for seq := uint64(1); b.Loop(); seq++ {
 		i := ID{Client: Client{seq % 64, 2}, Sequence: seq, Settled: seq - min(seq, 32)}
-		if v, _, _ := tab.Judge(ref, &i, 7, int64(seq)); v == New {
+		if v, _, _ := tab.Judge(ref, &i, 7, 0, int64(seq)); v == New {
 			ref = tab.Note(ref, 1, &i, out(1), int64(seq))
 		}
 	}

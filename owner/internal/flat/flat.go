@@ -201,6 +201,23 @@ func (c *Cells) At(ref uint32) unsafe.Pointer {
 	return unsafe.Pointer(&sc.chunks[i/sc.pool.per][i%sc.pool.per*class])
 }
 
+// Next is the reference of the cell after one, whether or not it is in use, in an
+// order that never changes; after 0 comes the first. 0 = there is none. A cell that
+// is not in use is zero.
+func (c *Cells) Next(ref uint32) uint32 {
+	i := ref & (1<<(32-classBits) - 1) // the next one is the cell of this number
+	for class := ref >> (32 - classBits); class < uint32(len(c.classes)); class++ {
+		sc := &c.classes[class]
+		for ; i < uint32(len(sc.chunks))*sc.pool.per; i = (i/sc.pool.per + 1) * sc.pool.per {
+			if sc.chunks[i/sc.pool.per] != nil {
+				return class<<(32-classBits) | (i + 1)
+			}
+		}
+		i = 0
+	}
+	return 0
+}
+
 // Free zeroes the cell and takes it back.
 func (c *Cells) Free(ref uint32) {
 	class := ref >> (32 - classBits)

@@ -1,0 +1,418 @@
+package record
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+const second = int64(1e9)
+
+// rule lets everything in, under an epoch.
+type rule struct {
+	epoch uint64
+	since int64
+}
+
+func (r *rule) Admit(uint64, int64) (owner.Permit, error) {
+	return owner.Permit{Epoch: r.epoch, Since: r.since}, nil
+}
+func (r *rule) Confirm(owner.Permit, int64) error { return nil }
+func (r *rule) Exhausted(epoch uint64) (uint64, error) {
+	if epoch >= owner.MaxEpoch {
+		return 0, &owner.Error{Reason: owner.Unavailable}
+	}
+	r.epoch = epoch + 1
+	return r.epoch, nil
+}
+
+// window is that of request ids in these tests, ns.
+const window = 600 * second
+
+func newStore(t failer, r *rule, sink owner.Sink) *owner.Store {
+	s, err := owner.New(owner.Config{Rule: r, Sink: sink, Shards: 2,
+		RequestIDs: reqid.Config{Window: window, ClientsPerObject: 3, IDsPerClient: 3}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+type failer interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// wire carries records to a copy as bytes, once there is one.
+type wire struct {
+	t    failer
+	to   *owner.Store
+	buf  []byte
+	sent int
+}
+
+func (w *wire) Changed(r *owner.Record) { w.send(r, r.At) }
+
+func (w *wire) send(r *owner.Record, now int64) bool {
+	if w.to == nil {
+		return true
+	}
+	w.sent++
+	w.buf = Append(w.buf[:0], r, now)
+	var got owner.Record
+	if err := Decode(w.buf, now, &got); err != nil {
+		w.t.Fatalf("%v: %x of %+v", err, w.buf, r)
+	}
+	if got.Hash != r.Hash {
+		w.t.Fatalf("hash %x, want %x", got.Hash, r.Hash)
+	}
+	if err := w.to.Install(now, &got, func(uint64) bool { return true }); err != nil {
+		w.t.Fatalf("%v: %+v", err, got)
+	}
+	return true
+}
+
+// pair is a store, its copy, and what is known of what was done.
+type pair struct {
+	t       *rapid.T
+	a, b    *owner.Store // b is asked the same as a, from the handover on
+	now     int64
+	seq     uint64
+	tokens  map[stamp]uint64 // of a → of b
+	version map[stamp]uint64
+	asked   []op
+	waits   []*waiting
+	most    uint64 // greatest token before the handover
+	split   bool
+}
+
+// stamp is a token or a version: those of different keys may be equal.
+type stamp struct {
+	key string
+	n   uint64
+}
+
+// op is an operation, so that it can be sent again.
+type op struct {
+	kind    int
+	ref     owner.Ref
+	id      reqid.ID
+	at      int64
+	arg     int64
+	acquire lock.Acquire
+	ofA     stamp // a token or a version, of a
+}
+
+type waiting struct {
+	op
+	a, b *owner.Wait
+}
+
+// client is one of five, more than are remembered.
+func (p *pair) id() reqid.ID {
+	if !rapid.Bool().Draw(p.t, "with id") {
+		return reqid.ID{}
+	}
+	p.seq++
+	id := reqid.ID{Client: reqid.Client{Hi: rapid.Uint64Range(1, 4).Draw(p.t, "client")}, Sequence: p.seq}
+	if rapid.Bool().Draw(p.t, "settles") {
+		id.Settled = max(1, p.seq-rapid.Uint64Range(0, 4).Draw(p.t, "in flight"))
+	}
+	return id
+}
+
+func (p *pair) draw() op {
+	if len(p.asked) > 0 && rapid.IntRange(0, 3).Draw(p.t, "again") == 0 {
+		o := rapid.SampledFrom(p.asked).Draw(p.t, "asked")
+		o.id.Age = max(1, p.now-o.at)
+		if o.id.Age < window/2 && o.id.Given() {
+			return o
+		}
+	}
+	o := op{kind: rapid.IntRange(0, 9).Draw(p.t, "kind"), id: p.id(), at: p.now, arg: rapid.Int64Range(1, 3).Draw(p.t, "arg")}
+	o.ref = owner.Ref{Key: fmt.Sprint("key", rapid.IntRange(0, 2).Draw(p.t, "key"))}
+	if o.kind >= 5 {
+		o.ref.Name = "lock"
+		o.acquire = lock.Acquire{Holder: fmt.Sprint("h", p.seq), TTL: o.arg * second, Metadata: []byte(fmt.Sprint(p.seq))[:p.seq%2],
+			Wait: rapid.SampledFrom([]int64{0, second, 20 * second}).Draw(p.t, "wait")}
+		if o.kind >= 8 {
+			o.ofA = rapid.SampledFrom(of(p.tokens, o.ref.Key)).Draw(p.t, "token")
+		}
+	} else {
+		o.ref.Name = []string{"limit", "window", "counter", "counter", "counter"}[o.kind]
+		if o.kind == 3 {
+			o.ofA = rapid.SampledFrom(of(p.version, o.ref.Key)).Draw(p.t, "version")
+		}
+	}
+	p.asked = append(p.asked, o)
+	return o
+}
+
+// answer is what a store said, in a form that can be compared.
+type answer struct {
+	reason owner.Reason
+	body   any
+	token  uint64
+	ver    uint64
+	wait   *owner.Wait
+}
+
+func ask(s *owner.Store, now int64, o op, of uint64) answer {
+	var body any
+	var err error
+	a := answer{}
+	switch o.kind {
+	case 0, 1:
+		params := limit.Params{Limit: 3, Period: 2 * second, Burst: 5}
+		if o.kind == 1 {
+			params = limit.Params{Limit: 5, Period: 2 * second, Algorithm: limit.FixedWindow}
+		}
+		body, err = s.Check(now, o.ref, o.id, limit.Op{Params: params, Cost: uint64(o.arg)})
+	case 2:
+		var r owner.AddAnswer
+		r, err = s.Add(now, o.ref, o.id, counter.AddOp{Delta: o.arg, Max: 20, HasMax: true, IdleTTL: (o.arg - 1) * 2 * second})
+		a.ver, r.Version = r.Version, 0
+		body = r
+	case 3:
+		var r owner.SetIfAnswer
+		r, err = s.SetIf(now, o.ref, o.id, counter.SetIfOp{Value: o.arg, Version: of})
+		a.ver, r.Version = r.Version, 0
+		body = r
+	case 4:
+		var r owner.GetAnswer
+		r, err = s.Get(now, o.ref)
+		a.ver, r.Version = r.Version, 0
+		body = r
+	case 5, 6, 7:
+		var r owner.AcquireAnswer
+		r, a.wait, err = s.Acquire(now, o.ref, o.id, o.acquire)
+		a.token, r.Token, r.Holder.Token = r.Token, 0, 0
+		body = r
+	case 8:
+		var r owner.RenewAnswer
+		r, err = s.Renew(now, o.ref, of, o.arg*second)
+		r.Holder.Token = 0
+		body = r
+	case 9:
+		body, err = s.Release(now, o.ref, o.id, of)
+	}
+	var e *owner.Error
+	if errors.As(err, &e) {
+		a.reason = e.Reason
+	} else if err != nil {
+		panic(err)
+	} else {
+		a.body = withoutPermit(body)
+	}
+	return a
+}
+
+// withoutPermit takes out what differs between nodes by design.
+func withoutPermit(body any) any {
+	v := reflect.New(reflect.TypeOf(body)).Elem()
+	v.Set(reflect.ValueOf(body))
+	v.FieldByName("Permit").SetZero()
+	return fmt.Sprintf("%+v", v.Interface())
+}
+
+// step asks both, if there are two, and compares.
+func (p *pair) step() {
+	p.now += rapid.SampledFrom([]int64{0, 1, second / 3, 3 * second}).Draw(p.t, "pause")
+	p.both(func(s *owner.Store) { s.Wake(p.now) })
+	switch rapid.IntRange(0, 11).Draw(p.t, "what") {
+	case 0:
+		p.both(func(s *owner.Store) { s.Sweep(p.now) })
+	case 1:
+		if len(p.waits) > 0 {
+			w := rapid.SampledFrom(p.waits).Draw(p.t, "leaves")
+			w.a.GiveUp(p.now)
+			if p.split {
+				w.b.GiveUp(p.now)
+			}
+		}
+	default:
+		p.do(p.draw())
+	}
+	p.settle()
+}
+
+func (p *pair) both(f func(*owner.Store)) {
+	f(p.a)
+	if p.split {
+		f(p.b)
+	}
+}
+
+func (p *pair) do(o op) {
+	a := ask(p.a, p.now, o, o.ofA.n)
+	var b answer
+	if p.split {
+		var of uint64
+		if o.kind >= 8 {
+			of = p.tokens[o.ofA]
+		} else if o.kind == 3 {
+			of = p.version[o.ofA]
+		}
+		b = ask(p.b, p.now, o, of)
+		if a.reason == owner.RequestTooOld && strings.Contains(fmt.Sprint(b.body), "Replayed:true") {
+			return // the original has forgotten more: what clients settle is told with their next operation
+		}
+		if a.reason != b.reason || a.body != b.body || (a.wait == nil) != (b.wait == nil) {
+			p.t.Fatalf("at %d, %+v:\n original %+v\n     copy %+v", p.now, o, a, b)
+		}
+	} else {
+		b = a
+		p.most = max(p.most, a.token)
+	}
+	p.learn(o.ref.Key, a, b)
+	if a.wait != nil {
+		p.waits = append(p.waits, &waiting{o, a.wait, b.wait})
+	}
+}
+
+// learn pairs the tokens and versions of the two.
+func (p *pair) learn(key string, a, b answer) {
+	pairUp := func(m map[stamp]uint64, a, b uint64, what string) {
+		if (a == 0) != (b == 0) {
+			p.t.Fatalf("%s %d and %d", what, a, b)
+		}
+		if old, known := m[stamp{key, a}]; known && old != b {
+			p.t.Fatalf("%s %d of the original was %d in the copy, and is %d", what, a, old, b)
+		}
+		if a != 0 {
+			m[stamp{key, a}] = b
+		}
+	}
+	if b.token != a.token && b.token <= p.most {
+		p.t.Fatalf("token %d of the copy is not above %d", b.token, p.most)
+	}
+	pairUp(p.tokens, a.token, b.token, "token")
+	pairUp(p.version, a.ver, b.ver, "version")
+}
+
+// settle compares what became of those who wait.
+func (p *pair) settle() {
+	kept := p.waits[:0]
+	for _, w := range p.waits {
+		over := finished(w.a)
+		if p.split && over != finished(w.b) {
+			p.t.Fatalf("at %d, %+v: answered by the original %v, by the copy %v", p.now, w.op, over, finished(w.b))
+		}
+		if !over {
+			kept = append(kept, w)
+			continue
+		}
+		a := answered(w.a)
+		b := a
+		if p.split {
+			if b = answered(w.b); a.reason != b.reason || a.body != b.body {
+				p.t.Fatalf("%+v:\n original %+v\n     copy %+v", w.op, a, b)
+			}
+		} else {
+			p.most = max(p.most, a.token)
+		}
+		p.learn(w.ref.Key, a, b)
+	}
+	p.waits = kept
+}
+
+func answered(w *owner.Wait) answer {
+	r, err := w.Answer()
+	var e *owner.Error
+	if errors.As(err, &e) {
+		return answer{reason: e.Reason}
+	}
+	a := answer{token: r.Token}
+	r.Token, r.Holder.Token = 0, 0
+	a.body = withoutPermit(r)
+	return a
+}
+
+func finished(w *owner.Wait) bool {
+	select {
+	case <-w.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// handOver makes the copy an owner: who waits with a request id comes to it, and
+// who waits without one leaves the original, for it has no way.
+func (p *pair) handOver() {
+	p.a.Wake(p.now)
+	p.settle()
+	p.b.Own(p.now, func(uint64) bool { return true }, owner.OwnGrace)
+	kept := p.waits[:0]
+	for _, w := range rapid.Permutation(p.waits).Draw(p.t, "order of coming") {
+		if !w.id.Given() {
+			w.a.GiveUp(p.now)
+			continue
+		}
+		again := w.op
+		again.acquire.Wait = max(w.at+w.acquire.Wait-p.now, 0)
+		again.id.Age = max(1, p.now-w.at)
+		b := ask(p.b, p.now, again, 0)
+		if b.reason != 0 || b.wait == nil {
+			p.t.Fatalf("who had a place came and got %+v", b)
+		}
+		w.b = b.wait
+		kept = append(kept, w)
+	}
+	p.waits, p.split = kept, true
+	p.settle()
+}
+
+// of are the stamps of a key, and none.
+func of(m map[stamp]uint64, key string) []stamp {
+	all := []stamp{{}}
+	for s := range m {
+		if s.key == key {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b stamp) int { return cmp.Compare(a.n, b.n) }) // for rapid
+	return all
+}
+
+// Whatever was done while a copy was made, in whatever order with the walk: the
+// copy then answers every operation as the original does, replays and queues
+// included.
+func TestCopyAnswersLikeTheOriginal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &wire{t: t}
+		p := &pair{t: t, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
+		p.a = newStore(t, &rule{epoch: 7}, w)
+		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
+		steps := func(name string, most int) {
+			for range rapid.IntRange(0, most).Draw(t, name) {
+				p.step()
+			}
+		}
+		steps("before", 30)
+		w.to = p.b
+		steps("live before the walk", 5)
+		whole := p.a.Export(func() int64 { return p.now }, func(uint64) bool { return true }, w.send,
+			func() bool { steps("during", 4); return true })
+		if !whole {
+			t.Fatal("the walk ended early")
+		}
+		steps("live", 20)
+		w.to = nil
+		p.handOver()
+		steps("after", 30)
+	})
+}

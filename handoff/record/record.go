@@ -1,0 +1,298 @@
+// Package record is how an owner.Record travels, and how it is kept in a file: a
+// few bytes of its own beside the key, the name and the numbers of the state.
+//
+// # Guarantee
+//
+// Decode of what Append made is the same record, its times moved from the clock of
+// one process to that of another: as durations before now. A duration lengthens by
+// the time that the bytes are on their way and never shortens, so a copy never ends
+// a grant, a window or a counter before its owner does. Decode reads any bytes
+// without a panic, and with no more memory than a few times their length; what it
+// returns nil for passes owner.Record.Validate or is refused there.
+//
+// # Format
+//
+//	version | kind and flags | key | name | version of the object | age
+//	| state of the kind | request ids answered | request ids kept
+//
+// Numbers are varints, signed ones zigzag; texts have their length before them. A
+// fingerprint takes 4 bytes and a client 16, big-endian. Version 1 does not change
+// any more: testdata has records of it.
+//
+// # Non-guarantee
+//
+// There is no checksum: streams and files have theirs.
+package record
+
+import (
+	"errors"
+	"math"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// Version is that of the format.
+const Version = 1
+
+// Flags, above the two bits of the kind.
+const (
+	kindMask  = 3
+	hasState  = 1 << 2 // the object is not absent
+	hasDone   = 1 << 3
+	isWhole   = 1 << 4
+	isMore    = 1 << 5
+	flagsMask = kindMask | hasState | hasDone | isWhole | isMore
+)
+
+// maxAge bounds durations, in ns: 73 years, which no process has seen. Longer
+// ones are cut.
+const maxAge = 1 << 61
+
+// ErrDamaged is the error of bytes that Append did not make.
+var ErrDamaged = errors.New("record: the bytes are not a record of version 1")
+
+// absent says whether there is no state to write.
+func absent(r *owner.Record) bool {
+	switch r.Kind {
+	case owner.KindLimit:
+		return r.Limit == limit.State{}
+	case owner.KindCounter:
+		return r.Counter.Version == 0
+	}
+	return r.Lock == nil
+}
+
+// age is how long before now a moment was, as it is written.
+func age(now, at int64) uint64 {
+	if at >= now {
+		return 0
+	}
+	return min(uint64(now)-uint64(at), maxAge)
+}
+
+// Append appends the bytes of a record to dst. now is a moment of the clock that
+// the record's times are of, not before any of them but the ends of grants and
+// waits.
+func Append(dst []byte, r *owner.Record, now int64) []byte {
+	e := encoder{dst, now}
+	flags := byte(r.Kind) & kindMask
+	if !absent(r) {
+		flags |= hasState
+	}
+	if len(r.Done) > 0 {
+		flags |= hasDone
+	}
+	if r.Whole {
+		flags |= isWhole
+	}
+	if r.More {
+		flags |= isMore
+	}
+	e.b = append(e.b, Version, flags)
+	e.bytes(r.Key)
+	e.bytes(r.Name)
+	e.uint(r.Version)
+	e.age(r.At)
+	if flags&hasState != 0 {
+		e.state(r)
+	}
+	if flags&hasDone != 0 {
+		e.uint(uint64(len(r.Done)))
+		for i := range r.Done {
+			d := &r.Done[i]
+			e.client(d.ID.Client)
+			e.uint(d.ID.Sequence)
+			e.uint(d.ID.Settled)
+			e.outcome(&d.Outcome)
+		}
+	}
+	if r.IDs != nil && flags&(isWhole|isMore) != 0 {
+		e.kept(r.IDs)
+	}
+	return e.b
+}
+
+func (e *encoder) state(r *owner.Record) {
+	switch r.Kind {
+	case owner.KindLimit:
+		s := &r.Limit
+		e.b = append(e.b, byte(s.Algorithm))
+		e.age(s.At)
+		e.uint(s.Spent)
+		e.uint(s.Carry)
+		e.uint(s.Limit)
+		e.uint(uint64(s.Period))
+	case owner.KindCounter:
+		s := &r.Counter
+		e.int(s.Value)
+		e.uint(s.Version)
+		e.age(s.At)
+		e.uint(uint64(s.IdleTTL))
+	case owner.KindLock:
+		e.lock(r.Lock, r.Places)
+	}
+}
+
+// lock writes the grant, if there is one, and the queue. Moments are written from
+// the moment of the last change.
+func (e *encoder) lock(s *lock.State, places []owner.Place) {
+	e.age(s.At)
+	e.uint(s.LastToken)
+	e.uint(s.Token)
+	if s.Token != 0 {
+		e.text(s.Holder)
+		e.bytes(s.Metadata)
+		e.uint(uint64(s.At - s.Since))
+		e.uint(uint64(s.Expires - s.Since))
+		e.uint(uint64(s.Waited))
+	}
+	e.uint(uint64(len(s.Queue)))
+	for i := range s.Queue {
+		w := &s.Queue[i]
+		e.text(w.Holder)
+		e.bytes(w.Metadata)
+		e.uint(uint64(w.TTL))
+		e.uint(uint64(s.At - w.Since))
+		e.uint(uint64(w.GiveUp - w.Since))
+		var p owner.Place
+		if i < len(places) {
+			p = places[i]
+		}
+		e.uint(p.ID.Sequence)
+		if p.ID.Given() {
+			e.client(p.ID.Client)
+			e.uint(p.ID.Settled)
+			e.fixed32(p.Print)
+		}
+	}
+}
+
+func (e *encoder) kept(k *reqid.Kept) {
+	if k.Evicted == math.MinInt64 {
+		e.uint(0)
+	} else {
+		e.uint(age(e.now, k.Evicted) + 1)
+	}
+	e.uint(uint64(len(k.Clients)))
+	ops := k.Ops
+	for i := range k.Clients {
+		c := &k.Clients[i]
+		e.client(c.Client)
+		e.uint(c.Floor)
+		e.age(c.Seen)
+		e.uint(uint64(c.Seen - c.Linked))
+		e.uint(uint64(c.Ops))
+		for j := range ops[:c.Ops] {
+			e.uint(ops[j].Sequence)
+			e.age(ops[j].At)
+			e.outcome(&ops[j].Outcome)
+		}
+		ops = ops[c.Ops:]
+	}
+}
+
+// Decode reads what Append made, by the clock of this process: now is a moment not
+// before the bytes came. Key and Name are parts of b; nothing else is. What r has
+// room for is used again.
+func Decode(b []byte, now int64, r *owner.Record) error {
+	d := decoder{b: b, now: now}
+	ids := r.IDs
+	*r = owner.Record{Places: r.Places[:0], Done: r.Done[:0]}
+	version, flags := d.byte(), d.byte()
+	if d.bad || version != Version || flags&^flagsMask != 0 {
+		return ErrDamaged
+	}
+	r.Kind = owner.Kind(flags & kindMask)
+	r.Key, r.Name = d.bytes(owner.MaxKey), d.bytes(owner.MaxName)
+	r.Version = d.uint(math.MaxUint64)
+	r.At = d.age()
+	r.Hash = owner.Hash(string(r.Key))
+	if flags&hasState != 0 {
+		d.state(r)
+	}
+	if flags&hasDone != 0 {
+		for range d.count(minDone) {
+			id := reqid.ID{Client: d.client(), Sequence: d.uint(math.MaxUint64), Settled: d.uint(math.MaxUint64)}
+			r.Done = append(r.Done, owner.Done{ID: id, Outcome: d.outcome()})
+		}
+	}
+	r.Whole, r.More = flags&isWhole != 0, flags&isMore != 0
+	if r.Whole || r.More {
+		if r.IDs = ids; ids == nil {
+			r.IDs = &reqid.Kept{}
+		}
+		d.kept(r.IDs)
+	}
+	if d.bad || len(d.b) > 0 || r.Kind == 0 {
+		return ErrDamaged
+	}
+	return nil
+}
+
+func (d *decoder) state(r *owner.Record) {
+	switch r.Kind {
+	case owner.KindLimit:
+		r.Limit = limit.State{
+			Algorithm: limit.Algorithm(d.byte()), At: d.age(), Spent: d.uint(limit.MaxLimit), Carry: d.uint(limit.MaxPeriod),
+			Limit: d.uint(limit.MaxLimit), Period: int64(d.uint(limit.MaxPeriod)),
+		}
+	case owner.KindCounter:
+		s := &r.Counter
+		s.Value, s.Version, s.At = d.int(), d.uint(math.MaxUint64), d.age()
+		s.IdleTTL = int64(d.uint(maxAge))
+	case owner.KindLock:
+		r.Lock = &lock.State{}
+		d.lock(r)
+	}
+}
+
+func (d *decoder) lock(r *owner.Record) {
+	s := r.Lock
+	s.At, s.LastToken, s.Token = d.age(), d.uint(lock.MaxToken), d.uint(lock.MaxToken)
+	if s.Token != 0 {
+		s.Holder, s.Metadata = string(d.bytes(lock.MaxHolder)), d.copied(lock.MaxMetadata)
+		s.Since = s.At - int64(d.uint(maxAge))
+		s.Expires = s.Since + int64(d.uint(maxAge))
+		s.Waited = int64(d.uint(maxAge))
+	}
+	n := d.count(minPlace)
+	if n == 0 {
+		return
+	}
+	s.Queue = make([]lock.Waiter, 0, min(n, startPlaces))
+	for range n {
+		w := lock.Waiter{Ticket: uint64(len(s.Queue)), Holder: string(d.bytes(lock.MaxHolder)), Metadata: d.copied(lock.MaxMetadata), TTL: int64(d.uint(lock.MaxTTL))}
+		w.Since = s.At - int64(d.uint(maxAge))
+		w.GiveUp = w.Since + int64(d.uint(maxAge))
+		p := owner.Place{ID: reqid.ID{Sequence: d.uint(math.MaxUint64)}}
+		if p.ID.Given() {
+			p.ID.Client, p.ID.Settled, p.Print = d.client(), d.uint(math.MaxUint64), d.fixed32()
+		}
+		if d.bad {
+			return
+		}
+		s.Queue, r.Places = append(s.Queue, w), append(r.Places, p)
+	}
+}
+
+func (d *decoder) kept(k *reqid.Kept) {
+	k.Evicted, k.Clients, k.Ops = math.MinInt64, k.Clients[:0], k.Ops[:0]
+	if ago := d.uint(maxAge + 1); ago > 0 {
+		k.Evicted = d.now - int64(ago-1)
+	}
+	for range d.count(minClient) {
+		c := reqid.KeptClient{Client: d.client(), Floor: d.uint(math.MaxUint64), Seen: d.age()}
+		c.Linked = c.Seen - int64(d.uint(maxAge))
+		c.Ops = d.count(minOp)
+		if d.bad {
+			return
+		}
+		for range c.Ops {
+			k.Ops = append(k.Ops, reqid.KeptOp{Sequence: d.uint(math.MaxUint64), At: d.age(), Outcome: d.outcome()})
+		}
+		k.Clients = append(k.Clients, c)
+	}
+}

@@ -1,0 +1,267 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// Defaults of SenderConfig, in bytes, with their reasons.
+const (
+	DefaultMaxUnacked = 16 << 20  // at a million changes of a hundred bytes in a second, 0.16 s of them
+	DefaultCopyWindow = 2 << 20   // keeps a gigabit link busy over 16 ms
+	DefaultMaxBatch   = 256 << 10 // 2 ms of such a link
+)
+
+// Why a sender fails, beside *Refused.
+var (
+	// ErrOverflow says that too much was appended that the target has not
+	// acknowledged.
+	ErrOverflow = errors.New("feed: the target does not keep up")
+	// ErrTooLarge says that a record is larger than MaxRecord.
+	ErrTooLarge = errors.New("feed: a record is too large")
+	// ErrForgotten says that the target has forgotten what it acknowledged.
+	ErrForgotten = errors.New("feed: the target has forgotten the session")
+	// ErrNonsense says that the target answers what cannot be.
+	ErrNonsense = errors.New("feed: the target does not follow the protocol")
+	// ErrClosed says that the sender was closed.
+	ErrClosed = errors.New("feed: the sender is closed")
+)
+
+// SenderConfig is what a Sender needs.
+type SenderConfig struct {
+	Source, Target table.Holder
+	// Session is greater than that of every earlier sender of the source, whatever
+	// their targets. Default: Now, which is that only if the clock is finer than the
+	// time between two senders.
+	Session uint64
+	// Encode appends a record to dst. It is called under the locks of the shard
+	// and of the sender, and must not use the sender.
+	Encode func(dst []byte, r *owner.Record, now int64) []byte
+	// Dial returns a connection to the target. The sender closes it if it is an
+	// io.Closer.
+	Dial func(ctx context.Context) (grpc.ClientConnInterface, error)
+	// Epoch is that of the table by which the source goes.
+	Epoch func() uint64
+	// Now is a monotonic clock, in nanoseconds.
+	Now func() int64
+
+	// MaxUnacked bounds the bytes that are kept until they are acknowledged; the
+	// sender fails with ErrOverflow when there are more. Default 16 MiB.
+	MaxUnacked int
+	// CopyWindow is how many unacknowledged bytes Room lets through. Default 2 MiB.
+	CopyWindow int
+	// MaxBatch bounds the bytes of a batch that has more than one record. Default
+	// 256 KiB.
+	MaxBatch int
+	Log      *slog.Logger
+}
+
+func (c SenderConfig) withDefaults() SenderConfig {
+	c.MaxUnacked = cmp.Or(c.MaxUnacked, DefaultMaxUnacked)
+	c.CopyWindow = cmp.Or(c.CopyWindow, DefaultCopyWindow)
+	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
+	c.Session = max(cmp.Or(c.Session, uint64(c.Now())), 1)
+	return c
+}
+
+// slots is how many numbers LastOf keeps: with a hundred changes of other objects
+// under way, one in 300 objects is held up by another one.
+const slots = 1 << 15
+
+// Sender is the source's end of the stream to one target process. Its methods may
+// be called by any number of goroutines.
+type Sender struct {
+	cfg    SenderConfig
+	last   atomic.Uint64        // written under mu
+	acked  atomic.Uint64        // written under mu. Invariant: acked <= last
+	lastOf [slots]atomic.Uint64 // by the low bits of the hash; written under mu
+	past   chan struct{}        // closed from the start
+	failed chan struct{}        // closed when err is there
+	wake   chan struct{}        // capacity 1: there may be something to send
+	rnd    *rand.Rand           // of the goroutine that connects
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	queue    []*batch      // guarded by mu: not acknowledged, in order
+	sent     int           // guarded by mu: of the queue, over the connection of now
+	kept     int           // guarded by mu: bytes in the queue
+	free     []*batch      // guarded by mu: to be used again
+	room     chan struct{} // guarded by mu: closed when kept is below the window; nil = nobody waits
+	err      error         // guarded by mu: why the sender failed
+	watch    *time.Timer   // guarded by mu: breaks the connection of now if nothing moves; nil = there is none
+	progress bool          // guarded by mu: the connection of now acknowledged something
+	stats    Stats         // guarded by mu, but for what Stats counts when asked
+}
+
+// Stats are figures of a sender, since it was made.
+type Stats struct {
+	Records    uint64 // appended, control records included, before the sender failed
+	Bytes      uint64 // of these
+	Batches    uint64 // sent, repetitions included
+	Unacked    uint64 // records appended and not acknowledged
+	UnackedLen int    // bytes of these that are kept
+	Reconnects uint64 // times that it had to connect again
+}
+
+// NewSender returns a sender that begins to connect to its target.
+func NewSender(cfg SenderConfig) *Sender {
+	cfg = cfg.withDefaults()
+	s := &Sender{
+		cfg: cfg, past: make(chan struct{}), failed: make(chan struct{}), wake: make(chan struct{}, 1),
+		rnd: rand.New(rand.NewPCG(cfg.Session, cfg.Source.Incarnation)),
+	}
+	close(s.past)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wg.Go(s.run)
+	return s
+}
+
+// Close ends the stream and waits for the sender's goroutines. It fails the sender
+// with ErrClosed if it has not failed before.
+func (s *Sender) Close() {
+	s.fail(ErrClosed)
+	s.wg.Wait()
+}
+
+// Append sends a record, encoded as of now, and returns its number. It never
+// blocks, and does not keep the record. A sender that has failed still gives a
+// number, which is never acknowledged.
+func (s *Sender) Append(r *owner.Record, now int64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		b, start := s.openLocked()
+		b.buf = s.cfg.Encode(b.buf, r, now)
+		s.addLocked(b, start, 0)
+	}
+	seq := s.last.Add(1)
+	s.lastOf[r.Hash%slots].Store(seq)
+	return seq
+}
+
+// Begin has the target forget what it holds of some ranges, before all that is
+// appended later, and returns the number of that; Last if there are none.
+func (s *Sender) Begin(ranges []serving.Range) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(ranges) > 0 {
+		n := min(len(ranges), maxRanges)
+		if s.err == nil {
+			b, start := s.openLocked()
+			b.buf = appendBegin(b.buf, ranges[:n])
+			s.addLocked(b, start, control)
+		}
+		s.last.Add(1)
+		ranges = ranges[n:]
+	}
+	return s.last.Load()
+}
+
+// Last is the number of the record appended last; 0 = none.
+func (s *Sender) Last() uint64 { return s.last.Load() }
+
+// LastOf is at least the number of the record appended last about an object at
+// this position, and at most Last; 0 = none.
+func (s *Sender) LastOf(hash uint64) uint64 { return s.lastOf[hash%slots].Load() }
+
+// Acked is the number up to which all records are installed at the target.
+func (s *Sender) Acked() uint64 { return s.acked.Load() }
+
+// Done returns a channel that is closed when everything up to seq is acknowledged,
+// or when the sender has failed; Acked tells which. seq is at most Last.
+func (s *Sender) Done(seq uint64) <-chan struct{} {
+	if s.acked.Load() >= seq {
+		return s.past
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.acked.Load() >= seq || s.err != nil {
+		return s.past
+	}
+	return s.holdingLocked(seq).waited()
+}
+
+// Wait returns nil when everything up to seq is acknowledged. The error is the
+// context's, or the failure of the sender. seq is at most Last.
+func (s *Sender) Wait(ctx context.Context, seq uint64) error {
+	if s.acked.Load() >= seq {
+		return nil
+	}
+	select {
+	case <-s.Done(seq):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.acked.Load() >= seq {
+		return nil
+	}
+	return s.Err()
+}
+
+// Room returns nil when less than CopyWindow bytes are unacknowledged. The error
+// is the context's, or the failure of the sender.
+func (s *Sender) Room(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if s.err != nil || s.kept < s.cfg.CopyWindow {
+			err := s.err
+			s.mu.Unlock()
+			return err
+		}
+		if s.room == nil {
+			s.room = make(chan struct{})
+		}
+		room := s.room
+		s.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Lag is for how long, in nanoseconds, the oldest unacknowledged record has been
+// waiting; 0 = there is none, or the sender has failed.
+func (s *Sender) Lag(now int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return 0
+	}
+	return max(now-s.queue[0].began, 0)
+}
+
+// Failed returns a channel that is closed when the stream cannot go on.
+func (s *Sender) Failed() <-chan struct{} { return s.failed }
+
+// Err is why the stream cannot go on: one of the errors of this package or a
+// *Refused; nil if it can.
+func (s *Sender) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Stats returns the figures of now.
+func (s *Sender) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Unacked, st.UnackedLen = s.last.Load()-s.acked.Load(), s.kept
+	return st
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,15 @@ func (b *board) begin(nodes ...string) {
 	for _, n := range nodes {
 		want = append(want, holder(n))
 	}
+	// Members that are left out are drained, and those that were are taken back.
+	for _, m := range b.Table().Members {
+		switch in := slices.Contains(nodes, m.Node); {
+		case in && m.Phase >= table.Leaving:
+			b.apply(table.Command{Drain: &table.Drain{Member: m.Holder(), Undo: true}})
+		case !in && m.Phase == table.Active:
+			b.apply(table.Command{Drain: &table.Drain{Member: m.Holder()}})
+		}
+	}
 	b.apply(table.Command{Begin: &table.Begin{Want: want}})
 }
 
@@ -77,7 +87,7 @@ func (b *board) begin(nodes ...string) {
 func (b *board) flip(n int) {
 	t := b.Table()
 	for _, m := range t.Moves()[:n] {
-		b.apply(table.Command{Flip: &table.Flip{Transition: t.Transition.ID, From: m.From, To: m.To, Ends: []uint64{m.End}}})
+		b.apply(table.Command{Flip: &table.Flip{Transition: t.Transition.ID, WantSince: t.WantSince, From: m.From, To: m.To, Ends: []uint64{m.End}}})
 	}
 }
 
@@ -90,6 +100,32 @@ func (b *board) Table() *table.Table {
 }
 
 func (b *board) State() ClusterState { return b.state }
+
+// Drain gives the order to the table, as it is.
+func (b *board) Drain(ctx context.Context, o DrainOrder) (DrainState, error) {
+	s, ok := DrainStateOf(b.Table(), o.Node)
+	switch {
+	case o.Node == "slow":
+		<-ctx.Done()
+		return s, ctx.Err()
+	case !ok:
+		return s, ErrUnknownNode(o.Node)
+	case !o.Force && !o.Undo && s.Member.Node == "n3":
+		return s, ErrTooFewLeft(o.Node, 1, 3)
+	}
+	if s.Already = o.Undo == (s.Member.Phase <= table.Active); s.Already {
+		return s, nil
+	}
+	b.mu.Lock()
+	next, err := b.table.Apply(table.Command{Drain: &table.Drain{Member: s.Member.Holder(), Undo: o.Undo}})
+	b.table = next
+	b.mu.Unlock()
+	if err != nil {
+		return s, ErrLastNode(o.Node)
+	}
+	s, _ = DrainStateOf(next, o.Node)
+	return s, nil
+}
 
 func (b *board) Await(ctx context.Context, after uint64) (*table.Table, error) {
 	for {
@@ -128,11 +164,11 @@ func TestLoneNodeKnowsItself(t *testing.T) {
 		ctx := bound(t)
 		time.Sleep(time.Second)
 		st := must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t)
-		same(t, st, &pb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true,
+		same(t, st, &pb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true, RowsOwned: 256, Phase: pb.Phase_PHASE_ACTIVE,
 			UptimeNs: int64(time.Second), GrpcAddr: "10.0.0.1:7400"})
 		me := &pb.Member{Id: "n1", Incarnation: 1, HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", Phase: pb.Phase_PHASE_ACTIVE}
 		same(t, must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t),
-			&pb.ListMembersResponse{Epoch: st.Epoch, Members: []*pb.MemberStatus{{Id: "n1", Member: me, OwnedShare: 1}}})
+			&pb.ListMembersResponse{Epoch: st.Epoch, Members: []*pb.MemberStatus{{Id: "n1", Member: me, OwnedShare: 1, RowsOwned: 256}}})
 		r := must(c.GetRing(ctx, &pb.GetRingRequest{}))(t)
 		same(t, r, &pb.GetRingResponse{Epoch: st.Epoch, Digest: r.Digest, Size: 256,
 			Nodes: []*pb.RingNode{{Id: "n1", HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", WantedShare: 1, OwnedShare: 1}}})
@@ -170,7 +206,8 @@ func TestClusterAnswers(t *testing.T) {
 		ctx, tab := bound(t), b.Table()
 		same(t, must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t), &pb.GetStatusResponse{
 			Id: "n1", Incarnation: 1, Version: "v", Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
-			Voters: []string{"n1", "n2"}, Rows: 768, Members: 3, GrpcAddr: "n1:7400", RaftAddr: "n1:2", GossipAddr: "n1:1", Serving: true})
+			Voters: []string{"n1", "n2"}, Rows: 768, Members: 3, GrpcAddr: "n1:7400", RaftAddr: "n1:2", GossipAddr: "n1:1", Serving: true,
+			RowsUnprotected: uint32(tab.Unprotected()), RowsOwned: 256, Phase: pb.Phase_PHASE_ACTIVE})
 		var got []string
 		sum := 0.0
 		for _, m := range must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t).Members {

@@ -47,7 +47,7 @@ func addMeta(a *owner.AddAnswer) owner.Meta { return a.Meta }
 func addYes(a *owner.AddAnswer) bool        { return a.Applied }
 
 func (c *counters) Add(ctx context.Context, req *pb.AddRequest) (*pb.AddResponse, error) {
-	r, err := c.decideAdd(req)
+	r, err := c.decideAdd(req, nil)
 	if err != nil && c.s.elsewhere(err) {
 		a, err := c.s.forward(ctx, forwardAdd(req), time.Now())
 		return a.GetAdd(), err
@@ -59,9 +59,9 @@ func forwardAdd(req *pb.AddRequest) *peerv1.ForwardCall {
 	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Add{Add: req}}
 }
 
-func (c *counters) decideAdd(req *pb.AddRequest) (*pb.AddResponse, error) {
+func (c *counters) decideAdd(req *pb.AddRequest, later *promises) (*pb.AddResponse, error) {
 	a, err := c.add(req, c.s.cfg.Clock.Now())
-	if err := one(c.s, &c.s.cfg.Metrics.ops[opAdd], &a, addMeta, addYes, err); err != nil {
+	if err := one(c.s, later, &c.s.cfg.Metrics.ops[opAdd], &a, addMeta, addYes, err); err != nil {
 		return nil, err
 	}
 	r := new(pb.AddResponse)
@@ -110,7 +110,7 @@ func getMeta(a *owner.GetAnswer) owner.Meta { return a.Meta }
 func getYes(a *owner.GetAnswer) bool        { return a.Version != 0 }
 
 func (c *counters) Get(ctx context.Context, req *pb.GetRequest) (*pb.GetResponse, error) {
-	r, err := c.decideGet(req)
+	r, err := c.decideGet(req, nil)
 	if err != nil && c.s.elsewhere(err) {
 		a, err := c.s.forward(ctx, forwardGet(req), time.Now())
 		return a.GetGet(), err
@@ -122,9 +122,9 @@ func forwardGet(req *pb.GetRequest) *peerv1.ForwardCall {
 	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: req}}
 }
 
-func (c *counters) decideGet(req *pb.GetRequest) (*pb.GetResponse, error) {
+func (c *counters) decideGet(req *pb.GetRequest, later *promises) (*pb.GetResponse, error) {
 	a, err := c.get(req, c.s.cfg.Clock.Now())
-	if err := one(c.s, &c.s.cfg.Metrics.ops[opGet], &a, getMeta, getYes, err); err != nil {
+	if err := one(c.s, later, &c.s.cfg.Metrics.ops[opGet], &a, getMeta, getYes, err); err != nil {
 		return nil, err
 	}
 	return c.gotten(&a), nil
@@ -157,7 +157,7 @@ func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.B
 }
 
 func (c *counters) SetIf(ctx context.Context, req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
-	r, err := c.decideSetIf(req)
+	r, err := c.decideSetIf(req, nil)
 	if err != nil && c.s.elsewhere(err) {
 		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_SetIf{SetIf: req}}, time.Now())
 		return a.GetSetIf(), err
@@ -165,14 +165,14 @@ func (c *counters) SetIf(ctx context.Context, req *pb.SetIfRequest) (*pb.SetIfRe
 	return r, Status(err)
 }
 
-func (c *counters) decideSetIf(req *pb.SetIfRequest) (*pb.SetIfResponse, error) {
+func (c *counters) decideSetIf(req *pb.SetIfRequest, later *promises) (*pb.SetIfResponse, error) {
 	id, err := requestID(req.RequestId)
 	var a owner.SetIfAnswer
 	if err == nil {
 		op := counter.SetIfOp{Value: req.Value, Version: req.Version, IdleTTL: req.IdleTtlNs}
 		a, err = c.s.cfg.Store.SetIf(c.s.cfg.Clock.Now(), ref(req.Key, req.Name, "counter"), id, op)
 	}
-	err = one(c.s, &c.s.cfg.Metrics.ops[opSetIf], &a,
+	err = one(c.s, later, &c.s.cfg.Metrics.ops[opSetIf], &a,
 		func(a *owner.SetIfAnswer) owner.Meta { return a.Meta },
 		func(a *owner.SetIfAnswer) bool { return a.Applied }, err)
 	if err != nil {
@@ -183,7 +183,7 @@ func (c *counters) decideSetIf(req *pb.SetIfRequest) (*pb.SetIfResponse, error) 
 }
 
 func (c *counters) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
-	r, err := c.decideReset(req)
+	r, err := c.decideReset(req, nil)
 	if err != nil && c.s.elsewhere(err) {
 		a, err := c.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Reset_{Reset_: req}}, time.Now())
 		return a.GetReset_(), err
@@ -191,13 +191,13 @@ func (c *counters) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetRe
 	return r, Status(err)
 }
 
-func (c *counters) decideReset(req *pb.ResetRequest) (*pb.ResetResponse, error) {
+func (c *counters) decideReset(req *pb.ResetRequest, later *promises) (*pb.ResetResponse, error) {
 	id, err := requestID(req.RequestId)
 	var a owner.ResetAnswer
 	if err == nil {
 		a, err = c.s.cfg.Store.Reset(c.s.cfg.Clock.Now(), ref(req.Key, req.Name, "counter"), id)
 	}
-	err = one(c.s, &c.s.cfg.Metrics.ops[opReset], &a,
+	err = one(c.s, later, &c.s.cfg.Metrics.ops[opReset], &a,
 		func(a *owner.ResetAnswer) owner.Meta { return a.Meta },
 		func(a *owner.ResetAnswer) bool { return a.Version != 0 }, err)
 	if err != nil {

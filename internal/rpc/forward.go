@@ -189,7 +189,7 @@ func (p *passage) try() (*peerv1.ForwardAnswer, error) {
 		m, since, ok := t.Owner(p.hash)
 		switch {
 		case ok && m.Holder() == p.s.cfg.Cluster.Self():
-			answer, err := p.s.decide(p.ctx, p.current())
+			answer, err := p.s.decide(p.ctx, p.current(), nil)
 			if !p.s.elsewhere(err) {
 				return answer, err
 			}
@@ -369,34 +369,34 @@ func (r *remote) Error() string { return r.w.Message }
 func asError(w *pb.Error) error { return &remote{w} }
 
 // decide does a call on this node, and confirms its answer.
-func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall) (*peerv1.ForwardAnswer, error) {
+func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall, later *promises) (*peerv1.ForwardAnswer, error) {
 	switch x := c.Call.(type) {
 	case *peerv1.ForwardCall_Check:
-		r, err := s.limits.decide(x.Check)
+		r, err := s.limits.decide(x.Check, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Check{Check: r}}, err
 	case *peerv1.ForwardCall_Add:
-		r, err := s.counters.decideAdd(x.Add)
+		r, err := s.counters.decideAdd(x.Add, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Add{Add: r}}, err
 	case *peerv1.ForwardCall_Get:
-		r, err := s.counters.decideGet(x.Get)
+		r, err := s.counters.decideGet(x.Get, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Get{Get: r}}, err
 	case *peerv1.ForwardCall_SetIf:
-		r, err := s.counters.decideSetIf(x.SetIf)
+		r, err := s.counters.decideSetIf(x.SetIf, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_SetIf{SetIf: r}}, err
 	case *peerv1.ForwardCall_Reset_:
-		r, err := s.counters.decideReset(x.Reset_)
+		r, err := s.counters.decideReset(x.Reset_, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Reset_{Reset_: r}}, err
 	case *peerv1.ForwardCall_Acquire:
-		r, err := s.locks.decideAcquire(ctx, x.Acquire)
+		r, err := s.locks.decideAcquire(ctx, x.Acquire, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Acquire{Acquire: r}}, err
 	case *peerv1.ForwardCall_Renew:
-		r, err := s.locks.decideRenew(x.Renew)
+		r, err := s.locks.decideRenew(x.Renew, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Renew{Renew: r}}, err
 	case *peerv1.ForwardCall_Release:
-		r, err := s.locks.decideRelease(x.Release)
+		r, err := s.locks.decideRelease(x.Release, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Release{Release: r}}, err
 	case *peerv1.ForwardCall_Inspect:
-		r, err := s.locks.decideInspect(x.Inspect)
+		r, err := s.locks.decideInspect(x.Inspect, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Inspect{Inspect: r}}, err
 	}
 	return nil, &owner.Error{Reason: owner.Invalid, Field: "call", Message: "is of a kind that this node does not know", Hint: fmt.Sprintf("upgrade this node (code %d)", codes.Unimplemented)}

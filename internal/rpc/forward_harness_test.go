@@ -129,6 +129,10 @@ func (m *member) run(t *testing.T, name string, l net.Listener, dial func(contex
 func (m *member) Self() table.Holder  { return m.self }
 func (m *member) State() ClusterState { return ClusterState{LeaseLeft: time.Second} }
 
+func (m *member) Drain(context.Context, DrainOrder) (DrainState, error) {
+	return DrainState{}, ErrUnknownNode("")
+}
+
 func (m *member) Table() *table.Table {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -240,7 +244,7 @@ func (g *group) flip(key string) string {
 	end := t.Rows[t.Find(owner.Hash(key))].End
 	for _, m := range t.Moves() {
 		if m.End == end {
-			g.apply(table.Command{Flip: &table.Flip{Transition: t.Transition.ID, From: m.From, To: m.To, Ends: []uint64{end}}})
+			g.apply(table.Command{Flip: &table.Flip{Transition: t.Transition.ID, WantSince: t.WantSince, From: m.From, To: m.To, Ends: []uint64{end}}})
 			return m.To.Node
 		}
 	}
@@ -256,7 +260,7 @@ func (g *group) finish() {
 		flips[[2]table.Holder{m.From, m.To}] = append(flips[[2]table.Holder{m.From, m.To}], m.End)
 	}
 	for ways, ends := range flips {
-		g.apply(table.Command{Flip: &table.Flip{Transition: id, From: ways[0], To: ways[1], Ends: ends}})
+		g.apply(table.Command{Flip: &table.Flip{Transition: id, WantSince: g.board.Table().WantSince, From: ways[0], To: ways[1], Ends: ends}})
 	}
 	g.apply(table.Command{End: &table.End{Transition: id}})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,7 +23,8 @@ type forwards struct {
 // Forward answers the calls of one stream. Those that wait, for a lock or for a
 // table, do so beside it; all others are done in the order in which they come.
 func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
-	in := &inbound{s: f.s, stream: stream, waiting: map[uint64]context.CancelFunc{}}
+	in := &inbound{s: f.s, stream: stream, waiting: map[uint64]context.CancelFunc{}, undecided: make(chan unconfirmed, maxUnconfirmed)}
+	in.wg.Go(in.confirmAll)
 	defer in.end()
 	if err := stream.SendHeader(nil); err != nil { // the stream is accepted
 		return err
@@ -55,6 +57,9 @@ type inbound struct {
 
 	send sync.Mutex // one answer is written at a time
 
+	undecided chan unconfirmed // answers that wait for copies, in order
+	behind    atomic.Int64     // of them that are not sent yet
+
 	mu      sync.Mutex
 	waiting map[uint64]context.CancelFunc // guarded by mu: calls beside the stream, by tag
 }
@@ -72,6 +77,7 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	}
 	in.mu.Unlock()
 	bytes := 0 // of resp
+	var later promises
 	resp := &peerv1.ForwardResponse{Answers: make([]*peerv1.ForwardAnswer, 0, len(req.Calls))}
 	var late latecomers
 	for _, c := range req.Calls {
@@ -82,7 +88,7 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 		case late.follows(c):
 		default:
 			var behind bool
-			if answer, behind, _ = in.try(in.stream.Context(), c); behind || refused(answer) {
+			if answer, behind, _ = in.try(in.stream.Context(), c, &later); behind || refused(answer) {
 				late.add(c, answer, behind)
 				answer = nil
 			}
@@ -90,19 +96,66 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 		if answer == nil {
 			continue
 		}
+		if n := len(later); n > 0 && later[n-1].answer < 0 {
+			later[n-1].answer = len(resp.Answers)
+		}
 		resp.Answers = append(resp.Answers, answer)
 		// Only looks at long queues come to this.
 		if bytes += answer.SizeVT(); bytes > MaxBatch {
-			if err := in.reply(resp); err != nil {
+			if err := in.settle(resp, later); err != nil {
 				return err
 			}
-			resp, bytes = &peerv1.ForwardResponse{}, 0
+			resp, later, bytes = &peerv1.ForwardResponse{}, nil, 0
 		}
 	}
 	for _, q := range late.queues {
 		resp.Answers = append(resp.Answers, in.hold(q)...)
 	}
-	return in.reply(resp)
+	return in.settle(resp, later)
+}
+
+// maxUnconfirmed bounds the messages of a stream whose answers wait for copies;
+// the stream is not read on while there are more.
+const maxUnconfirmed = 64
+
+// unconfirmed are the answers to a message, and which of them were not confirmed.
+type unconfirmed struct {
+	resp  *peerv1.ForwardResponse
+	later promises
+}
+
+// settle confirms answers and sends them: at once, if they need not wait and none
+// before them does.
+func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
+	u := unconfirmed{resp, later}
+	if in.behind.Load() == 0 && later.told(in.s) {
+		return in.confirm(u)
+	}
+	in.behind.Add(1)
+	select {
+	case in.undecided <- u:
+		return nil
+	case <-in.stream.Context().Done():
+		in.behind.Add(-1)
+		return in.stream.Context().Err()
+	}
+}
+
+func (in *inbound) confirm(u unconfirmed) error {
+	u.later.confirm(in.s, func(i int, err error) {
+		u.resp.Answers[i] = failed(u.resp.Answers[i].Tag, wire(err))
+	})
+	return in.reply(u.resp)
+}
+
+// confirmAll sends the answers that wait.
+func (in *inbound) confirmAll() {
+	for u := range in.undecided {
+		in.s.busy.Add(1)
+		_ = in.confirm(u) // the sender is gone
+		in.behind.Add(-1)
+		in.s.busy.Add(-1)
+	}
 }
 
 // refused says whether nothing happened because the node does not act for the
@@ -229,6 +282,7 @@ func (in *inbound) end() {
 		cancel()
 	}
 	in.mu.Unlock()
+	close(in.undecided)
 	in.wg.Wait()
 }
 
@@ -236,7 +290,7 @@ func (in *inbound) end() {
 // waits until it knows what the sender knows.
 func (in *inbound) answer(ctx context.Context, c *peerv1.ForwardCall, patience time.Time) *peerv1.ForwardAnswer {
 	for {
-		answer, behind, epoch := in.try(ctx, c)
+		answer, behind, epoch := in.try(ctx, c, nil)
 		if !behind || !in.look(ctx, epoch, patience) {
 			return answer
 		}
@@ -245,13 +299,13 @@ func (in *inbound) answer(ctx context.Context, c *peerv1.ForwardCall, patience t
 
 // try does one call, and says whether to try again with a table later than epoch:
 // this node is behind the sender, or hands the row over.
-func (in *inbound) try(ctx context.Context, c *peerv1.ForwardCall) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
+func (in *inbound) try(ctx context.Context, c *peerv1.ForwardCall, later *promises) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
 	if in.s.stopped.Load() {
 		return failed(c.Tag, wire(errStopping)), false, 0
 	}
 	cluster := in.s.cfg.Cluster
 	t := cluster.Table() // before the decision, so that a later one is not waited for
-	answer, err := in.s.decide(ctx, c)
+	answer, err := in.s.decide(ctx, c, later)
 	switch {
 	case err == nil:
 		answer.Tag = c.Tag

@@ -1,8 +1,10 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,6 +87,13 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 			}
 		}
 	}
+	if s.cfg.Copies != nil {
+		for i := range n {
+			if errs[i] == nil && !away.is(i) {
+				s.await(o, it.meta(&answers[i]).Permit)
+			}
+		}
+	}
 	var t tally
 	now = s.cfg.Clock.Now()
 	next := 0 // of away
@@ -153,6 +162,12 @@ func (e *elsewhere) has(i int, call func(int) *peerv1.ForwardCall) bool {
 	return true
 }
 
+// is says whether an item is among them.
+func (e *elsewhere) is(i int) bool {
+	_, found := slices.BinarySearchFunc(e.items, i, func(x item, i int) int { return cmp.Compare(x.i, i) })
+	return found
+}
+
 // passAll passes items on to the owners of their keys, all at once, and hands
 // over what became of each.
 func (s *Server) passAll(ctx context.Context, items []item, put func(i int, a *peerv1.ForwardAnswer, err error)) {
@@ -208,23 +223,3 @@ func (s *Server) passAll(ctx context.Context, items []item, put func(i int, a *p
 
 // maxRetries bounds the keys of a batch that are tried again at once.
 const maxRetries = 64
-
-// one is run for a single operation; its error is for the caller, or says that
-// the operation belongs elsewhere.
-func one[A any](s *Server, o *op, a *A, meta func(*A) owner.Meta, yes func(*A) bool, err error) error {
-	if err != nil && s.elsewhere(err) {
-		return err // whoever does it counts it
-	}
-	var t tally
-	if err == nil {
-		err = s.confirm(meta(a).Permit)
-	}
-	if err != nil {
-		t.errored++
-		o.failed[wire(err).Reason].Inc()
-	} else {
-		t.decided(yes(a), meta(a).Replayed)
-	}
-	o.add(t)
-	return err
-}

@@ -55,7 +55,7 @@ func checkMeta(a *owner.CheckAnswer) owner.Meta { return a.Meta }
 func checkYes(a *owner.CheckAnswer) bool        { return a.Allowed }
 
 func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
-	r, err := l.decide(req)
+	r, err := l.decide(req, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, forwardCheck(req), time.Now())
 		return a.GetCheck(), err
@@ -68,13 +68,13 @@ func forwardCheck(req *pb.CheckRequest) *peerv1.ForwardCall {
 }
 
 // decide decides a check on this node.
-func (l *limits) decide(req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (l *limits) decide(req *pb.CheckRequest, later *promises) (*pb.CheckResponse, error) {
 	a, err := l.check(req, l.s.cfg.Clock.Now())
 	o := &l.s.cfg.Metrics.ops[opCheck]
 	if req.Peek {
 		o = &l.s.cfg.Metrics.ops[opPeek]
 	}
-	if err := one(l.s, o, &a, checkMeta, checkYes, err); err != nil {
+	if err := one(l.s, later, o, &a, checkMeta, checkYes, err); err != nil {
 		return nil, err
 	}
 	r := new(pb.CheckResponse)

@@ -32,7 +32,7 @@ func holderOf(h lock.Holding) *pb.Holder {
 
 func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
 	began := time.Now()
-	r, err := l.decideAcquire(ctx, req)
+	r, err := l.decideAcquire(ctx, req, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: req}}, began)
 		return a.GetAcquire(), err
@@ -40,9 +40,9 @@ func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.Acquir
 	return r, Status(err)
 }
 
-func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
+func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later *promises) (*pb.AcquireResponse, error) {
 	a, err := l.acquire(ctx, req)
-	err = one(l.s, &l.s.cfg.Metrics.ops[opAcquire], &a,
+	err = one(l.s, later, &l.s.cfg.Metrics.ops[opAcquire], &a,
 		func(a *owner.AcquireAnswer) owner.Meta { return a.Meta },
 		func(a *owner.AcquireAnswer) bool { return a.Acquired }, err)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.Acqu
 }
 
 func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
-	r, err := l.decideRenew(req)
+	r, err := l.decideRenew(req, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Renew{Renew: req}}, time.Now())
 		return a.GetRenew(), err
@@ -90,9 +90,9 @@ func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewRespo
 	return r, Status(err)
 }
 
-func (l *locks) decideRenew(req *pb.RenewRequest) (*pb.RenewResponse, error) {
+func (l *locks) decideRenew(req *pb.RenewRequest, later *promises) (*pb.RenewResponse, error) {
 	a, err := l.s.cfg.Store.Renew(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), req.Token, req.TtlNs)
-	err = one(l.s, &l.s.cfg.Metrics.ops[opRenew], &a,
+	err = one(l.s, later, &l.s.cfg.Metrics.ops[opRenew], &a,
 		func(a *owner.RenewAnswer) owner.Meta { return a.Meta },
 		func(a *owner.RenewAnswer) bool { return a.Renewed }, err)
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *locks) decideRenew(req *pb.RenewRequest) (*pb.RenewResponse, error) {
 }
 
 func (l *locks) Release(ctx context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
-	r, err := l.decideRelease(req)
+	r, err := l.decideRelease(req, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Release{Release: req}}, time.Now())
 		return a.GetRelease(), err
@@ -110,13 +110,13 @@ func (l *locks) Release(ctx context.Context, req *pb.ReleaseRequest) (*pb.Releas
 	return r, Status(err)
 }
 
-func (l *locks) decideRelease(req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
+func (l *locks) decideRelease(req *pb.ReleaseRequest, later *promises) (*pb.ReleaseResponse, error) {
 	id, err := requestID(req.RequestId)
 	var a owner.ReleaseAnswer
 	if err == nil {
 		a, err = l.s.cfg.Store.Release(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), id, req.Token)
 	}
-	err = one(l.s, &l.s.cfg.Metrics.ops[opRelease], &a,
+	err = one(l.s, later, &l.s.cfg.Metrics.ops[opRelease], &a,
 		func(a *owner.ReleaseAnswer) owner.Meta { return a.Meta },
 		func(a *owner.ReleaseAnswer) bool { return a.Released }, err)
 	if err != nil {
@@ -126,7 +126,7 @@ func (l *locks) decideRelease(req *pb.ReleaseRequest) (*pb.ReleaseResponse, erro
 }
 
 func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
-	r, err := l.decideInspect(req)
+	r, err := l.decideInspect(req, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Inspect{Inspect: req}}, time.Now())
 		return a.GetInspect(), err
@@ -134,13 +134,13 @@ func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.Inspec
 	return r, Status(err)
 }
 
-func (l *locks) decideInspect(req *pb.InspectRequest) (*pb.InspectResponse, error) {
+func (l *locks) decideInspect(req *pb.InspectRequest, later *promises) (*pb.InspectResponse, error) {
 	limit := int(min(req.MaxWaiters, maxWaiters))
 	if limit == 0 {
 		limit = defaultWaiters
 	}
 	a, err := l.s.cfg.Store.Inspect(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), limit)
-	err = one(l.s, &l.s.cfg.Metrics.ops[opInspect], &a,
+	err = one(l.s, later, &l.s.cfg.Metrics.ops[opInspect], &a,
 		func(a *owner.InspectAnswer) owner.Meta { return a.Meta },
 		func(a *owner.InspectAnswer) bool { return a.Holding.Token != 0 }, err)
 	if err != nil {

@@ -33,6 +33,8 @@ type method struct {
 
 // op counts one operation by its outcomes.
 type op struct {
+	// alone says that answers do not wait for copies.
+	alone                      bool
 	yes, no, replayed, errored prometheus.Counter
 	failed                     map[pb.Reason]prometheus.Counter
 }

@@ -58,6 +58,8 @@ type Config struct {
 	MaxCalls int64
 	// Cluster is what is known of the other nodes. nil = this node runs alone.
 	Cluster Cluster
+	// Copies are what answers wait for. nil = nothing.
+	Copies Copies
 	// Dial connects to other nodes. nil = TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Node is the id of this node.
@@ -280,9 +282,4 @@ func leftAt(ctx context.Context, i int) error {
 		return gaveUp(ctx)
 	}
 	return nil
-}
-
-// confirm is the check before the answer, with a fresh look at the clock.
-func (s *Server) confirm(p owner.Permit) error {
-	return s.cfg.Store.Confirm(p, s.cfg.Clock.Now())
 }

@@ -1,0 +1,93 @@
+package rpc
+
+import (
+	"github.com/keystead/keystead/owner"
+)
+
+// Copies are what answers wait for: a decision is told to nobody before those
+// processes have it that would go on from it if this one died.
+type Copies interface {
+	// Told says whether they have the last that was decided about keys at this
+	// position.
+	Told(hash uint64) bool
+	// Await returns when they have, or when this node may not answer any more.
+	Await(hash uint64)
+}
+
+// await waits until a decision may be told.
+func (s *Server) await(o *op, p owner.Permit) {
+	if c := s.cfg.Copies; c != nil && !o.alone && !c.Told(p.Hash) {
+		c.Await(p.Hash)
+	}
+}
+
+// promise is a decision that was not told yet.
+type promise struct {
+	o             *op
+	permit        owner.Permit
+	yes, replayed bool
+	answer        int // its place among the answers of a message
+}
+
+// promises are the decisions of one message, which are confirmed together.
+type promises []promise
+
+// told says whether they can be confirmed without waiting.
+func (ps promises) told(s *Server) bool {
+	if s.cfg.Copies == nil {
+		return true
+	}
+	for i := range ps {
+		if !ps[i].o.alone && !s.cfg.Copies.Told(ps[i].permit.Hash) {
+			return false
+		}
+	}
+	return true
+}
+
+// confirm waits until the decisions may be told, does the check before the answer
+// and counts them. fail takes the error of those that must not be told.
+func (ps promises) confirm(s *Server, fail func(answer int, err error)) {
+	for i := range ps {
+		s.await(ps[i].o, ps[i].permit)
+	}
+	now := s.cfg.Clock.Now()
+	for i := range ps {
+		p := &ps[i]
+		var t tally
+		if err := s.cfg.Store.Confirm(p.permit, now); err != nil {
+			t.errored++
+			p.o.failed[wire(err).Reason].Inc()
+			fail(p.answer, err)
+		} else {
+			t.decided(p.yes, p.replayed)
+		}
+		p.o.add(t)
+	}
+}
+
+// one closes a single operation; its error is for the caller, or says that the
+// operation belongs elsewhere. With later, the answer is not confirmed yet: later
+// has it.
+func one[A any](s *Server, later *promises, o *op, a *A, meta func(*A) owner.Meta, yes func(*A) bool, err error) error {
+	if err != nil && s.elsewhere(err) {
+		return err // whoever does it counts it
+	}
+	if err == nil && later != nil {
+		*later = append(*later, promise{o: o, answer: -1, permit: meta(a).Permit, yes: yes(a), replayed: meta(a).Replayed})
+		return nil
+	}
+	var t tally
+	if err == nil {
+		s.await(o, meta(a).Permit)
+		err = s.cfg.Store.Confirm(meta(a).Permit, s.cfg.Clock.Now())
+	}
+	if err != nil {
+		t.errored++
+		o.failed[wire(err).Reason].Inc()
+	} else {
+		t.decided(yes(a), meta(a).Replayed)
+	}
+	o.add(t)
+	return err
+}

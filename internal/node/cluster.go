@@ -96,9 +96,11 @@ type cluster struct {
 	pool  *member.Pool
 	group *epoch.Group
 	self  member.Self
+	state *state // what is kept here and elsewhere
 	began time.Time
 	lost  atomic.Int64 // rows whose state was lost when they came to this node
 
+	whole   atomic.Bool // all fields above are set: see answer
 	raising atomic.Bool
 	ctx     context.Context // ends when the node stops
 	cancel  context.CancelFunc
@@ -119,9 +121,10 @@ func startCluster(cfg Config, grpcAddr string) (*cluster, error) {
 		_ = l.Close()
 		return nil, err
 	}
-	c.running.Go(func() { c.handOver(c.ctx) })
 	c.running.Go(c.follow)
 	c.running.Go(c.lookForOthers)
+	c.running.Go(c.heed)
+	c.whole.Store(true)
 	return c, nil
 }
 
@@ -137,17 +140,20 @@ func (c *cluster) join(l net.Listener, grpcAddr string) error {
 	c.pool, err = member.Start(member.Config{
 		Self: c.self, Bind: cc.GossipAddr, Advertise: c.gossipAdvertise(), Join: cc.Join, Key: cc.GossipKey,
 		Profile: member.Profile(cc.Profile), Transport: c.cfg.Wires.Gossip, Log: c.log.With("part", "gossip"),
+		Answer: c.answer,
 	})
 	if err != nil {
 		return errors.Join(err, storage.Close())
 	}
 	bootstrap, err := c.mayBootstrap(storage)
+	rule := serving.New(table.Holder{Node: c.self.Node, Incarnation: c.self.Incarnation})
+	c.state = newState(c, rule)
 	if err == nil {
 		c.group, err = epoch.Start(epoch.Config{
 			Cluster: cc.ID, Node: c.self.Node, Incarnation: c.self.Incarnation, HashKey: c.self.HashKey,
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
 			Bootstrap: bootstrap, EpochFloor: c.cfg.EpochFloor,
-			Storage: storage, Listener: l, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard,
+			Storage: storage, Listener: l, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: rule, Before: c.state.source.Learn,
 			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle,
 			Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		})
@@ -297,6 +303,7 @@ func (c *cluster) keeps(store *owner.Store) {
 		})
 	}
 	c.store.Store(&discard)
+	c.state.run(store)
 }
 
 // discard forgets what the node holds of rows that it has lost.
@@ -334,7 +341,7 @@ func (c *cluster) follow() {
 
 // rule is the serving rule for the store.
 func (c *cluster) rule() *inCluster {
-	return &inCluster{rule: c.group.Rule(), raise: c.raise}
+	return &inCluster{rule: c.group.Rule(), start: c.cfg.Clock.Now(), raise: c.raise}
 }
 
 // raise has the epoch raised above one whose tokens are used up.
@@ -366,7 +373,7 @@ func (c *cluster) ready() error {
 	case len(t.Rows) == 0:
 		return errors.New("not ready: the ring has not been made yet")
 	}
-	return nil
+	return c.drained()
 }
 
 // retireTime bounds the time that a node which stops spends on being replaced.
@@ -388,6 +395,7 @@ func (c *cluster) stop() {
 	defer cancel()
 	c.cancel()
 	c.running.Wait()
+	c.state.stop()
 	c.group.Stop(ctx)
 	_ = c.pool.Leave(ctx)
 	c.pool.Stop()
@@ -397,6 +405,7 @@ func (c *cluster) stop() {
 func (c *cluster) kill() {
 	c.cancel()
 	c.running.Wait()
+	c.state.stop()
 	c.group.Kill()
 	c.pool.Stop()
 }

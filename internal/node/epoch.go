@@ -33,6 +33,7 @@ func wallEpoch(t time.Time) uint64 {
 // sole is the serving rule of a node that is alone: it owns every key, and says
 // so under an epoch that is higher than all that it ever served under.
 type sole struct {
+	start int64         // by the clock of the store: request ids from before are unknown
 	path  string        // of the file that keeps the epoch; "" = nowhere
 	epoch atomic.Uint64 // Invariant: never above what the file holds
 	mu    sync.Mutex    // guards the file: one raise at a time
@@ -125,7 +126,7 @@ func writeDurably(path string, data []byte) error {
 
 // Admit implements owner.Rule: a lone node owns every key.
 func (s *sole) Admit(uint64, int64) (owner.Permit, error) {
-	return owner.Permit{Epoch: s.epoch.Load()}, nil
+	return owner.Permit{Epoch: s.epoch.Load(), Since: s.start}, nil
 }
 
 // Confirm implements owner.Rule: nobody can take a lone node's keys away.

@@ -127,8 +127,10 @@ type Node struct {
 	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began   time.Time
 
-	follows chan struct{} // closed when the cluster's failure does not matter any more
-	killed  atomic.Bool   // Stop is to be like the death of the process
+	follows chan struct{}   // closed when the cluster's failure does not matter any more
+	killed  atomic.Bool     // Stop is to be like the death of the process
+	halt    context.Context // ends when the node begins to stop
+	halting context.CancelFunc
 	stop    sync.Once
 	stops   []func() // what Stop does, last first
 	failed  chan error
@@ -142,6 +144,7 @@ func Start(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, began: time.Now(), failed: make(chan error, 2)}
+	n.halt, n.halting = context.WithCancel(context.Background())
 	if err := n.start(); err != nil {
 		n.Stop()
 		return nil, err
@@ -195,6 +198,7 @@ func (n *Node) listen() error {
 func (n *Node) chooseRule() (err error) {
 	if n.cfg.Cluster.ID == "" {
 		if n.rule, err = newSole(n.cfg.DataDir, n.cfg.EpochFloor, n.cfg.Wires.Wall()); err == nil {
+			n.rule.start = n.cfg.Clock.Now()
 			n.cfg.Store.Rule = n.rule
 		}
 		return err
@@ -202,7 +206,7 @@ func (n *Node) chooseRule() (err error) {
 	if n.cluster, err = startCluster(n.cfg, n.GRPCAddr()); err != nil {
 		return err
 	}
-	n.cfg.Store.Rule = n.cluster.rule()
+	n.cfg.Store.Rule, n.cfg.Store.Sink = n.cluster.rule(), n.cluster.state.source
 	n.stops = append(n.stops, func() {
 		if n.killed.Load() {
 			n.cluster.kill()
@@ -291,7 +295,7 @@ func (n *Node) serve() error {
 	// not ready while it comes and goes.
 	if n.cfg.AdminAddr != "" {
 		a, err := admin.Start(admin.Config{
-			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() }, Ready: n.ready,
+			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() }, Ready: n.ready, Drain: drainHook{n},
 		})
 		if err != nil {
 			return cannotListen("metrics and health", "--admin-addr", err)
@@ -301,7 +305,7 @@ func (n *Node) serve() error {
 	}
 	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
 	if n.cluster != nil {
-		conf.Cluster, conf.Dial = n.cluster, n.cfg.Wires.Dial
+		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}
 	n.rpc = rpc.NewServer(conf)
 	n.stops = append(n.stops, n.stopServing)
@@ -351,6 +355,7 @@ func cannotListen(what, setting string, err error) error {
 // stops. It may be called more than once.
 func (n *Node) Stop() {
 	n.stop.Do(func() {
+		n.halting()
 		if a := n.admin.Load(); a != nil {
 			a.SetReady(false)
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/keystead/keystead/owner"
@@ -11,6 +12,8 @@ import (
 // inCluster is the serving rule of a node in a cluster, as the store asks for it.
 type inCluster struct {
 	rule *serving.Rule
+	// start is when this process began, by the clock of the store.
+	start int64
 	// raise asks the cluster for an epoch above this one. It does not wait.
 	raise func(above uint64)
 }
@@ -31,7 +34,11 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 	since, seen, v := m.rule.May(hash, now)
 	switch v {
 	case serving.Yes:
-		return owner.Permit{Epoch: since, Seen: seen, Hash: hash}, nil
+		p := owner.Permit{Epoch: since, Seen: seen, Hash: hash, Since: m.start}
+		if m.rule.Whole(hash) { // it came with its request ids, from wherever it came
+			p.Since = math.MinInt64
+		}
+		return p, nil
 	case serving.NoLease:
 		return owner.Permit{}, errNoLease
 	}

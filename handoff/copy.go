@@ -1,0 +1,192 @@
+package handoff
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// step looks what is to be done, and begins it.
+func (s *Source) step() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.gained)+len(s.gone) > 0 {
+		gained, gone := inOrder(s.gained), inOrder(s.gone)
+		s.gained, s.gone = nil, nil
+		s.work.Go(func() { s.change(gained, gone) })
+	}
+	now := s.cfg.Now()
+	for _, l := range s.links {
+		s.tendLocked(l, now)
+	}
+	for to, ranges := range s.missingLocked() {
+		if l := s.links[to]; l == nil && s.retry[to] > now || l != nil && (l.feed.Err() != nil || slices.ContainsFunc(l.jobs, func(j *job) bool { return !j.caught })) {
+			continue // after what goes on there
+		}
+		s.copyLocked(to, ranges)
+	}
+	s.protectLocked()
+	s.handOverLocked()
+}
+
+// inOrder puts ranges of several tables, perhaps, in order.
+func inOrder(ranges []serving.Range) []serving.Range {
+	slices.SortFunc(ranges, func(a, b serving.Range) int { return cmp.Compare(a.UpTo, b.UpTo) })
+	return slices.CompactFunc(ranges, func(a, b serving.Range) bool { return a.UpTo == b.UpTo })
+}
+
+// change looks through rows that have come to this process, and through those
+// that have left it: who waits there for a lock is sent to the new owner.
+func (s *Source) change(gained, gone []serving.Range) {
+	if len(gone) > 0 {
+		s.store.Load().Dismiss(func(h uint64) bool { _, ok := find(gone, h); return ok && !s.owns(h) })
+	}
+	if len(gained) > 0 {
+		s.store.Load().Own(s.cfg.Now(), func(h uint64) bool { _, ok := find(gained, h); return ok && s.owns(h) }, owner.OwnGrace)
+	}
+}
+
+// owns says whether this process owns the row of a position.
+func (s *Source) owns(h uint64) bool {
+	t := s.routes.Load().table
+	i := t.Find(h)
+	return i >= 0 && t.Rows[i].Owner == s.cfg.Rule.Self()
+}
+
+// tendLocked takes a standby out that does not keep up, and ends a link that
+// nobody needs or that has failed.
+func (s *Source) tendLocked(l *link, now int64) {
+	failed, ends, why := l.feed.Err() != nil, s.standingLocked(l, false), "it does not keep up"
+	switch {
+	case l.busy:
+		return
+	case failed || l.feed.Lag(now) >= int64(slowStandby):
+	case len(ends) == 0 && len(l.jobs) == 0:
+		s.dropLocked(l)
+		return
+	default:
+		if ends, why = s.standingLocked(l, true), "the ring has no standby any more"; len(ends) == 0 {
+			return
+		}
+	}
+	for end, p := range s.syncs {
+		if p.link == l && !slices.Contains(ends, end) {
+			return // it is being decided
+		}
+	}
+	if len(ends) == 0 {
+		if failed {
+			s.cfg.Log.Info("a copy failed", "to", l.to.Node, "error", l.feed.Err())
+			s.retry[l.to] = now + int64(retryCopy)
+			s.dropLocked(l)
+			s.publishLocked()
+		}
+		return
+	}
+	l.busy = true
+	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.self, Standby: l.to, Ends: ends}}
+	s.cfg.Log.Warn("a standby is taken out", "standby", l.to.Node, "rows", len(ends), "why", why, "error", l.feed.Err())
+	s.work.Go(func() {
+		err := s.propose(command)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.busy = false
+		if err != nil {
+			s.cfg.Log.Info("a standby was not taken out", "standby", l.to.Node, "why", err)
+		} else {
+			s.dropped.Add(int64(len(ends)))
+		}
+		s.nudge()
+	})
+}
+
+// standingLocked are the rows for which the process at the other end is the
+// synced standby; of these only those for which the ring wants none, if needless.
+func (s *Source) standingLocked(l *link, needless bool) []uint64 {
+	var ends []uint64
+	for i := range s.table.Rows {
+		r := &s.table.Rows[i]
+		if r.Owner != s.self || r.Standby != l.to {
+			continue
+		}
+		if wanted, standby := s.table.Wants(r.End); !needless || wanted == s.self && standby.None() {
+			ends = append(ends, r.End)
+		}
+	}
+	return ends
+}
+
+// missingLocked are the rows that somebody ought to have a copy of, and for whom
+// none is made.
+func (s *Source) missingLocked() map[table.Holder][]serving.Range {
+	missing := map[table.Holder][]serving.Range{}
+	for i := range s.table.Rows {
+		r := &s.table.Rows[i]
+		if r.Owner != s.self {
+			continue
+		}
+		to := s.targetLocked(r)
+		if to.None() || to == r.Standby || to == s.self {
+			continue
+		}
+		after, upTo := s.table.Segment(i)
+		seg := serving.Range{After: after, UpTo: upTo}
+		if l := s.links[to]; l != nil && slices.ContainsFunc(l.jobs, func(j *job) bool { return covers(j.ranges, seg) }) {
+			continue
+		}
+		missing[to] = append(missing[to], seg)
+	}
+	return missing
+}
+
+// targetLocked is who ought to get a copy of an own row next: the one to whom the
+// transition gives it, or else the standby that the ring wants.
+func (s *Source) targetLocked(r *table.Row) table.Holder {
+	wanted, standby := s.table.Wants(r.End)
+	if wanted != s.self && s.table.Transition != nil {
+		return wanted
+	}
+	if wanted != s.self {
+		return table.Holder{} // its transition has still to begin
+	}
+	return standby
+}
+
+// copyLocked begins a copy.
+func (s *Source) copyLocked(to table.Holder, ranges []serving.Range) {
+	l := s.linkLocked(to)
+	j := &job{to: to, ranges: ranges}
+	// The records after this go to the target too, but what was there before it
+	// is told what to forget would be forgotten.
+	l.feed.Begin(ranges)
+	l.jobs = append(l.jobs, j)
+	s.publishLocked()
+	s.cfg.Log.Info("copying rows", "to", to.Node, "rows", len(ranges))
+	s.work.Go(func() { s.copy(l, j, ranges) })
+}
+
+// copy sends all that the store holds of some rows. What changes meanwhile goes
+// over the same stream, so that in the end the target has all of it.
+func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
+	held := func(h uint64) bool { _, ok := find(ranges, h); return ok }
+	n := int64(0)
+	whole := s.store.Load().Export(s.cfg.Now, held,
+		func(r *owner.Record, now int64) bool {
+			l.feed.Append(r, now)
+			n++
+			return l.feed.Err() == nil
+		},
+		func() bool { return l.feed.Room(s.ctx) == nil })
+	if !whole || l.feed.Wait(s.ctx, l.feed.Last()) != nil {
+		s.nudge() // tendLocked sees the failure
+		return
+	}
+	s.copied.Add(n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.caught = true
+	s.nudge()
+}

@@ -1,0 +1,47 @@
+// Package handoff keeps copies of what a node decides where the table wants them,
+// and hands rows over to those who have a copy. One stream of records serves
+// standbys, joins and drains: whoever gets a row has stood by for it before.
+//
+// # Guarantee
+//
+// No answer is told before the row's synced standby has acknowledged what it
+// speaks of (Source.Told, Source.Await); so if the owner dies, nothing that was
+// acknowledged is lost. A row changes hands only to a process that has all of it
+// (Source.flip): planned changes lose nothing.
+//
+// # Picture
+//
+//	operation → store → Sink ──► feed to the standby ──► acknowledged ──► answer
+//	                        └──► feed to who gets a copy
+//
+//	a copy:    Begin(rows) → every object once, mixed with what changes → caught up
+//	a standby: answers wait for it too → it has all that was told before → Sync
+//	           agreed → the old one is out
+//	slow:      Unsync agreed → answers wait for it no more → a new copy
+//	a flip:    freeze → all have everything → close → Flip agreed: the new owner's
+//	           standby is the old owner, until it has made the one that the ring wants
+//
+// # How it holds
+//
+// All records of a source to a target go over one ordered stream (package feed),
+// and each is the absolute state of an object (package record), so a copy needs no
+// pause: it is caught up when the record is acknowledged that was last when the
+// last object had been sent.
+//
+// What answers wait for (route.wait) grows before a Sync is proposed, and by a
+// barrier before that everything is acknowledged that may have been told without
+// waiting. It shrinks only by a table that this node goes by. While a Sync is
+// undecided, answers wait for both, the old standby and the new.
+//
+// The target takes a record in only if its own table names the source, in its
+// very incarnation, as the owner of the row (serving.Rule.Takes), asked under the
+// lock of the shard. Tables come to both in the same order, and both judge by each
+// of them who may hold a copy; a Sync and a Flip name the last change of the wanted
+// ring, so that they are refused if one of the two had looked away.
+//
+// # Non-guarantee
+//
+// A row without a standby, in a cluster of one node or just after a failure, is
+// acknowledged by its owner alone. Should the owner die then, the row's loss is
+// declared (table.Row.Lost). Unprotected rows are counted in the status.
+package handoff

@@ -1,0 +1,142 @@
+package handoff
+
+import (
+	"slices"
+	"time"
+
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// handOverLocked gives rows to those members that have all of them.
+func (s *Source) handOverLocked() {
+	if s.table.Transition == nil {
+		return
+	}
+	ready, waiting := map[table.Holder][]uint64{}, map[table.Holder]bool{}
+	for i := range s.table.Rows {
+		r := &s.table.Rows[i]
+		to, _ := s.table.Wants(r.End)
+		if r.Owner != s.self || to.None() || to == s.self {
+			continue
+		}
+		if s.hasLocked(i, to) {
+			ready[to] = append(ready[to], r.End)
+		} else {
+			waiting[to] = true
+		}
+	}
+	for to, ends := range ready {
+		if s.flips[to] || waiting[to] { // all that one member gets moves at once
+			continue
+		}
+		s.flips[to] = true
+		f := table.Flip{Transition: s.table.Transition.ID, From: s.self, To: to, Ends: ends}
+		s.work.Go(func() {
+			s.flip(f)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.flips, to)
+			s.nudge()
+		})
+	}
+}
+
+// hasLocked says whether a member has all of an own row, over a stream that
+// works.
+func (s *Source) hasLocked(i int, to table.Holder) bool {
+	l := s.links[to]
+	if l == nil || l.feed.Err() != nil {
+		return false
+	}
+	if r := &s.table.Rows[i]; r.Synced && r.Standby == to {
+		return true
+	}
+	after, upTo := s.table.Segment(i)
+	seg := serving.Range{After: after, UpTo: upTo}
+	return slices.ContainsFunc(l.jobs, func(j *job) bool { return j.caught && covers(j.ranges, seg) })
+}
+
+// flip hands rows over to one member. This process, which has all of them too,
+// is their standby from then on, until the new owner has another one. Rows stay
+// frozen until a table shows that the flip has happened, or cannot any more; so an
+// unknown outcome is harmless.
+func (s *Source) flip(f table.Flip) {
+	began := time.Now()
+	if f.Ends = s.cfg.Rule.Freeze(f.Transition, f.To, f.Ends); len(f.Ends) == 0 {
+		return
+	}
+	s.store.Load().Barrier() // who was let in before is done, and its records are on their way
+	for s.ctx.Err() == nil {
+		if !s.flush(&f) {
+			s.cfg.Log.Info("rows are not handed over: the target does not have them any more", "to", f.To.Node)
+			s.cfg.Rule.Thaw(f.To)
+			return
+		}
+		s.cfg.Rule.Close(f.To)
+		err := s.propose(table.Command{ID: s.cfg.NewID(), Flip: &f})
+		if err == nil {
+			s.handed.Add(int64(len(f.Ends)))
+			s.cfg.Log.Info("handed rows over", "to", f.To.Node, "rows", len(f.Ends), "took", time.Since(began))
+			return
+		}
+		s.cfg.Log.Info("rows were not handed over", "to", f.To.Node, "rows", len(f.Ends), "why", err)
+		t := s.routes.Load().table
+		if t.Transition == nil || t.Transition.ID != f.Transition || !t.Holds(f.To) || !t.Holds(f.From) {
+			return // nothing is frozen for it any more
+		}
+		if !s.pause(proposePause) {
+			return
+		}
+	}
+}
+
+// flush waits until the target has all of the rows, and those who are to know of
+// what was decided about them do. It returns false if the target does not have
+// all of them any more.
+func (s *Source) flush(f *table.Flip) bool {
+	s.mu.Lock()
+	l := s.links[f.To]
+	f.WantSince, f.Standby = s.table.WantSince, s.self
+	whole := l != nil
+	waits := map[*link]uint64{}
+	for _, end := range f.Ends {
+		i := s.table.Find(end)
+		whole = whole && s.table.Rows[i].Owner == s.self && s.hasLocked(i, f.To)
+		for _, w := range s.routes.Load().rows[i].wait {
+			waits[w] = w.feed.Last()
+		}
+	}
+	s.mu.Unlock()
+	if !whole {
+		return false
+	}
+	waits[l] = l.feed.Last()
+	for w, seq := range waits {
+		for w.feed.Acked() < seq {
+			done, changed := w.feed.Done(seq), s.routes.Load().changed
+			if w.feed.Err() != nil {
+				if w == l {
+					return false
+				}
+				done = nil // until a table takes it out
+			}
+			select {
+			case <-done:
+			case <-changed:
+				if w != l && !s.waits(f.Ends, w) {
+					seq = 0
+				}
+			case <-s.ctx.Done():
+				return false
+			}
+		}
+	}
+	return s.pause(leaveTime)
+}
+
+// waits says whether answers for any of these rows wait for a link.
+func (s *Source) waits(ends []uint64, l *link) bool {
+	rt := s.routes.Load()
+	return slices.ContainsFunc(ends, func(end uint64) bool { return slices.Contains(rt.rows[rt.table.Find(end)].wait, l) })
+}

@@ -1,0 +1,121 @@
+package handoff
+
+import (
+	"slices"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// routes say where records go and what answers wait for. They never change; the
+// next ones replace them.
+type routes struct {
+	table   *table.Table
+	rows    []route       // of the table
+	changed chan struct{} // closed when there are later ones
+}
+
+// route is that of one row. Invariant: wait is a part of feeds, and each link
+// stood in feeds before it stood in wait.
+type route struct {
+	feeds []*link
+	wait  []*link
+}
+
+// publishLocked shows readers the routes of now.
+func (s *Source) publishLocked() {
+	t := s.table
+	next := &routes{table: t, rows: make([]route, len(t.Rows)), changed: make(chan struct{})}
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		if r.Owner != s.self || s.self.None() {
+			continue
+		}
+		w := &next.rows[i]
+		if r.Synced {
+			l := s.linkLocked(r.Standby)
+			w.feeds, w.wait = []*link{l}, []*link{l}
+		}
+		if p := s.syncs[r.End]; p != nil && !slices.Contains(w.wait, p.link) {
+			w.wait = append(w.wait, p.link)
+		}
+	}
+	for _, l := range s.links {
+		for _, j := range l.jobs {
+			for i := range t.Rows {
+				after, upTo := t.Segment(i)
+				w := &next.rows[i]
+				if t.Rows[i].Owner == s.self && covers(j.ranges, serving.Range{After: after, UpTo: upTo}) && !slices.Contains(w.feeds, l) {
+					w.feeds = append(w.feeds, l)
+				}
+			}
+		}
+	}
+	was := s.routes.Swap(next)
+	close(was.changed)
+}
+
+// Changed implements owner.Sink.
+func (s *Source) Changed(r *owner.Record) {
+	rt := s.routes.Load()
+	i := rt.table.Find(r.Hash)
+	if i < 0 {
+		return
+	}
+	for _, l := range rt.rows[i].feeds {
+		l.feed.Append(r, r.At)
+	}
+}
+
+// Told says whether all those that answers about a key at this position wait for
+// have acknowledged what was decided last about it.
+func (s *Source) Told(hash uint64) bool {
+	rt := s.routes.Load()
+	i := rt.table.Find(hash)
+	if i < 0 {
+		return true
+	}
+	for _, l := range rt.rows[i].wait {
+		if l.feed.Acked() < l.feed.LastOf(hash) {
+			return false
+		}
+	}
+	return true
+}
+
+// Await returns when they have, or need not any more, or when the lease is over.
+// Who has to acknowledge later than that, need not have this.
+func (s *Source) Await(hash uint64) {
+	rt := s.routes.Load()
+	i := rt.table.Find(hash)
+	if i < 0 {
+		return
+	}
+	for _, l := range rt.rows[i].wait {
+		s.awaitOne(hash, l, l.feed.LastOf(hash), rt)
+	}
+}
+
+// awaitOne waits for one link, as long as the row waits for it.
+func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) {
+	for l.feed.Acked() < seq {
+		done := l.feed.Done(seq)
+		if l.feed.Err() != nil {
+			done = nil // until a table takes it out
+		}
+		pulse := *s.pulse.Load()
+		select {
+		case <-done:
+		case <-rt.changed:
+		case <-pulse:
+		}
+		if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
+			return
+		}
+		rt = s.routes.Load()
+		if i := rt.table.Find(hash); i < 0 || !slices.Contains(rt.rows[i].wait, l) {
+			return
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/keystead/keystead/handoff/feed"
+	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// cleanTime bounds the wait until what a node had before of the rows of a copy is
+// discarded, and cleanLook is between two looks at that.
+const (
+	cleanTime = 5 * time.Second
+	cleanLook = 2 * time.Millisecond
+)
+
+// TargetConfig is what a Target needs.
+type TargetConfig struct {
+	Rule  *serving.Rule
+	Store *owner.Store
+	// Await waits until this node goes by a table of this epoch, or a later one.
+	Await func(ctx context.Context, epoch uint64) error
+	Now   func() int64
+	Log   *slog.Logger
+}
+
+// Target is the side of those who hold copies: it takes records in. What is not
+// to be taken in, because the table names another owner or this node as none who
+// may hold a copy, is dropped: nobody waits for it who may still answer.
+type Target struct {
+	cfg    TargetConfig
+	Intake *feed.Intake
+}
+
+// NewTarget returns a target whose Intake is to be served.
+func NewTarget(cfg TargetConfig) *Target {
+	t := &Target{cfg: cfg}
+	t.Intake = feed.NewIntake(feed.IntakeConfig{
+		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Install: t.install, Log: cfg.Log,
+	})
+	return t
+}
+
+// begin forgets what the node has of the rows of a copy that begins.
+func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
+	over := time.Now().Add(cleanTime)
+	for epoch := t.cfg.Rule.Table().Epoch; !t.cfg.Rule.Clean(epoch); {
+		if time.Now().After(over) {
+			return errors.New("what this node had of the rows before is not discarded yet")
+		}
+		time.Sleep(cleanLook)
+	}
+	t.cfg.Store.Discard(func(h uint64) bool {
+		_, in := find(ranges, h)
+		return in && t.cfg.Rule.Takes(h, from)
+	})
+	return nil
+}
+
+func (t *Target) install(from table.Holder, b []byte) error {
+	var r owner.Record
+	now := t.cfg.Now()
+	if err := record.Decode(b, now, &r); err != nil {
+		return err
+	}
+	err := t.cfg.Store.Install(now, &r, func(h uint64) bool { return t.cfg.Rule.Takes(h, from) })
+	if errors.Is(err, owner.ErrNotAccepted) {
+		return nil
+	}
+	return err
+}

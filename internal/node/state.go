@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/keystead/keystead/handoff"
+	"github.com/keystead/keystead/owner"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+const (
+	// flushTime is how long what was let in before a node retires may still get
+	// out. Operations take microseconds.
+	flushTime = 5 * time.Millisecond
+	// proposeTime bounds one try to have a command agreed on.
+	proposeTime = time.Second
+)
+
+// state is what is kept here for others and elsewhere for this node.
+type state struct {
+	c      *cluster
+	source *handoff.Source
+	target *handoff.Target // nil until run
+	server *grpc.Server    // of the target; nil until run
+	done   sync.WaitGroup
+}
+
+func newState(c *cluster, rule *serving.Rule) *state {
+	return &state{c: c, source: handoff.New(handoff.Config{
+		Propose: func(ctx context.Context, cmd table.Command) (uint64, error) { return c.group.Propose(ctx, cmd) },
+		Dial:    func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error) { return c.dialState(to) },
+		Rule:    rule, NewID: c.newID, Now: c.cfg.Clock.Now, Log: c.log.With("part", "handoff"),
+	})}
+}
+
+// run begins to take copies in and to make them.
+func (s *state) run(store *owner.Store) {
+	s.target = handoff.NewTarget(handoff.TargetConfig{
+		Rule: s.c.group.Rule(), Store: store, Now: s.c.cfg.Clock.Now, Log: s.c.log.With("part", "handoff"),
+		Await: func(ctx context.Context, epoch uint64) error {
+			_, err := s.c.group.Await(ctx, max(epoch, 1)-1)
+			return err
+		},
+	})
+	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage))
+	peerv1.RegisterStateServiceServer(s.server, s.target.Intake)
+	s.done.Go(func() { _ = s.server.Serve(s.c.group.StateListener()) })
+	s.source.Run(store)
+}
+
+// maxStateMessage is above what a batch of records may have.
+const maxStateMessage = 4 << 20
+
+func (s *state) stop() {
+	s.source.Close()
+	if s.server != nil {
+		s.server.Stop()
+	}
+	s.done.Wait()
+}
+
+// dialState connects to the target of another member.
+func (c *cluster) dialState(to table.Holder) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+to.Node,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.group.DialState(ctx, to) }),
+		grpc.WithInitialWindowSize(stateWindow), grpc.WithInitialConnWindowSize(stateWindow))
+}
+
+// stateWindow is how much of a stream may be on its way: more than a copy has
+// under way at once.
+const stateWindow = 4 << 20
+
+// pause waits, and returns false if the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -39,6 +39,9 @@ const (
 	ErrSuperseded      Reason = "SUPERSEDED"        // a newer attempt took this one's place in the queue
 	ErrOverloaded      Reason = "OVERLOADED"        // the node has as many calls under way as it may
 	ErrNotOwner        Reason = "NOT_OWNER"         // nobody owned the key in time; nothing happened
+	ErrUnknownNode     Reason = "UNKNOWN_NODE"      // Drain: no member has the id
+	ErrLastNode        Reason = "LAST_NODE"         // Drain: nobody would be left to take what the node owns
+	ErrTooFewLeft      Reason = "TOO_FEW_LEFT"      // Drain: too few voters would be left, and it was not forced
 )
 
 // The reasons that only this package gives.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -220,10 +221,19 @@ func (w *town) ring(ids ...string) {
 	for _, id := range ids {
 		want = append(want, holder(id))
 	}
+	// Members that are left out are drained, and those that were are taken back.
+	for _, m := range w.now().Members {
+		switch in := slices.Contains(ids, m.Node); {
+		case in && m.Phase >= table.Leaving:
+			w.apply(table.Command{Drain: &table.Drain{Member: m.Holder(), Undo: true}})
+		case !in && m.Phase == table.Active:
+			w.apply(table.Command{Drain: &table.Drain{Member: m.Holder()}})
+		}
+	}
 	w.apply(table.Command{Begin: &table.Begin{Want: want}})
 	id := w.now().Transition.ID
 	for _, m := range w.now().Moves() {
-		w.apply(table.Command{Flip: &table.Flip{Transition: id, From: m.From, To: m.To, Ends: []uint64{m.End}}})
+		w.apply(table.Command{Flip: &table.Flip{Transition: id, WantSince: w.now().WantSince, From: m.From, To: m.To, Ends: []uint64{m.End}}})
 	}
 	w.apply(table.Command{End: &table.End{Transition: id}})
 }
@@ -253,6 +263,25 @@ func (h *house) Table() *table.Table {
 		return t
 	}
 	return h.now()
+}
+
+// Drain gives the order to the table. A node that is cut off has nobody to ask.
+func (h *house) Drain(_ context.Context, o rpc.DrainOrder) (rpc.DrainState, error) {
+	s, ok := rpc.DrainStateOf(h.Table(), o.Node)
+	switch {
+	case h.frozen.Load() != nil:
+		return s, &owner.Error{Reason: owner.Unavailable, Message: "no leader", RetryAfter: time.Second}
+	case !ok:
+		return s, rpc.ErrUnknownNode(o.Node)
+	case o.Undo == (s.Member.Phase <= table.Active):
+		s.Already = true
+		return s, nil
+	case !o.Force && !o.Undo:
+		return s, rpc.ErrTooFewLeft(o.Node, 1, 3)
+	}
+	h.apply(table.Command{Drain: &table.Drain{Member: s.Member.Holder(), Undo: o.Undo}})
+	s, _ = rpc.DrainStateOf(h.now(), o.Node)
+	return s, nil
 }
 
 func (h *house) State() rpc.ClusterState {

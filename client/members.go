@@ -17,15 +17,18 @@ type Member struct {
 	ID      string  // of the node
 	Addr    string  // of its API, host:port; "" = not known
 	HashKey string  // of its points on the ring
-	Phase   string  // "joining", "active", "leaving", or "" if it is not in the table
+	Phase   string  // "joining", "active", "leaving", "drained", or "" if it is not in the table
 	Gossip  string  // "alive", "failed", "leaving", "left", or "" if nothing is heard
 	Raft    string  // "leader", "voter", "nonvoter", or "" if none
 	Share   float64 // of the hash space that it owns, from 0 to 1
+	Rows    int     // of the table that it owns
+	Standby int     // rows that it stands by for
 	Version string  // of its program
 }
 
 var phases = map[pb.Phase]string{
 	pb.Phase_PHASE_JOINING: "joining", pb.Phase_PHASE_ACTIVE: "active", pb.Phase_PHASE_LEAVING: "leaving",
+	pb.Phase_PHASE_DRAINED: "drained",
 }
 
 // Members lists the nodes, as some node knows them.
@@ -40,7 +43,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	for i, m := range r.Members {
 		t := m.GetMember()
 		out[i] = Member{ID: m.Id, Addr: t.GetGrpcAddr(), HashKey: t.GetHashKey(), Phase: phases[t.GetPhase()],
-			Gossip: m.Gossip, Raft: m.Raft, Share: m.OwnedShare, Version: t.GetVersion()}
+			Gossip: m.Gossip, Raft: m.Raft, Share: m.OwnedShare, Rows: int(m.RowsOwned), Standby: int(m.RowsStandby), Version: t.GetVersion()}
 	}
 	return out, nil
 }
@@ -73,13 +76,20 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 // anywhere is a call that has no key: the node that has less to do of two gets
 // it.
 func anywhere[R any](ctx context.Context, c *Client, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
-	err = c.do(ctx, route{reads: true}, func(ctx context.Context, n *node, _ *view) (bool, error) {
-		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-			r, err = f(ctx, pb.NewClusterServiceClient(n.conn()), opts...)
-			return err
-		})
+	err = c.anyNode(ctx, route{reads: true}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
+		r, err = f(ctx, cs, opts...)
+		return err
 	})
 	return r, err
+}
+
+// anyNode is anywhere for calls that may change something.
+func (c *Client) anyNode(ctx context.Context, r route, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) error) error {
+	return c.do(ctx, r, func(ctx context.Context, n *node, _ *view) (bool, error) {
+		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
+			return f(ctx, pb.NewClusterServiceClient(n.conn()), opts...)
+		})
+	})
 }
 
 // Owner is who owns a key, as the client knows it now.

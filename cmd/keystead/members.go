@@ -19,12 +19,14 @@ func newMembers(std stdio) *cobra.Command {
 		Short: "List the members of the cluster, and whoever else gossips",
 		Long: `Lists the members of the table, and whoever else gossips, as the node at --addr sees
 them. PHASE is what the table says: joining (admitted, not yet on the ring), active
-(owns what the ring gives it), leaving, or - for one that is no member; GOSSIP is what
-gossip says: alive, failed, leaving, left; RAFT is leader, voter or nonvoter; SHARE is
-the share of the keys that the node owns now.
+(owns what the ring gives it), leaving (is being drained), drained (holds nothing, and
+is given nothing), or - for one that is no member; GOSSIP is what gossip says: alive,
+failed, leaving, left; RAFT is leader, voter or nonvoter; SHARE is the share of the
+keys that the node owns now, ROWS how many rows of the table that is, and STANDBY how
+many it stands by for.
 
 With --json: a list of {"id", "phase", "gossip", "gossip_addr", "raft",
-"owned_share": 0 to 1, "hash_key", "grpc_addr", "raft_addr", "incarnation": "…",
+"owned_share": 0 to 1, "rows_owned", "rows_standby", "hash_key", "grpc_addr", "raft_addr", "incarnation": "…",
 "version"}; what is not known is "".`,
 		Example: `  keystead members
   keystead members --json | jq -r '.[] | select(.phase == "active") | .grpc_addr'`,
@@ -56,6 +58,8 @@ type memberJSON struct {
 	GossipAddr  string  `json:"gossip_addr"`
 	Raft        string  `json:"raft"`
 	OwnedShare  float64 `json:"owned_share"`
+	RowsOwned   uint32  `json:"rows_owned"`
+	RowsStandby uint32  `json:"rows_standby"`
 	HashKey     string  `json:"hash_key"`
 	GRPCAddr    string  `json:"grpc_addr"`
 	RaftAddr    string  `json:"raft_addr"`
@@ -63,16 +67,25 @@ type memberJSON struct {
 	Version     string  `json:"version"`
 }
 
+// rows is a number of rows, - for one that is no member.
+func (m memberJSON) rows(n uint32) string {
+	if m.Phase == "" {
+		return "-"
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
 var phaseNames = map[pb.Phase]string{
 	pb.Phase_PHASE_JOINING: "joining",
 	pb.Phase_PHASE_ACTIVE:  "active",
 	pb.Phase_PHASE_LEAVING: "leaving",
+	pb.Phase_PHASE_DRAINED: "drained",
 }
 
 func membersJSON(members []*pb.MemberStatus) []memberJSON {
 	list := make([]memberJSON, len(members))
 	for i, m := range members {
-		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare}
+		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby}
 		if t := m.Member; t != nil {
 			list[i].Phase, list[i].HashKey, list[i].GRPCAddr, list[i].RaftAddr = phaseNames[t.Phase], t.HashKey, t.GrpcAddr, t.RaftAddr
 			list[i].Incarnation, list[i].Version = strconv.FormatUint(t.Incarnation, 10), t.Version
@@ -83,10 +96,10 @@ func membersJSON(members []*pb.MemberStatus) []memberJSON {
 
 func printMembers(out io.Writer, members []memberJSON) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tAPI\tINCARNATION\tVERSION")
+	fmt.Fprintln(w, "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tINCARNATION\tVERSION")
 	for _, m := range members {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
-			percent(m.OwnedShare), orDash(m.GRPCAddr), orDash(m.Incarnation), orDash(m.Version))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
+			percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Incarnation), orDash(m.Version))
 	}
 	return w.Flush()
 }

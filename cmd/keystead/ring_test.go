@@ -91,6 +91,13 @@ func viewOf(t testing.TB, table *pb.Table) *ringView {
 }
 
 func TestRingDrawings(t *testing.T) {
+	draining := tableOf(t, names(3), names(2))
+	draining.Members = append(draining.Members, &pb.Member{Id: "n04", Incarnation: 1, HashKey: hashKey("n04"), Phase: pb.Phase_PHASE_DRAINED})
+	for _, r := range draining.Rows[:20] {
+		if r.Owner != 3 {
+			r.Standby = 3
+		}
+	}
 	plain := canvas{width: plainWidth}
 	alone := tableOf(t, []string{"dev"}, []string{"dev"})
 	alone.Cluster = ""
@@ -105,6 +112,7 @@ func TestRingDrawings(t *testing.T) {
 		{"sixteen", tableOf(t, names(16), names(16)), plain},
 		{"forty", tableOf(t, names(40), names(40)), plain},
 		{"joining", tableOf(t, names(3), names(4)), plain},
+		{"draining", draining, plain},
 		{"unowned", tableOf(t, names(3), names(2), "n03"), plain},
 		{"empty", &pb.Table{Cluster: "prod", Epoch: 7}, plain},
 		{"narrow", tableOf(t, names(3), names(4)), canvas{width: 40, cut: true}},

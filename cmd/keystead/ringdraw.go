@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // The drawing is a band between two ellipses. Characters are about twice as
@@ -284,6 +286,7 @@ func (d *drawing) foot() []string {
 	if d.unowned.Rows > 0 {
 		lines = append(lines, fmt.Sprintf("%s without owner, %s: %c", plural(d.unowned.Rows, "row"), percent(d.unowned.Share), markNobody))
 	}
+	lines = append(lines, d.leaving()...)
 	rows, share := d.toMove()
 	switch {
 	case rows > 0:
@@ -301,6 +304,21 @@ func (d *drawing) foot() []string {
 	}
 	_ = w.Flush() // to memory
 	return append(lines, strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
+}
+
+// leaving tells of the nodes that are drained, and what they have left.
+func (d *drawing) leaving() []string {
+	var lines []string
+	for i, n := range d.nodes {
+		switch n.phase {
+		case pb.Phase_PHASE_LEAVING:
+			rows, standby := d.held(i)
+			lines = append(lines, fmt.Sprintf("%s is leaving: %s and %s left.", n.id, plural(rows, "row"), plural(standby, "standby row")))
+		case pb.Phase_PHASE_DRAINED:
+			lines = append(lines, n.id+" is drained.")
+		}
+	}
+	return lines
 }
 
 // shorten cuts a text to a number of characters.

@@ -127,6 +127,19 @@ func (v *ringView) share(i int) float64 {
 	return float64(v.rows[i].end-before) / math.Exp2(64)
 }
 
+// held counts the rows that node i owns, and those that it stands by for.
+func (v *ringView) held(i int) (owned, standby int) {
+	for _, r := range v.table.Rows {
+		switch uint32(i + 1) {
+		case r.Owner:
+			owned++
+		case r.Standby:
+			standby++
+		}
+	}
+	return owned, standby
+}
+
 // toMove sums up all moves.
 func (v *ringView) toMove() (rows int, share float64) {
 	for _, m := range v.moves {

@@ -23,6 +23,9 @@ import (
 
 const defaultAdminAddr = "127.0.0.1:7480"
 
+// defaultDrain is how long a node that is told to stop may drain itself.
+const defaultDrain = 30 * time.Second
+
 // gcPercent lets the heap grow to five times what lives before it is
 // collected: the owner's objects hold no pointers, so what lives is cheap to
 // scan and small. GOGC overrides it.
@@ -31,6 +34,7 @@ const gcPercent = 400
 // nodeFlags are the settings of a node.
 type nodeFlags struct {
 	node.Config
+	drainTimeout  time.Duration
 	maxMemory     byteSize
 	idWindow      time.Duration
 	maxLockTTL    time.Duration
@@ -47,6 +51,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.IntVar(&f.MaxConns, "max-conns", 10_000, "open gRPC connections; more wait to be accepted")
 	fl.Int64Var(&f.MaxCalls, "max-calls", 100_000, "calls under way, waiting ones included; more are refused")
 	fl.DurationVar(&f.StopGrace, "stop-grace", 5*time.Second, "how long a stop lets running calls finish")
+	fl.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "how long a node of a cluster that is stopped drains itself before; 0 = it does not")
 	fl.Int64Var(&f.Store.MaxObjects, "max-objects", owner.DefaultMaxObjects, "objects held; more are refused")
 	f.maxMemory = owner.DefaultMaxBytes
 	fl.Var(&f.maxMemory, "max-memory", "memory for objects, like 512MiB or 2GiB; new objects beyond it are refused")
@@ -70,9 +75,11 @@ func newServer(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a node",
-		Long: `Runs a node until SIGTERM or SIGINT: others then take its keys over, it refuses new
-calls, sends waiting ones away, lets running ones finish within --stop-grace, and
-exits with 0.
+		Long: `Runs a node until SIGTERM or SIGINT. One of a cluster then drains itself: it hands
+its keys over to others, with their state, and serves until that is done, within
+--drain-timeout; a second signal makes an end of that. Then it refuses new calls,
+sends waiting ones away, lets running ones finish within --stop-grace, and exits
+with 0.
 
 With --cluster-id it is part of a cluster: one node makes it with --bootstrap, once,
 and the others --join any node that is in it. Without, it runs alone.
@@ -196,6 +203,9 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	if err := f.Validate(); err != nil {
 		return usageError{err}
 	}
+	if f.drainTimeout < 0 {
+		return usageError{fmt.Errorf("--drain-timeout %s: choose 0 or more", f.drainTimeout)}
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	n, err := node.Start(f.Config)
@@ -206,10 +216,28 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	select {
 	case err = <-n.Failed():
 	case <-ctx.Done():
-		stop() // a second signal ends the process at once
-		log.Info("stopping", "grace", f.StopGrace)
+		log.Info("stopping", "grace", f.StopGrace, "drain timeout", f.drainTimeout)
+		err = f.drain(n, stop)
 	}
 	n.Stop()
+	return err
+}
+
+// drain drains a node that is to stop, until that is done, or a second signal
+// comes, or the node fails. Afterwards a further signal ends the process at once.
+// first takes the notice of the first signal away.
+func (f *nodeFlags) drain(n *node.Node, first func()) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	first() // no earlier: a signal in between would end the process
+	done := make(chan struct{})
+	go func() { defer close(done); n.DrainBeforeStop(ctx, f.drainTimeout) }()
+	select {
+	case <-done:
+	case err = <-n.Failed():
+		stop()
+		<-done
+	}
 	return err
 }
 

@@ -193,6 +193,7 @@ func TestServerMisuse(t *testing.T) {
 		{says: "--log-format", args: []string{"--log-format", "xml"}},
 		{says: "takes nothing but flags", args: []string{"n1"}},
 		{says: "a stop grace period of -1s: choose 0 or more", args: []string{"--stop-grace", "-1s"}},
+		{says: "--drain-timeout -1s: choose 0 or more", args: []string{"--drain-timeout", "-1s"}},
 		{says: "at most -1 connections: choose 1 or more", args: []string{"--max-conns", "-1"}},
 		{says: "the greatest possible epoch is 549755813887", args: []string{"--epoch-floor", "549755813888"}},
 		{says: "--max-objects: must be at least 1", args: []string{"--max-objects", "-1"}},

@@ -63,7 +63,8 @@ has exactly so many active members.
 
 With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
-"rows_to_move", "rows_unowned", "changing", "serving", "incarnation": "…",
+"rows_to_move", "rows_unowned", "rows_unprotected", "changing", "serving",
+"phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "grpc_addr", "raft_addr",
 "gossip_addr", "members": as "keystead members --json"}.`,
 		Example: `  keystead status
@@ -185,27 +186,31 @@ type finding struct {
 
 // overview is what `status` shows.
 type overview struct {
-	Cluster     string       `json:"cluster"`
-	ID          string       `json:"id"`
-	Healthy     bool         `json:"healthy"`
-	Problems    []finding    `json:"problems"`
-	Warnings    []finding    `json:"warnings"`
-	Epoch       string       `json:"epoch"`
-	Leader      string       `json:"leader"`
-	Voters      []string     `json:"voters"`
-	Rows        uint32       `json:"rows"`
-	RowsToMove  uint32       `json:"rows_to_move"`
-	RowsUnowned uint32       `json:"rows_unowned"`
-	Changing    bool         `json:"changing"`
-	Serving     bool         `json:"serving"`
-	Incarnation string       `json:"incarnation"`
-	LeaseLeft   seconds      `json:"lease_left"`
-	Uptime      seconds      `json:"uptime"`
-	Version     string       `json:"version"`
-	GRPCAddr    string       `json:"grpc_addr"`
-	RaftAddr    string       `json:"raft_addr"`
-	GossipAddr  string       `json:"gossip_addr"`
-	Members     []memberJSON `json:"members"`
+	Cluster         string       `json:"cluster"`
+	ID              string       `json:"id"`
+	Healthy         bool         `json:"healthy"`
+	Problems        []finding    `json:"problems"`
+	Warnings        []finding    `json:"warnings"`
+	Epoch           string       `json:"epoch"`
+	Leader          string       `json:"leader"`
+	Voters          []string     `json:"voters"`
+	Rows            uint32       `json:"rows"`
+	RowsToMove      uint32       `json:"rows_to_move"`
+	RowsUnowned     uint32       `json:"rows_unowned"`
+	RowsUnprotected uint32       `json:"rows_unprotected"`
+	Phase           string       `json:"phase"`
+	RowsOwned       uint32       `json:"rows_owned"`
+	RowsStandby     uint32       `json:"rows_standby"`
+	Changing        bool         `json:"changing"`
+	Serving         bool         `json:"serving"`
+	Incarnation     string       `json:"incarnation"`
+	LeaseLeft       seconds      `json:"lease_left"`
+	Uptime          seconds      `json:"uptime"`
+	Version         string       `json:"version"`
+	GRPCAddr        string       `json:"grpc_addr"`
+	RaftAddr        string       `json:"raft_addr"`
+	GossipAddr      string       `json:"gossip_addr"`
+	Members         []memberJSON `json:"members"`
 
 	spare int // voters that may die
 }
@@ -220,7 +225,8 @@ func (o *overview) alone() bool { return o.Cluster == "" }
 func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
-		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, Changing: st.Changing, Serving: st.Serving,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, Changing: st.Changing, Serving: st.Serving,
+		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
 		Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
@@ -298,6 +304,8 @@ func (o *overview) assessRows() {
 		o.problem("wait, or see `keystead ring --watch`", "the ring changes: %d of %d rows left to move", o.RowsToMove, o.Rows)
 	case o.RowsToMove > o.RowsUnowned:
 		o.problem("wait for the leader to move them", "%d of %d rows are not where the ring wants them", o.RowsToMove, o.Rows)
+	case o.RowsUnprotected > 0:
+		o.warn("wait: it is being copied", "%d of %d rows have no copy yet where the ring wants it: the death of their owner would lose them", o.RowsUnprotected, o.Rows)
 	}
 }
 
@@ -315,7 +323,9 @@ func (o *overview) assessMembers() {
 		case m.Phase == "joining":
 			o.problem("wait: the ring is about to change", "%s joins, and owns nothing yet", m.ID)
 		case m.Phase == "leaving":
-			o.problem("wait: the ring is about to change", "%s leaves", m.ID)
+			o.problem("wait: the ring is about to change", "%s is to be drained", m.ID)
+		case m.Phase == "drained":
+			o.warn("stop it, or take that back with `keystead undrain "+m.ID+"`", "%s is drained, and is given nothing", m.ID)
 		}
 	}
 }
@@ -408,18 +418,22 @@ func (o *overview) print(out io.Writer, addr string) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	fmt.Fprintln(w, "MEMBER\tPHASE\tSHARE\tRAFT\tGOSSIP")
+	fmt.Fprintln(w, "MEMBER\tPHASE\tSHARE\tROWS\tSTANDBY\tRAFT\tGOSSIP")
 	for _, m := range o.Members {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), percent(m.OwnedShare), orDash(m.Raft), orDash(m.Gossip))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.Raft), orDash(m.Gossip))
 	}
 	return w.Flush()
 }
 
 func (o *overview) rows() string {
+	text := fmt.Sprintf("%d, %d to move, %d without owner", o.Rows, o.RowsToMove, o.RowsUnowned)
 	if o.RowsUnowned == 0 && o.RowsToMove == 0 {
-		return fmt.Sprintf("%d, all where the ring wants them", o.Rows)
+		text = fmt.Sprintf("%d, all where the ring wants them", o.Rows)
 	}
-	return fmt.Sprintf("%d, %d to move, %d without owner", o.Rows, o.RowsToMove, o.RowsUnowned)
+	if o.RowsUnprotected > 0 {
+		text += fmt.Sprintf(", %d without their copy", o.RowsUnprotected)
+	}
+	return text
 }
 
 func (o *overview) voters() string {
@@ -444,6 +458,12 @@ func (o *overview) node() string {
 		} else {
 			parts = append(parts, "lease for "+people(time.Duration(o.LeaseLeft)))
 		}
+	}
+	if o.Phase == phaseNames[pb.Phase_PHASE_LEAVING] || o.Phase == phaseNames[pb.Phase_PHASE_DRAINED] {
+		parts = append(parts, o.Phase)
+	}
+	if !o.alone() {
+		parts = append(parts, fmt.Sprintf("owns %s and stands by for %d", plural(int(o.RowsOwned), "row"), o.RowsStandby))
 	}
 	parts = append(parts, "up "+people(time.Duration(o.Uptime)))
 	if o.Version != "" {

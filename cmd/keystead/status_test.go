@@ -17,10 +17,11 @@ func statusOf(n int) (*pb.GetStatusResponse, []*pb.MemberStatus) {
 		Id: "n01", Incarnation: 1882445566738848251, Version: "1.0", Cluster: "prod", Epoch: 23340234121, LeaseLeftNs: int64(1500 * time.Millisecond),
 		Leader: "n01", Rows: uint32(256 * n), Members: uint32(n), UptimeNs: int64(time.Hour), Serving: true,
 		GrpcAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7401", GossipAddr: "10.0.0.1:7402",
+		Phase: pb.Phase_PHASE_ACTIVE, RowsOwned: 256, RowsStandby: 250,
 	}
 	var members []*pb.MemberStatus
 	for i, id := range ids {
-		m := &pb.MemberStatus{Id: id, Gossip: "alive", GossipAddr: id + ":7402", Raft: "voter", OwnedShare: 1 / float64(n),
+		m := &pb.MemberStatus{Id: id, Gossip: "alive", GossipAddr: id + ":7402", Raft: "voter", OwnedShare: 1 / float64(n), RowsOwned: 256, RowsStandby: 250,
 			Member: &pb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), RaftAddr: id + ":7401", Phase: pb.Phase_PHASE_ACTIVE, Version: "1.0"}}
 		switch {
 		case i == 0:
@@ -71,7 +72,9 @@ func TestHealth(t *testing.T) {
 		{name: "changed", nodes: 3, change: func(st answer, _ members) { st.Changing = true }, says: "the ring changes: all rows have moved;"},
 		{name: "elsewhere", nodes: 3, change: func(st answer, _ members) { st.RowsToMove = 2 }, says: "2 of 768 rows are not where the ring wants them;"},
 		{name: "joining", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_JOINING }, says: "n04 joins, and owns nothing yet;"},
-		{name: "leaving", nodes: 4, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_LEAVING }, says: "n04 leaves;"},
+		{name: "leaving", nodes: 4, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_LEAVING }, says: "n04 is to be drained;"},
+		{name: "drained", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_DRAINED }, warns: "n04 is drained, and is given nothing;"},
+		{name: "no copies", nodes: 3, change: func(st answer, _ members) { st.RowsUnprotected = 12 }, warns: "12 of 768 rows have no copy yet where the ring wants it: the death of their owner would lose them;"},
 		{name: "unknown to gossip", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "" }, says: "n04 is a member, and gossip does not know it;"},
 		{name: "failed nonvoter", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "failed" }, says: "n04 is gone (gossip: failed);"},
 		{name: "failed voter", nodes: 3, change: func(_ answer, m members) { m[2].Gossip = "failed" },
@@ -144,16 +147,38 @@ Epoch    23340234121
 Rows     1024, all where the ring wants them
 Leader   n01
 Voters   n01, n02, n03; 1 may die
-Node     n01: serves, lease for 1.5s, up 1h0m0s, version 1.0
+Node     n01: serves, lease for 1.5s, owns 256 rows and stands by for 250, up 1h0m0s, version 1.0
 API      10.0.0.1:7400
 Raft     10.0.0.1:7401
 Gossip   10.0.0.1:7402
 
-MEMBER  PHASE   SHARE  RAFT      GOSSIP
-n01     active  25.0%  leader    alive
-n02     active  25.0%  voter     alive
-n03     active  25.0%  voter     alive
-n04     active  25.0%  nonvoter  alive
+MEMBER  PHASE   SHARE  ROWS  STANDBY  RAFT      GOSSIP
+n01     active  25.0%  256   250      leader    alive
+n02     active  25.0%  256   250      voter     alive
+n03     active  25.0%  256   250      voter     alive
+n04     active  25.0%  256   250      nonvoter  alive
+`},
+		{"draining", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+			st.Phase, st.RowsOwned, st.RowsStandby, st.RowsUnprotected = pb.Phase_PHASE_LEAVING, 1, 7, 20
+			m[0].Member.Phase, m[0].RowsOwned, m[0].RowsStandby, m[0].OwnedShare = pb.Phase_PHASE_LEAVING, 1, 7, 0.001
+			m[1].Member.Phase, m[1].RowsOwned, m[1].RowsStandby, m[1].OwnedShare = pb.Phase_PHASE_DRAINED, 0, 0, 0
+			st.Changing, st.RowsToMove = true, 1
+		}), `
+Cluster  prod, as n01 sees it
+Health   the ring changes: 1 of 768 rows left to move; wait, or see ` + "`keystead ring --watch`" + `
+Epoch    23340234121
+Rows     768, 1 to move, 0 without owner, 20 without their copy
+Leader   n01
+Voters   n01, n02, n03; 1 may die
+Node     n01: serves, lease for 1.5s, leaving, owns 1 row and stands by for 7, up 1h0m0s, version 1.0
+API      10.0.0.1:7400
+Raft     10.0.0.1:7401
+Gossip   10.0.0.1:7402
+
+MEMBER  PHASE    SHARE  ROWS  STANDBY  RAFT    GOSSIP
+n01     leaving  0.1%   1     7        leader  alive
+n02     drained  0.0%   0     0        voter   alive
+n03     active   33.3%  256   250      voter   alive
 `},
 		{"cut off", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
 			st.Leader, st.Serving, st.LeaseLeftNs, st.RowsUnowned, st.RowsToMove = "", false, 0, 3, 3
@@ -168,15 +193,15 @@ Epoch    23340234121
 Rows     768, 3 to move, 3 without owner
 Leader   -
 Voters   n01, n02, n03; none may die
-Node     n01: does not serve, no lease, up 1h0m0s, version 1.0
+Node     n01: does not serve, no lease, owns 256 rows and stands by for 250, up 1h0m0s, version 1.0
 API      10.0.0.1:7400
 Raft     10.0.0.1:7401
 Gossip   10.0.0.1:7402
 
-MEMBER  PHASE   SHARE  RAFT   GOSSIP
-n01     active  33.3%  voter  alive
-n02     active  33.3%  voter  alive
-n03     -       0.0%   voter  failed
+MEMBER  PHASE   SHARE  ROWS  STANDBY  RAFT   GOSSIP
+n01     active  33.3%  256   250      voter  alive
+n02     active  33.3%  256   250      voter  alive
+n03     -       0.0%   -     -        voter  failed
 `},
 		{"alone", text(1, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
 			*st = pb.GetStatusResponse{Id: "n01", Rows: 256, Epoch: 4, Serving: true}
@@ -189,8 +214,8 @@ Rows     256, all where the ring wants them
 Node     n01: serves, up 0s
 API      127.0.0.1:7400
 
-MEMBER  PHASE   SHARE   RAFT  GOSSIP
-n01     active  100.0%  -     -
+MEMBER  PHASE   SHARE   ROWS  STANDBY  RAFT  GOSSIP
+n01     active  100.0%  256   250      -     -
 `},
 	} {
 		if tc.got != tc.want[1:] {
@@ -208,19 +233,19 @@ func TestMembersText(t *testing.T) {
 		t.Error(err)
 	}
 	const want = `
-ID     PHASE    GOSSIP  RAFT    SHARE  API               INCARNATION          VERSION
-n01    active   alive   leader  33.3%  n01.example:7400  1882445566738848251  1.0
-n02    leaving  alive   voter   33.3%  n02.example:7400  1882445566738848251  1.0
-n03    active   alive   voter   33.3%  n03.example:7400  1882445566738848251  1.0
-agent  -        alive   -       0.0%   -                 -                    -
+ID     PHASE    GOSSIP  RAFT    SHARE  ROWS  STANDBY  API               INCARNATION          VERSION
+n01    active   alive   leader  33.3%  256   250      n01.example:7400  1882445566738848251  1.0
+n02    leaving  alive   voter   33.3%  256   250      n02.example:7400  1882445566738848251  1.0
+n03    active   alive   voter   33.3%  256   250      n03.example:7400  1882445566738848251  1.0
+agent  -        alive   -       0.0%   -     -        -                 -                    -
 `
 	if out.String() != want[1:] {
 		t.Errorf("%s\nwant\n%s", out.String(), want[1:])
 	}
 	text, err := json.Marshal(membersJSON(members[2:]))
-	const wantJSON = `[{"id":"n03","phase":"active","gossip":"alive","gossip_addr":"n03:7402","raft":"voter","owned_share":0.3333333333333333,` +
+	const wantJSON = `[{"id":"n03","phase":"active","gossip":"alive","gossip_addr":"n03:7402","raft":"voter","owned_share":0.3333333333333333,"rows_owned":256,"rows_standby":250,` +
 		`"hash_key":"n03.example:7400","grpc_addr":"n03.example:7400","raft_addr":"n03:7401","incarnation":"1882445566738848251","version":"1.0"},` +
-		`{"id":"agent","phase":"","gossip":"alive","gossip_addr":"","raft":"","owned_share":0,"hash_key":"","grpc_addr":"","raft_addr":"","incarnation":"","version":""}]`
+		`{"id":"agent","phase":"","gossip":"alive","gossip_addr":"","raft":"","owned_share":0,"rows_owned":0,"rows_standby":0,"hash_key":"","grpc_addr":"","raft_addr":"","incarnation":"","version":""}]`
 	if err != nil || string(text) != wantJSON {
 		t.Errorf("%v %s", err, text)
 	}

@@ -4,6 +4,7 @@
 //	/healthz      200 while the process runs
 //	/readyz       200 while the node takes requests, 503 before and after
 //	/status       the node's state as JSON
+//	/drain        GET: how far a drain is; POST: drain the node, and wait
 //	/debug/pprof  profiles
 //
 // It has no authentication and listens on loopback unless told otherwise. Its
@@ -12,7 +13,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -32,6 +32,8 @@ type Config struct {
 	// Ready says why the node is not ready although SetReady said so; nil = it
 	// is. May be nil.
 	Ready func() error
+	// Drain is what /drain does; nil = there is no such page.
+	Drain Drainer
 }
 
 // Bounds of a request. Profiles take up to a minute to write.
@@ -87,13 +89,13 @@ func (s *Server) mux(cfg Config) *http.ServeMux {
 		fmt.Fprintln(w, "ready")
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(cfg.Status()) // the reader has left
+		reply(w, http.StatusOK, cfg.Status())
 	})
+	if cfg.Drain != nil {
+		drainPages(mux, cfg.Drain)
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "keystead: /metrics /healthz /readyz /status /debug/pprof/")
+		fmt.Fprintln(w, "keystead: /metrics /healthz /readyz /status /drain /debug/pprof/")
 	})
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -71,7 +71,7 @@ func TestPages(t *testing.T) {
 		path, contentType, has string
 		code                   int
 	}{
-		{"/", "text/plain", "/metrics /healthz /readyz /status /debug/pprof/", 200},
+		{"/", "text/plain", "/metrics /healthz /readyz /status /drain /debug/pprof/", 200},
 		{"/healthz", "text/plain", "ok\n", 200},
 		{"/readyz", "text/plain", "not ready", 503},
 		{"/status", "application/json", `"epoch": 7`, 200},

@@ -27,21 +27,24 @@ func showLibraries(reg prometheus.Registerer) error {
 type clusterCollector struct {
 	c                                                                *cluster
 	lease, members, rows, owned, moving, lost, leader, ready, voters *prometheus.Desc
+	standby, unprotected                                             *prometheus.Desc
 }
 
 func newClusterCollector(c *cluster) *clusterCollector {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("keystead_"+name, help, nil, nil) }
 	return &clusterCollector{
-		c:       c,
-		lease:   desc("lease_left_seconds", "Time that the node may still act without hearing from the leader."),
-		members: desc("cluster_members", "Members of the ownership table that the node knows."),
-		rows:    desc("cluster_rows", "Rows of the ownership table."),
-		owned:   desc("rows_owned", "Rows that this node owns."),
-		moving:  desc("cluster_rows_to_move", "Rows that do not stand where the ring wants them."),
-		lost:    desc("rows_lost_total", "Rows that came to this node without their state."),
-		leader:  desc("raft_leading", "1 if the node leads in raft."),
-		voters:  desc("cluster_voters", "Nodes that vote in raft."),
-		ready:   desc("ready", "1 if the node is a member that may act."),
+		c:           c,
+		lease:       desc("lease_left_seconds", "Time that the node may still act without hearing from the leader."),
+		members:     desc("cluster_members", "Members of the ownership table that the node knows."),
+		rows:        desc("cluster_rows", "Rows of the ownership table."),
+		owned:       desc("rows_owned", "Rows that this node owns."),
+		standby:     desc("rows_standby", "Rows that this node stands by for."),
+		unprotected: desc("cluster_rows_unprotected", "Rows without the standby that the ring has for them."),
+		moving:      desc("cluster_rows_to_move", "Rows that do not stand where the ring wants them."),
+		lost:        desc("rows_lost_total", "Rows that came to this node without their state."),
+		leader:      desc("raft_leading", "1 if the node leads in raft."),
+		voters:      desc("cluster_voters", "Nodes that vote in raft."),
+		ready:       desc("ready", "1 if the node is a member that may act."),
 	}
 }
 
@@ -56,7 +59,10 @@ func (m *clusterCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.lease, m.c.group.LeaseLeft().Seconds())
 	gauge(m.members, float64(len(t.Members)))
 	gauge(m.rows, float64(len(t.Rows)))
-	gauge(m.owned, float64(rowsOf(t, m.c.Self())))
+	owned, standby := rowsOf(t, m.c.Self())
+	gauge(m.owned, float64(owned))
+	gauge(m.standby, float64(standby))
+	gauge(m.unprotected, float64(t.Unprotected()))
 	gauge(m.moving, float64(len(t.Moves())))
 	gauge(m.voters, float64(len(voters)))
 	gauge(m.leader, one(m.c.group.Leader() == m.c.cfg.ID))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -28,31 +29,38 @@ type Status struct {
 
 // ClusterStatus is what a node says of its part in the cluster.
 type ClusterStatus struct {
-	ID           string   `json:"id"`
-	Incarnation  string   `json:"incarnation"`
-	Ready        bool     `json:"ready"`
-	NotReady     string   `json:"not_ready,omitempty"` // why
-	LeaseSeconds float64  `json:"lease_seconds"`
-	Leader       string   `json:"leader"`
-	Voters       []string `json:"voters"`
-	Members      []string `json:"members"`
-	RowsOwned    int      `json:"rows_owned"`
-	Rows         int      `json:"rows"`
-	RowsToMove   int      `json:"rows_to_move"`
-	RowsLost     int64    `json:"rows_lost"` // that came to this node without their state
-	RaftAddr     string   `json:"raft_addr"`
-	GossipAddr   string   `json:"gossip_addr"`
+	ID              string   `json:"id"`
+	Incarnation     string   `json:"incarnation"`
+	Ready           bool     `json:"ready"`
+	NotReady        string   `json:"not_ready,omitempty"` // why
+	LeaseSeconds    float64  `json:"lease_seconds"`
+	Leader          string   `json:"leader"`
+	Voters          []string `json:"voters"`
+	Members         []string `json:"members"`
+	Phase           string   `json:"phase"` // "" = it is no member
+	RowsOwned       int      `json:"rows_owned"`
+	RowsStandby     int      `json:"rows_standby"`
+	Rows            int      `json:"rows"`
+	RowsToMove      int      `json:"rows_to_move"`
+	RowsUnprotected int      `json:"rows_unprotected"` // without the standby that the ring has for them
+	RowsLost        int64    `json:"rows_lost"`        // that came to this node without their state
+	RaftAddr        string   `json:"raft_addr"`
+	GossipAddr      string   `json:"gossip_addr"`
 }
 
 func (c *cluster) status() *ClusterStatus {
 	t, self := c.Table(), c.Self()
 	s := &ClusterStatus{
 		ID: c.cfg.Cluster.ID, Incarnation: strconv.FormatUint(self.Incarnation, 10), Ready: true, LeaseSeconds: c.group.LeaseLeft().Seconds(),
-		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsOwned: rowsOf(t, self), RowsLost: c.lost.Load(),
+		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsUnprotected: t.Unprotected(), RowsLost: c.lost.Load(),
 		RaftAddr: c.self.RaftAddr, GossipAddr: c.pool.Addr(),
 	}
 	if err := c.ready(); err != nil {
 		s.Ready, s.NotReady = false, err.Error()
+	}
+	s.RowsOwned, s.RowsStandby = rowsOf(t, self)
+	if m, ok := t.Member(self.Node); ok && m.Holder() == self {
+		s.Phase = m.Phase.String()
 	}
 	s.Voters, _ = c.group.Servers()
 	for _, m := range t.Members {
@@ -61,14 +69,12 @@ func (c *cluster) status() *ClusterStatus {
 	return s
 }
 
-func rowsOf(t *table.Table, h table.Holder) int {
-	n := 0
-	for i := range t.Rows {
-		if t.Rows[i].Owner == h {
-			n++
-		}
+// rowsOf counts the rows that a process owns, and those that it stands by for.
+func rowsOf(t *table.Table, h table.Holder) (owned, standby int) {
+	if s, ok := rpc.DrainStateOf(t, h.Node); ok && s.Member.Holder() == h {
+		return s.Owned, s.Standby
 	}
-	return n
+	return 0, 0
 }
 
 // Status returns the status of now.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -73,6 +74,14 @@ func (c *cluster) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.List
 		m := of(t.Members[i].Node)
 		m.Member, m.OwnedShare = wireMember(&t.Members[i]), owned[m.Id]
 	}
+	for i := range t.Rows {
+		if o := t.Rows[i].Owner; !o.None() {
+			of(o.Node).RowsOwned++
+		}
+		if s := t.Rows[i].Standby; !s.None() {
+			of(s.Node).RowsStandby++
+		}
+	}
 	for _, g := range st.Gossip {
 		m := of(g.Node)
 		m.Gossip, m.GossipAddr = g.State, g.Addr
@@ -124,7 +133,7 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 		LeaseLeftNs: int64(max(st.LeaseLeft, 0)), Leader: st.Leader, Voters: st.Voters,
 		Changing: t.Transition != nil, RowsToMove: uint32(len(t.Moves())), Rows: uint32(len(t.Rows)), Members: uint32(len(t.Members)),
 		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
-		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0,
+		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()),
 	}
 	if !st.Started.IsZero() {
 		r.UptimeNs = int64(time.Since(st.Started))
@@ -134,7 +143,39 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 			r.RowsUnowned++
 		}
 	}
+	if s, ok := DrainStateOf(t, self.Node); ok && s.Member.Holder() == self {
+		r.Phase, r.RowsOwned, r.RowsStandby = phases[s.Member.Phase], uint32(s.Owned), uint32(s.Standby)
+	}
 	return r, nil
+}
+
+// Drain implements the service.
+func (c *cluster) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
+	s, err := c.drain(ctx, DrainOrder{Node: req.Node, Force: req.Force})
+	return &pb.DrainResponse{State: s}, err
+}
+
+// Undrain implements the service.
+func (c *cluster) Undrain(ctx context.Context, req *pb.UndrainRequest) (*pb.UndrainResponse, error) {
+	s, err := c.drain(ctx, DrainOrder{Node: req.Node, Undo: true})
+	return &pb.UndrainResponse{State: s}, err
+}
+
+func (c *cluster) drain(ctx context.Context, o DrainOrder) (*pb.DrainState, error) {
+	if o.Node == "" {
+		return nil, c.s.refuse(&owner.Error{Reason: owner.Invalid, Field: "node", Message: "is missing"})
+	}
+	s, err := c.c.Drain(ctx, o)
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.As(err, new(*owner.Error)):
+		return nil, c.s.refuse(gaveUp(ctx))
+	case err != nil:
+		return nil, c.s.refuse(err)
+	}
+	return &pb.DrainState{
+		Node: s.Member.Node, Incarnation: s.Member.Incarnation, Phase: phases[s.Member.Phase],
+		RowsOwned: uint32(s.Owned), RowsStandby: uint32(s.Standby), Already: s.Already, Epoch: s.Epoch,
+	}, nil
 }
 
 // lone is the Cluster of a node that runs alone: a table of one, which stays.
@@ -169,6 +210,19 @@ func newLone(id, addr string) Cluster {
 func (l *lone) Self() table.Holder  { return l.table.Members[0].Holder() }
 func (l *lone) Table() *table.Table { return l.table }
 func (l *lone) State() ClusterState { return l.state }
+
+// Drain refuses: there is nobody to take anything.
+func (l *lone) Drain(_ context.Context, o DrainOrder) (DrainState, error) {
+	s, ok := DrainStateOf(l.table, o.Node)
+	switch {
+	case !ok:
+		return DrainState{}, ErrUnknownNode(o.Node)
+	case o.Undo:
+		s.Already = true
+		return s, nil
+	}
+	return DrainState{}, ErrLastNode(o.Node)
+}
 
 // Await waits for a change that does not come.
 func (l *lone) Await(ctx context.Context, after uint64) (*table.Table, error) {

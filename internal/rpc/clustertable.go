@@ -12,6 +12,7 @@ var phases = map[table.Phase]pb.Phase{
 	table.Joining: pb.Phase_PHASE_JOINING,
 	table.Active:  pb.Phase_PHASE_ACTIVE,
 	table.Leaving: pb.Phase_PHASE_LEAVING,
+	table.Drained: pb.Phase_PHASE_DRAINED,
 }
 
 func wireMember(m *table.Member) *pb.Member {

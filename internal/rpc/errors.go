@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -38,6 +39,9 @@ var kinds = map[owner.Reason]struct {
 	deadline:              {codes.DeadlineExceeded, pb.Reason_REASON_GAVE_UP},
 	overloaded:            {codes.ResourceExhausted, pb.Reason_REASON_OVERLOADED},
 	tooLarge:              {codes.ResourceExhausted, pb.Reason_REASON_TOO_LARGE},
+	UnknownNode:           {codes.NotFound, pb.Reason_REASON_UNKNOWN_NODE},
+	LastNode:              {codes.FailedPrecondition, pb.Reason_REASON_LAST_NODE},
+	TooFewLeft:            {codes.FailedPrecondition, pb.Reason_REASON_TOO_FEW_LEFT},
 }
 
 // Reasons that only this package has: the store sees no messages and no
@@ -46,6 +50,12 @@ const (
 	tooLarge owner.Reason = 255 - iota
 	deadline
 	overloaded
+
+	// Those of Cluster.Drain.
+
+	UnknownNode // no member has the id
+	LastNode    // nobody would be left to take what the node owns
+	TooFewLeft  // too few voters would be left that are not drained
 )
 
 var errStopping = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500 * time.Millisecond,
@@ -55,6 +65,26 @@ var errStopping = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500 * time
 var errOverloaded = &owner.Error{Reason: overloaded, RetryAfter: 100 * time.Millisecond,
 	Message: "as many calls are under way as this node allows; nothing happened",
 	Hint:    "try again later, use batches, or raise --max-calls"}
+
+// ErrUnknownNode is the error of a drain of a node that is no member.
+func ErrUnknownNode(node string) error {
+	return &owner.Error{Reason: UnknownNode, Message: fmt.Sprintf("%q is no member of the cluster", node),
+		Hint: "`keystead members` lists those that are"}
+}
+
+// ErrLastNode is the error of a drain after which nobody would own anything.
+func ErrLastNode(node string) error {
+	return &owner.Error{Reason: LastNode, Message: fmt.Sprintf("nobody would be left to take what %s owns", node),
+		Hint: "start another node, or take back the drain of one; to shut the service down, stop the node without a drain (--drain-timeout 0): what it keeps ends with it"}
+}
+
+// ErrTooFewLeft is the error of a drain after which so many of the voters would
+// be left that are not drained.
+func ErrTooFewLeft(node string, left, voters int) error {
+	return &owner.Error{Reason: TooFewLeft,
+		Message: fmt.Sprintf("with %s drained, %d of %d voters would be left that are not, and a majority is %d: when the drained ones are stopped, the cluster stops", node, left, voters, voters/2+1),
+		Hint:    "bring the nodes that are drained back first, or start others and wait until they vote; --force drains it all the same"}
+}
 
 // gaveUp is the error of a call whose caller has left: by its deadline, or
 // because it cancelled.

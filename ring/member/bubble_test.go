@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -320,6 +321,42 @@ func TestNewEncounter(t *testing.T) {
 		time.Sleep(time.Minute)
 		if log.count("joined the pool") != 1 {
 			t.Errorf("after joining: %v", &log)
+		}
+	})
+}
+
+// TestFreshForAll has one of the others know of an event for longer than a gossip
+// takes, as after a cut: it is an old one, although this process ran all the time.
+// And it has only one of three others know of it.
+func TestFreshForAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := gossip.NewNetwork(21)
+		pools := form(t, n, 4, nil)
+		said := Event{Name: "keystead-drain", Payload: []byte("n4"), LTime: 1}
+		pools[2].seen.note(time.Now(), said.digest())
+		time.Sleep(2 * spreading)
+		if err := pools[0].Announce(said.Name, said.Payload); err != nil {
+			t.Fatal(err)
+		}
+		e := nextEvent(t, pools[3])
+		if err := pools[3].Fresh(t.Context(), e); e.LTime != 1 || !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "n3 has known of it for 1") {
+			t.Errorf("event %d: %v", e.LTime, err)
+		}
+
+		few := Event{Name: "keystead-drain", LTime: 99}
+		for _, i := range []int{0, 3} {
+			pools[i].seen.note(time.Now(), few.digest())
+		}
+		if err := pools[3].Fresh(t.Context(), few); err == nil || err.Error() != "of 3 other nodes 3 have answered, and 1 know of it" {
+			t.Errorf("known to few: %v", err)
+		}
+		pools[1].seen.note(time.Now(), few.digest())
+		if err := pools[3].Fresh(t.Context(), few); err != nil {
+			t.Errorf("known to most: %v", err)
+		}
+		n.Isolate(at(4), true)
+		if err := pools[3].Fresh(t.Context(), few); err == nil || errors.Is(err, ErrStale) {
+			t.Errorf("cut off: %v", err)
 		}
 	})
 }

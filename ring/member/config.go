@@ -64,7 +64,12 @@ type Config struct {
 	// Transport carries gossip. Nil is UDP and TCP sockets. The pool shuts it
 	// down.
 	Transport memberlist.Transport
-	Log       *slog.Logger // nil: none
+	// Answer answers queries of the pool whose name begins with EventPrefix, as
+	// `serf query` asks them: at most MaxAnswer bytes, nil for no answer. It is
+	// called by a goroutine that does nothing else, and holds up only other
+	// queries. Nil: no answers.
+	Answer func(query string, payload []byte) []byte
+	Log    *slog.Logger // nil: none
 
 	tune func(*serf.Config) // tests quicken serf with it
 }

@@ -27,7 +27,8 @@
 // Serf is a hint, raft is the truth. A fact may be old, wrong or missing: a
 // member that is Failed may live behind a cut, and one that is Alive may have
 // died seconds ago. Nothing is owned or lost because of a fact. A user event may
-// come twice, late or never.
+// come twice, late or never; Fresh asks the others whether one is news. Queries are
+// answered by a goroutine of their own, so that an answer may take its time.
 //
 // # Names
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/serf/serf"
 )
@@ -16,7 +17,7 @@ const maxEvents = 64
 
 // Event is a user event: a word that somebody said to the whole pool, with
 // Announce or `serf event`. It may come late, twice or never, and one from before
-// this node joined may come as well.
+// this node joined may come as well: see Fresh.
 type Event struct {
 	Name    string // begins with EventPrefix
 	Payload []byte
@@ -71,7 +72,11 @@ func (p *Pool) received(e serf.Event) {
 		if !strings.HasPrefix(e.Name, EventPrefix) {
 			return
 		}
-		p.push(Event{Name: e.Name, Payload: bytes.Clone(e.Payload), LTime: uint64(e.LTime)})
+		said := Event{Name: e.Name, Payload: bytes.Clone(e.Payload), LTime: uint64(e.LTime)}
+		p.seen.note(time.Now(), said.digest())
+		p.push(said)
+	case *serf.Query:
+		p.asked(e)
 	}
 }
 

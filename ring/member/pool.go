@@ -37,13 +37,18 @@ type Pool struct {
 	snapshot atomic.Pointer[snapshot]
 	around   atomic.Pointer[around]
 	events   chan Event
+	queries  chan *serf.Query
+	seen     *seen
+	began    time.Time
 	kick     chan struct{} // there is a reason to look
 	turned   chan struct{} // there may be a reason to join
 	claims   *claims
 	dropped  atomic.Uint64
-	tries    atomic.Uint64
-	known    atomic.Bool // the node has heard of its cluster
-	changes  atomic.Uint64
+	// unanswered counts the queries for which there was no room.
+	unanswered atomic.Uint64
+	tries      atomic.Uint64
+	known      atomic.Bool // the node has heard of its cluster
+	changes    atomic.Uint64
 
 	touchMu sync.Mutex // guards touched
 	touched map[string]bool
@@ -84,7 +89,7 @@ func Start(cfg Config) (*Pool, error) {
 		return nil, errors.Join(err, w.Shutdown())
 	}
 	p := &Pool{
-		cfg: cfg, log: cfg.Log, lines: lines,
+		cfg: cfg, log: cfg.Log, lines: lines, began: time.Now(), seen: newSeen(), queries: make(chan *serf.Query, maxQueries),
 		events: make(chan Event, maxEvents), kick: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 		touched: map[string]bool{},
 	}
@@ -106,6 +111,7 @@ func Start(cfg Config) (*Pool, error) {
 	o := &observer{p: p, settler: newSettler(cfg.Self.Node, cfg.Settle)}
 	o.look()
 	p.running.Go(func() { p.drain(fromSerf) })
+	p.running.Go(p.answer)
 	p.running.Go(o.run)
 	p.running.Go(p.join)
 	return p, nil
@@ -211,13 +217,14 @@ type Stats struct {
 	Changes       uint64 // snapshots published
 	JoinTries     uint64 // addresses that were tried
 	EventsDropped uint64 // user events that nobody read in time
+	Unanswered    uint64 // queries that came faster than they could be answered
 	Health        int    // memberlist's health score: 0 is well, more is slow or deaf
 	Queued        int    // words of serf that wait to be sent
 }
 
 // Stats returns numbers as of now.
 func (p *Pool) Stats() Stats {
-	s := Stats{Changes: p.changes.Load(), JoinTries: p.tries.Load(), EventsDropped: p.dropped.Load(), Health: p.serf.Memberlist().GetHealthScore()}
+	s := Stats{Changes: p.changes.Load(), JoinTries: p.tries.Load(), EventsDropped: p.dropped.Load(), Unanswered: p.unanswered.Load(), Health: p.serf.Memberlist().GetHealthScore()}
 	for name, v := range p.serf.Stats() {
 		if strings.HasSuffix(name, "_queue") {
 			var n int

@@ -31,8 +31,10 @@ const (
 	Phase_PHASE_JOINING Phase = 1
 	// Owns what the ring gives it.
 	Phase_PHASE_ACTIVE Phase = 2
-	// Hands over what it owns.
+	// Is drained: hands over what it owns and stands by for.
 	Phase_PHASE_LEAVING Phase = 3
+	// Was drained: holds nothing, and is given nothing.
+	Phase_PHASE_DRAINED Phase = 4
 )
 
 // Enum value maps for Phase.
@@ -42,12 +44,14 @@ var (
 		1: "PHASE_JOINING",
 		2: "PHASE_ACTIVE",
 		3: "PHASE_LEAVING",
+		4: "PHASE_DRAINED",
 	}
 	Phase_value = map[string]int32{
 		"PHASE_UNSPECIFIED": 0,
 		"PHASE_JOINING":     1,
 		"PHASE_ACTIVE":      2,
 		"PHASE_LEAVING":     3,
+		"PHASE_DRAINED":     4,
 	}
 )
 
@@ -753,7 +757,11 @@ type MemberStatus struct {
 	// Its part in raft: "leader", "voter", "nonvoter", or "" if none.
 	Raft string `protobuf:"bytes,5,opt,name=raft,proto3" json:"raft,omitempty"`
 	// Share of the hash space that it owns now, 0 to 1.
-	OwnedShare    float64 `protobuf:"fixed64,6,opt,name=owned_share,json=ownedShare,proto3" json:"owned_share,omitempty"`
+	OwnedShare float64 `protobuf:"fixed64,6,opt,name=owned_share,json=ownedShare,proto3" json:"owned_share,omitempty"`
+	// Rows that it owns now.
+	RowsOwned uint32 `protobuf:"varint,7,opt,name=rows_owned,json=rowsOwned,proto3" json:"rows_owned,omitempty"`
+	// Rows that it stands by for now.
+	RowsStandby   uint32 `protobuf:"varint,8,opt,name=rows_standby,json=rowsStandby,proto3" json:"rows_standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,6 +834,20 @@ func (x *MemberStatus) GetRaft() string {
 func (x *MemberStatus) GetOwnedShare() float64 {
 	if x != nil {
 		return x.OwnedShare
+	}
+	return 0
+}
+
+func (x *MemberStatus) GetRowsOwned() uint32 {
+	if x != nil {
+		return x.RowsOwned
+	}
+	return 0
+}
+
+func (x *MemberStatus) GetRowsStandby() uint32 {
+	if x != nil {
+		return x.RowsStandby
 	}
 	return 0
 }
@@ -1271,7 +1293,16 @@ type GetStatusResponse struct {
 	// Where it gossips; empty for a node that runs alone.
 	GossipAddr string `protobuf:"bytes,17,opt,name=gossip_addr,json=gossipAddr,proto3" json:"gossip_addr,omitempty"`
 	// Whether it may act now: it is a member and has a lease.
-	Serving       bool `protobuf:"varint,18,opt,name=serving,proto3" json:"serving,omitempty"`
+	Serving bool `protobuf:"varint,18,opt,name=serving,proto3" json:"serving,omitempty"`
+	// Rows that have no standby, or another than the ring gives them, although
+	// there is one to be had.
+	RowsUnprotected uint32 `protobuf:"varint,19,opt,name=rows_unprotected,json=rowsUnprotected,proto3" json:"rows_unprotected,omitempty"`
+	// Rows that this node owns.
+	RowsOwned uint32 `protobuf:"varint,20,opt,name=rows_owned,json=rowsOwned,proto3" json:"rows_owned,omitempty"`
+	// Rows that this node stands by for.
+	RowsStandby uint32 `protobuf:"varint,21,opt,name=rows_standby,json=rowsStandby,proto3" json:"rows_standby,omitempty"`
+	// Where this node stands in the table.
+	Phase         Phase `protobuf:"varint,22,opt,name=phase,proto3,enum=keystead.v1.Phase" json:"phase,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1432,6 +1463,329 @@ func (x *GetStatusResponse) GetServing() bool {
 	return false
 }
 
+func (x *GetStatusResponse) GetRowsUnprotected() uint32 {
+	if x != nil {
+		return x.RowsUnprotected
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetRowsOwned() uint32 {
+	if x != nil {
+		return x.RowsOwned
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetRowsStandby() uint32 {
+	if x != nil {
+		return x.RowsStandby
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetPhase() Phase {
+	if x != nil {
+		return x.Phase
+	}
+	return Phase_PHASE_UNSPECIFIED
+}
+
+// DrainRequest names the node to drain.
+type DrainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Drain it although fewer than a majority of the present voters would be left
+	// that are not drained.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DrainRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DrainRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// DrainResponse is how far a node is with giving away what it has.
+type DrainResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far it is.
+	State         *DrainState `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainResponse) Reset() {
+	*x = DrainResponse{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainResponse) ProtoMessage() {}
+
+func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
+func (*DrainResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DrainResponse) GetState() *DrainState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+// UndrainRequest names the node that shall be given again what the ring gives it.
+type UndrainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainRequest) Reset() {
+	*x = UndrainRequest{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainRequest) ProtoMessage() {}
+
+func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainRequest.ProtoReflect.Descriptor instead.
+func (*UndrainRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *UndrainRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// UndrainResponse is how a node stands after its drain was taken back.
+type UndrainResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it stands.
+	State         *DrainState `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainResponse) Reset() {
+	*x = UndrainResponse{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainResponse) ProtoMessage() {}
+
+func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainResponse.ProtoReflect.Descriptor instead.
+func (*UndrainResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UndrainResponse) GetState() *DrainState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+// DrainState is what a member has left to give away.
+type DrainState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Its incarnation.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Where it stands.
+	Phase Phase `protobuf:"varint,3,opt,name=phase,proto3,enum=keystead.v1.Phase" json:"phase,omitempty"`
+	// Rows that it owns.
+	RowsOwned uint32 `protobuf:"varint,4,opt,name=rows_owned,json=rowsOwned,proto3" json:"rows_owned,omitempty"`
+	// Rows that it stands by for.
+	RowsStandby uint32 `protobuf:"varint,5,opt,name=rows_standby,json=rowsStandby,proto3" json:"rows_standby,omitempty"`
+	// Whether the call changed nothing: the node was being drained already, or for
+	// Undrain, it was not.
+	Already bool `protobuf:"varint,6,opt,name=already,proto3" json:"already,omitempty"`
+	// Epoch of the table that says so.
+	Epoch         uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainState) Reset() {
+	*x = DrainState{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainState) ProtoMessage() {}
+
+func (x *DrainState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainState.ProtoReflect.Descriptor instead.
+func (*DrainState) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DrainState) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DrainState) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *DrainState) GetPhase() Phase {
+	if x != nil {
+		return x.Phase
+	}
+	return Phase_PHASE_UNSPECIFIED
+}
+
+func (x *DrainState) GetRowsOwned() uint32 {
+	if x != nil {
+		return x.RowsOwned
+	}
+	return 0
+}
+
+func (x *DrainState) GetRowsStandby() uint32 {
+	if x != nil {
+		return x.RowsStandby
+	}
+	return 0
+}
+
+func (x *DrainState) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+func (x *DrainState) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 var File_keystead_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_cluster_proto_rawDesc = "" +
@@ -1482,7 +1836,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"`\n" +
 	"\x13ListMembersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x123\n" +
-	"\amembers\x18\x02 \x03(\v2\x19.keystead.v1.MemberStatusR\amembers\"\xb9\x01\n" +
+	"\amembers\x18\x02 \x03(\v2\x19.keystead.v1.MemberStatusR\amembers\"\xfb\x01\n" +
 	"\fMemberStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x06member\x18\x02 \x01(\v2\x13.keystead.v1.MemberR\x06member\x12\x16\n" +
@@ -1491,7 +1845,10 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"gossipAddr\x12\x12\n" +
 	"\x04raft\x18\x05 \x01(\tR\x04raft\x12\x1f\n" +
 	"\vowned_share\x18\x06 \x01(\x01R\n" +
-	"ownedShare\"%\n" +
+	"ownedShare\x12\x1d\n" +
+	"\n" +
+	"rows_owned\x18\a \x01(\rR\trowsOwned\x12!\n" +
+	"\frows_standby\x18\b \x01(\rR\vrowsStandby\"%\n" +
 	"\x0fGetOwnerRequest\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\tR\x04keys\"W\n" +
 	"\x10GetOwnerResponse\x12\x14\n" +
@@ -1518,7 +1875,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\vring_digest\x18\x05 \x01(\x06R\n" +
 	"ringDigest\x12\x16\n" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\"\x12\n" +
-	"\x10GetStatusRequest\"\x84\x04\n" +
+	"\x10GetStatusRequest\"\x9b\x05\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -1540,19 +1897,46 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\traft_addr\x18\x10 \x01(\tR\braftAddr\x12\x1f\n" +
 	"\vgossip_addr\x18\x11 \x01(\tR\n" +
 	"gossipAddr\x12\x18\n" +
-	"\aserving\x18\x12 \x01(\bR\aserving*V\n" +
+	"\aserving\x18\x12 \x01(\bR\aserving\x12)\n" +
+	"\x10rows_unprotected\x18\x13 \x01(\rR\x0frowsUnprotected\x12\x1d\n" +
+	"\n" +
+	"rows_owned\x18\x14 \x01(\rR\trowsOwned\x12!\n" +
+	"\frows_standby\x18\x15 \x01(\rR\vrowsStandby\x12(\n" +
+	"\x05phase\x18\x16 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\"8\n" +
+	"\fDrainRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\">\n" +
+	"\rDrainResponse\x12-\n" +
+	"\x05state\x18\x01 \x01(\v2\x17.keystead.v1.DrainStateR\x05state\"$\n" +
+	"\x0eUndrainRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"@\n" +
+	"\x0fUndrainResponse\x12-\n" +
+	"\x05state\x18\x01 \x01(\v2\x17.keystead.v1.DrainStateR\x05state\"\xde\x01\n" +
+	"\n" +
+	"DrainState\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12(\n" +
+	"\x05phase\x18\x03 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\x12\x1d\n" +
+	"\n" +
+	"rows_owned\x18\x04 \x01(\rR\trowsOwned\x12!\n" +
+	"\frows_standby\x18\x05 \x01(\rR\vrowsStandby\x12\x18\n" +
+	"\aalready\x18\x06 \x01(\bR\aalready\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch*i\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x01\x12\x10\n" +
 	"\fPHASE_ACTIVE\x10\x02\x12\x11\n" +
-	"\rPHASE_LEAVING\x10\x032\xc8\x03\n" +
+	"\rPHASE_LEAVING\x10\x03\x12\x11\n" +
+	"\rPHASE_DRAINED\x10\x042\xce\x04\n" +
 	"\x0eClusterService\x12D\n" +
 	"\aGetRing\x12\x1b.keystead.v1.GetRingRequest\x1a\x1c.keystead.v1.GetRingResponse\x12G\n" +
 	"\bGetTable\x12\x1c.keystead.v1.GetTableRequest\x1a\x1d.keystead.v1.GetTableResponse\x12P\n" +
 	"\vListMembers\x12\x1f.keystead.v1.ListMembersRequest\x1a .keystead.v1.ListMembersResponse\x12G\n" +
 	"\bGetOwner\x12\x1c.keystead.v1.GetOwnerRequest\x1a\x1d.keystead.v1.GetOwnerResponse\x12@\n" +
 	"\x05Watch\x12\x19.keystead.v1.WatchRequest\x1a\x1a.keystead.v1.WatchResponse0\x01\x12J\n" +
-	"\tGetStatus\x12\x1d.keystead.v1.GetStatusRequest\x1a\x1e.keystead.v1.GetStatusResponseB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
+	"\tGetStatus\x12\x1d.keystead.v1.GetStatusRequest\x1a\x1e.keystead.v1.GetStatusResponse\x12>\n" +
+	"\x05Drain\x12\x19.keystead.v1.DrainRequest\x1a\x1a.keystead.v1.DrainResponse\x12D\n" +
+	"\aUndrain\x12\x1b.keystead.v1.UndrainRequest\x1a\x1c.keystead.v1.UndrainResponseB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
 
 var (
 	file_keystead_v1_cluster_proto_rawDescOnce sync.Once
@@ -1567,7 +1951,7 @@ func file_keystead_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_keystead_v1_cluster_proto_goTypes = []any{
 	(Phase)(0),                  // 0: keystead.v1.Phase
 	(*Member)(nil),              // 1: keystead.v1.Member
@@ -1589,6 +1973,11 @@ var file_keystead_v1_cluster_proto_goTypes = []any{
 	(*TableChange)(nil),         // 17: keystead.v1.TableChange
 	(*GetStatusRequest)(nil),    // 18: keystead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),   // 19: keystead.v1.GetStatusResponse
+	(*DrainRequest)(nil),        // 20: keystead.v1.DrainRequest
+	(*DrainResponse)(nil),       // 21: keystead.v1.DrainResponse
+	(*UndrainRequest)(nil),      // 22: keystead.v1.UndrainRequest
+	(*UndrainResponse)(nil),     // 23: keystead.v1.UndrainResponse
+	(*DrainState)(nil),          // 24: keystead.v1.DrainState
 }
 var file_keystead_v1_cluster_proto_depIdxs = []int32{
 	0,  // 0: keystead.v1.Member.phase:type_name -> keystead.v1.Phase
@@ -1603,23 +1992,31 @@ var file_keystead_v1_cluster_proto_depIdxs = []int32{
 	17, // 9: keystead.v1.WatchResponse.change:type_name -> keystead.v1.TableChange
 	1,  // 10: keystead.v1.TableChange.members:type_name -> keystead.v1.Member
 	2,  // 11: keystead.v1.TableChange.rows:type_name -> keystead.v1.Row
-	4,  // 12: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
-	7,  // 13: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
-	9,  // 14: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
-	12, // 15: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
-	15, // 16: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
-	18, // 17: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
-	5,  // 18: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
-	8,  // 19: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
-	10, // 20: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
-	13, // 21: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
-	16, // 22: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
-	19, // 23: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	0,  // 12: keystead.v1.GetStatusResponse.phase:type_name -> keystead.v1.Phase
+	24, // 13: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
+	24, // 14: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
+	0,  // 15: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
+	4,  // 16: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
+	7,  // 17: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
+	9,  // 18: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
+	12, // 19: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
+	15, // 20: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
+	18, // 21: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
+	20, // 22: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
+	22, // 23: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
+	5,  // 24: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
+	8,  // 25: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
+	10, // 26: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
+	13, // 27: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
+	16, // 28: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
+	19, // 29: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
+	21, // 30: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
+	23, // 31: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_keystead_v1_cluster_proto_init() }
@@ -1633,7 +2030,7 @@ func file_keystead_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_v1_cluster_proto_rawDesc), len(file_keystead_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

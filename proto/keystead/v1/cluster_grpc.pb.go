@@ -25,6 +25,8 @@ const (
 	ClusterService_GetOwner_FullMethodName    = "/keystead.v1.ClusterService/GetOwner"
 	ClusterService_Watch_FullMethodName       = "/keystead.v1.ClusterService/Watch"
 	ClusterService_GetStatus_FullMethodName   = "/keystead.v1.ClusterService/GetStatus"
+	ClusterService_Drain_FullMethodName       = "/keystead.v1.ClusterService/Drain"
+	ClusterService_Undrain_FullMethodName     = "/keystead.v1.ClusterService/Undrain"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -49,6 +51,15 @@ type ClusterServiceClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// GetStatus returns what this node knows about itself and the cluster.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// Drain has a node give away all that it owns and stands by for, and be given
+	// nothing more. It answers when that is agreed on, not when it is done; a node
+	// that is drained already is answered for as it is. Any node takes the call.
+	// Errors: UNKNOWN_NODE, LAST_NODE, TOO_FEW_LEFT (not with force),
+	// UNAVAILABLE without a leader, OUTCOME_UNKNOWN.
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// Undrain takes a drain back: the node owns again what the ring gives it. Any
+	// node takes the call. Errors: as those of Drain that apply.
+	Undrain(ctx context.Context, in *UndrainRequest, opts ...grpc.CallOption) (*UndrainResponse, error)
 }
 
 type clusterServiceClient struct {
@@ -128,6 +139,26 @@ func (c *clusterServiceClient) GetStatus(ctx context.Context, in *GetStatusReque
 	return out, nil
 }
 
+func (c *clusterServiceClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainResponse)
+	err := c.cc.Invoke(ctx, ClusterService_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) Undrain(ctx context.Context, in *UndrainRequest, opts ...grpc.CallOption) (*UndrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndrainResponse)
+	err := c.cc.Invoke(ctx, ClusterService_Undrain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -150,6 +181,15 @@ type ClusterServiceServer interface {
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// GetStatus returns what this node knows about itself and the cluster.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// Drain has a node give away all that it owns and stands by for, and be given
+	// nothing more. It answers when that is agreed on, not when it is done; a node
+	// that is drained already is answered for as it is. Any node takes the call.
+	// Errors: UNKNOWN_NODE, LAST_NODE, TOO_FEW_LEFT (not with force),
+	// UNAVAILABLE without a leader, OUTCOME_UNKNOWN.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// Undrain takes a drain back: the node owns again what the ring gives it. Any
+	// node takes the call. Errors: as those of Drain that apply.
+	Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error)
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -177,6 +217,12 @@ func (UnimplementedClusterServiceServer) Watch(*WatchRequest, grpc.ServerStreami
 }
 func (UnimplementedClusterServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedClusterServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedClusterServiceServer) Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Undrain not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -300,6 +346,42 @@ func _ClusterService_GetStatus_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_Undrain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).Undrain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_Undrain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).Undrain(ctx, req.(*UndrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -326,6 +408,14 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _ClusterService_GetStatus_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _ClusterService_Drain_Handler,
+		},
+		{
+			MethodName: "Undrain",
+			Handler:    _ClusterService_Undrain_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

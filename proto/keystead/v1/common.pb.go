@@ -88,6 +88,14 @@ const (
 	// metadata of the ErrorInfo has the "owner" (node id), its "owner_addr"
 	// (host:port) and the "epoch" of the row; they are empty while nobody owns it.
 	Reason_REASON_NOT_OWNER Reason = 13
+	// No member has the id. NOT_FOUND.
+	Reason_REASON_UNKNOWN_NODE Reason = 14
+	// The node cannot be drained: nobody would be left to take what it owns.
+	// FAILED_PRECONDITION.
+	Reason_REASON_LAST_NODE Reason = 15
+	// The node is not drained unless that is forced: fewer than a majority of the
+	// voters would be left that are not. FAILED_PRECONDITION.
+	Reason_REASON_TOO_FEW_LEFT Reason = 16
 )
 
 // Enum value maps for Reason.
@@ -107,6 +115,9 @@ var (
 		11: "REASON_SUPERSEDED",
 		12: "REASON_OVERLOADED",
 		13: "REASON_NOT_OWNER",
+		14: "REASON_UNKNOWN_NODE",
+		15: "REASON_LAST_NODE",
+		16: "REASON_TOO_FEW_LEFT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -123,6 +134,9 @@ var (
 		"REASON_SUPERSEDED":        11,
 		"REASON_OVERLOADED":        12,
 		"REASON_NOT_OWNER":         13,
+		"REASON_UNKNOWN_NODE":      14,
+		"REASON_LAST_NODE":         15,
+		"REASON_TOO_FEW_LEFT":      16,
 	}
 )
 
@@ -424,7 +438,7 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xde\x02\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xa6\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -440,7 +454,10 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x12\x15\n" +
 	"\x11REASON_SUPERSEDED\x10\v\x12\x15\n" +
 	"\x11REASON_OVERLOADED\x10\f\x12\x14\n" +
-	"\x10REASON_NOT_OWNER\x10\rB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
+	"\x10REASON_NOT_OWNER\x10\r\x12\x17\n" +
+	"\x13REASON_UNKNOWN_NODE\x10\x0e\x12\x14\n" +
+	"\x10REASON_LAST_NODE\x10\x0f\x12\x17\n" +
+	"\x13REASON_TOO_FEW_LEFT\x10\x10B;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
 
 var (
 	file_keystead_v1_common_proto_rawDescOnce sync.Once

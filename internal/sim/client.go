@@ -18,6 +18,7 @@ const (
 	callTime  = 2 * time.Second // for one attempt
 	attempts  = 3               // of one request
 	thinkTime = 40 * time.Millisecond
+	lockTime  = time.Second // TTL of grants; clocks of nodes may run fast by maxDrift
 )
 
 // Client is a machine beside the cluster that takes locks and counts, through
@@ -103,7 +104,7 @@ func (k *Client) lock(ctx context.Context, key string) {
 	var got *pb.AcquireResponse
 	done := k.attempt(ctx, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) (err error) {
 		got, err = pb.NewLockServiceClient(conn).Acquire(ctx, &pb.AcquireRequest{
-			Key: key, Name: "l", Holder: name, TtlNs: int64(time.Second), WaitNs: k.rnd.Int64N(int64(200 * time.Millisecond)), RequestId: id,
+			Key: key, Name: "l", Holder: name, TtlNs: int64(lockTime), WaitNs: k.rnd.Int64N(int64(200 * time.Millisecond)), RequestId: id,
 		})
 		return err
 	})
@@ -111,9 +112,10 @@ func (k *Client) lock(ctx context.Context, key string) {
 		return
 	}
 	if got.Replay == nil {
-		k.ledger.Granted(key, began, got.Token, got.Epoch, got.Owner)
+		k.ledger.Granted(key, began, lockTime-lockTime/50, got.Token, got.Epoch, got.Owner)
 	}
 	time.Sleep(time.Duration(k.rnd.Int64N(int64(thinkTime))))
+	k.ledger.Returning(key, got.Token)
 	k.attempt(ctx, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) error {
 		_, err := pb.NewLockServiceClient(conn).Release(ctx, &pb.ReleaseRequest{Key: key, Name: "l", Token: got.Token, RequestId: id})
 		return err

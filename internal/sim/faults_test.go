@@ -56,6 +56,7 @@ func TestFollowerDies(t *testing.T) {
 		}
 		s.sleep(2 * time.Second)
 		s.settle()
+		s.lostNothing()
 	})
 	took.report(t, "follower dead until all keys are served")
 }
@@ -76,6 +77,7 @@ func TestLeaderDies(t *testing.T) {
 		}
 		s.sleep(2 * time.Second)
 		s.settle()
+		s.lostNothing()
 	})
 	took.report(t, "leader dead until all keys are served")
 }
@@ -90,6 +92,7 @@ func TestOrderlyStop(t *testing.T) {
 			took.add(time.Since(began))
 			s.settle()
 		}
+		s.lostNothing()
 	})
 	took.report(t, "orderly stop until all keys are served")
 }

@@ -80,6 +80,7 @@ func playOnce(t *testing.T, set setting, seed uint64, act func(*scene)) {
 		set.config(&cfg)
 	}
 	s := &scene{Cluster: New(cfg), t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0x7363656e)), v: NewVerifier(positions, seed), ledger: NewLedger()}
+	s.v.OnTable(s.ledger.Learn)
 	began := time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -164,13 +165,22 @@ func (s *scene) settled() bool {
 	return s.v.Served(time.Now()) == positions
 }
 
+// lostNothing checks that no state was lost: one node at a time was gone, and all
+// rows had their standby before.
+func (s *scene) lostNothing() {
+	s.t.Helper()
+	if n := s.ledger.Lost(); n > 0 {
+		s.t.Errorf("state of %d keys was lost", n)
+	}
+}
+
 func calm(t *table.Table, nodes int) bool {
 	for _, m := range t.Members {
 		if m.Phase != table.Active {
 			return false
 		}
 	}
-	return len(t.Members) == nodes && t.Transition == nil && len(t.Rows) > 0 && len(t.Moves()) == 0
+	return len(t.Members) == nodes && t.Transition == nil && len(t.Rows) > 0 && len(t.Moves()) == 0 && t.Unprotected() == 0
 }
 
 // served says whether every position is served now.

@@ -288,5 +288,6 @@ func TestRollingRestart(t *testing.T) {
 			}
 			s.until(settleTime, "all is well again", s.settled)
 		}
+		s.lostNothing()
 	})
 }

@@ -57,7 +57,11 @@ type Verifier struct {
 	permits   int
 	confirmed int
 	faults    []string
+	learn     func(*table.Table) // of each new table
 }
+
+// OnTable has f called with each table that is met.
+func (v *Verifier) OnTable(f func(*table.Table)) { v.learn = f }
 
 // position is what is known of one position of the hash space.
 type position struct {
@@ -159,6 +163,9 @@ func (v *Verifier) compareLocked(a Asked) {
 		return
 	}
 	v.tables[t.Epoch] = b
+	if v.learn != nil {
+		v.learn(t)
+	}
 	if v.epochs = append(v.epochs, t.Epoch); len(v.epochs) > keptTables {
 		delete(v.tables, v.epochs[0])
 		v.epochs = v.epochs[1:]

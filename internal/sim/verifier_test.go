@@ -80,21 +80,39 @@ func TestVerifierSees(t *testing.T) {
 // TestLedgerSees: answers made by hand.
 func TestLedgerSees(t *testing.T) {
 	start := time.Now()
+	keep := func(l *Ledger) { // what is told of a key is judged when it is known
+		l.losses["k"] = []uint64{0}
+	}
 	for name, c := range map[string]struct {
 		tell func(l *Ledger)
 		want string
 	}{
-		"tokens rise":     {tell: func(l *Ledger) { l.Granted("k", time.Now(), 5, 1, "a"); l.Granted("k", time.Now(), 6, 1, "a") }},
-		"overlap":         {tell: func(l *Ledger) { l.Granted("k", start, 6, 1, "a"); l.Granted("k", start, 5, 1, "a") }},
-		"tokens fall":     {tell: func(l *Ledger) { l.Granted("k", start, 6, 1, "a"); l.Granted("k", after(), 5, 1, "a") }, want: "token 5"},
-		"one token twice": {tell: func(l *Ledger) { l.Granted("k", start, 6, 1, "a"); l.Granted("k", after(), 6, 1, "b") }, want: "token 6"},
+		"tokens rise":     {tell: func(l *Ledger) { l.Granted("k", time.Now(), 0, 5, 1, "a"); l.Granted("k", time.Now(), 0, 6, 1, "a") }},
+		"overlap":         {tell: func(l *Ledger) { l.Granted("k", start, 0, 6, 1, "a"); l.Granted("k", start, 0, 5, 1, "a") }},
+		"tokens fall":     {tell: func(l *Ledger) { l.Granted("k", start, 0, 6, 1, "a"); l.Granted("k", after(), 0, 5, 1, "a") }, want: "token 5"},
+		"one token twice": {tell: func(l *Ledger) { l.Granted("k", start, 0, 6, 1, "a"); l.Granted("k", after(), 0, 6, 1, "b") }, want: "token 6"},
 		"adds add up":     {tell: func(l *Ledger) { l.Added("k", start, 1, 1, "a"); l.Added("k", after(), 2, 1, "a") }},
-		"a loss declared": {tell: func(l *Ledger) { l.Added("k", start, 9, 1, "a"); l.Added("k", after(), 1, 2, "b") }},
-		"an add is lost":  {tell: func(l *Ledger) { l.Added("k", start, 2, 1, "a"); l.Added("k", after(), 2, 1, "a") }, want: "answered 2"},
-		"counted twice":   {tell: func(l *Ledger) { l.Added("k", start, 2, 1, "a"); l.Added("k", start, 2, 1, "a") }, want: "two adds led to 2"},
-		"epochs fall":     {tell: func(l *Ledger) { l.Added("k", start, 1, 2, "a"); l.Added("k", after(), 9, 1, "b") }, want: "under the epoch 1"},
+		"a loss declared": {tell: func(l *Ledger) {
+			l.losses["k"] = []uint64{0, 2}
+			l.Added("k", start, 9, 1, "a")
+			l.Added("k", after(), 1, 2, "b")
+		}},
+		"a loss not declared": {tell: func(l *Ledger) { l.Added("k", start, 9, 1, "a"); l.Added("k", after(), 1, 2, "b") }, want: "answered 1"},
+		"a lock given back": {tell: func(l *Ledger) {
+			l.Granted("k", start, time.Hour, 5, 1, "a")
+			l.Returning("k", 5)
+			l.Granted("k", after(), time.Hour, 6, 1, "b")
+		}},
+		"two holders": {tell: func(l *Ledger) {
+			l.Granted("k", start, time.Hour, 5, 1, "a")
+			l.Granted("k", after(), time.Hour, 6, 1, "b")
+		}, want: "which held until"},
+		"an add is lost": {tell: func(l *Ledger) { l.Added("k", start, 2, 1, "a"); l.Added("k", after(), 2, 1, "a") }, want: "answered 2"},
+		"counted twice":  {tell: func(l *Ledger) { l.Added("k", start, 2, 1, "a"); l.Added("k", start, 2, 1, "a") }, want: "two adds led to 2"},
+		"epochs fall":    {tell: func(l *Ledger) { l.Added("k", start, 1, 2, "a"); l.Added("k", after(), 9, 1, "b") }, want: "under the epoch 1"},
 	} {
 		l := NewLedger()
+		keep(l)
 		c.tell(l)
 		got := strings.Join(l.Faults(), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {

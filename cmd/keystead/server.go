@@ -63,6 +63,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.IntVar(&f.Store.RequestIDs.IDsPerClient, "request-ids-per-client", owner.DefaultIDsPerClient, "request ids kept of one client on one object")
 	fl.DurationVar(&f.Cluster.LeaseTTL, "lease-ttl", node.DefaultLeaseTTL, "how long a node may act without hearing from the leader; a dead owner is replaced after it")
 	fl.DurationVar(&f.Cluster.LeaseMargin, "lease-margin", node.DefaultLeaseMargin, "how much the clocks of two nodes may drift apart within --lease-ttl")
+	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds (limits, counters, locks) whose answers do not wait for the standby: quicker, and lost with the owner")
 	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")

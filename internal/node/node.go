@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -47,6 +49,9 @@ type Config struct {
 	Store owner.Config
 	// MaxConns bounds open gRPC connections. Default 10,000.
 	MaxConns int
+	// AckOwner are kinds of objects, of rpc.Kinds, whose answers do not wait for the
+	// standby: an owner that dies takes what it decided last with it. Default: none.
+	AckOwner []string
 	// MaxCalls bounds calls under way. Default 100,000.
 	MaxCalls int64
 	// StopGrace is how long Stop lets calls finish. Default 5 s.
@@ -103,6 +108,11 @@ func (c Config) Validate() error {
 	}
 	if c.StopGrace < 0 {
 		return fmt.Errorf("a stop grace period of %s: choose 0 or more", c.StopGrace)
+	}
+	for _, k := range c.AckOwner {
+		if !slices.Contains(rpc.Kinds, k) {
+			return fmt.Errorf("a kind of objects %q: choose among %s", k, strings.Join(rpc.Kinds, ", "))
+		}
 	}
 	if c.MaxCalls < 0 {
 		return fmt.Errorf("at most %d calls: choose 1 or more", c.MaxCalls)
@@ -303,7 +313,7 @@ func (n *Node) serve() error {
 		n.admin.Store(a)
 		n.stops = append(n.stops, a.Stop)
 	}
-	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
+	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, AckOwner: n.cfg.AckOwner, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}

@@ -172,7 +172,14 @@ func (p *passage) run() (*peerv1.ForwardAnswer, error) {
 		return nil, p.honest(err)
 	}
 	if r := answer.GetAcquire(); r != nil && r.Acquired && r.Replay == nil && p.later {
-		r.WaitedNs += int64(p.spent) // it waited here, and with former owners, as well
+		// It waited here, and with former owners, as well. A place that moved with the
+		// lock brought that time along: it must not count twice, for the caller takes
+		// its lease to begin so long after it sent the call.
+		if identified(p.call) == nil {
+			r.WaitedNs += int64(p.spent)
+		} else {
+			r.WaitedNs = max(r.WaitedNs, int64(p.spent))
+		}
 	}
 	return answer, nil
 }

@@ -14,6 +14,16 @@ type Copies interface {
 	Await(hash uint64)
 }
 
+// Kinds are the kinds of objects, as settings name them.
+var Kinds = []string{"limits", "counters", "locks"}
+
+// kindOf is the kind that each operation is about.
+var kindOf = [len(operations)]string{
+	opCheck: Kinds[0], opPeek: Kinds[0],
+	opAdd: Kinds[1], opSetIf: Kinds[1], opGet: Kinds[1], opReset: Kinds[1],
+	opAcquire: Kinds[2], opRenew: Kinds[2], opRelease: Kinds[2], opInspect: Kinds[2],
+}
+
 // await waits until a decision may be told.
 func (s *Server) await(o *op, p owner.Permit) {
 	if c := s.cfg.Copies; c != nil && !o.alone && !c.Told(p.Hash) {

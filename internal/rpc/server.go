@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +61,8 @@ type Config struct {
 	Cluster Cluster
 	// Copies are what answers wait for. nil = nothing.
 	Copies Copies
+	// AckOwner are the kinds, of Kinds, whose answers do not wait for copies.
+	AckOwner []string
 	// Dial connects to other nodes. nil = TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Node is the id of this node.
@@ -100,6 +103,9 @@ func NewServer(cfg Config) *Server {
 	}
 	if cfg.MaxCalls == 0 {
 		cfg.MaxCalls = 100_000
+	}
+	for i := range cfg.Metrics.ops {
+		cfg.Metrics.ops[i].alone = slices.Contains(cfg.AckOwner, kindOf[i])
 	}
 	s := &Server{cfg: cfg, health: health.NewServer(), stopping: make(chan struct{})}
 	opts := append(Options(),

@@ -1,0 +1,51 @@
+package rpc
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// slow are copies that have what was decided a second later.
+type slow struct{ awaited int }
+
+func (s *slow) Told(uint64) bool { return false }
+
+func (s *slow) Await(uint64) {
+	s.awaited++
+	time.Sleep(time.Second)
+}
+
+// TestAnswersWaitForCopies: each answer does, one by one and in batches, but for
+// those of kinds that are told not to.
+func TestAnswersWaitForCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		copies := &slow{}
+		h, _ := clusterOf(t, Config{Node: "n1", Copies: copies, AckOwner: []string{"counters"}})
+		limits, counters, locks := pb.NewLimitServiceClient(h.conn), pb.NewCounterServiceClient(h.conn), pb.NewLockServiceClient(h.conn)
+		ctx := bound(t)
+		took := func(what string, want time.Duration, call func() error) {
+			t.Helper()
+			began := time.Now()
+			if err := call(); err != nil {
+				t.Fatal(what, err)
+			}
+			if got := time.Since(began).Truncate(time.Second); got != want {
+				t.Errorf("%s took %s, want %s", what, got, want)
+			}
+		}
+		check := &pb.CheckRequest{Key: "k", Limit: 10, PeriodNs: int64(time.Hour)}
+		took("a check", time.Second, func() error { _, err := limits.Check(ctx, check); return err })
+		took("a batch of checks", 2*time.Second, func() error {
+			_, err := limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{check, check}})
+			return err
+		})
+		took("an add", 0, func() error { _, err := counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 1}); return err })
+		took("a read of a lock", time.Second, func() error { _, err := locks.Inspect(ctx, &pb.InspectRequest{Key: "k"}); return err })
+		if copies.awaited != 4 {
+			t.Errorf("%d answers waited", copies.awaited)
+		}
+	})
+}

@@ -11,6 +11,10 @@ type BucketParams struct {
 	Limit  uint64
 	Period int64 // ns
 	Burst  uint64
+	// Late is by how much, in ns and in all, tokens may come back later than
+	// promised: whoever copies the state of an object sends the time that is left,
+	// and it runs on when it has arrived. 0 is a bucket that stays where it is.
+	Late int64
 }
 
 // BucketInput is a check of a token bucket.
@@ -52,6 +56,7 @@ type bucketState struct {
 	// before the next operation, and the moment may be as late as that one plus
 	// later.
 	later int64
+	late  int64 // by how much hi may still move by itself
 }
 
 // bucket is the arithmetic of a bucket, in units in which nothing is rounded:
@@ -81,13 +86,15 @@ func Bucket(p BucketParams) Model {
 	if b.token > math.MaxInt64/4/max(b.burst, 1) {
 		panic("history: the bucket takes too long to fill")
 	}
-	empty := bucketState{lo: math.MinInt64 / 4, hi: math.MinInt64 / 4}
-	return newModel(empty, func(s bucketState, at step, out any) []bucketState {
+	empty := bucketState{lo: math.MinInt64 / 4, hi: math.MinInt64 / 4, late: b.units(p.Late)}
+	m := newModel(empty, func(s bucketState, at step, out any) []bucketState {
 		if next := b.step(s, at, out); next.lo <= next.hi {
 			return []bucketState{next}
 		}
 		return nil
 	})
+	m.late = p.Late
+	return m
 }
 
 func gcd(a, b uint64) uint64 {
@@ -134,11 +141,11 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 			s.lo, s.hi = max(s.lo, from)+cost, max(s.hi, to)+cost
 		}
 	default:
-		s.lo = max(s.lo, from+room+1)
 		if !o.Bare { // it would be allowed RetryAfter from then
 			wait := o.RetryAfter * b.l
-			s.lo, s.hi = max(s.lo, from+room+wait-b.l+1), min(s.hi, to+room+wait)
+			s = s.most(to + room + wait).least(from + room + wait - b.l + 1)
 		}
+		s = s.least(from + room + 1)
 	}
 	if o.Bare {
 		return s
@@ -162,6 +169,22 @@ func (b bucket) narrow(s bucketState, o BucketOutput, from, to int64) bucketStat
 	if least > most {
 		return impossible // the two figures are of different buckets
 	}
-	s.lo, s.hi = max(s.lo, from+least), min(s.hi, to+most)
+	return s.most(to + most).least(from + least)
+}
+
+// most uses that the moment is not after this one.
+func (s bucketState) most(at int64) bucketState {
+	s.hi = min(s.hi, at)
+	return s
+}
+
+// least uses that the moment is not before this one. If none of the known ones is
+// that late, it was put off, which is possible as far as late goes; but a state
+// that is impossible stays so.
+func (s bucketState) least(at int64) bucketState {
+	if by := at - s.hi; by > 0 && by <= s.late && s.lo <= s.hi {
+		s.hi, s.late = at, s.late-by
+	}
+	s.lo = max(s.lo, at)
 	return s
 }

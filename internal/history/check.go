@@ -10,7 +10,10 @@ import (
 )
 
 // Model is how the objects of a kind behave.
-type Model struct{ model porcupine.Model }
+type Model struct {
+	model porcupine.Model
+	late  int64 // ns
+}
 
 // ErrTimeout says that a check took too long to come to a result.
 var ErrTimeout = fmt.Errorf("history: not checked to the end in time")
@@ -49,7 +52,7 @@ func (v *Violation) Error() string {
 // nil, a *Violation, ErrTimeout, or what contradicts itself among the attempts
 // of one request. timeout bounds the check of each object; 0 is no bound.
 func Check(m Model, calls []Call, timeout time.Duration) error {
-	objects, err := Fold(calls)
+	objects, err := foldAll(calls, m.late)
 	if err != nil {
 		return err
 	}
@@ -117,5 +120,5 @@ func newModel[S comparable](initial S, next func(s S, at step, out any) []S) Mod
 		},
 		DescribeState: func(s any) string { return fmt.Sprintf("%+v", s.(state[S]).s) },
 	}
-	return Model{nm.ToModel()}
+	return Model{model: nm.ToModel()}
 }

@@ -56,7 +56,11 @@ type operation = porcupine.Operation
 
 // Fold turns the attempts of requests into operations that took effect once
 // each, by object, or says how they contradict each other.
-func Fold(calls []Call) (map[string][]operation, error) {
+func Fold(calls []Call) (map[string][]operation, error) { return foldAll(calls, 0) }
+
+// foldAll is Fold of objects whose times may be late: the age of a replay is
+// then too small by at most so many ns.
+func foldAll(calls []Call, late int64) (map[string][]operation, error) {
 	type name struct{ object, request string }
 	requests := map[name][]Call{}
 	objects := map[string][]operation{}
@@ -69,7 +73,7 @@ func Fold(calls []Call) (map[string][]operation, error) {
 	}
 	numbers := map[string]int{}
 	for n, attempts := range requests {
-		ops, err := fold(attempts, numbers[n.object]+1)
+		ops, err := fold(attempts, numbers[n.object]+1, late)
 		if err != nil {
 			return nil, fmt.Errorf("history: %s, request %s: %w\n%s", n.object, n.request, err, describe(attempts))
 		}
@@ -85,8 +89,9 @@ func Fold(calls []Call) (map[string][]operation, error) {
 }
 
 // fold turns the attempts of one request into its operation, and the reads that
-// its replays are. number is for the operation, if it has any.
-func fold(attempts []Call, number int) ([]operation, error) {
+// its replays are. number is for the operation, if it has any; ages may be too
+// small by late.
+func fold(attempts []Call, number int, late int64) ([]operation, error) {
 	in, client := attempts[0].Input, attempts[0].Client
 	s := step{in: in, call: attempts[0].Start, ret: Never, first: attempts[0].Start}
 	var original *Call
@@ -126,7 +131,7 @@ func fold(attempts []Call, number int) ([]operation, error) {
 		if told.first() != out.(output).first() {
 			return nil, fmt.Errorf("has two results, %+v and %+v", out, r.Output)
 		}
-		if s.call, s.ret = max(s.call, r.Start-age), min(s.ret, r.End-age); s.call > s.ret {
+		if s.call, s.ret = max(s.call, r.Start-age-late), min(s.ret, r.End-age); s.call > s.ret {
 			return nil, fmt.Errorf("took effect when no attempt of it was under way, by the age of %+v", r.Output)
 		}
 		op.Call, op.Return = s.call, min(op.Return, r.End)

@@ -75,6 +75,7 @@ type lockState struct {
 	// early says that the grant may end before its TTL: its caller may have
 	// left, and then the node gives it back.
 	early bool
+	late  int64 // ns by which hi may still move by itself
 }
 
 // Lock is the model of a lock. The state is who holds it and the interval in
@@ -83,8 +84,13 @@ type lockState struct {
 //
 // Relaxation: the grant to a caller whose answer was lost, and the release of
 // which nobody knows whether it took effect, may end at any moment.
-func Lock() Model {
-	return newModel(lockState{}, func(s lockState, at step, out any) []lockState {
+func Lock() Model { return LateLock(0) }
+
+// LateLock is the model of a lock whose grants may last longer than promised, by
+// so many ns in all: whoever copies the state of an object sends the time that is
+// left, and it runs on when it has arrived. Never do they end sooner.
+func LateLock(late int64) Model {
+	m := newModel(lockState{late: late}, func(s lockState, at step, out any) []lockState {
 		in := at.in.(LockInput)
 		o, told := out.(LockOutput)
 		if !told {
@@ -116,6 +122,8 @@ func Lock() Model {
 		}
 		return s.held(o, at).state()
 	})
+	m.late = late
+	return m
 }
 
 // maybe is a state, or none because what was told is impossible.
@@ -133,13 +141,25 @@ func (m maybe) state() []lockState {
 
 // holds: the lock is held at some moment of the operation.
 func (s lockState) holds(at step) maybe {
-	if s.holder == "" || s.hi <= at.call {
+	if s.holder == "" || !s.least(at.call+1) {
 		return maybe{none: true}
 	}
 	if !s.early {
 		s.lo = max(s.lo, at.call+1)
 	}
 	return maybe{lockState: s}
+}
+
+// least uses that the grant does not end before this moment. If it should have, it
+// was put off, as far as late goes. It says whether that is possible.
+func (s *lockState) least(end int64) bool {
+	if by := end - s.hi; by > 0 && s.later == 0 {
+		if by > s.late {
+			return false
+		}
+		s.hi, s.late = end, s.late-by
+	}
+	return true
 }
 
 // is: the grant is the one with this token, and this holder if it is known.
@@ -165,7 +185,11 @@ func (m maybe) until(at step, ttl int64) maybe {
 // held: the lock is held by whom the answer names, for as long as it says.
 func (s lockState) held(o LockOutput, at step) maybe {
 	m := s.holds(at).is(o.HolderToken, o.Holder)
-	m.hi = min(m.hi, at.ret+o.HolderTTL)
+	most := at.ret + o.HolderTTL
+	if m.none || m.lo > most && !m.early || !m.least(at.call+o.HolderTTL) {
+		return maybe{none: true}
+	}
+	m.hi = min(m.hi, most)
 	if !m.early {
 		m.lo = max(m.lo, at.call+o.HolderTTL)
 	}
@@ -177,7 +201,7 @@ func (s lockState) free(at step) maybe {
 	if s.holder != "" && s.lo > at.ret {
 		return maybe{none: true}
 	}
-	return maybe{lockState: lockState{last: s.last}}
+	return maybe{lockState: lockState{last: s.last, late: s.late}}
 }
 
 // freeFrom is the earliest moment of the operation at which the lock is free.
@@ -194,7 +218,7 @@ func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
 			return nil
 		}
 		granted := max(s.freeFrom(at), at.first+o.Waited)
-		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + in.TTL, hi: at.ret + in.TTL, early: at.lost}
+		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + in.TTL, hi: at.ret + in.TTL, early: at.lost, late: s.late}
 		if granted > at.ret {
 			return nil
 		}
@@ -218,11 +242,11 @@ func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
 }
 
 func (s lockState) release(in LockInput, o LockOutput, at step) []lockState {
-	switch {
-	case o.OK && s.holds(at).is(in.Token, "").none:
+	switch held := s.holds(at).is(in.Token, ""); {
+	case o.OK && held.none:
 		return nil
 	case o.OK:
-		return []lockState{{last: max(s.last, in.Token)}}
+		return []lockState{{last: max(s.last, in.Token), late: held.late}}
 	case s.holder != "" && s.token == in.Token:
 		return s.free(at).state() // only if its TTL is over
 	}
@@ -235,7 +259,7 @@ func (s lockState) lost(in LockInput, at step) []lockState {
 	switch in.Op {
 	case LockAcquire:
 		granted := s.freeFrom(at)
-		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, later: in.TTL, early: true}}
+		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, later: in.TTL, early: true, late: s.late}}
 	case LockRenew:
 		if mine {
 			s.lo, s.later = min(s.lo, at.call+in.TTL), max(s.later, in.TTL)

@@ -1,0 +1,227 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring"
+)
+
+// View is the cluster as one of its nodes sees it.
+type View struct {
+	By     string // the node
+	Epoch  uint64
+	Leader string // "" = none is known
+	// Bare rows have no synced standby.
+	Rows, Unowned, Bare int
+	Changing            bool
+	// Active are the nodes that own what the ring gives them, by name.
+	Active []string
+	table  *pb.Table
+}
+
+// Standbys says whether all rows have a synced standby.
+func (v View) Standbys() bool { return v.Rows > 0 && v.Bare == 0 }
+
+// row is that of a key; nil if there is none.
+func (v View) row(key string) *pb.Row {
+	rows := v.table.GetRows()
+	if len(rows) == 0 {
+		return nil
+	}
+	i, _ := slices.BinarySearchFunc(rows, ring.Hash(key), func(r *pb.Row, h uint64) int { return cmp.Compare(r.End, h) })
+	return rows[i%len(rows)]
+}
+
+// Owner is the node that owns a key, "" if nobody does.
+func (v View) Owner(key string) string { return v.name(v.row(key).GetOwner()) }
+
+func (v View) name(i uint32) string {
+	if members := v.table.GetMembers(); i > 0 && int(i) <= len(members) {
+		return members[i-1].GetId()
+	}
+	return ""
+}
+
+// Lost says whether the table declares that the state of a key was lost after an
+// epoch; LostRows, of how many rows.
+func (v View) Lost(key string, after uint64) bool { return v.row(key).GetLost() > after }
+
+// LostRows is of how many rows the table declares the state lost after an epoch.
+func (v View) LostRows(after uint64) (n int) {
+	for _, r := range v.table.GetRows() {
+		if r.Lost > after {
+			n++
+		}
+	}
+	return n
+}
+
+// callTime bounds a call of the cluster's service.
+const callTime = time.Second
+
+// view asks one node.
+func (n *Node) view(ctx context.Context) (View, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	c := pb.NewClusterServiceClient(n.conn)
+	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
+	if err != nil {
+		return View{}, err
+	}
+	t, err := c.GetTable(ctx, &pb.GetTableRequest{})
+	if err != nil {
+		return View{}, err
+	}
+	v := View{By: n.ID, Epoch: t.GetTable().GetEpoch(), Leader: st.Leader, Changing: st.Changing, table: t.Table, Rows: len(t.GetTable().GetRows())}
+	for _, r := range t.GetTable().GetRows() {
+		if r.Owner == 0 {
+			v.Unowned++
+		}
+		if r.Standby == 0 || !r.Synced {
+			v.Bare++
+		}
+	}
+	for _, m := range t.GetTable().GetMembers() {
+		if m.Phase == pb.Phase_PHASE_ACTIVE {
+			v.Active = append(v.Active, m.Id)
+		}
+	}
+	if !st.Serving {
+		return v, fmt.Errorf("cluster: %s does not serve", n.ID)
+	}
+	return v, nil
+}
+
+// Look asks the nodes that run until one serves and knows a leader.
+func (c *Cluster) Look(ctx context.Context) (View, error) {
+	err := errors.New("cluster: no node runs")
+	for _, n := range c.Running() {
+		var v View
+		if v, err = n.view(ctx); err == nil {
+			if v.Leader != "" {
+				return v, nil
+			}
+			err = fmt.Errorf("cluster: %s knows no leader", n.ID)
+		}
+	}
+	return View{}, err
+}
+
+// lookEvery is between two looks of Await.
+const lookEvery = 50 * time.Millisecond
+
+// Await waits until all nodes that run serve, know one table, and no row waits for
+// anything; with standbys, until all rows also have a synced standby. It says what
+// is missing when ctx ends.
+func (c *Cluster) Await(ctx context.Context, standbys bool) (View, error) {
+	for {
+		v, err := c.settled(ctx, standbys)
+		if err == nil || !wait(ctx, lookEvery) {
+			return v, err
+		}
+	}
+}
+
+func (c *Cluster) settled(ctx context.Context, standbys bool) (View, error) {
+	var want []string
+	var last View
+	running := c.Running()
+	for _, n := range running {
+		v, err := n.view(ctx)
+		switch {
+		case n.Drained() && v.By != "": // it need not serve
+			continue
+		case err != nil:
+			return last, err
+		case v.Leader == "" || last.By != "" && (v.Leader != last.Leader || v.Epoch != last.Epoch):
+			return v, fmt.Errorf("cluster: %s is at epoch %d under %q, %s at %d under %q", n.ID, v.Epoch, v.Leader, last.By, last.Epoch, last.Leader)
+		}
+		want, last = append(want, n.ID), v
+	}
+	slices.Sort(want)
+	// One node alone has nobody to stand by.
+	standbys = standbys && len(want) > 1
+	switch {
+	case len(running) == 0:
+		return last, errors.New("cluster: no node runs")
+	case !slices.Equal(want, last.Active):
+		return last, fmt.Errorf("cluster: the members that are active are %v, not %v", last.Active, want)
+	case last.Changing || last.Unowned > 0 || last.Rows == 0 || standbys && last.Bare > 0:
+		return last, fmt.Errorf("cluster: changing: %t; of %d rows %d have no owner and %d no synced standby", last.Changing, last.Rows, last.Unowned, last.Bare)
+	}
+	return last, nil
+}
+
+// ErrUnsupported says that the nodes cannot be drained.
+var ErrUnsupported = errors.New("cluster: the nodes do not know of draining")
+
+// Drain has a node give away all that it owns; AwaitDrained waits for it.
+func (c *Cluster) Drain(ctx context.Context, n *Node) error {
+	err := c.order(ctx, n, func(ctx context.Context, s pb.ClusterServiceClient) error {
+		_, err := s.Drain(ctx, &pb.DrainRequest{Node: n.ID})
+		return err
+	})
+	if err == nil {
+		n.SetDrained(true)
+	}
+	return err
+}
+
+// Undrain takes it back.
+func (c *Cluster) Undrain(ctx context.Context, n *Node) error {
+	err := c.order(ctx, n, func(ctx context.Context, s pb.ClusterServiceClient) error {
+		_, err := s.Undrain(ctx, &pb.UndrainRequest{Node: n.ID})
+		return err
+	})
+	if err == nil {
+		n.SetDrained(false)
+	}
+	return err
+}
+
+// order asks the nodes one after the other, over and over, until one takes an order.
+func (c *Cluster) order(ctx context.Context, about *Node, give func(context.Context, pb.ClusterServiceClient) error) error {
+	for {
+		err := errors.New("cluster: no node runs")
+		for _, n := range c.Running() {
+			call, cancel := context.WithTimeout(ctx, 2*callTime)
+			err = give(call, pb.NewClusterServiceClient(n.conn))
+			cancel()
+			switch status.Code(err) {
+			case codes.OK:
+				return nil
+			case codes.Unimplemented:
+				return ErrUnsupported
+			}
+		}
+		if !wait(ctx, 4*lookEvery) {
+			return fmt.Errorf("cluster: nobody takes the order about %s: %w", about.ID, err)
+		}
+	}
+}
+
+// AwaitDrained waits until a node is drained.
+func (c *Cluster) AwaitDrained(ctx context.Context, n *Node) error {
+	for {
+		v, err := c.Look(ctx)
+		if err == nil {
+			i := slices.IndexFunc(v.table.GetMembers(), func(m *pb.Member) bool { return m.Id == n.ID })
+			if i >= 0 && v.table.Members[i].Phase == pb.Phase_PHASE_DRAINED {
+				return nil
+			}
+			err = fmt.Errorf("cluster: %s is not drained yet", n.ID)
+		}
+		if !wait(ctx, lookEvery) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/nemesis/cluster"
+	"github.com/keystead/keystead/internal/nemesis/fault"
+	"github.com/keystead/keystead/internal/nemesis/judge"
+	"github.com/keystead/keystead/internal/nemesis/workload"
+)
+
+// Bounds of the steps of a history.
+const (
+	readyTime = 30 * time.Second
+	// standbyTime is how long a new cluster has to get its standbys. One that has
+	// none by then is taken for one that keeps none.
+	standbyTime = 6 * time.Second
+	// calm is before the first fault and after the last one.
+	calm = time.Second
+	look = 50 * time.Millisecond
+)
+
+// history makes one history on a cluster of its own, and judges it.
+func (s *settings) history(ctx context.Context, seed uint64, dir string) (r report, err error) {
+	r.Seed = seed
+	home := filepath.Join(dir, fmt.Sprint("history-", seed))
+	if err := os.RemoveAll(home); err != nil { // of an earlier run
+		return r, err
+	}
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return r, err
+	}
+	c, err := cluster.Start(cluster.Config{Binary: s.binary, Dir: home, Nodes: s.nodes, Lease: s.lease, Flags: s.flags,
+		Islands: fault.Any(s.kinds, fault.Islands), Proxied: fault.Any(s.kinds, fault.Proxied)})
+	if err != nil {
+		return r, err
+	}
+	defer c.Close()
+	r.Kept = home
+	stalled := watchStalls()
+	k, noLoss, err := s.record(ctx, c, seed, &r)
+	r.Stalled = stalled()
+	if err != nil {
+		return r, err
+	}
+	c.Close() // the checks need the processor
+	limits := s.limits
+	limits.NoLoss = noLoss
+	limits.Served, limits.Pause = limits.Served+r.Stalled, limits.Pause+r.Stalled
+	r.Result = judge.Judge(k, limits)
+	if r.Verdict.Fails() {
+		return r, judge.Keep(home, k, r.Result)
+	}
+	r.Kept = ""
+	if s.keep == "" {
+		return r, os.RemoveAll(home)
+	}
+	return r, nil
+}
+
+// record lets clients work while faults happen.
+func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, r *report) (k judge.Case, noLoss bool, err error) {
+	begun, standbys, err := s.ready(ctx, c)
+	if err != nil {
+		return k, false, fmt.Errorf("the cluster does not get ready: %w", err)
+	}
+	r.Standbys = standbys
+	now := clock.System().Now
+	w, err := workload.Start(workload.Config{Clients: s.clients, Keys: s.keys, Seed: seed, Now: now,
+		Nodes: func() int { return len(c.Nodes()) }, Connect: func() ([]*grpc.ClientConn, error) { return connect(c) }})
+	if err != nil {
+		return k, false, err
+	}
+	noLoss = s.harm(ctx, c, w, seed, standbys, &k)
+	rest(ctx, calm)
+	s.served(ctx, w, now)
+	k.Record = w.Stop()
+	r.Events, r.Operations, r.Unknown, r.Open = k.Events, k.Record.Operations, k.Record.Lost, k.Record.Open
+	end, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	last, err := c.Await(end, false)
+	if err != nil {
+		k.Trouble = append(k.Trouble, "at the end: "+err.Error())
+		if last, err = c.Look(end); err != nil {
+			k.Trouble = append(k.Trouble, err.Error()) // and what was lost is not known
+		}
+	}
+	k.Moved = last.Epoch != begun.Epoch
+	k.LostRows = last.LostRows(begun.Epoch)
+	k.Lost = func(key string) bool { return last.Lost(key, begun.Epoch) }
+	return k, noLoss, nil
+}
+
+// ready waits until the cluster serves, and looks whether it keeps standbys.
+func (s *settings) ready(ctx context.Context, c *cluster.Cluster) (cluster.View, bool, error) {
+	bounded, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	v, err := c.Await(bounded, false)
+	if err != nil || s.nodes == 1 || s.noStandbys {
+		return v, false, err
+	}
+	short, end := context.WithTimeout(bounded, standbyTime)
+	defer end()
+	with, err := c.Await(short, true)
+	if err != nil {
+		s.noStandbys = v.Bare == v.Rows // so that the next history need not wait
+		return v, false, bounded.Err()
+	}
+	return with, true, nil
+}
+
+// harm does faults until the time is over, and says whether a loss is a failure.
+func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Workload, seed uint64, standbys bool, k *judge.Case) (noLoss bool) {
+	noLoss = true
+	defer func() {
+		if s.noLoss != nil {
+			noLoss = *s.noLoss
+		}
+	}()
+	end := time.Now().Add(s.length)
+	if len(s.kinds) == 0 {
+		rest(ctx, s.length)
+		return noLoss
+	}
+	drawer := fault.NewDrawer(seed, s.kinds, s.nodes, c.Lease())
+	x := fault.Injector{Cluster: c, Now: clock.System().Now, Keys: w.Keys(), Standbys: standbys}
+	for rest(ctx, calm) && time.Now().Before(end) {
+		f := drawer.Next()
+		noLoss = noLoss && f.Gentle()
+		e, err := x.Do(ctx, f)
+		k.Events = append(k.Events, e)
+		if err != nil {
+			break // the event says why
+		}
+	}
+	return noLoss
+}
+
+// served waits until each object was served since now, or will not be.
+func (s *settings) served(ctx context.Context, w *workload.Workload, now func() int64) {
+	since := now()
+	for end := time.Now().Add(s.limits.Served + calm); len(w.Unserved(since)) > 0 && time.Now().Before(end); {
+		if !rest(ctx, look) {
+			return
+		}
+	}
+}
+
+// connect connects to all nodes.
+func connect(c *cluster.Cluster) (conns []*grpc.ClientConn, err error) {
+	for _, n := range c.Nodes() {
+		conn, err := c.Connect(n)
+		if err != nil {
+			for _, open := range conns {
+				_ = open.Close()
+			}
+			return nil, err
+		}
+		conns = append(conns, conn)
+	}
+	return conns, nil
+}
+
+// rest waits; false if ctx ends before.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

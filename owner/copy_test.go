@@ -393,3 +393,39 @@ func BenchmarkExport(b *testing.B) {
 	b.ReportMetric(float64(longest.Microseconds()), "µs-longest-hold")
 	b.ReportMetric(float64(n)/float64(b.N), "objects/op")
 }
+
+// A record that comes twice is the same as once, its request ids included.
+func TestInstallTwice(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.RequestIDs.IDsPerClient = 2 })
+	to := &copyTo{store: s}
+	from := newStore(t, func(c *Config) { c.Sink = to })
+	from.cfg.Sink = twice{to}
+	must(from.Add(0, Ref{"k", "n"}, id(1), counter.AddOp{Delta: 1}))
+	must(from.Add(0, Ref{"k", "n"}, id(2), counter.AddOp{Delta: 1}))
+	if a := must(s.Add(1, Ref{"k", "n"}, id(1), counter.AddOp{Delta: 1})); !a.Replayed || a.Current != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
+type twice struct{ Sink }
+
+func (s twice) Changed(r *Record) {
+	s.Sink.Changed(r)
+	s.Sink.Changed(r)
+}
+
+// What was done before the row began with nothing is unknown; a row that came with
+// all its ids knows everything.
+func TestRetriesFromBeforeTheRow(t *testing.T) {
+	rule := &testRule{epoch: 100, since: 50 * second}
+	s := newStore(t, func(c *Config) { c.Rule = rule })
+	if _, err := s.Add(60*second, Ref{"k", "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+		t.Errorf("sent before: %v", err)
+	}
+	must(s.Add(60*second, Ref{"k", "n"}, retry(2, 5*second), counter.AddOp{Delta: 1}))
+	rule.since = math.MinInt64
+	must(s.Add(60*second, Ref{"k", "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}))
+	if _, err := s.Add(200*second, Ref{"k", "n"}, retry(3, 150*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+		t.Errorf("older than half of the window: %v", err)
+	}
+}

@@ -24,10 +24,13 @@ type testRule struct {
 	admit     error
 	confirm   error
 	exhausted int // how often the epoch was raised
+	since     int64
 }
 
-func (r *testRule) Admit(uint64, int64) (Permit, error) { return Permit{Epoch: r.epoch}, r.admit }
-func (r *testRule) Confirm(Permit, int64) error         { return r.confirm }
+func (r *testRule) Admit(uint64, int64) (Permit, error) {
+	return Permit{Epoch: r.epoch, Since: r.since}, r.admit
+}
+func (r *testRule) Confirm(Permit, int64) error { return r.confirm }
 func (r *testRule) Exhausted(epoch uint64) (uint64, error) {
 	r.exhausted++
 	r.epoch = epoch + 1

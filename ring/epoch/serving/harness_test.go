@@ -16,18 +16,50 @@ func admit(node string, incarnation uint64) table.Command {
 	return table.Command{Admit: &table.Admit{Member: table.Member{Node: node, Incarnation: incarnation, HashKey: node}}}
 }
 
-// towards begins a transition to the ring of all members.
+// towards begins a transition to the ring of all members that do not leave.
 func towards(t *table.Table) table.Command {
 	var want []table.Holder
 	for _, m := range t.Members {
-		want = append(want, m.Holder())
+		if m.Phase == table.Joining || m.Phase == table.Active {
+			want = append(want, m.Holder())
+		}
 	}
 	return table.Command{Begin: &table.Begin{Want: want}}
 }
 
+// flip gives rows away; nobody stands by for them then.
 func flip(t *table.Table, from, to table.Holder, ends ...uint64) table.Command {
 	return table.Command{Flip: &table.Flip{Transition: t.Transition.ID, WantSince: t.WantSince, From: from, To: to, Ends: ends}}
 }
+
+// handover gives rows away, and the source stands by for them then.
+func handover(t *table.Table, from, to table.Holder, ends ...uint64) table.Command {
+	c := flip(t, from, to, ends...)
+	c.Flip.Standby = from
+	return c
+}
+
+// syncing makes a process stand by for those of the rows that end there that it
+// may.
+func syncing(t *table.Table, owner, standby table.Holder, some func(end uint64) bool) table.Command {
+	c := &table.Sync{WantSince: t.WantSince, Owner: owner, Standby: standby}
+	for i, r := range t.Rows {
+		if after, upTo := t.Segment(i); r.Owner == owner && r.Standby != standby && t.MayHold(i, standby) && some(upTo) {
+			c.Rows = append(c.Rows, table.Stamp{After: after, End: upTo, Since: r.Since})
+		}
+	}
+	return table.Command{Sync: c}
+}
+
+func unsync(owner, standby table.Holder, ends ...uint64) table.Command {
+	return table.Command{Unsync: &table.Unsync{Owner: owner, Standby: standby, Ends: ends}}
+}
+
+func drain(h table.Holder, undo bool) table.Command {
+	return table.Command{Drain: &table.Drain{Member: h, Undo: undo}}
+}
+
+func all(uint64) bool { return true }
 
 func remove(h table.Holder) table.Command {
 	return table.Command{Remove: &table.Remove{Members: []table.Holder{h}}}
@@ -131,12 +163,20 @@ func random(r *rand.Rand, t *table.Table) table.Command {
 	switch {
 	case !is && r.IntN(2) == 0:
 		return admit(node, t.Epoch)
+	case is && r.IntN(8) == 0:
+		return remove(m.Holder())
+	case is && r.IntN(12) == 0:
+		return drain(m.Holder(), m.Phase > table.Active)
+	case len(t.Members) > 1 && len(t.Rows) > 0 && r.IntN(3) == 0:
+		other := t.Members[r.IntN(len(t.Members))].Holder()
+		if r.IntN(8) == 0 {
+			return unsync(m.Holder(), other, t.Rows[r.IntN(len(t.Rows))].End)
+		}
+		return syncing(t, m.Holder(), other, func(uint64) bool { return r.IntN(8) > 0 })
 	case t.Transition == nil && r.IntN(8) == 0 && t.Untidy():
 		return table.Command{Tidy: &table.Tidy{}}
 	case t.Transition == nil && len(t.Members) > 0:
 		return towards(t)
-	case is && r.IntN(8) == 0:
-		return remove(m.Holder())
 	case t.Transition == nil || r.IntN(10) == 0:
 		return table.Command{Raise: &table.Raise{Above: t.Epoch}}
 	case len(moves) == 0:
@@ -149,5 +189,9 @@ func random(r *rand.Rand, t *table.Table) table.Command {
 			ends = append(ends, v.End)
 		}
 	}
-	return flip(t, one.From, one.To, append(ends, 0)[:max(len(ends), 1)]...)
+	c := flip(t, one.From, one.To, append(ends, 0)[:max(len(ends), 1)]...)
+	if r.IntN(2) == 0 {
+		c.Flip.Standby = one.From
+	}
+	return c
 }

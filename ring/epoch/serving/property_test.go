@@ -73,7 +73,7 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 		m, _, _ := tab.Owner(p.h)
 		mine := m.Holder() == f.self
 		holds := tab.MayHold(tab.Find(p.h), f.self)
-		kept := p.holds && holds && was == f.self && !f.spoilt(p.h, from)
+		kept := p.holds && holds && was == f.self && !f.spoilt(p, from)
 		should, is := p.holds && !kept, held(lost, p.h)
 		if should && !is || is && !should && !(tidied && p.holds) {
 			f.t.Fatalf("%d: lost is %v, and should be %v", p.h, is, should)
@@ -83,7 +83,7 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 		}
 		p.holds = holds
 		p.mine = mine
-		if p.freeze != nil && !(mine && could(tab, *p.freeze)) {
+		if p.freeze != nil && !(mine && again(tab, *p.freeze)) {
 			p.freeze, p.closed = nil, false
 		}
 	}
@@ -92,12 +92,20 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 	}
 }
 
-// spoilt says whether a row came to the process since a table without its state,
-// or was another's in between.
-func (f *follower) spoilt(h uint64, from int) bool {
+// again says whether a flip could be proposed again, by the ring of now.
+func again(t *table.Table, c table.Command) bool {
+	f := *c.Flip
+	f.WantSince = t.WantSince
+	return could(t, table.Command{Flip: &f})
+}
+
+// spoilt says whether a row came to the process since a table without its state.
+func (f *follower) spoilt(p *position, from int) bool {
 	then, now := f.history[from], f.history[f.learned]
-	was, is := then.Rows[then.Find(h)], now.Rows[now.Find(h)]
-	return is.Owner == f.self && is.Held > then.Epoch && (is.Lost > then.Epoch || was.Owner == f.self)
+	was, is := then.Rows[then.Find(p.h)], now.Rows[now.Find(p.h)]
+	m, _ := now.Member(f.self.Node)
+	stayed := was.Owner == f.self && !p.closed && m.Since <= then.Epoch
+	return is.Owner == f.self && is.Lost > then.Epoch && !stayed
 }
 
 // discard cleans some of what was lost, or finds that nothing is left to clean.
@@ -125,14 +133,20 @@ func (f *follower) freeze() {
 		}
 		ends = append(ends, tab.Rows[tab.Find(h)].End)
 	}
-	froze := map[uint64]bool{}
-	for _, e := range f.rule.Freeze(tab.Transition.ID, to, ends) {
-		froze[e] = true
-	}
+	froze := f.hand(to, ends, f.r.IntN(2) == 0)
 	for _, e := range ends {
 		if froze[e] != could(tab, flip(tab, f.self, to, e)) {
 			f.t.Fatalf("the row that ends at %d was frozen: %v", e, froze[e])
 		}
+	}
+}
+
+// hand freezes rows on their way to somebody, and closes them, or not.
+func (f *follower) hand(to table.Holder, ends []uint64, toEnd bool) (froze map[uint64]bool) {
+	tab := f.history[f.learned]
+	froze = map[uint64]bool{}
+	for _, e := range f.rule.Freeze(tab.Transition.ID, to, ends) {
+		froze[e] = true
 	}
 	for _, p := range f.at {
 		if e := tab.Rows[tab.Find(p.h)].End; froze[e] && p.freeze == nil {
@@ -140,12 +154,23 @@ func (f *follower) freeze() {
 			p.freeze = &c
 		}
 	}
-	if f.r.IntN(2) == 0 {
-		f.rule.Close(to)
-		for _, p := range f.at {
-			p.closed = p.closed || p.freeze != nil && p.freeze.Flip.To == to
-		}
+	if !toEnd {
+		return froze
 	}
+	f.rule.Close(to)
+	for _, p := range f.at {
+		p.closed = p.closed || p.freeze != nil && p.freeze.Flip.To == to
+	}
+	return froze
+}
+
+// mayFlip says whether the process itself would have proposed this flip: it goes
+// by the last table, and has closed the rows.
+func (f *follower) mayFlip(c *table.Flip) bool {
+	if c.From != f.self {
+		return true
+	}
+	return f.learned == len(f.history)-1 && len(f.hand(c.To, c.Ends, true)) == len(c.Ends)
 }
 
 // check asks the rule about every position.
@@ -241,6 +266,9 @@ func (f *follower) step() {
 		c := random(f.r, last)
 		if c.Admit != nil && c.Admit.Member.Node == f.self.Node {
 			c.Admit.Member.Incarnation = f.self.Incarnation // nobody else is admitted under its name
+		}
+		if c.Flip != nil && !f.mayFlip(c.Flip) {
+			return
 		}
 		if next, err := last.Apply(c); err == nil {
 			f.history = append(f.history, next)

@@ -223,14 +223,23 @@ func (s *state) inherit(old *state) []Range {
 }
 
 // spoilt says whether what the node holds of a row must not count any more,
-// although it may hold it: the row came to it and its state is declared lost, or
-// it was another's while this node looked away.
+// although it may hold it: the row came to it, and its state is declared lost.
+//
+// If the node did not see all tables between the two, the row may have been
+// another's. What the node has is whole then unless a loss is declared: if it got
+// the row by a flip, it has acknowledged what it took by a later table than the
+// old one; if it was promoted, it has done that too, or stood by from a flip of its
+// own on, and nothing was acknowledged since that it did not see. And a row that
+// has never left the node is whole although a loss is declared, which is that of
+// another row that was joined to it.
 func (s *state) spoilt(is int, old *state, was int) bool {
 	r := &s.table.Rows[is]
-	if r.Owner != s.self || r.Held <= old.table.Epoch {
+	if r.Owner != s.self || r.Lost <= old.table.Epoch {
 		return false
 	}
-	return r.Lost > old.table.Epoch || old.rows[was].mine
+	m, _ := s.table.Member(s.self.Node)
+	stayed := old.rows[was].mine && !old.rows[was].closed && m.Since <= old.table.Epoch
+	return !stayed
 }
 
 // possible says whether the flip for which a row is frozen can still happen.

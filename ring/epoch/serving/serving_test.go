@@ -161,6 +161,8 @@ func TestRowThatComesBack(t *testing.T) {
 	t.Run("in a snapshot", func(t *testing.T) {
 		r := acting(t, begun)
 		seen := may(t, r, h, 1, Yes)
+		r.Freeze(begun.Transition.ID, n3, moves)
+		r.Close(n3)
 		if lost := r.Learn(back); !held(lost, h) || held(lost, stays[0]) {
 			t.Errorf("lost: %v", lost)
 		}
@@ -338,69 +340,6 @@ func BenchmarkLearn(b *testing.B) {
 		r := New(n1)
 		r.Learn(begun)
 		r.Learn(next)
-	}
-}
-
-// synced are the rows of an owner with a standby that is synced.
-func synced(t testing.TB, tab *table.Table, owner, standby table.Holder) *table.Table {
-	t.Helper()
-	c := &table.Sync{WantSince: tab.WantSince, Owner: owner, Standby: standby}
-	for i, r := range tab.Rows {
-		if after, upTo := tab.Segment(i); r.Owner == owner {
-			c.Rows = append(c.Rows, table.Stamp{After: after, End: upTo, Since: r.Since})
-		}
-	}
-	return grow(t, tab, table.Command{Sync: c})
-}
-
-// TestPromotedAtOnce: a standby that is synced serves as soon as the table says
-// so, and takes no record of the old owner from then on (trap 17).
-func TestPromotedAtOnce(t *testing.T) {
-	tab := ring(t, 2)
-	h := tab.Rows[firstOf(tab, n2)].End
-	r := acting(t, tab)
-	with := synced(t, tab, n2, n1)
-	if lost := r.Learn(with); len(lost) > 0 || !r.Takes(h, n2) || r.Takes(h, n3) || r.Takes(h, holder("n2", 9)) {
-		t.Fatalf("a standby takes records of its owner; lost %v", lost)
-	}
-	if own := tab.Rows[firstOf(tab, n1)].End; r.Takes(own, n1) || r.Takes(own, n2) {
-		t.Error("an owner takes records")
-	}
-	if lost := r.Learn(grow(t, with, remove(n2))); len(lost) > 0 {
-		t.Errorf("lost by promotion: %v", lost)
-	}
-	may(t, r, h, 1, Yes)
-	if r.Takes(h, n2) {
-		t.Error("a record of the old owner is taken after the promotion")
-	}
-}
-
-// TestStandbysDisturbNobody: what is let in gets out, whatever becomes of the
-// standby.
-func TestStandbysDisturbNobody(t *testing.T) {
-	tab := ring(t, 2)
-	h := tab.Rows[firstOf(tab, n1)].End
-	r := acting(t, tab)
-	seen := may(t, r, h, 1, Yes)
-	with := synced(t, tab, n1, n2)
-	r.Learn(with)
-	still(t, r, h, seen, 1, true)
-	r.Learn(grow(t, with, table.Command{Unsync: &table.Unsync{Owner: n1, Standby: n2, Ends: []uint64{h}}}))
-	still(t, r, h, seen, 1, true)
-}
-
-// TestTakesWhenClean: what was there before must be gone first.
-func TestTakesWhenClean(t *testing.T) {
-	tab := ring(t, 2)
-	r := New(n1)
-	r.Learn(tab)
-	h := tab.Rows[firstOf(tab, n2)].End
-	if r.Takes(h, n2) || r.Clean(tab.Epoch) {
-		t.Error("a record is taken before what was lost is discarded")
-	}
-	r.Cleaned(tab.Epoch)
-	if !r.Takes(h, n2) || !r.Clean(tab.Epoch) {
-		t.Error("no record is taken")
 	}
 }
 

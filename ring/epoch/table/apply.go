@@ -1,7 +1,6 @@
 package table
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/keystead/keystead/ring"
@@ -108,8 +107,11 @@ func (t *Table) begin(c *Begin) *Refused {
 		return refused("a node is named twice")
 	}
 	for _, m := range t.Members {
-		if m.Phase == Active && !slices.Contains(want, m.Node) {
+		switch wanted := slices.Contains(want, m.Node); {
+		case m.Phase == Active && !wanted:
 			return refused("node %s is active, and would be left out", m.Node)
+		case m.Phase == Drained && wanted:
+			return refused("node %s is drained", m.Node)
 		}
 	}
 	t.Transition = &Transition{ID: t.Epoch, Want: want}
@@ -171,7 +173,7 @@ func (t *Table) flip(c *Flip) *Refused {
 	}
 	rows := slices.Clone(t.Rows)
 	for _, end := range c.Ends {
-		i, ok := slices.BinarySearchFunc(rows, end, func(r Row, e uint64) int { return cmp.Compare(r.End, e) })
+		i, ok := row(rows, end)
 		if !ok {
 			return refused("no segment ends at %d", end)
 		}
@@ -231,8 +233,9 @@ func (t *Table) remove(c *Remove) *Refused {
 	t.Members = slices.DeleteFunc(slices.Clone(t.Members), func(m Member) bool { return gone[m.Holder()] })
 	if t.Transition != nil {
 		t.Transition = &Transition{ID: t.Transition.ID, Want: nodes}
-		if len(nodes) == 0 {
+		if len(nodes) == 0 { // those who were to leave stay, for there is nobody else
 			t.Transition = nil
+			nodes = t.ringNodes()
 		}
 	}
 	survivors := t.ringOf(nodes, nil)

@@ -15,15 +15,25 @@
 // which the owner itself proposes after it has stopped acting for the segment,
 // and Remove, which the raft leader proposes after the lease has run out. Remove
 // gives away what the removed had, and nothing else: it never moves a segment
-// between survivors.
+// between survivors. A segment comes to a process that has not all of its state
+// only by Remove, which says so (Row.Lost).
+//
+// A member stands by for a segment from the Sync on that its owner proposes when
+// the member has all of it, or from a Flip on, whose source has; until it is
+// removed, or an Unsync takes it out, or another takes its place. A Sync or a Flip
+// that was refused once is refused for ever, so its proposer may ask again.
 //
 // # Picture
 //
 //	Init   → Admit n1 → Begin {n1}     unowned segments get their owner at once
 //	       → Admit n2 → Begin {n1 n2}  n2's points split segments; n1 keeps them all
-//	       → Flip n1→n2 {segments}…    proposed by n1 when it has frozen them
+//	       → Flip n1→n2 {segments}…    by n1, when n2 has all and n1 has frozen it; n1 stands by
+//	       → Sync n1: n2 {segments}…   by n1, when n2 has caught up: n2 stands by
 //	       → End                       all is as the ring wants: n2 is active
-//	       → Remove {n1}               n1's segments go to the next on the ring
+//	       → Unsync n1: n2 {segments}  by n1, before it goes on without n2
+//	       → Drain n1                  n1 is leaving: Begin {n2}, Flip n1→n2, Sync, End: drained
+//	       → Remove {n1}               n1's segments go to their standbys, or with a
+//	                                   declared loss to the next on the ring
 //
 // # Non-guarantee
 //

@@ -86,11 +86,14 @@ func everyKind() []Command {
 		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611, LeaseTTL: 2_000_000_000, LeaseMargin: 50_000_000}},
 		{ID: "i2", Admit: &Admit{Member{Node: "n1", Incarnation: 1 << 62, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v1.2.3"}}},
 		{ID: "i3", Begin: &Begin{[]Holder{{"n1", 3}, {"n2", 5}}}},
-		{ID: "i4", Flip: &Flip{Transition: 7, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Ends: []uint64{0, 1<<64 - 1}}},
+		{ID: "i4", Flip: &Flip{Transition: 7, WantSince: 6, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Standby: Holder{"n1", 3}, Ends: []uint64{0, 1<<64 - 1}}},
 		{ID: "i5", End: &End{7}},
 		{ID: "i6", Remove: &Remove{Members: []Holder{{"n1", 3}}, Reason: "its lease is over"}},
 		{ID: "i7", Tidy: &Tidy{}},
 		{ID: "i8", Raise: &Raise{9}},
+		{ID: "i9", Sync: &Sync{WantSince: 7, Owner: Holder{"n1", 3}, Standby: Holder{"n2", 5}, Rows: []Stamp{{After: 1<<64 - 1, End: 7, Since: 8}}}},
+		{ID: "i10", Unsync: &Unsync{Owner: Holder{"n1", 3}, Standby: Holder{"n2", 5}, Ends: []uint64{7, 9}}},
+		{ID: "i11", Drain: &Drain{Member: Holder{"n1", 3}, Undo: true}},
 	}
 }
 
@@ -98,7 +101,7 @@ func everyKind() []Command {
 func small() *Table {
 	a, b := member("n1", 1<<62), member("n2", 5)
 	a.Phase, a.Since, b.Phase, b.Since = Active, 2, Joining, 4
-	t := &Table{Cluster: "test", UID: "u", Epoch: 9, Members: []Member{a, b}, Transition: &Transition{5, []string{"n1", "n2"}}, Rows: []Row{
+	t := &Table{Cluster: "test", UID: "u", Epoch: 9, WantSince: 5, Members: []Member{a, b}, Transition: &Transition{5, []string{"n1", "n2"}}, Rows: []Row{
 		{End: 7, Owner: a.Holder(), Standby: b.Holder(), Synced: true, Since: 9, Held: 3, Lost: 3},
 		{End: 1 << 63, Owner: b.Holder(), Since: 8, Held: 8},
 		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6},

@@ -3,7 +3,6 @@ package table
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -33,7 +32,7 @@ func deep(t *Table) *Table {
 
 // equal says whether two tables are the same to everybody.
 func equal(a, b *Table) bool {
-	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && slices.Equal(a.Members, b.Members) &&
+	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.WantSince == b.WantSince && slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Rows, b.Rows) && slices.Equal(a.nodes, b.nodes) && (a.Transition == nil) == (b.Transition == nil) && (a.want == nil) == (b.want == nil)
 	if same && a.want != nil {
 		same = a.want.Digest() == b.want.Digest()
@@ -131,78 +130,93 @@ func cluster(t testing.TB, n int) *Table {
 	return tab
 }
 
+// towardsSome begins a transition to a ring that some of the members are on, apt or
+// not.
+func towardsSome(t *rapid.T, tab *Table) Command {
+	var want []Holder
+	for _, m := range tab.Members {
+		often := map[Phase]int{Joining: 7, Active: 19, Leaving: 2, Drained: 1}[m.Phase]
+		if rapid.IntRange(0, 19).Draw(t, "wanted") < often {
+			want = append(want, m.Holder())
+		}
+	}
+	return Command{Begin: &Begin{want}}
+}
+
 // drawCommand draws a command that may or may not be apt: most are, some are
 // repeated, late, or name what is not there.
 func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
-	if len(past) > 0 && rapid.IntRange(0, 5).Draw(t, "again") == 0 {
-		return rapid.SampledFrom(past).Draw(t, "past")
-	}
 	node := fmt.Sprintf("n%d", rapid.IntRange(1, 5).Draw(t, "node"))
 	pick := func(label string) Holder {
-		if len(tab.Members) == 0 || rapid.IntRange(0, 19).Draw(t, "stranger") == 0 {
+		if len(tab.Members) == 0 || rapid.IntRange(0, 19).Draw(t, "stranger") == 19 {
 			return holder(node, 1)
 		}
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
-	switch kind := rapid.IntRange(0, 17).Draw(t, "kind"); kind {
-	case 0:
-		return Command{Init: &Init{Cluster: "other", UID: "v", Epoch: 7}}
-	case 1, 2, 3:
-		return admit(node, tab.Epoch)
-	case 4, 5:
-		return towards(tab)
-	case 6, 7:
-		all := flips(tab)
-		if tab.Transition == nil || len(all) == 0 {
-			return Command{Flip: &Flip{Transition: tab.Epoch, From: pick("from"), To: pick("to"), Ends: []uint64{1}}}
-		}
-		f := *rapid.SampledFrom(all).Draw(t, "flip").Flip
-		f.Ends = f.Ends[:rapid.IntRange(1, len(f.Ends)).Draw(t, "ends")]
-		if rapid.IntRange(0, 9).Draw(t, "other target") == 0 {
-			f.To = pick("to")
-		}
-		return Command{Flip: &f}
-	case 8:
+	// Small numbers are drawn more often.
+	switch kind := rapid.IntRange(0, 27).Draw(t, "kind"); kind {
+	case 0, 20, 21, 22:
+		return drawSync(t, tab, pick)
+	case 1, 16, 17:
+		return drawFlip(t, tab, pick)
+	case 2, 18:
 		if tab.Transition == nil {
-			return Command{End: &End{tab.Epoch}}
+			return towardsSome(t, tab)
 		}
 		return end(tab)
-	case 9:
+	case 3, 19:
+		return admit(node, tab.Epoch)
+	case 4, 23:
+		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.IntRange(0, 2).Draw(t, "undo") == 2}}
+	case 5, 24:
+		return drawUnsync(t, tab, pick)
+	case 6, 25, 26, 27:
+		if len(past) > 0 {
+			return rapid.SampledFrom(past).Draw(t, "past")
+		}
+		return towards(tab)
+	case 7:
+		return Command{Tidy: &Tidy{}}
+	case 8, 9:
 		gone := []Holder{pick("gone")}
 		if rapid.Bool().Draw(t, "two") {
 			gone = append(gone, pick("gone too"))
 		}
 		return Command{Remove: &Remove{Members: gone}}
-	case 10:
-		return Command{Tidy: &Tidy{}}
-	case 12, 13, 14:
-		return drawSync(t, tab, pick("owner"), pick("standby"))
-	case 15:
-		c := &Unsync{Owner: pick("owner"), Standby: pick("standby")}
-		for _, r := range tab.Rows {
-			if r.Owner == c.Owner && r.Standby == c.Standby {
-				c.Ends = append(c.Ends, r.End)
-			}
-		}
-		return Command{Unsync: c}
-	case 16, 17:
-		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.Bool().Draw(t, "undo")}}
+	case 10, 11:
+		return towards(tab)
+	case 12:
+		return Command{End: &End{tab.Epoch}}
+	case 13:
+		return Command{Init: &Init{Cluster: "other", UID: "v", Epoch: 7}}
 	default:
 		return Command{Raise: &Raise{tab.Epoch - uint64(rapid.IntRange(0, 1).Draw(t, "late"))}}
 	}
 }
 
-// withStandbys returns the table as if members had become standbys of some rows,
-// which no command does yet.
-func withStandbys(tab *Table, seed uint64) *Table {
-	r := rand.New(rand.NewPCG(seed, 0))
-	c := deep(tab)
-	for i := range c.Rows {
-		if s := c.Members[r.IntN(len(c.Members))].Holder(); s != c.Rows[i].Owner && !c.Rows[i].Owner.None() && r.IntN(2) == 0 {
-			c.Rows[i].Standby, c.Rows[i].Synced = s, r.IntN(2) == 0
-		}
+// drawFlip makes a Flip of rows that have to move, with something wrong at times.
+func drawFlip(t *rapid.T, tab *Table, pick func(string) Holder) Command {
+	all := flips(tab)
+	if tab.Transition == nil || len(all) == 0 {
+		return Command{Flip: &Flip{Transition: tab.Epoch, WantSince: tab.WantSince, From: pick("from"), To: pick("to"), Ends: []uint64{1}}}
 	}
-	return c.finish()
+	f := *rapid.SampledFrom(all).Draw(t, "flip").Flip
+	if rapid.IntRange(0, 3).Draw(t, "few") == 3 {
+		f.Ends = f.Ends[:rapid.IntRange(1, len(f.Ends)).Draw(t, "ends")]
+	}
+	switch rapid.IntRange(0, 2).Draw(t, "stands by") {
+	case 0:
+		f.Standby = f.From
+	case 1:
+		_, f.Standby = tab.Wants(f.Ends[0])
+	}
+	switch rapid.IntRange(0, 14).Draw(t, "wrong") {
+	case 14:
+		f.To = pick("to")
+	case 13:
+		f.WantSince--
+	}
+	return Command{Flip: &f}
 }
 
 // at is the row that a position belongs to, by looking at all of them.
@@ -219,24 +233,43 @@ func at(t *Table, h uint64) (Row, bool) {
 }
 
 // drawSync makes a Sync of rows that may be synced, with something wrong at times.
-func drawSync(t *rapid.T, tab *Table, owner, standby Holder) Command {
-	c := &Sync{WantSince: tab.WantSince, Owner: owner, Standby: standby}
+func drawSync(t *rapid.T, tab *Table, pick func(string) Holder) Command {
+	c := &Sync{WantSince: tab.WantSince, Owner: pick("owner"), Standby: pick("standby")}
 	for i, r := range tab.Rows {
-		if after, upTo := tab.Segment(i); r.Owner == owner && tab.MayHold(i, standby) {
+		if after, upTo := tab.Segment(i); r.Owner == c.Owner && tab.MayHold(i, c.Standby) {
 			c.Rows = append(c.Rows, Stamp{After: after, End: upTo, Since: r.Since})
 		}
 	}
 	if len(c.Rows) == 0 {
 		return Command{Sync: c}
 	}
-	c.Rows = c.Rows[:rapid.IntRange(1, len(c.Rows)).Draw(t, "rows")]
-	switch rapid.IntRange(0, 9).Draw(t, "wrong") {
-	case 0:
+	if rapid.IntRange(0, 3).Draw(t, "few") == 3 {
+		c.Rows = c.Rows[:rapid.IntRange(1, len(c.Rows)).Draw(t, "rows")]
+	}
+	one := &c.Rows[rapid.IntRange(0, len(c.Rows)-1).Draw(t, "row")]
+	switch rapid.IntRange(0, 14).Draw(t, "wrong") {
+	case 14:
 		c.WantSince--
-	case 1:
-		c.Rows[0].Since--
-	case 2:
-		c.Rows[0].After--
+	case 13:
+		one.Since--
+	case 12:
+		one.After--
+	case 11:
+		r := rapid.SampledFrom(tab.Rows).Draw(t, "other row")
+		*one = Stamp{After: one.After, End: r.End, Since: r.Since}
 	}
 	return Command{Sync: c}
+}
+
+// drawUnsync takes a standby out of rows of an owner: of those where it stands, or
+// of all, as a fence.
+func drawUnsync(t *rapid.T, tab *Table, pick func(string) Holder) Command {
+	c := &Unsync{Owner: pick("owner"), Standby: pick("standby")}
+	fence := rapid.Bool().Draw(t, "fence")
+	for _, r := range tab.Rows {
+		if r.Owner == c.Owner && (fence || r.Standby == c.Standby) {
+			c.Ends = append(c.Ends, r.End)
+		}
+	}
+	return Command{Unsync: c}
 }

@@ -13,13 +13,11 @@ import (
 // TestCommandsInAnyOrder applies commands that are apt, repeated, late or wrong,
 // and checks after each what the package promises.
 func TestCommandsInAnyOrder(t *testing.T) {
+	starts := []*Table{cluster(t, 3), cluster(t, 2), made()}
 	rapid.Check(t, func(t *rapid.T) {
-		tab := made()
-		var past []Command
-		for range rapid.IntRange(5, 30).Draw(t, "commands") {
-			if len(tab.Members) > 1 && len(tab.Rows) > 0 && rapid.IntRange(0, 3).Draw(t, "standbys") == 0 {
-				tab = withStandbys(tab, rapid.Uint64().Draw(t, "seed"))
-			}
+		tab := rapid.SampledFrom(starts).Draw(t, "start")
+		var past, refused []Command
+		for range rapid.IntRange(20, 60).Draw(t, "commands") {
 			c := drawCommand(t, tab, past)
 			past = append(past, c)
 			before := deep(tab)
@@ -35,6 +33,9 @@ func TestCommandsInAnyOrder(t *testing.T) {
 				if !errors.As(err, new(*Refused)) || next != tab {
 					t.Fatalf("%s was refused (%v) and changed something", c.Kind(), err)
 				}
+				if c.Sync != nil || c.Flip != nil {
+					refused = append(refused, c)
+				}
 				continue
 			}
 			if err := compare(c, tab, next); err != nil {
@@ -42,6 +43,11 @@ func TestCommandsInAnyOrder(t *testing.T) {
 			}
 			if repeated, err := next.Apply(c); c.Unsync == nil && (err == nil || repeated != next) {
 				t.Fatalf("%s took effect twice", c.Kind())
+			}
+			for _, r := range refused {
+				if _, err := next.Apply(r); err == nil {
+					t.Fatalf("%+v was refused, and takes effect after %s", r, c.Kind())
+				}
 			}
 			tab = next
 		}
@@ -111,6 +117,10 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("it was changed and not stamped")
 	case now.Synced && !old.Synced && c.Sync == nil && c.Flip == nil:
 		return errors.New("it became synced")
+	case now.Synced == now.Standby.None():
+		return errors.New("somebody stands by who is not synced, or nobody who is")
+	case moved && now.Lost != is.Epoch && !(c.Remove != nil && old.Synced && now.Owner == old.Standby) && c.Flip == nil && !old.Owner.None():
+		return errors.New("it came to somebody who has not all of it, and no loss is declared")
 	case old.Lost != now.Lost && (now.Lost != is.Epoch || !moved):
 		return errors.New("Lost is wrong")
 	}
@@ -119,16 +129,48 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("Begin changed a row that is owned")
 	case c.Begin != nil:
 		return nil
-	case c.Flip != nil && moved && (old.Owner != c.Flip.From || now.Owner != c.Flip.To || !slices.Contains(c.Flip.Ends, now.End)):
-		return errors.New("Flip moved what it does not name")
+	case c.Flip != nil && old != now:
+		return compareFlipped(c.Flip, was, is, old, now)
 	case c.Remove != nil:
 		return compareRemoved(c.Remove, old, now)
-	case c.Sync != nil && (moved || now != old && (now.Standby != c.Sync.Standby || now.Owner != c.Sync.Owner)):
-		return errors.New("Sync changed what it does not name")
+	case c.Sync != nil && old != now:
+		return compareSynced(c.Sync, was, old, now)
 	case c.Unsync != nil && (moved || now.Standby != old.Standby && (old.Standby != c.Unsync.Standby || !now.Standby.None())):
 		return errors.New("Unsync changed what it does not name")
 	case c.Flip == nil && c.Sync == nil && c.Unsync == nil && old != now:
 		return errors.New("it should not have changed")
+	}
+	return nil
+}
+
+// compareFlipped checks a row that a Flip changed.
+func compareFlipped(c *Flip, was, is *Table, old, now Row) error {
+	to, _ := was.Wants(now.End)
+	switch {
+	case old.Owner != c.From || now.Owner != c.To || now.Standby != c.Standby || !slices.Contains(c.Ends, now.End):
+		return errors.New("Flip changed what it does not name")
+	case to != c.To || was.Transition == nil || c.WantSince != was.WantSince || c.Transition != was.Transition.ID:
+		return errors.New("Flip moved it to where the ring does not want it")
+	case now.Lost != old.Lost:
+		return errors.New("Flip declared a loss")
+	}
+	return nil
+}
+
+// compareSynced checks a row that a Sync changed.
+func compareSynced(c *Sync, was *Table, old, now Row) error {
+	i := was.Find(now.End)
+	after, upTo := was.Segment(i)
+	named := slices.Contains(c.Rows, Stamp{After: after, End: upTo, Since: old.Since})
+	standby := old
+	standby.Standby, standby.Synced, standby.Since = c.Standby, true, now.Since
+	switch {
+	case !named || old.Owner != c.Owner || now != standby:
+		return errors.New("Sync changed what it does not name, or not as it was seen")
+	case c.WantSince != was.WantSince:
+		return errors.New("the wanted ring has changed since the Sync was made")
+	case !was.MayHold(i, c.Standby):
+		return errors.New("the standby does not keep what it has of it")
 	}
 	return nil
 }
@@ -167,22 +209,41 @@ func compareWhole(c Command, was, is *Table) error {
 		return errors.New("the transition ended with rows to move")
 	case c.Tidy != nil && is.Untidy():
 		return errors.New("Tidy left something")
-	case c.Begin != nil:
-		for _, r := range is.Rows {
-			if r.Owner.None() {
-				return errors.New("Begin left a row without an owner")
-			}
-		}
-		for i := range is.want.Size() {
-			if end, _ := is.want.At(i); is.Rows[is.Find(end)].End != end {
-				return fmt.Errorf("no row ends at the point %d", end)
-			}
-		}
+	case c.Begin != nil && slices.ContainsFunc(is.Rows, func(r Row) bool { return r.Owner.None() }):
+		return errors.New("Begin left a row without an owner")
 	}
+	return compareRing(c, was, is)
+}
+
+// compareRing checks the wanted ring and who is on it.
+func compareRing(c Command, was, is *Table) error {
 	for _, n := range is.nodes {
 		if _, ok := is.Member(n); !ok {
 			return fmt.Errorf("the ring has %s, who is not a member", n)
 		}
+	}
+	for _, m := range is.Members {
+		on, named := slices.Contains(is.nodes, m.Node), is.named(m.Holder())
+		switch {
+		case m.Phase == Active && !on, m.Phase == Drained && (on || named):
+			return fmt.Errorf("%s is %s; on the ring: %v; named in rows: %v", m.Node, m.Phase, on, named)
+		case is.Transition == nil && on != (m.Phase == Active || m.Phase == Leaving):
+			return fmt.Errorf("%s is %s without a transition; on the ring: %v", m.Node, m.Phase, on)
+		}
+	}
+	if is.want != nil && len(is.Rows) > 0 {
+		for i := range is.want.Size() { // or else Wants of a row's end is not that of all of it
+			if point, _ := is.want.At(i); is.Rows[is.Find(point)].End != point {
+				return fmt.Errorf("the point %d lies within a row", point)
+			}
+		}
+	}
+	changed := (is.want == nil) != (was.want == nil) || is.want != nil && is.want.Digest() != was.want.Digest()
+	switch {
+	case changed != (is.WantSince == is.Epoch), !changed && is.WantSince != was.WantSince:
+		return fmt.Errorf("the ring changed: %v, since %d", changed, is.WantSince)
+	case changed && c.Begin == nil && c.Remove == nil && was.want != nil:
+		return fmt.Errorf("%s changed the ring", c.Kind())
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d names somebody who is not a member", i)
 		case !r.Standby.None() && (r.Owner == r.Standby || r.Owner.None()), r.Synced && r.Standby.None():
 			return fmt.Errorf("row %d has no proper standby", i)
-		case r.Since > t.Epoch, r.Lost > t.Epoch, t.WantSince > t.Epoch, r.Held > r.Since:
+		case r.Since > t.Epoch, r.Lost > t.Epoch, t.WantSince > t.Epoch, r.Held > r.Since, r.Lost > r.Held:
 			return fmt.Errorf("row %d is of a later epoch than %d", i, t.Epoch)
 		}
 	}

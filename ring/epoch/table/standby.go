@@ -88,7 +88,7 @@ func (t *Table) drain(c *Drain) *Refused {
 	case m.Phase == Leaving || m.Phase == Drained:
 		return refused("node %s is being drained already", m.Node)
 	default:
-		if m.Phase = Leaving; !t.onRing(m.Node) {
+		if m.Phase = Leaving; !t.onRing(m.Node) && !t.named(c.Member) {
 			m.Phase = Drained
 		}
 		if !slices.ContainsFunc(members, func(m Member) bool { return m.Phase == Joining || m.Phase == Active }) {
@@ -97,6 +97,12 @@ func (t *Table) drain(c *Drain) *Refused {
 	}
 	t.Members = members
 	return nil
+}
+
+// named says whether a row names a process. Off the ring, it may have rows of a
+// transition that still runs.
+func (t *Table) named(h Holder) bool {
+	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Owner == h || r.Standby == h })
 }
 
 // onRing says whether a node is on the wanted ring.

@@ -41,6 +41,7 @@ type Row struct {
 	Held uint64
 	// Lost is the epoch of the commit by which the state of the segment was
 	// last lost; 0 = never.
+	// Invariant: Lost <= Held.
 	Lost uint64
 }
 
@@ -293,16 +294,25 @@ func (t *Table) finish() *Table {
 	if len(ends) > 0 {
 		t.index = ring.NewIndex(ends)
 	}
-	t.nodes = nil
 	t.holders = make(map[string]Holder, len(t.Members))
 	for _, m := range t.Members {
 		t.holders[m.HashKey] = m.Holder()
-		if t.Transition == nil && (m.Phase == Active || m.Phase == Leaving) || t.Transition != nil && slices.Contains(t.Transition.Want, m.Node) {
-			t.nodes = append(t.nodes, m.Node)
-		}
 	}
+	t.nodes = t.ringNodes()
 	t.want = t.ringOf(t.nodes, t.want)
 	return t
+}
+
+// ringNodes are the nodes that the wanted ring is of, in order: those of the
+// transition, or all that are active or have still to leave.
+func (t *Table) ringNodes() []string {
+	var nodes []string
+	for _, m := range t.Members {
+		if t.Transition == nil && (m.Phase == Active || m.Phase == Leaving) || t.Transition != nil && slices.Contains(t.Transition.Want, m.Node) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
 }
 
 // ringOf is the ring of these nodes: old, if it is that already.

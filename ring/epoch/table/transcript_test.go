@@ -38,13 +38,18 @@ func TestFormats(t *testing.T) {
 // TestTranscripts runs testdata/transcripts: each file tells one story.
 //
 //	init | admit n1/1 | begin n1/1 n2/1 | end | tidy | raise above=
-//	flip n1/1 to n2/1 [most]      all rows that have to move; all but one
+//	flip n1/1 to n2/1 [standby n1/1] [most]  all rows that have to move; all but one
+//	sync n1/1 n2/1                n2 stands by for all rows of n1 that it may hold
+//	unsync n1/1 n2/1              n2 does not for any, be it that it did or not
+//	drain n1/1 | undrain n1/1
 //	remove n1/1 n2/1
-//	standby n1/1 of n2/1 [synced] as if n1 had become the standby of n2's rows
 //	again                         the last command, once more
+//	late                          the last one that was written with the word later,
+//	                              which is made at that place and not applied
 //
 // A node is written with its incarnation. What a table looks like comes after
-// each; rows are summed up by owner.
+// each; rows are summed up by owner. Rows without the standby that they should
+// have are unprotected.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		s := &story{tab: &Table{}}
@@ -53,8 +58,8 @@ func TestTranscripts(t *testing.T) {
 }
 
 type story struct {
-	tab  *Table
-	last Command
+	tab        *Table
+	last, kept Command
 }
 
 func (s *story) run(t *testing.T, d *datadriven.TestData) string {
@@ -69,10 +74,13 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 			named = append(named, h)
 		}
 	}
-	if d.Cmd == "standby" {
-		return s.standby(named[0], named[1], d.HasArg("synced"))
-	}
-	if d.Cmd != "again" {
+	switch {
+	case d.Cmd == "late":
+		s.last = s.kept
+	case d.HasArg("later"):
+		s.kept = s.command(t, d, named)
+		return ""
+	case d.Cmd != "again":
 		s.last = s.command(t, d, named)
 	}
 	next, err := s.tab.Apply(s.last)
@@ -146,25 +154,15 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 	return Command{}
 }
 
-func (s *story) standby(standby, owner Holder, synced bool) string {
-	next := deep(s.tab)
-	next.Epoch++
-	for i := range next.Rows {
-		if r := &next.Rows[i]; r.Owner == owner {
-			r.Standby, r.Synced, r.Since = standby, synced, next.Epoch
-		}
-	}
-	was := s.tab
-	s.tab = next.finish()
-	return describe(was, s.tab)
-}
-
 // describe tells what a table is, and who lost what to whom since another.
 func describe(was, is *Table) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "epoch %d, %d rows", is.Epoch, len(is.Rows))
 	if is.Transition != nil {
 		fmt.Fprintf(&b, ", transition %d to %s, %d rows to move", is.Transition.ID, strings.Join(is.Transition.Want, " "), len(is.Moves()))
+	}
+	if n := is.Unprotected(); n > 0 {
+		fmt.Fprintf(&b, ", %d unprotected", n)
 	}
 	b.WriteString("\n")
 	for _, m := range is.Members {
@@ -196,17 +194,14 @@ func describe(was, is *Table) string {
 
 // standbys is for whom a member stands by.
 func standbys(t *Table, h Holder) string {
-	sum, synced := 0.0, 0.0
+	sum := 0.0
 	for i, r := range t.Rows {
-		if r.Standby == h {
+		if r.Standby == h && r.Synced {
 			sum += t.width(i)
-			if r.Synced {
-				synced += t.width(i)
-			}
 		}
 	}
 	if sum == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", stands by for %.1f%%, synced %.1f%%", 100*sum, 100*synced)
+	return fmt.Sprintf(", stands by for %.1f%%", 100*sum)
 }

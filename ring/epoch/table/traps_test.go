@@ -164,6 +164,9 @@ func TestFlipRefuses(t *testing.T) {
 		"not to whom it should": func(f *Flip) { f.To = other.From },
 		"to itself":             func(f *Flip) { f.To = f.From },
 		"to a stranger":         func(f *Flip) { f.To = holder("n9", 1) },
+		"a strange standby":     func(f *Flip) { f.Standby = holder("n1", 2) },
+		"its own standby":       func(f *Flip) { f.Standby = f.To },
+		"an earlier ring":       func(f *Flip) { f.WantSince-- },
 		"a row that stays": func(f *Flip) {
 			for _, r := range tab.Rows {
 				if m, _ := tab.WantedOwner(r.End); m.Holder() == f.From && r.Owner == f.From {
@@ -178,7 +181,112 @@ func TestFlipRefuses(t *testing.T) {
 			turned(t, tab, Command{Flip: &f})
 		})
 	}
-	grow(t, tab, Command{Flip: &good})
+	good.Standby = good.From
+	tab = grow(t, tab, Command{Flip: &good})
+	for _, end := range good.Ends {
+		if r := tab.Rows[tab.Find(end)]; r.Owner != good.To || r.Standby != good.From || !r.Synced || r.Lost != 0 || r.Held != tab.Epoch {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
+// protected syncs all rows with the standbys that the ring wants for them.
+func protected(t testing.TB, tab *Table) *Table {
+	t.Helper()
+	for _, a := range tab.Members {
+		for _, b := range tab.Members {
+			if c := syncOf(tab, a.Holder(), b.Holder()); len(c.Rows) > 0 {
+				tab = grow(t, tab, Command{Sync: c})
+			}
+		}
+	}
+	if n := tab.Unprotected(); n > 0 {
+		t.Fatalf("%d rows are unprotected", n)
+	}
+	return tab
+}
+
+// TestTrap14StandbysThatMove adds a fourth node. The rows that stay with their
+// owners and get another standby are no moves. Until the new standby is synced
+// the old one is promoted, and not the new one, which has nothing (trap 11).
+func TestTrap14StandbysThatMove(t *testing.T) {
+	tab := grow(t, protected(t, cluster(t, 3)), admit("n4", 1))
+	tab = grow(t, tab, towards(tab))
+	n1, n4 := holder("n1", 1), holder("n4", 1)
+	share, ends := 0.0, []uint64{}
+	for i, r := range tab.Rows {
+		owner, standby := tab.Wants(r.End)
+		if owner == r.Owner && standby != r.Standby {
+			share += tab.width(i)
+			if r.Owner == n1 {
+				ends = append(ends, r.End)
+			}
+		}
+	}
+	if share < 0.2 || share > 0.3 || len(ends) == 0 {
+		t.Errorf("%.3f of the space gets another standby and keeps its owner", share)
+	}
+	check := func(was *Table, promoted func(Row) bool) {
+		t.Helper()
+		is := grow(t, was, Command{Remove: &Remove{Members: []Holder{n1}}})
+		for _, end := range ends {
+			if r := is.Rows[is.Find(end)]; !promoted(r) || r.Lost != 0 {
+				t.Fatalf("%+v", r)
+			}
+		}
+	}
+	check(tab, func(r Row) bool { return r.Owner != n4 })
+	late := Command{Sync: syncOf(tab, n1, n4)}
+	check(grow(t, tab, late), func(r Row) bool { return r.Owner == n4 })
+	// It is refused after the old standby has gone: the row is not as it was seen.
+	turned(t, grow(t, tab, Command{Remove: &Remove{Members: []Holder{tab.Rows[tab.Find(ends[0])].Standby}}}), late)
+}
+
+// TestTrap13StandbyRestarted lets a standby come back under its name, with
+// nothing. It stands by for nothing, whatever was proposed for the old process.
+func TestTrap13StandbyRestarted(t *testing.T) {
+	tab := cluster(t, 2)
+	n1, n2, again := holder("n1", 1), holder("n2", 1), holder("n2", 2)
+	late := Command{Sync: syncOf(tab, n1, n2)}
+	tab = grow(t, protected(t, tab), Command{Remove: &Remove{Members: []Holder{n2}}}, admit("n2", 2))
+	for i, r := range tab.Rows {
+		if !r.Standby.None() || tab.MayHold(i, again) {
+			t.Fatalf("%+v", r)
+		}
+	}
+	tab = grow(t, tab, towards(tab))
+	turned(t, tab, late)
+	forged := *late.Sync // as if only the name were compared
+	forged.Standby, forged.WantSince = again, tab.WantSince
+	turned(t, tab, Command{Sync: &forged})
+	lost := grow(t, tab, Command{Remove: &Remove{Members: []Holder{n1}}})
+	if r := lost.Rows[0]; r.Owner != again || r.Lost != lost.Epoch {
+		t.Errorf("the state is lost, and the row is %+v", r)
+	}
+}
+
+// TestDrainTwice takes a drain back while rows are on their way and says it again.
+// A node that has rows is never drained: its process would end.
+func TestDrainTwice(t *testing.T) {
+	n1, n2, n3 := holder("n1", 1), holder("n2", 1), holder("n3", 1)
+	drain, undo := Command{Drain: &Drain{Member: n3}}, Command{Drain: &Drain{Member: n3, Undo: true}}
+	tab := grow(t, cluster(t, 3), drain, Command{Begin: &Begin{[]Holder{n1, n2}}}, undo, drain)
+	if m, _ := tab.Member("n3"); m.Phase != Leaving {
+		t.Errorf("it has %.2f, and is %s", tab.Share("n3"), m.Phase)
+	}
+	// The others die: it keeps all, though it was to leave.
+	last := grow(t, tab, Command{Remove: &Remove{Members: []Holder{n1, n2}}})
+	if last.Share("n3") < 0.999 || last.Transition != nil || len(last.Moves()) > 0 {
+		t.Errorf("n3 has %.2f, and %d rows have to move", last.Share("n3"), len(last.Moves()))
+	}
+	// As soon as it has none, it is: also if it comes back in between.
+	tab = grow(t, tab, flips(tab)...)
+	tab = grow(t, tab, undo, drain)
+	if m, _ := tab.Member("n3"); m.Phase != Drained {
+		t.Errorf("it has nothing, and is %s", m.Phase)
+	}
+	tab = grow(t, tab, end(tab))
+	turned(t, tab, Command{Begin: &Begin{[]Holder{n1, n2, n3}}})
 }
 
 // syncOf is the command by which a member becomes the standby of all rows of an
@@ -271,16 +379,7 @@ func TestDrain(t *testing.T) {
 		tab = grow(t, tab, f)
 	}
 	turned(t, tab, end(tab)) // it stands by still
-	for _, n := range []string{"n1", "n2"} {
-		for _, other := range []string{"n1", "n2"} {
-			if c := syncOf(tab, holder(n, 1), holder(other, 1)); len(c.Rows) > 0 {
-				tab = grow(t, tab, Command{Sync: c})
-			}
-		}
-	}
-	if n := tab.Unprotected(); n != 0 {
-		t.Errorf("%d rows are unprotected", n)
-	}
+	tab = protected(t, tab)
 	tab = grow(t, tab, end(tab))
 	if m, _ := tab.Member("n3"); m.Phase != Drained {
 		t.Errorf("it is %s", m.Phase)

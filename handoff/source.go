@@ -251,8 +251,10 @@ func (s *Source) linkLocked(to table.Holder) *link {
 	s.session++
 	l := &link{to: to, feed: feed.NewSender(feed.SenderConfig{
 		Source: s.self, Target: to, Session: s.session, Encode: record.Append,
-		Dial:  func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
-		Epoch: func() uint64 { return s.cfg.Rule.Table().Epoch },
+		Dial: func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
+		// Not that of the serving rule, which learns of a table after this source: a
+		// target that is behind would not know yet whose records they are.
+		Epoch: func() uint64 { return s.routes.Load().table.Epoch },
 		Now:   s.cfg.Now, Log: s.cfg.Log.With("to", to.Node),
 	})}
 	s.links[to] = l

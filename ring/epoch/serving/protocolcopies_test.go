@@ -1,21 +1,29 @@
 package serving
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/keystead/keystead/ring/epoch/table"
 )
+
+// look compares what a process has with what was told, where it may act.
+func (p *process) look() {
+	t := p.table()
+	for _, h := range p.w.at {
+		row := t.Rows[t.Find(h)]
+		told := p.w.acked[h]
+		if _, _, v := p.rule.May(h, 0); v == Yes && p.data[h] < told.value && row.Lost <= told.epoch {
+			p.w.broken = fmt.Sprintf("epoch %d: %v has %d of %d, and %d was told at epoch %d: %+v", t.Epoch, p.self, p.data[h], h, told.value, told.epoch, row)
+		}
+	}
+}
 
 // write lets an operation in and carries it out.
 func (p *process) write(h uint64) {
 	_, seen, v := p.rule.May(h, 0)
 	if v != Yes {
 		return
-	}
-	t := p.table()
-	row := t.Rows[t.Find(h)]
-	if told := p.w.acked[h]; p.data[h] < told.value && row.Lost <= told.epoch {
-		p.w.t.Fatalf("seed %d, epoch %d: %v has %d of %d, and %d was told at epoch %d: %+v", p.w.seed, t.Epoch, p.self, p.data[h], h, told.value, told.epoch, row)
 	}
 	p.w.value++
 	p.data[h] = p.w.value
@@ -26,24 +34,18 @@ func (p *process) write(h uint64) {
 	p.pending = append(p.pending, permit{h, seen, p.w.value})
 }
 
-// answer tells the outcome of an operation, if all have it who are to have it.
+// answer tells the outcomes of operations, if all have them who are to have them.
 func (p *process) answer() {
-	if len(p.pending) == 0 {
-		return
-	}
-	i := p.w.r.IntN(len(p.pending))
-	o := p.pending[i]
-	_, waits := p.route(o.h)
-	for _, l := range waits {
-		if l.acked < l.last[o.h] {
-			return
+	p.pending = slices.DeleteFunc(p.pending, func(o permit) bool {
+		_, waits := p.route(o.h)
+		told := !slices.ContainsFunc(waits, func(l *wire) bool { return l.acked < l.last[o.h] })
+		may := p.rule.Still(o.h, o.seen, 0)
+		if told && may {
+			p.w.did["answer"]++
+			p.w.acked[o.h] = answer{max(o.value, p.w.acked[o.h].value), p.w.last().Epoch}
 		}
-	}
-	p.pending = slices.Delete(p.pending, i, i+1)
-	if p.rule.Still(o.h, o.seen, 0) {
-		p.w.did["answer"]++
-		p.w.acked[o.h] = answer{max(o.value, p.w.acked[o.h].value), p.w.last().Epoch}
-	}
+		return told || !may
+	})
 }
 
 // route is where records about a position go, and whose word answers wait for.
@@ -58,7 +60,7 @@ func (p *process) route(h uint64) (feeds, waits []*wire) {
 		l := p.link(r.Standby)
 		feeds, waits = append(feeds, l), append(waits, l)
 	}
-	if l := p.syncs[r.End]; l != nil && !slices.Contains(waits, l) {
+	if l := p.syncs[r.End]; l != nil && p.w.careless != "alone" && !slices.Contains(waits, l) {
 		waits = append(waits, l)
 	}
 	for _, l := range p.links {
@@ -137,6 +139,9 @@ func (p *process) stream() {
 // copy begins a copy of rows that ought to be somewhere.
 func (p *process) copy() {
 	t := p.table()
+	if !p.rule.Clean(t.Epoch) {
+		return // what is here of rows that have just come is not theirs
+	}
 	missing := map[table.Holder][]Range{}
 	var order []table.Holder
 	for i := range t.Rows {
@@ -158,7 +163,10 @@ func (p *process) copy() {
 	}
 	for _, to := range order {
 		l := p.link(to)
-		if l.failed {
+		// A command that counts on the copy may take effect while the target has
+		// forgotten it and has not got it again.
+		deciding := l.busy || slices.ContainsFunc(p.flips, func(o *handing) bool { return o.f.To == to })
+		if l.failed || deciding {
 			continue
 		}
 		l.append(item{begin: missing[to]})
@@ -220,7 +228,7 @@ func (p *process) protect() {
 	mark := len(l.queue)
 	l.sync = func() bool {
 		switch {
-		case l.acked >= mark:
+		case l.acked >= mark || p.w.careless == "early":
 			p.w.propose(p, c, decided)
 		case l.failed:
 			decided(nil)
@@ -304,15 +312,16 @@ func (p *process) flush(o *handing) {
 		l := p.links[o.f.To]
 		o.marks[l] = len(l.queue)
 	}
-	for l, mark := range o.marks {
-		needed := l.to == o.f.To || slices.ContainsFunc(o.f.Ends, func(end uint64) bool { _, w := p.route(end); return slices.Contains(w, l) })
-		switch {
-		case l.acked >= mark || !needed:
-		case l.failed && l.to == o.f.To:
+	for l := range o.marks {
+		if l.to == o.f.To && l.failed {
 			p.rule.Thaw(o.f.To)
 			over()
 			return
-		default:
+		}
+	}
+	for l, mark := range o.marks {
+		needed := l.to == o.f.To || slices.ContainsFunc(o.f.Ends, func(end uint64) bool { _, w := p.route(end); return slices.Contains(w, l) })
+		if l.acked < mark && needed {
 			return
 		}
 	}

@@ -272,8 +272,8 @@ func pieces(a, b *table.Table) []Range {
 
 // Freeze lets nothing more in for rows that the running transition gives to
 // another, and returns the ends of those that it froze: rows that are the
-// node's, and on their way to this member. What is in may still get out until
-// Close.
+// node's, and clean, and on their way to this member. What is in may still get out
+// until Close.
 func (r *Rule) Freeze(transition uint64, to table.Holder, ends []uint64) []uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,7 +282,7 @@ func (r *Rule) Freeze(transition uint64, to table.Holder, ends []uint64) []uint6
 	var out []uint64
 	for _, end := range ends {
 		i := s.table.Find(end)
-		if i < 0 || s.table.Rows[i].End != end || !s.rows[i].mine || !possible(s.table, f) {
+		if i < 0 || s.table.Rows[i].End != end || !s.rows[i].mine || s.rows[i].gained > r.clean.Load() || !possible(s.table, f) {
 			continue
 		}
 		if m, _ := s.table.WantedOwner(end); m.Holder() != to || to == s.self {

@@ -22,8 +22,20 @@ func (s *Source) step() {
 	for _, l := range s.links {
 		s.tendLocked(l, now)
 	}
+	if !s.cfg.Rule.Clean(s.table.Epoch) {
+		// What is still to be discarded here must not be copied.
+		s.work.Go(func() {
+			if s.pause(cleanLook) {
+				s.nudge()
+			}
+		})
+		return
+	}
 	for to, ranges := range s.missingLocked() {
-		if l := s.links[to]; l == nil && s.retry[to] > now || l != nil && (l.feed.Err() != nil || slices.ContainsFunc(l.jobs, func(j *job) bool { return !j.caught })) {
+		if s.flips[to] {
+			continue // a flip that is undecided must not find that the target has forgotten the rows
+		}
+		if l := s.links[to]; l == nil && s.retry[to] > now || l != nil && (l.busy || l.feed.Err() != nil || slices.ContainsFunc(l.jobs, func(j *job) bool { return !j.caught })) {
 			continue // after what goes on there
 		}
 		s.copyLocked(to, ranges)

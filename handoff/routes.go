@@ -38,7 +38,7 @@ func (s *Source) publishLocked() {
 			w.feeds, w.wait = []*link{l}, []*link{l}
 		}
 		if p := s.syncs[r.End]; p != nil && !slices.Contains(w.wait, p.link) {
-			w.wait = append(w.wait, p.link)
+			w.feeds, w.wait = append(w.feeds, p.link), append(w.wait, p.link)
 		}
 	}
 	for _, l := range s.links {

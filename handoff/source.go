@@ -170,7 +170,7 @@ func (s *Source) Learn(t *table.Table) {
 		}
 		s.self, was = self, &table.Table{}
 	}
-	if t.Epoch != was.Epoch+1 {
+	if t.Epoch != was.Epoch+1 && t.WantSince != was.WantSince {
 		// Tables were missed. In one of them somebody may have had to discard a copy
 		// that is being made here.
 		for _, l := range s.links {

@@ -69,9 +69,21 @@ func (t *Target) install(from table.Holder, b []byte) error {
 	if err := record.Decode(b, now, &r); err != nil {
 		return err
 	}
-	err := t.cfg.Store.Install(now, &r, func(h uint64) bool { return t.cfg.Rule.Takes(h, from) })
-	if errors.Is(err, owner.ErrNotAccepted) {
-		return nil
+	over := time.Now().Add(cleanTime)
+	for {
+		unclean := false
+		err := t.cfg.Store.Install(now, &r, func(h uint64) bool {
+			unclean = t.cfg.Rule.Unclean(h, from)
+			return t.cfg.Rule.Takes(h, from)
+		})
+		switch {
+		case !errors.Is(err, owner.ErrNotAccepted):
+			return err
+		case !unclean:
+			return nil
+		case time.Now().After(over):
+			return errors.New("what this node had of a row before is not discarded yet")
+		}
+		time.Sleep(cleanLook) // dropped, it would count as had
 	}
-	return err
 }

@@ -132,6 +132,14 @@ func (r *Rule) Takes(h uint64, source table.Holder) bool {
 	return i >= 0 && s.table.Rows[i].Owner == source && source != s.self && s.rows[i].holds && s.rows[i].gained <= r.clean.Load()
 }
 
+// Unclean says whether a record of this source is not to be taken in yet, only
+// because what this process had before is not discarded.
+func (r *Rule) Unclean(h uint64, source table.Holder) bool {
+	s := r.now.Load()
+	i := s.table.Find(h)
+	return i >= 0 && s.table.Rows[i].Owner == source && source != s.self && s.rows[i].holds && s.rows[i].gained > r.clean.Load()
+}
+
 // Whole says whether nothing was ever lost of what is kept of a position's row.
 func (r *Rule) Whole(h uint64) bool {
 	t := r.now.Load().table

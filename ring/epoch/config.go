@@ -21,6 +21,8 @@ const (
 	DefaultTidy   = time.Second            // rows are joined when nothing has changed for this long
 
 	DefaultPatience = time.Minute
+	// DefaultResumeWait is time for machines to come up again one after the other.
+	DefaultResumeWait = 30 * time.Second
 
 	minTTL = 200 * time.Millisecond
 	maxTTL = time.Minute
@@ -36,7 +38,10 @@ type Config struct {
 	Version  string // of the program
 	// Incarnation of this process: see NewIncarnation.
 	Incarnation uint64
-	Bootstrap   bool // make the cluster, if the storage is empty
+	// Resume is the incarnation of an earlier process of this node which has stopped
+	// for good and whose state this one has: see serving.Rule.Load. 0 = none.
+	Resume    uint64
+	Bootstrap bool // make the cluster, if the storage is empty
 	// EpochFloor is the least epoch to begin a new cluster with.
 	EpochFloor uint64
 
@@ -66,6 +71,10 @@ type Config struct {
 	// Default 1 min: longer than the copy of a large node takes.
 	Patience time.Duration
 
+	// ResumeWait is how long a leader that has found nobody of the table alive waits
+	// for them to come back with their state before it removes them. Default 30 s.
+	ResumeWait time.Duration
+
 	Clock clock.Clock      // boot time
 	Wall  func() time.Time // Default time.Now. Only jumps matter
 	Log   *slog.Logger
@@ -89,6 +98,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
+	}
+	if c.ResumeWait == 0 {
+		c.ResumeWait = DefaultResumeWait
 	}
 	if c.Settle == 0 {
 		c.Settle = DefaultSettle
@@ -125,6 +137,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("a drift margin of %s: choose 0 to half of the lease TTL, %s", c.Margin, c.TTL/2)
 	case c.Settle < 0 || c.Settle > time.Minute:
 		return fmt.Errorf("a debounce of joins of %s: choose 0 to 1m", c.Settle)
+	case c.ResumeWait < 0 || c.ResumeWait > time.Hour:
+		return fmt.Errorf("a wait of %s for nodes to resume: choose 0 to 1h", c.ResumeWait)
 	case c.Storage == nil, c.Listener == nil, c.Dial == nil, c.Discard == nil, c.Clock == nil:
 		return errors.New("epoch: the configuration is not whole")
 	}

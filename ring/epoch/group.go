@@ -58,6 +58,7 @@ type Group struct {
 	once    sync.Once
 	futures atomic.Int64  // of raft that somebody waits for
 	dead    chan struct{} // closed when raft has stopped
+	silent  atomic.Bool   // Silence was called
 }
 
 // eventRoom is how many events may wait for the keeper; whoever sends more
@@ -279,7 +280,7 @@ func (g *Group) Stop(ctx context.Context) {
 }
 
 func (g *Group) shutdown(ctx context.Context) {
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !g.silent.Load() {
 		g.Retire(ctx)
 	}
 	if g.raft.State() == raft.Leader && ctx.Err() == nil {

@@ -23,6 +23,7 @@ type keeper struct {
 	admitted   bool   // the table names this incarnation
 	admittedAt uint64 // epoch in which it was admitted
 	retired    bool   // it has stopped acting for good
+	silent     bool   // and leads nobody: others, or its next process, see to the rest
 	renewAt    int64  // when to send the next renewal
 	sent       int    // renewals under way
 	skew       int64  // wall time minus boot time
@@ -115,8 +116,13 @@ func (k *keeper) renew() {
 }
 
 func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest {
+	var resume uint64
+	if !k.admitted && self.Incarnation == k.cfg.Incarnation {
+		resume = k.cfg.Resume
+	}
 	return &peerv1.RenewRequest{
-		Node: self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
+		Resume: resume,
+		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
 		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version,
 		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch,
 	}
@@ -208,4 +214,12 @@ func (k *keeper) retire(ctx context.Context, done chan<- struct{}) {
 			}
 		}
 	})
+}
+
+// silence stops acting for good, and says nothing: the process keeps its rows for
+// the one that comes after it.
+func (k *keeper) silence() {
+	k.retired, k.silent = true, true
+	k.holding.Drop()
+	k.g.rule.Extend(0)
 }

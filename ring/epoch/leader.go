@@ -27,6 +27,9 @@ type lead struct {
 	proposing  bool                 // a command of the plan is under way
 	lookAt     int64                // when to look at raft's configuration next
 	changing   bool                 // a change of raft's configuration is under way
+	ledAt      int64                // when the term began
+	before     []table.Holder       // who was a member then
+	cold       bool                 // none of them has been heard of
 }
 
 // renewal is a request for a lease that waits for its answer.
@@ -47,6 +50,7 @@ type candidate struct {
 	member table.Member
 	at     int64  // of its last renewal
 	epoch  uint64 // of the table that it had applied then
+	resume uint64 // incarnation in whose place it asks to be put, or 0
 }
 
 // maxWaiting bounds the renewals that wait for a proof: a few of each member.
@@ -69,7 +73,7 @@ func (k *keeper) checkLeadership() {
 	default:
 		k.follow()
 		k.grants.Lead(term, k.now)
-		k.synced, k.joinedAt, k.changedAt = nil, k.now, k.now
+		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
 		k.known = map[string]uint64{}
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
@@ -105,7 +109,10 @@ func (k *keeper) caughtUp(term uint64) {
 	}
 	k.agree()
 	k.grants.Ready(lease.Config{TTL: int64(k.cfg.TTL), Margin: int64(k.cfg.Margin)})
-	k.synced = nil
+	k.synced, k.before, k.cold = nil, nil, true
+	for _, m := range k.g.Table().Members {
+		k.before = append(k.before, m.Holder())
+	}
 	k.sync()
 	k.g.pilot.lead(true)
 	k.prove()
@@ -173,6 +180,7 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 			k.cfg.Log.Debug("could not prove leadership", "error", err)
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		case r.req.Release:
+			k.cold = false
 			k.grants.Release(r.holder())
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		default:
@@ -202,6 +210,7 @@ func (k *keeper) answer(r *renewal) {
 	grant, v := k.grants.Grant(r.holder(), r.received, r.req.LastTerm, r.req.LastGrant)
 	switch v {
 	case lease.Granted:
+		k.cold = k.cold && !slices.Contains(k.before, r.holder())
 		r.reply <- &peerv1.RenewResponse{Term: k.grants.Term(), Grant: grant, TtlNs: int64(k.cfg.TTL)}
 	case lease.NotMember:
 		q := r.req
@@ -209,7 +218,7 @@ func (k *keeper) answer(r *renewal) {
 			r.refuse(peerv1.Refusal_REFUSAL_REMOVED)
 			return
 		}
-		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, member: table.Member{
+		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, resume: q.Resume, member: table.Member{
 			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
 			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version,
 		}}
@@ -221,7 +230,7 @@ func (k *keeper) answer(r *renewal) {
 
 // plan proposes the next step towards the table that is wanted, one at a time.
 func (k *keeper) plan() {
-	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() {
+	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() || k.silent {
 		return
 	}
 	if k.now >= k.lookAt {
@@ -271,7 +280,10 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
 			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin)}}, true
 	}
-	if over := k.grants.Expired(k.now); len(over) > 0 {
+	if c, ok := k.resumable(t); ok {
+		return c, true
+	}
+	if over := k.expired(); len(over) > 0 {
 		slices.SortFunc(over, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
 		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up"}}, true
 	}
@@ -325,16 +337,7 @@ func compare(a, b string) int {
 // admissible is a candidate that may be admitted now: one that asked a moment
 // ago, and whose node is no member under another incarnation.
 func (k *keeper) admissible(t *table.Table) (table.Member, bool) {
-	var nodes []string
-	for n, c := range k.candidates {
-		if k.now-c.at > int64(k.cfg.TTL) {
-			delete(k.candidates, n)
-			continue
-		}
-		nodes = append(nodes, n)
-	}
-	slices.Sort(nodes)
-	for _, n := range nodes {
+	for _, n := range k.asking() {
 		// Who does not follow the log yet would be admitted and not know it, and be
 		// removed for want of a lease.
 		if _, is := t.Member(n); !is && k.candidates[n].epoch >= t.Epoch {

@@ -61,6 +61,9 @@ type state struct {
 	table *table.Table
 	self  table.Holder
 	rows  []row // of the table
+	// loaded says that the process holds what an earlier one of its node held in
+	// the table of this epoch, and that no table has named it yet.
+	loaded *uint64
 }
 
 // row is what the node may do with a row of the table.
@@ -87,6 +90,18 @@ func New(self table.Holder) *Rule {
 	r := &Rule{frozen: map[uint64]freeze{}}
 	r.now.Store(&state{table: &table.Table{}, self: self})
 	return r
+}
+
+// Load says that this process, which is no member yet, holds all that an earlier
+// one of its node held when it stopped, and went by the table of this epoch. The
+// first table that names this process decides what of that counts: the rows that
+// it owns there, unless their state was lost since. The rest has to be discarded.
+func (r *Rule) Load(epoch uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := *r.now.Load()
+	s.loaded = &epoch
+	r.now.Store(&s)
 }
 
 // Self is the process for which the rule speaks.
@@ -188,7 +203,15 @@ func (r *Rule) Cleaned(epoch uint64) { r.clean.Store(epoch) }
 func (r *Rule) setLocked(t *table.Table, self table.Holder) []Range {
 	old := r.now.Load()
 	next := &state{table: t, self: self, rows: make([]row, len(t.Rows))}
-	lost := next.inherit(old)
+	var lost []Range
+	switch {
+	case old.loaded == nil:
+		lost = next.inherit(old)
+	case self == old.self && !t.Holds(self):
+		next.loaded = old.loaded
+	default:
+		lost = next.unload(*old.loaded)
+	}
 	kept := map[uint64]freeze{}
 	for i := range t.Rows {
 		if f, ok := r.frozen[t.Rows[i].End]; ok && next.rows[i].mine && possible(t, f) {
@@ -226,6 +249,34 @@ func (s *state) inherit(old *state) []Range {
 				lost = append(lost, p)
 			}
 		}
+	}
+	return lost
+}
+
+// unload fills in the rows of the first state that names a process which holds
+// what an earlier one held, and returns the ranges of which that does not count.
+func (s *state) unload(epoch uint64) []Range {
+	var lost []Range
+	counts := false
+	for i := range s.table.Rows {
+		r, w := &s.table.Rows[i], &s.rows[i]
+		w.mine, w.holds = r.Owner == s.self, s.table.MayHold(i, s.self)
+		if w.mine && r.Lost <= epoch {
+			counts = true
+			continue
+		}
+		if w.holds {
+			w.gained = s.table.Epoch
+		}
+		after, upTo := s.table.Segment(i)
+		if n := len(lost); n > 0 && lost[n-1].UpTo == after {
+			lost[n-1].UpTo = upTo
+		} else {
+			lost = append(lost, Range{after, upTo})
+		}
+	}
+	if !counts {
+		return []Range{{}}
 	}
 	return lost
 }

@@ -35,6 +35,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.unsync(c.Unsync)
 	case c.Drain != nil:
 		why = next.drain(c.Drain)
+	case c.Resume != nil:
+		why = next.resume(c.Resume)
 	case c.Raise != nil:
 		if why = nil; t.Epoch != c.Raise.Above {
 			why = refused("the epoch is %d", t.Epoch)

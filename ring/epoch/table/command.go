@@ -28,6 +28,7 @@ type Command struct {
 	Sync   *Sync   `json:"sync,omitempty"`
 	Unsync *Unsync `json:"unsync,omitempty"`
 	Drain  *Drain  `json:"drain,omitempty"`
+	Resume *Resume `json:"resume,omitempty"`
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -101,6 +102,15 @@ type Drain struct {
 	Undo   bool   `json:"undo,omitempty"`
 }
 
+// Resume puts a process in the place of an earlier one of its node, which has
+// stopped for good and left it all that it held: the rows that the earlier one
+// still owns become its own, without a standby. It is refused unless the earlier
+// one is a member.
+type Resume struct {
+	Member Member `json:"member"` // HashKey stays as it was; Phase and Since are set by Apply
+	Old    uint64 `json:"old"`    // incarnation of the earlier process
+}
+
 // End closes a transition when all segments stand where it wants them.
 type End struct {
 	Transition uint64 `json:"transition"`
@@ -151,7 +161,7 @@ func Decode(b []byte) (Command, error) {
 
 func (c Command) count() int {
 	n := 0
-	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil} {
+	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil} {
 		if set {
 			n++
 		}
@@ -184,6 +194,8 @@ func (c Command) Kind() string {
 		return "unsync"
 	case c.Drain != nil:
 		return "drain"
+	case c.Resume != nil:
+		return "resume"
 	}
 	return "unknown"
 }

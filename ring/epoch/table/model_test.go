@@ -155,6 +155,8 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 	}
 	// Small numbers are drawn more often.
 	switch kind := rapid.IntRange(0, 27).Draw(t, "kind"); kind {
+	case 14:
+		return drawResume(t, tab, pick)
 	case 0, 20, 21, 22:
 		return drawSync(t, tab, pick)
 	case 1, 16, 17:
@@ -192,6 +194,19 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 	default:
 		return Command{Raise: &Raise{tab.Epoch - uint64(rapid.IntRange(0, 1).Draw(t, "late"))}}
 	}
+}
+
+// drawResume has a member come back as another process, at another place at times.
+func drawResume(t *rapid.T, tab *Table, pick func(string) Holder) Command {
+	was := pick("back")
+	m := member(was.Node, was.Incarnation+uint64(rapid.IntRange(0, 9).Draw(t, "later")))
+	switch rapid.IntRange(0, 7).Draw(t, "odd") {
+	case 7:
+		m.HashKey = "moved"
+	case 6:
+		was.Incarnation--
+	}
+	return Command{Resume: &Resume{Member: m, Old: was.Incarnation}}
 }
 
 // drawFlip makes a Flip of rows that have to move, with something wrong at times.

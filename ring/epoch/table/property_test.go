@@ -119,7 +119,7 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("it became synced")
 	case now.Synced == now.Standby.None():
 		return errors.New("somebody stands by who is not synced, or nobody who is")
-	case moved && now.Lost != is.Epoch && !(c.Remove != nil && old.Synced && now.Owner == old.Standby) && c.Flip == nil && !old.Owner.None():
+	case moved && now.Lost != is.Epoch && !(c.Remove != nil && old.Synced && now.Owner == old.Standby) && c.Flip == nil && c.Resume == nil && !old.Owner.None():
 		return errors.New("it came to somebody who has not all of it, and no loss is declared")
 	case old.Lost != now.Lost && (now.Lost != is.Epoch || !moved):
 		return errors.New("Lost is wrong")
@@ -133,6 +133,8 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return compareFlipped(c.Flip, was, is, old, now)
 	case c.Remove != nil:
 		return compareRemoved(c.Remove, old, now)
+	case c.Resume != nil:
+		return compareResumed(c.Resume, is, old, now)
 	case c.Sync != nil && old != now:
 		return compareSynced(c.Sync, was, old, now)
 	case c.Unsync != nil && (moved || now.Standby != old.Standby && (old.Standby != c.Unsync.Standby || !now.Standby.None())):
@@ -198,6 +200,22 @@ func compareRemoved(c *Remove, old, now Row) error {
 		return errors.New("its state is lost, and the row does not say so")
 	case now.Synced && (!old.Synced || now.Standby != old.Standby):
 		return errors.New("it became synced")
+	}
+	return nil
+}
+
+// compareResumed checks a row after a Resume: only what the earlier process owned
+// is the later one's, and nobody counts as its standby.
+func compareResumed(c *Resume, is *Table, old, now Row) error {
+	was := Holder{c.Member.Node, c.Old}
+	switch {
+	case old.Owner == was:
+		old.Owner, old.Standby, old.Synced, old.Since, old.Held = c.Member.Holder(), Holder{}, false, is.Epoch, is.Epoch
+	case old.Standby == was:
+		old.Standby, old.Synced, old.Since = Holder{}, false, is.Epoch
+	}
+	if old != now {
+		return errors.New("Resume changed something else")
 	}
 	return nil
 }

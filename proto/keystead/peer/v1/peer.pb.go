@@ -112,7 +112,11 @@ type RenewRequest struct {
 	// Epoch of the table that it has applied.
 	Epoch uint64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Gives the lease up instead: the node has stopped serving for good.
-	Release       bool `protobuf:"varint,11,opt,name=release,proto3" json:"release,omitempty"`
+	Release bool `protobuf:"varint,11,opt,name=release,proto3" json:"release,omitempty"`
+	// Incarnation of an earlier process of this node that has stopped for good and
+	// left this one all that it held; 0 = none. As long as the table names that one,
+	// this one asks to be put in its place.
+	Resume        uint64 `protobuf:"varint,12,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -222,6 +226,13 @@ func (x *RenewRequest) GetRelease() bool {
 		return x.Release
 	}
 	return false
+}
+
+func (x *RenewRequest) GetResume() uint64 {
+	if x != nil {
+		return x.Resume
+	}
+	return 0
 }
 
 // RenewResponse is a grant, or why there is none.
@@ -531,7 +542,7 @@ var File_keystead_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xb8\x02\n" +
+	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xd0\x02\n" +
 	"\fRenewRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -545,7 +556,8 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"last_grant\x18\t \x01(\x04R\tlastGrant\x12\x14\n" +
 	"\x05epoch\x18\n" +
 	" \x01(\x04R\x05epoch\x12\x18\n" +
-	"\arelease\x18\v \x01(\bR\arelease\"\x85\x01\n" +
+	"\arelease\x18\v \x01(\bR\arelease\x12\x16\n" +
+	"\x06resume\x18\f \x01(\x04R\x06resume\"\x85\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +

@@ -48,6 +48,11 @@ func (m *RenewRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Resume != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Resume))
+		i--
+		dAtA[i] = 0x60
+	}
 	if m.Release {
 		i--
 		if m.Release {
@@ -406,6 +411,9 @@ func (m *RenewRequest) SizeVT() (n int) {
 	}
 	if m.Release {
 		n += 2
+	}
+	if m.Resume != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Resume))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -819,6 +827,25 @@ func (m *RenewRequest) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Release = bool(v != 0)
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Resume", wireType)
+			}
+			m.Resume = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Resume |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

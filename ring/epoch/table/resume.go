@@ -1,0 +1,38 @@
+package table
+
+import "slices"
+
+// resume exchanges one incarnation for another. What the earlier one stood by for
+// is not taken over: its owner, if it lives, may have gone on without it. The
+// points on the ring stay as well, or all that the node owns would have to move.
+func (t *Table) resume(c *Resume) *Refused {
+	m := c.Member
+	at, ok := t.member(m.Node)
+	switch {
+	case !ok || t.Members[at].Incarnation != c.Old:
+		return refused("node %s with incarnation %x is not a member any more", m.Node, c.Old)
+	case m.Incarnation == 0 || m.Incarnation == c.Old:
+		return refused("%s needs another incarnation", m.Node)
+	}
+	was := t.Members[at]
+	m.HashKey, m.Phase, m.Since = was.HashKey, was.Phase, t.Epoch
+	switch {
+	case was.Phase == Leaving && t.onRing(m.Node):
+		m.Phase = Active
+	case was.Phase == Leaving || was.Phase == Drained:
+		m.Phase = Joining
+	}
+	t.Members = slices.Clone(t.Members)
+	t.Members[at] = m
+	t.Rows = slices.Clone(t.Rows)
+	for i := range t.Rows {
+		switch r := &t.Rows[i]; was.Holder() {
+		case r.Owner:
+			r.Owner, r.Standby, r.Synced = m.Holder(), Holder{}, false
+			r.Since, r.Held = t.Epoch, t.Epoch
+		case r.Standby:
+			r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch
+		}
+	}
+	return nil
+}

@@ -19,6 +19,7 @@ const (
 	minLeaseTTL   = 200 * time.Millisecond
 	maxLeaseTTL   = time.Minute
 	maxJoinSettle = time.Minute
+	maxResumeWait = time.Hour
 )
 
 // clusterSettings turns the flags of a node's cluster into its settings.
@@ -38,6 +39,8 @@ func (f *nodeFlags) clusterSettings() error {
 		return usageError{fmt.Errorf("--lease-ttl %s: choose 200ms to 1m", c.LeaseTTL)}
 	case c.LeaseMargin <= 0 || c.LeaseMargin > c.LeaseTTL/2:
 		return usageError{fmt.Errorf("--lease-margin %s: choose more than 0, to half of --lease-ttl, %s", c.LeaseMargin, c.LeaseTTL/2)}
+	case c.ResumeWait <= 0 || c.ResumeWait > maxResumeWait:
+		return usageError{fmt.Errorf("--resume-wait %s: choose more than 0, to 1h", c.ResumeWait)}
 	case c.Settle <= 0 || c.Settle > maxJoinSettle:
 		return usageError{fmt.Errorf("--join-settle %s: choose more than 0, to 1m", c.Settle)}
 	}

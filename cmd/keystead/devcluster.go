@@ -29,7 +29,7 @@ const (
 	devPortStep   = 10 // from the ports of one node to those of the next
 	devReadyTime  = 30 * time.Second
 	devReadyPause = 50 * time.Millisecond
-	devStopTime   = 15 * time.Second // for all nodes to end, before they are killed
+	devStopTime   = 45 * time.Second // for all nodes to end, before they are killed: a drain and the grace of a stop
 )
 
 // devNode is one process of a cluster to try things on.
@@ -272,7 +272,7 @@ func (d *devCluster) announce(took time.Duration, dataDir string) {
 	if dataDir == "" {
 		fmt.Fprintln(d.out, "Everything is forgotten when it stops (Ctrl-C).")
 	} else {
-		fmt.Fprintln(d.out, "Counts, limits and locks are forgotten when it stops (Ctrl-C); who owns what is kept.")
+		fmt.Fprintln(d.out, "Ctrl-C stops it; it goes on with all that it has when it is started again.")
 	}
 }
 

@@ -35,7 +35,7 @@ func runDev(t *testing.T, nodes int, args ...string) *devRun {
 			t.Fatalf("it ended: %s%s", d.out(), d.err())
 		default:
 		}
-		return strings.HasSuffix(d.out(), "(Ctrl-C).\n") || strings.HasSuffix(d.out(), "who owns what is kept.\n")
+		return strings.HasSuffix(d.out(), "(Ctrl-C).\n") || strings.HasSuffix(d.out(), "when it is started again.\n")
 	})
 	for _, m := range devLine.FindAllStringSubmatch(d.out(), -1) {
 		pid, _ := strconv.Atoi(m[3])

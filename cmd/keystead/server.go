@@ -65,6 +65,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.DurationVar(&f.Cluster.LeaseMargin, "lease-margin", node.DefaultLeaseMargin, "how much the clocks of two nodes may drift apart within --lease-ttl")
 	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds (limits, counters, locks) whose answers do not wait for the standby: quicker, and lost with the owner")
 	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
+	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -85,9 +86,10 @@ with 0.
 With --cluster-id it is part of a cluster: one node makes it with --bootstrap, once,
 and the others --join any node that is in it. Without, it runs alone.
 
-Counters, limits and locks are kept in memory and end with the process. What
---data-dir keeps is who owns what, and the epoch, so that fencing tokens rise across
-restarts even if the clock is set back.`,
+Counters, limits and locks are kept in memory. With --data-dir, a node that stops in
+order and has nobody to hand them over to keeps them there for its next process; a
+crash of all nodes forgets them. It also keeps who owns what, and the epoch, so that
+fencing tokens rise across restarts even if the clock is set back.`,
 		Example: `  keystead server --id n1 --data-dir /var/lib/keystead                 # alone
   keystead server --id n1 --cluster-id prod --bootstrap --data-dir /var/lib/keystead \
     --grpc-addr 10.0.0.1:7400 --raft-addr 10.0.0.1:7401 --gossip-addr 10.0.0.1:7402
@@ -127,14 +129,14 @@ func newDev(std stdio) *cobra.Command {
 		Use:   "dev",
 		Short: "Run a node, or a cluster, to try things on: on loopback",
 		Long: `Runs a node in memory on loopback, and prints what to try. Everything is forgotten
-when it stops (Ctrl-C).
+when it stops (Ctrl-C), unless there is a --data-dir.
 
 With --nodes it runs a cluster of that many nodes, each a process of its own, which
 may be killed to see what happens. Their ports follow those of the first one in steps
 of ten; with port 0, free ones are picked.`,
 		Example: `  keystead dev
   keystead dev --nodes 3
-  keystead dev --nodes 3 --data-dir /tmp/keystead    # who owns what survives a restart
+  keystead dev --nodes 3 --data-dir /tmp/keystead    # survives Ctrl-C and a restart
   keystead dev --grpc-addr 127.0.0.1:0 --admin-addr ""`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -170,7 +172,11 @@ func announceDev(w io.Writer, n *node.Node) {
 	if a := n.AdminAddr(); a != "" {
 		fmt.Fprintf(w, "\nMetrics, health, profiles: http://%s/\n", a)
 	}
-	fmt.Fprintln(w, "Everything is forgotten when it stops (Ctrl-C).")
+	if n.KeepsState() {
+		fmt.Fprintln(w, "Ctrl-C stops it; it goes on with all that it has when it is started again.")
+	} else {
+		fmt.Fprintln(w, "Everything is forgotten when it stops (Ctrl-C).")
+	}
 }
 
 // suggest prints commands to try, with the flag that names the node.

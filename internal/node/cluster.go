@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-sockaddr"
 	"github.com/hashicorp/memberlist"
 
+	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
@@ -49,6 +50,8 @@ type ClusterConfig struct {
 	Profile string
 	// LeaseTTL, LeaseMargin and Settle: see epoch.Config.
 	LeaseTTL, LeaseMargin, Settle time.Duration
+	// ResumeWait is how long nodes are waited for when all were stopped. Default 30 s.
+	ResumeWait time.Duration
 }
 
 // Defaults of ClusterConfig.
@@ -56,6 +59,7 @@ const (
 	DefaultLeaseTTL    = epoch.DefaultTTL
 	DefaultLeaseMargin = epoch.DefaultMargin
 	DefaultSettle      = epoch.DefaultSettle
+	DefaultResumeWait  = epoch.DefaultResumeWait
 )
 
 // Wires are how a node reaches others; the zero Wires are the machine's sockets.
@@ -90,15 +94,20 @@ const lookAround = 3 * time.Second
 // cluster is a node's part in its cluster: serf's facts and raft's truth meet
 // here.
 type cluster struct {
-	cfg   Config
-	log   *slog.Logger
-	store atomic.Pointer[func([]serving.Range)] // what discards; set when the store is there
-	pool  *member.Pool
-	group *epoch.Group
-	self  member.Self
-	state *state // what is kept here and elsewhere
-	began time.Time
-	lost  atomic.Int64 // rows whose state was lost when they came to this node
+	cfg      Config
+	log      *slog.Logger
+	listener net.Listener   // of raft
+	storage  *epoch.Storage // of its log
+	serving  *serving.Rule
+	store    *owner.Store // set by join
+	pool     *member.Pool
+	group    *epoch.Group
+	self     member.Self
+	state    *state      // what is kept here and elsewhere
+	saved    *disk.State // that an earlier process has left; nil = none, or it is acted by
+	broken   chan error  // capacity 1: why the node cannot go on
+	began    time.Time
+	lost     atomic.Int64 // rows whose state was lost when they came to this node
 
 	whole   atomic.Bool // all fields above are set: see answer
 	raising atomic.Bool
@@ -107,35 +116,62 @@ type cluster struct {
 	running sync.WaitGroup
 }
 
-// startCluster joins the cluster. The node's API is reached at grpcAddr, where
-// it listens already.
-func startCluster(cfg Config, grpcAddr string) (*cluster, error) {
-	c := &cluster{cfg: cfg, log: cfg.Log.With("node", cfg.ID), began: time.Now()}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	l, err := cfg.Wires.Listen(cfg.Cluster.RaftAddr)
-	if err != nil {
+// newCluster prepares the node's part: who it is, its log, and where it listens. The
+// node's API is reached at grpcAddr, where it listens already.
+func newCluster(cfg Config, grpcAddr string) (*cluster, error) {
+	c := &cluster{cfg: cfg, log: cfg.Log.With("node", cfg.ID), began: time.Now(), broken: make(chan error, 1)}
+	var err error
+	if c.listener, err = cfg.Wires.Listen(cfg.Cluster.RaftAddr); err != nil {
 		return nil, cannotListen("raft", "--raft-addr", err)
 	}
-	if err := c.join(l, grpcAddr); err != nil {
-		c.cancel()
-		_ = l.Close()
-		return nil, err
+	if c.storage, err = c.openStorage(); err != nil {
+		return nil, errors.Join(err, c.listener.Close())
 	}
+	if c.self, err = c.introduce(c.storage, grpcAddr, c.listener.Addr().String()); err == nil {
+		err = c.findState()
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.abandon())
+	}
+	if c.saved != nil {
+		c.self.Incarnation = c.saved.Header.Next
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.serving = serving.New(table.Holder{Node: c.self.Node, Incarnation: c.self.Incarnation})
+	c.state = newState(c, c.serving)
+	return c, nil
+}
+
+// abandon closes what a part holds that does not join.
+func (c *cluster) abandon() error {
+	err := errors.Join(c.listener.Close(), c.storage.Close())
+	if c.saved != nil {
+		err = errors.Join(err, c.saved.Close())
+	}
+	return err
+}
+
+// join joins the cluster. store is what the rows of this node are kept in.
+func (c *cluster) join(store *owner.Store) error {
+	c.store = store
+	if err := c.start(); err != nil {
+		c.cancel()
+		return errors.Join(err, c.abandon())
+	}
+	c.state.run(store)
 	c.running.Go(c.follow)
 	c.running.Go(c.lookForOthers)
 	c.running.Go(c.heed)
 	c.whole.Store(true)
-	return c, nil
+	return nil
 }
 
-func (c *cluster) join(l net.Listener, grpcAddr string) error {
+// start starts gossip and raft.
+func (c *cluster) start() (err error) {
 	cc := c.cfg.Cluster
-	storage, err := c.storage()
-	if err != nil {
-		return err
-	}
-	if c.self, err = c.introduce(storage, grpcAddr, l.Addr().String()); err != nil {
-		return errors.Join(err, storage.Close())
+	resume := uint64(0)
+	if c.saved != nil {
+		resume = c.saved.Header.Incarnation
 	}
 	c.pool, err = member.Start(member.Config{
 		Self: c.self, Bind: cc.GossipAddr, Advertise: c.gossipAdvertise(), Join: cc.Join, Key: cc.GossipKey,
@@ -143,29 +179,34 @@ func (c *cluster) join(l net.Listener, grpcAddr string) error {
 		Answer: c.answer,
 	})
 	if err != nil {
-		return errors.Join(err, storage.Close())
+		return err
 	}
-	bootstrap, err := c.mayBootstrap(storage)
-	rule := serving.New(table.Holder{Node: c.self.Node, Incarnation: c.self.Incarnation})
-	c.state = newState(c, rule)
+	bootstrap, err := c.mayBootstrap(c.storage)
 	if err == nil {
 		c.group, err = epoch.Start(epoch.Config{
 			Cluster: cc.ID, Node: c.self.Node, Incarnation: c.self.Incarnation, HashKey: c.self.HashKey,
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
 			Bootstrap: bootstrap, EpochFloor: c.cfg.EpochFloor,
-			Storage: storage, Listener: l, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: rule, Before: c.state.source.Learn,
-			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle,
+			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
+			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait,
 			Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		})
 	}
 	if err != nil {
 		c.pool.Stop()
-		return errors.Join(err, storage.Close())
 	}
-	return nil
+	return err
 }
 
-func (c *cluster) storage() (*epoch.Storage, error) {
+// learn is told of each table before the node acts by it.
+func (c *cluster) learn(t *table.Table) {
+	if c.saved != nil && t.Holds(c.serving.Self()) {
+		c.resumed(t)
+	}
+	c.state.source.Learn(t)
+}
+
+func (c *cluster) openStorage() (*epoch.Storage, error) {
 	switch {
 	case c.cfg.Wires.Storage != nil:
 		return c.cfg.Wires.Storage, nil
@@ -290,27 +331,16 @@ func (c *cluster) lookForOthers() {
 	}
 }
 
-// keeps says what the rows of this node are kept in. Before, it owns none.
-func (c *cluster) keeps(store *owner.Store) {
-	discard := func(lost []serving.Range) {
-		store.Discard(func(h uint64) bool {
-			for _, r := range lost {
-				if r.Holds(h) {
-					return true
-				}
-			}
-			return false
-		})
-	}
-	c.store.Store(&discard)
-	c.state.run(store)
-}
-
 // discard forgets what the node holds of rows that it has lost.
 func (c *cluster) discard(lost []serving.Range) {
-	if discard := c.store.Load(); discard != nil {
-		(*discard)(lost)
-	}
+	c.store.Discard(func(h uint64) bool {
+		for _, r := range lost {
+			if r.Holds(h) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // follow tells gossip what becomes of this process, and people what was lost.
@@ -341,7 +371,7 @@ func (c *cluster) follow() {
 
 // rule is the serving rule for the store.
 func (c *cluster) rule() *inCluster {
-	return &inCluster{rule: c.group.Rule(), start: c.cfg.Clock.Now(), raise: c.raise}
+	return &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), raise: c.raise}
 }
 
 // raise has the epoch raised above one whose tokens are used up.
@@ -380,12 +410,17 @@ func (c *cluster) ready() error {
 const retireTime = time.Second
 
 // retire stops acting: nothing more is let in, the last answers get out, and the
-// others take over.
+// others take over. Where nobody is left to do that, the process keeps its rows for
+// the one that comes after it.
 func (c *cluster) retire() {
 	ctx, cancel := context.WithTimeout(context.Background(), retireTime)
 	defer cancel()
-	c.group.Rule().Quiet()
+	c.serving.Quiet()
 	pause(ctx, flushTime)
+	if c.cfg.DataDir != "" && (!hasTakers(c.group.Table(), c.cfg.ID) || c.group.Leader() == "") {
+		c.group.Silence()
+		return
+	}
 	c.group.Retire(ctx)
 }
 
@@ -396,7 +431,9 @@ func (c *cluster) stop() {
 	c.cancel()
 	c.running.Wait()
 	c.state.stop()
+	c.keep()
 	c.group.Stop(ctx)
+	c.forgo()
 	_ = c.pool.Leave(ctx)
 	c.pool.Stop()
 }
@@ -407,6 +444,7 @@ func (c *cluster) kill() {
 	c.running.Wait()
 	c.state.stop()
 	c.group.Kill()
+	c.forgo()
 	c.pool.Stop()
 }
 

@@ -238,7 +238,7 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 		log.Info("leaves without a drain: the node is not ready", "why", err)
 		return
 	case !hasTakers(n.cluster.Table(), n.cfg.ID):
-		log.Info("leaves without a drain: this is the last node, and what it keeps ends with it")
+		n.cluster.awaitGivers(ctx, within)
 		return
 	case n.cluster.group.Leader() == "":
 		log.Warn("leaves without a drain: the cluster has no leader")
@@ -254,12 +254,52 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 		log.Warn("leaves before it was drained: --drain-timeout is over", "timeout", within, "rows left", s.Owned, "standby rows left", s.Standby)
 	case errors.Is(err, context.Canceled):
 		log.Warn("leaves before it was drained: it was told to", "rows left", s.Owned, "standby rows left", s.Standby)
-	case errors.Is(err, errAllLeave), errors.As(err, &refused) && refused.Reason == rpc.LastNode:
-		log.Info("leaves without a drain: nobody is left to take what it keeps, which ends with it", "rows left", s.Owned)
+	case errors.Is(err, errAllLeave):
+		log.Info("leaves without a drain: nobody is left to take what it keeps", "rows left", s.Owned)
+	case errors.As(err, &refused) && refused.Reason == rpc.LastNode:
+		n.cluster.awaitGivers(ctx, within)
 	default:
 		log.Warn("leaves without a drain", "why", err, "rows left", s.Owned, "standby rows left", s.Standby)
 	}
 }
+
+// awaitGivers has the last node, which is about to stop, wait until those who are
+// being drained have given it all that they have, and are done: all are told to
+// stop at once at times.
+func (c *cluster) awaitGivers(ctx context.Context, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	led := time.Now()
+	for t := c.group.Table(); ; {
+		givers := 0
+		for _, m := range t.Members {
+			if m.Phase == table.Leaving && m.Holder() != c.Self() {
+				givers++
+			}
+		}
+		if c.group.Leader() != "" {
+			led = time.Now()
+		}
+		if givers == 0 || time.Since(led) > leaderless {
+			c.log.Info("leaves without a drain: this is the last node", "being drained still", givers)
+			return
+		}
+		c.log.Debug("this is the last node: it waits for those who give it what they have", "nodes", givers)
+		try, stop := context.WithTimeout(ctx, drainTry)
+		next, err := c.group.Await(try, t.Epoch)
+		stop()
+		switch {
+		case err == nil:
+			t = next
+		case ctx.Err() != nil:
+			c.log.Warn("leaves before others have given it all that they have", "being drained still", givers)
+			return
+		}
+	}
+}
+
+// leaderless is how long the last node waits for a leader: some elections.
+const leaderless = 3 * time.Second
 
 // drainHook is the node's drain for the admin server.
 type drainHook struct{ n *Node }

@@ -47,23 +47,22 @@ type epochFile struct {
 
 const epochFileVersion = 1
 
-// newSole chooses the epoch: above the one in dir, at least floor, and at least
-// that of the wall clock. It is on disk before it is used.
-func newSole(dir string, floor uint64, wall time.Time) (*sole, error) {
-	s := &sole{}
-	next := max(wallEpoch(wall), floor, 1)
+// choose returns the last epoch that dir knows of, and the one to serve under:
+// above that, at least floor, and at least that of the wall clock. It is to be set
+// before it is used.
+func (s *sole) choose(dir string, floor uint64, wall time.Time) (last, next uint64, err error) {
+	next = max(wallEpoch(wall), floor, 1)
 	if dir != "" {
 		s.path = filepath.Join(dir, "epoch.json")
-		last, err := readEpoch(s.path)
-		if err != nil {
-			return nil, err
+		if last, err = readEpoch(s.path); err != nil {
+			return 0, 0, err
 		}
 		next = max(next, last+1)
 	}
 	if next > owner.MaxEpoch {
-		return nil, fmt.Errorf("epoch %d is above the greatest possible, %d: check the system clock, --epoch-floor and %s", next, uint64(owner.MaxEpoch), s.path)
+		return 0, 0, fmt.Errorf("epoch %d is above the greatest possible, %d: check the system clock, --epoch-floor and %s", next, uint64(owner.MaxEpoch), s.path)
 	}
-	return s, s.set(next)
+	return last, next, nil
 }
 
 func readEpoch(path string) (uint64, error) {

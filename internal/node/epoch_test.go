@@ -16,6 +16,16 @@ import (
 	"github.com/keystead/keystead/owner"
 )
 
+// newSole is the rule of a node that begins in a directory with nothing else.
+func newSole(dir string, floor uint64, wall time.Time) (*sole, error) {
+	s := &sole{}
+	_, next, err := s.choose(dir, floor, wall)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.set(next)
+}
+
 func TestWallEpoch(t *testing.T) {
 	for _, tc := range []struct {
 		at   time.Time

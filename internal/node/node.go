@@ -28,8 +28,9 @@ import (
 type Config struct {
 	// ID names the node: letters, digits, '.', '_' and '-', at most 64.
 	ID string
-	// DataDir keeps what must survive a restart: today the epoch. "" = nothing
-	// does, and the epoch comes from the wall clock.
+	// DataDir keeps what must survive a restart: the epoch, the log of a cluster,
+	// and after an orderly stop the state. "" = nothing does, and the epoch comes
+	// from the wall clock.
 	DataDir string
 	// GRPCAddr is where the API listens, host:port. Default 127.0.0.1:7400.
 	GRPCAddr string
@@ -184,8 +185,8 @@ func (n *Node) start() (err error) {
 	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
 		return err
 	}
-	if n.cluster != nil {
-		n.cluster.keeps(n.store)
+	if err := n.begin(); err != nil {
+		return err
 	}
 	n.runStore()
 	return n.serve()
@@ -207,16 +208,35 @@ func (n *Node) listen() error {
 // its cluster.
 func (n *Node) chooseRule() (err error) {
 	if n.cfg.Cluster.ID == "" {
-		if n.rule, err = newSole(n.cfg.DataDir, n.cfg.EpochFloor, n.cfg.Wires.Wall()); err == nil {
-			n.rule.start = n.cfg.Clock.Now()
-			n.cfg.Store.Rule = n.rule
-		}
-		return err
+		n.rule = &sole{}
+		n.cfg.Store.Rule = n.rule
+		return nil
 	}
-	if n.cluster, err = startCluster(n.cfg, n.GRPCAddr()); err != nil {
+	if n.cluster, err = newCluster(n.cfg, n.GRPCAddr()); err != nil {
 		return err
 	}
 	n.cfg.Store.Rule, n.cfg.Store.Sink = n.cluster.rule(), n.cluster.state.source
+	return nil
+}
+
+// begin goes on from what the process before has left, and joins the cluster.
+func (n *Node) begin() error {
+	if n.cluster == nil {
+		if err := n.beginSole(); err != nil {
+			return err
+		}
+		n.stops = append(n.stops, n.keepSole)
+		return nil
+	}
+	err := n.cluster.restore(n.store)
+	if err != nil {
+		err = errors.Join(err, n.cluster.abandon())
+	} else {
+		err = n.cluster.join(n.store)
+	}
+	if err != nil {
+		return err
+	}
 	n.stops = append(n.stops, func() {
 		if n.killed.Load() {
 			n.cluster.kill()
@@ -228,6 +248,8 @@ func (n *Node) chooseRule() (err error) {
 	go func() {
 		select {
 		case err := <-n.cluster.group.Failed():
+			n.failed <- err
+		case err := <-n.cluster.broken:
 			n.failed <- err
 		case <-n.follows:
 		}
@@ -374,6 +396,10 @@ func (n *Node) Stop() {
 		}
 	})
 }
+
+// KeepsState says whether an orderly stop keeps what the node has for its next
+// process.
+func (n *Node) KeepsState() bool { return n.cfg.DataDir != "" }
 
 // Failed delivers an error if the node can no longer serve.
 func (n *Node) Failed() <-chan error { return n.failed }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -326,9 +327,9 @@ func TestFailed(t *testing.T) {
 func TestRestarts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "for", "it")
 	last, lastToken := uint64(0), uint64(0)
-	for range 3 {
+	for i := range 3 {
 		n := start(t, func(c *Config) { c.DataDir, c.AdminAddr = dir, "" })
-		r, err := pb.NewLockServiceClient(dial(t, n)).Acquire(bounded(t), &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9})
+		r, err := pb.NewLockServiceClient(dial(t, n)).Acquire(bounded(t), &pb.AcquireRequest{Key: "k" + strconv.Itoa(i), Holder: "h", TtlNs: 1e9})
 		if err != nil {
 			t.Fatal(err)
 		}

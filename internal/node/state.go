@@ -44,7 +44,7 @@ func newState(c *cluster, rule *serving.Rule) *state {
 // run begins to take copies in and to make them.
 func (s *state) run(store *owner.Store) {
 	s.target = handoff.NewTarget(handoff.TargetConfig{
-		Rule: s.c.group.Rule(), Store: store, Now: s.c.cfg.Clock.Now, Log: s.c.log.With("part", "handoff"),
+		Rule: s.c.serving, Store: store, Now: s.c.cfg.Clock.Now, Log: s.c.log.With("part", "handoff"),
 		Await: func(ctx context.Context, epoch uint64) error {
 			_, err := s.c.group.Await(ctx, max(epoch, 1)-1)
 			return err

@@ -1,0 +1,230 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// findState opens the state that an earlier process left in the data directory,
+// nil if there is none that this one may go on from. fits says why it may not. A
+// file that is of no use is put aside, never deleted.
+func findState(dir string, log *slog.Logger, fits func(disk.Header) error) (*disk.State, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	s, err := disk.Open(dir)
+	if errors.Is(err, disk.ErrDamaged) {
+		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", disk.Refused)
+		return nil, nil
+	}
+	if s == nil || err != nil {
+		return nil, err
+	}
+	if err := fits(s.Header); err != nil {
+		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", disk.Refused)
+		return nil, s.Refuse()
+	}
+	return s, nil
+}
+
+// loadState puts a state into a store that nobody uses yet.
+func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logger) error {
+	began, n := time.Now(), 0
+	var r owner.Record
+	err := s.Records(func(b []byte) error {
+		now := c.Now()
+		if err := record.Decode(b, now, &r); err != nil {
+			return err
+		}
+		n++
+		return store.Install(now, &r, func(uint64) bool { return true })
+	})
+	var full *owner.Error
+	if errors.As(err, &full) && full.Reason == owner.StoreFull {
+		return fmt.Errorf("the state of the last process does not fit: %w: raise --max-objects or --max-memory to what that process had", err)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the state of the last process: %w", err)
+	}
+	log.Info("read the state of the last process", "records", n, "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// keepState writes what a store holds, which nobody uses any more, for the next
+// process.
+func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log *slog.Logger) {
+	began := time.Now()
+	n, err := disk.Write(dir, h, func(put func([]byte) error) (err error) {
+		var b []byte
+		store.Export(c.Now, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
+			b = record.Append(b[:0], r, now)
+			err = put(b)
+			return err == nil
+		}, func() bool { return true })
+		return err
+	})
+	if err != nil {
+		log.Error("the state was not kept for the next process: limits, counters and locks end with this one", "error", err)
+		return
+	}
+	log.Info("kept the state for the next process", "records", n, "took", time.Since(began).Round(time.Millisecond))
+}
+
+// beginSole has a node that runs alone go on from the state of the process before,
+// under a higher epoch.
+func (n *Node) beginSole() error {
+	log, now := n.cfg.Log, n.cfg.Clock.Now()
+	n.rule.start = now
+	last, next, err := n.rule.choose(n.cfg.DataDir, n.cfg.EpochFloor, n.cfg.Wires.Wall())
+	if err != nil {
+		return err
+	}
+	s, err := findState(n.cfg.DataDir, log, func(h disk.Header) error {
+		switch {
+		case h.Cluster != "" || h.Node != n.cfg.ID:
+			return fmt.Errorf("it is of node %q in cluster %q, not of node %q that runs alone", h.Node, h.Cluster, n.cfg.ID)
+		case h.Epoch != last:
+			return fmt.Errorf("it is of epoch %d, and the node has served in epoch %d since", h.Epoch, last)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return n.rule.set(next)
+	}
+	if err := loadState(s, n.store, n.cfg.Clock, log); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	if n.rule.start = math.MinInt64; s.Header.Unknown > 0 {
+		n.rule.start = now - s.Header.Unknown
+	}
+	if err := n.rule.set(next); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
+	return s.Done()
+}
+
+// keepSole writes the state of a node that runs alone.
+func (n *Node) keepSole() {
+	if n.killed.Load() || n.cfg.DataDir == "" {
+		return
+	}
+	h := disk.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
+	if n.rule.start != math.MinInt64 {
+		h.Unknown = max(1, n.cfg.Clock.Now()-n.rule.start)
+	}
+	keepState(n.cfg.DataDir, h, n.store, n.cfg.Clock, n.cfg.Log)
+}
+
+// findState looks for the state of an earlier process of this node in its cluster.
+func (c *cluster) findState() (err error) {
+	c.saved, err = findState(c.cfg.DataDir, c.log, func(h disk.Header) error {
+		if h.Cluster != c.self.Cluster || h.UID != c.self.UID || h.Node != c.self.Node || h.Incarnation == 0 || h.Next == 0 {
+			return fmt.Errorf("it is of node %q in cluster %q (%s), not of node %q in cluster %q (%s)", h.Node, h.Cluster, h.UID, c.self.Node, c.self.Cluster, c.self.UID)
+		}
+		return nil
+	})
+	return err
+}
+
+// restore puts the state of an earlier process into the store. What of it counts,
+// the first table decides that names this process.
+func (c *cluster) restore(store *owner.Store) error {
+	if c.saved == nil {
+		return nil
+	}
+	if err := loadState(c.saved, store, c.cfg.Clock, c.log); err != nil {
+		return err
+	}
+	c.serving.Load(c.saved.Header.Epoch)
+	return nil
+}
+
+// resumed is called before the node goes by a table that names it: the state must
+// not be found by another process any more.
+func (c *cluster) resumed(t *table.Table) {
+	saved, rows := c.saved, 0
+	c.saved = nil
+	for _, r := range t.Rows {
+		if r.Owner == c.serving.Self() && r.Lost <= saved.Header.Epoch {
+			rows++
+		}
+	}
+	end := saved.Done
+	if rows > 0 {
+		c.log.Info("goes on from the state of the last process", "rows", rows, "epoch", t.Epoch)
+	} else {
+		end = saved.Refuse
+		c.log.Warn("the state of the last process does not count: it came too late, and others have taken over what that process owned", "kept in", disk.Refused)
+	}
+	if err := end(); err != nil {
+		c.serving.Quiet()
+		c.serving.Extend(0)
+		select {
+		case c.broken <- fmt.Errorf("the state of the last process cannot be removed, and would count again: %w", err):
+		default:
+		}
+	}
+}
+
+// forgo leaves a state that nobody has acted by to the next process.
+func (c *cluster) forgo() {
+	if c.saved != nil {
+		_ = c.saved.Close()
+	}
+}
+
+// keep writes down what this process holds, if it still has rows.
+func (c *cluster) keep() {
+	t, self := c.group.Table(), c.group.Self()
+	if c.cfg.DataDir == "" || !t.Holds(self) || !c.awaitClean(t.Epoch) {
+		return
+	}
+	rows := 0
+	for i := range t.Rows {
+		if t.MayHold(i, self) {
+			rows++
+		}
+	}
+	if rows == 0 {
+		return
+	}
+	next := max(epoch.NewIncarnation(c.cfg.Wires.Wall()), self.Incarnation+2)
+	keepState(c.cfg.DataDir, disk.Header{
+		Cluster: c.self.Cluster, UID: t.UID, Node: self.Node, Incarnation: self.Incarnation, Next: next,
+		Epoch: t.Epoch, Version: c.cfg.Version,
+	}, c.store, c.cfg.Clock, c.log)
+}
+
+// awaitClean waits until what this process has lost is discarded: in the file it
+// would count.
+func (c *cluster) awaitClean(epoch uint64) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+	defer cancel()
+	for !c.serving.Clean(epoch) {
+		if !pause(ctx, cleanLook) {
+			c.log.Error("the state was not kept for the next process: what this one has lost is not discarded yet")
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	cleanTime = 5 * time.Second // discarding millions of objects takes less
+	cleanLook = 2 * time.Millisecond
+)

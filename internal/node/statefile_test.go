@@ -1,0 +1,159 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// alone is a node that runs alone with a data directory.
+func alone(t *testing.T, dir string, change func(*Config)) *Node {
+	t.Helper()
+	return start(t, func(c *Config) {
+		c.DataDir, c.AdminAddr = dir, ""
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// used is what a node was asked, and will be asked again.
+type used struct {
+	id    *pb.RequestId
+	token uint64
+}
+
+// use takes a lock, counts under a request id, and uses a limit up.
+func use(t *testing.T, n *Node) used {
+	t.Helper()
+	u := used{id: &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}}
+	conn := dial(t, n)
+	if _, err := pb.NewCounterServiceClient(conn).Add(bounded(t), &pb.AddRequest{Key: "k", Delta: 7, RequestId: u.id}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := pb.NewLimitServiceClient(conn).Check(bounded(t), &pb.CheckRequest{Key: "k", Limit: 5, Cost: 5, PeriodNs: 3600e9}); err != nil || !r.Allowed {
+		t.Fatalf("%v %v", r, err)
+	}
+	r, err := pb.NewLockServiceClient(conn).Acquire(bounded(t), &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 3600e9})
+	if err != nil || !r.Acquired {
+		t.Fatalf("%v %v", r, err)
+	}
+	u.token = r.Token
+	return u
+}
+
+// again says whether the node still knows all of it; it must be all or nothing.
+func (u used) again(t *testing.T, n *Node) bool {
+	t.Helper()
+	conn := dial(t, n)
+	u.id.AgeNs = 1
+	add, errAdd := pb.NewCounterServiceClient(conn).Add(bounded(t), &pb.AddRequest{Key: "k", Delta: 7, RequestId: u.id})
+	get, err := pb.NewCounterServiceClient(conn).Get(bounded(t), &pb.GetRequest{Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check, err := pb.NewLimitServiceClient(conn).Check(bounded(t), &pb.CheckRequest{Key: "k", Limit: 5, Cost: 1, PeriodNs: 3600e9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := pb.NewLockServiceClient(conn).Inspect(bounded(t), &pb.InspectRequest{Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pb.NewLockServiceClient(conn).Acquire(bounded(t), &pb.AcquireRequest{Key: "other", Name: strconv.FormatUint(n.Status().Epoch, 10), Holder: "h", TtlNs: 10e6})
+	if err != nil || other.Token <= u.token {
+		t.Errorf("the token %d after %d; %v", other.GetToken(), u.token, err)
+	}
+	whole := errAdd == nil && add.Replay != nil && get.Value == 7 && !check.Allowed && held.Holder.GetToken() == u.token
+	nothing := errAdd != nil && strings.Contains(errAdd.Error(), "forgotten") && get.Value == 0 && check.Allowed && held.Holder == nil
+	if whole == nothing {
+		t.Fatalf("neither all nor nothing: add %v (%v), counter %v, limit %v, lock %v", add, errAdd, get, check, held)
+	}
+	return whole
+}
+
+func stateFile(dir string) string { return filepath.Join(dir, disk.Name) }
+
+func isThere(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// TestStateOfALoneNode: a node that was stopped goes on with all that it had, as
+// often as that happens; one that was killed begins anew.
+func TestStateOfALoneNode(t *testing.T) {
+	dir := t.TempDir()
+	n := alone(t, dir, nil)
+	u := use(t, n)
+	for range 2 {
+		n.Stop()
+		if !isThere(stateFile(dir)) {
+			t.Fatal("nothing was kept")
+		}
+		if n = alone(t, dir, nil); !u.again(t, n) || isThere(stateFile(dir)) {
+			t.Fatal("it is not what it was, or may be read again")
+		}
+	}
+	n.Kill()
+	if u.again(t, alone(t, dir, nil)) {
+		t.Error("what a killed node had is back")
+	}
+}
+
+// TestStateThatDoesNotFit: a node that has no room for the state does not start,
+// and does not lose it.
+func TestStateThatDoesNotFit(t *testing.T) {
+	dir := t.TempDir()
+	n := alone(t, dir, nil)
+	u := use(t, n)
+	n.Stop()
+	_, err := Start(Config{ID: "n1", GRPCAddr: "127.0.0.1:0", DataDir: dir, Store: owner.Config{MaxObjects: 1}})
+	if err == nil || !strings.Contains(err.Error(), "--max-objects") {
+		t.Fatalf("it starts with too little room: %v", err)
+	}
+	if !u.again(t, alone(t, dir, nil)) {
+		t.Error("the state is lost")
+	}
+}
+
+// TestStateRefused: a state that is torn, older than what the node has done since,
+// or another node's, does not count, and stays for people to look at.
+func TestStateRefused(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, dir string) (id string){
+		"torn": func(t *testing.T, dir string) string {
+			if err := os.Truncate(stateFile(dir), 40); err != nil {
+				t.Fatal(err)
+			}
+			return "n1"
+		},
+		"stale": func(t *testing.T, dir string) string {
+			b, err := os.ReadFile(stateFile(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			alone(t, dir, nil).Kill()
+			if err := os.WriteFile(stateFile(dir), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return "n1"
+		},
+		"another node's": func(*testing.T, string) string { return "n2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := alone(t, dir, nil)
+			u := use(t, n)
+			n.Stop()
+			id := spoil(t, dir)
+			if u.again(t, alone(t, dir, func(c *Config) { c.ID = id })) {
+				t.Error("it counts")
+			}
+			if isThere(stateFile(dir)) || !isThere(filepath.Join(dir, disk.Refused)) {
+				t.Error("it was not put aside")
+			}
+		})
+	}
+}

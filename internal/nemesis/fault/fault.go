@@ -7,7 +7,7 @@
 // Kind, victims, duration. Equal seeds draw equal faults; which node owns a key or
 // leads, and so who a victim is, is decided by the cluster when the fault begins.
 // At most a minority of the nodes is harmed, except by pauses, after which all that
-// was acknowledged is still in memory.
+// was acknowledged is still in memory, and by an orderly stop of all, which keeps it.
 package fault
 
 import (
@@ -27,6 +27,7 @@ const (
 	Wipe       Kind = "wipe"       // the same, with the disk wiped
 	Pause      Kind = "pause"      // SIGSTOP, shorter or longer than the lease
 	Stop       Kind = "stop"       // SIGTERM, and start again
+	StopAll    Kind = "stopall"    // SIGTERM to all at once, and start them again one after the other
 	Join       Kind = "join"       // a new node; one that came so leaves when there are many
 	Drain      Kind = "drain"      // the node is drained, and taken back
 	SlowKill   Kind = "slowkill"   // all links are slow, and what is under way is lost with the node that is killed
@@ -39,13 +40,13 @@ const (
 // Kinds are all kinds, Islands those of them that need network namespaces, Proxied
 // those that need links that can be slowed down.
 var (
-	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway}
+	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, StopAll}
 	Islands = []Kind{Partition, Oneway}
 	Proxied = []Kind{Slow, SlowKill}
 )
 
 // Default are the kinds that need nothing but the binary.
-var Default = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, KillLeader}
+var Default = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, KillLeader, StopAll}
 
 // ParseKinds reads kinds with commas in between; "none" is none.
 func ParseKinds(text string) ([]Kind, error) {
@@ -100,8 +101,8 @@ func (f Fault) String() string {
 	return s
 }
 
-// Gentle says whether all that is acknowledged survives the fault if it harms one
-// node alone, or only pauses.
+// Gentle says whether all that is acknowledged survives the fault: it harms one node
+// alone, only pauses, or stops all in order.
 func (f Fault) Gentle() bool { return f.Victims == 1 || f.Kind == Pause }
 
 const (

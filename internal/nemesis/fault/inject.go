@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/keystead/keystead/internal/nemesis/cluster"
@@ -74,6 +75,8 @@ func (x *Injector) Do(ctx context.Context, f Fault) (Event, error) {
 		victims = x.joined[len(x.joined)-1:]
 	case f.Kind == Join:
 		victims = nil
+	case f.Kind == StopAll:
+		victims = x.Cluster.Running()
 	}
 	for _, v := range victims {
 		e.Victims = append(e.Victims, v.ID)
@@ -171,6 +174,8 @@ func (x *Injector) do(ctx context.Context, f Fault, victims []*cluster.Node, lea
 		err := victims[0].Terminate(stopTime)
 		rest(ctx, f.For)
 		return errors.Join(err, victims[0].Start())
+	case StopAll:
+		return x.stopAll(ctx, f, victims)
 	case Join:
 		if leaves {
 			x.joined = x.joined[:len(x.joined)-1]
@@ -200,6 +205,23 @@ func (x *Injector) do(ctx context.Context, f Fault, victims []*cluster.Node, lea
 		return x.cut(ctx, f, victims[0])
 	}
 	return fmt.Errorf("fault: unknown kind %q", f.Kind)
+}
+
+// stopAll tells nodes to stop at once, and starts them one after the other within
+// the fault's time.
+func (x *Injector) stopAll(ctx context.Context, f Fault, nodes []*cluster.Node) error {
+	errs := make([]error, len(nodes))
+	var ends sync.WaitGroup
+	for i, n := range nodes {
+		ends.Go(func() { errs[i] = n.Terminate(stopTime) })
+	}
+	ends.Wait()
+	for i := range nodes {
+		n := nodes[(f.Draw+i)%len(nodes)]
+		errs = append(errs, n.Start())
+		rest(ctx, f.For/time.Duration(len(nodes)))
+	}
+	return errors.Join(errs...)
 }
 
 func slow(nodes []*cluster.Node, by time.Duration) {

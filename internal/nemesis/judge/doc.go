@@ -5,7 +5,8 @@
 //
 //   - Each counter, limit and lock, by the models of internal/history: exactly,
 //     but for times, which may be late by a bounded slack for each fault and are
-//     never early. Durations only lengthen on copies.
+//     never early. Durations only lengthen on copies, and stand still while all
+//     nodes are stopped.
 //   - Writes under locks (Fencing): a token belongs to one grant; a write under a
 //     lease that runs is never refused, for nobody else can have had a later grant;
 //     none is accepted after one with a greater token.

@@ -130,18 +130,21 @@ func (r *Result) find(v Verdict, object, what string) {
 	r.Findings = append(r.Findings, Finding{Verdict: v, Object: object, What: what})
 }
 
-// late is by how much times may be late in all.
+// late is by how much times may be late in all. While nobody runs, they stand still.
 func late(c Case, l Limits) int64 {
-	changes := 0
+	changes, still := 0, int64(0)
 	for _, e := range c.Events {
 		if e.Skipped == "" {
 			changes++
+		}
+		if e.Fault.Kind == fault.StopAll {
+			still += e.Settled - e.From
 		}
 	}
 	if c.Moved {
 		changes = max(changes, 1)
 	}
-	return int64(changes) * int64(l.Slack)
+	return int64(changes)*int64(l.Slack) + still
 }
 
 // objects checks each object by itself.

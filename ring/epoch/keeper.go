@@ -123,7 +123,7 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 	return &peerv1.RenewRequest{
 		Resume: resume,
 		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
-		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version,
+		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: table.Level,
 		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch,
 	}
 }

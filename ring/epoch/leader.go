@@ -220,7 +220,7 @@ func (k *keeper) answer(r *renewal) {
 		}
 		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, resume: q.Resume, member: table.Member{
 			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
-			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version,
+			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version, Level: q.Level,
 		}}
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_MEMBER)
 	default:
@@ -242,7 +242,7 @@ func (k *keeper) plan() {
 	}
 	k.sync()
 	c, ok := k.next(k.g.Table())
-	if !ok {
+	if !ok || k.g.Table().Knows(c) != nil {
 		return
 	}
 	if c.Remove != nil {

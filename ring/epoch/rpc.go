@@ -172,6 +172,9 @@ const applyWait = time.Second
 // raft.ErrNotLeader says that nothing was proposed and a *table.Refused that it
 // changed nothing; any other error, that the outcome is unknown.
 func (g *Group) apply(c table.Command) (epoch uint64, err error) {
+	if t := g.Table(); t.Knows(c) != nil {
+		return t.Epoch, t.Knows(c)
+	}
 	f := g.raft.Apply(c.Encode(), applyWait)
 	if err := g.settled(f); err != nil {
 		return 0, err

@@ -12,7 +12,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, Epoch: t.Epoch + 1, WantSince: t.WantSince, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes, holders: t.holders}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes, holders: t.holders}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -46,6 +46,9 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	}
 	if why != nil {
 		return t, why
+	}
+	if c.Level() > 1 { // 1 is not written down
+		next.Level = max(next.Level, c.Level())
 	}
 	next.finish()
 	if next.want != t.want {
@@ -83,6 +86,9 @@ func (t *Table) admit(m Member) *Refused {
 		return refused("the hash key of %s has %d bytes; 1 to %d are allowed", m.Node, len(m.HashKey), ring.MaxHashKey)
 	case len(t.Members) >= MaxMembers:
 		return refused("there are %d members; no more are allowed", len(t.Members))
+	}
+	if why := t.speaks(m); why != nil {
+		return why
 	}
 	m.Phase, m.Since = Joining, t.Epoch
 	at, _ := t.member(m.Node)

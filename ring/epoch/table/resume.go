@@ -14,6 +14,9 @@ func (t *Table) resume(c *Resume) *Refused {
 	case m.Incarnation == 0 || m.Incarnation == c.Old:
 		return refused("%s needs another incarnation", m.Node)
 	}
+	if why := t.speaks(m); why != nil {
+		return why
+	}
 	was := t.Members[at]
 	m.HashKey, m.Phase, m.Since = was.HashKey, was.Phase, t.Epoch
 	switch {

@@ -20,6 +20,7 @@ type snapshot struct {
 	Margin     int64         `json:"lease_margin"`
 	Epoch      uint64        `json:"epoch"`
 	WantSince  uint64        `json:"want_since"`
+	Level      uint32        `json:"level,omitempty"`
 	Members    []Member      `json:"members"`
 	Transition *Transition   `json:"transition,omitempty"`
 	Rows       []snapshotRow `json:"rows"`
@@ -37,7 +38,7 @@ type snapshotRow struct {
 
 // Encode writes the table down.
 func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, Epoch: t.Epoch, WantSince: t.WantSince, Members: t.Members, Transition: t.Transition}
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -66,7 +67,7 @@ func Restore(b []byte) (*Table, error) {
 	if s.Version != Version {
 		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, Epoch: s.Epoch, WantSince: s.WantSince, Members: s.Members, Transition: s.Transition}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))

@@ -78,7 +78,8 @@ type Member struct {
 	GRPCAddr    string `json:"grpc_addr"` // of its API, host:port
 	RaftAddr    string `json:"raft_addr"`
 	RaftID      string `json:"raft_id"`
-	Version     string `json:"version"` // of its program
+	Version     string `json:"version"`         // of its program
+	Level       uint32 `json:"level,omitempty"` // of the commands that its program knows; 0 is 1
 	Phase       Phase  `json:"phase"`
 	Since       uint64 `json:"since"` // epoch in which it was admitted
 }
@@ -100,6 +101,8 @@ type Table struct {
 	// leads must count as whoever led before. 0 = nothing is agreed.
 	LeaseTTL, LeaseMargin int64
 	Epoch                 uint64
+	// Level is the greatest one of the commands that took effect; 0 is 1.
+	Level uint32
 	// WantSince is the epoch in which the wanted ring changed last.
 	WantSince  uint64
 	Members    []Member // by node

@@ -116,7 +116,9 @@ type RenewRequest struct {
 	// Incarnation of an earlier process of this node that has stopped for good and
 	// left this one all that it held; 0 = none. As long as the table names that one,
 	// this one asks to be put in its place.
-	Resume        uint64 `protobuf:"varint,12,opt,name=resume,proto3" json:"resume,omitempty"`
+	Resume uint64 `protobuf:"varint,12,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Level of the commands of the log that its program knows; 0 is 1.
+	Level         uint32 `protobuf:"varint,13,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +233,13 @@ func (x *RenewRequest) GetRelease() bool {
 func (x *RenewRequest) GetResume() uint64 {
 	if x != nil {
 		return x.Resume
+	}
+	return 0
+}
+
+func (x *RenewRequest) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -542,7 +551,7 @@ var File_keystead_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xd0\x02\n" +
+	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xe6\x02\n" +
 	"\fRenewRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -557,7 +566,8 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\x05epoch\x18\n" +
 	" \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arelease\x18\v \x01(\bR\arelease\x12\x16\n" +
-	"\x06resume\x18\f \x01(\x04R\x06resume\"\x85\x01\n" +
+	"\x06resume\x18\f \x01(\x04R\x06resume\x12\x14\n" +
+	"\x05level\x18\r \x01(\rR\x05level\"\x85\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +

@@ -48,6 +48,11 @@ func (m *RenewRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Level != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
+		i--
+		dAtA[i] = 0x68
+	}
 	if m.Resume != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Resume))
 		i--
@@ -414,6 +419,9 @@ func (m *RenewRequest) SizeVT() (n int) {
 	}
 	if m.Resume != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Resume))
+	}
+	if m.Level != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -842,6 +850,25 @@ func (m *RenewRequest) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Resume |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Level", wireType)
+			}
+			m.Level = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Level |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

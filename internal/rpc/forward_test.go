@@ -496,13 +496,26 @@ func (p *peer) pending() int {
 	return n
 }
 
+// Who waits for a lock through a node that stops is sent away: nothing happened; or
+// with a request id, by which it may come back for what it was granted at that very
+// moment, that is unknown.
 func TestStopOfTheSender(t *testing.T) {
+	t.Run("without an id", func(t *testing.T) {
+		stopOfTheSender(t, nil, failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter})
+	})
+	t.Run("with an id", func(t *testing.T) {
+		stopOfTheSender(t, &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1},
+			failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: errUnheard.RetryAfter})
+	})
+}
+
+func stopOfTheSender(t *testing.T, id *pb.RequestId, want failure) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, n2, key := g.nodes["n1"], g.nodes["n2"], g.key("n2")
 		must(n2.locks.Acquire(bound(t), &pb.AcquireRequest{Key: key, Holder: "holder", TtlNs: int64(time.Hour)}))(t)
 		waiting := make(chan error)
 		go func() {
-			_, err := n1.locks.Acquire(context.Background(), &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: int64(time.Second), WaitNs: int64(time.Hour)})
+			_, err := n1.locks.Acquire(context.Background(), &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: int64(time.Second), WaitNs: int64(time.Hour), RequestId: id})
 			waiting <- err
 		}()
 		synctest.Wait()
@@ -511,7 +524,7 @@ func TestStopOfTheSender(t *testing.T) {
 		}
 		began := time.Now()
 		go n1.server.Stop(time.Minute)
-		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter}.check(t, <-waiting)
+		want.check(t, <-waiting)
 		synctest.Wait()
 		if took := time.Since(began); took > lastAnswers {
 			t.Errorf("it took %v", took)

@@ -73,7 +73,7 @@ func (a *attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
 }
 
 // abandon is for a caller that has left, or is sent away, for a reason by which
-// nothing happened.
+// nothing happened, unless it was granted a lock at that very moment.
 func (k *link) abandon(a *attempt, why error) (*peerv1.ForwardAnswer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,8 +87,11 @@ func (k *link) abandon(a *attempt, why error) (*peerv1.ForwardAnswer, error) {
 	k.cancelled = append(k.cancelled, a.call.Tag)
 	k.nudge()
 	a.finishLocked(nil, errBroken)
-	if waits(a.call) {
-		return nil, why // it stays in pending: see unwantedLocked
+	if waits(a.call) { // it stays in pending: see unwantedLocked
+		if identified(a.call) != nil {
+			return nil, errUnheard // what it may have been granted meanwhile is a retry's
+		}
+		return nil, why
 	}
 	delete(k.pending, a.call.Tag)
 	if changesNothing(a.call) {

@@ -151,8 +151,8 @@ func (x *Injector) cannot(f Fault, victims []*cluster.Node) string {
 
 // untouched are the keys that have no reason to pause.
 func (x *Injector) untouched(view cluster.View, victims []string) []string {
-	if slices.Contains(victims, view.Leader) {
-		return nil
+	if slices.Contains(victims, view.Leader) || len(victims) > (len(x.Cluster.Running())-1)/2 {
+		return nil // of the leader, and of a majority, all leases depend
 	}
 	var keys []string
 	for _, key := range x.Keys {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -8,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/reqid"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -156,4 +160,43 @@ func TestStateRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// BenchmarkState writes the state of 10,000 counters and reads it back.
+func BenchmarkState(b *testing.B) {
+	const objects = 10_000
+	c, log, dir := clock.System(), slog.New(slog.DiscardHandler), b.TempDir()
+	newStore := func() *owner.Store {
+		rule := &sole{}
+		rule.epoch.Store(1)
+		s, err := owner.New(owner.Config{Rule: rule}, c.Now())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	store := newStore()
+	for i := range objects {
+		if _, err := store.Add(c.Now(), owner.Ref{Key: "key-of-16-byte-" + strconv.Itoa(i), Name: "n"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		keepState(dir, disk.Header{Node: "n1", Epoch: 1}, store, c, log)
+		s, err := disk.Open(dir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		into := newStore()
+		if err := loadState(s, into, c, log); err != nil {
+			b.Fatal(err)
+		}
+		if n := into.Stats().Objects[owner.KindCounter]; n != objects {
+			b.Fatalf("%d objects", n)
+		}
+		if err := s.Done(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*objects), "ns/object")
 }

@@ -146,6 +146,9 @@ func send[O any](c *client, r request, call func(ctx context.Context, id *pb.Req
 			return out, first, true
 		}
 		f, odd := judge(err, by.Addr != nil)
+		if f == nothing && r.wait > 0 && !r.bare {
+			f = lost // its place in the queue, and the time in it, may be the next attempt's
+		}
 		if f != lost {
 			p.Nothing()
 		} else {

@@ -2,12 +2,20 @@ package handoff
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"time"
 
+	"github.com/keystead/keystead/handoff/feed"
+	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
+
+// The largest record that there can be, of a lock that as many wait for as may, fits
+// the stream.
+const _ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxPlace + record.MaxRest))
 
 // step looks what is to be done, and begins it.
 func (s *Source) step() {
@@ -19,6 +27,7 @@ func (s *Source) step() {
 		s.work.Go(func() { s.change(gained, gone) })
 	}
 	now := s.cfg.Now()
+	maps.DeleteFunc(s.retry, func(_ table.Holder, at int64) bool { return at <= now })
 	for _, l := range s.links {
 		s.tendLocked(l, now)
 	}
@@ -170,13 +179,13 @@ func (s *Source) targetLocked(r *table.Row) table.Holder {
 // copyLocked begins a copy.
 func (s *Source) copyLocked(to table.Holder, ranges []serving.Range) {
 	l := s.linkLocked(to)
-	j := &job{to: to, ranges: ranges}
+	j := &job{to: to, ranges: ranges, began: s.cfg.Now(), expected: s.expectLocked(ranges)}
 	// The records after this go to the target too, but what was there before it
 	// is told what to forget would be forgotten.
 	l.feed.Begin(ranges)
 	l.jobs = append(l.jobs, j)
 	s.publishLocked()
-	s.cfg.Log.Info("copying rows", "to", to.Node, "rows", len(ranges))
+	s.cfg.Log.Info("copying rows", "to", to.Node, "rows", len(ranges), "expected objects", j.expected)
 	s.work.Go(func() { s.copy(l, j, ranges) })
 }
 
@@ -184,21 +193,39 @@ func (s *Source) copyLocked(to table.Holder, ranges []serving.Range) {
 // over the same stream, so that in the end the target has all of it.
 func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 	held := func(h uint64) bool { _, ok := find(ranges, h); return ok }
-	n := int64(0)
+	objects, bytes := int64(0), int64(0) // of the present step
 	whole := s.store.Load().Export(s.cfg.Now, held,
 		func(r *owner.Record, now int64) bool {
-			l.feed.Append(r, now)
-			n++
+			bytes += int64(l.feed.AppendSize(r, now))
+			if !r.More {
+				objects++
+			}
 			return l.feed.Err() == nil
 		},
-		func() bool { return l.feed.Room(s.ctx) == nil })
+		func() bool {
+			n := bytes
+			j.sent.objects.Add(objects)
+			j.sent.bytes.Add(bytes)
+			s.copied.Add(objects)
+			s.copiedBytes.Add(bytes)
+			objects, bytes = 0, 0
+			return l.feed.Room(s.ctx) == nil && s.rest(n) && s.wanted(l, j)
+		})
 	if !whole || l.feed.Wait(s.ctx, l.feed.Last()) != nil {
 		s.nudge() // tendLocked sees the failure
 		return
 	}
-	s.copied.Add(n)
+	s.copiedRows.Add(int64(len(ranges)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.caught = true
+	s.cfg.Log.Info("copied rows", "to", l.to.Node, "rows", len(ranges), "objects", j.sent.objects.Load(), "bytes", j.sent.bytes.Load(), "took", time.Duration(s.cfg.Now()-j.began))
 	s.nudge()
+}
+
+// rest holds a copy back that has sent so many bytes, as Config.CopyRate wants
+// it. It returns false if the source is closed.
+func (s *Source) rest(bytes int64) bool {
+	d := s.pace.spend(bytes, s.cfg.Now())
+	return d == 0 || s.pause(d)
 }

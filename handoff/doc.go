@@ -26,7 +26,9 @@
 // All records of a source to a target go over one ordered stream (package feed),
 // and each is the absolute state of an object (package record), so a copy needs no
 // pause: it is caught up when the record is acknowledged that was last when the
-// last object had been sent.
+// last object had been sent. Copies keep to a rate (Config.CopyRate), to leave the
+// network to requests; records of changes do not wait for it. Source.Progress tells
+// how far copies are.
 //
 // What answers wait for (route.wait) grows before a Sync is proposed, and by a
 // barrier before that everything is acknowledged that may have been told without

@@ -8,7 +8,10 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// handOverLocked gives rows to those members that have all of them.
+// handOverLocked gives rows to those members that have all of them. All that one
+// member gets moves at once: no copy goes over its stream then, so that the freeze
+// waits for what is in flight, and a commit, however many objects the rows have.
+// Some rows at a time would each be frozen for as long, among copies.
 func (s *Source) handOverLocked() {
 	if s.table.Transition == nil {
 		return
@@ -27,7 +30,7 @@ func (s *Source) handOverLocked() {
 		}
 	}
 	for to, ends := range ready {
-		if s.flips[to] || waiting[to] { // all that one member gets moves at once
+		if s.flips[to] || waiting[to] {
 			continue
 		}
 		s.flips[to] = true
@@ -65,6 +68,9 @@ func (s *Source) flip(f table.Flip) {
 	began := time.Now()
 	if f.Ends = s.cfg.Rule.Freeze(f.Transition, f.To, f.Ends); len(f.Ends) == 0 {
 		return
+	}
+	if s.cfg.Frozen != nil {
+		defer func() { s.cfg.Frozen(len(f.Ends), time.Since(began)) }()
 	}
 	s.store.Load().Barrier() // who was let in before is done, and its records are on their way
 	for s.ctx.Err() == nil {

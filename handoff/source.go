@@ -46,7 +46,13 @@ type Config struct {
 	Rule  *serving.Rule
 	NewID func() string // of commands
 	Now   func() int64
-	Log   *slog.Logger
+	// CopyRate bounds what all copies together send, in bytes a second; what changes
+	// meanwhile is not counted, and never held back. 0 = no limit.
+	CopyRate int64
+	// Frozen is told for how long some rows were frozen to be handed over. It must
+	// not wait. nil = nobody is.
+	Frozen func(rows int, long time.Duration)
+	Log    *slog.Logger
 }
 
 // Source is the owner's side: it sends what it decides to those who hold copies,
@@ -62,6 +68,7 @@ type Source struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	closing sync.WaitGroup // of feeds
+	pace    pace           // of copies
 
 	mu                              sync.Mutex
 	table                           *table.Table            // guarded by mu
@@ -73,7 +80,8 @@ type Source struct {
 	flips                           map[table.Holder]bool   // guarded by mu: targets to which rows are being handed over
 	gained                          []serving.Range         // guarded by mu: rows that came to this process and are not looked through yet
 	gone                            []serving.Range         // guarded by mu: rows that have left it, as well
-	copied, synced, handed, dropped atomic.Int64
+	copied, synced, handed, dropped atomic.Int64            // see Totals
+	copiedBytes, copiedRows         atomic.Int64            // likewise
 }
 
 // link is the stream to one process, and the copies that are made over it.
@@ -89,6 +97,10 @@ type job struct {
 	to     table.Holder
 	ranges []serving.Range // guarded by Source.mu; only shrinks
 	caught bool            // guarded by Source.mu: the target has all of it
+
+	began    int64 // by Config.Now
+	expected int64 // about how many objects there are
+	sent     sent
 }
 
 // pendingSync is a Sync that was proposed, or is about to be.
@@ -100,6 +112,7 @@ func New(cfg Config) *Source {
 		cfg: cfg, wake: make(chan struct{}, 1), table: &table.Table{},
 		links: map[table.Holder]*link{}, retry: map[table.Holder]int64{},
 		syncs: map[uint64]*pendingSync{}, flips: map[table.Holder]bool{},
+		pace: pace{rate: cfg.CopyRate},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat()

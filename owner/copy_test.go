@@ -145,7 +145,7 @@ func TestManyIDsTakeManyRecords(t *testing.T) {
 			t.Fatal("it ended early")
 		}
 	}
-	if want := 2 * (clients*each/maxKept + 1); to.records != want {
+	if want := 2 * (clients*each/MaxKept + 1); to.records != want {
 		t.Errorf("%d records, want %d", to.records, want)
 	}
 	to.store.cfg.Rule = &testRule{epoch: 200}
@@ -427,5 +427,30 @@ func TestRetriesFromBeforeTheRow(t *testing.T) {
 	must(s.Add(60*second, Ref{"k", "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}))
 	if _, err := s.Add(200*second, Ref{"k", "n"}, retry(3, 150*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
 		t.Errorf("older than half of the window: %v", err)
+	}
+}
+
+// Queues count in what is exported under one hold of a lock: otherwise the copies of
+// some long ones would be more than a stream holds.
+func TestExportOfQueues(t *testing.T) {
+	const locks, waiters = 20, 100
+	s := newStore(t, func(c *Config) { c.Shards = 1 })
+	for l := range locks {
+		for range waiters + 1 {
+			if _, _, err := s.Acquire(0, Ref{fmt.Sprint("lock", l), ""}, noID, lock.Acquire{Holder: "h", TTL: lock.MaxTTL, Wait: lock.MaxWait}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	places, most, all := 0, 0, 0
+	whole := s.Export(func() int64 { return 1 }, always, func(r *Record, _ int64) bool {
+		places += len(r.Places)
+		return true
+	}, func() bool {
+		most, all, places = max(most, places), all+places, 0
+		return true
+	})
+	if !whole || all != locks*waiters || most > exportStep+waiters {
+		t.Errorf("%v: %d places of %d, %d at once", whole, all, locks*waiters, most)
 	}
 }

@@ -7,12 +7,12 @@ const (
 	// exportStep is how many cells it looks at: each takes some nanoseconds.
 	exportStep = 256
 	// exportCost is what emitting an object counts for in cells, and exportIDs how
-	// many request ids do as much.
+	// many request ids count for one more. Each who waits for a lock does, too.
 	exportCost = 4
 	exportIDs  = 4
-	// maxKept is about how many request ids one record has. Those of an object
-	// that has more go into several records.
-	maxKept = 4096
+	// MaxKept is about how many request ids one record has: at most one more, their
+	// clients included. Those of an object that has more go into several records.
+	MaxKept = 4096
 )
 
 // Export emits all that the store holds of the keys at the positions that hold
@@ -61,31 +61,33 @@ func (sh *shard) export(slot uint32, clock func() int64, hold func(uint64) bool,
 		if !hold(hash) {
 			continue
 		}
-		n, ok := sh.exportOneLocked(slot, hash, emit)
+		cost, ok := sh.exportOneLocked(slot, hash, emit)
 		if !ok {
 			return slot, false
 		}
-		budget -= exportCost + n/exportIDs
+		budget -= cost
 	}
 	return slot, true
 }
 
-// exportOneLocked emits an object, and says how many request ids it has.
-func (sh *shard) exportOneLocked(slot uint32, hash uint64, emit func(*Record, int64) bool) (ids int, ok bool) {
+// exportOneLocked emits an object, and says what that counts for in cells.
+func (sh *shard) exportOneLocked(slot uint32, hash uint64, emit func(*Record, int64) bool) (cost int, ok bool) {
 	var at reqid.Cursor
+	ids, places := 0, 0
 	for done, more := false, false; !done; more = true {
-		at, done = sh.ids.Save(sh.entryLocked(slot).ids, at, maxKept, &sh.kept)
+		at, done = sh.ids.Save(sh.entryLocked(slot).ids, at, MaxKept, &sh.kept)
 		r := sh.recordLocked(slot, hash)
 		r.Whole, r.More, r.IDs = !more, more, &sh.kept
 		if more {
 			r.clear()
 		}
+		places += len(r.Places)
 		if !emit(r, sh.now) {
 			return 0, false
 		}
 		ids += len(sh.kept.Ops)
 	}
-	return ids, true
+	return exportCost + ids/exportIDs + places, true
 }
 
 // Barrier returns when every operation that was under way has let go of its

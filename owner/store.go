@@ -48,7 +48,7 @@ type Config struct {
 	MaxObjects        int64        // objects held. Default 10,000,000
 	MaxBytes          int64        // memory allocated for objects. Default 1 GiB
 	MaxWaiters        int64        // callers waiting for locks. Default 65,536
-	MaxWaitersPerLock int          // callers waiting for one lock. Default 1,024
+	MaxWaitersPerLock int          // callers waiting for one lock, at most MaxQueue. Default 1,024
 	MaxLockTTL        int64        // longest TTL of a lock, ns. Default and maximum 24 h
 	RequestIDs        reqid.Config // Defaults: window 5 min, 1,024 clients an object, 1,024 ids a client
 }
@@ -64,6 +64,11 @@ const (
 	DefaultClientsPerObject  = 1_024
 	DefaultIDsPerClient      = 1_024
 )
+
+// MaxQueue bounds Config.MaxWaitersPerLock: each change of a lock is a record with
+// its whole queue, and the largest one that there can be has to fit a message
+// between nodes (package handoff sees to it that it does).
+const MaxQueue = 1500
 
 // maxPerShardBits bounds the objects of a shard on average, four times below
 // what its references can name.
@@ -106,8 +111,8 @@ func (c Config) validate() *Error {
 		return invalid("MaxBytes", "must be at least 1 MiB, is %d", c.MaxBytes)
 	case c.MaxWaiters < 1:
 		return invalid("MaxWaiters", "must be at least 1, is %d", c.MaxWaiters)
-	case c.MaxWaitersPerLock < 1:
-		return invalid("MaxWaitersPerLock", "must be at least 1, is %d", c.MaxWaitersPerLock)
+	case c.MaxWaitersPerLock < 1 || c.MaxWaitersPerLock > MaxQueue:
+		return invalid("MaxWaitersPerLock", "must be from 1 to %d, is %d", MaxQueue, c.MaxWaitersPerLock)
 	case c.MaxLockTTL < lock.MinTTL || c.MaxLockTTL > lock.MaxTTL:
 		return invalid("MaxLockTTL", "must be from %d to %d ns, is %d", lock.MinTTL, lock.MaxTTL, c.MaxLockTTL)
 	case c.RequestIDs.Window < 1e9:

@@ -363,6 +363,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"memory":      func(c *Config) { c.MaxBytes = 1 },
 		"waiters":     func(c *Config) { c.MaxWaiters = -1 },
 		"queue":       func(c *Config) { c.MaxWaitersPerLock = -1 },
+		"long queue":  func(c *Config) { c.MaxWaitersPerLock = MaxQueue + 1 },
 		"ttl":         func(c *Config) { c.MaxLockTTL = math.MaxInt64 },
 		"window":      func(c *Config) { c.RequestIDs.Window = 1 },
 		"ids":         func(c *Config) { c.RequestIDs.IDsPerClient = -1 },

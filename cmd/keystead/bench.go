@@ -27,6 +27,7 @@ func newBench(std stdio) *cobra.Command {
 	var addr string
 	var asJSON, echo bool
 	var nodes int
+	var acks bool
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a node, side by side with bare gRPC",
@@ -41,7 +42,8 @@ echoes run here: the ratios mean something only if the node does, too.
 With --nodes it measures a cluster of that many nodes instead, each a process of its
 own: limit checks, one a call, by the Go client that knows the owners against the
 same on a node that runs alone, and bare calls that must be forwarded against bare
-calls to the owner.
+calls to the owner. With --acks as well on a second cluster of that many nodes, whose
+answers do not wait for the standby.
 
 Workloads:
   check    one limit check a call
@@ -51,18 +53,22 @@ Workloads:
   lock     acquire and release, two calls`,
 		Example: `  keystead bench
   keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
-  keystead bench --nodes 3 --concurrency 64 --duration 2s --rounds 5
+  keystead bench --nodes 3 --acks --concurrency 64 --duration 2s --rounds 5
   keystead bench --json > bench.json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes != 0 {
-				return runClusterBench(cmd.Context(), std, cfg, nodes, asJSON)
+				return runClusterBench(cmd.Context(), std, cfg, nodes, acks, asJSON)
+			}
+			if acks {
+				return usageError{errors.New("--acks compares clusters: choose --nodes, too")}
 			}
 			return runBench(cmd.Context(), std, cfg, addr, echo, asJSON)
 		},
 	}
 	fl := cmd.Flags()
 	fl.IntVar(&nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
+	fl.BoolVar(&acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
 	fl.StringVar(&addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
 	fl.BoolVar(&echo, "echo", true, "measure the bare gRPC servers as well")
 	fl.StringSliceVar(&cfg.Workloads, "workload", bench.Workloads, "what to measure")

@@ -76,6 +76,7 @@ func TestBenchMisuse(t *testing.T) {
 		{"0 connections", 2, []string{"--conns", "0"}},
 		{"2h0m0s is the most", 2, []string{"--duration", "10h"}},
 		{"takes nothing but flags", 2, []string{"check"}},
+		{"choose --nodes, too", 2, []string{"--acks"}},
 		{"cannot reach a node at 127.0.0.1:1: ", 1, []string{"--addr", "127.0.0.1:1", "--echo=false", "--workload", "check", "--concurrency", "1"}},
 		{`there is no server "nope"`, 2, []string{"serve", "nope"}},
 	} {

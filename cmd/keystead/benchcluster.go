@@ -7,16 +7,18 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keystead/keystead/internal/bench"
+	"github.com/keystead/keystead/internal/rpc"
 )
 
 // runClusterBench measures a cluster that it starts for the purpose, beside a
 // node that runs alone.
-func runClusterBench(ctx context.Context, std stdio, cfg bench.Config, n int, asJSON bool) error {
+func runClusterBench(ctx context.Context, std stdio, cfg bench.Config, n int, acks, asJSON bool) error {
 	if n < 2 || n > maxDevNodes {
 		return usageError{fmt.Errorf("--nodes %d: choose 2 to %d", n, maxDevNodes)}
 	}
@@ -30,14 +32,19 @@ func runClusterBench(ctx context.Context, std stdio, cfg bench.Config, n int, as
 		return err
 	}
 	defer alone.stop()
-	d, err := startQuietCluster(ctx, std, n)
+	d, err := startQuietCluster(ctx, std, n, "")
 	if err != nil {
 		return err
 	}
 	defer d.end()
-	c := bench.Cluster{Config: cfg, Alone: alone.addr}
-	for _, node := range d.nodes {
-		c.Nodes = append(c.Nodes, node.grpc)
+	c := bench.Cluster{Config: cfg, Alone: alone.addr, Nodes: d.addrs()}
+	if acks {
+		without, err := startQuietCluster(ctx, std, n, strings.Join(rpc.Kinds, ","))
+		if err != nil {
+			return err
+		}
+		defer without.end()
+		c.AckOwner = without.addrs()
 	}
 	bar := newProgress(std.err)
 	c.Progress = func(done, total int, what string) { bar.show(float64(done)/float64(total), what) }
@@ -58,14 +65,29 @@ func runClusterBench(ctx context.Context, std stdio, cfg bench.Config, n int, as
 	return writeClusterBench(std.out, results)
 }
 
-// startQuietCluster starts a cluster on free ports that says nothing.
-func startQuietCluster(ctx context.Context, std stdio, n int) (*devCluster, error) {
+// addrs are where the APIs of its nodes listen.
+func (d *devCluster) addrs() []string {
+	var addrs []string
+	for _, node := range d.nodes {
+		addrs = append(addrs, node.grpc)
+	}
+	return addrs
+}
+
+// startQuietCluster starts a cluster on free ports that says nothing. For objects
+// of the kinds in ackOwner, with commas, answers do not wait for the standby.
+func startQuietCluster(ctx context.Context, std stdio, n int, ackOwner string) (*devCluster, error) {
 	var f nodeFlags
 	cmd := &cobra.Command{}
 	f.flags(cmd)
 	f.GRPCAddr, f.AdminAddr = "127.0.0.1:0", ""
 	if err := cmd.Flags().Lookup("log-level").Value.Set("error"); err != nil {
 		return nil, err
+	}
+	if ackOwner != "" {
+		if err := cmd.Flags().Set("ack-owner", ackOwner); err != nil {
+			return nil, err
+		}
 	}
 	nodes, err := placeDevNodes(&f, n)
 	if err != nil {
@@ -89,13 +111,13 @@ func startQuietCluster(ctx context.Context, std stdio, n int) (*devCluster, erro
 
 func writeClusterBench(out io.Writer, results []bench.ClusterResult) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "limit checks\tcallers\tchecks/s\tp50\tp99\tratio\terrors\t")
+	fmt.Fprintln(w, "limit checks\tcallers\tchecks/s\tp50\tp99\tratio\t÷ ack=owner\terrors\t")
 	for _, r := range results {
 		ratio := ""
 		if r.Against != "" {
 			ratio = fmt.Sprintf("%.2f of %s", r.Ratio, r.Against)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t\n", r.What, r.Concurrency, thousands(r.PerSec), micros(r.P50), micros(r.P99), ratio, r.Errors)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.What, r.Concurrency, thousands(r.PerSec), micros(r.P50), micros(r.P99), ratio, ratioText(r.PerAckOwner), r.Errors)
 	}
 	return w.Flush()
 }

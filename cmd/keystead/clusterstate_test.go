@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +16,17 @@ import (
 	"github.com/keystead/keystead/client"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
+
+// objects is how many counters, limits and locks each the tests of what a cluster
+// keeps put into it:
+//
+//	go test ./cmd/keystead -run 'TestCluster(Death|Join)' -objects 2000 -v
+var objects = flag.Int("objects", 200, "tests of what a cluster keeps: counters, used up limits and held locks to put in, of each")
+
+// keepTime bounds what is done with all of them.
+func keepTime(count int) time.Duration {
+	return 30*time.Second + time.Duration(count)*50*time.Millisecond
+}
 
 // kept is what a cluster was told to keep: counters, used up limits and held
 // locks.
@@ -28,7 +41,7 @@ func stateKey(i int) string { return "state-" + strconv.Itoa(i) }
 func fill(t *testing.T, n *testNode, count int) *kept {
 	t.Helper()
 	k := &kept{n: count, tokens: make([]uint64, count)}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), keepTime(count))
 	defer cancel()
 	counters, limits, locks := pb.NewCounterServiceClient(n.conn), pb.NewLimitServiceClient(n.conn), pb.NewLockServiceClient(n.conn)
 	for i := range count {
@@ -50,7 +63,7 @@ func fill(t *testing.T, n *testNode, count int) *kept {
 // check looks through a node whether all of it is still there.
 func (k *kept) check(t *testing.T, n *testNode) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), keepTime(k.n))
 	defer cancel()
 	counters, limits, locks := pb.NewCounterServiceClient(n.conn), pb.NewLimitServiceClient(n.conn), pb.NewLockServiceClient(n.conn)
 	wrong := [3]int{}
@@ -93,7 +106,8 @@ func (c *testCluster) protected(nodes ...*testNode) {
 	})
 }
 
-// Nothing that was acknowledged is lost when a node dies, the leader included.
+// Nothing that was acknowledged is lost when a node dies, the leader included, under
+// load; calls wait until its keys are served again, and none fails.
 func TestClusterDeathLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, victim := range []string{"leader", "follower"} {
@@ -101,12 +115,15 @@ func TestClusterDeathLosesNothing(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 3, false)
 			c.protected(c.nodes...)
-			k := fill(t, c.nodes[0], 150)
+			k := fill(t, c.nodes[0], *objects)
+			l := startLoad(t, c)
 			leads, others := c.leader()
 			dead, left := leads, others
 			if victim != "leader" {
-				dead, left = others[0], []*testNode{leads, others[1]}
+				at := rand.IntN(len(others))
+				dead, left = others[at], []*testNode{leads, others[1-at]}
 			}
+			t.Logf("%s dies", dead.id)
 			dead.kill()
 			for _, key := range c.someKeys() {
 				left[0].taken(key)
@@ -114,6 +131,7 @@ func TestClusterDeathLosesNothing(t *testing.T) {
 			k.check(t, left[1])
 			c.protected(left...)
 			k.check(t, left[0])
+			l.end(t, left[1])
 		})
 	}
 }
@@ -204,9 +222,19 @@ func (l *load) end(t *testing.T, n *testNode) {
 // refilled or granted twice, and no call fails.
 func TestClusterJoinAndDrainLoseNothing(t *testing.T) {
 	t.Parallel()
+	joinAndDrain(t, func(c *testCluster, n *testNode) {
+		if r := keystead(t, "drain", n.id, "--wait", "--addr", c.nodes[0].grpc); r.code != 0 {
+			t.Fatalf("drain ends with %d: %s%s", r.code, r.out, r.err)
+		}
+	})
+}
+
+// joinAndDrain is that test; drain drains a node and waits for it.
+func joinAndDrain(t *testing.T, drain func(c *testCluster, n *testNode)) {
+	t.Helper()
 	c := newCluster(t, 3, false)
 	c.protected(c.nodes...)
-	k := fill(t, c.nodes[1], 200)
+	k := fill(t, c.nodes[1], *objects)
 	l := startLoad(t, c)
 	n4 := newTestNode(t, "n4", "", "--cluster-id", "c", "--join", c.addrs(nil))
 	n4.run()
@@ -215,9 +243,7 @@ func TestClusterJoinAndDrainLoseNothing(t *testing.T) {
 		return err == nil && st.RowsOwned > 100 && !st.Changing && st.RowsUnprotected == 0
 	})
 	k.check(t, c.nodes[0])
-	if r := keystead(t, "drain", "n2", "--wait", "--addr", c.nodes[0].grpc); r.code != 0 {
-		t.Fatalf("drain ends with %d: %s%s", r.code, r.out, r.err)
-	}
+	drain(c, c.nodes[1])
 	st, _, err := c.nodes[1].look()
 	if err != nil || st.RowsOwned != 0 || st.RowsStandby != 0 {
 		t.Errorf("n2 was drained, and has %d rows, and %d as a standby; %v", st.GetRowsOwned(), st.GetRowsStandby(), err)

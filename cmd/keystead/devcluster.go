@@ -154,9 +154,14 @@ func (n *devNode) args(cmd *cobra.Command, join, dataDir string) []string {
 		args = append(args, "--data-dir", filepath.Join(dataDir, n.id))
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if !ownDevFlags[f.Name] {
-			args = append(args, "--"+f.Name+"="+f.Value.String())
+		if ownDevFlags[f.Name] {
+			return
 		}
+		value := f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok { // which prints itself in brackets
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		args = append(args, "--"+f.Name+"="+value)
 	})
 	return args
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
@@ -36,6 +37,7 @@ type nodeFlags struct {
 	node.Config
 	drainTimeout  time.Duration
 	maxMemory     byteSize
+	copyRate      byteSize
 	idWindow      time.Duration
 	maxLockTTL    time.Duration
 	gossipKey     string
@@ -66,6 +68,8 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds (limits, counters, locks) whose answers do not wait for the standby: quicker, and lost with the owner")
 	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
 	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
+	f.copyRate = handoff.DefaultCopyRate
+	fl.Var(&f.copyRate, "copy-rate", "bytes a second that copies for other nodes send in all, like 32MiB; 0 = no limit")
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -206,6 +210,7 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	f.tuneMemory()
 	f.Log, f.Version = log, version
 	f.Store.MaxBytes, f.Store.MaxLockTTL, f.Store.RequestIDs.Window = int64(f.maxMemory), int64(f.maxLockTTL), int64(f.idWindow)
+	f.CopyRate = int64(f.copyRate)
 	f.ProcessMetrics = true
 	if err := f.Validate(); err != nil {
 		return usageError{err}

@@ -66,7 +66,9 @@ With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "rows_to_move", "rows_unowned", "rows_unprotected", "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "grpc_addr", "raft_addr",
-"gossip_addr", "members": as "keystead members --json"}.`,
+"gossip_addr", "copies": that this node makes for others, [{"to", "rows",
+"objects": sent, "objects_expected": about, "bytes": sent, "age": seconds,
+"caught_up"}], "members": as "keystead members --json"}.`,
 		Example: `  keystead status
   keystead status --wait 30s --members 3 && ./start-the-rest.sh
   keystead status --exit-code --json --addr 10.0.0.2:7400`,
@@ -210,6 +212,7 @@ type overview struct {
 	GRPCAddr        string       `json:"grpc_addr"`
 	RaftAddr        string       `json:"raft_addr"`
 	GossipAddr      string       `json:"gossip_addr"`
+	Copies          []copyJSON   `json:"copies"` // that the node makes
 	Members         []memberJSON `json:"members"`
 
 	spare int // voters that may die
@@ -229,7 +232,7 @@ func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int)
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
-		Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
+		Copies: copiesJSON(st.Copies), Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
 	}
 	if o.Voters == nil {
 		o.Voters = []string{}
@@ -409,6 +412,9 @@ func (o *overview) print(out io.Writer, addr string) error {
 		line("Voters", "%s", o.voters())
 	}
 	line("Node", "%s", o.node())
+	for i, y := range o.Copies {
+		line([]string{"Copies", ""}[min(i, 1)], "%s", y)
+	}
 	line("API", "%s", cmp.Or(o.GRPCAddr, addr))
 	if !o.alone() {
 		line("Raft", "%s", orDash(o.RaftAddr))

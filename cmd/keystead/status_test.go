@@ -180,6 +180,31 @@ n01     leaving  0.1%   1     7        leader  alive
 n02     drained  0.0%   0     0        voter   alive
 n03     active   33.3%  256   250      voter   alive
 `},
+		{"copying", text(3, func(st *pb.GetStatusResponse, _ []*pb.MemberStatus) {
+			st.RowsUnprotected = 120
+			st.Copies = []*pb.Copy{
+				{To: "n02", Rows: 120, Objects: 34_000, ObjectsExpected: 81_234, Bytes: 3_410_000, AgeNs: int64(1500 * time.Millisecond)},
+				{To: "n03", Rows: 1, Objects: 12, ObjectsExpected: 11, Bytes: 900, AgeNs: int64(time.Minute), CaughtUp: true},
+			}
+		}), `
+Cluster  prod, as n01 sees it
+Health   healthy, but 120 of 768 rows have no copy yet where the ring wants it: the death of their owner would lose them; wait: it is being copied
+Epoch    23340234121
+Rows     768, all where the ring wants them, 120 without their copy
+Leader   n01
+Voters   n01, n02, n03; 1 may die
+Node     n01: serves, lease for 1.5s, owns 256 rows and stands by for 250, up 1h0m0s, version 1.0
+Copies   to n02: 120 rows, 34,000 of about 81,234 objects, 3.4 MB, begun 1.5s ago
+         to n03: 1 row, all 12 objects, 0.0 MB, begun 1m0s ago
+API      10.0.0.1:7400
+Raft     10.0.0.1:7401
+Gossip   10.0.0.1:7402
+
+MEMBER  PHASE   SHARE  ROWS  STANDBY  RAFT    GOSSIP
+n01     active  33.3%  256   250      leader  alive
+n02     active  33.3%  256   250      voter   alive
+n03     active  33.3%  256   250      voter   alive
+`},
 		{"cut off", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
 			st.Leader, st.Serving, st.LeaseLeftNs, st.RowsUnowned, st.RowsToMove = "", false, 0, 3, 3
 			m[0].Raft, m[2].Member, m[2].Gossip, m[2].OwnedShare = "voter", nil, "failed", 0

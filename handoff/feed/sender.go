@@ -20,7 +20,7 @@ import (
 // Defaults of SenderConfig, in bytes, with their reasons.
 const (
 	DefaultMaxUnacked = 16 << 20  // at a million changes of a hundred bytes in a second, 0.16 s of them
-	DefaultCopyWindow = 2 << 20   // keeps a gigabit link busy over 16 ms
+	DefaultCopyWindow = 512 << 10 // keeps half of a gigabit link busy over 8 ms; what changes meanwhile waits behind it
 	DefaultMaxBatch   = 256 << 10 // 2 ms of such a link
 )
 
@@ -60,7 +60,8 @@ type SenderConfig struct {
 	// MaxUnacked bounds the bytes that are kept until they are acknowledged; the
 	// sender fails with ErrOverflow when there are more. Default 16 MiB.
 	MaxUnacked int
-	// CopyWindow is how many unacknowledged bytes Room lets through. Default 2 MiB.
+	// CopyWindow is how many unacknowledged bytes Room lets through. Default
+	// 512 KiB.
 	CopyWindow int
 	// MaxBatch bounds the bytes of a batch that has more than one record. Default
 	// 256 KiB.
@@ -141,16 +142,29 @@ func (s *Sender) Close() {
 // blocks, and does not keep the record. A sender that has failed still gives a
 // number, which is never acknowledged.
 func (s *Sender) Append(r *owner.Record, now int64) uint64 {
+	seq, _ := s.append(r, now)
+	return seq
+}
+
+// AppendSize does as Append does, and returns how many bytes that takes; 0 if the
+// sender has failed.
+func (s *Sender) AppendSize(r *owner.Record, now int64) int {
+	_, size := s.append(r, now)
+	return size
+}
+
+func (s *Sender) append(r *owner.Record, now int64) (seq uint64, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
 		b, start := s.openLocked()
 		b.buf = s.cfg.Encode(b.buf, r, now)
+		size = len(b.buf) - start
 		s.addLocked(b, start, 0)
 	}
-	seq := s.last.Add(1)
+	seq = s.last.Add(1)
 	s.lastOf[r.Hash%slots].Store(seq)
-	return seq
+	return seq, size
 }
 
 // Begin has the target forget what it holds of some ranges, before all that is

@@ -15,8 +15,8 @@ const Version = 1
 
 // Bounds of what is sent, in bytes if nothing else is said.
 const (
-	// MaxRecord is the largest record. A queue of as many waiters as a lock may
-	// have by default is below it.
+	// MaxRecord is the largest record. The longest queue that a lock may have is
+	// below it.
 	MaxRecord = 2 << 20
 	// maxRecords is the largest number of records of a batch. The smallest ones
 	// that are worth anything have some ten bytes.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -18,6 +20,28 @@ const (
 	// startPlaces is the most that a queue is given room for before its places
 	// have been read.
 	startPlaces = 1024
+)
+
+// The most bytes that parts of a record take. Numbers are taken for as long as they
+// can be, though most are bounded by less.
+const (
+	maxNumber  = binary.MaxVarintLen64
+	maxHolder  = 2 + lock.MaxHolder + 2 + lock.MaxMetadata
+	maxID      = 16 + 2*maxNumber
+	maxOutcome = 4 + 1 + 2*maxNumber
+	maxClient  = 16 + 4*maxNumber
+	maxOp      = 2*maxNumber + maxOutcome
+
+	// MaxPlace is what one who waits for a lock adds to its record: a place in the
+	// queue, or, when the wait is over, the answered request id, which is less.
+	MaxPlace = maxHolder + 3*maxNumber + maxID + 4
+	// MaxRest is what a record has beside those who wait: the address, the grant,
+	// the answers of the operation and of who got the lock by it, and the request ids
+	// of an object that is copied.
+	MaxRest = 2 + 2 + owner.MaxKey + 2 + owner.MaxName + 2*maxNumber +
+		3*maxNumber + maxHolder + 4*maxNumber +
+		maxNumber + 2*(maxID+maxOutcome) +
+		2*maxNumber + (owner.MaxKept+1)*max(maxClient, maxOp)
 )
 
 type encoder struct {

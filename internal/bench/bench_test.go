@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/keystead/keystead/internal/latency"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -99,6 +101,30 @@ func TestConfigIsChecked(t *testing.T) {
 		change(&cfg)
 		if _, err := Run(context.Background(), cfg); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestWaysAreCompared: with the way that each is compared with, and with the same
+// without waiting for the standby, if that was measured.
+func TestWaysAreCompared(t *testing.T) {
+	rounds := map[string][]measurement{}
+	for way, rates := range map[string][3]float64{
+		OneNode: {100, 100, 100}, ManyNodes: {90, 200, 30}, ManyAckOwner: {100, 100, 60}, Gathered: {180, 100, 60},
+	} {
+		for _, rate := range rates {
+			rounds[way] = append(rounds[way], measurement{hist: new(latency.Histogram), rate: rate})
+		}
+	}
+	for way, want := range map[string]ClusterResult{
+		OneNode:   {},
+		ManyNodes: {Against: OneNode, Ratio: 0.9, PerAckOwner: 0.9},
+		Gathered:  {Against: ManyNodes, Ratio: 2},
+		Forwarded: {Against: Direct},
+	} {
+		got := summarizeWay(way, 1, rounds)
+		if got.Against != want.Against || math.Abs(got.Ratio-want.Ratio) > 1e-9 || math.Abs(got.PerAckOwner-want.PerAckOwner) > 1e-9 {
+			t.Errorf("%s: %+v, want %+v", way, got, want)
 		}
 	}
 }

@@ -21,6 +21,9 @@ const (
 	Gathered  = "client, gathered" // … gathering calls, as it does by default
 	Direct    = "direct"           // bare calls to the owner
 	Forwarded = "forwarded"        // bare calls to a node that is not the owner
+
+	ManyAckOwner     = "client, cluster, ack=owner"  // as ManyNodes, on a cluster whose answers do not wait for the standby
+	GatheredAckOwner = "client, gathered, ack=owner" // as Gathered, likewise
 )
 
 // Cluster says what to measure on a cluster, beside a node that runs alone.
@@ -28,6 +31,9 @@ type Cluster struct {
 	Config
 	Alone string   // address of the node that runs alone
 	Nodes []string // addresses of the nodes of the cluster
+	// AckOwner are those of another cluster, whose answers do not wait for the
+	// standby. nil = there is none.
+	AckOwner []string
 }
 
 // ClusterResult is one way to call, over all rounds.
@@ -40,10 +46,16 @@ type ClusterResult struct {
 	Errors      int64   `json:"errors"`
 	Against     string  `json:"against,omitempty"` // what Ratio compares with
 	Ratio       float64 `json:"ratio,omitempty"`   // median of the rounds' ratios
+	// PerAckOwner is the median of the rounds' ratios to the same without waiting for
+	// the standby; 0 = that was not measured.
+	PerAckOwner float64 `json:"per_ack_owner,omitempty"`
 }
 
 // against is what each way is compared with.
-var against = map[string]string{ManyNodes: OneNode, Gathered: ManyNodes, Forwarded: Direct}
+var against = map[string]string{ManyNodes: OneNode, Gathered: ManyNodes, Forwarded: Direct, GatheredAckOwner: ManyAckOwner}
+
+// ackOwner is the same on a cluster whose answers do not wait for the standby.
+var ackOwner = map[string]string{ManyNodes: ManyAckOwner, Gathered: GatheredAckOwner}
 
 // RunCluster measures limit checks, one a call, in several ways that take turns.
 func RunCluster(ctx context.Context, cfg Cluster) ([]ClusterResult, error) {
@@ -115,7 +127,12 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 		{OneNode, client.Config{NoBatching: true}, []string{c.Alone}},
 		{ManyNodes, client.Config{NoBatching: true}, c.Nodes},
 		{Gathered, client.Config{}, c.Nodes},
+		{ManyAckOwner, client.Config{NoBatching: true}, c.AckOwner},
+		{GatheredAckOwner, client.Config{}, c.AckOwner},
 	} {
+		if len(w.addrs) == 0 {
+			continue
+		}
 		cl, err := w.conf.Dial(ctx, w.addrs...)
 		if err != nil {
 			return nil, done, err
@@ -181,16 +198,22 @@ func ownersOf(ctx context.Context, conn *grpc.ClientConn, keys, nodes []string) 
 func summarizeWay(what string, n int, rounds map[string][]measurement) ClusterResult {
 	hist := new(latency.Histogram)
 	r := ClusterResult{What: what, Concurrency: n, Against: against[what]}
-	var rates, ratios []float64
-	for i, m := range rounds[what] {
+	var rates []float64
+	for _, m := range rounds[what] {
 		rates = append(rates, m.rate)
 		hist.Merge(m.hist)
 		r.Errors += m.errors
-		if other := rounds[r.Against]; i < len(other) && other[i].rate > 0 {
-			ratios = append(ratios, m.rate/other[i].rate)
+	}
+	to := func(other string) float64 {
+		var ratios []float64
+		for i, m := range rounds[other] {
+			if i < len(rounds[what]) && m.rate > 0 {
+				ratios = append(ratios, rounds[what][i].rate/m.rate)
+			}
 		}
+		return median(ratios)
 	}
 	us := func(q float64) float64 { return float64(hist.Quantile(q)) / float64(time.Microsecond) }
-	r.PerSec, r.Ratio, r.P50, r.P99 = median(rates), median(ratios), us(0.5), us(0.99)
+	r.PerSec, r.Ratio, r.PerAckOwner, r.P50, r.P99 = median(rates), to(r.Against), to(ackOwner[what]), us(0.5), us(0.99)
 	return r
 }

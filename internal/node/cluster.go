@@ -469,5 +469,8 @@ func (c *cluster) State() rpc.ClusterState {
 	for _, f := range c.pool.Facts() {
 		s.Gossip = append(s.Gossip, rpc.Gossiper{Node: f.Name, Addr: f.Addr, State: f.State.String()})
 	}
+	for _, y := range c.state.source.Progress().Copies {
+		s.Copies = append(s.Copies, rpc.Copy(y))
+	}
 	return s
 }

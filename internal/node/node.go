@@ -53,6 +53,9 @@ type Config struct {
 	// AckOwner are kinds of objects, of rpc.Kinds, whose answers do not wait for the
 	// standby: an owner that dies takes what it decided last with it. Default: none.
 	AckOwner []string
+	// CopyRate bounds what copies for other nodes send in all, in bytes a second.
+	// 0 = no limit.
+	CopyRate int64
 	// MaxCalls bounds calls under way. Default 100,000.
 	MaxCalls int64
 	// StopGrace is how long Stop lets calls finish. Default 5 s.
@@ -114,6 +117,9 @@ func (c Config) Validate() error {
 		if !slices.Contains(rpc.Kinds, k) {
 			return fmt.Errorf("a kind of objects %q: choose among %s", k, strings.Join(rpc.Kinds, ", "))
 		}
+	}
+	if c.CopyRate < 0 {
+		return fmt.Errorf("copies of %d bytes a second: choose 1 or more, or 0 for no limit", c.CopyRate)
 	}
 	if c.MaxCalls < 0 {
 		return fmt.Errorf("at most %d calls: choose 1 or more", c.MaxCalls)
@@ -315,7 +321,7 @@ func (n *Node) serve() error {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newStoreCollector(n))
 	if n.cluster != nil {
-		reg.MustRegister(newClusterCollector(n.cluster))
+		reg.MustRegister(newClusterCollector(n.cluster), newCopyCollector(n.cluster.state))
 	}
 	if n.cluster != nil && n.cfg.ProcessMetrics {
 		if err := showLibraries(reg); err != nil {

@@ -31,14 +31,18 @@ type state struct {
 	target *handoff.Target // nil until run
 	server *grpc.Server    // of the target; nil until run
 	done   sync.WaitGroup
+	frozen freezes
 }
 
 func newState(c *cluster, rule *serving.Rule) *state {
-	return &state{c: c, source: handoff.New(handoff.Config{
+	s := &state{c: c, frozen: newFreezes()}
+	s.source = handoff.New(handoff.Config{
 		Propose: func(ctx context.Context, cmd table.Command) (uint64, error) { return c.group.Propose(ctx, cmd) },
 		Dial:    func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error) { return c.dialState(to) },
 		Rule:    rule, NewID: c.newID, Now: c.cfg.Clock.Now, Log: c.log.With("part", "handoff"),
-	})}
+		CopyRate: c.cfg.CopyRate, Frozen: s.frozen.observe,
+	})
+	return s
 }
 
 // run begins to take copies in and to make them.

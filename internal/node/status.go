@@ -46,6 +46,19 @@ type ClusterStatus struct {
 	RowsLost        int64    `json:"rows_lost"`        // that came to this node without their state
 	RaftAddr        string   `json:"raft_addr"`
 	GossipAddr      string   `json:"gossip_addr"`
+
+	Copies []CopyStatus `json:"copies"` // that this node makes
+}
+
+// CopyStatus is what a node says of a copy that it makes.
+type CopyStatus struct {
+	To              string  `json:"to"` // node
+	Rows            int     `json:"rows"`
+	Objects         int64   `json:"objects"`          // sent so far
+	ObjectsExpected int64   `json:"objects_expected"` // about how many there are
+	Bytes           int64   `json:"bytes"`            // sent so far
+	AgeSeconds      float64 `json:"age_seconds"`
+	CaughtUp        bool    `json:"caught_up"`
 }
 
 func (c *cluster) status() *ClusterStatus {
@@ -61,6 +74,10 @@ func (c *cluster) status() *ClusterStatus {
 	s.RowsOwned, s.RowsStandby = rowsOf(t, self)
 	if m, ok := t.Member(self.Node); ok && m.Holder() == self {
 		s.Phase = m.Phase.String()
+	}
+	s.Copies = []CopyStatus{}
+	for _, y := range c.state.source.Progress().Copies {
+		s.Copies = append(s.Copies, CopyStatus{y.To, y.Rows, y.Objects, y.Expected, y.Bytes, y.Age.Seconds(), y.Caught})
 	}
 	s.Voters, _ = c.group.Servers()
 	for _, m := range t.Members {

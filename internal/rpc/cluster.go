@@ -74,6 +74,18 @@ type ClusterState struct {
 	Started   time.Time     // when the process started
 	Version   string        // of its program
 	GRPCAddr  string        // where this node's API listens
+	Copies    []Copy        // that this node makes
+}
+
+// Copy is a copy of some rows that this node makes for another.
+type Copy struct {
+	To       string // node id
+	Rows     int
+	Objects  int64 // sent so far
+	Expected int64 // about how many there are
+	Bytes    int64 // sent so far
+	Age      time.Duration
+	Caught   bool // the target has all of it
 }
 
 // Gossiper is somebody in the gossip pool.

@@ -201,11 +201,13 @@ func TestClusterAnswers(t *testing.T) {
 			LeaseLeft: time.Second, Leader: "n2", Voters: []string{"n1", "n2"}, Nonvoters: []string{"n3"}, Started: time.Now(),
 			Gossip:   []Gossiper{{"n1", "n1:1", "alive"}, {"n3", "n3:1", "failed"}, {"stranger", "x:1", "alive"}},
 			RaftAddr: "n1:2", Gossips: "n1:1", GRPCAddr: "n1:7400", Version: "v",
+			Copies: []Copy{{To: "n2", Rows: 3, Objects: 5, Expected: 7, Bytes: 9, Age: 11, Caught: true}},
 		}
 		_, c := clusterOf(t, Config{Cluster: b})
 		ctx, tab := bound(t), b.Table()
 		same(t, must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t), &pb.GetStatusResponse{
-			Id: "n1", Incarnation: 1, Version: "v", Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
+			Copies: []*pb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
+			Id:     "n1", Incarnation: 1, Version: "v", Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
 			Voters: []string{"n1", "n2"}, Rows: 768, Members: 3, GrpcAddr: "n1:7400", RaftAddr: "n1:2", GossipAddr: "n1:1", Serving: true,
 			RowsUnprotected: uint32(tab.Unprotected()), RowsOwned: 256, Phase: pb.Phase_PHASE_ACTIVE})
 		var got []string

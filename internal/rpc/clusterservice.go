@@ -135,6 +135,12 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
 		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()),
 	}
+	for _, y := range st.Copies {
+		r.Copies = append(r.Copies, &pb.Copy{
+			To: y.To, Rows: uint32(y.Rows), Objects: uint64(y.Objects), ObjectsExpected: uint64(y.Expected), Bytes: uint64(y.Bytes),
+			AgeNs: int64(y.Age), CaughtUp: y.Caught,
+		})
+	}
 	if !st.Started.IsZero() {
 		r.UptimeNs = int64(time.Since(st.Started))
 	}

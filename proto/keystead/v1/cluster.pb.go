@@ -1302,7 +1302,9 @@ type GetStatusResponse struct {
 	// Rows that this node stands by for.
 	RowsStandby uint32 `protobuf:"varint,21,opt,name=rows_standby,json=rowsStandby,proto3" json:"rows_standby,omitempty"`
 	// Where this node stands in the table.
-	Phase         Phase `protobuf:"varint,22,opt,name=phase,proto3,enum=keystead.v1.Phase" json:"phase,omitempty"`
+	Phase Phase `protobuf:"varint,22,opt,name=phase,proto3,enum=keystead.v1.Phase" json:"phase,omitempty"`
+	// Copies that this node makes for others, by target; at most 128.
+	Copies        []*Copy `protobuf:"bytes,23,rep,name=copies,proto3" json:"copies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1491,6 +1493,114 @@ func (x *GetStatusResponse) GetPhase() Phase {
 	return Phase_PHASE_UNSPECIFIED
 }
 
+func (x *GetStatusResponse) GetCopies() []*Copy {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
+// Copy is a copy of some rows that their owner makes for another node, to have it
+// stand by for them or own them.
+type Copy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node that gets it.
+	To string `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	// Rows that it is to have of it.
+	Rows uint32 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Objects that were sent so far.
+	Objects uint64 `protobuf:"varint,3,opt,name=objects,proto3" json:"objects,omitempty"`
+	// About how many there are in all: an estimate by the share of the hash space.
+	ObjectsExpected uint64 `protobuf:"varint,4,opt,name=objects_expected,json=objectsExpected,proto3" json:"objects_expected,omitempty"`
+	// Bytes that were sent so far.
+	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Time since it began, in nanoseconds.
+	AgeNs int64 `protobuf:"varint,6,opt,name=age_ns,json=ageNs,proto3" json:"age_ns,omitempty"`
+	// Whether the target has all of it, and is kept up to date.
+	CaughtUp      bool `protobuf:"varint,7,opt,name=caught_up,json=caughtUp,proto3" json:"caught_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Copy) Reset() {
+	*x = Copy{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Copy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Copy) ProtoMessage() {}
+
+func (x *Copy) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Copy.ProtoReflect.Descriptor instead.
+func (*Copy) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Copy) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Copy) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Copy) GetObjects() uint64 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+func (x *Copy) GetObjectsExpected() uint64 {
+	if x != nil {
+		return x.ObjectsExpected
+	}
+	return 0
+}
+
+func (x *Copy) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Copy) GetAgeNs() int64 {
+	if x != nil {
+		return x.AgeNs
+	}
+	return 0
+}
+
+func (x *Copy) GetCaughtUp() bool {
+	if x != nil {
+		return x.CaughtUp
+	}
+	return false
+}
+
 // DrainRequest names the node to drain.
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1505,7 +1615,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1627,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1640,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -1558,7 +1668,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1680,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1693,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainResponse) GetState() *DrainState {
@@ -1604,7 +1714,7 @@ type UndrainRequest struct {
 
 func (x *UndrainRequest) Reset() {
 	*x = UndrainRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1726,7 @@ func (x *UndrainRequest) String() string {
 func (*UndrainRequest) ProtoMessage() {}
 
 func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1739,7 @@ func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainRequest.ProtoReflect.Descriptor instead.
 func (*UndrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UndrainRequest) GetNode() string {
@@ -1650,7 +1760,7 @@ type UndrainResponse struct {
 
 func (x *UndrainResponse) Reset() {
 	*x = UndrainResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1772,7 @@ func (x *UndrainResponse) String() string {
 func (*UndrainResponse) ProtoMessage() {}
 
 func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1785,7 @@ func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainResponse.ProtoReflect.Descriptor instead.
 func (*UndrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UndrainResponse) GetState() *DrainState {
@@ -1709,7 +1819,7 @@ type DrainState struct {
 
 func (x *DrainState) Reset() {
 	*x = DrainState{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1831,7 @@ func (x *DrainState) String() string {
 func (*DrainState) ProtoMessage() {}
 
 func (x *DrainState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1844,7 @@ func (x *DrainState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainState.ProtoReflect.Descriptor instead.
 func (*DrainState) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainState) GetNode() string {
@@ -1875,7 +1985,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\vring_digest\x18\x05 \x01(\x06R\n" +
 	"ringDigest\x12\x16\n" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\"\x12\n" +
-	"\x10GetStatusRequest\"\x9b\x05\n" +
+	"\x10GetStatusRequest\"\xc6\x05\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -1902,7 +2012,16 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"rows_owned\x18\x14 \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\x15 \x01(\rR\vrowsStandby\x12(\n" +
-	"\x05phase\x18\x16 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\"8\n" +
+	"\x05phase\x18\x16 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\x12)\n" +
+	"\x06copies\x18\x17 \x03(\v2\x11.keystead.v1.CopyR\x06copies\"\xb9\x01\n" +
+	"\x04Copy\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\x12\x18\n" +
+	"\aobjects\x18\x03 \x01(\x04R\aobjects\x12)\n" +
+	"\x10objects_expected\x18\x04 \x01(\x04R\x0fobjectsExpected\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x15\n" +
+	"\x06age_ns\x18\x06 \x01(\x03R\x05ageNs\x12\x1b\n" +
+	"\tcaught_up\x18\a \x01(\bR\bcaughtUp\"8\n" +
 	"\fDrainRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\">\n" +
@@ -1951,7 +2070,7 @@ func file_keystead_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_keystead_v1_cluster_proto_goTypes = []any{
 	(Phase)(0),                  // 0: keystead.v1.Phase
 	(*Member)(nil),              // 1: keystead.v1.Member
@@ -1973,11 +2092,12 @@ var file_keystead_v1_cluster_proto_goTypes = []any{
 	(*TableChange)(nil),         // 17: keystead.v1.TableChange
 	(*GetStatusRequest)(nil),    // 18: keystead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),   // 19: keystead.v1.GetStatusResponse
-	(*DrainRequest)(nil),        // 20: keystead.v1.DrainRequest
-	(*DrainResponse)(nil),       // 21: keystead.v1.DrainResponse
-	(*UndrainRequest)(nil),      // 22: keystead.v1.UndrainRequest
-	(*UndrainResponse)(nil),     // 23: keystead.v1.UndrainResponse
-	(*DrainState)(nil),          // 24: keystead.v1.DrainState
+	(*Copy)(nil),                // 20: keystead.v1.Copy
+	(*DrainRequest)(nil),        // 21: keystead.v1.DrainRequest
+	(*DrainResponse)(nil),       // 22: keystead.v1.DrainResponse
+	(*UndrainRequest)(nil),      // 23: keystead.v1.UndrainRequest
+	(*UndrainResponse)(nil),     // 24: keystead.v1.UndrainResponse
+	(*DrainState)(nil),          // 25: keystead.v1.DrainState
 }
 var file_keystead_v1_cluster_proto_depIdxs = []int32{
 	0,  // 0: keystead.v1.Member.phase:type_name -> keystead.v1.Phase
@@ -1993,30 +2113,31 @@ var file_keystead_v1_cluster_proto_depIdxs = []int32{
 	1,  // 10: keystead.v1.TableChange.members:type_name -> keystead.v1.Member
 	2,  // 11: keystead.v1.TableChange.rows:type_name -> keystead.v1.Row
 	0,  // 12: keystead.v1.GetStatusResponse.phase:type_name -> keystead.v1.Phase
-	24, // 13: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
-	24, // 14: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
-	0,  // 15: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
-	4,  // 16: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
-	7,  // 17: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
-	9,  // 18: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
-	12, // 19: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
-	15, // 20: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
-	18, // 21: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
-	20, // 22: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
-	22, // 23: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
-	5,  // 24: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
-	8,  // 25: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
-	10, // 26: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
-	13, // 27: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
-	16, // 28: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
-	19, // 29: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
-	21, // 30: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
-	23, // 31: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	20, // 13: keystead.v1.GetStatusResponse.copies:type_name -> keystead.v1.Copy
+	25, // 14: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
+	25, // 15: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
+	0,  // 16: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
+	4,  // 17: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
+	7,  // 18: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
+	9,  // 19: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
+	12, // 20: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
+	15, // 21: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
+	18, // 22: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
+	21, // 23: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
+	23, // 24: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
+	5,  // 25: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
+	8,  // 26: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
+	10, // 27: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
+	13, // 28: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
+	16, // 29: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
+	19, // 30: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
+	22, // 31: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
+	24, // 32: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
+	25, // [25:33] is the sub-list for method output_type
+	17, // [17:25] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_keystead_v1_cluster_proto_init() }
@@ -2030,7 +2151,7 @@ func file_keystead_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_v1_cluster_proto_rawDesc), len(file_keystead_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,13 +46,14 @@ func startNode(t *testing.T, prepare func(*exec.Cmd), command string, args ...st
 			t.Fatalf("%q ended: %s", args, n.err())
 		default:
 		}
-		var line struct{ Msg, ID, GRPC, Admin string }
-		first, _, whole := strings.Cut(n.err(), "\n")
-		if !whole || json.Unmarshal([]byte(first), &line) != nil || line.Msg != "serving" {
-			return false
+		for _, text := range strings.SplitAfter(n.err(), "\n") {
+			var line struct{ Msg, ID, GRPC, Admin string }
+			if json.Unmarshal([]byte(text), &line) == nil && line.Msg == "serving" {
+				n.grpc, n.admin, n.id = line.GRPC, line.Admin, line.ID
+				return true
+			}
 		}
-		n.grpc, n.admin, n.id = line.GRPC, line.Admin, line.ID
-		return true
+		return false
 	})
 	return n
 }

@@ -111,7 +111,11 @@ func (s *Source) tendLocked(l *link, now int64) {
 	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.self, Standby: l.to, Ends: ends}}
 	s.cfg.Log.Warn("a standby is taken out", "standby", l.to.Node, "rows", len(ends), "why", why, "error", l.feed.Err())
 	s.work.Go(func() {
+		// gofail: var handoffUnsyncPropose struct{}
+
 		err := s.propose(command)
+		// gofail: var handoffUnsyncAnswered struct{}
+
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.busy = false
@@ -203,6 +207,7 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 			return l.feed.Err() == nil
 		},
 		func() bool {
+			// gofail: var handoffCopyPart struct{}
 			n := bytes
 			j.sent.objects.Add(objects)
 			j.sent.bytes.Add(bytes)

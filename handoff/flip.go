@@ -72,6 +72,8 @@ func (s *Source) flip(f table.Flip) {
 	if s.cfg.Frozen != nil {
 		defer func() { s.cfg.Frozen(len(f.Ends), time.Since(began)) }()
 	}
+	// gofail: var handoffFlipFrozen struct{}
+
 	s.store.Load().Barrier() // who was let in before is done, and its records are on their way
 	for s.ctx.Err() == nil {
 		if !s.flush(&f) {
@@ -80,7 +82,11 @@ func (s *Source) flip(f table.Flip) {
 			return
 		}
 		s.cfg.Rule.Close(f.To)
+		// gofail: var handoffFlipFlushed struct{}
+
 		err := s.propose(table.Command{ID: s.cfg.NewID(), Flip: &f})
+		// gofail: var handoffFlipAnswered struct{}
+
 		if err == nil {
 			s.handed.Add(int64(len(f.Ends)))
 			s.cfg.Log.Info("handed rows over", "to", f.To.Node, "rows", len(f.Ends), "took", time.Since(began))

@@ -53,9 +53,13 @@ func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 		// what it does under a lock that it has let go by then.
 		s.store.Load().Barrier()
 		err := l.feed.Wait(s.ctx, l.feed.Last())
+		// gofail: var handoffSyncFlushed struct{}
+
 		if err == nil {
 			err = s.propose(table.Command{ID: s.cfg.NewID(), Sync: c})
 		}
+		// gofail: var handoffSyncAnswered struct{}
+
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.busy = false

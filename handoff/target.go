@@ -56,6 +56,8 @@ func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
 		}
 		time.Sleep(cleanLook)
 	}
+	// gofail: var handoffTargetBegin struct{}
+
 	t.cfg.Store.Discard(func(h uint64) bool {
 		_, in := find(ranges, h)
 		return in && t.cfg.Rule.Takes(h, from)
@@ -69,6 +71,8 @@ func (t *Target) install(from table.Holder, b []byte) error {
 	if err := record.Decode(b, now, &r); err != nil {
 		return err
 	}
+	// gofail: var handoffTargetInstall struct{}
+
 	over := time.Now().Add(cleanTime)
 	for {
 		unclean := false
@@ -76,6 +80,7 @@ func (t *Target) install(from table.Holder, b []byte) error {
 			unclean = t.cfg.Rule.Unclean(h, from)
 			return t.cfg.Rule.Takes(h, from)
 		})
+		// gofail: var handoffTargetInstalled struct{}
 		switch {
 		case !errors.Is(err, owner.ErrNotAccepted):
 			return err

@@ -137,8 +137,8 @@ func drainNode(t *testing.T, c *testCluster, n *testNode) {
 
 func manyKey(i int) string { return fmt.Sprintf("object-%09d", i) }
 
-// once is a limit that a check uses up for longer than this takes.
-func once(i int) client.Check {
+// usedUp is a limit that a check uses up for longer than this takes.
+func usedUp(i int) client.Check {
 	return client.Check{Key: manyKey(i), Name: "m", Rate: client.Per(1, 24*time.Hour)}
 }
 
@@ -152,7 +152,7 @@ func putMany(t *testing.T, kc *client.Client, n int) {
 			if i%2 == 0 {
 				adds = append(adds, client.Add{Key: manyKey(i), Name: "m", Delta: int64(i)})
 			} else {
-				checks = append(checks, once(i))
+				checks = append(checks, usedUp(i))
 			}
 		}
 		added, err := kc.BatchAdd(t.Context(), adds)
@@ -190,7 +190,7 @@ func missing(t *testing.T, kc *client.Client, n int) int64 {
 			if i%2 == 0 {
 				gets = append(gets, client.Counter{Key: manyKey(i), Name: "m"})
 			} else {
-				q := once(i)
+				q := usedUp(i)
 				q.Peek = true
 				peeks = append(peeks, q)
 			}

@@ -37,6 +37,7 @@ type testNode struct {
 	id, grpc, admin, raft, gossip string
 	disk                          string   // "" = none
 	flags                         []string // besides its name, its disk and its addresses
+	points                        string   // where its fail points are set, "" = it has none
 	conn                          *grpc.ClientConn
 	prepare                       func(*exec.Cmd)
 	// dial reaches the node's addresses; the tests' own network if it is nil.
@@ -282,6 +283,17 @@ type testCluster struct {
 // newCluster starts a cluster of n nodes, and waits until all of it is ready.
 func newCluster(t *testing.T, n int, disks bool, flags ...string) *testCluster {
 	t.Helper()
+	c := layOut(t, n, disks, flags...)
+	for _, n := range c.nodes {
+		n.run()
+	}
+	c.ready(c.nodes...)
+	return c
+}
+
+// layOut is a cluster of n nodes that do not run yet.
+func layOut(t *testing.T, n int, disks bool, flags ...string) *testCluster {
+	t.Helper()
 	c := &testCluster{t: t}
 	root := t.TempDir()
 	for i := range n {
@@ -295,10 +307,6 @@ func newCluster(t *testing.T, n int, disks bool, flags ...string) *testCluster {
 	for _, n := range c.nodes[1:] {
 		n.flags = append(n.flags, "--join", c.addrs(n))
 	}
-	for _, n := range c.nodes {
-		n.run()
-	}
-	c.ready(c.nodes...)
 	return c
 }
 

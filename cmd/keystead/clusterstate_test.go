@@ -63,36 +63,44 @@ func fill(t *testing.T, n *testNode, count int) *kept {
 // check looks through a node whether all of it is still there.
 func (k *kept) check(t *testing.T, n *testNode) {
 	t.Helper()
+	wrong, err := k.look(t, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong != [3]int{} {
+		t.Errorf("of %d each, %d counters are wrong, %d limits were refilled, %d locks lost", k.n, wrong[0], wrong[1], wrong[2])
+	}
+}
+
+// look counts the counters, limits and locks that are not as they were.
+func (k *kept) look(t *testing.T, n *testNode) (wrong [3]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), keepTime(k.n))
 	defer cancel()
 	counters, limits, locks := pb.NewCounterServiceClient(n.conn), pb.NewLimitServiceClient(n.conn), pb.NewLockServiceClient(n.conn)
-	wrong := [3]int{}
 	for i := range k.n {
 		c, err := counters.Get(ctx, &pb.GetRequest{Key: stateKey(i)})
 		if err != nil {
-			t.Fatal(err)
+			return wrong, err
 		}
 		if c.Value != int64(i) {
 			wrong[0]++
 		}
 		l, err := limits.Check(ctx, &pb.CheckRequest{Key: stateKey(i), Limit: 5, Cost: 1, PeriodNs: int64(time.Hour)})
 		if err != nil {
-			t.Fatal(err)
+			return wrong, err
 		}
 		if l.Allowed {
 			wrong[1]++
 		}
 		h, err := locks.Inspect(ctx, &pb.InspectRequest{Key: stateKey(i)})
 		if err != nil {
-			t.Fatal(err)
+			return wrong, err
 		}
 		if h.Holder.GetToken() != k.tokens[i] {
 			wrong[2]++
 		}
 	}
-	if wrong != [3]int{} {
-		t.Errorf("of %d each, %d counters are wrong, %d limits were refilled, %d locks lost", k.n, wrong[0], wrong[1], wrong[2])
-	}
+	return wrong, nil
 }
 
 // protected waits until each row has its standby.
@@ -116,7 +124,7 @@ func TestClusterDeathLosesNothing(t *testing.T) {
 			c := newCluster(t, 3, false)
 			c.protected(c.nodes...)
 			k := fill(t, c.nodes[0], *objects)
-			l := startLoad(t, c)
+			l := startLoad(t, c, time.Millisecond)
 			leads, others := c.leader()
 			dead, left := leads, others
 			if victim != "leader" {
@@ -144,7 +152,7 @@ func (c *testCluster) someKeys() []string {
 	return keys
 }
 
-// load are clients that add to counters all the time.
+// load are clients that add to counters all the time, with a pause after each add.
 type load struct {
 	added   [16]atomic.Int64 // acknowledged, by counter
 	errs    atomic.Int64
@@ -155,7 +163,7 @@ type load struct {
 	done    sync.WaitGroup
 }
 
-func startLoad(t *testing.T, c *testCluster) *load {
+func startLoad(t *testing.T, c *testCluster, pause time.Duration) *load {
 	t.Helper()
 	var addrs []string
 	for _, n := range c.nodes {
@@ -186,7 +194,7 @@ func startLoad(t *testing.T, c *testCluster) *load {
 					continue
 				}
 				l.added[i].Add(1)
-				<-time.After(time.Millisecond) // the machine has others to serve
+				<-time.After(pause) // the machine has others to serve
 			}
 		})
 	}
@@ -235,7 +243,7 @@ func joinAndDrain(t *testing.T, drain func(c *testCluster, n *testNode)) {
 	c := newCluster(t, 3, false)
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[1], *objects)
-	l := startLoad(t, c)
+	l := startLoad(t, c, time.Millisecond)
 	n4 := newTestNode(t, "n4", "", "--cluster-id", "c", "--join", c.addrs(nil))
 	n4.run()
 	eventually(t, "n4 owns rows, and all have their standby", func() bool {
@@ -260,7 +268,7 @@ func TestClusterRollingRestartLosesNothing(t *testing.T) {
 	c := newCluster(t, 3, true)
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[0], 150)
-	l := startLoad(t, c)
+	l := startLoad(t, c, time.Millisecond)
 	for _, n := range c.nodes {
 		n.signal(t, syscall.SIGTERM)
 		select {

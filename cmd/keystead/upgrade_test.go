@@ -75,7 +75,7 @@ func TestRollingUpgrade(t *testing.T) {
 	c := newCluster(t, 3, true)
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[0], 100)
-	l := startLoad(t, c)
+	l := startLoad(t, c, time.Millisecond)
 	tidied := func() bool {
 		return slices.ContainsFunc(c.nodes, func(n *testNode) bool {
 			return n.prepare != nil && strings.Contains(n.err(), "command=tidy")

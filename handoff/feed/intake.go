@@ -163,6 +163,7 @@ func (i *Intake) Feed(st grpc.BidiStreamingServer[peerv1.FeedRequest, peerv1.Fee
 			if refused != nil {
 				return i.refuse(st, c, refused)
 			}
+			// gofail: var feedAckSend struct{}
 			err := st.Send(&peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: &peerv1.FeedAck{Applied: applied}}})
 			if err != nil {
 				return err

@@ -417,6 +417,8 @@ func (c *cluster) retire() {
 	defer cancel()
 	c.serving.Quiet()
 	pause(ctx, flushTime)
+	// gofail: var nodeRetire struct{}
+
 	if c.cfg.DataDir != "" && (!hasTakers(c.group.Table(), c.cfg.ID) || c.group.Leader() == "") {
 		c.group.Silence()
 		return
@@ -432,6 +434,8 @@ func (c *cluster) stop() {
 	c.running.Wait()
 	c.state.stop()
 	c.keep()
+	// gofail: var nodeStop struct{}
+
 	c.group.Stop(ctx)
 	c.forgo()
 	_ = c.pool.Leave(ctx)

@@ -26,6 +26,8 @@ var kindOf = [len(operations)]string{
 
 // await waits until a decision may be told.
 func (s *Server) await(o *op, p owner.Permit) {
+	// gofail: var rpcDecided struct{}
+
 	if c := s.cfg.Copies; c != nil && !o.alone && !c.Told(p.Hash) {
 		c.Await(p.Hash)
 	}
@@ -74,6 +76,7 @@ func (ps promises) confirm(s *Server, fail func(answer int, err error)) {
 		}
 		p.o.add(t)
 	}
+	// gofail: var rpcManyConfirmed struct{}
 }
 
 // one closes a single operation; its error is for the caller, or says that the
@@ -99,5 +102,7 @@ func one[A any](s *Server, later *promises, o *op, a *A, meta func(*A) owner.Met
 		t.decided(yes(a), meta(a).Replayed)
 	}
 	o.add(t)
+	// gofail: var rpcConfirmed struct{}
+
 	return err
 }

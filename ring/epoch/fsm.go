@@ -63,6 +63,8 @@ func (f *fsm) Apply(l *raft.Log) any {
 }
 
 func (f *fsm) publish(next *table.Table) {
+	// gofail: var epochLearn struct{}
+
 	f.table = next
 	f.before(next)
 	f.cleaner.add(f.rule.Learn(next), next.Epoch)

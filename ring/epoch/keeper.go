@@ -110,6 +110,8 @@ func (k *keeper) renew() {
 	k.g.running.Go(func() {
 		ctx, cancel := context.WithTimeout(k.g.halt, ttl)
 		defer cancel()
+		// gofail: var epochRenewSend struct{}
+
 		resp, err := k.g.askLeader(ctx, req)
 		k.later(func(k *keeper) { k.renewed(self, stamp, resp, err) })
 	})

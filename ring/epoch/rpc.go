@@ -152,6 +152,8 @@ func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peer
 	if c.Flip == nil && c.Raise == nil && c.Sync == nil && c.Unsync == nil && c.Drain == nil {
 		return nil, status.Errorf(codes.InvalidArgument, "only the leader proposes a command of the kind %q", c.Kind())
 	}
+	// gofail: var epochProposeReceived struct{}
+
 	epoch, err := l.g.apply(c)
 	var why *table.Refused
 	switch {
@@ -181,6 +183,11 @@ func (g *Group) apply(c table.Command) (epoch uint64, err error) {
 	}
 	// The next entry tells the followers that this one is committed.
 	g.raft.Barrier(0)
+	// gofail: var epochApplied string
+	// if epochApplied == c.Kind() {
+	//	return 0, raft.ErrLeadershipLost
+	// }
+
 	out := f.Response().(outcome)
 	return out.epoch, out.refused
 }

@@ -1,4 +1,4 @@
-//go:build system
+//go:build points
 
 package main
 
@@ -186,7 +186,7 @@ func TestPointsFlipComesLate(t *testing.T) {
 	n4, from := c.joiner(8)
 	keys := from[s.id]
 	count(s, keys)
-	s.arm("handoffFlipFlushed", `1*sleep("1s")`)
+	s.arm("handoffFlipFlushed", `1*sleep("3s")`)
 	n4.withPoints()
 	n4.run()
 	s.reached("handoffFlipFlushed")

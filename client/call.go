@@ -97,7 +97,7 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 // rest waits before the next attempt: about d, or until the key has another
 // owner. It fails if ctx ends before.
 func (c *Client) rest(ctx context.Context, r *route, v *view, d time.Duration) error {
-	d += time.Duration(rand.Int64N(int64(d)/2 + 1)) // so that those who failed together do not come back together
+	d += time.Duration(rand.Int64N(int64(min(d, 2*maxPause))/2 + 1)) // so that those who failed together do not come back together
 	if end, has := ctx.Deadline(); has && time.Until(end) < d {
 		return context.DeadlineExceeded // nobody gains by waiting for it
 	}

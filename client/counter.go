@@ -78,7 +78,7 @@ func (q *Add) wire() *pb.AddRequest {
 
 func added(r *pb.AddResponse) Value {
 	return Value{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: r.GetRefusal(), Current: r.GetCurrent(),
-		Meta: metaOf(r.GetEpoch(), r.GetOwner(), r.GetReplay())}
+		Meta: metaOf(r, r.GetReplay())}
 }
 
 // Get reads a counter. One that does not exist is 0 at version 0.
@@ -97,7 +97,7 @@ func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 
 func got(r *pb.GetResponse) Value {
 	return Value{Applied: r.GetVersion() != 0, Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetValue(),
-		Meta: metaOf(r.GetEpoch(), r.GetOwner(), nil)}
+		Meta: metaOf(r, nil)}
 }
 
 // SetIf sets a counter whose version is known.
@@ -125,7 +125,7 @@ func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
 		return Value{}, err
 	}
 	return Value{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(),
-		Meta: metaOf(r.GetEpoch(), r.GetOwner(), r.GetReplay())}, nil
+		Meta: metaOf(r, r.GetReplay())}, nil
 }
 
 // Reset sets a counter back to 0. The answer's Value is what it was before, and
@@ -143,7 +143,7 @@ func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 		return Value{}, err
 	}
 	return Value{Applied: r.GetVersion() != 0, Value: r.GetPrevious(), Version: r.GetVersion(), Current: r.GetCurrent(),
-		Meta: metaOf(r.GetEpoch(), r.GetOwner(), r.GetReplay())}, nil
+		Meta: metaOf(r, r.GetReplay())}, nil
 }
 
 // ask is a call about a key that always goes in a message of its own. op is nil

@@ -24,7 +24,8 @@ func (r Reason) Error() string { return "keystead: " + string(r) }
 
 // The reasons that nodes give; Reason in proto/keystead/v1/common.proto says
 // more. Calls are retried by themselves for ErrUnavailable, ErrOutcomeUnknown,
-// ErrOverloaded and ErrNotOwner, and fail with them only when time is up.
+// ErrOverloaded, ErrNotOwner and ErrRecovering, and fail with them only when time
+// is up, or would be before it makes sense to try again.
 const (
 	ErrInvalid         Reason = "INVALID"           // a field is missing, too long or out of range
 	ErrKindMismatch    Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
@@ -39,6 +40,7 @@ const (
 	ErrSuperseded      Reason = "SUPERSEDED"        // a newer attempt took this one's place in the queue
 	ErrOverloaded      Reason = "OVERLOADED"        // the node has as many calls under way as it may
 	ErrNotOwner        Reason = "NOT_OWNER"         // nobody owned the key in time; nothing happened
+	ErrRecovering      Reason = "RECOVERING"        // what was kept of the key was lost, and locks of it may still be held; see RetryAfter
 	ErrUnknownNode     Reason = "UNKNOWN_NODE"      // Drain: no member has the id
 	ErrLastNode        Reason = "LAST_NODE"         // Drain: nobody would be left to take what the node owns
 	ErrTooFewLeft      Reason = "TOO_FEW_LEFT"      // Drain: too few voters would be left, and it was not forced
@@ -107,7 +109,7 @@ func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Messag
 // retry says whether another attempt makes sense.
 func (e *Error) retry() bool {
 	switch e.Reason {
-	case ErrUnavailable, ErrOutcomeUnknown, ErrOverloaded, ErrNotOwner:
+	case ErrUnavailable, ErrOutcomeUnknown, ErrOverloaded, ErrNotOwner, ErrRecovering:
 		return true
 	case ErrGaveUp:
 		return true // of an attempt: whoever asks has looked at the caller's context

@@ -46,6 +46,7 @@ type house struct {
 	sink   atomic.Pointer[func(*owner.Record)]
 	frozen atomic.Pointer[table.Table] // what it believes in, if it is cut off
 	denies atomic.Bool                 // lets nothing in
+	lostAt atomic.Int64                // when all that it keeps was lost, and is waited for; 0 = it was not
 	calls  atomic.Int64                // connections that were asked for
 
 	mu    sync.Mutex // guards what follows
@@ -315,10 +316,24 @@ func (h *house) Admit(hash uint64, _ int64) (owner.Permit, error) {
 	case !ok || m.Node != h.id && h.nodes[m.Node].store != h.store:
 		return owner.Permit{}, &owner.Error{Reason: owner.NotOwner, Message: "another owns the key", RetryAfter: 20 * time.Millisecond}
 	}
-	return owner.Permit{Epoch: since, Seen: t.Epoch, Hash: hash}, nil
+	p := owner.Permit{Epoch: since, Seen: t.Epoch, Hash: hash}
+	if at := h.lostAt.Load(); at != 0 {
+		p.Epoch, p.Lost, p.LostAt = since+1, since+1, at
+	}
+	return p, nil
+}
+
+// grace is how long what was lost is waited for.
+const grace = time.Minute
+
+// lose has the node lose all that it keeps.
+func (h *house) lose() {
+	h.store.Discard(func(uint64) bool { return true })
+	h.lostAt.Store(h.clock.Now())
 }
 
 func (h *house) Confirm(owner.Permit, int64) error      { return nil }
+func (h *house) Terms() owner.Terms                     { return owner.Terms{LockTTL: int64(grace), Grace: int64(grace)} }
 func (h *house) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil }
 
 // … and hears of changes.

@@ -26,7 +26,8 @@ const (
 // Lock is a lock that is held, and renewed by itself at half its TTL. The lease
 // is counted from the first send of the request that was granted (or of the
 // renewal that was answered), so that it is over here before it is over for the
-// owner.
+// owner. If all who kept the lock die, it is taken back under its token from the
+// next owner, as long as the lease lasts.
 type Lock struct {
 	c       *Client
 	key     string
@@ -48,7 +49,7 @@ type Lock struct {
 
 func (c *Client) newLock(values context.Context, key string, o LockOptions, r *pb.AcquireResponse, until int64) *Lock {
 	l := &Lock{c: c, key: key, o: o, token: r.GetToken(), kept: make(chan struct{}),
-		granted: metaOf(r.GetEpoch(), r.GetOwner(), r.GetReplay())}
+		granted: metaOf(r, r.GetReplay())}
 	l.inner, l.cancel = context.WithCancelCause(values)
 	l.until.Store(until)
 	return l
@@ -155,7 +156,7 @@ func (l *Lock) renew(r *route) (wait time.Duration, ok bool) {
 	sent := l.c.clock.Now()
 	var answer *pb.RenewResponse
 	_, err = l.c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-		answer, err = pb.NewLockServiceClient(n.conn()).Renew(ctx, &pb.RenewRequest{Key: l.key, Name: l.o.Name, Token: l.token, TtlNs: int64(l.o.TTL)}, opts...)
+		answer, err = pb.NewLockServiceClient(n.conn()).Renew(ctx, l.renewal(sent), opts...)
 		return err
 	})
 	l.c.pool.release(n)
@@ -166,7 +167,9 @@ func (l *Lock) renew(r *route) (wait time.Duration, ok bool) {
 		return 0, false
 	case err == nil:
 		l.c.answered(v, n, answer.GetOwner(), answer.GetEpoch())
-		l.until.Store(max(l.until.Load(), sent+int64(l.o.TTL)))
+		if !answer.GetReclaimed() { // else it is held for as long as was left, and renewed at once
+			l.until.Store(max(l.until.Load(), sent+int64(l.o.TTL)))
+		}
 		return 0, l.Held()
 	case l.c.ctx.Err() != nil:
 		l.finish(errClosed())
@@ -177,6 +180,16 @@ func (l *Lock) renew(r *route) (wait time.Duration, ok bool) {
 	l.c.cfg.Log.Warn("a lock could not be renewed; it is tried again", "key", l.key, "left", l.left(), "err", e)
 	pause := max(l.o.TTL/pausePart, time.Millisecond)
 	return pause + time.Duration(rand.Int64N(int64(pause))), l.Held()
+}
+
+// renewal is a Renew that is sent at a moment. It says what is left of the lease, so
+// that the owner gives the lock back if it was lost with those who kept it.
+func (l *Lock) renewal(now int64) *pb.RenewRequest {
+	req := &pb.RenewRequest{Key: l.key, Name: l.o.Name, Token: l.token, TtlNs: int64(l.o.TTL)}
+	if left := l.until.Load() - now; left > 0 {
+		req.Reclaim = &pb.Reclaim{LeftNs: left, Holder: l.o.Holder, Metadata: l.o.Metadata}
+	}
+	return req
 }
 
 // Unlock gives the lock back and ends its context. The error is ErrLockLost if
@@ -207,7 +220,16 @@ func (l *Lock) release(ctx context.Context) (bool, error) {
 	op := l.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, l.c, l.key, op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
-		return pb.NewLockServiceClient(conn).Release(ctx, &pb.ReleaseRequest{Key: l.key, Name: l.o.Name, Token: l.token, RequestId: id}, opts...)
+		node := pb.NewLockServiceClient(conn)
+		req := &pb.ReleaseRequest{Key: l.key, Name: l.o.Name, Token: l.token, RequestId: id}
+		r, err := node.Release(ctx, req, opts...)
+		if renewal := l.renewal(l.c.clock.Now()); err != nil && renewal.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
+			// What the owner does not know it cannot take back.
+			if _, again := node.Renew(ctx, renewal, opts...); again == nil {
+				return node.Release(ctx, req, opts...)
+			}
+		}
+		return r, err
 	})
 	return r.GetReleased(), err
 }

@@ -66,10 +66,20 @@ type Meta struct {
 	Owner    string        // node that decided
 	Replayed bool          // the answer repeats that of an earlier attempt
 	Age      time.Duration // time since the operation took effect, if Replayed
+	// LostEpoch is the epoch in which what was kept of the key was lost, while the
+	// grace period of that loss runs; 0 otherwise.
+	LostEpoch uint64
 }
 
-func metaOf(epoch uint64, owner string, r *pb.Replay) Meta {
-	return Meta{Epoch: epoch, Owner: owner, Replayed: r != nil, Age: time.Duration(r.GetAgeNs())}
+// marked is what every answer about a key says.
+type marked interface {
+	GetEpoch() uint64
+	GetOwner() string
+	GetLostEpoch() uint64
+}
+
+func metaOf(a marked, r *pb.Replay) Meta {
+	return Meta{Epoch: a.GetEpoch(), Owner: a.GetOwner(), Replayed: r != nil, Age: time.Duration(r.GetAgeNs()), LostEpoch: a.GetLostEpoch()}
 }
 
 // Decision is the answer to a Check.
@@ -139,7 +149,7 @@ func decision(r *pb.CheckResponse) Decision {
 	return Decision{
 		Allowed: r.GetAllowed(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
-		Meta: metaOf(r.GetEpoch(), r.GetOwner(), r.GetReplay()),
+		Meta: metaOf(r, r.GetReplay()),
 	}
 }
 

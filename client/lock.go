@@ -224,7 +224,7 @@ func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, erro
 	if err != nil {
 		return LockState{}, err
 	}
-	s := LockState{Holder: holderOf(r.Holder), Waiting: int(r.Waiting), Meta: metaOf(r.Epoch, r.Owner, nil)}
+	s := LockState{Holder: holderOf(r.Holder), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
 	for _, w := range r.Waiters {
 		s.Waiters = append(s.Waiters, w.Holder)
 	}

@@ -31,6 +31,7 @@ type free struct{}
 func (free) Admit(uint64, int64) (owner.Permit, error) { return owner.Permit{Epoch: 1}, nil }
 func (free) Confirm(owner.Permit, int64) error         { return nil }
 func (free) Exhausted(uint64) (uint64, error)          { return 0, errors.New("not here") }
+func (free) Terms() owner.Terms                        { return owner.Terms{} }
 func member(node string) table.Member                  { return table.Member{Node: node, Incarnation: 1, HashKey: node} }
 func begin(nodes ...table.Holder) table.Command {
 	return table.Command{Begin: &table.Begin{Want: nodes}}

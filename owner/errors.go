@@ -22,6 +22,7 @@ const (
 	GaveUp                            // the caller left before the operation took effect; nothing happened
 	NotOwner                          // another node owns the key, or this one has frozen it to hand it over; nothing happened
 	Superseded                        // a newer attempt took this one's place in the queue
+	Recovering                        // the row is in grace: what was lost may still be held; nothing happened
 )
 
 // Error is a call that the store could not decide.

@@ -33,6 +33,10 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	if t.e != nil {
 		state = t.e.limit().state()
 	}
+	made := state.Spent == 0 && t.startsEmpty()
+	if made {
+		state = op.Emptied(t.permit.LostAt)
+	}
 	if op.Peek {
 		_, res, _ := limit.Apply(state, op, t.now)
 		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
@@ -51,12 +55,17 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 		return CheckAnswer{res, Meta{t.permit, true, age}}, nil
 	}
 	next, res, changed := limit.Apply(state, op, t.now)
-	if !changed && !id.Given() {
+	made = made && !changed // it is to outlast the grace, if there is room for it
+	if !changed && !made && !id.Given() {
 		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
 	}
 	if err := t.roomLocked(&id); err != nil {
+		if made && !id.Given() {
+			return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+		}
 		return CheckAnswer{}, err
 	}
+	changed = changed || made
 	if changed {
 		if t.slot == 0 {
 			t.createLocked()

@@ -26,9 +26,10 @@ type AcquireAnswer struct {
 
 // RenewAnswer says whether the token still holds the lock.
 type RenewAnswer struct {
-	Renewed bool
-	TTL     int64        // ns left
-	Holder  lock.Holding // who holds the lock, when the token does not
+	Renewed   bool
+	Reclaimed bool         // it was lost, and given back: TTL is what its holder had left
+	TTL       int64        // ns left
+	Holder    lock.Holding // who holds the lock, when the token does not
 	Meta
 }
 
@@ -50,14 +51,14 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 	if err := op.Validate(); err != nil {
 		return AcquireAnswer{}, nil, asInvalid(err)
 	}
-	if err := s.checkTTL(op.TTL); err != nil {
-		return AcquireAnswer{}, nil, err
-	}
 	t := target{ref: ref, kind: KindLock, now: now}
 	if err := t.enter(s); err != nil {
 		return AcquireAnswer{}, nil, err
 	}
 	defer t.leave()
+	if err := s.checkTTL(op.TTL); err != nil {
+		return AcquireAnswer{}, nil, err
+	}
 	print := fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
 	if w, err := t.supersedeLocked(&id, print, op.Wait); w != nil || err != nil {
 		return AcquireAnswer{}, w, err
@@ -69,6 +70,9 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 	if replay {
 		a, err := t.replayAcquireLocked(out, age)
 		return a, nil, err
+	}
+	if t.permit.Lost != 0 {
+		return AcquireAnswer{}, nil, t.recovering(acquireRecovering)
 	}
 	if err := t.roomLocked(&id); err != nil {
 		return AcquireAnswer{}, nil, err
@@ -170,19 +174,33 @@ func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) (AcquireAnswe
 	return a, nil
 }
 
-// Renew prolongs a grant.
+// Renew prolongs a grant. While the row is in grace and nothing is known of the
+// grant, the error is Recovering; see Reclaim.
 func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer, error) {
+	return s.renew(now, ref, token, ttl, nil)
+}
+
+func (s *Store) renew(now int64, ref Ref, token uint64, ttl int64, claim *lock.Reclaim) (RenewAnswer, error) {
 	if err := lock.ValidateTTL(ttl); err != nil {
 		return RenewAnswer{}, asInvalid(err)
-	}
-	if err := s.checkTTL(ttl); err != nil {
-		return RenewAnswer{}, err
 	}
 	t := target{ref: ref, kind: KindLock, now: now}
 	if err := t.enter(s); err != nil {
 		return RenewAnswer{}, err
 	}
 	defer t.leave()
+	if err := s.checkTTL(ttl); err != nil {
+		return RenewAnswer{}, err
+	}
+	if claim != nil && t.permit.Lost != 0 && !beforeLoss(token, t.permit.Lost) {
+		return RenewAnswer{}, invalid("token", "is %d: no lock was ever granted under it", token)
+	}
+	if t.missesLocked(token) {
+		if claim == nil {
+			return RenewAnswer{}, t.recovering(unknownRecovering)
+		}
+		return t.reclaimLocked(*claim)
+	}
 	a := RenewAnswer{Meta: Meta{Permit: t.permit}}
 	if t.e == nil || t.e.lock == 0 {
 		return a, nil
@@ -202,7 +220,9 @@ func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer,
 	return a, nil
 }
 
-// Release ends a grant.
+// Release ends a grant. While the row is in grace and nothing is known of the
+// grant, the error is Recovering, for "not held" would say that it had been lost
+// before; see Reclaim.
 func (s *Store) Release(now int64, ref Ref, id reqid.ID, token uint64) (ReleaseAnswer, error) {
 	t := target{ref: ref, kind: KindLock, now: now}
 	if err := t.enter(s); err != nil {
@@ -216,6 +236,9 @@ func (s *Store) Release(now int64, ref Ref, id reqid.ID, token uint64) (ReleaseA
 	}
 	if replay {
 		return ReleaseAnswer{out.Code == done, Meta{t.permit, true, age}}, nil
+	}
+	if t.missesLocked(token) {
+		return ReleaseAnswer{}, t.recovering(unknownRecovering)
 	}
 	if err := t.roomLocked(&id); err != nil && id.Given() {
 		id = reqid.ID{} // a release makes room; better done without memory than not at all
@@ -274,8 +297,8 @@ func (t *target) expireLocked() error {
 }
 
 func (s *Store) checkTTL(ttl int64) error {
-	if ttl > s.cfg.MaxLockTTL {
-		return invalid("ttl_ns", "is %d; this node allows at most %d", ttl, s.cfg.MaxLockTTL)
+	if most := s.maxLockTTL(); ttl > most {
+		return invalid("ttl_ns", "is %d; this node allows at most %d", ttl, most)
 	}
 	return nil
 }

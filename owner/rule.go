@@ -15,6 +15,19 @@ type Rule interface {
 	// Exhausted says that the tokens of an epoch are used up. The rule raises
 	// the epoch if it can and returns the new one.
 	Exhausted(epoch uint64) (uint64, error)
+	// Terms are what was agreed on about locks. They do not change once there is
+	// a row to act for.
+	Terms() Terms
+}
+
+// Terms are what all processes that may own a key have agreed on about locks.
+type Terms struct {
+	// LockTTL is the longest TTL of a lock, ns; 0 = nothing is agreed on, and each
+	// goes by its own Config.MaxLockTTL.
+	LockTTL int64
+	// Grace is how long, in ns from Permit.LostAt, what was held before a loss may
+	// still be held.
+	Grace int64
 }
 
 // Permit is what Admit found: under which right the operation acts.
@@ -30,6 +43,13 @@ type Permit struct {
 	// nothing. math.MinInt64 says that everything is known that was done in the
 	// window of request ids: the row came with all its ids.
 	Since int64
+	// Lost is the epoch of the loss of the row's state while the row is in grace,
+	// 0 otherwise: what was lost may still be held, so that locks are granted to
+	// nobody, and are taken from who shows that he has them (see Store.Reclaim).
+	Lost uint64
+	// LostAt is, in grace, a moment at which this process had got the row already,
+	// by its clock: the grace runs from it.
+	LostAt int64
 }
 
 // SeqBits is the width of the sequence in a fencing token, below the epoch.

@@ -139,6 +139,10 @@ func (t *target) enter(s *Store) error {
 	if t.permit, err = s.cfg.Rule.Admit(t.hash, t.now); err == nil {
 		err = t.findLocked()
 	}
+	if t.permit.LostAt > t.now { // the clock was read before the row came
+		t.sh.now = t.permit.LostAt
+		t.now = t.sh.now
+	}
 	if err == nil && t.sh.isCopyLocked(t.slot) {
 		err = t.ownLocked(OwnGrace)
 	}

@@ -49,8 +49,13 @@ type Config struct {
 	MaxBytes          int64        // memory allocated for objects. Default 1 GiB
 	MaxWaiters        int64        // callers waiting for locks. Default 65,536
 	MaxWaitersPerLock int          // callers waiting for one lock, at most MaxQueue. Default 1,024
-	MaxLockTTL        int64        // longest TTL of a lock, ns. Default and maximum 24 h
+	MaxLockTTL        int64        // longest TTL of a lock, ns, if none is agreed on (Rule.Terms). Default and maximum 24 h
 	RequestIDs        reqid.Config // Defaults: window 5 min, 1,024 clients an object, 1,024 ids a client
+
+	// LostLimits is what a limit starts with that is absent from a row in grace:
+	// LostFull, as everywhere, or LostEmpty, as if all of it had been spent at
+	// Permit.LostAt. Default LostFull.
+	LostLimits string
 }
 
 // Defaults of Config, with their reasons.
@@ -94,6 +99,9 @@ func (c Config) withDefaults() Config {
 	def64(&c.RequestIDs.Window, DefaultIDWindow)
 	def(&c.RequestIDs.ClientsPerObject, DefaultClientsPerObject)
 	def(&c.RequestIDs.IDsPerClient, DefaultIDsPerClient)
+	if c.LostLimits == "" {
+		c.LostLimits = LostFull
+	}
 	return c
 }
 
@@ -115,6 +123,8 @@ func (c Config) validate() *Error {
 		return invalid("MaxWaitersPerLock", "must be from 1 to %d, is %d", MaxQueue, c.MaxWaitersPerLock)
 	case c.MaxLockTTL < lock.MinTTL || c.MaxLockTTL > lock.MaxTTL:
 		return invalid("MaxLockTTL", "must be from %d to %d ns, is %d", lock.MinTTL, lock.MaxTTL, c.MaxLockTTL)
+	case c.LostLimits != LostFull && c.LostLimits != LostEmpty:
+		return invalid("LostLimits", "must be %s or %s, is %q", LostFull, LostEmpty, c.LostLimits)
 	case c.RequestIDs.Window < 1e9:
 		return invalid("RequestIDs.Window", "must be at least 1 s, is %d ns", c.RequestIDs.Window)
 	case c.RequestIDs.ClientsPerObject < 1 || c.RequestIDs.IDsPerClient < 1:

@@ -25,12 +25,16 @@ type testRule struct {
 	confirm   error
 	exhausted int // how often the epoch was raised
 	since     int64
+	lost      uint64 // Permit.Lost and LostAt
+	lostAt    int64
+	terms     Terms
 }
 
 func (r *testRule) Admit(uint64, int64) (Permit, error) {
-	return Permit{Epoch: r.epoch, Since: r.since}, r.admit
+	return Permit{Epoch: r.epoch, Since: r.since, Lost: r.lost, LostAt: r.lostAt}, r.admit
 }
 func (r *testRule) Confirm(Permit, int64) error { return r.confirm }
+func (r *testRule) Terms() Terms                { return r.terms }
 func (r *testRule) Exhausted(epoch uint64) (uint64, error) {
 	r.exhausted++
 	r.epoch = epoch + 1

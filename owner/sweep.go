@@ -70,12 +70,16 @@ func (sh *shard) overLocked(slot uint32, now int64) bool {
 	if sh.isCopyLocked(slot) { // it has a queue
 		return sh.locks.At(e.lock).Over(now-copyLinger) && sh.dropQueueLocked(slot)
 	}
-	if !sh.spentLocked(e) {
+	spent := sh.spentLocked(e)
+	if !spent && (e.lock == 0 || sh.locks.At(e.lock).LastToken == 0) {
 		return true
 	}
 	hash := sh.hashLocked(slot)
-	_, err := sh.store.cfg.Rule.Admit(hash, now)
+	permit, err := sh.store.cfg.Rule.Admit(hash, now)
 	switch {
+	case err == nil && sh.rememberedLocked(e, permit):
+		return false
+	case !spent:
 	case err != nil:
 		return e.kind == KindLimit || sh.absentLocked(e, now-copyLinger)
 	case e.kind == KindLimit:

@@ -280,7 +280,8 @@ type testCluster struct {
 	nodes []*testNode
 }
 
-// newCluster starts a cluster of n nodes, and waits until all of it is ready.
+// newCluster starts a cluster of n nodes, and waits until all of it is ready. What
+// was lost is waited for a second.
 func newCluster(t *testing.T, n int, disks bool, flags ...string) *testCluster {
 	t.Helper()
 	c := layOut(t, n, disks, flags...)
@@ -301,7 +302,7 @@ func layOut(t *testing.T, n int, disks bool, flags ...string) *testCluster {
 		if disks {
 			disk = filepath.Join(root, id)
 		}
-		c.nodes = append(c.nodes, newTestNode(t, id, disk, append([]string{"--cluster-id", "c"}, flags...)...))
+		c.nodes = append(c.nodes, newTestNode(t, id, disk, append([]string{"--cluster-id", "c", "--max-lock-ttl", "1s"}, flags...)...))
 	}
 	c.nodes[0].flags = append(c.nodes[0].flags, "--bootstrap")
 	for _, n := range c.nodes[1:] {

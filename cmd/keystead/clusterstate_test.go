@@ -121,7 +121,7 @@ func TestClusterDeathLosesNothing(t *testing.T) {
 	for _, victim := range []string{"leader", "follower"} {
 		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(t, 3, false)
+			c := newCluster(t, 3, false, "--max-lock-ttl", "2h")
 			c.protected(c.nodes...)
 			k := fill(t, c.nodes[0], *objects)
 			l := startLoad(t, c, time.Millisecond)
@@ -240,7 +240,7 @@ func TestClusterJoinAndDrainLoseNothing(t *testing.T) {
 // joinAndDrain is that test; drain drains a node and waits for it.
 func joinAndDrain(t *testing.T, drain func(c *testCluster, n *testNode)) {
 	t.Helper()
-	c := newCluster(t, 3, false)
+	c := newCluster(t, 3, false, "--max-lock-ttl", "2h")
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[1], *objects)
 	l := startLoad(t, c, time.Millisecond)
@@ -265,7 +265,7 @@ func joinAndDrain(t *testing.T, drain func(c *testCluster, n *testNode)) {
 // All nodes are restarted one after the other under load, each with SIGTERM.
 func TestClusterRollingRestartLosesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, true)
+	c := newCluster(t, 3, true, "--max-lock-ttl", "2h")
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[0], 150)
 	l := startLoad(t, c, time.Millisecond)

@@ -39,7 +39,7 @@ func (k *kept) checkTokens(t *testing.T, n *testNode) {
 // lost. Then each dies without a word: what was on the disks does not come back.
 func TestClusterStopsAsAWhole(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, true)
+	c := newCluster(t, 3, true, "--max-lock-ttl", "2h")
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[0], 150)
 	began := time.Now()
@@ -82,7 +82,7 @@ func TestClusterStopsAsAWhole(t *testing.T) {
 // A cluster of one node stops and starts, twice.
 func TestClusterOfOneRestarts(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1, true)
+	c := newCluster(t, 1, true, "--max-lock-ttl", "2h")
 	n := c.nodes[0]
 	k := fill(t, n, 100)
 	for range 2 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -54,17 +53,30 @@ type counterJSON struct {
 	Applied *bool  `json:"applied,omitempty"`
 	Refused string `json:"refused,omitempty"`
 	Epoch   uint64 `json:"epoch"`
+	Lost    uint64 `json:"lost_epoch,omitempty"`
 }
 
-func (f *counterFlags) show(out io.Writer, value int64, version, epoch uint64, applied *bool, refused string) error {
+// counterAnswer is what every answer about a counter says.
+type counterAnswer interface {
+	GetVersion() uint64
+	GetEpoch() uint64
+	GetLostEpoch() uint64
+}
+
+// show prints an answer. That the counter was lost goes to where errors go, so that
+// what is printed stays a number.
+func (f *counterFlags) show(std stdio, value int64, r counterAnswer, applied *bool, refused string) error {
 	if f.json {
-		return printJSON(out, counterJSON{strconv.FormatInt(value, 10), strconv.FormatUint(version, 10), applied, refused, epoch})
+		return printJSON(std.out, counterJSON{strconv.FormatInt(value, 10), strconv.FormatUint(r.GetVersion(), 10), applied, refused, r.GetEpoch(), r.GetLostEpoch()})
+	}
+	if mark := graceMark(r.GetLostEpoch()); mark != "" {
+		fmt.Fprintln(std.err, "keystead:"+mark)
 	}
 	if refused != "" {
-		_, err := fmt.Fprintf(out, "%d  refused: %s\n", value, refused)
+		_, err := fmt.Fprintf(std.out, "%d  refused: %s\n", value, refused)
 		return err
 	}
-	_, err := fmt.Fprintln(out, value)
+	_, err := fmt.Fprintln(std.out, value)
 	return err
 }
 
@@ -88,7 +100,8 @@ An add that would leave --min or --max is refused and changes nothing; the exit
 code is then 3.
 
 With --json: {"value": "…", "version": "…", "applied": bool, "epoch": number}, and
-"refused": "why" if it was not applied.`,
+"refused": "why" if it was not applied, and "lost_epoch": number in the grace period
+of a loss.`,
 		Example: `  keystead counter add page:/index.html
   keystead counter add stock:42 --min 0 -- -1
   keystead counter add visits 10 --name 2026-11 --json`,
@@ -108,7 +121,7 @@ With --json: {"value": "…", "version": "…", "applied": bool, "epoch": number
 			if cmd.Flags().Changed("max") {
 				req.Max = &high
 			}
-			return f.add(cmd.Context(), std.out, req)
+			return f.add(cmd.Context(), std, req)
 		},
 	}
 	f.flags(cmd)
@@ -118,7 +131,7 @@ With --json: {"value": "…", "version": "…", "applied": bool, "epoch": number
 	return cmd
 }
 
-func (f *counterFlags) add(ctx context.Context, out io.Writer, req *pb.AddRequest) error {
+func (f *counterFlags) add(ctx context.Context, std stdio, req *pb.AddRequest) error {
 	var r *pb.AddResponse
 	err := f.do(ctx, func(ctx context.Context, c pb.CounterServiceClient, op *operation) (err error) {
 		req.RequestId = op.requestID()
@@ -128,7 +141,7 @@ func (f *counterFlags) add(ctx context.Context, out io.Writer, req *pb.AddReques
 	if err != nil {
 		return err
 	}
-	if err := f.show(out, r.Value, r.Version, r.Epoch, &r.Applied, refusalText[r.Refusal]); err != nil || r.Applied {
+	if err := f.show(std, r.Value, r, &r.Applied, refusalText[r.Refusal]); err != nil || r.Applied {
 		return err
 	}
 	return exitCode(exitDenied)
@@ -141,7 +154,8 @@ func newCounterGet(std stdio) *cobra.Command {
 		Short: "Print a counter",
 		Long: `Prints the counter of KEY; 0 if it was never touched.
 
-With --json: {"value": "…", "version": "…", "epoch": number}.`,
+With --json: {"value": "…", "version": "…", "epoch": number}, and "lost_epoch":
+number in the grace period of a loss.`,
 		Example: `  keystead counter get page:/index.html
   keystead counter get visits --name 2026-11 --json`,
 		Args: exactArgs("KEY"),
@@ -154,7 +168,7 @@ With --json: {"value": "…", "version": "…", "epoch": number}.`,
 			if err != nil {
 				return err
 			}
-			return f.show(std.out, r.Value, r.Version, r.Epoch, nil, "")
+			return f.show(std, r.Value, r, nil, "")
 		},
 	}
 	f.flags(cmd)
@@ -195,7 +209,7 @@ With --json: as "counter add".`,
 			if !r.Applied {
 				refused = fmt.Sprintf("its version is %d, not %d", r.Version, expected)
 			}
-			if err := f.show(std.out, r.Value, r.Version, r.Epoch, &r.Applied, refused); err != nil || r.Applied {
+			if err := f.show(std, r.Value, r, &r.Applied, refused); err != nil || r.Applied {
 				return err
 			}
 			return exitCode(exitDenied)
@@ -226,7 +240,7 @@ and the version after.`,
 			if err != nil {
 				return err
 			}
-			return f.show(std.out, r.Previous, r.Version, r.Epoch, nil, "")
+			return f.show(std, r.Previous, r, nil, "")
 		},
 	}
 	f.flags(cmd)

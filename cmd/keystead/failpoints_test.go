@@ -62,7 +62,7 @@ func (n *testNode) withPoints(terms ...string) {
 // all of it is ready and each row has its standby.
 func pointedCluster(t *testing.T, disks bool, flags ...string) *testCluster {
 	t.Helper()
-	c := layOut(t, 3, disks, flags...)
+	c := layOut(t, 3, disks, append([]string{"--max-lock-ttl", "2h"}, flags...)...)
 	for _, n := range c.nodes {
 		n.withPoints()
 		n.run()

@@ -52,7 +52,8 @@ for "denied" with --exit-code.`
 		Long: long + `
 
 With --json: {"allowed": bool, "limit": tokens at most, "remaining": tokens,
-"retry_after": seconds, "reset_after": seconds, "epoch": number}.`,
+"retry_after": seconds, "reset_after": seconds, "epoch": number}, and "lost_epoch":
+number in the grace period of a loss.`,
 		Example: fmt.Sprintf(`  keystead limit %[1]s 203.0.113.7 --name api --limit 20/1m
   keystead limit %[1]s tenant-42 --limit 100/s --burst 500 --cost 25 --json
   keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window`, verb),
@@ -133,14 +134,15 @@ func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
 			RetryAfter seconds `json:"retry_after"`
 			ResetAfter seconds `json:"reset_after"`
 			Epoch      uint64  `json:"epoch"`
-		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch})
+			Lost       uint64  `json:"lost_epoch,omitempty"`
+		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch})
 	}
 	var err error
 	if r.Allowed {
-		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)))
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
 	} else {
-		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s\n",
-			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)))
+		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",
+			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
 	}
 	return err
 }

@@ -54,7 +54,8 @@ Exit codes of keystead itself: 75 if the lock was not free within --wait, 76 if
 it was lost. With --inspect nothing is run; it shows who holds the lock and who
 waits; with --json: {"held": bool, "holder": {"holder", "token": "…", "held":
 seconds, "ttl": seconds, "metadata"}, "waiters": [{"holder", "waited": seconds}],
-"waiting": how many in all, "epoch": number}, and no "holder" if it is free.`,
+"waiting": how many in all, "epoch": number}, and no "holder" if it is free. In the
+grace period of a loss, "lost_epoch": number besides.`,
 		Example: `  keystead lock nightly-report -- ./report.sh
   keystead lock deploy --wait 0 --ttl 1m -- make deploy    # fail at once if held
   keystead lock deploy --inspect
@@ -203,22 +204,39 @@ func (f *lockFlags) notAcquired(std stdio, key string, r *pb.AcquireResponse) er
 // renew prolongs the lease by one attempt, and fails for good if it is lost.
 func (l *lease) renew(ctx context.Context) (held bool, err error) {
 	sent := l.clock.Now()
-	r, err := l.client.Renew(ctx, &pb.RenewRequest{Key: l.key, Name: l.f.name, Token: l.token, TtlNs: int64(l.f.ttl)})
+	r, err := l.client.Renew(ctx, l.renewal(sent))
 	if err != nil {
 		return true, err // not known to be lost
 	}
 	if !r.Renewed {
 		return false, nil
 	}
-	l.until = sent + int64(l.f.ttl)
+	if !r.Reclaimed { // else it is held for as long as was left
+		l.until = sent + int64(l.f.ttl)
+	}
 	return true, nil
 }
 
-// release gives the lock back. It makes one attempt: the TTL does the rest.
+// renewal is a Renew that is sent at a moment. It says what is left of the lease, so
+// that the owner gives the lock back if it was lost with those who kept it.
+func (l *lease) renewal(now int64) *pb.RenewRequest {
+	req := &pb.RenewRequest{Key: l.key, Name: l.f.name, Token: l.token, TtlNs: int64(l.f.ttl)}
+	if left := l.until - now; left > 0 {
+		req.Reclaim = &pb.Reclaim{LeftNs: left, Holder: l.f.holder, Metadata: []byte(l.f.metadata)}
+	}
+	return req
+}
+
+// release gives the lock back. It makes one attempt, and one more if the owner has
+// to be told first that the lock is held: the TTL does the rest.
 func (l *lease) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), min(l.f.timeout, l.f.ttl))
 	defer cancel()
-	_, _ = l.client.Release(ctx, &pb.ReleaseRequest{Key: l.key, Name: l.f.name, Token: l.token})
+	req := &pb.ReleaseRequest{Key: l.key, Name: l.f.name, Token: l.token}
+	if _, err := l.client.Release(ctx, req); errorReason(err) == "RECOVERING" {
+		_, _ = l.client.Renew(ctx, l.renewal(l.clock.Now()))
+		_, _ = l.client.Release(ctx, req)
+	}
 }
 
 func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
@@ -240,12 +258,16 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 		return printJSON(out, lockJSON(r))
 	}
 	if r.Holder == nil {
-		_, err := fmt.Fprintln(out, "free")
+		free := "free"
+		if r.LostEpoch != 0 {
+			free = "not known to be held"
+		}
+		_, err := fmt.Fprintln(out, free+graceMark(r.LostEpoch))
 		return err
 	}
 	h := r.Holder
-	fmt.Fprintf(out, "held by %s for %s, token %d, free in %s unless renewed\n",
-		h.Holder, people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)))
+	fmt.Fprintf(out, "held by %s for %s, token %d, free in %s unless renewed%s\n",
+		h.Holder, people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)), graceMark(r.LostEpoch))
 	if len(h.Metadata) > 0 {
 		fmt.Fprintf(out, "metadata: %q\n", h.Metadata)
 	}
@@ -278,7 +300,8 @@ func lockJSON(r *pb.InspectResponse) any {
 		Waiters []waiterJSON `json:"waiters"`
 		Waiting uint32       `json:"waiting"`
 		Epoch   uint64       `json:"epoch"`
-	}{Held: r.Holder != nil, Waiters: []waiterJSON{}, Waiting: r.Waiting, Epoch: r.Epoch}
+		Lost    uint64       `json:"lost_epoch,omitempty"`
+	}{Held: r.Holder != nil, Waiters: []waiterJSON{}, Waiting: r.Waiting, Epoch: r.Epoch, Lost: r.LostEpoch}
 	if h := r.Holder; h != nil {
 		v.Holder = &holderJSON{h.Holder, strconv.FormatUint(h.Token, 10), seconds(h.HeldNs), seconds(h.TtlNs), string(h.Metadata)}
 	}

@@ -56,6 +56,15 @@ func errorReason(err error) string {
 	return ""
 }
 
+// graceMark is what is added to an answer in the grace period of a loss; "" if there
+// was none.
+func graceMark(lost uint64) string {
+	if lost == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  (what was kept of the key was lost in epoch %d, and its grace period runs)", lost)
+}
+
 // printJSON writes one value as one line.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)

@@ -19,7 +19,6 @@ import (
 	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
 )
 
 const defaultAdminAddr = "127.0.0.1:7480"
@@ -59,7 +58,8 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.Var(&f.maxMemory, "max-memory", "memory for objects, like 512MiB or 2GiB; new objects beyond it are refused")
 	fl.Int64Var(&f.Store.MaxWaiters, "max-waiters", owner.DefaultMaxWaiters, "callers that may wait for locks")
 	fl.IntVar(&f.Store.MaxWaitersPerLock, "max-waiters-per-lock", owner.DefaultMaxWaitersPerLock, "callers that may wait for one lock")
-	fl.DurationVar(&f.maxLockTTL, "max-lock-ttl", lock.MaxTTL, "longest TTL of a lock, at most 24h")
+	fl.DurationVar(&f.maxLockTTL, "max-lock-ttl", node.DefaultLockTTL, "longest TTL of a lock, at most 24h; a key whose state was lost grants no lock for so long")
+	fl.StringVar(&f.Store.LostLimits, "lost-limits", owner.LostFull, "what limits start with while what was kept of their key is lost and may still be held: full or empty")
 	fl.DurationVar(&f.idWindow, "request-id-window", owner.DefaultIDWindow, "how long the request ids of an idle client are kept; retries are accepted to half of it")
 	fl.IntVar(&f.Store.RequestIDs.ClientsPerObject, "request-id-clients", owner.DefaultClientsPerObject, "clients whose request ids are kept on one object")
 	fl.IntVar(&f.Store.RequestIDs.IDsPerClient, "request-ids-per-client", owner.DefaultIDsPerClient, "request ids kept of one client on one object")
@@ -271,7 +271,7 @@ const memorySlack = 512 << 20
 // storeFlags are the flags behind the fields of owner.Config.
 var storeFlags = map[string]string{
 	"MaxObjects": "--max-objects", "MaxBytes": "--max-memory", "MaxWaiters": "--max-waiters",
-	"MaxWaitersPerLock": "--max-waiters-per-lock", "MaxLockTTL": "--max-lock-ttl", "RequestIDs.Window": "--request-id-window",
+	"MaxWaitersPerLock": "--max-waiters-per-lock", "MaxLockTTL": "--max-lock-ttl", "LostLimits": "--lost-limits", "RequestIDs.Window": "--request-id-window",
 	"RequestIDs": "--request-id-clients and --request-ids-per-client",
 }
 

@@ -63,7 +63,7 @@ has exactly so many active members.
 
 With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
-"rows_to_move", "rows_unowned", "rows_unprotected", "changing", "serving",
+"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace", "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "grpc_addr", "raft_addr",
 "gossip_addr", "copies": that this node makes for others, [{"to", "rows",
@@ -200,6 +200,7 @@ type overview struct {
 	RowsToMove      uint32       `json:"rows_to_move"`
 	RowsUnowned     uint32       `json:"rows_unowned"`
 	RowsUnprotected uint32       `json:"rows_unprotected"`
+	RowsInGrace     uint32       `json:"rows_in_grace"`
 	Phase           string       `json:"phase"`
 	RowsOwned       uint32       `json:"rows_owned"`
 	RowsStandby     uint32       `json:"rows_standby"`
@@ -228,7 +229,7 @@ func (o *overview) alone() bool { return o.Cluster == "" }
 func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
-		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, Changing: st.Changing, Serving: st.Serving,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Changing: st.Changing, Serving: st.Serving,
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
@@ -309,6 +310,10 @@ func (o *overview) assessRows() {
 		o.problem("wait for the leader to move them", "%d of %d rows are not where the ring wants them", o.RowsToMove, o.Rows)
 	case o.RowsUnprotected > 0:
 		o.warn("wait: it is being copied", "%d of %d rows have no copy yet where the ring wants it: the death of their owner would lose them", o.RowsUnprotected, o.Rows)
+	}
+	if o.RowsInGrace > 0 {
+		o.warn("wait for the end of the grace period (--max-lock-ttl); holders keep the locks that they renew",
+			"the state of %d of %d rows was lost, and no locks of them are granted yet", o.RowsInGrace, o.Rows)
 	}
 }
 
@@ -439,6 +444,9 @@ func (o *overview) rows() string {
 	if o.RowsUnprotected > 0 {
 		text += fmt.Sprintf(", %d without their copy", o.RowsUnprotected)
 	}
+	if o.RowsInGrace > 0 {
+		text += fmt.Sprintf(", %d in grace", o.RowsInGrace)
+	}
 	return text
 }
 
@@ -477,20 +485,3 @@ func (o *overview) node() string {
 	}
 	return o.ID + ": " + strings.Join(parts, ", ")
 }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
-}
-
-func isAre(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
-}
-
-// percent writes a share, from 0 to 1.
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

@@ -72,7 +72,7 @@ func buildNext(t *testing.T) string {
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	next := buildNext(t)
-	c := newCluster(t, 3, true)
+	c := newCluster(t, 3, true, "--max-lock-ttl", "2h")
 	c.protected(c.nodes...)
 	k := fill(t, c.nodes[0], 100)
 	l := startLoad(t, c, time.Millisecond)

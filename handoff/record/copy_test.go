@@ -31,6 +31,7 @@ func (r *rule) Admit(uint64, int64) (owner.Permit, error) {
 	return owner.Permit{Epoch: r.epoch, Since: r.since}, nil
 }
 func (r *rule) Confirm(owner.Permit, int64) error { return nil }
+func (r *rule) Terms() owner.Terms                { return owner.Terms{} }
 func (r *rule) Exhausted(epoch uint64) (uint64, error) {
 	if epoch >= owner.MaxEpoch {
 		return 0, &owner.Error{Reason: owner.Unavailable}

@@ -60,6 +60,7 @@ const (
 	DefaultLeaseMargin = epoch.DefaultMargin
 	DefaultSettle      = epoch.DefaultSettle
 	DefaultResumeWait  = epoch.DefaultResumeWait
+	DefaultLockTTL     = epoch.DefaultLockTTL // of owner.Config.MaxLockTTL
 )
 
 // Wires are how a node reaches others; the zero Wires are the machine's sockets.
@@ -138,6 +139,7 @@ func newCluster(cfg Config, grpcAddr string) (*cluster, error) {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.serving = serving.New(table.Holder{Node: c.self.Node, Incarnation: c.self.Incarnation})
+	c.serving.Clock(cfg.Clock.Now)
 	c.state = newState(c, c.serving)
 	return c, nil
 }
@@ -162,6 +164,7 @@ func (c *cluster) join(store *owner.Store) error {
 	c.running.Go(c.follow)
 	c.running.Go(c.lookForOthers)
 	c.running.Go(c.heed)
+	c.running.Go(c.recoverRows)
 	c.whole.Store(true)
 	return nil
 }
@@ -188,7 +191,7 @@ func (c *cluster) start() (err error) {
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
 			Bootstrap: bootstrap, EpochFloor: c.cfg.EpochFloor,
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
-			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait,
+			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL),
 			Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		})
 	}

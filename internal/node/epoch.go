@@ -131,6 +131,9 @@ func (s *sole) Admit(uint64, int64) (owner.Permit, error) {
 // Confirm implements owner.Rule: nobody can take a lone node's keys away.
 func (s *sole) Confirm(owner.Permit, int64) error { return nil }
 
+// Terms implements owner.Rule: a lone node agrees with nobody.
+func (s *sole) Terms() owner.Terms { return owner.Terms{} }
+
 // Exhausted implements owner.Rule. It writes to disk under a shard's lock, once
 // in 16 million grants of that shard.
 func (s *sole) Exhausted(epoch uint64) (uint64, error) {

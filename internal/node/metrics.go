@@ -27,7 +27,7 @@ func showLibraries(reg prometheus.Registerer) error {
 type clusterCollector struct {
 	c                                                                *cluster
 	lease, members, rows, owned, moving, lost, leader, ready, voters *prometheus.Desc
-	standby, unprotected                                             *prometheus.Desc
+	standby, unprotected, grace                                      *prometheus.Desc
 }
 
 func newClusterCollector(c *cluster) *clusterCollector {
@@ -40,6 +40,7 @@ func newClusterCollector(c *cluster) *clusterCollector {
 		owned:       desc("rows_owned", "Rows that this node owns."),
 		standby:     desc("rows_standby", "Rows that this node stands by for."),
 		unprotected: desc("cluster_rows_unprotected", "Rows without the standby that the ring has for them."),
+		grace:       desc("cluster_rows_in_grace", "Rows whose state was lost and that grant no locks yet."),
 		moving:      desc("cluster_rows_to_move", "Rows that do not stand where the ring wants them."),
 		lost:        desc("rows_lost_total", "Rows that came to this node without their state."),
 		leader:      desc("raft_leading", "1 if the node leads in raft."),
@@ -63,6 +64,7 @@ func (m *clusterCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.owned, float64(owned))
 	gauge(m.standby, float64(standby))
 	gauge(m.unprotected, float64(t.Unprotected()))
+	gauge(m.grace, float64(t.InGrace()))
 	gauge(m.moving, float64(len(t.Moves())))
 	gauge(m.voters, float64(len(voters)))
 	gauge(m.leader, one(m.c.group.Leader() == m.c.cfg.ID))

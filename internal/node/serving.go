@@ -31,11 +31,11 @@ var (
 
 // Admit implements owner.Rule.
 func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
-	since, seen, v := m.rule.May(hash, now)
+	e, v := m.rule.Enter(hash, now)
 	switch v {
 	case serving.Yes:
-		p := owner.Permit{Epoch: since, Seen: seen, Hash: hash, Since: m.start}
-		if m.rule.Whole(hash) { // it came with its request ids, from wherever it came
+		p := owner.Permit{Epoch: e.Since, Seen: e.Seen, Hash: hash, Since: m.start, Lost: e.Lost, LostAt: e.LostAt}
+		if e.Whole { // it came with its request ids, from wherever it came
 			p.Since = math.MinInt64
 		}
 		return p, nil
@@ -51,6 +51,12 @@ func (m *inCluster) Confirm(p owner.Permit, now int64) error {
 		return nil
 	}
 	return errUnknown
+}
+
+// Terms implements owner.Rule.
+func (m *inCluster) Terms() owner.Terms {
+	t := m.rule.Table()
+	return owner.Terms{LockTTL: t.LockTTL, Grace: t.GraceTime()}
 }
 
 // Exhausted implements owner.Rule. Tokens may begin with any epoch up to that of

@@ -43,6 +43,7 @@ type ClusterStatus struct {
 	Rows            int      `json:"rows"`
 	RowsToMove      int      `json:"rows_to_move"`
 	RowsUnprotected int      `json:"rows_unprotected"` // without the standby that the ring has for them
+	RowsInGrace     int      `json:"rows_in_grace"`    // in which the grace period of a loss runs
 	RowsLost        int64    `json:"rows_lost"`        // that came to this node without their state
 	RaftAddr        string   `json:"raft_addr"`
 	GossipAddr      string   `json:"gossip_addr"`
@@ -65,7 +66,7 @@ func (c *cluster) status() *ClusterStatus {
 	t, self := c.Table(), c.Self()
 	s := &ClusterStatus{
 		ID: c.cfg.Cluster.ID, Incarnation: strconv.FormatUint(self.Incarnation, 10), Ready: true, LeaseSeconds: c.group.LeaseLeft().Seconds(),
-		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsUnprotected: t.Unprotected(), RowsLost: c.lost.Load(),
+		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsUnprotected: t.Unprotected(), RowsInGrace: t.InGrace(), RowsLost: c.lost.Load(),
 		RaftAddr: c.self.RaftAddr, GossipAddr: c.pool.Addr(),
 	}
 	if err := c.ready(); err != nil {

@@ -58,7 +58,7 @@ func wireRows(t *table.Table, n int, pick func(i int) bool) []*pb.Row {
 		if r.Standby != standby {
 			standby, standbyAt = r.Standby, at[r.Standby]
 		}
-		cells = append(cells, pb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost})
+		cells = append(cells, pb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost, Grace: r.Grace})
 		rows = append(rows, &cells[len(cells)-1])
 	}
 	return rows
@@ -100,7 +100,7 @@ func wireChange(from, to *table.Table) *pb.TableChange {
 
 // differs says whether two rows differ in what travels of them.
 func differs(a, b *table.Row) bool {
-	return a.Owner != b.Owner || a.Standby != b.Standby || a.Synced != b.Synced || a.Since != b.Since || a.Lost != b.Lost
+	return a.Owner != b.Owner || a.Standby != b.Standby || a.Synced != b.Synced || a.Since != b.Since || a.Lost != b.Lost || a.Grace != b.Grace
 }
 
 func transitionOf(t *table.Table) uint64 {

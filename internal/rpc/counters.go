@@ -41,6 +41,7 @@ var refusals = map[counter.Refusal]pb.Refusal{
 func (c *counters) fill(r *pb.AddResponse, a *owner.AddAnswer) {
 	r.Applied, r.Value, r.Version, r.Refusal = a.Applied, a.Value, a.Version, refusals[a.Refusal]
 	r.Epoch, r.Replay, r.Current, r.Owner = a.Permit.Epoch, replayOf(a.Meta), a.Current, c.s.cfg.Node
+	r.LostEpoch = a.Permit.Lost
 }
 
 func addMeta(a *owner.AddAnswer) owner.Meta { return a.Meta }
@@ -131,7 +132,7 @@ func (c *counters) decideGet(req *pb.GetRequest, later *promises) (*pb.GetRespon
 }
 
 func (c *counters) gotten(a *owner.GetAnswer) *pb.GetResponse {
-	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch, Owner: c.s.cfg.Node}
+	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch, Owner: c.s.cfg.Node, LostEpoch: a.Permit.Lost}
 }
 
 func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
@@ -179,7 +180,7 @@ func (c *counters) decideSetIf(req *pb.SetIfRequest, later *promises) (*pb.SetIf
 		return nil, err
 	}
 	return &pb.SetIfResponse{Applied: a.Applied, Value: a.Value, Version: a.Version,
-		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node}, nil
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node, LostEpoch: a.Permit.Lost}, nil
 }
 
 func (c *counters) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
@@ -204,5 +205,5 @@ func (c *counters) decideReset(req *pb.ResetRequest, later *promises) (*pb.Reset
 		return nil, err
 	}
 	return &pb.ResetResponse{Previous: a.Previous, Version: a.Version,
-		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node}, nil
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node, LostEpoch: a.Permit.Lost}, nil
 }

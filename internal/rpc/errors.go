@@ -36,6 +36,7 @@ var kinds = map[owner.Reason]struct {
 	owner.GaveUp:          {codes.Canceled, pb.Reason_REASON_GAVE_UP},
 	owner.NotOwner:        {codes.FailedPrecondition, pb.Reason_REASON_NOT_OWNER},
 	owner.Superseded:      {codes.Aborted, pb.Reason_REASON_SUPERSEDED},
+	owner.Recovering:      {codes.Unavailable, pb.Reason_REASON_RECOVERING},
 	deadline:              {codes.DeadlineExceeded, pb.Reason_REASON_GAVE_UP},
 	overloaded:            {codes.ResourceExhausted, pb.Reason_REASON_OVERLOADED},
 	tooLarge:              {codes.ResourceExhausted, pb.Reason_REASON_TOO_LARGE},

@@ -42,6 +42,7 @@ type member struct {
 	changed chan struct{}
 
 	frozen  atomic.Bool                 // all its rows
+	lost    atomic.Uint64               // epoch in which what its rows keep was lost; 0 = it was not
 	after   atomic.Pointer[func()]      // called once, when an operation was let in
 	confirm atomic.Pointer[func()]      // called once, before an answer is let out
 	wire    atomic.Pointer[func() bool] // whether it can be reached; nil = yes
@@ -193,7 +194,8 @@ func (m *member) Admit(h uint64, _ int64) (owner.Permit, error) {
 		(*f)()
 	}
 	_, since, _ := t.Owner(h)
-	return owner.Permit{Epoch: since, Seen: t.Epoch, Hash: h}, nil
+	lost := m.lost.Load()
+	return owner.Permit{Epoch: max(since, lost), Seen: t.Epoch, Hash: h, Lost: lost}, nil
 }
 
 // Confirm implements owner.Rule.
@@ -206,6 +208,11 @@ func (m *member) Confirm(p owner.Permit, _ int64) error {
 		return nil
 	}
 	return &owner.Error{Reason: owner.OutcomeUnknown, Message: "the right to act ended meanwhile"}
+}
+
+// Terms implements owner.Rule.
+func (m *member) Terms() owner.Terms {
+	return owner.Terms{LockTTL: int64(24 * time.Hour), Grace: int64(24 * time.Hour)}
 }
 
 // Exhausted implements owner.Rule.

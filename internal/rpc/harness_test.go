@@ -54,6 +54,7 @@ func (r *rule) Confirm(p owner.Permit, _ int64) error {
 	return nil
 }
 
+func (r *rule) Terms() owner.Terms                     { return owner.Terms{} }
 func (r *rule) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil }
 
 // sink calls a function at every change, if one is set.

@@ -49,6 +49,7 @@ func (l *limits) fill(r *pb.CheckResponse, a *owner.CheckAnswer) {
 	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
 	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
 	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), l.s.cfg.Node
+	r.LostEpoch = a.Permit.Lost
 }
 
 func checkMeta(a *owner.CheckAnswer) owner.Meta { return a.Meta }

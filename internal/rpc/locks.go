@@ -50,7 +50,7 @@ func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later
 	}
 	return &pb.AcquireResponse{
 		Acquired: a.Acquired, Token: a.Token, TtlNs: a.TTL, WaitedNs: a.Waited,
-		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node,
+		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.Lost,
 	}, nil
 }
 
@@ -91,14 +91,23 @@ func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewRespo
 }
 
 func (l *locks) decideRenew(req *pb.RenewRequest, later *promises) (*pb.RenewResponse, error) {
-	a, err := l.s.cfg.Store.Renew(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), req.Token, req.TtlNs)
+	a, err := l.renew(req)
 	err = one(l.s, later, &l.s.cfg.Metrics.ops[opRenew], &a,
 		func(a *owner.RenewAnswer) owner.Meta { return a.Meta },
 		func(a *owner.RenewAnswer) bool { return a.Renewed }, err)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node}, nil
+	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node,
+		Reclaimed: a.Reclaimed, LostEpoch: a.Permit.Lost}, nil
+}
+
+func (l *locks) renew(req *pb.RenewRequest) (owner.RenewAnswer, error) {
+	now, at := l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name)
+	if c := req.Reclaim; c != nil {
+		return l.s.cfg.Store.Reclaim(now, at, req.Token, req.TtlNs, owner.Claim{Holder: c.Holder, Metadata: c.Metadata, Left: c.LeftNs})
+	}
+	return l.s.cfg.Store.Renew(now, at, req.Token, req.TtlNs)
 }
 
 func (l *locks) Release(ctx context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
@@ -122,7 +131,7 @@ func (l *locks) decideRelease(req *pb.ReleaseRequest, later *promises) (*pb.Rele
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node}, nil
+	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.Lost}, nil
 }
 
 func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
@@ -146,7 +155,7 @@ func (l *locks) decideInspect(req *pb.InspectRequest, later *promises) (*pb.Insp
 	if err != nil {
 		return nil, err
 	}
-	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node}
+	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node, LostEpoch: a.Permit.Lost}
 	for _, p := range a.First {
 		resp.Waiters = append(resp.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/internal/sim/gossip"
+	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/member"
 )
@@ -113,6 +114,7 @@ func (c *Cluster) Start(i int) error {
 	c.off(h, false)
 	cfg := node.Config{
 		ID: h.name, GRPCAddr: net.JoinHostPort(h.addr, grpcPort), StopGrace: time.Second, Version: "sim",
+		Store: owner.Config{MaxLockTTL: int64(lockTime)},
 		Clock: h.clock, Log: slog.New(gatedLog{c.cfg.Log, h.gate}),
 		Cluster: node.ClusterConfig{
 			ID: "sim", Bootstrap: i == 0, RaftAddr: net.JoinHostPort(h.addr, raftPort), GossipAddr: net.JoinHostPort(h.addr, gossipPort),

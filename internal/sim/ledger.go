@@ -20,8 +20,8 @@ import (
 //   - No acknowledged add is lost, and none is counted twice: the values after
 //     adds of 1 differ, and rise in that order.
 //
-// The last two hold while the state of a key lives: until its row's loss is
-// declared in the table. What clients were not told, or was told to be unknown,
+// The last one holds while the state of a key lives: until its row's loss is
+// declared in the table. The others hold through it. What clients were not told, or was told to be unknown,
 // may have happened or not.
 type Ledger struct {
 	mu     sync.Mutex // guards all
@@ -177,7 +177,7 @@ func (l *Ledger) judgeLocked(key string) {
 	}
 	for i, b := range l.holds[key] {
 		for _, a := range l.holds[key][:i] {
-			if b.start.After(a.done) && b.done.Before(a.until) && l.lifeLocked(key, a.epoch) == l.lifeLocked(key, b.epoch) {
+			if b.start.After(a.done) && b.done.Before(a.until) {
 				l.faultLocked("lock %s: %s granted %d at %s, asked for at %s, and %s had granted %d at %s, which held until %s",
 					key, b.owner, b.token, stamp(b.done), stamp(b.start), a.owner, a.token, stamp(a.done), stamp(a.until))
 			}

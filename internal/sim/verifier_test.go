@@ -97,6 +97,11 @@ func TestLedgerSees(t *testing.T) {
 			l.Added("k", start, 9, 1, "a")
 			l.Added("k", after(), 1, 2, "b")
 		}},
+		"two holders, and a loss between them": {tell: func(l *Ledger) {
+			l.losses["k"] = []uint64{0, 2}
+			l.Granted("k", start, time.Hour, 5, 1, "a")
+			l.Granted("k", after(), time.Hour, 6, 2, "b")
+		}, want: "which held until"},
 		"a loss not declared": {tell: func(l *Ledger) { l.Added("k", start, 9, 1, "a"); l.Added("k", after(), 1, 2, "b") }, want: "answered 1"},
 		"a lock given back": {tell: func(l *Ledger) {
 			l.Granted("k", start, time.Hour, 5, 1, "a")

@@ -153,6 +153,13 @@ func (s State) Valid() error {
 	return nil
 }
 
+// Emptied is the state of a limit of which everything was spent at a moment: a
+// bucket that refills from then on, or a window that opened then. p must have
+// passed Op.Validate.
+func (p Params) Emptied(at int64) State {
+	return State{Algorithm: p.Algorithm, At: at, Spent: p.Capacity(), Limit: p.Limit, Period: p.Period}
+}
+
 // Result is a decision and the state after it.
 type Result struct {
 	Allowed    bool

@@ -53,6 +53,13 @@
 // free, and kept for it, and nobody else gets it. That ends with Grace, when all
 // places that are still away are dropped at once.
 //
+// # Loss
+//
+// If a state is lost with all its copies, the lock begins as one that never was,
+// while a grant of before may be in force for its holder. Whoever runs the lock then
+// grants nothing for as long as a grant can last, and takes claims: Reclaim gives a
+// grant back under its own token, and the highest token wins.
+//
 // # Non-guarantees
 //
 // Locks are not re-entrant: the holder that acquires again is a caller like any

@@ -31,7 +31,8 @@ const (
 	left                // a waiter gave up or cancelled
 	granted             // a caller or waiter got the lock
 	renewed
-	ended // a grant was released or its TTL ended
+	reclaimed // a holder got a grant back that the lock did not know
+	ended     // a grant was released or revoked, or its TTL ended
 )
 
 func (m *model) add(e event) {
@@ -65,7 +66,7 @@ func (m *model) holding() *event {
 	var h *event
 	for _, e := range m.events {
 		switch e.kind {
-		case granted:
+		case granted, reclaimed:
 			h = &e
 		case renewed:
 			h.until = e.until
@@ -140,6 +141,23 @@ func (m *model) release(token uint64, now int64, next uint64, fx *Effects) Relea
 	return ReleaseResult{held}
 }
 
+func (m *model) reclaim(op Reclaim, now int64, next uint64, fx *Effects) ReclaimResult {
+	now = max(now, m.last)
+	m.pass(now, next, false, fx)
+	for _, e := range m.events {
+		if e.token >= op.Token {
+			return ReclaimResult{}
+		}
+	}
+	res := ReclaimResult{Reclaimed: true, Expires: now + op.Left}
+	if h := m.holding(); h != nil {
+		res.Revoked = h.token
+		m.add(event{kind: ended, at: now, token: h.token})
+	}
+	m.add(event{kind: reclaimed, at: now, token: op.Token, until: res.Expires})
+	return res
+}
+
 func (m *model) cancel(ticket uint64, now int64) (int, bool) {
 	place, ok := m.placeOf(ticket, now)
 	if ok {
@@ -208,7 +226,7 @@ func (m *model) history() error {
 	)
 	for i, e := range m.events {
 		at := slices.IndexFunc(line, func(w event) bool { return w.ticket == e.ticket })
-		if e.kind != queued && e.kind != renewed && e.kind != ended && e.ticket != 0 && (at < 0 || gone[e.ticket]) {
+		if e.kind != queued && e.kind != renewed && e.kind != reclaimed && e.kind != ended && e.ticket != 0 && (at < 0 || gone[e.ticket]) {
 			return fmt.Errorf("event %d: ticket %d is not in the queue: %+v", i, e.ticket, e)
 		}
 		switch e.kind {
@@ -237,6 +255,11 @@ func (m *model) history() error {
 			if e.ticket != 0 {
 				gone[e.ticket] = true
 				line = slices.Delete(line, at, at+1)
+			}
+			token, holder = e.token, &e
+		case reclaimed:
+			if holder != nil || e.token <= token {
+				return fmt.Errorf("event %d: token does not rise, or two holders: %+v", i, e)
 			}
 			token, holder = e.token, &e
 		case renewed:

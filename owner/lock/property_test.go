@@ -50,7 +50,7 @@ func (r *run) do(c call) error {
 
 	var got, want any
 	step := true
-	switch c.op % 6 {
+	switch c.op % 7 {
 	case 0:
 		r.used++
 		op := Acquire{Holder: fmt.Sprint("h", r.used), TTL: ttl, Wait: wait, Ticket: r.used}
@@ -79,6 +79,13 @@ func (r *run) do(c call) error {
 		place, ok := r.s.Supersede(ticket, r.used, wait, now)
 		wantPlace, wantOK := r.m.supersede(ticket, r.used, wait, now)
 		got, want = [2]any{place, ok}, [2]any{wantPlace, wantOK}
+	case 6:
+		op := Reclaim{Token: token + uint64(c.leap), Holder: "r", Left: ttl / 3}
+		if op.Validate() != nil { // there was no grant yet
+			return nil
+		}
+		got = r.s.Reclaim(op, now, next, &r.fx)
+		want = r.m.reclaim(op, now, next, &r.mfx)
 	}
 	if got != want {
 		return fmt.Errorf("answer is %+v, want %+v", got, want)
@@ -141,7 +148,7 @@ func TestModel(t *testing.T) {
 	byteUpTo := func(n uint8) *rapid.Generator[uint8] { return rapid.Uint8Range(0, n) }
 	calls := rapid.Custom(func(t *rapid.T) call {
 		return call{
-			op: rapid.SampledFrom([]uint8{0, 0, 0, 0, 1, 2, 3, 4, 5, 5}).Draw(t, "op"), pass: rapid.SampledFrom([]int8{-2, -1, 0, 0, 1, 1, 2, 5}).Draw(t, "pass"),
+			op: rapid.SampledFrom([]uint8{0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 6}).Draw(t, "op"), pass: rapid.SampledFrom([]int8{-2, -1, 0, 0, 1, 1, 2, 5}).Draw(t, "pass"),
 			ttl: byteUpTo(12).Draw(t, "ttl"), wait: rapid.SampledFrom([]uint8{0, 1, 2, 5, 10, 20, 31}).Draw(t, "wait"),
 			ticket: byteUpTo(6).Draw(t, "ticket"), token: byteUpTo(2).Draw(t, "token"),
 			leap: byteUpTo(3).Draw(t, "leap"),
@@ -194,7 +201,7 @@ func FuzzInstall(f *testing.F) {
 		for i := range queue % 8 {
 			s.Queue = append(s.Queue, Waiter{Ticket: uint64(i), Holder: "w", TTL: number(), Since: s.At - number(), GiveUp: s.At + number()})
 		}
-		if s.Valid() != nil || s.LastToken == MaxToken {
+		if s.Valid() != nil || s.LastToken >= MaxToken-1 {
 			return
 		}
 		c := s.Clone()
@@ -206,7 +213,7 @@ func FuzzInstall(f *testing.F) {
 		if now > maxMoment/2 { // times near the end of all time are not served
 			return
 		}
-		switch op % 5 {
+		switch op % 6 {
 		case 0:
 			s.Expire(now, s.LastToken+1, &fx)
 		case 1:
@@ -217,6 +224,8 @@ func FuzzInstall(f *testing.F) {
 			s.Acquire(Acquire{Holder: "x", TTL: MaxTTL, Wait: MaxWait, Ticket: 99}, now, s.LastToken+1, DefaultMaxWaiters, &fx)
 		case 4:
 			s.Cancel(0, now)
+		case 5:
+			s.Reclaim(Reclaim{Token: s.LastToken + 2, Holder: "x", Left: MaxTTL}, now, s.LastToken+1, &fx)
 		}
 		if err := s.Valid(); err != nil {
 			t.Fatal(err)

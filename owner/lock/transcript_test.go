@@ -16,6 +16,7 @@ import (
 //	acquire <holder> ttl= [wait=] [ticket=] [max=] [at=]
 //	renew   token= ttl= [at=]
 //	release token= [at=]
+//	reclaim <holder> token= left= [at=]
 //	expire  [at=]
 //	cancel  ticket= [at=]
 //	supersede ticket= by= wait= [at=]
@@ -96,6 +97,16 @@ func (sc *script) do(t *testing.T, d *datadriven.TestData, next uint64) string {
 			return "released\n"
 		}
 		return "not held\n"
+	case "reclaim":
+		op := Reclaim{Holder: d.CmdArgs[0].Key, Token: number(t, d, "token")}
+		op.Left, _ = duration(t, d, "left")
+		switch res := sc.s.Reclaim(op, sc.now, next, &sc.fx); {
+		case res.Revoked != 0:
+			return fmt.Sprintf("reclaimed, token %d is revoked\n", res.Revoked)
+		case res.Reclaimed:
+			return "reclaimed\n"
+		}
+		return "not reclaimed\n"
 	case "expire":
 		sc.s.Expire(sc.now, next, &sc.fx)
 		return ""

@@ -20,12 +20,16 @@ const (
 	DefaultSettle = 300 * time.Millisecond // joins that come together become one change of the ring
 	DefaultTidy   = time.Second            // rows are joined when nothing has changed for this long
 
+	DefaultLockTTL = 10 * time.Minute // a lost row grants no lock for so long
+
 	DefaultPatience = time.Minute
 	// DefaultResumeWait is time for machines to come up again one after the other.
 	DefaultResumeWait = 30 * time.Second
 
 	minTTL = 200 * time.Millisecond
 	maxTTL = time.Minute
+
+	maxLockTTL = 24 * time.Hour
 )
 
 // Config is what a Group needs.
@@ -67,6 +71,9 @@ type Config struct {
 	TTL    time.Duration // of leases. Default 2 s
 	Margin time.Duration // how much clocks may drift apart within a TTL. Default 50 ms
 	Settle time.Duration // how long joins are collected. Default 300 ms
+	// LockTTL is the longest TTL of locks, which a cluster that this node makes
+	// agrees on. Default 10 min.
+	LockTTL time.Duration
 	// Patience is how long a transition waits for standbys when nothing changes.
 	// Default 1 min: longer than the copy of a large node takes.
 	Patience time.Duration
@@ -96,6 +103,9 @@ func (c Config) withDefaults() Config {
 	if c.Margin == 0 {
 		c.Margin = DefaultMargin
 	}
+	if c.LockTTL == 0 {
+		c.LockTTL = DefaultLockTTL
+	}
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
 	}
@@ -113,6 +123,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Rule == nil {
 		c.Rule = serving.New(table.Holder{Node: c.Node, Incarnation: c.Incarnation})
+		if c.Clock != nil {
+			c.Rule.Clock(c.Clock.Now)
+		}
 	}
 	if c.Before == nil {
 		c.Before = func(*table.Table) {}
@@ -139,6 +152,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("a debounce of joins of %s: choose 0 to 1m", c.Settle)
 	case c.ResumeWait < 0 || c.ResumeWait > time.Hour:
 		return fmt.Errorf("a wait of %s for nodes to resume: choose 0 to 1h", c.ResumeWait)
+	case c.LockTTL < 0 || c.LockTTL > maxLockTTL:
+		return fmt.Errorf("locks of %s at most: choose up to %s", c.LockTTL, maxLockTTL)
 	case c.Storage == nil, c.Listener == nil, c.Dial == nil, c.Discard == nil, c.Clock == nil:
 		return errors.New("epoch: the configuration is not whole")
 	}

@@ -60,6 +60,19 @@ func TestMemberKilled(t *testing.T) {
 			t.Fatalf("row %d of the dead is %+v", i, now)
 		}
 	}
+	for _, g := range groups[:2] { // one of them leads
+		c := &table.Settle{Owner: g.Self()}
+		for i, r := range after.Rows {
+			if lost := before.Rows[i].Owner == dead; r.Grace != lost {
+				t.Fatalf("row %d: lost %v, in grace %v", i, lost, r.Grace)
+			} else if lost && r.Owner == c.Owner {
+				c.Rows = append(c.Rows, table.Loss{End: r.End, Lost: r.Lost})
+			}
+		}
+		if _, err := g.Propose(t.Context(), table.Command{Settle: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	until(t, groups[1], "tidy", func(t *table.Table) bool { return len(t.Rows) == 512 })
 }
 

@@ -151,6 +151,11 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 // agree takes over what the cluster was made with, whatever this node was told.
 func (k *keeper) agree() {
 	t := k.g.Table()
+	if lock := time.Duration(t.LockTTL); lock != 0 && lock != k.cfg.LockTTL {
+		k.cfg.Log.Warn("the cluster was made with another longest TTL of locks, which all of its nodes keep; this node's setting does not matter",
+			"ttl", lock, "own ttl", k.cfg.LockTTL)
+		k.cfg.LockTTL = lock
+	}
 	ttl, margin := time.Duration(t.LeaseTTL), time.Duration(t.LeaseMargin)
 	if ttl == 0 || ttl == k.cfg.TTL && margin == k.cfg.Margin {
 		return

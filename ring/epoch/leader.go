@@ -278,7 +278,7 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
 		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
-			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin)}}, true
+			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin), LockTTL: int64(k.cfg.LockTTL)}}, true
 	}
 	if c, ok := k.resumable(t); ok {
 		return c, true

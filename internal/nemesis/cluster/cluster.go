@@ -36,6 +36,9 @@ const (
 	// MaxNodes is how many nodes a cluster may start with.
 	MaxNodes     = 9
 	defaultLease = 2 * time.Second
+
+	// MaxLockTTL is the longest TTL of locks, which is waited for after a loss.
+	MaxLockTTL = 2 * time.Second
 )
 
 // Cluster is a cluster of processes. Nodes are added and started by one goroutine;

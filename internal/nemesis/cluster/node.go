@@ -78,7 +78,7 @@ func (c *Cluster) newNode() (_ *Node, err error) {
 	n.grpc, n.gossip = net.JoinHostPort(host, ports[0]), net.JoinHostPort(host, ports[2])
 	n.args = append([]string{"server", "--id", n.ID, "--cluster-id", "nemesis", "--data-dir", n.disk, "--gossip-profile", "local",
 		"--hash-key", "nemesis-" + n.ID, // so that the seed alone decides who owns a key at first
-		"--admin-addr", "", "--lease-ttl", c.cfg.Lease.String(), "--advertise", host,
+		"--admin-addr", "", "--lease-ttl", c.cfg.Lease.String(), "--max-lock-ttl", MaxLockTTL.String(), "--advertise", host,
 		"--grpc-addr", net.JoinHostPort(bind, ports[0]), "--raft-addr", net.JoinHostPort(bind, ports[1]), "--gossip-addr", net.JoinHostPort(bind, ports[2])},
 		c.cfg.Flags...)
 	if n.log, err = os.OpenFile(filepath.Join(c.cfg.Dir, n.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err == nil {

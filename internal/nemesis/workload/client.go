@@ -94,7 +94,7 @@ func judge(err error, sent bool) (f fate, odd string) {
 			continue
 		}
 		switch info.Reason {
-		case "UNAVAILABLE", "NOT_OWNER", "OVERLOADED", "TOO_MANY_WAITERS", "STORE_FULL", "SUPERSEDED":
+		case "UNAVAILABLE", "NOT_OWNER", "OVERLOADED", "TOO_MANY_WAITERS", "STORE_FULL", "SUPERSEDED", "RECOVERING":
 			return nothing, ""
 		case "REQUEST_TOO_OLD":
 			return over, ""

@@ -28,6 +28,7 @@ func TestFateOfAnAttempt(t *testing.T) {
 	}{
 		"the node does not serve":    {err: refusal(codes.Unavailable, "keystead", "UNAVAILABLE"), sent: true, want: nothing},
 		"another node owns it":       {err: refusal(codes.FailedPrecondition, "keystead", "NOT_OWNER"), sent: true, want: nothing},
+		"what it was is lost":        {err: refusal(codes.Unavailable, "keystead", "RECOVERING"), sent: true, want: nothing},
 		"the node does not know":     {err: refusal(codes.Unknown, "keystead", "OUTCOME_UNKNOWN"), sent: true, want: lost},
 		"a grant was given back":     {err: refusal(codes.DeadlineExceeded, "keystead", "GAVE_UP"), sent: true, want: lost},
 		"its id was forgotten":       {err: refusal(codes.FailedPrecondition, "keystead", "REQUEST_TOO_OLD"), sent: true, want: over},

@@ -199,7 +199,10 @@ type Row struct {
 	Since uint64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
 	// Epoch of the commit by which the state of the segment was last lost; 0 =
 	// never.
-	Lost          uint64 `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
+	Lost uint64 `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Whether the grace period of that loss runs: what was held before may still be,
+	// so that no lock is granted.
+	Grace         bool `protobuf:"varint,7,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -274,6 +277,13 @@ func (x *Row) GetLost() uint64 {
 		return x.Lost
 	}
 	return 0
+}
+
+func (x *Row) GetGrace() bool {
+	if x != nil {
+		return x.Grace
+	}
+	return false
 }
 
 // Table is the ownership table of an epoch.
@@ -1304,7 +1314,9 @@ type GetStatusResponse struct {
 	// Where this node stands in the table.
 	Phase Phase `protobuf:"varint,22,opt,name=phase,proto3,enum=keystead.v1.Phase" json:"phase,omitempty"`
 	// Copies that this node makes for others, by target; at most 128.
-	Copies        []*Copy `protobuf:"bytes,23,rep,name=copies,proto3" json:"copies,omitempty"`
+	Copies []*Copy `protobuf:"bytes,23,rep,name=copies,proto3" json:"copies,omitempty"`
+	// Rows of the table in which the grace period of a loss runs.
+	RowsInGrace   uint32 `protobuf:"varint,24,opt,name=rows_in_grace,json=rowsInGrace,proto3" json:"rows_in_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1498,6 +1510,13 @@ func (x *GetStatusResponse) GetCopies() []*Copy {
 		return x.Copies
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetRowsInGrace() uint32 {
+	if x != nil {
+		return x.RowsInGrace
+	}
+	return 0
 }
 
 // Copy is a copy of some rows that their owner makes for another node, to have it
@@ -1908,14 +1927,15 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\tgrpc_addr\x18\x04 \x01(\tR\bgrpcAddr\x12(\n" +
 	"\x05phase\x18\x05 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\x12\x1b\n" +
 	"\traft_addr\x18\x06 \x01(\tR\braftAddr\x12\x18\n" +
-	"\aversion\x18\a \x01(\tR\aversion\"\x89\x01\n" +
+	"\aversion\x18\a \x01(\tR\aversion\"\x9f\x01\n" +
 	"\x03Row\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\x06R\x03end\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\rR\x05owner\x12\x18\n" +
 	"\astandby\x18\x03 \x01(\rR\astandby\x12\x16\n" +
 	"\x06synced\x18\x04 \x01(\bR\x06synced\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x12\n" +
-	"\x04lost\x18\x06 \x01(\x04R\x04lost\"\xe5\x01\n" +
+	"\x04lost\x18\x06 \x01(\x04R\x04lost\x12\x14\n" +
+	"\x05grace\x18\a \x01(\bR\x05grace\"\xe5\x01\n" +
 	"\x05Table\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12-\n" +
@@ -1985,7 +2005,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\vring_digest\x18\x05 \x01(\x06R\n" +
 	"ringDigest\x12\x16\n" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\"\x12\n" +
-	"\x10GetStatusRequest\"\xc6\x05\n" +
+	"\x10GetStatusRequest\"\xea\x05\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2013,7 +2033,8 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"rows_owned\x18\x14 \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\x15 \x01(\rR\vrowsStandby\x12(\n" +
 	"\x05phase\x18\x16 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\x12)\n" +
-	"\x06copies\x18\x17 \x03(\v2\x11.keystead.v1.CopyR\x06copies\"\xb9\x01\n" +
+	"\x06copies\x18\x17 \x03(\v2\x11.keystead.v1.CopyR\x06copies\x12\"\n" +
+	"\rrows_in_grace\x18\x18 \x01(\rR\vrowsInGrace\"\xb9\x01\n" +
 	"\x04Copy\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\tR\x02to\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\rR\x04rows\x12\x18\n" +

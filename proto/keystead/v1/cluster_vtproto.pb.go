@@ -128,6 +128,16 @@ func (m *Row) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Grace {
+		i--
+		if m.Grace {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.Lost != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Lost))
 		i--
@@ -1050,6 +1060,13 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RowsInGrace != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RowsInGrace))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xc0
+	}
 	if len(m.Copies) > 0 {
 		for iNdEx := len(m.Copies) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Copies[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -1605,6 +1622,9 @@ func (m *Row) SizeVT() (n int) {
 	if m.Lost != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Lost))
 	}
+	if m.Grace {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -2030,6 +2050,9 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 			l = e.SizeVT()
 			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	if m.RowsInGrace != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.RowsInGrace))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2542,6 +2565,26 @@ func (m *Row) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Grace", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Grace = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -5079,6 +5122,25 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 24:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RowsInGrace", wireType)
+			}
+			m.RowsInGrace = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RowsInGrace |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -96,6 +96,11 @@ const (
 	// The node is not drained unless that is forced: fewer than a majority of the
 	// voters would be left that are not. FAILED_PRECONDITION.
 	Reason_REASON_TOO_FEW_LEFT Reason = 16
+	// What was kept of the key was lost with the nodes that kept it, and what was
+	// held may still be: no lock of it is granted, and none is prolonged or given back
+	// that is not known here, until the grace period is over. Nothing happened.
+	// UNAVAILABLE. Retry then; holders renew with a reclaim.
+	Reason_REASON_RECOVERING Reason = 17
 )
 
 // Enum value maps for Reason.
@@ -118,6 +123,7 @@ var (
 		14: "REASON_UNKNOWN_NODE",
 		15: "REASON_LAST_NODE",
 		16: "REASON_TOO_FEW_LEFT",
+		17: "REASON_RECOVERING",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -137,6 +143,7 @@ var (
 		"REASON_UNKNOWN_NODE":      14,
 		"REASON_LAST_NODE":         15,
 		"REASON_TOO_FEW_LEFT":      16,
+		"REASON_RECOVERING":        17,
 	}
 )
 
@@ -438,7 +445,7 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xa6\x03\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xbd\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -457,7 +464,8 @@ const file_keystead_v1_common_proto_rawDesc = "" +
 	"\x10REASON_NOT_OWNER\x10\r\x12\x17\n" +
 	"\x13REASON_UNKNOWN_NODE\x10\x0e\x12\x14\n" +
 	"\x10REASON_LAST_NODE\x10\x0f\x12\x17\n" +
-	"\x13REASON_TOO_FEW_LEFT\x10\x10B;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
+	"\x13REASON_TOO_FEW_LEFT\x10\x10\x12\x15\n" +
+	"\x11REASON_RECOVERING\x10\x11B;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
 
 var (
 	file_keystead_v1_common_proto_rawDescOnce sync.Once

@@ -199,7 +199,10 @@ type AddResponse struct {
 	// The value now. Differs from value only in a replay.
 	Current int64 `protobuf:"zigzag64,7,opt,name=current,proto3" json:"current,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -288,6 +291,13 @@ func (x *AddResponse) GetOwner() string {
 		return x.Owner
 	}
 	return ""
+}
+
+func (x *AddResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
 }
 
 // BatchAddRequest holds adds that are done one by one.
@@ -502,7 +512,10 @@ type GetResponse struct {
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +576,13 @@ func (x *GetResponse) GetOwner() string {
 		return x.Owner
 	}
 	return ""
+}
+
+func (x *GetResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
 }
 
 // BatchGetRequest names counters.
@@ -819,7 +839,10 @@ type SetIfResponse struct {
 	// The value now. Differs from value only in a replay.
 	Current int64 `protobuf:"zigzag64,6,opt,name=current,proto3" json:"current,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,8,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -903,6 +926,13 @@ func (x *SetIfResponse) GetOwner() string {
 	return ""
 }
 
+func (x *SetIfResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 // ResetRequest names a counter to set back to 0.
 type ResetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -981,7 +1011,10 @@ type ResetResponse struct {
 	// The value now. Differs from 0 only in a replay.
 	Current int64 `protobuf:"zigzag64,5,opt,name=current,proto3" json:"current,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1058,6 +1091,13 @@ func (x *ResetResponse) GetOwner() string {
 	return ""
 }
 
+func (x *ResetResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 var File_keystead_v1_counter_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_counter_proto_rawDesc = "" +
@@ -1074,7 +1114,7 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\a \x01(\v2\x16.keystead.v1.RequestIdR\trequestIdB\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\"\xfa\x01\n" +
+	"\x04_max\"\x99\x02\n" +
 	"\vAddResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
@@ -1083,7 +1123,9 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x06 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x18\n" +
 	"\acurrent\x18\a \x01(\x12R\acurrent\x12\x14\n" +
-	"\x05owner\x18\b \x01(\tR\x05owner\">\n" +
+	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\">\n" +
 	"\x0fBatchAddRequest\x12+\n" +
 	"\x04adds\x18\x01 \x03(\v2\x17.keystead.v1.AddRequestR\x04adds\"k\n" +
 	"\tAddResult\x124\n" +
@@ -1094,12 +1136,14 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"i\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x88\x01\n" +
 	"\vGetResponse\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\">\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\">\n" +
 	"\x0fBatchGetRequest\x12+\n" +
 	"\x04gets\x18\x01 \x03(\v2\x17.keystead.v1.GetRequestR\x04gets\"k\n" +
 	"\tGetResult\x124\n" +
@@ -1114,7 +1158,7 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x1e\n" +
 	"\vidle_ttl_ns\x18\x05 \x01(\x03R\tidleTtlNs\x125\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xcc\x01\n" +
+	"request_id\x18\x06 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xeb\x01\n" +
 	"\rSetIfResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
@@ -1122,19 +1166,23 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x05 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x18\n" +
 	"\acurrent\x18\x06 \x01(\x12R\acurrent\x12\x14\n" +
-	"\x05owner\x18\a \x01(\tR\x05owner\"k\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\b \x01(\x04R\tlostEpoch\"k\n" +
 	"\fResetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xb8\x01\n" +
+	"request_id\x18\x03 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xd7\x01\n" +
 	"\rResetResponse\x12\x1a\n" +
 	"\bprevious\x18\x01 \x01(\x12R\bprevious\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x04 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x18\n" +
 	"\acurrent\x18\x05 \x01(\x12R\acurrent\x12\x14\n" +
-	"\x05owner\x18\x06 \x01(\tR\x05owner*f\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch*f\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REFUSAL_BELOW_MIN\x10\x01\x12\x15\n" +

@@ -215,7 +215,10 @@ type CheckResponse struct {
 	// answer, and everything else is as of now.
 	Replay *Replay `protobuf:"bytes,7,opt,name=replay,proto3" json:"replay,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +307,13 @@ func (x *CheckResponse) GetOwner() string {
 		return x.Owner
 	}
 	return ""
+}
+
+func (x *CheckResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
 }
 
 // BatchCheckRequest holds checks that are decided one by one.
@@ -579,7 +589,7 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x04cost\x18\a \x01(\x04R\x04cost\x12\x12\n" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x125\n" +
 	"\n" +
-	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\x82\x02\n" +
+	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xa1\x02\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
@@ -588,7 +598,9 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x0ereset_after_ns\x18\x05 \x01(\x03R\fresetAfterNs\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\a \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
-	"\x05owner\x18\b \x01(\tR\x05owner\"F\n" +
+	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\"F\n" +
 	"\x11BatchCheckRequest\x121\n" +
 	"\x06checks\x18\x01 \x03(\v2\x19.keystead.v1.CheckRequestR\x06checks\"o\n" +
 	"\vCheckResult\x126\n" +

@@ -230,7 +230,10 @@ type AcquireResponse struct {
 	// is 0 is over.
 	Replay *Replay `protobuf:"bytes,8,opt,name=replay,proto3" json:"replay,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,10,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +331,79 @@ func (x *AcquireResponse) GetOwner() string {
 	return ""
 }
 
+func (x *AcquireResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+// Reclaim is what a holder shows to get a lock back that was lost with the nodes
+// that kept it.
+type Reclaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time that the holder still counts on, by its own count (see LockService), in
+	// nanoseconds: 1 or more. More than the longest TTL counts as that.
+	LeftNs int64 `protobuf:"varint,1,opt,name=left_ns,json=leftNs,proto3" json:"left_ns,omitempty"`
+	// The holder of the AcquireRequest.
+	Holder string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// The metadata of the AcquireRequest.
+	Metadata      []byte `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reclaim) Reset() {
+	*x = Reclaim{}
+	mi := &file_keystead_v1_lock_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reclaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reclaim) ProtoMessage() {}
+
+func (x *Reclaim) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_lock_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
+func (*Reclaim) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Reclaim) GetLeftNs() int64 {
+	if x != nil {
+		return x.LeftNs
+	}
+	return 0
+}
+
+func (x *Reclaim) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Reclaim) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 // RenewRequest prolongs a grant.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -338,14 +414,20 @@ type RenewRequest struct {
 	// Fencing token of the grant.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// The new TTL from now, in nanoseconds, as in AcquireRequest.
-	TtlNs         int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	// Gives the lock back if it was lost, while the grace period of the loss runs
+	// (lost_epoch): under the same token, for left_ns. Of several holders the one
+	// with the highest token gets it, and takes it from the others. At all other
+	// times it changes nothing. Without it, the renewal of a lock that may have been
+	// lost is the error RECOVERING.
+	Reclaim       *Reclaim `protobuf:"bytes,5,opt,name=reclaim,proto3" json:"reclaim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[3]
+	mi := &file_keystead_v1_lock_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +439,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[3]
+	mi := &file_keystead_v1_lock_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +452,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{3}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RenewRequest) GetKey() string {
@@ -401,6 +483,13 @@ func (x *RenewRequest) GetTtlNs() int64 {
 	return 0
 }
 
+func (x *RenewRequest) GetReclaim() *Reclaim {
+	if x != nil {
+		return x.Reclaim
+	}
+	return nil
+}
+
 // RenewResponse says whether the lock is still held.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -413,14 +502,20 @@ type RenewResponse struct {
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Whether the lock had been lost and was given back now, by the reclaim of the
+	// request. It is held under the same token; ttl_ns is what its holder had left.
+	Reclaimed bool `protobuf:"varint,6,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[4]
+	mi := &file_keystead_v1_lock_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +527,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[4]
+	mi := &file_keystead_v1_lock_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +540,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{4}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RenewResponse) GetRenewed() bool {
@@ -483,6 +578,20 @@ func (x *RenewResponse) GetOwner() string {
 	return ""
 }
 
+func (x *RenewResponse) GetReclaimed() bool {
+	if x != nil {
+		return x.Reclaimed
+	}
+	return false
+}
+
+func (x *RenewResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 // ReleaseRequest gives a lock back.
 type ReleaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -500,7 +609,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[5]
+	mi := &file_keystead_v1_lock_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +621,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[5]
+	mi := &file_keystead_v1_lock_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +634,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{5}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReleaseRequest) GetKey() string {
@@ -567,14 +676,17 @@ type ReleaseResponse struct {
 	// Set when this repeats an earlier answer.
 	Replay *Replay `protobuf:"bytes,3,opt,name=replay,proto3" json:"replay,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[6]
+	mi := &file_keystead_v1_lock_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +698,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[6]
+	mi := &file_keystead_v1_lock_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +711,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{6}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReleaseResponse) GetReleased() bool {
@@ -630,6 +742,13 @@ func (x *ReleaseResponse) GetOwner() string {
 	return ""
 }
 
+func (x *ReleaseResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 // InspectRequest names a lock.
 type InspectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -645,7 +764,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[7]
+	mi := &file_keystead_v1_lock_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +776,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[7]
+	mi := &file_keystead_v1_lock_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +789,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{7}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InspectRequest) GetKey() string {
@@ -707,7 +826,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[8]
+	mi := &file_keystead_v1_lock_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +838,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[8]
+	mi := &file_keystead_v1_lock_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +851,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{8}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Waiter) GetHolder() string {
@@ -761,14 +880,17 @@ type InspectResponse struct {
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Id of the node that decided: the owner of the key.
-	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,6,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_keystead_v1_lock_proto_msgTypes[9]
+	mi := &file_keystead_v1_lock_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +902,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_lock_proto_msgTypes[9]
+	mi := &file_keystead_v1_lock_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +915,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{9}
+	return file_keystead_v1_lock_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InspectResponse) GetHolder() *Holder {
@@ -831,6 +953,13 @@ func (x *InspectResponse) GetOwner() string {
 	return ""
 }
 
+func (x *InspectResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 var File_keystead_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_lock_proto_rawDesc = "" +
@@ -850,7 +979,7 @@ const file_keystead_v1_lock_proto_rawDesc = "" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
 	"\aheld_ns\x18\x03 \x01(\x03R\x06heldNs\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1a\n" +
-	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\x93\x02\n" +
+	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\xb2\x02\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -860,29 +989,42 @@ const file_keystead_v1_lock_proto_rawDesc = "" +
 	"\x05place\x18\x06 \x01(\rR\x05place\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\b \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
-	"\x05owner\x18\t \x01(\tR\x05owner\"a\n" +
+	"\x05owner\x18\t \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\n" +
+	" \x01(\x04R\tlostEpoch\"V\n" +
+	"\aReclaim\x12\x17\n" +
+	"\aleft_ns\x18\x01 \x01(\x03R\x06leftNs\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
+	"\bmetadata\x18\x03 \x01(\fR\bmetadata\"\x91\x01\n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x15\n" +
-	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\"\x99\x01\n" +
+	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12.\n" +
+	"\areclaim\x18\x05 \x01(\v2\x14.keystead.v1.ReclaimR\areclaim\"\xd6\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\bR\arenewed\x12\x15\n" +
 	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x12+\n" +
 	"\x06holder\x18\x03 \x01(\v2\x13.keystead.v1.HolderR\x06holder\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05owner\x18\x05 \x01(\tR\x05owner\"\x83\x01\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1c\n" +
+	"\treclaimed\x18\x06 \x01(\bR\treclaimed\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\"\x83\x01\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x125\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\x86\x01\n" +
+	"request_id\x18\x04 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xa5\x01\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12+\n" +
 	"\x06replay\x18\x03 \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"W\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"W\n" +
 	"\x0eInspectRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
@@ -890,13 +1032,15 @@ const file_keystead_v1_lock_proto_rawDesc = "" +
 	"maxWaiters\"=\n" +
 	"\x06Waiter\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
-	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\"\xb3\x01\n" +
+	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\"\xd2\x01\n" +
 	"\x0fInspectResponse\x12+\n" +
 	"\x06holder\x18\x01 \x01(\v2\x13.keystead.v1.HolderR\x06holder\x12-\n" +
 	"\awaiters\x18\x02 \x03(\v2\x13.keystead.v1.WaiterR\awaiters\x12\x18\n" +
 	"\awaiting\x18\x03 \x01(\rR\awaiting\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05owner\x18\x05 \x01(\tR\x05owner2\x9f\x02\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x06 \x01(\x04R\tlostEpoch2\x9f\x02\n" +
 	"\vLockService\x12D\n" +
 	"\aAcquire\x12\x1b.keystead.v1.AcquireRequest\x1a\x1c.keystead.v1.AcquireResponse\x12>\n" +
 	"\x05Renew\x12\x19.keystead.v1.RenewRequest\x1a\x1a.keystead.v1.RenewResponse\x12D\n" +
@@ -915,43 +1059,45 @@ func file_keystead_v1_lock_proto_rawDescGZIP() []byte {
 	return file_keystead_v1_lock_proto_rawDescData
 }
 
-var file_keystead_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_keystead_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_keystead_v1_lock_proto_goTypes = []any{
 	(*AcquireRequest)(nil),  // 0: keystead.v1.AcquireRequest
 	(*Holder)(nil),          // 1: keystead.v1.Holder
 	(*AcquireResponse)(nil), // 2: keystead.v1.AcquireResponse
-	(*RenewRequest)(nil),    // 3: keystead.v1.RenewRequest
-	(*RenewResponse)(nil),   // 4: keystead.v1.RenewResponse
-	(*ReleaseRequest)(nil),  // 5: keystead.v1.ReleaseRequest
-	(*ReleaseResponse)(nil), // 6: keystead.v1.ReleaseResponse
-	(*InspectRequest)(nil),  // 7: keystead.v1.InspectRequest
-	(*Waiter)(nil),          // 8: keystead.v1.Waiter
-	(*InspectResponse)(nil), // 9: keystead.v1.InspectResponse
-	(*RequestId)(nil),       // 10: keystead.v1.RequestId
-	(*Replay)(nil),          // 11: keystead.v1.Replay
+	(*Reclaim)(nil),         // 3: keystead.v1.Reclaim
+	(*RenewRequest)(nil),    // 4: keystead.v1.RenewRequest
+	(*RenewResponse)(nil),   // 5: keystead.v1.RenewResponse
+	(*ReleaseRequest)(nil),  // 6: keystead.v1.ReleaseRequest
+	(*ReleaseResponse)(nil), // 7: keystead.v1.ReleaseResponse
+	(*InspectRequest)(nil),  // 8: keystead.v1.InspectRequest
+	(*Waiter)(nil),          // 9: keystead.v1.Waiter
+	(*InspectResponse)(nil), // 10: keystead.v1.InspectResponse
+	(*RequestId)(nil),       // 11: keystead.v1.RequestId
+	(*Replay)(nil),          // 12: keystead.v1.Replay
 }
 var file_keystead_v1_lock_proto_depIdxs = []int32{
-	10, // 0: keystead.v1.AcquireRequest.request_id:type_name -> keystead.v1.RequestId
+	11, // 0: keystead.v1.AcquireRequest.request_id:type_name -> keystead.v1.RequestId
 	1,  // 1: keystead.v1.AcquireResponse.holder:type_name -> keystead.v1.Holder
-	11, // 2: keystead.v1.AcquireResponse.replay:type_name -> keystead.v1.Replay
-	1,  // 3: keystead.v1.RenewResponse.holder:type_name -> keystead.v1.Holder
-	10, // 4: keystead.v1.ReleaseRequest.request_id:type_name -> keystead.v1.RequestId
-	11, // 5: keystead.v1.ReleaseResponse.replay:type_name -> keystead.v1.Replay
-	1,  // 6: keystead.v1.InspectResponse.holder:type_name -> keystead.v1.Holder
-	8,  // 7: keystead.v1.InspectResponse.waiters:type_name -> keystead.v1.Waiter
-	0,  // 8: keystead.v1.LockService.Acquire:input_type -> keystead.v1.AcquireRequest
-	3,  // 9: keystead.v1.LockService.Renew:input_type -> keystead.v1.RenewRequest
-	5,  // 10: keystead.v1.LockService.Release:input_type -> keystead.v1.ReleaseRequest
-	7,  // 11: keystead.v1.LockService.Inspect:input_type -> keystead.v1.InspectRequest
-	2,  // 12: keystead.v1.LockService.Acquire:output_type -> keystead.v1.AcquireResponse
-	4,  // 13: keystead.v1.LockService.Renew:output_type -> keystead.v1.RenewResponse
-	6,  // 14: keystead.v1.LockService.Release:output_type -> keystead.v1.ReleaseResponse
-	9,  // 15: keystead.v1.LockService.Inspect:output_type -> keystead.v1.InspectResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	12, // 2: keystead.v1.AcquireResponse.replay:type_name -> keystead.v1.Replay
+	3,  // 3: keystead.v1.RenewRequest.reclaim:type_name -> keystead.v1.Reclaim
+	1,  // 4: keystead.v1.RenewResponse.holder:type_name -> keystead.v1.Holder
+	11, // 5: keystead.v1.ReleaseRequest.request_id:type_name -> keystead.v1.RequestId
+	12, // 6: keystead.v1.ReleaseResponse.replay:type_name -> keystead.v1.Replay
+	1,  // 7: keystead.v1.InspectResponse.holder:type_name -> keystead.v1.Holder
+	9,  // 8: keystead.v1.InspectResponse.waiters:type_name -> keystead.v1.Waiter
+	0,  // 9: keystead.v1.LockService.Acquire:input_type -> keystead.v1.AcquireRequest
+	4,  // 10: keystead.v1.LockService.Renew:input_type -> keystead.v1.RenewRequest
+	6,  // 11: keystead.v1.LockService.Release:input_type -> keystead.v1.ReleaseRequest
+	8,  // 12: keystead.v1.LockService.Inspect:input_type -> keystead.v1.InspectRequest
+	2,  // 13: keystead.v1.LockService.Acquire:output_type -> keystead.v1.AcquireResponse
+	5,  // 14: keystead.v1.LockService.Renew:output_type -> keystead.v1.RenewResponse
+	7,  // 15: keystead.v1.LockService.Release:output_type -> keystead.v1.ReleaseResponse
+	10, // 16: keystead.v1.LockService.Inspect:output_type -> keystead.v1.InspectResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_keystead_v1_lock_proto_init() }
@@ -966,7 +1112,7 @@ func file_keystead_v1_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_v1_lock_proto_rawDesc), len(file_keystead_v1_lock_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

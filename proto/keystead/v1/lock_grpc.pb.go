@@ -36,14 +36,20 @@ const (
 // it from the moment it sent the request plus waited_ns, which is never later.
 // Each grant carries a fencing token greater than all before it for this lock:
 // give it to whatever the lock protects, and have that refuse smaller ones.
+//
+// If all nodes die that kept a lock, that is declared, and a grace period begins,
+// which lasts as long as the longest lease: Acquire grants nothing then, and
+// holders get their locks back by Renew with a reclaim.
 type LockServiceClient interface {
 	// Acquire takes the lock, waiting in a fair queue (first come, first served)
 	// for at most wait_ns. wait_ns = 0 tries once. "Held by another" is an answer
 	// (acquired = false). Cancelling the call leaves the queue.
 	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error)
-	// Renew sets the TTL of a held lock anew.
+	// Renew sets the TTL of a held lock anew, or gives a lost one back: see Reclaim.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Release gives the lock back; the first of the queue gets it.
+	// Release gives the lock back; the first of the queue gets it. Of a lock that
+	// was lost and not reclaimed, in the grace period, it is the error RECOVERING:
+	// whether the token held it is unknown.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Inspect shows who holds the lock and who waits.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
@@ -108,14 +114,20 @@ func (c *lockServiceClient) Inspect(ctx context.Context, in *InspectRequest, opt
 // it from the moment it sent the request plus waited_ns, which is never later.
 // Each grant carries a fencing token greater than all before it for this lock:
 // give it to whatever the lock protects, and have that refuse smaller ones.
+//
+// If all nodes die that kept a lock, that is declared, and a grace period begins,
+// which lasts as long as the longest lease: Acquire grants nothing then, and
+// holders get their locks back by Renew with a reclaim.
 type LockServiceServer interface {
 	// Acquire takes the lock, waiting in a fair queue (first come, first served)
 	// for at most wait_ns. wait_ns = 0 tries once. "Held by another" is an answer
 	// (acquired = false). Cancelling the call leaves the queue.
 	Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error)
-	// Renew sets the TTL of a held lock anew.
+	// Renew sets the TTL of a held lock anew, or gives a lost one back: see Reclaim.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Release gives the lock back; the first of the queue gets it.
+	// Release gives the lock back; the first of the queue gets it. Of a lock that
+	// was lost and not reclaimed, in the grace period, it is the error RECOVERING:
+	// whether the token held it is unknown.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Inspect shows who holds the lock and who waits.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)

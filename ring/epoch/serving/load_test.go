@@ -39,7 +39,7 @@ func TestLoaded(t *testing.T) {
 	}
 	may(t, r, own, 1, Yes)
 	may(t, r, other, 1, NotOwner)
-	if !r.Whole(own) || r.Takes(other, n2) {
+	if e, _ := r.Enter(own, 1); !e.Whole || r.Takes(other, n2) {
 		t.Error("it is not whole, or takes a copy before the stale one is discarded")
 	}
 	r.Cleaned(with.Epoch)
@@ -83,7 +83,7 @@ func TestLoadedTooLate(t *testing.T) {
 			may(t, r, own, 1, Frozen)
 			r.Cleaned(lost.Epoch)
 			may(t, r, own, 1, Yes)
-			if r.Whole(own) {
+			if e, _ := r.Enter(own, 1); e.Whole {
 				t.Error("what was lost counts as whole")
 			}
 		})

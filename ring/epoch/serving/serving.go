@@ -52,6 +52,8 @@ type Rule struct {
 	quiet atomic.Bool // it lets nothing in any more
 	now   atomic.Pointer[state]
 
+	clock func() int64 // see Clock
+
 	mu     sync.Mutex        // guards changes of now, and what follows
 	frozen map[uint64]freeze // by end of row
 }
@@ -75,6 +77,9 @@ type row struct {
 	// gained is the epoch of the table since which the node holds what is kept
 	// of the row. It acts for it when all that was lost by then is discarded.
 	gained uint64
+	// lostAt is, for a row that is mine and in grace, a moment at which it had come
+	// to this process already, by the clock of the rule.
+	lostAt int64
 }
 
 // freeze is why a row is frozen. Only a table in which the flip cannot happen
@@ -104,6 +109,11 @@ func (r *Rule) Load(epoch uint64) {
 	r.now.Store(&s)
 }
 
+// Clock tells the rule by which clock to remember when rows came to this process
+// that are in grace: that of May. It is called before the first Learn. A rule that
+// was told none takes them to have come at 0.
+func (r *Rule) Clock(now func() int64) { r.clock = now }
+
 // Self is the process for which the rule speaks.
 func (r *Rule) Self() table.Holder { return r.now.Load().self }
 
@@ -113,18 +123,62 @@ func (r *Rule) Table() *table.Table { return r.now.Load().table }
 // May says whether an operation on a key at this position may begin: under the
 // row's since-epoch, in the table of the epoch seen.
 func (r *Rule) May(h uint64, now int64) (since, seen uint64, v Verdict) {
+	e, v := r.Enter(h, now)
+	return e.Since, e.Seen, v
+}
+
+// Entry is what an operation that was let in finds.
+type Entry struct {
+	Since uint64 // epoch of the last commit that changed the row
+	Seen  uint64 // epoch of the table; set whatever the verdict
+	Whole bool   // nothing was ever lost of what is kept of the row
+	// Lost is the epoch of the loss while the row is in grace, 0 otherwise.
+	Lost uint64
+	// LostAt is, in grace, a moment at which the row had come to this process
+	// already: the grace runs from it.
+	LostAt int64
+}
+
+// Enter is May, and says all that there is to know of the row.
+func (r *Rule) Enter(h uint64, now int64) (Entry, Verdict) {
 	s := r.now.Load()
+	e := Entry{Seen: s.table.Epoch}
 	i := s.table.Find(h)
 	if i < 0 || !s.rows[i].mine {
-		return 0, s.table.Epoch, NotOwner
+		return e, NotOwner
 	}
-	switch w := &s.rows[i]; {
+	w := &s.rows[i]
+	switch {
 	case w.frozen || w.gained > r.clean.Load() || r.quiet.Load():
-		return 0, s.table.Epoch, Frozen
+		return e, Frozen
 	case now >= r.until.Load():
-		return 0, s.table.Epoch, NoLease
+		return e, NoLease
 	}
-	return s.table.Rows[i].Since, s.table.Epoch, Yes
+	is := &s.table.Rows[i]
+	e.Since, e.Whole = is.Since, is.Lost == 0
+	if is.Grace {
+		e.Lost, e.LostAt = is.Lost, w.lostAt
+	}
+	return e, Yes
+}
+
+// Recovery is a row of this process that is in grace.
+type Recovery struct {
+	table.Loss
+	At int64 // moment from which the grace runs: see Entry
+}
+
+// Recoveries are the rows of this process that are in grace, in order, and the
+// process and the table to which that applies.
+func (r *Rule) Recoveries() ([]Recovery, table.Holder, *table.Table) {
+	s := r.now.Load()
+	var out []Recovery
+	for i := range s.rows {
+		if is := &s.table.Rows[i]; s.rows[i].mine && is.Grace {
+			out = append(out, Recovery{table.Loss{End: is.End, Lost: is.Lost}, s.rows[i].lostAt})
+		}
+	}
+	return out, s.self, s.table
 }
 
 // Still says whether an answer may go out: whether the row is as May saw it.
@@ -153,13 +207,6 @@ func (r *Rule) Unclean(h uint64, source table.Holder) bool {
 	s := r.now.Load()
 	i := s.table.Find(h)
 	return i >= 0 && s.table.Rows[i].Owner == source && source != s.self && s.rows[i].holds && s.rows[i].gained > r.clean.Load()
-}
-
-// Whole says whether nothing was ever lost of what is kept of a position's row.
-func (r *Rule) Whole(h uint64) bool {
-	t := r.now.Load().table
-	i := t.Find(h)
-	return i >= 0 && t.Rows[i].Lost == 0
 }
 
 // Clean says whether all is discarded that was lost in the tables up to this
@@ -203,14 +250,18 @@ func (r *Rule) Cleaned(epoch uint64) { r.clean.Store(epoch) }
 func (r *Rule) setLocked(t *table.Table, self table.Holder) []Range {
 	old := r.now.Load()
 	next := &state{table: t, self: self, rows: make([]row, len(t.Rows))}
+	now := int64(0)
+	if r.clock != nil {
+		now = r.clock()
+	}
 	var lost []Range
 	switch {
 	case old.loaded == nil:
-		lost = next.inherit(old)
+		lost = next.inherit(old, now)
 	case self == old.self && !t.Holds(self):
 		next.loaded = old.loaded
 	default:
-		lost = next.unload(*old.loaded)
+		lost = next.unload(*old.loaded, now)
 	}
 	kept := map[uint64]freeze{}
 	for i := range t.Rows {
@@ -227,7 +278,7 @@ func (r *Rule) setLocked(t *table.Table, self table.Holder) []Range {
 // inherit fills in the rows of a new state, and returns the ranges that the node
 // had a copy of in the old one and has no more, or had to lose before it got them
 // back.
-func (s *state) inherit(old *state) []Range {
+func (s *state) inherit(old *state, now int64) []Range {
 	var lost []Range
 	for _, p := range pieces(old.table, s.table) {
 		was, is := old.table.Find(p.UpTo), s.table.Find(p.UpTo)
@@ -241,6 +292,9 @@ func (s *state) inherit(old *state) []Range {
 			}
 			s.rows[is].mine, s.rows[is].holds = s.table.Rows[is].Owner == s.self, true
 			s.rows[is].gained = max(s.rows[is].gained, gained)
+			if s.rows[is].mine && s.table.Rows[is].Grace {
+				s.rows[is].lostAt = max(s.rows[is].lostAt, s.cameAt(is, old, was, now))
+			}
 		}
 		if had && !kept {
 			if n := len(lost); n > 0 && lost[n-1].UpTo == p.After {
@@ -255,12 +309,13 @@ func (s *state) inherit(old *state) []Range {
 
 // unload fills in the rows of the first state that names a process which holds
 // what an earlier one held, and returns the ranges of which that does not count.
-func (s *state) unload(epoch uint64) []Range {
+func (s *state) unload(epoch uint64, now int64) []Range {
 	var lost []Range
 	counts := false
 	for i := range s.table.Rows {
 		r, w := &s.table.Rows[i], &s.rows[i]
 		w.mine, w.holds = r.Owner == s.self, s.table.MayHold(i, s.self)
+		w.lostAt = now
 		if w.mine && r.Lost <= epoch {
 			counts = true
 			continue
@@ -279,6 +334,16 @@ func (s *state) unload(epoch uint64) []Range {
 		return []Range{{}}
 	}
 	return lost
+}
+
+// cameAt is the moment from which the grace of a row of this process runs: now, if
+// the row came to it since the old table. A row that did not, has its owner since
+// then at the latest.
+func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
+	if was < 0 || old.self != s.self || !old.rows[was].mine || !old.table.Rows[was].Grace || s.table.Rows[is].Held > old.table.Epoch {
+		return now
+	}
+	return old.rows[was].lostAt
 }
 
 // spoilt says whether what the node holds of a row must not count any more,

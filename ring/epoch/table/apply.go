@@ -12,7 +12,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes, holders: t.holders}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes, holders: t.holders}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -37,6 +37,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.drain(c.Drain)
 	case c.Resume != nil:
 		why = next.resume(c.Resume)
+	case c.Settle != nil:
+		why = next.settle(c.Settle)
 	case c.Raise != nil:
 		if why = nil; t.Epoch != c.Raise.Above {
 			why = refused("the epoch is %d", t.Epoch)
@@ -67,8 +69,11 @@ func (t *Table) init(c *Init) *Refused {
 	if c.Cluster == "" {
 		return refused("a cluster needs a name")
 	}
+	if c.LockTTL < 0 {
+		return refused("locks of %d ns at most", c.LockTTL)
+	}
 	t.Cluster, t.UID, t.Epoch = c.Cluster, c.UID, max(c.Epoch, 1)
-	t.LeaseTTL, t.LeaseMargin = c.LeaseTTL, c.LeaseMargin
+	t.LeaseTTL, t.LeaseMargin, t.LockTTL = c.LeaseTTL, c.LeaseMargin, c.LockTTL
 	return nil
 }
 
@@ -274,7 +279,7 @@ func (t *Table) bereave(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
 	default:
 		r.Owner, r.Standby, r.Synced = Holder{}, Holder{}, false
 	}
-	r.Lost = t.Epoch
+	r.Lost, r.Grace = t.Epoch, t.LockTTL > 0
 	if r.Standby == r.Owner {
 		r.Standby, r.Synced = Holder{}, false
 	}
@@ -336,5 +341,5 @@ func (t *Table) Untidy() bool {
 }
 
 func alike(a, b Row) bool {
-	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced
+	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced && a.Grace == b.Grace
 }

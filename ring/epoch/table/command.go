@@ -29,6 +29,7 @@ type Command struct {
 	Unsync *Unsync `json:"unsync,omitempty"`
 	Drain  *Drain  `json:"drain,omitempty"`
 	Resume *Resume `json:"resume,omitempty"`
+	Settle *Settle `json:"settle,omitempty"`
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -39,6 +40,9 @@ type Init struct {
 	// LeaseTTL and LeaseMargin are agreed with the cluster, in nanoseconds.
 	LeaseTTL    int64 `json:"lease_ttl"`
 	LeaseMargin int64 `json:"lease_margin"`
+	// LockTTL is agreed with the cluster, in nanoseconds: no lock is granted for
+	// longer. 0 = none is agreed.
+	LockTTL int64 `json:"lock_ttl,omitempty"`
 }
 
 // Admit makes a process a member that owns nothing yet. It is refused while
@@ -94,6 +98,20 @@ type Unsync struct {
 	Owner   Holder   `json:"owner"`
 	Standby Holder   `json:"standby"`
 	Ends    []uint64 `json:"ends"`
+}
+
+// Settle ends the grace of segments. Only their owner proposes it, when all that
+// may have been held before the loss is over. It is refused if a segment is not
+// as it was for the owner.
+type Settle struct {
+	Owner Holder `json:"owner"`
+	Rows  []Loss `json:"rows"`
+}
+
+// Loss is a segment and the epoch of its loss.
+type Loss struct {
+	End  uint64 `json:"e"`
+	Lost uint64 `json:"l"`
 }
 
 // Drain has a member give away all that it owns and holds; Undo takes that back.
@@ -161,7 +179,7 @@ func Decode(b []byte) (Command, error) {
 
 func (c Command) count() int {
 	n := 0
-	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil} {
+	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.Settle != nil} {
 		if set {
 			n++
 		}
@@ -196,6 +214,8 @@ func (c Command) Kind() string {
 		return "drain"
 	case c.Resume != nil:
 		return "resume"
+	case c.Settle != nil:
+		return "settle"
 	}
 	return "unknown"
 }

@@ -83,7 +83,7 @@ func FuzzRestore(f *testing.F) {
 // everyKind is a command of each kind, with all its fields set.
 func everyKind() []Command {
 	return []Command{
-		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611, LeaseTTL: 2_000_000_000, LeaseMargin: 50_000_000}},
+		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611, LeaseTTL: 2_000_000_000, LeaseMargin: 50_000_000, LockTTL: 600_000_000_000}},
 		{ID: "i2", Admit: &Admit{Member{Node: "n1", Incarnation: 1 << 62, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v1.2.3"}}},
 		{ID: "i3", Begin: &Begin{[]Holder{{"n1", 3}, {"n2", 5}}}},
 		{ID: "i4", Flip: &Flip{Transition: 7, WantSince: 6, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Standby: Holder{"n1", 3}, Ends: []uint64{0, 1<<64 - 1}}},
@@ -95,6 +95,7 @@ func everyKind() []Command {
 		{ID: "i10", Unsync: &Unsync{Owner: Holder{"n1", 3}, Standby: Holder{"n2", 5}, Ends: []uint64{7, 9}}},
 		{ID: "i11", Drain: &Drain{Member: Holder{"n1", 3}, Undo: true}},
 		{ID: "i12", Resume: &Resume{Old: 3, Member: Member{Node: "n1", Incarnation: 5, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v2", Level: 2}}},
+		{ID: "i13", Settle: &Settle{Owner: Holder{"n1", 3}, Rows: []Loss{{End: 1<<64 - 1, Lost: 7}}}},
 	}
 }
 
@@ -102,10 +103,10 @@ func everyKind() []Command {
 func small() *Table {
 	a, b := member("n1", 1<<62), member("n2", 5)
 	a.Phase, a.Since, b.Phase, b.Since = Active, 2, Joining, 4
-	t := &Table{Cluster: "test", UID: "u", Epoch: 9, WantSince: 5, Members: []Member{a, b}, Transition: &Transition{5, []string{"n1", "n2"}}, Rows: []Row{
+	t := &Table{Cluster: "test", UID: "u", LockTTL: 600_000_000_000, Epoch: 9, WantSince: 5, Members: []Member{a, b}, Transition: &Transition{5, []string{"n1", "n2"}}, Rows: []Row{
 		{End: 7, Owner: a.Holder(), Standby: b.Holder(), Synced: true, Since: 9, Held: 3, Lost: 3},
 		{End: 1 << 63, Owner: b.Holder(), Since: 8, Held: 8},
-		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6},
+		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6, Grace: true},
 	}}
 	return t.finish()
 }

@@ -32,7 +32,7 @@ func deep(t *Table) *Table {
 
 // equal says whether two tables are the same to everybody.
 func equal(a, b *Table) bool {
-	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.WantSince == b.WantSince && slices.Equal(a.Members, b.Members) &&
+	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Rows, b.Rows) && slices.Equal(a.nodes, b.nodes) && (a.Transition == nil) == (b.Transition == nil) && (a.want == nil) == (b.want == nil)
 	if same && a.want != nil {
 		same = a.want.Digest() == b.want.Digest()
@@ -71,6 +71,13 @@ func turned(t testing.TB, tab *Table, c Command) {
 func made() *Table {
 	next, _ := (&Table{}).Apply(Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100, LeaseTTL: 2e9, LeaseMargin: 5e7}})
 	return next
+}
+
+// locking is made, and has agreed on how long locks last.
+func locking() *Table {
+	t := *made()
+	t.LockTTL = 60e9
+	return &t
 }
 
 func admit(node string, incarnation uint64) Command {
@@ -123,11 +130,25 @@ func joined(t testing.TB, tab *Table, node string, incarnation uint64) *Table {
 
 // cluster is a table of n1 to n<n>, incarnation 1 each.
 func cluster(t testing.TB, n int) *Table {
-	tab := made()
+	return clusterOf(t, made(), n)
+}
+
+func clusterOf(t testing.TB, tab *Table, n int) *Table {
 	for i := range n {
 		tab = joined(t, tab, fmt.Sprintf("n%d", i+1), 1)
 	}
 	return tab
+}
+
+// settling ends the grace of all rows of a process.
+func settling(t *Table, owner Holder) Command {
+	c := &Settle{Owner: owner}
+	for _, r := range t.Rows {
+		if r.Owner == owner && r.Grace {
+			c.Rows = append(c.Rows, Loss{r.End, r.Lost})
+		}
+	}
+	return Command{Settle: c}
 }
 
 // towardsSome begins a transition to a ring that some of the members are on, apt or
@@ -154,8 +175,8 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
 	// Small numbers are drawn more often.
-	switch kind := rapid.IntRange(0, 27).Draw(t, "kind"); kind {
-	case 14:
+	switch kind := rapid.IntRange(0, 30).Draw(t, "kind"); kind {
+	case 30:
 		return drawResume(t, tab, pick)
 	case 0, 20, 21, 22:
 		return drawSync(t, tab, pick)
@@ -189,6 +210,8 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return towards(tab)
 	case 12:
 		return Command{End: &End{tab.Epoch}}
+	case 14, 28, 29:
+		return drawSettle(t, tab, pick)
 	case 13:
 		return Command{Init: &Init{Cluster: "other", UID: "v", Epoch: 7}}
 	default:
@@ -274,6 +297,24 @@ func drawSync(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 		*one = Stamp{After: one.After, End: r.End, Since: r.Since}
 	}
 	return Command{Sync: c}
+}
+
+// drawSettle ends the grace of rows, with something wrong at times.
+func drawSettle(t *rapid.T, tab *Table, pick func(string) Holder) Command {
+	c := settling(tab, pick("owner"))
+	if len(c.Settle.Rows) == 0 {
+		return c
+	}
+	rows := c.Settle.Rows[:rapid.IntRange(1, len(c.Settle.Rows)).Draw(t, "rows")]
+	c.Settle.Rows = rows
+	one := &rows[rapid.IntRange(0, len(rows)-1).Draw(t, "row")]
+	switch rapid.IntRange(0, 14).Draw(t, "wrong") {
+	case 14:
+		one.Lost--
+	case 13:
+		one.End = rapid.SampledFrom(tab.Rows).Draw(t, "other row").End
+	}
+	return c
 }
 
 // drawUnsync takes a standby out of rows of an owner: of those where it stands, or

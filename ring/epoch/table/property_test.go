@@ -13,7 +13,7 @@ import (
 // TestCommandsInAnyOrder applies commands that are apt, repeated, late or wrong,
 // and checks after each what the package promises.
 func TestCommandsInAnyOrder(t *testing.T) {
-	starts := []*Table{cluster(t, 3), cluster(t, 2), made()}
+	starts := []*Table{cluster(t, 3), clusterOf(t, locking(), 3), clusterOf(t, locking(), 2), made()}
 	rapid.Check(t, func(t *rapid.T) {
 		tab := rapid.SampledFrom(starts).Draw(t, "start")
 		var past, refused []Command
@@ -123,6 +123,10 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("it came to somebody who has not all of it, and no loss is declared")
 	case old.Lost != now.Lost && (now.Lost != is.Epoch || !moved):
 		return errors.New("Lost is wrong")
+	case old.Lost != now.Lost && now.Grace != (is.LockTTL > 0):
+		return errors.New("what was lost is not waited for, or for nothing")
+	case old.Lost == now.Lost && old.Grace != now.Grace && (c.Settle == nil || now.Grace):
+		return errors.New("Grace is wrong")
 	}
 	switch {
 	case c.Begin != nil && !old.Owner.None() && old != now:
@@ -139,6 +143,8 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return compareSynced(c.Sync, was, old, now)
 	case c.Unsync != nil && (moved || now.Standby != old.Standby && (old.Standby != c.Unsync.Standby || !now.Standby.None())):
 		return errors.New("Unsync changed what it does not name")
+	case c.Settle != nil && old != now:
+		return compareSettled(c.Settle, old, now)
 	case c.Flip == nil && c.Sync == nil && c.Unsync == nil && old != now:
 		return errors.New("it should not have changed")
 	}
@@ -173,6 +179,16 @@ func compareSynced(c *Sync, was *Table, old, now Row) error {
 		return errors.New("the wanted ring has changed since the Sync was made")
 	case !was.MayHold(i, c.Standby):
 		return errors.New("the standby does not keep what it has of it")
+	}
+	return nil
+}
+
+// compareSettled checks a row that a Settle changed.
+func compareSettled(c *Settle, old, now Row) error {
+	settled := old
+	settled.Grace, settled.Since = false, now.Since
+	if old.Owner != c.Owner || !old.Grace || now != settled || !slices.Contains(c.Rows, Loss{now.End, old.Lost}) {
+		return errors.New("Settle changed what it does not name, or not as it was seen")
 	}
 	return nil
 }
@@ -291,6 +307,9 @@ func TestJoinsAndRemovalsInAnyOrder(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		tab := made()
+		if seed%2 == 0 {
+			tab = locking()
+		}
 		for range 25 {
 			node := fmt.Sprintf("n%d", 1+r.IntN(8))
 			switch m, is := tab.Member(node); {
@@ -319,6 +338,14 @@ func TestJoinsAndRemovalsInAnyOrder(t *testing.T) {
 				tab = grow(t, tab, flips(tab)...)
 				tab = grow(t, tab, end(tab))
 			}
+		}
+		for _, m := range tab.Members {
+			if c := settling(tab, m.Holder()); len(c.Settle.Rows) > 0 {
+				tab = grow(t, tab, c)
+			}
+		}
+		if n := tab.InGrace(); n > 0 {
+			t.Errorf("%d rows are in grace", n)
 		}
 		tidied(t, tab)
 	}

@@ -18,6 +18,7 @@ type snapshot struct {
 	UID        string        `json:"uid"`
 	TTL        int64         `json:"lease_ttl"`
 	Margin     int64         `json:"lease_margin"`
+	LockTTL    int64         `json:"lock_ttl,omitempty"`
 	Epoch      uint64        `json:"epoch"`
 	WantSince  uint64        `json:"want_since"`
 	Level      uint32        `json:"level,omitempty"`
@@ -34,11 +35,12 @@ type snapshotRow struct {
 	Since   uint64 `json:"s"`
 	Held    uint64 `json:"h"`
 	Lost    uint64 `json:"l,omitempty"`
+	Grace   bool   `json:"g,omitempty"`
 }
 
 // Encode writes the table down.
 func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition}
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -47,7 +49,7 @@ func (t *Table) Encode() []byte {
 		return i + 1
 	}
 	for _, r := range t.Rows {
-		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost})
+		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost, r.Grace})
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -67,12 +69,12 @@ func Restore(b []byte) (*Table, error) {
 	if s.Version != Version {
 		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
 		}
-		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost}
+		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost, Grace: r.Grace}
 		if r.Owner > 0 {
 			row.Owner = t.Members[r.Owner-1].Holder()
 		}
@@ -89,8 +91,8 @@ func Restore(b []byte) (*Table, error) {
 
 // Check says what is wrong with a table; every table that Apply makes is right.
 func (t *Table) Check() error {
-	if t.LeaseTTL < 0 || t.LeaseMargin < 0 {
-		return fmt.Errorf("a lease of %d ns with a margin of %d ns", t.LeaseTTL, t.LeaseMargin)
+	if t.LeaseTTL < 0 || t.LeaseMargin < 0 || t.LockTTL < 0 {
+		return fmt.Errorf("a lease of %d ns with a margin of %d ns, and locks of %d ns at most", t.LeaseTTL, t.LeaseMargin, t.LockTTL)
 	}
 	if !slices.IsSortedFunc(t.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), -1) }) {
 		return fmt.Errorf("the members are not in order")
@@ -112,6 +114,8 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d has no proper standby", i)
 		case r.Since > t.Epoch, r.Lost > t.Epoch, t.WantSince > t.Epoch, r.Held > r.Since, r.Lost > r.Held:
 			return fmt.Errorf("row %d is of a later epoch than %d", i, t.Epoch)
+		case r.Grace && (r.Lost == 0 || t.LockTTL == 0):
+			return fmt.Errorf("row %d is in grace, and nothing of it can be held elsewhere", i)
 		}
 	}
 	if t.Transition == nil {

@@ -43,6 +43,11 @@ type Row struct {
 	// last lost; 0 = never.
 	// Invariant: Lost <= Held.
 	Lost uint64
+	// Grace says that what was lost may still be held elsewhere: locks whose
+	// holders count on their leases. It lasts from the commit of the loss until
+	// the owner says that it is over (Settle), and begins anew with each owner.
+	// Invariant: Grace ⇒ Lost != 0.
+	Grace bool
 }
 
 // Phase is where a member stands.
@@ -100,7 +105,10 @@ type Table struct {
 	// LeaseTTL and LeaseMargin are those of all leases, in nanoseconds: whoever
 	// leads must count as whoever led before. 0 = nothing is agreed.
 	LeaseTTL, LeaseMargin int64
-	Epoch                 uint64
+	// LockTTL is the longest TTL of locks, in nanoseconds. 0 = none is agreed, and
+	// nothing that is lost is waited for.
+	LockTTL int64
+	Epoch   uint64
 	// Level is the greatest one of the commands that took effect; 0 is 1.
 	Level uint32
 	// WantSince is the epoch in which the wanted ring changed last.
@@ -262,6 +270,26 @@ func (t *Table) Unprotected() int {
 	n := 0
 	for _, r := range t.Rows {
 		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && r.Owner != standby {
+			n++
+		}
+	}
+	return n
+}
+
+// GraceTime is how long the grace of a row lasts on one owner, in nanoseconds: the
+// longest TTL of locks, with the drift of clocks that the leases allow for.
+func (t *Table) GraceTime() int64 {
+	if t.LeaseTTL == 0 {
+		return t.LockTTL
+	}
+	return t.LockTTL + (t.LockTTL/t.LeaseTTL+1)*t.LeaseMargin
+}
+
+// InGrace counts the rows that are in grace.
+func (t *Table) InGrace() int {
+	n := 0
+	for i := range t.Rows {
+		if t.Rows[i].Grace {
 			n++
 		}
 	}

@@ -37,11 +37,13 @@ func TestFormats(t *testing.T) {
 
 // TestTranscripts runs testdata/transcripts: each file tells one story.
 //
-//	init | admit n1/1 | begin n1/1 n2/1 | end | tidy | raise above=
+//	init [locks]                  made; it has agreed on how long locks last
+//	admit n1/1 | begin n1/1 n2/1 | end | tidy | raise above=
 //	flip n1/1 to n2/1 [standby n1/1] [most]  all rows that have to move; all but one
 //	sync n1/1 n2/1                n2 stands by for all rows of n1 that it may hold
 //	unsync n1/1 n2/1              n2 does not for any, be it that it did or not
 //	drain n1/1 | undrain n1/1
+//	settle n1/1                   the grace of all its rows is over
 //	remove n1/1 n2/1
 //	again                         the last command, once more
 //	late                          the last one that was written with the word later,
@@ -102,7 +104,11 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 	}
 	switch d.Cmd {
 	case "init":
-		return Command{Init: &Init{Cluster: "test", UID: "u", Epoch: 100, LeaseTTL: 2e9, LeaseMargin: 5e7}}
+		c := &Init{Cluster: "test", UID: "u", Epoch: 100, LeaseTTL: 2e9, LeaseMargin: 5e7}
+		if d.HasArg("locks") {
+			c.LockTTL = 60e9
+		}
+		return Command{Init: c}
 	case "admit":
 		return admit(named[0].Node, named[0].Incarnation)
 	case "begin":
@@ -141,6 +147,8 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 		return Command{Drain: &Drain{Member: named[0], Undo: d.Cmd == "undrain"}}
 	case "end":
 		return Command{End: &End{id}}
+	case "settle":
+		return settling(s.tab, named[0])
 	case "remove":
 		return Command{Remove: &Remove{Members: named}}
 	case "tidy":
@@ -163,6 +171,9 @@ func describe(was, is *Table) string {
 	}
 	if n := is.Unprotected(); n > 0 {
 		fmt.Fprintf(&b, ", %d unprotected", n)
+	}
+	if n := is.InGrace(); n > 0 {
+		fmt.Fprintf(&b, ", %d in grace", n)
 	}
 	b.WriteString("\n")
 	for _, m := range is.Members {

@@ -1,0 +1,63 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+const (
+	// settleRows bounds the rows of one Settle: about 1 MB of the log.
+	settleRows = 16_384
+	// settlePause is between two tries to have the end of a grace agreed on.
+	settlePause = 500 * time.Millisecond
+)
+
+// recoverRows ends the grace of this node's rows: when the longest lease of what was
+// lost with them is over, by the clock of this node, since they came to it. It
+// looks again at each table, for the table says which rows these are.
+func (c *cluster) recoverRows() {
+	rule := c.group.Rule()
+	for {
+		recoveries, self, t := rule.Recoveries()
+		now := c.cfg.Clock.Now()
+		due := table.Settle{Owner: self}
+		sleep := maxSleep
+		for _, r := range recoveries {
+			if left := r.At + t.GraceTime() - now; left > 0 {
+				sleep = min(sleep, time.Duration(left))
+			} else if len(due.Rows) < settleRows {
+				due.Rows = append(due.Rows, r.Loss)
+			}
+		}
+		if len(due.Rows) > 0 {
+			c.settle(&due)
+			sleep = settlePause
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, sleep)
+		_, _ = c.group.Await(ctx, t.Epoch)
+		cancel()
+		if c.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// settle has the end of a grace agreed on, or not: then the table has changed, or it
+// is tried again.
+func (c *cluster) settle(due *table.Settle) {
+	ctx, cancel := context.WithTimeout(c.ctx, proposeTime)
+	defer cancel()
+	epoch, err := c.group.Propose(ctx, table.Command{ID: c.newID(), Settle: due})
+	switch {
+	case err == nil:
+		c.log.Info("the grace period of lost rows is over: their locks are granted again", "rows", len(due.Rows), "epoch", epoch)
+	case c.ctx.Err() != nil:
+	case errors.As(err, new(*table.Refused)):
+		c.log.Info("the grace period of lost rows was not ended: they have changed", "rows", len(due.Rows), "why", err)
+	default:
+		c.log.Debug("the grace period of lost rows is over, which could not be agreed on yet", "rows", len(due.Rows), "error", err)
+	}
+}

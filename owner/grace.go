@@ -1,0 +1,109 @@
+package owner
+
+import (
+	"time"
+
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// What a limit starts with that is absent from a row in grace: see
+// Config.LostLimits.
+const (
+	LostFull  = "full"
+	LostEmpty = "empty"
+)
+
+// Claim is what a holder shows to get a lock back that was lost: see
+// Store.Reclaim.
+type Claim struct {
+	Holder   string // as in lock.Acquire
+	Metadata []byte // as in lock.Acquire
+	Left     int64  // ns that the holder still counts on, by its own count
+}
+
+// maxLockTTL is the longest TTL of a lock. It is asked for when an operation was
+// let in, for then the terms are known.
+func (s *Store) maxLockTTL() int64 {
+	if agreed := s.cfg.Rule.Terms().LockTTL; agreed != 0 {
+		return agreed
+	}
+	return s.cfg.MaxLockTTL
+}
+
+// recovering is the error of what cannot be decided while the row is in grace.
+func (t *target) recovering(message string) *Error {
+	left := t.permit.LostAt + t.sh.store.cfg.Rule.Terms().Grace - t.now
+	return &Error{Reason: Recovering, Message: message, RetryAfter: max(time.Duration(left), retrySoon),
+		Hint: "holders get their locks back by renewing with a reclaim; everybody else tries again when the grace period is over"}
+}
+
+const (
+	acquireRecovering = "what is kept of the key was lost, and its locks may still be held: none is granted until the longest lease of before is over; nothing happened"
+	unknownRecovering = "what is kept of the key was lost, and this lock with it, whether or not the token holds it; nothing happened"
+)
+
+// missesLocked says whether the row is in grace and the token may be that of a
+// grant of before the loss, of which nothing is known here. Those of before have
+// an epoch before the loss: each of its commits raised the epoch.
+func (t *target) missesLocked(token uint64) bool {
+	if t.permit.Lost == 0 || !beforeLoss(token, t.permit.Lost) {
+		return false
+	}
+	return t.e == nil || t.e.lock == 0 || t.sh.locks.At(t.e.lock).LastToken < token
+}
+
+func beforeLoss(token, lost uint64) bool {
+	return token>>SeqBits < lost && token&(1<<SeqBits-1) != 0
+}
+
+// Reclaim is a Renew by a holder that shows its claim, in case that the lock was
+// lost with its owner and all copies. While the row is in grace, and the lock is
+// absent here or held under a lower token, the holder gets it back: under its
+// token, for the time that it still counts on, at most the longest TTL. Among
+// several holders the one with the highest token is the true one; it takes the
+// lock from the others. At all other times the claim changes nothing. It is judged
+// all the same.
+//
+// This process remembers the highest token until the grace is over; its standby
+// does so only while that token holds the lock.
+func (s *Store) Reclaim(now int64, ref Ref, token uint64, ttl int64, c Claim) (RenewAnswer, error) {
+	op := lock.Reclaim{Token: token, Holder: c.Holder, Metadata: c.Metadata, Left: min(c.Left, lock.MaxTTL)}
+	if err := op.Validate(); err != nil {
+		return RenewAnswer{}, asInvalid(err)
+	}
+	return s.renew(now, ref, token, ttl, &op)
+}
+
+// reclaimLocked gives a lock of which nothing is known here back to its holder.
+func (t *target) reclaimLocked(op lock.Reclaim) (RenewAnswer, error) {
+	s, sh := t.sh.store, t.sh
+	if err := t.roomLocked(&reqid.ID{}); err != nil {
+		return RenewAnswer{}, err
+	}
+	next, err := sh.nextTokenLocked(s.cfg.Rule, t.permit)
+	if err != nil {
+		return RenewAnswer{}, err
+	}
+	state := t.lockLocked()
+	op.Left = min(op.Left, s.maxLockTTL())
+	res := state.Reclaim(op, t.now, next, &sh.fx)
+	a := RenewAnswer{Renewed: res.Reclaimed, Reclaimed: res.Reclaimed, Meta: Meta{Permit: t.permit}}
+	if a.TTL = op.Left; !res.Reclaimed {
+		a.TTL, a.Holder = 0, state.Holding(t.now)
+	}
+	t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
+	return a, nil
+}
+
+// rememberedLocked says whether a lock that is absent is kept, because the row is
+// in grace: no token that is lower than those seen here gets the lock back.
+func (sh *shard) rememberedLocked(e *entry, p Permit) bool {
+	return p.Lost != 0 && e.kind == KindLock && e.lock != 0 && sh.locks.At(e.lock).LastToken != 0
+}
+
+// startsEmpty says whether a limit that is absent stands for one that was lost, and
+// that is taken to have been used up when the row came here.
+func (t *target) startsEmpty() bool {
+	return t.permit.Lost != 0 && t.sh.store.cfg.LostLimits == LostEmpty
+}

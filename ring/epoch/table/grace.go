@@ -1,0 +1,33 @@
+package table
+
+import "slices"
+
+// settle ends the grace of rows. It stamps them: who goes by a row as it was must
+// look again.
+func (t *Table) settle(c *Settle) *Refused {
+	switch {
+	case !t.Holds(c.Owner):
+		return refused("the owner is not a member any more")
+	case len(c.Rows) == 0:
+		return refused("no segments are named")
+	}
+	rows := slices.Clone(t.Rows)
+	for _, l := range c.Rows {
+		i, ok := row(rows, l.End)
+		if !ok {
+			return refused("no segment ends at %d", l.End)
+		}
+		r := &rows[i]
+		switch {
+		case r.Owner != c.Owner:
+			return refused("the segment that ends at %d belongs to %s, incarnation %x", l.End, r.Owner.Node, r.Owner.Incarnation)
+		case r.Lost != l.Lost:
+			return refused("the segment that ends at %d was lost in epoch %d", l.End, r.Lost)
+		case !r.Grace:
+			return refused("the segment that ends at %d is not in grace", l.End)
+		}
+		r.Grace, r.Since = false, t.Epoch
+	}
+	t.Rows = rows
+	return nil
+}

@@ -303,3 +303,13 @@ func soon(t *testing.T, s *Sender, seq uint64) {
 		t.Fatalf("record %d of %d, %d acknowledged: %v", seq, s.Last(), s.Acked(), err)
 	}
 }
+
+// fails waits, in a bubble, until a sender has failed.
+func fails(t *testing.T, s *Sender) {
+	t.Helper()
+	select {
+	case <-s.Failed():
+	case <-time.After(time.Minute):
+		t.Fatalf("the sender does not fail; %d of %d acknowledged", s.Acked(), s.Last())
+	}
+}

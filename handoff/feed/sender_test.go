@@ -170,7 +170,7 @@ func TestNotTaken(t *testing.T) {
 			put(s, fmt.Sprint(i))
 		}
 		w.lift(true)
-		<-s.Failed()
+		fails(t, s)
 		var refused *Refused
 		if err := s.Wait(t.Context(), 1); !errors.As(err, &refused) || refused.Reason != peerv1.FeedReason_FEED_REASON_NOT_TAKEN || !strings.Contains(refused.Message, "memory is full") {
 			t.Error(err)
@@ -215,9 +215,9 @@ func TestOtherTarget(t *testing.T) {
 		soon(t, s, put(s, "a"))
 		g.self.Store(&table.Holder{Node: "n2", Incarnation: 4})
 		put(s, "b")
-		<-s.Failed()
+		fails(t, s)
 		again := newSender(t, newWires(t, g, 0), func(c *SenderConfig) { c.Session = 2 })
-		<-again.Failed()
+		fails(t, again)
 		for _, s := range []*Sender{s, again} {
 			var refused *Refused
 			if err := s.Err(); !errors.As(err, &refused) || refused.Reason != peerv1.FeedReason_FEED_REASON_OTHER_TARGET {

@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -47,5 +49,34 @@ func TestAnswersWaitForCopies(t *testing.T) {
 		if copies.awaited != 4 {
 			t.Errorf("%d answers waited", copies.awaited)
 		}
+	})
+}
+
+// TestForwardedAnswersWaitForCopies: so do answers to what another node has passed
+// on; and each is confirmed by the owner when it leaves.
+func TestForwardedAnswersWaitForCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var copies []*slow
+		g := grouped(t, 2, false, func(c *Config) {
+			copies = append(copies, &slow{})
+			c.Copies = copies[len(copies)-1]
+		})
+		began := time.Now()
+		must(g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: g.key("n2"), Delta: 1}))(t)
+		if took := time.Since(began).Truncate(time.Second); took != time.Second || copies[0].awaited+copies[1].awaited != 1 {
+			t.Errorf("it took %s, and %d and %d answers waited", took, copies[0].awaited, copies[1].awaited)
+		}
+	})
+}
+
+// TestForwardedAnswersAreConfirmed: what another node has passed on is not answered
+// when the row has left the owner meanwhile.
+func TestForwardedAnswersAreConfirmed(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		key := g.key("n2")
+		leave := func() { g.without("n2") }
+		g.nodes["n2"].confirm.Store(&leave)
+		_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+		failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.check(t, err)
 	})
 }

@@ -2,6 +2,7 @@ package epoch
 
 import (
 	"testing"
+	"time"
 
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -24,7 +25,10 @@ func TestRemovedComesBack(t *testing.T) {
 	}
 	is := func() bool { return g.Table().Holds(table.Holder{Node: "ghost", Incarnation: 7}) }
 	ghost.Epoch = g.Table().Epoch - 1
+	tick := time.NewTicker(5 * time.Millisecond) // in which a member would be admitted
+	defer tick.Stop()
 	for range 20 {
+		<-tick.C
 		if got := ask(); got != peerv1.Refusal_REFUSAL_NOT_MEMBER || is() {
 			t.Fatalf("with an old table it is answered %v", got)
 		}

@@ -110,6 +110,9 @@ func TestTrap07OneWayLoss(t *testing.T) {
 	last = granted(t, g, a, 400, 3, last) // it names the one before
 	unheard := last
 	for now := int64(700); ; now += 300 {
+		if now > 10*ttl {
+			t.Fatal("it is kept alive by renewals that name no grant")
+		}
 		ticks(g, now-700, now)
 		if n, v := g.Grant(a, now, 3, unheard-1); v != Granted {
 			if n != 0 || now != 1000 {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+// settings are what the command is told.
+type settings struct {
+	only *regexp.Regexp
+	list bool
+	json bool
+	jobs int
+}
+
+// maxJobs bounds the canaries that run at a time.
+const maxJobs = 64
+
+// exitFailed is the exit code if a canary was not noticed, and exitUsage if the
+// command makes no sense.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1:], canaries(), os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// parse reads the command line.
+func parse(args []string, errs io.Writer) (s settings, err error) {
+	f := flag.NewFlagSet("canary", flag.ContinueOnError)
+	f.SetOutput(errs)
+	only := f.String("only", "", "run those whose whole name matches the regular expression `NAME`")
+	f.BoolVar(&s.list, "list", false, "print what there is, and run nothing")
+	f.BoolVar(&s.json, "json", false, "print a JSON object for each, when it is done")
+	f.IntVar(&s.jobs, "jobs", 2, "how many run at a time, 1 to 64")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	if f.NArg() > 0 || s.jobs < 1 || s.jobs > maxJobs {
+		return s, errors.New("what is there to do? See --help")
+	}
+	if *only != "" {
+		s.only, err = regexp.Compile("^(?:" + *only + ")$")
+	}
+	return s, err
+}
+
+// command runs canaries and returns the exit code.
+func command(ctx context.Context, args []string, all []Canary, out, errs io.Writer) int {
+	s, err := parse(args, errs)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	var some []Canary
+	for _, c := range all {
+		if err == nil && (s.only == nil || s.only.MatchString(c.Name)) {
+			some = append(some, c)
+		}
+	}
+	if err == nil && len(some) == 0 {
+		err = errors.New("no canary has such a name")
+	}
+	if err != nil {
+		fmt.Fprintln(errs, "canary:", err)
+		return exitUsage
+	}
+	if s.list {
+		list(out, some)
+		return 0
+	}
+	root, err := findRoot()
+	if err != nil {
+		fmt.Fprintln(errs, "canary:", err)
+		return exitUsage
+	}
+	work, err := os.MkdirTemp("", "canary-")
+	if err != nil {
+		fmt.Fprintln(errs, "canary:", err)
+		return exitFailed
+	}
+	defer os.RemoveAll(work)
+	return report(ctx, newRunner(root, work), some, s, out)
+}
+
+// report runs canaries, prints what becomes of them in their order, and returns the
+// exit code.
+func report(ctx context.Context, r *runner, some []Canary, s settings, out io.Writer) int {
+	began, turn := time.Now(), make(chan struct{}, s.jobs)
+	done := make([]chan Result, len(some))
+	for i := range done {
+		done[i] = make(chan Result, 1)
+	}
+	go func() {
+		for i, c := range some {
+			turn <- struct{}{}
+			go func() {
+				done[i] <- r.run(ctx, c)
+				<-turn
+			}()
+		}
+	}()
+	width := nameWidth(some)
+	if !s.json {
+		fmt.Fprintf(out, "%-*s  %-16s  %6s  %s\n", width, "CANARY", "OUTCOME", "TIME", "WHAT THE FIRST TEST SAID")
+	}
+	bad := 0
+	for i := range some {
+		res := <-done[i]
+		if res.Outcome != noticed {
+			bad++
+		}
+		if s.json {
+			b, _ := json.Marshal(res) // nothing in it can fail
+			fmt.Fprintf(out, "%s\n", b)
+			continue
+		}
+		why := res.Why
+		if res.Outcome == noticed {
+			why = shorten(why)
+		}
+		fmt.Fprintf(out, "%-*s  %-16s  %5.1fs  %s\n", width, res.Name, res.Outcome, res.Seconds, why)
+	}
+	if !s.json {
+		fmt.Fprintf(out, "\n%d canaries: %d noticed, %d not, in %.0f s\n", len(some), len(some)-bad, bad, time.Since(began).Seconds())
+	}
+	if bad > 0 {
+		return exitFailed
+	}
+	return 0
+}
+
+// widest is how many letters of a reason fit into the table.
+const widest = 110
+
+func shorten(text string) string {
+	if r := []rune(text); len(r) > widest {
+		return string(r[:widest-1]) + "…"
+	}
+	return text
+}
+
+func nameWidth(some []Canary) int {
+	width := 0
+	for _, c := range some {
+		width = max(width, len(c.Name))
+	}
+	return width
+}
+
+func list(out io.Writer, some []Canary) {
+	width := nameWidth(some)
+	for _, c := range some {
+		fmt.Fprintf(out, "%-*s  %s\n%-*s  %s\n", width, c.Name, c.Guard, width, "", c.Tests.command())
+	}
+}
+
+// findRoot is the directory of the repository: the one with go.mod.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("run it within the repository")
+		}
+		dir = up
+	}
+	return "", err
+}

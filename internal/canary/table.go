@@ -1,0 +1,11 @@
+package main
+
+import "slices"
+
+// canaries are all there are, in the order in which a request meets the guards,
+// and then those of the agreement and of the copies.
+func canaries() []Canary {
+	return slices.Concat(answers(), rules(), holdings(), leases(), keepers(), terms(), tables(), removals(),
+		streams(), waiting(), copying(), handingOver(), stores(),
+		losses(), returns())
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// TestRuleInCluster: what the store is told is what the serving rule says, before
+// an operation and before its answer.
+func TestRuleInCluster(t *testing.T) {
+	n1, n2 := table.Holder{Node: "n1", Incarnation: 1}, table.Holder{Node: "n2", Incarnation: 1}
+	tab := &table.Table{}
+	apply := func(c table.Command) {
+		t.Helper()
+		next, err := tab.Apply(c)
+		if err != nil {
+			t.Fatal(c.Kind(), err)
+		}
+		tab = next
+	}
+	apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
+	for _, h := range []table.Holder{n1, n2} {
+		apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: h.Node, Incarnation: h.Incarnation, HashKey: h.Node}}})
+	}
+	apply(table.Command{Begin: &table.Begin{Want: []table.Holder{n1, n2}}})
+	mine, theirs := uint64(0), uint64(0)
+	for _, r := range tab.Rows {
+		if r.Owner == n1 {
+			mine = r.End
+		} else {
+			theirs = r.End
+		}
+	}
+	r := serving.New(n1)
+	r.Learn(tab)
+	r.Cleaned(tab.Epoch)
+	r.Extend(1000)
+	rule := &inCluster{rule: r}
+	admit := func(what string, h uint64, now int64, want owner.Reason) {
+		t.Helper()
+		_, err := rule.Admit(h, now)
+		var why *owner.Error
+		if !errors.As(err, &why) || why.Reason != want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	p, err := rule.Admit(mine, 999)
+	if err != nil || p.Hash != mine || p.Seen != tab.Epoch || p.Epoch != tab.Rows[tab.Find(mine)].Since {
+		t.Errorf("%+v, %v", p, err)
+	}
+	admit("a row of another", theirs, 999, owner.NotOwner)
+	admit("no lease", mine, 1000, owner.Unavailable)
+	if err := rule.Confirm(p, 999); err != nil {
+		t.Error(err)
+	}
+	var why *owner.Error
+	if err := rule.Confirm(p, 1000); !errors.As(err, &why) || why.Reason != owner.OutcomeUnknown {
+		t.Errorf("an answer after the lease: %v", err)
+	}
+	r.Quiet()
+	admit("a node that stops", mine, 999, owner.NotOwner)
+}

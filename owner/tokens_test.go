@@ -1,0 +1,26 @@
+package owner
+
+import (
+	"testing"
+
+	"github.com/keystead/keystead/owner/lock"
+)
+
+// TestTokensRiseAboveCopies: tokens are above all that a lock had where it came
+// from, also when these were above the epoch of the row, and when the lock is held
+// by nobody any more.
+func TestTokensRiseAboveCopies(t *testing.T) {
+	const before = 105<<SeqBits | 7
+	rule := &testRule{epoch: 100}
+	s := newStore(t, func(c *Config) { c.Rule = rule })
+	r := Record{
+		Hash: Hash(door.Key), Key: []byte(door.Key), Name: []byte(door.Name), Kind: KindLock, Version: 1,
+		Lock: &lock.State{Token: before, LastToken: before, Holder: "a", Expires: second},
+	}
+	if err := s.Install(0, &r, always); err != nil {
+		t.Fatal(err)
+	}
+	if a, _ := acquire(t, s, 2*second, noID, asks("b", second, 0)); a.Token != before+1 {
+		t.Errorf("token %x after %x", a.Token, uint64(before))
+	}
+}

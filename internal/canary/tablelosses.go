@@ -19,7 +19,7 @@ func losses() []Canary {
 	}, {
 		Name: "reclaim-highest", Guard: "of two claims the one with the higher token wins (trap 35)",
 		Edits: []Edit{{"owner/lock/reclaim.go", "if op.Token <= s.LastToken {", "if op.Token == s.LastToken {"}},
-		Tests: owner("^TestTrap35HighestTokenWins$"),
+		Tests: Tests{Package: "owner/lock", Run: "^TestTranscripts$|Reclaim"},
 	}, {
 		Name: "reclaim-before-loss", Guard: "a claim of a token that cannot have been granted before the loss is refused",
 		Edits: []Edit{{"owner/lock.go", "claim != nil && t.permit.Lost != 0 && !beforeLoss(token, t.permit.Lost)", "claim != nil && token == 0"}},

@@ -7,11 +7,11 @@ func losses() []Canary {
 	return []Canary{{
 		Name: "settle-owner", Guard: "only the owner of a row ends its grace",
 		Edits: []Edit{{grace, "case r.Owner != c.Owner:", "case false:"}},
-		Tests: Tests{Package: "ring/epoch/table", Run: "^Test(Transcripts|CommandsInAnyOrder|Settle)"},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestSettleNamesTheLoss$"},
 	}, {
 		Name: "settle-loss", Guard: "the grace of a later loss is not ended by an owner that has seen the earlier one",
 		Edits: []Edit{{grace, "r.Lost != l.Lost", "r.Lost == l.Lost+1<<60"}},
-		Tests: Tests{Package: "ring/epoch/table", Run: "^Test(Transcripts|CommandsInAnyOrder|Settle)"},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestSettleNamesTheLoss$"},
 	}, {
 		Name: "grace-grants-nothing", Guard: "no lock is granted while the row is in grace",
 		Edits: []Edit{{"owner/lock.go", "if t.permit.Lost != 0 {\n\t\treturn AcquireAnswer{}", "if t.permit.Lost == 1 {\n\t\treturn AcquireAnswer{}"}},
@@ -34,11 +34,11 @@ func returns() []Canary {
 	return []Canary{{
 		Name: "resume-incarnation", Guard: "a process takes only the place of the one whose state it has (trap 27)",
 		Edits: []Edit{{resume, "!ok || t.Members[at].Incarnation != c.Old", "!ok"}},
-		Tests: Tests{Package: "ring/epoch/table", Run: "^TestCommandsInAnyOrder$"},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestResume$"},
 	}, {
 		Name: "resume-standby", Guard: "what an earlier process stood by for is not its successor's",
 		Edits: []Edit{{resume, "r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch", "r.Standby, r.Since = m.Holder(), t.Epoch"}},
-		Tests: Tests{Package: "ring/epoch/table", Run: "^TestCommandsInAnyOrder$"},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestResume$"},
 	}, {
 		Name: "loaded-lost", Guard: "state of rows that were lost since it was written does not count",
 		Edits: []Edit{{serves, "if w.mine && r.Lost <= epoch {", "if w.mine {"}},

@@ -21,6 +21,10 @@ func losses() []Canary {
 		Edits: []Edit{{"owner/lock/reclaim.go", "if op.Token <= s.LastToken {", "if op.Token == s.LastToken {"}},
 		Tests: Tests{Package: "owner/lock", Run: "^TestTranscripts$|Reclaim"},
 	}, {
+		Name: "lost-ids", Guard: "a request of before the loss is not taken for a new one",
+		Edits: []Edit{{"internal/node/serving.go", "p.Since = max(m.start, e.LostAt)", "p.Since = m.start"}},
+		Tests: Tests{Package: "internal/node", Run: "^TestRuleInCluster$"},
+	}, {
 		Name: "reclaim-before-loss", Guard: "a claim of a token that cannot have been granted before the loss is refused",
 		Edits: []Edit{{"owner/lock.go", "claim != nil && t.permit.Lost != 0 && !beforeLoss(token, t.permit.Lost)", "claim != nil && token == 0"}},
 		Tests: owner("^Test(ClaimsThatCannotBe|ClaimsInAnyOrder)$"),

@@ -35,8 +35,11 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 	switch v {
 	case serving.Yes:
 		p := owner.Permit{Epoch: e.Since, Seen: e.Seen, Hash: hash, Since: m.start, Lost: e.Lost, LostAt: e.LostAt}
-		if e.Whole { // it came with its request ids, from wherever it came
+		switch {
+		case e.Whole: // it came with its request ids, from wherever it came
 			p.Since = math.MinInt64
+		case e.Lost != 0: // those of before the loss are gone
+			p.Since = max(m.start, e.LostAt)
 		}
 		return p, nil
 	case serving.NoLease:

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/keystead/keystead/owner"
@@ -22,7 +23,7 @@ func TestRuleInCluster(t *testing.T) {
 		}
 		tab = next
 	}
-	apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
+	apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100, LockTTL: 1000}})
 	for _, h := range []table.Holder{n1, n2} {
 		apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: h.Node, Incarnation: h.Incarnation, HashKey: h.Node}}})
 	}
@@ -36,6 +37,7 @@ func TestRuleInCluster(t *testing.T) {
 		}
 	}
 	r := serving.New(n1)
+	r.Clock(func() int64 { return 500 })
 	r.Learn(tab)
 	r.Cleaned(tab.Epoch)
 	r.Extend(1000)
@@ -49,6 +51,9 @@ func TestRuleInCluster(t *testing.T) {
 		}
 	}
 	p, err := rule.Admit(mine, 999)
+	if p.Since != math.MinInt64 {
+		t.Errorf("of a whole row, request ids are unknown from before %d", p.Since)
+	}
 	if err != nil || p.Hash != mine || p.Seen != tab.Epoch || p.Epoch != tab.Rows[tab.Find(mine)].Since {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -60,6 +65,13 @@ func TestRuleInCluster(t *testing.T) {
 	var why *owner.Error
 	if err := rule.Confirm(p, 1000); !errors.As(err, &why) || why.Reason != owner.OutcomeUnknown {
 		t.Errorf("an answer after the lease: %v", err)
+	}
+	apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n2}}})
+	r.Learn(tab)
+	r.Cleaned(tab.Epoch)
+	// Who has done something there before the loss, and asks again, must not do it twice.
+	if p, err := rule.Admit(theirs, 999); err != nil || p.Lost != tab.Epoch || p.LostAt != 500 || p.Since != 500 {
+		t.Errorf("in a lost row: %+v, %v", p, err)
 	}
 	r.Quiet()
 	admit("a node that stops", mine, 999, owner.NotOwner)

@@ -140,6 +140,34 @@ func TestStandbyFails(t *testing.T) {
 	})
 }
 
+// TestDeafKeepsStandby: a node that hears nobody, the standby's acknowledgements
+// included, does not take the standby out, which is what will be left of it.
+func TestDeafKeepsStandby(t *testing.T) {
+	slow := func(from, to *process) { from.to(to.self).stall() }
+	failed := func(from, to *process) {
+		to.target.Intake.Forget(from.self)
+		from.to(to.self).cut()
+	}
+	for what, happens := range map[string]func(from, to *process){"slow": slow, "failed": failed} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				n := w.cluster(2)
+				n[0].unheard.Store(true)
+				happens(n[0], n[1])
+				a := n[0].add(w.keys(1, ownedBy(n[0], n[1]))[0])
+				pass(2 * slowStandby)
+				if w.count("unsync") > 0 {
+					t.Error("it is taken out, and it may be the node itself that is cut off")
+				}
+				a.pending(t, "the standby does not have it")
+				n[0].unheard.Store(false)
+				pass(time.Second)
+				a.told(t, "it is the standby that is cut off")
+			})
+		})
+	}
+}
+
 // TestUnsyncOfUnknownOutcome: a proposal whose outcome is unknown is made again, and
 // answers wait until the table tells.
 func TestUnsyncOfUnknownOutcome(t *testing.T) {

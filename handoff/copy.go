@@ -81,10 +81,17 @@ func (s *Source) owns(h uint64) bool {
 // nobody needs or that has failed.
 func (s *Source) tendLocked(l *link, now int64) {
 	failed, ends, why := l.feed.Err() != nil, s.standingLocked(l, false), "it does not keep up"
+	behind := failed || l.feed.Lag(now) >= int64(slowStandby)
+	switch {
+	case !behind:
+		l.behindAt = 0
+	case l.behindAt == 0:
+		l.behindAt = now
+	}
 	switch {
 	case l.busy:
 		return
-	case failed || l.feed.Lag(now) >= int64(slowStandby):
+	case behind:
 	case len(ends) == 0 && len(l.jobs) == 0:
 		s.dropLocked(l)
 		return
@@ -106,6 +113,9 @@ func (s *Source) tendLocked(l *link, now int64) {
 			s.publishLocked()
 		}
 		return
+	}
+	if behind && !s.cfg.Heard(l.behindAt) {
+		return // it may be this node that hears nobody, and it is lost with all it has unless the standby has it
 	}
 	l.busy = true
 	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.self, Standby: l.to, Ends: ends}}

@@ -82,6 +82,7 @@ type process struct {
 	known   *table.Table            // guarded by mu: that it goes by
 	changed chan struct{}           // guarded by mu: closed when there is another one
 	deaf    bool                    // guarded by world.mu: tables do not reach it
+	unheard atomic.Bool             // the leader's answers do not reach it
 	dirty   bool                    // guarded by mu: what it loses is not discarded before clean
 	lost    []serving.Range         // guarded by mu: to be discarded
 	wires   map[table.Holder]*wires // guarded by mu: to others
@@ -105,7 +106,8 @@ func (w *world) start(node string, incarnation uint64) *process {
 	p.rule = serving.New(p.self)
 	p.rule.Extend(int64(time.Hour))
 	log := slog.New(slog.DiscardHandler)
-	p.source = New(Config{Propose: p.propose, Dial: p.dial, Rule: p.rule, NewID: w.newID, Now: w.now, Log: log})
+	p.source = New(Config{Propose: p.propose, Dial: p.dial, Rule: p.rule, NewID: w.newID, Now: w.now, Log: log,
+		Heard: func(int64) bool { return !p.unheard.Load() }})
 	var err error
 	if p.store, err = owner.New(owner.Config{Rule: p, Sink: p, Shards: 4}, w.now()); err != nil {
 		w.t.Fatal(err)

@@ -42,7 +42,10 @@ type Config struct {
 	// nothing, any other error that its outcome is unknown.
 	Propose func(ctx context.Context, c table.Command) (epoch uint64, err error)
 	// Dial connects to the intake of another member.
-	Dial  func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error)
+	Dial func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error)
+	// Heard says whether the leader has answered this node what it asked after a
+	// moment, and has the node ask if not. Default: it always has.
+	Heard func(since int64) bool
 	Rule  *serving.Rule
 	NewID func() string // of commands
 	Now   func() int64
@@ -90,6 +93,8 @@ type link struct {
 	feed *feed.Sender
 	jobs []*job // guarded by Source.mu
 	busy bool   // guarded by Source.mu: a command about it is being proposed
+	// behindAt is when it was found not to keep up, 0 if it does; guarded by Source.mu.
+	behindAt int64
 }
 
 // job is a copy of some rows that is being made, or was and is kept up.
@@ -113,6 +118,9 @@ func New(cfg Config) *Source {
 		links: map[table.Holder]*link{}, retry: map[table.Holder]int64{},
 		syncs: map[uint64]*pendingSync{}, flips: map[table.Holder]bool{},
 		pace: pace{rate: cfg.CopyRate},
+	}
+	if s.cfg.Heard == nil {
+		s.cfg.Heard = func(int64) bool { return true }
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat()

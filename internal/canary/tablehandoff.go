@@ -28,7 +28,11 @@ func waiting() []Canary {
 		Tests: handoffTests(),
 	}, {
 		Name: "slow-taken-out", Guard: "a standby that does not keep up is taken out",
-		Edits: []Edit{{copies, "case failed || l.feed.Lag(now) >= int64(slowStandby):", "case failed:"}},
+		Edits: []Edit{{copies, "failed || l.feed.Lag(now) >= int64(slowStandby)", "failed"}},
+		Tests: handoffTests(),
+	}, {
+		Name: "deaf-keeps-standby", Guard: "a node that hears nobody does not take its standbys out",
+		Edits: []Edit{{copies, "behind && !s.cfg.Heard(l.behindAt)", "behind && l.behindAt < 0"}},
 		Tests: handoffTests(),
 	}, {
 		Name: "union-new", Guard: "while a Sync is undecided, answers wait for the new standby",

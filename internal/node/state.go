@@ -39,6 +39,7 @@ func newState(c *cluster, rule *serving.Rule) *state {
 	s.source = handoff.New(handoff.Config{
 		Propose: func(ctx context.Context, cmd table.Command) (uint64, error) { return c.group.Propose(ctx, cmd) },
 		Dial:    func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error) { return c.dialState(to) },
+		Heard:   func(since int64) bool { return c.group.Heard(since) },
 		Rule:    rule, NewID: c.newID, Now: c.cfg.Clock.Now, Log: c.log.With("part", "handoff"),
 		CopyRate: c.cfg.CopyRate, Frozen: s.frozen.observe,
 	})

@@ -192,7 +192,7 @@ func (s *Server) settle(done <-chan struct{}, grace time.Duration) {
 
 const (
 	settleEvery = 5 * time.Millisecond
-	lastAnswers = 100 * time.Millisecond
+	lastAnswers = 500 * time.Millisecond
 )
 
 type sized interface{ SizeVT() int }

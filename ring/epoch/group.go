@@ -59,6 +59,7 @@ type Group struct {
 	futures atomic.Int64  // of raft that somebody waits for
 	dead    chan struct{} // closed when raft has stopped
 	silent  atomic.Bool   // Silence was called
+	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
 }
 
 // eventRoom is how many events may wait for the keeper; whoever sends more

@@ -26,6 +26,7 @@ type keeper struct {
 	silent     bool   // and leads nobody: others, or its next process, see to the rest
 	renewAt    int64  // when to send the next renewal
 	sent       int    // renewals under way
+	askedAt    int64  // when the last of them was sent
 	skew       int64  // wall time minus boot time
 
 	// The leader's side.
@@ -103,6 +104,7 @@ func (k *keeper) checkWall() {
 func (k *keeper) renew() {
 	self := k.g.rule.Self()
 	stamp := k.holding.Send(k.now)
+	k.askedAt = k.now
 	req := k.request(self, stamp)
 	k.sent++
 	ttl := k.cfg.TTL
@@ -144,6 +146,7 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 		}
 		return
 	}
+	k.g.heard.Store(max(k.g.heard.Load(), s.Sent))
 	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant))
 	k.renewAt = max(k.now, s.Sent+int64(k.cfg.TTL)/3)
 }

@@ -124,6 +124,24 @@ func (g *Group) tell(ctx context.Context, event func(*keeper)) error {
 	}
 }
 
+// Heard says whether the leader has answered something that this node asked it
+// after a moment. If not, and nothing that was asked since is still under way, the
+// node asks. It does not wait.
+func (g *Group) Heard(since int64) bool {
+	if g.heard.Load() > since {
+		return true
+	}
+	select {
+	case g.events <- func(k *keeper) {
+		if !k.retired && k.askedAt <= since && k.sent < renewalsAtOnce {
+			k.renew()
+		}
+	}:
+	default: // the caller asks again
+	}
+	return false
+}
+
 // Prove implements the service.
 func (l *leases) Prove(context.Context, *peerv1.ProveRequest) (*peerv1.ProveResponse, error) {
 	return l.g.prove(), nil

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -259,11 +260,15 @@ func TestOwnKeysCostNoMore(t *testing.T) {
 			},
 		} {
 			allocs := func(c *counters) float64 {
-				return testing.AllocsPerRun(100, func() {
-					if err := call(c); err != nil {
-						t.Fatal(err)
-					}
-				})
+				least := math.Inf(1) // of many: what others allocate is counted too, and pools lose things at random
+				for range 100 {
+					least = min(least, testing.AllocsPerRun(1, func() {
+						if err := call(c); err != nil {
+							t.Fatal(err)
+						}
+					}))
+				}
+				return least
 			}
 			if in, out := allocs(n1.counters), allocs(alone.counters); in > out {
 				t.Errorf("%s: %v allocations in a cluster, %v alone", what, in, out)

@@ -220,7 +220,7 @@ func (c *testCluster) joiner(most int) (n4 *testNode, from map[string][]string) 
 		c.t.Fatal(err)
 	}
 	from = map[string][]string{}
-	for owner, keys := range c.keys(30) {
+	for owner, keys := range c.keys(90) { // n4 may take as little as a seventh
 		for _, k := range keys {
 			if next.Owner(ring.Hash(k)) == n4.grpc && len(from[owner]) < most {
 				from[owner] = append(from[owner], k)

@@ -13,7 +13,8 @@ type BucketParams struct {
 	Burst  uint64
 	// Late is by how much, in ns and in all, tokens may come back later than
 	// promised: whoever copies the state of an object sends the time that is left,
-	// and it runs on when it has arrived. 0 is a bucket that stays where it is.
+	// and it runs on when it has arrived. Whoever has an earlier copy may take over
+	// again, as long as nothing was spent since. 0 is a bucket that stays where it is.
 	Late int64
 }
 
@@ -49,9 +50,13 @@ type bucketLevel struct{}
 // bucketState is what is known of a bucket: the moment at which everything will
 // have come back (GCRA's theoretical arrival time) lies between lo and hi.
 //
-// Invariant: lo <= hi.
+// Invariant: base <= lo <= hi.
 type bucketState struct {
 	lo, hi int64
+	// off says that the moment was put off since the last check that spent; what is
+	// known of it as it was before is that it is not before base.
+	off  bool
+	base int64
 	// later is more than 0 after a check whose answer was lost: it took effect
 	// before the next operation, and the moment may be as late as that one plus
 	// later.
@@ -86,7 +91,8 @@ func Bucket(p BucketParams) Model {
 	if b.token > math.MaxInt64/4/max(b.burst, 1) {
 		panic("history: the bucket takes too long to fill")
 	}
-	empty := bucketState{lo: math.MinInt64 / 4, hi: math.MinInt64 / 4, late: b.units(p.Late)}
+	const ever = math.MinInt64 / 4
+	empty := bucketState{lo: ever, hi: ever, base: ever, late: b.units(p.Late)}
 	m := newModel(empty, func(s bucketState, at step, out any) []bucketState {
 		if next := b.step(s, at, out); next.lo <= next.hi {
 			return []bucketState{next}
@@ -134,11 +140,12 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	case !check:
 		return b.narrow(s, o, from, to)
 	case o.Allowed:
-		if s.hi = min(s.hi, to+room); s.lo > s.hi || o.RetryAfter != 0 {
+		if s = s.most(to + room); s.lo > s.hi || o.RetryAfter != 0 {
 			return impossible
 		}
 		if !in.Peek {
 			s.lo, s.hi = max(s.lo, from)+cost, max(s.hi, to)+cost
+			s.off, s.base = false, s.lo
 		}
 	default:
 		if !o.Bare { // it would be allowed RetryAfter from then
@@ -160,8 +167,7 @@ func (b bucket) narrow(s bucketState, o BucketOutput, from, to int64) bucketStat
 	case spent < 0 || o.ResetAfter < 0 || (spent == 0) != (o.ResetAfter == 0):
 		return impossible
 	case spent == 0:
-		s.hi = min(s.hi, to)
-		return s
+		return s.most(to)
 	}
 	reset := o.ResetAfter * b.l
 	least := max(reset-b.l, (spent-1)*b.token) + 1
@@ -172,8 +178,13 @@ func (b bucket) narrow(s bucketState, o BucketOutput, from, to int64) bucketStat
 	return s.most(to + most).least(from + least)
 }
 
-// most uses that the moment is not after this one.
+// most uses that the moment is not after this one. If it was put off to a later
+// one, that is undone.
 func (s bucketState) most(at int64) bucketState {
+	if s.off && s.base <= at && at < s.lo && s.lo <= s.hi {
+		s.late += s.lo - at
+		s.lo, s.hi, s.off = s.base, at, false
+	}
 	s.hi = min(s.hi, at)
 	return s
 }
@@ -183,8 +194,10 @@ func (s bucketState) most(at int64) bucketState {
 // that is impossible stays so.
 func (s bucketState) least(at int64) bucketState {
 	if by := at - s.hi; by > 0 && by <= s.late && s.lo <= s.hi {
-		s.hi, s.late = at, s.late-by
+		s.hi, s.late, s.off = at, s.late-by, true
 	}
-	s.lo = max(s.lo, at)
+	if s.lo = max(s.lo, at); !s.off {
+		s.base = s.lo
+	}
 	return s
 }

@@ -17,6 +17,12 @@ func TestLateBucket(t *testing.T) {
 			full, done(130, 131, check(1), no), done(131, 132, check(2), yes)}},
 		"says that it is late":     {true, []Call{full, done(100, 101, check(1), denied(0, 40, 240))}},
 		"says that it is too late": {false, []Call{full, done(100, 101, check(1), denied(0, 60, 260))}},
+		"late, and then not": {true, []Call{
+			full, done(50, 51, check(1), denied(0, 80, 280)), done(60, 61, check(1), denied(0, 40, 240)), done(100, 101, check(1), yes)}},
+		"late, and then early": {false, []Call{
+			full, done(50, 51, check(1), denied(0, 80, 280)), done(60, 61, check(1), denied(0, 30, 230))}},
+		"late, spent, and then not": {false, []Call{
+			full, done(100, 101, check(1), denied(0, 40, 240)), done(150, 151, check(1), yes), done(160, 161, check(1), denied(0, 50, 250))}},
 		"a level of before": {false, []Call{
 			full, done(10, 11, check(1), denied(0, 90, 290)), done(12, 13, check(1), denied(0, 10, 210))}},
 	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3, Late: 50}))
@@ -34,7 +40,10 @@ func TestLateLock(t *testing.T) {
 		"never early":             {false, []Call{a, done(90, 99, acquire("b", 100, 0), got(2, 100))}},
 		"less is left than must":  {false, []Call{a, done(20, 21, inspect, heldBy("a", 1, 70))}},
 		"late in all":             {false, []Call{a, done(140, 141, release(1), freed), done(150, 151, acquire("b", 100, 0), got(2, 100)), done(275, 276, inspect, heldBy("b", 2, 10))}},
-		"put off, and then early": {false, []Call{a, done(50, 51, inspect, heldBy("a", 1, 100)), done(120, 130, inspect, notHeld)}},
+		"put off, and then not":   {true, []Call{a, done(50, 51, inspect, heldBy("a", 1, 100)), done(105, 115, inspect, notHeld)}},
+		"put off, and then early": {false, []Call{a, done(50, 51, inspect, heldBy("a", 1, 100)), done(90, 99, inspect, notHeld)}},
+		"put off and renewed": {false, []Call{a, done(50, 51, inspect, heldBy("a", 1, 100)),
+			done(60, 61, renew(1, 100), LockOutput{OK: true, TTL: 100}), done(120, 130, inspect, notHeld)}},
 	}.check(t, LateLock(50))
 }
 

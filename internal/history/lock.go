@@ -69,6 +69,10 @@ type lockState struct {
 	token  uint64 // 0 while held: not known, because the answer was lost
 	last   uint64 // greatest token seen; tokens of later grants are above it
 	lo, hi int64
+	// off says that the end was put off since the last acquire or renew; what is
+	// known of it as it was before is that it is not before base.
+	off  bool
+	base int64
 	// later is more than 0 after a call that was lost: the grant ends at the
 	// latest so long after the next operation.
 	later int64
@@ -88,7 +92,8 @@ func Lock() Model { return LateLock(0) }
 
 // LateLock is the model of a lock whose grants may last longer than promised, by
 // so many ns in all: whoever copies the state of an object sends the time that is
-// left, and it runs on when it has arrived. Never do they end sooner.
+// left, and it runs on when it has arrived. Whoever has an earlier copy may take
+// over again. Never do they end sooner than their callers were told.
 func LateLock(late int64) Model {
 	m := newModel(lockState{late: late}, func(s lockState, at step, out any) []lockState {
 		in := at.in.(LockInput)
@@ -136,6 +141,9 @@ func (m maybe) state() []lockState {
 	if m.none || m.holder != "" && m.lo > m.hi && m.later == 0 {
 		return nil
 	}
+	if !m.off {
+		m.base = m.lo
+	}
 	return []lockState{m.lockState}
 }
 
@@ -144,9 +152,7 @@ func (s lockState) holds(at step) maybe {
 	if s.holder == "" || !s.least(at.call+1) {
 		return maybe{none: true}
 	}
-	if !s.early {
-		s.lo = max(s.lo, at.call+1)
-	}
+	s.raise(at.call + 1)
 	return maybe{lockState: s}
 }
 
@@ -157,9 +163,28 @@ func (s *lockState) least(end int64) bool {
 		if by > s.late {
 			return false
 		}
-		s.hi, s.late = end, s.late-by
+		s.hi, s.late, s.off = end, s.late-by, true
 	}
 	return true
+}
+
+// raise has the grant end no sooner than at this moment.
+func (s *lockState) raise(end int64) {
+	if s.early {
+		return
+	}
+	if s.lo = max(s.lo, end); !s.off {
+		s.base = s.lo
+	}
+}
+
+// back undoes that the end was put off, if it was, and ends at this moment at the
+// latest.
+func (s *lockState) back(end int64) {
+	if s.off && s.base <= end && end < s.lo {
+		s.late += s.lo - end
+		s.lo, s.hi, s.off = s.base, end, false
+	}
 }
 
 // is: the grant is the one with this token, and this holder if it is known.
@@ -178,7 +203,7 @@ func (m maybe) is(token uint64, holder string) maybe {
 // until: the grant ends ttl after some moment of the operation, and its caller
 // knows of it.
 func (m maybe) until(at step, ttl int64) maybe {
-	m.lo, m.hi, m.early = at.call+ttl, at.ret+ttl, false
+	m.lo, m.hi, m.early, m.off = at.call+ttl, at.ret+ttl, false, false
 	return m
 }
 
@@ -186,18 +211,18 @@ func (m maybe) until(at step, ttl int64) maybe {
 func (s lockState) held(o LockOutput, at step) maybe {
 	m := s.holds(at).is(o.HolderToken, o.Holder)
 	most := at.ret + o.HolderTTL
+	m.back(most)
 	if m.none || m.lo > most && !m.early || !m.least(at.call+o.HolderTTL) {
 		return maybe{none: true}
 	}
 	m.hi = min(m.hi, most)
-	if !m.early {
-		m.lo = max(m.lo, at.call+o.HolderTTL)
-	}
+	m.raise(at.call + o.HolderTTL)
 	return m
 }
 
 // free: the lock is free at some moment of the operation.
 func (s lockState) free(at step) maybe {
+	s.back(at.ret)
 	if s.holder != "" && s.lo > at.ret {
 		return maybe{none: true}
 	}
@@ -209,6 +234,7 @@ func (s lockState) freeFrom(at step) int64 {
 	if s.holder == "" {
 		return at.call
 	}
+	s.back(at.ret)
 	return max(at.call, s.lo)
 }
 
@@ -225,6 +251,7 @@ func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
 		if at.lost {
 			next.lo = granted
 		}
+		next.base = next.lo
 		return []lockState{next}
 	}
 	var all []lockState
@@ -259,14 +286,16 @@ func (s lockState) lost(in LockInput, at step) []lockState {
 	switch in.Op {
 	case LockAcquire:
 		granted := s.freeFrom(at)
-		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, later: in.TTL, early: true, late: s.late}}
+		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, base: granted, later: in.TTL, early: true, late: s.late}}
 	case LockRenew:
 		if mine {
 			s.lo, s.later = min(s.lo, at.call+in.TTL), max(s.later, in.TTL)
+			s.base = min(s.base, s.lo)
 		}
 	case LockRelease:
 		if mine {
 			s.lo, s.early = min(s.lo, at.call), true
+			s.base = min(s.base, s.lo)
 		}
 	}
 	return []lockState{s}

@@ -78,7 +78,7 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	f.DurationVar(&s.limits.Check, "check-within", judge.DefaultCheck, "bounds the checks of a history")
 	kinds := f.String("faults", kindsText(fault.Default), fmt.Sprintf("`KINDS` with commas, of %s, or none; %s need root, on Linux", kindsText(fault.Kinds), kindsText(fault.Islands)))
 	flags := f.String("flags", "", "further `FLAGS` of the nodes, with spaces")
-	f.BoolFunc("no-loss", "declared loss is a failure (default: if each fault harms one node alone)", func(text string) error {
+	f.BoolFunc("no-loss", "declared loss is a failure (default: if each fault harms one node alone, and the machine does not stall)", func(text string) error {
 		on := text == "true"
 		if s.noLoss = &on; !on && text != "false" {
 			return errors.New("choose true or false")

@@ -6,12 +6,13 @@
 //   - Each counter, limit and lock, by the models of internal/history: exactly,
 //     but for times, which may be late by a bounded slack for each fault and are
 //     never early. Durations only lengthen on copies, and stand still while all
-//     nodes are stopped.
+//     nodes are stopped. Who stands by since a handoff has an earlier copy than the
+//     new owner, until something is changed.
 //   - Writes under locks (Fencing): a token belongs to one grant; a write under a
 //     lease that runs is never refused, for nobody else can have had a later grant;
 //     none is accepted after one with a greater token.
 //   - Declared loss: the table says that rows arrived without their state. Where
-//     none was to be expected it is a failure; elsewhere the objects of these rows
+//     none was to be expected it is a failure, unless the machine stalled; elsewhere the objects of these rows
 //     are left out, and the history counts as declared, not as legal.
 //   - Liveness: when a fault is over, each object is served within a bound. While
 //     one lasts, objects whose owner and leader are unharmed pause for less.

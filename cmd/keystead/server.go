@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/owner"
 )
@@ -68,7 +67,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds (limits, counters, locks) whose answers do not wait for the standby: quicker, and lost with the owner")
 	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
 	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
-	f.copyRate = handoff.DefaultCopyRate
+	f.copyRate = node.DefaultCopyRate
 	fl.Var(&f.copyRate, "copy-rate", "bytes a second that copies for other nodes send in all, like 32MiB; 0 = no limit")
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -50,7 +51,11 @@ Workloads:
   batch    limit checks in batches of --batch
   stream   limit checks in batches on a stream
   counter  one counter add a call
-  lock     acquire and release, two calls`,
+  lock     acquire and release, two calls
+
+and, only if they are named:
+  rls      one descriptor a call of Envoy's rate limit service
+  rls4     four descriptors a call`,
 		Example: `  keystead bench
   keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
   keystead bench --nodes 3 --acks --concurrency 64 --duration 2s --rounds 5
@@ -207,13 +212,22 @@ func newBenchServe(std stdio) *cobra.Command {
 // serveUntilClosed runs a node of its own on loopback until standard input is
 // closed.
 func serveUntilClosed(ctx context.Context, std stdio) error {
+	dir, err := os.MkdirTemp("", "keystead-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	rlsConfig := filepath.Join(dir, "bench.yaml")
+	if err := os.WriteFile(rlsConfig, []byte(bench.EnvoyConfig), 0o600); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		_, _ = io.Copy(io.Discard, std.in)
 		cancel()
 	}()
-	return privateNode(ctx, std)
+	return privateNode(ctx, std, rlsConfig)
 }
 
 // child is a server process that ends when its standard input is closed.

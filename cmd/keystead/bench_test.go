@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,7 +14,8 @@ import (
 )
 
 func TestBench(t *testing.T) {
-	all := strings.Join(bench.Workloads, ",")
+	names := slices.Concat(bench.Workloads, bench.EnvoyWorkloads)
+	all := strings.Join(names, ",")
 	report := object(t, succeeds(t, "bench", "--workload", all, "--concurrency", "2", "--duration", "50ms", "--rounds", "1", "--json"))
 	hasFields(t, report, "version", "go", "cpus", "batch", "results")
 	seen := map[string]bool{}
@@ -38,7 +40,7 @@ func TestBench(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	if want := 3 * len(bench.Workloads); len(seen) != want {
+	if want := 3 * len(names); len(seen) != want {
 		t.Errorf("%d results, want %d: %v", len(seen), want, seen)
 	}
 }

@@ -205,11 +205,11 @@ func (f *replayFlags) finish(std stdio, report *replay.Report, err error) error 
 }
 
 // privateNode runs a node of its own on a free port of loopback, prints its
-// address, and serves until ctx ends.
-func privateNode(ctx context.Context, std stdio) error {
+// address, and serves until ctx ends. rlsConfig is the --rls-config of the node.
+func privateNode(ctx context.Context, std stdio, rlsConfig string) error {
 	f := nodeFlags{logLevel: "error", logFormat: "text"}
 	f.ID, f.GRPCAddr = "private", "127.0.0.1:0"
-	f.StopGrace = time.Second
+	f.StopGrace, f.RLS.Path = time.Second, rlsConfig
 	f.announceReady = announceAddr
 	return f.run(ctx, std)
 }

@@ -69,6 +69,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
 	f.copyRate = node.DefaultCopyRate
 	fl.Var(&f.copyRate, "copy-rate", "bytes a second that copies for other nodes send in all, like 32MiB; 0 = no limit")
+	f.rlsFlags(fl)
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -221,7 +222,7 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	defer stop()
 	n, err := node.Start(f.Config)
 	if err != nil {
-		return storeSetting(err)
+		return rlsSetting(storeSetting(err))
 	}
 	f.announceReady(std.out, n)
 	select {

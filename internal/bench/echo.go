@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/rpc"
@@ -27,6 +28,7 @@ func ServeEcho(l net.Listener, tuned bool) error {
 	pb.RegisterLimitServiceServer(s, echoLimits{})
 	pb.RegisterCounterServiceServer(s, echoCounters{})
 	pb.RegisterLockServiceServer(s, echoLocks{})
+	rlspb.RegisterRateLimitServiceServer(s, echoRLS{})
 	return s.Serve(l)
 }
 

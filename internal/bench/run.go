@@ -74,7 +74,7 @@ func (c *Config) Validate() error {
 	}
 	for _, name := range c.Workloads {
 		if _, ok := workloads[name]; !ok {
-			return fmt.Errorf("workload %q: choose from %s", name, strings.Join(Workloads, ", "))
+			return fmt.Errorf("workload %q: choose from %s", name, strings.Join(slices.Concat(Workloads, EnvoyWorkloads), ", "))
 		}
 	}
 	if total := time.Duration(c.measurements()) * c.Duration; total > maxRun {

@@ -73,6 +73,8 @@ var workloads = map[string]workload{
 	"stream":  {"limit checks in batches on a stream, answers awaited one message later", batch, startStream},
 	"counter": {"one counter add a call", single, startCounter},
 	"lock":    {"acquire and release a lock, two calls", single, startLock},
+	"rls":     {"one descriptor a call of Envoy's rate limit service", single, startRLS(1)},
+	"rls4":    {"four descriptors a call of Envoy's rate limit service", several(4), startRLS(4)},
 }
 
 // Workloads are the names of the workloads in the order in which they run.

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-sockaddr"
 	"github.com/hashicorp/memberlist"
 
+	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
@@ -60,7 +61,8 @@ const (
 	DefaultLeaseMargin = epoch.DefaultMargin
 	DefaultSettle      = epoch.DefaultSettle
 	DefaultResumeWait  = epoch.DefaultResumeWait
-	DefaultLockTTL     = epoch.DefaultLockTTL // of owner.Config.MaxLockTTL
+	DefaultLockTTL     = epoch.DefaultLockTTL    // of owner.Config.MaxLockTTL
+	DefaultCopyRate    = handoff.DefaultCopyRate // of Config.CopyRate
 )
 
 // Wires are how a node reaches others; the zero Wires are the machine's sockets.

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/keystead/keystead/envoy/rls"
 	"github.com/keystead/keystead/internal/admin"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/rpc"
@@ -58,6 +59,9 @@ type Config struct {
 	CopyRate int64
 	// MaxCalls bounds calls under way. Default 100,000.
 	MaxCalls int64
+	// RLS is Envoy's rate limit service on the port of the API. Without a Path there
+	// is none; Log and Metrics are set here.
+	RLS rls.Config
 	// StopGrace is how long Stop lets calls finish. Default 5 s.
 	StopGrace time.Duration
 	// Version of the program, for people.
@@ -118,6 +122,9 @@ func (c Config) Validate() error {
 			return fmt.Errorf("a kind of objects %q: choose among %s", k, strings.Join(rpc.Kinds, ", "))
 		}
 	}
+	if err := c.RLS.Validate(); err != nil {
+		return err
+	}
 	if c.CopyRate < 0 {
 		return fmt.Errorf("copies of %d bytes a second: choose 1 or more, or 0 for no limit", c.CopyRate)
 	}
@@ -141,6 +148,7 @@ type Node struct {
 	store   *owner.Store
 	rpc     *rpc.Server
 	grpc    net.Listener
+	rls     *rls.Service                 // nil = none
 	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began   time.Time
 
@@ -328,7 +336,10 @@ func (n *Node) serve() error {
 			return err
 		}
 	}
-	metrics := rpc.NewMetrics(reg)
+	if err := n.startRLS(reg); err != nil {
+		return err
+	}
+	metrics := rpc.NewMetrics(reg, n.moreServices()...)
 	// The admin server is there first and goes last: it says that the node is
 	// not ready while it comes and goes.
 	if n.cfg.AdminAddr != "" {
@@ -345,6 +356,7 @@ func (n *Node) serve() error {
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}
+	conf.Register = n.register
 	n.rpc = rpc.NewServer(conf)
 	n.stops = append(n.stops, n.stopServing)
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()

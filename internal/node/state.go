@@ -24,10 +24,6 @@ const (
 	proposeTime = time.Second
 )
 
-// DefaultCopyRate is that of Config.CopyRate for a node of its own, in bytes a
-// second.
-const DefaultCopyRate = handoff.DefaultCopyRate
-
 // state is what is kept here for others and elsewhere for this node.
 type state struct {
 	c      *cluster

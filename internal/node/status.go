@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keystead/keystead/envoy/rls"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -25,6 +26,7 @@ type Status struct {
 	Bytes         int64            `json:"bytes"`
 	Waiting       int64            `json:"waiting"`
 	Cluster       *ClusterStatus   `json:"cluster,omitempty"` // of a node that is in one
+	RLS           *rls.Status      `json:"rls,omitempty"`     // of a node that has Envoy's rate limit service
 }
 
 // ClusterStatus is what a node says of its part in the cluster.
@@ -106,6 +108,10 @@ func (n *Node) Status() Status {
 	}
 	if n.cluster != nil {
 		out.Cluster = n.cluster.status()
+	}
+	if n.rls != nil {
+		st := n.rls.Status()
+		out.RLS = &st
 	}
 	return out
 }

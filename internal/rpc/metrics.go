@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -67,8 +68,9 @@ const (
 	opInspect
 )
 
-// NewMetrics registers the server's metrics.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
+// NewMetrics registers the server's metrics. Methods of more services are counted
+// by name, too.
+func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keystead_rpc_calls_total",
 		Help: "gRPC calls by service, method and status code.",
@@ -121,6 +123,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			m.methods["/"+sd.service+"/"+name] = newMethod(sd.service, name)
 		}
 	}
+	for _, sd := range more {
+		for _, name := range namesOf(sd) {
+			m.methods["/"+sd.ServiceName+"/"+name] = newMethod(sd.ServiceName, name)
+		}
+	}
 	m.other = newMethod("other", "other")
 	m.failed = map[pb.Reason]prometheus.Counter{}
 	for r := range pb.Reason_name {
@@ -131,6 +138,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.ops[i] = op{yes: count(names[1]), no: count(names[2]), replayed: count("replayed"), errored: count("error"), failed: m.failed}
 	}
 	return m
+}
+
+// namesOf are the methods of a service, streams among them.
+func namesOf(sd *grpc.ServiceDesc) (names []string) {
+	for _, x := range sd.Methods {
+		names = append(names, x.MethodName)
+	}
+	for _, x := range sd.Streams {
+		names = append(names, x.StreamName)
+	}
+	return names
 }
 
 // forwarded counts an operation that was passed on, or was to be.

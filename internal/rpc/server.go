@@ -70,6 +70,9 @@ type Config struct {
 	// GRPCAddr is where others reach this node's API, host:port; "" = unknown.
 	// Looked at only when Cluster is nil.
 	GRPCAddr string
+	// Register adds other services to the server, which may ask the limit service
+	// in process. nil = none.
+	Register func(r grpc.ServiceRegistrar, own pb.LimitServiceServer)
 }
 
 // Server serves the API over gRPC.
@@ -134,6 +137,9 @@ func NewServer(cfg Config) *Server {
 		peerv1.RegisterForwardServiceServer(s.grpc, &forwards{s: s})
 	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
+	if cfg.Register != nil {
+		cfg.Register(s.grpc, s.limits)
+	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	return s

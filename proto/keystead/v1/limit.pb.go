@@ -33,6 +33,8 @@ const (
 	Algorithm_ALGORITHM_TOKEN_BUCKET Algorithm = 1
 	// At most limit in a window of one period, which opens with its first hit.
 	Algorithm_ALGORITHM_FIXED_WINDOW Algorithm = 2
+	// At most limit in any period.
+	Algorithm_ALGORITHM_SLIDING_WINDOW Algorithm = 3
 )
 
 // Enum value maps for Algorithm.
@@ -41,11 +43,13 @@ var (
 		0: "ALGORITHM_UNSPECIFIED",
 		1: "ALGORITHM_TOKEN_BUCKET",
 		2: "ALGORITHM_FIXED_WINDOW",
+		3: "ALGORITHM_SLIDING_WINDOW",
 	}
 	Algorithm_value = map[string]int32{
-		"ALGORITHM_UNSPECIFIED":  0,
-		"ALGORITHM_TOKEN_BUCKET": 1,
-		"ALGORITHM_FIXED_WINDOW": 2,
+		"ALGORITHM_UNSPECIFIED":    0,
+		"ALGORITHM_TOKEN_BUCKET":   1,
+		"ALGORITHM_FIXED_WINDOW":   2,
+		"ALGORITHM_SLIDING_WINDOW": 3,
 	}
 )
 
@@ -98,7 +102,9 @@ type CheckRequest struct {
 	// Answer as for a real check, but spend nothing.
 	Peek bool `protobuf:"varint,8,opt,name=peek,proto3" json:"peek,omitempty"`
 	// Makes a retry safe. Not looked at when peek is set.
-	RequestId     *RequestId `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId *RequestId `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Tokens to give back, at most to full, in place of spending.
+	Refund        int64 `protobuf:"varint,10,opt,name=refund,proto3" json:"refund,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +200,13 @@ func (x *CheckRequest) GetRequestId() *RequestId {
 		return x.RequestId
 	}
 	return nil
+}
+
+func (x *CheckRequest) GetRefund() int64 {
+	if x != nil {
+		return x.Refund
+	}
+	return 0
 }
 
 // CheckResponse is the decision and the state after it.
@@ -578,7 +591,7 @@ var File_keystead_v1_limit_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\n" +
-	"\x17keystead/v1/limit.proto\x12\vkeystead.v1\x1a\x18keystead/v1/common.proto\"\x92\x02\n" +
+	"\x17keystead/v1/limit.proto\x12\vkeystead.v1\x1a\x18keystead/v1/common.proto\"\xaa\x02\n" +
 	"\fCheckRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -589,7 +602,9 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x04cost\x18\a \x01(\x04R\x04cost\x12\x12\n" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x125\n" +
 	"\n" +
-	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\"\xa1\x02\n" +
+	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\x12\x16\n" +
+	"\x06refund\x18\n" +
+	" \x01(\x03R\x06refund\"\xa1\x02\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
@@ -613,11 +628,12 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x06checks\x18\x02 \x03(\v2\x19.keystead.v1.CheckRequestR\x06checks\"[\n" +
 	"\x13StreamCheckResponse\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x122\n" +
-	"\aresults\x18\x02 \x03(\v2\x18.keystead.v1.CheckResultR\aresults*^\n" +
+	"\aresults\x18\x02 \x03(\v2\x18.keystead.v1.CheckResultR\aresults*|\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x1a\n" +
-	"\x16ALGORITHM_FIXED_WINDOW\x10\x022\xf3\x01\n" +
+	"\x16ALGORITHM_FIXED_WINDOW\x10\x02\x12\x1c\n" +
+	"\x18ALGORITHM_SLIDING_WINDOW\x10\x032\xf3\x01\n" +
 	"\fLimitService\x12>\n" +
 	"\x05Check\x12\x19.keystead.v1.CheckRequest\x1a\x1a.keystead.v1.CheckResponse\x12M\n" +
 	"\n" +

@@ -48,6 +48,11 @@ func (m *CheckRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Refund != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Refund))
+		i--
+		dAtA[i] = 0x50
+	}
 	if m.RequestId != nil {
 		size, err := m.RequestId.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -479,6 +484,9 @@ func (m *CheckRequest) SizeVT() (n int) {
 		l = m.RequestId.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.Refund != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Refund))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -854,6 +862,25 @@ func (m *CheckRequest) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Refund", wireType)
+			}
+			m.Refund = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Refund |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1,0 +1,71 @@
+package rls
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// errorDomain is that of the ErrorInfo of Keystead's API.
+const errorDomain = "keystead"
+
+// invalid is the error of a request that makes no sense, with the same details as
+// errors of Keystead's API.
+func invalid(field, message, hint string) error {
+	return asStatus(&pb.Error{Code: int32(codes.InvalidArgument), Reason: pb.Reason_REASON_INVALID, Field: field, Message: message, Hint: hint})
+}
+
+// errNoAnswer is that of a check to which there is no result; there always is one.
+var errNoAnswer = errors.New("rls: a check has no result")
+
+// errLate is that of a batch whose owners did not answer in the time that the caller
+// left them. Whether the hits were counted is not known.
+var errLate = asStatus(&pb.Error{Code: int32(codes.DeadlineExceeded), Reason: pb.Reason_REASON_OUTCOME_UNKNOWN,
+	Message: "the owners of the keys did not answer in time; the hits may have been counted", Hint: "allow more time, or look at `keystead status`"})
+
+// failure is the error for a caller whose hits nobody decided: that of the check,
+// or of the whole batch.
+func failure(e *pb.Error, whole error) error {
+	switch {
+	case whole != nil:
+		return whole
+	case e == nil:
+		return errNoAnswer
+	}
+	return asStatus(e)
+}
+
+// isInvalid says whether an error is the fault of what was asked.
+func isInvalid(e *pb.Error, whole error) bool {
+	if whole != nil {
+		return grpcstatus.Code(whole) == codes.InvalidArgument
+	}
+	return codes.Code(e.GetCode()) == codes.InvalidArgument
+}
+
+func asStatus(e *pb.Error) error {
+	st := grpcstatus.New(codes.Code(e.Code), e.Message)
+	info := &errdetails.ErrorInfo{Domain: errorDomain, Reason: strings.TrimPrefix(e.Reason.String(), "REASON_")}
+	if e.Hint != "" {
+		info.Metadata = map[string]string{"hint": e.Hint}
+	}
+	details := []protoadapt.MessageV1{info}
+	if e.Field != "" {
+		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: e.Field, Description: e.Message}}})
+	}
+	if e.RetryAfterNs > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(e.RetryAfterNs))})
+	}
+	if with, err := st.WithDetails(details...); err == nil {
+		st = with
+	}
+	return st.Err()
+}

@@ -1,0 +1,325 @@
+package rls
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.yaml.in/yaml/v3"
+)
+
+// loader makes rules of files. It reads nodes and not values, because only nodes
+// have lines and show keys that come twice.
+type loader struct {
+	opts     LoadOptions
+	rules    *Rules
+	problems Problems
+
+	path        string // of the file that is read
+	descriptors int    // so far, of all files
+	looks       int    // at nodes of the file, through aliases too
+	stop        bool   // the rest is not looked at
+}
+
+// maxLooks bounds the nodes of a file as often as aliases repeat them.
+const maxLooks = 40 * MaxDescriptors
+
+// full says whether so much is wrong already that the rest does not matter.
+func (l *loader) full() bool { return l.stop || len(l.problems) >= maxProblems }
+
+func (l *loader) wrong(line int, hint, format string, args ...any) {
+	if !l.full() {
+		l.problems = append(l.problems, Problem{File: l.path, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]+): `)
+
+// notYAML reports what the YAML parser says, which gives lines as text only.
+func (l *loader) notYAML(err error) {
+	text, line := err.Error(), 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = text[len(m[0]):]
+	}
+	l.wrong(line, "", "this is not YAML: %s", strings.TrimPrefix(text, "yaml: "))
+}
+
+// file adds what a file says.
+func (l *loader) file(path string, data []byte) {
+	l.path, l.looks = path, 0
+	l.rules.files = append(l.rules.files, path)
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	if err := decoder.Decode(&doc); err == io.EOF {
+		l.wrong(0, "write `domain: NAME` and `descriptors:`", "the file is empty")
+		return
+	} else if err != nil {
+		l.notYAML(err)
+		return
+	}
+	l.root(doc.Content[0])
+	if err := decoder.Decode(&second); err == nil {
+		l.wrong(second.Line, "remove the `---`, and give each domain a file of its own", "a second document starts here")
+	} else if err != io.EOF {
+		l.notYAML(err)
+	}
+}
+
+func (l *loader) root(n *yaml.Node) {
+	var domain string
+	var at, descriptors *yaml.Node
+	if !l.fields(n, "a file", map[string]func(*yaml.Node){
+		"domain":      func(v *yaml.Node) { at, domain = v, l.text(v, "domain") },
+		"descriptors": func(v *yaml.Node) { descriptors = v },
+	}) {
+		return
+	}
+	if domain == "" {
+		l.wrong(n.Line, "write `domain: NAME`, as it is in Envoy's configuration", "the domain is missing")
+		return
+	}
+	d := l.rules.domains[domain]
+	if d == nil {
+		d = &level{at: place{l.path, at.Line}}
+		l.rules.domains[domain] = d
+	} else if !l.opts.MergeDomains {
+		l.wrong(at.Line, fmt.Sprintf("the first is in %s:%d; --rls-merge-domains lets several files add to one domain", d.at.file, d.at.line), "the domain %s comes a second time", quote(domain))
+		return
+	}
+	if descriptors != nil {
+		l.list(d, descriptors, where{domain: domain})
+	}
+}
+
+// where is a place among the descriptors.
+type where struct {
+	domain  string
+	path    string // with a point at its end, unless it is empty
+	depth   int
+	dynamic bool // a level above is in the metrics with the request's value
+}
+
+// list adds a list of descriptors to a level.
+func (l *loader) list(to *level, n *yaml.Node, at where) {
+	n = l.look(n)
+	switch {
+	case isNull(n):
+		return
+	case n.Kind != yaml.SequenceNode:
+		l.wrong(n.Line, "write each as `- key: NAME`", "descriptors must be a list, found %s", describe(n))
+		return
+	case at.depth == MaxDepth:
+		l.wrong(n.Line, "", "descriptors are nested more than %d deep", MaxDepth)
+		return
+	}
+	at.depth++
+	for _, e := range n.Content {
+		if l.full() {
+			return
+		}
+		if l.descriptors++; l.descriptors > MaxDescriptors {
+			l.wrong(e.Line, "", "there are more than %d descriptors", MaxDescriptors)
+			l.stop = true
+			return
+		}
+		l.descriptor(to, e, at)
+	}
+}
+
+// descriptor adds a descriptor to a level.
+func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
+	var e entry
+	var detailed, shadow, quota bool
+	var rate, nested *yaml.Node
+	d := &level{at: place{l.path, n.Line}}
+	if !l.fields(n, "a descriptor", map[string]func(*yaml.Node){
+		"key":             func(v *yaml.Node) { e.key = l.text(v, "key") },
+		"value":           func(v *yaml.Node) { e.value = l.text(v, "value") },
+		"rate_limit":      func(v *yaml.Node) { rate = v },
+		"descriptors":     func(v *yaml.Node) { nested = v },
+		"shadow_mode":     func(v *yaml.Node) { shadow = l.truth(v, "shadow_mode") },
+		"quota_mode":      func(v *yaml.Node) { quota = l.truth(v, "quota_mode") },
+		"detailed_metric": func(v *yaml.Node) { detailed = l.truth(v, "detailed_metric") },
+		"value_to_metric": func(v *yaml.Node) { d.valueToMetric = l.truth(v, "value_to_metric") },
+		"share_threshold": func(v *yaml.Node) { d.shared = l.truth(v, "share_threshold") },
+	}) {
+		return
+	}
+	if e.key == "" {
+		l.wrong(n.Line, "write `key: NAME`", "the descriptor has no key")
+		return
+	}
+	prefix, wild := strings.CutSuffix(e.value, "*")
+	if wild {
+		d.pattern = e.value
+	} else if d.shared {
+		l.wrong(n.Line, "end the value in `*`, or remove share_threshold", "share_threshold goes with a value that ends in `*`; this one is %s", quote(e.value))
+	}
+	if first := to.place(e, d, prefix); first != nil {
+		l.wrong(n.Line, fmt.Sprintf("the first is in %s:%d", first.at.file, first.at.line), "the descriptor %s comes a second time", quote(at.path+step(e.key, e.value)))
+		return
+	}
+	at.dynamic = at.dynamic || d.valueToMetric && (e.value == "" || wild && !d.shared)
+	path := at.path + step(e.key, e.value)
+	if rate != nil {
+		if limit := l.limit(rate); limit != nil {
+			limit.Domain, limit.Path, limit.Shadow, limit.Quota, limit.Detailed = at.domain, path, shadow, quota, detailed
+			limit.dynamic = at.dynamic || detailed
+			limit.seal(0)
+			d.limit = limit
+			l.rules.limits = append(l.rules.limits, limit)
+		}
+	}
+	if nested != nil {
+		at.path = path + "."
+		l.list(d, nested, at)
+	}
+}
+
+// place adds a descriptor to those of a level. It returns the one that is there
+// already, if there is one.
+func (l *level) place(e entry, d *level, prefix string) *level {
+	switch {
+	case d.pattern != "":
+		for _, w := range l.wild {
+			if w.key == e.key && w.prefix == prefix {
+				return w.level
+			}
+		}
+		l.wild = append(l.wild, wildcard{e.key, prefix, d})
+	case e.value == "":
+		if first := l.bare[e.key]; first != nil {
+			return first
+		}
+		if l.bare == nil {
+			l.bare = map[string]*level{}
+		}
+		l.bare[e.key] = d
+	default:
+		if first := l.exact[e]; first != nil {
+			return first
+		}
+		if l.exact == nil {
+			l.exact = map[entry]*level{}
+		}
+		l.exact[e] = d
+	}
+	return nil
+}
+
+// limit reads a rate_limit; nil if it is wrong.
+func (l *loader) limit(n *yaml.Node) *Limit {
+	before := len(l.problems)
+	lim := &Limit{File: l.path, Line: n.Line}
+	var unit string
+	var own, requests *yaml.Node
+	if !l.fields(n, "a rate_limit", map[string]func(*yaml.Node){
+		"unit": func(v *yaml.Node) { unit = l.text(v, "unit") },
+		"requests_per_unit": func(v *yaml.Node) {
+			requests = v
+			lim.RequestsPerUnit = uint32(l.number(v, "requests_per_unit", math.MaxUint32))
+		},
+		"unlimited": func(v *yaml.Node) { lim.Unlimited = l.truth(v, "unlimited") },
+		"name":      func(v *yaml.Node) { lim.Name = l.text(v, "name") },
+		"replaces":  func(v *yaml.Node) { lim.Replaces = l.replaces(v) },
+		"keystead":  func(v *yaml.Node) { own = v },
+	}) {
+		return nil
+	}
+	lim.Unit = unitOf(unit)
+	_, known := periods[lim.Unit]
+	switch {
+	case lim.Unlimited && unit != "":
+		l.wrong(n.Line, "remove one of them", "the limit is unlimited and has a unit")
+	case lim.Unlimited && own != nil:
+		l.wrong(own.Line, "remove `keystead:`", "the limit is unlimited: there is nothing to set")
+	case lim.Unlimited:
+	case unit == "":
+		l.wrong(n.Line, "write `unit: minute`, or `unlimited: true`", "the unit is missing")
+	case !known:
+		l.wrong(n.Line, "choose second, minute, hour, day, week, month or year", "the unit %s is unknown", quote(unit))
+	case requests == nil:
+		l.wrong(n.Line, "write `requests_per_unit: NUMBER`; 0 refuses all", "requests_per_unit is missing")
+	}
+	if lim.Name != "" && slices.Contains(lim.Replaces, lim.Name) {
+		l.wrong(n.Line, "remove it from `replaces`", "the limit %s replaces itself", quote(lim.Name))
+	}
+	lim.SpendRest = true
+	if own != nil && !lim.Unlimited {
+		l.own(lim, own)
+	}
+	if len(l.problems) > before {
+		return nil
+	}
+	return lim
+}
+
+func unitOf(name string) Unit {
+	return Unit(rlspb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(name)])
+}
+
+func unitName(u Unit) string { return strings.ToLower(u.String()) }
+
+// replaces reads a list of `name: NAME`.
+func (l *loader) replaces(n *yaml.Node) []string {
+	n = l.look(n)
+	if isNull(n) {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		l.wrong(n.Line, "write each as `- name: NAME`", "replaces must be a list, found %s", describe(n))
+		return nil
+	}
+	var names []string
+	for _, e := range n.Content {
+		var name string
+		ok := l.fields(e, "an entry of replaces", map[string]func(*yaml.Node){
+			"name": func(v *yaml.Node) { name = l.text(v, "name") },
+		})
+		if ok && name == "" {
+			l.wrong(e.Line, "write `- name: NAME`", "the entry of replaces has no name")
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// own reads what only Keystead has.
+func (l *loader) own(lim *Limit, n *yaml.Node) {
+	over := ""
+	burst := (*yaml.Node)(nil)
+	l.fields(n, "`keystead:`", map[string]func(*yaml.Node){
+		"algorithm": func(v *yaml.Node) {
+			names := make([]string, len(algorithms))
+			for i := range algorithms {
+				names[i] = algorithms[i].name
+			}
+			lim.Algorithm = Algorithm(l.choice(v, "algorithm", names))
+		},
+		"burst":          func(v *yaml.Node) { burst = v; lim.Burst = l.number(v, "burst", maxBurst) },
+		"all_or_nothing": func(v *yaml.Node) { lim.AllOrNothing = l.truth(v, "all_or_nothing") },
+		"on_failure":     func(v *yaml.Node) { lim.OnFailure = Policy(l.choice(v, "on_failure", policies)) },
+		"over_limit": func(v *yaml.Node) {
+			over = []string{"spend_rest", "spend_nothing"}[l.choice(v, "over_limit", []string{"spend_rest", "spend_nothing"})]
+		},
+	})
+	switch {
+	case burst != nil && lim.Algorithm != TokenBucket:
+		l.wrong(burst.Line, "write `algorithm: token_bucket`, or remove it", "burst goes with token buckets only")
+	case burst != nil && lim.Burst == 0:
+		l.wrong(burst.Line, "leave it out for as many as requests_per_unit", "burst is 0")
+	case lim.AllOrNothing && over == "spend_rest":
+		l.wrong(n.Line, "choose one of them", "all_or_nothing spends nothing when the request is over the limit, and `over_limit: spend_rest` does")
+	}
+	lim.SpendRest = over != "spend_nothing" && !lim.AllOrNothing
+}
+
+// maxBurst is the most tokens that Keystead's API lets a bucket hold.
+const maxBurst = 1_000_000_000_000

@@ -1,0 +1,38 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/envoy/rls"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// startRLS starts Envoy's rate limit service, if it is configured.
+func (n *Node) startRLS(reg prometheus.Registerer) (err error) {
+	conf := n.cfg.RLS
+	if conf.Path == "" {
+		return nil
+	}
+	conf.Log, conf.Metrics = n.cfg.Log, reg
+	if n.rls, err = rls.New(conf); err != nil {
+		return err
+	}
+	n.stops = append(n.stops, n.rls.Close)
+	return nil
+}
+
+// moreServices are those beside the API.
+func (n *Node) moreServices() (more []*grpc.ServiceDesc) {
+	if n.rls != nil {
+		more = append(more, &rls.ServiceDesc)
+	}
+	return more
+}
+
+// register adds the services beside the API to the server.
+func (n *Node) register(r grpc.ServiceRegistrar, limits pb.LimitServiceServer) {
+	if n.rls != nil {
+		n.rls.Register(r, limits)
+	}
+}

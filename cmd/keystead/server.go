@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keystead/keystead/internal/config"
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/owner"
 )
@@ -115,6 +116,7 @@ fencing tokens rise across restarts even if the clock is set back.`,
 	fl.Uint64Var(&f.EpochFloor, "epoch-floor", 0, "least epoch to begin with, after a data directory (or all of a cluster's) was lost")
 	fl.StringVar(&f.Cluster.ID, "cluster-id", "", "name of the cluster that this node is part of; empty = it runs alone")
 	fl.BoolVar(&f.Cluster.Bootstrap, "bootstrap", false, "make the cluster: on one node, once")
+	fl.StringSliceVar(&f.Cluster.Founders, "founders", nil, "`ID`s of the nodes that make the cluster, on all of them: the first does, once it sees all and none has a log")
 	fl.StringSliceVar(&f.Cluster.Join, "join", nil, "gossip `HOST:PORT`s of nodes of the cluster, with commas")
 	fl.StringVar(&f.Cluster.RaftAddr, "raft-addr", "127.0.0.1:7401", "`HOST:PORT` where nodes agree and renew their leases; port 0 picks a free one")
 	fl.StringVar(&f.Cluster.GossipAddr, "gossip-addr", "127.0.0.1:7402", "`HOST:PORT` of gossip, TCP and UDP; port 0 picks a free one")
@@ -122,6 +124,7 @@ fencing tokens rise across restarts even if the clock is set back.`,
 	fl.StringVar(&f.Cluster.HashKey, "hash-key", "", "what the node's points on the ring are computed from (default: advertised host:port of the API)")
 	fl.StringVar(&f.gossipKey, "gossip-key", "", "`KEY` that encrypts gossip: base64 of 16, 24 or 32 bytes, the same on all nodes")
 	fl.StringVar(&f.Cluster.Profile, "gossip-profile", "lan", "timing of gossip: local, lan or wan")
+	config.MarkSecret(fl, "gossip-key")
 	f.announceReady = func(w io.Writer, n *node.Node) {}
 	return cmd
 }

@@ -33,6 +33,11 @@ type ClusterConfig struct {
 	// Bootstrap makes the cluster. Exactly one node is told to, once; on a node
 	// that has a log it does nothing.
 	Bootstrap bool
+	// Founders are the IDs of the nodes that make the cluster together, 2 to 16, the
+	// same list for all: the first of them makes it when it sees all of them and none
+	// belongs to a cluster. On nodes that have a log it does nothing. Not together with
+	// Bootstrap. Default: none.
+	Founders []string
 	// Join are gossip addresses of other nodes, host:port.
 	Join []string
 	// RaftAddr is where raft and the leases are spoken. Default 127.0.0.1:7401.
@@ -167,6 +172,9 @@ func (c *cluster) join(store *owner.Store) error {
 	c.running.Go(c.lookForOthers)
 	c.running.Go(c.heed)
 	c.running.Go(c.recoverRows)
+	if c.founds() {
+		c.running.Go(c.found)
+	}
 	c.whole.Store(true)
 	return nil
 }
@@ -276,7 +284,7 @@ func (c *cluster) gossipAdvertise() string {
 // is empty, and those whom it was told to join know of no cluster.
 func (c *cluster) mayBootstrap(s *epoch.Storage) (bool, error) {
 	empty, err := s.Empty()
-	if err == nil && empty && !c.cfg.Cluster.Bootstrap && len(c.cfg.Cluster.Join) == 0 {
+	if err == nil && empty && !c.cfg.Cluster.Bootstrap && len(c.cfg.Cluster.Founders) == 0 && len(c.cfg.Cluster.Join) == 0 {
 		c.log.Warn("this node belongs to no cluster, and was told neither to make one nor whom to join: it waits for others to join it; start the first node with --bootstrap, the others with --join HOST:PORT",
 			"cluster", c.cfg.Cluster.ID)
 	}

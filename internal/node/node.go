@@ -111,8 +111,11 @@ func (c Config) Validate() error {
 	if c.Cluster.ID != "" && !idPattern.MatchString(c.Cluster.ID) {
 		return fmt.Errorf("cluster id %q: use 1 to 64 letters, digits, '.', '_' and '-'", c.Cluster.ID)
 	}
-	if c.Cluster.ID == "" && (c.Cluster.Bootstrap || len(c.Cluster.Join) > 0) {
+	if c.Cluster.ID == "" && (c.Cluster.Bootstrap || len(c.Cluster.Join) > 0 || len(c.Cluster.Founders) > 0) {
 		return errors.New("a node that makes or joins a cluster needs its name: set --cluster-id")
+	}
+	if err := c.Cluster.validateFounders(); err != nil {
+		return err
 	}
 	if c.StopGrace < 0 {
 		return fmt.Errorf("a stop grace period of %s: choose 0 or more", c.StopGrace)
@@ -327,7 +330,7 @@ func (n *Node) wake(ctx context.Context) {
 func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n))
+		newStoreCollector(n), newLimitCollector(n))
 	if n.cluster != nil {
 		reg.MustRegister(newClusterCollector(n.cluster), newCopyCollector(n.cluster.state))
 	}

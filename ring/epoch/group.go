@@ -59,6 +59,7 @@ type Group struct {
 	futures atomic.Int64  // of raft that somebody waits for
 	dead    chan struct{} // closed when raft has stopped
 	silent  atomic.Bool   // Silence was called
+	jumps   atomic.Int64  // of the clock, for which the lease was dropped
 	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
 }
 
@@ -236,6 +237,10 @@ func (g *Group) DialState(ctx context.Context, to table.Holder) (net.Conn, error
 	}
 	return g.wire.connect(ctx, kindState, string(joinAddr(raft.ServerID(m.RaftID), m.RaftAddr)))
 }
+
+// ClockJumps counts how often the lease was dropped because wall time and boot time
+// had parted.
+func (g *Group) ClockJumps() int64 { return g.jumps.Load() }
 
 // Leader is the node that leads in raft, or "".
 func (g *Group) Leader() string {

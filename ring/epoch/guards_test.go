@@ -217,5 +217,8 @@ func TestLeaseIsDroppedAtAJump(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
+	if n := g.ClockJumps(); n != 1 {
+		t.Errorf("%d jumps were counted", n)
+	}
 	eventually(t, "a lease again", func() bool { return g.LeaseLeft() > 0 })
 }

@@ -94,6 +94,7 @@ func (k *keeper) checkWall() {
 	if max(jump, -jump) <= int64(k.cfg.TTL)/4 {
 		return
 	}
+	k.g.jumps.Add(1)
 	k.cfg.Log.Warn("the wall clock jumped: the lease is dropped and asked for again", "by", time.Duration(jump))
 	k.holding.Drop()
 	k.g.rule.Extend(0)

@@ -1,0 +1,48 @@
+package node
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// limitCollector shows Prometheus what other figures are to be compared with: an
+// alert on how full a node is, or how short its lease, needs no copy of its
+// settings.
+type limitCollector struct {
+	n                                  *Node
+	objects, bytes, ttl, drains, jumps *prometheus.Desc
+}
+
+func newLimitCollector(n *Node) *limitCollector {
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("keystead_"+name, help, nil, nil) }
+	return &limitCollector{
+		n:       n,
+		objects: desc("max_objects", "Objects that the node holds at most."),
+		bytes:   desc("max_memory_bytes", "Memory that objects and request ids may take."),
+		ttl:     desc("lease_ttl_seconds", "For how long a lease is granted; 0 before the node knows it."),
+		drains:  desc("draining", "1 while the node gives away what it has, 0 before and afterwards."),
+		jumps:   desc("clock_jumps_total", "Times that the lease was dropped because wall time and boot time had parted."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *limitCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m *limitCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	gauge(m.objects, float64(cmp.Or(m.n.cfg.Store.MaxObjects, owner.DefaultMaxObjects)))
+	gauge(m.bytes, float64(cmp.Or(m.n.cfg.Store.MaxBytes, owner.DefaultMaxBytes)))
+	c := m.n.cluster
+	if c == nil {
+		return
+	}
+	gauge(m.ttl, time.Duration(c.Table().LeaseTTL).Seconds())
+	gauge(m.drains, one(m.n.DrainState().Member.Phase == table.Leaving))
+	ch <- prometheus.MustNewConstMetric(m.jumps, prometheus.CounterValue, float64(c.group.ClockJumps()))
+}

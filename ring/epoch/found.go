@@ -1,0 +1,52 @@
+package epoch
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
+
+// ErrBelongs says that a node did not make a cluster, because it belongs to one.
+var ErrBelongs = errors.New("the node belongs to a cluster already")
+
+// Found makes the cluster when the group runs, as Config.Bootstrap does before: this
+// node is its first and only voter. Whoever calls it has to know that there is no
+// other one. A node that has a log does nothing and says ErrBelongs; after any
+// other error it may be tried again.
+func (g *Group) Found() error {
+	s := g.cfg.Storage
+	switch empty, err := s.Empty(); {
+	case err != nil:
+		return fmt.Errorf("reading the log: %w", err)
+	case !empty:
+		return ErrBelongs
+	}
+	// One that was drawn before a crash counts; see belong.
+	uid, err := s.UID()
+	drawn := uid == ""
+	if err == nil && drawn {
+		uid = draw()
+		err = s.setUID(uid)
+	}
+	if err != nil {
+		return err
+	}
+	g.uid.Store(&uid) // from now on, others' leaders are refused
+	err = g.raft.BootstrapCluster(raft.Configuration{
+		Servers: []raft.Server{{Suffrage: raft.Voter, ID: g.self, Address: joinAddr(g.self, g.cfg.RaftAddr)}},
+	}).Error()
+	switch {
+	case errors.Is(err, raft.ErrCantBootstrap):
+		// A leader was quicker: the log that it sends says whose it is.
+		if drawn {
+			none := ""
+			g.uid.Store(&none)
+			return errors.Join(ErrBelongs, s.setUID(none))
+		}
+		return ErrBelongs
+	case err != nil:
+		return fmt.Errorf("making the cluster: %w", err)
+	}
+	return nil
+}

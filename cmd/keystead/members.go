@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -23,11 +24,11 @@ them. PHASE is what the table says: joining (admitted, not yet on the ring), act
 is given nothing), or - for one that is no member; GOSSIP is what gossip says: alive,
 failed, leaving, left; RAFT is leader, voter or nonvoter; SHARE is the share of the
 keys that the node owns now, ROWS how many rows of the table that is, and STANDBY how
-many it stands by for.
+many it stands by for. APP, where any node has one, is the application beside it.
 
 With --json: a list of {"id", "phase", "gossip", "gossip_addr", "raft",
 "owned_share": 0 to 1, "rows_owned", "rows_standby", "hash_key", "grpc_addr", "raft_addr", "incarnation": "…",
-"version"}; what is not known is "".`,
+"version", "app_addr"}; what is not known is "".`,
 		Example: `  keystead members
   keystead members --json | jq -r '.[] | select(.phase == "active") | .grpc_addr'`,
 		Args: exactArgs(),
@@ -65,6 +66,7 @@ type memberJSON struct {
 	RaftAddr    string  `json:"raft_addr"`
 	Incarnation string  `json:"incarnation"`
 	Version     string  `json:"version"`
+	AppAddr     string  `json:"app_addr"`
 }
 
 // rows is a number of rows, - for one that is no member.
@@ -85,7 +87,7 @@ var phaseNames = map[pb.Phase]string{
 func membersJSON(members []*pb.MemberStatus) []memberJSON {
 	list := make([]memberJSON, len(members))
 	for i, m := range members {
-		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby}
+		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby, AppAddr: m.AppAddr}
 		if t := m.Member; t != nil {
 			list[i].Phase, list[i].HashKey, list[i].GRPCAddr, list[i].RaftAddr = phaseNames[t.Phase], t.HashKey, t.GrpcAddr, t.RaftAddr
 			list[i].Incarnation, list[i].Version = strconv.FormatUint(t.Incarnation, 10), t.Version
@@ -96,10 +98,19 @@ func membersJSON(members []*pb.MemberStatus) []memberJSON {
 
 func printMembers(out io.Writer, members []memberJSON) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tINCARNATION\tVERSION")
+	apps := slices.ContainsFunc(members, func(m memberJSON) bool { return m.AppAddr != "" })
+	head := "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tINCARNATION\tVERSION"
+	if apps {
+		head += "\tAPP"
+	}
+	fmt.Fprintln(w, head)
 	for _, m := range members {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
 			percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Incarnation), orDash(m.Version))
+		if apps {
+			fmt.Fprint(w, "\t"+orDash(m.AppAddr))
+		}
+		fmt.Fprintln(w)
 	}
 	return w.Flush()
 }

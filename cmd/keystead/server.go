@@ -71,6 +71,8 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	f.copyRate = node.DefaultCopyRate
 	fl.Var(&f.copyRate, "copy-rate", "bytes a second that copies for other nodes send in all, like 32MiB; 0 = no limit")
 	f.rlsFlags(fl)
+	fl.StringVar(&f.XDS.Listener, "xds-listener", node.DefaultXDSListener, "`IP:PORT` at which Envoys configured by this node listen; empty = nowhere")
+	fl.StringVar(&f.XDS.KeyHeader, "xds-key-header", node.DefaultXDSKeyHeader, "header, or gRPC metadata, with the key, by which Envoy and gRPC clients route")
 	fl.Bool("show-config", false, "print the settings, with where each comes from, and exit")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -122,6 +124,7 @@ fencing tokens rise across restarts even if the clock is set back.`,
 	fl.StringVar(&f.Cluster.GossipAddr, "gossip-addr", "127.0.0.1:7402", "`HOST:PORT` of gossip, TCP and UDP; port 0 picks a free one")
 	fl.StringVar(&f.Cluster.Advertise, "advertise", "", "`HOST` at which others reach this node (default: where it listens, or the private address)")
 	fl.StringVar(&f.Cluster.HashKey, "hash-key", "", "what the node's points on the ring are computed from (default: advertised host:port of the API)")
+	fl.StringVar(&f.AppAddr, "app-addr", "", "`HOST:PORT` of the application beside this node, for Envoy and gRPC clients to route to; empty = none")
 	fl.StringVar(&f.gossipKey, "gossip-key", "", "`KEY` that encrypts gossip: base64 of 16, 24 or 32 bytes, the same on all nodes")
 	fl.StringVar(&f.Cluster.Profile, "gossip-profile", "lan", "timing of gossip: local, lan or wan")
 	config.MarkSecret(fl, "gossip-key")
@@ -215,6 +218,9 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	f.Store.MaxBytes, f.Store.MaxLockTTL, f.Store.RequestIDs.Window = int64(f.maxMemory), int64(f.maxLockTTL), int64(f.idWindow)
 	f.CopyRate = int64(f.copyRate)
 	f.ProcessMetrics = true
+	if err := f.xdsSettings(); err != nil {
+		return err
+	}
 	if err := f.Validate(); err != nil {
 		return usageError{err}
 	}

@@ -267,10 +267,23 @@ agent  -        alive   -       0.0%   -     -        -                 -       
 	if out.String() != want[1:] {
 		t.Errorf("%s\nwant\n%s", out.String(), want[1:])
 	}
+	members[2].AppAddr = "10.0.0.3:80"
+	out.Reset()
+	if err := printMembers(&out, membersJSON(members[2:])); err != nil {
+		t.Error(err)
+	}
+	const withApp = `
+ID     PHASE   GOSSIP  RAFT   SHARE  ROWS  STANDBY  API               INCARNATION          VERSION  APP
+n03    active  alive   voter  33.3%  256   250      n03.example:7400  1882445566738848251  1.0      10.0.0.3:80
+agent  -       alive   -      0.0%   -     -        -                 -                    -        -
+`
+	if out.String() != withApp[1:] {
+		t.Errorf("%s\nwant\n%s", out.String(), withApp[1:])
+	}
 	text, err := json.Marshal(membersJSON(members[2:]))
 	const wantJSON = `[{"id":"n03","phase":"active","gossip":"alive","gossip_addr":"n03:7402","raft":"voter","owned_share":0.3333333333333333,"rows_owned":256,"rows_standby":250,` +
-		`"hash_key":"n03.example:7400","grpc_addr":"n03.example:7400","raft_addr":"n03:7401","incarnation":"1882445566738848251","version":"1.0"},` +
-		`{"id":"agent","phase":"","gossip":"alive","gossip_addr":"","raft":"","owned_share":0,"rows_owned":0,"rows_standby":0,"hash_key":"","grpc_addr":"","raft_addr":"","incarnation":"","version":""}]`
+		`"hash_key":"n03.example:7400","grpc_addr":"n03.example:7400","raft_addr":"n03:7401","incarnation":"1882445566738848251","version":"1.0","app_addr":"10.0.0.3:80"},` +
+		`{"id":"agent","phase":"","gossip":"alive","gossip_addr":"","raft":"","owned_share":0,"rows_owned":0,"rows_standby":0,"hash_key":"","grpc_addr":"","raft_addr":"","incarnation":"","version":"","app_addr":""}]`
 	if err != nil || string(text) != wantJSON {
 		t.Errorf("%v %s", err, text)
 	}

@@ -245,6 +245,9 @@ func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member
 	if self.GRPCAddr, err = advertised(grpcAddr, c.cfg.Cluster.Advertise); err == nil {
 		self.RaftAddr, err = advertised(raftAddr, c.cfg.Cluster.Advertise)
 	}
+	if err == nil {
+		self.AppAddr, err = c.cfg.appAddr()
+	}
 	self.HashKey = c.cfg.Cluster.HashKey
 	if self.HashKey == "" {
 		self.HashKey = self.GRPCAddr
@@ -484,7 +487,7 @@ func (c *cluster) State() rpc.ClusterState {
 	}
 	s.Voters, s.Nonvoters = c.group.Servers()
 	for _, f := range c.pool.Facts() {
-		s.Gossip = append(s.Gossip, rpc.Gossiper{Node: f.Name, Addr: f.Addr, State: f.State.String()})
+		s.Gossip = append(s.Gossip, rpc.Gossiper{Node: f.Name, Addr: f.Addr, State: f.State.String(), App: f.Self.AppAddr})
 	}
 	for _, y := range c.state.source.Progress().Copies {
 		s.Copies = append(s.Copies, rpc.Copy(y))

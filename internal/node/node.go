@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/keystead/keystead/envoy/rls"
+	"github.com/keystead/keystead/envoy/xds"
 	"github.com/keystead/keystead/internal/admin"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/rpc"
@@ -47,6 +48,11 @@ type Config struct {
 	// ProcessMetrics shows what the libraries below count for the whole process
 	// (raft, serf). Only one node of a process may ask for it.
 	ProcessMetrics bool
+	// XDS is what the node tells Envoy and gRPC clients beside the ring.
+	XDS xds.Settings
+	// AppAddr is the application beside the node, host:port, which it tells them of.
+	// The host may be a name, which is looked up once. "" = there is none.
+	AppAddr string
 	// Store bounds the store; Rule and Sink are set here.
 	Store owner.Config
 	// MaxConns bounds open gRPC connections. Default 10,000.
@@ -117,6 +123,12 @@ func (c Config) Validate() error {
 	if err := c.Cluster.validateFounders(); err != nil {
 		return err
 	}
+	if err := c.XDS.Validate(); err != nil {
+		return err
+	}
+	if err := validAppAddr(c.AppAddr); err != nil {
+		return err
+	}
 	if c.StopGrace < 0 {
 		return fmt.Errorf("a stop grace period of %s: choose 0 or more", c.StopGrace)
 	}
@@ -150,6 +162,7 @@ type Node struct {
 	cluster *cluster // of one that does not, or nil
 	store   *owner.Store
 	rpc     *rpc.Server
+	xds     *ringTeller
 	grpc    net.Listener
 	rls     *rls.Service                 // nil = none
 	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
@@ -360,6 +373,11 @@ func (n *Node) serve() error {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}
 	conf.Register = n.register
+	var err error
+	if n.xds, err = n.tellRing(reg); err != nil {
+		return err
+	}
+	conf.Services = append(conf.Services, n.xds.server.Register)
 	n.rpc = rpc.NewServer(conf)
 	n.stops = append(n.stops, n.stopServing)
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()
@@ -373,12 +391,14 @@ func (n *Node) serve() error {
 // that still run may finish.
 func (n *Node) stopServing() {
 	if n.killed.Load() {
+		n.xds.stop()
 		n.rpc.Stop(0)
 		return
 	}
 	if n.cluster != nil {
 		n.cluster.retire()
 	}
+	n.xds.stop()
 	n.rpc.Stop(n.cfg.StopGrace)
 }
 

@@ -93,4 +93,5 @@ type Gossiper struct {
 	Node  string // id, or the gossip name of one that is not a node of ours
 	Addr  string // host:port
 	State string // "alive", "failed", "leaving", "left"
+	App   string // host:port of the application beside it, "" if there is none
 }

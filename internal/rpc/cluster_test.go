@@ -199,7 +199,7 @@ func TestClusterAnswers(t *testing.T) {
 		b := newBoard(t, "n1", "n2", "n3")
 		b.state = ClusterState{
 			LeaseLeft: time.Second, Leader: "n2", Voters: []string{"n1", "n2"}, Nonvoters: []string{"n3"}, Started: time.Now(),
-			Gossip:   []Gossiper{{"n1", "n1:1", "alive"}, {"n3", "n3:1", "failed"}, {"stranger", "x:1", "alive"}},
+			Gossip:   []Gossiper{{"n1", "n1:1", "alive", "n1:8080"}, {"n3", "n3:1", "failed", ""}, {"stranger", "x:1", "alive", ""}},
 			RaftAddr: "n1:2", Gossips: "n1:1", GRPCAddr: "n1:7400", Version: "v",
 			Copies: []Copy{{To: "n2", Rows: 3, Objects: 5, Expected: 7, Bytes: 9, Age: 11, Caught: true}},
 		}
@@ -213,13 +213,13 @@ func TestClusterAnswers(t *testing.T) {
 		var got []string
 		sum := 0.0
 		for _, m := range must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t).Members {
-			got = append(got, fmt.Sprintf("%s %v %q %q %q", m.Id, m.Member.GetPhase(), m.Gossip, m.GossipAddr, m.Raft))
+			got = append(got, fmt.Sprintf("%s %v %q %q %q %q", m.Id, m.Member.GetPhase(), m.Gossip, m.GossipAddr, m.Raft, m.AppAddr))
 			sum += m.OwnedShare
 		}
-		want := `n1 PHASE_ACTIVE "alive" "n1:1" "voter"
-n2 PHASE_ACTIVE "" "" "leader"
-n3 PHASE_ACTIVE "failed" "n3:1" "nonvoter"
-stranger PHASE_UNSPECIFIED "alive" "x:1" ""`
+		want := `n1 PHASE_ACTIVE "alive" "n1:1" "voter" "n1:8080"
+n2 PHASE_ACTIVE "" "" "leader" ""
+n3 PHASE_ACTIVE "failed" "n3:1" "nonvoter" ""
+stranger PHASE_UNSPECIFIED "alive" "x:1" "" ""`
 		if s := strings.Join(got, "\n"); s != want || math.Abs(sum-1) > 1e-9 {
 			t.Errorf("shares of %v; members:\n%s", sum, s)
 		}

@@ -84,7 +84,7 @@ func (c *cluster) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.List
 	}
 	for _, g := range st.Gossip {
 		m := of(g.Node)
-		m.Gossip, m.GossipAddr = g.State, g.Addr
+		m.Gossip, m.GossipAddr, m.AppAddr = g.State, g.Addr, g.App
 	}
 	for _, id := range st.Nonvoters {
 		of(id).Raft = "nonvoter"

@@ -118,6 +118,7 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
 		{peerv1.ForwardService_ServiceDesc.ServiceName, []string{"Forward"}},
 		{pb.ClusterService_ServiceDesc.ServiceName, []string{"GetRing", "GetTable", "ListMembers", "GetOwner", "Watch", "GetStatus"}},
+		{"envoy.service.discovery.v3.AggregatedDiscoveryService", []string{"StreamAggregatedResources", "DeltaAggregatedResources"}},
 	} {
 		for _, name := range sd.methods {
 			m.methods["/"+sd.service+"/"+name] = newMethod(sd.service, name)

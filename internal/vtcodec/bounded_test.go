@@ -2,8 +2,10 @@ package vtcodec
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -25,5 +27,26 @@ func TestBoundedRefusesManyItems(t *testing.T) {
 	}
 	if m, err := read(New(), 10_000); err != nil || len(m.Checks) != 10_000 {
 		t.Errorf("without a bound: %d %v", len(m.Checks), err)
+	}
+}
+
+// A message without generated code is bounded by its size, where there is a bound.
+func TestBoundedRefusesLargeOtherMessages(t *testing.T) {
+	read := func(c Codec, size int) error {
+		var m healthpb.HealthCheckRequest
+		data, err := New().Marshal(&healthpb.HealthCheckRequest{Service: strings.Repeat("x", size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Unmarshal(data, &m)
+	}
+	if err := read(Bounded(1), maxRest-8); err != nil {
+		t.Error(err)
+	}
+	if err := read(Bounded(1), maxRest); err == nil {
+		t.Error("a larger one was read")
+	}
+	if err := read(New(), maxRest); err != nil {
+		t.Error(err)
 	}
 }

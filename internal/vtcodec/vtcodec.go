@@ -43,6 +43,11 @@ func Bounded(maxFields int) Codec {
 // cannot hold much.
 const countFrom = 4 << 10
 
+// maxRest is how large a message without generated code may be, in bytes, where there
+// is a bound on fields: what is within its fields is not counted. An Envoy that lists
+// all of its extensions needs some tens of KiB.
+const maxRest = 256 << 10
+
 func (c Codec) check(data []byte) error {
 	if c.maxFields == 0 || len(data) < countFrom {
 		return nil
@@ -88,6 +93,9 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(vtMessage)
 	if !ok {
+		if n := data.Len(); c.maxFields != 0 && n > maxRest {
+			return fmt.Errorf("the message has %d bytes; at most %d are allowed", n, maxRest)
+		}
 		return c.rest.Unmarshal(data, v)
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())

@@ -20,6 +20,7 @@ type Self struct {
 	UID         string // drawn when the cluster was made; "" until the node knows it
 	HashKey     string // what the ring hashes
 	GRPCAddr    string // host:port of the API
+	AppAddr     string // host:port of the application beside the node; "" = there is none
 	RaftAddr    string // host:port of raft
 	RaftID      string // identity of the raft server
 	Version     string // of the program; may be ""
@@ -36,6 +37,7 @@ const (
 	tagRaft        = "r"
 	tagRaftID      = "i"
 	tagVersion     = "v"
+	tagApp         = "a"
 
 	kind = "1" // of the tags that this package writes and understands
 )
@@ -67,7 +69,12 @@ func (s Self) Validate() error {
 	if err := checkAddr(s.RaftAddr); err != nil {
 		return fmt.Errorf("raft address: %w", err)
 	}
-	for _, text := range []string{s.UID, s.HashKey, s.GRPCAddr, s.RaftAddr, s.RaftID, s.Version} {
+	if s.AppAddr != "" {
+		if err := checkAddr(s.AppAddr); err != nil {
+			return fmt.Errorf("address of the application: %w", err)
+		}
+	}
+	for _, text := range []string{s.UID, s.HashKey, s.GRPCAddr, s.AppAddr, s.RaftAddr, s.RaftID, s.Version} {
 		if !printable(text) {
 			return fmt.Errorf("%q is not printable", text)
 		}
@@ -114,6 +121,9 @@ func (s Self) tags() map[string]string {
 	if s.Version != "" {
 		tags[tagVersion] = s.Version
 	}
+	if s.AppAddr != "" {
+		tags[tagApp] = s.AppAddr
+	}
 	return tags
 }
 
@@ -151,7 +161,7 @@ func parse(cluster, name string, tags map[string]string) (Self, error) {
 	}
 	s := Self{
 		Node: name, Incarnation: n, Cluster: cluster, UID: tags[tagUID], HashKey: tags[tagHashKey],
-		GRPCAddr: tags[tagGRPC], RaftAddr: tags[tagRaft], RaftID: tags[tagRaftID], Version: tags[tagVersion],
+		GRPCAddr: tags[tagGRPC], AppAddr: tags[tagApp], RaftAddr: tags[tagRaft], RaftID: tags[tagRaftID], Version: tags[tagVersion],
 	}
 	if err := s.Validate(); err != nil {
 		return Self{}, fmt.Errorf("its tags are damaged: %w", err)

@@ -12,7 +12,7 @@ import (
 
 func TestTagsRoundTrip(t *testing.T) {
 	for _, s := range []Self{self("n1"), {
-		Node: "x", Incarnation: 1<<64 - 1, Cluster: "test", UID: "u", HashKey: "ключ", GRPCAddr: "host:1", RaftAddr: "[::1]:65535", RaftID: "r",
+		Node: "x", Incarnation: 1<<64 - 1, Cluster: "test", UID: "u", HashKey: "ключ", GRPCAddr: "host:1", AppAddr: "[::1]:80", RaftAddr: "[::1]:65535", RaftID: "r",
 	}} {
 		got, err := parse("test", s.Node, s.tags())
 		if err != nil || got != s {
@@ -41,6 +41,7 @@ func TestParseRefuses(t *testing.T) {
 		{name: "API address without host", change: map[string]string{tagGRPC: ":7400"}, why: "gRPC address"},
 		{name: "raft address without port", change: map[string]string{tagRaft: "10.0.0.1"}, why: "raft address"},
 		{name: "raft port 0", change: map[string]string{tagRaft: "10.0.0.1:0"}, why: "raft address"},
+		{name: "application without port", change: map[string]string{tagApp: "10.0.0.1"}, why: "address of the application"},
 		{name: "no raft id", change: map[string]string{tagRaftID: "-"}, why: "raft id"},
 		{name: "no hash key", change: map[string]string{tagHashKey: "-"}, why: "hash key"},
 		{name: "control character", change: map[string]string{tagVersion: "1\x1b[2J"}, why: "not printable"},

@@ -771,7 +771,9 @@ type MemberStatus struct {
 	// Rows that it owns now.
 	RowsOwned uint32 `protobuf:"varint,7,opt,name=rows_owned,json=rowsOwned,proto3" json:"rows_owned,omitempty"`
 	// Rows that it stands by for now.
-	RowsStandby   uint32 `protobuf:"varint,8,opt,name=rows_standby,json=rowsStandby,proto3" json:"rows_standby,omitempty"`
+	RowsStandby uint32 `protobuf:"varint,8,opt,name=rows_standby,json=rowsStandby,proto3" json:"rows_standby,omitempty"`
+	// Where the application beside it is reached, host:port, or "" if there is none.
+	AppAddr       string `protobuf:"bytes,9,opt,name=app_addr,json=appAddr,proto3" json:"app_addr,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -860,6 +862,13 @@ func (x *MemberStatus) GetRowsStandby() uint32 {
 		return x.RowsStandby
 	}
 	return 0
+}
+
+func (x *MemberStatus) GetAppAddr() string {
+	if x != nil {
+		return x.AppAddr
+	}
+	return ""
 }
 
 // GetOwnerRequest asks for keys.
@@ -1966,7 +1975,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"`\n" +
 	"\x13ListMembersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x123\n" +
-	"\amembers\x18\x02 \x03(\v2\x19.keystead.v1.MemberStatusR\amembers\"\xfb\x01\n" +
+	"\amembers\x18\x02 \x03(\v2\x19.keystead.v1.MemberStatusR\amembers\"\x96\x02\n" +
 	"\fMemberStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x06member\x18\x02 \x01(\v2\x13.keystead.v1.MemberR\x06member\x12\x16\n" +
@@ -1978,7 +1987,8 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"ownedShare\x12\x1d\n" +
 	"\n" +
 	"rows_owned\x18\a \x01(\rR\trowsOwned\x12!\n" +
-	"\frows_standby\x18\b \x01(\rR\vrowsStandby\"%\n" +
+	"\frows_standby\x18\b \x01(\rR\vrowsStandby\x12\x19\n" +
+	"\bapp_addr\x18\t \x01(\tR\aappAddr\"%\n" +
 	"\x0fGetOwnerRequest\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\tR\x04keys\"W\n" +
 	"\x10GetOwnerResponse\x12\x14\n" +

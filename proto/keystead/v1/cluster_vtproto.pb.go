@@ -615,6 +615,13 @@ func (m *MemberStatus) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.AppAddr) > 0 {
+		i -= len(m.AppAddr)
+		copy(dAtA[i:], m.AppAddr)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.AppAddr)))
+		i--
+		dAtA[i] = 0x4a
+	}
 	if m.RowsStandby != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RowsStandby))
 		i--
@@ -1820,6 +1827,10 @@ func (m *MemberStatus) SizeVT() (n int) {
 	}
 	if m.RowsStandby != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.RowsStandby))
+	}
+	l = len(m.AppAddr)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3726,6 +3737,38 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 9:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field AppAddr", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.AppAddr = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

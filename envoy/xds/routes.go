@@ -1,0 +1,81 @@
+package xds
+
+import (
+	"net/netip"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// routes sends a request with the key's header to the owners, by its hash alone, and
+// any other one to any node. No time is set: the caller's deadline is the one that
+// counts, and who waits for a lock or watches the table takes longer than Envoy's 15 s.
+func routes(name, owners, any, header string) *routev3.RouteConfiguration {
+	keyed := route(owners)
+	keyed.Match.Headers = []*routev3.HeaderMatcher{{
+		Name: header, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
+	}}
+	keyed.GetRoute().HashPolicy = []*routev3.RouteAction_HashPolicy{{
+		PolicySpecifier: &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: header}},
+		Terminal:        true,
+	}}
+	return &routev3.RouteConfiguration{
+		Name: name,
+		VirtualHosts: []*routev3.VirtualHost{{
+			Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{keyed, route(any)},
+		}},
+	}
+}
+
+func route(cluster string) *routev3.Route {
+	return &routev3.Route{
+		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
+		}},
+	}
+}
+
+// listeners are where a kind of client begins.
+func listeners(s Settings, c Client, app bool) []*listenerv3.Listener {
+	if c == GRPC {
+		l := []*listenerv3.Listener{apiListener(Keystead)}
+		if app {
+			l = append([]*listenerv3.Listener{apiListener(App)}, l...)
+		}
+		return l
+	}
+	if s.Listener == "" {
+		return nil
+	}
+	return []*listenerv3.Listener{{
+		Name: Keystead, Address: socket(netip.MustParseAddrPort(s.Listener)),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name:       "envoy.filters.network.http_connection_manager",
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: connections(Keystead)},
+		}}}},
+	}}
+}
+
+// apiListener is what a gRPC client asks for by the name of its target.
+func apiListener(name string) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: connections(name)}}
+}
+
+// connections is what becomes of connections: their requests go where the routes of
+// a name have them. Streams may be idle, as a watch is while nothing changes.
+func connections(name string) *anypb.Any {
+	return pack(&hcmv3.HttpConnectionManager{
+		StatPrefix:        name,
+		StreamIdleTimeout: durationpb.New(0),
+		RouteSpecifier:    &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: name}},
+		HttpFilters: []*hcmv3.HttpFilter{{
+			Name:       "envoy.filters.http.router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
+		}},
+	})
+}

@@ -1,0 +1,109 @@
+package xds
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// MaxNodes is how many nodes a View may have.
+const MaxNodes = 1024
+
+// View is the ring as it stands.
+type View struct {
+	Epoch uint64 // of the table that says so
+	Nodes []Node // on the ring, in any order
+}
+
+// Node is a node on the ring.
+type Node struct {
+	HashKey string         // what its points are computed from; no two nodes have the same
+	GRPC    netip.AddrPort // where its API is reached
+	App     netip.AddrPort // where the application beside it is reached; zero = there is none
+}
+
+// validate says what is wrong with v. Whoever makes one has checked all of it.
+func (v View) validate() error {
+	if len(v.Nodes) > MaxNodes {
+		return fmt.Errorf("xds: %d nodes; at most %d are allowed", len(v.Nodes), MaxNodes)
+	}
+	seen := make(map[string]bool, len(v.Nodes))
+	for _, n := range v.Nodes {
+		switch {
+		case n.HashKey == "" || seen[n.HashKey]:
+			return fmt.Errorf("xds: the hash key %q is empty, or there twice", n.HashKey)
+		case !reachable(n.GRPC):
+			return fmt.Errorf("xds: node %q is reached at %s, which is no address", n.HashKey, n.GRPC)
+		case n.App != (netip.AddrPort{}) && !reachable(n.App):
+			return fmt.Errorf("xds: the application of node %q is reached at %s, which is no address", n.HashKey, n.App)
+		}
+		seen[n.HashKey] = true
+	}
+	return nil
+}
+
+func reachable(a netip.AddrPort) bool {
+	return a.IsValid() && a.Port() != 0 && !a.Addr().IsUnspecified()
+}
+
+// ring is the nodes in the order of their hash keys, bytewise: that of package ring,
+// by which the points of hosts are counted.
+func (v View) ring() []Node {
+	return slices.SortedFunc(slices.Values(v.Nodes), func(a, b Node) int { return cmp.Compare(a.HashKey, b.HashKey) })
+}
+
+// Defaults of Settings.
+const (
+	// DefaultListener is any address of an Envoy's machine, at the port of Envoy's
+	// own examples.
+	DefaultListener = "0.0.0.0:10000"
+	// DefaultKeyHeader says whose it is, and has nothing to do with what others send.
+	DefaultKeyHeader = "x-keystead-key"
+)
+
+// MaxHeader is the longest name of a header, in bytes.
+const MaxHeader = 128
+
+// Settings are what resources depend on beside the ring.
+type Settings struct {
+	// Listener is the IP:PORT at which each Envoy listens. "" = Envoys are given no
+	// listener, and have their own.
+	Listener string
+	// KeyHeader is the header (for gRPC: the metadata) that holds the key of a
+	// request. "" is DefaultKeyHeader.
+	KeyHeader string
+}
+
+// Errors of Settings.
+var (
+	ErrListener  = errors.New("the address at which Envoys listen has to be IP:PORT, like 0.0.0.0:10000")
+	ErrKeyHeader = errors.New("the key's header has to be lower-case letters, digits, '-' and '_', at most 128, and not to end in -bin")
+)
+
+// headerPattern is what both HTTP/2 and gRPC's metadata take as a name.
+var headerPattern = regexp.MustCompile(`^[a-z0-9_-]+$`)
+
+// Validate says what makes no sense: ErrListener or ErrKeyHeader, with what was
+// given.
+func (s Settings) Validate() error {
+	if s.Listener != "" {
+		if a, err := netip.ParseAddrPort(s.Listener); err != nil || a.Port() == 0 {
+			return fmt.Errorf("%q: %w", s.Listener, ErrListener)
+		}
+	}
+	if h := s.KeyHeader; h != "" && (len(h) > MaxHeader || !headerPattern.MatchString(h) || strings.HasSuffix(h, "-bin") || strings.HasPrefix(h, "grpc-")) {
+		return fmt.Errorf("%q: %w", h, ErrKeyHeader)
+	}
+	return nil
+}
+
+func (s Settings) withDefaults() Settings {
+	if s.KeyHeader == "" {
+		s.KeyHeader = DefaultKeyHeader
+	}
+	return s
+}

@@ -1,0 +1,271 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keystead/keystead/envoy/xds"
+	"github.com/keystead/keystead/ring/epoch/table"
+	"github.com/keystead/keystead/ring/member"
+)
+
+// Defaults of Config.XDS on the command line; left empty, there is no listener.
+const (
+	DefaultXDSListener  = xds.DefaultListener
+	DefaultXDSKeyHeader = xds.DefaultKeyHeader
+)
+
+// lookUpTime bounds how long the name of a host is looked up at the start.
+const lookUpTime = 5 * time.Second
+
+// ErrAppAddr says that an address of an application is none.
+var ErrAppAddr = errors.New("the address of the application beside the node has to be HOST:PORT, like 10.0.0.1:8080")
+
+// validAppAddr says what is wrong with an address of an application, "" included,
+// which is none.
+func validAppAddr(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	n, perr := strconv.ParseUint(port, 10, 16)
+	if ip := net.ParseIP(host); err != nil || perr != nil || n == 0 || host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("%q: %w", addr, ErrAppAddr)
+	}
+	return nil
+}
+
+// appAddr is where the application is reached, IP:port, as others are told: they
+// may not know a name that this machine does.
+func (c Config) appAddr() (string, error) {
+	if c.AppAddr == "" {
+		return "", nil
+	}
+	a, err := lookUp(c.AppAddr)
+	if err != nil {
+		return "", fmt.Errorf("the application at %s (--app-addr): %w", c.AppAddr, err)
+	}
+	return a.String(), nil
+}
+
+// lookUp is the IP address of host:port, IPv4 if it has one.
+func lookUp(addr string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddrPort(addr); err == nil {
+		return a, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q: the port is not a number from 0 to 65535", addr)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookUpTime)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	best := ips[0].Unmap()
+	for _, ip := range ips {
+		if ip = ip.Unmap(); ip.Is4() {
+			best = ip
+			break
+		}
+	}
+	return netip.AddrPortFrom(best, uint16(n)), nil
+}
+
+// ringTeller tells xDS clients of the ring.
+type ringTeller struct {
+	n       *Node
+	server  *xds.Server
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex                // guards what follows
+	settled map[table.Holder]bool     // who was on the ring when last no transition ran; nil = not known
+	seen    map[table.Holder]xds.Node // those of the last View, as gossip knew them
+}
+
+// tellRing starts to tell clients of the ring, as this node knows it.
+func (n *Node) tellRing(reg prometheus.Registerer) (*ringTeller, error) {
+	server, err := xds.New(xds.Config{Settings: n.cfg.XDS, Metrics: reg, Log: n.cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &ringTeller{n: n, server: server, cancel: cancel}
+	if n.cluster == nil {
+		v, err := n.loneView()
+		if err == nil {
+			err = server.Publish(v)
+		}
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		return r, nil
+	}
+	r.running.Go(func() { r.followTable(ctx) })
+	r.running.Go(func() { r.followGossip(ctx) })
+	return r, nil
+}
+
+// stop ends it, and all streams.
+func (r *ringTeller) stop() {
+	r.cancel()
+	r.server.Close()
+	r.running.Wait()
+}
+
+// loneView is the ring of a node that runs alone: it owns all. It is empty if clients
+// could not reach the node.
+func (n *Node) loneView() (xds.View, error) {
+	addr, err := advertised(n.GRPCAddr(), n.cfg.Cluster.Advertise)
+	if err != nil { // a machine that has nothing but its loopback
+		_, port, _ := net.SplitHostPort(n.GRPCAddr())
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
+	node := xds.Node{HashKey: cmp.Or(n.cfg.Cluster.HashKey, addr)}
+	if node.GRPC, err = lookUp(addr); err != nil {
+		n.cfg.Log.Warn("xDS clients are not told of this node: they need an IP address, and its name is not found; set --advertise", "addr", addr, "error", err)
+		return xds.View{}, nil
+	}
+	app, err := n.cfg.appAddr()
+	if err != nil {
+		return xds.View{}, err
+	}
+	node.App, _ = netip.ParseAddrPort(app) // "" is none
+	return xds.View{Epoch: n.epoch(), Nodes: []xds.Node{node}}, nil
+}
+
+func (r *ringTeller) followTable(ctx context.Context) {
+	for {
+		t := r.tell()
+		if _, err := r.n.cluster.group.Await(ctx, t.Epoch); err != nil {
+			return
+		}
+	}
+}
+
+// followGossip looks again when gossip tells where an application is.
+func (r *ringTeller) followGossip(ctx context.Context) {
+	for {
+		changed := r.n.cluster.pool.Changed()
+		r.tell()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell publishes the ring by the newest table, which it returns.
+func (r *ringTeller) tell() *table.Table {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.n.cluster.group.Table()
+	members := onRing(t, r.settled)
+	if t.Transition == nil {
+		r.settled = make(map[table.Holder]bool, len(members))
+		for _, m := range members {
+			r.settled[m.Holder()] = true
+		}
+	}
+	v := r.view(t.Epoch, members, r.n.cluster.pool.Facts())
+	if err := r.server.Publish(v); err != nil {
+		r.n.cfg.Log.Error("telling xDS clients of the ring", "error", err)
+	}
+	return t
+}
+
+// onRing is who is on the ring as it stands: on that of before, while it changes.
+// Who joins comes when its transition has ended, who is drained goes when its has,
+// and who was removed is gone at once. settled is who was there when last no
+// transition ran; nil if this node did not see that.
+func onRing(t *table.Table, settled map[table.Holder]bool) []table.Member {
+	var on []table.Member
+	for _, m := range t.Members {
+		is := m.Phase == table.Active
+		switch {
+		case t.Transition == nil || settled == nil:
+			is = is || m.Phase == table.Leaving
+		default:
+			is = is || m.Phase != table.Drained && settled[m.Holder()]
+		}
+		if is {
+			on = append(on, m)
+		}
+	}
+	if len(on) > 0 {
+		return on
+	}
+	for _, node := range t.WantedNodes() { // the first ring, and one whose old nodes have all died
+		if m, ok := t.Member(node); ok && len(t.Rows) > 0 {
+			on = append(on, m)
+		}
+	}
+	return on
+}
+
+// view is the ring as xDS clients are told of it. Whom gossip does not know, or not
+// yet, is where he was. r.mu must be held.
+func (r *ringTeller) view(epoch uint64, members []table.Member, facts []member.Fact) xds.View {
+	v := xds.View{Epoch: epoch}
+	known := make(map[string]member.Fact, len(facts))
+	for _, f := range facts {
+		if f.Ours {
+			known[f.Self.Node] = f
+		}
+	}
+	seen := make(map[table.Holder]xds.Node, len(members))
+	for _, m := range members {
+		node := r.seen[m.Holder()]
+		node.HashKey = m.HashKey
+		f, ok := known[m.Node]
+		if a, is := reached(m.GRPCAddr, f.Addr); is {
+			node.GRPC = a
+		}
+		if ok {
+			node.App, _ = netip.ParseAddrPort(f.Self.AppAddr) // "" is none
+		}
+		seen[m.Holder()] = node
+		if node.GRPC.IsValid() {
+			v.Nodes = append(v.Nodes, node)
+		} else if _, before := r.seen[m.Holder()]; !before {
+			r.n.cfg.Log.Warn("xDS clients are not told of a node yet: its address has a name, and gossip does not know where that is", "node", m.Node, "addr", m.GRPCAddr)
+		}
+	}
+	r.seen = seen
+	return v
+}
+
+// reached is the IP address of host:port, as xDS clients need it. Whoever goes by a
+// name is where it gossips.
+func reached(addr, gossips string) (netip.AddrPort, bool) {
+	if a, err := netip.ParseAddrPort(addr); err == nil {
+		return a, true
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	host, err := netip.ParseAddrPort(gossips)
+	n, perr := strconv.ParseUint(port, 10, 16)
+	if err != nil || perr != nil {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(host.Addr(), uint16(n)), true
+}

@@ -163,17 +163,10 @@ func (c *Client) unary(ctx context.Context, n *node, wait time.Duration, f func(
 	actx, cancel := c.limited(ctx, wait)
 	defer cancel()
 	var p peer.Peer
-	n.inFlight.Add(1)
-	start := time.Now()
+	begin := c.clock.Now()
+	n.load.Begin(begin)
 	err = f(actx, grpc.Peer(&p))
-	took := time.Since(start)
-	n.inFlight.Add(-1)
-	switch {
-	case err == nil && wait == 0:
-		n.took(took)
-	case err != nil && ctx.Err() == nil && fromCall(err, false).broken:
-		n.took(penalty)
-	}
+	n.load.End(begin, c.clock.Now(), outcome(ctx, err, wait > 0))
 	return p.Addr != nil, err
 }
 

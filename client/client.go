@@ -147,7 +147,7 @@ func toKey(key string, reads bool) route {
 func (r *route) learn(c *Client, e *Error, addr string) {
 	r.hint, r.avoid = "", ""
 	switch {
-	case e.broken:
+	case e.broken, !r.keyed: // where there is no owner, any other may do better
 		r.avoid = addr
 	case e.Reason == ErrNotOwner:
 		c.watch.behind(e.epoch)
@@ -176,7 +176,7 @@ func (c *Client) address(v *view, r *route) string {
 		}
 	}
 	var known [64]string // enough for most, without an allocation
-	if a := c.pool.lighter(others(known[:0], v, r.avoid)); a != "" {
+	if a := c.pool.lighter(others(known[:0], v, r.avoid), c.clock.Now()); a != "" {
 		return a
 	}
 	if r.avoid != "" {

@@ -31,7 +31,7 @@
 //
 // The table is a hint: nodes forward what they do not own. A client with an old
 // table, or none for a key, loses the time of a hop and nothing else. Calls that
-// have no key go to the one of two random nodes that has less to do.
+// have no key go to the one of two random nodes that has less to do (package p2c).
 //
 // # Non-guarantees
 //

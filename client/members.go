@@ -85,10 +85,8 @@ func anywhere[R any](ctx context.Context, c *Client, f func(ctx context.Context,
 
 // anyNode is anywhere for calls that may change something.
 func (c *Client) anyNode(ctx context.Context, r route, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) error) error {
-	return c.do(ctx, r, func(ctx context.Context, n *node, _ *view) (bool, error) {
-		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
-			return f(ctx, pb.NewClusterServiceClient(n.conn()), opts...)
-		})
+	return c.keyless(ctx, r, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+		return f(ctx, pb.NewClusterServiceClient(conn), opts...)
 	})
 }
 

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/keystead/keystead/client/p2c"
 	"github.com/keystead/keystead/internal/vtcodec"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -25,11 +24,6 @@ const (
 	// maxReceive is the largest answer that is taken: a table of 32,768 rows
 	// and batches of maxBatch items are far below it.
 	maxReceive = 16 << 20
-
-	// ewmaWeight is how much the latest answer counts in the average latency.
-	ewmaWeight = 0.1
-	// penalty is what an attempt that failed counts as.
-	penalty = time.Second
 )
 
 // pool holds the connections to the nodes.
@@ -51,8 +45,7 @@ type node struct {
 
 	refs int // guarded by pool.mu: calls that use it
 
-	inFlight atomic.Int64
-	ewma     atomic.Uint64 // latency in ns, bits of a float64; 0 = not known
+	load *p2c.Load // what the calls to it showed
 
 	checks coalescer[*pb.CheckRequest, *pb.CheckResponse]
 	adds   coalescer[*pb.AddRequest, *pb.AddResponse]
@@ -133,56 +126,8 @@ func (p *pool) close() {
 	}
 }
 
-// lighter picks two different ones of some addresses at random, and of these the
-// one that has less to do: fewer calls in flight, weighted by how long they
-// take. "" if there is none.
-//
-// Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing,
-// IEEE TPDS 12 (2001).
-func (p *pool) lighter(addrs []string) string {
-	switch len(addrs) {
-	case 0:
-		return ""
-	case 1:
-		return addrs[0]
-	}
-	i := rand.IntN(len(addrs))
-	j := rand.IntN(len(addrs) - 1)
-	if j >= i {
-		j++
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.nodes[addrs[j]].load() < p.nodes[addrs[i]].load() {
-		return addrs[j]
-	}
-	return addrs[i]
-}
-
-// load is (in flight + 1) × latency; 0 for a node that was never asked.
-func (n *node) load() float64 {
-	if n == nil {
-		return 0
-	}
-	return float64(n.inFlight.Load()+1) * math.Float64frombits(n.ewma.Load())
-}
-
-// took notes how long an attempt took.
-func (n *node) took(d time.Duration) {
-	for {
-		old := n.ewma.Load()
-		next := float64(d)
-		if old != 0 {
-			next = (1-ewmaWeight)*math.Float64frombits(old) + ewmaWeight*next
-		}
-		if n.ewma.CompareAndSwap(old, math.Float64bits(next)) {
-			return
-		}
-	}
-}
-
 func (c *Client) newNode(addr string) (*node, error) {
-	n := &node{addr: addr}
+	n := &node{addr: addr, load: newLoad(c.clock.Now())}
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(c.cfg.Credentials),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New()), grpc.MaxCallRecvMsgSize(maxReceive)),

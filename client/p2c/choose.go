@@ -1,0 +1,103 @@
+package p2c
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// Choose is the index of the backend for a call: of two different ones, named by
+// the random bits r, the one that is not down and has the smaller load. If both are
+// down, one that is not is looked for. There must be at least one backend.
+func Choose(loads []*Load, now int64, r uint64) int {
+	if len(loads) == 1 {
+		return 0
+	}
+	best, other := pair(len(loads), r)
+	if less(loads[other], loads[best], now) {
+		best = other
+	}
+	for i := range loads {
+		if at := (best + i) % len(loads); !loads[at].Down() {
+			return at
+		}
+	}
+	return best // all are down
+}
+
+// pair is two different numbers below n, which is at least 2 and below 2³².
+func pair(n int, r uint64) (i, j int) {
+	i = int(r >> 32 * uint64(n) >> 32)
+	j = int(r & math.MaxUint32 * uint64(n-1) >> 32)
+	if j >= i {
+		j++
+	}
+	return i, j
+}
+
+// less says whether a is to be preferred to b.
+func less(a, b *Load, now int64) bool {
+	if down := a.Down(); down != b.Down() {
+		return !down
+	}
+	return a.Cost(now) < b.Cost(now)
+}
+
+// Overdue is the index of the backend that has waited longest for a probe, or -1
+// if none is due, and when the next one may be. The backend counts as seen from
+// now on: of several callers only one gets it.
+func Overdue(loads []*Load, now int64) (i int, next int64) {
+	i, next = -1, math.MaxInt64
+	first := int64(math.MaxInt64)
+	for k, l := range loads {
+		switch due := l.due(); {
+		case due > now:
+			next = min(next, due)
+		case due < first:
+			if i >= 0 {
+				next = now // there is another
+			}
+			i, first = k, due
+		default:
+			next = now
+		}
+	}
+	if i < 0 {
+		return i, next
+	}
+	l := loads[i]
+	if seen := l.seen.Load(); seen+l.patience.Load() > now || !l.seen.CompareAndSwap(seen, now) {
+		return -1, now // somebody else was quicker
+	}
+	return i, min(next, l.due())
+}
+
+// Next is Overdue, and if none is, Choose. It looks at every backend; a Chooser
+// does only when a probe may be due.
+func Next(loads []*Load, now int64, r uint64) int {
+	if i, _ := Overdue(loads, now); i >= 0 {
+		return i
+	}
+	return Choose(loads, now, r)
+}
+
+// Chooser is Next for many calls among the same backends.
+type Chooser struct {
+	loads []*Load
+	due   atomic.Int64 // no probe is due before
+}
+
+// NewChooser chooses among these, of which there must be at least one.
+func NewChooser(loads []*Load) *Chooser { return &Chooser{loads: loads} }
+
+// Next is the index of the backend for a call, given random bits.
+func (c *Chooser) Next(now int64, r uint64) int {
+	// Whoever takes the turn looks; meanwhile the others choose.
+	if due := c.due.Load(); now >= due && c.due.CompareAndSwap(due, math.MaxInt64) {
+		i, next := Overdue(c.loads, now)
+		c.due.Store(next)
+		if i >= 0 {
+			return i
+		}
+	}
+	return Choose(c.loads, now, r)
+}

@@ -15,8 +15,9 @@ type Algorithm = pb.Algorithm
 
 // The algorithms. The zero Algorithm is a token bucket.
 const (
-	TokenBucket = pb.Algorithm_ALGORITHM_TOKEN_BUCKET
-	FixedWindow = pb.Algorithm_ALGORITHM_FIXED_WINDOW
+	TokenBucket   = pb.Algorithm_ALGORITHM_TOKEN_BUCKET
+	FixedWindow   = pb.Algorithm_ALGORITHM_FIXED_WINDOW
+	SlidingWindow = pb.Algorithm_ALGORITHM_SLIDING_WINDOW
 )
 
 // Rate is a limit: so many tokens in a period.
@@ -51,13 +52,23 @@ func (r Rate) Windowed() Rate {
 	return r
 }
 
-// Check asks whether a cost may be spent.
+// Sliding is the rate as a sliding window: at most Limit in any time shorter than
+// Period. What was spent counts for less than nine eighths of the period.
+func (r Rate) Sliding() Rate {
+	r.Algorithm = SlidingWindow
+	return r
+}
+
+// Check asks whether a cost may be spent, or gives tokens back.
 type Check struct {
 	Key  string // what is limited: 1 to 512 bytes of UTF-8
 	Name string // which limit of the key: at most 128 bytes; "" = "limit"
 	Rate
 	Cost uint64 // tokens to spend; 0 = 1
 	Peek bool   // answer, but spend nothing
+	// Refund is how many tokens to give back, at most up to full; then Cost is 0 and
+	// Peek false, and the answer is allowed. 0 = none.
+	Refund int64
 }
 
 // Meta is what every answer about a key carries.
@@ -112,6 +123,16 @@ func (l *Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, err
 	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Cost: n})
 }
 
+// Refund gives n tokens of the key's back that were spent and not used, at most up
+// to full. The limit does not know which ones they were: what was spent a period
+// ago or longer has come back by itself, and is not to be refunded. n is 1 or more.
+func (l *Limit) Refund(ctx context.Context, key string, n int64) (Decision, error) {
+	if n < 1 {
+		return Decision{}, invalid("refund", "is %d; it must be at least 1", n)
+	}
+	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Refund: n})
+}
+
 // Peek says what a Check would, and spends nothing.
 func (l *Limit) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Peek: true})
@@ -142,7 +163,7 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 
 func (q *Check) wire() *pb.CheckRequest {
 	return &pb.CheckRequest{Key: q.Key, Name: q.Name, Limit: q.Limit, PeriodNs: int64(q.Period), Burst: q.Burst,
-		Algorithm: q.Algorithm, Cost: q.Cost, Peek: q.Peek}
+		Algorithm: q.Algorithm, Cost: q.Cost, Peek: q.Peek, Refund: q.Refund}
 }
 
 func decision(r *pb.CheckResponse) Decision {

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"errors"
 	"unsafe"
 
 	"github.com/keystead/keystead/owner/counter"
@@ -47,14 +48,14 @@ func (r *Record) validate(now int64) (*lock.State, error) {
 		return bad("it is neither a change nor a whole")
 	case r.IDs != nil && len(r.Done) != 0, r.More && !r.stateless():
 		return bad("it is more than it may be")
-	case r.Kind != KindLimit && r.Limit != limit.State{}, r.Kind != KindCounter && r.Counter != counter.State{}, r.Kind != KindLock && r.Lock != nil:
+	case r.Kind != KindLimit && (r.Limit != limit.State{} || len(r.Marks) != 0), r.Kind != KindCounter && r.Counter != counter.State{}, r.Kind != KindLock && r.Lock != nil:
 		return bad("it has the state of another kind")
 	case r.Limit.At > now || r.Limit.At < -maxMoment || r.Counter.At > now || r.Counter.At < -maxMoment:
 		return bad("a time is out of range")
 	case r.Counter.Version > maxVersion:
 		return bad("the counter's version is out of range")
 	}
-	if err := r.Limit.Valid(); err != nil {
+	if err := errors.Join(r.Limit.Valid(), r.Limit.ValidMarks(r.Marks)); err != nil {
 		return bad(err.Error())
 	}
 	if err := r.Counter.Valid(); err != nil {
@@ -90,7 +91,7 @@ func (r *Record) stateless() bool {
 
 // clear takes the state out of a record.
 func (r *Record) clear() {
-	r.Limit, r.Counter, r.Lock, r.Places = limit.State{}, counter.State{}, nil, nil
+	r.Limit, r.Marks, r.Counter, r.Lock, r.Places = limit.State{}, nil, counter.State{}, nil, nil
 }
 
 // validLock returns the lock's state as a copy has it: all places are away, and
@@ -180,7 +181,7 @@ func (t *target) copyRoomLocked(r *Record) error {
 	if t.slot == 0 && s.objects[KindLimit].Load()+s.objects[KindCounter].Load()+s.objects[KindLock].Load() >= s.cfg.MaxObjects+s.cfg.MaxObjects/copyRoom {
 		return errObjects
 	}
-	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || len(r.Places) > 0
+	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || len(r.Places) > 0 || len(r.Marks) > 0
 	if grows && s.bytes.Load() >= s.cfg.MaxBytes+s.cfg.MaxBytes/copyRoom {
 		return errMemory
 	}
@@ -196,7 +197,7 @@ func (t *target) installLocked(r *Record, state *lock.State) {
 	if !r.More {
 		switch t.kind {
 		case KindLimit:
-			*t.e.limit() = packLimit(r.Limit)
+			sh.setLimitLocked(t.e, &r.Limit, r.Marks)
 		case KindCounter:
 			*t.e.counter() = r.Counter
 		case KindLock:

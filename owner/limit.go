@@ -19,7 +19,9 @@ type CheckAnswer struct {
 	Meta
 }
 
-// Check decides a rate limit.
+// Check decides a rate limit, or gives tokens back to it (limit.Op.Refund). Where a
+// limit that is absent stands for one that was lost, and is taken to have been used
+// up, a refund gives nothing back.
 func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer, error) {
 	if err := op.Validate(); err != nil {
 		return CheckAnswer{}, asInvalid(err)
@@ -38,21 +40,27 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 		state = op.Emptied(t.permit.LostAt)
 	}
 	if op.Peek {
-		_, res, _ := limit.Apply(state, op, t.now)
+		_, _, res, _ := t.decideLocked(&state, &op)
 		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
 	}
 	print := fingerprint(opCheck, op.Cost)
+	if op.Refund != 0 {
+		print = fingerprint(opRefund, op.Refund)
+	}
 	replay, out, age, err := t.judgeLocked(&id, print)
 	if err != nil {
 		return CheckAnswer{}, err
 	}
 	if replay {
-		op.Peek = true
-		_, res, _ := limit.Apply(state, op, t.now)
+		op = look(op)
+		_, _, res, _ := t.decideLocked(&state, &op)
 		if res.Allowed = out.Code == done; res.Allowed {
 			res.RetryAfter = 0
 		}
 		return CheckAnswer{res, Meta{t.permit, true, age}}, nil
+	}
+	if !plain(&state, &op) {
+		return t.checkLocked(&id, &state, &op, made, print)
 	}
 	next, res, changed := limit.Apply(state, op, t.now)
 	made = made && !changed // it is to outlast the grace, if there is room for it
@@ -100,6 +108,7 @@ const (
 	opReset
 	opAcquire
 	opRelease
+	opRefund
 )
 
 // fingerprint tells operations under one request id apart: what they do and

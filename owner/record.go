@@ -44,6 +44,7 @@ type Record struct {
 
 	// The state of the object's kind; the zero state says that it is absent.
 	Limit   limit.State
+	Marks   []limit.Mark // of Limit, if it is a sliding window that has some
 	Counter counter.State
 	Lock    *lock.State
 

@@ -25,6 +25,7 @@ type mirror struct {
 type copied struct {
 	kind    Kind
 	limit   limit.State
+	marks   string
 	counter counter.State
 	lock    lock.State
 }
@@ -39,7 +40,7 @@ func (m *mirror) Changed(r *Record) {
 		m.t.Fatalf("version %d after %d", r.Version, m.version[shard])
 	}
 	m.version[shard] = r.Version
-	c := copied{kind: r.Kind, limit: r.Limit, counter: r.Counter}
+	c := copied{kind: r.Kind, limit: r.Limit, marks: fmt.Sprint(r.Marks), counter: r.Counter}
 	if r.Lock != nil {
 		c.lock = r.Lock.Clone()
 	}
@@ -69,7 +70,14 @@ func TestRecordsSayEverything(t *testing.T) {
 				seq++
 				rid = id(max(1, seq-rapid.Uint64Range(0, 1).Draw(t, "repeat")))
 			}
-			switch rapid.IntRange(0, 8).Draw(t, "kind") {
+			switch rapid.IntRange(0, 9).Draw(t, "kind") {
+			case 9:
+				op := perSecond(9)
+				op.Algorithm = limit.Algorithm(rapid.IntRange(1, 2).Draw(t, "algorithm"))
+				if rapid.IntRange(0, 3).Draw(t, "refunds") == 0 {
+					op.Cost, op.Refund = 0, 2
+				}
+				_, err = s.Check(now+rapid.Int64Range(0, 9).Draw(t, "a little later"), Ref{key, "window"}, rid, op)
 			case 0:
 				_, err = s.Check(now, Ref{key, "limit"}, rid, perSecond(2))
 			case 1:
@@ -122,7 +130,7 @@ func (m *mirror) compare(s *Store) {
 			text := e.text()
 			ref := Ref{string(text[:e.keyLen]), string(text[e.keyLen:])}
 			r := sh.recordLocked(slot, Hash(ref.Key))
-			want := copied{kind: r.Kind, limit: r.Limit, counter: r.Counter}
+			want := copied{kind: r.Kind, limit: r.Limit, marks: fmt.Sprint(r.Marks), counter: r.Counter}
 			if r.Lock != nil {
 				want.lock = r.Lock.Clone()
 			}

@@ -20,6 +20,7 @@ type shard struct {
 	index flat.Index // tag of (key, name) → entry
 	cells flat.Cells // entries, each with its state, key and name behind it
 	locks flat.Slab[lock.State]
+	marks flat.Cells // of sliding windows that have some
 	ids   *reqid.Table
 
 	now int64 // latest moment seen: callers read their clocks before they come here
@@ -33,6 +34,7 @@ type shard struct {
 	record    Record       // reused for the sink
 	done      []Done       // ids remembered since the last record; reused
 	kept      reqid.Kept   // reused for whole records
+	slide     []limit.Mark // of the sliding window that is decided; reused
 	fx        lock.Effects // of the last step of a lock; reused
 
 	waits     map[uint64]*Wait    // by ticket: callers in queues
@@ -91,7 +93,7 @@ func (sh *shard) entryLocked(slot uint32) *entry { return (*entry)(sh.cells.At(s
 // zero state.
 type limitCell struct {
 	at                 int64
-	spent, carry, rate uint64
+	spent, carry, rate uint64 // carry: of a sliding window, where its marks are; see sliding.go
 	period             uint64 // the algorithm in the top byte
 }
 
@@ -102,10 +104,23 @@ func packLimit(s limit.State) limitCell {
 }
 
 func (c *limitCell) state() limit.State {
-	return limit.State{
+	s := limit.State{
 		Algorithm: limit.Algorithm(c.period >> algorithmShift), At: c.at,
 		Spent: c.spent, Carry: c.carry, Limit: c.rate, Period: int64(c.period & (1<<algorithmShift - 1)),
 	}
+	if s.Algorithm == limit.SlidingWindow {
+		s.Carry = 0
+	}
+	return s
+}
+
+// markCellLocked is the room for marks of a sliding window, nil if it has none.
+func (sh *shard) markCellLocked(c *limitCell) []limit.Mark {
+	slot, room := c.markCell()
+	if slot == 0 {
+		return nil
+	}
+	return unsafe.Slice((*limit.Mark)(sh.marks.At(slot)), room)
 }
 
 // target is an object in the hands of one operation, its shard locked.
@@ -318,6 +333,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
 	switch e.kind {
 	case KindLimit:
 		r.Limit = e.limit().state()
+		r.Marks = sh.marksLocked(e.limit())
 	case KindCounter:
 		r.Counter = *e.counter()
 	case KindLock:
@@ -342,7 +358,7 @@ func (sh *shard) placesLocked(state *lock.State, to []Place) []Place {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.ids.Bytes() + sh.lockText
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.marks.Bytes() + sh.ids.Bytes() + sh.lockText
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n
@@ -396,7 +412,7 @@ func (sh *shard) spentLocked(e *entry) bool {
 func (sh *shard) clearLocked(e *entry) {
 	switch e.kind {
 	case KindLimit:
-		*e.limit() = limitCell{}
+		sh.setLimitLocked(e, &limit.State{}, nil)
 	case KindCounter:
 		*e.counter() = counter.State{}
 	case KindLock:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,8 @@ func newLimit(std stdio) *cobra.Command {
 		Use:   "limit",
 		Short: "Check rate limits",
 		Example: `  keystead limit check 203.0.113.7 --name api --limit 20/1m
-  keystead limit peek 203.0.113.7 --name api --limit 20/1m`,
+  keystead limit peek 203.0.113.7 --name api --limit 20/1m
+  keystead limit check 203.0.113.7 --name api --limit 20/1m --refund 1`,
 	}
 	onlySubcommands(cmd)
 	cmd.AddCommand(newLimitCheck(std, false), newLimitCheck(std, true))
@@ -30,6 +32,7 @@ type limitFlags struct {
 	rate      rate
 	burst     uint64
 	cost      uint64
+	refund    int64
 	algorithm string
 	exitCode  bool
 }
@@ -42,7 +45,11 @@ func newLimitCheck(std stdio, peek bool) *cobra.Command {
 	verb, short, long := "check", "Spend from a limit if there is room", `Asks the owner of KEY whether --cost may be spent, and spends it if so.
 
 Over the limit is an answer, not a failure: the exit code is 0 either way, or 3
-for "denied" with --exit-code.`
+for "denied" with --exit-code.
+
+With --refund it gives tokens back that were spent and not used, at most up to
+full, and spends nothing. What was spent a period ago or longer has come back by
+itself, and is not to be refunded.`
 	if peek {
 		verb, short, long = "peek", "Show what a check would answer, spending nothing", `Answers as "limit check" would, and changes nothing.`
 	}
@@ -56,9 +63,13 @@ With --json: {"allowed": bool, "limit": tokens at most, "remaining": tokens,
 number in the grace period of a loss.`,
 		Example: fmt.Sprintf(`  keystead limit %[1]s 203.0.113.7 --name api --limit 20/1m
   keystead limit %[1]s tenant-42 --limit 100/s --burst 500 --cost 25 --json
-  keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window`, verb),
+  keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window
+  keystead limit %[1]s tenant-42 --limit 100/1h --algorithm sliding-window`, verb),
 		Args: exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.refund != 0 && cmd.Flags().Changed("cost") {
+				return usageError{errors.New("--refund and --cost exclude each other: a check spends, or gives back")}
+			}
 			return f.run(cmd.Context(), std.out, args[0], peek)
 		},
 	}
@@ -67,21 +78,31 @@ number in the grace period of a loss.`,
 	cmd.Flags().Var(&f.rate, "limit", "tokens that come back per period, like 20/1m (required)")
 	cmd.Flags().Uint64Var(&f.burst, "burst", 0, "most tokens at once (default: the count of --limit)")
 	cmd.Flags().Uint64Var(&f.cost, "cost", 1, "tokens to spend")
-	cmd.Flags().StringVar(&f.algorithm, "algorithm", "token-bucket", "token-bucket or fixed-window")
+	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
+	if !peek {
+		cmd.Flags().Int64Var(&f.refund, "refund", 0, "tokens to give back instead of spending")
+	}
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when denied")
 	return cmd
 }
 
+const (
+	defaultAlgorithm = "token-bucket"
+	algorithmNames   = "token-bucket, fixed-window or sliding-window"
+)
+
 var algorithms = map[string]pb.Algorithm{
-	"token-bucket": pb.Algorithm_ALGORITHM_TOKEN_BUCKET,
-	"fixed-window": pb.Algorithm_ALGORITHM_FIXED_WINDOW,
+	"token-bucket":   pb.Algorithm_ALGORITHM_TOKEN_BUCKET,
+	"fixed-window":   pb.Algorithm_ALGORITHM_FIXED_WINDOW,
+	"sliding-window": pb.Algorithm_ALGORITHM_SLIDING_WINDOW,
 }
 
+// parseAlgorithm takes the names with underscores, too: the API has them so.
 func parseAlgorithm(name string) (pb.Algorithm, error) {
-	if a, ok := algorithms[name]; ok {
+	if a, ok := algorithms[strings.ReplaceAll(name, "_", "-")]; ok {
 		return a, nil
 	}
-	return 0, usageError{fmt.Errorf("--algorithm %q: choose token-bucket or fixed-window", name)}
+	return 0, usageError{fmt.Errorf("--algorithm %q: choose %s", name, algorithmNames)}
 }
 
 func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bool) error {
@@ -90,6 +111,12 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 	}
 	if f.cost == 0 {
 		return usageError{errors.New("--cost 0 spends nothing\n  hint: use `keystead limit peek`")}
+	}
+	if f.refund < 0 {
+		return usageError{fmt.Errorf("--refund %d: choose 1 or more", f.refund)}
+	}
+	if f.refund != 0 {
+		f.cost = 0
 	}
 	algorithm, err := parseAlgorithm(f.algorithm)
 	if err != nil {
@@ -105,7 +132,7 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 	err = f.call(ctx, func(ctx context.Context) (err error) {
 		req := &pb.CheckRequest{
 			Key: key, Name: f.name, Limit: f.rate.limit, PeriodNs: int64(f.rate.period), Burst: f.burst,
-			Algorithm: algorithm, Cost: f.cost, Peek: peek,
+			Algorithm: algorithm, Cost: f.cost, Peek: peek, Refund: f.refund,
 		}
 		if !peek {
 			req.RequestId = op.requestID()
@@ -138,7 +165,9 @@ func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
 		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch})
 	}
 	var err error
-	if r.Allowed {
+	if f.refund != 0 {
+		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
+	} else if r.Allowed {
 		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
 	} else {
 		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",

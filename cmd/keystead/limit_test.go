@@ -111,6 +111,38 @@ func TestLimitFixedWindow(t *testing.T) {
 	}
 }
 
+func TestLimitSlidingWindow(t *testing.T) {
+	for name, algorithm := range map[string]string{"a": "sliding-window", "b": "sliding_window"} {
+		args := []string{"limit", "check", "sliding", "--name", name, "--algorithm", algorithm, "--limit", "2/1h", "--json"}
+		for remaining := 1; remaining >= 0; remaining-- {
+			if v := object(t, succeeds(t, args...)); v["allowed"] != true || number(t, v["remaining"]) != float64(remaining) {
+				t.Errorf("got %v, want %d remaining", v, remaining)
+			}
+		}
+		v := object(t, succeeds(t, args...))
+		if v["allowed"] != false || number(t, v["retry_after"]) > number(t, v["reset_after"]) {
+			t.Errorf("over the limit: %v", v)
+		}
+		within(t, "retry_after", v["retry_after"], 3600-60, 3600)
+	}
+}
+
+func TestLimitRefund(t *testing.T) {
+	args := []string{"limit", "check", "refunded", "--limit", "3/1h"}
+	succeeds(t, append(args, "--cost", "3")...)
+	if got := succeeds(t, append(args, "--refund", "2")...); !strings.HasPrefix(got, "refunded 2 of 3 left, full in ") {
+		t.Errorf("got %q", got)
+	}
+	v := object(t, succeeds(t, append(args, "--refund", "9", "--json", "--exit-code")...))
+	hasFields(t, v, limitFields...)
+	if v["allowed"] != true || number(t, v["remaining"]) != 3 || number(t, v["reset_after"]) != 0 {
+		t.Errorf("more than was spent: %v", v)
+	}
+	if v := object(t, succeeds(t, append(args, "--cost", "3", "--json")...)); v["allowed"] != true {
+		t.Errorf("what was given back: %v", v)
+	}
+}
+
 func TestLimitNamesAreApart(t *testing.T) {
 	for _, name := range []string{"", "api", "login"} {
 		v := object(t, succeeds(t, "limit", "check", "names", "--limit", "1/1h", "--json", "--name", name))
@@ -136,8 +168,11 @@ func TestLimitMisuse(t *testing.T) {
 		{says: "use `keystead limit peek`", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "0"}},
 		{says: "--cost", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "-1"}},
 		{says: "at most 20 can ever be available", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "21"}},
-		{says: "token-bucket or fixed-window", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "leaky"}},
+		{says: "token-bucket, fixed-window or sliding-window", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "leaky"}},
 		{says: "burst: goes with token buckets only", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "fixed-window", "--burst", "9"}},
+		{says: "--refund and --cost exclude each other", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1", "--cost", "1"}},
+		{says: "--refund -1: choose 1 or more", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "-1"}},
+		{says: "refund: is 1000000000001", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1000000000001"}},
 		{says: "key: is empty", code: 2, args: []string{"", "--limit", "20/s"}},
 		{says: "key: ", code: 2, args: []string{strings.Repeat("k", 513), "--limit", "20/s"}},
 		{says: "did you mean --limit?", code: 2, args: []string{"k", "--limt", "20/s"}},

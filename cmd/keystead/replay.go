@@ -55,7 +55,7 @@ exit code is 1 if --verify finds a difference, or if lines went unanswered.`,
 	fl.Var(&f.rate, "limit", "the limit to ask for, like 20/1m")
 	fl.Uint64Var(&f.Burst, "burst", 0, "most tokens at once (default: the count of --limit)")
 	fl.Uint64Var(&f.Cost, "cost", 1, "tokens that a line costs")
-	fl.StringVar(&f.algorithm, "algorithm", "token-bucket", "token-bucket or fixed-window")
+	fl.StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
 	fl.BoolVar(&f.count, "count", false, "count every key exactly instead")
 	fl.BoolVar(&f.Verify, "verify", false, "with --count: compare every counter with the file")
 	fl.StringVar(&f.Name, "name", "", "which limit or counter of the key (default \"replay\"; with --verify a fresh one)")
@@ -122,7 +122,7 @@ func (f *replayFlags) mode() (err error) {
 		if f.rate.limit != 0 {
 			return usageError{errors.New("--limit and --count exclude each other: choose what to replay")}
 		}
-		if f.Burst != 0 || f.Cost != 1 || f.algorithm != "token-bucket" {
+		if f.Burst != 0 || f.Cost != 1 || f.algorithm != defaultAlgorithm {
 			return usageError{errors.New("--burst, --cost and --algorithm go with --limit: --count has no use for them")}
 		}
 		f.Mode = replay.Count

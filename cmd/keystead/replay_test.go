@@ -79,6 +79,11 @@ func TestReplayLimits(t *testing.T) {
 	}
 	window := replays(t, nil, sample, "--limit", "5/1h", "--algorithm", "fixed-window", "--name", "windows")
 	hasCounts(t, window, map[string]float64{"allowed": 5*sampleClients - 4, "limit": 5}) // one client comes once
+	sliding := replays(t, nil, sample, "--limit", "5/1h", "--algorithm", "sliding-window", "--name", "sliding")
+	hasCounts(t, sliding, map[string]float64{"allowed": 5*sampleClients - 4, "limit": 5})
+	if sliding["algorithm"] != "sliding window" {
+		t.Errorf("algorithm: %v", sliding["algorithm"])
+	}
 	burst := replays(t, nil, sample, "--limit", "1/1h", "--burst", "40", "--cost", "2", "--name", "bursts")
 	hasCounts(t, burst, map[string]float64{"allowed": 210, "denied": 92, "burst": 40, "cost": 2})
 }

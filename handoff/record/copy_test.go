@@ -143,16 +143,19 @@ func (p *pair) draw() op {
 			return o
 		}
 	}
-	o := op{kind: rapid.IntRange(0, 9).Draw(p.t, "kind"), id: p.id(), at: p.now, arg: rapid.Int64Range(1, 3).Draw(p.t, "arg")}
+	o := op{kind: rapid.SampledFrom(kinds).Draw(p.t, "kind"), id: p.id(), at: p.now, arg: rapid.Int64Range(1, 3).Draw(p.t, "arg")}
 	o.ref = owner.Ref{Key: fmt.Sprint("key", rapid.IntRange(0, 2).Draw(p.t, "key"))}
-	if o.kind >= 5 {
+	switch {
+	case o.kind >= 10:
+		o.ref.Name = "sliding"
+	case o.kind >= 5:
 		o.ref.Name = "lock"
 		o.acquire = lock.Acquire{Holder: fmt.Sprint("h", p.seq), TTL: o.arg * second, Metadata: []byte(fmt.Sprint(p.seq))[:p.seq%2],
 			Wait: rapid.SampledFrom([]int64{0, second, 20 * second}).Draw(p.t, "wait")}
 		if o.kind >= 8 {
 			o.ofA = rapid.SampledFrom(of(p.tokens, o.ref.Key)).Draw(p.t, "token")
 		}
-	} else {
+	default:
 		o.ref.Name = []string{"limit", "window", "counter", "counter", "counter"}[o.kind]
 		if o.kind == 3 {
 			o.ofA = rapid.SampledFrom(of(p.version, o.ref.Key)).Draw(p.t, "version")
@@ -161,6 +164,12 @@ func (p *pair) draw() op {
 	p.asked = append(p.asked, o)
 	return o
 }
+
+// kinds are those of operations: 10 and 11 are those of a sliding window.
+var kinds = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11}
+
+// sliding is a window that has some marks at a time, and at times too many.
+var sliding = limit.Params{Limit: 40, Period: 5 * second, Algorithm: limit.SlidingWindow}
 
 // answer is what a store said, in a form that can be compared.
 type answer struct {
@@ -182,6 +191,10 @@ func ask(s *owner.Store, now int64, o op, of uint64) answer {
 			params = limit.Params{Limit: 5, Period: 2 * second, Algorithm: limit.FixedWindow}
 		}
 		body, err = s.Check(now, o.ref, o.id, limit.Op{Params: params, Cost: uint64(o.arg)})
+	case 10:
+		body, err = s.Check(now, o.ref, o.id, limit.Op{Params: sliding, Cost: uint64(o.arg)})
+	case 11:
+		body, err = s.Check(now, o.ref, o.id, limit.Op{Params: sliding, Refund: uint64(o.arg)})
 	case 2:
 		var r owner.AddAnswer
 		r, err = s.Add(now, o.ref, o.id, counter.AddOp{Delta: o.arg, Max: 20, HasMax: true, IdleTTL: (o.arg - 1) * 2 * second})

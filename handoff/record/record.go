@@ -16,8 +16,14 @@
 //	| state of the kind | request ids answered | request ids kept
 //
 // Numbers are varints, signed ones zigzag; texts have their length before them. A
-// fingerprint takes 4 bytes and a client 16, big-endian. Version 1 does not change
-// any more: testdata has records of it.
+// fingerprint takes 4 bytes and a client 16, big-endian. Neither version changes any
+// more: testdata has records of them.
+//
+// A sliding window is of version 2, everything else of version 1: who knows version
+// 1 only takes all other records, and refuses a sliding window instead of taking it
+// for a window that ends at once. Behind its state stand its marks but for the last
+// one, which the state tells: their number, and of each, the last one first, the
+// time to the next and the tokens.
 //
 // # Non-guarantee
 //
@@ -27,6 +33,7 @@ package record
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
@@ -34,8 +41,12 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// Version is that of the format.
-const Version = 1
+// Version is the greatest one of the format, that of sliding windows. firstVersion
+// is that of everything else.
+const (
+	Version      = 2
+	firstVersion = 1
+)
 
 // Flags, above the two bits of the kind.
 const (
@@ -52,7 +63,15 @@ const (
 const maxAge = 1 << 61
 
 // ErrDamaged is the error of bytes that Append did not make.
-var ErrDamaged = errors.New("record: the bytes are not a record of version 1")
+var ErrDamaged = errors.New("record: the bytes are not a record of version 1 or 2")
+
+// version is that of the format in which a record is written.
+func version(r *owner.Record) byte {
+	if r.Kind == owner.KindLimit && r.Limit.Algorithm == limit.SlidingWindow {
+		return Version
+	}
+	return firstVersion
+}
 
 // absent says whether there is no state to write.
 func absent(r *owner.Record) bool {
@@ -91,7 +110,7 @@ func Append(dst []byte, r *owner.Record, now int64) []byte {
 	if r.More {
 		flags |= isMore
 	}
-	e.b = append(e.b, Version, flags)
+	e.b = append(e.b, version(r), flags)
 	e.bytes(r.Key)
 	e.bytes(r.Name)
 	e.uint(r.Version)
@@ -125,6 +144,9 @@ func (e *encoder) state(r *owner.Record) {
 		e.uint(s.Carry)
 		e.uint(s.Limit)
 		e.uint(uint64(s.Period))
+		if s.Algorithm == limit.SlidingWindow {
+			e.marks(r.Marks)
+		}
 	case owner.KindCounter:
 		s := &r.Counter
 		e.int(s.Value)
@@ -133,6 +155,16 @@ func (e *encoder) state(r *owner.Record) {
 		e.uint(uint64(s.IdleTTL))
 	case owner.KindLock:
 		e.lock(r.Lock, r.Places)
+	}
+}
+
+// marks writes the marks of a sliding window but for the last one.
+func (e *encoder) marks(marks []limit.Mark) {
+	older := max(len(marks)-1, 0)
+	e.uint(uint64(older))
+	for i := older - 1; i >= 0; i-- {
+		e.uint(uint64(marks[i+1].At - marks[i].At))
+		e.uint(marks[i].Tokens)
 	}
 }
 
@@ -200,9 +232,9 @@ func (e *encoder) kept(k *reqid.Kept) {
 func Decode(b []byte, now int64, r *owner.Record) error {
 	d := decoder{b: b, now: now}
 	ids := r.IDs
-	*r = owner.Record{Places: r.Places[:0], Done: r.Done[:0]}
-	version, flags := d.byte(), d.byte()
-	if d.bad || version != Version || flags&^flagsMask != 0 {
+	*r = owner.Record{Places: r.Places[:0], Done: r.Done[:0], Marks: r.Marks[:0]}
+	written, flags := d.byte(), d.byte()
+	if d.bad || written < firstVersion || written > Version || flags&^flagsMask != 0 {
 		return ErrDamaged
 	}
 	r.Kind = owner.Kind(flags & kindMask)
@@ -226,7 +258,7 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 		}
 		d.kept(r.IDs)
 	}
-	if d.bad || len(d.b) > 0 || r.Kind == 0 {
+	if d.bad || len(d.b) > 0 || r.Kind == 0 || written != version(r) {
 		return ErrDamaged
 	}
 	return nil
@@ -239,6 +271,9 @@ func (d *decoder) state(r *owner.Record) {
 			Algorithm: limit.Algorithm(d.byte()), At: d.age(), Spent: d.uint(limit.MaxLimit), Carry: d.uint(limit.MaxPeriod),
 			Limit: d.uint(limit.MaxLimit), Period: int64(d.uint(limit.MaxPeriod)),
 		}
+		if r.Limit.Algorithm == limit.SlidingWindow {
+			d.marks(r)
+		}
 	case owner.KindCounter:
 		s := &r.Counter
 		s.Value, s.Version, s.At = d.int(), d.uint(math.MaxUint64), d.age()
@@ -247,6 +282,21 @@ func (d *decoder) state(r *owner.Record) {
 		r.Lock = &lock.State{}
 		d.lock(r)
 	}
+}
+
+func (d *decoder) marks(r *owner.Record) {
+	older := d.uint(limit.MaxMarks - 1)
+	if older == 0 {
+		return
+	}
+	m := limit.Mark{At: r.Limit.At, Tokens: r.Limit.Spent}
+	r.Marks = append(r.Marks, m)
+	for range older {
+		m = limit.Mark{At: m.At - int64(d.uint(limit.MaxPeriod)), Tokens: d.uint(limit.MaxLimit)}
+		r.Marks[0].Tokens -= m.Tokens // below 0 it is none that Validate lets pass
+		r.Marks = append(r.Marks, m)
+	}
+	slices.Reverse(r.Marks)
 }
 
 func (d *decoder) lock(r *owner.Record) {

@@ -46,8 +46,11 @@ func examples() map[string]*owner.Record {
 		{Ticket: 1, Holder: "worker-3", TTL: 30 * second, Since: 92 * second, GiveUp: 152 * second, Metadata: []byte("pid 9")},
 	}
 	return map[string]*owner.Record{
-		"bucket":        key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{At: 99 * second, Spent: 7, Carry: 12345, Limit: 20, Period: 60 * second}}),
-		"window":        key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Algorithm: limit.FixedWindow, At: -second, Spent: 7, Limit: 20, Period: 3600 * second}}),
+		"bucket": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{At: 99 * second, Spent: 7, Carry: 12345, Limit: 20, Period: 60 * second}}),
+		"window": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Algorithm: limit.FixedWindow, At: -second, Spent: 7, Limit: 20, Period: 3600 * second}}),
+		"sliding": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Algorithm: limit.SlidingWindow, At: 99 * second, Spent: 7, Limit: 20, Period: 60 * second},
+			Marks: []limit.Mark{{At: 45 * second, Tokens: 1}, {At: 98*second + 12345, Tokens: 4}, {At: 99 * second, Tokens: 2}}}),
+		"sliding, once": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Algorithm: limit.SlidingWindow, At: -second, Spent: 7, Limit: 20, Period: 3600 * second}}),
 		"full":          key(owner.Record{Kind: owner.KindLimit, Done: []owner.Done{{ID: id(5), Outcome: out}}}),
 		"counter":       key(owner.Record{Kind: owner.KindCounter, Counter: counter.State{Value: math.MinInt64, Version: 1233, At: 42, IdleTTL: 86400 * second}, Done: []owner.Done{{ID: id(5), Outcome: out}}}),
 		"gone":          key(owner.Record{Kind: owner.KindCounter}),
@@ -68,6 +71,9 @@ func normal(r owner.Record) owner.Record {
 	if len(r.Done) == 0 {
 		r.Done = nil
 	}
+	if len(r.Marks) == 0 {
+		r.Marks = nil
+	}
 	if r.Lock != nil && len(r.Lock.Queue) == 0 {
 		c := r.Lock.Clone()
 		r.Lock = &c
@@ -80,7 +86,7 @@ func normal(r owner.Record) owner.Record {
 
 func equal(a, b *owner.Record) bool { return reflect.DeepEqual(normal(*a), normal(*b)) }
 
-// The bytes of version 1 never change, and are read by every later version.
+// The bytes of a version never change, and are read by every later one.
 func TestGolden(t *testing.T) {
 	for name, r := range examples() {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +94,11 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := Append([]byte("before"), r, 100*second)[len("before"):]
-			path := filepath.Join("testdata", "v1", strings.ReplaceAll(name, ", ", "-")+".hex")
+			dir := "v1"
+			if strings.HasPrefix(name, "sliding") {
+				dir = "v2"
+			}
+			path := filepath.Join("testdata", dir, strings.ReplaceAll(name, ", ", "-")+".hex")
 			if *rewrite {
 				if err := os.WriteFile(path, []byte(hex.Dump(got)), 0o666); err != nil {
 					t.Fatal(err)
@@ -99,7 +109,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if hex.Dump(got) != string(want) {
-				t.Errorf("written:\n%s\nversion 1:\n%s", hex.Dump(got), want)
+				t.Errorf("written:\n%s\ngolden:\n%s", hex.Dump(got), want)
 			}
 			var back owner.Record
 			if err := Decode(got, 100*second, &back); err != nil || !equal(&back, r) {
@@ -143,10 +153,11 @@ func TestDamaged(t *testing.T) {
 		if Decode(append(bytes.Clone(whole), 0), 100*second, &back) == nil {
 			t.Errorf("%s: a byte too many is taken", name)
 		}
-		other := bytes.Clone(whole)
-		other[0] = Version + 1
-		if Decode(other, 100*second, &back) == nil {
-			t.Errorf("%s: another version is taken", name)
+		for v := range byte(Version + 2) {
+			other := bytes.Clone(whole)
+			if other[0] = v; v != whole[0] && Decode(other, 100*second, &back) == nil {
+				t.Errorf("%s: version %d is taken for %d", name, v, whole[0])
+			}
 		}
 	}
 }
@@ -193,7 +204,7 @@ func use(t *testing.T, s *owner.Store, ref owner.Ref, now int64) {
 	s.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
 	for _, at := range []int64{now, now + second/2, now + 10*second, now + 700*second, now + 2*86_400*second} {
 		s.Wake(at)
-		for kind := range 10 {
+		for kind := range 12 {
 			o := op{kind: kind, ref: ref, at: at, arg: 1, acquire: lock.Acquire{Holder: "h", TTL: second, Wait: int64(kind-5) * second}}
 			if ask(s, at, o, 0).reason == owner.KindMismatch {
 				continue
@@ -223,7 +234,7 @@ func TestAppendAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	for _, name := range []string{"bucket", "counter", "queue"} {
+	for _, name := range []string{"bucket", "sliding", "counter", "queue"} {
 		r, buf := examples()[name], []byte(nil)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -236,7 +247,7 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 func BenchmarkInstall(b *testing.B) {
-	for _, name := range []string{"bucket", "counter", "queue"} {
+	for _, name := range []string{"bucket", "sliding", "counter", "queue"} {
 		buf := Append(nil, examples()[name], 100*second)
 		s := newStore(b, &rule{epoch: 3}, nil)
 		b.Run(name, func(b *testing.B) {

@@ -24,6 +24,10 @@ type BucketInput struct {
 	Peek bool
 }
 
+// BucketRefund is a refund of so many tokens to it. Its output is a BucketOutput,
+// too.
+type BucketRefund struct{ Tokens uint64 }
+
 // BucketOutput is the answer to it. Only Allowed is of the first answer, in a
 // replay.
 type BucketOutput struct {
@@ -53,7 +57,7 @@ type bucketLevel struct{}
 // Invariant: base <= lo <= hi.
 type bucketState struct {
 	lo, hi int64
-	// off says that the moment was put off since the last check that spent; what is
+	// off says that the moment was put off since tokens were last spent or given back; what is
 	// known of it as it was before is that it is not before base.
 	off  bool
 	base int64
@@ -125,6 +129,9 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	in, check := at.in.(BucketInput)
 	cost := int64(in.Cost) * b.token
 	o, told := out.(BucketOutput)
+	if r, ok := at.in.(BucketRefund); ok {
+		return b.refund(s, r, o, told, from, at.ret)
+	}
 	if !told {
 		if check && !in.Peek {
 			s.hi, s.later = s.hi+cost, s.later+cost // done or not: lo stays
@@ -156,6 +163,32 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	}
 	if o.Bare {
 		return s
+	}
+	return b.narrow(s, o, from, to)
+}
+
+// refund is a step that gives tokens back. A moment in the past is that of a full
+// bucket, however long it is past, so nothing is too much. If the answer was lost,
+// it was done or not: hi stays, and so does what a lost check may have added.
+func (b bucket) refund(s bucketState, r BucketRefund, o BucketOutput, told bool, from, ret int64) bucketState {
+	back := int64(min(r.Tokens, uint64(b.burst))) * b.token
+	s.lo, s.base = max(s.lo-back, math.MinInt64/4), max(s.base-back, math.MinInt64/4)
+	if !told {
+		return s
+	}
+	s.off, s.base = false, s.lo
+	to := b.units(ret)
+	if s.later > 0 {
+		s.hi, s.later = max(s.hi, to+s.later), 0
+	}
+	if s.hi = max(s.hi-back, math.MinInt64/4); !o.Allowed || s.lo > s.hi {
+		return impossible
+	}
+	if o.Bare {
+		return s
+	}
+	if o.RetryAfter != 0 {
+		return impossible
 	}
 	return b.narrow(s, o, from, to)
 }

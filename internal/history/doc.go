@@ -15,7 +15,7 @@
 //   - Counters: values, bounds, versions (they rise with every change), add, get,
 //     set-if and reset.
 //   - Token buckets, exactly as GCRA, but for the uncertainty of when within its
-//     call an operation was decided: see Bucket.
+//     call an operation was decided: see Bucket. Refunds to them.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused
 //     callers are told of the holder.
@@ -25,7 +25,7 @@
 // # What is not checked
 //
 // The order in which waiters are served; places in the queue; idle TTLs of
-// counters; fixed windows; limits whose parameters change. That an operation
+// counters; fixed and sliding windows; limits whose parameters change. That an operation
 // was refused with an error although it could have been decided: availability
 // is for others to judge. Two clocks that run at different speeds: recorder and
 // node must follow the same one, or clocks that drift by less than the time of

@@ -152,6 +152,18 @@ func TestBucket(t *testing.T) {
 		"lost, spent late":     {true, []Call{lost(0, check(3)), done(500, 501, check(1), no), done(590, 591, check(1), no)}},
 		"lost, spent too late": {false, []Call{lost(0, check(3)), done(500, 501, check(1), no), done(602, 603, check(1), no)}},
 		"lost spends once":     {false, []Call{lost(0, check(1)), done(5, 6, check(1), yes), done(7, 8, check(1), no)}},
+		"a refund":             {true, []Call{done(0, 1, check(3), yes), done(2, 3, BucketRefund{2}, allowed(2, 98)), done(4, 5, check(2), yes), done(6, 7, check(1), no)}},
+		"a refund of no room":  {false, []Call{done(0, 1, check(3), yes), done(2, 3, BucketRefund{2}, yes), done(4, 5, check(2), no)}},
+		"a refund too much":    {false, []Call{done(0, 1, check(3), yes), done(2, 3, BucketRefund{1}, yes), done(4, 5, check(2), yes)}},
+		"above the burst":      {false, []Call{done(0, 1, check(1), yes), done(2, 3, BucketRefund{3}, yes), done(4, 5, check(3), yes), done(6, 7, check(1), yes)}},
+		"a refund when full":   {true, []Call{done(0, 1, BucketRefund{3}, allowed(3, 0)), done(4, 5, check(3), yes), done(6, 7, check(1), no)}},
+		"a refund is denied":   {false, []Call{done(0, 1, BucketRefund{3}, no)}},
+		"what it says":         {false, []Call{done(0, 1, check(3), yes), done(2, 3, BucketRefund{2}, allowed(3, 0))}},
+		"a lost refund, done":  {true, []Call{done(0, 1, check(3), yes), lost(2, BucketRefund{1}), done(4, 5, check(1), yes), done(6, 7, check(1), no)}},
+		"a lost refund, not":   {true, []Call{done(0, 1, check(3), yes), lost(2, BucketRefund{1}), done(4, 5, check(1), no)}},
+		"a lost refund, twice": {false, []Call{done(0, 1, check(3), yes), lost(2, BucketRefund{1}), done(4, 5, check(1), yes), done(6, 7, check(1), yes)}},
+		"of a lost check":      {true, []Call{lost(0, check(3)), done(4, 5, BucketRefund{1}, yes), done(6, 7, check(2), no), done(8, 9, check(1), yes)}},
+		"of no check":          {true, []Call{lost(0, check(3)), done(4, 5, BucketRefund{1}, yes), done(6, 7, check(3), yes)}},
 		"a lost peek":          {false, []Call{lost(0, BucketInput{1, true}), done(5, 6, check(3), no)}},
 	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3}))
 }

@@ -306,8 +306,16 @@ func TestBucketsOfANode(t *testing.T) {
 		ask := func(ctx context.Context, id *pb.RequestId) (BucketOutput, error) {
 			r, err := pb.NewLimitServiceClient(m.conn).Check(ctx, &pb.CheckRequest{
 				Key: key, Limit: p.Limit, PeriodNs: p.Period, Burst: p.Burst, Cost: in.Cost, Peek: in.Peek, RequestId: id})
-			return BucketOutput{Allowed: r.GetAllowed(), Remaining: r.GetRemaining(), RetryAfter: r.GetRetryAfterNs(),
-				ResetAfter: r.GetResetAfterNs(), Replay: replayed(r.GetReplay())}, err
+			return bucketOutput(r), err
+		}
+		if m.rng.IntN(8) == 0 {
+			back := BucketRefund{1 + m.rng.Uint64N(8)}
+			request(m, key, back, func(ctx context.Context, id *pb.RequestId) (BucketOutput, error) {
+				r, err := pb.NewLimitServiceClient(m.conn).Check(ctx, &pb.CheckRequest{
+					Key: key, Limit: p.Limit, PeriodNs: p.Period, Burst: p.Burst, Refund: int64(back.Tokens), RequestId: id})
+				return bucketOutput(r), err
+			})
+			return
 		}
 		if !in.Peek {
 			request(m, key, in, ask)
@@ -320,6 +328,11 @@ func TestBucketsOfANode(t *testing.T) {
 			m.t.Error(err)
 		}
 	})
+}
+
+func bucketOutput(r *pb.CheckResponse) BucketOutput {
+	return BucketOutput{Allowed: r.GetAllowed(), Remaining: r.GetRemaining(), RetryAfter: r.GetRetryAfterNs(),
+		ResetAfter: r.GetResetAfterNs(), Replay: replayed(r.GetReplay())}
 }
 
 func TestLocksOfANode(t *testing.T) {

@@ -131,8 +131,11 @@ func (r *run) tallies(rep *Report) {
 	}
 	rep.Limit, rep.PeriodNs, rep.Burst, rep.Cost = r.cfg.Limit, int64(r.cfg.Period), r.cfg.Burst, r.cfg.Cost
 	rep.Algorithm = "token bucket"
-	if r.cfg.Algorithm == pb.Algorithm_ALGORITHM_FIXED_WINDOW {
+	switch r.cfg.Algorithm {
+	case pb.Algorithm_ALGORITHM_FIXED_WINDOW:
 		rep.Algorithm = "fixed window"
+	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
+		rep.Algorithm = "sliding window"
 	}
 	rep.Allowed, rep.Denied = t.yes, t.no
 	for _, s := range top(all, r.cfg.Top, func(s *keyStat) int64 { return s.no }) {

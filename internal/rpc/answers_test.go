@@ -122,6 +122,42 @@ func TestLimitAnswers(t *testing.T) {
 		time.Sleep(time.Second / 4)
 		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
 		same(t, check(window), &pb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		window.Refund = 1
+		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		time.Sleep(time.Second) // over: there is nothing to give back
+		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 2, Epoch: testEpoch})
+
+		sliding := &pb.CheckRequest{Name: "sliding", Limit: 2, PeriodNs: second, Algorithm: pb.Algorithm_ALGORITHM_SLIDING_WINDOW}
+		same(t, check(sliding), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		time.Sleep(time.Second / 4)
+		same(t, check(sliding), &pb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &pb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: second, Epoch: testEpoch})
+		sliding.Refund = 1
+		same(t, check(sliding), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+	})
+}
+
+// A retry of a refund gives back once, whatever was spent meanwhile.
+func TestRefundIsDoneOnce(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		time.Sleep(time.Minute) // retries of before the start are refused
+		ctx := bound(t)
+		req := &pb.CheckRequest{Key: "k", Limit: 4, PeriodNs: int64(time.Hour), Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW, Cost: 3}
+		must(h.limits.Check(ctx, req))(t)
+		back := &pb.CheckRequest{Key: "k", Limit: 4, PeriodNs: req.PeriodNs, Algorithm: req.Algorithm, Refund: 2,
+			RequestId: &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}}
+		if r := must(h.limits.Check(ctx, back))(t); !r.Allowed || r.Remaining != 3 || r.Replay != nil {
+			t.Errorf("the refund: %v", r)
+		}
+		must(h.limits.Check(ctx, req))(t)
+		back.RequestId.AgeNs = 1
+		if r := must(h.limits.Check(ctx, back))(t); !r.Allowed || r.Remaining != 0 || r.Replay == nil {
+			t.Errorf("its retry: %v", r)
+		}
+		back.Refund = 1
+		if _, err := h.limits.Check(ctx, back); err == nil {
+			t.Error("another refund under the same id is taken for it")
+		}
 	})
 }
 

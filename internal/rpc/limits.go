@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -29,20 +30,41 @@ func (l *limits) check(req *pb.CheckRequest, now int64) (owner.CheckAnswer, erro
 			return owner.CheckAnswer{}, err
 		}
 	}
-	op := limit.Op{
-		Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst},
-		Cost:   max(req.Cost, 1), Peek: req.Peek,
+	op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Peek: req.Peek}
+	if req.Refund == 0 {
+		op.Cost = max(req.Cost, 1)
+	} else if err := refund(req, &op); err != nil {
+		return owner.CheckAnswer{}, err
 	}
 	switch req.Algorithm {
 	case pb.Algorithm_ALGORITHM_UNSPECIFIED, pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
 		op.Algorithm = limit.TokenBucket
 	case pb.Algorithm_ALGORITHM_FIXED_WINDOW:
 		op.Algorithm = limit.FixedWindow
+	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
+		op.Algorithm = limit.SlidingWindow
 	default:
 		return owner.CheckAnswer{}, &owner.Error{Reason: owner.Invalid, Field: "algorithm",
-			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET or FIXED_WINDOW"}
+			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW or SLIDING_WINDOW"}
 	}
 	return l.s.cfg.Store.Check(now, ref(req.Key, req.Name, "limit"), id, op)
+}
+
+// refund makes an operation one that gives tokens back.
+func refund(req *pb.CheckRequest, op *limit.Op) error {
+	bad := func(message, hint string) error {
+		return &owner.Error{Reason: owner.Invalid, Field: "refund", Message: message, Hint: hint}
+	}
+	switch {
+	case req.Refund < 0:
+		return bad(fmt.Sprintf("is %d; it must not be negative", req.Refund), "send how many tokens to give back")
+	case req.Cost != 0:
+		return bad("does not go with a cost: a check spends, or gives back", "leave cost at 0, or send two checks")
+	case req.Peek:
+		return bad("does not go with peek: it always changes what is spent", "peek with a check of its own")
+	}
+	op.Refund = uint64(req.Refund)
+	return nil
 }
 
 func (l *limits) fill(r *pb.CheckResponse, a *owner.CheckAnswer) {

@@ -1,6 +1,6 @@
-// Package limit decides rate limits: a token bucket, exact to the nanosecond,
-// and a fixed window. It is a pure state machine: state, operation and time in,
-// state and decision out.
+// Package limit decides rate limits: a token bucket, exact to the nanosecond, a
+// fixed window, and a sliding window. It is a pure state machine: state, operation
+// and time in, state and decision out.
 //
 // # Guarantee
 //
@@ -18,6 +18,15 @@
 // A fixed window admits at most limit in a window, which opens with its first
 // hit. At the edge between two windows it admits up to twice the limit in a
 // short time: that is what fixed windows do.
+//
+// A sliding window admits at most limit in any time shorter than a period. What it
+// remembers is bounded, so it may take tokens for spent a little longer than a
+// period, by less than an eighth of it; see Slide.
+//
+// A refund takes back what was spent, as far as it still counts: a bucket is never
+// fuller than its burst, a window never has more than its limit. It cannot know
+// what its tokens were spent for. When they have come back by themselves, it takes
+// back what others have spent since, if anybody has.
 //
 // Changed parameters apply from the next hit, admitted or not, and give back
 // nothing: what was spent stays spent, even above the new capacity, and from then
@@ -54,8 +63,9 @@ import (
 type Algorithm uint8
 
 const (
-	TokenBucket Algorithm = iota // evenly, Limit tokens per Period
-	FixedWindow                  // all at once, when the window ends
+	TokenBucket   Algorithm = iota // evenly, Limit tokens per Period
+	FixedWindow                    // all at once, when the window ends
+	SlidingWindow                  // each a period after it was spent
 )
 
 // Bounds of parameters. They keep every product below 2^128 and every sum of
@@ -82,11 +92,12 @@ func (p Params) Capacity() uint64 {
 	return p.Limit
 }
 
-// Op is a check.
+// Op is a check, or a refund.
 type Op struct {
 	Params
-	Cost uint64 // tokens to spend, 1 or more
-	Peek bool   // decide as if these parameters applied, but change nothing
+	Cost   uint64 // tokens to spend, 1 or more; 0 for a refund
+	Refund uint64 // tokens to give back, at most up to full; 0 for a check
+	Peek   bool   // decide as if these parameters applied, but change nothing
 }
 
 // FieldError is a parameter that is missing or out of range, by the name that
@@ -102,7 +113,7 @@ func (op Op) Validate() error {
 		return &FieldError{field, fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case op.Algorithm > FixedWindow:
+	case op.Algorithm > SlidingWindow:
 		return bad("algorithm", "is unknown")
 	case op.Limit == 0:
 		return bad("limit", "is missing; it must be at least 1")
@@ -112,8 +123,10 @@ func (op Op) Validate() error {
 		return bad("period_ns", "is %d; it must be from %d to %d", op.Period, MinPeriod, int64(MaxPeriod))
 	case op.Burst > MaxLimit:
 		return bad("burst", "is %d; at most %d is allowed", op.Burst, uint64(MaxLimit))
-	case op.Burst != 0 && op.Algorithm == FixedWindow:
+	case op.Burst != 0 && op.Algorithm != TokenBucket:
 		return bad("burst", "goes with token buckets only; a window holds its limit")
+	case op.Refund != 0:
+		return op.validRefund(bad)
 	case op.Cost == 0:
 		return bad("cost", "must be at least 1")
 	case op.Cost > op.Capacity():
@@ -122,11 +135,23 @@ func (op Op) Validate() error {
 	return nil
 }
 
+func (op Op) validRefund(bad func(field, format string, args ...any) error) error {
+	switch {
+	case op.Refund > MaxLimit:
+		return bad("refund", "is %d; at most %d is allowed", op.Refund, uint64(MaxLimit))
+	case op.Cost != 0:
+		return bad("refund", "does not go with a cost: a check spends, or gives back")
+	case op.Peek:
+		return bad("refund", "does not go with peek: it always changes what is spent")
+	}
+	return nil
+}
+
 // State is what was spent and has not come back. The zero State is a limit that
 // nobody ever hit.
 type State struct {
 	Algorithm Algorithm
-	At        int64  // the moment for which Spent and Carry hold; start of the window
+	At        int64  // the moment for which Spent and Carry hold; start of a fixed window; last hit of a sliding one
 	Spent     uint64 // Invariant: 0 only in the zero State; at most MaxLimit
 	Carry     uint64 // what came back of the next token, in 1/Period. Invariant: < Period; 0 for windows
 	Limit     uint64 // parameters under which it comes back
@@ -139,7 +164,7 @@ func (s State) Valid() error {
 	switch {
 	case s == State{}:
 		return nil
-	case s.Algorithm > FixedWindow:
+	case s.Algorithm > SlidingWindow:
 		return fmt.Errorf("limit: algorithm %d is unknown", s.Algorithm)
 	case s.Spent == 0 || s.Spent > MaxLimit:
 		return fmt.Errorf("limit: %d spent is out of range", s.Spent)
@@ -147,31 +172,32 @@ func (s State) Valid() error {
 		return fmt.Errorf("limit: limit %d is out of range", s.Limit)
 	case s.Period < MinPeriod || s.Period > MaxPeriod:
 		return fmt.Errorf("limit: period %d is out of range", s.Period)
-	case s.Carry >= uint64(s.Period) || s.Carry != 0 && s.Algorithm == FixedWindow:
+	case s.Carry >= uint64(s.Period) || s.Carry != 0 && s.Algorithm != TokenBucket:
 		return fmt.Errorf("limit: carry %d is out of range", s.Carry)
 	}
 	return nil
 }
 
 // Emptied is the state of a limit of which everything was spent at a moment: a
-// bucket that refills from then on, or a window that opened then. p must have
-// passed Op.Validate.
+// bucket that refills from then on, or a window that opened then. It has no marks.
+// p must have passed Op.Validate.
 func (p Params) Emptied(at int64) State {
 	return State{Algorithm: p.Algorithm, At: at, Spent: p.Capacity(), Limit: p.Limit, Period: p.Period}
 }
 
 // Result is a decision and the state after it.
 type Result struct {
-	Allowed    bool
+	Allowed    bool   // always for a refund
 	Capacity   uint64 // most that can be available at once
-	Remaining  uint64 // available after this check
+	Remaining  uint64 // available after this check or refund
 	RetryAfter int64  // ns until the same check is allowed, at most MaxInt64; 0 if it is
 	ResetAfter int64  // ns until everything is available, at most MaxInt64
 }
 
-// Apply decides a check at a moment, in nanoseconds; one before s.At counts as
-// s.At. changed says whether next differs from s in a way that must be kept; if
-// not, next is s. s must be Valid and op have passed Validate.
+// Apply decides a check or a refund at a moment, in nanoseconds; one before s.At
+// counts as s.At. changed says whether next differs from s in a way that must be
+// kept; if not, next is s. s must be Valid and op have passed Validate. Where s or
+// op is of a sliding window, it takes Slide.
 func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 	if s.Spent != 0 {
 		now = max(now, s.At)
@@ -182,6 +208,9 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 		l.at = now // a window opens
 	} else if !same {
 		l = l.under(op.Params, s.Algorithm, s.Period, now)
+	}
+	if op.Refund != 0 {
+		return l.refund(&s, &op, now)
 	}
 	capacity := op.Capacity()
 	res.Capacity = capacity
@@ -205,6 +234,22 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 		}
 	}
 	return State{op.Algorithm, l.at, l.spent, l.carry, op.Limit, op.Period}, res, true
+}
+
+// refund gives tokens back. Nothing spent is nothing to give back, and nothing to
+// keep.
+func (l level) refund(s *State, op *Op, now int64) (next State, res Result, changed bool) {
+	if changed = l.spent != 0; changed {
+		if l.spent -= min(op.Refund, l.spent); l.spent != 0 {
+			next = State{op.Algorithm, l.at, l.spent, l.carry, op.Limit, op.Period}
+		}
+	} else {
+		next = *s
+	}
+	res = Result{Allowed: true, Capacity: op.Capacity()}
+	res.Remaining = res.Capacity - min(res.Capacity, l.spent)
+	res.ResetAfter = clamp(l.backIn(l.spent, op.Algorithm, op.Limit, op.Period, now))
+	return next, res, changed
 }
 
 // Absent reports whether everything has come back: the state equals one that
@@ -239,10 +284,10 @@ type level struct {
 func (s State) level(now int64) level {
 	passed := uint64(now) - uint64(s.At) // now >= At; right beyond 2^63, too
 	period := uint64(s.Period)
-	if s.Spent == 0 || s.Algorithm == FixedWindow && passed >= period {
+	if s.Spent == 0 || s.Algorithm != TokenBucket && passed >= period {
 		return level{}
 	}
-	if s.Algorithm == FixedWindow {
+	if s.Algorithm != TokenBucket {
 		return level{s.At, s.Spent, 0}
 	}
 	hi, lo := bits.Mul64(passed, s.Limit)
@@ -286,7 +331,7 @@ func (l level) backIn(n uint64, algorithm Algorithm, limit uint64, period, now i
 	if n == 0 {
 		return 0
 	}
-	if algorithm == FixedWindow {
+	if algorithm != TokenBucket {
 		return uint64(period) - (uint64(now) - uint64(l.at))
 	}
 	// The least t with carry + t·limit >= n·period, all below 2^96.

@@ -114,8 +114,12 @@ func (m model) check(op Op, now int64) (model, Result) {
 	was := m
 	m = m.after(now).under(op.Params, now)
 	capacity := whole(op.Capacity())
-	res := Result{Capacity: op.Capacity(), Allowed: add(m.level, whole(op.Cost)).Cmp(capacity) <= 0}
-	if !res.Allowed {
+	res := Result{Capacity: op.Capacity(), Allowed: op.Refund != 0 || add(m.level, whole(op.Cost)).Cmp(capacity) <= 0}
+	if op.Refund != 0 {
+		if m.level = sub(m.level, whole(op.Refund)); m.level.Sign() < 0 {
+			m.level = new(big.Rat)
+		}
+	} else if !res.Allowed {
 		res.RetryAfter = m.until(sub(capacity, whole(op.Cost)), now)
 	} else if !op.Peek {
 		m.level = add(m.level, whole(op.Cost))
@@ -148,10 +152,14 @@ func checkAgainstModel(t failer, s State, op Op, now int64) (State, Result) {
 		t.Fatalf("%+v %+v at %d:\n got %+v\nwant %+v", s, op, now, res, want)
 	}
 	same := s.Algorithm == op.Algorithm && s.Limit == op.Limit && s.Period == op.Period
-	if changed != (!op.Peek && (res.Allowed || !same)) || !changed && next != s {
+	would := !op.Peek && (res.Allowed || !same)
+	if op.Refund != 0 {
+		would = !s.Absent(now)
+	}
+	if changed != would || !changed && next != s {
 		t.Fatalf("%+v %+v at %d: changed %v to %+v", s, op, now, changed, next)
 	}
-	if got := modelOf(next); changed && (got.at != m.at || got.level.Cmp(m.level) != 0) {
+	if got := modelOf(next); changed && (next != State{} && got.at != m.at || got.level.Cmp(m.level) != 0) {
 		t.Fatalf("%+v %+v at %d: %+v, want level %s at %d", s, op, now, next, m.level, m.at)
 	}
 	if s.Spent != 0 {

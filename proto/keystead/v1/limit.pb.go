@@ -33,7 +33,8 @@ const (
 	Algorithm_ALGORITHM_TOKEN_BUCKET Algorithm = 1
 	// At most limit in a window of one period, which opens with its first hit.
 	Algorithm_ALGORITHM_FIXED_WINDOW Algorithm = 2
-	// At most limit in any period.
+	// At most limit in any time shorter than a period. What was spent counts for one
+	// period at least, and for less than nine eighths of one.
 	Algorithm_ALGORITHM_SLIDING_WINDOW Algorithm = 3
 )
 
@@ -80,7 +81,7 @@ func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_keystead_v1_limit_proto_rawDescGZIP(), []int{0}
 }
 
-// CheckRequest asks whether cost may be spent.
+// CheckRequest asks whether cost may be spent, or gives refund back.
 type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is limited: a client address, an API key, a tenant. 1 to 512 bytes.
@@ -88,7 +89,7 @@ type CheckRequest struct {
 	// Which limit of the key: at most 128 bytes. Empty means "limit".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Tokens that come back per period (token bucket), or that a window holds
-	// (fixed window). 1 to 1,000,000,000,000.
+	// (fixed and sliding window). 1 to 1,000,000,000,000.
 	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Period in nanoseconds: 1,000 (1 µs) to 31,622,400,000,000,000 (366 days).
 	PeriodNs int64 `protobuf:"varint,4,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
@@ -103,7 +104,9 @@ type CheckRequest struct {
 	Peek bool `protobuf:"varint,8,opt,name=peek,proto3" json:"peek,omitempty"`
 	// Makes a retry safe. Not looked at when peek is set.
 	RequestId *RequestId `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Tokens to give back, at most to full, in place of spending.
+	// Tokens to give back, at most 1,000,000,000,000: the check spends nothing, and
+	// what is spent falls by as many, at most to 0. The answer is always allowed. 0 is
+	// none. Excludes cost and peek.
 	Refund        int64 `protobuf:"varint,10,opt,name=refund,proto3" json:"refund,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -212,11 +215,11 @@ func (x *CheckRequest) GetRefund() int64 {
 // CheckResponse is the decision and the state after it.
 type CheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the cost was spent (or, with peek, could be).
+	// Whether the cost was spent (or, with peek, could be). True after a refund.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// Most that can be available at once: burst, or the window's limit.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// What is available now, after this check.
+	// What is available now, after this check or refund.
 	Remaining uint64 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// When the same check can succeed, in nanoseconds from now. 0 if allowed.
 	RetryAfterNs int64 `protobuf:"varint,4,opt,name=retry_after_ns,json=retryAfterNs,proto3" json:"retry_after_ns,omitempty"`

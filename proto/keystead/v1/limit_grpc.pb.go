@@ -33,7 +33,8 @@ const (
 // check and gives back nothing that was spent.
 type LimitServiceClient interface {
 	// Check asks for cost and spends it if there is room. Over the limit is an
-	// answer (allowed = false), not an error, and spends nothing.
+	// answer (allowed = false), not an error, and spends nothing. With refund it
+	// gives back what was spent before.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
 	// BatchCheck decides up to 10,000 checks in 1 MiB, each by itself, in order.
 	BatchCheck(ctx context.Context, in *BatchCheckRequest, opts ...grpc.CallOption) (*BatchCheckResponse, error)
@@ -92,7 +93,8 @@ type LimitService_StreamCheckClient = grpc.BidiStreamingClient[StreamCheckReques
 // check and gives back nothing that was spent.
 type LimitServiceServer interface {
 	// Check asks for cost and spends it if there is room. Over the limit is an
-	// answer (allowed = false), not an error, and spends nothing.
+	// answer (allowed = false), not an error, and spends nothing. With refund it
+	// gives back what was spent before.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
 	// BatchCheck decides up to 10,000 checks in 1 MiB, each by itself, in order.
 	BatchCheck(context.Context, *BatchCheckRequest) (*BatchCheckResponse, error)

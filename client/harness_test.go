@@ -52,6 +52,7 @@ type house struct {
 	mu    sync.Mutex // guards what follows
 	l     *bufconn.Listener
 	conns []net.Conn // of clients
+	ids   uint64     // handed out
 	dead  bool
 	done  chan struct{}
 }
@@ -89,7 +90,7 @@ func (w *town) house(id string, store *owner.Store) *house {
 			w.t.Fatal(err)
 		}
 	}
-	h.server = rpc.NewServer(rpc.Config{Store: h.store, Clock: w.clock, Metrics: rpc.NewMetrics(prometheus.NewRegistry()), Cluster: h, Node: id})
+	h.server = rpc.NewServer(rpc.Config{Store: h.store, Clock: w.clock, Metrics: rpc.NewMetrics(prometheus.NewRegistry()), Cluster: h, Node: id, IDs: h, Dial: w.dial})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _ = h.server.Serve(h.l); cancel() }()
 	go func() { defer close(h.done); h.drive(ctx) }()

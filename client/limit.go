@@ -5,6 +5,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -69,6 +70,12 @@ type Check struct {
 	// Refund is how many tokens to give back, at most up to full; then Cost is 0 and
 	// Peek false, and the answer is allowed. 0 = none.
 	Refund int64
+	// Anywhere lets any node decide out of a chunk of tokens that it takes from the
+	// owner for a second: it is not sent to the owner, and one that has to be sent
+	// again may spend twice. It never allows more than a check by the owner does,
+	// and may refuse earlier; see Decision.Slack. Token buckets only; in a batch it
+	// means nothing.
+	Anywhere bool
 }
 
 // Meta is what every answer about a key carries.
@@ -100,6 +107,7 @@ type Decision struct {
 	Remaining  uint64        // available after this check
 	RetryAfter time.Duration // until the same check can be allowed; 0 if it was
 	ResetAfter time.Duration // until everything is available again
+	Slack      uint64        // with Anywhere: tokens by which a refusal may come too early
 	Meta
 }
 
@@ -144,6 +152,9 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 		return Decision{}, err
 	}
 	req := q.wire()
+	if q.Anywhere && !q.Peek {
+		return c.checkAnywhere(ctx, req)
+	}
 	var op *operation
 	if !q.Peek {
 		op = c.ops.begin()
@@ -170,8 +181,25 @@ func decision(r *pb.CheckResponse) Decision {
 	return Decision{
 		Allowed: r.GetAllowed(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
-		Meta: metaOf(r, r.GetReplay()),
+		Slack: r.GetSlack(),
+		Meta:  metaOf(r, r.GetReplay()),
 	}
+}
+
+// checkAnywhere asks the one of two nodes that has less to do.
+func (c *Client) checkAnywhere(ctx context.Context, req *pb.CheckRequest) (Decision, error) {
+	req.Anywhere = true
+	var r *pb.CheckResponse
+	err := c.do(ctx, route{}, func(ctx context.Context, n *node, _ *view) (bool, error) {
+		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
+			r, err = pb.NewLimitServiceClient(n.conn()).Check(ctx, req, opts...)
+			return err
+		})
+	})
+	if err != nil {
+		return Decision{}, err
+	}
+	return decision(r), nil
 }
 
 // address judges key and name before anything is sent, so that one that is wrong

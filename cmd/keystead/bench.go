@@ -32,7 +32,7 @@ func newBench(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a node, side by side with bare gRPC",
-		Long: `Measures limit checks, counter adds and lock cycles over a grid of concurrency, in
+		Long: `Measures limit checks, counter adds, lock cycles and ids over a grid of concurrency, in
 one run with two bare gRPC servers that answer constants of the same shape: one
 with grpc-go at its defaults, one with the server options and the codec of a
 node. Each is a process of its own; they take turns.
@@ -52,6 +52,7 @@ Workloads:
   stream   limit checks in batches on a stream
   counter  one counter add a call
   lock     acquire and release, two calls
+  id       one id a call
 
 and, only if they are named:
   rls      one descriptor a call of Envoy's rate limit service

@@ -35,6 +35,7 @@ type limitFlags struct {
 	refund    int64
 	algorithm string
 	exitCode  bool
+	anywhere  bool
 }
 
 // exitDenied is the exit code of a denied check with --exit-code.
@@ -60,7 +61,8 @@ itself, and is not to be refunded.`
 
 With --json: {"allowed": bool, "limit": tokens at most, "remaining": tokens,
 "retry_after": seconds, "reset_after": seconds, "epoch": number}, and "lost_epoch":
-number in the grace period of a loss.`,
+number in the grace period of a loss. "slack": tokens by which a refusal may be early,
+with --anywhere.`,
 		Example: fmt.Sprintf(`  keystead limit %[1]s 203.0.113.7 --name api --limit 20/1m
   keystead limit %[1]s tenant-42 --limit 100/s --burst 500 --cost 25 --json
   keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window
@@ -81,6 +83,7 @@ number in the grace period of a loss.`,
 	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
 	if !peek {
 		cmd.Flags().Int64Var(&f.refund, "refund", 0, "tokens to give back instead of spending")
+		cmd.Flags().BoolVar(&f.anywhere, "anywhere", false, "let the node at --addr decide by itself where it can")
 	}
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when denied")
 	return cmd
@@ -132,9 +135,9 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 	err = f.call(ctx, func(ctx context.Context) (err error) {
 		req := &pb.CheckRequest{
 			Key: key, Name: f.name, Limit: f.rate.limit, PeriodNs: int64(f.rate.period), Burst: f.burst,
-			Algorithm: algorithm, Cost: f.cost, Peek: peek, Refund: f.refund,
+			Algorithm: algorithm, Cost: f.cost, Peek: peek, Refund: f.refund, Anywhere: f.anywhere,
 		}
-		if !peek {
+		if !peek && !f.anywhere {
 			req.RequestId = op.requestID()
 		}
 		resp, err = client.Check(ctx, req)
@@ -162,7 +165,8 @@ func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
 			ResetAfter seconds `json:"reset_after"`
 			Epoch      uint64  `json:"epoch"`
 			Lost       uint64  `json:"lost_epoch,omitempty"`
-		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch})
+			Slack      uint64  `json:"slack,omitempty"`
+		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch, r.Slack})
 	}
 	var err error
 	if f.refund != 0 {

@@ -205,3 +205,13 @@ func counted(t *testing.T, key string, args ...string) int64 {
 	}
 	return n
 }
+
+func TestLimitAnywhere(t *testing.T) {
+	args := []string{"limit", "check", "anywhere", "--limit", "2/1h", "--anywhere", "--json"}
+	for _, want := range []bool{true, true, false} {
+		if v := object(t, succeeds(t, args...)); v["allowed"] != want {
+			t.Errorf("%v, want %v", v, want)
+		}
+	}
+	refuses(t, 2, "goes with token buckets only", append(args, "--algorithm", "fixed-window")...)
+}

@@ -29,6 +29,7 @@ func ServeEcho(l net.Listener, tuned bool) error {
 	pb.RegisterCounterServiceServer(s, echoCounters{})
 	pb.RegisterLockServiceServer(s, echoLocks{})
 	rlspb.RegisterRateLimitServiceServer(s, echoRLS{})
+	pb.RegisterIdServiceServer(s, echoIDs{})
 	return s.Serve(l)
 }
 
@@ -89,4 +90,12 @@ func (echoLocks) Acquire(context.Context, *pb.AcquireRequest) (*pb.AcquireRespon
 
 func (echoLocks) Release(context.Context, *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
 	return &pb.ReleaseResponse{Released: true, Epoch: epoch}, nil
+}
+
+type echoIDs struct {
+	pb.UnimplementedIdServiceServer
+}
+
+func (echoIDs) Next(_ context.Context, req *pb.NextRequest) (*pb.NextResponse, error) {
+	return &pb.NextResponse{First: epoch << 24, Count: req.Count, Node: "echo"}, nil
 }

@@ -75,10 +75,11 @@ var workloads = map[string]workload{
 	"lock":    {"acquire and release a lock, two calls", single, startLock},
 	"rls":     {"one descriptor a call of Envoy's rate limit service", single, startRLS(1)},
 	"rls4":    {"four descriptors a call of Envoy's rate limit service", several(4), startRLS(4)},
+	"id":      {"one id a call", single, startID},
 }
 
 // Workloads are the names of the workloads in the order in which they run.
-var Workloads = []string{"check", "batch", "stream", "counter", "lock"}
+var Workloads = []string{"check", "batch", "stream", "counter", "lock", "id"}
 
 func startCheck(_ context.Context, w *worker) (cycle, error) {
 	c := pb.NewLimitServiceClient(w.conn)
@@ -159,6 +160,14 @@ func startLock(_ context.Context, w *worker) (cycle, error) {
 			return fmt.Errorf("lock %s is held by %s", key, r.GetHolder().GetHolder())
 		}
 		_, err = c.Release(ctx, &pb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
+		return err
+	}, nil
+}
+
+func startID(_ context.Context, w *worker) (cycle, error) {
+	c := pb.NewIdServiceClient(w.conn)
+	return func(ctx context.Context) error {
+		_, err := c.Next(ctx, &pb.NextRequest{Count: 1})
 		return err
 	}, nil
 }

@@ -87,6 +87,10 @@ func (s *sole) set(epoch uint64) error {
 	if epoch <= s.epoch.Load() {
 		return nil
 	}
+	return s.setLocked(epoch)
+}
+
+func (s *sole) setLocked(epoch uint64) error {
 	if s.path != "" {
 		b, err := json.Marshal(epochFile{epochFileVersion, epoch})
 		if err != nil {

@@ -378,6 +378,8 @@ func (n *Node) serve() error {
 		return err
 	}
 	conf.Services = append(conf.Services, n.xds.server.Register)
+	source := n.newIDs()
+	conf.IDs, n.stops = source, append(n.stops, source.Close)
 	n.rpc = rpc.NewServer(conf)
 	n.stops = append(n.stops, n.stopServing)
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()

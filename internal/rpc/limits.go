@@ -78,6 +78,14 @@ func checkMeta(a *owner.CheckAnswer) owner.Meta { return a.Meta }
 func checkYes(a *owner.CheckAnswer) bool        { return a.Allowed }
 
 func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+	if req.Anywhere {
+		return l.anywhere(ctx, req)
+	}
+	return l.atOwner(ctx, req)
+}
+
+// atOwner has the owner of the key decide.
+func (l *limits) atOwner(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
 	r, err := l.decide(req, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, forwardCheck(req), time.Now())

@@ -53,6 +53,8 @@ var operations = [...][3]string{
 	opRenew:   {"renew", "renewed", "gone"},
 	opRelease: {"release", "released", "gone"},
 	opInspect: {"inspect", "held", "free"},
+	opNext:    {"next", "given", "none"},
+	opSpend:   {"check_anywhere", "allowed", "denied"},
 }
 
 const (
@@ -66,6 +68,8 @@ const (
 	opRenew
 	opRelease
 	opInspect
+	opNext
+	opSpend // of a chunk; taking it is a check at the owner
 )
 
 // NewMetrics registers the server's metrics. Methods of more services are counted
@@ -116,6 +120,7 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck", "StreamCheck"}},
 		{pb.CounterService_ServiceDesc.ServiceName, []string{"Add", "BatchAdd", "Get", "BatchGet", "SetIf", "Reset"}},
 		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
+		{pb.IdService_ServiceDesc.ServiceName, []string{"Next"}},
 		{peerv1.ForwardService_ServiceDesc.ServiceName, []string{"Forward"}},
 		{pb.ClusterService_ServiceDesc.ServiceName, []string{"GetRing", "GetTable", "ListMembers", "GetOwner", "Watch", "GetStatus"}},
 		{"envoy.service.discovery.v3.AggregatedDiscoveryService", []string{"StreamAggregatedResources", "DeltaAggregatedResources"}},

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
@@ -75,6 +76,8 @@ type Config struct {
 	// Register adds other services to the server, which may ask the limit service
 	// in process. nil = none.
 	Register func(r grpc.ServiceRegistrar, own pb.LimitServiceServer)
+	// IDs are what IdService hands out. nil = it answers UNAVAILABLE.
+	IDs IDs
 }
 
 // Server serves the API over gRPC.
@@ -86,6 +89,7 @@ type Server struct {
 	counters *counters
 	locks    *locks
 	links    *links        // to other nodes; nil = this node runs alone
+	chunks   *chunk.Book   // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{} // closed when the server stops
 	stopped  atomic.Bool
 	calls    atomic.Int64 // under way
@@ -134,8 +138,9 @@ func NewServer(cfg Config) *Server {
 	pb.RegisterLimitServiceServer(s.grpc, s.limits)
 	pb.RegisterCounterServiceServer(s.grpc, s.counters)
 	pb.RegisterLockServiceServer(s.grpc, s.locks)
+	pb.RegisterIdServiceServer(s.grpc, &idService{s: s})
 	if cfg.Cluster != nil {
-		s.links = newLinks(s)
+		s.links, s.chunks = newLinks(s), newChunks(s)
 		peerv1.RegisterForwardServiceServer(s.grpc, &forwards{s: s})
 	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
@@ -172,6 +177,7 @@ func (s *Server) Stop(grace time.Duration) {
 	s.grpc.Stop()
 	<-done
 	if s.links != nil {
+		s.chunks.Close()
 		s.links.close()
 	}
 }

@@ -23,7 +23,7 @@ type lead struct {
 	candidates map[string]candidate // by node: who asked for a lease and is no member
 	known      map[string]uint64    // by node: the incarnation that was a member last, in this term
 	joinedAt   int64                // when the last member was admitted
-	changedAt  int64                // when the table last changed
+	changedAt  int64                // when the table last changed in more than its epoch
 	proposing  bool                 // a command of the plan is under way
 	lookAt     int64                // when to look at raft's configuration next
 	changing   bool                 // a change of raft's configuration is under way
@@ -125,7 +125,10 @@ func (k *keeper) sync() {
 	if t == k.synced || k.grants.Term() == 0 {
 		return
 	}
-	k.synced, k.changedAt = t, k.now
+	if !onlyRaised(k.synced, t) {
+		k.changedAt = k.now
+	}
+	k.synced = t
 	holders := make([]table.Holder, len(t.Members))
 	for i, m := range t.Members {
 		holders[i] = m.Holder()
@@ -136,6 +139,14 @@ func (k *keeper) sync() {
 		}
 	}
 	k.grants.Members(k.now, holders)
+}
+
+// onlyRaised says whether a table differs from one before in its epoch alone.
+// Nodes raise it for fencing tokens and ids, as long as these are used: a plan that
+// waits until nothing changes would wait for ever.
+func onlyRaised(was, is *table.Table) bool {
+	return was != nil && was.Transition == is.Transition && was.WantSince == is.WantSince &&
+		slices.Equal(was.Members, is.Members) && slices.Equal(was.Rows, is.Rows)
 }
 
 // renewalReceived puts a renewal in line for the next proof.

@@ -107,7 +107,13 @@ type CheckRequest struct {
 	// Tokens to give back, at most 1,000,000,000,000: the check spends nothing, and
 	// what is spent falls by as many, at most to 0. The answer is always allowed. 0 is
 	// none. Excludes cost and peek.
-	Refund        int64 `protobuf:"varint,10,opt,name=refund,proto3" json:"refund,omitempty"`
+	Refund int64 `protobuf:"varint,10,opt,name=refund,proto3" json:"refund,omitempty"`
+	// Let the node that is asked decide by itself where it can: it takes a chunk of
+	// tokens from the owner and spends it within a second. Never admits more than an
+	// ordinary check does, and may refuse earlier: see slack. Token buckets only, in a
+	// Check by itself, without a request_id, for a cost of at most burst - slack. With
+	// peek it does nothing.
+	Anywhere      bool `protobuf:"varint,11,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -212,6 +218,13 @@ func (x *CheckRequest) GetRefund() int64 {
 	return 0
 }
 
+func (x *CheckRequest) GetAnywhere() bool {
+	if x != nil {
+		return x.Anywhere
+	}
+	return false
+}
+
 // CheckResponse is the decision and the state after it.
 type CheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -234,7 +247,12 @@ type CheckResponse struct {
 	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// With anywhere: tokens of the burst that are kept back for what other nodes may
+	// hold, and so the most by which a refusal comes early. What nodes have taken
+	// and not spent in time is spent all the same: at most a quarter of what they
+	// admit. remaining is what this node knows of then, not what there is.
+	Slack         uint64 `protobuf:"varint,14,opt,name=slack,proto3" json:"slack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +346,13 @@ func (x *CheckResponse) GetOwner() string {
 func (x *CheckResponse) GetLostEpoch() uint64 {
 	if x != nil {
 		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetSlack() uint64 {
+	if x != nil {
+		return x.Slack
 	}
 	return 0
 }
@@ -594,7 +619,7 @@ var File_keystead_v1_limit_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\n" +
-	"\x17keystead/v1/limit.proto\x12\vkeystead.v1\x1a\x18keystead/v1/common.proto\"\xaa\x02\n" +
+	"\x17keystead/v1/limit.proto\x12\vkeystead.v1\x1a\x18keystead/v1/common.proto\"\xc6\x02\n" +
 	"\fCheckRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -607,7 +632,8 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\x12\x16\n" +
 	"\x06refund\x18\n" +
-	" \x01(\x03R\x06refund\"\xa1\x02\n" +
+	" \x01(\x03R\x06refund\x12\x1a\n" +
+	"\banywhere\x18\v \x01(\bR\banywhere\"\xb7\x02\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
@@ -618,7 +644,8 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x06replay\x18\a \x01(\v2\x13.keystead.v1.ReplayR\x06replay\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\"F\n" +
+	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x12\x14\n" +
+	"\x05slack\x18\x0e \x01(\x04R\x05slack\"F\n" +
 	"\x11BatchCheckRequest\x121\n" +
 	"\x06checks\x18\x01 \x03(\v2\x19.keystead.v1.CheckRequestR\x06checks\"o\n" +
 	"\vCheckResult\x126\n" +

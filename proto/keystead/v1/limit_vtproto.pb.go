@@ -48,6 +48,16 @@ func (m *CheckRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Anywhere {
+		i--
+		if m.Anywhere {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x58
+	}
 	if m.Refund != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Refund))
 		i--
@@ -144,6 +154,11 @@ func (m *CheckResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Slack != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Slack))
+		i--
+		dAtA[i] = 0x70
 	}
 	if m.LostEpoch != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LostEpoch))
@@ -487,6 +502,9 @@ func (m *CheckRequest) SizeVT() (n int) {
 	if m.Refund != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Refund))
 	}
+	if m.Anywhere {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -525,6 +543,9 @@ func (m *CheckResponse) SizeVT() (n int) {
 	}
 	if m.LostEpoch != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.LostEpoch))
+	}
+	if m.Slack != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Slack))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -881,6 +902,26 @@ func (m *CheckRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Anywhere", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Anywhere = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1130,6 +1171,25 @@ func (m *CheckResponse) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.LostEpoch |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Slack", wireType)
+			}
+			m.Slack = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Slack |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

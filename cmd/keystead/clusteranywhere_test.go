@@ -1,0 +1,85 @@
+//go:build system
+
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// TestClusterAnywhere: nodes spend chunks of one limit while one of them is killed,
+// and then the owner. No more is allowed than the owner alone would have allowed.
+func TestClusterAnywhere(t *testing.T) {
+	t.Parallel()
+	const burst, rate = 960, 600 // a second
+	c := newCluster(t, 3, false)
+	const key = "tenant-42"
+	// The owner of the key is one of the nodes; holder is another.
+	owner := func() (at, holder *testNode) {
+		eventually(t, "somebody owns the key", func() bool {
+			owners := c.nodes[0].owners(key)
+			for i, n := range c.nodes {
+				if len(owners) == 1 && owners[0].Owner == n.id {
+					at, holder = n, c.nodes[(i+1)%len(c.nodes)]
+				}
+			}
+			return at != nil
+		})
+		return at, holder
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var mu sync.Mutex
+	var allowed, denied, failed, early int
+	var began, ended time.Time
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				n := c.nodes[rand.IntN(len(c.nodes))]
+				try, over := context.WithTimeout(ctx, 2*time.Second)
+				sent := time.Now()
+				r, err := pb.NewLimitServiceClient(n.conn).Check(try, &pb.CheckRequest{Key: key, Limit: rate, PeriodNs: 1e9, Burst: burst, Anywhere: true})
+				over()
+				mu.Lock()
+				switch {
+				case err != nil:
+					failed++
+				case !r.Allowed:
+					denied++
+				default:
+					if allowed++; began.IsZero() || sent.Before(began) {
+						began = sent
+					}
+					ended = time.Now()
+				}
+				if err == nil && r.Slack != burst/4 {
+					early++
+				}
+				mu.Unlock()
+				<-time.After(time.Millisecond)
+			}
+		})
+	}
+	<-time.After(2 * time.Second)
+	_, holder := owner()
+	holder.kill()
+	<-time.After(time.Second)
+	holder.run()
+	c.ready(c.nodes...)
+	at, _ := owner()
+	at.kill()
+	<-time.After(4 * time.Second)
+	stop()
+	wg.Wait()
+	most := burst + int(rate*ended.Sub(began).Seconds()) + 1
+	t.Logf("%d allowed of %d, %d denied, %d failed in %s", allowed, most, denied, failed, ended.Sub(began))
+	if allowed > most || allowed < burst/2 || denied == 0 || early > 0 {
+		t.Errorf("%d allowed, at most %d by the limit; %d denied, %d with another slack", allowed, most, denied, early)
+	}
+}

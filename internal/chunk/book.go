@@ -1,0 +1,362 @@
+package chunk
+
+import (
+	"container/list"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/keystead/keystead/owner"
+)
+
+// Bounds.
+const (
+	// MaxKeys is how many buckets a node holds chunks of: 12 MB with the longest
+	// keys. Checks of others are made at the owner.
+	MaxKeys = 16_384
+	// MaxWaiters is how many callers may wait for one bucket.
+	MaxWaiters = 10_000
+
+	shards = 16
+	// tries is how often the owner is asked for less when it has not as much.
+	tries = 4
+)
+
+// ErrFull says that the node may hold no chunk for a cost: it is too great, or there
+// are chunks of as many buckets as may be.
+var ErrFull = errors.New("chunk: no room")
+
+var errWaiters = &owner.Error{Reason: owner.TooManyWaiters, RetryAfter: 50e6,
+	Message: "as many calls as this node allows wait for tokens of this limit; nothing was spent",
+	Hint:    "try again later, or call the owner of the key"}
+
+var errSlow = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200e6,
+	Message: "the owner of the key did not answer in time; nothing was allowed, though tokens may have been taken",
+	Hint:    "try again: it comes back, or another node takes over within seconds"}
+
+var errClosed = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500e6,
+	Message: "the node is stopping; nothing was spent", Hint: "ask another node"}
+
+// Bucket is a token bucket, by its address and its parameters.
+type Bucket struct {
+	Key, Name string
+	Limit     uint64 // tokens that come back per Period
+	Period    int64  // ns
+	Burst     uint64 // most tokens at once
+}
+
+// ID names a charge at the owner, so that it is not made twice. Charges of a client
+// are made one after the other.
+type ID struct {
+	Client   [16]byte
+	Sequence uint64 // from 1; those below are settled
+}
+
+// Config is what a Book needs.
+type Config struct {
+	// Take charges tokens at the owner, as one check with a burst that is smaller by
+	// Slack, under an id. Without an answer before ctx ends it fails.
+	Take func(ctx context.Context, b *Bucket, id ID, tokens uint64) (allowed bool, t Told, err error)
+	// Now is the time in nanoseconds; only differences matter.
+	Now func() int64
+}
+
+// Book holds the chunks of a node. Its methods may be called from any goroutine.
+type Book struct {
+	cfg     Config
+	process uint64 // first half of client ids
+	clients atomic.Uint64
+	seed    maphash.Seed
+	shards  [shards]shard
+	ctx     context.Context // ends at Close
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+type shard struct {
+	mu     sync.Mutex
+	cells  map[Bucket]*entry // guarded by mu, and all in them
+	swept  int64             // guarded by mu: when idle ones were forgotten
+	closed bool              // guarded by mu
+}
+
+// entry is a cell and those who wait for it.
+type entry struct {
+	cell
+	bucket Bucket
+	id     ID         // of the last charge
+	taking bool       // a goroutine asks the owner
+	queue  *list.List // of *waiter, in the order in which they came
+	wanted uint64     // sum of the costs in queue
+	came   uint64     // number of the last who came to the queue
+	asked  uint64     // … before the owner was last asked
+	most   uint64     // that the node may hold, as the last caller said
+}
+
+// waiter is a caller in the queue.
+type waiter struct {
+	cost   uint64
+	number uint64        // in the order in which they came, from 1
+	done   chan struct{} // closed when the rest is set
+	answer Answer
+	err    error
+}
+
+// New returns a Book without any chunks.
+func New(cfg Config) *Book {
+	k := &Book{cfg: cfg, seed: maphash.MakeSeed()}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	k.process = binary.BigEndian.Uint64(b[:])
+	k.ctx, k.stop = context.WithCancel(context.Background())
+	for i := range k.shards {
+		k.shards[i].cells = map[Bucket]*entry{}
+	}
+	return k
+}
+
+// Close sends those away who wait, and ends what is under way. What the node holds
+// is lost.
+func (k *Book) Close() {
+	k.stop()
+	for i := range k.shards {
+		sh := &k.shards[i]
+		sh.mu.Lock()
+		sh.closed = true // nobody begins anything more
+		sh.mu.Unlock()
+	}
+	k.running.Wait()
+}
+
+// Spend spends a cost of a bucket, or says that it is refused. most is how many
+// tokens the node may hold (Cap). The cost is at least 1. Errors: ErrFull, an
+// *owner.Error, what Take failed with, or the context's.
+func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, error) {
+	if cost > most {
+		return Answer{}, ErrFull
+	}
+	sh := &k.shards[maphash.String(k.seed, b.Key)%shards]
+	sh.mu.Lock()
+	now := k.cfg.Now()
+	e := k.entry(sh, b, now)
+	if e == nil {
+		sh.mu.Unlock()
+		return Answer{}, ErrFull
+	}
+	if e.queue.Len() == 0 {
+		if a, ok := e.decide(now, cost); ok {
+			sh.mu.Unlock()
+			return a, nil
+		}
+	}
+	if e.queue.Len() >= MaxWaiters {
+		sh.mu.Unlock()
+		return Answer{}, errWaiters
+	}
+	e.came++
+	w := &waiter{cost: cost, number: e.came, done: make(chan struct{})}
+	place := e.queue.PushBack(w)
+	e.wanted, e.most = e.wanted+cost, most
+	if !e.taking {
+		if sh.closed {
+			e.leave(place)
+			sh.mu.Unlock()
+			return Answer{}, errClosed
+		}
+		e.taking = true
+		k.running.Go(func() { k.serve(sh, e) })
+	}
+	sh.mu.Unlock()
+	select {
+	case <-w.done:
+		return w.answer, w.err
+	case <-ctx.Done():
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	select {
+	case <-w.done: // decided meanwhile
+		return w.answer, w.err
+	default:
+		e.leave(place)
+		return Answer{}, ctx.Err()
+	}
+}
+
+// entry finds or makes the entry of a bucket; nil if there is no room. The caller
+// holds the shard.
+func (k *Book) entry(sh *shard, b Bucket, now int64) *entry {
+	if e := sh.cells[b]; e != nil {
+		return e
+	}
+	if len(sh.cells) >= MaxKeys/shards && now-sh.swept >= int64(Lease) {
+		sh.swept = now
+		for b, e := range sh.cells {
+			if !e.taking && e.queue.Len() == 0 && e.idle(now) {
+				delete(sh.cells, b)
+			}
+		}
+	}
+	if len(sh.cells) >= MaxKeys/shards {
+		return nil
+	}
+	e := &entry{bucket: b, queue: list.New()}
+	e.window = now / int64(Lease)
+	binary.BigEndian.PutUint64(e.id.Client[:], k.process)
+	binary.BigEndian.PutUint64(e.id.Client[8:], k.clients.Add(1))
+	sh.cells[b] = e
+	return e
+}
+
+// decide decides a cost by what is known here, if it can.
+func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
+	if e.spend(now, cost) {
+		return e.answer(now, true, 0), true
+	}
+	if left, ok := e.refuses(now, cost); ok {
+		return e.answer(now, false, left), true
+	}
+	return Answer{}, false
+}
+
+// settle decides for those who wait, as far as that can be done without the owner.
+func (e *entry) settle(now int64) {
+	for place := e.queue.Front(); place != nil; place = e.queue.Front() {
+		a, ok := e.decide(now, place.Value.(*waiter).cost)
+		if !ok {
+			break
+		}
+		e.tell(place, a)
+	}
+	// Who was there when the owner was asked, and needs more than it said was left and
+	// those before do not need, is refused.
+	have := e.left + e.told.Remaining
+	for place := e.queue.Front(); place != nil; {
+		w, next := place.Value.(*waiter), place.Next()
+		switch {
+		case w.number > e.asked:
+			return
+		case w.cost <= have:
+			have -= w.cost
+		default:
+			back := e.bucket.refill(w.cost-have) - (now - e.toldAt)
+			if e.denied == 0 || w.cost < e.denied {
+				e.denied, e.again = w.cost, now+int64(Rest)
+			}
+			e.tell(place, e.answer(now, false, max(int64(Rest), back)))
+		}
+		place = next
+	}
+}
+
+// tell gives one who waits its answer.
+func (e *entry) tell(place *list.Element, a Answer) {
+	w := e.leave(place)
+	w.answer = a
+	close(w.done)
+}
+
+// refill is how long so many tokens take to come back, in ns.
+func (b *Bucket) refill(tokens uint64) int64 {
+	hi, lo := bits.Mul64(tokens, uint64(b.Period))
+	if hi >= b.Limit {
+		return math.MaxInt64
+	}
+	ns, _ := bits.Div64(hi, lo, b.Limit)
+	return int64(min(ns, math.MaxInt64-1)) + 1
+}
+
+// possible is the most that the owner can have, or one less: what it said, and what
+// came back since.
+func (e *entry) possible(now int64) uint64 {
+	if e.told == (Told{}) {
+		return e.bucket.Burst
+	}
+	hi, lo := bits.Mul64(uint64(max(0, now-e.toldAt)), e.bucket.Limit)
+	if hi >= uint64(e.bucket.Period) {
+		return e.bucket.Burst
+	}
+	back, _ := bits.Div64(hi, lo, uint64(e.bucket.Period))
+	return e.told.Remaining + min(back, e.bucket.Burst)
+}
+
+// leave takes a waiter out of the queue.
+func (e *entry) leave(place *list.Element) *waiter {
+	w := e.queue.Remove(place).(*waiter)
+	e.wanted -= w.cost
+	return w
+}
+
+// serve decides for those who wait until nobody does, and asks the owner for what
+// that takes. It is the only one that does so for the entry.
+func (k *Book) serve(sh *shard, e *entry) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for {
+		e.settle(k.cfg.Now())
+		if e.queue.Len() == 0 {
+			e.taking = false
+			return
+		}
+		if err := k.take(sh, e, e.queue.Front().Value.(*waiter).cost); err != nil {
+			for e.queue.Len() > 0 {
+				w := e.leave(e.queue.Front())
+				w.err = err
+				close(w.done)
+			}
+			e.taking = false
+			return
+		}
+	}
+}
+
+// take asks the owner for what the first in the queue needs, and best for all of
+// them, and lets go of the shard meanwhile.
+func (k *Book) take(sh *shard, e *entry, cost uint64) error {
+	ctx, cancel := context.WithTimeout(k.ctx, Lease)
+	defer cancel()
+	sent := k.cfg.Now()
+	least, tokens := e.wants(sent, cost, e.wanted, e.most)
+	tokens = max(least, min(tokens, e.possible(sent)))
+	for try := 1; ; try++ {
+		e.id.Sequence++
+		e.asked = e.came
+		id := e.id
+		sh.mu.Unlock()
+		allowed, told, err := k.cfg.Take(ctx, &e.bucket, id, tokens)
+		sh.mu.Lock()
+		now := k.cfg.Now()
+		switch {
+		case err != nil && k.ctx.Err() != nil:
+			return errClosed
+		case err != nil && ctx.Err() != nil:
+			return errSlow
+		case err != nil:
+			return err
+		case allowed && now-sent >= int64(Lease):
+			return errSlow
+		case allowed:
+			e.took(now, sent, tokens, told)
+			return nil
+		case tokens > least: // in the end the least, to learn how long that takes
+			tokens, sent = fewer(tokens, least, told.Remaining, try), now
+			continue
+		}
+		e.deny(sent, cost, told)
+		return nil
+	}
+}
+
+// fewer is how many tokens to ask for after more were refused.
+func fewer(tokens, least, remaining uint64, try int) uint64 {
+	if try >= tries-1 || remaining < least {
+		return least
+	}
+	return max(least, min(remaining, tokens)/uint64(try)) // others take of it, too
+}

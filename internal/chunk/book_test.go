@@ -1,0 +1,326 @@
+package chunk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/limit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bank is an owner, in a bubble, that a Book takes of.
+type bank struct {
+	*Book
+	t     *testing.T
+	began time.Time
+	delay time.Duration // of a call
+
+	mu     sync.Mutex // guards what follows
+	state  map[Bucket]limit.State
+	asked  []uint64 // tokens
+	calls  int      // under way
+	atOnce int      // … at most
+	ids    map[ID]bool
+	fails  error
+}
+
+func inBank(t *testing.T, delay time.Duration, f func(t *testing.T, k *bank)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k := &bank{t: t, began: time.Now(), delay: delay, state: map[Bucket]limit.State{}, ids: map[ID]bool{}}
+		k.Book = New(Config{Take: k.take, Now: k.now})
+		defer k.Close()
+		f(t, k)
+	})
+}
+
+func (k *bank) now() int64 { return int64(time.Since(k.began)) }
+
+func (k *bank) take(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool, Told, error) {
+	k.mu.Lock()
+	k.calls++
+	k.atOnce = max(k.atOnce, k.calls)
+	if k.ids[id] {
+		k.t.Errorf("the id %v twice", id)
+	}
+	k.ids[id] = true
+	k.mu.Unlock()
+	var left error
+	select {
+	case <-time.After(k.delay):
+	case <-ctx.Done():
+		left = ctx.Err()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.calls--
+	k.asked = append(k.asked, tokens)
+	if left != nil || k.fails != nil {
+		return false, Told{}, errors.Join(left, k.fails)
+	}
+	next, res, _ := limit.Apply(k.state[*b], limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: b.Burst - Slack(b.Burst)}, Cost: tokens}, k.now())
+	k.state[*b] = next
+	return res.Allowed, Told{Remaining: res.Remaining, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter, Epoch: 9, Owner: "n1"}, nil
+}
+
+var bucket = Bucket{Key: "k", Name: "n", Limit: 1000, Period: 1e9, Burst: 8000} // 2,000 are kept back, a node of two holds 500
+
+func (k *bank) spend(cost uint64) (Answer, error) {
+	return k.Spend(k.t.Context(), bucket, cost, Cap(bucket.Burst, 2))
+}
+
+// TestChunksFollowUse: who spends much asks for more at once, and so seldom.
+func TestChunksFollowUse(t *testing.T) {
+	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
+		allowed := 0
+		for range 4000 { // 500 a second
+			a, err := k.spend(1)
+			if err != nil || a.Owner != "n1" || a.Epoch != 9 {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			if a.Allowed {
+				allowed++
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		if allowed != 4000 || len(k.asked) > 180 || k.atOnce != 1 {
+			t.Errorf("%d allowed in %d calls, %d at once: %v", allowed, len(k.asked), k.atOnce, k.asked)
+		}
+		if last := k.asked[len(k.asked)-1]; last < 50 || last > 70 {
+			t.Errorf("a chunk of %d for 500 a second", last)
+		}
+	})
+}
+
+// TestRefusalsAreRemembered until it can be otherwise.
+func TestRefusalsAreRemembered(t *testing.T) {
+	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
+		for {
+			a, err := k.spend(400)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !a.Allowed {
+				break
+			}
+		}
+		calls := len(k.asked)
+		a, err := k.spend(400)
+		if err != nil || a.Allowed || a.RetryAfter <= 0 || a.RetryAfter > 4e8 || len(k.asked) != calls {
+			t.Errorf("%+v, %v after %d calls, then %d", a, err, calls, len(k.asked))
+		}
+		for range 100 {
+			if b, err := k.spend(500); err != nil || b.Allowed || len(k.asked) != calls {
+				t.Fatalf("%+v, %v", b, err)
+			}
+		}
+		time.Sleep(time.Duration(a.RetryAfter))
+		if b, err := k.spend(400); err != nil || !b.Allowed {
+			t.Errorf("when it said: %+v, %v", b, err)
+		}
+	})
+}
+
+// TestLessIsTakenWhenThereIsLess: not to the last, but more than one by one.
+func TestLessIsTakenWhenThereIsLess(t *testing.T) {
+	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
+		k.state[bucket] = limit.State{At: k.now(), Spent: bucket.Burst - Slack(bucket.Burst) - 100, Limit: bucket.Limit, Period: bucket.Period}
+		var allowed, denied int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range 300 {
+			wg.Go(func() {
+				a, err := k.spend(1)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err != nil:
+					t.Error(err)
+				case a.Allowed:
+					allowed++
+				default:
+					denied++
+				}
+			})
+		}
+		wg.Wait()
+		if allowed < 100 || allowed > 110 || allowed+denied != 300 || len(k.asked) > 10 {
+			t.Errorf("%d of 100 and what came back meanwhile, in %d calls: %v", allowed, len(k.asked), k.asked)
+		}
+	})
+}
+
+// TestHotKey: a key that is asked for far more than it has costs the owner little.
+func TestHotKey(t *testing.T) {
+	inBank(t, 200*time.Microsecond, func(t *testing.T, k *bank) {
+		allowed, denied := 0, 0
+		began := time.Now()
+		for time.Since(began) < 2*time.Second {
+			a, err := k.spend(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Allowed {
+				allowed++
+			} else {
+				denied++
+			}
+			time.Sleep(20 * time.Microsecond) // 50,000 a second
+		}
+		if most := 6000 + 2*1000; allowed > most || allowed < most*9/10 || denied < 50_000 || len(k.asked) > 600 {
+			t.Errorf("%d allowed and %d denied, in %d calls", allowed, denied, len(k.asked))
+		}
+		t.Logf("%d allowed and %d denied, in %d calls", allowed, denied, len(k.asked))
+	})
+}
+
+// TestInLine: callers are served in the order in which they came, and those who
+// leave hold nobody up.
+func TestInLine(t *testing.T) {
+	inBank(t, 100*time.Millisecond, func(t *testing.T, k *bank) {
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		leaver, leave := context.WithCancel(t.Context())
+		for i := range 10 {
+			wg.Go(func() {
+				ctx := t.Context()
+				if i == 0 || i == 4 {
+					ctx = leaver
+				}
+				a, err := k.Spend(ctx, bucket, uint64(100+i), 110) // one at a time
+				mu.Lock()
+				defer mu.Unlock()
+				if ctx == leaver {
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("%d: %+v, %v", i, a, err)
+					}
+					return
+				}
+				if err != nil || !a.Allowed {
+					t.Errorf("%d: %+v, %v", i, a, err)
+				}
+				order = append(order, i)
+			})
+			synctest.Wait()
+		}
+		leave()
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != 8 || k.atOnce != 1 {
+			t.Errorf("%v, %d calls at once", order, k.atOnce)
+		}
+	})
+}
+
+// TestOwnerThatFails: all who wait are told, and nobody waits longer than for a lease.
+func TestOwnerThatFails(t *testing.T) {
+	inBank(t, time.Hour, func(t *testing.T, k *bank) {
+		began := time.Now()
+		if a, err := k.spend(1); !errors.Is(err, errSlow) || time.Since(began) != Lease {
+			t.Errorf("%+v, %v after %s", a, err, time.Since(began))
+		}
+		k.delay, k.fails = time.Millisecond, errors.New("broken")
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if a, err := k.spend(1); !errors.Is(err, k.fails) {
+					t.Errorf("%+v, %v", a, err)
+				}
+			})
+		}
+		wg.Wait()
+		k.fails = nil
+		if a, err := k.spend(1); err != nil || !a.Allowed {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
+func TestBounds(t *testing.T) {
+	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
+		full := 0
+		for i := range MaxKeys + 5000 {
+			b := bucket
+			b.Key = fmt.Sprint(i)
+			if _, err := k.Spend(t.Context(), b, 1, 100); errors.Is(err, ErrFull) {
+				full++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if full != 0 { // time passes, and what is idle makes room
+			t.Errorf("%d found no room", full)
+		}
+		k.delay = 0
+		for i := range MaxKeys + 5000 {
+			b := bucket
+			b.Key = fmt.Sprint("at once", i)
+			if _, err := k.Spend(t.Context(), b, 1, 100); errors.Is(err, ErrFull) {
+				full++
+			}
+		}
+		if full < 5000 {
+			t.Errorf("%d found no room", full)
+		}
+		n := 0
+		for i := range k.shards {
+			n += len(k.shards[i].cells)
+		}
+		if n > MaxKeys {
+			t.Errorf("%d buckets", n)
+		}
+	})
+}
+
+func TestCloseSendsAway(t *testing.T) {
+	inBank(t, time.Hour, func(t *testing.T, k *bank) {
+		done := make(chan error)
+		go func() { _, err := k.spend(1); done <- err }()
+		synctest.Wait()
+		go k.Close()
+		if err := <-done; !errors.Is(err, errClosed) {
+			t.Errorf("%v", err)
+		}
+		synctest.Wait()
+		if _, err := k.spend(1); !errors.Is(err, errClosed) {
+			t.Errorf("%v", err)
+		}
+		if e := (*owner.Error)(nil); !errors.As(error(errClosed), &e) || e.RetryAfter == 0 {
+			t.Error("it does not say when to try again")
+		}
+	})
+}
+
+// TestNoAllocation: a spent token costs no memory.
+func TestNoAllocation(t *testing.T) {
+	k := New(Config{
+		Take: func(context.Context, *Bucket, ID, uint64) (bool, Told, error) { return true, Told{}, nil },
+		Now:  func() int64 { return 0 },
+	})
+	defer k.Close()
+	b, ctx := Bucket{Key: "k", Limit: 1, Period: 1e9, Burst: math.MaxUint64}, context.Background()
+	if _, err := k.Spend(ctx, b, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range k.shards {
+		k.shards[i].mu.Lock()
+		if e := k.shards[i].cells[b]; e != nil {
+			e.left = 1 << 40
+		}
+		k.shards[i].mu.Unlock()
+	}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = k.Spend(ctx, b, 1, 1) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

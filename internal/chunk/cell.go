@@ -1,0 +1,158 @@
+package chunk
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// Lease is how long a chunk may be spent, from when it was asked for. It is far
+	// longer than a call to the owner takes, and short enough that what a dead node
+	// held has come back before anybody misses it.
+	Lease = time.Second
+
+	// Rest is how long a refusal is remembered at least: a bucket that refills faster
+	// than the owner can be asked costs it a hundred rounds a second from each node,
+	// whatever is asked here. Nothing is lost by it: what comes back meanwhile is taken
+	// then.
+	Rest = 10 * time.Millisecond
+
+	// A quarter of the burst is kept back, and the nodes of a table hold half of that:
+	// the other half is for nodes that go by a table of before or after a change.
+	slackShare = 4
+	capShare   = 2 * slackShare
+	// minBurst is the least burst of which something is kept back: below it no node of
+	// two may hold a token.
+	minBurst = 2 * capShare
+
+	// useShare is the part of what was spent in a Lease that a chunk is: the larger,
+	// the less is lost when callers go away; the smaller, the more calls.
+	useShare = 8
+)
+
+// Slack is how many tokens of a burst are kept back for what other nodes may hold.
+func Slack(burst uint64) uint64 {
+	if burst < minBurst {
+		return 0
+	}
+	return burst / slackShare
+}
+
+// Cap is how many tokens of a burst one of so many nodes may hold.
+func Cap(burst uint64, nodes int) uint64 {
+	if burst < minBurst {
+		return 0
+	}
+	return burst / (capShare * uint64(max(nodes, 1)))
+}
+
+// Told is what the owner says of a bucket in each answer.
+type Told struct {
+	Remaining  uint64 // tokens, of what is not kept back
+	RetryAfter int64  // ns until as much could be had; 0 if it was
+	ResetAfter int64  // ns until all of it has come back
+	Epoch      uint64 // under which the owner answered
+	Lost       uint64 // epoch of a declared loss whose grace period runs; 0 = none
+	Owner      string // its node id
+}
+
+// cell is what a node holds of one bucket, as a state machine: time comes in as
+// an argument, in nanoseconds.
+type cell struct {
+	left  uint64 // tokens of the chunk
+	until int64  // when what is left is lost
+
+	denied uint64 // this cost and greater ones are refused; 0 = none is
+	again  int64  // until then
+
+	told   Told
+	toldAt int64
+
+	window int64     // number of the Lease that now[] counts, since 0
+	used   [2]uint64 // tokens spent in it, and in the one before
+}
+
+// spend takes a cost from the chunk, if it can.
+func (c *cell) spend(now int64, cost uint64) bool {
+	c.lapse(now)
+	if c.left < cost {
+		return false
+	}
+	c.left -= cost
+	c.roll(now)
+	c.used[0] += min(cost, math.MaxUint64-c.used[0])
+	return true
+}
+
+// lapse loses what is left when its time is over.
+func (c *cell) lapse(now int64) {
+	if now >= c.until {
+		c.left = 0
+	}
+}
+
+// roll moves the windows in which use is counted up to now.
+func (c *cell) roll(now int64) {
+	switch w := now / int64(Lease); w - c.window {
+	case 0:
+	case 1:
+		c.window, c.used = w, [2]uint64{0, c.used[0]}
+	default:
+		c.window, c.used = w, [2]uint64{}
+	}
+}
+
+// refuses says whether a cost is known to be refused, and for how long still.
+func (c *cell) refuses(now int64, cost uint64) (left int64, ok bool) {
+	if c.denied == 0 || cost < c.denied || now >= c.again {
+		return 0, false
+	}
+	return c.again - now, true
+}
+
+// wants is what to ask the owner for so that a cost can be spent, the least and the
+// best number of tokens. waiting is what all who wait ask for, the cost included;
+// most is how much the node may hold. The chunk has less than the cost.
+func (c *cell) wants(now int64, cost, waiting, most uint64) (least, best uint64) {
+	c.lapse(now)
+	c.roll(now)
+	whole := max(cost, min(most, max(waiting, max(c.used[0], c.used[1])/useShare)))
+	return cost - c.left, whole - c.left
+}
+
+// took puts tokens in that were asked for at sent.
+func (c *cell) took(now, sent int64, tokens uint64, t Told) {
+	c.lapse(now)
+	if c.left == 0 {
+		c.until = sent + int64(Lease)
+	} // or else all of it ends when the older part does
+	c.left += tokens
+	c.denied, c.told, c.toldAt = 0, t, now
+	c.lapse(now) // the answer may have been too long on its way
+}
+
+// deny remembers that a cost was refused, of which the owner was asked at sent.
+func (c *cell) deny(sent int64, cost uint64, t Told) {
+	c.denied, c.again = cost, sent+max(int64(Rest), min(t.RetryAfter, int64(Lease)))
+	c.told, c.toldAt = t, sent
+}
+
+// idle says that nothing would be lost if the cell were forgotten.
+func (c *cell) idle(now int64) bool {
+	return (c.left == 0 || now >= c.until) && now >= c.again && now/int64(Lease) > c.window+1
+}
+
+// answer is what to tell of the bucket now.
+func (c *cell) answer(now int64, allowed bool, retry int64) Answer {
+	a := Answer{Allowed: allowed, Told: c.told}
+	a.Remaining += c.left
+	a.RetryAfter = retry
+	a.ResetAfter = max(0, a.ResetAfter-(now-c.toldAt))
+	return a
+}
+
+// Answer is a decision.
+type Answer struct {
+	Allowed bool
+	Told    // Remaining is with what this node holds
+}

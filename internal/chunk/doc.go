@@ -1,0 +1,37 @@
+// Package chunk lets a node decide rate limits of keys that it does not own: it takes
+// chunks of tokens from the owner and spends them itself.
+//
+// # Guarantee
+//
+// A token is spent only after the owner has charged it, within Lease of when it
+// was asked for, and once. The owner is asked with a burst that is smaller by Slack,
+// and all nodes together hold no more than that (Cap). So, as long as all checks of a
+// token bucket are made in this way, no more than
+//
+//	burst + limit · t / period
+//
+// tokens are spent in any time t: of those spent in a window, what was not charged in
+// it was held when it began, and is at most Slack.
+//
+// What is not spent in time is lost. A chunk is an eighth of what the node spent in
+// a Lease, or what its callers wait for, so that what is lost is at most a quarter of
+// what it spends, and what callers waited for who left.
+//
+// For each bucket one call to the owner is under way at most. Callers wait for it
+// in the order in which they came, each until its own context ends. A refusal is
+// remembered until it could be otherwise, for Rest at least and Lease at most: until
+// then the owner is not asked for as much again.
+//
+// # Picture
+//
+//	Spend ─▶ chunk left? ─ yes ─▶ allowed
+//	           no │
+//	        refused lately? ─ yes ─▶ denied
+//	           no │
+//	        wait in line ─▶ one call: Check(cost = chunk) ─▶ owner
+//
+// # Non-guarantee
+//
+// A refusal may come too early: by Slack, by what was lost, and by Rest. What remains is
+// known as of the last call to the owner.
+package chunk

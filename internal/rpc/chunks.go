@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keystead/keystead/internal/chunk"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/limit"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// newChunks are the chunks of limits that this node takes from their owners.
+func newChunks(s *Server) *chunk.Book {
+	return chunk.New(chunk.Config{Now: s.cfg.Clock.Now, Take: s.takeChunk})
+}
+
+// takeChunk charges tokens at the owner of a bucket, as an ordinary check with a
+// request id: it waits for the standby, and one that is sent again is not charged
+// twice.
+func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Told, error) {
+	req := lessened(b, tokens)
+	req.RequestId = &pb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
+	a, err := s.pass(ctx, forwardCheck(req), time.Now())
+	s.cfg.Metrics.forwarded(err)
+	if err != nil {
+		return false, chunk.Told{}, err
+	}
+	r := a.GetCheck()
+	return r.Allowed, chunk.Told{Remaining: r.Remaining, RetryAfter: r.RetryAfterNs, ResetAfter: r.ResetAfterNs,
+		Epoch: r.Epoch, Lost: r.LostEpoch, Owner: r.Owner}, nil
+}
+
+// lessened is a check at the owner that leaves alone what is kept back.
+func lessened(b *chunk.Bucket, cost uint64) *pb.CheckRequest {
+	return &pb.CheckRequest{Key: b.Key, Name: b.Name, Limit: b.Limit, PeriodNs: b.Period, Burst: b.Burst - chunk.Slack(b.Burst), Cost: cost}
+}
+
+// bucketOf is the token bucket that a check with anywhere is about. alone says that
+// no other node spends of it.
+func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
+	bad := func(field, message, hint string) (chunk.Bucket, error) {
+		return chunk.Bucket{}, &owner.Error{Reason: owner.Invalid, Field: field, Message: message, Hint: hint}
+	}
+	b := chunk.Bucket{Key: req.Key, Name: req.Name, Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}
+	if b.Burst == 0 {
+		b.Burst = b.Limit
+	}
+	slack := chunk.Slack(b.Burst)
+	switch {
+	case req.Algorithm != pb.Algorithm_ALGORITHM_UNSPECIFIED && req.Algorithm != pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
+		return bad("anywhere", "goes with token buckets only", "leave it out, or use TOKEN_BUCKET")
+	case req.Refund != 0:
+		return bad("refund", "cannot be given back anywhere but at the owner", "leave it out, or anywhere")
+	case req.RequestId != nil:
+		return bad("request_id", "cannot be kept by a node that spends by itself", "leave it out, or anywhere")
+	case b.Burst > limit.MaxLimit:
+		return bad("burst", fmt.Sprintf("is %d; at most %d is allowed", b.Burst, uint64(limit.MaxLimit)), "")
+	case !alone && req.Cost > b.Burst-slack && req.Cost <= b.Burst:
+		return bad("cost", fmt.Sprintf("is %d, and with anywhere %d of %d tokens are kept back: it would never be allowed", req.Cost, slack, b.Burst),
+			"leave anywhere out, or allow a larger burst")
+	}
+	return b, nil
+}
+
+// anywhere decides a check that any node may decide: out of a chunk that this node
+// holds, or at the owner if it is the owner, or none can be had. A chunk is paid for,
+// so that it may be spent without a lease.
+func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+	if req.Peek { // nothing is spent
+		return l.atOwner(ctx, req)
+	}
+	o, alone := &l.s.cfg.Metrics.ops[opSpend], l.s.cfg.Cluster == nil
+	b, err := bucketOf(req, alone)
+	switch {
+	case err != nil:
+		o.errored.Inc()
+		return nil, l.s.refuse(err)
+	case alone:
+		return l.atOwner(ctx, req)
+	}
+	cost, t := max(req.Cost, 1), l.s.cfg.Cluster.Table()
+	most := chunk.Cap(b.Burst, len(t.Members))
+	m, _, ok := t.Owner(owner.Hash(req.Key))
+	switch {
+	case len(req.Key) > owner.MaxKey || len(req.Name) > owner.MaxName: // which is for the owner to say
+		return l.aside(ctx, &b, cost)
+	case !ok || m.Holder() == l.s.cfg.Cluster.Self() || most < 2*cost:
+		return l.aside(ctx, &b, cost)
+	}
+	a, err := l.s.chunks.Spend(ctx, b, cost, most)
+	switch {
+	case errors.Is(err, chunk.ErrFull):
+		return l.aside(ctx, &b, cost)
+	case err != nil:
+		if ctx.Err() != nil {
+			err = gaveUp(ctx)
+		}
+		o.errored.Inc()
+		return nil, l.s.refuse(err)
+	case a.Allowed:
+		o.yes.Inc()
+	default:
+		o.no.Inc()
+	}
+	return &pb.CheckResponse{Allowed: a.Allowed, Limit: b.Burst, Remaining: a.Remaining, RetryAfterNs: a.RetryAfter, ResetAfterNs: a.ResetAfter,
+		Epoch: a.Epoch, Owner: a.Owner, LostEpoch: a.Lost, Slack: chunk.Slack(b.Burst)}, nil
+}
+
+// aside has the owner decide, beside the chunks of others.
+func (l *limits) aside(ctx context.Context, b *chunk.Bucket, cost uint64) (*pb.CheckResponse, error) {
+	r, err := l.atOwner(ctx, lessened(b, cost))
+	if err != nil {
+		return nil, err
+	}
+	r.Limit, r.Slack = b.Burst, chunk.Slack(b.Burst)
+	return r, nil
+}

@@ -1,0 +1,46 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// IDs hands out numbers that nobody was given before.
+type IDs interface {
+	// Next returns the first of n numbers that follow each other. Its errors are
+	// *owner.Error, or those of the context.
+	Next(ctx context.Context, n int) (first uint64, err error)
+}
+
+// idService is the IdService.
+type idService struct {
+	pb.UnimplementedIdServiceServer
+	s *Server
+}
+
+var errNoIDs = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+	Message: "this node gives no ids", Hint: "ask another node"}
+
+// maxIDs keeps a count that came over the wire within an int.
+const maxIDs = 1 << 30
+
+func (i *idService) Next(ctx context.Context, req *pb.NextRequest) (*pb.NextResponse, error) {
+	o, n := &i.s.cfg.Metrics.ops[opNext], min(max(req.Count, 1), maxIDs)
+	first, err := uint64(0), error(errNoIDs)
+	if i.s.cfg.IDs != nil {
+		first, err = i.s.cfg.IDs.Next(ctx, int(n))
+	}
+	if err != nil && ctx.Err() != nil {
+		err = gaveUp(ctx)
+	}
+	if err != nil {
+		o.errored.Inc()
+		o.failed[wire(err).Reason].Inc()
+		return nil, Status(err)
+	}
+	o.yes.Inc()
+	return &pb.NextResponse{First: first, Count: n, Node: i.s.cfg.Node}, nil
+}

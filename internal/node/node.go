@@ -377,7 +377,6 @@ func (n *Node) serve() error {
 	if n.xds, err = n.tellRing(reg); err != nil {
 		return err
 	}
-	conf.Services = append(conf.Services, n.xds.server.Register)
 	source := n.newIDs()
 	conf.IDs, n.stops = source, append(n.stops, source.Close)
 	n.rpc = rpc.NewServer(conf)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
@@ -23,7 +24,8 @@ func (n *Node) startRLS(reg prometheus.Registerer) (err error) {
 }
 
 // moreServices are those beside the API.
-func (n *Node) moreServices() (more []*grpc.ServiceDesc) {
+func (n *Node) moreServices() []*grpc.ServiceDesc {
+	more := []*grpc.ServiceDesc{&discoveryv3.AggregatedDiscoveryService_ServiceDesc}
 	if n.rls != nil {
 		more = append(more, &rls.ServiceDesc)
 	}
@@ -32,6 +34,7 @@ func (n *Node) moreServices() (more []*grpc.ServiceDesc) {
 
 // register adds the services beside the API to the server.
 func (n *Node) register(r grpc.ServiceRegistrar, limits pb.LimitServiceServer) {
+	n.xds.server.Register(r)
 	if n.rls != nil {
 		n.rls.Register(r, limits)
 	}

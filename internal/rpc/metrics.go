@@ -113,23 +113,10 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 		}
 		return x
 	}
-	for _, sd := range []struct {
-		service string
-		methods []string
-	}{
-		{pb.LimitService_ServiceDesc.ServiceName, []string{"Check", "BatchCheck", "StreamCheck"}},
-		{pb.CounterService_ServiceDesc.ServiceName, []string{"Add", "BatchAdd", "Get", "BatchGet", "SetIf", "Reset"}},
-		{pb.LockService_ServiceDesc.ServiceName, []string{"Acquire", "Renew", "Release", "Inspect"}},
-		{pb.IdService_ServiceDesc.ServiceName, []string{"Next"}},
-		{peerv1.ForwardService_ServiceDesc.ServiceName, []string{"Forward"}},
-		{pb.ClusterService_ServiceDesc.ServiceName, []string{"GetRing", "GetTable", "ListMembers", "GetOwner", "Watch", "GetStatus"}},
-		{"envoy.service.discovery.v3.AggregatedDiscoveryService", []string{"StreamAggregatedResources", "DeltaAggregatedResources"}},
-	} {
-		for _, name := range sd.methods {
-			m.methods["/"+sd.service+"/"+name] = newMethod(sd.service, name)
-		}
-	}
-	for _, sd := range more {
+	for _, sd := range append([]*grpc.ServiceDesc{
+		&pb.LimitService_ServiceDesc, &pb.CounterService_ServiceDesc, &pb.LockService_ServiceDesc, &pb.IdService_ServiceDesc,
+		&peerv1.ForwardService_ServiceDesc, &pb.ClusterService_ServiceDesc,
+	}, more...) {
 		for _, name := range namesOf(sd) {
 			m.methods["/"+sd.ServiceName+"/"+name] = newMethod(sd.ServiceName, name)
 		}

@@ -64,8 +64,6 @@ type Config struct {
 	Copies Copies
 	// AckOwner are the kinds, of Kinds, whose answers do not wait for copies.
 	AckOwner []string
-	// Services are added to the gRPC server, beside its own.
-	Services []func(grpc.ServiceRegistrar)
 	// Dial connects to other nodes. nil = TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Node is the id of this node.
@@ -148,9 +146,6 @@ func NewServer(cfg Config) *Server {
 		cfg.Register(s.grpc, s.limits)
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
-	for _, register := range cfg.Services {
-		register(s.grpc)
-	}
 	reflection.Register(s.grpc)
 	return s
 }

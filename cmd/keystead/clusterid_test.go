@@ -88,10 +88,10 @@ func TestClusterIDs(t *testing.T) {
 		leads.kill()
 		<-time.After(time.Second)
 		leads.run()
-		c.quiet()
+		c.allVote()
 		others[0].kill()
 		others[0].run()
-		c.quiet()
+		c.allVote()
 	}
 	for _, n := range c.nodes {
 		n.kill()
@@ -99,7 +99,7 @@ func TestClusterIDs(t *testing.T) {
 	for _, n := range c.nodes {
 		n.run()
 	}
-	c.quiet()
+	c.allVote()
 	<-time.After(2 * time.Second)
 	all := stop()
 	judgeIDs(t, all)
@@ -109,8 +109,8 @@ func TestClusterIDs(t *testing.T) {
 	c.ready(c.nodes...)
 }
 
-// quiet waits until the nodes are ready; their epoch may rise meanwhile.
-func (c *testCluster) quiet() {
+// allVote waits until the three nodes are ready and vote; their epoch may rise meanwhile.
+func (c *testCluster) allVote() {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		eventually(c.t, n.id+" is ready", func() bool {

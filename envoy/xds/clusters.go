@@ -7,8 +7,12 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	leastv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	turnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	localityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -54,14 +58,34 @@ func ownersCluster(name, endpoints string, nodes int, protocol *anypb.Any) *clus
 	return c
 }
 
-// anyCluster sends a request to the less busy of two nodes.
-func anyCluster(name string, protocol *anypb.Any) *clusterv3.Cluster {
+// anyCluster sends a request to the less busy of two nodes. A gRPC client that does
+// not know how (grpc-js) takes them in turn: of a list of policies it uses the first
+// that it knows, while it refuses a cluster with a single one that it does not.
+func anyCluster(name string, protocol *anypb.Any, to Client) *clusterv3.Cluster {
 	c := edsCluster(name, "", protocol)
+	if to == GRPC {
+		c.LoadBalancingPolicy = policies(
+			&leastv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(choices)},
+			&localityv3.WrrLocality{EndpointPickingPolicy: policies(&turnsv3.RoundRobin{})},
+		)
+		return c
+	}
 	c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 	c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{
 		ChoiceCount: wrapperspb.UInt32(choices),
 	}}
 	return c
+}
+
+// policies are ways to choose an endpoint, the best first.
+func policies(ways ...proto.Message) *clusterv3.LoadBalancingPolicy {
+	p := &clusterv3.LoadBalancingPolicy{}
+	for _, way := range ways {
+		p.Policies = append(p.Policies, &clusterv3.LoadBalancingPolicy_Policy{
+			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: string(way.ProtoReflect().Descriptor().FullName()), TypedConfig: pack(way)},
+		})
+	}
+	return p
 }
 
 func edsCluster(name, endpoints string, protocol *anypb.Any) *clusterv3.Cluster {

@@ -65,10 +65,10 @@ func Build(v View, s Settings, c Client) Resources {
 	apps := hostsOf(nodes, func(n Node) netip.AddrPort { return n.App })
 	if len(apps) > 0 {
 		// The application may speak HTTP/1.1 too: Envoy speaks to it what it is spoken to.
-		r.service(apps, AppOwners, AppAny, likeDownstream())
+		r.service(apps, AppOwners, AppAny, likeDownstream(), c)
 		r.Routes = append(r.Routes, routes(App, AppOwners, AppAny, s.KeyHeader))
 	}
-	r.service(hosts, KeysteadOwners, KeysteadAny, http2())
+	r.service(hosts, KeysteadOwners, KeysteadAny, http2(), c)
 	r.Routes = append(r.Routes, routes(Keystead, KeysteadOwners, KeysteadAny, s.KeyHeader))
 	r.Listeners = listeners(s, c, len(apps) > 0)
 	return r
@@ -89,9 +89,9 @@ func hostsOf(nodes []Node, addr func(Node) netip.AddrPort) []host {
 }
 
 // service adds the two clusters of some hosts, and their endpoints.
-func (r *Resources) service(hosts []host, owners, any string, protocol *anypb.Any) {
+func (r *Resources) service(hosts []host, owners, any string, protocol *anypb.Any, to Client) {
 	ring := ringName(owners, len(hosts))
-	r.Clusters = append(r.Clusters, anyCluster(any, protocol), ownersCluster(owners, ring, len(hosts), protocol))
+	r.Clusters = append(r.Clusters, anyCluster(any, protocol, to), ownersCluster(owners, ring, len(hosts), protocol))
 	r.Endpoints = append(r.Endpoints, endpoints(any, hosts), endpoints(ring, hosts))
 }
 

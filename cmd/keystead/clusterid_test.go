@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/keystead/keystead/internal/ids"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -24,7 +26,7 @@ type idRun struct {
 
 // takeIDs asks the nodes of a cluster for ids, each caller another node each time,
 // until it is stopped, and returns what came then.
-func takeIDs(c *testCluster, callers int) (stop func() []idRun) {
+func takeIDs(c *testCluster, callers int) (came func() int, stop func() []idRun) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var mu sync.Mutex
 	var all []idRun
@@ -35,7 +37,7 @@ func takeIDs(c *testCluster, callers int) (stop func() []idRun) {
 				n := c.nodes[rand.IntN(len(c.nodes))]
 				try, over := context.WithTimeout(ctx, time.Second)
 				r := idRun{sent: time.Now()}
-				resp, err := pb.NewIdServiceClient(n.conn).Next(try, &pb.NextRequest{Count: 1 + rand.Uint32N(ids.MaxCount)})
+				resp, err := pb.NewIdServiceClient(n.conn).Next(try, &pb.NextRequest{Count: 1 + rand.Uint32N(ids.MaxCount)}, grpc.WaitForReady(true))
 				over()
 				if err != nil {
 					<-time.After(10 * time.Millisecond)
@@ -49,7 +51,12 @@ func takeIDs(c *testCluster, callers int) (stop func() []idRun) {
 			}
 		})
 	}
-	return func() []idRun { cancel(); wg.Wait(); return all }
+	came = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(all)
+	}
+	return came, func() []idRun { cancel(); wg.Wait(); return all }
 }
 
 // judgeIDs sees that no id came twice, that those of a process rise, and that nodes did
@@ -81,7 +88,7 @@ func judgeIDs(t *testing.T, all []idRun) {
 func TestClusterIDs(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, true)
-	stop := takeIDs(c, 6)
+	_, stop := takeIDs(c, 6)
 	for range 2 {
 		leads, others := c.leader()
 		<-time.After(time.Second)
@@ -128,16 +135,18 @@ func TestLoneIDs(t *testing.T) {
 	n := newTestNode(t, "n1", t.TempDir(), "--epoch-floor", "400000000000")
 	c := &testCluster{t: t, nodes: []*testNode{n}}
 	n.run()
-	stop := takeIDs(c, 3)
-	for range 5 {
-		<-time.After(300 * time.Millisecond)
-		n.kill()
-		n.run()
+	came, stop := takeIDs(c, 3)
+	for i := range 6 {
+		if i > 0 {
+			n.kill()
+			n.run()
+		}
+		before := came()
+		eventually(t, "ids come", func() bool { return came() > before+20 })
 	}
-	<-time.After(300 * time.Millisecond)
 	all := stop()
 	judgeIDs(t, all)
-	if len(all) < 100 || all[0].first>>ids.SeqBits < 400000000000 {
-		t.Errorf("%d runs", len(all))
+	if all[0].first>>ids.SeqBits < 400000000000 {
+		t.Errorf("%x is of an epoch below the floor", all[0].first)
 	}
 }

@@ -8,6 +8,7 @@ import (
 // Answers to renewals come late, and then nothing more gets through: the lease
 // must count from when it was asked for.
 func TestLateAnswers(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 2}, func(s *scene) {
 		for range 3 {
 			l, i := s.leader(), s.follower()
@@ -24,6 +25,7 @@ func TestLateAnswers(t *testing.T) {
 // A node is silent for just about as long as its lease, while what is agreed goes
 // through with difficulty: its renewals come when its removal is under way.
 func TestSilentForALease(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 2}, func(s *scene) {
 		for range 4 {
 			l, i := s.leader(), s.follower()
@@ -49,6 +51,7 @@ func TestSilentForALease(t *testing.T) {
 // hears from the node, under its old incarnation, before the node has read what
 // became of it.
 func TestRemovedMeetsNewLeader(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 2}, func(s *scene) {
 		for range 4 {
 			l, i := s.leader(), s.follower()

@@ -27,6 +27,7 @@ func (x *times) report(t *testing.T, what string) {
 }
 
 func TestForming(t *testing.T) {
+	t.Parallel()
 	var took times
 	for _, nodes := range []int{1, 3, 5} {
 		play(t, setting{nodes: nodes}, func(s *scene) {
@@ -41,6 +42,7 @@ func TestForming(t *testing.T) {
 }
 
 func TestFollowerDies(t *testing.T) {
+	t.Parallel()
 	var took times
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		s.sleep(s.between(0, 2*time.Second))
@@ -62,6 +64,7 @@ func TestFollowerDies(t *testing.T) {
 }
 
 func TestLeaderDies(t *testing.T) {
+	t.Parallel()
 	var took times
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		s.sleep(s.between(0, 2*time.Second))
@@ -83,6 +86,7 @@ func TestLeaderDies(t *testing.T) {
 }
 
 func TestOrderlyStop(t *testing.T) {
+	t.Parallel()
 	var took times
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		for i := range s.hosts {

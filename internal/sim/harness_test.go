@@ -63,7 +63,6 @@ type setting struct {
 
 // play runs a scenario with several seeds.
 func play(t *testing.T, set setting, act func(*scene)) {
-	t.Parallel()
 	for i := range *seeds {
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

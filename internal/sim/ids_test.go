@@ -84,6 +84,7 @@ func (s *scene) judgeIDs(all []given) {
 // TestIDs: nodes hand out ids while leaders die and sleep, nodes are cut off, lose
 // their disks and clocks jump, and all restart.
 func TestIDs(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3}, func(s *scene) {
 		ctx, cancel := context.WithCancel(s.t.Context())
 		var mu sync.Mutex
@@ -150,6 +151,7 @@ func TestIDs(t *testing.T) {
 
 // TestIDsAfterAllIsLost: a cluster that is made anew goes on above the old one.
 func TestIDsAfterAllIsLost(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3}, func(s *scene) {
 		take := func(d time.Duration) []given {
 			ctx, cancel := context.WithTimeout(s.t.Context(), d)

@@ -7,6 +7,7 @@ import (
 )
 
 func TestOwnerPauses(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		i := s.follower()
 		s.Pause(i)
@@ -18,6 +19,7 @@ func TestOwnerPauses(t *testing.T) {
 }
 
 func TestLeaderPauses(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		i := s.leader()
 		s.Pause(i)
@@ -30,6 +32,7 @@ func TestLeaderPauses(t *testing.T) {
 
 // Everybody stops at once, as when the machine below is suspended.
 func TestAllPause(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 2}, func(s *scene) {
 		for i := range s.hosts {
 			s.Pause(i)
@@ -44,6 +47,7 @@ func TestAllPause(t *testing.T) {
 }
 
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	for _, who := range []string{"owner", "leader"} {
 		for _, how := range []string{"both ways", "deaf", "mute"} {
 			t.Run(who+" "+how, func(t *testing.T) {
@@ -76,6 +80,7 @@ func TestPartition(t *testing.T) {
 
 // Two of five on one side, the leader among them or not.
 func TestMinority(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 5, clients: 3}, func(s *scene) {
 		p := s.rnd.Perm(5)
 		s.Partition(p[:2])
@@ -99,6 +104,7 @@ func (s *scene) vote(n int) func() bool {
 }
 
 func TestFlapping(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		for range 40 {
 			i, j := s.rnd.IntN(3), s.rnd.IntN(3)
@@ -112,6 +118,7 @@ func TestFlapping(t *testing.T) {
 }
 
 func TestLossyLinks(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		s.Net.SetFaults("", "", Faults{Min: time.Millisecond, Max: 60 * time.Millisecond, Loss: 0.03, Reset: 0.002})
 		s.Gossip.SetLoss(0.2)
@@ -122,6 +129,7 @@ func TestLossyLinks(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for _, disk := range []string{"kept", "wiped"} {
 		t.Run("disk "+disk, func(t *testing.T) {
 			play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
@@ -156,6 +164,7 @@ func TestRestart(t *testing.T) {
 // A majority loses its disks at once: nobody may act on what it knew, and nobody
 // makes a second cluster.
 func TestMajorityWiped(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 2}, func(s *scene) {
 		for _, i := range s.rnd.Perm(3)[:2] {
 			s.Crash(i)
@@ -172,6 +181,7 @@ func TestMajorityWiped(t *testing.T) {
 }
 
 func TestAllRestart(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		for i := range s.hosts {
 			s.Crash(i)
@@ -189,6 +199,7 @@ func TestAllRestart(t *testing.T) {
 
 // Every disk is lost and the cluster is made anew: tokens go on above.
 func TestAllWiped(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		for i := range s.hosts {
 			s.Crash(i)
@@ -199,6 +210,7 @@ func TestAllWiped(t *testing.T) {
 }
 
 func TestWallClockJumps(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		for range 12 {
 			by := s.between(-3*ttl, 3*ttl)
@@ -217,6 +229,7 @@ const chaosTime = time.Minute
 
 // Random faults for a minute, then all is well again.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range []int{3, 5} {
 		var took times
 		play(t, setting{nodes: nodes, clients: 4}, func(s *scene) {
@@ -275,6 +288,7 @@ func (s *scene) chaos() {
 
 // Orderly stops, also of everybody in turn while links are bad.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		order := s.rnd.Perm(3)
 		if s.rnd.IntN(2) == 0 {

@@ -31,6 +31,7 @@ func (a *actor) Table() *table.Table              { return a.table }
 
 // TestVerifierSees: histories made by hand, right ones and wrong ones.
 func TestVerifierSees(t *testing.T) {
+	t.Parallel()
 	at := func(epoch uint64, name string) *table.Table {
 		return &table.Table{Cluster: name, Epoch: epoch}
 	}
@@ -79,6 +80,7 @@ func TestVerifierSees(t *testing.T) {
 
 // TestLedgerSees: answers made by hand.
 func TestLedgerSees(t *testing.T) {
+	t.Parallel()
 	start := time.Now()
 	keep := func(l *Ledger) { // what is told of a key is judged when it is known
 		l.losses["k"] = []uint64{0}

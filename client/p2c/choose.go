@@ -16,13 +16,35 @@ func Choose(loads []*Load, now int64, r uint64) int {
 	if less(loads[other], loads[best], now) {
 		best = other
 	}
-	for i := range loads {
-		if at := (best + i) % len(loads); !loads[at].Down() {
-			return at
+	if !loads[best].Down() {
+		return best
+	}
+	// The next one that is up would get the calls of all before it that are down.
+	up := uint64(0)
+	for _, l := range loads {
+		if !l.Down() {
+			up++
 		}
 	}
-	return best // all are down
+	if up == 0 {
+		return best
+	}
+	nth := r * mix >> 32 % up
+	for i, l := range loads {
+		if l.Down() {
+			continue
+		}
+		if nth == 0 {
+			return i
+		}
+		nth--
+	}
+	return best // they have gone down meanwhile
 }
+
+// mix makes other bits of random ones: 2⁶⁴ by the golden ratio, as in Fibonacci
+// hashing.
+const mix = 0x9e3779b97f4a7c15
 
 // pair is two different numbers below n, which is at least 2 and below 2³².
 func pair(n int, r uint64) (i, j int) {

@@ -71,6 +71,19 @@ func TestChoose(t *testing.T) {
 	if n[0] < n[1] || n[1] < n[2] || n[3] != 0 {
 		t.Errorf("by load: %v", n)
 	}
+	// Those that are up share what would go to two that are down.
+	ten := fleet(t, 10)
+	for _, l := range ten[2:7] {
+		for range downAfter {
+			l.Begin(ms)
+			l.End(ms, ms, Failed)
+		}
+	}
+	for i, n := range count(ten, ms) {
+		if up := i < 2 || i >= 7; up && (n < 1700 || n > 2300) || !up && n != 0 {
+			t.Errorf("of ten, five of them down, %d has %d of 10,000", i, n)
+		}
+	}
 	// One that is down gets nothing, three neither, and four take what comes.
 	for down := 1; down <= 4; down++ {
 		for range downAfter {

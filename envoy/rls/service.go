@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,12 +250,14 @@ func overriding(domain string, d *descriptor) (*Limit, error) {
 		return nil, invalid("descriptors.limit.unit_multiplier", fmt.Sprintf("%d times the unit is longer than %d days", o.multiplier, longest/(24*time.Hour)), "")
 	}
 	l := &Limit{Domain: domain, RequestsPerUnit: o.requests, Unit: o.unit, SpendRest: true}
+	var path strings.Builder
 	for i, e := range d.entries {
 		if i > 0 {
-			l.Path += "."
+			path.WriteByte('.')
 		}
-		l.Path += e.key
+		path.WriteString(e.key)
 	}
+	l.Path = path.String()
 	l.seal(o.multiplier)
 	return l, nil
 }

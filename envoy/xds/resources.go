@@ -80,7 +80,8 @@ func hostsOf(nodes []Node, addr func(Node) netip.AddrPort) []host {
 	var hosts []host
 	taken := make(map[netip.AddrPort]bool, len(nodes))
 	for _, n := range nodes {
-		if a := addr(n); a.IsValid() && !taken[a] {
+		a := addr(n)
+		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); a.IsValid() && !taken[a] {
 			taken[a] = true
 			hosts = append(hosts, host{key: n.HashKey, addr: a})
 		}

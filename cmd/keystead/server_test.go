@@ -204,7 +204,7 @@ func TestServerMisuse(t *testing.T) {
 		{says: "--max-waiters-per-lock: must be from 1 to 1500", args: []string{"--max-waiters-per-lock", "1501"}},
 		{says: `"much" is not a size`, args: []string{"--copy-rate", "much"}},
 		{says: "--max-lock-ttl: must be from ", args: []string{"--max-lock-ttl", "25h"}},
-		{says: "--request-id-window: must be at least 1 s", args: []string{"--request-id-window", "1ms"}},
+		{says: "--request-id-window: must be at least 1s", args: []string{"--request-id-window", "1ms"}},
 		{says: "--request-id-clients and --request-ids-per-client: ", args: []string{"--request-ids-per-client", "-1"}},
 		{says: "check --grpc-addr", code: 1, args: []string{"--grpc-addr", "nonsense"}},
 		{says: "check --admin-addr", code: 1, args: []string{"--admin-addr", "127.0.0.1:99999"}},

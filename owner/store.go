@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
@@ -122,11 +123,11 @@ func (c Config) validate() *Error {
 	case c.MaxWaitersPerLock < 1 || c.MaxWaitersPerLock > MaxQueue:
 		return invalid("MaxWaitersPerLock", "must be from 1 to %d, is %d", MaxQueue, c.MaxWaitersPerLock)
 	case c.MaxLockTTL < lock.MinTTL || c.MaxLockTTL > lock.MaxTTL:
-		return invalid("MaxLockTTL", "must be from %d to %d ns, is %d", lock.MinTTL, lock.MaxTTL, c.MaxLockTTL)
+		return invalid("MaxLockTTL", "must be from %s to %s, is %s", time.Duration(lock.MinTTL), time.Duration(lock.MaxTTL), time.Duration(c.MaxLockTTL))
 	case c.LostLimits != LostFull && c.LostLimits != LostEmpty:
 		return invalid("LostLimits", "must be %s or %s, is %q", LostFull, LostEmpty, c.LostLimits)
 	case c.RequestIDs.Window < 1e9:
-		return invalid("RequestIDs.Window", "must be at least 1 s, is %d ns", c.RequestIDs.Window)
+		return invalid("RequestIDs.Window", "must be at least 1s, is %s", time.Duration(c.RequestIDs.Window))
 	case c.RequestIDs.ClientsPerObject < 1 || c.RequestIDs.IDsPerClient < 1:
 		return invalid("RequestIDs", "at least one client and one id must be remembered")
 	}

@@ -207,7 +207,7 @@ func TestServerMisuse(t *testing.T) {
 		{says: `--xds-key-header "X-Key": `, args: []string{"--xds-key-header", "X-Key"}},
 		{says: `--app-addr "10.0.0.1": write HOST:PORT`, args: []string{"--app-addr", "10.0.0.1"}},
 		{says: "--max-lock-ttl: must be from ", args: []string{"--max-lock-ttl", "25h"}},
-		{says: "--request-id-window: must be at least 1 s", args: []string{"--request-id-window", "1ms"}},
+		{says: "--request-id-window: must be at least 1s", args: []string{"--request-id-window", "1ms"}},
 		{says: "--request-id-clients and --request-ids-per-client: ", args: []string{"--request-ids-per-client", "-1"}},
 		{says: "check --grpc-addr", code: 1, args: []string{"--grpc-addr", "nonsense"}},
 		{says: "check --admin-addr", code: 1, args: []string{"--admin-addr", "127.0.0.1:99999"}},

@@ -182,3 +182,17 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("exit code %d, %q", got, &out)
 	}
 }
+
+// Rapid writes beside the tests what has failed, and the tree is never written to.
+func TestUsesRapid(t *testing.T) {
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRunner(root, "")
+	for pkg, want := range map[string]bool{"ring/epoch/table": true, "handoff": false} {
+		if r.usesRapid(pkg) != want {
+			t.Errorf("%s: %v", pkg, !want)
+		}
+	}
+}

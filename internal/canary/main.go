@@ -51,8 +51,11 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
-	if f.NArg() > 0 || s.jobs < 1 || s.jobs > maxJobs {
-		return s, errors.New("what is there to do? See --help")
+	if f.NArg() > 0 {
+		return s, fmt.Errorf("%q is no flag: name canaries with --only", f.Arg(0))
+	}
+	if s.jobs < 1 || s.jobs > maxJobs {
+		return s, fmt.Errorf("--jobs %d: choose 1 to %d", s.jobs, maxJobs)
 	}
 	if *only != "" {
 		s.only, err = regexp.Compile("^(?:" + *only + ")$")
@@ -73,7 +76,7 @@ func command(ctx context.Context, args []string, all []Canary, out, errs io.Writ
 		}
 	}
 	if err == nil && len(some) == 0 {
-		err = errors.New("no canary has such a name")
+		err = errors.New("no canary has such a name, and --only wants all of it; --list shows them")
 	}
 	if err != nil {
 		fmt.Fprintln(errs, "canary:", err)

@@ -152,7 +152,11 @@ func (r *runner) test(ctx context.Context, t Tests, more ...string) (Verdict, st
 	ctx, cancel := context.WithTimeout(ctx, buildTime)
 	defer cancel()
 	args := append([]string{"test", "-json", "-vet=off", "-failfast"}, more...)
-	cmd := exec.CommandContext(ctx, "go", append(args, t.args()...)...)
+	args = append(args, t.args()...)
+	if r.usesRapid(t.Package) {
+		args = append(args, "-rapid.nofailfile")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -168,4 +172,16 @@ func (r *runner) test(ctx context.Context, t Tests, more ...string) (Verdict, st
 		return Broken, "go test and its output do not agree: " + why
 	}
 	return v, why
+}
+
+// usesRapid says whether tests of a package import rapid, which writes down beside
+// them how a property failed unless it is told not to.
+func (r *runner) usesRapid(pkg string) bool {
+	names, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(pkg), "*_test.go"))
+	for _, name := range names {
+		if b, err := os.ReadFile(name); err == nil && bytes.Contains(b, []byte(`"pgregory.net/rapid"`)) {
+			return true
+		}
+	}
+	return false
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -31,12 +32,23 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.fuzzworker").Value.String() == "true" {
 		os.Exit(m.Run()) // fuzzing needs no processes
 	}
+	moreAtOnce()
 	code, err := runTests(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// moreAtOnce lets three tests run at a time unless -parallel says otherwise: they are
+// of processes, and wait more than they work.
+func moreAtOnce() {
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said && runtime.GOMAXPROCS(0) < 3 {
+		_ = flag.Set("test.parallel", "3")
+	}
 }
 
 func runTests(m *testing.M) (code int, err error) {

@@ -39,8 +39,8 @@ const (
 	formTime     = 3 * time.Second // until all of its nodes serve
 	failoverTime = 4 * time.Second // until keys of a dead node are served
 	settleTime   = 40 * time.Second
-	lookEvery    = 5 * time.Millisecond  // for what is waited for
-	watchEvery   = 10 * time.Millisecond // of the verifier
+	lookEvery    = 5 * time.Millisecond           // for what is waited for
+	watchEvery   = slower * 10 * time.Millisecond // of the verifier
 	positions    = 32
 )
 

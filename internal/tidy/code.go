@@ -32,7 +32,7 @@ func Proto(t *Tree) []Finding {
 	for _, p := range t.Paths {
 		base := path.Base(p)
 		buf, _ := path.Match("buf*.yaml", base)
-		if !within(p, "proto") || generated[p] || buf || path.Ext(base) == ".proto" || p == "proto/generate.go" {
+		if !within(p, "proto") || generated[p] || buf || path.Ext(base) == ".proto" || p == "proto/generate.go" || p == protoSum {
 			continue
 		}
 		found = append(found, Finding{Rule: "proto", Path: p, What: "proto holds .proto files and generated Go, nothing else"})

@@ -12,7 +12,11 @@
 //     both serf facts (ring/member) and raft truth (ring/epoch), but for
 //     internal/sim, which drives whole nodes; only
 //     cmd/keystead, internal/bench and internal/sim import internal/node.
-//   - proto: proto holds .proto files, generated Go, generate.go and buf*.yaml.
+//   - proto: proto holds .proto files, generated Go, generate.go, buf*.yaml and
+//     generated.sum.
+//   - generated: proto and the tools that generate it are those of the last
+//     `go generate ./proto`, which lints, generates and writes down the sum of
+//     all of it: buf itself takes minutes to build and is not run here.
 //   - clock: ring, ring/spread, owner and hotkey with everything below do not
 //     read the clock, sleep or start timers outside tests: time is an argument.
 //   - doc: a package has a comment of two sentences or more, which is one more
@@ -30,7 +34,7 @@
 //   - link: a relative link in a Markdown file leads to a file.
 //
 // Generated code, known by its "Code generated … DO NOT EDIT." line, is held to
-// none of the rules on form. Whether it is up to date is checked by .ci/run.
+// none of the rules on form.
 //
 // # Exceptions
 //

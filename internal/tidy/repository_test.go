@@ -19,7 +19,7 @@ func TestRepository(t *testing.T) {
 		t.Fatalf("%d Go files: this is not the repository", len(tree.Go))
 	}
 	var found []Finding
-	for _, rule := range []func(*Tree) []Finding{Proto, Clock, Docs, Sizes, Sleeps, Formatted, Words, Skips, Names} {
+	for _, rule := range []func(*Tree) []Finding{Proto, Generated, Clock, Docs, Sizes, Sleeps, Formatted, Words, Skips, Names} {
 		found = append(found, rule(tree)...)
 	}
 	links, err := Links(tree)

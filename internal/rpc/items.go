@@ -87,6 +87,8 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 			}
 		}
 	}
+	// Others decide theirs while this node waits for the copies of its own.
+	sent := s.depart(ctx, away.items)
 	if s.cfg.Copies != nil {
 		for i := range n {
 			if errs[i] == nil && !away.is(i) {
@@ -115,7 +117,7 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 		it.put(i, &answers[i], err)
 	}
 	if len(away.items) > 0 {
-		s.passAll(ctx, away.items, func(i int, a *peerv1.ForwardAnswer, err error) {
+		s.arrive(sent, func(i int, a *peerv1.ForwardAnswer, err error) {
 			if err == nil {
 				it.took(i, a)
 				return
@@ -168,23 +170,41 @@ func (e *elsewhere) is(i int) bool {
 	return found
 }
 
-// passAll passes items on to the owners of their keys, all at once, and hands
-// over what became of each.
-func (s *Server) passAll(ctx context.Context, items []item, put func(i int, a *peerv1.ForwardAnswer, err error)) {
+// departed are items on their way to the owners of their keys.
+type departed struct {
+	items    []item
+	passages []*passage
+	attempts []*attempt // the first ones; nil = none was made
+}
+
+// depart passes items on to the owners of their keys, all at once.
+func (s *Server) depart(ctx context.Context, items []item) departed {
+	if len(items) == 0 {
+		return departed{}
+	}
 	began := time.Now()
-	passages, attempts := make([]*passage, len(items)), make([]*attempt, len(items))
+	d := departed{items, make([]*passage, len(items)), make([]*attempt, len(items))}
 	t, self := s.cfg.Cluster.Table(), s.cfg.Cluster.Self()
 	for n, x := range items {
 		p := newPassage(ctx, s, x.call, began)
-		passages[n] = p
+		d.passages[n] = p
 		if m, since, ok := t.Owner(p.hash); ok && m.Holder() != self && !p.stays {
-			attempts[n] = p.send(m, since)
+			d.attempts[n] = p.send(m, since)
 		}
 	}
+	return d
+}
+
+// arrive waits for items that have departed, tries those again for which that is
+// due, and hands over what became of each.
+func (s *Server) arrive(d departed, put func(i int, a *peerv1.ForwardAnswer, err error)) {
+	items, passages, attempts := d.items, d.passages, d.attempts
+	over := time.Now().Add(maxAwait) // this node may have waited for copies meanwhile
 	answers, failures := make([]*peerv1.ForwardAnswer, len(items)), make([]error, len(items))
 	var again [][]int         // what has to be tried again, by key
 	place := map[uint64]int{} // of a key in again
 	for n, p := range passages {
+		p.over = over
 		retry := attempts[n] == nil
 		if !retry {
 			answers[n], retry, failures[n] = p.settle(attempts[n])

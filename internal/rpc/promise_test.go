@@ -69,6 +69,27 @@ func TestForwardedAnswersWaitForCopies(t *testing.T) {
 	})
 }
 
+// TestBatchDoesNotHoldUpOthers: what belongs to other nodes is on its way while this
+// one waits for the copies of its own; one whose standby hangs keeps nothing back.
+func TestBatchDoesNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := grouped(t, 3, false, func(c *Config) { c.Copies = &slow{} })
+		check := func(node string) *pb.CheckRequest {
+			return &pb.CheckRequest{Key: g.key(node), Limit: 10, PeriodNs: int64(time.Hour)}
+		}
+		began := time.Now()
+		r := must(g.nodes["n1"].limits.BatchCheck(bound(t), &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{check("n1"), check("n2"), check("n3"), check("n1")}}))(t)
+		if took := time.Since(began).Truncate(time.Second); took != 2*time.Second { // two at n1, one after the other
+			t.Errorf("it took %s", took)
+		}
+		for i, left := range []uint64{9, 9, 9, 8} {
+			if a := r.Results[i].Response; a.GetRemaining() != left || !a.Allowed {
+				t.Errorf("item %d: %v", i, r.Results[i])
+			}
+		}
+	})
+}
+
 // TestForwardedAnswersAreConfirmed: what another node has passed on is not answered
 // when the row has left the owner meanwhile.
 func TestForwardedAnswersAreConfirmed(t *testing.T) {

@@ -10,6 +10,7 @@ type step struct {
 	ask  []string // descriptors; see service.ask
 	hits uint32
 	want string // see show
+	then string // what the metrics show before the next step; "" = anything
 }
 
 // one is a request with one descriptor.

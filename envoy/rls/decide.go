@@ -19,8 +19,11 @@ type call struct {
 	ctx   context.Context
 	items []item // one for each descriptor
 	over  bool   // the request is over a limit
-	// hurried: a limit has a policy, and the caller a deadline.
+	// hurried: answers are not waited for after the end of the time, because a limit
+	// has a policy for that, or because hits may have to be given back.
 	hurried bool
+	decided chan struct{} // closed when vain is known; nil if not hurried
+	vain    bool          // nobody got anything for the hits
 }
 
 // item is one descriptor of a call.
@@ -32,8 +35,10 @@ type item struct {
 	negative  bool // the hits are given back
 	unlimited bool
 
-	asked  bool // the owner was, in the last batch
-	failed bool // the owner did not answer
+	asked  bool            // the owner was, the last time
+	result *pb.CheckResult // what it said then; nil = nothing
+	err    error           // of all that was asked with it
+	failed bool            // the owner did not answer
 	denied bool
 	known  bool // remaining and reset are
 	left   uint64
@@ -47,10 +52,18 @@ type item struct {
 const maxDrains = 3
 
 // decide asks the owners, all at once, and does what follows from the answers.
-func (c *call) decide() error {
+func (c *call) decide() (err error) {
 	ctx, cancel := c.timely()
 	defer cancel()
-	if err := c.settle(c.ask(ctx, begin)); err != nil {
+	if c.hurried {
+		c.decided = make(chan struct{})
+		defer func() {
+			c.vain = err != nil || c.over && !c.s.cfg.Shadow
+			close(c.decided)
+		}()
+	}
+	c.ask(ctx, begin)
+	if err := c.settle(); err != nil {
 		c.giveBack()
 		return err
 	}
@@ -77,89 +90,71 @@ const answerBy = 0.75
 // owners that do not answer.
 func (c *call) timely() (context.Context, context.CancelFunc) {
 	until, bounded := c.ctx.Deadline()
+	early := false
 	for i := range c.items {
-		if l := c.items[i].limit; l != nil && l.OnFailure != FailError && bounded {
-			c.hurried = true
-			return context.WithTimeout(c.ctx, time.Duration(float64(time.Until(until))*answerBy))
+		if l := c.items[i].limit; l != nil {
+			early = early || bounded && l.OnFailure != FailError
+			c.hurried = c.hurried || early || l.AllOrNothing
 		}
 	}
-	return c.ctx, func() {}
+	if !early {
+		return c.ctx, func() {}
+	}
+	return context.WithTimeout(c.ctx, time.Duration(float64(time.Until(until))*answerBy))
 }
 
-// ask asks for all items for which fill completes a check, in one batch. The
-// results are those of the items that were asked for, in order.
-func (c *call) ask(ctx context.Context, fill func(it *item, check *pb.CheckRequest) bool) ([]*pb.CheckResult, error) {
+// ask asks for all items for which fill completes a check, and leaves with each
+// what became of it.
+func (c *call) ask(ctx context.Context, fill func(it *item, check *pb.CheckRequest) bool) {
 	checks := make([]pb.CheckRequest, len(c.items))
 	batch := make([]*pb.CheckRequest, 0, len(c.items))
 	for i := range c.items {
 		it, check := &c.items[i], &checks[i]
+		it.result, it.err = nil, nil
 		if it.asked = it.limit != nil && !it.unlimited && fill(it, check); !it.asked {
 			continue
 		}
-		check.Key, check.Name, check.Algorithm = it.key, it.limit.object, algorithms[it.limit.Algorithm].wire
-		check.Limit, check.PeriodNs, check.Burst = uint64(it.limit.RequestsPerUnit), int64(it.limit.period), it.limit.Burst
+		it.address(check)
 		batch = append(batch, check)
 	}
-	if len(batch) == 0 {
-		return nil, nil
+	switch {
+	case len(batch) == 0:
+		return
+	case c.hurried:
+		c.askEach(ctx, batch)
+		return
 	}
-	resp, err := c.batch(ctx, &pb.BatchCheckRequest{Checks: batch})
-	return resp.GetResults(), err
+	resp, err := c.s.checker.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: batch})
+	results := resp.GetResults()
+	n := 0
+	for it := range c.asked() {
+		it.answered(results, n, err)
+		n++
+	}
 }
 
-// answered are the items that were asked for, each with its response, or without
-// one if it has none.
-func (c *call) answered(results []*pb.CheckResult) iter.Seq2[*item, *pb.CheckResult] {
-	return func(yield func(*item, *pb.CheckResult) bool) {
-		n := 0
+// address says whose object a check is about, and by which limit.
+func (it *item) address(check *pb.CheckRequest) {
+	check.Key, check.Name, check.Algorithm = it.key, it.limit.object, algorithms[it.limit.Algorithm].wire
+	check.Limit, check.PeriodNs, check.Burst = uint64(it.limit.RequestsPerUnit), int64(it.limit.period), it.limit.Burst
+}
+
+// asked are the items that were asked for, in order.
+func (c *call) asked() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
 		for i := range c.items {
-			if !c.items[i].asked {
-				continue
-			}
-			var r *pb.CheckResult
-			if n < len(results) {
-				r = results[n]
-			}
-			n++
-			if !yield(&c.items[i], r) {
+			if it := &c.items[i]; it.asked && !yield(it) {
 				return
 			}
 		}
 	}
 }
 
-// maxLate bounds the batches that may be answered before they are decided: each
-// is a goroutine that goes on for as long as the owners take, a lease at most.
-// When so many are under way, others wait for their owners.
-const maxLate = 4096
-
-// batch asks the owners. If a limit has a policy for owners that do not answer,
-// it does not wait for them after the end of ctx: an owner whose standby is gone
-// has decided, and may not say so yet.
-func (c *call) batch(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
-	if !c.hurried {
-		return c.s.checker.BatchCheck(ctx, req)
-	}
-	select {
-	case c.s.late <- struct{}{}:
-	default:
-		return c.s.checker.BatchCheck(ctx, req)
-	}
-	type outcome struct {
-		resp *pb.BatchCheckResponse
-		err  error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		defer func() { <-c.s.late }()
-		resp, err := c.s.checker.BatchCheck(ctx, req)
-		done <- outcome{resp, err}
-	}()
-	select {
-	case o := <-done:
-		return o.resp, o.err
-	case <-ctx.Done():
-		return nil, errLate
+// answered takes the n-th result of a batch, or why there is none.
+func (it *item) answered(results []*pb.CheckResult, n int, err error) {
+	it.err = err
+	if n < len(results) {
+		it.result = results[n]
 	}
 }
 
@@ -186,17 +181,17 @@ func begin(it *item, check *pb.CheckRequest) bool {
 
 // settle takes the answers to the first checks. The error is that of an item
 // whose limit has no policy for it.
-func (c *call) settle(results []*pb.CheckResult, whole error) error {
+func (c *call) settle() error {
 	var failure error
-	for it, r := range c.answered(results) {
-		if r.GetResponse() == nil {
+	for it := range c.asked() {
+		a := it.result.GetResponse()
+		if a == nil {
 			it.failed = true
-			if err := c.fail(it, r.GetError(), whole); err != nil && failure == nil {
+			if err := c.fail(it, it.result.GetError(), it.err); err != nil && failure == nil {
 				failure = err
 			}
 			continue
 		}
-		a := r.Response
 		it.take(a)
 		it.denied = !a.Allowed || !it.negative && it.hits > it.limit.capacity()
 		if !it.denied && !it.negative {
@@ -251,8 +246,9 @@ func (it *item) count() {
 			it.series.count(it.hits, capacity, capacity, true, it.limit.Shadow)
 		}
 		return
-	case it.denied:
+	case it.denied && it.limit.SpendRest:
 		before -= min(it.left, capacity)
+	case it.denied: // nothing was spent: all hits are over
 	default:
 		before -= min(it.left+it.hits, capacity)
 	}
@@ -262,53 +258,20 @@ func (it *item) count() {
 // drain spends what is left of limits that hits were over, where they say so. It
 // says whether that is to be tried again.
 func (c *call) drain(ctx context.Context) (again bool) {
-	results, err := c.ask(ctx, func(it *item, check *pb.CheckRequest) bool {
+	c.ask(ctx, func(it *item, check *pb.CheckRequest) bool {
 		if !it.limit.SpendRest || !it.denied || it.failed || it.left == 0 || it.hits == 0 {
 			return false
 		}
 		check.Cost = it.left
 		return true
 	})
-	if err != nil {
-		return false
-	}
-	for it, r := range c.answered(results) {
-		if a := r.GetResponse(); a != nil {
+	for it := range c.asked() {
+		if a := it.result.GetResponse(); a != nil {
 			it.take(a)
 			again = again || !a.Allowed
 		}
 	}
 	return again
-}
-
-// maxRefundTime is how long what is given back may take, whatever the caller does
-// meanwhile: it was spent, and nobody got anything for it.
-const maxRefundTime = time.Second
-
-// giveBack gives back what was spent on limits that say so.
-func (c *call) giveBack() {
-	wanted := false
-	for i := range c.items {
-		it := &c.items[i]
-		wanted = wanted || it.spent > 0 && it.limit.AllOrNothing
-	}
-	if !wanted {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), maxRefundTime)
-	defer cancel()
-	results, _ := c.ask(ctx, func(it *item, check *pb.CheckRequest) bool { // without results, all have failed
-		check.Refund = int64(it.spent)
-		return it.spent > 0 && it.limit.AllOrNothing
-	})
-	for it, r := range c.answered(results) {
-		given := r.GetResponse() != nil
-		if given {
-			it.take(r.Response)
-			it.spent = 0
-		}
-		c.s.metrics.refunds[given].Inc()
-	}
 }
 
 // status is what is answered to a descriptor.

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -26,10 +27,18 @@ func invalid(field, message, hint string) error {
 // errNoAnswer is that of a check to which there is no result; there always is one.
 var errNoAnswer = errors.New("rls: a check has no result")
 
-// errLate is that of a batch whose owners did not answer in the time that the caller
+// errLate is that of a question whose owner did not answer in the time that the caller
 // left them. Whether the hits were counted is not known.
 var errLate = asStatus(&pb.Error{Code: int32(codes.DeadlineExceeded), Reason: pb.Reason_REASON_OUTCOME_UNKNOWN,
 	Message: "the owners of the keys did not answer in time; the hits may have been counted", Hint: "allow more time, or look at `keystead status`"})
+
+// errLeft is the same for a caller that has left.
+var errLeft = asStatus(&pb.Error{Code: int32(codes.Canceled), Reason: pb.Reason_REASON_OUTCOME_UNKNOWN,
+	Message: "the caller left before the owners of the keys had answered; the hits may have been counted"})
+
+// errCrowded is that of a question that is not asked.
+var errCrowded = asStatus(&pb.Error{Code: int32(codes.ResourceExhausted), Reason: pb.Reason_REASON_OVERLOADED, RetryAfterNs: int64(200 * time.Millisecond),
+	Message: fmt.Sprintf("%d questions wait for owners that do not answer; this one was not asked, and nothing was counted", maxLate), Hint: "look at `keystead status`"})
 
 // failure is the error for a caller whose hits nobody decided: that of the check,
 // or of the whole batch.

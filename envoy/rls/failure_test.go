@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,12 +205,15 @@ func TestPolicyWithinDeadline(t *testing.T) {
 // bucket is a limit of an owner that others spend from: after each check, as much
 // as next says.
 type bucket struct {
+	mu   sync.Mutex // held while it decides
 	left uint64
 	next []uint64
 	log  []string
 }
 
 func (b *bucket) decide(c *pb.CheckRequest) *pb.CheckResult {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	r := &pb.CheckResponse{Limit: 9}
 	switch {
 	case c.Refund > 0:
@@ -295,7 +299,8 @@ func TestGivenBack(t *testing.T) {
 			return results, nil
 		})
 		s.cfg.Shadow = tc.shadow
-		if got := s.got(t, t.Context(), asked(3, "together", "error")); got != tc.want || strings.Join(b.log, " ") != tc.log {
+		got := s.got(t, t.Context(), asked(3, "together", "error"))
+		if s.Close(); got != tc.want || strings.Join(b.log, " ") != tc.log {
 			t.Errorf("%s: %s, %v; want %s, %s", tc.other, got, b.log, tc.want, tc.log)
 		}
 	}
@@ -307,31 +312,60 @@ func TestGivenBackWhenTheCallerLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &bucket{left: 9}
 	s := newService(t, threePolicies, func(ctx context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-		if ctx.Err() != nil {
+		switch {
+		case checks[0].Refund > 0 && ctx.Err() != nil:
 			return nil, ctx.Err()
+		case strings.Contains(checks[0].Key, "together"):
+			defer cancel()
+			return []*pb.CheckResult{b.decide(checks[0])}, nil
 		}
-		results := []*pb.CheckResult{b.decide(checks[0])}
-		if len(checks) > 1 {
-			cancel()
-			results = append(results, &pb.CheckResult{Error: &pb.Error{Code: int32(codes.Canceled)}})
-		}
-		return results, nil
+		<-ctx.Done()
+		return []*pb.CheckResult{{Error: &pb.Error{Code: int32(codes.Canceled)}}}, nil
 	})
-	if got := s.got(t, ctx, asked(3, "together", "error")); got != "Canceled" || b.left != 9 {
+	got := s.got(t, ctx, asked(3, "together", "error"))
+	if s.Close(); got != "Canceled" || b.left != 9 {
 		t.Errorf("%s, %d left", got, b.left)
 	}
 	if s.counted(t, "keystead_rls_refunds_total", "given") != 1 {
 		t.Error("it was not counted")
 	}
 	// And a refund that fails is counted as such.
-	s.checker = owners(func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-		if checks[0].Refund > 0 {
+	s = newService(t, threePolicies, func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+		switch {
+		case checks[0].Refund > 0:
 			return nil, errors.New("gone")
+		case strings.Contains(checks[0].Key, "together"):
+			return []*pb.CheckResult{b.decide(checks[0])}, nil
 		}
-		return []*pb.CheckResult{b.decide(checks[0]), {Error: &pb.Error{Code: int32(codes.Canceled)}}}, nil
+		return []*pb.CheckResult{{Error: &pb.Error{Code: int32(codes.Canceled)}}}, nil
 	})
 	s.got(t, t.Context(), asked(3, "together", "error"))
-	if s.counted(t, "keystead_rls_refunds_total", "failed") != 1 {
+	if s.Close(); s.counted(t, "keystead_rls_refunds_total", "failed") != 1 {
 		t.Error("a refund that failed was not counted")
+	}
+}
+
+// A refusal that spends nothing is over the limit with all its hits; one that takes
+// what is left, with those beyond, and then the rest is near it, as upstream has it.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	const text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 10, keystead: {over_limit: %s}}}]\n"
+	for policy, want := range map[string][4]float64{ // hits, within, over, near
+		"spend_nothing": {8, 2, 6, 0},
+		"spend_rest":    {8, 2, 3, 2},
+	} {
+		b := &bucket{left: 5}
+		s := newService(t, fmt.Sprintf(text, policy), func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+			return []*pb.CheckResult{b.decide(checks[0])}, nil
+		})
+		s.got(t, t.Context(), asked(2, "a")) // 3 are left
+		s.got(t, t.Context(), asked(6, "a"))
+		var got [4]float64
+		for i, name := range []string{"hits", "within_limit", "over_limit", "near_limit"} {
+			got[i] = s.counted(t, "keystead_rls_"+name+"_total", "")
+		}
+		if got != want {
+			t.Errorf("%s: hits, within, over and near are %v, want %v", policy, got, want)
+		}
 	}
 }

@@ -82,6 +82,8 @@ func unreadable(path string, err error) Problem {
 	switch {
 	case errors.Is(err, errTooLarge):
 		p.Message, p.Hint = err.Error(), "is this the right file? Split it into several of a directory if it is"
+	case errors.Is(err, errCrowdedDir):
+		p.Message, p.Hint = err.Error(), "is this the right directory? Give the limits one of their own if it is"
 	case errors.Is(err, fs.ErrNotExist):
 		p.Message, p.Hint = "no such file or directory", "give a YAML file, or a directory of them"
 	case errors.As(err, &cause):
@@ -123,9 +125,12 @@ func listDir(dir string) ([]string, error) {
 		return nil, err
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxNames)
+	names, err := d.Readdirnames(maxNames + 1)
 	if err != nil && err != io.EOF {
 		return nil, err
+	}
+	if len(names) > maxNames {
+		return nil, errCrowdedDir
 	}
 	slices.Sort(names)
 	var files []string
@@ -142,5 +147,9 @@ func listDir(dir string) ([]string, error) {
 	return files, nil
 }
 
-// maxNames bounds what is looked at in a directory.
+// maxNames bounds the names in a directory, whatever they end in: it is looked at
+// every second.
 const maxNames = 4096
+
+// errCrowdedDir is that a directory has more than maxNames.
+var errCrowdedDir = fmt.Errorf("the directory has more than %d names", maxNames)

@@ -25,7 +25,7 @@ const nearLimit = 0.8
 type metrics struct {
 	hits, over, near, within, shadow *prometheus.CounterVec // domain, limit
 	loads                            map[bool]prometheus.Counter
-	unknown, shadowed                prometheus.Counter
+	unknown, shadowed, unasked       prometheus.Counter
 	failures                         [3]prometheus.Counter // by Policy
 	refunds                          map[bool]prometheus.Counter
 
@@ -57,6 +57,7 @@ func newMetrics(reg prometheus.Registerer, s *Service) *metrics {
 		shadow:   vec("shadow_mode_total", "Hits over the limit that were let through because of shadow_mode.", "domain", "limit"),
 		unknown:  one("domain_not_found_total", "Descriptors of domains that the configuration does not have."),
 		shadowed: one("global_shadow_mode_total", "Requests over the limit that were let through because of --rls-shadow."),
+		unasked:  one("unasked_total", "Descriptors that no owner was asked about, because too many questions were without an answer; they are failures, too."),
 		series:   map[[2]string]*series{},
 		loads:    map[bool]prometheus.Counter{}, refunds: map[bool]prometheus.Counter{},
 	}

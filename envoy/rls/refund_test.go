@@ -1,6 +1,9 @@
 package rls_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestRefunds needs an owner that gives tokens back and knows sliding windows.
 func TestRefunds(t *testing.T) {
@@ -27,7 +30,7 @@ func TestRefunds(t *testing.T) {
   rate_limit: {unit: day, requests_per_unit: 2}
 `, []step{
 			{ask: []string{"a=1", "b=1"}, hits: 2, want: "ok: ok 8 of 10/day, ok 0 of 2/day"},
-			{ask: []string{"a=1", "b=1"}, hits: 2, want: "over: ok 8 of 10/day, over 0 of 2/day"},
+			{ask: []string{"a=1", "b=1"}, hits: 2, want: "over: ok 8 of 10/day, over 0 of 2/day", then: `keystead_rls_refunds_total{outcome="given"} 1`},
 			{ask: []string{"a=1", "b=2"}, hits: 9, want: "over: over 8 of 10/day, over 0 of 2/day"},
 			one("a=1 +8", "ok: ok 0 of 10/day"),
 		}},
@@ -50,6 +53,9 @@ func TestRefunds(t *testing.T) {
 				}
 				if got := show(r); got != st.want {
 					t.Errorf("step %d, %q:\n got %s\nwant %s", i+1, st.ask, got, st.want)
+				}
+				if st.then != "" {
+					eventually(t, st.then, func() bool { return strings.Contains(s.metrics(t), st.then+"\n") })
 				}
 			}
 		})

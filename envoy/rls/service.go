@@ -93,10 +93,12 @@ type Service struct {
 	metrics *metrics
 	checker Checker // set by Register
 	now     atomic.Pointer[loaded]
+	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	closed  sync.Once
 	done    sync.WaitGroup
-	late    chan struct{} // room for the batches that go on by themselves
+	late    chan struct{} // room for questions that may go on after their calls
+	refunds chan struct{} // room for what is being given back
 }
 
 // New reads the configuration and looks at it from then on, until Close. The
@@ -106,7 +108,7 @@ func New(cfg Config) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{cfg: cfg, late: make(chan struct{}, maxLate)}
+	s := &Service{cfg: cfg, late: make(chan struct{}, maxLate), refunds: make(chan struct{}, maxRefunds)}
 	first := s.read()
 	if first.broken != nil {
 		return nil, fmt.Errorf("the configuration of the rate limit service: %w", first.broken)
@@ -115,20 +117,23 @@ func New(cfg Config) (*Service, error) {
 	s.metrics = newMetrics(cfg.Metrics, s)
 	s.bind(first.rules)
 	cfg.Log.Info("rate limit service", "path", cfg.Path, "files", len(first.rules.files), "domains", len(first.rules.domains), "limits", len(first.rules.limits))
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stop = cancel
-	s.done.Go(func() { s.watch(ctx) })
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.done.Go(func() { s.watch(s.ctx) })
 	return s, nil
 }
 
 // Close stops looking at the files, and waits for what calls have left behind: at
-// most a lease. Calls that are under way go on.
+// most maxRefundTime, or a lease if an owner's standby is gone. Calls that are under
+// way go on; they ask nobody in haste any more, and give nothing back.
 func (s *Service) Close() {
 	s.stop()
 	s.done.Wait()
 	s.closed.Do(func() {
 		for range maxLate {
 			s.late <- struct{}{} // and nobody else gets room
+		}
+		for range maxRefunds {
+			s.refunds <- struct{}{}
 		}
 	})
 }
@@ -166,6 +171,10 @@ func handle(srv any, ctx context.Context, dec func(any) error, interceptor grpc.
 // route has actions, a few.
 const maxDescriptors = 256
 
+// maxEntries bounds the entries of a descriptor: several times as many as a
+// configuration can tell apart.
+const maxEntries = 64
+
 // answer answers a request.
 func (s *Service) answer(ctx context.Context, req *request) (any, error) {
 	switch {
@@ -177,6 +186,11 @@ func (s *Service) answer(ctx context.Context, req *request) (any, error) {
 		return nil, invalid("descriptors", "there are no descriptors", "")
 	case len(req.descriptors) > maxDescriptors:
 		return nil, invalid("descriptors", fmt.Sprintf("there are %d descriptors; at most %d are allowed", len(req.descriptors), maxDescriptors), "")
+	}
+	for i := range req.descriptors {
+		if n := len(req.descriptors[i].entries); n > maxEntries {
+			return nil, invalid("descriptors.entries", fmt.Sprintf("a descriptor has %d entries; at most %d are allowed", n, maxEntries), "send several descriptors instead")
+		}
 	}
 	c := call{s: s, req: req, ctx: ctx, items: make([]item, len(req.descriptors))}
 	if err := c.find(s.now.Load().rules); err != nil {

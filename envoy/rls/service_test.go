@@ -114,6 +114,7 @@ func TestInvalidRequests(t *testing.T) {
 		{request(t, "", 0, "a=1"), codes.InvalidArgument, "INVALID", "the domain is empty"},
 		{request(t, "d", 0), codes.InvalidArgument, "INVALID", "there are no descriptors"},
 		{request(t, "d", 0, many...), codes.InvalidArgument, "INVALID", "257 descriptors; at most 256"},
+		{request(t, "d", 0, "b=1", strings.Repeat("a=1,", 64)+"a=1"), codes.InvalidArgument, "INVALID", "65 entries; at most 64"},
 		{request(t, "d", 0, "a=1 @1/NONE"), codes.InvalidArgument, "INVALID", "unit 0"},
 		{multiplied, codes.InvalidArgument, "INVALID", "2 times the unit"},
 		{request(t, "d", 0, "a="+strings.Repeat("x", 65<<10)), codes.ResourceExhausted, "TOO_LARGE", "at most 65536"},
@@ -133,6 +134,9 @@ func TestInvalidRequests(t *testing.T) {
 		if info.Reason != tc.reason || info.Domain != "keystead" {
 			t.Errorf("%s: %v", tc.says, info)
 		}
+	}
+	if r, err := s.ask(t, "d", 0, strings.Repeat("a=1,", 63)+"a=1"); err != nil || show(r) != "ok: ok" {
+		t.Errorf("64 entries: %v %v", r, err)
 	}
 	// Nothing was spent.
 	if r, err := s.ask(t, "d", 0, "a=1 +10"); err != nil || show(r) != "ok: ok 0 of 10/hour" {

@@ -72,18 +72,29 @@ func (s *Service) read() *loaded {
 	return n
 }
 
-// watch reads the files again when they change, until ctx ends.
+// watch reads the files again when they change, until ctx ends. What is new is taken
+// when it is there twice in a row: the first time, somebody may be at writing it.
 func (s *Service) watch(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
+	var last *loaded // what was new the last time; nil = nothing was
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if before := s.now.Load(); before.changed(look(s.cfg.Path)) {
-				s.take(before, s.read())
+			before := s.now.Load()
+			if !before.changed(look(s.cfg.Path)) {
+				last = nil
+				continue
 			}
+			next := s.read()
+			if next.sum == before.sum || last != nil && last.sum == next.sum {
+				s.take(before, next)
+				last = nil
+				continue
+			}
+			last = next
 		}
 	}
 }

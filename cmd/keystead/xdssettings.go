@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/keystead/keystead/internal/node"
+)
 
 // xdsSettings judges the settings of what Envoy and gRPC clients are told, with the
 // names of the flags.
@@ -13,8 +17,8 @@ func (f *nodeFlags) xdsSettings() error {
 	if err := f.XDS.Validate(); err != nil {
 		return usageError{fmt.Errorf("--xds-key-header %w", err)}
 	}
-	if host, port := splitPort(f.AppAddr); f.AppAddr != "" && (host == "" || port < 1) {
-		return usageError{fmt.Errorf("--app-addr %q: write HOST:PORT, like 10.0.0.1:8080", f.AppAddr)}
+	if err := node.CheckAppAddr(f.AppAddr); err != nil {
+		return usageError{fmt.Errorf("--app-addr %w", err)}
 	}
 	return nil
 }

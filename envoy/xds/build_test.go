@@ -233,13 +233,15 @@ func TestViewMisuse(t *testing.T) {
 		many.Nodes = append(many.Nodes, Node{HashKey: strconv.Itoa(i), GRPC: at("10.0.0.1:1")})
 	}
 	for says, v := range map[string]View{
-		"1025 nodes":            many,
-		`"" is empty`:           {Nodes: []Node{{GRPC: at("10.0.0.1:1")}}},
-		`"n" is empty, or`:      {Nodes: []Node{{HashKey: "n", GRPC: at("10.0.0.1:1")}, {HashKey: "n", GRPC: at("10.0.0.2:1")}}},
-		"reached at invalid":    {Nodes: []Node{{HashKey: "n"}}},
-		"reached at 0.0.0.0":    {Nodes: []Node{{HashKey: "n", GRPC: at("0.0.0.0:1")}}},
-		"reached at 10.0.0.1:0": {Nodes: []Node{{HashKey: "n", GRPC: at("10.0.0.1:0")}}},
-		"the application of":    {Nodes: []Node{{HashKey: "n", GRPC: at("10.0.0.1:1"), App: at("[::]:1")}}},
+		"1025 nodes":             many,
+		`"" is empty`:            {Nodes: []Node{{GRPC: at("10.0.0.1:1")}}},
+		`"n" is empty, or`:       {Nodes: []Node{{HashKey: "n", GRPC: at("10.0.0.1:1")}, {HashKey: "n", GRPC: at("10.0.0.2:1")}}},
+		"is no address":          {Nodes: []Node{{HashKey: "n"}}},
+		"0.0.0.0:1 is where one": {Nodes: []Node{{HashKey: "n", GRPC: at("0.0.0.0:1")}}},
+		"10.0.0.1:0 has no port": {Nodes: []Node{{HashKey: "n", GRPC: at("10.0.0.1:0")}}},
+		"the application of":     {Nodes: []Node{{HashKey: "n", GRPC: at("10.0.0.1:1"), App: at("[::]:1")}}},
+		"has a zone":             {Nodes: []Node{{HashKey: "n", GRPC: at("[fe80::1%eth0]:1")}}},
+		"0.0.0.0]:1 is where":    {Nodes: []Node{{HashKey: "n", GRPC: at("[::ffff:0.0.0.0]:1")}}},
 	} {
 		if err := v.validate(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)

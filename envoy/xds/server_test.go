@@ -413,6 +413,24 @@ func TestBounds(t *testing.T) {
 				c.ask(fmt.Sprintf("type.googleapis.com/t%d", i), nil, "x")
 			}
 		}},
+		{"has a type of 513 bytes", codes.InvalidArgument, func(c *whole) { c.ask(strings.Repeat("t", MaxName+1), nil) }},
+		{"has a version of 513 bytes", codes.InvalidArgument, func(c *whole) {
+			c.last[resource.ClusterType] = &discoveryv3.DiscoveryResponse{VersionInfo: strings.Repeat("v", MaxName+1)}
+			c.ask(resource.ClusterType, nil)
+		}},
+		{"has a nonce of 513 bytes", codes.InvalidArgument, func(c *whole) {
+			c.last[resource.ClusterType] = &discoveryv3.DiscoveryResponse{Nonce: strings.Repeat("n", MaxName+1)}
+			c.ask(resource.ClusterType, nil)
+		}},
+		{"brings what the stream names to 34560 bytes", codes.InvalidArgument, func(c *whole) {
+			long := make([]string, 20)
+			for i := range long {
+				long[i] = strings.Repeat("n", MaxName)
+			}
+			for i := range 3 { // each of them would do
+				c.ask(fmt.Sprintf("type.googleapis.com/t%d", i), nil, long...)
+			}
+		}},
 		{"type URL is required", codes.InvalidArgument, func(c *whole) { c.ask("", nil) }},
 		{"the message has 300", codes.Internal, func(c *whole) {
 			c.node.Id = strings.Repeat("x", 300_000)
@@ -430,7 +448,7 @@ func TestBounds(t *testing.T) {
 	first.ask(resource.ClusterType, nil)
 	first.told(resource.ClusterType)
 	w.whole(t, "envoy").ends(codes.ResourceExhausted, "ask another one")
-	w.metric(t, "keystead_xds_turned_away_total", 4, "")
+	w.metric(t, "keystead_xds_turned_away_total", 8, "")
 }
 
 func TestClose(t *testing.T) {

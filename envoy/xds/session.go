@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -18,8 +19,15 @@ import (
 const (
 	// MaxNames is how many resources of one type a stream may name at a time.
 	MaxNames = 256
-	// MaxName is the longest name of a resource, in bytes.
+	// MaxName is the longest name of a resource, and of a type, a version or a nonce,
+	// in bytes.
 	MaxName = 512
+	// MaxHeld bounds what is kept of the names and versions that a stream has sent, of
+	// all types together: their bytes, and heldAside for each. A client's take some
+	// hundreds, and all streams that are allowed together 128 MiB.
+	MaxHeld = 32 << 10
+	// heldAside is what a string costs beside its bytes in lists and maps, in bytes.
+	heldAside = 64
 	// maxTypes is how many types a stream may ask for: as many as the library knows,
 	// and has room for in the queue of a stream.
 	maxTypes = int(types.UnknownType)
@@ -38,6 +46,7 @@ type session struct {
 	client Client
 	node   *corev3.Node // what is kept of the client's own word
 	types  map[string]*typeState
+	held   int   // of all types
 	err    error // why it was ended
 }
 
@@ -45,6 +54,17 @@ type session struct {
 type typeState struct {
 	version string              // of the last response
 	names   map[string]struct{} // asked for in deltas
+	first   int                 // what its first versions in deltas take, as MaxHeld counts
+	held    int                 // what all takes that is kept of it
+}
+
+// held is what texts take, as MaxHeld counts.
+func held(texts ...string) int {
+	n := 0
+	for _, t := range texts {
+		n += len(t) + heldAside
+	}
+	return n
 }
 
 // clientOf is the kind of a client: gRPC's say so, and all others are taken for
@@ -56,12 +76,20 @@ func clientOf(n *corev3.Node) Client {
 	return Envoy
 }
 
+// word is what a request says: a DiscoveryRequest or a DeltaDiscoveryRequest.
+type word interface {
+	GetNode() *corev3.Node
+	GetTypeUrl() string
+	GetResponseNonce() string
+}
+
 // arrived takes in who sent a request and what it asks for. names are those that it
-// has now, or adds.
-func (x *session) arrived(node *corev3.Node, url string, names []string) (*corev3.Node, *typeState, error) {
+// has now, or adds; version is that of the resources, if it says one.
+func (x *session) arrived(req word, names []string, version string) (*corev3.Node, *typeState, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if node != nil && x.node == nil {
+	url := req.GetTypeUrl()
+	if node := req.GetNode(); node != nil && x.node == nil {
 		// An Envoy's list of its extensions alone has many KiB. A client does not
 		// change during a stream.
 		x.node = &corev3.Node{Id: clip(node.Id), UserAgentName: clip(node.UserAgentName)}
@@ -73,10 +101,13 @@ func (x *session) arrived(node *corev3.Node, url string, names []string) (*corev
 	if len(names) > MaxNames {
 		return nil, nil, x.refuseLocked("names %d resources of type %s; at most %d are allowed", len(names), clip(url), MaxNames)
 	}
-	for _, n := range names {
-		if len(n) > MaxName {
-			return nil, nil, x.refuseLocked("names a resource with %d bytes; at most %d are allowed", len(n), MaxName)
+	for what, text := range map[string]string{"type": url, "version": version, "nonce": req.GetResponseNonce()} {
+		if len(text) > MaxName {
+			return nil, nil, x.refuseLocked("has a "+what+" of %d bytes; at most %d are allowed", len(text), MaxName)
 		}
+	}
+	if err := x.shortLocked(names); err != nil {
+		return nil, nil, err
 	}
 	t := x.types[url]
 	if t == nil {
@@ -87,6 +118,26 @@ func (x *session) arrived(node *corev3.Node, url string, names []string) (*corev
 		x.types[url] = t
 	}
 	return x.node, t, nil
+}
+
+// shortLocked refuses names that are too long.
+func (x *session) shortLocked(names []string) error {
+	for _, n := range names {
+		if len(n) > MaxName {
+			return x.refuseLocked("names a resource with %d bytes; at most %d are allowed", len(n), MaxName)
+		}
+	}
+	return nil
+}
+
+// holdLocked counts what is kept of a type from now on.
+func (x *session) holdLocked(t *typeState, n int) error {
+	x.held += n - t.held
+	t.held = n
+	if x.held > MaxHeld {
+		return x.refuseLocked("brings what the stream names to %d bytes, %d for each name beside its own; at most %d are allowed", x.held, heldAside, MaxHeld)
+	}
+	return nil
 }
 
 // refuseLocked ends the stream, because of what a request does.
@@ -102,8 +153,10 @@ func (x *session) refused(url string, why *statuspb.Status) {
 	version, client, id := x.types[url].version, x.client, x.node.GetId()
 	x.mu.Unlock()
 	x.s.metrics.refused[typeName(url)].Inc()
-	x.s.cfg.Log.Warn("an xDS client refuses what it was sent, and goes on with what it has",
-		"client", client, "node", id, "type", typeName(url), "version", version, "error", clip(why.GetMessage()))
+	if left, now := x.s.nacks.line(time.Now()); now {
+		x.s.cfg.Log.Warn("an xDS client refuses what it was sent, and goes on with what it has",
+			"client", client, "node", id, "type", typeName(url), "version", version, "error", clip(why.GetMessage()), "left_out", left)
+	}
 }
 
 // sending takes in what is about to be sent.
@@ -163,18 +216,23 @@ type wholeStream struct {
 	x *session
 }
 
-// Recv returns the next request.
+// Recv returns the next request: one of our own making, of what was looked at and is
+// bounded. The library keeps it for as long as the client is interested in the type.
 func (w *wholeStream) Recv() (*discoveryv3.DiscoveryRequest, error) {
-	req, err := w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv()
+	came, err := w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv()
 	if err != nil {
 		return nil, w.x.broke(err)
 	}
-	node, t, err := w.x.arrived(req.Node, req.TypeUrl, req.ResourceNames)
+	node, t, err := w.x.arrived(came, came.ResourceNames, came.VersionInfo)
+	if err == nil {
+		err = w.x.name(t, came.ResourceNames)
+	}
 	if err != nil {
 		return nil, err
 	}
-	req.Node = node
-	if why := req.ErrorDetail; why != nil {
+	req := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: came.TypeUrl, ResourceNames: came.ResourceNames,
+		VersionInfo: came.VersionInfo, ResponseNonce: came.ResponseNonce}
+	if why := came.ErrorDetail; why != nil {
 		w.x.refused(req.TypeUrl, why)
 		// It names the version that it has. The library would take that for one that
 		// is behind, and send the refused one again, and so on for ever.
@@ -183,6 +241,15 @@ func (w *wholeStream) Recv() (*discoveryv3.DiscoveryRequest, error) {
 		w.x.mu.Unlock()
 	}
 	return req, nil
+}
+
+// name bounds what a stream of whole states names: all of a type, each time. The
+// library passes over requests that come too late, and keeps the one before: what
+// counts is the most that was named.
+func (x *session) name(t *typeState, names []string) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.holdLocked(t, max(t.held, held(names...)))
 }
 
 // Send sends a response.
@@ -197,24 +264,24 @@ type deltaStream struct {
 	x *session
 }
 
-// Recv returns the next request.
+// Recv returns the next request: one of our own making, as for whole states.
 func (d *deltaStream) Recv() (*discoveryv3.DeltaDiscoveryRequest, error) {
-	req, err := d.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv()
+	came, err := d.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv()
 	if err != nil {
 		return nil, d.x.broke(err)
 	}
-	node, t, err := d.x.arrived(req.Node, req.TypeUrl, req.ResourceNamesSubscribe)
+	node, t, err := d.x.arrived(came, came.ResourceNamesSubscribe, "")
 	if err == nil {
-		err = d.x.subscribe(t, req)
+		err = d.x.subscribe(t, came)
 	}
 	if err != nil {
 		return nil, err
 	}
-	req.Node = node
-	if why := req.ErrorDetail; why != nil {
-		d.x.refused(req.TypeUrl, why)
+	if why := came.ErrorDetail; why != nil {
+		d.x.refused(came.TypeUrl, why)
 	}
-	return req, nil
+	return &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: came.TypeUrl, ResourceNamesSubscribe: came.ResourceNamesSubscribe,
+		ResourceNamesUnsubscribe: came.ResourceNamesUnsubscribe, InitialResourceVersions: came.InitialResourceVersions, ResponseNonce: came.ResponseNonce}, nil
 }
 
 // subscribe bounds what a stream of deltas names, which adds up.
@@ -224,6 +291,18 @@ func (x *session) subscribe(t *typeState, req *discoveryv3.DeltaDiscoveryRequest
 	if n := max(len(req.ResourceNamesUnsubscribe), len(req.InitialResourceVersions)); n > MaxNames {
 		return x.refuseLocked("names %d resources; at most %d are allowed", n, MaxNames)
 	}
+	if err := x.shortLocked(req.ResourceNamesUnsubscribe); err != nil {
+		return err
+	}
+	versions := 0
+	for n, version := range req.InitialResourceVersions {
+		if err := x.shortLocked([]string{n, version}); err != nil {
+			return err
+		}
+		versions += held(n, version)
+	}
+	t.first = max(t.first, versions)
+	keeps := t.first + held(req.ResourceNamesUnsubscribe...)
 	for _, n := range req.ResourceNamesSubscribe {
 		t.names[n] = struct{}{}
 	}
@@ -233,7 +312,10 @@ func (x *session) subscribe(t *typeState, req *discoveryv3.DeltaDiscoveryRequest
 	if len(t.names) > MaxNames {
 		return x.refuseLocked("brings the resources of one type that the stream names to %d; at most %d are allowed", len(t.names), MaxNames)
 	}
-	return nil
+	for n := range t.names {
+		keeps += held(n)
+	}
+	return x.holdLocked(t, keeps)
 }
 
 // Send sends a response.

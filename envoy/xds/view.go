@@ -36,18 +36,39 @@ func (v View) validate() error {
 		switch {
 		case n.HashKey == "" || seen[n.HashKey]:
 			return fmt.Errorf("xds: the hash key %q is empty, or there twice", n.HashKey)
-		case !reachable(n.GRPC):
-			return fmt.Errorf("xds: node %q is reached at %s, which is no address", n.HashKey, n.GRPC)
-		case n.App != (netip.AddrPort{}) && !reachable(n.App):
-			return fmt.Errorf("xds: the application of node %q is reached at %s, which is no address", n.HashKey, n.App)
+		}
+		if err := CheckAddr(n.GRPC); err != nil {
+			return fmt.Errorf("xds: node %q: %w", n.HashKey, err)
+		}
+		if err := CheckAddr(n.App); n.App != (netip.AddrPort{}) && err != nil {
+			return fmt.Errorf("xds: the application of node %q: %w", n.HashKey, err)
 		}
 		seen[n.HashKey] = true
 	}
 	return nil
 }
 
-func reachable(a netip.AddrPort) bool {
-	return a.IsValid() && a.Port() != 0 && !a.Addr().IsUnspecified()
+// ErrAddr says that clients on other machines cannot use an address.
+var ErrAddr = errors.New("clients on other machines cannot use it")
+
+// CheckAddr says what is wrong with the address of a node or an application, as
+// clients are told it: an ErrAddr, with the address. One such address among others
+// would have Envoy refuse all of them.
+func CheckAddr(a netip.AddrPort) error {
+	problem := ""
+	switch ip := a.Addr().Unmap(); {
+	case !a.IsValid():
+		problem = "is no address"
+	case a.Port() == 0:
+		problem = "has no port"
+	case ip.IsUnspecified():
+		problem = "is where one listens, not where others find it"
+	case ip.Zone() != "":
+		problem = "has a zone, which means something on one machine only"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", a, problem, ErrAddr)
 }
 
 // ring is the nodes in the order of their hash keys, bytewise: that of package ring,

@@ -126,7 +126,7 @@ func (c Config) Validate() error {
 	if err := c.XDS.Validate(); err != nil {
 		return err
 	}
-	if err := validAppAddr(c.AppAddr); err != nil {
+	if err := CheckAppAddr(c.AppAddr); err != nil {
 		return err
 	}
 	if c.StopGrace < 0 {

@@ -28,18 +28,24 @@ const (
 const lookUpTime = 5 * time.Second
 
 // ErrAppAddr says that an address of an application is none.
-var ErrAppAddr = errors.New("the address of the application beside the node has to be HOST:PORT, like 10.0.0.1:8080")
+var ErrAppAddr = errors.New("write HOST:PORT as other machines reach the application beside the node, like 10.0.0.1:8080")
 
-// validAppAddr says what is wrong with an address of an application, "" included,
-// which is none.
-func validAppAddr(addr string) error {
+// CheckAppAddr says what is wrong with the address of an application: an ErrAppAddr,
+// with the address. "" is right, and means that there is none. A name is not looked
+// up.
+func CheckAppAddr(addr string) error {
 	if addr == "" {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(addr)
 	n, perr := strconv.ParseUint(port, 10, 16)
-	if ip := net.ParseIP(host); err != nil || perr != nil || n == 0 || host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("%q: %w", addr, ErrAppAddr)
+	if err != nil || perr != nil || n == 0 || host == "" {
+		return fmt.Errorf("%q is not HOST:PORT: %w", addr, ErrAppAddr)
+	}
+	if a, err := netip.ParseAddrPort(addr); err == nil {
+		if err := xds.CheckAddr(a); err != nil {
+			return fmt.Errorf("%w; %w", err, ErrAppAddr)
+		}
 	}
 	return nil
 }
@@ -51,6 +57,9 @@ func (c Config) appAddr() (string, error) {
 		return "", nil
 	}
 	a, err := lookUp(c.AppAddr)
+	if err == nil {
+		err = xds.CheckAddr(a) // a name may stand for anything
+	}
 	if err != nil {
 		return "", fmt.Errorf("the application at %s (--app-addr): %w", c.AppAddr, err)
 	}
@@ -96,6 +105,7 @@ type ringTeller struct {
 	mu      sync.Mutex                // guards what follows
 	settled map[table.Holder]bool     // who was on the ring when last no transition ran; nil = not known
 	seen    map[table.Holder]xds.Node // those of the last View, as gossip knew them
+	useless map[table.Holder]string   // what was wrong with addresses of the last View
 }
 
 // tellRing starts to tell clients of the ring, as this node knows it.
@@ -138,8 +148,11 @@ func (n *Node) loneView() (xds.View, error) {
 		addr = net.JoinHostPort("127.0.0.1", port)
 	}
 	node := xds.Node{HashKey: cmp.Or(n.cfg.Cluster.HashKey, addr)}
-	if node.GRPC, err = lookUp(addr); err != nil {
-		n.cfg.Log.Warn("xDS clients are not told of this node: they need an IP address, and its name is not found; set --advertise", "addr", addr, "error", err)
+	if node.GRPC, err = lookUp(addr); err == nil {
+		err = xds.CheckAddr(node.GRPC)
+	}
+	if err != nil {
+		n.cfg.Log.Warn("xDS clients are not told of this node: they need an IP address by which they reach it; set --advertise", "addr", addr, "error", err)
 		return xds.View{}, nil
 	}
 	app, err := n.cfg.appAddr()
@@ -221,7 +234,8 @@ func onRing(t *table.Table, settled map[table.Holder]bool) []table.Member {
 }
 
 // view is the ring as xDS clients are told of it. Whom gossip does not know, or not
-// yet, is where he was. r.mu must be held.
+// yet, is where he was. Addresses that are no use to clients are left out, so that
+// one of them does not keep all others from being told. r.mu must be held.
 func (r *ringTeller) view(epoch uint64, members []table.Member, facts []member.Fact) xds.View {
 	v := xds.View{Epoch: epoch}
 	known := make(map[string]member.Fact, len(facts))
@@ -230,7 +244,7 @@ func (r *ringTeller) view(epoch uint64, members []table.Member, facts []member.F
 			known[f.Self.Node] = f
 		}
 	}
-	seen := make(map[table.Holder]xds.Node, len(members))
+	seen, useless := make(map[table.Holder]xds.Node, len(members)), map[table.Holder]string{}
 	for _, m := range members {
 		node := r.seen[m.Holder()]
 		node.HashKey = m.HashKey
@@ -241,15 +255,40 @@ func (r *ringTeller) view(epoch uint64, members []table.Member, facts []member.F
 		if ok {
 			node.App, _ = netip.ParseAddrPort(f.Self.AppAddr) // "" is none
 		}
+		wrong, told := dropUseless(&node), r.useless[m.Holder()]
+		switch {
+		case wrong != nil && wrong.Error() != told:
+			r.n.cfg.Log.Error("xDS clients are not told of an address of a node, for they could not use it", "node", m.Node, "error", wrong)
+			told = wrong.Error()
+		case wrong == nil && ok:
+			told = ""
+		}
+		useless[m.Holder()] = told
 		seen[m.Holder()] = node
 		if node.GRPC.IsValid() {
 			v.Nodes = append(v.Nodes, node)
-		} else if _, before := r.seen[m.Holder()]; !before {
+		} else if _, before := r.seen[m.Holder()]; !before && wrong == nil {
 			r.n.cfg.Log.Warn("xDS clients are not told of a node yet: its address has a name, and gossip does not know where that is", "node", m.Node, "addr", m.GRPCAddr)
 		}
 	}
-	r.seen = seen
+	r.seen, r.useless = seen, useless
 	return v
+}
+
+// dropUseless takes the addresses away that clients cannot use, and says what is
+// wrong with them.
+func dropUseless(n *xds.Node) error {
+	check := func(what string, a *netip.AddrPort) error {
+		if *a == (netip.AddrPort{}) {
+			return nil
+		}
+		err := xds.CheckAddr(*a)
+		if err != nil {
+			*a, err = netip.AddrPort{}, fmt.Errorf("that of its %s: %w", what, err)
+		}
+		return err
+	}
+	return errors.Join(check("API", &n.GRPC), check("application", &n.App))
 }
 
 // reached is the IP address of host:port, as xDS clients need it. Whoever goes by a

@@ -13,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -195,11 +196,60 @@ func TestView(t *testing.T) {
 	}
 }
 
+// One address that is no use to clients is left out, and said once; clients are told of
+// all others, of the same node too.
+func TestViewWithoutUselessAddresses(t *testing.T) {
+	var log bytes.Buffer
+	r := &ringTeller{n: &Node{cfg: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}}
+	server, err := xds.New(xds.Config{Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	members := []table.Member{
+		{Node: "n1", Incarnation: 1, HashKey: "k1", GRPCAddr: "10.0.0.1:7400"},
+		{Node: "n2", Incarnation: 1, HashKey: "k2", GRPCAddr: "10.0.0.2:7400"},
+		{Node: "n3", Incarnation: 1, HashKey: "k3", GRPCAddr: "three:7400"},
+	}
+	fact := func(node, addr, app string) member.Fact {
+		return member.Fact{Name: node, Ours: true, Addr: addr, Self: member.Self{Node: node, AppAddr: app}}
+	}
+	at := netip.MustParseAddrPort
+	full := []xds.Node{{HashKey: "k1", GRPC: at("10.0.0.1:7400"), App: at("10.0.0.1:80")}, {HashKey: "k2", GRPC: at("10.0.0.2:7400")}}
+	n1 := fact("n1", "10.0.0.1:7402", "10.0.0.1:80")
+	for i, st := range []struct {
+		facts []member.Fact
+		lines int // in the log, in all
+		says  string
+	}{
+		{[]member.Fact{n1, fact("n2", "10.0.0.2:7402", "0.0.0.0:80"), fact("n3", "[fe80::3%eth0]:7402", "")}, 2, "node=n2 error=\"that of its application: 0.0.0.0:80 is where one listens"},
+		{[]member.Fact{n1, fact("n2", "10.0.0.2:7402", "0.0.0.0:80"), fact("n3", "[fe80::3%eth0]:7402", "")}, 2, "node=n3 error=\"that of its API: [fe80::3%eth0]:7400 has a zone"},
+		{[]member.Fact{n1}, 2, ""}, // gossip has forgotten them for a moment
+		{[]member.Fact{n1, fact("n2", "10.0.0.2:7402", "[fe80::2%eth0]:80"), fact("n3", "[fe80::3%eth0]:7402", "")}, 3, "application: [fe80::2%eth0]:80 has a zone"},
+		{[]member.Fact{n1, fact("n2", "10.0.0.2:7402", ""), fact("n3", "[fe80::3%eth0]:7402", "")}, 3, ""},
+	} {
+		v := r.view(uint64(i+1), members, st.facts)
+		if !slices.Equal(v.Nodes, full) {
+			t.Errorf("view %d: %v", i+1, v.Nodes)
+		}
+		if err := server.Publish(v); err != nil {
+			t.Errorf("view %d: %v", i+1, err)
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n != st.lines || !strings.Contains(log.String(), st.says) {
+			t.Errorf("view %d: %d lines in\n%s", i+1, n, log.String())
+		}
+	}
+}
+
 func TestAppAddr(t *testing.T) {
-	for _, bad := range []string{"10.0.0.1", ":80", "10.0.0.1:0", "0.0.0.0:80", "[::]:80", "10.0.0.1:http", "10.0.0.1:65536"} {
-		if err := (Config{ID: "n", AppAddr: bad}).Validate(); !errors.Is(err, ErrAppAddr) {
+	for _, bad := range []string{"10.0.0.1", ":80", "10.0.0.1:0", "0.0.0.0:80", "[::]:80", "[::ffff:0.0.0.0]:80", "[fe80::1%eth0]:80", "10.0.0.1:http", "10.0.0.1:65536"} {
+		err := (Config{ID: "n", AppAddr: bad}).Validate()
+		if !errors.Is(err, ErrAppAddr) || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), "like 10.0.0.1:8080") {
 			t.Errorf("%q: %v", bad, err)
 		}
+	}
+	if got, err := (Config{ID: "n", AppAddr: "[fe80::1%eth0]:80"}).appAddr(); !errors.Is(err, xds.ErrAddr) {
+		t.Errorf("where a name with a zone leads: %q, %v", got, err)
 	}
 	for given, want := range map[string]string{"": "", "10.0.0.1:80": "10.0.0.1:80", "[::1]:80": "[::1]:80", "localhost:80": "127.0.0.1:80"} {
 		c := Config{ID: "n", AppAddr: given}

@@ -122,7 +122,9 @@ case that it is down. A name may stand for several.
 
 Where Envoy listens is told by the nodes (--xds-listener of keystead server), unless
 --listener says it here. Then --app sends requests to the application beside the key's
-owner (--app-addr of keystead server), and --rls asks the rate limit service first.`,
+owner (--app-addr of keystead server), and --rls asks the rate limit service first. The
+descriptor remote_address is the address of the connection, not what a caller says in
+X-Forwarded-For; docs/envoy.md says what to change behind another proxy.`,
 		Example: `  keystead envoy bootstrap --nodes 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400
   keystead envoy bootstrap --nodes keystead.internal:7400 --envoy-id edge-7
   keystead envoy bootstrap --nodes keystead.internal:7400 --listener 0.0.0.0:8080 --app --key-header x-api-key
@@ -182,7 +184,9 @@ Name the nodes with --nodes, or have a node of the running cluster asked for the
 address: ADDR=HASHKEY. A name has to resolve to one address.
 
 With --rls, Envoy asks the rate limit service of the nodes about each request; with
---upstream, what it lets through goes to an application instead of to the nodes.`,
+--upstream, what it lets through goes to an application instead of to the nodes. The
+descriptor remote_address is the address of the connection, not what a caller says in
+X-Forwarded-For; docs/envoy.md says what to change behind another proxy.`,
 		Example: `  keystead envoy static --nodes 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400
   keystead envoy static --nodes n1.internal:7400=n1,n2.internal:7400=n2 --listener 0.0.0.0:10000
   keystead envoy static --from 10.0.0.1:7400 --envoy-admin ""

@@ -61,6 +61,27 @@ func TestEnvoyExamples(t *testing.T) {
 	}
 }
 
+// The Envoy of compose has what the command prints for its nodes.
+func TestEnvoyOfCompose(t *testing.T) {
+	path := filepath.Join("..", "..", "deploy", "compose", "envoy.yaml")
+	got := envoyCommand(t, "bootstrap", "--nodes", "n1:7400,n2:7400,n3:7400")
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("%+v", got)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(got.out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.out != string(want) {
+		t.Errorf("-update writes it anew; got\n%s", got.out)
+	}
+}
+
 // The command in the comment makes the same file.
 func TestEnvoyMadeBy(t *testing.T) {
 	args := []string{"static", "--nodes", "10.0.0.1:7400=it's a,10.0.0.2:7400", "--envoy-admin", "", "--rls", "a b"}

@@ -89,6 +89,9 @@ func TestExamplesParse(t *testing.T) {
 		if f := limitFilter(t, b); f.FailureModeDeny || f.Timeout.AsDuration() != 100*time.Millisecond || f.Domain != "web" {
 			t.Errorf("%s: %v", p, f)
 		}
+		if !connections(t, b).GetUseRemoteAddress().GetValue() {
+			t.Errorf("%s: callers choose their remote address", p)
+		}
 	}
 }
 
@@ -261,6 +264,10 @@ func TestLimits(t *testing.T) {
 		}
 		if !slices.Equal(asks, want.asks) {
 			t.Errorf("%s: asks %q, want %q", name, asks, want.asks)
+		}
+		// Otherwise a caller chooses its own, by X-Forwarded-For.
+		if own := connections(t, b).GetUseRemoteAddress().GetValue(); own != slices.Contains(want.asks, "remote_address") {
+			t.Errorf("%s: the remote address is that of the connection: %v", name, own)
 		}
 		f := limitFilter(t, b)
 		if f == nil || want.asks == nil {

@@ -45,6 +45,7 @@ type listener struct {
 	CDS       bool   // the clusters come by CDS
 	RateLimit *RateLimit
 	Wait      string // RateLimit.Timeout, as JSON has a Duration
+	Remote    bool   // the remote address is asked about
 }
 
 // cluster is a list of hosts.
@@ -137,6 +138,7 @@ func (l Listener) page(cds bool) (*listener, cluster, error) {
 	}
 	if p.RateLimit != nil {
 		p.Wait = strconv.FormatFloat(p.RateLimit.Timeout.Seconds(), 'f', -1, 64) + "s"
+		p.Remote = slices.ContainsFunc(p.RateLimit.Descriptors, func(d Descriptor) bool { return d.Header == "" })
 	}
 	if l.App {
 		p.Keystead, p.Owners, p.Any = false, "app-owners", "app-any"

@@ -103,7 +103,8 @@ type Descriptor struct {
 	// Key is its key. For the remote address it is Envoy's own, remote_address.
 	Key string
 	// Header is the request header that has its value; a request without it is not
-	// asked about. "" = the remote address.
+	// asked about. "" = the remote address: that of the connection, whatever the
+	// request says in X-Forwarded-For.
 	Header string
 }
 

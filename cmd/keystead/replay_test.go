@@ -159,7 +159,34 @@ func TestReplayVerifyFindsADifference(t *testing.T) {
 	p := start(t, func(cmd *exec.Cmd) { cmd.Stdin = r }, "replay", "-", "--count", "--verify", "--name", "disturbed", "--batch", "1", "--concurrency", "1", "--json")
 	_ = r.Close()
 	for range 2 {
-		// When the second is counted, the answer to the first has come.
+		if _, err := fmt.Fprintln(w, `192.0.2.1 - - [02/Mar/2026:08:00:00 +0000] "GET / HTTP/1.1" 200 5`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "both are counted", func() bool { return counted(t, "192.0.2.1", "--name", "disturbed") == 2 })
+	succeeds(t, "counter", "add", "192.0.2.1", "5", "--name", "disturbed")
+	_ = w.Close()
+	p.ends(t, 1)
+	report := object(t, p.out())
+	hasCounts(t, report, map[string]float64{"mismatches": 1, "verified": 0, "counted": 2})
+	if report["verify_ok"] != false || p.err() != "keystead: counters that differ from the file: 1\n" {
+		t.Errorf("it says %q: %v", p.err(), report)
+	}
+	found := report["mismatch_samples"].([]any)[0].(map[string]any)
+	hasCounts(t, found, map[string]float64{"log": 2, "counter": 7})
+}
+
+// An interrupted replay reports what it did.
+func TestReplayInterrupted(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	p := start(t, func(cmd *exec.Cmd) { cmd.Stdin = r }, "replay", "-", "--count", "--name", "interrupted", "--batch", "1", "--concurrency", "1", "--json")
+	_ = r.Close()
+	// When the second is counted, the answer to the first has come.
 	for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
 		if _, err := fmt.Fprintln(w, addr+` - - [02/Mar/2026:08:00:00 +0000] "GET / HTTP/1.1" 200 5`); err != nil {
 			t.Fatal(err)

@@ -4,7 +4,7 @@
 // (linearizability, by github.com/anishathalye/porcupine).
 //
 //	clients ──▶ Recorder ──▶ Fold ──▶ Check(model)
-//	  calls        Calls      request ids       Counter, Bucket, Lock
+//	  calls        Calls      request ids       Counter, Bucket, Window, Lock
 //
 // # What is checked
 //
@@ -16,6 +16,7 @@
 //     set-if and reset.
 //   - Token buckets, exactly as GCRA, but for the uncertainty of when within its
 //     call an operation was decided: see Bucket. Refunds to them.
+//   - Sliding windows of at most 17 tokens: see Window. No refunds to them.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused
 //     callers are told of the holder.
@@ -25,7 +26,7 @@
 // # What is not checked
 //
 // The order in which waiters are served; places in the queue; idle TTLs of
-// counters; fixed and sliding windows; limits whose parameters change. That an operation
+// counters; fixed windows and larger sliding ones; limits whose parameters change. That an operation
 // was refused with an error although it could have been decided: availability
 // is for others to judge. Two clocks that run at different speeds: recorder and
 // node must follow the same one, or clocks that drift by less than the time of

@@ -3,7 +3,7 @@
 //
 // # What is judged
 //
-//   - Each counter, limit and lock, by the models of internal/history: exactly,
+//   - Each counter, limit, sliding window and lock, by the models of internal/history: exactly,
 //     but for times, which may be late by a bounded slack for each fault and are
 //     never early. Durations only lengthen on copies, and stand still while all
 //     nodes are stopped. Who stands by since a handoff has an earlier copy than the
@@ -19,6 +19,6 @@
 //
 // # What is not
 //
-// What internal/history does not check: places in queues, idle TTLs, windows. A
+// What internal/history does not check: places in queues, idle TTLs, fixed windows. A
 // loss that leaves no trace: of a bucket that would have been full by then anyway.
 package judge

@@ -152,6 +152,8 @@ func (r *Result) objects(c Case, l Limits) {
 	slack := late(c, l)
 	params := c.Record.Params
 	params.Late = slack
+	window := c.Record.Window
+	window.Late = slack
 	end := time.Now().Add(l.Check)
 	for _, of := range []struct {
 		model history.Model
@@ -159,6 +161,7 @@ func (r *Result) objects(c Case, l Limits) {
 	}{
 		{history.Counter(), c.Record.Counters},
 		{history.Bucket(params), c.Record.Buckets},
+		{history.Window(window), c.Record.Windows},
 		{history.LateLock(slack), c.Record.Locks},
 	} {
 		by := map[string][]history.Call{}

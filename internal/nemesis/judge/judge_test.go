@@ -68,6 +68,7 @@ func TestJudge(t *testing.T) {
 	}
 	record := func(r workload.Record) *workload.Record {
 		r.Params = history.BucketParams{Limit: 1, Period: second, Burst: 3}
+		r.Window = history.WindowParams{Limit: 3, Period: second}
 		r.Until = 20 * second
 		if r.Served == nil {
 			r.Served = served(0, 0)
@@ -99,11 +100,15 @@ func TestJudge(t *testing.T) {
 			check(0, 3, true), check(3*second, 1, false)}}), Moved: true}, want: OK},
 		"one too late after a fault": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
 			check(0, 3, true), check(5*second, 1, false)}}), Events: once}, want: Illegal},
-		"locked in turn":      {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)}})}, want: OK},
-		"granted twice":       {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), acquire(20*ms, "b", 2)}}), Events: once}, want: Illegal},
-		"a token goes back":   {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)}})}, want: Illegal},
-		"a stale write taken": {c: Case{Record: record(workload.Record{Writes: map[string][]workload.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}})}, want: Illegal},
-		"an odd answer":       {c: Case{Record: record(workload.Record{Odd: []string{"INVALID: key"}})}, want: Illegal},
+		"a window in turn":         {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second+2*ms, 3, true)}}), Events: once}, want: OK},
+		"one that admits too much": {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second/2, 1, true)}}), Events: once}, want: Illegal},
+		"one that comes back late": {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}}), Events: once}, want: OK},
+		"… for no reason":          {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}})}, want: Illegal},
+		"locked in turn":           {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)}})}, want: OK},
+		"granted twice":            {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), acquire(20*ms, "b", 2)}}), Events: once}, want: Illegal},
+		"a token goes back":        {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)}})}, want: Illegal},
+		"a stale write taken":      {c: Case{Record: record(workload.Record{Writes: map[string][]workload.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}})}, want: Illegal},
+		"an odd answer":            {c: Case{Record: record(workload.Record{Odd: []string{"INVALID: key"}})}, want: Illegal},
 
 		"loss":                    {c: Case{Record: record(loss)}, want: Illegal},
 		"declared loss":           {c: Case{Record: record(loss), Lost: isC, LostRows: 1}, want: Declared},
@@ -133,7 +138,7 @@ func TestJudge(t *testing.T) {
 
 // What cannot be decided in time is no proof of anything.
 func TestUndecided(t *testing.T) {
-	rec := &workload.Record{Until: second, Params: history.BucketParams{Limit: 1, Period: second, Burst: 3}}
+	rec := &workload.Record{Until: second, Params: history.BucketParams{Limit: 1, Period: second, Burst: 3}, Window: history.WindowParams{Limit: 3, Period: second}}
 	// Concurrent adds of different amounts, of which a read tells a sum that none
 	// of their orders gives.
 	for i := range int64(24) {
@@ -173,7 +178,7 @@ func TestFencing(t *testing.T) {
 func TestKeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "history-1")
 	c := Case{Record: &workload.Record{Counters: []history.Call{add(0, 2, 2, 5), add(second, 3, 3, 9)}, Until: second,
-		Params: history.BucketParams{Limit: 1, Period: second, Burst: 3}}, Events: []fault.Event{killed()}}
+		Params: history.BucketParams{Limit: 1, Period: second, Burst: 3}, Window: history.WindowParams{Limit: 3, Period: second}}, Events: []fault.Event{killed()}}
 	if err := Keep(dir, c, Judge(c, Limits{})); err != nil {
 		t.Fatal(err)
 	}

@@ -179,6 +179,8 @@ func (c *client) probe(ctx context.Context, k kind, key string) {
 		switch k {
 		case bucketKind:
 			rec, in = c.buckets, history.BucketInput{Cost: 1, Peek: true}
+		case windowKind:
+			rec, in = c.windows, history.BucketInput{Cost: 1, Peek: true}
 		case lockKind:
 			rec, in = c.locks, history.LockInput{Op: history.LockInspect}
 		}
@@ -202,8 +204,8 @@ func (c *client) read(ctx context.Context, k kind, key string) (any, error) {
 	case counterKind:
 		r, err := pb.NewCounterServiceClient(c.conn()).Get(ctx, &pb.GetRequest{Key: key})
 		return history.CounterOutput{Value: r.GetValue(), Version: r.GetVersion()}, err
-	case bucketKind:
-		r, err := pb.NewLimitServiceClient(c.conn()).Check(ctx, checkRequest(key, history.BucketInput{Cost: 1, Peek: true}))
+	case bucketKind, windowKind:
+		r, err := pb.NewLimitServiceClient(c.conn()).Check(ctx, checkRequest(k, key, history.BucketInput{Cost: 1, Peek: true}))
 		return bucketOutput(r), err
 	}
 	r, err := pb.NewLockServiceClient(c.conn()).Inspect(ctx, &pb.InspectRequest{Key: key})

@@ -19,8 +19,10 @@ func (c *client) work(ctx context.Context) {
 		switch c.rng.IntN(8) {
 		case 0, 1, 2, 3:
 			c.count(key(counterKind))
-		case 4, 5:
-			c.check(key(bucketKind))
+		case 4:
+			c.check(bucketKind, key(bucketKind))
+		case 5:
+			c.check(windowKind, key(windowKind))
 		default:
 			c.lock(ctx, key(lockKind))
 		}
@@ -83,7 +85,10 @@ func (c *client) add(key string) {
 	}
 }
 
-func checkRequest(key string, in history.BucketInput) *pb.CheckRequest {
+func checkRequest(k kind, key string, in history.BucketInput) *pb.CheckRequest {
+	if k == windowKind {
+		return &pb.CheckRequest{Key: key, Limit: window.Limit, PeriodNs: window.Period, Algorithm: pb.Algorithm_ALGORITHM_SLIDING_WINDOW, Cost: in.Cost, Peek: in.Peek}
+	}
 	return &pb.CheckRequest{Key: key, Limit: params.Limit, PeriodNs: params.Period, Burst: params.Burst, Cost: in.Cost, Peek: in.Peek}
 }
 
@@ -92,11 +97,15 @@ func bucketOutput(r *pb.CheckResponse) history.BucketOutput {
 		ResetAfter: r.GetResetAfterNs(), Replay: replayed(r.GetReplay())}
 }
 
-// check spends from a bucket.
-func (c *client) check(key string) {
+// check spends from a bucket or a window.
+func (c *client) check(k kind, key string) {
+	rec := c.buckets
+	if k == windowKind {
+		rec = c.windows
+	}
 	in := history.BucketInput{Cost: 1 + c.rng.Uint64N(3)}
-	_, _, _ = send(c, request{rec: c.buckets, key: key, in: in}, func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (history.BucketOutput, error) {
-		req := checkRequest(key, in)
+	_, _, _ = send(c, request{rec: rec, key: key, in: in}, func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (history.BucketOutput, error) {
+		req := checkRequest(k, key, in)
 		req.RequestId = id
 		r, err := pb.NewLimitServiceClient(c.conn()).Check(ctx, req, opt)
 		return bucketOutput(r), err

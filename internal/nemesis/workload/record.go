@@ -55,6 +55,8 @@ type Span struct{ Start, End int64 }
 type Record struct {
 	Counters, Buckets, Locks []history.Call
 	Params                   history.BucketParams // of all buckets
+	Windows                  []history.Call
+	Window                   history.WindowParams // of all sliding windows
 	Writes                   map[string][]Write   // by lock
 	// Served are the calls on each object that were answered, by their end.
 	Served map[string][]Span

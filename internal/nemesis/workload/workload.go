@@ -49,6 +49,7 @@ const (
 type Workload struct {
 	cfg                      Config
 	counters, buckets, locks *history.Recorder
+	windows                  *history.Recorder
 	names                    map[kind][]string
 	registers                map[string]*Register
 
@@ -68,12 +69,19 @@ type kind string
 const (
 	counterKind kind = "counter"
 	bucketKind  kind = "limit"
+	windowKind  kind = "window" // a sliding one
 	lockKind    kind = "lock"
 )
+
+var kinds = []kind{counterKind, bucketKind, windowKind, lockKind}
 
 // params are those of all buckets: slow to refill, so that one that has forgotten
 // what was spent is seen.
 var params = history.BucketParams{Limit: 2, Period: int64(time.Second), Burst: 20}
+
+// window is that of all sliding windows: so small that it is exact, and so long that one
+// that has forgotten what was spent is seen.
+var window = history.WindowParams{Limit: 12, Period: int64(4 * time.Second)}
 
 // Start starts the clients. Stop them.
 func Start(cfg Config) (*Workload, error) {
@@ -84,8 +92,9 @@ func Start(cfg Config) (*Workload, error) {
 		return nil, fmt.Errorf("workload: %d keys: choose 1 to %d", cfg.Keys, MaxKeys)
 	}
 	w := &Workload{cfg: cfg, names: map[kind][]string{}, registers: map[string]*Register{}, served: map[string][]Span{}}
+	w.windows = history.NewRecorder(cfg.Now)
 	w.counters, w.buckets, w.locks = history.NewRecorder(cfg.Now), history.NewRecorder(cfg.Now), history.NewRecorder(cfg.Now)
-	for _, k := range []kind{counterKind, bucketKind, lockKind} {
+	for _, k := range kinds {
 		for i := range cfg.Keys {
 			name := fmt.Sprintf("%s-%d-%d", k, cfg.Seed, i)
 			w.names[k] = append(w.names[k], name)
@@ -104,7 +113,7 @@ func Start(cfg Config) (*Workload, error) {
 		all = append(all, w.newClient(i, rng.Uint64()))
 	}
 	probes := cfg.Clients
-	for _, k := range []kind{counterKind, bucketKind, lockKind} {
+	for _, k := range kinds {
 		for _, key := range w.names[k] {
 			c := w.newClient(probes, rng.Uint64())
 			probes++
@@ -119,7 +128,7 @@ func Start(cfg Config) (*Workload, error) {
 
 // Keys are those of all objects.
 func (w *Workload) Keys() []string {
-	return slices.Concat(w.names[counterKind], w.names[bucketKind], w.names[lockKind])
+	return slices.Concat(w.names[counterKind], w.names[bucketKind], w.names[windowKind], w.names[lockKind])
 }
 
 // Stop ends new operations, waits until those under way are answered or given up,
@@ -130,6 +139,7 @@ func (w *Workload) Stop() *Record {
 	w.wg.Wait()
 	r := &Record{
 		Counters: w.counters.Calls(), Buckets: w.buckets.Calls(), Locks: w.locks.Calls(), Params: params,
+		Windows: w.windows.Calls(), Window: window,
 		Writes: map[string][]Write{}, Served: w.served, From: w.from, Until: w.until,
 		Operations: w.operations, Lost: w.lost, Open: w.open, Odd: w.odd,
 	}

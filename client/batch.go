@@ -31,7 +31,9 @@ func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, err
 		take: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.CheckRequest, bool) {
-		return qs[i].Key, qs[i].Name, qs[i].wire(), !qs[i].Peek
+		req := qs[i].wire()
+		req.Anywhere = qs[i].Anywhere // the node refuses it
+		return qs[i].Key, qs[i].Name, req, !qs[i].Peek
 	})
 }
 

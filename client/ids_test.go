@@ -100,5 +100,9 @@ func TestCheckAnywhere(t *testing.T) {
 		if _, err := c.Check(t.Context(), Check{Key: "k", Rate: PerHour(10).Windowed(), Anywhere: true}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v", err)
 		}
+		batch, err := c.BatchCheck(t.Context(), []Check{{Key: "k", Rate: rate, Anywhere: true, Peek: true}, {Key: "k", Rate: rate, Anywhere: true}, {Key: "k", Rate: rate, Peek: true}})
+		if err != nil || batch[0].Err != nil || !errors.Is(batch[1].Err, ErrInvalid) || batch[2].Err != nil {
+			t.Errorf("in a batch: %+v, %v", batch, err)
+		}
 	})
 }

@@ -74,7 +74,7 @@ type Check struct {
 	// owner for a second: it is not sent to the owner, and one that has to be sent
 	// again may spend twice. It never allows more than a check by the owner does,
 	// and may refuse earlier; see Decision.Slack. Token buckets only; in a batch it
-	// means nothing.
+	// is ErrInvalid, unless Peek is set.
 	Anywhere bool
 }
 

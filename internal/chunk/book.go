@@ -43,12 +43,22 @@ var errSlow = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200e6,
 var errClosed = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500e6,
 	Message: "the node is stopping; nothing was spent", Hint: "ask another node"}
 
-// Bucket is a token bucket, by its address and its parameters.
+// Bucket is a token bucket, by its address and the parameters that a caller states. A
+// bucket has one name: a default one must be filled in.
 type Bucket struct {
 	Key, Name string
 	Limit     uint64 // tokens that come back per Period
 	Period    int64  // ns
 	Burst     uint64 // most tokens at once
+}
+
+// address is where a bucket is, whatever its parameters: the owner has one there, and
+// so a node has one chunk.
+type address struct{ key, name string }
+
+// same says whether two callers of a bucket state the same parameters.
+func (b *Bucket) same(o *Bucket) bool {
+	return b.Limit == o.Limit && b.Period == o.Period && b.Burst == o.Burst
 }
 
 // ID names a charge at the owner, so that it is not made twice. Charges of a client
@@ -81,27 +91,27 @@ type Book struct {
 
 type shard struct {
 	mu     sync.Mutex
-	cells  map[Bucket]*entry // guarded by mu, and all in them
-	swept  int64             // guarded by mu: when idle ones were forgotten
-	closed bool              // guarded by mu
+	cells  map[address]*entry // guarded by mu, and all in them
+	swept  int64              // guarded by mu: when idle ones were forgotten
+	closed bool               // guarded by mu
 }
 
 // entry is a cell and those who wait for it.
 type entry struct {
 	cell
-	bucket Bucket
+	bucket Bucket     // with the parameters that all in cell is of
 	id     ID         // of the last charge
 	taking bool       // a goroutine asks the owner
 	queue  *list.List // of *waiter, in the order in which they came
-	wanted uint64     // sum of the costs in queue
 	came   uint64     // number of the last who came to the queue
 	asked  uint64     // … before the owner was last asked
-	most   uint64     // that the node may hold, as the last caller said
 }
 
 // waiter is a caller in the queue.
 type waiter struct {
+	bucket Bucket
 	cost   uint64
+	most   uint64        // that the node may hold
 	number uint64        // in the order in which they came, from 1
 	done   chan struct{} // closed when the rest is set
 	answer Answer
@@ -116,7 +126,7 @@ func New(cfg Config) *Book {
 	k.process = binary.BigEndian.Uint64(b[:])
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	for i := range k.shards {
-		k.shards[i].cells = map[Bucket]*entry{}
+		k.shards[i].cells = map[address]*entry{}
 	}
 	return k
 }
@@ -144,12 +154,13 @@ func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, 
 	sh := &k.shards[maphash.String(k.seed, b.Key)%shards]
 	sh.mu.Lock()
 	now := k.cfg.Now()
-	e := k.entry(sh, b, now)
+	e := k.entry(sh, &b, now)
 	if e == nil {
 		sh.mu.Unlock()
 		return Answer{}, ErrFull
 	}
-	if e.queue.Len() == 0 {
+	if e.queue.Len() == 0 && (!e.taking || e.bucket.same(&b)) {
+		e.become(&b)
 		if a, ok := e.decide(now, cost); ok {
 			sh.mu.Unlock()
 			return a, nil
@@ -160,9 +171,8 @@ func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, 
 		return Answer{}, errWaiters
 	}
 	e.came++
-	w := &waiter{cost: cost, number: e.came, done: make(chan struct{})}
+	w := &waiter{bucket: b, cost: cost, most: most, number: e.came, done: make(chan struct{})}
 	place := e.queue.PushBack(w)
-	e.wanted, e.most = e.wanted+cost, most
 	if !e.taking {
 		if sh.closed {
 			e.leave(place)
@@ -191,27 +201,39 @@ func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, 
 
 // entry finds or makes the entry of a bucket; nil if there is no room. The caller
 // holds the shard.
-func (k *Book) entry(sh *shard, b Bucket, now int64) *entry {
-	if e := sh.cells[b]; e != nil {
+func (k *Book) entry(sh *shard, b *Bucket, now int64) *entry {
+	at := address{b.Key, b.Name}
+	if e := sh.cells[at]; e != nil {
 		return e
 	}
 	if len(sh.cells) >= MaxKeys/shards && now-sh.swept >= int64(Lease) {
 		sh.swept = now
-		for b, e := range sh.cells {
+		for at, e := range sh.cells {
 			if !e.taking && e.queue.Len() == 0 && e.idle(now) {
-				delete(sh.cells, b)
+				delete(sh.cells, at)
 			}
 		}
 	}
 	if len(sh.cells) >= MaxKeys/shards {
 		return nil
 	}
-	e := &entry{bucket: b, queue: list.New()}
+	e := &entry{bucket: *b, queue: list.New()}
 	e.window = now / int64(Lease)
 	binary.BigEndian.PutUint64(e.id.Client[:], k.process)
 	binary.BigEndian.PutUint64(e.id.Client[8:], k.clients.Add(1))
-	sh.cells[b] = e
+	sh.cells[at] = e
 	return e
+}
+
+// become makes the entry one of the parameters that a caller states. What is left of a
+// chunk that was taken by others is lost: beside one by these it might be more than
+// the node may hold.
+func (e *entry) become(b *Bucket) {
+	if e.bucket.same(b) {
+		return
+	}
+	e.bucket, e.asked = *b, 0
+	e.forget()
 }
 
 // decide decides a cost by what is known here, if it can.
@@ -220,6 +242,9 @@ func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
 		return e.answer(now, true, 0), true
 	}
 	if left, ok := e.refuses(now, cost); ok {
+		if cost > e.denied {
+			left = later(left, e.bucket.refill(cost-e.denied))
+		}
 		return e.answer(now, false, left), true
 	}
 	return Answer{}, false
@@ -228,7 +253,9 @@ func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
 // settle decides for those who wait, as far as that can be done without the owner.
 func (e *entry) settle(now int64) {
 	for place := e.queue.Front(); place != nil; place = e.queue.Front() {
-		a, ok := e.decide(now, place.Value.(*waiter).cost)
+		w := place.Value.(*waiter)
+		e.become(&w.bucket)
+		a, ok := e.decide(now, w.cost)
 		if !ok {
 			break
 		}
@@ -240,16 +267,16 @@ func (e *entry) settle(now int64) {
 	for place := e.queue.Front(); place != nil; {
 		w, next := place.Value.(*waiter), place.Next()
 		switch {
-		case w.number > e.asked:
+		case w.number > e.asked || !w.bucket.same(&e.bucket):
 			return
 		case w.cost <= have:
 			have -= w.cost
 		default:
-			back := e.bucket.refill(w.cost-have) - (now - e.toldAt)
+			back := max(int64(Rest), e.bucket.refill(w.cost-have)-(now-e.toldAt))
 			if e.denied == 0 || w.cost < e.denied {
-				e.denied, e.again = w.cost, now+int64(Rest)
+				e.denied, e.again, e.due = w.cost, now+int64(Rest), later(now, back)
 			}
-			e.tell(place, e.answer(now, false, max(int64(Rest), back)))
+			e.tell(place, e.answer(now, false, back))
 		}
 		place = next
 	}
@@ -288,9 +315,20 @@ func (e *entry) possible(now int64) uint64 {
 
 // leave takes a waiter out of the queue.
 func (e *entry) leave(place *list.Element) *waiter {
-	w := e.queue.Remove(place).(*waiter)
-	e.wanted -= w.cost
-	return w
+	return e.queue.Remove(place).(*waiter)
+}
+
+// waiting is what those at the head of the queue ask for in all who state the entry's
+// parameters.
+func (e *entry) waiting() (cost uint64) {
+	for place := e.queue.Front(); place != nil; place = place.Next() {
+		w := place.Value.(*waiter)
+		if !w.bucket.same(&e.bucket) {
+			break
+		}
+		cost += w.cost
+	}
+	return cost
 }
 
 // serve decides for those who wait until nobody does, and asks the owner for what
@@ -304,7 +342,7 @@ func (k *Book) serve(sh *shard, e *entry) {
 			e.taking = false
 			return
 		}
-		if err := k.take(sh, e, e.queue.Front().Value.(*waiter).cost); err != nil {
+		if err := k.take(sh, e, e.queue.Front().Value.(*waiter)); err != nil {
 			for e.queue.Len() > 0 {
 				w := e.leave(e.queue.Front())
 				w.err = err
@@ -318,11 +356,11 @@ func (k *Book) serve(sh *shard, e *entry) {
 
 // take asks the owner for what the first in the queue needs, and best for all of
 // them, and lets go of the shard meanwhile.
-func (k *Book) take(sh *shard, e *entry, cost uint64) error {
+func (k *Book) take(sh *shard, e *entry, first *waiter) error {
 	ctx, cancel := context.WithTimeout(k.ctx, Lease)
 	defer cancel()
 	sent := k.cfg.Now()
-	least, tokens := e.wants(sent, cost, e.wanted, e.most)
+	least, tokens := e.wants(sent, first.cost, e.waiting(), first.most)
 	tokens = max(least, min(tokens, e.possible(sent)))
 	for try := 1; ; try++ {
 		e.id.Sequence++
@@ -348,7 +386,7 @@ func (k *Book) take(sh *shard, e *entry, cost uint64) error {
 			tokens, sent = fewer(tokens, least, told.Remaining, try), now
 			continue
 		}
-		e.deny(sent, cost, told)
+		e.deny(now, sent, first.cost, told)
 		return nil
 	}
 }

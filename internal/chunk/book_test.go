@@ -27,7 +27,7 @@ type bank struct {
 	delay time.Duration // of a call
 
 	mu     sync.Mutex // guards what follows
-	state  map[Bucket]limit.State
+	state  map[address]limit.State
 	asked  []uint64 // tokens
 	calls  int      // under way
 	atOnce int      // … at most
@@ -38,7 +38,7 @@ type bank struct {
 func inBank(t *testing.T, delay time.Duration, f func(t *testing.T, k *bank)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		k := &bank{t: t, began: time.Now(), delay: delay, state: map[Bucket]limit.State{}, ids: map[ID]bool{}}
+		k := &bank{t: t, began: time.Now(), delay: delay, state: map[address]limit.State{}, ids: map[ID]bool{}}
 		k.Book = New(Config{Take: k.take, Now: k.now})
 		defer k.Close()
 		f(t, k)
@@ -69,8 +69,9 @@ func (k *bank) take(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool,
 	if left != nil || k.fails != nil {
 		return false, Told{}, errors.Join(left, k.fails)
 	}
-	next, res, _ := limit.Apply(k.state[*b], limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: b.Burst - Slack(b.Burst)}, Cost: tokens}, k.now())
-	k.state[*b] = next
+	at := address{b.Key, b.Name}
+	next, res, _ := limit.Apply(k.state[at], limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: b.Burst - Slack(b.Burst)}, Cost: tokens}, k.now())
+	k.state[at] = next
 	return res.Allowed, Told{Remaining: res.Remaining, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter, Epoch: 9, Owner: "n1"}, nil
 }
 
@@ -135,7 +136,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 // TestLessIsTakenWhenThereIsLess: not to the last, but more than one by one.
 func TestLessIsTakenWhenThereIsLess(t *testing.T) {
 	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
-		k.state[bucket] = limit.State{At: k.now(), Spent: bucket.Burst - Slack(bucket.Burst) - 100, Limit: bucket.Limit, Period: bucket.Period}
+		k.state[address{bucket.Key, bucket.Name}] = limit.State{At: k.now(), Spent: bucket.Burst - Slack(bucket.Burst) - 100, Limit: bucket.Limit, Period: bucket.Period}
 		var allowed, denied int
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -315,7 +316,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 	for i := range k.shards {
 		k.shards[i].mu.Lock()
-		if e := k.shards[i].cells[b]; e != nil {
+		if e := k.shards[i].cells[address{b.Key, b.Name}]; e != nil {
 			e.left = 1 << 40
 		}
 		k.shards[i].mu.Unlock()

@@ -63,7 +63,9 @@ type cell struct {
 	until int64  // when what is left is lost
 
 	denied uint64 // this cost and greater ones are refused; 0 = none is
-	again  int64  // until then
+	again  int64  // until then, without asking the owner
+	due    int64  // when the first of them can be had, as far as is known
+	// Invariant: denied == 0 or again <= due.
 
 	told   Told
 	toldAt int64
@@ -102,12 +104,13 @@ func (c *cell) roll(now int64) {
 	}
 }
 
-// refuses says whether a cost is known to be refused, and for how long still.
+// refuses says whether a cost is known to be refused, and how long it takes still until
+// denied can be had.
 func (c *cell) refuses(now int64, cost uint64) (left int64, ok bool) {
 	if c.denied == 0 || cost < c.denied || now >= c.again {
 		return 0, false
 	}
-	return c.again - now, true
+	return c.due - now, true
 }
 
 // wants is what to ask the owner for so that a cost can be spent, the least and the
@@ -131,10 +134,26 @@ func (c *cell) took(now, sent int64, tokens uint64, t Told) {
 	c.lapse(now) // the answer may have been too long on its way
 }
 
-// deny remembers that a cost was refused, of which the owner was asked at sent.
-func (c *cell) deny(sent int64, cost uint64, t Told) {
-	c.denied, c.again = cost, sent+max(int64(Rest), min(t.RetryAfter, int64(Lease)))
+// deny remembers that a cost was refused, of which the owner was asked at sent. Callers
+// are told a moment that is not too early, and so count from the answer.
+func (c *cell) deny(now, sent int64, cost uint64, t Told) {
+	rest := max(int64(Rest), t.RetryAfter)
+	c.denied, c.again, c.due = cost, sent+min(rest, int64(Lease)), later(now, rest)
 	c.told, c.toldAt = t, sent
+}
+
+// forget loses all that is known of the bucket, but for how much it is used.
+func (c *cell) forget() {
+	c.left, c.until, c.denied, c.again, c.due = 0, 0, 0, 0, 0
+	c.told, c.toldAt = Told{}, 0
+}
+
+// later is a moment, or a time, and so many ns more.
+func later(t, by int64) int64 {
+	if t > math.MaxInt64-by {
+		return math.MaxInt64
+	}
+	return t + by
 }
 
 // idle says that nothing would be lost if the cell were forgotten.

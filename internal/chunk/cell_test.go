@@ -146,7 +146,7 @@ func TestNeverTooMuch(t *testing.T) {
 					c.took(m.now, f.sent, f.tokens, f.told)
 					c.spend(m.now, f.cost)
 				case f.tokens == f.least:
-					c.deny(f.sent, f.cost, f.told)
+					c.deny(m.now, f.sent, f.cost, f.told)
 				}
 				m.flights[i] = nil
 			},

@@ -13,6 +13,15 @@
 // tokens are spent in any time t: of those spent in a window, what was not charged in
 // it was held when it began, and is at most Slack.
 //
+// Cap is that of the nodes which a table counts, and there may be several tables within
+// a Lease. Nodes that go by two of them hold Slack at most. By more of them they may hold
+// more, if their number grows in several steps within a Lease to more than 2.7 times what
+// it was: the sum of 1 - 1/growth of the steps has to be at most 1.
+//
+// A bucket has one chunk at a node, whatever parameters callers state: who states others
+// than the one before loses what is left of it. What other nodes took by the old ones they
+// may spend for a Lease.
+//
 // What is not spent in time is lost. A chunk is an eighth of what the node spent in
 // a Lease, or what its callers wait for, so that what is lost is at most a quarter of
 // what it spends, and what callers waited for who left.
@@ -20,7 +29,8 @@
 // For each bucket one call to the owner is under way at most. Callers wait for it
 // in the order in which they came, each until its own context ends. A refusal is
 // remembered until it could be otherwise, for Rest at least and Lease at most: until
-// then the owner is not asked for as much again.
+// then the owner is not asked for as much again. Callers are told how long it takes in
+// all, as the owner said.
 //
 // # Picture
 //

@@ -10,6 +10,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // newChunks are the chunks of limits that this node takes from their owners.
@@ -44,7 +45,7 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	bad := func(field, message, hint string) (chunk.Bucket, error) {
 		return chunk.Bucket{}, &owner.Error{Reason: owner.Invalid, Field: field, Message: message, Hint: hint}
 	}
-	b := chunk.Bucket{Key: req.Key, Name: req.Name, Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}
+	b := chunk.Bucket{Key: req.Key, Name: ref(req.Key, req.Name, "limit").Name, Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}
 	if b.Burst == 0 {
 		b.Burst = b.Limit
 	}
@@ -81,13 +82,13 @@ func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckR
 	case alone:
 		return l.atOwner(ctx, req)
 	}
-	cost, t := max(req.Cost, 1), l.s.cfg.Cluster.Table()
+	cost, t, self := max(req.Cost, 1), l.s.cfg.Cluster.Table(), l.s.cfg.Cluster.Self()
 	most := chunk.Cap(b.Burst, len(t.Members))
 	m, _, ok := t.Owner(owner.Hash(req.Key))
 	switch {
 	case len(req.Key) > owner.MaxKey || len(req.Name) > owner.MaxName: // which is for the owner to say
 		return l.aside(ctx, &b, cost)
-	case !ok || m.Holder() == l.s.cfg.Cluster.Self() || most < 2*cost:
+	case !ok || m.Holder() == self || most < 2*cost || !mayHold(t, self):
 		return l.aside(ctx, &b, cost)
 	}
 	a, err := l.s.chunks.Spend(ctx, b, cost, most)
@@ -107,6 +108,26 @@ func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckR
 	}
 	return &pb.CheckResponse{Allowed: a.Allowed, Limit: b.Burst, Remaining: a.Remaining, RetryAfterNs: a.RetryAfter, ResetAfterNs: a.ResetAfter,
 		Epoch: a.Epoch, Owner: a.Owner, LostEpoch: a.Lost, Slack: chunk.Slack(b.Burst)}, nil
+}
+
+var errBatched = &owner.Error{Reason: owner.Invalid, Field: "anywhere", Message: "goes with a Check by itself, not in a batch",
+	Hint: "leave it out, as a batch makes up for the way to the owner; or send the check by itself"}
+
+// alone refuses a check that any node may decide within a batch, where the owner would
+// decide it. A peek is for the owner in any case.
+func alone(req *pb.CheckRequest) error {
+	if req.Anywhere && !req.Peek {
+		return errBatched
+	}
+	return nil
+}
+
+// mayHold says whether a process may hold chunks: it is one of the nodes by whose number
+// a table divides them, and on the ring. Those that join come to it together, as one
+// change of that number, however many of them are admitted one by one.
+func mayHold(t *table.Table, self table.Holder) bool {
+	m, ok := t.Member(self.Node)
+	return ok && m.Holder() == self && (m.Phase == table.Active || m.Phase == table.Leaving)
 }
 
 // aside has the owner decide, beside the chunks of others.

@@ -237,9 +237,4 @@ func TestAnywhereWhoAnswers(t *testing.T) {
 	}
 	_, err := alone.Check(bound(t), &pb.CheckRequest{Key: key, Limit: 10, PeriodNs: 1e9, Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW, Anywhere: true})
 	failure{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: "anywhere", hint: true}.check(t, err)
-	// In a batch it means nothing: a batch makes up for the way.
-	b := must(at.BatchCheck(bound(t), &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{anywhereCheck(key, 1)}}))(t)
-	if r := b.Results[0].Response; !r.GetAllowed() || r.Slack != 0 {
-		t.Errorf("in a batch: %v", b)
-	}
 }

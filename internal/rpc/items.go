@@ -56,6 +56,7 @@ func replayOf(m owner.Meta) *pb.Replay {
 // confirmed when it returns. Items of other nodes' keys are passed on: call makes
 // the call, took takes its answer. All are called with the index of the item.
 type items[A any] struct {
+	bad  func(i int) error // what no node would do with it; nil = there is nothing like that
 	do   func(i int, now int64) (A, error)
 	call func(i int) *peerv1.ForwardCall
 	took func(i int, a *peerv1.ForwardAnswer)
@@ -80,6 +81,8 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 		switch {
 		case left != nil:
 			errs[i] = left
+		case it.bad != nil && it.bad(i) != nil:
+			errs[i] = it.bad(i)
 		case away.has(i, it.call):
 		default:
 			if answers[i], errs[i] = it.do(i, now); errs[i] != nil && s.elsewhere(errs[i]) {

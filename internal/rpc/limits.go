@@ -121,6 +121,7 @@ func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.Che
 	}
 	cells, results := make([]cell, len(reqs)), make([]*pb.CheckResult, len(reqs))
 	err := run(ctx, l.s, &l.s.cfg.Metrics.ops[opCheck], len(reqs), items[owner.CheckAnswer]{
+		bad:  func(i int) error { return alone(reqs[i]) },
 		do:   func(i int, now int64) (owner.CheckAnswer, error) { return l.check(reqs[i], now) },
 		call: func(i int) *peerv1.ForwardCall { return forwardCheck(reqs[i]) },
 		took: func(i int, a *peerv1.ForwardAnswer) {

@@ -19,13 +19,20 @@ func TestClusterAnywhere(t *testing.T) {
 	const burst, rate = 240, 60 // a second: callers ask for more, also on a busy machine
 	c := newCluster(t, 3, false)
 	const key = "tenant-42"
-	// The owner of the key is one of the nodes; holder is another.
+	// The owner of the key is one of the nodes; holder is another, but not the one that
+	// was told to make the cluster: it has no disk, and would make a second one.
 	owner := func() (at, holder *testNode) {
-		eventually(t, "somebody owns the key", func() bool {
+		eventually(t, "somebody owns the key, and every row has its standby", func() bool {
+			if st, _, err := c.nodes[0].look(); err != nil || st.RowsUnprotected > 0 || st.Changing {
+				return false // what its owner has would be lost, and declared so
+			}
 			owners := c.nodes[0].owners(key)
+			at, holder = nil, nil
 			for i, n := range c.nodes {
 				if len(owners) == 1 && owners[0].Owner == n.id {
-					at, holder = n, c.nodes[(i+1)%len(c.nodes)]
+					at = n
+				} else if i > 0 {
+					holder = n
 				}
 			}
 			return at != nil

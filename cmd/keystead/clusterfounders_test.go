@@ -108,5 +108,5 @@ func TestClusterFoundersAnew(t *testing.T) {
 }
 
 // founderWait is how long the first founder sees all others before it makes the
-// cluster: see internal/node.
-const founderWait = 3 * time.Second
+// cluster, with the gossip of these tests: see internal/node.
+const founderWait = 5 * time.Second

@@ -13,8 +13,8 @@ func TestFounderSettings(t *testing.T) {
 	}{
 		{"needs its name: set --cluster-id", []string{"--founders", "a,b"}},
 		{"choose one", []string{"--cluster-id", "c", "--bootstrap", "--founders", "a,b"}},
-		{"one founder", []string{"--cluster-id", "c", "--founders", "a"}},
-		{`founder "a/b"`, []string{"--cluster-id", "c", "--founders", "a/b,c"}},
+		{"only 1 in --founders", []string{"--cluster-id", "c", "--founders", "a"}},
+		{`founder "a/b"`, []string{"--cluster-id", "c", "--founders", "a/b,c,d"}},
 		{`founder "a" is named twice`, []string{"--cluster-id", "c", "--founders", "a,b,a"}},
 		{"17 founders", []string{"--cluster-id", "c", "--founders", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"}},
 	} {

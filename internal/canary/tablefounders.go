@@ -20,5 +20,21 @@ func founders() []Canary {
 		Name: "founders-belong", Guard: "none is made while anybody belongs to a cluster",
 		Edits: []Edit{{file, `f.Ours && f.Self.UID != "" && f.Name != c.cfg.ID`, "false && f.Ours"}},
 		Tests: tests("^TestUnfounded$"),
+	}, {
+		Name: "founders-wait", Guard: "it waits for those who try to reach members that have failed",
+		Edits: []Edit{{"internal/node/vigil.go", "founderRounds*p.Reconnect() + founderSpare", "founderSpare"}},
+		Tests: tests("^TestVigil$"),
+	}, {
+		Name: "founders-slept", Guard: "what it saw before it was stopped does not count",
+		Edits: []Edit{{"internal/node/vigil.go", "now-v.last > int64(founderGap)", "now-v.last > 1<<60"}},
+		Tests: tests("^TestVigil$"),
+	}, {
+		Name: "founders-late", Guard: "it looks at the clock just before the log is written",
+		Edits: []Edit{{"ring/epoch/found.go", "if err := still(); err != nil {", "if err := still(); err != nil && g == nil {"}},
+		Tests: epochTests("^TestFoundTooLate$"),
+	}, {
+		Name: "alone-floor", Guard: "a cluster begins above what its maker has served under alone",
+		Edits: []Edit{{"internal/node/alone.go", "max(c.cfg.EpochFloor, c.alone+1)", "c.cfg.EpochFloor"}},
+		Tests: tests("^TestAloneThenInACluster$"),
 	}}
 }

@@ -18,5 +18,13 @@ func ids() []Canary {
 		Name: "chunk-lease", Guard: "a chunk is not spent when its time is over",
 		Edits: []Edit{{"internal/chunk/cell.go", "if now >= c.until {", "if now >= c.until && false {"}},
 		Tests: Tests{Package: "internal/chunk", Run: "^TestLeaseOfChunks$"},
+	}, {
+		Name: "chunk-parameters", Guard: "what is left of a chunk goes when other parameters are stated",
+		Edits: []Edit{{"internal/chunk/book.go", "	e.forget()\n", ""}},
+		Tests: Tests{Package: "internal/chunk", Run: "^TestOneChunkForAllParameters$"},
+	}, {
+		Name: "chunk-strangers", Guard: "who is not on the ring holds no chunk",
+		Edits: []Edit{{"internal/rpc/chunks.go", "|| !mayHold(t, self):", "|| !mayHold(t, self) && self.None():"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestAnywhereStrangers$"},
 	}}
 }

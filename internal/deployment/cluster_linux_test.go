@@ -25,8 +25,9 @@ import (
 	"github.com/keystead/keystead/internal/node"
 )
 
-// patience is how long a test waits for what has to come.
-const patience = 30 * time.Second
+// patience is how long a test waits for what has to come: a cluster of founders takes
+// founderWait, and what a slow machine adds.
+const patience = 60 * time.Second
 
 // process is a node of a deployment that runs, at an address of its own: the whole of
 // 127.0.0.0/8 is this machine's, so each has the very ports that its file says.

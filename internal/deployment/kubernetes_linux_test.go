@@ -131,4 +131,4 @@ func TestKubernetesLostDisk(t *testing.T) {
 
 // founderWait is how long the first founder sees all others before it makes the
 // cluster: see internal/node.
-const founderWait = 3 * time.Second
+const founderWait = 21 * time.Second

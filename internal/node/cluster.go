@@ -33,7 +33,7 @@ type ClusterConfig struct {
 	// Bootstrap makes the cluster. Exactly one node is told to, once; on a node
 	// that has a log it does nothing.
 	Bootstrap bool
-	// Founders are the IDs of the nodes that make the cluster together, 2 to 16, the
+	// Founders are the IDs of the nodes that make the cluster together, 3 to 16, the
 	// same list for all: the first of them makes it when it sees all of them and none
 	// belongs to a cluster. On nodes that have a log it does nothing. Not together with
 	// Bootstrap. Default: none.
@@ -115,6 +115,7 @@ type cluster struct {
 	saved    *disk.State // that an earlier process has left; nil = none, or it is acted by
 	broken   chan error  // capacity 1: why the node cannot go on
 	began    time.Time
+	alone    uint64       // epoch up to which the node has served alone; 0 = it has not
 	lost     atomic.Int64 // rows whose state was lost when they came to this node
 
 	whole   atomic.Bool // all fields above are set: see answer
@@ -125,9 +126,9 @@ type cluster struct {
 }
 
 // newCluster prepares the node's part: who it is, its log, and where it listens. The
-// node's API is reached at grpcAddr, where it listens already.
-func newCluster(cfg Config, grpcAddr string) (*cluster, error) {
-	c := &cluster{cfg: cfg, log: cfg.Log.With("node", cfg.ID), began: time.Now(), broken: make(chan error, 1)}
+// node's API is reached at grpcAddr, where it listens already; alone is of servedAlone.
+func newCluster(cfg Config, grpcAddr string, alone uint64) (*cluster, error) {
+	c := &cluster{cfg: cfg, alone: alone, log: cfg.Log.With("node", cfg.ID), began: time.Now(), broken: make(chan error, 1)}
 	var err error
 	if c.listener, err = cfg.Wires.Listen(cfg.Cluster.RaftAddr); err != nil {
 		return nil, cannotListen("raft", "--raft-addr", err)
@@ -199,7 +200,7 @@ func (c *cluster) start() (err error) {
 		c.group, err = epoch.Start(epoch.Config{
 			Cluster: cc.ID, Node: c.self.Node, Incarnation: c.self.Incarnation, HashKey: c.self.HashKey,
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
-			Bootstrap: bootstrap, EpochFloor: c.cfg.EpochFloor,
+			Bootstrap: bootstrap, EpochFloor: c.floor(),
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
 			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL),
 			Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
@@ -213,6 +214,7 @@ func (c *cluster) start() (err error) {
 
 // learn is told of each table before the node acts by it.
 func (c *cluster) learn(t *table.Table) {
+	c.belongs(t)
 	if c.saved != nil && t.Holds(c.serving.Self()) {
 		c.resumed(t)
 	}

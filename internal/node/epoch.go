@@ -51,9 +51,12 @@ const epochFileVersion = 1
 // above that, at least floor, and at least that of the wall clock. It is to be set
 // before it is used.
 func (s *sole) choose(dir string, floor uint64, wall time.Time) (last, next uint64, err error) {
+	if err := checkFloor(floor, wall, dir != ""); err != nil {
+		return 0, 0, err
+	}
 	next = max(wallEpoch(wall), floor, 1)
 	if dir != "" {
-		s.path = filepath.Join(dir, "epoch.json")
+		s.path = epochPath(dir)
 		if last, err = readEpoch(s.path); err != nil {
 			return 0, 0, err
 		}
@@ -64,6 +67,18 @@ func (s *sole) choose(dir string, floor uint64, wall time.Time) (last, next uint
 	}
 	return last, next, nil
 }
+
+// checkFloor refuses a floor ahead of the clock where nothing keeps the epoch: the next
+// start would begin at the floor again.
+func checkFloor(floor uint64, wall time.Time, kept bool) error {
+	if now := wallEpoch(wall); !kept && floor > now {
+		return fmt.Errorf("--epoch-floor %d is ahead of the clock, which stands at %d, and nothing keeps the epoch: the next start would begin at the floor again, and give the same fencing tokens and ids; set --data-dir too, or leave the floor out if the clock is right", floor, now)
+	}
+	return nil
+}
+
+// epochPath is the file of the epoch in a data directory.
+func epochPath(dir string) string { return filepath.Join(dir, "epoch.json") }
 
 func readEpoch(path string) (uint64, error) {
 	b, err := os.ReadFile(path)

@@ -120,6 +120,39 @@ func TestEpochsUsedUp(t *testing.T) {
 	}
 }
 
+// A floor ahead of the clock is served under once only: where nothing keeps the epoch
+// the next start would give the same tokens and ids, so there is not even a first one.
+func TestFloorNeedsADataDir(t *testing.T) {
+	now := epochBase.Add(time.Hour)
+	const ahead = 3600*epochsPerSecond + 1
+	_, err := newSole("", ahead, now)
+	for _, want := range []string{"--epoch-floor 921601", "ahead of the clock, which stands at 921600", "--data-dir"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without a directory: %v, want %q", err, want)
+		}
+	}
+	if s, err := newSole("", ahead-1, now); err != nil || s.epoch.Load() != ahead-1 {
+		t.Errorf("a floor at the clock: %v", err)
+	}
+	dir, seen := t.TempDir(), map[uint64]bool{}
+	for range 3 {
+		s, err := newSole(dir, ahead, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			e, err := s.take()
+			if err != nil || e < ahead || seen[e] {
+				t.Errorf("epoch %d, %v", e, err)
+			}
+			seen[e] = true
+		}
+	}
+	if _, err := servedAlone(Config{EpochFloor: ahead, Wires: Wires{Wall: func() time.Time { return now }}}); err == nil {
+		t.Error("a node of a cluster may begin at the floor again")
+	}
+}
+
 // Whatever the clock does and however often the epoch is raised, each start is
 // above all that was served under before.
 func TestEpochsAlwaysRise(t *testing.T) {
@@ -256,7 +289,7 @@ func TestExhausted(t *testing.T) {
 }
 
 func TestExhaustedAtTheEnd(t *testing.T) {
-	s, err := newSole("", owner.MaxEpoch, epochBase)
+	s, err := newSole(t.TempDir(), owner.MaxEpoch, epochBase)
 	if err != nil {
 		t.Fatal(err)
 	}

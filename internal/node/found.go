@@ -11,13 +11,13 @@ import (
 	"github.com/keystead/keystead/ring/member"
 )
 
-// maxFounders bounds the names; more nodes may join at any time.
-const maxFounders = 16
-
-// founderWait is for how long all founders are seen without a cluster, without a
-// break, before one is made: word of a cluster that one of them belongs to is
-// quicker, if there is one.
-const founderWait = lookAround
+// Bounds of the names of founders. Two that have both lost their disks see all founders
+// there are, with nothing in their logs, while others may hold the cluster: with three it
+// takes three disks. More nodes than are named may join at any time.
+const (
+	minFounders = 3
+	maxFounders = 16
+)
 
 // validateFounders says what is wrong with the names of the founders.
 func (c ClusterConfig) validateFounders() error {
@@ -26,8 +26,8 @@ func (c ClusterConfig) validateFounders() error {
 		return nil
 	case c.Bootstrap:
 		return errors.New("--bootstrap makes a cluster at once, and --founders when all of them are there: choose one")
-	case n == 1:
-		return errors.New("one founder: name two or more, best three, or make the cluster with --bootstrap")
+	case n < minFounders:
+		return fmt.Errorf("only %d in --founders: name at least %d, because fewer that have lost their disks could make a second cluster; or make the cluster with --bootstrap, on one node, once", n, minFounders)
 	case n > maxFounders:
 		return fmt.Errorf("%d founders: name at most %d; more nodes may join at any time", n, maxFounders)
 	}
@@ -57,7 +57,9 @@ func (c *cluster) found() {
 	if err != nil || !empty {
 		return // Start has read the log as well, and judged it
 	}
-	var since time.Time // all are there since; zero = they are not
+	v := newVigil(member.Profile(c.cfg.Cluster.Profile))
+	tick := time.NewTicker(founderLook)
+	defer tick.Stop()
 	said := ""
 	for {
 		changed := c.pool.Changed()
@@ -69,36 +71,56 @@ func (c *cluster) found() {
 			c.log.Info("this node makes the cluster when all founders are there and none belongs to one", "founders", c.cfg.Cluster.Founders, "waiting", why)
 		}
 		said = why
-		var due <-chan time.Time
-		switch {
-		case why != "":
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-			due = time.After(founderWait)
-		case time.Since(since) < founderWait:
-			due = time.After(founderWait - time.Since(since))
-		default:
-			err := c.group.Found()
-			if err == nil {
-				c.log.Info("made the cluster: all founders are there, and none belonged to one", "cluster", c.cfg.Cluster.ID, "founders", c.cfg.Cluster.Founders)
-				return
-			}
-			if errors.Is(err, epoch.ErrBelongs) {
-				c.log.Warn("there is a cluster already: this node joins it, and does not make one", "error", err)
-				return
-			}
-			c.log.Error("cannot make the cluster; trying on", "error", err)
-			since = time.Now()
-			due = time.After(founderWait)
+		if v.look(c.cfg.Clock.Now(), why == "") && c.makes(v) {
+			return
 		}
 		select {
 		case <-changed:
-		case <-due:
+		case <-tick.C:
 		case <-c.ctx.Done():
 			return
 		}
 	}
+}
+
+// makes makes the cluster, if the founders say once more that they belong to none. It
+// returns whether there is one; if not, the vigil begins anew.
+func (c *cluster) makes(v *vigil) bool {
+	err := c.askFounders()
+	if err == nil {
+		err = c.group.Found(func() error { return v.fresh(c.cfg.Clock.Now()) })
+	}
+	switch {
+	case err == nil:
+		c.log.Info("made the cluster: all founders are there, and none belonged to one", "cluster", c.cfg.Cluster.ID, "founders", c.cfg.Cluster.Founders)
+		return true
+	case errors.Is(err, epoch.ErrBelongs):
+		c.log.Warn("there is a cluster already: this node joins it, and does not make one", "error", err)
+		return true
+	case c.ctx.Err() == nil:
+		c.log.Warn("the cluster is not made yet; looking on", "why", err)
+	}
+	v.restart()
+	return false
+}
+
+// askFounders asks the founders themselves: what gossip shows of them may be older than
+// the cluster that they belong to.
+func (c *cluster) askFounders() error {
+	var addrs []string
+	for _, f := range c.pool.Facts() {
+		if f.Name != c.cfg.ID && slices.Contains(c.cfg.Cluster.Founders, f.Name) {
+			addrs = append(addrs, f.Addr)
+		}
+	}
+	facts, err := c.pool.Ask(c.ctx, addrs)
+	if err != nil {
+		return err
+	}
+	if why := c.unfounded(facts); why != "" {
+		return errors.New(why)
+	}
+	return nil
 }
 
 // unfounded says why the cluster is not to be made by what gossip knows, "" if it

@@ -46,7 +46,7 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 			return 0, errIDsUsedUp
 		}
 		rest, err := retake, errors.New("this node has not heard from its cluster yet")
-		if t.Cluster != "" {
+		if t.Cluster != "" && above >= c.alone { // see belongs
 			var got uint64
 			got, err = c.group.Propose(ctx, table.Command{ID: c.newID(), Raise: &table.Raise{Above: above}})
 			switch refused := new(table.Refused); {

@@ -39,7 +39,8 @@ type Config struct {
 	// AdminAddr is where metrics, health and profiles listen. "" = nowhere.
 	AdminAddr string
 	// EpochFloor is the least epoch to serve under: for a node that was built
-	// anew after its data directory was lost and its clock set back.
+	// anew after its data directory was lost and its clock set back. Ahead of the
+	// clock it needs a DataDir.
 	EpochFloor uint64
 	// Cluster makes the node part of a cluster. Without an ID it runs alone.
 	Cluster ClusterConfig
@@ -242,7 +243,11 @@ func (n *Node) chooseRule() (err error) {
 		n.cfg.Store.Rule = n.rule
 		return nil
 	}
-	if n.cluster, err = newCluster(n.cfg, n.GRPCAddr()); err != nil {
+	alone, err := servedAlone(n.cfg)
+	if err != nil {
+		return err
+	}
+	if n.cluster, err = newCluster(n.cfg, n.GRPCAddr(), alone); err != nil {
 		return err
 	}
 	n.cfg.Store.Rule, n.cfg.Store.Sink = n.cluster.rule(), n.cluster.state.source

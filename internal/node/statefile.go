@@ -86,6 +86,9 @@ func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log
 func (n *Node) beginSole() error {
 	log, now := n.cfg.Log, n.cfg.Clock.Now()
 	n.rule.start = now
+	if err := neverInCluster(n.cfg.DataDir); err != nil {
+		return err
+	}
 	last, next, err := n.rule.choose(n.cfg.DataDir, n.cfg.EpochFloor, n.cfg.Wires.Wall())
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func TestFound(t *testing.T) {
 			t.Fatalf("before anybody makes it: cluster %q, table %v", uid, g.Table())
 		}
 	}
-	if err := first.Found(); err != nil {
+	if err := first.Found(still); err != nil {
 		t.Fatal(err)
 	}
 	t1 := until(t, first, "both are members", func(tab *table.Table) bool { return len(tab.Members) == 2 })
@@ -29,7 +29,7 @@ func TestFound(t *testing.T) {
 		t.Errorf("clusters %q and %q", t1.UID, t2.UID)
 	}
 	for _, g := range []*Group{first, second} {
-		if err := g.Found(); !errors.Is(err, ErrBelongs) {
+		if err := g.Found(still); !errors.Is(err, ErrBelongs) {
 			t.Errorf("again: %v", err)
 		}
 		if uid := *g.uid.Load(); uid != t1.UID {
@@ -41,6 +41,28 @@ func TestFound(t *testing.T) {
 	}
 }
 
+// still is that of a caller who knows that there is no other cluster.
+func still() error { return nil }
+
+// TestFoundTooLate: what the caller knew does not hold any more when the log is to be
+// written, and nothing is left of the try.
+func TestFoundTooLate(t *testing.T) {
+	t.Parallel()
+	disk, late := MemoryStorage(), errors.New("too late")
+	g := join(t, newPool(), "n1", func(c *Config) { c.Bootstrap, c.Storage = false, disk })
+	if err := g.Found(func() error { return late }); !errors.Is(err, late) {
+		t.Fatal(err)
+	}
+	uid, err := disk.UID()
+	if empty, _ := disk.Empty(); err != nil || !empty || uid != "" || *g.uid.Load() != "" || g.Table().Cluster != "" {
+		t.Errorf("an empty log: %v; kept %q, %v; it is of %q", empty, uid, err, *g.uid.Load())
+	}
+	if err := g.Found(still); err != nil {
+		t.Fatal(err)
+	}
+	until(t, g, "it is made", func(tab *table.Table) bool { return tab.Cluster != "" })
+}
+
 // TestFoundAfterACrash: the number of a cluster that was drawn before the crash counts.
 func TestFoundAfterACrash(t *testing.T) {
 	t.Parallel()
@@ -49,7 +71,7 @@ func TestFoundAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := join(t, newPool(), "n1", func(c *Config) { c.Bootstrap, c.Storage = false, disk })
-	if err := g.Found(); err != nil {
+	if err := g.Found(still); err != nil {
 		t.Fatal(err)
 	}
 	if tab := until(t, g, "it is made", func(tab *table.Table) bool { return tab.Cluster != "" }); tab.UID != "drawn" {

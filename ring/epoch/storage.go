@@ -30,10 +30,13 @@ const keptSnapshots = 2
 // openWait bounds the wait for another process to let go of the log.
 const openWait = time.Second
 
+// Directory is what OpenStorage makes below its directory.
+const Directory = "raft"
+
 // OpenStorage opens or makes the storage in a directory. Every entry is on disk
 // (fsync) before it counts.
 func OpenStorage(dir string) (*Storage, error) {
-	dir = filepath.Join(dir, "raft")
+	dir = filepath.Join(dir, Directory)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the log: %w", err)
 	}

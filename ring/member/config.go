@@ -148,16 +148,17 @@ func (c Config) serfConfig() *serf.Config {
 	case Local:
 		m = memberlist.DefaultLocalConfig()
 		conf.BroadcastTimeout, conf.LeavePropagateDelay = time.Second, 200*time.Millisecond
-		conf.ReconnectInterval, conf.ReconnectTimeout, conf.TombstoneTimeout = 2*time.Second, time.Hour, time.Hour
+		conf.ReconnectTimeout, conf.TombstoneTimeout = time.Hour, time.Hour
 	case WAN:
 		m = memberlist.DefaultWANConfig()
 		conf.BroadcastTimeout, conf.LeavePropagateDelay = 5*time.Second, 2*time.Second
-		conf.ReconnectInterval, conf.ReconnectTimeout, conf.TombstoneTimeout = 30*time.Second, 72*time.Hour, 24*time.Hour
+		conf.ReconnectTimeout, conf.TombstoneTimeout = 72*time.Hour, 24*time.Hour
 	default:
 		m = memberlist.DefaultLANConfig()
 		conf.BroadcastTimeout, conf.LeavePropagateDelay = 2*time.Second, time.Second
-		conf.ReconnectInterval, conf.ReconnectTimeout, conf.TombstoneTimeout = 10*time.Second, 24*time.Hour, 24*time.Hour
+		conf.ReconnectTimeout, conf.TombstoneTimeout = 24*time.Hour, 24*time.Hour
 	}
+	conf.ReconnectInterval = c.Profile.Reconnect()
 	conf.NodeName, conf.Tags = c.Self.Node, c.Self.tags()
 	conf.EnableNameConflictResolution = false // see the package comment
 	conf.DisableCoordinates = true            // nobody asks how far apart members are

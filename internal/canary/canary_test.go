@@ -167,6 +167,10 @@ func TestOutcomes(t *testing.T) {
 	if results["unseen"].Tries != 2 {
 		t.Errorf("%+v", results["unseen"])
 	}
+	results = run(exitFailed, "--tested", "--only", "good|nothing")
+	if results["good"].Outcome != noticed || results["nothing"].Outcome == noticed || results["nothing"].Outcome == redAnyway {
+		t.Errorf("without a control: %+v", results)
+	}
 }
 
 // TestCommandLine: what makes no sense is said to, and a list runs nothing.
@@ -189,7 +193,7 @@ func TestUsesRapid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRunner(root, "")
+	r := newRunner(root, "", false)
 	for pkg, want := range map[string]bool{"ring/epoch/table": true, "handoff": false} {
 		if r.usesRapid(pkg) != want {
 			t.Errorf("%s: %v", pkg, !want)

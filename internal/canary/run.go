@@ -39,6 +39,8 @@ type Result struct {
 type runner struct {
 	root string // of the repository
 	work string // directory for edited copies
+	// tested: the tests pass with the code as it is, and there is no control.
+	tested bool
 
 	mu       sync.Mutex
 	controls map[string]*control // guarded by mu; by what runs
@@ -52,8 +54,8 @@ type control struct {
 	why     string
 }
 
-func newRunner(root, work string) *runner {
-	return &runner{root: root, work: work, controls: map[string]*control{}}
+func newRunner(root, work string, tested bool) *runner {
+	return &runner{root: root, work: work, tested: tested, controls: map[string]*control{}}
 }
 
 // run says what becomes of a canary.
@@ -122,6 +124,9 @@ func (r *runner) overlay(c Canary) (string, error) {
 
 // control runs tests with the code as it is, once.
 func (r *runner) control(ctx context.Context, t Tests) (Verdict, string) {
+	if r.tested {
+		return Green, ""
+	}
 	r.mu.Lock()
 	c := r.controls[t.command()]
 	if c == nil {

@@ -150,8 +150,8 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 		if s = s.most(to + room); s.lo > s.hi || o.RetryAfter != 0 {
 			return impossible
 		}
-		if !in.Peek {
-			s.lo, s.hi = max(s.lo, from)+cost, max(s.hi, to)+cost
+		if !in.Peek { // whoever spent had what was put off, or a copy of before
+			s.lo, s.hi = max(s.base, from)+cost, max(s.hi, to)+cost
 			s.off, s.base = false, s.lo
 		}
 	default:

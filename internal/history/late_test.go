@@ -21,8 +21,17 @@ func TestLateBucket(t *testing.T) {
 			full, done(50, 51, check(1), denied(0, 80, 280)), done(60, 61, check(1), denied(0, 40, 240)), done(100, 101, check(1), yes)}},
 		"late, and then early": {false, []Call{
 			full, done(50, 51, check(1), denied(0, 80, 280)), done(60, 61, check(1), denied(0, 30, 230))}},
-		"late, spent, and then not": {false, []Call{
-			full, done(100, 101, check(1), denied(0, 40, 240)), done(150, 151, check(1), yes), done(160, 161, check(1), denied(0, 50, 250))}},
+		"late, spent of a copy of before": {true, []Call{
+			full, done(100, 101, check(1), denied(0, 40, 240)), done(150, 151, check(1), yes), done(160, 161, check(1), denied(0, 40, 240))}},
+		"late, spent, and then early": {false, []Call{
+			full, done(100, 101, check(1), denied(0, 40, 240)), done(150, 151, check(1), yes), done(160, 161, check(1), denied(0, 30, 230))}},
+		"late, seen to be spent, and then not": {false, []Call{
+			full, done(100, 101, check(1), denied(0, 40, 240)), done(150, 151, check(1), BucketOutput{Allowed: true, ResetAfter: 290}),
+			done(160, 161, check(1), denied(0, 50, 250))}},
+		// The spending is told of for a time in which what was put off may be hidden.
+		"late by less than a call": {true, []Call{
+			done(0, 0, check(3), yes), done(10, 10, check(1), denied(0, 94, 294)), done(101, 111, check(1), BucketOutput{Allowed: true, ResetAfter: 295}),
+			done(120, 120, check(1), denied(0, 80, 280))}},
 		"a level of before": {false, []Call{
 			full, done(10, 11, check(1), denied(0, 90, 290)), done(12, 13, check(1), denied(0, 10, 210))}},
 	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3, Late: 50}))

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,50 @@ func (v *Violation) Error() string {
 		fmt.Fprintf(&b, "  client %d [%d, %s] %s\n", op.ClientId, op.Call, end, v.Model.DescribeOperation(op.Input, op.Output))
 	}
 	return b.String()
+}
+
+// told is how many operations Stuck lists.
+const told = 12
+
+// Stuck is where the longest order that explains some of the operations ends: its last
+// ones, and the first to end of those that are not in it.
+func (v *Violation) Stuck() string {
+	var best []porcupine.Operation
+	for _, partition := range v.Info.PartialLinearizationsOperations() {
+		for _, order := range partition {
+			if len(order) > len(best) {
+				best = order
+			}
+		}
+	}
+	type key struct {
+		client    int
+		call, ret int64
+	}
+	of := func(op porcupine.Operation) key { return key{op.ClientId, op.Call, op.Return} }
+	in := map[key]int{}
+	for _, op := range best {
+		in[of(op)]++
+	}
+	next := slices.IndexFunc(byReturn(v.Ops), func(op porcupine.Operation) bool {
+		in[of(op)]--
+		return in[of(op)] < 0
+	})
+	var b strings.Builder
+	for _, op := range best[max(0, len(best)-told):] {
+		fmt.Fprintf(&b, "  client %d [%d, %d] %s\n", op.ClientId, op.Call, op.Return, v.Model.DescribeOperation(op.Input, op.Output))
+	}
+	if next >= 0 {
+		op := byReturn(v.Ops)[next]
+		fmt.Fprintf(&b, "  and then not client %d [%d, %d] %s\n", op.ClientId, op.Call, op.Return, v.Model.DescribeOperation(op.Input, op.Output))
+	}
+	return b.String()
+}
+
+func byReturn(ops []porcupine.Operation) []porcupine.Operation {
+	ops = slices.Clone(ops)
+	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	return ops
 }
 
 // Check says whether the calls on each object can be explained by the model:

@@ -42,6 +42,8 @@ func (hs histories) check(t *testing.T, m Model) {
 				t.Errorf("rejected for another reason: %v", err)
 			case !h.legal && !strings.Contains(err.Error(), "client 0"):
 				t.Errorf("does not show the history: %v", err)
+			case !h.legal && !strings.Contains(v.Stuck(), "  and then not client"):
+				t.Errorf("does not show where it is wrong: %q", v.Stuck())
 			}
 		})
 	}

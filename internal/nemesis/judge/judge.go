@@ -199,7 +199,7 @@ func (r *Result) model(object string, err error) {
 		r.find(Undecided, object, err.Error())
 	case errors.As(err, &v):
 		first, _, _ := strings.Cut(v.Error(), "\n")
-		r.Findings = append(r.Findings, Finding{Verdict: Illegal, Object: object, What: first, Violation: v})
+		r.Findings = append(r.Findings, Finding{Verdict: Illegal, Object: object, What: first + "\n" + v.Stuck(), Violation: v})
 	default: // attempts of one request that contradict each other
 		r.find(Illegal, object, err.Error()[:min(maxSaid, len(err.Error()))])
 	}

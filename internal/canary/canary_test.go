@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -175,7 +176,7 @@ func TestOutcomes(t *testing.T) {
 
 // TestCommandLine: what makes no sense is said to, and a list runs nothing.
 func TestCommandLine(t *testing.T) {
-	for _, args := range [][]string{{"--only", "no-such"}, {"--only", "("}, {"--jobs", "0"}, {"more"}, {"--no-such"}} {
+	for _, args := range [][]string{{"--only", "no-such"}, {"--only", "("}, {"--jobs", "0"}, {"--turns", "0"}, {"--turn", "-1"}, {"more"}, {"--no-such"}} {
 		var out, errs bytes.Buffer
 		if got := command(t.Context(), args, canaries(), &out, &errs); got != exitUsage || errs.Len() == 0 {
 			t.Errorf("%v: exit code %d, %q", args, got, &errs)
@@ -184,6 +185,27 @@ func TestCommandLine(t *testing.T) {
 	var out, errs bytes.Buffer
 	if got := command(t.Context(), []string{"--list"}, canaries(), &out, &errs); got != 0 || strings.Count(out.String(), "\n") != 2*len(canaries()) {
 		t.Errorf("exit code %d, %q", got, &out)
+	}
+}
+
+// TestTurns: all parts are all there is, each once.
+func TestTurns(t *testing.T) {
+	var all, parts, errs bytes.Buffer
+	command(t.Context(), []string{"--list"}, canaries(), &all, &errs)
+	for _, turn := range []string{"3", "1", "5"} { // 0, 1 and 2 of 3
+		command(t.Context(), []string{"--list", "--turns", "3", "--turn", turn}, canaries(), &parts, &errs)
+	}
+	names := func(b *bytes.Buffer) (names []string) {
+		for line := range strings.Lines(b.String()) {
+			if !strings.HasPrefix(line, " ") {
+				names = append(names, strings.Fields(line)[0])
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	if a, p := names(&all), names(&parts); len(a) != len(canaries()) || !slices.Equal(a, p) || errs.Len() > 0 {
+		t.Errorf("the parts are not all: %d of %d, %s", len(p), len(a), &errs)
 	}
 }
 

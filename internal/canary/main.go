@@ -21,6 +21,8 @@ type settings struct {
 	list bool
 	json bool
 	jobs int
+	// turn and turns: every so manieth, from the turn-th on, counted from 0.
+	turn, turns int
 	// tested: the tests are known to pass with the code as it is.
 	tested bool
 }
@@ -50,6 +52,8 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	f.BoolVar(&s.list, "list", false, "print what there is, and run nothing")
 	f.BoolVar(&s.json, "json", false, "print a JSON object for each, when it is done")
 	f.BoolVar(&s.tested, "tested", false, "do not run the tests with the code as it is: they have just passed")
+	f.IntVar(&s.turns, "turns", 1, "run one of so many parts of all, which --turn chooses")
+	f.IntVar(&s.turn, "turn", 0, "which part, counted from 0; greater numbers begin anew")
 	f.IntVar(&s.jobs, "jobs", 2, "how many run at a time, 1 to 64")
 	if err := f.Parse(args); err != nil {
 		return s, err
@@ -59,6 +63,9 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	}
 	if s.jobs < 1 || s.jobs > maxJobs {
 		return s, fmt.Errorf("--jobs %d: choose 1 to %d", s.jobs, maxJobs)
+	}
+	if s.turns < 1 || s.turn < 0 {
+		return s, fmt.Errorf("--turn %d --turns %d: choose 1 part or more, and count them from 0", s.turn, s.turns)
 	}
 	if *only != "" {
 		s.only, err = regexp.Compile("^(?:" + *only + ")$")
@@ -73,8 +80,8 @@ func command(ctx context.Context, args []string, all []Canary, out, errs io.Writ
 		return 0
 	}
 	var some []Canary
-	for _, c := range all {
-		if err == nil && (s.only == nil || s.only.MatchString(c.Name)) {
+	for i, c := range all {
+		if err == nil && i%s.turns == s.turn%s.turns && (s.only == nil || s.only.MatchString(c.Name)) {
 			some = append(some, c)
 		}
 	}

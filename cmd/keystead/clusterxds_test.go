@@ -32,6 +32,10 @@ import (
 // xdsNodes is how far the ring grows in TestClusterXDS. gRPC's ring has room for 16.
 var xdsNodes = flag.Int("xds-nodes", 3, "TestClusterXDS: how many nodes the ring grows to, 3 to 16")
 
+// xdsChange asks for the drain and the death among many nodes, too: they want a machine
+// that has nothing else to do.
+var xdsChange = flag.Bool("xds-change", false, "TestClusterXDS: drain and kill one of many nodes, too")
+
 // xdsKeys is how many keys have to go to their owners, each time that the ring has
 // settled: fewer with the race detector, with which each call costs many times more.
 func xdsKeys() int {
@@ -221,7 +225,7 @@ func (c *testCluster) allFirst(conn *grpc.ClientConn, keys []*counterOf, owners 
 }
 
 // manyNodes are more processes than a machine for tests runs in time: of so many, the
-// ring only grows, and leases are longer.
+// ring only grows unless -xds-change says more, and leases are longer.
 const manyNodes = 7
 
 // TestClusterXDS has stock gRPC call a cluster by xDS alone, while nodes join, are
@@ -252,7 +256,7 @@ func TestClusterXDS(t *testing.T) {
 		c.quiet(load, func() { c.firstHop(conn, keys, c.nodes[:i+2]...) })
 	}
 
-	if *xdsNodes >= manyNodes {
+	if *xdsNodes >= manyNodes && !*xdsChange {
 		load.stop()
 		t.Logf("beside it %d calls, %d of which failed", load.calls.Load(), load.failed.Load())
 		return

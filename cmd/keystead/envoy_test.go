@@ -31,27 +31,11 @@ func envoyCommand(t *testing.T, args ...string) result {
 func TestEnvoyExamples(t *testing.T) {
 	dir := filepath.Join("..", "..", "deploy", "envoy")
 	for name, args := range envoyExamples {
-		got := envoyCommand(t, args...)
-		if got.code != 0 || got.err != "" {
-			t.Fatalf("%s: %+v", name, got)
-		}
-		path := filepath.Join(dir, name)
-		if *update {
-			if err := os.WriteFile(path, []byte(got.out), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.out != string(want) {
-			t.Errorf("%s: -update writes it anew; got\n%s", name, got.out)
-		}
+		want := printed(t, filepath.Join(dir, name), args...)
 		// So does the command in its comment.
-		_, made, _ := strings.Cut(string(want), "# Made by: keystead envoy ")
+		_, made, _ := strings.Cut(want, "# Made by: keystead envoy ")
 		made, _, _ = strings.Cut(made, "\n")
-		if again := envoyCommand(t, strings.Fields(made)...); again.out != string(want) {
+		if again := envoyCommand(t, strings.Fields(made)...); again.out != want {
 			t.Errorf("%s: `keystead envoy %s` makes another file: %+v", name, made, again)
 		}
 	}
@@ -63,10 +47,15 @@ func TestEnvoyExamples(t *testing.T) {
 
 // The Envoy of compose has what the command prints for its nodes.
 func TestEnvoyOfCompose(t *testing.T) {
-	path := filepath.Join("..", "..", "deploy", "compose", "envoy.yaml")
-	got := envoyCommand(t, "bootstrap", "--nodes", "n1:7400,n2:7400,n3:7400")
+	printed(t, filepath.Join("..", "..", "deploy", "compose", "envoy.yaml"), "bootstrap", "--nodes", "n1:7400,n2:7400,n3:7400")
+}
+
+// printed sees that a file is what `keystead envoy` prints, and returns it.
+func printed(t *testing.T, path string, args ...string) string {
+	t.Helper()
+	got := envoyCommand(t, args...)
 	if got.code != 0 || got.err != "" {
-		t.Fatalf("%+v", got)
+		t.Fatalf("%s: %+v", path, got)
 	}
 	if *update {
 		if err := os.WriteFile(path, []byte(got.out), 0o644); err != nil {
@@ -78,8 +67,9 @@ func TestEnvoyOfCompose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.out != string(want) {
-		t.Errorf("-update writes it anew; got\n%s", got.out)
+		t.Errorf("%s: -update writes it anew; got\n%s", path, got.out)
 	}
+	return string(want)
 }
 
 // The command in the comment makes the same file.

@@ -5,7 +5,7 @@ func ids() []Canary {
 	return []Canary{{
 		Name: "id-epoch", Guard: "a process hands out ids of an epoch that it was given, not of one that another was",
 		Edits: []Edit{{"internal/node/ids.go", "above = max(above, got) // somebody was quicker", "return got, nil"}},
-		Tests: Tests{Package: "internal/sim", Run: "^TestIDs$"},
+		Tests: Tests{Package: "internal/sim", Run: "^TestIDsUnderFaults$"},
 	}, {
 		Name: "id-order", Guard: "a block of ids is not used when it is too old to keep the order",
 		Edits: []Edit{{"internal/ids/blocks.go", " && now-b.asked < int64(Order)", ""}},

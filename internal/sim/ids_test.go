@@ -81,9 +81,9 @@ func (s *scene) judgeIDs(all []given) {
 	}
 }
 
-// TestIDs: nodes hand out ids while leaders die and sleep, nodes are cut off, lose
+// TestIDsUnderFaults: nodes hand out ids while leaders die and sleep, nodes are cut off, lose
 // their disks and clocks jump, and all restart.
-func TestIDs(t *testing.T) {
+func TestIDsUnderFaults(t *testing.T) {
 	t.Parallel()
 	play(t, setting{nodes: 3}, func(s *scene) {
 		ctx, cancel := context.WithCancel(s.t.Context())

@@ -82,6 +82,409 @@ func (Phase) EnumDescriptor() ([]byte, []int) {
 	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{0}
 }
 
+// Split is an object that is served in parts.
+type Split struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Epoch in which it was split: names the split.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// "limit" or "counter".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its key.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// "opening": it is being divided, and calls wait; "open": its parts are served;
+	// "closing": it is being made whole, and calls wait.
+	Phase string `protobuf:"bytes,5,opt,name=phase,proto3" json:"phase,omitempty"`
+	// Epoch in which the phase began.
+	Since uint64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	// Whether somebody asked for it; else it is merged when it is not hot any more.
+	Manual bool `protobuf:"varint,7,opt,name=manual,proto3" json:"manual,omitempty"`
+	// Why it is as it is, for people; may be empty.
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The parts, in order.
+	Parts         []*SplitPart `protobuf:"bytes,9,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Split) Reset() {
+	*x = Split{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Split) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Split) ProtoMessage() {}
+
+func (x *Split) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Split.ProtoReflect.Descriptor instead.
+func (*Split) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Split) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Split) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Split) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Split) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Split) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Split) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Split) GetManual() bool {
+	if x != nil {
+		return x.Manual
+	}
+	return false
+}
+
+func (x *Split) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Split) GetParts() []*SplitPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// SplitPart is a part of a split object.
+type SplitPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position of the part: its owner is that of the row.
+	Hash uint64 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Id of the node that owns it; empty if nobody does.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// How much of a limit it may spend, 0 to 1.
+	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitPart) Reset() {
+	*x = SplitPart{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitPart) ProtoMessage() {}
+
+func (x *SplitPart) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitPart.ProtoReflect.Descriptor instead.
+func (*SplitPart) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SplitPart) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+func (x *SplitPart) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *SplitPart) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+// SplitObjectRequest names an object.
+type SplitObjectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "limit" or "counter".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its key.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Its name. Empty means that of the kind.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// How many parts, 2 to 64; 0 means one for each node on the ring.
+	Parts         uint32 `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitObjectRequest) Reset() {
+	*x = SplitObjectRequest{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitObjectRequest) ProtoMessage() {}
+
+func (x *SplitObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitObjectRequest.ProtoReflect.Descriptor instead.
+func (*SplitObjectRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SplitObjectRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SplitObjectRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SplitObjectRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SplitObjectRequest) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+// SplitObjectResponse is the split.
+type SplitObjectResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The split.
+	Split         *Split `protobuf:"bytes,1,opt,name=split,proto3" json:"split,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitObjectResponse) Reset() {
+	*x = SplitObjectResponse{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitObjectResponse) ProtoMessage() {}
+
+func (x *SplitObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitObjectResponse.ProtoReflect.Descriptor instead.
+func (*SplitObjectResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SplitObjectResponse) GetSplit() *Split {
+	if x != nil {
+		return x.Split
+	}
+	return nil
+}
+
+// MergeObjectRequest names an object.
+type MergeObjectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "limit" or "counter".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its key.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Its name. Empty means that of the kind.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeObjectRequest) Reset() {
+	*x = MergeObjectRequest{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeObjectRequest) ProtoMessage() {}
+
+func (x *MergeObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeObjectRequest.ProtoReflect.Descriptor instead.
+func (*MergeObjectRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *MergeObjectRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *MergeObjectRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *MergeObjectRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// MergeObjectResponse has no fields.
+type MergeObjectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeObjectResponse) Reset() {
+	*x = MergeObjectResponse{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeObjectResponse) ProtoMessage() {}
+
+func (x *MergeObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeObjectResponse.ProtoReflect.Descriptor instead.
+func (*MergeObjectResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
 // Member is a node that was admitted to the table.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -105,7 +508,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[0]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -117,7 +520,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[0]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -130,7 +533,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Member) GetId() string {
@@ -209,7 +612,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[1]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -221,7 +624,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[1]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -234,7 +637,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Row) GetEnd() uint64 {
@@ -302,14 +705,16 @@ type Table struct {
 	// Digest of the wanted ring; 0 = there is none yet.
 	RingDigest uint64 `protobuf:"fixed64,6,opt,name=ring_digest,json=ringDigest,proto3" json:"ring_digest,omitempty"`
 	// Ids of the nodes on the wanted ring.
-	Wanted        []string `protobuf:"bytes,7,rep,name=wanted,proto3" json:"wanted,omitempty"`
+	Wanted []string `protobuf:"bytes,7,rep,name=wanted,proto3" json:"wanted,omitempty"`
+	// Objects that are split, by id: at most 100.
+	Splits        []*Split `protobuf:"bytes,8,rep,name=splits,proto3" json:"splits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[2]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +726,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[2]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +739,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Table) GetCluster() string {
@@ -386,6 +791,13 @@ func (x *Table) GetWanted() []string {
 	return nil
 }
 
+func (x *Table) GetSplits() []*Split {
+	if x != nil {
+		return x.Splits
+	}
+	return nil
+}
+
 // GetRingRequest has no fields.
 type GetRingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -395,7 +807,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[3]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +819,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[3]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +832,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 // GetRingResponse is the wanted ring: everything that is needed to compute it.
@@ -440,7 +852,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[4]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +864,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[4]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +877,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRingResponse) GetEpoch() uint64 {
@@ -515,7 +927,7 @@ type RingNode struct {
 
 func (x *RingNode) Reset() {
 	*x = RingNode{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[5]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +939,7 @@ func (x *RingNode) String() string {
 func (*RingNode) ProtoMessage() {}
 
 func (x *RingNode) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[5]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +952,7 @@ func (x *RingNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingNode.ProtoReflect.Descriptor instead.
 func (*RingNode) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RingNode) GetId() string {
@@ -587,7 +999,7 @@ type GetTableRequest struct {
 
 func (x *GetTableRequest) Reset() {
 	*x = GetTableRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[6]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +1011,7 @@ func (x *GetTableRequest) String() string {
 func (*GetTableRequest) ProtoMessage() {}
 
 func (x *GetTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[6]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +1024,7 @@ func (x *GetTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTableRequest.ProtoReflect.Descriptor instead.
 func (*GetTableRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 // GetTableResponse is the table as this node knows it.
@@ -626,7 +1038,7 @@ type GetTableResponse struct {
 
 func (x *GetTableResponse) Reset() {
 	*x = GetTableResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[7]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +1050,7 @@ func (x *GetTableResponse) String() string {
 func (*GetTableResponse) ProtoMessage() {}
 
 func (x *GetTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[7]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +1063,7 @@ func (x *GetTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTableResponse.ProtoReflect.Descriptor instead.
 func (*GetTableResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetTableResponse) GetTable() *Table {
@@ -670,7 +1082,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[8]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +1094,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[8]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +1107,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 // ListMembersResponse lists members and those who only gossip.
@@ -711,7 +1123,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[9]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +1135,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[9]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +1148,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListMembersResponse) GetEpoch() uint64 {
@@ -780,7 +1192,7 @@ type MemberStatus struct {
 
 func (x *MemberStatus) Reset() {
 	*x = MemberStatus{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[10]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -792,7 +1204,7 @@ func (x *MemberStatus) String() string {
 func (*MemberStatus) ProtoMessage() {}
 
 func (x *MemberStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[10]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -805,7 +1217,7 @@ func (x *MemberStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberStatus.ProtoReflect.Descriptor instead.
 func (*MemberStatus) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MemberStatus) GetId() string {
@@ -882,7 +1294,7 @@ type GetOwnerRequest struct {
 
 func (x *GetOwnerRequest) Reset() {
 	*x = GetOwnerRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[11]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +1306,7 @@ func (x *GetOwnerRequest) String() string {
 func (*GetOwnerRequest) ProtoMessage() {}
 
 func (x *GetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[11]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +1319,7 @@ func (x *GetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*GetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetOwnerRequest) GetKeys() []string {
@@ -930,7 +1342,7 @@ type GetOwnerResponse struct {
 
 func (x *GetOwnerResponse) Reset() {
 	*x = GetOwnerResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[12]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1354,7 @@ func (x *GetOwnerResponse) String() string {
 func (*GetOwnerResponse) ProtoMessage() {}
 
 func (x *GetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[12]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1367,7 @@ func (x *GetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*GetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetOwnerResponse) GetEpoch() uint64 {
@@ -991,7 +1403,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[13]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1415,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[13]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1428,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *KeyOwner) GetHash() uint64 {
@@ -1063,7 +1475,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[14]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1487,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[14]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1500,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 // WatchResponse is one state of the table.
@@ -1104,7 +1516,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[15]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1528,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[15]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1541,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchResponse) GetSnapshot() *Table {
@@ -1160,14 +1572,18 @@ type TableChange struct {
 	// As in Table.
 	RingDigest uint64 `protobuf:"fixed64,5,opt,name=ring_digest,json=ringDigest,proto3" json:"ring_digest,omitempty"`
 	// As in Table.
-	Wanted        []string `protobuf:"bytes,6,rep,name=wanted,proto3" json:"wanted,omitempty"`
+	Wanted []string `protobuf:"bytes,6,rep,name=wanted,proto3" json:"wanted,omitempty"`
+	// The splits that are new, or differ from those of the same id in the epoch before.
+	Splits []*Split `protobuf:"bytes,7,rep,name=splits,proto3" json:"splits,omitempty"`
+	// Ids of the splits that are over: the next epoch does not have them.
+	Merged        []uint64 `protobuf:"varint,8,rep,packed,name=merged,proto3" json:"merged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TableChange) Reset() {
 	*x = TableChange{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[16]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1595,7 @@ func (x *TableChange) String() string {
 func (*TableChange) ProtoMessage() {}
 
 func (x *TableChange) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[16]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1608,7 @@ func (x *TableChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableChange.ProtoReflect.Descriptor instead.
 func (*TableChange) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TableChange) GetEpoch() uint64 {
@@ -1237,6 +1653,20 @@ func (x *TableChange) GetWanted() []string {
 	return nil
 }
 
+func (x *TableChange) GetSplits() []*Split {
+	if x != nil {
+		return x.Splits
+	}
+	return nil
+}
+
+func (x *TableChange) GetMerged() []uint64 {
+	if x != nil {
+		return x.Merged
+	}
+	return nil
+}
+
 // GetStatusRequest has no fields.
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1246,7 +1676,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[17]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1688,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[17]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1701,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 // GetStatusResponse is what a node knows about itself and the cluster.
@@ -1332,7 +1762,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[18]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1774,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[18]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1787,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetStatusResponse) GetId() string {
@@ -1552,7 +1982,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1994,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[19]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +2007,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Copy) GetTo() string {
@@ -1643,7 +2073,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +2085,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[20]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +2098,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -1696,7 +2126,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +2138,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +2151,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainResponse) GetState() *DrainState {
@@ -1742,7 +2172,7 @@ type UndrainRequest struct {
 
 func (x *UndrainRequest) Reset() {
 	*x = UndrainRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2184,7 @@ func (x *UndrainRequest) String() string {
 func (*UndrainRequest) ProtoMessage() {}
 
 func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2197,7 @@ func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainRequest.ProtoReflect.Descriptor instead.
 func (*UndrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UndrainRequest) GetNode() string {
@@ -1788,7 +2218,7 @@ type UndrainResponse struct {
 
 func (x *UndrainResponse) Reset() {
 	*x = UndrainResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +2230,7 @@ func (x *UndrainResponse) String() string {
 func (*UndrainResponse) ProtoMessage() {}
 
 func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +2243,7 @@ func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainResponse.ProtoReflect.Descriptor instead.
 func (*UndrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UndrainResponse) GetState() *DrainState {
@@ -1847,7 +2277,7 @@ type DrainState struct {
 
 func (x *DrainState) Reset() {
 	*x = DrainState{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[24]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2289,7 @@ func (x *DrainState) String() string {
 func (*DrainState) ProtoMessage() {}
 
 func (x *DrainState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[24]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2302,7 @@ func (x *DrainState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainState.ProtoReflect.Descriptor instead.
 func (*DrainState) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DrainState) GetNode() string {
@@ -1924,11 +2354,417 @@ func (x *DrainState) GetEpoch() uint64 {
 	return 0
 }
 
+// ListHotRequest says how much is wanted.
+type ListHotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many objects to return, at most 128; 0 means 20.
+	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHotRequest) Reset() {
+	*x = ListHotRequest{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHotRequest) ProtoMessage() {}
+
+func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHotRequest.ProtoReflect.Descriptor instead.
+func (*ListHotRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListHotRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ListHotResponse is what a node saw at its last look, some 250 ms ago or less. All
+// rates are in operations a second over the last ten seconds or so: what was done is
+// forgotten by a tenth a second.
+type ListHotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node that tells.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Epoch of the table that it knows.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Rate of all its objects together, named here or not.
+	Rate float64 `protobuf:"fixed64,3,opt,name=rate,proto3" json:"rate,omitempty"`
+	// Objects that it holds as their owner; in a cluster about, by its share of rows.
+	Objects uint64 `protobuf:"varint,4,opt,name=objects,proto3" json:"objects,omitempty"`
+	// By what an object is hot.
+	Policy *HotPolicy `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The busiest objects, the one with the highest rate first. Those that are not held
+	// any more are left out.
+	Keys []*HotKey `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`
+	// How many of the 128 busiest objects are hot.
+	Hot uint32 `protobuf:"varint,7,opt,name=hot,proto3" json:"hot,omitempty"`
+	// How often, since the node started, an object was hot enough at a look and there
+	// were as many as may be.
+	LeftOut uint64 `protobuf:"varint,8,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// Time since the look, in nanoseconds.
+	AgeNs int64 `protobuf:"varint,9,opt,name=age_ns,json=ageNs,proto3" json:"age_ns,omitempty"`
+	// Objects that are split, anywhere in the cluster.
+	Splits        []*Split `protobuf:"bytes,10,rep,name=splits,proto3" json:"splits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHotResponse) Reset() {
+	*x = ListHotResponse{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHotResponse) ProtoMessage() {}
+
+func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHotResponse.ProtoReflect.Descriptor instead.
+func (*ListHotResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListHotResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ListHotResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ListHotResponse) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *ListHotResponse) GetObjects() uint64 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+func (x *ListHotResponse) GetPolicy() *HotPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *ListHotResponse) GetKeys() []*HotKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ListHotResponse) GetHot() uint32 {
+	if x != nil {
+		return x.Hot
+	}
+	return 0
+}
+
+func (x *ListHotResponse) GetLeftOut() uint64 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *ListHotResponse) GetAgeNs() int64 {
+	if x != nil {
+		return x.AgeNs
+	}
+	return 0
+}
+
+func (x *ListHotResponse) GetSplits() []*Split {
+	if x != nil {
+		return x.Splits
+	}
+	return nil
+}
+
+// HotPolicy says what is hot: an object that surely has at least `floor`, and `factor`
+// times the average of the node's other objects.
+type HotPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The least rate, in operations a second.
+	Floor float64 `protobuf:"fixed64,1,opt,name=floor,proto3" json:"floor,omitempty"`
+	// Times the average of the others.
+	Factor float64 `protobuf:"fixed64,2,opt,name=factor,proto3" json:"factor,omitempty"`
+	// How long an object stays hot at least, and how long it has to be below half of
+	// what made it so before it no longer is, in nanoseconds.
+	StayNs int64 `protobuf:"varint,3,opt,name=stay_ns,json=stayNs,proto3" json:"stay_ns,omitempty"`
+	// How many objects are hot at a time, at most.
+	Max           uint32 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotPolicy) Reset() {
+	*x = HotPolicy{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotPolicy) ProtoMessage() {}
+
+func (x *HotPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotPolicy.ProtoReflect.Descriptor instead.
+func (*HotPolicy) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *HotPolicy) GetFloor() float64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *HotPolicy) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+func (x *HotPolicy) GetStayNs() int64 {
+	if x != nil {
+		return x.StayNs
+	}
+	return 0
+}
+
+func (x *HotPolicy) GetMax() uint32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+// HotKey is an object that is busy.
+type HotKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its key, as callers wrote it: it may hold control characters.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Its name, likewise; may be empty.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// "limit", "counter" or "lock".
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its operations a second, at most.
+	Rate float64 `protobuf:"fixed64,4,opt,name=rate,proto3" json:"rate,omitempty"`
+	// Its operations a second, at least.
+	Sure float64 `protobuf:"fixed64,5,opt,name=sure,proto3" json:"sure,omitempty"`
+	// Whether it is hot.
+	Hot bool `protobuf:"varint,6,opt,name=hot,proto3" json:"hot,omitempty"`
+	// Time for which it has been hot, in nanoseconds; 0 if it is not.
+	SinceNs int64 `protobuf:"varint,7,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`
+	// How many wait for it, if it is a lock.
+	Waiting uint32 `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// How many parts it is split into; 0 if it is whole. The rates are then those of the
+	// part that this node owns.
+	Parts uint32 `protobuf:"varint,9,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Which of them it is, from 0.
+	Part          uint32 `protobuf:"varint,10,opt,name=part,proto3" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotKey) Reset() {
+	*x = HotKey{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotKey) ProtoMessage() {}
+
+func (x *HotKey) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotKey.ProtoReflect.Descriptor instead.
+func (*HotKey) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *HotKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *HotKey) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HotKey) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HotKey) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *HotKey) GetSure() float64 {
+	if x != nil {
+		return x.Sure
+	}
+	return 0
+}
+
+func (x *HotKey) GetHot() bool {
+	if x != nil {
+		return x.Hot
+	}
+	return false
+}
+
+func (x *HotKey) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *HotKey) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *HotKey) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *HotKey) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
 var File_keystead_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x19keystead/v1/cluster.proto\x12\vkeystead.v1\"\xd3\x01\n" +
+	"\x19keystead/v1/cluster.proto\x12\vkeystead.v1\"\xdb\x01\n" +
+	"\x05Split\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n" +
+	"\x05phase\x18\x05 \x01(\tR\x05phase\x12\x14\n" +
+	"\x05since\x18\x06 \x01(\x04R\x05since\x12\x16\n" +
+	"\x06manual\x18\a \x01(\bR\x06manual\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12,\n" +
+	"\x05parts\x18\t \x03(\v2\x16.keystead.v1.SplitPartR\x05parts\"K\n" +
+	"\tSplitPart\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05share\x18\x03 \x01(\x01R\x05share\"d\n" +
+	"\x12SplitObjectRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05parts\x18\x04 \x01(\rR\x05parts\"?\n" +
+	"\x13SplitObjectResponse\x12(\n" +
+	"\x05split\x18\x01 \x01(\v2\x12.keystead.v1.SplitR\x05split\"N\n" +
+	"\x12MergeObjectRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\x15\n" +
+	"\x13MergeObjectResponse\"\xd3\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -1944,7 +2780,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\x06synced\x18\x04 \x01(\bR\x06synced\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x12\n" +
 	"\x04lost\x18\x06 \x01(\x04R\x04lost\x12\x14\n" +
-	"\x05grace\x18\a \x01(\bR\x05grace\"\xe5\x01\n" +
+	"\x05grace\x18\a \x01(\bR\x05grace\"\x91\x02\n" +
 	"\x05Table\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12-\n" +
@@ -1955,7 +2791,8 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"transition\x12\x1f\n" +
 	"\vring_digest\x18\x06 \x01(\x06R\n" +
 	"ringDigest\x12\x16\n" +
-	"\x06wanted\x18\a \x03(\tR\x06wanted\"\x10\n" +
+	"\x06wanted\x18\a \x03(\tR\x06wanted\x12*\n" +
+	"\x06splits\x18\b \x03(\v2\x12.keystead.v1.SplitR\x06splits\"\x10\n" +
 	"\x0eGetRingRequest\"\x80\x01\n" +
 	"\x0fGetRingResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
@@ -2004,7 +2841,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\fWatchRequest\"q\n" +
 	"\rWatchResponse\x12.\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x12.keystead.v1.TableR\bsnapshot\x120\n" +
-	"\x06change\x18\x02 \x01(\v2\x18.keystead.v1.TableChangeR\x06change\"\xd1\x01\n" +
+	"\x06change\x18\x02 \x01(\v2\x18.keystead.v1.TableChangeR\x06change\"\x95\x02\n" +
 	"\vTableChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12-\n" +
 	"\amembers\x18\x02 \x03(\v2\x13.keystead.v1.MemberR\amembers\x12$\n" +
@@ -2014,7 +2851,9 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"transition\x12\x1f\n" +
 	"\vring_digest\x18\x05 \x01(\x06R\n" +
 	"ringDigest\x12\x16\n" +
-	"\x06wanted\x18\x06 \x03(\tR\x06wanted\"\x12\n" +
+	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x12*\n" +
+	"\x06splits\x18\a \x03(\v2\x12.keystead.v1.SplitR\x06splits\x12\x16\n" +
+	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
 	"\x10GetStatusRequest\"\xea\x05\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
@@ -2071,13 +2910,44 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"rows_owned\x18\x04 \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\x05 \x01(\rR\vrowsStandby\x12\x18\n" +
 	"\aalready\x18\x06 \x01(\bR\aalready\x12\x14\n" +
-	"\x05epoch\x18\a \x01(\x04R\x05epoch*i\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\"&\n" +
+	"\x0eListHotRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\"\xae\x02\n" +
+	"\x0fListHotResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04rate\x18\x03 \x01(\x01R\x04rate\x12\x18\n" +
+	"\aobjects\x18\x04 \x01(\x04R\aobjects\x12.\n" +
+	"\x06policy\x18\x05 \x01(\v2\x16.keystead.v1.HotPolicyR\x06policy\x12'\n" +
+	"\x04keys\x18\x06 \x03(\v2\x13.keystead.v1.HotKeyR\x04keys\x12\x10\n" +
+	"\x03hot\x18\a \x01(\rR\x03hot\x12\x19\n" +
+	"\bleft_out\x18\b \x01(\x04R\aleftOut\x12\x15\n" +
+	"\x06age_ns\x18\t \x01(\x03R\x05ageNs\x12*\n" +
+	"\x06splits\x18\n" +
+	" \x03(\v2\x12.keystead.v1.SplitR\x06splits\"d\n" +
+	"\tHotPolicy\x12\x14\n" +
+	"\x05floor\x18\x01 \x01(\x01R\x05floor\x12\x16\n" +
+	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12\x17\n" +
+	"\astay_ns\x18\x03 \x01(\x03R\x06stayNs\x12\x10\n" +
+	"\x03max\x18\x04 \x01(\rR\x03max\"\xdb\x01\n" +
+	"\x06HotKey\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04rate\x18\x04 \x01(\x01R\x04rate\x12\x12\n" +
+	"\x04sure\x18\x05 \x01(\x01R\x04sure\x12\x10\n" +
+	"\x03hot\x18\x06 \x01(\bR\x03hot\x12\x19\n" +
+	"\bsince_ns\x18\a \x01(\x03R\asinceNs\x12\x18\n" +
+	"\awaiting\x18\b \x01(\rR\awaiting\x12\x14\n" +
+	"\x05parts\x18\t \x01(\rR\x05parts\x12\x12\n" +
+	"\x04part\x18\n" +
+	" \x01(\rR\x04part*i\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x01\x12\x10\n" +
 	"\fPHASE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rPHASE_LEAVING\x10\x03\x12\x11\n" +
-	"\rPHASE_DRAINED\x10\x042\xce\x04\n" +
+	"\rPHASE_DRAINED\x10\x042\xb8\x06\n" +
 	"\x0eClusterService\x12D\n" +
 	"\aGetRing\x12\x1b.keystead.v1.GetRingRequest\x1a\x1c.keystead.v1.GetRingResponse\x12G\n" +
 	"\bGetTable\x12\x1c.keystead.v1.GetTableRequest\x1a\x1d.keystead.v1.GetTableResponse\x12P\n" +
@@ -2086,7 +2956,10 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\x05Watch\x12\x19.keystead.v1.WatchRequest\x1a\x1a.keystead.v1.WatchResponse0\x01\x12J\n" +
 	"\tGetStatus\x12\x1d.keystead.v1.GetStatusRequest\x1a\x1e.keystead.v1.GetStatusResponse\x12>\n" +
 	"\x05Drain\x12\x19.keystead.v1.DrainRequest\x1a\x1a.keystead.v1.DrainResponse\x12D\n" +
-	"\aUndrain\x12\x1b.keystead.v1.UndrainRequest\x1a\x1c.keystead.v1.UndrainResponseB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
+	"\aUndrain\x12\x1b.keystead.v1.UndrainRequest\x1a\x1c.keystead.v1.UndrainResponse\x12D\n" +
+	"\aListHot\x12\x1b.keystead.v1.ListHotRequest\x1a\x1c.keystead.v1.ListHotResponse\x12P\n" +
+	"\vSplitObject\x12\x1f.keystead.v1.SplitObjectRequest\x1a .keystead.v1.SplitObjectResponse\x12P\n" +
+	"\vMergeObject\x12\x1f.keystead.v1.MergeObjectRequest\x1a .keystead.v1.MergeObjectResponseB;Z9github.com/keystead/keystead/proto/keystead/v1;keysteadv1b\x06proto3"
 
 var (
 	file_keystead_v1_cluster_proto_rawDescOnce sync.Once
@@ -2101,74 +2974,97 @@ func file_keystead_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_keystead_v1_cluster_proto_goTypes = []any{
 	(Phase)(0),                  // 0: keystead.v1.Phase
-	(*Member)(nil),              // 1: keystead.v1.Member
-	(*Row)(nil),                 // 2: keystead.v1.Row
-	(*Table)(nil),               // 3: keystead.v1.Table
-	(*GetRingRequest)(nil),      // 4: keystead.v1.GetRingRequest
-	(*GetRingResponse)(nil),     // 5: keystead.v1.GetRingResponse
-	(*RingNode)(nil),            // 6: keystead.v1.RingNode
-	(*GetTableRequest)(nil),     // 7: keystead.v1.GetTableRequest
-	(*GetTableResponse)(nil),    // 8: keystead.v1.GetTableResponse
-	(*ListMembersRequest)(nil),  // 9: keystead.v1.ListMembersRequest
-	(*ListMembersResponse)(nil), // 10: keystead.v1.ListMembersResponse
-	(*MemberStatus)(nil),        // 11: keystead.v1.MemberStatus
-	(*GetOwnerRequest)(nil),     // 12: keystead.v1.GetOwnerRequest
-	(*GetOwnerResponse)(nil),    // 13: keystead.v1.GetOwnerResponse
-	(*KeyOwner)(nil),            // 14: keystead.v1.KeyOwner
-	(*WatchRequest)(nil),        // 15: keystead.v1.WatchRequest
-	(*WatchResponse)(nil),       // 16: keystead.v1.WatchResponse
-	(*TableChange)(nil),         // 17: keystead.v1.TableChange
-	(*GetStatusRequest)(nil),    // 18: keystead.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),   // 19: keystead.v1.GetStatusResponse
-	(*Copy)(nil),                // 20: keystead.v1.Copy
-	(*DrainRequest)(nil),        // 21: keystead.v1.DrainRequest
-	(*DrainResponse)(nil),       // 22: keystead.v1.DrainResponse
-	(*UndrainRequest)(nil),      // 23: keystead.v1.UndrainRequest
-	(*UndrainResponse)(nil),     // 24: keystead.v1.UndrainResponse
-	(*DrainState)(nil),          // 25: keystead.v1.DrainState
+	(*Split)(nil),               // 1: keystead.v1.Split
+	(*SplitPart)(nil),           // 2: keystead.v1.SplitPart
+	(*SplitObjectRequest)(nil),  // 3: keystead.v1.SplitObjectRequest
+	(*SplitObjectResponse)(nil), // 4: keystead.v1.SplitObjectResponse
+	(*MergeObjectRequest)(nil),  // 5: keystead.v1.MergeObjectRequest
+	(*MergeObjectResponse)(nil), // 6: keystead.v1.MergeObjectResponse
+	(*Member)(nil),              // 7: keystead.v1.Member
+	(*Row)(nil),                 // 8: keystead.v1.Row
+	(*Table)(nil),               // 9: keystead.v1.Table
+	(*GetRingRequest)(nil),      // 10: keystead.v1.GetRingRequest
+	(*GetRingResponse)(nil),     // 11: keystead.v1.GetRingResponse
+	(*RingNode)(nil),            // 12: keystead.v1.RingNode
+	(*GetTableRequest)(nil),     // 13: keystead.v1.GetTableRequest
+	(*GetTableResponse)(nil),    // 14: keystead.v1.GetTableResponse
+	(*ListMembersRequest)(nil),  // 15: keystead.v1.ListMembersRequest
+	(*ListMembersResponse)(nil), // 16: keystead.v1.ListMembersResponse
+	(*MemberStatus)(nil),        // 17: keystead.v1.MemberStatus
+	(*GetOwnerRequest)(nil),     // 18: keystead.v1.GetOwnerRequest
+	(*GetOwnerResponse)(nil),    // 19: keystead.v1.GetOwnerResponse
+	(*KeyOwner)(nil),            // 20: keystead.v1.KeyOwner
+	(*WatchRequest)(nil),        // 21: keystead.v1.WatchRequest
+	(*WatchResponse)(nil),       // 22: keystead.v1.WatchResponse
+	(*TableChange)(nil),         // 23: keystead.v1.TableChange
+	(*GetStatusRequest)(nil),    // 24: keystead.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),   // 25: keystead.v1.GetStatusResponse
+	(*Copy)(nil),                // 26: keystead.v1.Copy
+	(*DrainRequest)(nil),        // 27: keystead.v1.DrainRequest
+	(*DrainResponse)(nil),       // 28: keystead.v1.DrainResponse
+	(*UndrainRequest)(nil),      // 29: keystead.v1.UndrainRequest
+	(*UndrainResponse)(nil),     // 30: keystead.v1.UndrainResponse
+	(*DrainState)(nil),          // 31: keystead.v1.DrainState
+	(*ListHotRequest)(nil),      // 32: keystead.v1.ListHotRequest
+	(*ListHotResponse)(nil),     // 33: keystead.v1.ListHotResponse
+	(*HotPolicy)(nil),           // 34: keystead.v1.HotPolicy
+	(*HotKey)(nil),              // 35: keystead.v1.HotKey
 }
 var file_keystead_v1_cluster_proto_depIdxs = []int32{
-	0,  // 0: keystead.v1.Member.phase:type_name -> keystead.v1.Phase
-	1,  // 1: keystead.v1.Table.members:type_name -> keystead.v1.Member
-	2,  // 2: keystead.v1.Table.rows:type_name -> keystead.v1.Row
-	6,  // 3: keystead.v1.GetRingResponse.nodes:type_name -> keystead.v1.RingNode
-	3,  // 4: keystead.v1.GetTableResponse.table:type_name -> keystead.v1.Table
-	11, // 5: keystead.v1.ListMembersResponse.members:type_name -> keystead.v1.MemberStatus
-	1,  // 6: keystead.v1.MemberStatus.member:type_name -> keystead.v1.Member
-	14, // 7: keystead.v1.GetOwnerResponse.owners:type_name -> keystead.v1.KeyOwner
-	3,  // 8: keystead.v1.WatchResponse.snapshot:type_name -> keystead.v1.Table
-	17, // 9: keystead.v1.WatchResponse.change:type_name -> keystead.v1.TableChange
-	1,  // 10: keystead.v1.TableChange.members:type_name -> keystead.v1.Member
-	2,  // 11: keystead.v1.TableChange.rows:type_name -> keystead.v1.Row
-	0,  // 12: keystead.v1.GetStatusResponse.phase:type_name -> keystead.v1.Phase
-	20, // 13: keystead.v1.GetStatusResponse.copies:type_name -> keystead.v1.Copy
-	25, // 14: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
-	25, // 15: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
-	0,  // 16: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
-	4,  // 17: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
-	7,  // 18: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
-	9,  // 19: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
-	12, // 20: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
-	15, // 21: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
-	18, // 22: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
-	21, // 23: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
-	23, // 24: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
-	5,  // 25: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
-	8,  // 26: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
-	10, // 27: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
-	13, // 28: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
-	16, // 29: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
-	19, // 30: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
-	22, // 31: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
-	24, // 32: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	2,  // 0: keystead.v1.Split.parts:type_name -> keystead.v1.SplitPart
+	1,  // 1: keystead.v1.SplitObjectResponse.split:type_name -> keystead.v1.Split
+	0,  // 2: keystead.v1.Member.phase:type_name -> keystead.v1.Phase
+	7,  // 3: keystead.v1.Table.members:type_name -> keystead.v1.Member
+	8,  // 4: keystead.v1.Table.rows:type_name -> keystead.v1.Row
+	1,  // 5: keystead.v1.Table.splits:type_name -> keystead.v1.Split
+	12, // 6: keystead.v1.GetRingResponse.nodes:type_name -> keystead.v1.RingNode
+	9,  // 7: keystead.v1.GetTableResponse.table:type_name -> keystead.v1.Table
+	17, // 8: keystead.v1.ListMembersResponse.members:type_name -> keystead.v1.MemberStatus
+	7,  // 9: keystead.v1.MemberStatus.member:type_name -> keystead.v1.Member
+	20, // 10: keystead.v1.GetOwnerResponse.owners:type_name -> keystead.v1.KeyOwner
+	9,  // 11: keystead.v1.WatchResponse.snapshot:type_name -> keystead.v1.Table
+	23, // 12: keystead.v1.WatchResponse.change:type_name -> keystead.v1.TableChange
+	7,  // 13: keystead.v1.TableChange.members:type_name -> keystead.v1.Member
+	8,  // 14: keystead.v1.TableChange.rows:type_name -> keystead.v1.Row
+	1,  // 15: keystead.v1.TableChange.splits:type_name -> keystead.v1.Split
+	0,  // 16: keystead.v1.GetStatusResponse.phase:type_name -> keystead.v1.Phase
+	26, // 17: keystead.v1.GetStatusResponse.copies:type_name -> keystead.v1.Copy
+	31, // 18: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
+	31, // 19: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
+	0,  // 20: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
+	34, // 21: keystead.v1.ListHotResponse.policy:type_name -> keystead.v1.HotPolicy
+	35, // 22: keystead.v1.ListHotResponse.keys:type_name -> keystead.v1.HotKey
+	1,  // 23: keystead.v1.ListHotResponse.splits:type_name -> keystead.v1.Split
+	10, // 24: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
+	13, // 25: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
+	15, // 26: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
+	18, // 27: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
+	21, // 28: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
+	24, // 29: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
+	27, // 30: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
+	29, // 31: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
+	32, // 32: keystead.v1.ClusterService.ListHot:input_type -> keystead.v1.ListHotRequest
+	3,  // 33: keystead.v1.ClusterService.SplitObject:input_type -> keystead.v1.SplitObjectRequest
+	5,  // 34: keystead.v1.ClusterService.MergeObject:input_type -> keystead.v1.MergeObjectRequest
+	11, // 35: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
+	14, // 36: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
+	16, // 37: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
+	19, // 38: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
+	22, // 39: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
+	25, // 40: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
+	28, // 41: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
+	30, // 42: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
+	33, // 43: keystead.v1.ClusterService.ListHot:output_type -> keystead.v1.ListHotResponse
+	4,  // 44: keystead.v1.ClusterService.SplitObject:output_type -> keystead.v1.SplitObjectResponse
+	6,  // 45: keystead.v1.ClusterService.MergeObject:output_type -> keystead.v1.MergeObjectResponse
+	35, // [35:46] is the sub-list for method output_type
+	24, // [24:35] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_keystead_v1_cluster_proto_init() }
@@ -2182,7 +3078,7 @@ func file_keystead_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_v1_cluster_proto_rawDesc), len(file_keystead_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,9 @@ const (
 	ClusterService_GetStatus_FullMethodName   = "/keystead.v1.ClusterService/GetStatus"
 	ClusterService_Drain_FullMethodName       = "/keystead.v1.ClusterService/Drain"
 	ClusterService_Undrain_FullMethodName     = "/keystead.v1.ClusterService/Undrain"
+	ClusterService_ListHot_FullMethodName     = "/keystead.v1.ClusterService/ListHot"
+	ClusterService_SplitObject_FullMethodName = "/keystead.v1.ClusterService/SplitObject"
+	ClusterService_MergeObject_FullMethodName = "/keystead.v1.ClusterService/MergeObject"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -60,6 +63,19 @@ type ClusterServiceClient interface {
 	// Undrain takes a drain back: the node owns again what the ring gives it. Any
 	// node takes the call. Errors: as those of Drain that apply.
 	Undrain(ctx context.Context, in *UndrainRequest, opts ...grpc.CallOption) (*UndrainResponse, error)
+	// ListHot returns the busiest objects of the node that is asked, and which of them
+	// are hot. A node tells of what it decides as the owner: ask all members for the
+	// whole. Errors: INVALID for a limit above 128, UNAVAILABLE where nobody counts.
+	ListHot(ctx context.Context, in *ListHotRequest, opts ...grpc.CallOption) (*ListHotResponse, error)
+	// SplitObject divides a limit or a counter into parts that are served by several
+	// nodes. It stays so until MergeObject. It answers when the parts are served. Any
+	// node takes the call. Errors: INVALID for what cannot be split, UNAVAILABLE,
+	// OUTCOME_UNKNOWN.
+	SplitObject(ctx context.Context, in *SplitObjectRequest, opts ...grpc.CallOption) (*SplitObjectResponse, error)
+	// MergeObject makes an object whole that was split, by whomever. It answers when the
+	// whole object is served. Any node takes the call. Errors: INVALID if it is not split,
+	// UNAVAILABLE, OUTCOME_UNKNOWN.
+	MergeObject(ctx context.Context, in *MergeObjectRequest, opts ...grpc.CallOption) (*MergeObjectResponse, error)
 }
 
 type clusterServiceClient struct {
@@ -159,6 +175,36 @@ func (c *clusterServiceClient) Undrain(ctx context.Context, in *UndrainRequest, 
 	return out, nil
 }
 
+func (c *clusterServiceClient) ListHot(ctx context.Context, in *ListHotRequest, opts ...grpc.CallOption) (*ListHotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHotResponse)
+	err := c.cc.Invoke(ctx, ClusterService_ListHot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) SplitObject(ctx context.Context, in *SplitObjectRequest, opts ...grpc.CallOption) (*SplitObjectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SplitObjectResponse)
+	err := c.cc.Invoke(ctx, ClusterService_SplitObject_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) MergeObject(ctx context.Context, in *MergeObjectRequest, opts ...grpc.CallOption) (*MergeObjectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MergeObjectResponse)
+	err := c.cc.Invoke(ctx, ClusterService_MergeObject_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -190,6 +236,19 @@ type ClusterServiceServer interface {
 	// Undrain takes a drain back: the node owns again what the ring gives it. Any
 	// node takes the call. Errors: as those of Drain that apply.
 	Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error)
+	// ListHot returns the busiest objects of the node that is asked, and which of them
+	// are hot. A node tells of what it decides as the owner: ask all members for the
+	// whole. Errors: INVALID for a limit above 128, UNAVAILABLE where nobody counts.
+	ListHot(context.Context, *ListHotRequest) (*ListHotResponse, error)
+	// SplitObject divides a limit or a counter into parts that are served by several
+	// nodes. It stays so until MergeObject. It answers when the parts are served. Any
+	// node takes the call. Errors: INVALID for what cannot be split, UNAVAILABLE,
+	// OUTCOME_UNKNOWN.
+	SplitObject(context.Context, *SplitObjectRequest) (*SplitObjectResponse, error)
+	// MergeObject makes an object whole that was split, by whomever. It answers when the
+	// whole object is served. Any node takes the call. Errors: INVALID if it is not split,
+	// UNAVAILABLE, OUTCOME_UNKNOWN.
+	MergeObject(context.Context, *MergeObjectRequest) (*MergeObjectResponse, error)
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -223,6 +282,15 @@ func (UnimplementedClusterServiceServer) Drain(context.Context, *DrainRequest) (
 }
 func (UnimplementedClusterServiceServer) Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Undrain not implemented")
+}
+func (UnimplementedClusterServiceServer) ListHot(context.Context, *ListHotRequest) (*ListHotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListHot not implemented")
+}
+func (UnimplementedClusterServiceServer) SplitObject(context.Context, *SplitObjectRequest) (*SplitObjectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SplitObject not implemented")
+}
+func (UnimplementedClusterServiceServer) MergeObject(context.Context, *MergeObjectRequest) (*MergeObjectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MergeObject not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -382,6 +450,60 @@ func _ClusterService_Undrain_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_ListHot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).ListHot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_ListHot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).ListHot(ctx, req.(*ListHotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_SplitObject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SplitObjectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).SplitObject(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_SplitObject_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).SplitObject(ctx, req.(*SplitObjectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_MergeObject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MergeObjectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).MergeObject(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_MergeObject_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).MergeObject(ctx, req.(*MergeObjectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -416,6 +538,18 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Undrain",
 			Handler:    _ClusterService_Undrain_Handler,
+		},
+		{
+			MethodName: "ListHot",
+			Handler:    _ClusterService_ListHot_Handler,
+		},
+		{
+			MethodName: "SplitObject",
+			Handler:    _ClusterService_SplitObject_Handler,
+		},
+		{
+			MethodName: "MergeObject",
+			Handler:    _ClusterService_MergeObject_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

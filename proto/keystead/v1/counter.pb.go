@@ -202,7 +202,11 @@ type AddResponse struct {
 	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// How many parts the counter is split into, because it is hot; 0 if it is whole. Of a
+	// split counter value and current are what this part knows: its own adds, and the
+	// others' up to a moment ago. version is that of no SetIf then.
+	Parts         uint32 `protobuf:"varint,10,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -296,6 +300,13 @@ func (x *AddResponse) GetOwner() string {
 func (x *AddResponse) GetLostEpoch() uint64 {
 	if x != nil {
 		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *AddResponse) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
 	}
 	return 0
 }
@@ -515,7 +526,13 @@ type GetResponse struct {
 	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// How many parts the counter is split into, because it is hot; 0 if it is whole. Then
+	// they were read one by one: every add that was answered before the Get began is in
+	// value, and it never goes back while nobody subtracts; but it may be no value that the
+	// counter had at one moment. version is that of no SetIf then. A SetIf makes the
+	// counter whole.
+	Parts         uint32 `protobuf:"varint,6,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -581,6 +598,13 @@ func (x *GetResponse) GetOwner() string {
 func (x *GetResponse) GetLostEpoch() uint64 {
 	if x != nil {
 		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *GetResponse) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
 	}
 	return 0
 }
@@ -1114,7 +1138,7 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\a \x01(\v2\x16.keystead.v1.RequestIdR\trequestIdB\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\"\x99\x02\n" +
+	"\x04_max\"\xaf\x02\n" +
 	"\vAddResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
@@ -1125,7 +1149,9 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\acurrent\x18\a \x01(\x12R\acurrent\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\">\n" +
+	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x12\x14\n" +
+	"\x05parts\x18\n" +
+	" \x01(\rR\x05parts\">\n" +
 	"\x0fBatchAddRequest\x12+\n" +
 	"\x04adds\x18\x01 \x03(\v2\x17.keystead.v1.AddRequestR\x04adds\"k\n" +
 	"\tAddResult\x124\n" +
@@ -1136,14 +1162,15 @@ const file_keystead_v1_counter_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x88\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x9e\x01\n" +
 	"\vGetResponse\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\">\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\x12\x14\n" +
+	"\x05parts\x18\x06 \x01(\rR\x05parts\">\n" +
 	"\x0fBatchGetRequest\x12+\n" +
 	"\x04gets\x18\x01 \x03(\v2\x17.keystead.v1.GetRequestR\x04gets\"k\n" +
 	"\tGetResult\x124\n" +

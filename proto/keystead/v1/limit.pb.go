@@ -252,7 +252,11 @@ type CheckResponse struct {
 	// hold, and so the most by which a refusal comes early. What nodes have taken
 	// and not spent in time is spent all the same: at most a quarter of what they
 	// admit. remaining is what this node knows of then, not what there is.
-	Slack         uint64 `protobuf:"varint,14,opt,name=slack,proto3" json:"slack,omitempty"`
+	// On a limit that is split into parts: what the other parts have of the burst, and so
+	// the most by which a refusal comes early. remaining is then what this part has.
+	Slack uint64 `protobuf:"varint,14,opt,name=slack,proto3" json:"slack,omitempty"`
+	// How many parts the limit is split into, because it is hot; 0 if it is whole.
+	Parts         uint32 `protobuf:"varint,15,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +357,13 @@ func (x *CheckResponse) GetLostEpoch() uint64 {
 func (x *CheckResponse) GetSlack() uint64 {
 	if x != nil {
 		return x.Slack
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
 	}
 	return 0
 }
@@ -633,7 +644,7 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"request_id\x18\t \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\x12\x16\n" +
 	"\x06refund\x18\n" +
 	" \x01(\x03R\x06refund\x12\x1a\n" +
-	"\banywhere\x18\v \x01(\bR\banywhere\"\xb7\x02\n" +
+	"\banywhere\x18\v \x01(\bR\banywhere\"\xcd\x02\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
@@ -645,7 +656,8 @@ const file_keystead_v1_limit_proto_rawDesc = "" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x12\x14\n" +
-	"\x05slack\x18\x0e \x01(\x04R\x05slack\"F\n" +
+	"\x05slack\x18\x0e \x01(\x04R\x05slack\x12\x14\n" +
+	"\x05parts\x18\x0f \x01(\rR\x05parts\"F\n" +
 	"\x11BatchCheckRequest\x121\n" +
 	"\x06checks\x18\x01 \x03(\v2\x19.keystead.v1.CheckRequestR\x06checks\"o\n" +
 	"\vCheckResult\x126\n" +

@@ -155,6 +155,11 @@ func (m *CheckResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Parts != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Parts))
+		i--
+		dAtA[i] = 0x78
+	}
 	if m.Slack != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Slack))
 		i--
@@ -546,6 +551,9 @@ func (m *CheckResponse) SizeVT() (n int) {
 	}
 	if m.Slack != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Slack))
+	}
+	if m.Parts != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Parts))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1190,6 +1198,25 @@ func (m *CheckResponse) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Slack |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Parts", wireType)
+			}
+			m.Parts = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Parts |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

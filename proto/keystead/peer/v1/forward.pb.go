@@ -100,7 +100,12 @@ type ForwardCall struct {
 	//	*ForwardCall_Renew
 	//	*ForwardCall_Release
 	//	*ForwardCall_Inspect
-	Call          isForwardCall_Call `protobuf_oneof:"call"`
+	//	*ForwardCall_Plant
+	//	*ForwardCall_ReadPart
+	Call isForwardCall_Call `protobuf_oneof:"call"`
+	// The part of a split object that a check, an add or a get is for; the two above
+	// are for parts only.
+	Part          *Part `protobuf:"bytes,13,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -244,6 +249,31 @@ func (x *ForwardCall) GetInspect() *v1.InspectRequest {
 	return nil
 }
 
+func (x *ForwardCall) GetPlant() *PlantRequest {
+	if x != nil {
+		if x, ok := x.Call.(*ForwardCall_Plant); ok {
+			return x.Plant
+		}
+	}
+	return nil
+}
+
+func (x *ForwardCall) GetReadPart() *ReadPartRequest {
+	if x != nil {
+		if x, ok := x.Call.(*ForwardCall_ReadPart); ok {
+			return x.ReadPart
+		}
+	}
+	return nil
+}
+
+func (x *ForwardCall) GetPart() *Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
 type isForwardCall_Call interface {
 	isForwardCall_Call()
 }
@@ -293,6 +323,16 @@ type ForwardCall_Inspect struct {
 	Inspect *v1.InspectRequest `protobuf:"bytes,12,opt,name=inspect,proto3,oneof"`
 }
 
+type ForwardCall_Plant struct {
+	// A part to plant.
+	Plant *PlantRequest `protobuf:"bytes,14,opt,name=plant,proto3,oneof"`
+}
+
+type ForwardCall_ReadPart struct {
+	// A part to read.
+	ReadPart *ReadPartRequest `protobuf:"bytes,15,opt,name=read_part,json=readPart,proto3,oneof"`
+}
+
 func (*ForwardCall_Check) isForwardCall_Call() {}
 
 func (*ForwardCall_Add) isForwardCall_Call() {}
@@ -311,6 +351,330 @@ func (*ForwardCall_Release) isForwardCall_Call() {}
 
 func (*ForwardCall_Inspect) isForwardCall_Call() {}
 
+func (*ForwardCall_Plant) isForwardCall_Call() {}
+
+func (*ForwardCall_ReadPart) isForwardCall_Call() {}
+
+// Part names a part of a split object.
+type Part struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The split.
+	Split uint64 `protobuf:"varint,1,opt,name=split,proto3" json:"split,omitempty"`
+	// Which part, from 0.
+	Index         uint32 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Part) Reset() {
+	*x = Part{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Part) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Part) ProtoMessage() {}
+
+func (x *Part) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Part.ProtoReflect.Descriptor instead.
+func (*Part) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Part) GetSplit() uint64 {
+	if x != nil {
+		return x.Split
+	}
+	return 0
+}
+
+func (x *Part) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// PlantRequest makes a part what its share of the whole object is.
+type PlantRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// State and request ids, as records between nodes are written.
+	Records [][]byte `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// The home that divided the object: a plant of a former one is refused.
+	Home string `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`
+	// Its incarnation.
+	HomeIncarnation uint64 `protobuf:"varint,3,opt,name=home_incarnation,json=homeIncarnation,proto3" json:"home_incarnation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PlantRequest) Reset() {
+	*x = PlantRequest{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlantRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlantRequest) ProtoMessage() {}
+
+func (x *PlantRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlantRequest.ProtoReflect.Descriptor instead.
+func (*PlantRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PlantRequest) GetRecords() [][]byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *PlantRequest) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
+func (x *PlantRequest) GetHomeIncarnation() uint64 {
+	if x != nil {
+		return x.HomeIncarnation
+	}
+	return 0
+}
+
+// PlantResponse has no fields.
+type PlantResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlantResponse) Reset() {
+	*x = PlantResponse{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlantResponse) ProtoMessage() {}
+
+func (x *PlantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlantResponse.ProtoReflect.Descriptor instead.
+func (*PlantResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{4}
+}
+
+// ReadPartRequest reads a part.
+type ReadPartRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The split is being closed: all of it is wanted.
+	All bool `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"`
+	// Of a counter: what the base and the other parts were at the last reading.
+	Elsewhere int64 `protobuf:"zigzag64,2,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
+	// Of a limit: tokens that each part had left at the last reading, in order.
+	Left          []uint64 `protobuf:"varint,3,rep,packed,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadPartRequest) Reset() {
+	*x = ReadPartRequest{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadPartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadPartRequest) ProtoMessage() {}
+
+func (x *ReadPartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadPartRequest.ProtoReflect.Descriptor instead.
+func (*ReadPartRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReadPartRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *ReadPartRequest) GetElsewhere() int64 {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return 0
+}
+
+func (x *ReadPartRequest) GetLeft() []uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+// ReadPartResponse is how a part is.
+type ReadPartResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Epoch of the commit whose weights its owner goes by.
+	Weighed uint64 `protobuf:"varint,1,opt,name=weighed,proto3" json:"weighed,omitempty"`
+	// Value of a counter's part.
+	Value int64 `protobuf:"zigzag64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Operations on it since its owner began to count.
+	Operations uint64 `protobuf:"varint,3,opt,name=operations,proto3" json:"operations,omitempty"`
+	// Tokens that a limit's part was asked for.
+	Asked uint64 `protobuf:"varint,4,opt,name=asked,proto3" json:"asked,omitempty"`
+	// Tokens that it refused of them.
+	Refused uint64 `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"`
+	// State and request ids, with all.
+	Records [][]byte `protobuf:"bytes,6,rep,name=records,proto3" json:"records,omitempty"`
+	// Tokens that a limit's part had left at its last operation.
+	Left          uint64 `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadPartResponse) Reset() {
+	*x = ReadPartResponse{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadPartResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadPartResponse) ProtoMessage() {}
+
+func (x *ReadPartResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadPartResponse.ProtoReflect.Descriptor instead.
+func (*ReadPartResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReadPartResponse) GetWeighed() uint64 {
+	if x != nil {
+		return x.Weighed
+	}
+	return 0
+}
+
+func (x *ReadPartResponse) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *ReadPartResponse) GetOperations() uint64 {
+	if x != nil {
+		return x.Operations
+	}
+	return 0
+}
+
+func (x *ReadPartResponse) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *ReadPartResponse) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *ReadPartResponse) GetRecords() [][]byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ReadPartResponse) GetLeft() uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
 // ForwardResponse is what one flush of the answerer holds.
 type ForwardResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -322,7 +686,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[2]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +698,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[2]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +711,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{2}
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ForwardResponse) GetAnswers() []*ForwardAnswer {
@@ -376,6 +740,8 @@ type ForwardAnswer struct {
 	//	*ForwardAnswer_Renew
 	//	*ForwardAnswer_Release
 	//	*ForwardAnswer_Inspect
+	//	*ForwardAnswer_Plant
+	//	*ForwardAnswer_ReadPart
 	Answer        isForwardAnswer_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -383,7 +749,7 @@ type ForwardAnswer struct {
 
 func (x *ForwardAnswer) Reset() {
 	*x = ForwardAnswer{}
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[3]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +761,7 @@ func (x *ForwardAnswer) String() string {
 func (*ForwardAnswer) ProtoMessage() {}
 
 func (x *ForwardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[3]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +774,7 @@ func (x *ForwardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardAnswer.ProtoReflect.Descriptor instead.
 func (*ForwardAnswer) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{3}
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ForwardAnswer) GetTag() uint64 {
@@ -515,6 +881,24 @@ func (x *ForwardAnswer) GetInspect() *v1.InspectResponse {
 	return nil
 }
 
+func (x *ForwardAnswer) GetPlant() *PlantResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ForwardAnswer_Plant); ok {
+			return x.Plant
+		}
+	}
+	return nil
+}
+
+func (x *ForwardAnswer) GetReadPart() *ReadPartResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ForwardAnswer_ReadPart); ok {
+			return x.ReadPart
+		}
+	}
+	return nil
+}
+
 type isForwardAnswer_Answer interface {
 	isForwardAnswer_Answer()
 }
@@ -569,6 +953,16 @@ type ForwardAnswer_Inspect struct {
 	Inspect *v1.InspectResponse `protobuf:"bytes,11,opt,name=inspect,proto3,oneof"`
 }
 
+type ForwardAnswer_Plant struct {
+	// To a part that was planted.
+	Plant *PlantResponse `protobuf:"bytes,12,opt,name=plant,proto3,oneof"`
+}
+
+type ForwardAnswer_ReadPart struct {
+	// To a part that was read.
+	ReadPart *ReadPartResponse `protobuf:"bytes,13,opt,name=read_part,json=readPart,proto3,oneof"`
+}
+
 func (*ForwardAnswer_Error) isForwardAnswer_Answer() {}
 
 func (*ForwardAnswer_Check) isForwardAnswer_Answer() {}
@@ -589,6 +983,10 @@ func (*ForwardAnswer_Release) isForwardAnswer_Answer() {}
 
 func (*ForwardAnswer_Inspect) isForwardAnswer_Answer() {}
 
+func (*ForwardAnswer_Plant) isForwardAnswer_Answer() {}
+
+func (*ForwardAnswer_ReadPart) isForwardAnswer_Answer() {}
+
 var File_keystead_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_forward_proto_rawDesc = "" +
@@ -596,7 +994,7 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x18keystead/v1/common.proto\x1a\x19keystead/v1/counter.proto\x1a\x17keystead/v1/limit.proto\x1a\x16keystead/v1/lock.proto\"c\n" +
 	"\x0eForwardRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.keystead.peer.v1.ForwardCallR\x05calls\x12\x1c\n" +
-	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\"\xb0\x04\n" +
+	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\"\xd6\x05\n" +
 	"\vForwardCall\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1f\n" +
@@ -611,10 +1009,35 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\x05renew\x18\n" +
 	" \x01(\v2\x19.keystead.v1.RenewRequestH\x00R\x05renew\x127\n" +
 	"\arelease\x18\v \x01(\v2\x1b.keystead.v1.ReleaseRequestH\x00R\arelease\x127\n" +
-	"\ainspect\x18\f \x01(\v2\x1b.keystead.v1.InspectRequestH\x00R\ainspectB\x06\n" +
-	"\x04call\"L\n" +
+	"\ainspect\x18\f \x01(\v2\x1b.keystead.v1.InspectRequestH\x00R\ainspect\x126\n" +
+	"\x05plant\x18\x0e \x01(\v2\x1e.keystead.peer.v1.PlantRequestH\x00R\x05plant\x12@\n" +
+	"\tread_part\x18\x0f \x01(\v2!.keystead.peer.v1.ReadPartRequestH\x00R\breadPart\x12*\n" +
+	"\x04part\x18\r \x01(\v2\x16.keystead.peer.v1.PartR\x04partB\x06\n" +
+	"\x04call\"2\n" +
+	"\x04Part\x12\x14\n" +
+	"\x05split\x18\x01 \x01(\x04R\x05split\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\"g\n" +
+	"\fPlantRequest\x12\x18\n" +
+	"\arecords\x18\x01 \x03(\fR\arecords\x12\x12\n" +
+	"\x04home\x18\x02 \x01(\tR\x04home\x12)\n" +
+	"\x10home_incarnation\x18\x03 \x01(\x04R\x0fhomeIncarnation\"\x0f\n" +
+	"\rPlantResponse\"U\n" +
+	"\x0fReadPartRequest\x12\x10\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\x12\x1c\n" +
+	"\telsewhere\x18\x02 \x01(\x12R\telsewhere\x12\x12\n" +
+	"\x04left\x18\x03 \x03(\x04R\x04left\"\xc0\x01\n" +
+	"\x10ReadPartResponse\x12\x18\n" +
+	"\aweighed\x18\x01 \x01(\x04R\aweighed\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x1e\n" +
+	"\n" +
+	"operations\x18\x03 \x01(\x04R\n" +
+	"operations\x12\x14\n" +
+	"\x05asked\x18\x04 \x01(\x04R\x05asked\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\x04R\arefused\x12\x18\n" +
+	"\arecords\x18\x06 \x03(\fR\arecords\x12\x12\n" +
+	"\x04left\x18\a \x01(\x04R\x04left\"L\n" +
 	"\x0fForwardResponse\x129\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xb2\x04\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xae\x05\n" +
 	"\rForwardAnswer\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x12.keystead.v1.ErrorH\x00R\x05error\x122\n" +
@@ -627,7 +1050,9 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\x05renew\x18\t \x01(\v2\x1a.keystead.v1.RenewResponseH\x00R\x05renew\x128\n" +
 	"\arelease\x18\n" +
 	" \x01(\v2\x1c.keystead.v1.ReleaseResponseH\x00R\arelease\x128\n" +
-	"\ainspect\x18\v \x01(\v2\x1c.keystead.v1.InspectResponseH\x00R\ainspectB\b\n" +
+	"\ainspect\x18\v \x01(\v2\x1c.keystead.v1.InspectResponseH\x00R\ainspect\x127\n" +
+	"\x05plant\x18\f \x01(\v2\x1f.keystead.peer.v1.PlantResponseH\x00R\x05plant\x12A\n" +
+	"\tread_part\x18\r \x01(\v2\".keystead.peer.v1.ReadPartResponseH\x00R\breadPartB\b\n" +
 	"\x06answer2d\n" +
 	"\x0eForwardService\x12R\n" +
 	"\aForward\x12 .keystead.peer.v1.ForwardRequest\x1a!.keystead.peer.v1.ForwardResponse(\x010\x01B<Z:github.com/keystead/keystead/proto/keystead/peer/v1;peerv1b\x06proto3"
@@ -644,61 +1069,71 @@ func file_keystead_peer_v1_forward_proto_rawDescGZIP() []byte {
 	return file_keystead_peer_v1_forward_proto_rawDescData
 }
 
-var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_keystead_peer_v1_forward_proto_goTypes = []any{
 	(*ForwardRequest)(nil),     // 0: keystead.peer.v1.ForwardRequest
 	(*ForwardCall)(nil),        // 1: keystead.peer.v1.ForwardCall
-	(*ForwardResponse)(nil),    // 2: keystead.peer.v1.ForwardResponse
-	(*ForwardAnswer)(nil),      // 3: keystead.peer.v1.ForwardAnswer
-	(*v1.CheckRequest)(nil),    // 4: keystead.v1.CheckRequest
-	(*v1.AddRequest)(nil),      // 5: keystead.v1.AddRequest
-	(*v1.GetRequest)(nil),      // 6: keystead.v1.GetRequest
-	(*v1.SetIfRequest)(nil),    // 7: keystead.v1.SetIfRequest
-	(*v1.ResetRequest)(nil),    // 8: keystead.v1.ResetRequest
-	(*v1.AcquireRequest)(nil),  // 9: keystead.v1.AcquireRequest
-	(*v1.RenewRequest)(nil),    // 10: keystead.v1.RenewRequest
-	(*v1.ReleaseRequest)(nil),  // 11: keystead.v1.ReleaseRequest
-	(*v1.InspectRequest)(nil),  // 12: keystead.v1.InspectRequest
-	(*v1.Error)(nil),           // 13: keystead.v1.Error
-	(*v1.CheckResponse)(nil),   // 14: keystead.v1.CheckResponse
-	(*v1.AddResponse)(nil),     // 15: keystead.v1.AddResponse
-	(*v1.GetResponse)(nil),     // 16: keystead.v1.GetResponse
-	(*v1.SetIfResponse)(nil),   // 17: keystead.v1.SetIfResponse
-	(*v1.ResetResponse)(nil),   // 18: keystead.v1.ResetResponse
-	(*v1.AcquireResponse)(nil), // 19: keystead.v1.AcquireResponse
-	(*v1.RenewResponse)(nil),   // 20: keystead.v1.RenewResponse
-	(*v1.ReleaseResponse)(nil), // 21: keystead.v1.ReleaseResponse
-	(*v1.InspectResponse)(nil), // 22: keystead.v1.InspectResponse
+	(*Part)(nil),               // 2: keystead.peer.v1.Part
+	(*PlantRequest)(nil),       // 3: keystead.peer.v1.PlantRequest
+	(*PlantResponse)(nil),      // 4: keystead.peer.v1.PlantResponse
+	(*ReadPartRequest)(nil),    // 5: keystead.peer.v1.ReadPartRequest
+	(*ReadPartResponse)(nil),   // 6: keystead.peer.v1.ReadPartResponse
+	(*ForwardResponse)(nil),    // 7: keystead.peer.v1.ForwardResponse
+	(*ForwardAnswer)(nil),      // 8: keystead.peer.v1.ForwardAnswer
+	(*v1.CheckRequest)(nil),    // 9: keystead.v1.CheckRequest
+	(*v1.AddRequest)(nil),      // 10: keystead.v1.AddRequest
+	(*v1.GetRequest)(nil),      // 11: keystead.v1.GetRequest
+	(*v1.SetIfRequest)(nil),    // 12: keystead.v1.SetIfRequest
+	(*v1.ResetRequest)(nil),    // 13: keystead.v1.ResetRequest
+	(*v1.AcquireRequest)(nil),  // 14: keystead.v1.AcquireRequest
+	(*v1.RenewRequest)(nil),    // 15: keystead.v1.RenewRequest
+	(*v1.ReleaseRequest)(nil),  // 16: keystead.v1.ReleaseRequest
+	(*v1.InspectRequest)(nil),  // 17: keystead.v1.InspectRequest
+	(*v1.Error)(nil),           // 18: keystead.v1.Error
+	(*v1.CheckResponse)(nil),   // 19: keystead.v1.CheckResponse
+	(*v1.AddResponse)(nil),     // 20: keystead.v1.AddResponse
+	(*v1.GetResponse)(nil),     // 21: keystead.v1.GetResponse
+	(*v1.SetIfResponse)(nil),   // 22: keystead.v1.SetIfResponse
+	(*v1.ResetResponse)(nil),   // 23: keystead.v1.ResetResponse
+	(*v1.AcquireResponse)(nil), // 24: keystead.v1.AcquireResponse
+	(*v1.RenewResponse)(nil),   // 25: keystead.v1.RenewResponse
+	(*v1.ReleaseResponse)(nil), // 26: keystead.v1.ReleaseResponse
+	(*v1.InspectResponse)(nil), // 27: keystead.v1.InspectResponse
 }
 var file_keystead_peer_v1_forward_proto_depIdxs = []int32{
 	1,  // 0: keystead.peer.v1.ForwardRequest.calls:type_name -> keystead.peer.v1.ForwardCall
-	4,  // 1: keystead.peer.v1.ForwardCall.check:type_name -> keystead.v1.CheckRequest
-	5,  // 2: keystead.peer.v1.ForwardCall.add:type_name -> keystead.v1.AddRequest
-	6,  // 3: keystead.peer.v1.ForwardCall.get:type_name -> keystead.v1.GetRequest
-	7,  // 4: keystead.peer.v1.ForwardCall.set_if:type_name -> keystead.v1.SetIfRequest
-	8,  // 5: keystead.peer.v1.ForwardCall.reset:type_name -> keystead.v1.ResetRequest
-	9,  // 6: keystead.peer.v1.ForwardCall.acquire:type_name -> keystead.v1.AcquireRequest
-	10, // 7: keystead.peer.v1.ForwardCall.renew:type_name -> keystead.v1.RenewRequest
-	11, // 8: keystead.peer.v1.ForwardCall.release:type_name -> keystead.v1.ReleaseRequest
-	12, // 9: keystead.peer.v1.ForwardCall.inspect:type_name -> keystead.v1.InspectRequest
-	3,  // 10: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
-	13, // 11: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.v1.Error
-	14, // 12: keystead.peer.v1.ForwardAnswer.check:type_name -> keystead.v1.CheckResponse
-	15, // 13: keystead.peer.v1.ForwardAnswer.add:type_name -> keystead.v1.AddResponse
-	16, // 14: keystead.peer.v1.ForwardAnswer.get:type_name -> keystead.v1.GetResponse
-	17, // 15: keystead.peer.v1.ForwardAnswer.set_if:type_name -> keystead.v1.SetIfResponse
-	18, // 16: keystead.peer.v1.ForwardAnswer.reset:type_name -> keystead.v1.ResetResponse
-	19, // 17: keystead.peer.v1.ForwardAnswer.acquire:type_name -> keystead.v1.AcquireResponse
-	20, // 18: keystead.peer.v1.ForwardAnswer.renew:type_name -> keystead.v1.RenewResponse
-	21, // 19: keystead.peer.v1.ForwardAnswer.release:type_name -> keystead.v1.ReleaseResponse
-	22, // 20: keystead.peer.v1.ForwardAnswer.inspect:type_name -> keystead.v1.InspectResponse
-	0,  // 21: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
-	2,  // 22: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
-	22, // [22:23] is the sub-list for method output_type
-	21, // [21:22] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	9,  // 1: keystead.peer.v1.ForwardCall.check:type_name -> keystead.v1.CheckRequest
+	10, // 2: keystead.peer.v1.ForwardCall.add:type_name -> keystead.v1.AddRequest
+	11, // 3: keystead.peer.v1.ForwardCall.get:type_name -> keystead.v1.GetRequest
+	12, // 4: keystead.peer.v1.ForwardCall.set_if:type_name -> keystead.v1.SetIfRequest
+	13, // 5: keystead.peer.v1.ForwardCall.reset:type_name -> keystead.v1.ResetRequest
+	14, // 6: keystead.peer.v1.ForwardCall.acquire:type_name -> keystead.v1.AcquireRequest
+	15, // 7: keystead.peer.v1.ForwardCall.renew:type_name -> keystead.v1.RenewRequest
+	16, // 8: keystead.peer.v1.ForwardCall.release:type_name -> keystead.v1.ReleaseRequest
+	17, // 9: keystead.peer.v1.ForwardCall.inspect:type_name -> keystead.v1.InspectRequest
+	3,  // 10: keystead.peer.v1.ForwardCall.plant:type_name -> keystead.peer.v1.PlantRequest
+	5,  // 11: keystead.peer.v1.ForwardCall.read_part:type_name -> keystead.peer.v1.ReadPartRequest
+	2,  // 12: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
+	8,  // 13: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
+	18, // 14: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.v1.Error
+	19, // 15: keystead.peer.v1.ForwardAnswer.check:type_name -> keystead.v1.CheckResponse
+	20, // 16: keystead.peer.v1.ForwardAnswer.add:type_name -> keystead.v1.AddResponse
+	21, // 17: keystead.peer.v1.ForwardAnswer.get:type_name -> keystead.v1.GetResponse
+	22, // 18: keystead.peer.v1.ForwardAnswer.set_if:type_name -> keystead.v1.SetIfResponse
+	23, // 19: keystead.peer.v1.ForwardAnswer.reset:type_name -> keystead.v1.ResetResponse
+	24, // 20: keystead.peer.v1.ForwardAnswer.acquire:type_name -> keystead.v1.AcquireResponse
+	25, // 21: keystead.peer.v1.ForwardAnswer.renew:type_name -> keystead.v1.RenewResponse
+	26, // 22: keystead.peer.v1.ForwardAnswer.release:type_name -> keystead.v1.ReleaseResponse
+	27, // 23: keystead.peer.v1.ForwardAnswer.inspect:type_name -> keystead.v1.InspectResponse
+	4,  // 24: keystead.peer.v1.ForwardAnswer.plant:type_name -> keystead.peer.v1.PlantResponse
+	6,  // 25: keystead.peer.v1.ForwardAnswer.read_part:type_name -> keystead.peer.v1.ReadPartResponse
+	0,  // 26: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
+	7,  // 27: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
+	27, // [27:28] is the sub-list for method output_type
+	26, // [26:27] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_keystead_peer_v1_forward_proto_init() }
@@ -716,8 +1151,10 @@ func file_keystead_peer_v1_forward_proto_init() {
 		(*ForwardCall_Renew)(nil),
 		(*ForwardCall_Release)(nil),
 		(*ForwardCall_Inspect)(nil),
+		(*ForwardCall_Plant)(nil),
+		(*ForwardCall_ReadPart)(nil),
 	}
-	file_keystead_peer_v1_forward_proto_msgTypes[3].OneofWrappers = []any{
+	file_keystead_peer_v1_forward_proto_msgTypes[8].OneofWrappers = []any{
 		(*ForwardAnswer_Error)(nil),
 		(*ForwardAnswer_Check)(nil),
 		(*ForwardAnswer_Add)(nil),
@@ -728,6 +1165,8 @@ func file_keystead_peer_v1_forward_proto_init() {
 		(*ForwardAnswer_Renew)(nil),
 		(*ForwardAnswer_Release)(nil),
 		(*ForwardAnswer_Inspect)(nil),
+		(*ForwardAnswer_Plant)(nil),
+		(*ForwardAnswer_ReadPart)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -735,7 +1174,7 @@ func file_keystead_peer_v1_forward_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_peer_v1_forward_proto_rawDesc), len(file_keystead_peer_v1_forward_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

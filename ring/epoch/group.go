@@ -124,6 +124,9 @@ func (g *Group) startRaft() error {
 	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: g.wire.kinds[kindRaft], MaxPool: maxPool, Timeout: raftTimeout, Logger: log,
 		ServerAddressProvider: g,
+		// No pipeline: when a leader that was paused goes on, those of raft v1.8.0 may wait
+		// for each other for ever, and so does Shutdown. Commits are few and small.
+		MaxRPCsInFlight: 1,
 	})
 	s := g.cfg.Storage
 	exists, err := raft.HasExistingState(s.Logs, s.Stable, s.Snapshots)

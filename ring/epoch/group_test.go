@@ -81,7 +81,7 @@ func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	p := newPool()
 	groups := form(t, p, 3, nil)
-	voters(t, groups[0], 3)
+	voters(t, 3, groups...)
 	dead, lease := groups[0].Self(), groups[0].Rule().Until()
 	groups[0].Kill()
 	p.dead("n1")
@@ -103,7 +103,7 @@ func TestStopIsQuick(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	groups := form(t, newPool(), 3, func(c *Config) { c.TTL = ttl })
-	voters(t, groups[0], 3)
+	voters(t, 3, groups...)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), ttl)
 	defer cancel()

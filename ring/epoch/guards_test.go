@@ -31,12 +31,13 @@ func granted(t *testing.T, g *Group, req *peerv1.RenewRequest) bool {
 func TestTrap05GrantNeedsProof(t *testing.T) {
 	t.Parallel()
 	lines := newNetwork()
-	g := form(t, newPool(), 3, func(c *Config) {
+	groups := form(t, newPool(), 3, func(c *Config) {
 		if c.Node == "n1" {
 			lines.use(c)
 		}
-	})[0]
-	voters(t, g, 3)
+	})
+	g := groups[0]
+	voters(t, 3, groups...)
 	eventually(t, "a grant", func() bool { return granted(t, g, asks(g, g.Self(), g.leads())) })
 	lines.stall(true, true)
 	req := asks(g, g.Self(), g.leads())
@@ -55,7 +56,7 @@ func TestProofAsksVotersOnly(t *testing.T) {
 			lines.use(c)
 		}
 	})[0]
-	voters(t, g, 1)
+	voters(t, 1, g)
 	lines.stall(true, true)
 	ctx, cancel := context.WithTimeout(t.Context(), leaderLease)
 	defer cancel()
@@ -116,7 +117,7 @@ func TestTrap02GrantsAfterTheBarrier(t *testing.T) {
 			}
 		}
 	})
-	voters(t, groups[0], 3)
+	voters(t, 3, groups...)
 	n1 := groups[0]
 	last.Store(n1.Table().Epoch)
 	if _, err := n1.Propose(t.Context(), table.Command{Raise: &table.Raise{Above: n1.Table().Epoch}}); err != nil {
@@ -172,7 +173,7 @@ func TestTrap03ProposedRemoval(t *testing.T) {
 		}
 	})
 	g := groups[0]
-	voters(t, g, 3)
+	voters(t, 3, g)
 	lines.stall(true, true)
 	select {
 	case <-within:

@@ -174,13 +174,16 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// voters waits until so many vote, in the eyes of a node.
-func voters(t *testing.T, g *Group, n int) {
+// voters waits until so many vote, in the eyes of each of the nodes. While the
+// leader alone knows of a voter, its death leaves the others without a majority.
+func voters(t *testing.T, n int, groups ...*Group) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d voters", n), func() bool {
-		v, _ := g.Servers()
-		return len(v) == n
-	})
+	for _, g := range groups {
+		eventually(t, fmt.Sprintf("%d voters", n), func() bool {
+			v, _ := g.Servers()
+			return len(v) == n
+		})
+	}
 }
 
 // acts says whether a node may act for a position, as far as it knows.

@@ -26,6 +26,10 @@ import (
 // maxMessage bounds what nodes send each other here: a flip of 32,768 rows.
 const maxMessage = 2 << 20
 
+// greetingTime is how long a server that has connected may take for the first bytes of
+// gRPC. A stop waits for those who are at it.
+const greetingTime = 3 * time.Second
+
 // peers are connections to the lease services of other servers.
 type peers struct {
 	w     *wire
@@ -86,7 +90,7 @@ type leases struct {
 
 func newLeaseServer(g *Group) *grpc.Server {
 	s := grpc.NewServer(
-		grpc.ForceServerCodecV2(vtcodec.New()), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1024),
+		grpc.ForceServerCodecV2(vtcodec.New()), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1024), grpc.ConnectionTimeout(greetingTime),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	peerv1.RegisterLeaseServiceServer(s, &leases{g: g})
 	return s
@@ -161,13 +165,13 @@ func (g *Group) prove() *peerv1.ProveResponse {
 }
 
 // Propose implements the service. Other nodes propose what concerns themselves
-// alone; admissions and removals are the leader's own.
+// alone, and the splits of objects; admissions and removals are the leader's own.
 func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
 	c, err := table.Decode(req.Command)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if c.Flip == nil && c.Raise == nil && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.Settle == nil {
+	if c.Flip == nil && c.Raise == nil && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.Settle == nil && !c.OfSplits() {
 		return nil, status.Errorf(codes.InvalidArgument, "only the leader proposes a command of the kind %q", c.Kind())
 	}
 	// gofail: var epochProposeReceived struct{}

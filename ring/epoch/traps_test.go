@@ -24,7 +24,7 @@ func TestTrap01ProofAsksTheVoters(t *testing.T) {
 		}
 	})
 	g := groups[0]
-	voters(t, g, 3)
+	voters(t, 3, groups...)
 	term := g.leads()
 	prove := func(term uint64) error {
 		ctx, cancel := context.WithTimeout(t.Context(), leaderLease/2)
@@ -62,7 +62,7 @@ func TestTrap05LeaderPaused(t *testing.T) {
 			lines.use(c)
 		}
 	})
-	voters(t, groups[0], 3)
+	voters(t, 3, groups...)
 	cutOff(t, groups[0], groups[1], lines, true, true)
 	for _, g := range groups {
 		until(t, g, "all again", settled(3))
@@ -194,7 +194,7 @@ func TestTrap26WipedDisk(t *testing.T) {
 	t.Parallel()
 	p := newPool()
 	groups := form(t, p, 3, nil)
-	voters(t, groups[0], 3)
+	voters(t, 3, groups...)
 	old, addr := groups[2].self, groups[2].cfg.RaftAddr
 	groups[2].Kill()
 	p.dead("n3")

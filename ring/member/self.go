@@ -24,6 +24,7 @@ type Self struct {
 	RaftAddr    string // host:port of raft
 	RaftID      string // identity of the raft server
 	Version     string // of the program; may be ""
+	Hot         bool   // parts of split objects are to come to this node first
 }
 
 // The tags. They are short because all of them together have 512 bytes.
@@ -38,8 +39,11 @@ const (
 	tagRaftID      = "i"
 	tagVersion     = "v"
 	tagApp         = "a"
+	tagHot         = "hot" // hotValue, or not there
 
 	kind = "1" // of the tags that this package writes and understands
+
+	hotValue = "true" // any other means what no tag does: it is no more than a wish
 )
 
 // maxTags is what the encoded tags of a member may take, in bytes.
@@ -124,6 +128,9 @@ func (s Self) tags() map[string]string {
 	if s.AppAddr != "" {
 		tags[tagApp] = s.AppAddr
 	}
+	if s.Hot {
+		tags[tagHot] = hotValue
+	}
 	return tags
 }
 
@@ -162,6 +169,7 @@ func parse(cluster, name string, tags map[string]string) (Self, error) {
 	s := Self{
 		Node: name, Incarnation: n, Cluster: cluster, UID: tags[tagUID], HashKey: tags[tagHashKey],
 		GRPCAddr: tags[tagGRPC], AppAddr: tags[tagApp], RaftAddr: tags[tagRaft], RaftID: tags[tagRaftID], Version: tags[tagVersion],
+		Hot: tags[tagHot] == hotValue,
 	}
 	if err := s.Validate(); err != nil {
 		return Self{}, fmt.Errorf("its tags are damaged: %w", err)

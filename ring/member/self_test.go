@@ -12,11 +12,25 @@ import (
 
 func TestTagsRoundTrip(t *testing.T) {
 	for _, s := range []Self{self("n1"), {
-		Node: "x", Incarnation: 1<<64 - 1, Cluster: "test", UID: "u", HashKey: "ключ", GRPCAddr: "host:1", AppAddr: "[::1]:80", RaftAddr: "[::1]:65535", RaftID: "r",
+		Node: "x", Incarnation: 1<<64 - 1, Cluster: "test", UID: "u", HashKey: "ключ", GRPCAddr: "host:1", AppAddr: "[::1]:80", RaftAddr: "[::1]:65535", RaftID: "r", Hot: true,
 	}} {
 		got, err := parse("test", s.Node, s.tags())
 		if err != nil || got != s {
 			t.Errorf("parsed %+v, %v; want %+v", got, err, s)
+		}
+	}
+}
+
+// A wish that is not understood keeps nobody out.
+func TestParseHot(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "": false, "false": false, "TRUE": false, "2": false} {
+		tags := self("n1").tags()
+		if _, ok := tags[tagHot]; ok {
+			t.Error("a node that says nothing has the tag")
+		}
+		tags["hot"] = value
+		if got, err := parse("test", "n1", tags); err != nil || got.Hot != want {
+			t.Errorf("%q: %+v, %v", value, got, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, want: t.want, nodes: t.nodes, holders: t.holders}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, Splits: t.Splits, want: t.want, divided: t.divided, nodes: t.nodes, holders: t.holders}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -43,6 +43,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		if why = nil; t.Epoch != c.Raise.Above {
 			why = refused("the epoch is %d", t.Epoch)
 		}
+	case c.OfSplits():
+		why = next.divideBy(c)
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}

@@ -30,6 +30,12 @@ type Command struct {
 	Drain  *Drain  `json:"drain,omitempty"`
 	Resume *Resume `json:"resume,omitempty"`
 	Settle *Settle `json:"settle,omitempty"`
+
+	BeginSplit *BeginSplit `json:"begin_split,omitempty"` // this and those that follow: level 2
+	OpenSplit  *OpenSplit  `json:"open_split,omitempty"`
+	Weigh      *Weigh      `json:"weigh,omitempty"`
+	CloseSplit *CloseSplit `json:"close_split,omitempty"`
+	EndSplit   *EndSplit   `json:"end_split,omitempty"`
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -149,6 +155,46 @@ type Raise struct {
 	Above uint64 `json:"above"`
 }
 
+// BeginSplit divides an object. Its ID is the next epoch: the command is refused if
+// another one came before it. Phase, Since, Weighed and Base are set by Apply.
+type BeginSplit struct {
+	Split Split `json:"split"`
+}
+
+// OpenSplit has the parts served. Only the home proposes it, when all parts and
+// their standbys have what it divided.
+type OpenSplit struct {
+	ID   uint64 `json:"id"`
+	Home Holder `json:"home"`
+	Base int64  `json:"base,omitempty"`
+}
+
+// Weigh lowers or raises the weights of the parts. Only the home proposes it; it is
+// refused unless the weights are those of the epoch Expect. To raise, the owners of all
+// parts must have said that they have applied that epoch.
+type Weigh struct {
+	ID      uint64   `json:"id"`
+	Home    Holder   `json:"home"`
+	Expect  uint64   `json:"expect"`
+	Weights []uint32 `json:"weights"`
+}
+
+// CloseSplit has the parts not served any more. Anybody may propose it.
+type CloseSplit struct {
+	ID     uint64 `json:"id"`
+	Reason string `json:"reason,omitempty"` // for people
+}
+
+// EndSplit has the whole object served. Only the home proposes it, when it and its
+// standby have all that the parts had; or before they were opened. Since is that of the
+// phase that it means to end: a home that gives up opening, and does not know that the
+// parts were served and are to be united, must not end that.
+type EndSplit struct {
+	ID    uint64 `json:"id"`
+	Home  Holder `json:"home"`
+	Since uint64 `json:"since"`
+}
+
 // Encode is the command as the log has it.
 func (c Command) Encode() []byte {
 	c.Version = Version
@@ -179,7 +225,8 @@ func Decode(b []byte) (Command, error) {
 
 func (c Command) count() int {
 	n := 0
-	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.Settle != nil} {
+	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.Settle != nil,
+		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil} {
 		if set {
 			n++
 		}
@@ -216,6 +263,16 @@ func (c Command) Kind() string {
 		return "resume"
 	case c.Settle != nil:
 		return "settle"
+	case c.BeginSplit != nil:
+		return "begin_split"
+	case c.OpenSplit != nil:
+		return "open_split"
+	case c.Weigh != nil:
+		return "weigh"
+	case c.CloseSplit != nil:
+		return "close_split"
+	case c.EndSplit != nil:
+		return "end_split"
 	}
 	return "unknown"
 }

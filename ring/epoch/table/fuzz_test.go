@@ -17,7 +17,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"v":2,"id":"","tidy":{}}`))
 	f.Add([]byte(`{"v":1,"id":"","tidy":{"new":1}}`))
 	f.Add([]byte(`{"v":1,"id":"","flip":{"ends":[18446744073709551615,0,-1]}}`))
+	f.Add([]byte(`{"v":1,"id":"","begin_split":{"split":{"id":105,"kind":"limit","key":"\xff","parts":[{"s":0,"w":65536},{"s":0,"w":1}]}}}`))
+	f.Add([]byte(`{"v":1,"id":"","weigh":{"id":9,"home":{"node":"n1","inc":1},"expect":9,"weights":[0,65537]}}`))
 	tables := []*Table{{}, made(), cluster(f, 2)}
+	for phase := Opening; phase <= Closing; phase++ {
+		tab, _ := splitTo(f, cluster(f, 2), phase)
+		tables = append(tables, tab)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := Decode(b)
 		if err != nil {
@@ -48,6 +54,8 @@ func FuzzDecode(f *testing.F) {
 // used and written again.
 func FuzzRestore(f *testing.F) {
 	f.Add(small().Encode())
+	f.Add(smallSplit().Encode())
+	f.Add([]byte(`{"v":1,"epoch":9,"members":[],"splits":[{"id":9,"kind":"limit","key":"k","name":"","phase":1,"since":9,"weighed":9,"parts":[{"s":0,"w":1},{"s":0,"w":1}]}],"rows":[]}`))
 	f.Add((&Table{}).Encode())
 	f.Add(made().Encode())
 	f.Add([]byte(`{"v":1,"cluster":"c","uid":"u","epoch":9,"members":[{"node":"n","inc":1,"hash_key":"` + strings.Repeat("k", 513) + `","phase":2,"since":1}],"rows":[]}`))
@@ -65,6 +73,7 @@ func FuzzRestore(f *testing.F) {
 			tab.Owner(h)
 			tab.Next(h)
 			tab.WantedOwner(h)
+			tab.MaySplit(h)
 		}
 		again, err := Restore(tab.Encode())
 		if err != nil || !equal(again, tab) {
@@ -96,6 +105,11 @@ func everyKind() []Command {
 		{ID: "i11", Drain: &Drain{Member: Holder{"n1", 3}, Undo: true}},
 		{ID: "i12", Resume: &Resume{Old: 3, Member: Member{Node: "n1", Incarnation: 5, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v2", Level: 2}}},
 		{ID: "i13", Settle: &Settle{Owner: Holder{"n1", 3}, Rows: []Loss{{End: 1<<64 - 1, Lost: 7}}}},
+		{ID: "i14", BeginSplit: &BeginSplit{Split{ID: 23337811612, Kind: "limit", Key: "k", Name: "logins", Manual: true, Reason: "by hand", Parts: []Part{{1<<32 - 1, WholeWeight - 1}, {0, 1}}}}},
+		{ID: "i15", OpenSplit: &OpenSplit{ID: 23337811612, Home: Holder{"n1", 3}, Base: -1 << 63}},
+		{ID: "i16", Weigh: &Weigh{ID: 23337811612, Home: Holder{"n1", 3}, Expect: 23337811612, Weights: []uint32{1, WholeWeight - 1}}},
+		{ID: "i17", CloseSplit: &CloseSplit{ID: 23337811612, Reason: "it is not hot any more"}},
+		{ID: "i18", EndSplit: &EndSplit{ID: 23337811612, Home: Holder{"n1", 3}, Since: 23337811613}},
 	}
 }
 
@@ -109,4 +123,16 @@ func small() *Table {
 		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6, Grace: true},
 	}}
 	return t.finish()
+}
+
+// smallSplit is small with splits, in which every field of one is set somewhere.
+func smallSplit() *Table {
+	t := small()
+	t.Level = 2
+	t.Splits = []Split{
+		{ID: 3, Kind: "counter", Key: "k", Name: "hits", Phase: Closing, Since: 9, Weighed: 7, Base: -5, Manual: true, Reason: "by hand", Parts: []Part{{Salt: 7, Weight: 1}, {Salt: 0, Weight: WholeWeight - 1}}},
+		{ID: 8, Kind: "limit", Key: "k", Name: "hits", Phase: Opening, Since: 8, Weighed: 8, Parts: []Part{{Salt: 1, Weight: 1}, {Salt: 1<<32 - 1, Weight: 1}, {Salt: 9, Weight: 1}}},
+	}
+	t.divide()
+	return t
 }

@@ -5,10 +5,15 @@ package table
 // of neighbouring levels run together, so that nodes can be upgraded one by one:
 // a command of a level is proposed only when all members know it (Common), and
 // from then on nobody who does not is admitted.
-const Level = 1
+const Level = 2
 
 // Level is the first one of which a program knows the command.
-func (c Command) Level() uint32 { return 1 }
+func (c Command) Level() uint32 {
+	if c.OfSplits() {
+		return 2
+	}
+	return 1
+}
 
 // Common is the level of the commands that all members know.
 func (t *Table) Common() uint32 {

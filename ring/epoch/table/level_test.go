@@ -9,12 +9,12 @@ import (
 // such a program is not admitted, and it is told why.
 func TestLevels(t *testing.T) {
 	tab := deep(cluster(t, 2))
-	if tab.Level != 0 || tab.Common() != Level {
+	if tab.Level != 0 || tab.Common() != 1 {
 		t.Errorf("level %d, common %d", tab.Level, tab.Common())
 	}
 	for _, c := range everyKind() {
-		if why := tab.Knows(c); why != nil {
-			t.Errorf("%s: %v", c.Kind(), why)
+		if why := tab.Knows(c); (why != nil) != (c.Level() > 1) {
+			t.Errorf("%s of level %d: %v", c.Kind(), c.Level(), why)
 		}
 	}
 	tab.Level = 7
@@ -40,5 +40,49 @@ func TestLevels(t *testing.T) {
 	}
 	if read, err := Restore(tab.Encode()); err != nil || read.Level != 7 {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSplitsNeedLevel2: nothing about splits is proposed while a member does not know
+// them, and once something was split nobody is admitted or comes back who does not.
+func TestSplitsNeedLevel2(t *testing.T) {
+	tab := made()
+	for _, node := range []string{"n1", "n2"} {
+		tab = grow(t, tab, Command{Admit: &Admit{current(member(node, 1))}})
+	}
+	tab = grow(t, tab, towards(tab))
+	tab = grow(t, tab, end(tab))
+	old := grow(t, tab, admit("n3", 1))
+	for _, c := range everyKind() {
+		if why := tab.Knows(c); why != nil {
+			t.Errorf("all know %s: %v", c.Kind(), why)
+		}
+		if why := old.Knows(c); (why != nil) != c.OfSplits() || why != nil && !strings.Contains(why.Error(), "n3") {
+			t.Errorf("n3 is of level 1, and %s: %v", c.Kind(), why)
+		}
+	}
+	if tab.Common() != 2 || old.Common() != 1 {
+		t.Errorf("common are %d and %d", tab.Common(), old.Common())
+	}
+	late := beginning(tab, "k") // n3 came before it
+	turned(t, old, late)
+	if tab.Level != 0 {
+		t.Errorf("level %d before anything was split", tab.Level)
+	}
+	tab, s := splitTo(t, tab, Opening)
+	for range 2 { // while it is split, and when it is whole again
+		if tab.Level != 2 {
+			t.Errorf("level %d", tab.Level)
+		}
+		turned(t, tab, admit("n3", 1))
+		turned(t, tab, Command{Resume: &Resume{Member: member("n1", 2), Old: 1}})
+		grow(t, tab, Command{Admit: &Admit{current(member("n3", 1))}})
+		grow(t, tab, Command{Resume: &Resume{Member: current(member("n1", 2)), Old: 1}})
+		if read, err := Restore(tab.Encode()); err != nil || read.Level != 2 {
+			t.Errorf("%v", err)
+		}
+		if len(tab.Splits) > 0 {
+			tab = grow(t, tab, Command{EndSplit: &EndSplit{ID: s.ID, Home: homeOf(tab, s.Key), Since: s.Since}})
+		}
 	}
 }

@@ -27,12 +27,16 @@ func deep(t *Table) *Table {
 	if t.Transition != nil {
 		c.Transition = &Transition{t.Transition.ID, slices.Clone(t.Transition.Want)}
 	}
+	c.Splits = slices.Clone(t.Splits)
+	for i := range c.Splits {
+		c.Splits[i].Parts, c.Splits[i].hashes = slices.Clone(c.Splits[i].Parts), slices.Clone(c.Splits[i].hashes)
+	}
 	return &c
 }
 
 // equal says whether two tables are the same to everybody.
 func equal(a, b *Table) bool {
-	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && slices.Equal(a.Members, b.Members) &&
+	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.Level == b.Level && slices.EqualFunc(a.Splits, b.Splits, sameSplit) && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Rows, b.Rows) && slices.Equal(a.nodes, b.nodes) && (a.Transition == nil) == (b.Transition == nil) && (a.want == nil) == (b.want == nil)
 	if same && a.want != nil {
 		same = a.want.Digest() == b.want.Digest()
@@ -175,7 +179,9 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
 	// Small numbers are drawn more often.
-	switch kind := rapid.IntRange(0, 30).Draw(t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 34).Draw(t, "kind"); kind {
+	case 31, 32, 33, 34:
+		return drawSplit(t, tab, pick)
 	case 30:
 		return drawResume(t, tab, pick)
 	case 0, 20, 21, 22:
@@ -188,7 +194,9 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		}
 		return end(tab)
 	case 3, 19:
-		return admit(node, tab.Epoch)
+		c := admit(node, tab.Epoch)
+		c.Admit.Member.Level = drawLevel(t)
+		return c
 	case 4, 23:
 		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.IntRange(0, 2).Draw(t, "undo") == 2}}
 	case 5, 24:
@@ -223,6 +231,7 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 func drawResume(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	was := pick("back")
 	m := member(was.Node, was.Incarnation+uint64(rapid.IntRange(0, 9).Draw(t, "later")))
+	m.Level = drawLevel(t)
 	switch rapid.IntRange(0, 7).Draw(t, "odd") {
 	case 7:
 		m.HashKey = "moved"

@@ -246,6 +246,9 @@ func compareWhole(c Command, was, is *Table) error {
 	case c.Begin != nil && slices.ContainsFunc(is.Rows, func(r Row) bool { return r.Owner.None() }):
 		return errors.New("Begin left a row without an owner")
 	}
+	if err := compareSplits(c, was, is); err != nil {
+		return err
+	}
 	return compareRing(c, was, is)
 }
 

@@ -24,6 +24,7 @@ type snapshot struct {
 	Level      uint32        `json:"level,omitempty"`
 	Members    []Member      `json:"members"`
 	Transition *Transition   `json:"transition,omitempty"`
+	Splits     []Split       `json:"splits,omitempty"`
 	Rows       []snapshotRow `json:"rows"`
 }
 
@@ -40,7 +41,7 @@ type snapshotRow struct {
 
 // Encode writes the table down.
 func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition}
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -69,7 +70,7 @@ func Restore(b []byte) (*Table, error) {
 	if s.Version != Version {
 		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition, Splits: s.Splits}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
@@ -86,6 +87,7 @@ func Restore(b []byte) (*Table, error) {
 	if err := t.Check(); err != nil {
 		return nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
 	}
+	t.divide()
 	return t.finish(), nil
 }
 
@@ -118,8 +120,8 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d is in grace, and nothing of it can be held elsewhere", i)
 		}
 	}
-	if t.Transition == nil {
-		return nil
+	if err := t.checkSplits(); err != nil || t.Transition == nil {
+		return err
 	}
 	if len(t.Transition.Want) == 0 || t.Transition.ID > t.Epoch || !slices.IsSorted(t.Transition.Want) {
 		return fmt.Errorf("the transition is not whole")

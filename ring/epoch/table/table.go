@@ -116,11 +116,13 @@ type Table struct {
 	Members    []Member // by node
 	Rows       []Row    // by End; empty until the first Begin
 	Transition *Transition
+	Splits     []Split // by ID
 
 	want    *ring.Ring        // that is wanted; nil = of no nodes
 	nodes   []string          // by node of want
 	holders map[string]Holder // members, by hash key
 	index   ring.Index        // of Rows
+	divided *divided          // of Splits; nil = there are none
 }
 
 // Member finds a member by its node.

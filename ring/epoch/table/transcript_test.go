@@ -15,15 +15,19 @@ import (
 // testdata/formats: both are read by other versions of the program.
 //
 //	command <kind>    a command of this kind, as the log has it
-//	snapshot          a table, as a snapshot has it
+//	snapshot          a table, as a snapshot has it; with "splits", one that has some
 func TestFormats(t *testing.T) {
 	datadriven.Walk(t, "testdata/formats", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "snapshot" {
-				if tab, err := Restore([]byte(d.Expected)); !d.Rewrite && (err != nil || !equal(tab, small())) {
+				want := small()
+				if d.HasArg("splits") {
+					want = smallSplit()
+				}
+				if tab, err := Restore([]byte(d.Expected)); !d.Rewrite && (err != nil || !equal(tab, want)) {
 					d.Fatalf(t, "the snapshot is not read as it was: %v", err)
 				}
-				return string(small().Encode())
+				return string(want.Encode())
 			}
 			i := slices.IndexFunc(everyKind(), func(c Command) bool { return c.Kind() == d.CmdArgs[0].Key })
 			c := everyKind()[i]
@@ -38,13 +42,16 @@ func TestFormats(t *testing.T) {
 // TestTranscripts runs testdata/transcripts: each file tells one story.
 //
 //	init [locks]                  made; it has agreed on how long locks last
-//	admit n1/1 | begin n1/1 n2/1 | end | tidy | raise above=
+//	admit n1/1 [level=2] | begin n1/1 n2/1 | end | tidy | raise above=
 //	flip n1/1 to n2/1 [standby n1/1] [most]  all rows that have to move; all but one
 //	sync n1/1 n2/1                n2 stands by for all rows of n1 that it may hold
 //	unsync n1/1 n2/1              n2 does not for any, be it that it did or not
 //	drain n1/1 | undrain n1/1
 //	settle n1/1                   the grace of all its rows is over
 //	remove n1/1 n2/1
+//	split k n1/1 n2/1             parts of the counter k, on these nodes
+//	open n1/1 [base=5] | weigh n1/1 weights=(1,2) | close | whole n1/1
+//	                              the split that began last, by this process as its home
 //	again                         the last command, once more
 //	late                          the last one that was written with the word later,
 //	                              which is made at that place and not applied
@@ -62,6 +69,7 @@ func TestTranscripts(t *testing.T) {
 type story struct {
 	tab        *Table
 	last, kept Command
+	split      uint64 // that began last
 }
 
 func (s *story) run(t *testing.T, d *datadriven.TestData) string {
@@ -94,6 +102,9 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	was := s.tab
 	s.tab = next
+	if c := s.last.BeginSplit; c != nil {
+		s.split = c.Split.ID
+	}
 	return describe(was, next)
 }
 
@@ -110,7 +121,11 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 		}
 		return Command{Init: c}
 	case "admit":
-		return admit(named[0].Node, named[0].Incarnation)
+		c := admit(named[0].Node, named[0].Incarnation)
+		if d.HasArg("level") {
+			d.ScanArgs(t, "level", &c.Admit.Member.Level)
+		}
+		return c
 	case "begin":
 		return Command{Begin: &Begin{named}}
 	case "flip":
@@ -157,6 +172,8 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 		var above uint64
 		d.ScanArgs(t, "above", &above)
 		return Command{Raise: &Raise{above}}
+	case "split", "open", "weigh", "close", "whole":
+		return s.ofSplit(t, d, named)
 	}
 	d.Fatalf(t, "unknown command %s", d.Cmd)
 	return Command{}
@@ -182,6 +199,7 @@ func describe(was, is *Table) string {
 	if share := is.Share(""); share > 0 {
 		fmt.Fprintf(&b, "  nobody owns %.1f%%\n", 100*share)
 	}
+	describeSplits(&b, is)
 	if len(was.Rows) == 0 {
 		return b.String()
 	}

@@ -15,7 +15,7 @@ import (
 // and counters.
 func TestOperationsAllocateNothing(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Sink = discard{} })
-	ref := Ref{"203.0.113.7", "api"}
+	ref := Ref{Key: "203.0.113.7", Name: "api"}
 	now, seq := int64(0), uint64(0)
 	next := func() reqid.ID {
 		seq++
@@ -24,13 +24,13 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	for name, f := range map[string]func(){
 		"check":               func() { must(s.Check(now, ref, noID, perSecond(1_000_000))) },
 		"check with id":       func() { must(s.Check(now, ref, next(), perSecond(1_000_000))) },
-		"denied":              func() { must(s.Check(now, Ref{ref.Key, "low"}, noID, perSecond(1))) },
-		"sliding":             func() { must(s.Check(now*second/40, Ref{ref.Key, "sliding"}, noID, sliding(1_000_000))) },
-		"sliding with id":     func() { must(s.Check(now*second/40, Ref{ref.Key, "sliding"}, next(), sliding(1_000_000))) },
+		"denied":              func() { must(s.Check(now, Ref{Key: ref.Key, Name: "low"}, noID, perSecond(1))) },
+		"sliding":             func() { must(s.Check(now*second/40, Ref{Key: ref.Key, Name: "sliding"}, noID, sliding(1_000_000))) },
+		"sliding with id":     func() { must(s.Check(now*second/40, Ref{Key: ref.Key, Name: "sliding"}, next(), sliding(1_000_000))) },
 		"refund":              func() { must(s.Check(now, ref, noID, refund(perSecond(1_000_000), 1))) },
-		"add":                 func() { must(s.Add(now, Ref{ref.Key, "n"}, noID, counter.AddOp{Delta: 1})) },
-		"add with id":         func() { must(s.Add(now, Ref{ref.Key, "n"}, next(), counter.AddOp{Delta: 1})) },
-		"get":                 func() { must(s.Get(now, Ref{ref.Key, "n"})) },
+		"add":                 func() { must(s.Add(now, Ref{Key: ref.Key, Name: "n"}, noID, counter.AddOp{Delta: 1})) },
+		"add with id":         func() { must(s.Add(now, Ref{Key: ref.Key, Name: "n"}, next(), counter.AddOp{Delta: 1})) },
+		"get":                 func() { must(s.Get(now, Ref{Key: ref.Key, Name: "n"})) },
 		"acquire and release": func() { acquireRelease(s, now) },
 	} {
 		for range 2000 { // ids, free lists and chunks reach their sizes
@@ -88,7 +88,7 @@ func benchmarkCheck(b *testing.B, ks []string, withID bool) {
 			id.Sequence++
 			id.Settled = id.Sequence
 		}
-		if _, err := s.Check(now, Ref{key, "api"}, id, op); err != nil {
+		if _, err := s.Check(now, Ref{Key: key, Name: "api"}, id, op); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -105,7 +105,7 @@ func BenchmarkAdd(b *testing.B) {
 	s, ks := newStore(b, func(c *Config) { c.Shards = DefaultShards }), keys(100_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		must(s.Add(int64(i), Ref{ks[i*7919%len(ks)], "n"}, noID, counter.AddOp{Delta: 1}))
+		must(s.Add(int64(i), Ref{Key: ks[i*7919%len(ks)], Name: "n"}, noID, counter.AddOp{Delta: 1}))
 	}
 }
 
@@ -129,7 +129,7 @@ func BenchmarkMillionBuckets(b *testing.B) {
 		runtime.ReadMemStats(&before)
 		s := newStore(b, func(c *Config) { c.Shards = DefaultShards })
 		for i, k := range ks {
-			must(s.Check(int64(i), Ref{k, "api"}, noID, limit.Op{Params: limit.Params{Limit: 20, Period: 60 * second}, Cost: 1}))
+			must(s.Check(int64(i), Ref{Key: k, Name: "api"}, noID, limit.Op{Params: limit.Params{Limit: 20, Period: 60 * second}, Cost: 1}))
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
@@ -140,5 +140,19 @@ func BenchmarkMillionBuckets(b *testing.B) {
 			s.Sweep(int64(second))
 		}
 		runtime.KeepAlive(s)
+	}
+}
+
+// BenchmarkCheckShare is BenchmarkCheck at one part of a limit that is split.
+func BenchmarkCheckShare(b *testing.B) {
+	rule := &splitRule{home: "home"}
+	rule.epoch = 100
+	s := newStore(b, func(c *Config) { c.Rule = fixedSplits{rule} })
+	rule.split(b, s, 0, "api", KindLimit, limit.Whole/2, limit.Whole/2)
+	op := limit.Op{Params: limit.Params{Limit: 1000, Period: second}, Cost: 1}
+	part := Ref{Key: partKey(0), Name: "api", Role: Share}
+	b.ReportAllocs()
+	for i := int64(0); b.Loop(); i++ {
+		must(s.Check(i*1000, part, noID, op))
 	}
 }

@@ -44,7 +44,7 @@ func TestExportUnderLoad(t *testing.T) {
 	to.store = newStore(t, func(c *Config) { c.Rule, c.Shards = elsewhere, 8 })
 	live.to.store = to.store
 	for i := range kept {
-		must(s.Add(1, Ref{fmt.Sprint("kept", i), "n"}, id(uint64(i+1)), counter.AddOp{Delta: 1}))
+		must(s.Add(1, Ref{Key: fmt.Sprint("kept", i), Name: "n"}, id(uint64(i+1)), counter.AddOp{Delta: 1}))
 	}
 	live.on()
 	stop := make(chan struct{})
@@ -58,8 +58,8 @@ func TestExportUnderLoad(t *testing.T) {
 				default:
 				}
 				now := int64(i) * 1000
-				must(s.Add(now, Ref{fmt.Sprint("kept", i%kept), "n"}, noID, counter.AddOp{Delta: 1}))
-				must(s.Add(now, Ref{fmt.Sprint("passing", w, i), "n"}, noID, counter.AddOp{Delta: 1, IdleTTL: counter.MinIdleTTL}))
+				must(s.Add(now, Ref{Key: fmt.Sprint("kept", i%kept), Name: "n"}, noID, counter.AddOp{Delta: 1}))
+				must(s.Add(now, Ref{Key: fmt.Sprint("passing", w, i), Name: "n"}, noID, counter.AddOp{Delta: 1, IdleTTL: counter.MinIdleTTL}))
 				if i%64 == 0 {
 					s.Sweep(now)
 				}
@@ -77,12 +77,12 @@ func TestExportUnderLoad(t *testing.T) {
 	to.store.cfg.Rule = &testRule{epoch: 200}
 	for i := range kept {
 		key := fmt.Sprint("kept", i)
-		want, got := must(s.Get(math.MaxInt32, Ref{key, "n"})), must(to.store.Get(math.MaxInt32, Ref{key, "n"}))
+		want, got := must(s.Get(math.MaxInt32, Ref{Key: key, Name: "n"})), must(to.store.Get(math.MaxInt32, Ref{Key: key, Name: "n"}))
 		if half(Hash(key)) && (got.Value != want.Value || got.Version != want.Version) {
 			t.Fatalf("%s is %+v in the copy, %+v in the original", key, got, want)
 		}
 		if half(Hash(key)) {
-			if a := must(to.store.Add(math.MaxInt32, Ref{key, "n"}, id(uint64(i+1)), counter.AddOp{Delta: 1})); !a.Replayed || a.Value != 1 {
+			if a := must(to.store.Add(math.MaxInt32, Ref{Key: key, Name: "n"}, id(uint64(i+1)), counter.AddOp{Delta: 1})); !a.Replayed || a.Value != 1 {
 				t.Fatalf("a retry of %s at the copy: %+v", key, a)
 			}
 		}
@@ -116,7 +116,7 @@ func (s *switched) emit(r *Record, now int64) bool {
 func TestExportStops(t *testing.T) {
 	s := newStore(t, nil)
 	for i := range 100 {
-		must(s.Add(0, Ref{fmt.Sprint(i), "n"}, noID, counter.AddOp{Delta: 1}))
+		must(s.Add(0, Ref{Key: fmt.Sprint(i), Name: "n"}, noID, counter.AddOp{Delta: 1}))
 	}
 	clock, n := func() int64 { return 0 }, 0
 	yes := func() bool { return true }
@@ -133,7 +133,7 @@ func TestManyIDsTakeManyRecords(t *testing.T) {
 	const clients, each = 100, 100
 	s := newStore(t, nil)
 	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = elsewhere })}
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	one := func(i int) reqid.ID {
 		return reqid.ID{Client: reqid.Client{Hi: uint64(i % clients)}, Sequence: uint64(i/clients + 1)}
 	}
@@ -172,14 +172,14 @@ func TestInstallAsksFirst(t *testing.T) {
 	if !errors.Is(err, ErrNotAccepted) || asked != Hash("k") || held(s) != 0 {
 		t.Errorf("%v, asked for %x, %d objects", err, asked, held(s))
 	}
-	if err := s.Install(0, r, always); err != nil || must(s.Get(0, Ref{"k", "n"})).Value != 1 {
+	if err := s.Install(0, r, always); err != nil || must(s.Get(0, Ref{Key: "k", Name: "n"})).Value != 1 {
 		t.Errorf("accepted: %v", err)
 	}
 }
 
 func TestRecordWins(t *testing.T) {
 	s := newStore(t, nil)
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	must(s.Check(0, ref, id(1), perSecond(1)))
 	r := &Record{Key: []byte("k"), Name: []byte("n"), Kind: KindCounter, Counter: counter.State{Value: 5, Version: 1000}}
 	if err := s.Install(0, r, always); err != nil {
@@ -207,7 +207,7 @@ func TestRoomForCopies(t *testing.T) {
 			s := newStore(t, change)
 			own, all := 0, 0
 			for ; ; own++ {
-				if _, err := s.Add(0, Ref{fmt.Sprint("own", own), ""}, noID, counter.AddOp{Delta: 1}); err != nil {
+				if _, err := s.Add(0, Ref{Key: fmt.Sprint("own", own), Name: ""}, noID, counter.AddOp{Delta: 1}); err != nil {
 					break
 				}
 			}
@@ -232,7 +232,7 @@ func TestRoomForCopies(t *testing.T) {
 // What an answer has shown to be over, the copy has heard of, also when it was
 // swept away before anybody asked.
 func TestWhatIsOverIsTold(t *testing.T) {
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	hold := func(s *Store) {
 		if a, _, err := s.Acquire(0, ref, noID, lock.Acquire{Holder: "h", TTL: second}); err != nil || !a.Acquired {
 			t.Fatal(err)
@@ -287,7 +287,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 	const locks = 200
 	var waits []*Wait
 	for i := range locks {
-		ref := Ref{fmt.Sprint(i), "lock"}
+		ref := Ref{Key: fmt.Sprint(i), Name: "lock"}
 		must2(s.Acquire(0, ref, noID, asks("h", second, 0)))
 		for n := range uint64(3) {
 			_, w, err := s.Acquire(0, ref, reqid.ID{Client: reqid.Client{Hi: n}, Sequence: 1}, asks("w", 10*second, 30*second))
@@ -380,7 +380,7 @@ func TestOwnWithoutLease(t *testing.T) {
 func BenchmarkExport(b *testing.B) {
 	s := newStore(b, func(c *Config) { c.Shards = DefaultShards })
 	for i, k := range keys(1_000_000) {
-		must(s.Add(int64(i), Ref{k, "n"}, noID, counter.AddOp{Delta: 1}))
+		must(s.Add(int64(i), Ref{Key: k, Name: "n"}, noID, counter.AddOp{Delta: 1}))
 	}
 	var longest time.Duration
 	n := 0
@@ -400,9 +400,9 @@ func TestInstallTwice(t *testing.T) {
 	to := &copyTo{store: s}
 	from := newStore(t, func(c *Config) { c.Sink = to })
 	from.cfg.Sink = twice{to}
-	must(from.Add(0, Ref{"k", "n"}, id(1), counter.AddOp{Delta: 1}))
-	must(from.Add(0, Ref{"k", "n"}, id(2), counter.AddOp{Delta: 1}))
-	if a := must(s.Add(1, Ref{"k", "n"}, id(1), counter.AddOp{Delta: 1})); !a.Replayed || a.Current != 2 {
+	must(from.Add(0, Ref{Key: "k", Name: "n"}, id(1), counter.AddOp{Delta: 1}))
+	must(from.Add(0, Ref{Key: "k", Name: "n"}, id(2), counter.AddOp{Delta: 1}))
+	if a := must(s.Add(1, Ref{Key: "k", Name: "n"}, id(1), counter.AddOp{Delta: 1})); !a.Replayed || a.Current != 2 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -419,13 +419,13 @@ func (s twice) Changed(r *Record) {
 func TestRetriesFromBeforeTheRow(t *testing.T) {
 	rule := &testRule{epoch: 100, since: 50 * second}
 	s := newStore(t, func(c *Config) { c.Rule = rule })
-	if _, err := s.Add(60*second, Ref{"k", "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+	if _, err := s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
 		t.Errorf("sent before: %v", err)
 	}
-	must(s.Add(60*second, Ref{"k", "n"}, retry(2, 5*second), counter.AddOp{Delta: 1}))
+	must(s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(2, 5*second), counter.AddOp{Delta: 1}))
 	rule.since = math.MinInt64
-	must(s.Add(60*second, Ref{"k", "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}))
-	if _, err := s.Add(200*second, Ref{"k", "n"}, retry(3, 150*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+	must(s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}))
+	if _, err := s.Add(200*second, Ref{Key: "k", Name: "n"}, retry(3, 150*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
 		t.Errorf("older than half of the window: %v", err)
 	}
 }
@@ -437,7 +437,7 @@ func TestExportOfQueues(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Shards = 1 })
 	for l := range locks {
 		for range waiters + 1 {
-			if _, _, err := s.Acquire(0, Ref{fmt.Sprint("lock", l), ""}, noID, lock.Acquire{Holder: "h", TTL: lock.MaxTTL, Wait: lock.MaxWait}); err != nil {
+			if _, _, err := s.Acquire(0, Ref{Key: fmt.Sprint("lock", l), Name: ""}, noID, lock.Acquire{Holder: "h", TTL: lock.MaxTTL, Wait: lock.MaxWait}); err != nil {
 				t.Fatal(err)
 			}
 		}

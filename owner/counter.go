@@ -45,6 +45,9 @@ func (t *target) counterLocked() counter.State {
 // Get reads a counter.
 func (s *Store) Get(now int64, ref Ref) (GetAnswer, error) {
 	t := target{ref: ref, kind: KindCounter, now: now}
+	if ref.Role == Look {
+		t.roles = rolesOf(Look)
+	}
 	if err := t.enter(s); err != nil {
 		return GetAnswer{}, err
 	}
@@ -69,7 +72,7 @@ func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswe
 		return AddAnswer{}, asInvalid(err)
 	}
 	print := fingerprint(opAdd, uint64(op.Delta))
-	t, replay, out, age, err := s.enterCounter(now, ref, &id, print)
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, partible(op))
 	if err != nil {
 		return AddAnswer{}, err
 	}
@@ -82,6 +85,9 @@ func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswe
 		return AddAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
 	}
 	next, res, changed := counter.Add(t.counterLocked(), op, t.sh.version+1, t.now)
+	if ref.Role == Share && !fitsShare(next, res) {
+		return AddAnswer{}, ErrWhole
+	}
 	code := done
 	if !res.Applied {
 		code = refusedFor + uint8(res.Refusal)
@@ -99,7 +105,7 @@ func (s *Store) SetIf(now int64, ref Ref, id reqid.ID, op counter.SetIfOp) (SetI
 		return SetIfAnswer{}, asInvalid(err)
 	}
 	print := fingerprint(opSetIf, uint64(op.Value)^op.Version<<32)
-	t, replay, out, age, err := s.enterCounter(now, ref, &id, print)
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, false)
 	if err != nil {
 		return SetIfAnswer{}, err
 	}
@@ -119,7 +125,7 @@ func (s *Store) SetIf(now int64, ref Ref, id reqid.ID, op counter.SetIfOp) (SetI
 // Reset sets a counter back to 0.
 func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
 	print := fingerprint(opReset, 0)
-	t, replay, out, age, err := s.enterCounter(now, ref, &id, print)
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, false)
 	if err != nil {
 		return ResetAnswer{}, err
 	}
@@ -137,11 +143,16 @@ func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
 }
 
 // enterCounter lets an operation that may change a counter in, and says whether
-// it is a replay. If it succeeds, the shard is locked until leave.
-func (s *Store) enterCounter(now int64, ref Ref, id *reqid.ID, print uint32) (t target, replay bool, out reqid.Outcome, age int64, err error) {
+// it is a replay. partible says that a part can decide it. If it succeeds, the shard
+// is locked until leave.
+func (s *Store) enterCounter(now int64, ref Ref, id *reqid.ID, print uint32, partible bool) (t target, replay bool, out reqid.Outcome, age int64, err error) {
 	t = target{ref: ref, kind: KindCounter, now: now}
 	if err = t.enter(s); err != nil {
 		return t, false, out, 0, err
+	}
+	if ref.Role == Share && !partible {
+		t.leave()
+		return t, false, out, 0, ErrWhole
 	}
 	t.lapseLocked()
 	replay, out, age, err = t.judgeLocked(id, print)

@@ -19,17 +19,17 @@ func TestDiscard(t *testing.T) {
 	for i := range n {
 		key := fmt.Sprint("k", i)
 		id := reqid.ID{Client: reqid.Client{Lo: uint64(i%7) + 1}, Sequence: uint64(i) + 1}
-		if _, err := s.Add(1, Ref{key, "c"}, id, counter.AddOp{Delta: 5}); err != nil {
+		if _, err := s.Add(1, Ref{Key: key, Name: "c"}, id, counter.AddOp{Delta: 5}); err != nil {
 			t.Fatal(err)
 		}
 		op := limit.Op{Params: limit.Params{Algorithm: limit.TokenBucket, Limit: 10, Period: 3600e9}, Cost: 3}
-		if _, err := s.Check(1, Ref{key, "l"}, reqid.ID{}, op); err != nil {
+		if _, err := s.Check(1, Ref{Key: key, Name: "l"}, reqid.ID{}, op); err != nil {
 			t.Fatal(err)
 		}
 	}
 	waits := map[string]*Wait{}
 	for i := range 100 {
-		ref := Ref{fmt.Sprint("k", i), "lock"}
+		ref := Ref{Key: fmt.Sprint("k", i), Name: "lock"}
 		if _, _, err := s.Acquire(1, ref, reqid.ID{}, lock.Acquire{Holder: "h", TTL: 3600e9}); err != nil {
 			t.Fatal(err)
 		}
@@ -50,13 +50,13 @@ func TestDiscard(t *testing.T) {
 		} else {
 			kept++
 		}
-		a, err := s.Get(2, Ref{key, "c"})
+		a, err := s.Get(2, Ref{Key: key, Name: "c"})
 		if is = a.Value; err != nil || is != want {
 			t.Fatalf("%s is %d, want %d, %v", key, is, want, err)
 		}
 		// An id that was forgotten with its object is new; one that was kept is a replay.
 		id := reqid.ID{Client: reqid.Client{Lo: uint64(i%7) + 1}, Sequence: uint64(i) + 1}
-		again, err := s.Add(3, Ref{key, "c"}, id, counter.AddOp{Delta: 5})
+		again, err := s.Add(3, Ref{Key: key, Name: "c"}, id, counter.AddOp{Delta: 5})
 		if err != nil || again.Replayed == lost(Hash(key)) || again.Current != 5 {
 			t.Fatalf("%s again: %+v, %v", key, again, err)
 		}
@@ -99,7 +99,7 @@ func TestDiscardAmongOthers(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Shards = 1 })
 	lost := func(h uint64) bool { return h%4 == 0 }
 	for i := range 5_000 {
-		if _, err := s.Add(1, Ref{fmt.Sprint("k", i), "c"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+		if _, err := s.Add(1, Ref{Key: fmt.Sprint("k", i), Name: "c"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestDiscardAmongOthers(t *testing.T) {
 			if lost(Hash(key)) {
 				continue
 			}
-			if _, err := s.Add(2, Ref{key, "c"}, reqid.ID{}, counter.AddOp{Delta: 1, IdleTTL: 1e6}); err != nil {
+			if _, err := s.Add(2, Ref{Key: key, Name: "c"}, reqid.ID{}, counter.AddOp{Delta: 1, IdleTTL: 1e6}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -130,7 +130,7 @@ func TestDiscardAmongOthers(t *testing.T) {
 		if lost(Hash(key)) {
 			want = 0
 		}
-		if a, err := s.Get(3, Ref{key, "c"}); err != nil || a.Value != want {
+		if a, err := s.Get(3, Ref{Key: key, Name: "c"}); err != nil || a.Value != want {
 			t.Fatalf("%s is %d, want %d, %v", key, a.Value, want, err)
 		}
 	}

@@ -39,6 +39,21 @@
 // Dismiss and Discard are for what is another's from now on, kept as a copy or
 // not.
 //
+// # Parts
+//
+// An object that is hot may be split: users then meet parts of it, each an object
+// with a key of its own, so that copies, request ids and all else is as for others.
+// Take and Put carry an object to its parts and back, as a whole and in one step
+// each; an operation says in which quality it comes (Role), and the serving rule
+// whether it may now (Splits). A part of a limit counts under a weight (package
+// limit), one of a counter from 0. What a part cannot decide is ErrWhole.
+//
+// A part of a limit that is lost is not full, as others are, but empty: all of it may
+// have been spent. No part is forgotten before its split is (Config.Stale), but a
+// counter that nobody added to.
+//
+// # Time
+//
 // Nothing here reads a clock: `now` is an argument, in nanoseconds of a clock
 // that never goes back. Nothing waits either: an Acquire that must wait returns
 // a Wait, and whoever runs the store calls Wake when NextWake says so and Sweep

@@ -60,6 +60,11 @@ var (
 	errMoved = &Error{Reason: NotOwner, RetryAfter: retrySoon,
 		Message: "the key has another owner now; nothing happened",
 		Hint:    "try again: the call is passed on to the new owner"}
+	errNotSplit = &Error{Reason: NotOwner, RetryAfter: retrySoon,
+		Message: "the object is not split; nothing happened",
+		Hint:    "try again: the call is passed on by the table of now"}
+	errRole  = &Error{Reason: Invalid, Field: "role", Message: "is not one in which this operation comes"}
+	errKind  = &Error{Reason: Invalid, Field: "kind", Message: "is none that is split: limits and counters are"}
 	errQueue = &Error{Reason: TooManyWaiters, RetryAfter: retrySoon,
 		Message: "as many callers wait for this lock as may",
 		Hint:    "try again later, or raise --max-waiters-per-lock"}
@@ -71,6 +76,14 @@ var (
 		Message: "a newer attempt with the same request id took this place in the queue",
 		Hint:    "await the newer attempt"}
 )
+
+// ErrWhole is the error of an operation that a part of a split object cannot decide:
+// a check of a limit that is no token bucket, or for more than a part ever has room
+// for; an add with a bound, with an idle TTL, or beyond 2^61 in either direction; a
+// compare-and-set and a reset.
+var ErrWhole = &Error{Reason: NotOwner, RetryAfter: retrySoon,
+	Message: "the operation needs the whole object, which is split; nothing happened",
+	Hint:    "try again: the object is put together again"}
 
 // ErrNotAccepted is the error of Install for a record that is not to be taken in.
 var ErrNotAccepted error = &Error{Reason: NotOwner, Message: "the record is not from the owner of its key"}

@@ -163,20 +163,20 @@ func TestClaimsThatCannotBe(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// Without a claim, a token that never was is what it always is: not held.
-	if r := must(s.Renew(now, Ref{"other", "lock"}, granted(0, 1), second)); r.Renewed {
+	if r := must(s.Renew(now, Ref{Key: "other", Name: "lock"}, granted(0, 1), second)); r.Renewed {
 		t.Errorf("renew: %+v", r)
 	}
-	if r := must(s.Release(now, Ref{"other", "lock"}, noID, granted(0, 7))); r.Released {
+	if r := must(s.Release(now, Ref{Key: "other", Name: "lock"}, noID, granted(0, 7))); r.Released {
 		t.Errorf("release: %+v", r)
 	}
 	full, _ := lost(t, func(c *Config) { c.MaxObjects = 1 })
 	must(full.Check(now, door, noID, perSecond(3)))
-	if _, err := full.Reclaim(now, Ref{"other", "lock"}, granted(1, 1), second, good); reason(err) != StoreFull {
+	if _, err := full.Reclaim(now, Ref{Key: "other", Name: "lock"}, granted(1, 1), second, good); reason(err) != StoreFull {
 		t.Errorf("no room: %v", err)
 	}
 	// Without a loss a claim changes nothing.
 	rule.lost = 0
-	if r := must(s.Reclaim(now, Ref{"other", "lock"}, granted(1, 1), second, good)); r.Renewed || r.Reclaimed {
+	if r := must(s.Reclaim(now, Ref{Key: "other", Name: "lock"}, granted(1, 1), second, good)); r.Renewed || r.Reclaimed {
 		t.Errorf("without a loss: %+v", r)
 	}
 }
@@ -282,10 +282,10 @@ func TestLostLimits(t *testing.T) {
 	}
 	full, _ := lost(t, func(c *Config) { c.MaxObjects, c.LostLimits = 1, LostEmpty })
 	must(full.Check(cameAt, door, noID, bucket))
-	if a, err := full.Check(cameAt, Ref{"other", "n"}, noID, bucket); err != nil || a.Allowed {
+	if a, err := full.Check(cameAt, Ref{Key: "other", Name: "n"}, noID, bucket); err != nil || a.Allowed {
 		t.Errorf("a denial for which there is no room: %+v, %v", a, err)
 	}
-	if _, err := full.Check(cameAt, Ref{"other", "n"}, id(1), bucket); reason(err) != StoreFull {
+	if _, err := full.Check(cameAt, Ref{Key: "other", Name: "n"}, id(1), bucket); reason(err) != StoreFull {
 		t.Errorf("with a request id: %v", err)
 	}
 }

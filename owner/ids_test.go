@@ -9,7 +9,7 @@ import (
 )
 
 func TestReplays(t *testing.T) {
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	start := 100 * second
 	t.Run("check", func(t *testing.T) {
 		s := newStore(t, nil)
@@ -108,7 +108,7 @@ func TestReplays(t *testing.T) {
 // the retry must not spend again.
 func TestFullBucketKeepsItsIDs(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.RequestIDs.Window = 600 * second })
-	ref, start := Ref{"k", "n"}, 100*second
+	ref, start := Ref{Key: "k", Name: "n"}, 100*second
 	must(s.Check(start, ref, id(1), perSecond(1)))
 	for now := start; now < start+300*second; now += 10 * second {
 		sweepAll(s, now)
@@ -127,7 +127,7 @@ func TestFullBucketKeepsItsIDs(t *testing.T) {
 
 func TestIDsOfEvictedClientsAreTooOld(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.RequestIDs.ClientsPerObject = 4 })
-	ref, start := Ref{"k", "n"}, 100*second
+	ref, start := Ref{Key: "k", Name: "n"}, 100*second
 	client := func(n uint64, age int64) reqid.ID {
 		return reqid.ID{Client: reqid.Client{Hi: n}, Sequence: 1, Age: age}
 	}

@@ -33,7 +33,7 @@ func (r *Record) Validate(now int64) error {
 // store can take it: with a copy of the queue, from which those are gone who cannot
 // come back.
 func (r *Record) validate(now int64) (*lock.State, error) {
-	if err := (Ref{view(r.Key), view(r.Name)}).validate(); err != nil {
+	if err := (Ref{Key: view(r.Key), Name: view(r.Name)}).validAddress(); err != nil {
 		return nil, err
 	}
 	bad := func(what string) (*lock.State, error) { return nil, invalid("record", "%s", what) }
@@ -86,7 +86,7 @@ func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(coun
 
 // stateless says whether the object is absent.
 func (r *Record) stateless() bool {
-	return r.Limit.Spent == 0 && r.Counter.Version == 0 && (r.Lock == nil || r.Lock.Token == 0 && len(r.Lock.Queue) == 0)
+	return r.Limit.Spent == 0 && r.Limit.Weight == 0 && r.Counter.Version == 0 && (r.Lock == nil || r.Lock.Token == 0 && len(r.Lock.Queue) == 0)
 }
 
 // clear takes the state out of a record.
@@ -139,7 +139,7 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	if err != nil {
 		return err
 	}
-	t := target{kind: r.Kind, ref: Ref{view(r.Key), view(r.Name)}} // ref is not kept
+	t := target{kind: r.Kind, ref: Ref{Key: view(r.Key), Name: view(r.Name)}} // ref is not kept
 	t.hash, t.tag = Hash(t.ref.Key), s.addressTag(t.ref)
 	sh := s.shard(t.hash)
 	t.sh = sh
@@ -227,7 +227,7 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 	}
 	sh.lastToken = max(sh.lastToken, state.LastToken)
 	kept := state.Queue[:0]
-	ref := Ref{string(r.Key), string(r.Name)}
+	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	for i, place := range state.Queue {
 		p := r.Places[i]
 		if !p.ID.Given() || sh.waitIDs[waitID{t.slot, p.ID.Client, p.ID.Sequence}] != nil {

@@ -16,6 +16,9 @@ type Meta struct {
 // answer and the rest is as of now.
 type CheckAnswer struct {
 	limit.Result
+	// Slack is by how much the capacity is above that of the part that decided, in
+	// tokens; 0 if it was the whole. Everything but Capacity is the part's own.
+	Slack uint64
 	Meta
 }
 
@@ -35,13 +38,18 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	if t.e != nil {
 		state = t.e.limit().state()
 	}
-	made := state.Spent == 0 && t.startsEmpty()
-	if made {
+	made, err := false, error(nil) // made: the state is another one than is stored, and is to be
+	if ref.Role != Whole || state.Weight != 0 {
+		if made, err = t.weighLocked(&state, &op); err != nil {
+			return CheckAnswer{}, err
+		}
+	} else if made = state.Spent == 0 && t.startsEmpty(); made {
 		state = op.Emptied(t.permit.LostAt)
 	}
 	if op.Peek {
 		_, _, res, _ := t.decideLocked(&state, &op)
-		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+		res.Capacity += t.slack
+		return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 	}
 	print := fingerprint(opCheck, op.Cost)
 	if op.Refund != 0 {
@@ -54,22 +62,24 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	if replay {
 		op = look(op)
 		_, _, res, _ := t.decideLocked(&state, &op)
+		res.Capacity += t.slack
 		if res.Allowed = out.Code == done; res.Allowed {
 			res.RetryAfter = 0
 		}
-		return CheckAnswer{res, Meta{t.permit, true, age}}, nil
+		return CheckAnswer{res, t.slack, Meta{t.permit, true, age}}, nil
 	}
 	if !plain(&state, &op) {
 		return t.checkLocked(&id, &state, &op, made, print)
 	}
 	next, res, changed := limit.Apply(state, op, t.now)
+	res.Capacity += t.slack
 	made = made && !changed // it is to outlast the grace, if there is room for it
 	if !changed && !made && !id.Given() {
-		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+		return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 	}
 	if err := t.roomLocked(&id); err != nil {
 		if made && !id.Given() {
-			return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+			return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 		}
 		return CheckAnswer{}, err
 	}
@@ -79,10 +89,11 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 			t.createLocked()
 		}
 		*t.e.limit() = packLimit(next)
+		t.e.limit().weigh(t.weight)
 		t.sh.version++
 	}
 	t.changedLocked(&id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
-	return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 }
 
 // Codes of a remembered outcome: refused, with the reason from refusedFor on,

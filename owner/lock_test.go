@@ -9,7 +9,7 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-var door = Ref{"door", "lock"}
+var door = Ref{Key: "door", Name: "lock"}
 
 func asks(holder string, ttl, wait int64) lock.Acquire {
 	return lock.Acquire{Holder: holder, TTL: ttl, Wait: wait}
@@ -179,13 +179,13 @@ func TestWaitersAreBounded(t *testing.T) {
 	if reason(err) != TooManyWaiters {
 		t.Errorf("a third waiter of the lock: %v", err)
 	}
-	other := Ref{"window", "lock"}
+	other := Ref{Key: "window", Name: "lock"}
 	for i, want := range []Reason{0, 0, TooManyWaiters} {
 		if _, _, err := s.Acquire(0, other, noID, asks("e", 10*second, second)); reason(err) != want {
 			t.Errorf("attempt %d at the other lock: %v", i, err)
 		}
 	}
-	if a, _, err := s.Acquire(0, Ref{"roof", "lock"}, noID, asks("f", second, second)); err != nil || !a.Acquired {
+	if a, _, err := s.Acquire(0, Ref{Key: "roof", Name: "lock"}, noID, asks("f", second, second)); err != nil || !a.Acquired {
 		t.Errorf("a free lock needs no room in a queue: %+v %v", a, err)
 	}
 }

@@ -31,7 +31,7 @@ type copied struct {
 }
 
 func (m *mirror) Changed(r *Record) {
-	ref := Ref{string(r.Key), string(r.Name)}
+	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	if r.Hash != Hash(ref.Key) {
 		m.t.Fatalf("%v: hash %x", ref, r.Hash)
 	}
@@ -77,19 +77,19 @@ func TestRecordsSayEverything(t *testing.T) {
 				if rapid.IntRange(0, 3).Draw(t, "refunds") == 0 {
 					op.Cost, op.Refund = 0, 2
 				}
-				_, err = s.Check(now+rapid.Int64Range(0, 9).Draw(t, "a little later"), Ref{key, "window"}, rid, op)
+				_, err = s.Check(now+rapid.Int64Range(0, 9).Draw(t, "a little later"), Ref{Key: key, Name: "window"}, rid, op)
 			case 0:
-				_, err = s.Check(now, Ref{key, "limit"}, rid, perSecond(2))
+				_, err = s.Check(now, Ref{Key: key, Name: "limit"}, rid, perSecond(2))
 			case 1:
-				_, err = s.Add(now, Ref{key, "counter"}, rid, counter.AddOp{Delta: 1, Max: 3, HasMax: true, IdleTTL: 2 * second})
+				_, err = s.Add(now, Ref{Key: key, Name: "counter"}, rid, counter.AddOp{Delta: 1, Max: 3, HasMax: true, IdleTTL: 2 * second})
 			case 2:
-				_, err = s.Get(now, Ref{key, "counter"})
+				_, err = s.Get(now, Ref{Key: key, Name: "counter"})
 			case 3:
-				_, err = s.Reset(now, Ref{key, "counter"}, rid)
+				_, err = s.Reset(now, Ref{Key: key, Name: "counter"}, rid)
 			case 4, 5:
 				var a AcquireAnswer
 				var w *Wait
-				a, w, err = s.Acquire(now, Ref{key, "lock"}, rid, asks("h", 4*second, rapid.SampledFrom([]int64{0, 5 * second}).Draw(t, "wait")))
+				a, w, err = s.Acquire(now, Ref{Key: key, Name: "lock"}, rid, asks("h", 4*second, rapid.SampledFrom([]int64{0, 5 * second}).Draw(t, "wait")))
 				if a.Acquired {
 					tokens = append(tokens, a.Token)
 				}
@@ -98,7 +98,7 @@ func TestRecordsSayEverything(t *testing.T) {
 				}
 			case 6:
 				if len(tokens) > 0 {
-					_, err = s.Release(now, Ref{key, "lock"}, rid, rapid.SampledFrom(tokens).Draw(t, "token"))
+					_, err = s.Release(now, Ref{Key: key, Name: "lock"}, rid, rapid.SampledFrom(tokens).Draw(t, "token"))
 				}
 			case 7:
 				if len(waits) > 0 {
@@ -106,7 +106,7 @@ func TestRecordsSayEverything(t *testing.T) {
 				}
 			case 8:
 				s.Wake(now)
-				_, err = s.Inspect(now, Ref{key, "lock"}, 5)
+				_, err = s.Inspect(now, Ref{Key: key, Name: "lock"}, 5)
 			}
 			if r := reason(err); err != nil && r != RequestIDReused && r != RequestTooOld {
 				t.Fatal(err)
@@ -128,7 +128,7 @@ func (m *mirror) compare(s *Store) {
 			}
 			e := sh.entryLocked(slot)
 			text := e.text()
-			ref := Ref{string(text[:e.keyLen]), string(text[e.keyLen:])}
+			ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
 			r := sh.recordLocked(slot, Hash(ref.Key))
 			want := copied{kind: r.Kind, limit: r.Limit, marks: fmt.Sprint(r.Marks), counter: r.Counter}
 			if r.Lock != nil {

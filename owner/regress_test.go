@@ -78,14 +78,14 @@ func TestFullOfIDs(t *testing.T) {
 	n := uint64(0)
 	for ; err == nil && n < 1_000_000; n++ {
 		rid := reqid.ID{Client: reqid.Client{Hi: n % 1000, Lo: 1}, Sequence: n + 1}
-		_, err = s.Add(0, Ref{"hot", "n"}, rid, counter.AddOp{Delta: 1})
+		_, err = s.Add(0, Ref{Key: "hot", Name: "n"}, rid, counter.AddOp{Delta: 1})
 	}
 	if reason(err) != StoreFull {
 		t.Fatalf("after %d ids: %v", n, err)
 	}
 	sweepAll(s, 101*second)
 	for i := range 10_000 {
-		if _, err := s.Check(101*second, Ref{fmt.Sprint("k", i), "n"}, noID, perSecond(1)); err != nil {
+		if _, err := s.Check(101*second, Ref{Key: fmt.Sprint("k", i), Name: "n"}, noID, perSecond(1)); err != nil {
 			t.Fatalf("limit %d: %v", i, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestFullOfIDs(t *testing.T) {
 func TestStaleClockAdmitsNoMore(t *testing.T) {
 	s := newStore(t, nil)
 	op := limit.Op{Params: limit.Params{Limit: 1000, Period: second}, Cost: 1000}
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	must(s.Check(0, ref, noID, op))
 	sweepAll(s, second)
 	if held(s) != 0 {
@@ -115,7 +115,7 @@ func TestTagsDoNotCollideByDesign(t *testing.T) {
 	seen := map[uint32]bool{}
 	for i := range 1000 {
 		a, b := fmt.Sprint("a", i), fmt.Sprint("b", i)
-		for _, r := range []Ref{{a, a}, {a, b}, {b, a}} {
+		for _, r := range []Ref{{Key: a, Name: a}, {Key: a, Name: b}, {Key: b, Name: a}} {
 			seen[s.addressTag(r)] = true
 		}
 	}

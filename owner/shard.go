@@ -22,6 +22,7 @@ type shard struct {
 	locks flat.Slab[lock.State]
 	marks flat.Cells // of sliding windows that have some
 	ids   *reqid.Table
+	heat  Heat // nil = nobody asks
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
@@ -93,20 +94,29 @@ func (sh *shard) entryLocked(slot uint32) *entry { return (*entry)(sh.cells.At(s
 // zero state.
 type limitCell struct {
 	at                 int64
-	spent, carry, rate uint64 // carry: of a sliding window, where its marks are; see sliding.go
+	spent, carry, rate uint64 // carry: of a sliding window, where its marks are; see sliding.go. rate: the weight from weightShift on
 	period             uint64 // the algorithm in the top byte
 }
 
-const algorithmShift = 56 // limit.MaxPeriod is below 2^55
+const (
+	algorithmShift = 56 // limit.MaxPeriod is below 2^55
+	weightShift    = 40 // limit.MaxLimit is below 2^40
+)
 
 func packLimit(s limit.State) limitCell {
-	return limitCell{s.At, s.Spent, s.Carry, s.Limit, uint64(s.Period) | uint64(s.Algorithm)<<algorithmShift}
+	return limitCell{s.At, s.Spent, s.Carry, s.Limit | uint64(s.Weight)<<weightShift, uint64(s.Period) | uint64(s.Algorithm)<<algorithmShift}
 }
+
+// weight is that of the state.
+func (c *limitCell) weight() uint32 { return uint32(c.rate >> weightShift) }
+
+// weigh gives the state, which has none, a weight.
+func (c *limitCell) weigh(weight uint32) { c.rate |= uint64(weight) << weightShift }
 
 func (c *limitCell) state() limit.State {
 	s := limit.State{
-		Algorithm: limit.Algorithm(c.period >> algorithmShift), At: c.at,
-		Spent: c.spent, Carry: c.carry, Limit: c.rate, Period: int64(c.period & (1<<algorithmShift - 1)),
+		Algorithm: limit.Algorithm(c.period >> algorithmShift), Weight: c.weight(), At: c.at,
+		Spent: c.spent, Carry: c.carry, Limit: c.rate & (1<<weightShift - 1), Period: int64(c.period & (1<<algorithmShift - 1)),
 	}
 	if s.Algorithm == limit.SlidingWindow {
 		s.Carry = 0
@@ -130,10 +140,14 @@ type target struct {
 	slot   uint32 // of e; 0 = none
 	tag    uint32
 	kind   Kind
+	roles  roles  // in which the operation may come
+	weight uint32 // of a part of a limit, by the serving rule; 0 = it is none
 	hash   uint64
 	ref    Ref
 	permit Permit
 	now    int64
+	slack  uint64 // by how much the capacity of a limit is above that of the part
+	quiet  bool   // no user has asked for it: it is not counted
 }
 
 // enter finds the object of an operation, of which ref, kind and now are set,
@@ -141,6 +155,9 @@ type target struct {
 func (t *target) enter(s *Store) error {
 	if err := t.ref.validate(); err != nil {
 		return err
+	}
+	if (t.ref.Role != Whole || t.roles != 0) && !t.roles.allows(t.ref.Role, t.kind) {
+		return errRole
 	}
 	t.hash = Hash(t.ref.Key)
 	t.tag = s.addressTag(t.ref)
@@ -151,7 +168,11 @@ func (t *target) enter(s *Store) error {
 	t.sh.now = max(t.sh.now, t.now)
 	t.now = t.sh.now
 	var err error
-	if t.permit, err = s.cfg.Rule.Admit(t.hash, t.now); err == nil {
+	t.permit, err = s.cfg.Rule.Admit(t.hash, t.now)
+	if err == nil && (s.splits != nil || t.ref.Role != Whole) {
+		err = t.splitLocked(s.splits)
+	}
+	if err == nil {
 		err = t.findLocked()
 	}
 	if t.permit.LostAt > t.now { // the clock was read before the row came
@@ -163,8 +184,12 @@ func (t *target) enter(s *Store) error {
 	}
 	if err != nil {
 		t.sh.mu.Unlock()
+		return err
 	}
-	return err
+	if t.sh.heat != nil && !t.quiet {
+		t.sh.heat.Touch(t.tag, t.now)
+	}
+	return nil
 }
 
 // findLocked finds the object and makes sure that it is of the right kind.
@@ -369,7 +394,7 @@ func (sh *shard) accountLocked() {
 func (sh *shard) absentLocked(e *entry, now int64) bool {
 	switch e.kind {
 	case KindLimit:
-		return e.limit().spent == 0 || e.limit().state().Absent(now)
+		return e.limit().weight() == 0 && (e.limit().spent == 0 || e.limit().state().Absent(now))
 	case KindCounter:
 		return e.counter().Version == 0 || e.counter().Expired(now)
 	case KindLock:

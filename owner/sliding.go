@@ -84,13 +84,14 @@ func plain(s *limit.State, op *limit.Op) bool { return op.Refund == 0 && !op.Sli
 // one that was lost.
 func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, made bool, print uint32) (CheckAnswer, error) {
 	next, marks, res, changed := t.decideLocked(state, op)
-	keep := changed || made && op.Refund == 0 // it is to outlast the grace, if there is room for it
+	res.Capacity += t.slack
+	keep := changed || made && (op.Refund == 0 || t.weight != 0) // it is to outlast the grace, if there is room for it
 	if !keep && !id.Given() {
-		return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+		return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 	}
 	if err := t.roomForLocked(id, marks, changed); err != nil {
 		if !changed && !id.Given() {
-			return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+			return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 		}
 		return CheckAnswer{}, err
 	}
@@ -99,10 +100,11 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 			t.createLocked()
 		}
 		t.sh.setLimitLocked(t.e, &next, marks)
+		t.e.limit().weigh(t.weight)
 		t.sh.version++
 	}
 	t.changedLocked(id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
-	return CheckAnswer{res, Meta{Permit: t.permit}}, nil
+	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 }
 
 // decideLocked is what package limit says of an operation on a limit of the given

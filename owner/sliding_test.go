@@ -233,7 +233,7 @@ func TestNoRoomForMarks(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.MaxBytes = 1 << 20 })
 	must(s.Check(0, door, noID, sliding(9)))
 	for i := 0; ; i++ {
-		if _, err := s.Check(0, Ref{fmt.Sprint(i), "n"}, noID, perSecond(1)); err != nil {
+		if _, err := s.Check(0, Ref{Key: fmt.Sprint(i), Name: "n"}, noID, perSecond(1)); err != nil {
 			break
 		}
 	}
@@ -256,7 +256,7 @@ func BenchmarkCheckSliding(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				now += pause
-				must(s.Check(now, Ref{ks[i*7919%len(ks)], "api"}, noID, op))
+				must(s.Check(now, Ref{Key: ks[i*7919%len(ks)], Name: "api"}, noID, op))
 			}
 		})
 	}
@@ -274,7 +274,7 @@ func BenchmarkMillionSliding(b *testing.B) {
 				op := limit.Op{Params: limit.Params{Algorithm: limit.SlidingWindow, Limit: 100, Period: 3600 * second}, Cost: 1}
 				for h := range hits {
 					for i, k := range ks {
-						must(s.Check(int64(h*n+i), Ref{k, "api"}, noID, op))
+						must(s.Check(int64(h*n+i), Ref{Key: k, Name: "api"}, noID, op))
 					}
 				}
 				b.ReportMetric(float64(s.Stats().Bytes)/n, "store-B/window")

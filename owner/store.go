@@ -22,12 +22,20 @@ const (
 
 // Ref addresses an object: who is counted, limited or locked, and which of the
 // key's objects.
-type Ref struct{ Key, Name string }
+type Ref struct {
+	Key, Name string
+	Role      Role   // in which an operation comes; no part of the address
+	Split     uint64 // of the roles Carry and Join: the split that it comes for
+}
 
 func (r Ref) validate() *Error {
 	switch {
 	case r.Key == "":
 		return invalid("key", "is empty")
+	case r.Key[0] == reserved && !r.Role.onPart():
+		return invalid("key", "begins with a NUL byte, which is reserved")
+	case r.Role != Whole && r.Key[0] != reserved && r.Role.onPart():
+		return invalid("key", "does not begin with a NUL byte, as that of a part does")
 	case len(r.Key) > MaxKey:
 		return invalid("key", "has %d bytes; at most %d are allowed", len(r.Key), MaxKey)
 	case len(r.Name) > MaxName:
@@ -38,6 +46,15 @@ func (r Ref) validate() *Error {
 		return invalid("name", "is not valid UTF-8")
 	}
 	return nil
+}
+
+// validAddress is validate of an address that no operation comes with: that of an
+// object or of a part.
+func (r Ref) validAddress() *Error {
+	if r.Key != "" && r.Key[0] == reserved {
+		r.Role = Plant
+	}
+	return r.validate()
 }
 
 // Config bounds a store.
@@ -57,6 +74,16 @@ type Config struct {
 	// LostFull, as everywhere, or LostEmpty, as if all of it had been spent at
 	// Permit.LostAt. Default LostFull.
 	LostLimits string
+
+	// Heat makes what counts the operations on a shard's objects; nil = they are not
+	// counted.
+	Heat func() Heat
+
+	// Stale says whether a part of a split object, by its key, which begins with a NUL
+	// byte, and the hash of that, is of a split that is over. The sweep asks it, with the
+	// shard locked, and forgets such parts whoever owns them, with request ids and all,
+	// and tells the Sink nothing. It must be quick and not keep the key. nil = none is.
+	Stale func(hash uint64, key []byte) bool
 }
 
 // Defaults of Config, with their reasons.
@@ -140,6 +167,7 @@ type Store struct {
 	cfg    Config
 	shift  int          // of a hash, to its shard
 	seed   maphash.Seed // of the tags in the indexes
+	splits Splits       // the rule, if objects may be split; else nil
 	shards []shard
 	wakes  wakes
 
@@ -167,9 +195,13 @@ func New(cfg Config, now int64) (*Store, error) {
 		shards: make([]shard, cfg.Shards),
 		wakes:  wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
 	}
+	s.splits, _ = cfg.Rule.(Splits)
 	for i := range s.shards {
 		s.shards[i].store, s.shards[i].now = s, now
 		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)
+		if cfg.Heat != nil {
+			s.shards[i].heat = cfg.Heat()
+		}
 	}
 	return s, nil
 }

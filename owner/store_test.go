@@ -149,7 +149,7 @@ func TestStoreAgainstCores(t *testing.T) {
 
 func TestKindsDoNotMix(t *testing.T) {
 	s := newStore(t, nil)
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	if _, err := s.Check(0, ref, noID, perSecond(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +165,10 @@ func TestKindsDoNotMix(t *testing.T) {
 	if _, err := s.Check(second, ref, noID, perSecond(1)); reason(err) != KindMismatch {
 		t.Errorf("a limit where a counter is: %v", err)
 	}
-	if _, err := s.Add(0, Ref{"kn", ""}, noID, counter.AddOp{Delta: 5}); err != nil {
+	if _, err := s.Add(0, Ref{Key: "kn", Name: ""}, noID, counter.AddOp{Delta: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Get(0, Ref{"k", "n "}); err != nil || got.Version != 0 {
+	if got, err := s.Get(0, Ref{Key: "k", Name: "n "}); err != nil || got.Version != 0 {
 		t.Errorf("addresses run into each other: %+v %v", got, err)
 	}
 }
@@ -176,19 +176,20 @@ func TestKindsDoNotMix(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	s := newStore(t, nil)
 	for field, ref := range map[string]Ref{
-		"key":  {"", "n"},
-		"key ": {strings.Repeat("x", MaxKey+1), "n"},
-		"name": {"k", strings.Repeat("x", MaxName+1)},
-		"KEY":  {"\xff", "n"},
-		"NAME": {"k", "\xff"},
+		"key":  {Key: "", Name: "n"},
+		"key ": {Key: strings.Repeat("x", MaxKey+1), Name: "n"},
+		"Key":  {Key: "\x00k", Name: "n"},
+		"name": {Key: "k", Name: strings.Repeat("x", MaxName+1)},
+		"KEY":  {Key: "\xff", Name: "n"},
+		"NAME": {Key: "k", Name: "\xff"},
 	} {
 		_, err := s.Get(0, ref)
 		var e *Error
 		if !errors.As(err, &e) || e.Reason != Invalid || e.Field != strings.ToLower(strings.TrimSpace(field)) {
-			t.Errorf("%.10q: %v", ref, err)
+			t.Errorf("%.10q: %v", ref.Key, err)
 		}
 	}
-	longest := Ref{strings.Repeat("k", MaxKey), strings.Repeat("n", MaxName)}
+	longest := Ref{Key: strings.Repeat("k", MaxKey), Name: strings.Repeat("n", MaxName)}
 	if got, err := s.Add(0, longest, noID, counter.AddOp{Delta: 1}); err != nil || got.Value != 1 {
 		t.Errorf("the longest address: %+v %v", got, err)
 	}
@@ -200,12 +201,12 @@ func TestAddresses(t *testing.T) {
 func TestSweepForgetsWhatIsOver(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.RequestIDs.Window = 100 * second })
 	for i := range 1000 {
-		ref := Ref{fmt.Sprintf("k%d", i), "n"}
-		must(s.Check(0, Ref{ref.Key, "limit"}, noID, perSecond(1)))
-		must(s.Add(0, Ref{ref.Key, "idle"}, noID, counter.AddOp{Delta: 1, IdleTTL: 2 * second}))
-		must(s.Add(0, Ref{ref.Key, "kept"}, noID, counter.AddOp{Delta: 1}))
-		must(s.Check(0, Ref{ref.Key, "id"}, id(uint64(i+1)), perSecond(1)))
-		if _, _, err := s.Acquire(0, Ref{ref.Key, "lock"}, noID, lock.Acquire{Holder: "h", TTL: second}); err != nil {
+		ref := Ref{Key: fmt.Sprintf("k%d", i), Name: "n"}
+		must(s.Check(0, Ref{Key: ref.Key, Name: "limit"}, noID, perSecond(1)))
+		must(s.Add(0, Ref{Key: ref.Key, Name: "idle"}, noID, counter.AddOp{Delta: 1, IdleTTL: 2 * second}))
+		must(s.Add(0, Ref{Key: ref.Key, Name: "kept"}, noID, counter.AddOp{Delta: 1}))
+		must(s.Check(0, Ref{Key: ref.Key, Name: "id"}, id(uint64(i+1)), perSecond(1)))
+		if _, _, err := s.Acquire(0, Ref{Key: ref.Key, Name: "lock"}, noID, lock.Acquire{Holder: "h", TTL: second}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -231,7 +232,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 	}
 	// What was freed is used again.
 	for i := range 1000 {
-		must(s.Check(200*second, Ref{fmt.Sprintf("k%d", i), "limit"}, noID, perSecond(1)))
+		must(s.Check(200*second, Ref{Key: fmt.Sprintf("k%d", i), Name: "limit"}, noID, perSecond(1)))
 	}
 	if got := s.Stats().Bytes; got > bytes {
 		t.Errorf("%d bytes, %d before", got, bytes)
@@ -249,18 +250,18 @@ func TestRoom(t *testing.T) {
 	t.Run("objects", func(t *testing.T) {
 		s := newStore(t, func(c *Config) { c.MaxObjects = 3 })
 		for i := range 3 {
-			must(s.Add(0, Ref{fmt.Sprint(i), "n"}, noID, counter.AddOp{Delta: 1}))
+			must(s.Add(0, Ref{Key: fmt.Sprint(i), Name: "n"}, noID, counter.AddOp{Delta: 1}))
 		}
-		if _, err := s.Add(0, Ref{"3", "n"}, noID, counter.AddOp{Delta: 1}); reason(err) != StoreFull {
+		if _, err := s.Add(0, Ref{Key: "3", Name: "n"}, noID, counter.AddOp{Delta: 1}); reason(err) != StoreFull {
 			t.Errorf("a fourth object: %v", err)
 		}
-		if _, _, err := s.Acquire(0, Ref{"3", "l"}, noID, lock.Acquire{Holder: "h", TTL: second}); reason(err) != StoreFull {
+		if _, _, err := s.Acquire(0, Ref{Key: "3", Name: "l"}, noID, lock.Acquire{Holder: "h", TTL: second}); reason(err) != StoreFull {
 			t.Errorf("a fourth object: %v", err)
 		}
-		if a := must(s.Add(0, Ref{"1", "n"}, noID, counter.AddOp{Delta: 1})); a.Value != 2 {
+		if a := must(s.Add(0, Ref{Key: "1", Name: "n"}, noID, counter.AddOp{Delta: 1})); a.Value != 2 {
 			t.Errorf("an old one: %+v", a)
 		}
-		if a := must(s.Get(0, Ref{"3", "n"})); a.Version != 0 {
+		if a := must(s.Get(0, Ref{Key: "3", Name: "n"})); a.Version != 0 {
 			t.Errorf("the refused one: %+v", a)
 		}
 	})
@@ -269,7 +270,7 @@ func TestRoom(t *testing.T) {
 		var err error
 		n := 0
 		for ; err == nil && n < 100_000; n++ {
-			_, err = s.Add(0, Ref{fmt.Sprint(n), "n"}, noID, counter.AddOp{Delta: 1})
+			_, err = s.Add(0, Ref{Key: fmt.Sprint(n), Name: "n"}, noID, counter.AddOp{Delta: 1})
 		}
 		if reason(err) != StoreFull {
 			t.Fatalf("after %d counters: %v", n, err)
@@ -277,13 +278,13 @@ func TestRoom(t *testing.T) {
 		if b := s.Stats().Bytes; b > 1<<20+1<<18 {
 			t.Errorf("%d bytes", b)
 		}
-		if a := must(s.Add(0, Ref{"0", "n"}, noID, counter.AddOp{Delta: 1})); a.Value != 2 {
+		if a := must(s.Add(0, Ref{Key: "0", Name: "n"}, noID, counter.AddOp{Delta: 1})); a.Value != 2 {
 			t.Errorf("an old one: %+v", a)
 		}
-		if _, err := s.Add(0, Ref{"0", "n"}, id(1), counter.AddOp{Delta: 1}); reason(err) != StoreFull {
+		if _, err := s.Add(0, Ref{Key: "0", Name: "n"}, id(1), counter.AddOp{Delta: 1}); reason(err) != StoreFull {
 			t.Errorf("a request id: %v", err)
 		}
-		if a := must(s.Get(0, Ref{"0", "n"})); a.Value != 2 {
+		if a := must(s.Get(0, Ref{Key: "0", Name: "n"})); a.Value != 2 {
 			t.Errorf("it was refused and acted all the same: %+v", a)
 		}
 	})
@@ -291,7 +292,7 @@ func TestRoom(t *testing.T) {
 		s := newStore(t, func(c *Config) { c.MaxBytes = 1 << 20 })
 		fill := func(now int64) (n int) {
 			for ; n < 100_000; n++ {
-				if _, err := s.Add(now, Ref{fmt.Sprint(now, n), "n"}, noID, counter.AddOp{Delta: 1, IdleTTL: second}); err != nil {
+				if _, err := s.Add(now, Ref{Key: fmt.Sprint(now, n), Name: "n"}, noID, counter.AddOp{Delta: 1, IdleTTL: second}); err != nil {
 					return n
 				}
 			}
@@ -319,7 +320,7 @@ func TestConcurrentAdds(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
-				must(s.Add(int64(i), Ref{fmt.Sprint(i % keys), "n"}, noID, counter.AddOp{Delta: 1}))
+				must(s.Add(int64(i), Ref{Key: fmt.Sprint(i % keys), Name: "n"}, noID, counter.AddOp{Delta: 1}))
 				if i%100 == w {
 					s.Sweep(int64(i))
 				}
@@ -329,7 +330,7 @@ func TestConcurrentAdds(t *testing.T) {
 	wg.Wait()
 	var sum int64
 	for k := range keys {
-		sum += must(s.Get(each, Ref{fmt.Sprint(k), "n"})).Value
+		sum += must(s.Get(each, Ref{Key: fmt.Sprint(k), Name: "n"})).Value
 	}
 	if sum != workers*each {
 		t.Errorf("%d counted, want %d", sum, workers*each)
@@ -339,7 +340,7 @@ func TestConcurrentAdds(t *testing.T) {
 func TestRuleDecides(t *testing.T) {
 	rule := &testRule{epoch: 7}
 	s := newStore(t, func(c *Config) { c.Rule = rule })
-	ref := Ref{"k", "n"}
+	ref := Ref{Key: "k", Name: "n"}
 	a := must(s.Add(0, ref, noID, counter.AddOp{Delta: 1}))
 	if a.Permit.Epoch != 7 {
 		t.Errorf("epoch %d", a.Permit.Epoch)

@@ -44,6 +44,10 @@ func (sh *shard) sweepStep(now int64) bool {
 			return false
 		}
 		slot := sh.index.Slot(sh.sweepAt)
+		if slot != 0 && sh.store.cfg.Stale != nil && sh.staleLocked(slot) {
+			sh.discardLocked(slot)
+			continue
+		}
 		if slot == 0 || !sh.overLocked(slot, sh.now) {
 			sh.sweepAt++
 			continue // else another entry may have moved here

@@ -343,7 +343,7 @@ func (sh *shard) wake(x wake, now int64) {
 	e := sh.entryLocked(x.of.slot)
 	text := e.text()
 	sh.now = max(sh.now, now)
-	ref := Ref{string(text[:e.keyLen]), string(text[e.keyLen:])}
+	ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
 	t := target{sh: sh, e: e, slot: x.of.slot, kind: KindLock, hash: Hash(ref.Key), ref: ref, now: sh.now}
 	var err error
 	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, now); err == nil {

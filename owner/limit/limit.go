@@ -151,8 +151,9 @@ func (op Op) validRefund(bad func(field, format string, args ...any) error) erro
 // nobody ever hit.
 type State struct {
 	Algorithm Algorithm
+	Weight    uint32 // of a part: that under which Spent counts, 1 to Whole; 0 = the state is of a whole limit. See Part
 	At        int64  // the moment for which Spent and Carry hold; start of a fixed window; last hit of a sliding one
-	Spent     uint64 // Invariant: 0 only in the zero State; at most MaxLimit
+	Spent     uint64 // Invariant: 0 only in a State that has nothing, or nothing but a Weight; at most MaxLimit
 	Carry     uint64 // what came back of the next token, in 1/Period. Invariant: < Period; 0 for windows
 	Limit     uint64 // parameters under which it comes back
 	Period    int64
@@ -162,7 +163,9 @@ type State struct {
 // package.
 func (s State) Valid() error {
 	switch {
-	case s == State{}:
+	case s.Weight > Whole || s.Weight != 0 && s.Algorithm != TokenBucket:
+		return fmt.Errorf("limit: weight %d is out of range", s.Weight)
+	case s == State{Weight: s.Weight}:
 		return nil
 	case s.Algorithm > SlidingWindow:
 		return fmt.Errorf("limit: algorithm %d is unknown", s.Algorithm)
@@ -196,8 +199,9 @@ type Result struct {
 
 // Apply decides a check or a refund at a moment, in nanoseconds; one before s.At
 // counts as s.At. changed says whether next differs from s in a way that must be
-// kept; if not, next is s. s must be Valid and op have passed Validate. Where s or
-// op is of a sliding window, it takes Slide.
+// kept; if not, next is s. s must be Valid and of a whole limit, and op have passed
+// Validate: for a part see Op.Part. Where s or op is of a sliding window, it takes
+// Slide.
 func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 	if s.Spent != 0 {
 		now = max(now, s.At)
@@ -233,7 +237,7 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 			return s, res, false
 		}
 	}
-	return State{op.Algorithm, l.at, l.spent, l.carry, op.Limit, op.Period}, res, true
+	return State{op.Algorithm, 0, l.at, l.spent, l.carry, op.Limit, op.Period}, res, true
 }
 
 // refund gives tokens back. Nothing spent is nothing to give back, and nothing to
@@ -241,7 +245,7 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 func (l level) refund(s *State, op *Op, now int64) (next State, res Result, changed bool) {
 	if changed = l.spent != 0; changed {
 		if l.spent -= min(op.Refund, l.spent); l.spent != 0 {
-			next = State{op.Algorithm, l.at, l.spent, l.carry, op.Limit, op.Period}
+			next = State{op.Algorithm, 0, l.at, l.spent, l.carry, op.Limit, op.Period}
 		}
 	} else {
 		next = *s
@@ -253,14 +257,17 @@ func (l level) refund(s *State, op *Op, now int64) (next State, res Result, chan
 }
 
 // Absent reports whether everything has come back: the state equals one that
-// never was, and may be forgotten.
+// never was, and may be forgotten. One that has a weight never is.
 func (s State) Absent(now int64) bool {
-	return s.Spent == 0 || s.level(max(now, s.At)).spent == 0
+	return s.Weight == 0 && (s.Spent == 0 || s.level(max(now, s.At)).spent == 0)
 }
 
 // AbsentAt is the moment from which the state is absent, at most MaxInt64. The
-// zero State always was.
+// zero State always was, and one that has a weight never is.
 func (s State) AbsentAt() int64 {
+	if s.Weight != 0 {
+		return math.MaxInt64
+	}
 	if s.Spent == 0 {
 		return math.MinInt64
 	}

@@ -168,8 +168,8 @@ func TestValidate(t *testing.T) {
 // A denied hit stores changed parameters, after what came back under the old
 // ones; a denied hit without a change, and any peek, store nothing.
 func TestDeniedHitStoresChangedParameters(t *testing.T) {
-	spent := State{TokenBucket, 0, 10, 0, 10, 10 * second}
-	inWindow := State{FixedWindow, 0, 10, 0, 10, 10 * second}
+	spent := State{TokenBucket, 0, 0, 10, 0, 10, 10 * second}
+	inWindow := State{FixedWindow, 0, 0, 10, 0, 10, 10 * second}
 	tests := []struct {
 		name  string
 		state State
@@ -181,19 +181,19 @@ func TestDeniedHitStoresChangedParameters(t *testing.T) {
 		{name: "only the burst changed, which is not stored", state: spent, op: bucket(10, 10*second, 8, 5), now: 3 * second, want: spent},
 		{name: "a peek", state: spent, op: peek(bucket(1, second, 0, 1)), now: 3 * second, want: spent},
 		{name: "limit", state: spent, op: bucket(5, 10*second, 0, 1), now: 3 * second,
-			want: State{TokenBucket, 3 * second, 7, 0, 5, 10 * second}},
-		{name: "period: a third of a token, rounded down", state: State{TokenBucket, 0, 9, 0, 1, 3_000}, op: bucket(1, 1_000, 0, 1), now: 1_000,
-			want: State{TokenBucket, 1_000, 9, 333, 1, 1_000}},
+			want: State{TokenBucket, 0, 3 * second, 7, 0, 5, 10 * second}},
+		{name: "period: a third of a token, rounded down", state: State{TokenBucket, 0, 0, 9, 0, 1, 3_000}, op: bucket(1, 1_000, 0, 1), now: 1_000,
+			want: State{TokenBucket, 0, 1_000, 9, 333, 1, 1_000}},
 		{name: "algorithm, to a window", state: spent, op: window(8, second, 2), now: 3 * second,
-			want: State{FixedWindow, 3 * second, 7, 0, 8, second}},
+			want: State{FixedWindow, 0, 3 * second, 7, 0, 8, second}},
 		{name: "algorithm, to a bucket", state: inWindow, op: bucket(8, second, 0, 2), now: 3 * second,
-			want: State{TokenBucket, 3 * second, 10, 0, 8, second}},
+			want: State{TokenBucket, 0, 3 * second, 10, 0, 8, second}},
 		{name: "window's limit", state: inWindow, op: window(4, 10*second, 2), now: 3 * second,
-			want: State{FixedWindow, 0, 10, 0, 4, 10 * second}},
+			want: State{FixedWindow, 0, 0, 10, 0, 4, 10 * second}},
 		{name: "window's period, still running", state: inWindow, op: window(10, 4*second, 2), now: 3 * second,
-			want: State{FixedWindow, 0, 10, 0, 10, 4 * second}},
+			want: State{FixedWindow, 0, 0, 10, 0, 10, 4 * second}},
 		{name: "window's period, which ends now", state: inWindow, op: window(10, 3*second, 2), now: 3 * second,
-			want: State{FixedWindow, 3 * second, 10, 0, 10, 3 * second}},
+			want: State{FixedWindow, 0, 3 * second, 10, 0, 10, 3 * second}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -209,11 +209,11 @@ func TestDeniedHitStoresChangedParameters(t *testing.T) {
 func TestCarryBetweenHalves(t *testing.T) {
 	// 18,446,744 ns at MaxLimit are 2^64 - 73,709,551,616 parts of a token, and
 	// the carry takes them over 2^64: 583 tokens.
-	refill := State{TokenBucket, 0, 1_000, 100_000_000_000, MaxLimit, MaxPeriod}
+	refill := State{TokenBucket, 0, 0, 1_000, 100_000_000_000, MaxLimit, MaxPeriod}
 	// 584 tokens are 2^64 + 20,737,526,290,448,384 parts: a greater carry borrows
 	// from the high half, one that leaves 2^64 - 1 lets rounding up go over 2^64.
-	borrow := State{TokenBucket, 0, 586, MaxPeriod - 1, 3, MaxPeriod}
-	roundUp := State{TokenBucket, 0, 600, 20_737_526_290_448_385, 3, MaxPeriod}
+	borrow := State{TokenBucket, 0, 0, 586, MaxPeriod - 1, 3, MaxPeriod}
+	roundUp := State{TokenBucket, 0, 0, 600, 20_737_526_290_448_385, 3, MaxPeriod}
 	tests := []struct {
 		name  string
 		state State
@@ -245,13 +245,13 @@ func TestAbsent(t *testing.T) {
 		at    int64
 	}{
 		{name: "nothing spent", state: State{}, at: math.MinInt64},
-		{name: "bucket", state: State{TokenBucket, 100, 3, 400, 2, 1_000}, at: 1_400},
-		{name: "bucket, rounded up", state: State{TokenBucket, 100, 3, 1, 7, 1_000}, at: 529},
-		{name: "window", state: State{FixedWindow, 100, 3, 0, 3, 1_000}, at: 1_100},
-		{name: "just in time", state: State{FixedWindow, math.MaxInt64 - 1_000, 3, 0, 3, 1_000}, at: math.MaxInt64},
-		{name: "beyond time", state: State{FixedWindow, math.MaxInt64 - 999, 3, 0, 3, 1_000}, at: math.MaxInt64},
-		{name: "far beyond time", state: State{TokenBucket, 0, MaxLimit, 0, 1, MaxPeriod}, at: math.MaxInt64},
-		{name: "more than MaxInt64 later", state: State{TokenBucket, -9e18, 1_000, 0, 1, 1e16}, at: 1e18},
+		{name: "bucket", state: State{TokenBucket, 0, 100, 3, 400, 2, 1_000}, at: 1_400},
+		{name: "bucket, rounded up", state: State{TokenBucket, 0, 100, 3, 1, 7, 1_000}, at: 529},
+		{name: "window", state: State{FixedWindow, 0, 100, 3, 0, 3, 1_000}, at: 1_100},
+		{name: "just in time", state: State{FixedWindow, 0, math.MaxInt64 - 1_000, 3, 0, 3, 1_000}, at: math.MaxInt64},
+		{name: "beyond time", state: State{FixedWindow, 0, math.MaxInt64 - 999, 3, 0, 3, 1_000}, at: math.MaxInt64},
+		{name: "far beyond time", state: State{TokenBucket, 0, 0, MaxLimit, 0, 1, MaxPeriod}, at: math.MaxInt64},
+		{name: "more than MaxInt64 later", state: State{TokenBucket, 0, -9e18, 1_000, 0, 1, 1e16}, at: 1e18},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestAbsent(t *testing.T) {
 }
 
 func TestValid(t *testing.T) {
-	good := State{TokenBucket, -5, MaxLimit, MaxPeriod - 1, MaxLimit, MaxPeriod}
+	good := State{TokenBucket, 0, -5, MaxLimit, MaxPeriod - 1, MaxLimit, MaxPeriod}
 	tests := []struct {
 		name  string
 		state State
@@ -280,16 +280,21 @@ func TestValid(t *testing.T) {
 	}{
 		{name: "zero", state: State{}},
 		{name: "largest", state: good},
-		{name: "window", state: State{FixedWindow, 0, 1, 0, 1, MinPeriod}},
+		{name: "window", state: State{FixedWindow, 0, 0, 1, 0, 1, MinPeriod}},
 		{name: "nothing spent, but not zero", state: State{At: 1}, bad: true},
-		{name: "algorithm", state: State{3, 0, 1, 0, 1, MinPeriod}, bad: true},
-		{name: "spent", state: State{TokenBucket, 0, MaxLimit + 1, 0, 1, MinPeriod}, bad: true},
-		{name: "no limit", state: State{TokenBucket, 0, 1, 0, 0, MinPeriod}, bad: true},
-		{name: "limit", state: State{TokenBucket, 0, 1, 0, MaxLimit + 1, MinPeriod}, bad: true},
-		{name: "short period", state: State{TokenBucket, 0, 1, 0, 1, MinPeriod - 1}, bad: true},
-		{name: "long period", state: State{TokenBucket, 0, 1, 0, 1, MaxPeriod + 1}, bad: true},
-		{name: "carry of a whole token", state: State{TokenBucket, 0, 1, MinPeriod, 1, MinPeriod}, bad: true},
-		{name: "window with a carry", state: State{FixedWindow, 0, 1, 1, 1, MinPeriod}, bad: true},
+		{name: "algorithm", state: State{3, 0, 0, 1, 0, 1, MinPeriod}, bad: true},
+		{name: "spent", state: State{TokenBucket, 0, 0, MaxLimit + 1, 0, 1, MinPeriod}, bad: true},
+		{name: "no limit", state: State{TokenBucket, 0, 0, 1, 0, 0, MinPeriod}, bad: true},
+		{name: "limit", state: State{TokenBucket, 0, 0, 1, 0, MaxLimit + 1, MinPeriod}, bad: true},
+		{name: "short period", state: State{TokenBucket, 0, 0, 1, 0, 1, MinPeriod - 1}, bad: true},
+		{name: "long period", state: State{TokenBucket, 0, 0, 1, 0, 1, MaxPeriod + 1}, bad: true},
+		{name: "carry of a whole token", state: State{TokenBucket, 0, 0, 1, MinPeriod, 1, MinPeriod}, bad: true},
+		{name: "weight, nothing spent", state: State{Weight: Whole}},
+		{name: "weight", state: State{TokenBucket, 1, 0, 1, 0, 1, MinPeriod}},
+		{name: "more than the whole weight", state: State{TokenBucket, Whole + 1, 0, 1, 0, 1, MinPeriod}, bad: true},
+		{name: "weight and a moment, but nothing spent", state: State{Weight: 1, At: 1}, bad: true},
+		{name: "window with a weight", state: State{FixedWindow, 1, 0, 1, 0, 1, MinPeriod}, bad: true},
+		{name: "window with a carry", state: State{FixedWindow, 0, 0, 1, 1, 1, MinPeriod}, bad: true},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

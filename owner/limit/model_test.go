@@ -346,7 +346,7 @@ func TestLookingChangesNothing(t *testing.T) {
 func TestStepsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := buckets.Draw(t, "params")
-		s := State{TokenBucket, 0, tokens.Draw(t, "spent"), rapid.Uint64Range(0, uint64(p.Period)-1).Draw(t, "carry"), p.Limit, p.Period}
+		s := State{TokenBucket, 0, 0, tokens.Draw(t, "spent"), rapid.Uint64Range(0, uint64(p.Period)-1).Draw(t, "carry"), p.Limit, p.Period}
 		inSteps := s
 		var now int64
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {

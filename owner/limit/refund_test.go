@@ -7,8 +7,8 @@ import (
 )
 
 func TestRefund(t *testing.T) {
-	spent := State{TokenBucket, 0, 10, 0, 10, 10 * second}
-	inWindow := State{FixedWindow, 0, 10, 0, 10, 10 * second}
+	spent := State{TokenBucket, 0, 0, 10, 0, 10, 10 * second}
+	inWindow := State{FixedWindow, 0, 0, 10, 0, 10, 10 * second}
 	tests := []struct {
 		name  string
 		state State
@@ -23,18 +23,18 @@ func TestRefund(t *testing.T) {
 			want: Result{Allowed: true, Capacity: 10, Remaining: 10}, next: spent},
 		{name: "some of a bucket", state: spent, op: refund(bucket(10, 10*second, 0, 0), 3), now: 2500 * second / 1000,
 			want: Result{Allowed: true, Capacity: 10, Remaining: 5, ResetAfter: 4500 * second / 1000},
-			next: State{TokenBucket, 2500 * second / 1000, 5, uint64(5 * second), 10, 10 * second}},
+			next: State{TokenBucket, 0, 2500 * second / 1000, 5, uint64(5 * second), 10, 10 * second}},
 		{name: "never above the burst", state: spent, op: refund(bucket(10, 10*second, 0, 0), 9), now: 2500 * second / 1000,
 			want: Result{Allowed: true, Capacity: 10, Remaining: 10}},
 		{name: "below a lowered burst", state: spent, op: refund(bucket(10, 10*second, 4, 0), 5), now: second,
 			want: Result{Allowed: true, Capacity: 4, ResetAfter: 4 * second},
-			next: State{TokenBucket, second, 4, 0, 10, 10 * second}},
+			next: State{TokenBucket, 0, second, 4, 0, 10, 10 * second}},
 		{name: "with another rate", state: spent, op: refund(bucket(5, 10*second, 10, 0), 5), now: second,
 			want: Result{Allowed: true, Capacity: 10, Remaining: 6, ResetAfter: 8 * second},
-			next: State{TokenBucket, second, 4, 0, 5, 10 * second}},
+			next: State{TokenBucket, 0, second, 4, 0, 5, 10 * second}},
 		{name: "some of a window", state: inWindow, op: refund(window(10, 10*second, 0), 3), now: 9 * second,
 			want: Result{Allowed: true, Capacity: 10, Remaining: 3, ResetAfter: second},
-			next: State{FixedWindow, 0, 7, 0, 10, 10 * second}},
+			next: State{FixedWindow, 0, 0, 7, 0, 10, 10 * second}},
 		{name: "all of a window", state: inWindow, op: refund(window(10, 10*second, 0), 11), now: 9 * second,
 			want: Result{Allowed: true, Capacity: 10, Remaining: 10}},
 		{name: "a window that is over", state: inWindow, op: refund(window(10, 10*second, 0), 3), now: 10 * second,

@@ -437,7 +437,7 @@ func TestSlidingUnderLoad(t *testing.T) {
 }
 
 func TestValidMarks(t *testing.T) {
-	good := State{SlidingWindow, 100, 6, 0, 10, 1_000}
+	good := State{SlidingWindow, 0, 100, 6, 0, 10, 1_000}
 	marks := []Mark{{-800, 1}, {50, 2}, {100, 3}}
 	tests := []struct {
 		name  string
@@ -447,20 +447,20 @@ func TestValidMarks(t *testing.T) {
 	}{
 		{name: "good", state: good, marks: marks},
 		{name: "none", state: good},
-		{name: "none, of a bucket", state: State{TokenBucket, 100, 6, 0, 10, 1_000}},
-		{name: "of a bucket", state: State{TokenBucket, 100, 6, 0, 10, 1_000}, marks: marks, bad: true},
-		{name: "of a fixed window", state: State{FixedWindow, 100, 6, 0, 10, 1_000}, marks: marks, bad: true},
+		{name: "none, of a bucket", state: State{TokenBucket, 0, 100, 6, 0, 10, 1_000}},
+		{name: "of a bucket", state: State{TokenBucket, 0, 100, 6, 0, 10, 1_000}, marks: marks, bad: true},
+		{name: "of a fixed window", state: State{FixedWindow, 0, 100, 6, 0, 10, 1_000}, marks: marks, bad: true},
 		{name: "of nothing", state: State{}, marks: marks, bad: true},
 		{name: "one", state: good, marks: []Mark{{100, 6}}, bad: true},
-		{name: "another sum", state: State{SlidingWindow, 100, 7, 0, 10, 1_000}, marks: marks, bad: true},
-		{name: "another end", state: State{SlidingWindow, 101, 6, 0, 10, 1_000}, marks: marks, bad: true},
+		{name: "another sum", state: State{SlidingWindow, 0, 100, 7, 0, 10, 1_000}, marks: marks, bad: true},
+		{name: "another end", state: State{SlidingWindow, 0, 101, 6, 0, 10, 1_000}, marks: marks, bad: true},
 		{name: "a period", state: good, marks: []Mark{{-900, 3}, {100, 3}}, bad: true},
 		{name: "no tokens", state: good, marks: []Mark{{50, 0}, {100, 6}}, bad: true},
 		{name: "a sum that wraps", state: good, marks: []Mark{{50, math.MaxUint64 - 2}, {100, 9}}, bad: true},
 		{name: "out of order", state: good, marks: []Mark{{50, 1}, {20, 2}, {100, 3}}, bad: true},
 		{name: "twice the same", state: good, marks: []Mark{{50, 1}, {50, 2}, {100, 3}}, bad: true},
-		{name: "too many", state: State{SlidingWindow, 17, MaxMarks + 1, 0, 100, 1_000}, marks: evenly(MaxMarks + 1), bad: true},
-		{name: "as many as may be", state: State{SlidingWindow, 16, MaxMarks, 0, 100, 1_000}, marks: evenly(MaxMarks)},
+		{name: "too many", state: State{SlidingWindow, 0, 17, MaxMarks + 1, 0, 100, 1_000}, marks: evenly(MaxMarks + 1), bad: true},
+		{name: "as many as may be", state: State{SlidingWindow, 0, 16, MaxMarks, 0, 100, 1_000}, marks: evenly(MaxMarks)},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

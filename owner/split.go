@@ -1,0 +1,133 @@
+package owner
+
+import (
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+)
+
+// Role is in which quality an operation comes to an object. An object that is hot
+// may be split: its parts are objects under keys of their own, which begin with a
+// NUL byte, as no user's key does. Who may come to an object and to its parts, and
+// when, is for the serving rule to say (Splits).
+type Role uint8
+
+const (
+	Whole Role = iota // a user's operation on an object as a whole, as all are that are not split
+	Share             // a user's operation on a part
+	Carry             // reads an object that is to be split: Take
+	Plant             // makes a part: Put
+	Reap              // reads a part that is to be united with others: Take
+	Join              // makes an object of its parts: Put
+	Look              // reads a part that users are served from: Take and Get
+)
+
+// reserved is the first byte of the keys of parts.
+const reserved = 0
+
+// onPart says whether operations of this role are on parts.
+func (r Role) onPart() bool {
+	return r == Share || r == Plant || r == Reap || r == Look
+}
+
+// roles are several of them, as bits. The zero roles are those of a user: Whole,
+// and but for locks, Share.
+type roles uint8
+
+// rolesOf is a set of roles.
+func rolesOf(some ...Role) (set roles) {
+	for _, r := range some {
+		set |= 1 << r
+	}
+	return set
+}
+
+// allows says whether an operation may come in a role.
+func (set roles) allows(r Role, k Kind) bool {
+	if set == 0 {
+		return r == Whole || r == Share && k != KindLock
+	}
+	return set&(1<<r) != 0 && r <= Look
+}
+
+// Splits is what a Rule implements, too, if objects may be split. One that does not,
+// lets in no roles but Whole.
+type Splits interface {
+	// Split says whether May is to be asked about keys of this hash: whether one of
+	// them may be that of an object that is split, or of a part of one. It is called
+	// for every operation that Admit lets in, under the shard lock, and must be quick.
+	Split(hash uint64) bool
+	// May says whether an operation in the role of ref may be done now on the object
+	// of this kind, or why not. weight is that of the part, from 1 to limit.Whole, if
+	// the role is Share or Look and it is one of a limit; otherwise it means nothing.
+	// It is called under the shard lock and must be quick.
+	May(ref Ref, kind Kind) (weight uint32, err error)
+}
+
+// maxShare bounds the value of a part of a counter, in either direction: 64 of them,
+// and 2^61 that no part has, do not overflow in the sum.
+const maxShare = 1 << 56
+
+// splitLocked asks the rule about an object that may be split or a part.
+func (t *target) splitLocked(splits Splits) (err error) {
+	if splits == nil || !splits.Split(t.hash) {
+		if t.ref.Role != Whole {
+			return errNotSplit
+		}
+		return nil
+	}
+	t.weight, err = splits.May(t.ref, t.kind)
+	if t.ref.Role != Share && t.ref.Role != Look {
+		t.weight = 0
+	}
+	return err
+}
+
+// weighLocked makes of the state of a limit, and of a check, those that limit.Apply
+// takes: in the role Share those of a part under the weight of now, else those of a
+// whole limit. again says that the state is another one than the store has. The error
+// is ErrWhole if a part cannot decide it.
+func (t *target) weighLocked(state *limit.State, op *limit.Op) (again bool, err error) {
+	capacity := op.Capacity()
+	if t.ref.Role != Share {
+		*state = state.Reweigh(limit.Whole, capacity, t.now)
+		return true, nil
+	}
+	part, ok := op.Part(t.weight)
+	if !ok {
+		return false, ErrWhole
+	}
+	switch state.Weight {
+	case t.weight:
+	case 0: // it was lost
+		*state = part.Emptied(t.now)
+		again = true
+	default:
+		*state = state.Reweigh(t.weight, capacity, t.now)
+		again = true
+	}
+	state.Weight = 0 // until it is stored
+	t.slack = capacity - part.Capacity()
+	*op = part
+	return again, nil
+}
+
+// partible says whether a part can decide an add by itself, before it is tried.
+func partible(op counter.AddOp) bool {
+	return op.IdleTTL == 0 && !op.HasMin && !op.HasMax
+}
+
+// fitsShare says whether a part of a counter can have become that: what would
+// overflow in it might not, in the whole.
+func fitsShare(next counter.State, res counter.AddResult) bool {
+	return res.Applied && next.Value <= maxShare && next.Value >= -maxShare
+}
+
+// staleLocked says whether an object is a part of something that is not split any
+// more.
+func (sh *shard) staleLocked(slot uint32) bool {
+	key := sh.entryLocked(slot).text()
+	if key = key[:sh.entryLocked(slot).keyLen]; len(key) == 0 || key[0] != reserved {
+		return false
+	}
+	return sh.store.cfg.Stale(sh.hashLocked(slot), key)
+}

@@ -16,14 +16,16 @@
 //	| state of the kind | request ids answered | request ids kept
 //
 // Numbers are varints, signed ones zigzag; texts have their length before them. A
-// fingerprint takes 4 bytes and a client 16, big-endian. Neither version changes any
+// fingerprint takes 4 bytes and a client 16, big-endian. No version changes any
 // more: testdata has records of them.
 //
-// A sliding window is of version 2, everything else of version 1: who knows version
-// 1 only takes all other records, and refuses a sliding window instead of taking it
-// for a window that ends at once. Behind its state stand its marks but for the last
-// one, which the state tells: their number, and of each, the last one first, the
-// time to the next and the tokens.
+// A sliding window is of version 2, a bucket that has a weight of version 3, and
+// everything else of version 1: who knows version 1 only takes all other records, and
+// refuses a sliding window instead of taking it for a window that ends at once, and a
+// bucket with a weight instead of taking it for a whole one. Behind the state of a
+// sliding window stand its marks but for the last one, which the state tells: their
+// number, and of each, the last one first, the time to the next and the tokens.
+// Behind the state of a bucket that has a weight stands the weight.
 //
 // # Non-guarantee
 //
@@ -41,11 +43,12 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// Version is the greatest one of the format, that of sliding windows. firstVersion
-// is that of everything else.
+// Version is the greatest one of the format, that of buckets that have a weight.
+// slidingVersion is that of sliding windows, firstVersion that of everything else.
 const (
-	Version      = 2
-	firstVersion = 1
+	Version        = 3
+	slidingVersion = 2
+	firstVersion   = 1
 )
 
 // Flags, above the two bits of the kind.
@@ -63,12 +66,15 @@ const (
 const maxAge = 1 << 61
 
 // ErrDamaged is the error of bytes that Append did not make.
-var ErrDamaged = errors.New("record: the bytes are not a record of version 1 or 2")
+var ErrDamaged = errors.New("record: the bytes are not a record of version 1, 2 or 3")
 
 // version is that of the format in which a record is written.
 func version(r *owner.Record) byte {
-	if r.Kind == owner.KindLimit && r.Limit.Algorithm == limit.SlidingWindow {
+	switch {
+	case r.Kind == owner.KindLimit && r.Limit.Weight != 0:
 		return Version
+	case r.Kind == owner.KindLimit && r.Limit.Algorithm == limit.SlidingWindow:
+		return slidingVersion
 	}
 	return firstVersion
 }
@@ -139,13 +145,20 @@ func (e *encoder) state(r *owner.Record) {
 	case owner.KindLimit:
 		s := &r.Limit
 		e.b = append(e.b, byte(s.Algorithm))
-		e.age(s.At)
+		if s.Spent != 0 {
+			e.age(s.At)
+		} else {
+			e.uint(0) // it says nothing but its weight
+		}
 		e.uint(s.Spent)
 		e.uint(s.Carry)
 		e.uint(s.Limit)
 		e.uint(uint64(s.Period))
 		if s.Algorithm == limit.SlidingWindow {
 			e.marks(r.Marks)
+		}
+		if s.Weight != 0 {
+			e.uint(uint64(s.Weight))
 		}
 	case owner.KindCounter:
 		s := &r.Counter
@@ -243,7 +256,7 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 	r.At = d.age()
 	r.Hash = owner.Hash(string(r.Key))
 	if flags&hasState != 0 {
-		d.state(r)
+		d.state(r, written)
 	}
 	if flags&hasDone != 0 {
 		for range d.count(minDone) {
@@ -264,7 +277,7 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 	return nil
 }
 
-func (d *decoder) state(r *owner.Record) {
+func (d *decoder) state(r *owner.Record, written byte) {
 	switch r.Kind {
 	case owner.KindLimit:
 		r.Limit = limit.State{
@@ -274,6 +287,9 @@ func (d *decoder) state(r *owner.Record) {
 		if r.Limit.Algorithm == limit.SlidingWindow {
 			d.marks(r)
 		}
+		if written == Version {
+			d.weight(&r.Limit)
+		}
 	case owner.KindCounter:
 		s := &r.Counter
 		s.Value, s.Version, s.At = d.int(), d.uint(math.MaxUint64), d.age()
@@ -281,6 +297,13 @@ func (d *decoder) state(r *owner.Record) {
 	case owner.KindLock:
 		r.Lock = &lock.State{}
 		d.lock(r)
+	}
+}
+
+func (d *decoder) weight(s *limit.State) {
+	s.Weight = uint32(d.uint(limit.Whole))
+	if s.Spent == 0 && s.At == d.now {
+		s.At = 0
 	}
 }
 

@@ -51,6 +51,9 @@ func examples() map[string]*owner.Record {
 		"sliding": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Algorithm: limit.SlidingWindow, At: 99 * second, Spent: 7, Limit: 20, Period: 60 * second},
 			Marks: []limit.Mark{{At: 45 * second, Tokens: 1}, {At: 98*second + 12345, Tokens: 4}, {At: 99 * second, Tokens: 2}}}),
 		"sliding, once": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Algorithm: limit.SlidingWindow, At: -second, Spent: 7, Limit: 20, Period: 3600 * second}}),
+		"part":          key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Weight: 13107, At: 99 * second, Spent: 7, Carry: 12345, Limit: 20, Period: 300 * second}}),
+		"part, whole":   key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Weight: limit.Whole, At: -second, Spent: 1, Limit: 20, Period: 60 * second}}),
+		"part, full":    key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{Weight: 1}, Whole: true, IDs: kept}),
 		"full":          key(owner.Record{Kind: owner.KindLimit, Done: []owner.Done{{ID: id(5), Outcome: out}}}),
 		"counter":       key(owner.Record{Kind: owner.KindCounter, Counter: counter.State{Value: math.MinInt64, Version: 1233, At: 42, IdleTTL: 86400 * second}, Done: []owner.Done{{ID: id(5), Outcome: out}}}),
 		"gone":          key(owner.Record{Kind: owner.KindCounter}),
@@ -97,6 +100,8 @@ func TestGolden(t *testing.T) {
 			dir := "v1"
 			if strings.HasPrefix(name, "sliding") {
 				dir = "v2"
+			} else if strings.HasPrefix(name, "part") {
+				dir = "v3"
 			}
 			path := filepath.Join("testdata", dir, strings.ReplaceAll(name, ", ", "-")+".hex")
 			if *rewrite {

@@ -22,18 +22,18 @@ type ValueResult struct {
 
 // BatchCheck decides checks, at most MaxItems, each by itself. They go to their
 // owners in parallel, and the results are in the order of the checks. Checks of
-// one key are done in order, unless some of them have to be sent again. The
-// error is that of the batch as a whole; items fail alone.
+// one key are done in order, unless some of them have to be sent again or the limit
+// is split. The error is that of the batch as a whole; items fail alone.
 func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
 	out := make([]CheckResult, len(qs))
 	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind,
 		fail: func(i int, err error) { out[i].Err = err },
 		take: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.CheckRequest, bool) {
+	return out, b.run(ctx, len(qs), func(i int) (object, *pb.CheckRequest, bool) {
 		req := qs[i].wire()
 		req.Anywhere = qs[i].Anywhere // the node refuses it
-		return qs[i].Key, qs[i].Name, req, !qs[i].Peek
+		return qs[i].object(), req, !qs[i].Peek
 	})
 }
 
@@ -44,8 +44,8 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) 
 		fail: func(i int, err error) { out[i].Err = err },
 		take: func(i int, r *pb.AddResponse) { out[i].Value = added(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.AddRequest, bool) {
-		return qs[i].Key, qs[i].Name, qs[i].wire(), true
+	return out, b.run(ctx, len(qs), func(i int) (object, *pb.AddRequest, bool) {
+		return qs[i].object(), qs[i].wire(), true
 	})
 }
 
@@ -56,8 +56,8 @@ func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, err
 		fail: func(i int, err error) { out[i].Err = err },
 		take: func(i int, r *pb.GetResponse) { out[i].Value = got(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (string, string, *pb.GetRequest, bool) {
-		return qs[i].Key, qs[i].Name, &pb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
+	return out, b.run(ctx, len(qs), func(i int) (object, *pb.GetRequest, bool) {
+		return objectAt(counterObject, qs[i].Key, qs[i].Name), &pb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
 	})
 }
 
@@ -83,7 +83,7 @@ type pending[Q any] struct {
 
 // run sends all items, and those again that failed for a while, until there is
 // nothing left or no more time.
-func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (key, name string, req Q, changes bool)) error {
+func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of object, req Q, changes bool)) error {
 	if err := tooMany(n); err != nil {
 		return err
 	}
@@ -100,16 +100,17 @@ func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (key, nam
 		}
 	}()
 	for i := range n {
-		key, name, req, changes := item(i)
-		if err := address(key, name); err != nil {
+		of, req, changes := item(i)
+		if err := address(of.key, of.name); err != nil {
 			b.fail(i, err)
 			continue
 		}
-		p := pending[Q]{at: i, req: req, route: toKey(key, !changes)}
+		p := pending[Q]{at: i, req: req}
 		if changes {
 			p.op = b.c.ops.begin()
 			ops = append(ops, p.op)
 		}
+		p.route = toObject(of, p.op)
 		b.reqs = append(b.reqs, p)
 	}
 	for pause := firstPause; len(b.reqs) > 0; pause = min(2*pause, maxPause) {

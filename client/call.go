@@ -117,7 +117,7 @@ func (c *Client) rest(ctx context.Context, r *route, v *view, d time.Duration) e
 			return c.ctx.Err()
 		case <-changed:
 			next := c.view.Load()
-			if r.keyed && !sameOwner(v.owner(r.hash), next.owner(r.hash)) {
+			if r.moved(v, next) {
 				return nil
 			}
 			v = next

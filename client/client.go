@@ -137,10 +137,18 @@ type route struct {
 	hash  uint64
 	hint  string // address that a node named
 	avoid string // address that did not answer
+
+	object object     // which may be split
+	op     *operation // by whose id its part is chosen; nil = any part
 }
 
 func toKey(key string, reads bool) route {
 	return route{keyed: true, reads: reads, hash: ring.Hash(key)}
+}
+
+// toObject is the route of a call about an object; op is nil if it changes nothing.
+func toObject(o object, op *operation) route {
+	return route{keyed: true, reads: op == nil, hash: ring.Hash(o.key), object: o, op: op}
 }
 
 // learn notes what a failed attempt at an address says of where to go next.
@@ -164,14 +172,17 @@ func (c *Client) pick(r *route) (*node, *view, error) {
 	return n, v, err
 }
 
-// address is that of the key's owner. If that is not known, or did not answer
-// just now, any other node will do: it forwards.
+// address is that of the owner of the key, or of a part of what is split. If that is not
+// known, or did not answer just now, any other node will do: it forwards.
 func (c *Client) address(v *view, r *route) string {
 	if r.hint != "" && r.hint != r.avoid {
 		return r.hint
 	}
 	if r.keyed {
-		if m := v.owner(r.hash); m != nil && m.addr != r.avoid {
+		if a := c.anyPart(v, r); a != "" {
+			return a
+		}
+		if m := r.owner(v); m != nil && m.addr != r.avoid {
 			return m.addr
 		}
 	}

@@ -50,6 +50,13 @@ type Value struct {
 	Refusal Refusal
 	// Current is the value now. It differs from Value only if Replayed.
 	Current int64
+	// Parts is into how many the counter is split, because it is hot; 0 = it is whole.
+	// Of a split counter, an Add's Value and Current are what one part knows: its own
+	// adds, and the others' up to a moment ago. A Get's Value holds every add that was
+	// answered before it began, and never goes back while nobody subtracts; but it may
+	// be none that the counter had at one moment. Version is that of no SetIf then; a
+	// SetIf makes the counter whole.
+	Parts int
 	Meta
 }
 
@@ -61,7 +68,7 @@ func (c *Client) Add(ctx context.Context, q Add) (Value, error) {
 	req, op := q.wire(), c.ops.begin()
 	defer op.finish()
 	var r *pb.AddResponse
-	err := c.do(ctx, toKey(q.Key, false), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+	err := c.do(ctx, toObject(q.object(), op), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.adds.do(ctx, req, op)
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
 		return sent, err
@@ -78,7 +85,7 @@ func (q *Add) wire() *pb.AddRequest {
 
 func added(r *pb.AddResponse) Value {
 	return Value{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: r.GetRefusal(), Current: r.GetCurrent(),
-		Meta: metaOf(r, r.GetReplay())}
+		Parts: int(r.GetParts()), Meta: metaOf(r, r.GetReplay())}
 }
 
 // Get reads a counter. One that does not exist is 0 at version 0.
@@ -86,7 +93,7 @@ func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
 		return Value{}, err
 	}
-	r, err := ask(ctx, c, q.Key, nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.GetResponse, error) {
+	r, err := ask(ctx, c, toObject(objectAt(counterObject, q.Key, q.Name), nil), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.GetResponse, error) {
 		return getKind.one(ctx, conn, &pb.GetRequest{Key: q.Key, Name: q.Name}, opts...)
 	})
 	if err != nil {
@@ -97,7 +104,7 @@ func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 
 func got(r *pb.GetResponse) Value {
 	return Value{Applied: r.GetVersion() != 0, Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetValue(),
-		Meta: metaOf(r, nil)}
+		Parts: int(r.GetParts()), Meta: metaOf(r, nil)}
 }
 
 // SetIf sets a counter whose version is known.
@@ -117,7 +124,7 @@ func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
 	}
 	op := c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, q.Key, op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.SetIfResponse, error) {
+	r, err := ask(ctx, c, toKey(q.Key, false), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.SetIfResponse, error) {
 		return pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: q.Key, Name: q.Name, Value: q.Value, Version: q.Version,
 			IdleTtlNs: int64(q.IdleTTL), RequestId: id}, opts...)
 	})
@@ -136,7 +143,7 @@ func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 	}
 	op := c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, q.Key, op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ResetResponse, error) {
+	r, err := ask(ctx, c, toKey(q.Key, false), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ResetResponse, error) {
 		return pb.NewCounterServiceClient(conn).Reset(ctx, &pb.ResetRequest{Key: q.Key, Name: q.Name, RequestId: id}, opts...)
 	})
 	if err != nil {
@@ -151,8 +158,8 @@ func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 func ask[R interface {
 	GetEpoch() uint64
 	GetOwner() string
-}](ctx context.Context, c *Client, key string, op *operation, f func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (R, error)) (r R, err error) {
-	err = c.do(ctx, toKey(key, op == nil), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+}](ctx context.Context, c *Client, to route, op *operation, f func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (R, error)) (r R, err error) {
+	err = c.do(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		var id *pb.RequestId
 		if op != nil {
 			id = op.stamp()

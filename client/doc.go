@@ -33,11 +33,18 @@
 // table, or none for a key, loses the time of a hop and nothing else. Calls that
 // have no key go to the one of two random nodes that has less to do (package p2c).
 //
+// The table also tells which limits and counters are split into parts, because they
+// are hot. A Check or an Add of one goes to the owner of the part that its request id
+// belongs to, a Get or a peek to any of these owners, chosen as above. What a part
+// cannot do (an Add with bounds or an IdleTTL, SetIf, Reset, windows) goes to the
+// owner of the key as ever. Answers say how many parts there are (Decision.Parts,
+// Value.Parts), and what that means for them.
+//
 // # Non-guarantees
 //
 //   - Calls are not ordered among each other, unless one begins after the other
 //     has returned. Items of a batch for one key are done in order as long as none
-//     of them must be sent again.
+//     of them must be sent again, and what they are about is not split.
 //   - A lock says who may act. Only its fencing token, checked by what the lock
 //     protects, stops one who acts late. While the whole machine sleeps so do the
 //     timers: look at Held (or the context's Err) before what matters.

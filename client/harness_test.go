@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/division"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -307,6 +308,12 @@ func (h *house) Await(ctx context.Context, after uint64) (*table.Table, error) {
 }
 
 // … the rule of its store …
+
+func (h *house) Split(hash uint64) bool { return h.Table().MaySplit(hash) }
+
+func (h *house) May(ref owner.Ref, kind owner.Kind) (uint32, error) {
+	return division.May(h.Table(), ref, kind)
+}
 
 func (h *house) Admit(hash uint64, _ int64) (owner.Permit, error) {
 	t := h.Table()

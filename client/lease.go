@@ -219,7 +219,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 func (l *Lock) release(ctx context.Context) (bool, error) {
 	op := l.c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, l.c, l.key, op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
+	r, err := ask(ctx, l.c, toKey(l.key, false), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
 		node := pb.NewLockServiceClient(conn)
 		req := &pb.ReleaseRequest{Key: l.key, Name: l.o.Name, Token: l.token, RequestId: id}
 		r, err := node.Release(ctx, req, opts...)

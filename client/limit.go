@@ -107,7 +107,11 @@ type Decision struct {
 	Remaining  uint64        // available after this check
 	RetryAfter time.Duration // until the same check can be allowed; 0 if it was
 	ResetAfter time.Duration // until everything is available again
-	Slack      uint64        // with Anywhere: tokens by which a refusal may come too early
+	// Slack is by how many tokens a refusal may come too early: with Anywhere, and of a
+	// limit that is split into parts, where it is what the other parts have of the
+	// burst. Remaining is then what this node, or part, has.
+	Slack uint64
+	Parts int // into which the limit is split, because it is hot; 0 = it is whole
 	Meta
 }
 
@@ -161,7 +165,7 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 		defer op.finish()
 	}
 	var r *pb.CheckResponse
-	err := c.do(ctx, toKey(q.Key, q.Peek), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+	err := c.do(ctx, toObject(q.object(), op), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.checks.do(ctx, req, op)
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
 		return sent, err
@@ -181,8 +185,8 @@ func decision(r *pb.CheckResponse) Decision {
 	return Decision{
 		Allowed: r.GetAllowed(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
-		Slack: r.GetSlack(),
-		Meta:  metaOf(r, r.GetReplay()),
+		Slack: r.GetSlack(), Parts: int(r.GetParts()),
+		Meta: metaOf(r, r.GetReplay()),
 	}
 }
 

@@ -218,7 +218,7 @@ func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, erro
 	if err := address(key, name); err != nil {
 		return LockState{}, err
 	}
-	r, err := ask(ctx, c, key, nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.InspectResponse, error) {
+	r, err := ask(ctx, c, toKey(key, true), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.InspectResponse, error) {
 		return pb.NewLockServiceClient(conn).Inspect(ctx, &pb.InspectRequest{Key: key, Name: name}, opts...)
 	})
 	if err != nil {

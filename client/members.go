@@ -99,7 +99,8 @@ type Owner struct {
 	Epoch   uint64 // of the table
 }
 
-// Owner says who owns a key. It asks nobody.
+// Owner says who owns a key. It asks nobody. Parts of what is split have owners of
+// their own.
 func (c *Client) Owner(key string) Owner {
 	v, h := c.view.Load(), ring.Hash(key)
 	o := Owner{Hash: h, Epoch: v.epoch}

@@ -16,8 +16,10 @@ type view struct {
 	epoch   uint64
 	members []member // by id
 	ends    []uint64
-	rows    []row      // by end
-	index   ring.Index // of ends; only if there are any
+	rows    []row                // by end
+	index   ring.Index           // of ends; only if there are any
+	told    map[uint64]*pb.Split // by id: what there was told of splits
+	splits  map[object]*split    // those of told that are served in parts
 	changed chan struct{}
 }
 
@@ -35,6 +37,9 @@ type row struct {
 // newView reads a table that came from the node at via.
 func newView(t *pb.Table, via string) (*view, error) {
 	v := &view{cluster: t.Cluster, epoch: t.Epoch, members: readMembers(t.Members, via, t.Cluster), changed: make(chan struct{})}
+	if err := v.divide(nil, t.Splits, nil); err != nil {
+		return nil, err
+	}
 	v.rows, v.ends = make([]row, len(t.Rows)), make([]uint64, len(t.Rows))
 	for i, r := range t.Rows {
 		if i > 0 && r.End <= v.ends[i-1] {
@@ -76,6 +81,9 @@ func (v *view) set(i int, r *pb.Row) error {
 func (v *view) after(c *pb.TableChange, via string) (*view, error) {
 	next := &view{cluster: v.cluster, epoch: c.Epoch, members: readMembers(c.Members, via, v.cluster),
 		ends: v.ends, index: v.index, rows: slices.Clone(v.rows), changed: make(chan struct{})}
+	if err := next.divide(v.told, c.Splits, c.Merged); err != nil {
+		return nil, err
+	}
 	// The rows that stay name their members by other numbers.
 	now := make([]int32, len(v.members)+1)
 	for i, m := range v.members {

@@ -18,7 +18,8 @@
 //	keystead-any      CDS, EDS   the same nodes: LEAST_REQUEST, two choices
 //	app-owners        CDS, EDS   the application beside each node, on the same ring
 //	app-any           CDS, EDS   the same, two choices
-//	keystead, app     RDS        with the key's header to owners, else to any
+//	keystead, app     RDS        with the key's header to owners, else to any;
+//	                             keystead: keys that are split to any, too
 //	keystead          LDS        for Envoy: a listener; for gRPC: xds:///keystead
 //	app               LDS        for gRPC only: xds:///app
 //
@@ -28,6 +29,12 @@
 // them: a client goes on with the old ring until it has the whole of the new one.
 // Without that, Envoy would also wait 15 seconds for endpoints that have not changed
 // whenever a cluster has.
+//
+// A key of which an object is split into parts has a route of its own in keystead,
+// before the others, with the value of its header: any node takes its calls. Routes
+// are all that changes when a key is split or whole again; weights of parts are no
+// news. There are at most MaxSplitKeys such routes, and none for keys that fit into no
+// header.
 //
 // # Guarantee
 //

@@ -66,10 +66,10 @@ func Build(v View, s Settings, c Client) Resources {
 	if len(apps) > 0 {
 		// The application may speak HTTP/1.1 too: Envoy speaks to it what it is spoken to.
 		r.service(apps, AppOwners, AppAny, likeDownstream(), c)
-		r.Routes = append(r.Routes, routes(App, AppOwners, AppAny, s.KeyHeader))
+		r.Routes = append(r.Routes, routes(App, AppOwners, AppAny, s.KeyHeader, nil))
 	}
 	r.service(hosts, KeysteadOwners, KeysteadAny, http2(), c)
-	r.Routes = append(r.Routes, routes(Keystead, KeysteadOwners, KeysteadAny, s.KeyHeader))
+	r.Routes = append(r.Routes, routes(Keystead, KeysteadOwners, KeysteadAny, s.KeyHeader, spread(v.split(), s.KeyHeader, c)))
 	r.Listeners = listeners(s, c, len(apps) > 0)
 	return r
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // routes sends a request with the key's header to the owners, by its hash alone, and
-// any other one to any node. No time is set: the caller's deadline is the one that
+// any other one to any node; before that, what first says. No time is set: the caller's deadline is the one that
 // counts, and who waits for a lock or watches the table takes longer than Envoy's 15 s.
-func routes(name, owners, any, header string) *routev3.RouteConfiguration {
+func routes(name, owners, any, header string, first []*routev3.Route) *routev3.RouteConfiguration {
 	keyed := route(owners)
 	keyed.Match.Headers = []*routev3.HeaderMatcher{{
 		Name: header, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
@@ -26,7 +26,7 @@ func routes(name, owners, any, header string) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name: name,
 		VirtualHosts: []*routev3.VirtualHost{{
-			Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{keyed, route(any)},
+			Name: name, Domains: []string{"*"}, Routes: append(first, keyed, route(any)),
 		}},
 	}
 }

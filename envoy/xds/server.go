@@ -60,6 +60,7 @@ type Server struct {
 
 	mu   sync.Mutex // guards what follows, and the order of Publish
 	told []Node     // of the last View, in the order of the ring
+	keys []string   // … and its keys that are split
 	last [clients]*cache.Snapshot
 	sums [clients][types.UnknownType]uint64 // of the resources in last
 }
@@ -116,8 +117,8 @@ func (s *Server) Publish(v View) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nodes := v.ring()
-	if slices.Equal(nodes, s.told) { // as with most epochs
+	nodes, keys := v.ring(), v.split()
+	if slices.Equal(nodes, s.told) && slices.Equal(keys, s.keys) { // as with most epochs
 		s.metrics.epoch.Set(float64(v.Epoch))
 		return nil
 	}
@@ -133,7 +134,7 @@ func (s *Server) Publish(v View) error {
 		}
 	}
 	if failed == nil {
-		s.told = nodes
+		s.told, s.keys = nodes, keys
 		s.metrics.epoch.Set(float64(v.Epoch))
 	}
 	return failed

@@ -17,6 +17,9 @@ const MaxNodes = 1024
 type View struct {
 	Epoch uint64 // of the table that says so
 	Nodes []Node // on the ring, in any order
+	// SplitKeys are keys of objects that several nodes serve in parts, in any order.
+	// Those that fit into no header are passed over, and so are all but MaxSplitKeys.
+	SplitKeys []string
 }
 
 // Node is a node on the ring.

@@ -42,7 +42,7 @@ func (w *worker) requestID() *pb.RequestId {
 }
 
 func (w *worker) check() *pb.CheckRequest {
-	return &pb.CheckRequest{Key: w.key(), Name: "bench", Limit: 1_000_000, PeriodNs: 1_000_000_000, RequestId: w.requestID()}
+	return &pb.CheckRequest{Key: w.key(), Name: "bench-limit", Limit: 1_000_000, PeriodNs: 1_000_000_000, RequestId: w.requestID()}
 }
 
 func (w *worker) checks() []*pb.CheckRequest {

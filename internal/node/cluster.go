@@ -58,6 +58,8 @@ type ClusterConfig struct {
 	LeaseTTL, LeaseMargin, Settle time.Duration
 	// ResumeWait is how long nodes are waited for when all were stopped. Default 30 s.
 	ResumeWait time.Duration
+	// HotNode has the node take parts of split objects before nodes without it do.
+	HotNode bool
 }
 
 // Defaults of ClusterConfig.
@@ -239,7 +241,7 @@ func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member
 	}
 	self := member.Self{
 		Node: c.cfg.ID, Incarnation: epoch.NewIncarnation(c.cfg.Wires.Wall()), Cluster: c.cfg.Cluster.ID,
-		RaftID: string(id), Version: c.cfg.Version,
+		RaftID: string(id), Version: c.cfg.Version, Hot: c.cfg.Cluster.HotNode,
 	}
 	if self.UID, err = s.UID(); err != nil {
 		return self, err

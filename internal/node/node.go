@@ -66,6 +66,8 @@ type Config struct {
 	CopyRate int64
 	// MaxCalls bounds calls under way. Default 100,000.
 	MaxCalls int64
+	// Hot says which keys are hot, and what is done about it.
+	Hot HotConfig
 	// RLS is Envoy's rate limit service on the port of the API. Without a Path there
 	// is none; Log and Metrics are set here.
 	RLS rls.Config
@@ -99,6 +101,7 @@ func (c Config) withDefaults() Config {
 	if c.Cluster.GossipAddr == "" {
 		c.Cluster.GossipAddr = "127.0.0.1:7402"
 	}
+	c.Hot = c.Hot.WithDefaults()
 	c.Wires = c.Wires.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -141,6 +144,9 @@ func (c Config) Validate() error {
 	if err := c.RLS.Validate(); err != nil {
 		return err
 	}
+	if err := c.Hot.WithDefaults().Validate(); err != nil {
+		return fmt.Errorf("hot keys: %w", err)
+	}
 	if c.CopyRate < 0 {
 		return fmt.Errorf("copies of %d bytes a second: choose 1 or more, or 0 for no limit", c.CopyRate)
 	}
@@ -162,6 +168,7 @@ type Node struct {
 	rule    *sole    // of a node that runs alone, or nil
 	cluster *cluster // of one that does not, or nil
 	store   *owner.Store
+	heat    *heat
 	rpc     *rpc.Server
 	xds     *ringTeller
 	grpc    net.Listener
@@ -213,6 +220,10 @@ func (n *Node) start() (err error) {
 	if err := n.chooseRule(); err != nil {
 		return err
 	}
+	if n.heat, err = newHeat(n.cfg.Hot.Policy, n.cfg.Clock.Now(), n.cfg.Log); err != nil {
+		return err
+	}
+	n.cfg.Store.Heat = n.heat.count
 	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
 		return err
 	}
@@ -250,7 +261,8 @@ func (n *Node) chooseRule() (err error) {
 	if n.cluster, err = newCluster(n.cfg, n.GRPCAddr(), alone); err != nil {
 		return err
 	}
-	n.cfg.Store.Rule, n.cfg.Store.Sink = n.cluster.rule(), n.cluster.state.source
+	rule := n.cluster.rule()
+	n.cfg.Store.Rule, n.cfg.Store.Stale, n.cfg.Store.Sink = rule, rule.stalePart, n.cluster.state.source
 	return nil
 }
 
@@ -301,12 +313,13 @@ func (n *Node) epoch() uint64 {
 	return n.rule.epoch.Load()
 }
 
-// runStore starts the two timers of the store.
+// runStore starts the timers of the store.
 func (n *Node) runStore() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { n.sweep(ctx) })
 	wg.Go(func() { n.wake(ctx) })
+	wg.Go(func() { n.lookForHot(ctx) })
 	n.stops = append(n.stops, func() { cancel(); wg.Wait() })
 }
 
@@ -348,7 +361,7 @@ func (n *Node) wake(ctx context.Context) {
 func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n), newLimitCollector(n))
+		newStoreCollector(n), newLimitCollector(n), newHotCollector(n.heat))
 	if n.cluster != nil {
 		reg.MustRegister(newClusterCollector(n.cluster), newCopyCollector(n.cluster.state))
 	}
@@ -377,14 +390,26 @@ func (n *Node) serve() error {
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}
-	conf.Register = n.register
+	conf.Register, conf.Hot = n.register, n.heat.last.Load
 	var err error
 	if n.xds, err = n.tellRing(reg); err != nil {
 		return err
 	}
 	source := n.newIDs()
 	conf.IDs, n.stops = source, append(n.stops, source.Close)
+	splits, err := n.newSplits()
+	if err != nil {
+		return err
+	}
+	if splits != nil {
+		conf.Splits = splits
+	}
 	n.rpc = rpc.NewServer(conf)
+	if splits != nil {
+		splits.rpc = n.rpc
+		reg.MustRegister(newSplitCollector(splits))
+		n.cluster.running.Go(splits.run)
+	}
 	n.stops = append(n.stops, n.stopServing)
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()
 	if a := n.admin.Load(); a != nil {

@@ -55,11 +55,16 @@ func (s *state) run(store *owner.Store) {
 			return err
 		},
 	})
-	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage))
+	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage), grpc.ConnectionTimeout(stateGreeting))
 	peerv1.RegisterStateServiceServer(s.server, s.target.Intake)
 	s.done.Go(func() { _ = s.server.Serve(s.c.group.StateListener()) })
 	s.source.Run(store)
 }
+
+// stateGreeting is how long a member that has connected may take for the first bytes of
+// gRPC. A stop waits for those who are at it: one that was cut off just then must not keep
+// a node from stopping, and from writing its state file, for two minutes.
+const stateGreeting = 3 * time.Second
 
 // maxStateMessage is above what a batch of records may have.
 const maxStateMessage = 4 << 20

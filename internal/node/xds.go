@@ -198,6 +198,7 @@ func (r *ringTeller) tell() *table.Table {
 		}
 	}
 	v := r.view(t.Epoch, members, r.n.cluster.pool.Facts())
+	v.SplitKeys = splitKeys(t)
 	if err := r.server.Publish(v); err != nil {
 		r.n.cfg.Log.Error("telling xDS clients of the ring", "error", err)
 	}
@@ -231,6 +232,17 @@ func onRing(t *table.Table, settled map[table.Holder]bool) []table.Member {
 		}
 	}
 	return on
+}
+
+// splitKeys are the keys of the objects whose parts are served. Another object of such
+// a key is reached by a hop.
+func splitKeys(t *table.Table) (keys []string) {
+	for i := range t.Splits {
+		if t.Splits[i].Phase == table.Open {
+			keys = append(keys, t.Splits[i].Key)
+		}
+	}
+	return keys
 }
 
 // view is the ring as xDS clients are told of it. Whom gossip does not know, or not

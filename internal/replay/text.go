@@ -133,6 +133,10 @@ func (r *Report) textProblems(out io.Writer) {
 	}
 }
 
+// Printable is a text of strangers as it may be shown on a terminal: what is not
+// printable is escaped, and what is longer than limit characters is cut; 0 = no limit.
+func Printable(s string, limit int) string { return safe(s, limit) }
+
 // safe escapes what is not printable, and cuts a text longer than limit
 // characters; 0 = no limit.
 func safe(s string, limit int) string {

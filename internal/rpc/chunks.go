@@ -83,7 +83,7 @@ func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckR
 		return l.atOwner(ctx, req)
 	}
 	cost, t, self := max(req.Cost, 1), l.s.cfg.Cluster.Table(), l.s.cfg.Cluster.Self()
-	most := chunk.Cap(b.Burst, len(t.Members))
+	most := min(chunk.Cap(b.Burst, len(t.Members)), least(t, &b))
 	m, _, ok := t.Owner(owner.Hash(req.Key))
 	switch {
 	case len(req.Key) > owner.MaxKey || len(req.Name) > owner.MaxName: // which is for the owner to say
@@ -130,12 +130,28 @@ func mayHold(t *table.Table, self table.Holder) bool {
 	return ok && m.Holder() == self && (m.Phase == table.Active || m.Phase == table.Leaving)
 }
 
+// least is the most that every part of a bucket can have room for, of what is not kept
+// back; a chunk of more would make the bucket whole. It is all that, if the bucket is
+// not split.
+func least(t *table.Table, b *chunk.Bucket) uint64 {
+	room := b.Burst - chunk.Slack(b.Burst)
+	sp := findSplit(t, limitKind, owner.Ref{Key: b.Key, Name: b.Name})
+	if sp == nil {
+		return room
+	}
+	weight := uint32(table.WholeWeight)
+	for _, p := range sp.Parts {
+		weight = min(weight, p.Weight)
+	}
+	return room * uint64(weight) / table.WholeWeight
+}
+
 // aside has the owner decide, beside the chunks of others.
 func (l *limits) aside(ctx context.Context, b *chunk.Bucket, cost uint64) (*pb.CheckResponse, error) {
 	r, err := l.atOwner(ctx, lessened(b, cost))
 	if err != nil {
 		return nil, err
 	}
-	r.Limit, r.Slack = b.Burst, chunk.Slack(b.Burst)
+	r.Limit, r.Slack = b.Burst, r.Slack+chunk.Slack(b.Burst) // beside what other parts have, if it is split
 	return r, nil
 }

@@ -69,7 +69,7 @@ func wireTable(t *table.Table) *pb.Table {
 	return &pb.Table{
 		Cluster: t.Cluster, Epoch: t.Epoch, Members: wireMembers(t),
 		Rows:       wireRows(t, len(t.Rows), func(int) bool { return true }),
-		Transition: transitionOf(t), RingDigest: digestOf(t), Wanted: t.WantedNodes(),
+		Transition: transitionOf(t), RingDigest: digestOf(t), Wanted: t.WantedNodes(), Splits: wireSplits(t),
 	}
 }
 
@@ -91,10 +91,11 @@ func wireChange(from, to *table.Table) *pb.TableChange {
 	if n > 0 && n == len(to.Rows) {
 		return nil
 	}
+	splits, merged := wireSplitChange(from, to)
 	return &pb.TableChange{
 		Epoch: to.Epoch, Members: wireMembers(to),
 		Rows:       wireRows(to, n, func(i int) bool { return differs(&from.Rows[i], &to.Rows[i]) }),
-		Transition: transitionOf(to), RingDigest: digestOf(to), Wanted: to.WantedNodes(),
+		Transition: transitionOf(to), RingDigest: digestOf(to), Wanted: to.WantedNodes(), Splits: splits, Merged: merged,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/keystead/keystead/internal/division"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -16,10 +17,12 @@ type counters struct {
 	s *Server
 }
 
-func (c *counters) add(req *pb.AddRequest, now int64) (owner.AddAnswer, error) {
+// add adds to a counter. With a part, it is for that; without, for the object, or if that
+// is split, for the part of it that is here.
+func (c *counters) add(req *pb.AddRequest, part *peerv1.Part, now int64) (added, error) {
 	id, err := requestID(req.RequestId)
 	if err != nil {
-		return owner.AddAnswer{}, err
+		return added{}, err
 	}
 	op := counter.AddOp{Delta: req.Delta, IdleTTL: req.IdleTtlNs}
 	if req.Min != nil {
@@ -28,7 +31,32 @@ func (c *counters) add(req *pb.AddRequest, now int64) (owner.AddAnswer, error) {
 	if req.Max != nil {
 		op.HasMax, op.Max = true, *req.Max
 	}
-	return c.s.cfg.Store.Add(now, ref(req.Key, req.Name, "counter"), id, op)
+	r, h, err := c.s.place(counterKind, ref(req.Key, req.Name, counterKind), part, &id)
+	if err != nil {
+		return added{}, err
+	}
+	a, err := c.s.cfg.Store.Add(now, r, id, op)
+	if h.split == nil {
+		return added{a, 0}, err
+	}
+	if err != nil {
+		return added{}, c.s.divided(h, err)
+	}
+	c.s.parts.of(h.split.ID, h.index).operations.Add(1)
+	beside := c.s.beside(h)
+	if a.Replayed && a.Version&division.OfWhole != 0 { // the whole has answered: just that again
+		a.Value, a.Version = a.Value+h.split.Base, a.Version&^division.OfWhole
+	} else {
+		a.Value, a.Version = a.Value+beside, a.Version|splitVersion
+	}
+	a.Current += beside
+	return added{a, uint32(len(h.split.Parts))}, nil
+}
+
+// added is the answer of a counter, or of one of so many parts.
+type added struct {
+	owner.AddAnswer
+	parts uint32
 }
 
 var refusals = map[counter.Refusal]pb.Refusal{
@@ -38,17 +66,17 @@ var refusals = map[counter.Refusal]pb.Refusal{
 	counter.Overflow: pb.Refusal_REFUSAL_OVERFLOW,
 }
 
-func (c *counters) fill(r *pb.AddResponse, a *owner.AddAnswer) {
+func (c *counters) fill(r *pb.AddResponse, a *added) {
 	r.Applied, r.Value, r.Version, r.Refusal = a.Applied, a.Value, a.Version, refusals[a.Refusal]
 	r.Epoch, r.Replay, r.Current, r.Owner = a.Permit.Epoch, replayOf(a.Meta), a.Current, c.s.cfg.Node
-	r.LostEpoch = a.Permit.Lost
+	r.LostEpoch, r.Parts = a.Permit.Lost, a.parts
 }
 
-func addMeta(a *owner.AddAnswer) owner.Meta { return a.Meta }
-func addYes(a *owner.AddAnswer) bool        { return a.Applied }
+func addMeta(a *added) owner.Meta { return a.Meta }
+func addYes(a *added) bool        { return a.Applied }
 
 func (c *counters) Add(ctx context.Context, req *pb.AddRequest) (*pb.AddResponse, error) {
-	r, err := c.decideAdd(req, nil)
+	r, err := c.decideAdd(req, nil, nil)
 	if err != nil && c.s.elsewhere(err) {
 		a, err := c.s.forward(ctx, forwardAdd(req), time.Now())
 		return a.GetAdd(), err
@@ -60,8 +88,8 @@ func forwardAdd(req *pb.AddRequest) *peerv1.ForwardCall {
 	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Add{Add: req}}
 }
 
-func (c *counters) decideAdd(req *pb.AddRequest, later *promises) (*pb.AddResponse, error) {
-	a, err := c.add(req, c.s.cfg.Clock.Now())
+func (c *counters) decideAdd(req *pb.AddRequest, part *peerv1.Part, later *promises) (*pb.AddResponse, error) {
+	a, err := c.add(req, part, c.s.cfg.Clock.Now())
 	if err := one(c.s, later, &c.s.cfg.Metrics.ops[opAdd], &a, addMeta, addYes, err); err != nil {
 		return nil, err
 	}
@@ -77,8 +105,8 @@ func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.B
 	}
 	n := len(req.Adds)
 	cells, results := make([]cell, n), make([]*pb.AddResult, n)
-	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opAdd], n, items[owner.AddAnswer]{
-		do:   func(i int, now int64) (owner.AddAnswer, error) { return c.add(req.Adds[i], now) },
+	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opAdd], n, items[added]{
+		do:   func(i int, now int64) (added, error) { return c.add(req.Adds[i], nil, now) },
 		call: func(i int) *peerv1.ForwardCall { return forwardAdd(req.Adds[i]) },
 		took: func(i int, a *peerv1.ForwardAnswer) {
 			results[i] = &cells[i].result
@@ -86,7 +114,7 @@ func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.B
 		},
 		meta: addMeta,
 		yes:  addYes,
-		put: func(i int, a *owner.AddAnswer, err error) {
+		put: func(i int, a *added, err error) {
 			x := &cells[i]
 			results[i] = &x.result
 			if err != nil {
@@ -103,15 +131,28 @@ func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.B
 	return &pb.BatchAddResponse{Results: results}, nil
 }
 
-func (c *counters) get(req *pb.GetRequest, now int64) (owner.GetAnswer, error) {
-	return c.s.cfg.Store.Get(now, ref(req.Key, req.Name, "counter"))
+// get reads a counter; with a part, that. A split counter is read elsewhere: all its
+// parts are.
+func (c *counters) get(req *pb.GetRequest, part *peerv1.Part, now int64) (owner.GetAnswer, error) {
+	r := ref(req.Key, req.Name, counterKind)
+	switch {
+	case part != nil:
+		h, err := c.s.shareOf(part)
+		if err != nil {
+			return owner.GetAnswer{}, err
+		}
+		r = h.ref(owner.Share)
+	case c.s.cfg.Cluster != nil && findSplit(c.s.cfg.Cluster.Table(), counterKind, r) != nil:
+		return owner.GetAnswer{}, errNotOwner
+	}
+	return c.s.cfg.Store.Get(now, r)
 }
 
 func getMeta(a *owner.GetAnswer) owner.Meta { return a.Meta }
 func getYes(a *owner.GetAnswer) bool        { return a.Version != 0 }
 
 func (c *counters) Get(ctx context.Context, req *pb.GetRequest) (*pb.GetResponse, error) {
-	r, err := c.decideGet(req, nil)
+	r, err := c.decideGet(req, nil, nil)
 	if err != nil && c.s.elsewhere(err) {
 		a, err := c.s.forward(ctx, forwardGet(req), time.Now())
 		return a.GetGet(), err
@@ -123,8 +164,8 @@ func forwardGet(req *pb.GetRequest) *peerv1.ForwardCall {
 	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: req}}
 }
 
-func (c *counters) decideGet(req *pb.GetRequest, later *promises) (*pb.GetResponse, error) {
-	a, err := c.get(req, c.s.cfg.Clock.Now())
+func (c *counters) decideGet(req *pb.GetRequest, part *peerv1.Part, later *promises) (*pb.GetResponse, error) {
+	a, err := c.get(req, part, c.s.cfg.Clock.Now())
 	if err := one(c.s, later, &c.s.cfg.Metrics.ops[opGet], &a, getMeta, getYes, err); err != nil {
 		return nil, err
 	}
@@ -138,7 +179,7 @@ func (c *counters) gotten(a *owner.GetAnswer) *pb.GetResponse {
 func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
 	results := make([]*pb.GetResult, len(req.Gets))
 	err := run(ctx, c.s, &c.s.cfg.Metrics.ops[opGet], len(req.Gets), items[owner.GetAnswer]{
-		do:   func(i int, now int64) (owner.GetAnswer, error) { return c.get(req.Gets[i], now) },
+		do:   func(i int, now int64) (owner.GetAnswer, error) { return c.get(req.Gets[i], nil, now) },
 		call: func(i int) *peerv1.ForwardCall { return forwardGet(req.Gets[i]) },
 		took: func(i int, a *peerv1.ForwardAnswer) { results[i] = &pb.GetResult{Response: a.GetGet()} },
 		meta: getMeta,

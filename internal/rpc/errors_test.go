@@ -74,7 +74,8 @@ func TestAddresses(t *testing.T) {
 			{"a long name", "k", strings.Repeat("n", owner.MaxName+1), "name"},
 			{"a name that is not UTF-8", "k", "\xc3\x28", "name"},
 			{"the longest address", strings.Repeat("k", owner.MaxKey), "", ""},
-			{"bytes that are text", "\x00\n ключ", "", ""},
+			{"bytes that are text", "\n\x00 ключ", "", ""},
+			{"a key that is for parts", "\x001.0.0", "", "key"},
 		} {
 			for rpc, call := range h.calls(bound(t), c.key, c.name, nil) {
 				what := c.what + "/" + rpc

@@ -122,8 +122,8 @@ func identified(c *peerv1.ForwardCall) *pb.RequestId {
 // changesNothing says whether a call is a read.
 func changesNothing(c *peerv1.ForwardCall) bool {
 	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Get, *peerv1.ForwardCall_Inspect:
-		return true
+	case *peerv1.ForwardCall_Get, *peerv1.ForwardCall_Inspect, *peerv1.ForwardCall_ReadPart, *peerv1.ForwardCall_Plant:
+		return true // to plant twice is the same as once
 	case *peerv1.ForwardCall_Check:
 		return x.Check.Peek
 	}
@@ -163,6 +163,9 @@ type passage struct {
 	sent  bool          // an attempt may have been received, and what became of it is unknown
 	stays bool          // the caller does not want it to be forwarded
 	first func() error  // waits for what the next attempt needs; nil = nothing
+	part  *peerv1.Part  // where the next attempt goes, if the object is split
+	fixed bool          // part does not change: the call is about it
+	once  bool          // there is one attempt
 }
 
 // run tries until the call is answered or there is no point.
@@ -193,8 +196,21 @@ func (p *passage) try() (*peerv1.ForwardAnswer, error) {
 			}
 		}
 		t := p.s.cfg.Cluster.Table()
+		sp, err := p.aim(t)
+		if err != nil {
+			return nil, err
+		}
 		m, since, ok := t.Owner(p.hash)
 		switch {
+		case sp != nil && p.part == nil && sp.Phase == table.Open && p.call.GetGet() != nil:
+			answer, again, err := p.sum(sp)
+			if !again {
+				return answer, err
+			}
+		case sp != nil && p.part == nil:
+			if err := p.await(t.Epoch); err != nil {
+				return nil, err
+			}
 		case ok && m.Holder() == p.s.cfg.Cluster.Self():
 			answer, err := p.s.decide(p.ctx, p.current(), nil)
 			if !p.s.elsewhere(err) {
@@ -211,9 +227,12 @@ func (p *passage) try() (*peerv1.ForwardAnswer, error) {
 				return nil, err
 			}
 		default:
-			answer, again, err := p.settle(p.send(m, since))
-			if !again {
+			answer, again, err := p.settle(p.send(m, max(since, sinceOf(sp))))
+			switch {
+			case !again:
 				return answer, err
+			case p.once:
+				return nil, p.noOwner()
 			}
 		}
 		p.later = true
@@ -232,10 +251,14 @@ func (p *passage) send(m table.Member, since uint64) *attempt {
 // which may be on their way out still.
 func (p *passage) current() *peerv1.ForwardCall {
 	if !p.later {
-		return p.call
+		if p.part == p.call.Part {
+			return p.call
+		}
+		return &peerv1.ForwardCall{Call: p.call.Call, Part: p.part}
 	}
 	p.spent = time.Since(p.began)
 	c := proto.Clone(p.call).(*peerv1.ForwardCall)
+	c.Part = p.part
 	if id := identified(c); id != nil && (p.sent || id.AgeNs > 0) {
 		id.AgeNs += int64(max(p.spent, 1))
 	}
@@ -313,7 +336,8 @@ func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, 
 			p.hops--
 			p.first = func() error { return p.look(p.s.cfg.Cluster.Table().Epoch) }
 		}
-		return nil, p.sent || p.moved(a), errUnreached
+		free := p.part != nil && !p.fixed && identified(p.call) == nil // another part will do
+		return nil, p.sent || free || p.moved(a), errUnreached
 	case errors.Is(err, errBroken):
 		if changesNothing(p.call) {
 			return nil, false, errUnreached
@@ -343,6 +367,9 @@ func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, 
 	p.renew(a)
 	t := p.s.cfg.Cluster.Table()
 	after := t.Epoch
+	if p.astray(t) {
+		return nil, true, nil
+	}
 	if w.Epoch > 0 && w.Epoch <= t.Epoch {
 		if _, since, ok := t.Owner(p.hash); ok && since > a.since {
 			return nil, true, nil // it is here already
@@ -379,13 +406,13 @@ func asError(w *pb.Error) error { return &remote{w} }
 func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall, later *promises) (*peerv1.ForwardAnswer, error) {
 	switch x := c.Call.(type) {
 	case *peerv1.ForwardCall_Check:
-		r, err := s.limits.decide(x.Check, later)
+		r, err := s.limits.decide(x.Check, c.Part, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Check{Check: r}}, err
 	case *peerv1.ForwardCall_Add:
-		r, err := s.counters.decideAdd(x.Add, later)
+		r, err := s.counters.decideAdd(x.Add, c.Part, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Add{Add: r}}, err
 	case *peerv1.ForwardCall_Get:
-		r, err := s.counters.decideGet(x.Get, later)
+		r, err := s.counters.decideGet(x.Get, c.Part, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Get{Get: r}}, err
 	case *peerv1.ForwardCall_SetIf:
 		r, err := s.counters.decideSetIf(x.SetIf, later)
@@ -405,6 +432,12 @@ func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall, later *promi
 	case *peerv1.ForwardCall_Inspect:
 		r, err := s.locks.decideInspect(x.Inspect, later)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Inspect{Inspect: r}}, err
+	case *peerv1.ForwardCall_Plant:
+		r, err := s.plant(c.Part, x.Plant)
+		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Plant{Plant: r}}, err
+	case *peerv1.ForwardCall_ReadPart:
+		r, err := s.readPart(c.Part, x.ReadPart)
+		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_ReadPart{ReadPart: r}}, err
 	}
 	return nil, &owner.Error{Reason: owner.Invalid, Field: "call", Message: "is of a kind that this node does not know", Hint: fmt.Sprintf("upgrade this node (code %d)", codes.Unimplemented)}
 }

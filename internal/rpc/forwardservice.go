@@ -83,7 +83,7 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	for _, c := range req.Calls {
 		var answer *peerv1.ForwardAnswer
 		switch {
-		case waits(c):
+		case waits(c) || ofHome(c):
 			answer = in.beside(c)
 		case late.follows(c):
 		default:
@@ -186,14 +186,14 @@ func (l *latecomers) add(c *peerv1.ForwardCall, answer *peerv1.ForwardAnswer, be
 	if !behind {
 		q.answer = answer
 	}
-	l.place[hashOf(c)], l.queues = q, append(l.queues, q)
+	l.place[lineOf(c)], l.queues = q, append(l.queues, q)
 }
 
 func (l *latecomers) follows(c *peerv1.ForwardCall) bool {
 	if len(l.place) == 0 {
 		return false
 	}
-	q := l.place[hashOf(c)]
+	q := l.place[lineOf(c)]
 	if q != nil {
 		q.calls = append(q.calls, c)
 	}
@@ -313,9 +313,7 @@ func (in *inbound) try(ctx context.Context, c *peerv1.ForwardCall, later *promis
 	case !in.s.elsewhere(err):
 		return failed(c.Tag, wire(err)), false, 0
 	}
-	m, since, ok := t.Owner(hashOf(c))
-	behind = !ok || since < c.Since || m.Holder() == cluster.Self()
-	return failed(c.Tag, notOwner(cluster.Table(), hashOf(c))), behind, t.Epoch
+	return failed(c.Tag, turnedAway(cluster.Table(), c)), mayBeBehind(t, c, cluster.Self()), t.Epoch
 }
 
 // look waits for a table later than epoch, or until it is worth looking again. It

@@ -83,7 +83,7 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 			errs[i] = left
 		case it.bad != nil && it.bad(i) != nil:
 			errs[i] = it.bad(i)
-		case away.has(i, it.call):
+		case away.has(s, i, it.call):
 		default:
 			if answers[i], errs[i] = it.do(i, now); errs[i] != nil && s.elsewhere(errs[i]) {
 				away.add(i, it.call(i))
@@ -154,13 +154,13 @@ func (e *elsewhere) add(i int, c *peerv1.ForwardCall) {
 }
 
 // has takes an item whose key another item had that is away: what is asked of
-// one key stays in order.
-func (e *elsewhere) has(i int, call func(int) *peerv1.ForwardCall) bool {
+// one key stays in order, unless the object is split.
+func (e *elsewhere) has(s *Server, i int, call func(int) *peerv1.ForwardCall) bool {
 	if len(e.keys) == 0 {
 		return false
 	}
 	c := call(i)
-	if !e.keys[hashOf(c)] {
+	if !e.keys[hashOf(c)] || splitOf(s.cfg.Cluster.Table(), c) != nil {
 		return false
 	}
 	e.items = append(e.items, item{i, c})
@@ -191,8 +191,12 @@ func (s *Server) depart(ctx context.Context, items []item) departed {
 	for n, x := range items {
 		p := newPassage(ctx, s, x.call, began)
 		d.passages[n] = p
+		sp, err := p.aim(t)
+		if err != nil || sp != nil && p.part == nil {
+			continue // it waits, or is for all parts
+		}
 		if m, since, ok := t.Owner(p.hash); ok && m.Holder() != self && !p.stays {
-			d.attempts[n] = p.send(m, since)
+			d.attempts[n] = p.send(m, max(since, sinceOf(sp)))
 		}
 	}
 	return d

@@ -14,6 +14,7 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // limits is the LimitService.
@@ -22,19 +23,21 @@ type limits struct {
 	s *Server
 }
 
-func (l *limits) check(req *pb.CheckRequest, now int64) (owner.CheckAnswer, error) {
+// check decides a check. With a part, it is for that; without, for the object, or if that
+// is split, for the part of it that is here.
+func (l *limits) check(req *pb.CheckRequest, part *peerv1.Part, now int64) (checked, error) {
 	var id reqid.ID
 	if !req.Peek { // it changes nothing, so that there is nothing to repeat
 		var err error
 		if id, err = requestID(req.RequestId); err != nil {
-			return owner.CheckAnswer{}, err
+			return checked{}, err
 		}
 	}
 	op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Peek: req.Peek}
 	if req.Refund == 0 {
 		op.Cost = max(req.Cost, 1)
 	} else if err := refund(req, &op); err != nil {
-		return owner.CheckAnswer{}, err
+		return checked{}, err
 	}
 	switch req.Algorithm {
 	case pb.Algorithm_ALGORITHM_UNSPECIFIED, pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
@@ -44,10 +47,28 @@ func (l *limits) check(req *pb.CheckRequest, now int64) (owner.CheckAnswer, erro
 	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
 		op.Algorithm = limit.SlidingWindow
 	default:
-		return owner.CheckAnswer{}, &owner.Error{Reason: owner.Invalid, Field: "algorithm",
+		return checked{}, &owner.Error{Reason: owner.Invalid, Field: "algorithm",
 			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW or SLIDING_WINDOW"}
 	}
-	return l.s.cfg.Store.Check(now, ref(req.Key, req.Name, "limit"), id, op)
+	r, h, err := l.s.place(limitKind, ref(req.Key, req.Name, limitKind), part, &id)
+	if err != nil {
+		return checked{}, err
+	}
+	a, err := l.s.cfg.Store.Check(now, r, id, op)
+	if h.split == nil {
+		return checked{a, 0}, err
+	}
+	if err != nil {
+		return checked{}, l.s.divided(h, err)
+	}
+	l.s.countCheck(h, &op, &a)
+	return checked{a, uint32(len(h.split.Parts))}, nil
+}
+
+// checked is the answer of a limit, or of one of so many parts.
+type checked struct {
+	owner.CheckAnswer
+	parts uint32
 }
 
 // refund makes an operation one that gives tokens back.
@@ -67,15 +88,15 @@ func refund(req *pb.CheckRequest, op *limit.Op) error {
 	return nil
 }
 
-func (l *limits) fill(r *pb.CheckResponse, a *owner.CheckAnswer) {
+func (l *limits) fill(r *pb.CheckResponse, a *checked) {
 	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
 	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
 	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), l.s.cfg.Node
-	r.LostEpoch = a.Permit.Lost
+	r.LostEpoch, r.Slack, r.Parts = a.Permit.Lost, a.Slack, a.parts
 }
 
-func checkMeta(a *owner.CheckAnswer) owner.Meta { return a.Meta }
-func checkYes(a *owner.CheckAnswer) bool        { return a.Allowed }
+func checkMeta(a *checked) owner.Meta { return a.Meta }
+func checkYes(a *checked) bool        { return a.Allowed }
 
 func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
 	if req.Anywhere {
@@ -86,12 +107,51 @@ func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResp
 
 // atOwner has the owner of the key decide.
 func (l *limits) atOwner(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
-	r, err := l.decide(req, nil)
+	r, err := l.decide(req, nil, nil)
 	if err != nil && l.s.elsewhere(err) {
 		a, err := l.s.forward(ctx, forwardCheck(req), time.Now())
 		return a.GetCheck(), err
 	}
+	if err == nil && r.Parts > 0 && !r.Allowed {
+		r = l.second(ctx, req, r)
+	}
 	return r, Status(err)
+}
+
+// secondTime is how long a check that was refused waits for another part: some calls on a
+// busy network. The owner of that part may have died since it was heard of.
+const secondTime = 50 * time.Millisecond
+
+// second asks another part for what the one that is here has refused, if that is known to
+// have had so much left a moment ago. With a request id there is no other part.
+func (l *limits) second(ctx context.Context, req *pb.CheckRequest, first *pb.CheckResponse) *pb.CheckResponse {
+	if req.RequestId != nil || req.Peek || req.Refund != 0 || staysHere(ctx) {
+		return first
+	}
+	t := l.s.cfg.Cluster.Table()
+	sp := splitOf(t, forwardCheck(req))
+	if sp == nil || sp.Phase != table.Open {
+		return first
+	}
+	i, ok := l.s.richer(t, sp, max(req.Cost, 1))
+	if !ok {
+		return first
+	}
+	ctx, cancel := context.WithTimeout(ctx, secondTime)
+	defer cancel()
+	p := newPassage(ctx, l.s, forwardCheck(req), time.Now())
+	p.fixed, p.once, p.part = true, true, &peerv1.Part{Split: sp.ID, Index: uint32(i)}
+	a, err := p.run()
+	l.s.cfg.Metrics.forwarded(err)
+	if err != nil {
+		l.s.parts.of(sp.ID, i).remaining.Store(0) // until its home says how it does
+		return first                              // nothing is known of the second, and the first is an answer
+	}
+	l.s.parts.of(sp.ID, i).remaining.Store(a.GetCheck().Remaining)
+	if !a.GetCheck().Allowed {
+		return first
+	}
+	return a.GetCheck()
 }
 
 func forwardCheck(req *pb.CheckRequest) *peerv1.ForwardCall {
@@ -99,8 +159,8 @@ func forwardCheck(req *pb.CheckRequest) *peerv1.ForwardCall {
 }
 
 // decide decides a check on this node.
-func (l *limits) decide(req *pb.CheckRequest, later *promises) (*pb.CheckResponse, error) {
-	a, err := l.check(req, l.s.cfg.Clock.Now())
+func (l *limits) decide(req *pb.CheckRequest, part *peerv1.Part, later *promises) (*pb.CheckResponse, error) {
+	a, err := l.check(req, part, l.s.cfg.Clock.Now())
 	o := &l.s.cfg.Metrics.ops[opCheck]
 	if req.Peek {
 		o = &l.s.cfg.Metrics.ops[opPeek]
@@ -120,9 +180,9 @@ func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.Che
 		response pb.CheckResponse
 	}
 	cells, results := make([]cell, len(reqs)), make([]*pb.CheckResult, len(reqs))
-	err := run(ctx, l.s, &l.s.cfg.Metrics.ops[opCheck], len(reqs), items[owner.CheckAnswer]{
+	err := run(ctx, l.s, &l.s.cfg.Metrics.ops[opCheck], len(reqs), items[checked]{
 		bad:  func(i int) error { return alone(reqs[i]) },
-		do:   func(i int, now int64) (owner.CheckAnswer, error) { return l.check(reqs[i], now) },
+		do:   func(i int, now int64) (checked, error) { return l.check(reqs[i], nil, now) },
 		call: func(i int) *peerv1.ForwardCall { return forwardCheck(reqs[i]) },
 		took: func(i int, a *peerv1.ForwardAnswer) {
 			results[i] = &cells[i].result
@@ -130,7 +190,7 @@ func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.Che
 		},
 		meta: checkMeta,
 		yes:  checkYes,
-		put: func(i int, a *owner.CheckAnswer, err error) {
+		put: func(i int, a *checked, err error) {
 			c := &cells[i]
 			results[i] = &c.result
 			if err != nil {

@@ -174,6 +174,8 @@ func (k *link) run(halt context.Context) {
 		case <-halt.Done():
 			return
 		}
+		// gofail: var rpcForwardSend struct{}
+
 		for more := true; more; {
 			if out == nil {
 				if out = k.open(halt); out == nil {

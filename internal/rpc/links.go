@@ -59,7 +59,7 @@ type attempt struct {
 	call  *peerv1.ForwardCall
 	size  int
 	began time.Time
-	link  *link
+	link  *link         // nil = there is none any more: it is done
 	done  chan struct{} // closed when answer or err is there
 
 	// Guarded by link.mu until done is closed.
@@ -81,6 +81,9 @@ const (
 // wait returns the answer, or errUnsent, errBroken, or that the caller has left or
 // is sent away because this node stops.
 func (a *attempt) wait(ctx context.Context, stopping <-chan struct{}) (*peerv1.ForwardAnswer, error) {
+	if a.link == nil {
+		return a.answer, a.err
+	}
 	select {
 	case <-a.done:
 		return a.answer, a.err
@@ -119,7 +122,7 @@ func newLinks(s *Server) *links {
 // submit sends a call to a member. The attempt ends by itself if the member no
 // longer owns the key.
 func (l *links) submit(ctx context.Context, hash uint64, to table.Member, since uint64, call *peerv1.ForwardCall) *attempt {
-	c := &peerv1.ForwardCall{Since: since, Call: call.Call}
+	c := &peerv1.ForwardCall{Since: since, Call: call.Call, Part: call.Part}
 	if d, ok := ctx.Deadline(); ok {
 		c.DeadlineNs = max(int64(time.Until(d)), 1)
 	}

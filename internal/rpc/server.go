@@ -76,6 +76,11 @@ type Config struct {
 	Register func(r grpc.ServiceRegistrar, own pb.LimitServiceServer)
 	// IDs are what IdService hands out. nil = it answers UNAVAILABLE.
 	IDs IDs
+	// Hot returns what the node saw of its busiest objects at its last look. nil = it
+	// does not look, and ListHot answers UNAVAILABLE.
+	Hot func() *HotKeys
+	// Splits does what is decided about splits of objects. nil = nothing is split.
+	Splits Splits
 }
 
 // Server serves the API over gRPC.
@@ -86,6 +91,7 @@ type Server struct {
 	limits   *limits
 	counters *counters
 	locks    *locks
+	parts    parts         // of split objects
 	links    *links        // to other nodes; nil = this node runs alone
 	chunks   *chunk.Book   // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{} // closed when the server stops

@@ -3,12 +3,14 @@ package rpc
 import (
 	"context"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -23,6 +25,7 @@ type reading struct {
 	epoch uint64
 	rows  []row1
 	ends  map[uint64]int
+	parts map[uint64]*pb.Split // by id
 }
 
 // row1 is a row as its reader knows it.
@@ -41,8 +44,20 @@ func (r *reading) take(t *testing.T, m *pb.WatchResponse) {
 			t.Fatal("a change that cannot be read")
 		}
 		r.epoch = m.Change.Epoch
+		for _, id := range m.Change.Merged {
+			if r.parts[id] == nil {
+				t.Fatalf("split %d is over, and nobody told of it", id)
+			}
+			delete(r.parts, id)
+		}
+		for _, s := range m.Change.Splits {
+			r.parts[s.Id] = s
+		}
 	} else {
-		*r = reading{epoch: m.Snapshot.Epoch, ends: map[uint64]int{}}
+		*r = reading{epoch: m.Snapshot.Epoch, ends: map[uint64]int{}, parts: map[uint64]*pb.Split{}}
+		for _, s := range m.Snapshot.Splits {
+			r.parts[s.Id] = s
+		}
 		for i, x := range rows {
 			r.rows, r.ends[x.End] = append(r.rows, row1{}), i
 		}
@@ -72,6 +87,15 @@ func (r *reading) is(t *testing.T, want *table.Table) {
 		if got := (row1{w.End, w.Owner.Node, w.Standby.Node, w.Since, w.Lost}); r.rows[i] != got {
 			t.Fatalf("row %d is %v, want %v", i, r.rows[i], got)
 		}
+	}
+	splits := wireSplits(want)
+	for _, s := range splits {
+		if !proto.Equal(r.parts[s.Id], s) {
+			t.Fatalf("split %d is %v, want %v", s.Id, r.parts[s.Id], s)
+		}
+	}
+	if len(r.parts) != len(splits) {
+		t.Fatalf("%d splits, want %d", len(r.parts), len(splits))
 	}
 }
 
@@ -103,6 +127,54 @@ func TestWatchTellsChanges(t *testing.T) {
 		expect(true, 2)
 		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n2")}}})
 		expect(false, 0) // every row changed
+	})
+}
+
+// Of splits, too, a watcher is told what is different, and no more.
+func TestWatchTellsSplits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(t, "n1", "n2", "n3", "n4")
+		x, y := b.owned("n1"), b.owned("n2")
+		_, c := clusterOf(t, Config{Cluster: b})
+		eager, lazy := must(c.Watch(bound(t), &pb.WatchRequest{}))(t), must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		var r, late reading
+		r.take(t, must(eager.Recv())(t))
+		expect := func(what string, differ int, merged ...uint64) {
+			t.Helper()
+			m := must(eager.Recv())(t)
+			if ch := m.GetChange(); ch == nil || len(ch.Splits) != differ || !slices.Equal(ch.Merged, merged) {
+				t.Errorf("%s: %v", what, m)
+			}
+			r.take(t, m)
+			r.is(t, b.Table())
+		}
+		first := b.divide(limitKind, x, "n1", "n3")
+		expect("begun", 1)
+		second := b.divide(counterKind, y, "n3", "n2")
+		expect("another", 1)
+		b.reach(first, table.Open)
+		expect("open", 1)
+		b.reach(second, table.Open)
+		expect("both", 1)
+		sp, _ := b.Table().SplitOf(first)
+		b.apply(table.Command{Weigh: &table.Weigh{ID: first, Home: b.home(x), Expect: sp.Weighed, Weights: []uint32{1, 2}}})
+		expect("weighed", 1)
+		b.apply(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
+		expect("nothing about them", 0)
+		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n4")}}})
+		expect("a node that has no part", 0)
+		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n3")}}})
+		expect("the node of a part of each", 2)
+		b.apply(table.Command{CloseSplit: &table.CloseSplit{ID: first, Reason: "over"}})
+		expect("closing", 1)
+		b.apply(table.Command{EndSplit: &table.EndSplit{ID: first, Home: b.home(x), Since: b.Table().Epoch}})
+		expect("over", 0, first)
+		b.divide(limitKind, x, "n2", "n1")
+		expect("anew", 1)
+		for late.epoch != b.Table().Epoch {
+			late.take(t, must(lazy.Recv())(t))
+		}
+		late.is(t, b.Table())
 	})
 }
 

@@ -1,0 +1,381 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// stove is a store whose objects are made hot at moments that a test chooses.
+type stove struct {
+	t     *testing.T
+	store *owner.Store
+	heat  *heat
+	log   bytes.Buffer
+	now   int64
+}
+
+func newStove(t *testing.T, policy hotkey.Policy, change func(*owner.Config)) *stove {
+	t.Helper()
+	s := &stove{t: t, now: int64(1000 * time.Hour)}
+	var err error
+	if s.heat, err = newHeat(policy, s.now, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	cfg := owner.Config{Rule: &sole{}, Heat: s.heat.count}
+	if change != nil {
+		change(&cfg)
+	}
+	if s.store, err = owner.New(cfg, s.now); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *stove) add(key string) {
+	s.t.Helper()
+	if _, err := s.store.Add(s.now, owner.Ref{Key: key}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// look lets the time between two looks pass, in which keys get so many operations a second.
+func (s *stove) look(rates map[string]int) *rpc.HotKeys {
+	s.t.Helper()
+	const steps = 10
+	for range steps {
+		s.now += int64(lookEvery) / steps
+		for key, rate := range rates {
+			for range rate * int(lookEvery) / int(time.Second) / steps {
+				s.add(key)
+			}
+		}
+	}
+	s.heat.look(s.store, s.objects(), s.now)
+	return s.heat.last.Load()
+}
+
+func (s *stove) objects() (n int64) {
+	for _, count := range s.store.Stats().Objects {
+		n += count
+	}
+	return n
+}
+
+// find is the place of a key among what was seen, -1 if it is not there.
+func find(seen *rpc.HotKeys, key string) int {
+	for i := range seen.Keys {
+		if seen.Keys[i].Key == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// A key is hot a second after its first call, and as long as it is busy; then for as
+// long as it takes to be sure that it no longer is.
+func TestGetsHot(t *testing.T) {
+	s := newStove(t, hotkey.Policy{Floor: 100}, nil)
+	for i := range 1000 {
+		s.add(fmt.Sprint("other", i))
+	}
+	s.look(nil)
+	load := map[string]int{"busy": 2000, "calm": 40}
+	seen, began := s.look(load), s.now
+	for ; seen.Hot == 0; seen = s.look(load) {
+		if s.now-began > int64(time.Second) {
+			t.Fatalf("not hot: %+v", seen.Keys[0])
+		}
+	}
+	for range 160 {
+		seen = s.look(load)
+		if seen.Hot != 1 || seen.Keys[0].Key != "busy" || !seen.Keys[0].Hot || seen.Keys[0].Since > began+int64(time.Second) {
+			t.Fatalf("%d are hot, and the first is %+v", seen.Hot, seen.Keys[0])
+		}
+	}
+	if k := seen.Keys[0]; k.Kind != owner.KindCounter || k.Rate < 1900 || k.Rate > 2100 || k.Sure < 1900 || k.Sure > k.Rate {
+		t.Errorf("2,000 a second are shown as %+v", k)
+	}
+	if i := find(seen, "calm"); i != 1 || seen.Keys[i].Hot || seen.Keys[i].Rate < 38 || seen.Keys[i].Rate > 42 {
+		t.Errorf("40 a second are shown as %+v, place %d", seen.Keys[max(i, 0)], i)
+	}
+	if seen.Rate < 1940 || seen.Rate > 2140 || seen.Objects != 1002 {
+		t.Errorf("of %d objects %.0f a second", seen.Objects, seen.Rate)
+	}
+	began = s.now
+	for ; seen.Hot == 1; seen = s.look(nil) {
+		if s.now-began > int64(time.Minute) {
+			t.Fatal("it is hot for ever")
+		}
+	}
+	if took := time.Duration(s.now - began); took < 10*time.Second {
+		t.Errorf("it was hot for only %s after its last call", took)
+	}
+	if log := s.log.String(); strings.Count(log, "\n") != 2 || !strings.Contains(log, `msg="a key is hot" key=busy name="" kind=counter`) ||
+		!strings.Contains(log, `msg="a key is no longer hot" key=busy`) {
+		t.Errorf("it logs %s", log)
+	}
+}
+
+// What is not held any more has no name, and does not come up.
+func TestGoneAreLeftOut(t *testing.T) {
+	s := newStove(t, hotkey.Policy{}, func(c *owner.Config) { c.Shards = 1 })
+	for i := range 1000 { // so that the average is low
+		s.add(fmt.Sprint("idle", i))
+	}
+	op := limit.Op{Params: limit.Params{Limit: 1_000_000, Period: int64(time.Second)}, Cost: 1}
+	for range 30_000 {
+		if _, err := s.store.Check(s.now, owner.Ref{Key: "gone", Name: "api"}, reqid.ID{}, op); err != nil {
+			t.Fatal(err)
+		}
+		s.add("stays")
+	}
+	if seen := s.look(nil); find(seen, "gone") < 0 || find(seen, "stays") < 0 || seen.Hot != 2 {
+		t.Fatalf("%+v", seen.Keys)
+	}
+	s.now += int64(time.Second) // the bucket is full again
+	s.store.Sweep(s.now)
+	if seen := s.look(nil); find(seen, "gone") >= 0 || find(seen, "stays") < 0 || seen.Hot != 1 || seen.Rate < 5000 {
+		t.Errorf("%+v", seen)
+	}
+}
+
+// Locks are shown with their queues.
+func TestHotLocks(t *testing.T) {
+	s := newStove(t, hotkey.Policy{Floor: 10}, nil)
+	door := owner.Ref{Key: "door", Name: "a\x00b"}
+	for i := range 300 {
+		op := lock.Acquire{Holder: fmt.Sprint("holder", i), TTL: int64(time.Minute), Wait: int64(time.Hour)}
+		if _, _, err := s.store.Acquire(s.now, door, reqid.ID{}, op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := s.look(nil)
+	if k := seen.Keys[0]; k.Ref != door || k.Kind != owner.KindLock || k.Waiting != 299 || !k.Hot {
+		t.Errorf("%+v", k)
+	}
+}
+
+// tagged remembers the tag of the last touch, and counts.
+type tagged struct {
+	*hotkey.Sketch
+	last uint32
+}
+
+func (s *tagged) Touch(tag uint32, now int64) {
+	s.last = tag
+	s.Sketch.Touch(tag, now)
+}
+
+// Two objects that share a tag are both shown, and neither is said to be hot: nobody
+// knows which of them it is.
+func TestSharedTags(t *testing.T) {
+	var counts *tagged
+	s := newStove(t, hotkey.Policy{}, func(c *owner.Config) {
+		c.Shards = 1
+		c.Heat = func() owner.Heat { counts = &tagged{Sketch: hotkey.New(1 << 10)}; return counts }
+	})
+	byTag, one, other := map[uint32]string{}, "", ""
+	for i := 0; other == ""; i++ {
+		if i == 2_000_000 {
+			t.Fatal("no two of so many keys share a tag of 32 bits")
+		}
+		key := fmt.Sprint(i)
+		s.add(key)
+		if one = byTag[counts.last]; one != "" {
+			other = key
+		}
+		byTag[counts.last] = key
+	}
+	for range 100_000 {
+		s.add(one)
+	}
+	seen := s.look(nil)
+	i, j := find(seen, one), find(seen, other)
+	if i < 0 || j < 0 || seen.Keys[i].Rate < 9000 || seen.Keys[j].Rate != seen.Keys[i].Rate || seen.Keys[i].Sure != 0 || seen.Hot != 0 {
+		t.Errorf("%d are hot; %+v", seen.Hot, seen.Keys[:2])
+	}
+}
+
+// However many get hot at a look, the log stays short, what is shown is bounded, and
+// those are shown that are busiest.
+func TestManyHot(t *testing.T) {
+	s := newStove(t, hotkey.Policy{Floor: 1, Factor: 1, Max: 60}, nil)
+	for i := range 3 * shownKeys {
+		for range 100 + i {
+			s.add(fmt.Sprint(i))
+		}
+	}
+	for i := range 20_000 { // so that the average is low
+		s.add(fmt.Sprint("idle", i))
+	}
+	seen := s.look(nil)
+	if len(seen.Keys) != shownKeys || seen.Hot != 60 || seen.LeftOut == 0 {
+		t.Errorf("%d are shown, %d hot, %d left out", len(seen.Keys), seen.Hot, seen.LeftOut)
+	}
+	for i, k := range seen.Keys {
+		if want := fmt.Sprint(3*shownKeys - 1 - i); k.Key != want {
+			t.Errorf("place %d has %s, want %s", i, k.Key, want)
+		}
+	}
+	if log := s.log.String(); strings.Count(log, "\n") != heatLines || !strings.Contains(log, "keys=56\n") {
+		t.Errorf("it logs %s", log)
+	}
+}
+
+// A node shows the rates of calls that it gets, soon, and who is hot among them; its
+// metrics have neither keys nor names.
+func TestListHot(t *testing.T) {
+	n := start(t, nil)
+	conn, ctx := dial(t, n), bounded(t)
+	checks := pb.NewLimitServiceClient(conn)
+	batch := &pb.BatchCheckRequest{}
+	for range 500 {
+		batch.Checks = append(batch.Checks, &pb.CheckRequest{Key: "secret-key", Name: "secret-name", Limit: 1000, PeriodNs: 1e9})
+	}
+	load, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	began := time.Now()
+	wg.Go(func() {
+		for load.Err() == nil {
+			_, _ = checks.BatchCheck(load, batch)
+		}
+	})
+	var r *pb.ListHotResponse
+	eventually(t, "the key is hot", func() bool {
+		var err error
+		if r, err = pb.NewClusterServiceClient(conn).ListHot(ctx, &pb.ListHotRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		return r.Hot > 0
+	})
+	t.Logf("hot after %s, at %.0f a second", time.Since(began).Round(time.Millisecond), r.Rate)
+	if k := r.Keys[0]; r.Id != "n1" || len(r.Keys) != 1 || k.Key != "secret-key" || k.Name != "secret-name" || k.Kind != "limit" || !k.Hot || k.Sure < 1000 || k.Rate < k.Sure ||
+		k.SinceNs < 0 || k.SinceNs > int64(time.Since(began)) || r.Objects != 1 || r.Policy.Floor != DefaultHotFloor || r.Policy.Factor != DefaultHotFactor {
+		t.Errorf("%v", r)
+	}
+	_, text := get(t, n, "/metrics")
+	for _, want := range []string{`keystead_hot_keys{kind="limit"} 1`, `keystead_hot_keys{kind="lock"} 0`, `keystead_hot_rate{rank="10"} 0`, "keystead_hot_left_out_total 0"} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("%s is not there", want)
+		}
+	}
+	if strings.Contains(text, "secret") || strings.Contains(text, `keystead_hot_rate{rank="1"} 0`+"\n") || strings.Count(text, "\nkeystead_hot_rate{") != rankedKeys {
+		t.Errorf("metrics: %s", text)
+	}
+}
+
+func TestHotRefused(t *testing.T) {
+	for says, policy := range map[string]hotkey.Policy{
+		"hot keys: floor 0.5: choose": {Floor: 0.5},
+		"hot keys: factor -1: choose": {Factor: -1},
+	} {
+		if _, err := Start(Config{ID: "n1", Hot: HotConfig{Policy: policy}}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, want %q", policy, err, says)
+		}
+	}
+}
+
+// checks is what does checks on many limits, a million a second, with sketches or without.
+func checks(tb testing.TB, keys int, counted bool) (some func(n int)) {
+	h, err := newHeat(hotkey.Policy{}, 0, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg := owner.Config{Rule: &sole{}}
+	if counted {
+		cfg.Heat = h.count
+	}
+	s, err := owner.New(cfg, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	op := limit.Op{Params: limit.Params{Limit: 1000, Period: int64(time.Second)}, Cost: 1}
+	refs := make([]owner.Ref, keys)
+	for i := range refs {
+		refs[i] = owner.Ref{Key: fmt.Sprintf("key-%012d", i), Name: "api"}
+	}
+	now, i := int64(0), 0
+	some = func(n int) {
+		for range n {
+			now += 1000
+			i = (i + 7919) % keys
+			if _, err := s.Check(now, refs[i], reqid.ID{}, op); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	some(2 * keys) // 7,919 is a prime: all of them
+	return some
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	some := checks(t, 1000, true)
+	if n := testing.AllocsPerRun(1000, func() { some(10) }); n != 0 {
+		t.Errorf("%v allocations in 10 checks", n)
+	}
+}
+
+// BenchmarkCheckHeat is a check at the owner, with and without the sketches, in short
+// turns: the difference of the medians is what looking for hot keys costs each operation,
+// whatever else the machine does.
+func BenchmarkCheckHeat(b *testing.B) {
+	for _, keys := range []int{1, 1_000, 100_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			const turn = 1000
+			without, with := checks(b, keys, false), checks(b, keys, true)
+			var took [2][]float64
+			for b.Loop() {
+				for i, some := range []func(int){without, with} {
+					began := time.Now()
+					some(turn)
+					took[i] = append(took[i], float64(time.Since(began))/turn)
+				}
+			}
+			for i := range took {
+				slices.Sort(took[i])
+			}
+			middle := len(took[0]) / 2
+			b.ReportMetric(took[0][middle], "ns/check")
+			b.ReportMetric(took[1][middle], "ns/counted-check")
+			b.ReportMetric(took[1][middle]-took[0][middle], "ns/count")
+		})
+	}
+}
+
+// BenchmarkLook is a look at sketches that are full, for those that get hot as well.
+func BenchmarkLook(b *testing.B) {
+	h, _ := newHeat(hotkey.Policy{}, 0, slog.New(slog.DiscardHandler))
+	s, err := owner.New(owner.Config{Rule: &sole{}, Heat: h.count}, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := int64(0)
+	for i := range 1_000_000 {
+		now += 1000
+		if _, err := s.Add(now, owner.Ref{Key: fmt.Sprint(i % 100_000)}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.look(s, 100_000, now)
+	}
+}

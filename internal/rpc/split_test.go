@@ -1,0 +1,725 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/reqid"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// orders is a Splits that writes down what it is told.
+type orders struct {
+	whole  []uint64
+	splits []SplitOrder
+	merges []SplitOrder
+	t      *table.Table
+	sp     *table.Split
+	err    error
+}
+
+func (o *orders) Whole(id uint64, _ string) { o.whole = append(o.whole, id) }
+
+func (o *orders) Split(_ context.Context, so SplitOrder) (*table.Table, *table.Split, error) {
+	o.splits = append(o.splits, so)
+	return o.t, o.sp, o.err
+}
+
+func (o *orders) Merge(_ context.Context, so SplitOrder) error {
+	o.merges = append(o.merges, so)
+	return o.err
+}
+
+// home is who owns a key.
+func (b *board) home(key string) table.Holder {
+	m, _, _ := b.Table().Owner(owner.Hash(key))
+	return m.Holder()
+}
+
+// divide begins a split of an object, whose parts are on these nodes.
+func (b *board) divide(kind, key string, nodes ...string) uint64 {
+	b.t.Helper()
+	t := b.Table()
+	salts, ok := t.Place(t.Epoch+1, nodes)
+	if !ok {
+		b.t.Fatalf("there is no place on %v", nodes)
+	}
+	sp := table.Split{ID: t.Epoch + 1, Kind: kind, Key: key, Name: kind}
+	for _, salt := range salts {
+		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.WholeWeight / len(nodes))})
+	}
+	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	return sp.ID
+}
+
+// reach brings a split as far as a phase.
+func (b *board) reach(id uint64, phase table.SplitPhase) *table.Split {
+	b.t.Helper()
+	sp, ok := b.Table().SplitOf(id)
+	if !ok {
+		b.t.Fatalf("there is no split %d", id)
+	}
+	if phase >= table.Open && sp.Phase < table.Open {
+		b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: id, Home: b.home(sp.Key), Base: 5}})
+	}
+	if phase >= table.Closing && sp.Phase < table.Closing {
+		b.apply(table.Command{CloseSplit: &table.CloseSplit{ID: id}})
+	}
+	sp, _ = b.Table().SplitOf(id)
+	return sp
+}
+
+// owned is a key that a node owns.
+func (b *board) owned(node string) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint("key-", i); b.home(key).Node == node {
+			return key
+		}
+	}
+}
+
+func checkOf(key string, a pb.Algorithm) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Check{Check: &pb.CheckRequest{Key: key, Algorithm: a}}}
+}
+
+func addOf(req *pb.AddRequest) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Add{Add: req}}
+}
+
+func getOf(key string) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: &pb.GetRequest{Key: key}}}
+}
+
+func setOf(key string) *peerv1.ForwardCall {
+	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_SetIf{SetIf: &pb.SetIfRequest{Key: key}}}
+}
+
+// TestDivisible tells which calls a part can do, and what each call is about.
+func TestDivisible(t *testing.T) {
+	bound := int64(3)
+	for name, tc := range map[string]struct {
+		call *peerv1.ForwardCall
+		kind string
+		want bool
+	}{
+		"a check":              {checkOf("k", 0), limitKind, true},
+		"a token bucket":       {checkOf("k", pb.Algorithm_ALGORITHM_TOKEN_BUCKET), limitKind, true},
+		"a fixed window":       {checkOf("k", pb.Algorithm_ALGORITHM_FIXED_WINDOW), limitKind, false},
+		"a sliding window":     {checkOf("k", pb.Algorithm_ALGORITHM_SLIDING_WINDOW), limitKind, false},
+		"an unknown one":       {checkOf("k", 99), limitKind, false},
+		"an add":               {addOf(&pb.AddRequest{Key: "k"}), counterKind, true},
+		"with a least value":   {addOf(&pb.AddRequest{Key: "k", Min: &bound}), counterKind, false},
+		"with a most value":    {addOf(&pb.AddRequest{Key: "k", Max: &bound}), counterKind, false},
+		"with an idle TTL":     {addOf(&pb.AddRequest{Key: "k", IdleTtlNs: 1}), counterKind, false},
+		"a get":                {getOf("k"), counterKind, true},
+		"a set if":             {setOf("k"), counterKind, false},
+		"a reset":              {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Reset_{Reset_: &pb.ResetRequest{Key: "k"}}}, counterKind, false},
+		"an acquire":           {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: &pb.AcquireRequest{Key: "k"}}}, "", false},
+		"a planting":           {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Plant{Plant: &peerv1.PlantRequest{}}}, "", false},
+		"nothing that we know": {&peerv1.ForwardCall{}, "", false},
+	} {
+		kind, key, _ := object(tc.call)
+		if got := divisible(tc.call); got != tc.want || kind != tc.kind || (key == "k") != (kind != "") {
+			t.Errorf("%s: %v, of a %q with the key %q", name, got, kind, key)
+		}
+	}
+}
+
+// TestSplitOf: a call finds the split of its own object, under the default name as well,
+// and of no other kind.
+func TestSplitOf(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	if splitOf(b.Table(), addOf(&pb.AddRequest{Key: "k"})) != nil {
+		t.Error("nothing is split")
+	}
+	id := b.divide(counterKind, "k", "n1", "n2")
+	for name, tc := range map[string]struct {
+		call *peerv1.ForwardCall
+		want bool
+	}{
+		"the default name": {addOf(&pb.AddRequest{Key: "k"}), true},
+		"its name":         {addOf(&pb.AddRequest{Key: "k", Name: counterKind}), true},
+		"another name":     {addOf(&pb.AddRequest{Key: "k", Name: "n"}), false},
+		"another key":      {addOf(&pb.AddRequest{Key: "l"}), false},
+		"another kind":     {checkOf("k", 0), false},
+		"a lock":           {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: &pb.AcquireRequest{Key: "k"}}}, false},
+	} {
+		if sp := splitOf(b.Table(), tc.call); (sp != nil) != tc.want || sp != nil && sp.ID != id {
+			t.Errorf("%s: %+v", name, sp)
+		}
+	}
+}
+
+// TestMayBeBehind tells for which calls a node waits for a later table, which it did not
+// let in.
+func TestMayBeBehind(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	key := b.owned("n1")
+	id := b.divide(counterKind, key, "n1", "n2")
+	tables := map[string]*table.Table{"opening": b.Table()}
+	b.reach(id, table.Open)
+	tables["open"] = b.Table()
+	b.reach(id, table.Closing)
+	tables["closing"] = b.Table()
+	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: holder("n1"), Since: b.Table().Epoch}})
+	tables["whole"] = b.Table()
+	add, plant := addOf(&pb.AddRequest{Key: key}), &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Plant{Plant: &peerv1.PlantRequest{}}}
+	look := &peerv1.ForwardCall{Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{}}}
+	reap := &peerv1.ForwardCall{Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{All: true}}}
+	never, always := map[string]bool{}, map[string]bool{"opening": true, "open": true, "closing": true, "whole": true}
+	for name, tc := range map[string]struct {
+		call  *peerv1.ForwardCall
+		part  int // -1 = no part
+		since uint64
+		self  string
+		want  map[string]bool // by phase; whether it waits
+	}{
+		// Who goes by the same table, or an earlier one, has to learn of another owner, and
+		// of parts that are served; nobody serves what is not open or whole yet.
+		"the whole, of another":     {add, -1, 0, "n2", map[string]bool{"opening": true, "closing": true}},
+		"the whole, its own":        {add, -1, 0, "n1", map[string]bool{"opening": true, "closing": true, "whole": true}},
+		"the whole, a later table":  {add, -1, math.MaxUint64, "n2", map[string]bool{"opening": true, "closing": true, "whole": true}},
+		"a part, its own":           {add, 1, 0, "n2", map[string]bool{"opening": true, "open": true}},
+		"a part, of another":        {add, 0, 0, "n2", never},
+		"a part, a later table":     {add, 0, math.MaxUint64, "n2", map[string]bool{"opening": true, "open": true, "whole": true}},
+		"no such part":              {add, 2, 0, "n1", map[string]bool{"opening": true, "open": true}},
+		"to plant, its own":         {plant, 1, 0, "n2", map[string]bool{"opening": true}},
+		"to plant, of another":      {plant, 0, 0, "n2", never},
+		"to plant, a later table":   {plant, 0, math.MaxUint64, "n2", map[string]bool{"opening": true, "whole": true}},
+		"to look, its own":          {look, 1, 0, "n2", map[string]bool{"opening": true, "open": true}},
+		"to reap, its own":          {reap, 1, 0, "n2", map[string]bool{"opening": true, "open": true, "closing": true}},
+		"to reap, of another":       {reap, 0, 0, "n2", never},
+		"to reap, a later table":    {reap, 0, math.MaxUint64, "n2", always},
+		"to reap, of this very one": {reap, 0, id, "n2", never},
+	} {
+		for phase, tab := range tables {
+			c := &peerv1.ForwardCall{Call: tc.call.Call, Since: tc.since}
+			if tc.part >= 0 {
+				c.Part = &peerv1.Part{Split: id, Index: uint32(tc.part)}
+			}
+			if got := mayBeBehind(tab, c, holder(tc.self)); got != tc.want[phase] {
+				t.Errorf("%s, %s: %v", name, phase, got)
+			}
+		}
+	}
+	before := newBoard(t, "n1", "n2").Table() // it has not heard of the split
+	c := &peerv1.ForwardCall{Call: add.Call, Since: id, Part: &peerv1.Part{Split: id}}
+	if !mayBeBehind(before, c, holder("n2")) {
+		t.Error("a node that does not know the split yet does not wait for it")
+	}
+}
+
+// TestChoose: an operation with a request id goes to the part of the id, and one without
+// to a part of this node, if it has one, or else to where more is left.
+func TestChoose(t *testing.T) {
+	b := newBoard(t, "n1", "n2", "n3")
+	s := &Server{cfg: Config{Cluster: b}}
+	id := b.divide(counterKind, "k", "n1", "n2", "n1", "n3")
+	sp := b.reach(id, table.Open)
+	for seq := range uint64(200) {
+		rid := &reqid.ID{Client: reqid.Client{Hi: 7, Lo: seq % 5}, Sequence: seq + 1}
+		want := table.PartOf(7, seq%5, seq+1, 4)
+		if i, here := s.choose(b.Table(), sp, rid); i != want || here != (i == 0 || i == 2) {
+			t.Fatalf("%+v: part %d, here %v; it belongs to %d", rid, i, here, want)
+		}
+	}
+	seen := map[int]int{}
+	for range 200 {
+		for _, none := range []*reqid.ID{nil, {}} {
+			i, here := s.choose(b.Table(), sp, none)
+			if seen[i]++; !here {
+				t.Fatalf("part %d is not here", i)
+			}
+		}
+	}
+	if len(seen) != 2 || seen[0] == 0 || seen[2] == 0 {
+		t.Errorf("of 0 and 2 it chooses %v", seen)
+	}
+	other := b.reach(b.divide(counterKind, "l", "n2", "n3"), table.Open)
+	s.parts.of(other.ID, 1).remaining.Store(9)
+	for range 50 {
+		if i, here := s.choose(b.Table(), other, nil); i != 1 || here {
+			t.Fatalf("part %d, here %v; in 1 more is left", i, here)
+		}
+	}
+	three := b.reach(b.divide(counterKind, "m", "n2", "n3", "n2"), table.Open)
+	seen = map[int]int{}
+	for range 200 {
+		i, here := s.choose(b.Table(), three, nil)
+		if seen[i]++; here {
+			t.Fatalf("part %d is not here", i)
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("of three that are the same it chooses %v", seen)
+	}
+}
+
+// TestPlaceOfOperation tells on what an operation acts here, and which have to act elsewhere, or to
+// wait.
+func TestPlaceOfOperation(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	o := &orders{}
+	s := &Server{cfg: Config{Cluster: b, Splits: o}}
+	whole := owner.Ref{Key: "k", Name: counterKind}
+	rid := func(part int) *reqid.ID {
+		for seq := uint64(1); ; seq++ {
+			if table.PartOf(1, 1, seq, 2) == part {
+				return &reqid.ID{Client: reqid.Client{Hi: 1, Lo: 1}, Sequence: seq}
+			}
+		}
+	}
+	at := func(what string, part *peerv1.Part, id *reqid.ID, want owner.Ref, fails bool) {
+		t.Helper()
+		r, h, err := s.place(counterKind, whole, part, id)
+		if fails != (err == errNotOwner) || !fails && (err != nil || r != want || (h.split != nil) != (r != whole)) {
+			t.Errorf("%s: %+v, %+v, %v", what, r, h, err)
+		}
+	}
+	at("not split", nil, rid(0), whole, false)
+	at("a part of what is not split", &peerv1.Part{Split: 1}, nil, whole, true)
+	id := b.divide(counterKind, "k", "n1", "n2")
+	at("opening", nil, nil, whole, true)
+	sp := b.reach(id, table.Open)
+	mine := owner.Ref{Key: sp.PartKey(0), Name: counterKind, Role: owner.Share}
+	theirs := owner.Ref{Key: sp.PartKey(1), Name: counterKind, Role: owner.Share}
+	at("open, without an id", nil, &reqid.ID{}, mine, false)
+	at("open, an id of this node's part", nil, rid(0), mine, false)
+	at("open, an id of another", nil, rid(1), mine, true)
+	at("the part that a sender names", &peerv1.Part{Split: id, Index: 1}, rid(0), theirs, false) // the store says whose it is
+	at("no such part", &peerv1.Part{Split: id, Index: 2}, nil, whole, true)
+	at("a part that is no number of one", &peerv1.Part{Split: id, Index: math.MaxUint32}, nil, whole, true)
+	if err := s.divided(share{sp, 0}, owner.ErrWhole); err != owner.ErrWhole || !slices.Equal(o.whole, []uint64{id}) {
+		t.Errorf("%v, %v", err, o.whole)
+	}
+	if err := s.divided(share{sp, 0}, errNotOwner); err != errNotOwner || len(o.whole) != 1 {
+		t.Errorf("%v, %v", err, o.whole)
+	}
+	if err := s.divided(share{}, owner.ErrWhole); err != owner.ErrWhole || len(o.whole) != 1 {
+		t.Errorf("%v, %v", err, o.whole)
+	}
+	b.reach(id, table.Closing)
+	at("closing", nil, rid(0), whole, true)
+}
+
+// TestAim: where the next attempt of a call goes, by the table of now.
+func TestAim(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	o := &orders{}
+	s := &Server{cfg: Config{Cluster: b, Splits: o}}
+	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
+	add, get := addOf(&pb.AddRequest{Key: "k", RequestId: rid}), getOf("k")
+	// aim says whether the call goes to the whole, and which part it goes to otherwise.
+	aim := func(c *peerv1.ForwardCall) (sp *table.Split, part int) {
+		t.Helper()
+		p := &passage{s: s, call: c, part: &peerv1.Part{Split: 99}} // from an attempt before
+		sp, err := p.aim(b.Table())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.part == nil {
+			if p.hash != owner.Hash("k") {
+				t.Errorf("it goes to %x", p.hash)
+			}
+			return sp, -1
+		}
+		if p.part.Split != sp.ID || p.hash != sp.PartHash(int(p.part.Index)) {
+			t.Errorf("it goes to %x, of part %+v", p.hash, p.part)
+		}
+		return sp, int(p.part.Index)
+	}
+	if sp, part := aim(add); sp != nil || part != -1 {
+		t.Errorf("not split: %+v, %d", sp, part)
+	}
+	id := b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2")
+	if sp, part := aim(add); sp == nil || part != -1 {
+		t.Errorf("opening: %+v, %d", sp, part)
+	}
+	b.reach(id, table.Open)
+	r, _ := requestID(rid)
+	if _, part := aim(add); part != table.PartOf(r.Client.Hi, r.Client.Lo, 3, 5) {
+		t.Errorf("with an id: %d", part)
+	}
+	if _, part := aim(addOf(&pb.AddRequest{Key: "k"})); part != 0 && part != 2 {
+		t.Errorf("without an id: %d", part)
+	}
+	if sp, part := aim(get); sp == nil || part != -1 || len(o.whole) != 0 {
+		t.Errorf("a get, which reads all: %+v, %d", sp, part)
+	}
+	if sp, part := aim(setOf("k")); sp == nil || part != -1 || !slices.Equal(o.whole, []uint64{id}) {
+		t.Errorf("what needs the whole: %+v, %d, %v", sp, part, o.whole)
+	}
+	p := &passage{s: s, call: addOf(&pb.AddRequest{Key: "k", RequestId: &pb.RequestId{Client: []byte("short"), Sequence: 1}})}
+	if _, err := p.aim(b.Table()); wire(err).Reason != pb.Reason_REASON_INVALID {
+		t.Errorf("an id that is none: %v", err)
+	}
+	b.reach(id, table.Closing)
+	if sp, part := aim(add); sp == nil || part != -1 {
+		t.Errorf("closing: %+v, %d", sp, part)
+	}
+}
+
+// TestAimAtAPart: a call about a part goes to it in the phase that it is for.
+func TestAimAtAPart(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	s := &Server{cfg: Config{Cluster: b}}
+	calls := map[table.SplitPhase][]*peerv1.ForwardCall{
+		table.Opening: {{Call: &peerv1.ForwardCall_Plant{Plant: &peerv1.PlantRequest{}}}},
+		table.Open:    {getOf("k"), {Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{}}}},
+		table.Closing: {{Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{All: true}}}},
+	}
+	id := b.divide(counterKind, "k", "n1", "n2")
+	for phase := table.Opening; phase <= table.Closing; phase++ {
+		sp := b.reach(id, phase)
+		for of, some := range calls {
+			for _, c := range some {
+				p := &passage{s: s, call: c, fixed: true, part: &peerv1.Part{Split: id, Index: 1}}
+				got, err := p.aim(b.Table())
+				if of != phase {
+					if err != errSplitOver {
+						t.Errorf("%s, a call of %s: %v", phase, of, err)
+					}
+				} else if err != nil || got != sp || p.hash != sp.PartHash(1) || p.part.Index != 1 {
+					t.Errorf("%s: %+v, %v", phase, got, err)
+				}
+			}
+		}
+	}
+	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: b.home("k"), Since: b.Table().Epoch}})
+	p := &passage{s: s, call: getOf("k"), fixed: true, part: &peerv1.Part{Split: id}}
+	if _, err := p.aim(b.Table()); err != errSplitOver {
+		t.Errorf("when it is whole: %v", err)
+	}
+}
+
+// TestOrder: what may be split is asked for by its address, and what may not is told why.
+func TestOrder(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind, key, name string
+		field           string // "" = it is taken
+		want            SplitOrder
+	}{
+		"a limit":                {"limit", "k", "n", "", SplitOrder{Kind: "limit", Key: "k", Name: "n", Manual: true}},
+		"the default name":       {"counter", "k", "", "", SplitOrder{Kind: "counter", Key: "k", Name: "counter", Manual: true}},
+		"the longest":            {"limit", strings.Repeat("k", owner.MaxKey), strings.Repeat("n", owner.MaxName), "", SplitOrder{Kind: "limit", Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName), Manual: true}},
+		"a lock":                 {"lock", "k", "", "kind", SplitOrder{}},
+		"no kind":                {"", "k", "", "kind", SplitOrder{}},
+		"no key":                 {"limit", "", "", "key", SplitOrder{}},
+		"a long key":             {"limit", strings.Repeat("k", owner.MaxKey+1), "", "key", SplitOrder{}},
+		"a part":                 {"limit", table.PartKey(1, 1, 1), "", "key", SplitOrder{}},
+		"a key that is no text":  {"limit", "k\xff", "", "key", SplitOrder{}},
+		"a long name":            {"limit", "k", strings.Repeat("n", owner.MaxName+1), "name", SplitOrder{}},
+		"a name that is no text": {"limit", "k", "\xff", "name", SplitOrder{}},
+	} {
+		got, err := order(tc.kind, tc.key, tc.name)
+		if got != tc.want || (err == nil) != (tc.field == "") {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if err != nil {
+			if w := wire(err); w.Reason != pb.Reason_REASON_INVALID || w.Field != tc.field {
+				t.Errorf("%s: %v", name, w)
+			}
+		}
+	}
+}
+
+// TestSplitService: the service hands on what it was asked for, and refuses before that
+// what nobody can do.
+func TestSplitService(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	o := &orders{}
+	s := bare(newHouse(t, nil))
+	s.cfg.Cluster, s.cfg.Splits = b, o
+	c := newCluster(s)
+	ctx := t.Context()
+	for _, parts := range []uint32{1, table.MaxParts + 1, math.MaxUint32} {
+		_, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: parts})
+		if status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
+			t.Errorf("%d parts: %v", parts, err)
+		}
+	}
+	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "lock", Key: "k"}); status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
+		t.Errorf("a lock: %v", err)
+	}
+	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit"}); status.Code(err) != codes.InvalidArgument || len(o.merges) != 0 {
+		t.Errorf("no key: %v", err)
+	}
+	id := b.divide(limitKind, "k", "n2", "n1")
+	o.t, o.sp = b.Table(), b.reach(id, table.Opening)
+	r, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
+	want := SplitOrder{Kind: "limit", Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
+	if err != nil || len(o.splits) != 1 || o.splits[0] != want {
+		t.Fatalf("%+v, %v", o.splits, err)
+	}
+	if sp := r.Split; sp.Id != id || sp.Phase != "opening" || len(sp.Parts) != 2 || sp.Parts[0].Owner != "n2" || sp.Parts[1].Owner != "n1" || sp.Parts[0].Share != 0.5 {
+		t.Errorf("%v", sp)
+	}
+	want.Parts = 0
+	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); err != nil || len(o.merges) != 1 || o.merges[0] != want {
+		t.Errorf("%+v, %v", o.merges, err)
+	}
+	o.err = &owner.Error{Reason: owner.Unavailable, Message: "no"}
+	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
+		t.Errorf("an error: %v", err)
+	}
+	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
+		t.Errorf("an error: %v", err)
+	}
+	s.cfg.Splits = nil
+	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a node that is alone: %v", err)
+	}
+	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a node that is alone: %v", err)
+	}
+}
+
+// splitting is a rule by which objects are split as a table says.
+type splitting struct {
+	*rule
+	b *board
+}
+
+func (s *splitting) Split(hash uint64) bool { return s.b.Table().MaySplit(hash) }
+
+func (s *splitting) May(r owner.Ref, k owner.Kind) (uint32, error) {
+	return division.May(s.b.Table(), r, k)
+}
+
+// parting is a server that owns everything, and can be asked about parts.
+func parting(t *testing.T) (*Server, *board) {
+	b := newBoard(t, "n1")
+	h := newHouse(t, func(c *owner.Config) { c.Rule = &splitting{&rule{}, b} })
+	s := bare(h)
+	s.cfg.Cluster = b
+	return s, b
+}
+
+// TestPlantAndRead: a part takes in what is its own while the split opens, and gives it
+// back when it closes.
+func TestPlantAndRead(t *testing.T) {
+	s, b := parting(t)
+	id := b.divide(counterKind, "k", "n1", "n1")
+	sp := b.reach(id, table.Opening)
+	part := &peerv1.Part{Split: id, Index: 1}
+	now := s.cfg.Clock.Now()
+	of := func(change func(r *owner.Record)) *peerv1.PlantRequest {
+		r := &owner.Record{Key: []byte(sp.PartKey(1)), Name: []byte(counterKind), Kind: owner.KindCounter, At: now, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64},
+			Counter: counter.State{Value: 7, Version: 1, At: now}}
+		change(r)
+		return &peerv1.PlantRequest{Home: "n1", HomeIncarnation: 1, Records: [][]byte{record.Append(nil, r, now)}}
+	}
+	for name, req := range map[string]*peerv1.PlantRequest{
+		"nothing":      {Home: "n1", HomeIncarnation: 1},
+		"garbage":      {Home: "n1", HomeIncarnation: 1, Records: [][]byte{[]byte("garbage")}},
+		"too many":     {Home: "n1", HomeIncarnation: 1, Records: make([][]byte, maxPartRecords+1)},
+		"another key":  of(func(r *owner.Record) { r.Key = []byte(sp.PartKey(0)) }),
+		"another name": of(func(r *owner.Record) { r.Name = []byte("n") }),
+		"another kind": of(func(r *owner.Record) { r.Kind, r.Counter = owner.KindLimit, counter.State{} }),
+		"no whole":     of(func(r *owner.Record) { r.Whole, r.IDs = false, nil }),
+	} {
+		if _, err := s.plant(part, req); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := of(func(*owner.Record) {})
+	if _, err := s.plant(nil, good); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
+		t.Errorf("no part: %v", err)
+	}
+	if _, err := s.plant(&peerv1.Part{Split: id, Index: 2}, good); err != errNotOwner {
+		t.Errorf("no such part: %v", err)
+	}
+	for _, of := range []*peerv1.PlantRequest{{Home: "n2", HomeIncarnation: 1}, {Home: "n1", HomeIncarnation: 2}, {}} {
+		of.Records = good.Records
+		if _, err := s.plant(part, of); err != errNotOwner {
+			t.Errorf("of another home: %v", err)
+		}
+	}
+	for range 2 { // twice is as once
+		if _, err := s.plant(part, good); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.readPart(part, &peerv1.ReadPartRequest{}); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {
+		t.Errorf("a part that is not served is looked at: %v", err)
+	}
+	b.reach(id, table.Open)
+	if _, err := s.plant(part, good); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {
+		t.Errorf("planted when it is served: %v", err)
+	}
+	r, err := s.readPart(part, &peerv1.ReadPartRequest{Elsewhere: 30})
+	if err != nil || r.Value != 7 || r.Weighed != sp.Weighed || len(r.Records) != 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if got := s.beside(share{sp, 1}); got != 30 {
+		t.Errorf("beside the part is %d", got)
+	}
+	open, _ := b.Table().SplitOf(id)
+	if got := s.beside(share{open, 0}); got != 5 {
+		t.Errorf("beside a part that was not told is %d, not the base", got)
+	}
+	if _, err := s.readPart(part, &peerv1.ReadPartRequest{All: true}); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {
+		t.Errorf("a part that is served is reaped: %v", err)
+	}
+	b.reach(id, table.Closing)
+	r, err = s.readPart(part, &peerv1.ReadPartRequest{All: true})
+	if err != nil || len(r.Records) != 1 || r.Value != 7 {
+		t.Fatalf("%v, %v", r, err)
+	}
+	all, err := ReadRecords(r.Records, s.cfg.Clock.Now())
+	if err != nil || all[0].Counter.Value != 7 || string(all[0].Key) != sp.PartKey(1) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestReadPartOfMany: a part with more ids than fit a message gives the latest ones, and
+// its value is that of all of it.
+func TestReadPartOfMany(t *testing.T) {
+	s, b := parting(t)
+	id := b.divide(counterKind, "k", "n1", "n1")
+	sp := b.reach(id, table.Open)
+	ref := share{sp, 0}.ref(owner.Share)
+	const more = division.MaxIDs + 1000
+	for i := range uint64(more) {
+		if _, err := s.cfg.Store.Add(s.cfg.Clock.Now(), ref, reqid.ID{Client: reqid.Client{Hi: i % 10}, Sequence: 1 + i/10}, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	part := &peerv1.Part{Split: id}
+	if r, err := s.readPart(part, &peerv1.ReadPartRequest{}); err != nil || r.Value != more {
+		t.Errorf("%v, %v", r, err)
+	}
+	b.reach(id, table.Closing)
+	r, err := s.readPart(part, &peerv1.ReadPartRequest{All: true})
+	if err != nil || r.Value != more {
+		t.Fatalf("%d, %v", r.GetValue(), err)
+	}
+	now := s.cfg.Clock.Now()
+	all, err := ReadRecords(r.Records, now)
+	if err != nil || all[0].Counter.Value != more {
+		t.Fatalf("%v", err)
+	}
+	ids := 0
+	for _, x := range all {
+		if ids += len(x.IDs.Ops); x.Validate(now) != nil || x.IDs.Evicted == math.MinInt64 {
+			t.Errorf("%v; evicted %d", x.Validate(now), x.IDs.Evicted)
+		}
+	}
+	if ids > division.MaxIDs || ids == 0 {
+		t.Errorf("%d ids", ids)
+	}
+}
+
+// TestTakeWholeOfMany: an object is split however many ids are remembered of it, for it
+// is the busy ones that have many.
+func TestTakeWholeOfMany(t *testing.T) {
+	s, b := parting(t)
+	const more = maxPartRecords*owner.MaxKept + 1
+	for i := range uint64(more) {
+		id := reqid.ID{Client: reqid.Client{Hi: i % 300}, Sequence: 1 + i/300}
+		if _, err := s.cfg.Store.Add(s.cfg.Clock.Now(), owner.Ref{Key: "k", Name: counterKind}, id, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sp := b.reach(b.divide(counterKind, "k", "n1", "n1"), table.Opening)
+	all, now, err := s.TakeWhole(sp)
+	if err != nil || len(all) <= maxPartRecords || all[0].Counter.Value != more {
+		t.Fatalf("%d records, %v", len(all), err)
+	}
+	parts, base, err := division.Divide(all, sp, now)
+	if err != nil || base != more {
+		t.Fatal(base, err)
+	}
+	for i := range parts {
+		req := &peerv1.PlantRequest{Home: "n1", HomeIncarnation: 1}
+		for _, x := range parts[i] {
+			req.Records = append(req.Records, record.Append(nil, x, now))
+		}
+		if _, err := s.plant(&peerv1.Part{Split: sp.ID, Index: uint32(i)}, req); err != nil {
+			t.Errorf("part %d: %v", i, err)
+		}
+	}
+}
+
+// TestPartStates: what is counted of a part is what it was asked and refused, once for
+// each operation; what is known of parts of splits that are over is forgotten.
+func TestPartStates(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	s := &Server{cfg: Config{Cluster: b}}
+	sp := b.reach(b.divide(limitKind, "k", "n1", "n2"), table.Open)
+	h := share{sp, 1}
+	answer := func(allowed bool, left uint64, replayed bool) *owner.CheckAnswer {
+		return &owner.CheckAnswer{Result: limit.Result{Allowed: allowed, Remaining: left}, Meta: owner.Meta{Replayed: replayed}}
+	}
+	s.countCheck(h, &limit.Op{Cost: 3}, answer(true, 7, false))
+	s.countCheck(h, &limit.Op{Cost: 8}, answer(false, 7, false))
+	s.countCheck(h, &limit.Op{Cost: 8}, answer(false, 6, true))
+	s.countCheck(h, &limit.Op{Cost: 5, Peek: true}, answer(false, 6, false))
+	s.countCheck(h, &limit.Op{Refund: 5}, answer(true, 11, false))
+	x := s.parts.of(sp.ID, 1)
+	if o, a, r := x.operations.Load(), x.asked.Load(), x.refused.Load(); o != 5 || a != 11 || r != 8 || s.parts.left(sp.ID, 1) != 11 {
+		t.Errorf("%d operations, %d asked for, %d refused, %d left", o, a, r, s.parts.left(sp.ID, 1))
+	}
+	for i := range maxPartStates - 2 {
+		s.parts.of(1, i)
+	}
+	s.parts.prune(b.Table())
+	if n := s.parts.n.Load(); n != maxPartStates-1 {
+		t.Errorf("%d are known before there are too many", n)
+	}
+	s.parts.of(1, maxPartStates)
+	s.parts.prune(b.Table())
+	if n := s.parts.n.Load(); n != 1 || s.parts.left(sp.ID, 1) != 11 {
+		t.Errorf("%d are known, and %d are left in the one that is in the table", n, s.parts.left(sp.ID, 1))
+	}
+}
+
+// TestTurnedAway: who asks the wrong node is told whose the object, or the part, is.
+func TestTurnedAway(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	key := b.owned("n1")
+	id := b.divide(counterKind, key, "n2", "n1")
+	sp := b.reach(id, table.Open)
+	for i, want := range []string{"n2", "n1"} {
+		w := turnedAway(b.Table(), &peerv1.ForwardCall{Call: addOf(&pb.AddRequest{Key: key}).Call, Part: &peerv1.Part{Split: id, Index: uint32(i)}})
+		if w.Reason != pb.Reason_REASON_NOT_OWNER || w.Owner != want || w.Epoch != sp.Since {
+			t.Errorf("part %d: %v", i, w)
+		}
+	}
+	w := turnedAway(b.Table(), addOf(&pb.AddRequest{Key: key}))
+	if w.Owner != "n1" || w.Epoch != sp.Since { // the sender has to learn of the split
+		t.Errorf("the whole: %v", w)
+	}
+	if w := turnedAway(b.Table(), &peerv1.ForwardCall{Part: &peerv1.Part{Split: id + 1}}); w.Owner != "" || w.Epoch != 0 {
+		t.Errorf("no such split: %v", w)
+	}
+	p := &passage{s: &Server{cfg: Config{Cluster: b}}, call: addOf(&pb.AddRequest{Key: key}), began: time.Now()}
+	if !p.astray(b.Table()) {
+		t.Error("a call that went to the whole is not astray when the object is split")
+	}
+	if p.part = (&peerv1.Part{Split: id}); p.astray(b.Table()) {
+		t.Error("a call that went to a part that is served is astray")
+	}
+	b.reach(id, table.Closing)
+	if !p.astray(b.Table()) {
+		t.Error("a call that went to a part that is closed is not astray")
+	}
+	if lineOf(&peerv1.ForwardCall{Part: &peerv1.Part{Split: id}}) == lineOf(&peerv1.ForwardCall{Part: &peerv1.Part{Split: id, Index: 1}}) {
+		t.Error("two parts stand in one line")
+	}
+}

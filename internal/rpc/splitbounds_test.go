@@ -1,0 +1,107 @@
+package rpc
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/internal/chunk"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/limit"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// splitLimit has a limit split into parts of these weights, wherever they are.
+func splitLimit(t *testing.T, b *board, key string, weights ...uint32) *table.Split {
+	t.Helper()
+	sp := table.Split{ID: b.Table().Epoch + 1, Kind: limitKind, Key: key, Name: limitKind}
+	for _, w := range weights {
+		sp.Parts = append(sp.Parts, table.Part{Weight: w})
+	}
+	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	m, _, _ := b.Table().Owner(owner.Hash(key))
+	b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: sp.ID, Home: m.Holder()}})
+	open, ok := b.Table().SplitOf(sp.ID)
+	if !ok {
+		t.Fatal("it is not split")
+	}
+	return open
+}
+
+// TestPartsAreForgotten: a node that owns no part forgets those of splits that are over,
+// too, however many calls look at once.
+func TestPartsAreForgotten(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	sp := splitLimit(t, b, "k", table.WholeWeight/2, table.WholeWeight/2)
+	s := bare(newHouse(t, nil))
+	s.cfg.Cluster = b
+	b.self = holder("n3") // which owns nothing
+	for i := range maxPartStates {
+		s.parts.of(1, i)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { s.choose(b.Table(), sp, nil) })
+	}
+	wg.Wait()
+	have := int64(0)
+	s.parts.all.Range(func(any, any) bool { have++; return true })
+	if n := s.parts.n.Load(); n != have || have > int64(len(sp.Parts)) {
+		t.Errorf("%d are remembered, and %d were counted", have, n)
+	}
+}
+
+// TestChunksFitParts: what a node takes of a limit at once, the least part can have.
+func TestChunksFitParts(t *testing.T) {
+	b := newBoard(t, "n1")
+	bucket := &chunk.Bucket{Key: "k", Name: limitKind, Limit: 1000, Period: 1e9, Burst: 1000}
+	if got := least(b.Table(), bucket); got != 750 {
+		t.Errorf("%d of a limit that is not split", got)
+	}
+	sp := splitLimit(t, b, "k", table.WholeWeight/16, table.WholeWeight/2)
+	got := least(b.Table(), bucket)
+	if got != 46 {
+		t.Errorf("%d", got)
+	}
+	for _, p := range sp.Parts {
+		req := lessened(bucket, got)
+		op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Cost: req.Cost}
+		if _, ok := op.Part(p.Weight); !ok {
+			t.Errorf("a part of weight %d has no room for it", p.Weight)
+		}
+		if op.Cost++; p.Weight == table.WholeWeight/16 {
+			if _, ok := op.Part(p.Weight); ok {
+				t.Error("it has room for more")
+			}
+		}
+	}
+}
+
+// TestSumByTheHome: a Get of a split counter that must not be passed on is answered by its
+// home, which asks the parts; other nodes name the home.
+func TestSumByTheHome(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	key := "k"
+	m, _, _ := b.Table().Owner(owner.Hash(key))
+	salts, _ := b.Table().Place(b.Table().Epoch+1, []string{m.Node, m.Node})
+	sp := table.Split{ID: b.Table().Epoch + 1, Kind: counterKind, Key: key, Name: counterKind,
+		Parts: []table.Part{{Salt: salts[0], Weight: 1}, {Salt: salts[1], Weight: 1}}}
+	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: sp.ID, Home: m.Holder(), Base: 5}})
+	for _, node := range []string{"n1", "n2"} {
+		s := bare(newHouse(t, nil))
+		s.cfg.Cluster, s.counters = b, &counters{s: s}
+		b.self = holder(node)
+		open, _ := b.Table().SplitOf(sp.ID)
+		call := &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: &pb.GetRequest{Key: key}}}
+		p := newPassage(t.Context(), s, call, time.Now())
+		p.stays = true
+		p.over = p.began // it waits for nothing
+		_, _, err := p.sum(open)
+		if away := wire(err).Reason == pb.Reason_REASON_NOT_OWNER && wire(err).Owner == m.Node; away != (node != m.Node) {
+			t.Errorf("%s: %v", node, err)
+		}
+	}
+}

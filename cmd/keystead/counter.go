@@ -54,6 +54,7 @@ type counterJSON struct {
 	Refused string `json:"refused,omitempty"`
 	Epoch   uint64 `json:"epoch"`
 	Lost    uint64 `json:"lost_epoch,omitempty"`
+	Parts   uint32 `json:"parts,omitempty"`
 }
 
 // counterAnswer is what every answer about a counter says.
@@ -63,11 +64,20 @@ type counterAnswer interface {
 	GetLostEpoch() uint64
 }
 
+// partsOf is into how many parts the counter is split that an answer is about: only a
+// whole one is set or reset.
+func partsOf(r counterAnswer) uint32 {
+	if p, ok := r.(interface{ GetParts() uint32 }); ok {
+		return p.GetParts()
+	}
+	return 0
+}
+
 // show prints an answer. That the counter was lost goes to where errors go, so that
 // what is printed stays a number.
 func (f *counterFlags) show(std stdio, value int64, r counterAnswer, applied *bool, refused string) error {
 	if f.json {
-		return printJSON(std.out, counterJSON{strconv.FormatInt(value, 10), strconv.FormatUint(r.GetVersion(), 10), applied, refused, r.GetEpoch(), r.GetLostEpoch()})
+		return printJSON(std.out, counterJSON{strconv.FormatInt(value, 10), strconv.FormatUint(r.GetVersion(), 10), applied, refused, r.GetEpoch(), r.GetLostEpoch(), partsOf(r)})
 	}
 	if mark := graceMark(r.GetLostEpoch()); mark != "" {
 		fmt.Fprintln(std.err, "keystead:"+mark)
@@ -100,8 +110,8 @@ An add that would leave --min or --max is refused and changes nothing; the exit
 code is then 3.
 
 With --json: {"value": "…", "version": "…", "applied": bool, "epoch": number}, and
-"refused": "why" if it was not applied, and "lost_epoch": number in the grace period
-of a loss.`,
+"refused": "why" if it was not applied, "lost_epoch": number in the grace period of a
+loss, and "parts": number if the counter is split.`,
 		Example: `  keystead counter add page:/index.html
   keystead counter add stock:42 --min 0 -- -1
   keystead counter add visits 10 --name 2026-11 --json`,
@@ -154,8 +164,8 @@ func newCounterGet(std stdio) *cobra.Command {
 		Short: "Print a counter",
 		Long: `Prints the counter of KEY; 0 if it was never touched.
 
-With --json: {"value": "…", "version": "…", "epoch": number}, and "lost_epoch":
-number in the grace period of a loss.`,
+With --json: {"value": "…", "version": "…", "epoch": number}, "lost_epoch": number in the
+grace period of a loss, and "parts": number if the counter is split.`,
 		Example: `  keystead counter get page:/index.html
   keystead counter get visits --name 2026-11 --json`,
 		Args: exactArgs("KEY"),

@@ -129,6 +129,7 @@ func (n *testNode) reached(name string) {
 // once is an operation with a request id, which may be sent again, to any node.
 type once struct {
 	client [16]byte
+	before uint64    // operations that the client has finished before
 	first  time.Time // when it was sent first
 }
 
@@ -139,7 +140,7 @@ func newOnce() *once {
 }
 
 func (o *once) id() *pb.RequestId {
-	return &pb.RequestId{Client: o.client[:], Sequence: 1, Settled: 1, AgeNs: int64(time.Since(o.first))}
+	return &pb.RequestId{Client: o.client[:], Sequence: o.before + 1, Settled: o.before + 1, AgeNs: int64(time.Since(o.first))}
 }
 
 // add adds to a counter, by one call that may last so long.

@@ -62,7 +62,8 @@ itself, and is not to be refunded.`
 With --json: {"allowed": bool, "limit": tokens at most, "remaining": tokens,
 "retry_after": seconds, "reset_after": seconds, "epoch": number}, and "lost_epoch":
 number in the grace period of a loss. "slack": tokens by which a refusal may be early,
-with --anywhere.`,
+with --anywhere, or when others have them. "parts": how many, if the limit is split; then
+what is left is that of the part that answers.`,
 		Example: fmt.Sprintf(`  keystead limit %[1]s 203.0.113.7 --name api --limit 20/1m
   keystead limit %[1]s tenant-42 --limit 100/s --burst 500 --cost 25 --json
   keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window
@@ -166,16 +167,18 @@ func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
 			Epoch      uint64  `json:"epoch"`
 			Lost       uint64  `json:"lost_epoch,omitempty"`
 			Slack      uint64  `json:"slack,omitempty"`
-		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch, r.Slack})
+			Parts      uint32  `json:"parts,omitempty"`
+		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch, r.Slack, r.Parts})
 	}
+	marks := partsMark(r.Parts) + graceMark(r.LostEpoch)
 	var err error
 	if f.refund != 0 {
-		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
+		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), marks)
 	} else if r.Allowed {
-		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), marks)
 	} else {
 		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",
-			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)), graceMark(r.LostEpoch))
+			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)), marks)
 	}
 	return err
 }

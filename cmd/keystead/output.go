@@ -65,6 +65,14 @@ func graceMark(lost uint64) string {
 	return fmt.Sprintf("  (what was kept of the key was lost in epoch %d, and its grace period runs)", lost)
 }
 
+// partsMark is what is added to an answer about a limit that is split; "" if it is whole.
+func partsMark(parts uint32) string {
+	if parts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  (by one of %d parts)", parts)
+}
+
 // printJSON writes one value as one line.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)

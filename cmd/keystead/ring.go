@@ -161,7 +161,7 @@ func (f *ringFlags) follow(ctx context.Context, std stdio) (err error) {
 	var s ringShow = &ringLines{out: std.out, err: std.err, json: f.json}
 	resized := make(chan os.Signal, 1)
 	if file, ok := std.out.(*os.File); ok && isTerminal(file) && !f.json {
-		s = &ringScreen{out: std.out}
+		s = &ringScreen{screen: screen{out: std.out}}
 		signal.Notify(resized, syscall.SIGWINCH)
 		defer signal.Stop(resized)
 	}
@@ -306,14 +306,19 @@ func (l *ringLines) lost(err error) {
 	}
 }
 
-// ringScreen draws on a terminal, on a screen of its own, and leaves the last
-// drawing behind.
-type ringScreen struct {
+// screen draws on a terminal, on a screen of its own, and leaves the last drawing
+// behind.
+type screen struct {
 	out    io.Writer
-	marks  palette
-	last   *ringView
-	note   string // below the drawing
+	last   func(canvas) string // nil = nothing was drawn
+	note   string              // above the drawing
 	opened bool
+}
+
+// ringScreen is a screen with the ring.
+type ringScreen struct {
+	screen
+	marks palette
 }
 
 const (
@@ -325,21 +330,26 @@ const (
 )
 
 func (s *ringScreen) show(v *ringView) error {
-	s.last, s.note = v, ""
-	if err := s.draw(); err != nil {
+	if err := s.draws(func(c canvas) string { return v.draw(c, &s.marks) }); err != nil {
 		return err
 	}
 	time.Sleep(redrawPause) // nobody sees more
 	return nil
 }
 
-func (s *ringScreen) draw() error {
+// draws draws something new.
+func (s *screen) draws(drawing func(canvas) string) error {
+	s.last, s.note = drawing, ""
+	return s.draw()
+}
+
+func (s *screen) draw() error {
 	c := canvasOf(s.out)
 	text := ""
 	if !s.opened {
 		s.opened, text = true, screenOpen
 	}
-	lines := strings.Split(strings.TrimSuffix(s.last.draw(c, &s.marks), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(s.last(c), "\n"), "\n")
 	if s.note != "" {
 		lines = append([]string{s.note}, lines...)
 	}
@@ -357,20 +367,20 @@ func (s *ringScreen) draw() error {
 	return err
 }
 
-func (s *ringScreen) again() {
+func (s *screen) again() {
 	if s.last != nil {
 		_ = s.draw() // the next change tells of an error
 	}
 }
 
-func (s *ringScreen) lost(err error) {
+func (s *screen) lost(err error) {
 	msg, _ := explain(err)
 	s.note = shorten(msg+"; trying again", canvasOf(s.out).width)
 	s.again()
 }
 
-func (s *ringScreen) end() {
+func (s *screen) end() {
 	if s.opened {
-		_, _ = io.WriteString(s.out, screenClose+s.last.draw(canvasOf(s.out), &s.marks))
+		_, _ = io.WriteString(s.out, screenClose+s.last(canvasOf(s.out)))
 	}
 }

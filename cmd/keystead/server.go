@@ -39,6 +39,7 @@ type nodeFlags struct {
 	copyRate      byteSize
 	idWindow      time.Duration
 	maxLockTTL    time.Duration
+	hotStay       time.Duration
 	gossipKey     string
 	logLevel      string
 	logFormat     string
@@ -70,6 +71,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
 	f.copyRate = node.DefaultCopyRate
 	fl.Var(&f.copyRate, "copy-rate", "bytes a second that copies for other nodes send in all, like 32MiB; 0 = no limit")
+	f.hotFlags(fl)
 	f.rlsFlags(fl)
 	fl.StringVar(&f.XDS.Listener, "xds-listener", node.DefaultXDSListener, "`IP:PORT` at which Envoys configured by this node listen; empty = nowhere")
 	fl.StringVar(&f.XDS.KeyHeader, "xds-key-header", node.DefaultXDSKeyHeader, "header, or gRPC metadata, with the key, by which Envoy and gRPC clients route")
@@ -125,6 +127,7 @@ fencing tokens rise across restarts even if the clock is set back.`,
 	fl.StringVar(&f.Cluster.Advertise, "advertise", "", "`HOST` at which others reach this node (default: where it listens, or the private address)")
 	fl.StringVar(&f.Cluster.HashKey, "hash-key", "", "what the node's points on the ring are computed from (default: advertised host:port of the API)")
 	fl.StringVar(&f.AppAddr, "app-addr", "", "`HOST:PORT` of the application beside this node, for Envoy and gRPC clients to route to; empty = none")
+	fl.BoolVar(&f.Cluster.HotNode, "hot-node", false, "take parts of split keys before nodes without this: for machines that are kept for them")
 	fl.StringVar(&f.gossipKey, "gossip-key", "", "`KEY` that encrypts gossip: base64 of 16, 24 or 32 bytes, the same on all nodes")
 	fl.StringVar(&f.Cluster.Profile, "gossip-profile", "lan", "timing of gossip: local, lan or wan")
 	config.MarkSecret(fl, "gossip-key")
@@ -219,6 +222,9 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	f.CopyRate = int64(f.copyRate)
 	f.ProcessMetrics = true
 	if err := f.xdsSettings(); err != nil {
+		return err
+	}
+	if err := f.hotSettings(); err != nil {
 		return err
 	}
 	if err := f.Validate(); err != nil {

@@ -33,9 +33,10 @@ type BucketRefund struct{ Tokens uint64 }
 type BucketOutput struct {
 	Allowed    bool
 	Remaining  uint64
-	RetryAfter int64 // ns
-	ResetAfter int64 // ns
-	Bare       bool  // only Allowed is known
+	RetryAfter int64  // ns
+	ResetAfter int64  // ns
+	Bare       bool   // only Allowed is known
+	Parts      uint32 // into how many it was split; see Model.Split
 	Replay
 }
 
@@ -45,7 +46,7 @@ func (o BucketOutput) bare() any { return BucketOutput{Allowed: o.Allowed, Bare:
 
 // A replay's figures are those of a peek now, but Allowed is not.
 func (o BucketOutput) reads(any) (readIn, readOut any) {
-	return bucketLevel{}, BucketOutput{Remaining: o.Remaining, ResetAfter: o.ResetAfter}
+	return bucketLevel{}, BucketOutput{Remaining: o.Remaining, ResetAfter: o.ResetAfter, Parts: o.Parts}
 }
 
 // bucketLevel reads how full a bucket is.
@@ -66,6 +67,7 @@ type bucketState struct {
 	// later.
 	later int64
 	late  int64 // by how much hi may still move by itself
+	split bool  // it may have been split: only lo is known
 }
 
 // bucket is the arithmetic of a bucket, in units in which nothing is rounded:
@@ -73,6 +75,7 @@ type bucketState struct {
 type bucket struct {
 	l, token int64 // units of a nanosecond; units in which a token comes back
 	burst    int64
+	late     int64 // units
 }
 
 // Bucket is the model of a token bucket.
@@ -92,11 +95,12 @@ type bucket struct {
 func Bucket(p BucketParams) Model {
 	g := gcd(p.Limit, uint64(p.Period))
 	b := bucket{l: int64(p.Limit / g), token: p.Period / int64(g), burst: int64(p.Burst)}
+	b.late = b.units(p.Late)
 	if b.token > math.MaxInt64/4/max(b.burst, 1) {
 		panic("history: the bucket takes too long to fill")
 	}
-	const ever = math.MinInt64 / 4
-	empty := bucketState{lo: ever, hi: ever, base: ever, late: b.units(p.Late)}
+	const past = math.MinInt64 / 4
+	empty := bucketState{lo: past, hi: past, base: past, late: b.late}
 	m := newModel(empty, func(s bucketState, at step, out any) []bucketState {
 		if next := b.step(s, at, out); next.lo <= next.hi {
 			return []bucketState{next}
@@ -129,14 +133,20 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	in, check := at.in.(BucketInput)
 	cost := int64(in.Cost) * b.token
 	o, told := out.(BucketOutput)
+	if at.split {
+		s = s.divided()
+	}
 	if r, ok := at.in.(BucketRefund); ok {
 		return b.refund(s, r, o, told, from, at.ret)
 	}
 	if !told {
-		if check && !in.Peek {
+		if check && !in.Peek && !s.split {
 			s.hi, s.later = s.hi+cost, s.later+cost // done or not: lo stays
 		}
 		return s
+	}
+	if s.split {
+		return b.part(s, at, o)
 	}
 	to := b.units(at.ret)
 	if s.later > 0 {
@@ -177,6 +187,12 @@ func (b bucket) refund(s bucketState, r BucketRefund, o BucketOutput, told bool,
 		return s
 	}
 	s.off, s.base = false, s.lo
+	if s.split {
+		if !o.Allowed {
+			return impossible
+		}
+		return s
+	}
 	to := b.units(ret)
 	if s.later > 0 {
 		s.hi, s.later = max(s.hi, to+s.later), 0

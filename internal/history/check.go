@@ -12,8 +12,9 @@ import (
 
 // Model is how the objects of a kind behave.
 type Model struct {
-	model porcupine.Model
-	late  int64 // ns
+	model  porcupine.Model
+	late   int64 // ns
+	splits Splits
 }
 
 // ErrTimeout says that a check took too long to come to a result.
@@ -97,7 +98,7 @@ func byReturn(ops []porcupine.Operation) []porcupine.Operation {
 // nil, a *Violation, ErrTimeout, or what contradicts itself among the attempts
 // of one request. timeout bounds the check of each object; 0 is no bound.
 func Check(m Model, calls []Call, timeout time.Duration) error {
-	objects, err := foldAll(calls, m.late)
+	objects, err := foldAll(calls, m.late, m.splits)
 	if err != nil {
 		return err
 	}

@@ -34,10 +34,14 @@ type CounterOutput struct {
 	Value   int64  // after the operation; before it, of a reset
 	Version uint64 // after the operation
 	Current int64  // the value now, in a replay
+	Parts   uint32 // into how many it was split; see Model.Split
 	Replay
 }
 
 func (o CounterOutput) first() any {
+	if !o.inexact() {
+		o.Parts = 0 // it is what the whole has answered, whoever tells it
+	}
 	o.Current, o.Replay = 0, Replay{}
 	return o
 }
@@ -45,6 +49,9 @@ func (o CounterOutput) first() any {
 func (o CounterOutput) bare() any { return o.first() }
 
 func (o CounterOutput) reads(any) (readIn, readOut any) {
+	if o.Parts > 0 {
+		return nil, nil
+	}
 	return CounterInput{Op: counterValue}, CounterOutput{Value: o.Current}
 }
 
@@ -53,14 +60,21 @@ type counterState struct {
 	value   int64
 	version uint64
 	above   bool // the version is not known, but above version: it was changed by a lost call
+	split   bool // it may have been split: the version, if there is any, may be above, too
 }
 
 func (s counterState) exists() bool { return s.version != 0 || s.above }
 
+// rises says whether the version may be above the one that is known.
+func (s counterState) rises() bool { return s.above || s.split && s.version != 0 }
+
 // at is the state if its version is v.
 func (s counterState) at(v uint64) []counterState {
-	if s.above && v > s.version || !s.above && v == s.version {
-		return []counterState{{value: s.value, version: v}}
+	if v >= splitVersion {
+		return nil
+	}
+	if s.rises() && v > s.version || !s.above && v == s.version {
+		return []counterState{{value: s.value, version: v, split: s.split}}
 	}
 	return nil
 }
@@ -69,12 +83,12 @@ func (s counterState) at(v uint64) []counterState {
 // one if the answer was lost.
 func (s counterState) to(value int64, v uint64, lost bool) []counterState {
 	if lost {
-		return []counterState{{value: value, version: s.version, above: true}}
+		return []counterState{{value: value, version: s.version, above: true, split: s.split}}
 	}
 	if v <= s.version {
 		return nil
 	}
-	return []counterState{{value: value, version: v}}
+	return []counterState{{value: value, version: v, split: s.split}}
 }
 
 // Counter is the model of an exact counter without an idle TTL.
@@ -82,6 +96,9 @@ func Counter() Model {
 	return newModel(counterState{}, func(s counterState, at step, out any) []counterState {
 		in := at.in.(CounterInput)
 		o, told := out.(CounterOutput)
+		if s.split = s.split || at.split; told && o.inexact() {
+			return s.ofParts(at, in, o)
+		}
 		switch in.Op {
 		case CounterAdd:
 			return s.add(in, o, !told)
@@ -100,6 +117,14 @@ func Counter() Model {
 		}
 		return s.at(o.Version)
 	})
+}
+
+// LateCounter is the model of counters that are copied: the ages of replays may be too
+// small by so many ns. Nothing else depends on time.
+func LateCounter(late int64) Model {
+	m := Counter()
+	m.late = late
+	return m
 }
 
 func (s counterState) add(in CounterInput, o CounterOutput, lost bool) []counterState {
@@ -134,7 +159,7 @@ func (s counterState) setIf(in CounterInput, o CounterOutput, lost bool) []count
 		return []counterState{s}
 	case lost:
 		next := matches[0].to(in.Value, 0, true)
-		if s.above {
+		if s.rises() {
 			next = append(next, s)
 		}
 		return next

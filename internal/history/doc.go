@@ -16,6 +16,8 @@
 //     set-if and reset.
 //   - Token buckets, exactly as GCRA, but for the uncertainty of when within its
 //     call an operation was decided: see Bucket. Refunds to them.
+//   - Counters and token buckets that are split into parts, and made whole: see
+//     Model.Split.
 //   - Sliding windows of at most 17 tokens: see Window. No refunds to them.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused

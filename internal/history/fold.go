@@ -42,6 +42,11 @@ type step struct {
 	call  int64 // at the earliest
 	ret   int64 // at the latest; Never if there was no answer
 	first int64 // when its request was sent first
+	// split says that the object may be split, or have been, by the time at which it was
+	// decided; less and more, of a Get of parts, by how much adds at the time may have
+	// changed what was read, downward and upward.
+	split      bool
+	less, more int64
 	// lost says that the answer of the attempt that acted was lost, though a
 	// retry told its result.
 	lost bool
@@ -56,11 +61,11 @@ type operation = porcupine.Operation
 
 // Fold turns the attempts of requests into operations that took effect once
 // each, by object, or says how they contradict each other.
-func Fold(calls []Call) (map[string][]operation, error) { return foldAll(calls, 0) }
+func Fold(calls []Call) (map[string][]operation, error) { return foldAll(calls, 0, nil) }
 
 // foldAll is Fold of objects whose times may be late: the age of a replay is
-// then too small by at most so many ns.
-func foldAll(calls []Call, late int64) (map[string][]operation, error) {
+// then too small by at most so many ns. They may be split.
+func foldAll(calls []Call, late int64, splits Splits) (map[string][]operation, error) {
 	type name struct{ object, request string }
 	requests := map[name][]Call{}
 	objects := map[string][]operation{}
@@ -82,8 +87,12 @@ func foldAll(calls []Call, late int64) (map[string][]operation, error) {
 		}
 		objects[n.object] = append(objects[n.object], ops...)
 	}
-	for _, ops := range objects {
+	since := splits.since(calls)
+	for object, ops := range objects {
 		slices.SortStableFunc(ops, func(a, b operation) int { return cmp.Compare(a.Call, b.Call) })
+		if from, ok := since[object]; ok {
+			mark(ops, from)
+		}
 	}
 	return objects, nil
 }
@@ -121,14 +130,14 @@ func fold(attempts []Call, number int, late int64) ([]operation, error) {
 	case len(replays) > 0 && !lost:
 		return nil, fmt.Errorf("is a replay, but nothing went before it")
 	case len(replays) > 0:
-		s.lost, out = true, replays[0].Output.(output).bare()
+		s.lost, out = true, firstOf(replays).bare()
 	}
 	op := operation{ClientId: client, Output: out, Call: s.call, Return: s.ret}
 	var ops []operation
 	for _, r := range replays {
 		told := r.Output.(output)
 		age := told.replay().Age
-		if told.first() != out.(output).first() {
+		if !sameResult(told, out.(output)) {
 			return nil, fmt.Errorf("has two results, %+v and %+v", out, r.Output)
 		}
 		if s.call, s.ret = max(s.call, r.Start-age-late), min(s.ret, r.End-age); s.call > s.ret {

@@ -68,9 +68,7 @@ func TestLateReplay(t *testing.T) {
 		age, late int64
 		legal     bool
 	}{{80, 0, true}, {60, 0, false}, {60, 50, true}, {20, 50, false}, {102, 50, false}} {
-		m := Counter()
-		m.late = c.late
-		if err := Check(m, aged(c.age), 0); (err == nil) != c.legal {
+		if err := Check(LateCounter(c.late), aged(c.age), 0); (err == nil) != c.legal {
 			t.Errorf("age %d, late by %d: %v", c.age, c.late, err)
 		}
 	}

@@ -75,6 +75,9 @@ func (w window) step(s windowState, at step, out any) (next windowState, possibl
 	in, check := at.in.(BucketInput)
 	cost := in.Cost
 	o, told := out.(BucketOutput)
+	if o.Parts > 0 {
+		return s, false // windows are never split
+	}
 	if !told {
 		if check && !in.Peek {
 			s.add(hit{from: at.call, to: Never, tokens: cost})

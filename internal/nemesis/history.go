@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,6 +26,8 @@ const (
 	// calm is before the first fault and after the last one.
 	calm = time.Second
 	look = 50 * time.Millisecond
+	// wholeTime is how long it may take until all objects are whole at the end.
+	wholeTime = 30 * time.Second
 )
 
 // history makes one history on a cluster of its own, and judges it.
@@ -75,22 +78,27 @@ func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, 
 	}
 	r.Standbys = standbys
 	now := clock.System().Now
-	w, err := workload.Start(workload.Config{Clients: s.clients, Keys: s.keys, Seed: seed, Now: now,
+	w, err := workload.Start(workload.Config{Clients: s.clients, Keys: s.keys, Seed: seed, Now: now, Splits: fault.Any(s.kinds, fault.Ordered),
 		Nodes: func() int { return len(c.Nodes()) }, Connect: func() ([]*grpc.ClientConn, error) { return connect(c) }})
 	if err != nil {
 		return k, false, err
 	}
+	orders := fault.NewOrderer(fault.OrdererConfig{Cluster: c, Now: now, Seed: seed, Kinds: s.kinds, Objects: objects(w)})
+	end := s.order(ctx, orders)
 	noLoss = s.harm(ctx, c, w, seed, standbys, &k)
+	end(&k)
 	rest(ctx, calm)
 	s.served(ctx, w, now)
 	k.Record = w.Stop()
-	r.Events, r.Operations, r.Unknown, r.Open = k.Events, k.Record.Operations, k.Record.Lost, k.Record.Open
-	end, cancel := context.WithTimeout(ctx, readyTime)
+	r.Events, r.Orders = k.Events, k.Orders
+	r.ByParts = k.Record.ByParts()
+	r.Operations, r.Unknown, r.Open = k.Record.Operations, k.Record.Lost, k.Record.Open
+	bounded, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	last, err := c.Await(end, false)
+	last, err := c.Await(bounded, false)
 	if err != nil {
 		k.Trouble = append(k.Trouble, "at the end: "+err.Error())
-		if last, err = c.Look(end); err != nil {
+		if last, err = c.Look(bounded); err != nil {
 			k.Trouble = append(k.Trouble, err.Error()) // and what was lost is not known
 		}
 	}
@@ -127,11 +135,12 @@ func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Wor
 		}
 	}()
 	end := time.Now().Add(s.length)
-	if len(s.kinds) == 0 {
+	kinds := fault.Without(s.kinds, fault.Ordered)
+	if len(kinds) == 0 {
 		rest(ctx, s.length)
 		return noLoss
 	}
-	drawer := fault.NewDrawer(seed, s.kinds, s.nodes, c.Lease())
+	drawer := fault.NewDrawer(seed, kinds, s.nodes, c.Lease())
 	x := fault.Injector{Cluster: c, Now: clock.System().Now, Keys: w.Keys(), Standbys: standbys}
 	for rest(ctx, calm) && time.Now().Before(end) {
 		f := drawer.Next()
@@ -143,6 +152,35 @@ func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Wor
 		}
 	}
 	return noLoss
+}
+
+// objects are those that can be split.
+func objects(w *workload.Workload) (all []fault.Object) {
+	for _, key := range w.Counters() {
+		all = append(all, fault.Object{Kind: "counter", Key: key})
+	}
+	for _, key := range w.Limits() {
+		all = append(all, fault.Object{Kind: "limit", Key: key})
+	}
+	return all
+}
+
+// order has objects split and made whole until end is called. That makes all of them
+// whole, and tells the case what was ordered.
+func (s *settings) order(ctx context.Context, o *fault.Orderer) (end func(k *judge.Case)) {
+	giving, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { o.Run(giving) })
+	return func(k *judge.Case) {
+		stop()
+		wg.Wait()
+		bounded, cancel := context.WithTimeout(ctx, wholeTime)
+		defer cancel()
+		if err := o.Whole(bounded); err != nil {
+			k.Trouble = append(k.Trouble, err.Error())
+		}
+		k.Orders = o.Orders()
+	}
 }
 
 // served waits until each object was served since now, or will not be.

@@ -4,6 +4,11 @@
 //
 //	go run ./internal/nemesis --histories 20 --faults kill,pause
 //
+// With the faults split and merge, counters and limits are split into parts and made
+// whole all the time, also while other faults last:
+//
+//	go run ./internal/nemesis --histories 20 --faults split,merge,kill,pause
+//
 // It prints a line for each history and a table of what there was, and exits with
 // 1 if one failed; that one is kept as files, with a page of its operations.
 // Histories do not repeat from their seed to the operation: processes and networks

@@ -81,6 +81,18 @@ func TestWithoutFaults(t *testing.T) {
 	}
 }
 
+// Objects are split and made whole, and their answers fit together.
+func TestSplits(t *testing.T) {
+	all, sum, failed := runs(t, "--faults", "split,merge", "--length", "2s")
+	r := all[0]
+	if failed || r.Verdict != judge.OK || len(r.Events) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if done(r.Orders, fault.Split) == 0 || done(r.Orders, fault.Merge) == 0 || r.ByParts < 20 || len(sum.Faults) != 2 {
+		t.Errorf("%d answers by parts; orders: %+v; in the summary %+v", r.ByParts, r.Orders, sum.Faults)
+	}
+}
+
 // A node that is alone forgets when it is killed, and that is seen.
 func TestLossIsSeen(t *testing.T) {
 	dir := t.TempDir()
@@ -103,6 +115,7 @@ func TestParse(t *testing.T) {
 		{args: ""},
 		{args: "--faults none --no-loss=false --flags --log-level=debug"},
 		{args: "--faults partition,oneway,kill"},
+		{args: "--faults split,merge,slow"},
 		{args: "--faults partition,slow", says: "choose one"},
 		{args: "--faults earthquake", says: "earthquake"},
 		{args: "--histories 0", says: "--histories 0"},
@@ -130,10 +143,11 @@ func TestReport(t *testing.T) {
 			{Fault: fault.Fault{Kind: fault.Kill, For: time.Second}, Victims: []string{"n1", "n2"}, Healed: 1, Settled: int64(time.Second) + 1},
 			{Fault: fault.Fault{Kind: fault.Drain}, Skipped: "no"},
 		},
+		Orders: []fault.Order{{Kind: fault.Split}, {Kind: fault.Split, Error: "no"}, {Kind: fault.Merge}}, ByParts: 5,
 		Result: judge.Result{Verdict: judge.Lost, Findings: []judge.Finding{{Verdict: judge.Lost, What: "3 rows"}},
 			Pauses: []workload.Pause{{Key: "a", For: 2 * time.Second}}}}
 	line := bad.line()
-	for _, want := range []string{"seed 7", "kill n1+n2 1s", "(drain: no)", "10 operations, 2 unknown, 1 open", "longest pause 2s", "LOST", "lost: 3 rows", "/there"} {
+	for _, want := range []string{"seed 7", "kill n1+n2 1s", "(drain: no)", "1 splits and 1 merges of 3 ordered, 5 answers by parts", "10 operations, 2 unknown, 1 open", "longest pause 2s", "LOST", "lost: 3 rows", "/there"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q is not in %q", want, line)
 		}
@@ -143,7 +157,7 @@ func TestReport(t *testing.T) {
 	if err := summarize([]report{bad, good}).print(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2 histories: 1 lost, 1 ok; 15 operations, 2 unknown, 1 open; longest pause 2s", "kill   1     0        1                 1s", "drain  0     1        0"} {
+	for _, want := range []string{"2 histories: 1 lost, 1 ok; 15 operations, 2 unknown, 1 open; longest pause 2s", "kill   1     0        1                 1s", "drain  0     1        0", "split  1     1        1"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

@@ -18,9 +18,11 @@ type report struct {
 	Seed       uint64        `json:"seed"`
 	Standbys   bool          `json:"standbys"` // the cluster keeps synced standbys
 	Events     []fault.Event `json:"faults"`
-	Operations int           `json:"operations"` // that were answered; probes are not counted
-	Unknown    int           `json:"unknown"`    // attempts that may have acted and had no answer
-	Open       int           `json:"open"`       // operations that never had one
+	Orders     []fault.Order `json:"orders,omitempty"`
+	ByParts    int           `json:"by_parts,omitempty"` // answers from parts of split objects
+	Operations int           `json:"operations"`         // that were answered; probes are not counted
+	Unknown    int           `json:"unknown"`            // attempts that may have acted and had no answer
+	Open       int           `json:"open"`               // operations that never had one
 	// Stalled is how long the machine was too busy; the bounds of pauses are
 	// longer by as much.
 	Stalled time.Duration `json:"stalled"`
@@ -55,6 +57,9 @@ func (r *report) line() string {
 	}
 	if len(faults) == 0 {
 		faults = []string{"no fault"}
+	}
+	if splits, merges := done(r.Orders, fault.Split), done(r.Orders, fault.Merge); len(r.Orders) > 0 {
+		faults = append(faults, fmt.Sprintf("%d splits and %d merges of %d ordered, %d answers by parts", splits, merges, len(r.Orders), r.ByParts))
 	}
 	s := fmt.Sprintf("seed %d: %s; %d operations, %d unknown, %d open; longest pause %s; %s",
 		r.Seed, strings.Join(faults, ", "), r.Operations, r.Unknown, r.Open, r.longest().Round(time.Millisecond), strings.ToUpper(string(r.Verdict)))
@@ -91,6 +96,16 @@ func (r *report) line() string {
 	return s
 }
 
+// done is how many orders of a kind were answered without an error.
+func done(orders []fault.Order, kind fault.Kind) (n int) {
+	for _, o := range orders {
+		if o.Kind == kind && o.Error == "" {
+			n++
+		}
+	}
+	return n
+}
+
 // summary is what all histories come to.
 type summary struct {
 	Histories  int                   `json:"histories"`
@@ -122,13 +137,24 @@ func summarize(all []report) *summary {
 		s.Operations, s.Unknown, s.Open = s.Operations+r.Operations, s.Unknown+r.Unknown, s.Open+r.Open
 		s.Longest = max(s.Longest, r.longest())
 		had := map[string]bool{}
+		of := func(kind fault.Kind) *kindSummary {
+			name := string(kind)
+			if kinds[name] == nil {
+				kinds[name] = &kindSummary{Kind: name}
+			}
+			return kinds[name]
+		}
+		for _, x := range r.Orders {
+			if x.Error != "" {
+				of(x.Kind).Skipped++
+				continue
+			}
+			of(x.Kind).Done++
+			had[string(x.Kind)] = true
+		}
 		for _, e := range r.Events {
 			name := string(e.Fault.Kind)
-			k := kinds[name]
-			if k == nil {
-				k = &kindSummary{Kind: name}
-				kinds[name] = k
-			}
+			k := of(e.Fault.Kind)
 			if e.Skipped != "" {
 				k.Skipped++
 				continue

@@ -6,6 +6,8 @@
 //
 // Kind, victims, duration. Equal seeds draw equal faults; which node owns a key or
 // leads, and so who a victim is, is decided by the cluster when the fault begins.
+// Objects are split and made whole by an Orderer of their own, at any time: also while
+// something is harmed.
 // At most a minority of the nodes is harmed, except by pauses, after which all that
 // was acknowledged is still in memory, and by an orderly stop of all, which keeps it.
 package fault
@@ -35,18 +37,21 @@ const (
 	KillLeader Kind = "killleader" // kill -9 of the raft leader while a node joins
 	Partition  Kind = "partition"  // the node and the others do not hear each other
 	Oneway     Kind = "oneway"     // the node does not hear the others, or they not it
+	Split      Kind = "split"      // a counter or limit is split; an Orderer says so, whatever else happens
+	Merge      Kind = "merge"      // … is made whole
 )
 
 // Kinds are all kinds, Islands those of them that need network namespaces, Proxied
-// those that need links that can be slowed down.
+// those that need links that can be slowed down, Ordered those that an Orderer orders.
 var (
-	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, StopAll}
+	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, StopAll, Split, Merge}
 	Islands = []Kind{Partition, Oneway}
 	Proxied = []Kind{Slow, SlowKill}
+	Ordered = []Kind{Split, Merge}
 )
 
 // Default are the kinds that need nothing but the binary.
-var Default = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, KillLeader, StopAll}
+var Default = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, KillLeader, StopAll, Split, Merge}
 
 // ParseKinds reads kinds with commas in between; "none" is none.
 func ParseKinds(text string) ([]Kind, error) {
@@ -67,6 +72,11 @@ func ParseKinds(text string) ([]Kind, error) {
 // Any says whether one of these kinds is among those.
 func Any(these, those []Kind) bool {
 	return slices.ContainsFunc(these, func(k Kind) bool { return slices.Contains(those, k) })
+}
+
+// Without are these kinds without those.
+func Without(these, those []Kind) []Kind {
+	return slices.DeleteFunc(slices.Clone(these), func(k Kind) bool { return slices.Contains(those, k) })
 }
 
 // Role is who the first victim is.

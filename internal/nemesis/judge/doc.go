@@ -8,6 +8,10 @@
 //     never early. Durations only lengthen on copies, and stand still while all
 //     nodes are stopped. Who stands by since a handoff has an earlier copy than the
 //     new owner, until something is changed.
+//   - Of counters and limits that were split: each add counts once, no limit admits more
+//     than a whole one, and what the whole says is exact, but that tokens may be gone since
+//     the first split (history.Model.Split). If any loss is declared they are left out:
+//     they had parts anywhere.
 //   - Writes under locks (Fencing): a token belongs to one grant; a write under a
 //     lease that runs is never refused, for nobody else can have had a later grant;
 //     none is accepted after one with a greater token.

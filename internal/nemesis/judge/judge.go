@@ -61,6 +61,8 @@ const (
 type Case struct {
 	Record *workload.Record
 	Events []fault.Event
+	// Orders are those to split objects and to make them whole.
+	Orders []fault.Order
 	// Moved says that the table changed, by whatever cause.
 	Moved bool
 	// Lost says whether the loss of an object's state was declared in the time of
@@ -154,13 +156,14 @@ func (r *Result) objects(c Case, l Limits) {
 	params.Late = slack
 	window := c.Record.Window
 	window.Late = slack
+	splits := history.Splits(fault.SplitSince(c.Orders))
 	end := time.Now().Add(l.Check)
 	for _, of := range []struct {
 		model history.Model
 		calls []history.Call
 	}{
-		{history.Counter(), c.Record.Counters},
-		{history.Bucket(params), c.Record.Buckets},
+		{history.LateCounter(slack).Split(splits), c.Record.Counters},
+		{history.Bucket(params).Split(splits), c.Record.Buckets},
 		{history.Window(window), c.Record.Windows},
 		{history.LateLock(slack), c.Record.Locks},
 	} {
@@ -169,7 +172,7 @@ func (r *Result) objects(c Case, l Limits) {
 			by[call.Object] = append(by[call.Object], call)
 		}
 		for _, object := range slices.Sorted(maps.Keys(by)) {
-			if !l.NoLoss && c.Lost != nil && c.Lost(object) {
+			if !l.NoLoss && c.lost(object, splits) {
 				r.Declared = append(r.Declared, object)
 				continue
 			}
@@ -185,6 +188,13 @@ func (r *Result) objects(c Case, l Limits) {
 	for _, odd := range c.Record.Odd {
 		r.find(Illegal, "", "an answer that nobody should get: "+odd)
 	}
+}
+
+// lost says whether the loss of what is known of an object was declared, or may have been:
+// the parts of one that was split may have been in any row.
+func (c Case) lost(object string, splits history.Splits) bool {
+	_, split := splits[object]
+	return split && c.LostRows > 0 || c.Lost != nil && c.Lost(object)
 }
 
 // maxSaid is how much of an error is told here; a kept history has all of it.
@@ -208,6 +218,7 @@ func (r *Result) model(object string, err error) {
 // live checks that objects were served.
 func (r *Result) live(c Case, l Limits) {
 	rec := c.Record
+	splits := fault.SplitSince(c.Orders)
 	for i, e := range c.Events {
 		if e.Skipped != "" {
 			continue
@@ -222,6 +233,9 @@ func (r *Result) live(c Case, l Limits) {
 			}
 		}
 		for _, p := range rec.Pauses(e.From, min(next, max(e.Settled, e.From))) {
+			if split, ok := splits[p.Key]; ok && split < e.Settled {
+				continue // it may have had a part wherever there was harm
+			}
 			if slices.Contains(e.Untouched, p.Key) && p.For > l.Pause {
 				r.find(Slow, p.Key, fmt.Sprintf("paused for %s during %s of %v, which harmed neither its owner nor the leader", p.For.Round(time.Millisecond), e.Fault, e.Victims))
 			}

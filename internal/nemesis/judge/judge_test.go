@@ -81,6 +81,9 @@ func TestJudge(t *testing.T) {
 	loss := workload.Record{Counters: []history.Call{add(0, 2, 2, 5), get(second, 0, 0)}}
 	isC := func(key string) bool { return key == "c" }
 	once := []fault.Event{killed()}
+	split := func(object string, at int64) []fault.Order {
+		return []fault.Order{{Kind: fault.Merge, Object: object}, {Kind: fault.Split, Object: object, Parts: 2, From: at}}
+	}
 	for what, tc := range map[string]struct {
 		c      Case
 		noLoss bool
@@ -100,15 +103,30 @@ func TestJudge(t *testing.T) {
 			check(0, 3, true), check(3*second, 1, false)}}), Moved: true}, want: OK},
 		"one too late after a fault": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
 			check(0, 3, true), check(5*second, 1, false)}}), Events: once}, want: Illegal},
-		"a window in turn":         {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second+2*ms, 3, true)}}), Events: once}, want: OK},
-		"one that admits too much": {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second/2, 1, true)}}), Events: once}, want: Illegal},
-		"one that comes back late": {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}}), Events: once}, want: OK},
-		"… for no reason":          {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}})}, want: Illegal},
-		"locked in turn":           {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)}})}, want: OK},
-		"granted twice":            {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), acquire(20*ms, "b", 2)}}), Events: once}, want: Illegal},
-		"a token goes back":        {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)}})}, want: Illegal},
-		"a stale write taken":      {c: Case{Record: record(workload.Record{Writes: map[string][]workload.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}})}, want: Illegal},
-		"an odd answer":            {c: Case{Record: record(workload.Record{Odd: []string{"INVALID: key"}})}, want: Illegal},
+		"a refusal after a split": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
+			check(0, 3, true), check(9*second, 3, false)}}), Orders: split("b", 2*second)}, want: OK},
+		"… of another object than that": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
+			check(0, 3, true), check(9*second, 3, false)}}), Orders: split("x", 2*second)}, want: Illegal},
+		"… before it": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
+			check(0, 3, true), check(9*second, 3, false)}}), Orders: split("b", 10*second)}, want: Illegal},
+		"too much after a split": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
+			check(0, 3, true), check(3*second, 3, true), check(4*second, 2, true)}}), Orders: split("b", 2*second)}, want: Illegal},
+		"a version after a split":      {c: Case{Record: record(workload.Record{Counters: []history.Call{add(0, 2, 2, 5), get(3*second, 2, 9)}}), Orders: split("c", 2*second)}, want: OK},
+		"a lost add after a split":     {c: Case{Record: record(workload.Record{Counters: []history.Call{add(0, 2, 2, 5), get(3*second, 0, 9)}}), Orders: split("c", 2*second)}, want: Illegal},
+		"a part that was declared":     {c: Case{Record: record(loss), Orders: split("c", 0), LostRows: 1}, want: Declared},
+		"one of an object not split":   {c: Case{Record: record(loss), Orders: split("x", 0), LostRows: 1}, want: Illegal},
+		"no part was":                  {c: Case{Record: record(loss), Orders: split("c", 0)}, want: Illegal},
+		"pauses with a part of it":     {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Orders: split("c", second), Events: []fault.Event{func() fault.Event { e := killed("c"); e.Settled = 7 * second; return e }()}}, want: OK},
+		"pauses without one, as split": {c: Case{Record: record(workload.Record{Served: served(2*second, 6*second)}), Orders: split("c", second)}, want: Slow},
+		"a window in turn":             {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second+2*ms, 3, true)}}), Events: once}, want: OK},
+		"one that admits too much":     {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second/2, 1, true)}}), Events: once}, want: Illegal},
+		"one that comes back late":     {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}}), Events: once}, want: OK},
+		"… for no reason":              {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}})}, want: Illegal},
+		"locked in turn":               {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)}})}, want: OK},
+		"granted twice":                {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), acquire(20*ms, "b", 2)}}), Events: once}, want: Illegal},
+		"a token goes back":            {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)}})}, want: Illegal},
+		"a stale write taken":          {c: Case{Record: record(workload.Record{Writes: map[string][]workload.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}})}, want: Illegal},
+		"an odd answer":                {c: Case{Record: record(workload.Record{Odd: []string{"INVALID: key"}})}, want: Illegal},
 
 		"loss":                    {c: Case{Record: record(loss)}, want: Illegal},
 		"declared loss":           {c: Case{Record: record(loss), Lost: isC, LostRows: 1}, want: Declared},
@@ -191,7 +209,14 @@ func TestKeep(t *testing.T) {
 			t.Errorf("%s: %v: %.200s", name, err, data)
 		}
 	}
-	if names, _ := filepath.Glob(filepath.Join(dir, "*")); !slices.Contains(names, filepath.Join(dir, "c.html")) || len(names) != 5 {
+	c.Orders = []fault.Order{{Kind: fault.Split, Object: "c"}}
+	if err := Keep(filepath.Join(dir, "split"), c, Judge(c, Limits{})); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "split", "orders.json")); err != nil || !strings.Contains(string(data), `"kind": "split"`) {
+		t.Errorf("%v: %.200s", err, data)
+	}
+	if names, _ := filepath.Glob(filepath.Join(dir, "*.*")); !slices.Contains(names, filepath.Join(dir, "c.html")) || len(names) != 5 {
 		t.Errorf("%v", names)
 	}
 }

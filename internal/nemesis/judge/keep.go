@@ -11,13 +11,18 @@ import (
 )
 
 // Keep writes a history into a directory, which is made: result.json,
-// events.json, calls.json (all calls and writes), and for each object that a model
-// found illegal its operations as text and as a page of porcupine's visualization.
+// events.json, calls.json (all calls and writes), orders.json if there were any, and
+// for each object that a model found illegal its operations as text and as a page of
+// porcupine's visualization.
 func Keep(dir string, c Case, r Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, v := range map[string]any{"result.json": r, "events.json": c.Events, "calls.json": c.Record} {
+	files := map[string]any{"result.json": r, "events.json": c.Events, "calls.json": c.Record}
+	if len(c.Orders) > 0 {
+		files["orders.json"] = c.Orders
+	}
+	for name, v := range files {
 		data, err := json.MarshalIndent(v, "", " ")
 		if err != nil {
 			return fmt.Errorf("judge: %s: %w", name, err)

@@ -118,6 +118,45 @@ type request struct {
 	bare bool          // it has no request id: it is not sent again once it is lost
 }
 
+// repeats is how many operations there are, for one that is sent again, of those that a
+// part can do.
+const repeats = 6
+
+// repeatLater is the longest rest before that: time for a split, or for a merge.
+const repeatLater = 200 * time.Millisecond
+
+// repeatable says whether the request can be sent again though it was answered.
+func (r *request) repeatable() bool {
+	if in, ok := r.in.(history.CounterInput); ok {
+		return in.Op == history.CounterAdd
+	}
+	_, check := r.in.(history.BucketInput)
+	return check && !r.bare
+}
+
+// again sends a request once more that was answered, as whoever has not heard of the
+// answer does: its first result has to be found, wherever the object is by then.
+func again[O any](c *client, r request, name string, first int64, call func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (O, error)) {
+	c.moveOn()
+	c.rest(context.Background(), repeatLater)
+	p := r.rec.Begin(c.n, r.key, name, r.in)
+	start := c.cfg.Now()
+	var by peer.Peer
+	attempt, cancel := context.WithTimeout(context.Background(), attemptTime)
+	defer cancel()
+	out, err := call(attempt, &pb.RequestId{Client: c.id, Sequence: c.seq, Settled: c.seq, AgeNs: max(1, start-first)}, grpc.Peer(&by))
+	if err == nil {
+		p.Answer(out)
+		c.answered(r.key, start, c.cfg.Now(), false)
+		return
+	}
+	f, odd := judge(err, by.Addr != nil)
+	if f != lost {
+		p.Nothing()
+	}
+	c.note(0, 0, odd)
+}
+
 // send does one operation: attempt after attempt, at one node after the other,
 // until there is an answer or the time is over. first is when the first was sent.
 func send[O any](c *client, r request, call func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (O, error)) (out O, first int64, ok bool) {
@@ -143,6 +182,9 @@ func send[O any](c *client, r request, call func(ctx context.Context, id *pb.Req
 		if err == nil {
 			p.Answer(out)
 			c.answered(r.key, start, c.cfg.Now(), false)
+			if c.cfg.Splits && r.repeatable() && c.rng.IntN(repeats) == 0 {
+				again(c, r, name, first, call)
+			}
 			return out, first, true
 		}
 		f, odd := judge(err, by.Addr != nil)
@@ -203,7 +245,7 @@ func (c *client) read(ctx context.Context, k kind, key string) (any, error) {
 	switch k {
 	case counterKind:
 		r, err := pb.NewCounterServiceClient(c.conn()).Get(ctx, &pb.GetRequest{Key: key})
-		return history.CounterOutput{Value: r.GetValue(), Version: r.GetVersion()}, err
+		return history.CounterOutput{Value: r.GetValue(), Version: r.GetVersion(), Parts: r.GetParts()}, err
 	case bucketKind, windowKind:
 		r, err := pb.NewLimitServiceClient(c.conn()).Check(ctx, checkRequest(k, key, history.BucketInput{Cost: 1, Peek: true}))
 		return bucketOutput(r), err

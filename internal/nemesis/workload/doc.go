@@ -11,6 +11,9 @@
 //	  └─▶ internal/history.Recorder ─▶ Record: calls by kind, writes to what the
 //	      locks protect, when each object was served
 //
+// Objects may be split meanwhile: clients need not know, but say in how many parts the
+// object was that answered them.
+//
 // # What an attempt without an answer means
 //
 // An attempt that no connection took, or that was answered with a reason that says

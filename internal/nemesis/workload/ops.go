@@ -18,7 +18,7 @@ func (c *client) work(ctx context.Context) {
 		key := func(k kind) string { return c.names[k][c.rng.IntN(len(c.names[k]))] }
 		switch c.rng.IntN(8) {
 		case 0, 1, 2, 3:
-			c.count(key(counterKind))
+			c.count(c.rng.IntN(len(c.names[counterKind])))
 		case 4:
 			c.check(bucketKind, key(bucketKind))
 		case 5:
@@ -33,8 +33,17 @@ func replayed(r *pb.Replay) history.Replay {
 	return history.Replay{Replayed: r != nil, Age: r.GetAgeNs()}
 }
 
+// wholes is how many operations there are, for one that needs the whole, on a counter
+// that is to stay split for a while.
+const wholes = 32
+
 // count changes a counter.
-func (c *client) count(key string) {
+func (c *client) count(i int) {
+	key := c.names[counterKind][i]
+	if c.cfg.Splits && i%2 == 0 && c.rng.IntN(wholes) > 0 {
+		c.plainAdd(key)
+		return
+	}
 	switch c.rng.IntN(10) {
 	case 0, 1:
 		c.setIf(key)
@@ -69,6 +78,15 @@ func (c *client) add(key string) {
 	if c.rng.IntN(2) == 0 {
 		in.Min, in.HasMin = 0, true
 	}
+	c.sendAdd(key, in)
+}
+
+// plainAdd adds without bounds, as a part can, and seldom down.
+func (c *client) plainAdd(key string) {
+	c.sendAdd(key, history.CounterInput{Op: history.CounterAdd, Delta: c.rng.Int64N(9) - 1})
+}
+
+func (c *client) sendAdd(key string, in history.CounterInput) {
 	out, _, ok := send(c, request{rec: c.counters, key: key, in: in}, func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (history.CounterOutput, error) {
 		req := &pb.AddRequest{Key: key, Delta: in.Delta, RequestId: id}
 		if in.HasMax {
@@ -78,7 +96,7 @@ func (c *client) add(key string) {
 			req.Min = &in.Min
 		}
 		r, err := pb.NewCounterServiceClient(c.conn()).Add(ctx, req, opt)
-		return history.CounterOutput{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Replay: replayed(r.GetReplay())}, err
+		return history.CounterOutput{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Parts: r.GetParts(), Replay: replayed(r.GetReplay())}, err
 	})
 	if ok {
 		c.versions[key] = out.Version
@@ -94,8 +112,12 @@ func checkRequest(k kind, key string, in history.BucketInput) *pb.CheckRequest {
 
 func bucketOutput(r *pb.CheckResponse) history.BucketOutput {
 	return history.BucketOutput{Allowed: r.GetAllowed(), Remaining: r.GetRemaining(), RetryAfter: r.GetRetryAfterNs(),
-		ResetAfter: r.GetResetAfterNs(), Replay: replayed(r.GetReplay())}
+		ResetAfter: r.GetResetAfterNs(), Parts: r.GetParts(), Replay: replayed(r.GetReplay())}
 }
+
+// bares is how many checks there are, for one without a request id, of buckets that may be
+// split.
+const bares = 4
 
 // check spends from a bucket or a window.
 func (c *client) check(k kind, key string) {
@@ -104,9 +126,12 @@ func (c *client) check(k kind, key string) {
 		rec = c.windows
 	}
 	in := history.BucketInput{Cost: 1 + c.rng.Uint64N(3)}
-	_, _, _ = send(c, request{rec: rec, key: key, in: in}, func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (history.BucketOutput, error) {
+	bare := c.cfg.Splits && k == bucketKind && c.rng.IntN(bares) == 0
+	_, _, _ = send(c, request{rec: rec, key: key, in: in, bare: bare}, func(ctx context.Context, id *pb.RequestId, opt grpc.CallOption) (history.BucketOutput, error) {
 		req := checkRequest(k, key, in)
-		req.RequestId = id
+		if !bare {
+			req.RequestId = id
+		}
 		r, err := pb.NewLimitServiceClient(c.conn()).Check(ctx, req, opt)
 		return bucketOutput(r), err
 	})

@@ -68,6 +68,16 @@ type Record struct {
 	Odd []string
 }
 
+// ByParts is how many answers, those of probes too, came from parts of split objects.
+func (r *Record) ByParts() (n int) {
+	for _, c := range slices.Concat(r.Counters, r.Buckets) {
+		if history.Parts(c.Output) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // maxOdd is how many odd answers are kept.
 const maxOdd = 20
 

@@ -19,6 +19,11 @@ type Config struct {
 	// each kind, 1 to MaxKeys.
 	Clients, Keys int
 	Seed          uint64
+	// Splits says that objects are split meanwhile: every other counter seldom gets an
+	// operation that needs the whole, so that it stays split for a while; some checks have
+	// no request id, so that any part may decide them; some requests are sent again after
+	// their answer.
+	Splits bool
 	// Now is the clock, in ns: the one that the nodes use.
 	Now func() int64
 	// Connect returns a client's connections to the nodes that there are now. It
@@ -130,6 +135,12 @@ func Start(cfg Config) (*Workload, error) {
 func (w *Workload) Keys() []string {
 	return slices.Concat(w.names[counterKind], w.names[bucketKind], w.names[windowKind], w.names[lockKind])
 }
+
+// Counters are the keys of the counters.
+func (w *Workload) Counters() []string { return slices.Clone(w.names[counterKind]) }
+
+// Limits are the keys of the token buckets.
+func (w *Workload) Limits() []string { return slices.Clone(w.names[bucketKind]) }
 
 // Stop ends new operations, waits until those under way are answered or given up,
 // and returns what was recorded.

@@ -240,6 +240,14 @@ func (l *links) all() []*peer {
 }
 
 func (l *links) closeIdle() {
+	for _, p := range l.takeIdle() {
+		_ = p.conn.Close()
+	}
+}
+
+// takeIdle takes out those to which nothing was sent for a while. To close a connection
+// may take seconds, when the other end does not read: calls to others do not wait for it.
+func (l *links) takeIdle() (idle []*peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for addr, p := range l.peers {
@@ -251,10 +259,11 @@ func (l *links) closeIdle() {
 			for _, k := range p.links {
 				k.close()
 			}
-			_ = p.conn.Close()
 			delete(l.peers, addr)
+			idle = append(idle, p)
 		}
 	}
+	return idle
 }
 
 func (l *links) close() {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -43,6 +45,8 @@ func newPeers(w *wire) *peers { return &peers{w: w, conns: map[string]*grpc.Clie
 const maxPeers = 2 * table.MaxMembers
 
 func (p *peers) client(to raft.ServerAddress) (peerv1.LeaseServiceClient, error) {
+	var old []*grpc.ClientConn
+	defer func() { closeAll(old) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conns == nil {
@@ -53,7 +57,7 @@ func (p *peers) client(to raft.ServerAddress) (peerv1.LeaseServiceClient, error)
 	}
 	if len(p.conns) >= maxPeers {
 		for a, c := range p.conns {
-			_ = c.Close()
+			old = append(old, c)
 			delete(p.conns, a)
 		}
 	}
@@ -75,11 +79,17 @@ func (p *peers) client(to raft.ServerAddress) (peerv1.LeaseServiceClient, error)
 
 func (p *peers) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
+	conns := slices.Collect(maps.Values(p.conns))
+	p.conns = nil
+	p.mu.Unlock()
+	closeAll(conns)
+}
+
+// closeAll closes connections, which may take seconds: it is called without locks.
+func closeAll(conns []*grpc.ClientConn) {
+	for _, c := range conns {
 		_ = c.Close()
 	}
-	p.conns = nil
 }
 
 // leases is the LeaseService.

@@ -19,6 +19,7 @@ const _ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxPlace + record.MaxRest
 
 // step looks what is to be done, and begins it.
 func (s *Source) step() {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.gained)+len(s.gone) > 0 {
@@ -26,7 +27,6 @@ func (s *Source) step() {
 		s.gained, s.gone = nil, nil
 		s.work.Go(func() { s.change(gained, gone) })
 	}
-	now := s.cfg.Now()
 	maps.DeleteFunc(s.retry, func(_ table.Holder, at int64) bool { return at <= now })
 	for _, l := range s.links {
 		s.tendLocked(l, now)
@@ -47,7 +47,7 @@ func (s *Source) step() {
 		if l := s.links[to]; l == nil && s.retry[to] > now || l != nil && (l.busy || l.feed.Err() != nil || slices.ContainsFunc(l.jobs, func(j *job) bool { return !j.caught })) {
 			continue // after what goes on there
 		}
-		s.copyLocked(to, ranges)
+		s.copyLocked(to, ranges, now)
 	}
 	s.protectLocked()
 	s.handOverLocked()
@@ -107,7 +107,8 @@ func (s *Source) tendLocked(l *link, now int64) {
 	}
 	if len(ends) == 0 {
 		if failed {
-			s.cfg.Log.Info("a copy failed", "to", l.to.Node, "error", l.feed.Err())
+			to, why := l.to.Node, l.feed.Err()
+			s.work.Go(func() { s.cfg.Log.Info("a copy failed", "to", to, "error", why) })
 			s.retry[l.to] = now + int64(retryCopy)
 			s.dropLocked(l)
 			s.publishLocked()
@@ -119,21 +120,21 @@ func (s *Source) tendLocked(l *link, now int64) {
 	}
 	l.busy = true
 	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.self, Standby: l.to, Ends: ends}}
-	s.cfg.Log.Warn("a standby is taken out", "standby", l.to.Node, "rows", len(ends), "why", why, "error", l.feed.Err())
 	s.work.Go(func() {
+		s.cfg.Log.Warn("a standby is taken out", "standby", command.Unsync.Standby.Node, "rows", len(ends), "why", why, "error", l.feed.Err())
 		// gofail: var handoffUnsyncPropose struct{}
 
 		err := s.propose(command)
 		// gofail: var handoffUnsyncAnswered struct{}
 
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		l.busy = false
 		if err != nil {
 			s.cfg.Log.Info("a standby was not taken out", "standby", l.to.Node, "why", err)
 		} else {
 			s.dropped.Add(int64(len(ends)))
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.busy = false
 		s.nudge()
 	})
 }
@@ -191,16 +192,18 @@ func (s *Source) targetLocked(r *table.Row) table.Holder {
 }
 
 // copyLocked begins a copy.
-func (s *Source) copyLocked(to table.Holder, ranges []serving.Range) {
+func (s *Source) copyLocked(to table.Holder, ranges []serving.Range, now int64) {
 	l := s.linkLocked(to)
-	j := &job{to: to, ranges: ranges, began: s.cfg.Now(), expected: s.expectLocked(ranges)}
+	j := &job{to: to, ranges: ranges, began: now, expected: s.expectLocked(ranges)}
 	// The records after this go to the target too, but what was there before it
 	// is told what to forget would be forgotten.
 	l.feed.Begin(ranges)
 	l.jobs = append(l.jobs, j)
 	s.publishLocked()
-	s.cfg.Log.Info("copying rows", "to", to.Node, "rows", len(ranges), "expected objects", j.expected)
-	s.work.Go(func() { s.copy(l, j, ranges) })
+	s.work.Go(func() {
+		s.cfg.Log.Info("copying rows", "to", to.Node, "rows", len(ranges), "expected objects", j.expected)
+		s.copy(l, j, ranges)
+	})
 }
 
 // copy sends all that the store holds of some rows. What changes meanwhile goes
@@ -232,8 +235,8 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 	}
 	s.copiedRows.Add(int64(len(ranges)))
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	j.caught = true
+	s.mu.Unlock()
 	s.cfg.Log.Info("copied rows", "to", l.to.Node, "rows", len(ranges), "objects", j.sent.objects.Load(), "bytes", j.sent.bytes.Load(), "took", time.Duration(s.cfg.Now()-j.began))
 	s.nudge()
 }

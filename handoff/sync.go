@@ -60,6 +60,12 @@ func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 		}
 		// gofail: var handoffSyncAnswered struct{}
 
+		if err != nil {
+			s.cfg.Log.Info("a standby was not put in", "standby", l.to.Node, "rows", len(stamps), "why", err)
+		} else {
+			s.synced.Add(int64(len(stamps)))
+			s.cfg.Log.Info("rows have their standby", "standby", l.to.Node, "rows", len(stamps))
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.busy = false
@@ -67,12 +73,6 @@ func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 			if p := s.syncs[r.End]; p != nil && p.link == l {
 				delete(s.syncs, r.End)
 			}
-		}
-		if err != nil {
-			s.cfg.Log.Info("a standby was not put in", "standby", l.to.Node, "rows", len(stamps), "why", err)
-		} else {
-			s.synced.Add(int64(len(stamps)))
-			s.cfg.Log.Info("rows have their standby", "standby", l.to.Node, "rows", len(stamps))
 		}
 		s.forgetLocked(l)
 		s.publishLocked()

@@ -46,9 +46,10 @@ func (s *Store) Export(clock func() int64, hold func(hash uint64) bool, emit fun
 // export looks at some cells after one, and returns the last one that it has
 // looked at, 0 at the end. Cells stay where they are, so none is missed.
 func (sh *shard) export(slot uint32, clock func() int64, hold func(uint64) bool, emit func(*Record, int64) bool) (next uint32, ok bool) {
+	now := clock()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.now = max(sh.now, clock())
+	sh.now = max(sh.now, now)
 	for budget := exportStep; budget > 0; budget-- {
 		if slot = sh.cells.Next(slot); slot == 0 {
 			return 0, true

@@ -146,8 +146,9 @@ func (s *Sender) sentOnceLocked(seq uint64) bool {
 // send sends until the connection ends.
 func (s *Sender) send(ctx context.Context, st stream) {
 	for {
+		now := s.cfg.Now()
 		s.mu.Lock()
-		b := s.nextLocked()
+		b := s.nextLocked(now)
 		if b != nil {
 			s.watchLocked()
 		}

@@ -23,7 +23,7 @@ const (
 type batch struct {
 	first, count uint64
 	buf          []byte
-	began        int64         // when its first record came, by SenderConfig.Now
+	began        int64         // when it was first seen to wait, by SenderConfig.Now; 0 = not yet
 	wait         chan struct{} // closed when it is acknowledged; nil = nobody waits
 	sealed       bool          // nothing is added any more
 	full         bool          // as good as
@@ -34,6 +34,14 @@ type batch struct {
 }
 
 func (b *batch) last() uint64 { return b.first + b.count - 1 }
+
+// seen takes note of when somebody looked at it first: records come while their object's
+// shard is locked, where no clock is read.
+func (b *batch) seen(now int64) {
+	if b.began == 0 {
+		b.began = now
+	}
+}
 
 // waited is the channel to wait on.
 func (b *batch) waited() chan struct{} {
@@ -63,7 +71,7 @@ func (s *Sender) newLocked() *batch {
 		b = s.free[n-1]
 		s.free = s.free[:n-1]
 	}
-	*b = batch{first: s.last.Load() + 1, buf: b.buf[:0], began: s.cfg.Now()}
+	*b = batch{first: s.last.Load() + 1, buf: b.buf[:0]}
 	s.queue = append(s.queue, b)
 	return b
 }
@@ -117,12 +125,13 @@ func (s *Sender) holdingLocked(seq uint64) *batch {
 }
 
 // nextLocked takes the next batch to be sent, nil if it is not its time.
-func (s *Sender) nextLocked() *batch {
+func (s *Sender) nextLocked(now int64) *batch {
 	if s.err != nil || s.sent == len(s.queue) || s.sent >= fullFlight || s.sent >= liveFlight && !s.queue[s.sent].full {
 		return nil
 	}
 	b := s.queue[s.sent]
 	b.sealed, b.sending = true, true
+	b.seen(now)
 	s.sent++
 	s.stats.Batches++
 	return b

@@ -250,13 +250,15 @@ func (s *Sender) Room(ctx context.Context) error {
 }
 
 // Lag is for how long, in nanoseconds, the oldest unacknowledged record has been
-// waiting; 0 = there is none, or the sender has failed.
+// waiting, since it was sent or somebody asked; 0 = there is none, or the sender has
+// failed.
 func (s *Sender) Lag(now int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
 		return 0
 	}
+	s.queue[0].seen(now)
 	return max(now-s.queue[0].began, 0)
 }
 

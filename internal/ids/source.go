@@ -89,9 +89,9 @@ func (s *Source) Next(ctx context.Context, n int) (first uint64, err error) {
 // next takes ids, or returns what to wait for. waited is what the caller has waited
 // for already.
 func (s *Source) next(n uint64, waited *taking) (first uint64, wait *taking, err error) {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Now()
 	first, ok := s.blocks.next(now, n)
 	switch {
 	case s.closed:
@@ -118,15 +118,16 @@ func (s *Source) take(now int64) {
 		ctx, cancel := context.WithTimeout(s.ctx, takeTime)
 		defer cancel()
 		epoch, err := s.cfg.Take(ctx)
+		if err != nil {
+			s.cfg.Log.Info("no block of ids", "error", err)
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.taking = nil
 		if err == nil {
 			s.blocks.came(epoch, now)
-		} else {
-			s.cfg.Log.Info("no block of ids", "error", err)
-			t.err = err
 		}
+		t.err = err
 		close(t.done)
 	})
 }

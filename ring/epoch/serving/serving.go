@@ -228,9 +228,10 @@ func (r *Rule) Quiet() { r.quiet.Store(true) }
 // It returns what has to be discarded: see Cleaned.
 func (r *Rule) Become(self table.Holder) []Range {
 	r.until.Store(0)
+	now := r.time()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.setLocked(r.now.Load().table, self)
+	return r.setLocked(r.now.Load().table, self, now)
 }
 
 // Learn takes the next table in. It returns the ranges that the node has lost:
@@ -238,22 +239,27 @@ func (r *Rule) Become(self table.Holder) []Range {
 // epoch. If there are none and nothing else is being discarded, Cleaned may be
 // called at once.
 func (r *Rule) Learn(t *table.Table) []Range {
+	now := r.time()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.setLocked(t, r.now.Load().self)
+	return r.setLocked(t, r.now.Load().self, now)
 }
 
 // Cleaned says that all that was lost in tables up to this epoch is discarded.
 // Calls come in order of their epochs.
 func (r *Rule) Cleaned(epoch uint64) { r.clean.Store(epoch) }
 
-func (r *Rule) setLocked(t *table.Table, self table.Holder) []Range {
+// time is what the rule's clock shows; 0 if it has none.
+func (r *Rule) time() int64 {
+	if r.clock == nil {
+		return 0
+	}
+	return r.clock()
+}
+
+func (r *Rule) setLocked(t *table.Table, self table.Holder, now int64) []Range {
 	old := r.now.Load()
 	next := &state{table: t, self: self, rows: make([]row, len(t.Rows))}
-	now := int64(0)
-	if r.clock != nil {
-		now = r.clock()
-	}
 	var lost []Range
 	switch {
 	case old.loaded == nil:

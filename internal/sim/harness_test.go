@@ -29,6 +29,7 @@ var (
 var simulated atomic.Int64
 
 func TestMain(m *testing.M) {
+	go scenes.watch()
 	code := m.Run()
 	fmt.Printf("simulated %.2f hours\n", time.Duration(simulated.Load()).Hours())
 	os.Exit(code)
@@ -81,6 +82,7 @@ func playOnce(t *testing.T, set setting, seed uint64, act func(*scene)) {
 	}
 	s := &scene{Cluster: New(cfg), t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0x7363656e)), v: NewVerifier(positions, seed), ledger: NewLedger()}
 	s.v.OnTable(s.ledger.Learn)
+	defer scenes.begin(t.Name())()
 	began := time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -23,7 +23,7 @@ type forwards struct {
 // Forward answers the calls of one stream. Those that wait, for a lock or for a
 // table, do so beside it; all others are done in the order in which they come.
 func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
-	in := &inbound{s: f.s, stream: stream, waiting: map[uint64]context.CancelFunc{}, undecided: make(chan unconfirmed, maxUnconfirmed)}
+	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelFunc{}, undecided: make(chan unconfirmed, maxUnconfirmed)}
 	in.wg.Go(in.confirmAll)
 	defer in.end()
 	if err := stream.SendHeader(nil); err != nil { // the stream is accepted
@@ -55,7 +55,7 @@ type inbound struct {
 	stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]
 	wg     sync.WaitGroup
 
-	send sync.Mutex // one answer is written at a time
+	turn chan struct{} // capacity 1, full while somebody sends: that takes as long as the other end does not read
 
 	undecided chan unconfirmed // answers that wait for copies, in order
 	behind    atomic.Int64     // of them that are not sent yet
@@ -244,8 +244,12 @@ func (in *inbound) reply(resp *peerv1.ForwardResponse) error {
 	if len(resp.Answers) == 0 {
 		return nil
 	}
-	in.send.Lock()
-	defer in.send.Unlock()
+	select {
+	case in.turn <- struct{}{}:
+	case <-in.stream.Context().Done():
+		return in.stream.Context().Err()
+	}
+	defer func() { <-in.turn }()
 	return in.stream.Send(resp)
 }
 

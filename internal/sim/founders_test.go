@@ -58,6 +58,7 @@ func one(t *testing.T, c *Cluster, nodes int) {
 func TestFoundersWiped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		defer scenes.begin(t.Name())()
 		c := founded(5, nil)
 		defer c.Close()
 		if err := c.StartAll(); err != nil {
@@ -91,6 +92,7 @@ func TestFoundersWiped(t *testing.T) {
 func TestFounderSleeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		defer scenes.begin(t.Name())()
 		c := founded(4, map[int]string{3: "n1"})
 		defer c.Close()
 		for i := range 3 {

@@ -53,16 +53,20 @@ func (l *sumLog) readUntil(start, end time.Time, value int64, what string) {
 	l.reads = append(l.reads, sumRead{start, end, value, what})
 }
 
-// total is the sum of what is done.
-func (l *sumLog) total() (sum int64) {
+// total is the sum of what is done, and, when nobody adds any more, of what may have been
+// done as well: it was never told.
+func (l *sumLog) total() (sum, open int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.changes {
-		if c.done {
+		switch {
+		case c.done:
 			sum += c.delta
+		case !c.refused:
+			open += c.delta
 		}
 	}
-	return sum
+	return sum, open
 }
 
 // judge says what is wrong: a read has all that was done before it began, nothing that
@@ -209,6 +213,10 @@ func TestSplitJudges(t *testing.T) {
 		if got := x.l.judge(true); len(got) != want {
 			t.Errorf("%s, of a counter of which something was lost: %q", name, got)
 		}
+	}
+	l := &sumLog{changes: []*sumChange{change(1, 2, true), change(1, 2, false), change(1, 0, false)}}
+	if done, open := l.total(); done != 1 || open != 1 {
+		t.Errorf("%d done, %d open", done, open)
 	}
 	b := bucket{key: "k", rate: 10, burst: 2}
 	for name, x := range map[string]struct {

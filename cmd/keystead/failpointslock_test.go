@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -23,6 +26,17 @@ func (n *testNode) inspect(key string) *pb.InspectResponse {
 	n.t.Helper()
 	return answered(n, "the lock of "+key, func(ctx context.Context) (*pb.InspectResponse, error) {
 		return pb.NewLockServiceClient(n.conn).Inspect(ctx, &pb.InspectRequest{Key: key})
+	})
+}
+
+// freezes waits until calls for a key that nobody changes wait.
+func (n *testNode) freezes(key string) {
+	n.t.Helper()
+	eventually(n.t, fmt.Sprintf("%s has frozen the row of %s", n.id, key), func() bool {
+		ctx, cancel := context.WithTimeout(n.t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := pb.NewCounterServiceClient(n.conn).Get(ctx, &pb.GetRequest{Key: key})
+		return status.Code(err) == codes.DeadlineExceeded
 	})
 }
 
@@ -45,7 +59,8 @@ func TestPointsRenewalInFlight(t *testing.T) {
 	t.Parallel()
 	c := pointedCluster(t, false)
 	leads, s, other := c.roles()
-	key := c.keysAt(s, other, 1)[0] // drained, S gives it to its standby
+	keys := c.keysAt(s, other, 2) // drained, S gives them to their standby
+	key := keys[0]
 	const ttl = 4 * time.Second
 	h := answered(s, "the lock", func(ctx context.Context) (*pb.AcquireResponse, error) {
 		return pb.NewLockServiceClient(s.conn).Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(ttl)})
@@ -64,6 +79,7 @@ func TestPointsRenewalInFlight(t *testing.T) {
 	s.arm("handoffFlipFrozen", `1*sleep("1s")`)
 	s.drain(leads)
 	s.reached("handoffFlipFrozen")
+	s.freezes(keys[1]) // rows for the third node may have been first
 	r, err := s.renew(key, h.Token, ttl, patience)
 	if err != nil || !r.Renewed || r.Owner != other.id {
 		t.Errorf("the renewal that came while the row was frozen: %v %v", r, err)

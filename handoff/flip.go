@@ -67,6 +67,7 @@ func (s *Source) hasLocked(i int, to table.Holder) bool {
 func (s *Source) flip(f table.Flip) {
 	began := time.Now()
 	if f.Ends = s.cfg.Rule.Freeze(f.Transition, f.To, f.Ends); len(f.Ends) == 0 {
+		s.pause(proposePause) // the rule goes by another table, or is another incarnation's: until that is known here
 		return
 	}
 	if s.cfg.Frozen != nil {

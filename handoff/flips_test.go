@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,36 @@ func TestFlipIsGivenUp(t *testing.T) {
 			t.Errorf("the new owner has %d", got)
 		}
 	})
+}
+
+// TestFlipOfOneThatWasRemoved: the rule of a process that was removed is another
+// incarnation's before the source learns of it. What is ready to be handed over cannot be,
+// and is not tried without end. It runs in real time: in a bubble's it would not pass.
+func TestFlipOfOneThatWasRemoved(t *testing.T) {
+	w := newWorld(t)
+	n := w.cluster(2)
+	w.set("flip", held)
+	n3 := w.start("n3", 3)
+	n[0].to(n3.self).stall()
+	w.towards(n[0], n[1], n3)
+	caught := func(is bool) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(n[0].source.Progress().Copies, func(c Copy) bool { return c.To == "n3" && c.Caught == is })
+		}
+	}
+	w.until("a copy is being made", caught(false))
+	w.mu.Lock()
+	n[0].deaf = true
+	w.mu.Unlock()
+	n[0].rule.Become(table.Holder{Node: "n1", Incarnation: 99})
+	n[0].to(n3.self).flow()
+	w.until("the copy is whole", caught(true))
+	const while = 200 * time.Millisecond
+	before := w.looks.Load()
+	<-time.After(while)
+	if looks, most := w.looks.Load()-before, int64(10*while/proposePause); looks > most {
+		t.Errorf("clocks are looked at %d times in %s, more than %d", looks, while, most)
+	}
 }
 
 // TestFlipWaitsForLocks: an operation that was let in before the freeze has made its

@@ -58,6 +58,7 @@ type world struct {
 	began time.Time
 	ids   atomic.Uint64 // of commands
 
+	looks    atomic.Int64 // at the clock
 	mu       sync.Mutex
 	table    *table.Table              // guarded by mu
 	fates    map[string]fate           // guarded by mu: by kind of command
@@ -94,7 +95,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) now() int64 { return int64(time.Since(w.began)) + 1 }
+func (w *world) now() int64 {
+	w.looks.Add(1)
+	return int64(time.Since(w.began)) + 1
+}
 
 // start admits a process. It may act for an hour.
 func (w *world) start(node string, incarnation uint64) *process {

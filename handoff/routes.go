@@ -109,6 +109,7 @@ func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) {
 		case <-done:
 		case <-rt.changed:
 		case <-pulse:
+		case <-s.ctx.Done():
 		}
 		if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
 			return

@@ -73,7 +73,9 @@ func (c SenderConfig) withDefaults() SenderConfig {
 	c.MaxUnacked = cmp.Or(c.MaxUnacked, DefaultMaxUnacked)
 	c.CopyWindow = cmp.Or(c.CopyWindow, DefaultCopyWindow)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
-	c.Session = max(cmp.Or(c.Session, uint64(c.Now())), 1)
+	if c.Session == 0 {
+		c.Session = uint64(max(c.Now(), 1))
+	}
 	return c
 }
 

@@ -111,6 +111,10 @@ func handingOver() []Canary {
 		Edits: []Edit{{flip, "if f.Ends = s.cfg.Rule.Freeze(f.Transition, f.To, f.Ends); len(f.Ends) == 0 {", "if len(f.Ends) == 0 {"}},
 		Tests: handoffTests(),
 	}, {
+		Name: "flip-rests", Guard: "what cannot be handed over now is not tried without end",
+		Edits: []Edit{{flip, "s.pause(proposePause) // the rule", "// the rule"}},
+		Tests: handoffTests(),
+	}, {
 		Name: "flip-barrier", Guard: "a flip waits for operations that were let in before the freeze",
 		Edits: []Edit{{flip, "s.store.Load().Barrier()", ""}},
 		Tests: Tests{Package: "handoff", Run: "^TestFlipWaitsForLocks$", Tries: 5}, // in real time

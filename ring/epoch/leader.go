@@ -99,6 +99,7 @@ func (k *keeper) catchUp(term uint64) {
 				k.later(func(k *keeper) { k.caughtUp(term) })
 				return
 			}
+			k.g.rest() // raft refuses at once while leadership is passed on
 		}
 	})
 }
@@ -279,8 +280,10 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 		log.Info("the table was changed", "epoch", epoch)
 	case errors.As(err, new(*table.Refused)):
 		log.Info("the table was not changed", "why", err)
+		return // a new table, or the next tick, has it planned anew
 	default:
 		log.Info("it is unknown whether the table was changed", "error", err)
+		return // raft says so at once while leadership is passed on
 	}
 	k.tableLearned()
 }

@@ -241,6 +241,16 @@ func (g *Group) settled(f raft.Future) error {
 	}
 }
 
+// rest waits a little, or until the node stops.
+func (g *Group) rest() {
+	t := time.NewTimer(minTick)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-g.halt.Done():
+	}
+}
+
 // drain waits a little until raft has answered what was proposed.
 func (g *Group) drain() {
 	tick := time.NewTicker(minTick)

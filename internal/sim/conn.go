@@ -208,7 +208,7 @@ func (c *conn) closeLocked() {
 		c.sendLocked(nil)
 	}
 	c.closed = true
-	c.coming, c.here = nil, nil
+	c.coming, c.here, c.buffered = nil, nil, 0 // who writes more is told that nobody is there
 	delete(c.n.conns, c)
 	for _, t := range []*time.Timer{c.readT, c.writeT} {
 		if t != nil {

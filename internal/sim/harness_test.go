@@ -227,12 +227,12 @@ func (s *scene) leader() int {
 
 // follower is a host that does not lead.
 func (s *scene) follower() int {
-	l := s.leader()
-	for {
-		if i := s.rnd.IntN(len(s.hosts)); i != l && s.Running(i) {
-			return i
-		}
-	}
+	l, i := s.leader(), -1
+	s.until(settleTime, "a follower runs", func() bool {
+		i = s.rnd.IntN(len(s.hosts))
+		return i != l && s.Running(i)
+	})
+	return i
 }
 
 // sleep lets simulated time pass.

@@ -285,11 +285,12 @@ func defaultName(key string) string { return kindOf(key) }
 
 // other is a host that runs and is not this one.
 func (s *splitScene) other(i int) int {
-	for {
-		if k := s.rnd.IntN(len(s.hosts)); k != i && s.Running(k) {
-			return k
-		}
-	}
+	k := -1
+	s.until(settleTime, "another one runs", func() bool {
+		k = s.rnd.IntN(len(s.hosts))
+		return k != i && s.Running(k)
+	})
+	return k
 }
 
 // held is how many objects of a kind the stores of all processes hold, for themselves

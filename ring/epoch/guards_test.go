@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -99,6 +101,40 @@ func TestProofAfterReceipt(t *testing.T) {
 	if r := <-second.reply; r.Refusal != peerv1.Refusal_REFUSAL_UNSPECIFIED {
 		t.Errorf("the second is answered %v", r.Refusal)
 	}
+}
+
+// TestRefusedAtOnceIsNotRepeatedAtOnce: raft refuses what a leader proposes while
+// leadership is passed on, and takes no time for that. What is due is planned again by the
+// next tick, not by the answer.
+func TestRefusedAtOnceIsNotRepeatedAtOnce(t *testing.T) {
+	t.Parallel()
+	g := form(t, newPool(), 1, nil)[0]
+	done := make(chan bool, 1)
+	eventually(t, "a moment in which nothing is proposed", func() bool {
+		if err := g.tell(t.Context(), func(k *keeper) {
+			if k.proposing || !k.grants.IsReady() {
+				done <- false
+				return
+			}
+			m := table.Member{Node: "n9", Incarnation: 9, HashKey: "n9", RaftID: "n9/9", RaftAddr: "127.0.0.1:9", GRPCAddr: "127.0.0.1:99"}
+			k.candidates[m.Node] = candidate{member: m, at: k.now, epoch: g.Table().Epoch}
+			defer delete(k.candidates, m.Node)
+			c, due := k.next(g.Table())
+			if !due || c.Admit == nil {
+				t.Errorf("due: %v, %s", due, c.Kind())
+			}
+			k.proposing = true
+			k.proposed(c, 0, raft.ErrLeadershipTransferInProgress)
+			if k.proposing {
+				t.Error("it is proposed again at once")
+			}
+			done <- true
+		}); err != nil {
+			t.Error(err)
+			return true
+		}
+		return <-done
+	})
 }
 
 // TestTrap02GrantsAfterTheBarrier: a new leader that has not applied all that was

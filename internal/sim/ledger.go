@@ -110,6 +110,20 @@ func (l *Ledger) lookLocked(key string) {
 	}
 }
 
+// AllLost says that all that there was is gone, with everybody who knew of it: what is
+// answered under later epochs than those of now is of another life.
+func (l *Ledger) AllLost() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.table.Epoch
+	for _, h := range l.epochs {
+		last = max(last, h.max[len(h.max)-1])
+	}
+	for key := range l.epochs {
+		l.losses[key] = append(l.losses[key], last+1)
+	}
+}
+
 // lifeLocked is the epoch since which the state lives that an answer under an
 // epoch is about.
 func (l *Ledger) lifeLocked(key string, epoch uint64) uint64 {

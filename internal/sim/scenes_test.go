@@ -201,11 +201,14 @@ func TestAllRestart(t *testing.T) {
 func TestAllWiped(t *testing.T) {
 	t.Parallel()
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+		s.sleep(2 * time.Second)
 		for i := range s.hosts {
 			s.Crash(i)
 			s.Wipe(i)
 		}
+		s.ledger.AllLost() // no table says so: nobody is left who knows
 		s.settle()
+		s.sleep(2 * time.Second)
 	})
 }
 

@@ -57,8 +57,8 @@ type world struct {
 	t     *testing.T
 	began time.Time
 	ids   atomic.Uint64 // of commands
+	looks atomic.Int64  // at the clock
 
-	looks    atomic.Int64 // at the clock
 	mu       sync.Mutex
 	table    *table.Table              // guarded by mu
 	fates    map[string]fate           // guarded by mu: by kind of command

@@ -31,4 +31,12 @@
 // time before the pause or after it. What is not modelled: goroutines that touch
 // nothing but memory go on, so that a paused node may fill its own queues; and
 // packets of gossip that come during a pause are lost instead of kept.
+//
+// # Stuck scenes
+//
+// Simulated time stands still, too, while a goroutine waits for a mutex. So a scene
+// does not end in which nodes try something again and again without a pause, or
+// one reads its clock, writes its log or sends under a mutex, is paused there, and
+// another goroutine wants that. A watchdog in real time ends the tests then, and
+// shows what all goroutines do.
 package sim

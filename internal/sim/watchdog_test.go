@@ -8,10 +8,8 @@ import (
 )
 
 // stuckTime is how much real time a scene may take. One takes seconds, and on a busy
-// machine a minute. A bubble's time stands still while one of its goroutines waits for a
-// mutex, so that a scene may never end in which a node reads its clock, writes its log
-// or uses its disk under one: paused, it keeps it.
-const stuckTime = slower * 100 * time.Second
+// machine a minute. What makes it stuck is in the package comment.
+const stuckTime = slower * 200 * time.Second
 
 // scenes are those that run now.
 var scenes = watchdog{ages: map[string]time.Duration{}}

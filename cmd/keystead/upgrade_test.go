@@ -18,8 +18,8 @@ import (
 // commands says something that this version does not know.
 var nextVersion = []struct{ file, old, text string }{
 	{"ring/epoch/table/command.go", "type Tidy struct{}", "type Tidy struct{ Better bool `json:\"better,omitempty\"` }"},
-	{"ring/epoch/table/level.go", "const Level = 2", "const Level = 3"},
-	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Tidy != nil && c.Tidy.Better {\n\t\treturn 3\n\t}"},
+	{"ring/epoch/table/level.go", "const Level = 3", "const Level = 4"},
+	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Tidy != nil && c.Tidy.Better {\n\t\treturn 4\n\t}"},
 	{"ring/epoch/leader.go", "&table.Tidy{}", "&table.Tidy{Better: true}"},
 }
 

@@ -56,6 +56,11 @@ type candidate struct {
 // maxWaiting bounds the renewals that wait for a proof: a few of each member.
 const maxWaiting = 8 * table.MaxMembers
 
+// adoptAfter is for how long nothing must have changed before the leader commits a
+// level that all members know: a node of an older program that is started again
+// comes back meanwhile, instead of finding the door closed.
+const adoptAfter = 10 * time.Second
+
 // lookEvery is how often the leader compares raft's configuration with gossip.
 const lookEvery = 200 * time.Millisecond
 
@@ -146,7 +151,7 @@ func (k *keeper) sync() {
 // Nodes raise it for fencing tokens and ids, as long as these are used: a plan that
 // waits until nothing changes would wait for ever.
 func onlyRaised(was, is *table.Table) bool {
-	return was != nil && was.Transition == is.Transition && was.WantSince == is.WantSince &&
+	return was != nil && was.Transition == is.Transition && was.Level == is.Level && was.WantSince == is.WantSince &&
 		slices.Equal(was.Members, is.Members) && slices.Equal(was.Rows, is.Rows)
 }
 
@@ -312,6 +317,9 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	}
 	if k.now-k.changedAt >= int64(DefaultTidy) && t.Untidy() {
 		return table.Command{Tidy: &table.Tidy{}}, true
+	}
+	if common := t.Common(); k.now-k.changedAt >= int64(adoptAfter) && len(t.Members) > 0 && common >= table.FirstAdopted && !t.Uses(common) {
+		return table.Command{Adopt: &table.Adopt{Level: common}}, true
 	}
 	return table.Command{}, false
 }

@@ -45,6 +45,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		}
 	case c.OfSplits():
 		why = next.divideBy(c)
+	case c.Adopt != nil:
+		why = next.adopt(c.Adopt)
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}

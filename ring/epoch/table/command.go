@@ -36,6 +36,8 @@ type Command struct {
 	Weigh      *Weigh      `json:"weigh,omitempty"`
 	CloseSplit *CloseSplit `json:"close_split,omitempty"`
 	EndSplit   *EndSplit   `json:"end_split,omitempty"`
+
+	Adopt *Adopt `json:"adopt,omitempty"` // level 3
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -155,6 +157,11 @@ type Raise struct {
 	Above uint64 `json:"above"`
 }
 
+// Adopt commits a level: see Level. It is refused while a member does not know it.
+type Adopt struct {
+	Level uint32 `json:"level"`
+}
+
 // BeginSplit divides an object. Its ID is the next epoch: the command is refused if
 // another one came before it. Phase, Since, Weighed and Base are set by Apply.
 type BeginSplit struct {
@@ -226,7 +233,7 @@ func Decode(b []byte) (Command, error) {
 func (c Command) count() int {
 	n := 0
 	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.Settle != nil,
-		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil} {
+		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil} {
 		if set {
 			n++
 		}
@@ -273,6 +280,8 @@ func (c Command) Kind() string {
 		return "close_split"
 	case c.EndSplit != nil:
 		return "end_split"
+	case c.Adopt != nil:
+		return "adopt"
 	}
 	return "unknown"
 }

@@ -110,6 +110,7 @@ func everyKind() []Command {
 		{ID: "i16", Weigh: &Weigh{ID: 23337811612, Home: Holder{"n1", 3}, Expect: 23337811612, Weights: []uint32{1, WholeWeight - 1}}},
 		{ID: "i17", CloseSplit: &CloseSplit{ID: 23337811612, Reason: "it is not hot any more"}},
 		{ID: "i18", EndSplit: &EndSplit{ID: 23337811612, Home: Holder{"n1", 3}, Since: 23337811613}},
+		{ID: "i19", Adopt: &Adopt{Level: 3}},
 	}
 }
 

@@ -1,14 +1,47 @@
 package table
 
+import "slices"
+
 // Level counts what versions of this program understand: it is raised with each
-// kind of command that is added, and with each change of what one does. Programs
-// of neighbouring levels run together, so that nodes can be upgraded one by one:
-// a command of a level is proposed only when all members know it (Common), and
-// from then on nobody who does not is admitted.
-const Level = 2
+// kind of command that is added, and with each change of what one does, of what
+// records say and of what nodes say to each other. Programs of neighbouring levels
+// run together, so that nodes can be upgraded one by one: a command of a level is
+// proposed only when all members know it (Common), and from then on no process that
+// does not know it is admitted.
+//
+// What is no command (a format of records, a message) is used from the commit of its
+// level on (Uses): the leader commits a level by an Adopt when all members know it.
+const Level = 3
+
+// Uses reports whether the cluster has committed a level: all members know it, and
+// so will all later ones.
+func (t *Table) Uses(level uint32) bool { return max(1, t.Level) >= level }
+
+// FirstAdopted is the level from which on levels are committed by an Adopt.
+const FirstAdopted = 3
+
+// adopt commits a level.
+func (t *Table) adopt(c *Adopt) *Refused {
+	if c.Level < FirstAdopted {
+		return refused("level %d is used with its first command", c.Level)
+	}
+	if c.Level <= t.Level {
+		return refused("the cluster uses level %d", t.Level)
+	}
+	if len(t.Members) == 0 {
+		return refused("a level needs a member")
+	}
+	if i := slices.IndexFunc(t.Members, func(m Member) bool { return max(1, m.Level) < c.Level }); i >= 0 {
+		return refused("node %s (version %s) does not know level %d", t.Members[i].Node, t.Members[i].Version, c.Level)
+	}
+	return nil
+}
 
 // Level is the first one of which a program knows the command.
 func (c Command) Level() uint32 {
+	if c.Adopt != nil {
+		return max(FirstAdopted, c.Adopt.Level)
+	}
 	if c.OfSplits() {
 		return 2
 	}

@@ -57,11 +57,11 @@ func TestSplitsNeedLevel2(t *testing.T) {
 		if why := tab.Knows(c); why != nil {
 			t.Errorf("all know %s: %v", c.Kind(), why)
 		}
-		if why := old.Knows(c); (why != nil) != c.OfSplits() || why != nil && !strings.Contains(why.Error(), "n3") {
+		if why := old.Knows(c); (why != nil) != (c.Level() > 1) || why != nil && !strings.Contains(why.Error(), "n3") {
 			t.Errorf("n3 is of level 1, and %s: %v", c.Kind(), why)
 		}
 	}
-	if tab.Common() != 2 || old.Common() != 1 {
+	if tab.Common() != Level || old.Common() != 1 {
 		t.Errorf("common are %d and %d", tab.Common(), old.Common())
 	}
 	late := beginning(tab, "k") // n3 came before it
@@ -84,5 +84,35 @@ func TestSplitsNeedLevel2(t *testing.T) {
 		if len(tab.Splits) > 0 {
 			tab = grow(t, tab, Command{EndSplit: &EndSplit{ID: s.ID, Home: homeOf(tab, s.Key), Since: s.Since}})
 		}
+	}
+}
+
+// TestAdopt: a level is committed when all members know it, once, and closes the
+// door to those that do not (trap 48).
+func TestAdopt(t *testing.T) {
+	tab := made()
+	adopt := Command{Adopt: &Adopt{Level: 3}}
+	turned(t, tab, adopt) // nobody is there
+	for _, node := range []string{"n1", "n2"} {
+		tab = grow(t, tab, Command{Admit: &Admit{current(member(node, 1))}})
+	}
+	two := member("n3", 1)
+	two.Level = 2
+	mixed := grow(t, tab, Command{Admit: &Admit{two}})
+	turned(t, mixed, adopt)
+	if mixed.Uses(2) || mixed.Knows(adopt) == nil {
+		t.Error("a level is used that a member does not know")
+	}
+	next := grow(t, tab, adopt)
+	if !next.Uses(3) || !next.Uses(1) || next.Uses(4) || tab.Uses(3) {
+		t.Errorf("level %d", next.Level)
+	}
+	turned(t, next, adopt)
+	turned(t, next, Command{Adopt: &Adopt{Level: 2}})
+	turned(t, next, Command{Adopt: &Adopt{Level: Level + 1}})
+	turned(t, next, Command{Admit: &Admit{two}})
+	grow(t, next, Command{Admit: &Admit{current(two)}})
+	if read, err := Restore(next.Encode()); err != nil || !read.Uses(3) {
+		t.Errorf("%v", err)
 	}
 }

@@ -179,7 +179,9 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
 	// Small numbers are drawn more often.
-	switch kind := rapid.IntRange(0, 34).Draw(t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 35).Draw(t, "kind"); kind {
+	case 35:
+		return Command{Adopt: &Adopt{rapid.SampledFrom([]uint32{0, 1, 2, Level, Level, Level, Level + 1}).Draw(t, "adopted")}}
 	case 31, 32, 33, 34:
 		return drawSplit(t, tab, pick)
 	case 30:

@@ -215,10 +215,26 @@ func compareSplits(c Command, was, is *Table) error {
 	if len(is.Splits) == 0 && is.divided != nil {
 		return errors.New("something of the splits is left")
 	}
-	if level := is.Level; c.OfSplits() && level != 2 || !c.OfSplits() && level != was.Level {
-		return fmt.Errorf("the level is %d", level)
+	if err := compareLevel(c, was, is); err != nil {
+		return err
 	}
 	return compareChanged(c, was, is)
+}
+
+// compareLevel checks that the level is raised by what needs it and by nothing else,
+// and that all members know it.
+func compareLevel(c Command, was, is *Table) error {
+	want := was.Level
+	switch {
+	case c.OfSplits():
+		want = max(want, 2)
+	case c.Adopt != nil:
+		want = c.Adopt.Level
+	}
+	if is.Level != want || c.Adopt != nil && (want <= max(1, was.Level) || is.Common() < want) {
+		return fmt.Errorf("the level is %d after %d", is.Level, was.Level)
+	}
+	return nil
 }
 
 // compareChanged checks that a command changed the split that it names, as it says, and

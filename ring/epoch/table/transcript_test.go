@@ -43,6 +43,7 @@ func TestFormats(t *testing.T) {
 //
 //	init [locks]                  made; it has agreed on how long locks last
 //	admit n1/1 [level=2] | begin n1/1 n2/1 | end | tidy | raise above=
+//	adopt level=3                 a level, committed
 //	flip n1/1 to n2/1 [standby n1/1] [most]  all rows that have to move; all but one
 //	sync n1/1 n2/1                n2 stands by for all rows of n1 that it may hold
 //	unsync n1/1 n2/1              n2 does not for any, be it that it did or not
@@ -172,6 +173,10 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 		var above uint64
 		d.ScanArgs(t, "above", &above)
 		return Command{Raise: &Raise{above}}
+	case "adopt":
+		c := &Adopt{}
+		d.ScanArgs(t, "level", &c.Level)
+		return Command{Adopt: c}
 	case "split", "open", "weigh", "close", "whole":
 		return s.ofSplit(t, d, named)
 	}

@@ -567,6 +567,8 @@ type answer struct {
 	err  error // of the check before the answer
 }
 
+var errUntold = errors.New("it is not known whether the copies have it")
+
 // ask does an operation, and gives its answer away as a server does.
 func (p *process) ask(do func(now int64) (owner.Meta, error)) *answer {
 	p.w.t.Helper()
@@ -577,8 +579,9 @@ func (p *process) ask(do func(now int64) (owner.Meta, error)) *answer {
 	a := &answer{done: make(chan struct{})}
 	go func() {
 		defer close(a.done)
-		if !p.source.Told(m.Permit.Hash) {
-			p.source.Await(m.Permit.Hash)
+		if !p.source.Told(m.Permit.Hash) && !p.source.Await(m.Permit.Hash) {
+			a.err = errUntold
+			return
 		}
 		a.err = p.store.Confirm(m.Permit, p.w.now())
 	}()

@@ -84,22 +84,30 @@ func (s *Source) Told(hash uint64) bool {
 	return true
 }
 
-// Await returns when they have, or need not any more, or when the lease is over.
-// Who has to acknowledge later than that, need not have this.
-func (s *Source) Await(hash uint64) {
+// Await waits until they have, or need not any more: that is true. It is false if it
+// gave up, because the lease is over or the source is closed. Then it is not known who
+// has the decision, and a lease that comes back does not make it known.
+func (s *Source) Await(hash uint64) bool {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)
 	if i < 0 {
-		return
+		return true // the row is another's: the check before the answer refuses it
 	}
 	for _, l := range rt.rows[i].wait {
-		s.awaitOne(hash, l, l.feed.LastOf(hash), rt)
+		if !s.awaitOne(hash, l, l.feed.LastOf(hash), rt) {
+			return false
+		}
 	}
+	return true
 }
 
-// awaitOne waits for one link, as long as the row waits for it.
-func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) {
+// awaitOne waits for one link, as long as the row waits for it, and reports whether
+// the link has acknowledged the record or need not.
+func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) bool {
 	for l.feed.Acked() < seq {
+		if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
+			return false
+		}
 		done := l.feed.Done(seq)
 		if l.feed.Err() != nil {
 			done = nil // until a table takes it out
@@ -111,12 +119,10 @@ func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) {
 		case <-pulse:
 		case <-s.ctx.Done():
 		}
-		if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
-			return
-		}
 		rt = s.routes.Load()
 		if i := rt.table.Find(hash); i < 0 || !slices.Contains(rt.rows[i].wait, l) {
-			return
+			return true
 		}
 	}
+	return true
 }

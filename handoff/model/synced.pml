@@ -44,7 +44,8 @@ mtype = { unproposed, stale, fresh };
 mtype sync = unproposed;    /* Sync(C); fresh: the row is as it names it */
 
 /* The source. */
-bool lease = true;        /* A's; once it is over, it stays so */
+bool lease = true;        /* A's; once it is over for good, it stays so */
+bool lapsed;              /* it is over, and A may get it back */
 byte state;               /* of the object at A */
 byte told;                /* what somebody has acknowledged */
 
@@ -135,8 +136,10 @@ end:
   :: atomic { owner == A && ahead < LAG && ASITWAS -> commit(C) }
   :: atomic { owner == A && ahead < LAG && out[B] -> commit((standby[ahead] == B -> NONE : standby[ahead])) }
   :: atomic { owner == A && ahead < LAG && out[C] -> commit((standby[ahead] == C -> NONE : standby[ahead])) }
+  :: atomic { lease && !lapsed -> lapsed = true }
+  :: atomic { lease && lapsed -> lapsed = false } /* nobody had to remove A */
   :: atomic { lease -> /* A dies, or cannot renew it; what is on its way stays so */
-    lease = false;
+    lease = false; lapsed = false;
     state = 0; making = idle; mark = 0; asked = false;
     forget();
     skipAhead()
@@ -155,7 +158,7 @@ proctype Owner() {
   byte t;
 end:
   do
-  :: atomic { lease && call == idle -> /* under the shard's lock */
+  :: atomic { lease && !lapsed && call == idle -> /* under the shard's lock */
     if
     :: state < OPERATIONS ->
       state++;
@@ -175,7 +178,10 @@ end:
     call = waiting;
     t = 0
   }
-  :: atomic { call == waiting && !MISSING(B) && !MISSING(C) && lease -> tell(answer); forget() }
+  :: atomic { call == waiting && !MISSING(B) && !MISSING(C) && lease && !lapsed -> tell(answer); forget() }
+#ifdef NO_RESULT_OF_WAIT    /* a wait that ended with the lease counts when it is back */
+  :: atomic { call == waiting && lapsed -> need[B] = 0; need[C] = 0 }
+#endif
   :: atomic { call == waiting -> forget() } /* nobody is told */
   od
 }

@@ -7,5 +7,5 @@ import "slices"
 func canaries() []Canary {
 	return slices.Concat(answers(), rules(), holdings(), leases(), keepers(), terms(), tables(), removals(),
 		streams(), waiting(), copying(), handingOver(), stores(),
-		losses(), returns(), founders(), ids(), hotKeys(), splits(), queues())
+		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues())
 }

@@ -14,19 +14,19 @@ func answers() []Canary {
 		Tests: rpc("^TestConfirmFails$"),
 	}, {
 		Name: "answer-check-forwarded", Guard: "the rule is asked once more before the answers to calls that another node has passed on",
-		Edits: []Edit{{promise, "s.cfg.Store.Confirm(p.permit, now); err != nil {", "s.cfg.Store.Confirm(p.permit, now); err != nil && false {"}},
+		Edits: []Edit{{promise, "err = s.cfg.Store.Confirm(p.permit, now)", "_ = now"}},
 		Tests: rpc("^TestForwardedAnswersAreConfirmed$"),
 	}, {
 		Name: "answers-wait-one", Guard: "the answer to a single call waits for the copies",
-		Edits: []Edit{{promise, "s.await(o, meta(a).Permit)", ""}},
+		Edits: []Edit{{promise, "err = s.await(o, meta(a).Permit)", ""}},
 		Tests: rpc("^TestAnswersWaitForCopies$"),
 	}, {
 		Name: "answers-wait-batch", Guard: "the answers to a batch wait for the copies",
-		Edits: []Edit{{items, "s.await(o, it.meta(&answers[i]).Permit)", ""}},
+		Edits: []Edit{{items, "errs[i] = s.await(o, it.meta(&answers[i]).Permit)", ""}},
 		Tests: rpc("^TestAnswersWaitForCopies$"),
 	}, {
 		Name: "answers-wait-forwarded", Guard: "the answers to calls that another node has passed on wait for the copies",
-		Edits: []Edit{{promise, "s.await(ps[i].o, ps[i].permit)", "_ = i"}},
+		Edits: []Edit{{promise, "ps[i].err = s.await(ps[i].o, ps[i].permit)", "_ = i"}},
 		Tests: rpc("^TestForwardedAnswersWaitForCopies$"),
 	}, {
 		Name: "answer-check-of-the-node", Guard: "a node in a cluster asks its serving rule before an answer",

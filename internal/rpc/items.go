@@ -95,7 +95,7 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 	if s.cfg.Copies != nil {
 		for i := range n {
 			if errs[i] == nil && !away.is(i) {
-				s.await(o, it.meta(&answers[i]).Permit)
+				errs[i] = s.await(o, it.meta(&answers[i]).Permit)
 			}
 		}
 	}

@@ -35,7 +35,9 @@ type method struct {
 // op counts one operation by its outcomes.
 type op struct {
 	// alone says that answers do not wait for copies.
-	alone                      bool
+	alone bool
+	// read says that the operation changes nothing.
+	read                       bool
 	yes, no, replayed, errored prometheus.Counter
 	failed                     map[pb.Reason]prometheus.Counter
 }

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"time"
+
 	"github.com/keystead/keystead/owner"
 )
 
@@ -10,9 +12,21 @@ type Copies interface {
 	// Told says whether they have the last that was decided about keys at this
 	// position.
 	Told(hash uint64) bool
-	// Await returns when they have, or when this node may not answer any more.
-	Await(hash uint64)
+	// Await returns true when they have, or need not any more. It returns false if it
+	// gave up before, because this node could not answer any more. The decision is
+	// not acknowledged then, even if the node may answer again by now.
+	Await(hash uint64) bool
 }
+
+// What becomes of answers for which Await gave up.
+var (
+	errUntold = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
+		Message: "the node lost its lease before its standby had acknowledged the operation; it may have taken effect",
+		Hint:    "try again with the same request id to learn what became of it"}
+	errUntoldRead = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+		Message: "the node lost its lease before its standby had acknowledged what was to be read; nothing happened",
+		Hint:    "try again: the node gets its lease back, or another one takes over"}
+)
 
 // Kinds are the kinds of objects, as settings name them.
 var Kinds = []string{"limits", "counters", "locks"}
@@ -24,13 +38,30 @@ var kindOf = [len(operations)]string{
 	opAcquire: Kinds[2], opRenew: Kinds[2], opRelease: Kinds[2], opInspect: Kinds[2],
 }
 
-// await waits until a decision may be told.
-func (s *Server) await(o *op, p owner.Permit) {
+// reads are the operations that change nothing.
+var reads = [len(operations)]bool{opPeek: true, opGet: true, opInspect: true}
+
+// await waits until a decision may be told. The error is what the caller gets if it
+// may not.
+func (s *Server) await(o *op, p owner.Permit) error {
 	// gofail: var rpcDecided struct{}
 
-	if c := s.cfg.Copies; c != nil && !o.alone && !c.Told(p.Hash) {
-		c.Await(p.Hash)
+	if o.alone {
+		return nil
 	}
+	return s.awaitCopies(p.Hash, o.read)
+}
+
+// awaitCopies is await for answers that no setting exempts.
+func (s *Server) awaitCopies(hash uint64, read bool) error {
+	c := s.cfg.Copies
+	switch {
+	case c == nil || c.Told(hash) || c.Await(hash):
+		return nil
+	case read:
+		return errUntoldRead
+	}
+	return errUntold
 }
 
 // promise is a decision that was not told yet.
@@ -38,7 +69,8 @@ type promise struct {
 	o             *op
 	permit        owner.Permit
 	yes, replayed bool
-	answer        int // its place among the answers of a message
+	answer        int   // its place among the answers of a message
+	err           error // of the wait for the copies
 }
 
 // promises are the decisions of one message, which are confirmed together.
@@ -61,13 +93,17 @@ func (ps promises) told(s *Server) bool {
 // and counts them. fail takes the error of those that must not be told.
 func (ps promises) confirm(s *Server, fail func(answer int, err error)) {
 	for i := range ps {
-		s.await(ps[i].o, ps[i].permit)
+		ps[i].err = s.await(ps[i].o, ps[i].permit)
 	}
 	now := s.cfg.Clock.Now()
 	for i := range ps {
 		p := &ps[i]
 		var t tally
-		if err := s.cfg.Store.Confirm(p.permit, now); err != nil {
+		err := p.err
+		if err == nil {
+			err = s.cfg.Store.Confirm(p.permit, now)
+		}
+		if err != nil {
 			t.errored++
 			p.o.failed[wire(err).Reason].Inc()
 			fail(p.answer, err)
@@ -92,7 +128,9 @@ func one[A any](s *Server, later *promises, o *op, a *A, meta func(*A) owner.Met
 	}
 	var t tally
 	if err == nil {
-		s.await(o, meta(a).Permit)
+		err = s.await(o, meta(a).Permit)
+	}
+	if err == nil {
 		err = s.cfg.Store.Confirm(meta(a).Permit, s.cfg.Clock.Now())
 	}
 	if err != nil {

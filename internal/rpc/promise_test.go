@@ -15,9 +15,10 @@ type slow struct{ awaited int }
 
 func (s *slow) Told(uint64) bool { return false }
 
-func (s *slow) Await(uint64) {
+func (s *slow) Await(uint64) bool {
 	s.awaited++
 	time.Sleep(time.Second)
+	return true
 }
 
 // TestAnswersWaitForCopies: each answer does, one by one and in batches, but for

@@ -118,7 +118,7 @@ func NewServer(cfg Config) *Server {
 		cfg.MaxCalls = 100_000
 	}
 	for i := range cfg.Metrics.ops {
-		cfg.Metrics.ops[i].alone = slices.Contains(cfg.AckOwner, kindOf[i])
+		cfg.Metrics.ops[i].alone, cfg.Metrics.ops[i].read = slices.Contains(cfg.AckOwner, kindOf[i]), reads[i]
 	}
 	s := &Server{cfg: cfg, health: health.NewServer(), stopping: make(chan struct{})}
 	opts := append(Options(),

@@ -52,7 +52,7 @@ func (s *Server) plant(part *peerv1.Part, req *peerv1.PlantRequest) (*peerv1.Pla
 	}
 	meta, err := s.cfg.Store.Put(now, r, records)
 	if err == nil {
-		err = s.told(meta)
+		err = s.told(meta, false)
 	}
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 		}
 	})
 	if err == nil {
-		err = s.told(meta)
+		err = s.told(meta, true)
 	}
 	if err == nil && req.All {
 		r.Records, err = trimmed(encoded, s.cfg.Clock.Now())
@@ -115,11 +115,11 @@ func (s *Server) partOf(part *peerv1.Part) (share, error) {
 	return s.shareOf(part)
 }
 
-// told returns when a decision may be told: the copies have it, and it was this node's
-// to take.
-func (s *Server) told(m owner.Meta) error {
-	if c := s.cfg.Copies; c != nil && !c.Told(m.Permit.Hash) {
-		c.Await(m.Permit.Hash)
+// told returns nil when a decision may be told: the copies have it, and it was this
+// node's to take.
+func (s *Server) told(m owner.Meta, read bool) error {
+	if err := s.awaitCopies(m.Permit.Hash, read); err != nil {
+		return err
 	}
 	return s.cfg.Store.Confirm(m.Permit, s.cfg.Clock.Now())
 }
@@ -178,7 +178,7 @@ func (s *Server) TakeWhole(sp *table.Split) (records []*owner.Record, now int64,
 	case meta.Permit.Lost != 0:
 		err = errInGrace // what is absent may stand for what was spent, and lost
 	default:
-		err = s.told(meta)
+		err = s.told(meta, true)
 	}
 	if err == nil {
 		records, err = readRecords(encoded, now)
@@ -198,7 +198,7 @@ func (s *Server) PutWhole(sp *table.Split, records []*owner.Record) error {
 	if err != nil {
 		return err
 	}
-	return s.told(meta)
+	return s.told(meta, false)
 }
 
 // Plant has the owner of a part take it in. The times of the records are of this node's

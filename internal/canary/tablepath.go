@@ -1,0 +1,24 @@
+package main
+
+// paths are the guards on the way of a call: between nodes, and between a decision and
+// its answer.
+func paths() []Canary {
+	const routes, promise = "handoff/routes.go", "internal/rpc/promise.go"
+	return []Canary{{
+		Name: "wait-that-gave-up", Guard: "a wait for the standby that ended with the lease reports that it gave up",
+		Edits: []Edit{{routes, "if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn false", "if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn true"}},
+		Tests: Tests{Package: "handoff", Run: "^TestLeaseComesBack$"},
+	}, {
+		Name: "answer-not-told", Guard: "an answer whose wait for the standby gave up is not let out by a lease that is back",
+		Edits: []Edit{{promise, "c == nil || c.Told(hash) || c.Await(hash):", "c == nil || c.Told(hash) || c.Await(hash) || true:"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestUntold"},
+	}, {
+		Name: "answer-not-told-batch", Guard: "... nor one of a batch",
+		Edits: []Edit{{"internal/rpc/items.go", "errs[i] = s.await(o, it.meta(&answers[i]).Permit)", "_ = s.await(o, it.meta(&answers[i]).Permit)"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestUntoldIsUnknown$"},
+	}, {
+		Name: "answer-not-told-forwarded", Guard: "... nor one that another node has passed on",
+		Edits: []Edit{{promise, "ps[i].err = s.await(ps[i].o, ps[i].permit)", "_ = s.await(ps[i].o, ps[i].permit)"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestUntoldIsUnknown$"},
+	}}
+}

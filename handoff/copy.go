@@ -164,7 +164,7 @@ func (s *Source) missingLocked() map[table.Holder][]serving.Range {
 		if r.Owner != s.self {
 			continue
 		}
-		to := s.targetLocked(r)
+		to := s.table.CopyTo(i)
 		if to.None() || to == r.Standby || to == s.self {
 			continue
 		}
@@ -176,19 +176,6 @@ func (s *Source) missingLocked() map[table.Holder][]serving.Range {
 		missing[to] = append(missing[to], seg)
 	}
 	return missing
-}
-
-// targetLocked is who ought to get a copy of an own row next: the one to whom the
-// transition gives it, or else the standby that the ring wants.
-func (s *Source) targetLocked(r *table.Row) table.Holder {
-	wanted, standby := s.table.Wants(r.End)
-	if wanted != s.self && s.table.Transition != nil {
-		return wanted
-	}
-	if wanted != s.self {
-		return table.Holder{} // its transition has still to begin
-	}
-	return standby
 }
 
 // copyLocked begins a copy.

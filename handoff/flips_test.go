@@ -282,3 +282,35 @@ func TestTrap25NewOwnerIsAhead(t *testing.T) {
 		}
 	})
 }
+
+// TestMisplaced: the new standbys of a join take longer than the leader waits, and an
+// owner dies. What its old standbys own now is copied to where the ring wants it as soon
+// as a transition says so, and every row has a standby.
+func TestMisplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.cluster(2)
+		w.set("sync", held)
+		n3 := w.start("n3", 1)
+		w.towards(n[0], n[1], n3)
+		w.until("rows have moved", func() bool { return len(w.agreed().Moves()) == 0 })
+		w.apply(table.Command{End: &table.End{Transition: w.agreed().Transition.ID}})
+		w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n[0].self}, Reason: "died"}})
+		bare := 0
+		for _, r := range w.agreed().Rows {
+			if r.Standby.None() {
+				bare++
+			}
+		}
+		if counted := w.agreed().Unprotected(); counted < bare {
+			t.Errorf("%d rows have no standby, and %d are counted", bare, counted)
+		}
+		w.release("sync")
+		pass(time.Minute)
+		want := w.agreed().Plan(len(w.agreed().Moves()), func(table.Member) bool { return true })
+		if len(want) == 0 {
+			t.Fatalf("nothing is planned for %d rows that stand elsewhere", len(w.agreed().Moves()))
+		}
+		w.apply(table.Command{Begin: &table.Begin{Want: want}})
+		w.settle()
+	})
+}

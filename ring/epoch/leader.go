@@ -24,6 +24,7 @@ type lead struct {
 	known      map[string]uint64    // by node: the incarnation that was a member last, in this term
 	joinedAt   int64                // when the last member was admitted
 	changedAt  int64                // when the table last changed in more than its epoch
+	stands     standing             // of the table that was planned for last
 	proposing  bool                 // a command of the plan is under way
 	lookAt     int64                // when to look at raft's configuration next
 	changing   bool                 // a change of raft's configuration is under way
@@ -328,11 +329,12 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 // wants them. For a standby that does not come to stand it waits only so long:
 // others want to join or leave.
 func (k *keeper) finished(t *table.Table) (table.Command, bool) {
-	if t.Unprotected() > 0 && k.now-k.changedAt < int64(k.cfg.Patience) {
+	stands := k.stand(t)
+	if stands.moves > 0 || stands.unprotected > 0 && k.now-k.changedAt < int64(k.cfg.Patience) {
 		return table.Command{}, false
 	}
 	end := table.Command{End: &table.End{Transition: t.Transition.ID}}
-	if _, err := t.Apply(end); err != nil { // rows have still to move
+	if _, err := t.Apply(end); err != nil { // somebody stands by who is to leave
 		return table.Command{}, false
 	}
 	return end, true
@@ -375,26 +377,25 @@ func (k *keeper) admissible(t *table.Table) (table.Member, bool) {
 	return table.Member{}, false
 }
 
-// want are the members of the ring to move to; none if the ring is that already.
-// Who has joined takes part once it holds a lease; who is leaving is left out.
+// want are the members of the ring to move to; none if all stands well. Who has joined
+// takes part once it holds a lease.
 func (k *keeper) want(t *table.Table) []table.Holder {
-	var want []table.Holder
-	changed := false
-	for _, m := range t.Members {
-		switch {
-		case m.Phase == table.Active:
-			want = append(want, m.Holder())
-		case m.Phase == table.Joining && k.grants.Alive(m.Holder(), k.now):
-			want = append(want, m.Holder())
-			changed = true
-		case m.Phase == table.Leaving:
-			changed = true
-		}
+	return t.Plan(k.stand(t).moves, func(m table.Member) bool { return k.grants.Alive(m.Holder(), k.now) })
+}
+
+// standing is how the rows of a table stand. To count them takes milliseconds in a large
+// cluster, and the leader plans at every event.
+type standing struct {
+	of                 *table.Table
+	moves, unprotected int
+}
+
+// stand counts once for each table.
+func (k *keeper) stand(t *table.Table) standing {
+	if k.stands.of != t {
+		k.stands = standing{t, len(t.Moves()), t.Unprotected()}
 	}
-	if !changed {
-		return nil
-	}
-	return want
+	return k.stands
 }
 
 // tendServers makes raft's configuration follow gossip, one change at a time:

@@ -267,11 +267,12 @@ func (t *Table) Segment(i int) (after, upTo uint64) {
 }
 
 // Unprotected counts the rows that have no standby, or another than the wanted
-// ring gives them, although there is one to be had.
+// ring gives them, although there is one to be had. A row of which owner and standby
+// have still to change places is protected.
 func (t *Table) Unprotected() int {
 	n := 0
 	for _, r := range t.Rows {
-		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && r.Owner != standby {
+		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && (r.Standby.None() || r.Owner != standby) {
 			n++
 		}
 	}

@@ -20,5 +20,9 @@ func paths() []Canary {
 		Name: "answer-not-told-forwarded", Guard: "... nor one that another node has passed on",
 		Edits: []Edit{{promise, "ps[i].err = s.await(ps[i].o, ps[i].permit)", "_ = s.await(ps[i].o, ps[i].permit)"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestUntoldIsUnknown$"},
+	}, {
+		Name: "one-context-a-call", Guard: "a call that was passed on leaves nothing with the stream that it came by",
+		Edits: []Edit{{"internal/rpc/forwardservice.go", "\tvar cancel context.CancelFunc\n\tif c.DeadlineNs > 0 {", "\tvar cancel context.CancelFunc\n\tctx, cancel = context.WithCancel(in.stream.Context())\n\tif c.DeadlineNs > 0 {"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestForwardedCallsLeaveNothing$"},
 	}}
 }

@@ -259,9 +259,13 @@ func (in *inbound) beside(c *peerv1.ForwardCall) *peerv1.ForwardAnswer {
 	if err := in.s.begin(); err != nil {
 		return failed(c.Tag, wire(errOverloaded))
 	}
-	ctx, cancel := context.WithCancel(in.stream.Context())
+	// Only one is made: another one would stay with the stream, which may live for weeks.
+	var ctx context.Context
+	var cancel context.CancelFunc
 	if c.DeadlineNs > 0 {
 		ctx, cancel = context.WithTimeout(in.stream.Context(), time.Duration(c.DeadlineNs))
+	} else {
+		ctx, cancel = context.WithCancel(in.stream.Context())
 	}
 	in.mu.Lock()
 	in.waiting[c.Tag] = cancel

@@ -7,5 +7,6 @@ import "slices"
 func canaries() []Canary {
 	return slices.Concat(answers(), rules(), holdings(), leases(), keepers(), terms(), tables(), rows(), removals(),
 		streams(), waiting(), copying(), handingOver(), stores(),
-		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues())
+		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues(),
+		living())
 }

@@ -71,7 +71,7 @@ func keepers() []Canary {
 		Tests: epochTests("^TestProofAsksVotersOnly$"),
 	}, {
 		Name: "proof-term", Guard: "a voter that knows a later term does not count in the proof",
-		Edits: []Edit{{rpc, "return err == nil && r.Term == term", "return err == nil && r.Term > 0"}},
+		Edits: []Edit{{rpc, "return r != nil && r.Term == term", "return r != nil && r.Term > 0"}},
 		Tests: epochTests("^TestTrap01"),
 	}, {
 		Name: "proof-after-receipt", Guard: "a renewal waits for a proof that began after it came",

@@ -411,21 +411,6 @@ func (c *cluster) raise(above uint64) {
 
 func (c *cluster) newID() string { return c.cfg.ID + "-" + strconv.FormatUint(rand.Uint64(), 16) }
 
-// ready says why the node is not ready, nil if it is.
-func (c *cluster) ready() error {
-	switch t := c.group.Table(); {
-	case t.Cluster == "":
-		return errors.New("not ready: the node has not heard from its cluster yet")
-	case !t.Holds(c.group.Self()):
-		return errors.New("not ready: the node has not been admitted to its cluster yet")
-	case c.group.LeaseLeft() == 0:
-		return errors.New("not ready: the node has no lease; the cluster has no leader, or the node is cut off")
-	case len(t.Rows) == 0:
-		return errors.New("not ready: the ring has not been made yet")
-	}
-	return c.drained()
-}
-
 // retireTime bounds the time that a node which stops spends on being replaced.
 const retireTime = time.Second
 

@@ -35,6 +35,7 @@ type ClusterStatus struct {
 	Incarnation     string   `json:"incarnation"`
 	Ready           bool     `json:"ready"`
 	NotReady        string   `json:"not_ready,omitempty"` // why
+	Degraded        string   `json:"degraded,omitempty"`  // what keeps it from doing its part although it may serve
 	LeaseSeconds    float64  `json:"lease_seconds"`
 	Leader          string   `json:"leader"`
 	Voters          []string `json:"voters"`
@@ -73,6 +74,9 @@ func (c *cluster) status() *ClusterStatus {
 	}
 	if err := c.ready(); err != nil {
 		s.Ready, s.NotReady = false, err.Error()
+	}
+	if err := c.degraded(); err != nil {
+		s.Degraded = err.Error()
 	}
 	s.RowsOwned, s.RowsStandby = rowsOf(t, self)
 	if m, ok := t.Member(self.Node); ok && m.Holder() == self {

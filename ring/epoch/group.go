@@ -47,6 +47,7 @@ type Group struct {
 	server *grpc.Server
 	peers  *peers
 	pilot  *pilot
+	disk   *disk
 
 	uid     atomic.Pointer[string] // of the cluster, as soon as it is known
 	events  chan func(*keeper)     // for the keeper
@@ -60,6 +61,9 @@ type Group struct {
 	dead    chan struct{} // closed when raft has stopped
 	silent  atomic.Bool   // Silence was called
 	jumps   atomic.Int64  // of the clock, for which the lease was dropped
+	stalled atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
+	stalls  atomic.Int64  // how often it was
+	aside   atomic.Bool   // this node leads and takes no part in raft: see checkDisk
 	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
 }
 
@@ -92,6 +96,7 @@ func Start(cfg Config) (*Group, error) {
 		failed:  make(chan error, 1),
 		dead:    make(chan struct{}),
 	}
+	g.cfg.Storage, g.disk = cfg.Storage.watched(cfg.Clock.Now)
 	g.halt, g.stop = context.WithCancel(context.Background())
 	if err := g.belong(); err != nil {
 		g.stop()
@@ -248,6 +253,9 @@ func (g *Group) ClockJumps() int64 { return g.jumps.Load() }
 // Leader is the node that leads in raft, or "".
 func (g *Group) Leader() string {
 	_, id := g.raft.LeaderWithID()
+	if id == g.self && g.aside.Load() {
+		return ""
+	}
 	return nodeOf(id)
 }
 

@@ -29,6 +29,9 @@ type keeper struct {
 	askedAt    int64  // when the last of them was sent
 	skew       int64  // wall time minus boot time
 
+	asksOthers bool  // whether they could elect one of them, while the disk hangs
+	asksAt     int64 // when to ask them next
+
 	// The leader's side.
 	lead
 }
@@ -79,6 +82,7 @@ func (k *keeper) later(event func(*keeper)) { _ = k.g.tell(k.g.halt, event) }
 
 func (k *keeper) ticked() {
 	k.checkWall()
+	k.checkDisk()
 	if !k.retired && k.now >= k.renewAt && k.sent < renewalsAtOnce {
 		k.renew()
 	}

@@ -159,7 +159,7 @@ func onlyRaised(was, is *table.Table) bool {
 // renewalReceived puts a renewal in line for the next proof.
 func (k *keeper) renewalReceived(r *renewal) {
 	switch {
-	case k.grants.Term() == 0 || k.grants.Term() != k.g.leads():
+	case k.grants.Term() == 0 || k.grants.Term() != k.g.leads() || k.g.aside.Load():
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
 	case len(k.waiting) >= maxWaiting:
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
@@ -192,7 +192,7 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 	k.sync()
 	for _, r := range round {
 		switch {
-		case k.grants.Term() != term:
+		case k.grants.Term() != term || k.g.aside.Load():
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
 		case err != nil:
 			k.cfg.Log.Debug("could not prove leadership", "error", err)
@@ -248,7 +248,7 @@ func (k *keeper) answer(r *renewal) {
 
 // plan proposes the next step towards the table that is wanted, one at a time.
 func (k *keeper) plan() {
-	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() || k.silent {
+	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() || k.silent || k.g.aside.Load() {
 		return
 	}
 	if k.now >= k.lookAt {

@@ -162,7 +162,7 @@ func (l *leases) Prove(context.Context, *peerv1.ProveRequest) (*peerv1.ProveResp
 }
 
 func (g *Group) prove() *peerv1.ProveResponse {
-	r := &peerv1.ProveResponse{Term: g.raft.CurrentTerm(), LastIndex: g.raft.LastIndex()}
+	r := &peerv1.ProveResponse{Term: g.raft.CurrentTerm(), LastIndex: g.raft.LastIndex(), Stalled: g.stalled.Load() != 0}
 	r.LastLogTerm, _ = strconv.ParseUint(g.raft.Stats()["last_log_term"], 10, 64)
 	switch last := g.raft.LastContact(); {
 	case g.raft.State() == raft.Leader:
@@ -208,6 +208,9 @@ const applyWait = time.Second
 func (g *Group) apply(c table.Command) (epoch uint64, err error) {
 	if t := g.Table(); t.Knows(c) != nil {
 		return t.Epoch, t.Knows(c)
+	}
+	if g.aside.Load() {
+		return 0, raft.ErrNotLeader
 	}
 	f := g.raft.Apply(c.Encode(), applyWait)
 	if err := g.settled(f); err != nil {
@@ -352,16 +355,25 @@ func (g *Group) proof(ctx context.Context, term uint64) error {
 }
 
 func (g *Group) askVoter(ctx context.Context, s raft.Server, term uint64) bool {
+	r := g.askServer(ctx, s, &peerv1.ProveRequest{Term: term})
+	return r != nil && r.Term == term
+}
+
+// askServer asks another server how it stands; nil = it does not answer.
+func (g *Group) askServer(ctx context.Context, s raft.Server, q *peerv1.ProveRequest) *peerv1.ProveResponse {
 	to := s.Address
 	if a, err := g.ServerAddr(s.ID); err == nil {
 		to = a
 	}
 	client, err := g.peers.client(to)
 	if err != nil {
-		return false
+		return nil
 	}
-	r, err := client.Prove(ctx, &peerv1.ProveRequest{Term: term})
-	return err == nil && r.Term == term
+	r, err := client.Prove(ctx, q)
+	if err != nil {
+		return nil
+	}
+	return r
 }
 
 // leads returns the term in which this node leads, or 0.

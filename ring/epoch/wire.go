@@ -51,34 +51,69 @@ type wire struct {
 	running sync.WaitGroup
 
 	mu   sync.Mutex
-	open map[*accepted]bool // guarded by mu: connections taken in; nil = closed
+	open map[*tracked]byte // guarded by mu: connections, with their kinds, 0 = not known yet; nil = closed
+	held map[byte]bool     // guarded by mu: kinds of which there are to be none: see shut
 }
 
-// accepted is a connection that was taken in. It ends with the wire, whoever has
-// it then: raft's transport does not end its own.
-type accepted struct {
+// tracked is a connection that was taken in, or dialled for raft. It ends with the wire,
+// whoever has it then: raft's transport does not end its own.
+type tracked struct {
 	net.Conn
 	w *wire
 }
 
 // Close implements net.Conn.
-func (c *accepted) Close() error {
+func (c *tracked) Close() error {
 	c.w.mu.Lock()
 	delete(c.w.open, c)
 	c.w.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// track remembers a connection that was taken in; ok is false if it is too late.
-func (w *wire) track(conn net.Conn) (c *accepted, ok bool) {
+// track remembers a connection; ok is false if it is too late.
+func (w *wire) track(conn net.Conn) (c *tracked, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open == nil {
 		return nil, false
 	}
-	c = &accepted{conn, w}
-	w.open[c] = true
+	c = &tracked{conn, w}
+	w.open[c] = 0
 	return c, true
+}
+
+// serves notes of which kind a connection is, and reports whether it may be.
+func (w *wire) serves(c *tracked, kind byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, is := w.open[c]; !is || w.held[kind] {
+		return false
+	}
+	w.open[c] = kind
+	return true
+}
+
+func (w *wire) isHeld(kind byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[kind]
+}
+
+// shut closes all connections of a kind, in both directions, and has none made; or
+// allows them again.
+func (w *wire) shut(kind byte, closed bool) {
+	w.mu.Lock()
+	w.held[kind] = closed
+	var over []*tracked
+	for c, k := range w.open {
+		if closed && k == kind {
+			over = append(over, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range over {
+		_ = c.Close()
+	}
 }
 
 // branch takes in the connections of one kind. It is a net.Listener, and for
@@ -93,7 +128,7 @@ type branch struct {
 
 func newWire(w *wire) *wire {
 	w.closed = make(chan struct{})
-	w.open = map[*accepted]bool{}
+	w.open, w.held = map[*tracked]byte{}, map[byte]bool{}
 	w.kinds = map[byte]*branch{}
 	for _, k := range []byte{kindRaft, kindLease, kindState} {
 		w.kinds[k] = &branch{w: w, kind: k, conns: make(chan net.Conn), done: make(chan struct{})}
@@ -136,12 +171,15 @@ func (w *wire) serve() {
 }
 
 // admit does the listener's part of the handshake and hands the connection on.
-func (w *wire) admit(conn net.Conn) {
+func (w *wire) admit(conn *tracked) {
 	_ = conn.SetDeadline(time.Now().Add(greetTime))
 	kind, source, why, err := w.greeted(conn)
 	if err != nil {
 		_ = conn.Close()
 		return
+	}
+	if why == "" && !w.serves(conn, kind) {
+		why = errHeld.Error()
 	}
 	if why != "" {
 		w.refuse(source, why)
@@ -221,6 +259,9 @@ func (w *wire) connect(ctx context.Context, kind byte, to string) (net.Conn, err
 	if !ok {
 		return nil, fmt.Errorf("the address %q names no server", to)
 	}
+	if w.isHeld(kind) {
+		return nil, errHeld
+	}
 	conn, err := w.dial(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -243,8 +284,23 @@ func (w *wire) connect(ctx context.Context, kind byte, to string) (net.Conn, err
 		return nil, fmt.Errorf("%s at %s: %w", target, addr, err)
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return conn, nil
+	if kind != kindRaft { // gRPC sets options of the connection itself
+		return conn, nil
+	}
+	c, ok := w.track(conn)
+	if !ok {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	if !w.serves(c, kind) {
+		_ = c.Close()
+		return nil, errHeld
+	}
+	return c, nil
 }
+
+// errHeld is why a connection of raft is not made.
+var errHeld = errors.New("the node takes no part in raft: its disk hangs")
 
 func hail(conn net.Conn, hello []byte) error {
 	if _, err := conn.Write(hello); err != nil {

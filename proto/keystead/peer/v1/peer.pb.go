@@ -118,7 +118,10 @@ type RenewRequest struct {
 	// this one asks to be put in its place.
 	Resume uint64 `protobuf:"varint,12,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Level of the commands of the log that its program knows; 0 is 1.
-	Level         uint32 `protobuf:"varint,13,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,13,opt,name=level,proto3" json:"level,omitempty"`
+	// Least epoch that the table must be at before the node acts: it has acted in this
+	// one before, by what it keeps beside the log. 0 = it knows of none.
+	Floor         uint64 `protobuf:"varint,16,opt,name=floor,proto3" json:"floor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +243,13 @@ func (x *RenewRequest) GetResume() uint64 {
 func (x *RenewRequest) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
+	}
+	return 0
+}
+
+func (x *RenewRequest) GetFloor() uint64 {
+	if x != nil {
+		return x.Floor
 	}
 	return 0
 }
@@ -374,6 +384,8 @@ type ProveResponse struct {
 	LastLogTerm uint64 `protobuf:"varint,3,opt,name=last_log_term,json=lastLogTerm,proto3" json:"last_log_term,omitempty"`
 	// Time since it heard of the leader, in nanoseconds; -1 = never.
 	LastContactNs int64 `protobuf:"varint,4,opt,name=last_contact_ns,json=lastContactNs,proto3" json:"last_contact_ns,omitempty"`
+	// A write to its disk hangs: it could not vote now.
+	Stalled       bool `protobuf:"varint,5,opt,name=stalled,proto3" json:"stalled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -434,6 +446,13 @@ func (x *ProveResponse) GetLastContactNs() int64 {
 		return x.LastContactNs
 	}
 	return 0
+}
+
+func (x *ProveResponse) GetStalled() bool {
+	if x != nil {
+		return x.Stalled
+	}
+	return false
 }
 
 // ProposeRequest carries a command for the log.
@@ -551,7 +570,7 @@ var File_keystead_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xe6\x02\n" +
+	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xfc\x02\n" +
 	"\fRenewRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -567,20 +586,22 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	" \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arelease\x18\v \x01(\bR\arelease\x12\x16\n" +
 	"\x06resume\x18\f \x01(\x04R\x06resume\x12\x14\n" +
-	"\x05level\x18\r \x01(\rR\x05level\"\x85\x01\n" +
+	"\x05level\x18\r \x01(\rR\x05level\x12\x14\n" +
+	"\x05floor\x18\x10 \x01(\x04R\x05floor\"\x85\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\x04R\x05grant\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\"\"\n" +
 	"\fProveRequest\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\"\x8e\x01\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"\xa8\x01\n" +
 	"\rProveResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x02 \x01(\x04R\tlastIndex\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12&\n" +
-	"\x0flast_contact_ns\x18\x04 \x01(\x03R\rlastContactNs\"*\n" +
+	"\x0flast_contact_ns\x18\x04 \x01(\x03R\rlastContactNs\x12\x18\n" +
+	"\astalled\x18\x05 \x01(\bR\astalled\"*\n" +
 	"\x0eProposeRequest\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"Y\n" +
 	"\x0fProposeResponse\x12\x16\n" +

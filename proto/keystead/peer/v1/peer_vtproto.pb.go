@@ -48,6 +48,13 @@ func (m *RenewRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Floor != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Floor))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x80
+	}
 	if m.Level != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
 		i--
@@ -254,6 +261,16 @@ func (m *ProveResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Stalled {
+		i--
+		if m.Stalled {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.LastContactNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastContactNs))
 		i--
@@ -423,6 +440,9 @@ func (m *RenewRequest) SizeVT() (n int) {
 	if m.Level != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
 	}
+	if m.Floor != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.Floor))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -479,6 +499,9 @@ func (m *ProveResponse) SizeVT() (n int) {
 	}
 	if m.LastContactNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.LastContactNs))
+	}
+	if m.Stalled {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -873,6 +896,25 @@ func (m *RenewRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 16:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Floor", wireType)
+			}
+			m.Floor = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Floor |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1197,6 +1239,26 @@ func (m *ProveResponse) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Stalled", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Stalled = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

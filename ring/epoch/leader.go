@@ -21,6 +21,7 @@ type lead struct {
 	waiting    []*renewal // for the next proof
 	proving    bool
 	candidates map[string]candidate // by node: who asked for a lease and is no member
+	lags       map[table.Holder]lag // members that have not applied what concerns them
 	known      map[string]uint64    // by node: the incarnation that was a member last, in this term
 	joinedAt   int64                // when the last member was admitted
 	changedAt  int64                // when the table last changed in more than its epoch
@@ -80,7 +81,7 @@ func (k *keeper) checkLeadership() {
 		k.follow()
 		k.grants.Lead(term, k.now)
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
-		k.known = map[string]uint64{}
+		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
 	}
@@ -146,6 +147,7 @@ func (k *keeper) sync() {
 		}
 	}
 	k.grants.Members(k.now, holders)
+	k.forgetLags(t)
 }
 
 // onlyRaised says whether a table differs from one before in its epoch alone.
@@ -221,7 +223,7 @@ func (k *keeper) behind(r *renewal) bool {
 
 // answer grants a lease, or remembers who would like to be admitted.
 func (k *keeper) answer(r *renewal) {
-	if k.behind(r) {
+	if k.behind(r) || k.stuck(r.holder(), r.req.Epoch) {
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		return
 	}

@@ -154,17 +154,5 @@ func TestLeaderDiskHangsAlone(t *testing.T) {
 	others[0].Kill()
 	disks[leader.cfg.Node].hang()
 	eventually(t, "it is stalled", func() bool { return leader.Stalled() > 0 })
-	for over := time.After(3 * leader.cfg.TTL); ; {
-		select {
-		case <-time.After(20 * time.Millisecond):
-			for _, g := range []*Group{leader, others[1]} {
-				if g.LeaseLeft() == 0 {
-					t.Fatalf("%s has no lease", g.cfg.Node)
-				}
-			}
-			continue
-		case <-over:
-		}
-		break
-	}
+	stays(t, 3*leader.cfg.TTL, leader, others[1])
 }

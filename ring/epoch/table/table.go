@@ -144,6 +144,18 @@ func (t *Table) Holds(h Holder) bool {
 	return ok && m.Incarnation == h.Incarnation
 }
 
+// Concerns is the epoch of the last commit that changed a row of which this process
+// is the owner or the standby; 0 = there is none.
+func (t *Table) Concerns(h Holder) uint64 {
+	last := uint64(0)
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Since > last && (r.Owner == h || r.Standby == h) {
+			last = r.Since
+		}
+	}
+	return last
+}
+
 // Find is the index of the row that a position belongs to; -1 if there are no
 // rows.
 func (t *Table) Find(h uint64) int {

@@ -109,7 +109,7 @@ func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Messag
 // retry says whether another attempt makes sense.
 func (e *Error) retry() bool {
 	switch e.Reason {
-	case ErrUnavailable, ErrOutcomeUnknown, ErrOverloaded, ErrNotOwner, ErrRecovering:
+	case ErrUnavailable, ErrOutcomeUnknown, ErrOverloaded, ErrNotOwner, ErrRecovering, ErrSuperseded:
 		return true
 	case ErrGaveUp:
 		return true // of an attempt: whoever asks has looked at the caller's context

@@ -19,6 +19,7 @@ import (
 //	acquire <holder> ttl= [wait=] [id=] [at=]    to the owner
 //	release <holder> [at=]
 //	leave   <holder> [at=]                        the caller of an acquire is gone
+//	detach  <holder> [at=]                        the caller's way to the owner has ended
 //	wake    [at=]
 //	move    [at=]                                 the other node becomes the owner; the callers hear of it
 //	own                                           the new owner looks through its rows
@@ -116,10 +117,14 @@ func (sc *handover) do(t *testing.T, d *datadriven.TestData) {
 		holder := d.CmdArgs[0].Key
 		a, err := s.Release(sc.now, door, noID, sc.tokens[holder])
 		fmt.Fprintf(&sc.text, "%s: released %v %v\n", holder, a.Released, err)
-	case "leave":
+	case "leave", "detach":
 		for _, c := range sc.callers {
-			if c.holder == d.CmdArgs[0].Key {
+			switch {
+			case c.holder != d.CmdArgs[0].Key:
+			case d.Cmd == "leave":
 				c.w.GiveUp(sc.now)
+			default:
+				c.w.Detach(sc.now)
 			}
 		}
 	case "wake":

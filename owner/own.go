@@ -167,16 +167,15 @@ func (sh *shard) detachLocked(slot uint32) {
 // can come back to it.
 func (sh *shard) moveLocked(slot uint32, ticket uint64) *Wait {
 	w := sh.waits[ticket]
-	if w == nil || w.left {
-		delete(sh.waits, ticket)
+	if w == nil {
 		return nil
 	}
 	w.finishLocked(slot, AcquireAnswer{}, errMoved)
 	return w
 }
 
-// addAwayLocked registers a place in a queue whose caller is elsewhere.
-func (sh *shard) addAwayLocked(slot uint32, ticket uint64, ref Ref, p Place, text int) {
+// addAwayLocked registers a place in a queue whose caller is not here.
+func (sh *shard) addAwayLocked(slot uint32, ticket uint64, ref Ref, p Place, text int) *Wait {
 	w := &Wait{text: text + awaySize, sh: sh, ref: ref, ticket: ticket, id: p.ID, print: p.Print}
 	if sh.waits == nil {
 		sh.waits, sh.waitIDs = map[uint64]*Wait{}, map[waitID]*Wait{}
@@ -184,6 +183,7 @@ func (sh *shard) addAwayLocked(slot uint32, ticket uint64, ref Ref, p Place, tex
 	sh.waits[ticket] = w
 	sh.waitIDs[waitID{slot, p.ID.Client, p.ID.Sequence}] = w
 	sh.lockText += w.text
+	return w
 }
 
 // dropQueueLocked takes all who wait for a copy out of the books. It returns

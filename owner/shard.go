@@ -374,7 +374,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
 func (sh *shard) placesLocked(state *lock.State, to []Place) []Place {
 	for i := range state.Queue {
 		var p Place
-		if w := sh.waits[state.Queue[i].Ticket]; w != nil && !w.left {
+		if w := sh.waits[state.Queue[i].Ticket]; w != nil {
 			p = Place{w.id, w.print}
 		}
 		to = append(to, p)

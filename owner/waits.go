@@ -20,16 +20,17 @@ type Wait struct {
 	id     reqid.ID
 	print  uint32
 	text   int           // bytes of holder and metadata, counted while it waits
-	done   chan struct{} // closed when the answer is there; nil = the caller is elsewhere (see Own)
+	done   chan struct{} // closed when the answer is there; nil = the caller is not here (see Own, Detach)
+
+	counts bool // it is one of Store.waiting: it waits here, or did before it was detached
 
 	// Guarded by sh.mu until done is closed, constant from then on.
 	answer AcquireAnswer
 	err    error
-
-	left bool // guarded by sh.mu: the caller is gone, and its place still in the queue
 }
 
-// away says that the place came from elsewhere, and that its caller has not.
+// away reports whether nobody waits here for the place: it came from elsewhere, or
+// its caller was detached or has left.
 func (w *Wait) away() bool { return w.done == nil }
 
 // waitID finds the caller in a queue that has a request id.
@@ -48,7 +49,7 @@ func (w *Wait) Answer() (AcquireAnswer, error) { return w.answer, w.err }
 // addWaitLocked registers a caller that has just been queued.
 func (s *Store) addWaitLocked(t *target, ticket uint64, id reqid.ID, print uint32, text int) *Wait {
 	sh := t.sh
-	w := &Wait{text: text, sh: sh, ref: t.ref, ticket: ticket, id: id, print: print, done: make(chan struct{})}
+	w := &Wait{text: text, sh: sh, ref: t.ref, ticket: ticket, id: id, print: print, done: make(chan struct{}), counts: true}
 	if sh.waits == nil {
 		sh.waits, sh.waitIDs = map[uint64]*Wait{}, map[waitID]*Wait{}
 	}
@@ -69,21 +70,26 @@ func (w *Wait) finishLocked(slot uint32, answer AcquireAnswer, err error) {
 		delete(sh.waitIDs, key)
 	}
 	sh.lockText -= w.text
+	if w.counts {
+		sh.store.waiting.Add(-1)
+	}
 	if w.away() {
 		return
 	}
-	sh.store.waiting.Add(-1)
 	w.answer, w.err = answer, err
 	close(w.done)
 }
 
-// leaveLocked answers a caller without touching the queue, because the rule does
-// not let the node act for the lock. When the place's turn comes it is passed
-// over.
+// leaveLocked answers a caller whose lock the rule does not let the node act for.
+// Its place has given up: the next step drops it, with all who left likewise. One
+// that has a request id stays in the books until then, for copies have it as well.
 func (w *Wait) leaveLocked(slot uint32, err error) {
+	sh := w.sh
 	w.finishLocked(slot, AcquireAnswer{}, err)
-	w.left = true
-	w.sh.waits[w.ticket] = w
+	if slot == 0 || !sh.locks.At(sh.entryLocked(slot).lock).Leave(w.ticket) || !w.id.Given() {
+		return
+	}
+	sh.addAwayLocked(slot, w.ticket, w.ref, Place{w.id, w.print}, w.text)
 }
 
 // supersedeLocked hands the place of a waiting call to a retry of it, and
@@ -96,8 +102,11 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 	if old == nil {
 		return nil, nil
 	}
-	if old.print != print {
+	switch {
+	case old.print != print:
 		return nil, errReused
+	case !old.away() && id.Age < old.id.Age:
+		return nil, errSuperseded // it was held up: a later attempt of the request waits
 	}
 	ticket := t.sh.store.tickets.Add(1)
 	if _, found := t.sh.locks.At(t.e.lock).Supersede(old.ticket, ticket, wait, t.now); !found {
@@ -124,7 +133,7 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 func (t *target) noteAnswersLocked() {
 	sh := t.sh
 	for _, over := range sh.fx.TimedOut {
-		if w := sh.waits[over.Ticket]; w != nil && !w.left && !w.away() && w.id.Given() {
+		if w := sh.waits[over.Ticket]; w != nil && !w.away() && w.id.Given() {
 			t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: refused})
 		}
 	}
@@ -132,22 +141,21 @@ func (t *target) noteAnswersLocked() {
 	if g.Token == 0 {
 		return
 	}
-	if w := sh.waits[g.Ticket]; w != nil && !w.left && w.id.Given() {
+	if w := sh.waits[g.Ticket]; w != nil && w.id.Given() {
 		t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: done, A: int64(g.Token), B: g.Waited})
 	}
 }
 
 // tellLocked gives those their answers whom the last step of a lock concerned:
-// the one that was granted it, and those whose wait was over. A place that came
-// from elsewhere, and whose time is over, was nobody's: should its caller come
-// back all the same, it begins anew.
+// the one that was granted it, and those whose wait was over. A place whose caller is not
+// here, and whose time is over, was nobody's: should its caller come back all the
+// same, it begins anew.
 func (t *target) tellLocked() {
 	sh := t.sh
 	for _, over := range sh.fx.TimedOut {
 		w := sh.waits[over.Ticket]
-		if w == nil || w.left {
-			delete(sh.waits, over.Ticket)
-			continue
+		if w == nil {
+			continue // it left, and had no request id
 		}
 		w.finishLocked(t.slot, AcquireAnswer{
 			Holder: sh.locks.At(t.e.lock).Holding(t.now), Place: over.Place, Meta: Meta{Permit: t.permit},
@@ -161,11 +169,6 @@ func (t *target) tellLocked() {
 	w := sh.waits[g.Ticket]
 	if w == nil || w.away() {
 		panic("owner: a lock was granted to nobody")
-	}
-	if w.left {
-		delete(sh.waits, g.Ticket)
-		_, _ = t.releaseLocked(g.Token, &reqid.ID{}, 0) // its TTL ends it otherwise
-		return
 	}
 	w.finishLocked(t.slot, AcquireAnswer{
 		Acquired: true, Token: g.Token, TTL: g.Expires - sh.locks.At(t.e.lock).At, Waited: g.Waited, Meta: Meta{Permit: t.permit},
@@ -203,6 +206,36 @@ func (w *Wait) GiveUp(now int64) {
 	}
 	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)
 	t.scheduleLocked()
+}
+
+// Detach is for a caller whose way to this node has ended, while the caller may
+// still be there: a node that passed it on, or this one, stops, or the stream
+// between them broke. A place that has a request id is kept for OwnGrace, as one
+// that moved here; see Own. Without one, nobody can come back to it, and it is given
+// up.
+//
+// The result reports whether the lock was granted to it, so that the answer may be
+// lost: GiveUp is to be called then, OwnGrace later.
+func (w *Wait) Detach(now int64) (granted bool) {
+	if !w.id.Given() {
+		w.GiveUp(now)
+		return false
+	}
+	sh := w.sh
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if w.finished() {
+		return w.err == nil && w.answer.Acquired
+	}
+	sh.now = max(sh.now, now)
+	t := sh.targetLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref))
+	sh.locks.At(t.e.lock).Detach(w.ticket, sh.now, OwnGrace)
+	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)
+	sh.addAwayLocked(t.slot, w.ticket, w.ref, Place{w.id, w.print}, w.text).counts = true
+	sh.store.waiting.Add(1)
+	sh.accountLocked()
+	t.scheduleLocked()
+	return false
 }
 
 func (w *Wait) finished() bool {
@@ -359,7 +392,7 @@ func (sh *shard) wake(x wake, now int64) {
 	queue, here := sh.locks.At(e.lock).Queue, false
 	for i := range queue {
 		w := sh.waits[queue[i].Ticket]
-		if w == nil || w.left || w.away() {
+		if w == nil || w.away() {
 			continue
 		}
 		if here = true; now >= queue[i].GiveUp {

@@ -3,10 +3,32 @@ package main
 // queues are the guards of places in the queues of locks, of their records, and of
 // the level by which the records are written.
 func queues() []Canary {
+	const waits, step = "owner/waits.go", "owner/lock/step.go"
+	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
 	level := Tests{Package: "ring/epoch/table", Run: "^TestAdopt$"}
 	return []Canary{{
 		Name: "adopt-all", Guard: "a level is committed only when all members know it (trap 48)",
 		Edits: []Edit{{"ring/epoch/table/level.go", "return max(1, m.Level) < c.Level })", "return max(1, m.Level) < FirstAdopted-1 })"}},
 		Tests: level,
+	}, {
+		Name: "older-attempt", Guard: "a late attempt does not take the place of a later one of the same request",
+		Edits: []Edit{{waits, "case !old.away() && id.Age < old.id.Age:", "case false:"}},
+		Tests: owner("^TestOlderAttempt"),
+	}, {
+		Name: "leave-together", Guard: "who leaves while the node may not act is passed over by one step",
+		Edits: []Edit{{step, "s.Queue[i].GiveUp = min(s.Queue[i].GiveUp, s.At)", ""}},
+		Tests: owner("^TestManyLeave"),
+	}, {
+		Name: "detached-granted", Guard: "nothing is granted to a caller whose way has ended (trap 34)",
+		Edits: []Edit{{step, "s.Queue[i].Away = true\n\tif", "if"}},
+		Tests: owner("^TestHandovers$"),
+	}, {
+		Name: "detached-grace", Guard: "a free lock is kept for detached callers for one grace only (trap 34)",
+		Edits: []Edit{{step, "if s.Token != 0 || s.Grace <= now {", "if true {"}},
+		Tests: owner("^TestHandovers$"),
+	}, {
+		Name: "detached-counted", Guard: "places of detached callers count as waiters",
+		Edits: []Edit{{waits, ".counts = true\n\tsh.store.waiting.Add(1)", ""}},
+		Tests: owner("^TestDetachedCount$"),
 	}}
 }

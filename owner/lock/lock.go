@@ -66,8 +66,9 @@ type Waiter struct {
 	Since    int64 // moment at which the waiter came
 	GiveUp   int64 // moment from which the waiter no longer waits
 
-	// Away says that the place came from elsewhere and its caller has not: it is
-	// granted nothing until the caller's retry has taken it over (Supersede).
+	// Away says that the place came from elsewhere and its caller has not, or that
+	// the caller's way here has ended: it is granted nothing until the caller's retry
+	// has taken it over (Supersede).
 	Away bool
 }
 

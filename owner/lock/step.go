@@ -85,6 +85,34 @@ func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
 	return place, true
 }
 
+// Leave has a waiter give up as of the last change: the next step drops it. It is
+// for a state that may not be stepped now. It reports whether it waits.
+func (s *State) Leave(ticket uint64) bool {
+	i := s.find(ticket)
+	if i >= 0 {
+		s.Queue[i].GiveUp = min(s.Queue[i].GiveUp, s.At)
+	}
+	return i >= 0
+}
+
+// Detach keeps the place of a waiter whose caller is not here any more, and may
+// come back (Supersede): it is Away from now on, for grace at most. All that are
+// Away share one Grace. It is prolonged while the lock is held, when they are in
+// nobody's way; a free lock that is kept for one of them is not kept longer for
+// another one. It reports whether the ticket waits.
+func (s *State) Detach(ticket uint64, now, grace int64) bool {
+	i := s.find(ticket)
+	if i < 0 {
+		return false
+	}
+	now = s.clamp(now)
+	s.Queue[i].Away = true
+	if s.Token != 0 || s.Grace <= now {
+		s.Grace = now + grace
+	}
+	return true
+}
+
 // Supersede hands the place of a waiter to a retry of the same request, which
 // waits under its own ticket until now + wait (0 to MaxWait; what is outside
 // counts as the nearest; 0 gives up at the next step). What counts otherwise — the order,

@@ -1,0 +1,118 @@
+package owner
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestOlderAttemptChangesNothing: an attempt that was held up and comes after its
+// retry is superseded, and the retry goes on waiting in its place.
+func TestOlderAttemptChangesNothing(t *testing.T) {
+	s := newStore(t, nil)
+	first, _ := acquire(t, s, 0, noID, asks("a", 10*second, 0))
+	_, b := acquire(t, s, 5*second, retry(1, second), asks("b", second, 60*second))
+	_, c := acquire(t, s, 5*second, noID, asks("c", second, 60*second))
+	for _, age := range []int64{0, second - 1} {
+		if a, w, err := s.Acquire(5*second, door, retry(1, age), asks("b", second, 60*second)); reason(err) != Superseded || w != nil {
+			t.Errorf("an attempt of age %d after one of age %d: %+v %v", age, second, a, err)
+		}
+	}
+	if b.finished() {
+		_, err := b.Answer()
+		t.Fatalf("the retry was answered: %v", err)
+	}
+	must(s.Release(6*second, door, noID, first.Token))
+	if a, err := answered(t, b); err != nil || !a.Acquired {
+		t.Errorf("the retry: %+v %v", a, err)
+	}
+	if c.finished() {
+		t.Error("c came before b")
+	}
+}
+
+// TestManyLeaveWhileNobodyActs: those who leave while the node may not act for the
+// lock are dropped together by the next step, for one record and one token.
+func TestManyLeaveWhileNobodyActs(t *testing.T) {
+	const many = 1000
+	rule, records, moved := &testRule{epoch: 100}, 0, 0
+	s := newStore(t, func(c *Config) {
+		c.Rule = rule
+		c.Sink = sinkOf(func(r *Record) { records, moved = records+1, moved+len(r.Done) })
+	})
+	first, _ := acquire(t, s, 0, noID, asks("a", 10*second, 0))
+	var waits []*Wait
+	for i := range many {
+		_, w := acquire(t, s, 0, id(uint64(i+1)), asks(fmt.Sprint(i), second, 60*second))
+		waits = append(waits, w)
+	}
+	_, last := acquire(t, s, 0, noID, asks("last", second, 60*second))
+	rule.admit = errMoved
+	for _, w := range waits {
+		w.GiveUp(second)
+		if _, err := answered(t, w); reason(err) != NotOwner {
+			t.Fatal(err)
+		}
+	}
+	rule.admit, records = nil, 0
+	must(s.Release(2*second, door, noID, first.Token))
+	a, err := answered(t, last)
+	if err != nil || a.Token != first.Token+1 || records != 1 {
+		t.Errorf("granted with token %d after %d, %d records: %v", a.Token, first.Token, records, err)
+	}
+	if st := s.Stats(); st.Waiting != 0 || len(s.shard(Hash(door.Key)).waits) != 0 {
+		t.Errorf("%d still wait, %d in the books", st.Waiting, len(s.shard(Hash(door.Key)).waits))
+	}
+	if moved != 0 {
+		t.Errorf("%d request ids of those who left are remembered", moved)
+	}
+}
+
+type sinkOf func(r *Record)
+
+func (f sinkOf) Changed(r *Record) { f(r) }
+
+// TestDetachedCount: places whose callers were detached are waiters until their
+// grace is over, and one that has no request id is none.
+func TestDetachedCount(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.MaxWaiters = 2 })
+	acquire(t, s, 0, noID, asks("a", 10*second, 0))
+	_, b := acquire(t, s, 0, id(1), asks("b", second, 60*second))
+	_, c := acquire(t, s, 0, noID, asks("c", second, 60*second))
+	if b.Detach(second) || c.Detach(second) {
+		t.Error("granted")
+	}
+	if st := s.Stats(); st.Waiting != 1 {
+		t.Errorf("%d wait", st.Waiting)
+	}
+	acquire(t, s, second, noID, asks("d", second, 60*second))
+	if _, _, err := s.Acquire(second, door, noID, asks("e", second, second)); reason(err) != TooManyWaiters {
+		t.Errorf("a third waiter: %v", err)
+	}
+	s.Wake(second + OwnGrace)
+	if st := s.Stats(); st.Waiting != 1 {
+		t.Errorf("%d wait after the grace", st.Waiting)
+	}
+}
+
+// TestDetachAfterGrant: the answer of a grant may be lost with the way of its
+// caller. A retry gets it; if none comes, GiveUp gives it back.
+func TestDetachAfterGrant(t *testing.T) {
+	for _, retried := range []bool{false, true} {
+		s := newStore(t, nil)
+		first, _ := acquire(t, s, 0, noID, asks("a", 10*second, 0))
+		_, b := acquire(t, s, 0, id(1), asks("b", 10*second, 60*second))
+		must(s.Release(second, door, noID, first.Token))
+		if !b.Detach(second) {
+			t.Error("the grant is not reported")
+		}
+		if retried {
+			if a, _ := acquire(t, s, second, id(1), asks("b", 10*second, 60*second)); !a.Replayed || a.TTL != 10*second {
+				t.Errorf("the retry: %+v", a)
+			}
+		}
+		b.GiveUp(second + OwnGrace)
+		if a := must(s.Inspect(second+OwnGrace, door, 1)); (a.Holding.Token != 0) != retried {
+			t.Errorf("retried %v: %+v", retried, a)
+		}
+	}
+}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// maxSteps bounds the way from any table to one that stands well: each round moves or
+// maxSteps bounds the way from any table to one that stands well: each step moves or
 // protects all that it can, and changes of the ring follow each other.
 const maxSteps = 40
 

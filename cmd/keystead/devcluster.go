@@ -91,6 +91,8 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 		return nil, usageError{fmt.Errorf("--admin-addr %q: write HOST:PORT, like %s", f.AdminAddr, defaultAdminAddr)}
 	}
 	switch last := (n - 1) * devPortStep; {
+	case f.MetricsAddr != "":
+		return nil, usageError{errors.New("--metrics-addr: several nodes cannot share it; each serves its metrics at its admin address")}
 	case first+2+last > maxPort:
 		return nil, usageError{fmt.Errorf("--grpc-addr %q: the ports of %d nodes would go beyond %d", f.GRPCAddr, n, maxPort)}
 	case firstAdmin+last > maxPort:

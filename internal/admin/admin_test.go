@@ -77,7 +77,9 @@ func TestPages(t *testing.T) {
 		{"/status", "application/json", `"epoch": 7`, 200},
 		{"/metrics", "text/plain; version=0.0.4", "\ntest_calls_total 3\n", 200},
 		{"/debug/pprof/", "text/html", "goroutine", 200},
-		{"/debug/pprof/cmdline", "text/plain", "admin.test", 200},
+		{"/debug/pprof/cmdline", "text/plain", "not found", 404},
+		{"/debug/pprof/profile?seconds=100000", "text/plain", "from 0 to 60", 400},
+		{"/debug/pprof/heap?seconds=NaN", "text/plain", "from 0 to 60", 400},
 		{"/debug/pprof/goroutine?debug=1", "text/plain", "goroutine profile: total ", 200},
 		{"/debug/pprof/symbol", "text/plain", "num_symbols", 200},
 		{"/debug/pprof/trace?seconds=0.01", "application/octet-stream", "go 1.", 200},
@@ -99,6 +101,80 @@ func TestPages(t *testing.T) {
 		if code, _, body, err := do(t.Context(), s, http.MethodHead, path, nil); err != nil || code == http.StatusMethodNotAllowed || body != "" {
 			t.Errorf("HEAD %s: %d, %v", path, code, err)
 		}
+	}
+}
+
+// The metrics address changes nothing and shows no profile.
+func TestMetricsApart(t *testing.T) {
+	s, err := Start(Config{Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Drain: neverDrained{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	s.SetReady(true)
+	for path, want := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/": 200, "/status": 404, "/drain": 404, "/debug/pprof/": 404, "/debug/pprof/heap": 404} {
+		resp, err := http.Get("http://" + s.MetricsAddr() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s at the metrics address: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	resp, err := http.Post("http://"+s.MetricsAddr()+"/drain", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound {
+		t.Errorf("POST /drain at the metrics address: %d", resp.StatusCode)
+	}
+	if code, _, _ := get(t, s, "/metrics"); code != 200 {
+		t.Errorf("/metrics at the admin address: %d", code)
+	}
+}
+
+// neverDrained fails the test when it is asked to drain.
+type neverDrained struct{ t *testing.T }
+
+func (d neverDrained) State() Drain { return Drain{} }
+
+func (d neverDrained) Drain(context.Context) (Drain, error) {
+	d.t.Error("the node is drained")
+	return Drain{}, nil
+}
+
+// A page that an operator opens in a browser cannot have the node drained.
+func TestNoBrowsers(t *testing.T) {
+	s, err := Start(Config{Addr: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Drain: neverDrained{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	for _, header := range []http.Header{
+		{"Origin": {"https://example.com"}, "Content-Type": {"text/plain"}},
+		{"Origin": {"null"}},
+		{"Origin": {"http://" + s.Addr()}}, // a name that was made to lead here
+		{"Sec-Fetch-Site": {"cross-site"}},
+	} {
+		if code, _, body, err := do(t.Context(), s, http.MethodPost, "/drain", header); err != nil || code != http.StatusForbidden {
+			t.Errorf("%v: %d %s %v", header, code, body, err)
+		}
+	}
+}
+
+// One profile at a time: each costs callers what it takes.
+func TestOneProfile(t *testing.T) {
+	s := start(t, nil)
+	s.profile.Lock()
+	code, _, body := get(t, s, "/debug/pprof/heap")
+	s.profile.Unlock()
+	if code != http.StatusTooManyRequests {
+		t.Errorf("while another one is taken: %d %s", code, body)
+	}
+	if code, _, _ = get(t, s, "/debug/pprof/heap"); code != 200 {
+		t.Errorf("after it: %d", code)
 	}
 }
 
@@ -171,8 +247,13 @@ func TestHeadersAreBounded(t *testing.T) {
 
 func TestPortInUse(t *testing.T) {
 	s := start(t, nil)
-	if other, err := Start(Config{Addr: s.Addr(), Gatherer: prometheus.NewRegistry()}); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("got %v, %v", other, err)
+	for _, cfg := range []Config{{Addr: s.Addr()}, {Addr: "127.0.0.1:0", MetricsAddr: s.Addr()}} {
+		cfg.Gatherer = prometheus.NewRegistry()
+		other, err := Start(cfg)
+		at := (*ListenError)(nil)
+		if !errors.Is(err, syscall.EADDRINUSE) || !errors.As(err, &at) || at.Metrics != (cfg.MetricsAddr != "") {
+			t.Errorf("got %v, %v", other, err)
+		}
 	}
 }
 

@@ -79,6 +79,8 @@ func run(t *testing.T, name, addr string, n *Node, replace ...string) *process {
 	for k, v := range n.Env {
 		env[k] = here.Replace(v)
 	}
+	// Each machine has a loopback of its own; here it is the node's address.
+	env["KEYSTEAD_ADMIN_ADDR"] = addr + ":7480"
 	var args []string
 	for _, a := range n.Args {
 		args = append(args, here.Replace(a))
@@ -103,11 +105,15 @@ func run(t *testing.T, name, addr string, n *Node, replace ...string) *process {
 	return p
 }
 
-// get fetches a page of the admin server.
+// get fetches a page: of the metrics address, and the status where operators come.
 func (p *process) get(path string) (int, string) {
+	port := ":7481"
+	if path == "/status" {
+		port = ":7480"
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+":7480"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+port+path, nil)
 	if err != nil {
 		return 0, err.Error()
 	}

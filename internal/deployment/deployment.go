@@ -148,8 +148,11 @@ func (r *reader) cluster(where string, nodes []*Node) {
 				r.wrong(n.Where, "%s is %s, and %s with %s", same, n.settings[same], nodes[0].settings[same], nodes[0].Where)
 			}
 		}
-		if n.settings["hash-key"] != n.settings["id"] {
-			r.wrong(n.Where, "its hash key is %q: with a new address it would get another place on the ring", n.settings["hash-key"])
+		if n.settings["hash-key"] != "" {
+			r.wrong(n.Where, "its hash key is %q: clients that go by addresses, grpc-js among them, would miss the owner with two calls of three", n.settings["hash-key"])
+		}
+		if addr := n.settings["admin-addr"]; addr != "" && !strings.HasPrefix(addr, "127.0.0.1:") {
+			r.wrong(n.Where, "its admin address is %s: whoever reaches it can drain the node", addr)
 		}
 	}
 	if len(nodes) == 0 {
@@ -169,7 +172,7 @@ func (r *reader) cluster(where string, nodes []*Node) {
 // ports are the ports of a node's settings.
 func (n *Node) ports() map[string]int {
 	out := map[string]int{}
-	for _, name := range []string{"grpc", "raft", "gossip", "admin"} {
+	for _, name := range []string{"grpc", "raft", "gossip", "metrics"} {
 		if _, port, ok := strings.Cut(n.settings[name+"-addr"], ":"); ok {
 			out[name], _ = strconv.Atoi(port)
 		}

@@ -109,7 +109,7 @@ func (r *reader) image() *Image {
 func (r *reader) instructions(text string, m *Image, n *Node) {
 	ports := n.ports()
 	want := map[string]bool{
-		strconv.Itoa(ports["grpc"]) + "/tcp": true, strconv.Itoa(ports["raft"]) + "/tcp": true, strconv.Itoa(ports["admin"]) + "/tcp": true,
+		strconv.Itoa(ports["grpc"]) + "/tcp": true, strconv.Itoa(ports["raft"]) + "/tcp": true, strconv.Itoa(ports["metrics"]) + "/tcp": true,
 		strconv.Itoa(ports["gossip"]) + "/tcp": true, strconv.Itoa(ports["gossip"]) + "/udp": true,
 	}
 	user := ""

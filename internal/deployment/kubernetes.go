@@ -16,7 +16,7 @@ const kubernetesDir = "deploy/kubernetes"
 // Addresses that stand for those which Kubernetes will give to pods.
 const examplePod = "10.0.0."
 
-// pages are those of the admin server that probes may ask.
+// pages are those of the metrics address that probes may ask.
 var pages = map[string]string{"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
 
 // Kubernetes are the nodes of manifests, in order of their pods; they run image. The
@@ -237,8 +237,8 @@ func (r *reader) networkPorts(m *manifests, ports map[string]string) {
 
 func (r *reader) probes(c container) {
 	for name, p := range map[string]probe{"startup": c.Startup, "liveness": c.Liveness, "readiness": c.Readiness} {
-		if p.HTTPGet.Path != pages[name] || p.HTTPGet.Port != "admin" {
-			r.wrong(kubernetesDir, "the %s probe asks %q at %q: let it be %s at the admin port", name, p.HTTPGet.Path, p.HTTPGet.Port, pages[name])
+		if p.HTTPGet.Path != pages[name] || p.HTTPGet.Port != "metrics" {
+			r.wrong(kubernetesDir, "the %s probe asks %q at %q: let it be %s at the metrics port", name, p.HTTPGet.Path, p.HTTPGet.Port, pages[name])
 		}
 		if p.PeriodSeconds <= 0 || p.TimeoutSeconds <= 0 || p.FailureThreshold <= 0 {
 			r.wrong(kubernetesDir, "the %s probe does not say how often, how long and how many times", name)

@@ -139,13 +139,13 @@ func (r *reader) prometheus(nodes []string) {
 	}
 }
 
-// targets are the nodes that a configuration scrapes at their admin port.
+// targets are the nodes that a configuration scrapes at their metrics port.
 func targets(c scrapeConfig) []string {
 	var names []string
 	for _, j := range c.Jobs {
 		for _, s := range j.Static {
 			for _, t := range s.Targets {
-				names = append(names, strings.TrimSuffix(t, ":7480"))
+				names = append(names, strings.TrimSuffix(t, ":7481"))
 			}
 		}
 	}

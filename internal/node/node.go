@@ -36,8 +36,12 @@ type Config struct {
 	DataDir string
 	// GRPCAddr is where the API listens, host:port. Default 127.0.0.1:7400.
 	GRPCAddr string
-	// AdminAddr is where metrics, health and profiles listen. "" = nowhere.
+	// AdminAddr is where operators come: metrics, health, status, drains, profiles.
+	// "" = nowhere.
 	AdminAddr string
+	// MetricsAddr is where metrics and health are served without the rest, so that
+	// others than operators may reach them. "" = at AdminAddr alone.
+	MetricsAddr string
 	// EpochFloor is the least epoch to serve under: for a node that was built
 	// anew after its data directory was lost and its clock set back. Ahead of the
 	// clock it needs a DataDir.
@@ -175,6 +179,7 @@ type Node struct {
 	rls     *rls.Service                 // nil = none
 	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began   time.Time
+	whole   atomic.Bool // see ready
 
 	follows chan struct{}   // closed when the cluster's failure does not matter any more
 	killed  atomic.Bool     // Stop is to be like the death of the process
@@ -374,23 +379,14 @@ func (n *Node) serve() error {
 		return err
 	}
 	metrics := rpc.NewMetrics(reg, n.moreServices()...)
-	// The admin server is there first and goes last: it says that the node is
-	// not ready while it comes and goes.
-	if n.cfg.AdminAddr != "" {
-		a, err := admin.Start(admin.Config{
-			Addr: n.cfg.AdminAddr, Gatherer: reg, Status: func() any { return n.Status() }, Ready: n.ready, Drain: drainHook{n},
-		})
-		if err != nil {
-			return cannotListen("metrics and health", "--admin-addr", err)
-		}
-		n.admin.Store(a)
-		n.stops = append(n.stops, a.Stop)
+	if err := n.openAdmin(reg); err != nil {
+		return err
 	}
 	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, AckOwner: n.cfg.AckOwner, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}
-	conf.Register, conf.Hot = n.register, n.heat.last.Load
+	conf.Register, conf.Hot, conf.Ready = n.register, n.heat.last.Load, n.ready
 	var err error
 	if n.xds, err = n.tellRing(reg); err != nil {
 		return err
@@ -439,14 +435,6 @@ func (n *Node) Kill() {
 	n.Stop()
 }
 
-// ready says why the node cannot serve yet, nil if it can.
-func (n *Node) ready() error {
-	if n.cluster != nil {
-		return n.cluster.ready()
-	}
-	return nil
-}
-
 func cannotListen(what, setting string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("listening for %s: %w: another process has the port; choose another with %s, or port 0 for a free one", what, err, setting)
@@ -478,12 +466,3 @@ func (n *Node) Failed() <-chan error { return n.failed }
 
 // GRPCAddr is where the API listens.
 func (n *Node) GRPCAddr() string { return n.grpc.Addr().String() }
-
-// AdminAddr is where the admin server listens, "" if it does not.
-func (n *Node) AdminAddr() string {
-	a := n.admin.Load()
-	if a == nil {
-		return ""
-	}
-	return a.Addr()
-}

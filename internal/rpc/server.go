@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -79,6 +78,9 @@ type Config struct {
 	// Hot returns what the node saw of its busiest objects at its last look. nil = it
 	// does not look, and ListHot answers UNAVAILABLE.
 	Hot func() *HotKeys
+	// Ready says why the node does not take requests, nil if it does: for health
+	// checks. nil = it does while the server runs.
+	Ready func() error
 	// Splits does what is decided about splits of objects. nil = nothing is split.
 	Splits Splits
 }
@@ -87,7 +89,6 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	grpc     *grpc.Server
-	health   *health.Server
 	limits   *limits
 	counters *counters
 	locks    *locks
@@ -109,7 +110,7 @@ func Options() []grpc.ServerOption {
 	}
 }
 
-// NewServer returns a server that is healthy at once.
+// NewServer returns a server that takes calls once Serve is called.
 func NewServer(cfg Config) *Server {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = 10_000
@@ -120,7 +121,7 @@ func NewServer(cfg Config) *Server {
 	for i := range cfg.Metrics.ops {
 		cfg.Metrics.ops[i].alone, cfg.Metrics.ops[i].read = slices.Contains(cfg.AckOwner, kindOf[i]), reads[i]
 	}
-	s := &Server{cfg: cfg, health: health.NewServer(), stopping: make(chan struct{})}
+	s := &Server{cfg: cfg, stopping: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -151,7 +152,7 @@ func NewServer(cfg Config) *Server {
 	if cfg.Register != nil {
 		cfg.Register(s.grpc, s.limits)
 	}
-	healthpb.RegisterHealthServer(s.grpc, s.health)
+	healthpb.RegisterHealthServer(s.grpc, newHealth(s))
 	reflection.Register(s.grpc)
 	return s
 }
@@ -167,7 +168,6 @@ func (s *Server) Stop(grace time.Duration) {
 	if s.stopped.Swap(true) {
 		return
 	}
-	s.health.Shutdown()
 	close(s.stopping)
 	done := make(chan struct{})
 	go func() {

@@ -22,6 +22,11 @@ import (
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/keystead/keystead/internal/node"
 )
 
@@ -261,9 +266,13 @@ func TestCompose(t *testing.T) {
 	}
 	var ps []*process
 	for _, name := range names {
-		ps = append(ps, run(t, name, addrs[name], nodes[name], replace...))
+		withRLS := *nodes[name] // whose metrics are watched, too
+		withRLS.Env = maps.Clone(withRLS.Env)
+		withRLS.Env["KEYSTEAD_RLS_CONFIG"] = rlsFile(t)
+		ps = append(ps, run(t, name, addrs[name], &withRLS, replace...))
 	}
 	ready(t, ps...)
+	askRLS(t, ps[0].addr+":7400")
 	for _, p := range ps {
 		// What the image asks for its health, at the node's own address.
 		keystead(t, "status", "--timeout", "2s", "--addr", p.addr+":7400")
@@ -289,5 +298,34 @@ func TestCompose(t *testing.T) {
 	}
 	for _, p := range ps[1:] {
 		p.stops(t, nodes[p.name].Patience)
+	}
+}
+
+// rlsFile is a configuration of the rate limit service with one limit.
+func rlsFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shop.yaml")
+	text := "domain: shop\ndescriptors:\n- key: tenant\n  rate_limit: {unit: minute, requests_per_unit: 5}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// askRLS asks a node's rate limit service once, so that it shows what it counts.
+func askRLS(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err = rlspb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlspb.RateLimitRequest{Domain: "shop", Descriptors: []*rlcommon.RateLimitDescriptor{
+		{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "tenant", Value: "a"}}},
+	}}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-sockaddr"
-	"github.com/hashicorp/memberlist"
 
 	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/handoff/disk"
@@ -71,31 +70,6 @@ const (
 	DefaultLockTTL     = epoch.DefaultLockTTL    // of owner.Config.MaxLockTTL
 	DefaultCopyRate    = handoff.DefaultCopyRate // of Config.CopyRate
 )
-
-// Wires are how a node reaches others; the zero Wires are the machine's sockets.
-type Wires struct {
-	Listen func(addr string) (net.Listener, error)
-	Dial   func(ctx context.Context, addr string) (net.Conn, error)
-	Gossip memberlist.Transport
-	Wall   func() time.Time
-	// Storage outlives the node, when a simulation restarts it.
-	Storage *epoch.Storage
-}
-
-func (w Wires) withDefaults() Wires {
-	if w.Listen == nil {
-		w.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
-	}
-	if w.Dial == nil {
-		w.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
-		}
-	}
-	if w.Wall == nil {
-		w.Wall = time.Now
-	}
-	return w
-}
 
 // lookAround is how long a node that is to make a cluster looks whether there is
 // one already, when it was told where.
@@ -205,7 +179,7 @@ func (c *cluster) start() (err error) {
 			Bootstrap: bootstrap, EpochFloor: c.floor(),
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
 			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL),
-			Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
+			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		})
 	}
 	if err != nil {

@@ -37,12 +37,17 @@ const dialTime = 5 * time.Second
 // part by less than the default margin, 2.5% of the TTL.
 const maxDrift = 0.01
 
+// shortLogs are so short that a node that was away for a moment needs a snapshot.
+var shortLogs = epoch.Snapshots{Every: 500 * time.Millisecond, After: 16, Trailing: 4}
+
 // Config says what a Cluster is like.
 type Config struct {
 	Nodes int    // hosts; 1 to 200
 	Seed  uint64 // of faults and delays
 	// LeaseTTL, LeaseMargin and Settle are those of node.ClusterConfig.
 	LeaseTTL, LeaseMargin, Settle time.Duration
+	// Snapshots says when logs are cut short. Default: very often.
+	Snapshots epoch.Snapshots
 	// Profile of gossip. Default local.
 	Profile string
 	// Tune changes the configuration of a node before it starts; nil = nothing.
@@ -93,6 +98,9 @@ func New(cfg Config) *Cluster {
 	if cfg.Log == nil {
 		cfg.Log = slog.DiscardHandler
 	}
+	if cfg.Snapshots == (epoch.Snapshots{}) {
+		cfg.Snapshots = shortLogs
+	}
 	c := &Cluster{Net: NewNet(cfg.Seed), Gossip: gossip.NewNetwork(cfg.Seed), cfg: cfg, rnd: rand.New(rand.NewPCG(cfg.Seed, 0x636c7573))}
 	for i := range cfg.Nodes {
 		h := &host{i: i, name: fmt.Sprintf("n%d", i+1), addr: fmt.Sprintf("10.0.0.%d", i+1), storage: epoch.MemoryStorage()}
@@ -127,7 +135,7 @@ func (c *Cluster) Start(i int) error {
 				defer cancel()
 				return c.Net.Dial(ctx, h.addr, addr)
 			},
-			Wall: func() time.Time { return c.wallOf(h) },
+			Wall: func() time.Time { return c.wallOf(h) }, Snapshots: c.cfg.Snapshots,
 		},
 	}
 	for _, o := range c.hosts {

@@ -32,6 +32,13 @@
 // nothing but memory go on, so that a paused node may fill its own queues; and
 // packets of gossip that come during a pause are lost instead of kept.
 //
+// # Snapshots and late connections
+//
+// Logs are cut short after a few entries, so that nodes that were away for a moment get
+// the table as a snapshot. A single connection can be late while others between the same
+// hosts are not (Faults.Stuck, Net.Late): what was written arrives seconds later, also
+// when the sender has closed its end long ago.
+//
 // # Stuck scenes
 //
 // Simulated time stands still, too, while a goroutine waits for a mutex. So a scene

@@ -56,6 +56,9 @@ type scene struct {
 	formed time.Duration // how long it took until all nodes served
 }
 
+// wholeLogs are not cut short: some judge by the log from its first entry on.
+var wholeLogs = epoch.Snapshots{Every: time.Minute, After: 1 << 20, Trailing: 1 << 20}
+
 // setting is what a scenario begins with.
 type setting struct {
 	nodes, clients int

@@ -36,7 +36,18 @@ type Faults struct {
 	Loss float64
 	// Reset is the part of the writes, 0 to 1, that break their connection.
 	Reset float64
+	// Stuck is the part of the writes, 0 to 1, that are late by 1 to 10 s, and all that
+	// their connection sends after them, this way; other connections are not. What was
+	// written arrives, also when its end was closed meanwhile.
+	Stuck float64
 }
+
+// minStuck and maxStuck bound how long a connection is stuck: longer than the deadlines
+// of those who write, and as long as TCP tries.
+const (
+	minStuck = time.Second
+	maxStuck = 10 * time.Second
+)
 
 // Net is a network of named hosts in memory. Streams between them can be cut,
 // delayed and broken, one way at a time, while they are open.
@@ -52,6 +63,7 @@ type Net struct {
 	gates     map[string]*Gate // by host
 	ports     map[string]int   // by host: last port given away
 	stats     Stats
+	late      func(from, to string, data []byte) time.Duration // see Late
 }
 
 // way is a direction between two hosts.
@@ -120,6 +132,14 @@ func (n *Net) SetFaults(from, to string, f Faults) {
 		return
 	}
 	n.faults[way{from, to}] = f
+}
+
+// Late has f asked for each write how late it is, beside all other faults; and what the
+// connection sends after it, this way. nil = no more.
+func (n *Net) Late(f func(from, to string, data []byte) time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late = f
 }
 
 // Reset breaks all connections between two hosts. Both ends learn of it at once.
@@ -213,6 +233,17 @@ func (n *Net) delayLocked(from, to string) time.Duration {
 	d := f.Min + time.Duration(n.rnd.Int64N(int64(max(f.Max-f.Min, 1))))
 	if f.Loss > 0 && n.rnd.Float64() < f.Loss {
 		d += 200*time.Millisecond + time.Duration(n.rnd.Int64N(int64(800*time.Millisecond)))
+	}
+	return d
+}
+
+// lateLocked is how much later than others a write of a connection arrives.
+func (n *Net) lateLocked(from, to string, data []byte) (d time.Duration) {
+	if f := n.faultsLocked(from, to); f.Stuck > 0 && n.rnd.Float64() < f.Stuck {
+		d = minStuck + time.Duration(n.rnd.Int64N(int64(maxStuck-minStuck)))
+	}
+	if n.late != nil && len(data) > 0 {
+		d += n.late(from, to, data)
 	}
 	return d
 }

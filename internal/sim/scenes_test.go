@@ -253,7 +253,7 @@ func (s *scene) chaos() {
 		i = l
 	}
 	j := (i + 1 + s.rnd.IntN(len(s.hosts)-1)) % len(s.hosts)
-	switch s.rnd.IntN(14) {
+	switch s.rnd.IntN(15) {
 	case 0:
 		s.Kill(i)
 	case 1:
@@ -286,6 +286,8 @@ func (s *scene) chaos() {
 	case 13:
 		f := Faults{Min: time.Millisecond, Max: s.between(2*time.Millisecond, 300*time.Millisecond), Loss: 0.05 * s.rnd.Float64()}
 		s.Net.SetFaults(s.hosts[i].addr, s.hosts[j].addr, f)
+	case 14:
+		s.Net.SetFaults(s.hosts[i].addr, s.hosts[j].addr, Faults{Stuck: 0.02 * s.rnd.Float64()})
 	}
 }
 

@@ -25,7 +25,7 @@ type splitScene struct {
 // stuck, and that nothing is left of them when they are merged.
 func playSplits(t *testing.T, nodes int, pause time.Duration, act func(*splitScene)) {
 	t.Parallel()
-	play(t, setting{nodes: nodes}, func(base *scene) {
+	play(t, setting{nodes: nodes, config: func(c *Config) { c.Snapshots = wholeLogs }}, func(base *scene) {
 		s := &splitScene{scene: base, load: newSplitLoad(base), watch: newSplitWatch(base.Cluster)}
 		ctx, cancel := context.WithCancel(context.Background())
 		var watching sync.WaitGroup

@@ -46,7 +46,7 @@ type Asked struct {
 //     else has let one in for the position since.
 //   - The epochs under which operations are let in, with which fencing tokens
 //     begin, never go back from one owner to the next, and no two have the same.
-//   - Tables of the same epoch are the same.
+//   - Tables of the same epoch are the same, and no process goes back to an earlier one.
 type Verifier struct {
 	mu        sync.Mutex // guards all
 	positions []position
@@ -153,6 +153,9 @@ func (v *Verifier) compareLocked(a Asked) {
 	t := a.Actor.Table()
 	if t.Epoch == v.last[a.Name] || t.Cluster == "" {
 		return
+	}
+	if t.Epoch < v.last[a.Name] {
+		v.faultLocked("the table of %s went back from epoch %d to %d at %s", a.Name, v.last[a.Name], t.Epoch, stamp(time.Now()))
 	}
 	v.last[a.Name] = t.Epoch
 	b := t.Encode()

@@ -82,10 +82,24 @@ type Config struct {
 	// for them to come back with their state before it removes them. Default 30 s.
 	ResumeWait time.Duration
 
+	// Snapshots of the table, which let the log be short. Default: see defaultSnapshots.
+	Snapshots Snapshots
+
 	Clock clock.Clock      // boot time
 	Wall  func() time.Time // Default time.Now. Only jumps matter
 	Log   *slog.Logger
 }
+
+// Snapshots says when the table is written down, and how much of the log remains.
+type Snapshots struct {
+	Every    time.Duration // how often the log is looked at; up to twice as long
+	After    uint64        // entries since the last snapshot
+	Trailing uint64        // entries that are kept for followers that are behind
+}
+
+// defaultSnapshots: a log of some thousand entries is read in a moment, and a follower
+// that was away for a restart needs no snapshot.
+var defaultSnapshots = Snapshots{Every: 30 * time.Second, After: 2048, Trailing: 1024}
 
 // Peer is a node that gossip knows.
 type Peer struct {
@@ -111,6 +125,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ResumeWait == 0 {
 		c.ResumeWait = DefaultResumeWait
+	}
+	if c.Snapshots == (Snapshots{}) {
+		c.Snapshots = defaultSnapshots
 	}
 	if c.Settle == 0 {
 		c.Settle = DefaultSettle

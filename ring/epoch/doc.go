@@ -20,6 +20,9 @@
 // That of package lease and package table together: at any moment at most one
 // process acts for a key. Requests never wait for consensus.
 //
+// The table never goes back in a process. A snapshot of the log is judged before raft
+// gets it: see transport.
+//
 // # Identity
 //
 // A raft server is an identity drawn when its log is made, and kept in it. Every

@@ -93,6 +93,9 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		f.fail(err)
 		return err
 	}
+	if t.Epoch < f.table.Epoch { // transport lets none through; nothing takes the table back
+		return fmt.Errorf("a snapshot of epoch %d came after epoch %d", t.Epoch, f.table.Epoch)
+	}
 	f.publish(t)
 	return nil
 }

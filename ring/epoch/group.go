@@ -27,10 +27,6 @@ const (
 	leaderLease   = 150 * time.Millisecond
 	commitTimeout = 50 * time.Millisecond
 
-	snapshotEvery = 30 * time.Second
-	snapshotAfter = 2048 // entries
-	trailing      = 1024 // entries kept for those who are behind
-
 	raftTimeout = time.Second // for one exchange
 	maxPool     = 3           // connections kept open for raft to each server
 )
@@ -124,7 +120,7 @@ func (g *Group) startRaft() error {
 	conf := raft.DefaultConfig()
 	conf.LocalID, conf.Logger = g.self, log
 	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout, conf.CommitTimeout = heartbeat, election, leaderLease, commitTimeout
-	conf.SnapshotInterval, conf.SnapshotThreshold, conf.TrailingLogs = snapshotEvery, snapshotAfter, trailing
+	conf.SnapshotInterval, conf.SnapshotThreshold, conf.TrailingLogs = g.cfg.Snapshots.Every, g.cfg.Snapshots.After, g.cfg.Snapshots.Trailing
 	conf.ShutdownOnRemove = false // a server that was taken out for a newer identity must not stop the process
 	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: g.wire.kinds[kindRaft], MaxPool: maxPool, Timeout: raftTimeout, Logger: log,
@@ -140,12 +136,14 @@ func (g *Group) startRaft() error {
 			Servers: []raft.Server{{Suffrage: raft.Voter, ID: g.self, Address: joinAddr(g.self, g.cfg.RaftAddr)}},
 		})
 	}
+	t := newTransport(g.trans, s.Logs, g)
 	if err == nil {
-		g.raft, err = raft.NewRaft(conf, g.fsm, s.Logs, s.Stable, s.Snapshots, g.trans)
+		g.raft, err = raft.NewRaft(conf, g.fsm, s.Logs, s.Stable, s.Snapshots, t)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting raft: %w", err), g.trans.Close())
 	}
+	g.running.Go(func() { t.run(g.raft) })
 	return nil
 }
 

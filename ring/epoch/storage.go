@@ -63,13 +63,6 @@ func (s *Storage) Empty() (bool, error) {
 	return !exists, err
 }
 
-// MemoryStorage keeps everything in memory. Whoever starts with an empty one is
-// a new server.
-func MemoryStorage() *Storage {
-	s := raft.NewInmemStore()
-	return &Storage{Logs: s, Stable: s, Snapshots: raft.NewInmemSnapshotStore(), close: func() error { return nil }}
-}
-
 // Names under which the storage keeps who it is.
 var (
 	idKey      = []byte("keystead.raft-id")

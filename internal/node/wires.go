@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/keystead/keystead/ring/epoch"
+)
+
+// Wires are how a node reaches others; the zero Wires are the machine's sockets.
+type Wires struct {
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+	Gossip memberlist.Transport
+	Wall   func() time.Time
+	// Storage outlives the node, when a simulation restarts it.
+	Storage *epoch.Storage
+	// Snapshots says when the log of the cluster is cut short. Default: epoch's.
+	Snapshots epoch.Snapshots
+}
+
+func (w Wires) withDefaults() Wires {
+	if w.Listen == nil {
+		w.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if w.Dial == nil {
+		w.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	if w.Wall == nil {
+		w.Wall = time.Now
+	}
+	return w
+}

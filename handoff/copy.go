@@ -143,9 +143,9 @@ func (s *Source) tendLocked(l *link, now int64) {
 // synced standby; of these only those for which the ring wants none, if needless.
 func (s *Source) standingLocked(l *link, needless bool) []uint64 {
 	var ends []uint64
-	for i := range s.table.Rows {
+	for _, i := range s.own {
 		r := &s.table.Rows[i]
-		if r.Owner != s.self || r.Standby != l.to {
+		if r.Standby != l.to {
 			continue
 		}
 		if wanted, standby := s.table.Wants(r.End); !needless || wanted == s.self && standby.None() {
@@ -159,11 +159,8 @@ func (s *Source) standingLocked(l *link, needless bool) []uint64 {
 // none is made.
 func (s *Source) missingLocked() map[table.Holder][]serving.Range {
 	missing := map[table.Holder][]serving.Range{}
-	for i := range s.table.Rows {
+	for _, i := range s.own {
 		r := &s.table.Rows[i]
-		if r.Owner != s.self {
-			continue
-		}
 		to := s.table.CopyTo(i)
 		if to.None() || to == r.Standby || to == s.self {
 			continue

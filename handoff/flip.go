@@ -17,10 +17,10 @@ func (s *Source) handOverLocked() {
 		return
 	}
 	ready, waiting := map[table.Holder][]uint64{}, map[table.Holder]bool{}
-	for i := range s.table.Rows {
+	for _, i := range s.own {
 		r := &s.table.Rows[i]
 		to, _ := s.table.Wants(r.End)
-		if r.Owner != s.self || to.None() || to == s.self {
+		if to.None() || to == s.self {
 			continue
 		}
 		if s.hasLocked(i, to) {

@@ -27,11 +27,8 @@ type route struct {
 func (s *Source) publishLocked() {
 	t := s.table
 	next := &routes{table: t, rows: make([]route, len(t.Rows)), changed: make(chan struct{})}
-	for i := range t.Rows {
+	for _, i := range s.own {
 		r := &t.Rows[i]
-		if r.Owner != s.self || s.self.None() {
-			continue
-		}
 		w := &next.rows[i]
 		if r.Synced {
 			l := s.linkLocked(r.Standby)
@@ -43,10 +40,10 @@ func (s *Source) publishLocked() {
 	}
 	for _, l := range s.links {
 		for _, j := range l.jobs {
-			for i := range t.Rows {
+			for _, i := range s.own {
 				after, upTo := t.Segment(i)
 				w := &next.rows[i]
-				if t.Rows[i].Owner == s.self && covers(j.ranges, serving.Range{After: after, UpTo: upTo}) && !slices.Contains(w.feeds, l) {
+				if covers(j.ranges, serving.Range{After: after, UpTo: upTo}) && !slices.Contains(w.feeds, l) {
 					w.feeds = append(w.feeds, l)
 				}
 			}

@@ -75,6 +75,7 @@ type Source struct {
 
 	mu                              sync.Mutex
 	table                           *table.Table            // guarded by mu
+	own                             []int                   // guarded by mu: the rows of table that are this process's, in order
 	self                            table.Holder            // guarded by mu
 	session                         uint64                  // guarded by mu: of the last feed that was made
 	links                           map[table.Holder]*link  // guarded by mu: to those who have or get copies
@@ -198,12 +199,13 @@ func (s *Source) Learn(t *table.Table) {
 			l.jobs = nil
 		}
 	}
-	s.table = t
+	s.table, s.own = t, nil
 	for i := range t.Rows {
-		after, upTo := t.Segment(i)
-		if t.Rows[i].Owner != s.self {
+		if t.Rows[i].Owner != s.self || s.self.None() {
 			continue
 		}
+		s.own = append(s.own, i)
+		after, upTo := t.Segment(i)
 		if w := was.Find(upTo); w < 0 || was.Rows[w].Owner != s.self {
 			s.gained = append(s.gained, serving.Range{After: after, UpTo: upTo})
 		}
@@ -228,9 +230,9 @@ func (s *Source) shrinkLocked(l *link) {
 	kept := l.jobs[:0]
 	for _, j := range l.jobs {
 		var ranges []serving.Range
-		for i := range s.table.Rows {
+		for _, i := range s.own {
 			after, upTo := s.table.Segment(i)
-			if r := (serving.Range{After: after, UpTo: upTo}); s.table.Rows[i].Owner == s.self && covers(j.ranges, r) && s.table.MayHold(i, l.to) {
+			if r := (serving.Range{After: after, UpTo: upTo}); covers(j.ranges, r) && s.table.MayHold(i, l.to) {
 				ranges = append(ranges, r)
 			}
 		}

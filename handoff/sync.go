@@ -25,10 +25,10 @@ func (s *Source) protectLocked() {
 // readyLocked are the rows of a copy whose standby the target is to be.
 func (s *Source) readyLocked(l *link, j *job) []table.Stamp {
 	var stamps []table.Stamp
-	for i := range s.table.Rows {
+	for _, i := range s.own {
 		r := &s.table.Rows[i]
 		after, upTo := s.table.Segment(i)
-		if r.Owner != s.self || r.Standby == l.to || !covers(j.ranges, serving.Range{After: after, UpTo: upTo}) {
+		if r.Standby == l.to || !covers(j.ranges, serving.Range{After: after, UpTo: upTo}) {
 			continue
 		}
 		if wanted, standby := s.table.Wants(upTo); wanted == s.self && standby == l.to || r.Standby.None() && wanted == l.to {

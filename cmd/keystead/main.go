@@ -110,6 +110,7 @@ func loadSettings(std stdio, root, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	cmd.SetContext(context.WithValue(cmd.Context(), sourcesKey{}, sources))
 	if show := cmd.Flags().Lookup("show-config"); show == nil || show.Value.String() != "true" {
 		return nil
 	}
@@ -117,4 +118,13 @@ func loadSettings(std stdio, root, cmd *cobra.Command) error {
 		return err
 	}
 	return exitCode(exitOK)
+}
+
+// sourcesKey is where the context of a command keeps where its settings came from.
+type sourcesKey struct{}
+
+// sourcesOf returns where each setting of a command came from.
+func sourcesOf(cmd *cobra.Command) config.Sources {
+	sources, _ := cmd.Context().Value(sourcesKey{}).(config.Sources)
+	return sources
 }

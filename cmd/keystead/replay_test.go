@@ -11,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/keystead/keystead/internal/replay"
 )
 
 const sample = "testdata/access.log"
@@ -59,10 +62,10 @@ func readSample(t *testing.T) []byte {
 
 func TestReplayLimits(t *testing.T) {
 	t.Parallel()
-	report := replays(t, nil, sample, "--limit", "20/1h", "--name", "limits", "--top", "2")
+	report := replays(t, nil, sample, "--time", "node", "--limit", "20/1h", "--name", "limits", "--top", "2")
 	hasCounts(t, report, whole)
 	hasCounts(t, report, map[string]float64{"distinct_keys": sampleClients, "allowed": 210, "denied": 92, "limit": 20, "period_ns": 3600e9})
-	if report["mode"] != "limits" || report["by"] != "client_ip" || report["algorithm"] != "token bucket" {
+	if report["mode"] != "limits" || report["by"] != "client_ip" || report["algorithm"] != "token bucket" || report["time"] != "node" {
 		t.Errorf("report: %v", report)
 	}
 	most := report["most_denied"].([]any)
@@ -77,28 +80,97 @@ func TestReplayLimits(t *testing.T) {
 	if line := number(t, samples[0].(map[string]any)["line"]); line != 93 {
 		t.Errorf("the first broken line is %v", line)
 	}
-	window := replays(t, nil, sample, "--limit", "5/1h", "--algorithm", "fixed-window", "--name", "windows")
+	node := []string{sample, "--addr", shared}
+	window := replays(t, nil, append(node, "--limit", "5/1h", "--algorithm", "fixed-window", "--name", "windows")...)
 	hasCounts(t, window, map[string]float64{"allowed": 5*sampleClients - 4, "limit": 5}) // one client comes once
-	sliding := replays(t, nil, sample, "--limit", "5/1h", "--algorithm", "sliding-window", "--name", "sliding")
+	sliding := replays(t, nil, append(node, "--limit", "5/1h", "--algorithm", "sliding-window", "--name", "sliding")...)
 	hasCounts(t, sliding, map[string]float64{"allowed": 5*sampleClients - 4, "limit": 5})
-	if sliding["algorithm"] != "sliding window" {
-		t.Errorf("algorithm: %v", sliding["algorithm"])
+	if sliding["algorithm"] != "sliding window" || sliding["time"] != "node" {
+		t.Errorf("report: %v", sliding)
 	}
-	burst := replays(t, nil, sample, "--limit", "1/1h", "--burst", "40", "--cost", "2", "--name", "bursts")
+	burst := replays(t, nil, append(node, "--limit", "1/1h", "--burst", "40", "--cost", "2", "--name", "bursts")...)
 	hasCounts(t, burst, map[string]float64{"allowed": 210, "denied": 92, "burst": 40, "cost": 2})
+}
+
+// nowhere is an environment whose node does not answer.
+func nowhere(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "KEYSTEAD_ADDR=127.0.0.1:1") }
+
+// By default each line is decided at its own time, and no node is asked. The numbers are
+// those of an exact log of tokens that another program made of the sample, in fractions.
+func TestReplayInLogTime(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		args            []string
+		allowed, denied float64
+	}{
+		{[]string{"--limit", "10/1m"}, 276, 26},
+		{[]string{"--limit", "20/1m"}, 302, 0},
+		{[]string{"--limit", "20/1h"}, 213, 89},
+		{[]string{"--limit", "10/1m", "--local"}, 276, 26},
+		{[]string{"--limit", "10/1m", "--time", "log", "--name", "any"}, 276, 26},
+	} {
+		report := replays(t, nowhere, append([]string{sample}, tc.args...)...)
+		hasCounts(t, report, whole)
+		hasCounts(t, report, map[string]float64{"allowed": tc.allowed, "denied": tc.denied, "span_seconds": 326, "late": 0, "behind": 10})
+		if report["time"] != "log" || report["first"] != "2026-03-02T08:00:02Z" || report["last"] != "2026-03-02T08:05:28Z" {
+			t.Errorf("%q: %v", tc.args, report)
+		}
+	}
+	report := replays(t, nowhere, sample, "--count", "--verify", "--time", "log")
+	hasCounts(t, report, map[string]float64{"counted": sampleEntries, "verified": sampleClients, "mismatches": 0})
+	if report["verify_ok"] != true || report["time"] != "log" {
+		t.Errorf("report: %v", report)
+	}
 }
 
 func TestReplayText(t *testing.T) {
 	t.Parallel()
-	text := succeeds(t, "replay", sample, "--limit", "20/1h", "--name", "text")
-	for _, want := range []string{
-		"308 lines, 302 entries, 5 broken, 1 empty\n", "19 distinct, by client_ip\n", "210 (69.5 %)\n", "92 (30.5 %)\n",
-		"Most denied\n", "  203.0.113.7\n", "Broken lines (5 of 5)\n", "lines/s", "p99.9",
+	for _, tc := range []struct{ args, want []string }{
+		{[]string{"--limit", "10/1m"}, []string{
+			"308 lines, 302 entries, 5 broken, 1 empty\n", "19 distinct, by client_ip\n", "276 (91.4 %)\n", "26 (8.6 %)\n",
+			"at the log's own times: 302 requests over 5m26s\n", "from 2026-03-02 08:00:02 to 2026-03-02 08:05:28 UTC\n",
+			"10 per 1m, token bucket, of each key; decided by this program", "Broken lines (5 of 5)\n", "lines/s",
+		}},
+		{[]string{"--limit", "20/1h", "--time", "node", "--name", "text"}, []string{
+			"210 (69.5 %)\n", "92 (30.5 %)\n", "Most denied\n", "  203.0.113.7\n", "the node's clock: 5m26s of log in ", "p99.9",
+		}},
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in:\n%s", want, text)
+		text := succeeds(t, append([]string{"replay", sample}, tc.args...)...)
+		for _, want := range tc.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in:\n%s", want, text)
+			}
 		}
 	}
+}
+
+// A file that is no access log is not a log without requests.
+func TestReplayOfNoLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const line = `192.0.2.1 - - [02/Mar/2026:08:00:00 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	json, half := write("json", "{\"ip\":\"192.0.2.1\"}\n\n{}\n"), write("half", line+"one\ntwo\n")
+	for _, mode := range [][]string{{"--limit", "1/s"}, {"--count", "--name", "none"}, {"--limit", "1/s", "--time", "node", "--name", "none"}} {
+		r := keystead(t, append([]string{"replay", json}, mode...)...)
+		if r.code != 1 || r.out != "" || !strings.HasPrefix(r.err, "keystead: "+json+": this is no access log: none of its 2 lines could be read\n  line 1: it does not begin with: address identity user\n    {") ||
+			!strings.Contains(r.err, "  hint: replay reads the common and the combined log format") {
+			t.Errorf("%q: %+v", mode, r)
+		}
+		r = keystead(t, append([]string{"replay", half, "--json"}, mode...)...)
+		hasCounts(t, object(t, r.out), map[string]float64{"entries": 1, "broken": 2})
+		if r.code != 1 || !strings.Contains(r.err, ": 2 of its 3 lines could not be read\n  line 2: ") {
+			t.Errorf("%q: %+v", mode, r)
+		}
+	}
+	empty := replays(t, nil, write("empty", ""), "--limit", "1/s") // just rotated
+	hasCounts(t, empty, map[string]float64{"lines": 0, "entries": 0})
 }
 
 // The same log comes out the same, however it is stored.
@@ -219,10 +291,16 @@ func TestReplayMisuse(t *testing.T) {
 		{"testdata is a directory", 1, []string{"testdata", "--count"}},
 		{"cannot reach a node at 127.0.0.1:1: ", 1, []string{sample, "--count", "--addr", "127.0.0.1:1"}},
 		{"; --local starts one for this run", 1, []string{sample, "--count", "--addr", "127.0.0.1:1"}},
+		{", and --time log needs none", 1, []string{sample, "--limit", "1/s", "--addr", "127.0.0.1:1"}},
+		{`--time "noon": choose log or node`, 2, []string{sample, "--limit", "1/s", "--time", "noon"}},
+		{"--time log goes without --addr", 2, []string{sample, "--limit", "1/s", "--time", "log", "--addr", shared}},
+		{"--batch is about calls to a node", 2, []string{sample, "--limit", "1/s", "--batch", "7"}},
+		{"--cost is 9, but at most 5 can ever be available", 2, []string{sample, "--limit", "5/s", "--cost", "9"}},
+		{"--cost 0 spends nothing", 2, []string{sample, "--limit", "5/s", "--cost", "0"}},
 	} {
 		refuses(t, tc.code, tc.says, append([]string{"replay"}, tc.args...)...)
 	}
-	r := keystead(t, "replay", sample, "--limit", "5/s", "--cost", "9", "--json", "--name", "misuse")
+	r := keystead(t, "replay", sample, "--limit", "5/s", "--cost", "9", "--json", "--time", "node", "--name", "misuse")
 	if report := object(t, r.out); r.code != 1 || number(t, report["errors"].(map[string]any)["INVALID"]) != sampleEntries {
 		t.Errorf("a cost that can never be: %+v", r)
 	}
@@ -238,5 +316,38 @@ func TestSampleIsMadeUp(t *testing.T) {
 				t.Errorf("line %d: %s", i+1, line)
 			}
 		}
+	}
+}
+
+func TestReplaying(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		at   replay.Progress
+		part float64
+		want string
+	}{
+		{replay.Progress{Lines: 1000, Elapsed: time.Millisecond}, 0.5, "1,000 lines"},
+		{replay.Progress{Lines: 1_000_000, Elapsed: 2 * time.Second}, 0.25, "1,000,000 lines, 500,000 lines/s, 6s left"},
+		{replay.Progress{Lines: 1_000_000, Elapsed: 2 * time.Second}, -1, "1,000,000 lines, 500,000 lines/s"},
+		{replay.Progress{Lines: 1_000_000, Elapsed: 2 * time.Second, Verifying: true, Verified: 17, Keys: 2000}, 1, "1,000,000 lines, 17 of 2,000 counters compared"},
+	} {
+		if got := replaying(tc.at, tc.part); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.at, got, tc.want)
+		}
+	}
+}
+
+// Without a terminal there is a line now and then, and none for a run that is short.
+func TestReplayProgressInALogFile(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newReplayProgress(&out)
+	for s := range 25 {
+		p.show(replay.Progress{Read: int64(s), Size: 100, Lines: int64(s) * 100, Elapsed: time.Duration(s) * time.Second})
+	}
+	p.show(replay.Progress{Read: 100, Size: 100, Elapsed: time.Hour, Finished: true})
+	want := "keystead: 10 %, 1,000 lines, 100 lines/s, 1m30s left\nkeystead: 20 %, 2,000 lines, 100 lines/s, 1m20s left\n"
+	if out.String() != want {
+		t.Errorf("it says %q", out.String())
 	}
 }

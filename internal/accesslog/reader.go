@@ -30,8 +30,16 @@ const (
 	MaxSamples = 5        // broken lines that are kept
 	sampleLen  = 80       // bytes of a broken line that are kept
 
+	// MaxStrange is how many lines may be broken before the first entry. A file with
+	// more of them is no log in these formats: ErrStrange.
+	MaxStrange = 100_000
+
 	bufferSize = MaxLine + len("\r\n")
 )
+
+// ErrStrange is the error of a file of which many lines were read, and not one has the
+// shape of the format.
+var ErrStrange = fmt.Errorf("none of the first %d lines is one of an access log", MaxStrange)
 
 // BrokenLine is a line that does not have the shape of the format.
 type BrokenLine struct {
@@ -56,7 +64,7 @@ type Reader struct {
 func NewReader(r io.Reader) *Reader { return &Reader{src: r} }
 
 // Next returns the next entry; it is valid until the next call. The error is
-// io.EOF at the end of the log, else why the log could not be read to its end.
+// io.EOF at the end of the log, ErrStrange for a file that is none, else why the log could not be read to its end.
 func (r *Reader) Next() (*Entry, error) {
 	for {
 		line, whole, ok := r.line()
@@ -79,6 +87,9 @@ func (r *Reader) Next() (*Entry, error) {
 		r.broken++
 		if len(r.samples) < MaxSamples {
 			r.samples = append(r.samples, BrokenLine{Line: r.lines, Reason: err.Error(), Text: printable(line)})
+		}
+		if r.entries == 0 && r.broken >= MaxStrange {
+			r.end = ErrStrange
 		}
 	}
 }

@@ -186,3 +186,15 @@ func BenchmarkReader(b *testing.B) {
 		}
 	}
 }
+
+// A file that is something else is not read to its end.
+func TestReaderOfSomethingElse(t *testing.T) {
+	r := NewReader(strings.NewReader(strings.Repeat("x\n", MaxStrange+10)))
+	if _, err := r.Next(); !errors.Is(err, ErrStrange) || r.Broken() != MaxStrange || r.Lines() != MaxStrange {
+		t.Errorf("error %v after %d lines", err, r.Lines())
+	}
+	r = NewReader(strings.NewReader(logLine("a") + "\n" + strings.Repeat("x\n", MaxStrange+10)))
+	if clients, err := readAll(r); err != nil || len(clients) != 1 || r.Broken() != MaxStrange+10 {
+		t.Errorf("error %v, %d entries, %d broken", err, len(clients), r.Broken())
+	}
+}

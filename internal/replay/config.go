@@ -19,6 +19,17 @@ const (
 	Count              // add 1 to the counter of its key
 )
 
+// Clock says whose time decides.
+type Clock uint8
+
+const (
+	// NodeTime: a server decides, at the moment at which it gets an entry.
+	NodeTime Clock = iota
+	// LogTime: this process decides, at the moment that stands in the log. No call
+	// carries a time, so no server can.
+	LogTime
+)
+
 // Config says what to replay, and to whom.
 type Config struct {
 	// Source is the log, plain or gzip; required. Entries are sent when a batch
@@ -28,6 +39,9 @@ type Config struct {
 	Size   int64  // bytes of Source, for progress; 0 = unknown
 	By     string // what the key is made of: see accesslog.ParseBy; required
 	Mode   Mode
+	// Clock says whose time decides. Default NodeTime. With LogTime there is no server:
+	// Batch, Concurrency, Timeout, Patience, Limits and Counters have no use.
+	Clock Clock
 	// Verify reads every counter back at the end and compares it with the log.
 	// Count only.
 	Verify bool
@@ -58,8 +72,8 @@ type Config struct {
 	// at the end, never concurrently; nil = nobody.
 	Progress func(Progress)
 
-	Limits   pb.LimitServiceClient   // required for Limits
-	Counters pb.CounterServiceClient // required for Count
+	Limits   pb.LimitServiceClient   // required for Limits in NodeTime
+	Counters pb.CounterServiceClient // required for Count in NodeTime
 }
 
 // Bounds of a Config, and of a run.
@@ -105,10 +119,12 @@ func (c *Config) validate() (accesslog.By, error) {
 	case err != nil:
 	case c.Source == nil:
 		err = errors.New("there is no log")
-	case c.Mode == Limits && c.Limits == nil, c.Mode == Count && c.Counters == nil:
-		err = errors.New("there is no client for the server")
 	case c.Mode != Limits && c.Mode != Count:
 		err = fmt.Errorf("there is no mode %d", c.Mode)
+	case c.Clock != NodeTime && c.Clock != LogTime:
+		err = fmt.Errorf("there is no clock %d", c.Clock)
+	case c.Clock == NodeTime && (c.Mode == Limits && c.Limits == nil || c.Mode == Count && c.Counters == nil):
+		err = errors.New("there is no client for the server")
 	case c.Mode == Limits && c.Verify:
 		err = errors.New("only counters can be verified")
 	case c.Mode == Limits && (c.Limit == 0 || c.Period <= 0):
@@ -125,6 +141,8 @@ func (c *Config) validate() (accesslog.By, error) {
 		err = fmt.Errorf("a patience of %s: choose at most %s", c.Patience, maxPatience)
 	case c.MaxKeys < 1:
 		err = fmt.Errorf("at most %d keys: choose 1 or more", c.MaxKeys)
+	case c.Clock == LogTime:
+		err = c.validateLogTime()
 	}
 	return by, err
 }

@@ -1,9 +1,17 @@
-// Package replay sends the entries of an access log to a server: as limit
-// checks, or as adds to counters.
+// Package replay decides the entries of an access log: as limit checks, or as adds
+// to counters. In the node's time it sends them to a server, as fast as that answers:
 //
 //	            ┌ worker ─ batches ─┐
 //	log ─ feed ─┼ worker ─ batches ─┼→ server        tallies of each key ─→ Report
 //	            └ worker ─ batches ─┘
+//
+// In the log's own time it decides them itself, by a store of package owner, each at
+// the moment that stands in the log:
+//
+//	log ─ order ─ store        tallies of each key ─→ Report
+//
+// There is no server then, because no call carries a time. Entries are put in order
+// first; see order and maxHeld. What follows is about the node's time.
 //
 // One goroutine reads the log and hands each entry to a worker; a key stays
 // with the worker that got its first entry. A worker has one call under way at

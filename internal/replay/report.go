@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,6 +21,19 @@ type Report struct {
 	Burst     uint64 `json:"burst,omitempty"` // 0 = the limit
 	Algorithm string `json:"algorithm,omitempty"`
 	Cost      uint64 `json:"cost,omitempty"` // 0 = 1
+
+	// Time says whose time decided: "log" or "node".
+	Time string `json:"time"`
+	// First and Last are the earliest and the latest time in the log, in UTC; nil if it
+	// has no entries.
+	First       *time.Time `json:"first,omitempty"`
+	Last        *time.Time `json:"last,omitempty"`
+	SpanSeconds float64    `json:"span_seconds"` // between them
+	// Behind counts the entries that stood behind one of a later time. In the log's own
+	// time they are decided in their place, but for those that came Late: when a later
+	// entry was decided already. They are taken for entries of that moment.
+	Behind int64 `json:"behind"`
+	Late   int64 `json:"late"`
 
 	Lines         int64                  `json:"lines"`   // entries + broken + empty
 	Entries       int64                  `json:"entries"` // lines with the shape of the format
@@ -55,6 +69,22 @@ type Report struct {
 	// Latency is that of calls that brought an answer, each with a batch of
 	// entries. Waiting for a retry does not count.
 	Latency Latency `json:"latency"`
+}
+
+// Unreadable is why the file is no access log, "" if it is one: more than half of its
+// lines have another shape. A file without a line is an empty log.
+func (r *Report) Unreadable() string {
+	if r.Broken <= r.Entries {
+		return ""
+	}
+	why := fmt.Sprintf("%s of its %s could not be read", grouped(r.Broken), plural(r.Lines-r.Empty, "line"))
+	if r.Entries == 0 {
+		why = fmt.Sprintf("this is no access log: none of its %s could be read", plural(r.Broken, "line"))
+	}
+	for _, b := range r.BrokenSamples[:min(1, len(r.BrokenSamples))] {
+		why += fmt.Sprintf("\n  line %s: %s\n    %s", grouped(b.Line), b.Reason, safe(b.Text, 0))
+	}
+	return why
 }
 
 // Denied is a key and how often it was over its limit.
@@ -97,7 +127,14 @@ func (r *run) report(took time.Duration, v *verification) *Report {
 	}
 	r.mu.Lock()
 	rep.Broken, rep.Empty, rep.BrokenSamples = r.broken, r.empty, r.sample
+	rep.Behind, rep.SpanSeconds = r.behind, r.last.Sub(r.first).Seconds()
+	if first, last := r.first, r.last; r.timed {
+		rep.First, rep.Last = &first, &last
+	}
 	r.mu.Unlock()
+	if rep.Time = "node"; r.judge != nil {
+		rep.Time, rep.Late = "log", r.judge.late()
+	}
 	r.tallies(rep)
 	if rep.DurationSeconds > 0 {
 		rep.LinesPerSecond = float64(rep.Lines) / rep.DurationSeconds

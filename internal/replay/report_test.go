@@ -123,10 +123,13 @@ func TestTop(t *testing.T) {
 	})
 }
 
+// begin and end are the first and the last time of a log.
+var begin, end = time.Date(2024, 3, 2, 20, 0, 0, 0, time.UTC), time.Date(2024, 3, 4, 0, 7, 30, 0, time.UTC)
+
 // reports are examples of what is printed.
 var reports = map[string]Report{
 	"limits": {
-		Mode: "limits", By: "client_ip", Name: "replay", Limit: 20, PeriodNs: int64(time.Minute), Algorithm: "token bucket",
+		Mode: "limits", Time: "node", First: &begin, Last: &end, SpanSeconds: 59, By: "client_ip", Name: "replay", Limit: 20, PeriodNs: int64(time.Minute), Algorithm: "token bucket",
 		Lines: 1_234_569, Entries: 1_234_566, Broken: 2, Empty: 1, DistinctKeys: 1753, ShortenedKeys: 3,
 		BrokenSamples: []accesslog.BrokenLine{{Line: 17, Reason: "no time", Text: `\x1b[2J`}, {Line: 1_000_000, Reason: "too long", Text: "x"}},
 		Allowed:       1_000_000, Denied: 234_500, Unanswered: 36,
@@ -135,8 +138,18 @@ var reports = map[string]Report{
 		DurationSeconds: 12.3456, LinesPerSecond: 100_001.5, Concurrency: 8, Batch: 100, Calls: 12_346, Retries: 4,
 		Latency: Latency{P50: 0.21234, P99: 1.5, P999: 22.1, Max: 1234.5, Mean: 0.3},
 	},
+	"logtime": {
+		Mode: "limits", Time: "log", First: &begin, Last: &end, SpanSeconds: 101250, Behind: 1234, Late: 5, By: "client_ip", Name: "replay",
+		Limit: 5, PeriodNs: int64(time.Second), Burst: 50, Cost: 2, Algorithm: "token bucket",
+		Lines: 10_000, Entries: 10_000, DistinctKeys: 1753, Allowed: 7000, Denied: 3000, MostDenied: []Denied{{Key: "203.0.113.9", Allowed: 20, Denied: 3000}},
+		DurationSeconds: 0.0123, LinesPerSecond: 813_008, Concurrency: 8, Batch: 100,
+	},
+	"logcount": {
+		Mode: "count", Time: "log", First: &begin, Last: &end, SpanSeconds: 7500, Behind: 2, Late: 2, By: "path", Name: "replay",
+		Lines: 3, Entries: 3, DistinctKeys: 1, Counted: 3, MostCounted: []Tally{{Key: "/", Count: 3}}, DurationSeconds: 0.001, LinesPerSecond: 3000,
+	},
 	"count": {
-		Mode: "count", By: "client_ip,path", Name: "replay-01020304", Lines: 3, Entries: 3, DistinctKeys: 2, Counted: 3,
+		Mode: "count", Time: "node", First: &begin, Last: &end, SpanSeconds: 7500, By: "client_ip,path", Name: "replay-01020304", Lines: 3, Entries: 3, DistinctKeys: 2, Counted: 3,
 		MostCounted: []Tally{{Key: "a|/", Count: 2}, {Key: "b|/", Count: 1}},
 		Verify:      true, VerifyOK: true, Verified: 2,
 		DurationSeconds: 0.001, LinesPerSecond: 3000, Concurrency: 1, Batch: 1, Calls: 3, Latency: Latency{P50: 0.0123},
@@ -203,5 +216,28 @@ func TestGrouped(t *testing.T) {
 		if got := grouped(n); got != want {
 			t.Errorf("grouped(%d) = %s, want %s", n, got, want)
 		}
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	broken := []accesslog.BrokenLine{{Line: 3, Reason: "no time", Text: "{\x1b"}, {Line: 4}}
+	for _, tt := range []struct {
+		name string
+		rep  Report
+		want string
+	}{
+		{name: "empty", rep: Report{}},
+		{name: "empty lines", rep: Report{Lines: 2, Empty: 2}},
+		{name: "half", rep: Report{Lines: 4, Entries: 2, Broken: 2, BrokenSamples: broken}},
+		{name: "most", rep: Report{Lines: 6, Entries: 2, Broken: 3, Empty: 1, BrokenSamples: broken},
+			want: "3 of its 5 lines could not be read\n  line 3: no time\n    {\\x1b"},
+		{name: "all", rep: Report{Lines: 2000, Broken: 1999, Empty: 1, BrokenSamples: broken},
+			want: "this is no access log: none of its 1,999 lines could be read\n  line 3: no time\n    {\\x1b"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.rep.Unreadable(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
 	}
 }

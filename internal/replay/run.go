@@ -22,6 +22,7 @@ type run struct {
 	idleTTL time.Duration     // of the counters; 0 = they stay
 	bases   bool              // counters may have values already: read them first
 	begun   time.Time
+	judge   *judge // in the log's own time; else nil
 
 	answered atomic.Bool // the server has answered something
 	retries  atomic.Int64
@@ -35,6 +36,10 @@ type run struct {
 	broken int64
 	empty  int64
 	sample []accesslog.BrokenLine
+	timed  bool // there was an entry; else there is no
+	first  time.Time
+	last   time.Time
+	behind int64 // entries that stood behind one of a later time
 }
 
 // Run replays a log. If the configuration is bad, there is no report. If the
@@ -55,19 +60,30 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	default:
 		r.cfg.Name = "replay"
 	}
+	if cfg.Clock == LogTime {
+		if r.judge, err = judgeFor(r); err != nil {
+			return nil, err
+		}
+		return r.finish(ctx, r.inLogTime, func(_ context.Context, v *verification) error { r.verifyInLogTime(v); return nil })
+	}
 	for range cfg.Concurrency {
 		r.workers = append(r.workers, newWorker(r))
 		r.queues = append(r.queues, make(chan []*keyStat, 1))
 	}
+	return r.finish(ctx, r.replay, r.verify)
+}
+
+// finish replays the log, verifies if that is asked for, and reports.
+func (r *run) finish(ctx context.Context, replay func(context.Context) error, verify func(context.Context, *verification) error) (*Report, error) {
 	stop := r.reportProgress()
-	replayErr := r.replay(ctx)
+	err := replay(ctx)
 	took := time.Since(r.begun)
 	var v verification
-	if replayErr == nil && cfg.Verify {
-		replayErr = r.verify(ctx, &v)
+	if err == nil && r.cfg.Verify {
+		err = verify(ctx, &v)
 	}
 	stop()
-	return r.report(took, &v), replayErr
+	return r.report(took, &v), err
 }
 
 // replay sends the whole log.
@@ -111,8 +127,20 @@ const feedGrace = 100 * time.Millisecond
 func (r *run) feed(ctx context.Context) error {
 	log := accesslog.NewReader(&source{ctx: ctx, run: r})
 	batches := make([][]*keyStat, len(r.queues))
-	err := r.deal(ctx, log, batches)
-	r.note(log)
+	err := r.deal(ctx, log, func(_ time.Time, s *keyStat) bool {
+		b := batches[s.worker]
+		if b == nil {
+			b = make([]*keyStat, 0, r.cfg.Batch)
+		}
+		if b = append(b, s); len(b) == r.cfg.Batch {
+			if !r.enqueue(ctx, s.worker, b) {
+				return false
+			}
+			b = nil
+		}
+		batches[s.worker] = b
+		return true
+	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -124,8 +152,9 @@ func (r *run) feed(ctx context.Context) error {
 	return err
 }
 
-// deal fills batches until the log ends, and hands over those that are full.
-func (r *run) deal(ctx context.Context, log *accesslog.Reader, batches [][]*keyStat) error {
+// deal gives each entry to take until the log ends, or take wants no more.
+func (r *run) deal(ctx context.Context, log *accesslog.Reader, take func(at time.Time, s *keyStat) bool) error {
+	defer r.note(log)
 	var buf []byte
 	for {
 		e, err := log.Next()
@@ -137,27 +166,37 @@ func (r *run) deal(ctx context.Context, log *accesslog.Reader, batches [][]*keyS
 		case err != nil:
 			return err
 		}
-		r.lines.Store(log.Lines())
-		r.entries.Store(log.Entries())
+		r.seen(log, e.Time)
 		buf = r.by.AppendKey(buf[:0], e)
 		key, shortened := fit(buf)
 		s, err := r.table.see(key, shortened)
 		if err != nil {
 			return err
 		}
-		b := batches[s.worker]
-		if b == nil {
-			b = make([]*keyStat, 0, r.cfg.Batch)
+		if !take(e.Time, s) {
+			return context.Cause(ctx)
 		}
-		if b = append(b, s); len(b) == r.cfg.Batch {
-			r.note(log)
-			if !r.enqueue(ctx, s.worker, b) {
-				return context.Cause(ctx)
-			}
-			b = nil
-		}
-		batches[s.worker] = b
 	}
+}
+
+// seen makes an entry known to the report.
+func (r *run) seen(log *accesslog.Reader, at time.Time) {
+	r.lines.Store(log.Lines())
+	r.entries.Store(log.Entries())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.timed {
+		r.timed, r.first, r.last = true, at, at
+	}
+	if at.Before(r.last) {
+		r.behind++
+	} else {
+		r.last = at
+	}
+	if at.Before(r.first) {
+		r.first = at
+	}
+	r.noteLocked(log)
 }
 
 func (r *run) enqueue(ctx context.Context, worker int, batch []*keyStat) bool {
@@ -175,6 +214,10 @@ func (r *run) note(log *accesslog.Reader) {
 	defer r.mu.Unlock()
 	r.lines.Store(log.Lines())
 	r.entries.Store(log.Entries())
+	r.noteLocked(log)
+}
+
+func (r *run) noteLocked(log *accesslog.Reader) {
 	r.broken, r.empty = log.Broken(), log.Empty()
 	if s := log.Samples(); len(s) > len(r.sample) {
 		r.sample = append([]accesslog.BrokenLine(nil), s...)

@@ -28,6 +28,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		lines += fmt.Sprintf(", %s empty", grouped(r.Empty))
 	}
 	row("Log", "%s", lines)
+	r.textTime(row)
 	keys := fmt.Sprintf("%s distinct, by %s", grouped(r.DistinctKeys), r.By)
 	if r.ShortenedKeys > 0 {
 		keys += fmt.Sprintf("; %s shortened", grouped(r.ShortenedKeys))
@@ -46,10 +47,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		row("Unanswered", "%s entries; the last of them may have acted", grouped(r.Unanswered))
 	}
 	row("Throughput", "%s lines/s: %s in %s", grouped(int64(r.LinesPerSecond)), plural(r.Lines, "line"), shortTime(r.DurationSeconds*1000))
-	l := r.Latency
-	row("Latency", "p50 %s, p99 %s, p99.9 %s, max %s", shortTime(l.P50), shortTime(l.P99), shortTime(l.P999), shortTime(l.Max))
-	row("", "of a call with up to %s; %s, %s repeated, %d at a time",
-		plural(int64(r.Batch), "line"), plural(r.Calls, "call"), grouped(r.Retries), r.Concurrency)
+	if r.Calls > 0 || r.Time != "log" {
+		r.textCalls(row)
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -59,10 +59,69 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
+// fewSeconds is the period below which it matters that a log has whole seconds.
+const fewSeconds = 10 * time.Second
+
+// textTime prints whose time decided.
+func (r *Report) textTime(row func(label, format string, args ...any)) {
+	if r.First == nil {
+		return
+	}
+	over := span(time.Duration(r.SpanSeconds * float64(time.Second)))
+	if r.Time != "log" {
+		row("Time", "the node's clock: %s of log in %s", over, shortTime(r.DurationSeconds*1000))
+		if r.Mode == "limits" {
+			row("", "expect more denials than in real traffic; --time log goes by the log's own times")
+		}
+		return
+	}
+	row("Time", "at the log's own times: %s over %s", plural(r.Entries, "request"), over)
+	row("", "from %s to %s", r.First.Format(time.DateTime), r.Last.Format(time.DateTime+" MST"))
+	if r.Behind > 0 {
+		behind := fmt.Sprintf("%s stood behind a later one", grouped(r.Behind))
+		switch {
+		case r.Late == 0:
+			behind += ": put in order"
+		case r.Late == r.Behind:
+			behind += fmt.Sprintf(" by more than %s lines: decided where they stood", grouped(maxHeld))
+		default:
+			behind += fmt.Sprintf(": put in order, but for %s that came more than %s lines late", grouped(r.Late), grouped(maxHeld))
+		}
+		row("", "%s", behind)
+	}
+	if r.Mode == "limits" && time.Duration(r.PeriodNs) < fewSeconds {
+		row("", "the log has whole seconds: requests of one second count as simultaneous")
+	}
+}
+
+// span writes how long a log is.
+func span(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.1f days", d.Hours()/24)
+	case d >= time.Hour:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return d.String()
+}
+
+// textCalls prints what the calls to the server took.
+func (r *Report) textCalls(row func(label, format string, args ...any)) {
+	l := r.Latency
+	row("Latency", "p50 %s, p99 %s, p99.9 %s, max %s", shortTime(l.P50), shortTime(l.P99), shortTime(l.P999), shortTime(l.Max))
+	row("", "of a call with up to %s; %s, %s repeated, %d at a time",
+		plural(int64(r.Batch), "line"), plural(r.Calls, "call"), grouped(r.Retries), r.Concurrency)
+}
+
 // textOutcome prints what the server decided.
 func (r *Report) textOutcome(row func(label, format string, args ...any)) {
 	if r.Mode == "count" {
-		row("Counters", "%q of each key", r.Name)
+		if r.Time == "log" {
+			row("Counters", "of each key, in this program, without a node")
+		} else {
+			row("Counters", "%q of each key", r.Name)
+		}
 		row("Counted", "%s", grouped(r.Counted))
 		switch {
 		case !r.Verify:
@@ -75,16 +134,32 @@ func (r *Report) textOutcome(row func(label, format string, args ...any)) {
 		}
 		return
 	}
-	limit := fmt.Sprintf("%s per %s", grouped(int64(r.Limit)), time.Duration(r.PeriodNs))
+	limit := fmt.Sprintf("%s per %s", grouped(int64(r.Limit)), plainPeriod(time.Duration(r.PeriodNs)))
 	if r.Burst > 0 {
 		limit += ", burst " + grouped(int64(r.Burst))
 	}
 	if r.Cost > 1 {
 		limit += ", cost " + grouped(int64(r.Cost))
 	}
-	row("Limit", "%s, %s, %q of each key", limit, r.Algorithm, r.Name)
+	limit += ", " + r.Algorithm
+	if r.Time == "log" {
+		row("Limit", "%s, of each key; decided by this program, without a node", limit)
+	} else {
+		row("Limit", "%s, %q of each key", limit, r.Name)
+	}
 	row("Allowed", "%s", share(r.Allowed, r.Allowed+r.Denied))
 	row("Denied", "%s", share(r.Denied, r.Allowed+r.Denied))
+}
+
+// plainPeriod writes a period without zeros at its end: 1m, 24h.
+func plainPeriod(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = strings.TrimSuffix(text, zero[1:])
+		}
+	}
+	return text
 }
 
 // maxShown is how much of a key is printed, in characters.

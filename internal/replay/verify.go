@@ -46,8 +46,12 @@ func (r *run) verify(ctx context.Context, v *verification) error {
 	close(chunks)
 	wg.Wait()
 	v.done = ctx.Err() == nil
-	slices.SortFunc(v.mismatches, func(a, b Mismatch) int { return strings.Compare(a.Key, b.Key) })
+	v.sort()
 	return context.Cause(ctx)
+}
+
+func (v *verification) sort() {
+	slices.SortFunc(v.mismatches, func(a, b Mismatch) int { return strings.Compare(a.Key, b.Key) })
 }
 
 // compare holds one counter against the log. A key whose counter could not be

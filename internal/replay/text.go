@@ -59,8 +59,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// fewSeconds is the period below which it matters that a log has whole seconds.
-const fewSeconds = 10 * time.Second
+// shortPeriod is the period below which it matters that a log has whole seconds.
+const shortPeriod = 10 * time.Second
 
 // textTime prints whose time decided.
 func (r *Report) textTime(row func(label, format string, args ...any)) {
@@ -89,7 +89,7 @@ func (r *Report) textTime(row func(label, format string, args ...any)) {
 		}
 		row("", "%s", behind)
 	}
-	if r.Mode == "limits" && time.Duration(r.PeriodNs) < fewSeconds {
+	if r.Mode == "limits" && time.Duration(r.PeriodNs) < shortPeriod {
 		row("", "the log has whole seconds: requests of one second count as simultaneous")
 	}
 }

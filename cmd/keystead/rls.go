@@ -24,7 +24,7 @@ func (f *nodeFlags) rlsFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.RLS.MergeDomains, "rls-merge-domains", false, "let several files of --rls-config add to one domain")
 	f.RLS.Headers = rls.NoHeaders
 	fl.StringVar((*string)(&f.RLS.Headers), "rls-headers", string(rls.NoHeaders), "headers that clients of Envoy get: none, x-ratelimit or ratelimit")
-	fl.BoolVar(&f.RLS.Metadata, "rls-metadata", false, "put requests and violated quotas into the dynamic metadata of answers")
+	fl.BoolVar(&f.RLS.Metadata, "rls-metadata", false, "put requests, and metadata of descriptors that are not over their limit, into the dynamic metadata of answers")
 	fl.BoolVar(&f.RLS.Shadow, "rls-shadow", false, "let all requests of Envoy through, and count what would have been refused")
 }
 
@@ -63,7 +63,8 @@ command line. It asks no node.
 With --json: {"ok": bool, "files": […], "domains": […], "limits": [{"domain",
 "descriptor", "limit", "name", "replaces": […], "algorithm", "burst",
 "all_or_nothing", "over_limit", "on_failure", "shadow_mode", "quota_mode", "file",
-"line"}]}, or {"ok": false, "problems": [{"file", "line", "message", "hint"}]}.`,
+"line", "metadata": {…}}]}, or {"ok": false, "problems": [{"file", "line",
+"message", "hint"}]}.`,
 		Example: `  keystead rls validate ratelimit.yaml
   keystead rls validate /etc/ratelimit --merge-domains --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -125,11 +126,16 @@ type limitJSON struct {
 	QuotaMode    bool     `json:"quota_mode"`
 	File         string   `json:"file"`
 	Line         int      `json:"line"`
+
+	Metadata map[string]any `json:"metadata,omitempty"`
 }
 
 func toLimitJSON(l *rls.Limit) limitJSON {
 	x := limitJSON{Domain: l.Domain, Descriptor: l.Path, Limit: l.Rate(), Name: l.Name, Replaces: l.Replaces, Burst: l.Burst,
 		AllOrNothing: l.AllOrNothing, ShadowMode: l.Shadow, QuotaMode: l.Quota, File: l.File, Line: l.Line}
+	if l.Metadata != nil {
+		x.Metadata = l.Metadata.AsMap()
+	}
 	if !l.Unlimited {
 		x.Algorithm, x.OnFailure, x.OverLimit = l.Algorithm.String(), l.OnFailure.String(), "spend_nothing"
 		if l.SpendRest {
@@ -185,6 +191,7 @@ func notes(l *rls.Limit) []string {
 	note(l.OnFailure != rls.FailError, "on failure "+l.OnFailure.String())
 	note(l.Shadow, "shadow")
 	note(l.Quota, "quota")
+	note(l.Metadata != nil, "metadata")
 	return slices.Clip(all)
 }
 

@@ -104,8 +104,66 @@ var conformance = []struct {
 		one("w=fox", "ok: ok 3 of 4/day"),
 		one("w=bar", "ok: ok 4 of 5/day"),
 		one("w=foo*", "ok: ok 1 of 2/day"),
-		one("m=axb", "ok: ok"), // only at the end
+		one("m=axb", "ok: ok 5 of 6/day"),
 		one("m=a*b", "ok: ok 5 of 6/day"),
+		one("m=ab", "ok: ok 5 of 6/day"), // a star stands for nothing, too
+		one("m=axc", "ok: ok"),
+		one("m=xab", "ok: ok"),
+	}},
+	{"wildcards anywhere in a value", `
+- key: p
+  value: /api*v1
+  rate_limit: {unit: day, requests_per_unit: 2}
+- key: p
+  value: "*tail"
+  rate_limit: {unit: day, requests_per_unit: 3}
+- key: p
+  value: a*b*c
+  rate_limit: {unit: day, requests_per_unit: 4}
+- key: p
+  value: ab*ba
+  rate_limit: {unit: day, requests_per_unit: 5}
+- key: p
+  value: "*"
+  rate_limit: {unit: day, requests_per_unit: 6}
+- key: p
+  value: z*
+  rate_limit: {unit: day, requests_per_unit: 7}
+`, []step{
+		one("p=/api/x/v1", "ok: ok 1 of 2/day"),
+		one("p=/apiv1", "ok: ok 1 of 2/day"),
+		one("p=/api/x/v2", "ok: ok 5 of 6/day"),
+		one("p=/api/tail", "ok: ok 2 of 3/day"),
+		one("p=tail", "ok: ok 2 of 3/day"),
+		one("p=abc", "ok: ok 3 of 4/day"),
+		one("p=a.bb.c", "ok: ok 3 of 4/day"),
+		one("p=acb", "ok: ok 5 of 6/day"), // the parts in their order only
+		one("p=aba", "ok: ok 5 of 6/day"), // the parts do not overlap
+		one("p=abba", "ok: ok 4 of 5/day"),
+		one("p=z1", "ok: ok 5 of 6/day"), // the first in the file that fits
+		one("p=z*", "ok: ok 6 of 7/day"), // but a pattern itself is an exact value
+	}},
+	{"share_threshold with wildcards anywhere", `
+- key: p
+  value: svc*ep*rpc
+  share_threshold: true
+  rate_limit: {unit: day, requests_per_unit: 3}
+- key: tenant
+  value: t*prod
+  share_threshold: true
+  descriptors:
+  - key: resource
+    value: res*v2
+    share_threshold: true
+    rate_limit: {unit: day, requests_per_unit: 2}
+`, []step{
+		one("p=svc1/ep1/rpc", "ok: ok 2 of 3/day"),
+		one("p=svc2/ep2/rpc", "ok: ok 1 of 3/day"),
+		one("p=svc*ep*rpc", "ok: ok 0 of 3/day"), // the pattern itself shares, too
+		one("p=svc3/ep3/rpc", "over: over 0 of 3/day"),
+		one("tenant=t1prod,resource=res1v2", "ok: ok 1 of 2/day"),
+		one("tenant=t2prod,resource=res2v2", "ok: ok 0 of 2/day"),
+		one("tenant=t3prod,resource=res3v2", "over: over 0 of 2/day"),
 	}},
 	{"share_threshold", `
 - key: files
@@ -157,12 +215,33 @@ var conformance = []struct {
 		{ask: []string{"a=1", "b=1"}, hits: 4, want: "over: ok 0 of 1/day, over 0 of 3/day"},
 	}},
 	{"quota_mode", `
-- key: a
+- key: q
   quota_mode: true
   rate_limit: {unit: day, requests_per_unit: 1}
+- key: r
+  quota_mode: true
+  rate_limit: {unit: day, requests_per_unit: 3}
+- key: s
+  quota_mode: true
+  shadow_mode: true
+  rate_limit: {unit: day, requests_per_unit: 1}
+- key: a
+  rate_limit: {unit: day, requests_per_unit: 5}
+- key: u
+  quota_mode: true
+  rate_limit: {unlimited: true}
 `, []step{
-		one("a=1", "ok: ok 0 of 1/day"),
-		one("a=1", "ok: ok 0 of 1/day"),
+		one("q=1", "ok: ok 0 of 1/day"),
+		one("q=1", "over: over 0 of 1/day"),                                              // all quotas are over
+		{ask: []string{"q=1", "r=1"}, want: "ok: over 0 of 1/day, ok 2 of 3/day"},        // one has room
+		{ask: []string{"a=1", "q=1"}, want: "over: ok 4 of 5/day, over 0 of 1/day"},      // others do not help
+		{ask: []string{"none=1", "q=1"}, want: "over: ok, over 0 of 1/day"},              // nor what has no limit
+		{ask: []string{"u=1", "q=1"}, want: "over: ok 4294967295, over 0 of 1/day"},      // nor what is unlimited
+		{ask: []string{"q=1", "r=1 +3"}, want: "over: over 0 of 1/day, over 0 of 3/day"}, // now both
+		{ask: []string{"a=1 +5", "q=2"}, want: "over: over 0 of 5/day, ok 0 of 1/day"},   // an ordinary limit is enough
+		one("s=1", "ok: ok 0 of 1/day"),
+		one("s=1", "ok: ok 0 of 1/day"), // shadow_mode: never over
+		{ask: []string{"s=1", "q=1"}, want: "ok: ok 0 of 1/day, over 0 of 1/day"},
 	}},
 	{"replaces", `
 - key: k1
@@ -196,6 +275,20 @@ var conformance = []struct {
 		one("a=1 +0", "over: over 0 of 10/day"),
 		one("b=1 +11", "over: over 0 of 10/day"), // more than there ever is
 		one("b=1", "over: over 0 of 10/day"),
+	}},
+	{"is_negative_hits", `
+- key: a
+  rate_limit: {unit: day, requests_per_unit: 2}
+- key: zero
+  rate_limit: {unit: day, requests_per_unit: 0}
+`, []step{
+		one("a=1 +2", "ok: ok 0 of 2/day"),
+		one("a=1 -0", "ok: ok 0 of 2/day"), // nothing is given back: never over the limit
+		one("a=1 -1", "ok: ok 1 of 2/day"),
+		one("a=1 -9", "ok: ok 2 of 2/day"), // at most to full
+		one("a=1 +3", "over: over 0 of 2/day"),
+		one("zero=1 -1", "ok: ok 0 of 0/day"),
+		one("zero=1 -0", "ok: ok 0 of 0/day"),
 	}},
 	{"over_limit: spend_nothing", `
 - key: a

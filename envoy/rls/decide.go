@@ -40,10 +40,11 @@ type item struct {
 	err    error           // of all that was asked with it
 	failed bool            // the owner did not answer
 	denied bool
-	known  bool // remaining and reset are
+	known  bool // left and reset are
 	left   uint64
-	reset  time.Duration
-	spent  uint64 // by this call
+	reset  time.Duration // until everything is back; of what is denied, until the hits fit
+	spent  uint64        // by this call
+	slid   bool          // the rest of a sliding window was spent
 }
 
 // maxDrains bounds how often what is left of a limit is asked for. Others may
@@ -67,15 +68,15 @@ func (c *call) decide() (err error) {
 		c.giveBack()
 		return err
 	}
+	c.over = c.refuses()
 	denied := false
 	for i := range c.items {
-		it := &c.items[i]
-		denied = denied || it.denied
-		c.over = c.over || it.counts()
+		denied = denied || c.items[i].denied
 	}
 	for i := 0; denied && i < maxDrains; i++ {
 		denied = c.drain(ctx)
 	}
+	c.askAgain(ctx)
 	if c.over && !c.s.cfg.Shadow {
 		c.giveBack()
 	}
@@ -162,22 +163,21 @@ func (it *item) answered(results []*pb.CheckResult, n int, err error) {
 func begin(it *item, check *pb.CheckRequest) bool {
 	l := it.limit
 	switch {
+	case l.RequestsPerUnit == 0: // hits that are negative are never over a limit
+		it.denied, it.known, it.reset = !it.negative, true, l.period
+		return false
 	case it.negative && it.hits > 0:
-		if l.RequestsPerUnit == 0 {
-			return false
-		}
 		check.Refund = int64(min(it.hits, maxBurst))
 		return true
-	case l.RequestsPerUnit == 0:
-		it.denied, it.known, it.reset = true, true, l.period
-		return false
-	case it.hits == 0 || it.hits > l.capacity():
-		check.Peek = true // the answer to more than there can be is known, but not what is left
-		return true
 	}
-	check.Cost = it.hits
+	check.Cost = it.needs()
+	// The answer to more than there can be is known, but not what is left.
+	check.Peek = it.hits == 0 || it.hits > l.capacity()
 	return true
 }
+
+// needs is how many hits have to fit: as many as were asked for, or all that can.
+func (it *item) needs() uint64 { return min(max(it.hits, 1), it.limit.capacity()) }
 
 // settle takes the answers to the first checks. The error is that of an item
 // whose limit has no policy for it.
@@ -192,8 +192,8 @@ func (c *call) settle() error {
 			}
 			continue
 		}
+		it.denied = !it.negative && (!a.Allowed || it.hits > it.limit.capacity())
 		it.take(a)
-		it.denied = !a.Allowed || !it.negative && it.hits > it.limit.capacity()
 		if !it.denied && !it.negative {
 			it.spent = it.hits
 		}
@@ -204,12 +204,34 @@ func (c *call) settle() error {
 	return failure
 }
 
-// counts says whether the request is over the limit because of this item.
-func (it *item) counts() bool { return it.denied && !it.limit.Shadow && !it.limit.Quota }
+// refused reports whether the status of the item is that it is over its limit.
+func (it *item) refused() bool { return it.denied && !it.limit.Shadow }
+
+// refuses reports whether the items put the call over the limit: one of those that
+// are no quotas does, or all that are.
+func (c *call) refuses() bool {
+	quotas, over := 0, 0
+	for i := range c.items {
+		it := &c.items[i]
+		switch quota := it.limit != nil && !it.unlimited && it.limit.Quota; {
+		case !quota && it.refused():
+			return true
+		case quota:
+			quotas++
+			if it.refused() {
+				over++
+			}
+		}
+	}
+	return quotas > 0 && over == quotas
+}
 
 // take takes what an answer says of the limit.
 func (it *item) take(a *pb.CheckResponse) {
 	it.known, it.left, it.reset = true, a.Remaining, time.Duration(a.ResetAfterNs)
+	if it.refused() && it.limit.Algorithm != FixedWindow {
+		it.reset = time.Duration(a.RetryAfterNs)
+	}
 }
 
 // fail does what the limit says of owners that do not answer. The error is for
@@ -256,7 +278,7 @@ func (it *item) count() {
 }
 
 // drain spends what is left of limits that hits were over, where they say so. It
-// says whether that is to be tried again.
+// reports whether that is to be tried again.
 func (c *call) drain(ctx context.Context) (again bool) {
 	c.ask(ctx, func(it *item, check *pb.CheckRequest) bool {
 		if !it.limit.SpendRest || !it.denied || it.failed || it.left == 0 || it.hits == 0 {
@@ -267,11 +289,46 @@ func (c *call) drain(ctx context.Context) (again bool) {
 	})
 	for it := range c.asked() {
 		if a := it.result.GetResponse(); a != nil {
-			it.take(a)
+			it.drained(a)
 			again = again || !a.Allowed
 		}
 	}
 	return again
+}
+
+// drained takes what an answer says of the limit whose rest was spent. It is about
+// that rest, and not about the hits that did not fit.
+func (it *item) drained(a *pb.CheckResponse) {
+	it.left, it.reset = a.Remaining, time.Duration(a.ResetAfterNs)
+	switch l := it.limit; {
+	case !it.refused():
+	case l.Algorithm == TokenBucket: // all but what the hits need has longer
+		longer := float64(l.capacity()-it.needs()) * float64(l.period) / float64(l.RequestsPerUnit)
+		it.reset = max(it.reset-time.Duration(longer), 0)
+	case l.Algorithm == SlidingWindow:
+		it.slid = true
+	}
+}
+
+// askAgain asks when hits will fit into sliding windows whose rest was spent: it
+// depends on when the others were.
+func (c *call) askAgain(ctx context.Context) {
+	slid := false
+	for i := range c.items {
+		slid = slid || c.items[i].slid
+	}
+	if !slid {
+		return
+	}
+	c.ask(ctx, func(it *item, check *pb.CheckRequest) bool {
+		check.Cost, check.Peek = it.needs(), true
+		return it.slid
+	})
+	for it := range c.asked() {
+		if a := it.result.GetResponse(); a != nil {
+			it.reset = time.Duration(a.RetryAfterNs)
+		}
+	}
 }
 
 // status is what is answered to a descriptor.
@@ -283,7 +340,7 @@ func (it *item) status() status {
 		return status{code: codeOK}
 	}
 	st := status{code: codeOK, current: it.limit.current, remaining: small(it.left), reset: it.reset, hasReset: it.known}
-	if it.counts() {
+	if it.refused() {
 		st.code = codeOver
 	}
 	return st
@@ -311,7 +368,7 @@ func (c *call) write() (*answer, error) {
 		if st.code == codeOver {
 			left = 0
 		}
-		if left < least || st.code == codeOver {
+		if left < least || st.code == codeOver && !it.limit.Quota {
 			nearest, least = i, left
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -41,10 +42,14 @@ type Limit struct {
 	OnFailure Policy
 	// Shadow: counted, but never over the limit.
 	Shadow bool
-	// Quota: counted, and being over it is told in the metadata of the answer only.
+	// Quota: being over it refuses a request only if the request is over all of its
+	// limits that are quotas.
 	Quota bool
 	// Detailed: counted in the metrics by the values of the request.
 	Detailed bool
+	// Metadata is what Envoy gets in the dynamic metadata of answers to requests that
+	// are not over the limit. nil = nothing. It does not change.
+	Metadata *structpb.Struct
 	// File and Line are where it stands.
 	File string
 	Line int

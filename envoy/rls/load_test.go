@@ -74,7 +74,21 @@ func TestLoadRefuses(t *testing.T) {
 		{"replaces itself", rate("{unit: day, requests_per_unit: 1, name: x, replaces: [{name: x}]}"), 5, `the limit "x" replaces itself`},
 		{"replaces nothing", rate("{unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), 5, "the entry of replaces has no name"},
 		{"replaces text", rate("{unit: day, requests_per_unit: 1, replaces: x}"), 5, "replaces must be a list"},
-		{"share_threshold without a wildcard", in("key: a\n  value: b\n  share_threshold: true"), 3, "share_threshold goes with a value that ends in `*`"},
+		{"share_threshold without a wildcard", in("key: a\n  value: b\n  share_threshold: true"), 3, "share_threshold goes with a value that has a `*`"},
+		{"the same wildcard twice, in the middle", in("key: a\n  value: b*c\n- key: a\n  value: b*c"), 5, `the descriptor "a_b*c" comes a second time`},
+		{"metadata is a list", in("key: a\n  metadata: [a]"), 4, "`metadata` must be a map, found a list"},
+		{"metadata is a text", in("key: a\n  metadata: a"), 4, "`metadata` must be a map, found \"a\""},
+		{"metadata of a limit", rate("metadata: {a: b}"), 5, "a rate_limit has no `metadata`; it belongs in the descriptor, beside `rate_limit:`"},
+		{"metadata with a name twice", in("key: a\n  metadata:\n    a: 1\n    b: 2\n    a: 3"), 7, "`a` comes a second time; the first is on line 5"},
+		{"metadata with a list as a name", in("key: a\n  metadata: {? [a] : b}"), 4, "a name was expected, found a list"},
+		{"metadata too deep", in("key: a\n  metadata: {a: " + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + "}"), 4, "`metadata` is nested more than 16 deep"},
+		{"metadata in itself", in("key: a\n  metadata: &x\n    a: *x"), 4, "`metadata` is nested more than 16 deep"},
+		{"metadata that merges itself", in("key: a\n  metadata: &x\n    <<: *x"), 4, "`metadata` is nested more than 16 deep"},
+		{"metadata that merges a text", in("key: a\n  metadata:\n    <<: b"), 5, "`<<` merges maps, found \"b\""},
+		{"metadata too large", in("key: a\n  metadata: {a: " + strings.Repeat("x", MaxMetadata) + "}"), 4, "`metadata` has more than 16384 bytes; Envoy gets it with every answer"},
+		{"metadata with too much in it", in("key: a\n  metadata: {a: [" + strings.Repeat(",~", MaxMetadata)[1:] + "]}"), 4, "`metadata` has more than 16384 bytes"},
+		{"metadata that is not text", in("key: a\n  metadata: {a: !!binary /w==}"), 4, "a value of `metadata` is a text, a number, true, false, a list or a map"},
+		{"metadata with names of no text", in("key: a\n  metadata: {a: {? !!binary /w== : b}}"), 4, "takes a text"},
 		{"unknown algorithm", rate("{unit: day, requests_per_unit: 1, keystead: {algorithm: leaky}}"), 5, "`algorithm` is \"leaky\"; choose fixed_window, token_bucket or sliding_window"},
 		{"a burst of a window", rate("{unit: day, requests_per_unit: 1, keystead: {burst: 5}}"), 5, "burst goes with token buckets only"},
 		{"no burst", rate("{unit: day, requests_per_unit: 1, keystead: {algorithm: token_bucket, burst: 0}}"), 5, "burst is 0"},
@@ -160,6 +174,48 @@ descriptors:
 	}
 }
 
+// Configurations of the shapes that upstream tests, and whether it takes them.
+func TestLoadAsUpstream(t *testing.T) {
+	t.Parallel()
+	const day = "rate_limit: {unit: day, requests_per_unit: 1}"
+	domain := func(descriptors ...string) string {
+		return "domain: d\ndescriptors:\n- " + strings.Join(descriptors, "\n- ") + "\n"
+	}
+	for _, tc := range []struct {
+		name  string
+		files []string
+		merge bool
+		says  string // "" = it is taken
+	}{
+		{name: "levels, with and without limits", files: []string{domain("{key: a, value: b, descriptors: [{key: c, "+day+"}, {key: c, value: d, "+day+"}, {key: e, descriptors: [{key: f}]}]}", "{key: g, "+day+"}")}},
+		{name: "shadow_mode", files: []string{domain("{key: a, shadow_mode: true, "+day+"}", "{key: a, value: b, shadow_mode: false, "+day+"}", "{key: c, shadow_mode: true}")}},
+		{name: "wildcards", files: []string{domain("{key: a, value: b*, "+day+"}", "{key: a, value: b*c, "+day+"}", "{key: a, value: b*c*d, "+day+"}", "{key: e, value: f, descriptors: [{key: a, value: g*, "+day+"}]}")}},
+		{name: "share_threshold", files: []string{domain("{key: a, value: b/*, share_threshold: true, value_to_metric: true, "+day+"}", "{key: c, value: x*y, share_threshold: true, descriptors: [{key: a, value: x*y*z, share_threshold: true, detailed_metric: true, "+day+"}, {key: b, value: q*, share_threshold: false, "+day+"}]}")}},
+		{name: "metadata", files: []string{domain("{key: a, "+day+", metadata: {name: one}}", "{key: b, quota_mode: true, "+day+", metadata: {service: {name: two, 7: [1, 2.5, x]}}}", "{key: c, metadata: }", "{key: d, metadata: {}}")}},
+		{name: "domains that are merged", files: []string{domain("{key: a, " + day + "}"), domain("{key: b, " + day + "}")}, merge: true},
+		{name: "replaces and unlimited", files: []string{domain("{key: a, rate_limit: {unit: minute, requests_per_unit: 0, name: x, replaces: [{name: y}, {name: z}]}}", "{key: b, rate_limit: {unlimited: true, name: y}}")}},
+		{name: "a domain twice", files: []string{domain("{key: a}"), domain("{key: b}")}, says: `the domain "d" comes a second time`},
+		{name: "a descriptor twice in merged domains", files: []string{domain("{key: a}"), domain("{key: a}")}, merge: true, says: `the descriptor "a" comes a second time`},
+		{name: "a descriptor twice", files: []string{domain("{key: a, value: b}", "{key: a, value: b}")}, says: "comes a second time"},
+		{name: "no domain", files: []string{"domain:\ndescriptors: []\n"}, says: "the domain is missing"},
+		{name: "no key", files: []string{domain("{value: b}")}, says: "the descriptor has no key"},
+		{name: "an unknown unit", files: []string{domain("{key: a, rate_limit: {unit: blink, requests_per_unit: 5}}")}, says: "the unit"},
+		{name: "unlimited with a unit", files: []string{domain("{key: a, rate_limit: {unlimited: true, unit: day, requests_per_unit: 5}}")}, says: "the limit is unlimited and has a unit"},
+		{name: "a limit that replaces itself", files: []string{domain("{key: a, rate_limit: {unit: day, requests_per_unit: 1, name: x, replaces: [{name: x}]}}")}, says: "replaces itself"},
+		{name: "a limit that replaces no name", files: []string{domain("{key: a, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}}")}, says: "has no name"},
+		{name: "not YAML", files: []string{"domain: d\ndescriptors:\n- key: a\n   value: b\n"}, says: "this is not YAML"},
+		{name: "a misspelled name", files: []string{domain("{key: a, ratelimit: {unit: day, requests_per_unit: 1}}")}, says: `no "ratelimit"`},
+		{name: "a misspelled name of a limit", files: []string{domain("{key: a, rate_limit: {unit: day, requests_per_units: 1}}")}, says: `no "requests_per_units"`},
+		{name: "a name that is no text", files: []string{domain("{key: a, 0.25: b}")}, says: `no "0.25"`},
+		{name: "a list of texts", files: []string{domain("a")}, says: "a descriptor must be a map"},
+	} {
+		_, err := loadText(t, LoadOptions{MergeDomains: tc.merge}, tc.files...)
+		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.says)
+		}
+	}
+}
+
 // Several files add to one domain only if they may.
 func TestMergeDomains(t *testing.T) {
 	t.Parallel()
@@ -237,6 +293,7 @@ func FuzzLoad(f *testing.F) {
 		"", "domain: d\n", "domain: d\ndescriptors:\n- key: a\n  value: b*\n  share_threshold: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n",
 		"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "domain: d\ndescriptors: [{<<: &m {key: a, <<: *m}}]\n", "a: &a [*a]\n<<: *a\n",
 		"domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: m}], keystead: {algorithm: token_bucket, burst: 3, on_failure: allow}}}]",
+		"domain: d\ndescriptors: [{key: a, value: b*c*, metadata: &m {x: [1, ~, yes, 2026-01-01], <<: [{y: {z: !!binary aGk=}}], w: *m}}]",
 		"domain: !!binary aGk=\ndescriptors: !!set {a, b}\n", "---\n---\n", "? a\n: b\n", "domain: d\ndescriptors: [{key: a, shadow_mode: on, quota_mode: n, detailed_metric: ~}]",
 	} {
 		f.Add([]byte(seed))

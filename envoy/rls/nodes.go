@@ -30,7 +30,8 @@ var belongs = map[string]string{
 	"key":    "in a descriptor", "value": "in a descriptor", "rate_limit": "in a descriptor", "descriptors": "at the top of the file, or in a descriptor",
 	"shadow_mode": "in the descriptor, beside `rate_limit:`", "quota_mode": "in the descriptor, beside `rate_limit:`",
 	"detailed_metric": "in the descriptor, beside `rate_limit:`", "value_to_metric": "in the descriptor, beside `rate_limit:`", "share_threshold": "in the descriptor, beside `rate_limit:`",
-	"unit": "in `rate_limit:`", "requests_per_unit": "in `rate_limit:`", "unlimited": "in `rate_limit:`", "name": "in `rate_limit:`", "replaces": "in `rate_limit:`", "keystead": "in `rate_limit:`",
+	"metadata": "in the descriptor, beside `rate_limit:`",
+	"unit":     "in `rate_limit:`", "requests_per_unit": "in `rate_limit:`", "unlimited": "in `rate_limit:`", "name": "in `rate_limit:`", "replaces": "in `rate_limit:`", "keystead": "in `rate_limit:`",
 	"algorithm": "in `keystead:` in `rate_limit:`", "burst": "in `keystead:` in `rate_limit:`", "all_or_nothing": "in `keystead:` in `rate_limit:`",
 	"on_failure": "in `keystead:` in `rate_limit:`", "over_limit": "in `keystead:` in `rate_limit:`",
 }

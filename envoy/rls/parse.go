@@ -12,6 +12,7 @@ import (
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // loader makes rules of files. It reads nodes and not values, because only nodes
@@ -138,6 +139,7 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 	var e entry
 	var detailed, shadow, quota bool
 	var rate, nested *yaml.Node
+	var metadata *structpb.Struct
 	d := &level{at: place{l.path, n.Line}}
 	if !l.fields(n, "a descriptor", map[string]func(*yaml.Node){
 		"key":             func(v *yaml.Node) { e.key = l.text(v, "key") },
@@ -149,6 +151,7 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 		"detailed_metric": func(v *yaml.Node) { detailed = l.truth(v, "detailed_metric") },
 		"value_to_metric": func(v *yaml.Node) { d.valueToMetric = l.truth(v, "value_to_metric") },
 		"share_threshold": func(v *yaml.Node) { d.shared = l.truth(v, "share_threshold") },
+		"metadata":        func(v *yaml.Node) { metadata = l.metadata(v) },
 	}) {
 		return
 	}
@@ -156,13 +159,13 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 		l.wrong(n.Line, "write `key: NAME`", "the descriptor has no key")
 		return
 	}
-	prefix, wild := strings.CutSuffix(e.value, "*")
+	wild := strings.Contains(e.value, "*")
 	if wild {
 		d.pattern = e.value
 	} else if d.shared {
-		l.wrong(n.Line, "end the value in `*`, or remove share_threshold", "share_threshold goes with a value that ends in `*`; this one is %s", quote(e.value))
+		l.wrong(n.Line, "write a `*` into the value, or remove share_threshold", "share_threshold goes with a value that has a `*`; this one is %s", quote(e.value))
 	}
-	if first := to.place(e, d, prefix); first != nil {
+	if first := to.place(e, d); first != nil {
 		l.wrong(n.Line, fmt.Sprintf("the first is in %s:%d", first.at.file, first.at.line), "the descriptor %s comes a second time", quote(at.path+step(e.key, e.value)))
 		return
 	}
@@ -171,7 +174,7 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 	if rate != nil {
 		if limit := l.limit(rate); limit != nil {
 			limit.Domain, limit.Path, limit.Shadow, limit.Quota, limit.Detailed = at.domain, path, shadow, quota, detailed
-			limit.dynamic = at.dynamic || detailed
+			limit.Metadata, limit.dynamic = metadata, at.dynamic || detailed
 			limit.seal(0)
 			d.limit = limit
 			l.rules.limits = append(l.rules.limits, limit)
@@ -185,15 +188,13 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 
 // place adds a descriptor to those of a level. It returns the one that is there
 // already, if there is one.
-func (l *level) place(e entry, d *level, prefix string) *level {
+func (l *level) place(e entry, d *level) *level {
 	switch {
 	case d.pattern != "":
-		for _, w := range l.wild {
-			if w.key == e.key && w.prefix == prefix {
-				return w.level
-			}
+		if first := l.written(e); first != nil {
+			return first
 		}
-		l.wild = append(l.wild, wildcard{e.key, prefix, d})
+		l.wild = append(l.wild, newWildcard(e.key, d.pattern, d))
 	case e.value == "":
 		if first := l.bare[e.key]; first != nil {
 			return first

@@ -59,15 +59,42 @@ type level struct {
 	limit *Limit            // nil = none
 
 	at            place
-	pattern       string // of a wildcard, with its '*'
+	pattern       string // of a wildcard, with its stars
 	shared        bool   // all values of the wildcard share the limit
 	valueToMetric bool
 }
 
+// wildcard is a value with stars in it, each of which stands for any text, also for
+// none.
 type wildcard struct {
-	key    string
-	prefix string
-	level  *level
+	key     string
+	first   string   // before the first star
+	between []string // the stars
+	last    string   // after the last star
+	level   *level
+}
+
+// newWildcard splits a pattern that has a star.
+func newWildcard(key, pattern string, to *level) wildcard {
+	parts := strings.Split(pattern, "*")
+	end := len(parts) - 1
+	return wildcard{key: key, first: parts[0], between: parts[1:end], last: parts[end], level: to}
+}
+
+// fits reports whether the pattern stands for a value: it begins and ends as the
+// pattern does, and has the rest between, in order and without overlap.
+func (w *wildcard) fits(value string) bool {
+	rest, ok := strings.CutPrefix(value, w.first)
+	if ok {
+		rest, ok = strings.CutSuffix(rest, w.last)
+	}
+	for _, part := range w.between {
+		if !ok {
+			break
+		}
+		_, rest, ok = strings.Cut(rest, part)
+	}
+	return ok
 }
 
 // place is where something stands in the files.
@@ -86,17 +113,34 @@ const (
 )
 
 // next is the level for an entry, the most specific that there is: its value,
-// else the first wildcard that fits, else its key. nil = none.
+// else the first wildcard that fits, else its key. nil = none. A value that is
+// written like a wildcard belongs to that one, whichever comes first.
 func (l *level) next(e entry) (*level, how) {
 	if to := l.exact[e]; to != nil {
 		return to, byValue
 	}
+	if len(l.wild) > 0 && strings.Contains(e.value, "*") {
+		if to := l.written(e); to != nil {
+			return to, byPattern
+		}
+	}
 	for i := range l.wild {
-		if w := &l.wild[i]; w.key == e.key && strings.HasPrefix(e.value, w.prefix) {
+		if w := &l.wild[i]; w.key == e.key && w.fits(e.value) {
 			return w.level, byPattern
 		}
 	}
 	return l.bare[e.key], byKey
+}
+
+// written is the level of the wildcard with this key and pattern, nil if there is
+// none.
+func (l *level) written(e entry) *level {
+	for i := range l.wild {
+		if w := &l.wild[i]; w.key == e.key && w.level.pattern == e.value {
+			return w.level
+		}
+	}
+	return nil
 }
 
 // leaf says whether a descriptor that is longer cannot be matched.

@@ -50,7 +50,7 @@ type Config struct {
 	MergeDomains bool
 	// Headers go to the client. Default: none, as upstream.
 	Headers Headers
-	// Metadata puts the request, and which of its descriptors in quota mode are over
+	// Metadata puts the request, and the metadata of its descriptors that are not over
 	// their limit, into the dynamic metadata of answers. Default: no, as upstream.
 	Metadata bool
 	// Shadow lets all requests through, and counts what would have been refused.

@@ -62,26 +62,6 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What was over its limit in quota mode is in the metadata.
-func TestMetadata(t *testing.T) {
-	t.Parallel()
-	s := serve(t, twoLimits, func(c *node.Config) { c.RLS.Metadata = true })
-	for i, want := range []string{"", "[1]"} {
-		r, err := s.ask(t, "d", 0, "a=1", "q=1 +1")
-		if err != nil || r.OverallCode != rlspb.RateLimitResponse_OK {
-			t.Fatal(r, err)
-		}
-		m := r.DynamicMetadata.AsMap()
-		got := ""
-		if v, ok := m["quotaModeViolations"]; ok {
-			got = fmt.Sprint(v)
-		}
-		if got != want || m["domain"] != "d" || m["quotaModeEnabled"] != true || fmt.Sprint(m["descriptors"]) != "[map[entries:[a=1]] map[entries:[q=1] hitsAddend:1]]" {
-			t.Errorf("request %d: %v", i+1, m)
-		}
-	}
-}
-
 // In global shadow mode all requests get through, and the statuses tell.
 func TestGlobalShadow(t *testing.T) {
 	t.Parallel()

@@ -40,12 +40,20 @@ func (d *descriptor) describe() *structpb.Struct {
 	}
 	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
 	if o := d.override; o != nil {
-		fields["limit"] = structpb.NewStringValue(fmt.Sprintf("requests_per_unit:%d unit:%s", o.requests, o.unit))
+		fields["limit"] = structpb.NewStringValue(o.String())
 	}
 	if d.hasHits {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(d.hits))
 	}
 	return &structpb.Struct{Fields: fields}
+}
+
+// String is the limit as protobuf prints it: what is 0 is left out.
+func (o *override) String() string {
+	if o.requests == 0 {
+		return "unit:" + o.unit.String()
+	}
+	return fmt.Sprintf("requests_per_unit:%d unit:%s", o.requests, o.unit)
 }
 
 // merged is what a and b say together: where both have a value, the maps among them

@@ -61,6 +61,7 @@ func TestMetadata(t *testing.T) {
 			`"second":"two","service":{"7":"seven","name":"two","on":true,"zone":"b"}}}`},
 		{[]string{"q=one", "q=two"}, 0, `{"descriptors":[{"entries":["q=one"]},{"entries":["q=two"]}],"domain":"d"}`},
 		{[]string{"m=x"}, 0, `{"descriptors":[{"entries":["m=x"]}],"domain":"d","metadata":{"second":"merged","service":{"7":"seven","name":"two","on":true,"zone":"b"}}}`},
+		{[]string{"a=1 @2/DAY", "a=1 @0/YEAR"}, 0, `{"descriptors":[{"entries":["a=1"],"limit":"requests_per_unit:2 unit:DAY"},{"entries":["a=1"],"limit":"unit:YEAR"}],"domain":"d"}`},
 		{[]string{"free=1", "shadow=1"}, 0, `{"descriptors":[{"entries":["free=1"]},{"entries":["shadow=1"]}],"domain":"d","metadata":{"shadow":true}}`},
 	} {
 		r, err := s.ask(t, "d", tc.hits, tc.ask...)

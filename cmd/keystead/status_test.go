@@ -49,6 +49,7 @@ func TestHealth(t *testing.T) {
 		change func(st answer, m members)
 		says   string // all problems, each followed by ";"
 		warns  string
+		alarms bool // a warning is told by the exit code
 	}{
 		{name: "healthy", nodes: 3, want: 3},
 		{name: "five", nodes: 5},
@@ -94,6 +95,17 @@ func TestHealth(t *testing.T) {
 		{name: "no votes yet", nodes: 3, change: func(st answer, m members) {
 			st.Voters, m[1].Raft, m[2].Raft = names(1), "nonvoter", "nonvoter"
 		}, says: "one death stops the cluster: it has only 1 voter;"},
+		{name: "a majority gone", nodes: 3, change: func(st answer, m members) {
+			st.Leader, m[0].Raft, m[1].Gossip, m[1].Member, m[2].Gossip, m[2].Member = "", "voter", "left", nil, "failed", nil
+		}, says: "n01 knows no leader;the cluster has stopped: of 3 voters, n02, n03 are gone;"},
+		{name: "waiting", nodes: 1, change: func(st answer, m members) {
+			st.Waiting, st.Leader, st.Voters, st.Rows, st.Serving, m[0].Member = "waiting for founders n02, n03", "", nil, 0, false, nil
+		}, says: `n01 is no member of the cluster "prod" yet: waiting for founders n02, n03;`},
+		{name: "in grace", nodes: 3, change: func(st answer, _ members) { st.RowsInGrace = 244 },
+			warns: "the state of 244 of 768 rows was lost, and no locks of them are granted yet;", alarms: true},
+		{name: "warned by the node", nodes: 3, change: func(st answer, _ members) {
+			st.Warnings = []*pb.Warning{{Problem: "the disk is full", Hint: "make room"}}
+		}, warns: "the disk is full;", alarms: true},
 		{name: "a stranger that gossips", nodes: 3, change: func(_ answer, m members) {}, says: ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -110,6 +122,9 @@ func TestHealth(t *testing.T) {
 			}
 			if got := problems(t, o.Warnings); got != tc.warns {
 				t.Errorf("warnings %q, want %q", got, tc.warns)
+			}
+			if o.alarmed != tc.alarms {
+				t.Errorf("alarmed: %v", o.alarmed)
 			}
 			if o.Healthy != (tc.says == "") {
 				t.Errorf("healthy: %v", o.Healthy)
@@ -158,6 +173,9 @@ n02     active  25.0%  256   250      voter     alive
 n03     active  25.0%  256   250      voter     alive
 n04     active  25.0%  256   250      nonvoter  alive
 `},
+		{"without a majority", strings.Join(strings.Split(text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+			st.Leader, m[0].Raft = "", "voter"
+		}), "\n")[5:6], ""), "\nVoters   n01, n02, n03; none may die"},
 		{"draining", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
 			st.Phase, st.RowsOwned, st.RowsStandby, st.RowsUnprotected = pb.Phase_PHASE_LEAVING, 1, 7, 20
 			m[0].Member.Phase, m[0].RowsOwned, m[0].RowsStandby, m[0].OwnedShare = pb.Phase_PHASE_LEAVING, 1, 7, 0.001

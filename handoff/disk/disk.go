@@ -29,6 +29,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // Names in the data directory.
@@ -46,7 +48,8 @@ const (
 
 	// MaxRecord bounds a record, in bytes.
 	MaxRecord = 2 << 20
-	magic     = "keystead state 1\n"
+	magicName = "keystead state "
+	magic     = magicName + "1\n"
 )
 
 // Header says whose state it is.
@@ -66,6 +69,10 @@ type Header struct {
 	// Unknown is how long ago the request ids begin that it has, in ns; 0 = it has
 	// all that count. It is that of a node alone: in a cluster, rows tell.
 	Unknown int64 `json:"unknown_ns,omitempty"`
+	// Lost is the epoch of a loss that answers name still, and LostLeft for how long,
+	// ns. They are those of a node alone.
+	Lost     uint64 `json:"lost_epoch,omitempty"`
+	LostLeft int64  `json:"lost_left_ns,omitempty"`
 	// Version is that of the program, for people.
 	Version string `json:"version,omitempty"`
 }
@@ -201,6 +208,49 @@ func Open(dir string) (*State, error) {
 	return s, nil
 }
 
+// Peek reads whose state is in the directory, and changes nothing there. found is
+// false if there is none, or one whose head cannot be read.
+func Peek(dir string) (h Header, found bool, err error) {
+	f, err := os.Open(filepath.Join(dir, Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return h, false, nil
+	}
+	if err != nil {
+		return h, false, fmt.Errorf("reading the state: %w", err)
+	}
+	defer f.Close()
+	if err := readHead(bufio.NewReader(f), &h); err != nil {
+		return Header{}, false, nil
+	}
+	return h, true, nil
+}
+
+// readHead reads what stands before the records.
+func readHead(r io.Reader, h *Header) error {
+	head := make([]byte, len(magic))
+	if _, err := io.ReadFull(r, head); err != nil || string(head) != magic {
+		if newer(head) {
+			return fmt.Errorf("%w: it is of a newer Keystead: start that one", ErrDamaged)
+		}
+		return fmt.Errorf("%w: it does not begin as one of version 1", ErrDamaged)
+	}
+	b, err := part(r, nil, maxHeader)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, h); err != nil {
+		return fmt.Errorf("%w: %v", ErrDamaged, err)
+	}
+	return nil
+}
+
+// newer reports whether a file begins as one of a later version of the format.
+func newer(head []byte) bool {
+	version, ok := strings.CutPrefix(string(head), magicName)
+	n, err := strconv.Atoi(strings.TrimSpace(version))
+	return ok && err == nil && n > 1
+}
+
 // Records calls f with each record, which is valid until f returns.
 func (s *State) Records(f func(record []byte) error) error {
 	var again Header
@@ -225,18 +275,12 @@ func (s *State) read(h *Header, f func([]byte) error) error {
 		return err
 	}
 	r := bufio.NewReaderSize(s.f, 1<<20)
-	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(r, head); err != nil || string(head) != magic {
-		return fmt.Errorf("%w: it does not begin as one of version 1", ErrDamaged)
-	}
-	b, err := part(r, nil, maxHeader)
-	if err != nil {
+	if err := readHead(r, h); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, h); err != nil {
-		return fmt.Errorf("%w: %v", ErrDamaged, err)
-	}
+	var b []byte
 	for count := uint64(0); ; {
+		var err error
 		if b, err = part(r, b, maxBlock); err != nil {
 			return err
 		}

@@ -9,5 +9,5 @@ func canaries() []Canary {
 		streams(), waiting(), copying(), handingOver(), stores(),
 		snapshots(),
 		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues(),
-		living(), replays(), stock())
+		living(), replays(), stock(), operators())
 }

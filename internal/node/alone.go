@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -29,6 +30,35 @@ func servedAlone(cfg Config) (uint64, error) {
 		err = fmt.Errorf("%s: all epochs are used up", path)
 	}
 	return last, err
+}
+
+// neverAnothers refuses to run alone where another node has served: what it has counted
+// would be put aside by the first start under a wrong name, such as that of a new host.
+// The file of the epoch names the node; where an older program wrote that, the state
+// does, if the node was stopped in order.
+func neverAnothers(dir, id string) error {
+	if dir == "" {
+		return nil
+	}
+	f, err := readEpochFile(epochPath(dir))
+	if err != nil {
+		return err
+	}
+	h, found, err := disk.Peek(dir)
+	if err != nil {
+		return err
+	}
+	name := f.Node
+	switch {
+	case found && h.Cluster != "":
+		return fmt.Errorf("the data directory %s holds the state of the node %q in the cluster %q: set that --cluster-id and --id, or another --data-dir", dir, h.Node, h.Cluster)
+	case found && name == "":
+		name = h.Node
+	}
+	if name == "" || name == id {
+		return nil
+	}
+	return fmt.Errorf("the data directory %s belongs to the node %q, not to %q: use that --id, or another --data-dir", dir, name, id)
 }
 
 // floor is the least epoch of a cluster that this node makes.

@@ -33,16 +33,22 @@ func wallEpoch(t time.Time) uint64 {
 // sole is the serving rule of a node that is alone: it owns every key, and says
 // so under an epoch that is higher than all that it ever served under.
 type sole struct {
+	node  string        // whose epoch it is
 	start int64         // by the clock of the store: request ids from before are unknown
 	path  string        // of the file that keeps the epoch; "" = nowhere
 	epoch atomic.Uint64 // Invariant: never above what the file holds
 	mu    sync.Mutex    // guards the file: one raise at a time
+
+	lost      uint64 // epoch in which the state of the last process was lost; 0 = it was not
+	lostUntil int64  // until then answers name the loss, by the clock of the store
 }
 
 // epochFile is what the file of the epoch holds.
 type epochFile struct {
 	Version int    `json:"version"`
 	Epoch   uint64 `json:"epoch"`
+	// Node is the node that has served; "" in files of before it was kept.
+	Node string `json:"node,omitempty"`
 }
 
 const epochFileVersion = 1
@@ -81,18 +87,28 @@ func checkFloor(floor uint64, wall time.Time, kept bool) error {
 func epochPath(dir string) string { return filepath.Join(dir, "epoch.json") }
 
 func readEpoch(path string) (uint64, error) {
+	f, err := readEpochFile(path)
+	return f.Epoch, err
+}
+
+// readEpochFile reads the file of the epoch; without one it returns an empty one.
+func readEpochFile(path string) (f epochFile, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return f, nil
 	}
 	if err != nil {
-		return 0, err
+		return f, err
 	}
-	var f epochFile
-	if err := json.Unmarshal(b, &f); err != nil || f.Version != epochFileVersion || f.Epoch == 0 || f.Epoch > owner.MaxEpoch {
-		return 0, fmt.Errorf("%s does not hold an epoch of version %d: restore it, or move it away and start with --epoch-floor above every epoch that this node has served under", path, epochFileVersion)
+	err = json.Unmarshal(b, &f)
+	if err == nil && f.Version == epochFileVersion && f.Epoch != 0 && f.Epoch <= owner.MaxEpoch {
+		return f, nil
 	}
-	return f.Epoch, nil
+	why := ""
+	if f.Version > epochFileVersion {
+		why = fmt.Sprintf("it is of version %d, of a newer Keystead: start that, or ", f.Version)
+	}
+	return epochFile{}, fmt.Errorf("%s does not hold an epoch of version %d: %srestore it, or move it away and start with --epoch-floor above every epoch that this node has served under", path, epochFileVersion, why)
 }
 
 // set makes epoch the current one, if it is higher.
@@ -107,7 +123,7 @@ func (s *sole) set(epoch uint64) error {
 
 func (s *sole) setLocked(epoch uint64) error {
 	if s.path != "" {
-		b, err := json.Marshal(epochFile{epochFileVersion, epoch})
+		b, err := json.Marshal(epochFile{epochFileVersion, epoch, s.node})
 		if err != nil {
 			return err
 		}
@@ -143,8 +159,12 @@ func writeDurably(path string, data []byte) error {
 }
 
 // Admit implements owner.Rule: a lone node owns every key.
-func (s *sole) Admit(uint64, int64) (owner.Permit, error) {
-	return owner.Permit{Epoch: s.epoch.Load(), Since: s.start}, nil
+func (s *sole) Admit(_ uint64, now int64) (owner.Permit, error) {
+	p := owner.Permit{Epoch: s.epoch.Load(), Since: s.start}
+	if s.lost != 0 && now < s.lostUntil {
+		p.Told = s.lost
+	}
+	return p, nil
 }
 
 // Confirm implements owner.Rule: nobody can take a lone node's keys away.

@@ -24,6 +24,7 @@ import (
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch"
 )
 
 // Config says what a node is and where it listens.
@@ -180,6 +181,8 @@ type Node struct {
 	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began   time.Time
 	whole   atomic.Bool // see ready
+
+	lostRows int64 // of a lone node: all, if the state of the last process was lost
 
 	follows chan struct{}   // closed when the cluster's failure does not matter any more
 	killed  atomic.Bool     // Stop is to be like the death of the process
@@ -383,6 +386,10 @@ func (n *Node) serve() error {
 		return err
 	}
 	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, AckOwner: n.cfg.AckOwner, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
+	conf.Warnings = n.warnings
+	if n.rule != nil {
+		conf.Alone = rpc.Alone{Epoch: n.rule.epoch.Load, Incarnation: epoch.NewIncarnation(n.cfg.Wires.Wall()), Version: n.cfg.Version}
+	}
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}

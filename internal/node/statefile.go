@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -82,22 +84,23 @@ func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log
 }
 
 // beginSole has a node that runs alone go on from the state of the process before,
-// under a higher epoch.
+// under a higher epoch. Where there was a process before, and it has left no state, its
+// loss is declared.
 func (n *Node) beginSole() error {
-	log, now := n.cfg.Log, n.cfg.Clock.Now()
-	n.rule.start = now
-	if err := neverInCluster(n.cfg.DataDir); err != nil {
+	log, now, dir := n.cfg.Log, n.cfg.Clock.Now(), n.cfg.DataDir
+	n.rule.start, n.rule.node = now, n.cfg.ID
+	if err := neverInCluster(dir); err != nil {
 		return err
 	}
-	last, next, err := n.rule.choose(n.cfg.DataDir, n.cfg.EpochFloor, n.cfg.Wires.Wall())
+	if err := neverAnothers(dir, n.cfg.ID); err != nil {
+		return err
+	}
+	last, next, err := n.rule.choose(dir, n.cfg.EpochFloor, n.cfg.Wires.Wall())
 	if err != nil {
 		return err
 	}
-	s, err := findState(n.cfg.DataDir, log, func(h disk.Header) error {
-		switch {
-		case h.Cluster != "" || h.Node != n.cfg.ID:
-			return fmt.Errorf("it is of node %q in cluster %q, not of node %q that runs alone", h.Node, h.Cluster, n.cfg.ID)
-		case h.Epoch != last:
+	s, err := findState(dir, log, func(h disk.Header) error {
+		if h.Epoch != last {
 			return fmt.Errorf("it is of epoch %d, and the node has served in epoch %d since", h.Epoch, last)
 		}
 		return nil
@@ -106,6 +109,9 @@ func (n *Node) beginSole() error {
 		return err
 	}
 	if s == nil {
+		if last > 0 {
+			n.declareLoss(next, now)
+		}
 		return n.rule.set(next)
 	}
 	if err := loadState(s, n.store, n.cfg.Clock, log); err != nil {
@@ -114,11 +120,32 @@ func (n *Node) beginSole() error {
 	if n.rule.start = math.MinInt64; s.Header.Unknown > 0 {
 		n.rule.start = now - s.Header.Unknown
 	}
+	n.rule.lost, n.rule.lostUntil = s.Header.Lost, now+s.Header.LostLeft
 	if err := n.rule.set(next); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
 	return s.Done()
+}
+
+// declareLoss says that what the process before had is lost: it has served, and did not
+// stop in order. Answers name the loss for as long as locks of before may be held. There
+// is no grace period: those locks are granted anew, under higher tokens.
+func (n *Node) declareLoss(epoch uint64, now int64) {
+	n.rule.lost, n.rule.lostUntil = epoch, now+cmp.Or(n.cfg.Store.MaxLockTTL, int64(DefaultLockTTL))
+	n.lostRows = ring.PointsPerNode
+	n.cfg.Log.Warn("the state of the last process is lost: it did not stop in order; limits, counters and locks begin anew",
+		"data directory", n.cfg.DataDir, "epoch", epoch)
+}
+
+// lossWarning is what the status says of a declared loss; "" if there was none, or it is
+// long ago.
+func (n *Node) lossWarning() (problem, hint string) {
+	if n.rule == nil || n.rule.lost == 0 || n.cfg.Clock.Now() >= n.rule.lostUntil {
+		return "", ""
+	}
+	return fmt.Sprintf("the state of the last process was lost in epoch %d: counters, limits and locks began anew", n.rule.lost),
+		"stop it with SIGTERM, and it keeps its state; answers name the loss for --max-lock-ttl"
 }
 
 // keepSole writes the state of a node that runs alone.
@@ -129,6 +156,9 @@ func (n *Node) keepSole() {
 	h := disk.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
 	if n.rule.start != math.MinInt64 {
 		h.Unknown = max(1, n.cfg.Clock.Now()-n.rule.start)
+	}
+	if left := n.rule.lostUntil - n.cfg.Clock.Now(); n.rule.lost != 0 && left > 0 {
+		h.Lost, h.LostLeft = n.rule.lost, left
 	}
 	keepState(n.cfg.DataDir, h, n.store, n.cfg.Clock, n.cfg.Log)
 }

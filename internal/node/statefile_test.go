@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -123,8 +124,8 @@ func TestStateThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestStateRefused: a state that is torn, older than what the node has done since,
-// or another node's, does not count, and stays for people to look at.
+// TestStateRefused: a state that is torn, or older than what the node has done since,
+// does not count, and stays for people to look at.
 func TestStateRefused(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string) (id string){
 		"torn": func(t *testing.T, dir string) string {
@@ -144,7 +145,6 @@ func TestStateRefused(t *testing.T) {
 			}
 			return "n1"
 		},
-		"another node's": func(*testing.T, string) string { return "n2" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -157,6 +157,41 @@ func TestStateRefused(t *testing.T) {
 			}
 			if isThere(stateFile(dir)) || !isThere(filepath.Join(dir, disk.Refused)) {
 				t.Error("it was not put aside")
+			}
+		})
+	}
+}
+
+// TestStateOfAnother: a node does not run alone where another one has served, and leaves
+// all as it is there, whoever wrote it and in whichever form.
+func TestStateOfAnother(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, dir string){
+		"as it is": func(*testing.T, string) {},
+		"no state, after a crash": func(t *testing.T, dir string) {
+			alone(t, dir, nil).Kill()
+		},
+		"of an older program": func(t *testing.T, dir string) {
+			keep(t, dir, fmt.Sprintf(`{"version":1,"epoch":%d}`, kept(t, dir)))
+		},
+		"of a cluster": func(t *testing.T, dir string) {
+			if _, err := disk.Write(dir, disk.Header{Cluster: "c", UID: "u", Node: "n2", Incarnation: 1, Next: 2, Epoch: kept(t, dir)},
+				func(func([]byte) error) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			alone(t, dir, nil).Stop()
+			change(t, dir)
+			before, had := kept(t, dir), isThere(stateFile(dir))
+			n, err := Start(Config{ID: "n2", GRPCAddr: "127.0.0.1:0", DataDir: dir})
+			if err == nil {
+				n.Stop()
+				t.Fatal("it starts")
+			}
+			if !strings.Contains(err.Error(), "--data-dir") || kept(t, dir) != before || isThere(stateFile(dir)) != had || isThere(filepath.Join(dir, disk.Refused)) {
+				t.Errorf("%v; epoch %d after %d, state %v", err, kept(t, dir), before, isThere(stateFile(dir)))
 			}
 		})
 	}

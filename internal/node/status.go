@@ -132,13 +132,14 @@ func byName(m map[owner.Kind]int64) map[string]int64 {
 type storeCollector struct {
 	n                                               *Node
 	objects, expired, lapsed, bytes, waiting, epoch *prometheus.Desc
+	lost                                            *prometheus.Desc // of a node that runs alone, or nil
 }
 
 func newStoreCollector(n *Node) *storeCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("keystead_"+name, help, labels, nil)
 	}
-	return &storeCollector{
+	c := &storeCollector{
 		n:       n,
 		objects: desc("objects", "Objects held.", "kind"),
 		expired: desc("expired_total", "Objects forgotten because their time was over.", "kind"),
@@ -147,6 +148,10 @@ func newStoreCollector(n *Node) *storeCollector {
 		waiting: desc("lock_waiters", "Callers waiting for locks."),
 		epoch:   desc("epoch", "Ownership epoch under which the node serves."),
 	}
+	if n.cluster == nil {
+		c.lost = desc("rows_lost_total", "Rows that came to this node without their state.")
+	}
+	return c
 }
 
 // Describe implements prometheus.Collector.
@@ -165,4 +170,7 @@ func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(st.Bytes))
 	ch <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(st.Waiting))
 	ch <- prometheus.MustNewConstMetric(c.epoch, prometheus.GaugeValue, float64(c.n.epoch()))
+	if c.lost != nil {
+		ch <- prometheus.MustNewConstMetric(c.lost, prometheus.CounterValue, float64(c.n.lostRows))
+	}
 }

@@ -75,6 +75,24 @@ type ClusterState struct {
 	Version   string        // of its program
 	GRPCAddr  string        // where this node's API listens
 	Copies    []Copy        // that this node makes
+	ClusterID string        // of which the node is part, whether it has heard of it or not; "" = it runs alone
+	Waiting   string        // why it is no member of its cluster yet; "" = it is one
+}
+
+// Warning is something that is wrong with this node, for people.
+type Warning struct {
+	Problem string // what is wrong
+	Hint    string // what helps
+}
+
+// Alone is what a node that runs alone says of itself.
+type Alone struct {
+	// Epoch is the one that it serves under. nil = 4, which is that of its table.
+	Epoch func() uint64
+	// Incarnation is that of the process. Default 1.
+	Incarnation uint64
+	// Version of the program.
+	Version string
 }
 
 // Copy is a copy of some rows that this node makes for another.

@@ -30,7 +30,7 @@ func newCluster(s *Server) *cluster {
 	if s.cfg.Cluster != nil {
 		return &cluster{s: s, c: s.cfg.Cluster}
 	}
-	return &cluster{s: s, c: newLone(s.cfg.Node, s.cfg.GRPCAddr), alone: true}
+	return &cluster{s: s, c: newLone(s.cfg.Node, s.cfg.GRPCAddr, s.cfg.Alone), alone: true}
 }
 
 func (c *cluster) GetRing(context.Context, *pb.GetRingRequest) (*pb.GetRingResponse, error) {
@@ -129,11 +129,17 @@ func (c *cluster) GetOwner(_ context.Context, req *pb.GetOwnerRequest) (*pb.GetO
 func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
 	t, st, self := c.c.Table(), c.c.State(), c.c.Self()
 	r := &pb.GetStatusResponse{
-		Id: self.Node, Incarnation: self.Incarnation, Version: st.Version, Cluster: t.Cluster, Epoch: t.Epoch,
+		Id: self.Node, Incarnation: self.Incarnation, Version: st.Version, Cluster: cmp.Or(t.Cluster, st.ClusterID), Epoch: t.Epoch,
 		LeaseLeftNs: int64(max(st.LeaseLeft, 0)), Leader: st.Leader, Voters: st.Voters,
 		Changing: t.Transition != nil, RowsToMove: uint32(len(t.Moves())), Rows: uint32(len(t.Rows)), Members: uint32(len(t.Members)),
 		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
 		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()), RowsInGrace: uint32(t.InGrace()),
+	}
+	r.Waiting = st.Waiting
+	if c.s.cfg.Warnings != nil {
+		for _, w := range c.s.cfg.Warnings() {
+			r.Warnings = append(r.Warnings, &pb.Warning{Problem: w.Problem, Hint: w.Hint})
+		}
 	}
 	for _, y := range st.Copies {
 		r.Copies = append(r.Copies, &pb.Copy{
@@ -184,24 +190,29 @@ func (c *cluster) drain(ctx context.Context, o DrainOrder) (*pb.DrainState, erro
 	}, nil
 }
 
-// lone is the Cluster of a node that runs alone: a table of one, which stays.
+// lone is the Cluster of a node that runs alone: a table of one, of which nothing but
+// the epoch ever changes.
 type lone struct {
-	table *table.Table
+	alone Alone
+	table atomic.Pointer[table.Table]
 	state ClusterState
 }
 
 // loneID is the id of a lone node that was not given one.
 const loneID = "node"
 
-func newLone(id, addr string) Cluster {
+func newLone(id, addr string, a Alone) Cluster {
 	id = cmp.Or(id, loneID)
-	m := table.Member{Node: id, Incarnation: 1, HashKey: cmp.Or(addr, id), GRPCAddr: addr}
-	t := &table.Table{}
+	m := table.Member{Node: id, Incarnation: max(1, a.Incarnation), HashKey: cmp.Or(addr, id), GRPCAddr: addr, Version: a.Version}
+	t, first := &table.Table{}, uint64(1)
+	if a.Epoch != nil {
+		first = max(a.Epoch(), 4) - 3 // the last of the commands below brings it to the node's
+	}
 	for _, c := range []table.Command{
-		{Init: &table.Init{Cluster: "alone", Epoch: 1}},
+		{Init: &table.Init{Cluster: "alone", Epoch: first}},
 		{Admit: &table.Admit{Member: m}},
 		{Begin: &table.Begin{Want: []table.Holder{m.Holder()}}},
-		{End: &table.End{Transition: 3}}, // the epoch of the Begin
+		{End: &table.End{Transition: first + 2}}, // the epoch of the Begin
 	} {
 		next, err := t.Apply(c)
 		if err != nil {
@@ -210,16 +221,32 @@ func newLone(id, addr string) Cluster {
 		t = next
 	}
 	t.Cluster = "" // nobody else has seen it yet
-	return &lone{table: t, state: ClusterState{Started: time.Now(), GRPCAddr: addr}}
+	l := &lone{alone: a, state: ClusterState{Started: time.Now(), GRPCAddr: addr, Version: a.Version}}
+	l.table.Store(t)
+	return l
 }
 
-func (l *lone) Self() table.Holder  { return l.table.Members[0].Holder() }
-func (l *lone) Table() *table.Table { return l.table }
+func (l *lone) Self() table.Holder  { return l.Table().Members[0].Holder() }
 func (l *lone) State() ClusterState { return l.state }
+
+// Table returns the table under the epoch of now: that is raised within a run only when
+// all fencing tokens of one are used up.
+func (l *lone) Table() *table.Table {
+	t := l.table.Load()
+	if l.alone.Epoch == nil || l.alone.Epoch() <= t.Epoch {
+		return t
+	}
+	next := *t
+	next.Epoch = l.alone.Epoch()
+	if l.table.CompareAndSwap(t, &next) {
+		return &next
+	}
+	return l.table.Load()
+}
 
 // Drain refuses: there is nobody to take anything.
 func (l *lone) Drain(_ context.Context, o DrainOrder) (DrainState, error) {
-	s, ok := DrainStateOf(l.table, o.Node)
+	s, ok := DrainStateOf(l.Table(), o.Node)
 	switch {
 	case !ok:
 		return DrainState{}, ErrUnknownNode(o.Node)
@@ -232,8 +259,8 @@ func (l *lone) Drain(_ context.Context, o DrainOrder) (DrainState, error) {
 
 // Await waits for a change that does not come.
 func (l *lone) Await(ctx context.Context, after uint64) (*table.Table, error) {
-	if l.table.Epoch > after {
-		return l.table, nil
+	if t := l.Table(); t.Epoch > after {
+		return t, nil
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()

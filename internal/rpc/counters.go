@@ -69,7 +69,7 @@ var refusals = map[counter.Refusal]pb.Refusal{
 func (c *counters) fill(r *pb.AddResponse, a *added) {
 	r.Applied, r.Value, r.Version, r.Refusal = a.Applied, a.Value, a.Version, refusals[a.Refusal]
 	r.Epoch, r.Replay, r.Current, r.Owner = a.Permit.Epoch, replayOf(a.Meta), a.Current, c.s.cfg.Node
-	r.LostEpoch, r.Parts = a.Permit.Lost, a.parts
+	r.LostEpoch, r.Parts = a.Permit.LostEpoch(), a.parts
 }
 
 func addMeta(a *added) owner.Meta { return a.Meta }
@@ -173,7 +173,7 @@ func (c *counters) decideGet(req *pb.GetRequest, part *peerv1.Part, later *promi
 }
 
 func (c *counters) gotten(a *owner.GetAnswer) *pb.GetResponse {
-	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch, Owner: c.s.cfg.Node, LostEpoch: a.Permit.Lost}
+	return &pb.GetResponse{Value: a.Value, Version: a.Version, Epoch: a.Permit.Epoch, Owner: c.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}
 }
 
 func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
@@ -221,7 +221,7 @@ func (c *counters) decideSetIf(req *pb.SetIfRequest, later *promises) (*pb.SetIf
 		return nil, err
 	}
 	return &pb.SetIfResponse{Applied: a.Applied, Value: a.Value, Version: a.Version,
-		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node, LostEpoch: a.Permit.Lost}, nil
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}, nil
 }
 
 func (c *counters) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
@@ -246,5 +246,5 @@ func (c *counters) decideReset(req *pb.ResetRequest, later *promises) (*pb.Reset
 		return nil, err
 	}
 	return &pb.ResetResponse{Previous: a.Previous, Version: a.Version,
-		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node, LostEpoch: a.Permit.Lost}, nil
+		Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Current: a.Current, Owner: c.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}, nil
 }

@@ -92,7 +92,7 @@ func (l *limits) fill(r *pb.CheckResponse, a *checked) {
 	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
 	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
 	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), l.s.cfg.Node
-	r.LostEpoch, r.Slack, r.Parts = a.Permit.Lost, a.Slack, a.parts
+	r.LostEpoch, r.Slack, r.Parts = a.Permit.LostEpoch(), a.Slack, a.parts
 }
 
 func checkMeta(a *checked) owner.Meta { return a.Meta }

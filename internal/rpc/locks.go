@@ -50,7 +50,7 @@ func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later
 	}
 	return &pb.AcquireResponse{
 		Acquired: a.Acquired, Token: a.Token, TtlNs: a.TTL, WaitedNs: a.Waited,
-		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.Lost,
+		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.LostEpoch(),
 	}, nil
 }
 
@@ -99,7 +99,7 @@ func (l *locks) decideRenew(req *pb.RenewRequest, later *promises) (*pb.RenewRes
 		return nil, err
 	}
 	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node,
-		Reclaimed: a.Reclaimed, LostEpoch: a.Permit.Lost}, nil
+		Reclaimed: a.Reclaimed, LostEpoch: a.Permit.LostEpoch()}, nil
 }
 
 func (l *locks) renew(req *pb.RenewRequest) (owner.RenewAnswer, error) {
@@ -131,7 +131,7 @@ func (l *locks) decideRelease(req *pb.ReleaseRequest, later *promises) (*pb.Rele
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.Lost}, nil
+	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}, nil
 }
 
 func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
@@ -155,7 +155,7 @@ func (l *locks) decideInspect(req *pb.InspectRequest, later *promises) (*pb.Insp
 	if err != nil {
 		return nil, err
 	}
-	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node, LostEpoch: a.Permit.Lost}
+	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}
 	for _, p := range a.First {
 		resp.Waiters = append(resp.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
 	}

@@ -70,6 +70,10 @@ type Config struct {
 	// GRPCAddr is where others reach this node's API, host:port; "" = unknown.
 	// Looked at only when Cluster is nil.
 	GRPCAddr string
+	// Alone is what is said of this node when Cluster is nil.
+	Alone Alone
+	// Warnings are what is wrong with this node, for people. nil = nothing is.
+	Warnings func() []Warning
 	// Register adds other services to the server, which may ask the limit service
 	// in process. nil = none.
 	Register func(r grpc.ServiceRegistrar, own pb.LimitServiceServer)

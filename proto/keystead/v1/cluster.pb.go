@@ -1755,7 +1755,12 @@ type GetStatusResponse struct {
 	// Copies that this node makes for others, by target; at most 128.
 	Copies []*Copy `protobuf:"bytes,23,rep,name=copies,proto3" json:"copies,omitempty"`
 	// Rows of the table in which the grace period of a loss runs.
-	RowsInGrace   uint32 `protobuf:"varint,24,opt,name=rows_in_grace,json=rowsInGrace,proto3" json:"rows_in_grace,omitempty"`
+	RowsInGrace uint32 `protobuf:"varint,24,opt,name=rows_in_grace,json=rowsInGrace,proto3" json:"rows_in_grace,omitempty"`
+	// What else is wrong with this node, the gravest first: a loss, or a disk that is
+	// full. At most 16.
+	Warnings []*Warning `protobuf:"bytes,25,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Why this node is no member of its cluster yet; empty if it is one, or runs alone.
+	Waiting       string `protobuf:"bytes,26,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1958,6 +1963,75 @@ func (x *GetStatusResponse) GetRowsInGrace() uint32 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
+	}
+	return ""
+}
+
+// Warning is something that is wrong, and what to do about it.
+type Warning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is wrong.
+	Problem string `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What helps.
+	Hint          string `protobuf:"bytes,2,opt,name=hint,proto3" json:"hint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Warning) Reset() {
+	*x = Warning{}
+	mi := &file_keystead_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Warning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Warning) ProtoMessage() {}
+
+func (x *Warning) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Warning.ProtoReflect.Descriptor instead.
+func (*Warning) Descriptor() ([]byte, []int) {
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Warning) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *Warning) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
 // Copy is a copy of some rows that their owner makes for another node, to have it
 // stand by for them or own them.
 type Copy struct {
@@ -1982,7 +2056,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[25]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2068,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[25]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2081,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Copy) GetTo() string {
@@ -2073,7 +2147,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[26]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2159,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[26]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2172,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -2126,7 +2200,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[27]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2212,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[27]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2225,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainResponse) GetState() *DrainState {
@@ -2172,7 +2246,7 @@ type UndrainRequest struct {
 
 func (x *UndrainRequest) Reset() {
 	*x = UndrainRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[28]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2258,7 @@ func (x *UndrainRequest) String() string {
 func (*UndrainRequest) ProtoMessage() {}
 
 func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[28]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2271,7 @@ func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainRequest.ProtoReflect.Descriptor instead.
 func (*UndrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UndrainRequest) GetNode() string {
@@ -2218,7 +2292,7 @@ type UndrainResponse struct {
 
 func (x *UndrainResponse) Reset() {
 	*x = UndrainResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[29]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2304,7 @@ func (x *UndrainResponse) String() string {
 func (*UndrainResponse) ProtoMessage() {}
 
 func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[29]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2317,7 @@ func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainResponse.ProtoReflect.Descriptor instead.
 func (*UndrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UndrainResponse) GetState() *DrainState {
@@ -2277,7 +2351,7 @@ type DrainState struct {
 
 func (x *DrainState) Reset() {
 	*x = DrainState{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[30]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2363,7 @@ func (x *DrainState) String() string {
 func (*DrainState) ProtoMessage() {}
 
 func (x *DrainState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[30]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2376,7 @@ func (x *DrainState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainState.ProtoReflect.Descriptor instead.
 func (*DrainState) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DrainState) GetNode() string {
@@ -2365,7 +2439,7 @@ type ListHotRequest struct {
 
 func (x *ListHotRequest) Reset() {
 	*x = ListHotRequest{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[31]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2451,7 @@ func (x *ListHotRequest) String() string {
 func (*ListHotRequest) ProtoMessage() {}
 
 func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[31]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2464,7 @@ func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHotRequest.ProtoReflect.Descriptor instead.
 func (*ListHotRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListHotRequest) GetLimit() uint32 {
@@ -2433,7 +2507,7 @@ type ListHotResponse struct {
 
 func (x *ListHotResponse) Reset() {
 	*x = ListHotResponse{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[32]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2519,7 @@ func (x *ListHotResponse) String() string {
 func (*ListHotResponse) ProtoMessage() {}
 
 func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[32]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2532,7 @@ func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHotResponse.ProtoReflect.Descriptor instead.
 func (*ListHotResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListHotResponse) GetId() string {
@@ -2550,7 +2624,7 @@ type HotPolicy struct {
 
 func (x *HotPolicy) Reset() {
 	*x = HotPolicy{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[33]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2636,7 @@ func (x *HotPolicy) String() string {
 func (*HotPolicy) ProtoMessage() {}
 
 func (x *HotPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[33]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2649,7 @@ func (x *HotPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotPolicy.ProtoReflect.Descriptor instead.
 func (*HotPolicy) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HotPolicy) GetFloor() float64 {
@@ -2636,7 +2710,7 @@ type HotKey struct {
 
 func (x *HotKey) Reset() {
 	*x = HotKey{}
-	mi := &file_keystead_v1_cluster_proto_msgTypes[34]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2722,7 @@ func (x *HotKey) String() string {
 func (*HotKey) ProtoMessage() {}
 
 func (x *HotKey) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_v1_cluster_proto_msgTypes[34]
+	mi := &file_keystead_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2735,7 @@ func (x *HotKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotKey.ProtoReflect.Descriptor instead.
 func (*HotKey) Descriptor() ([]byte, []int) {
-	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_keystead_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HotKey) GetKey() string {
@@ -2854,7 +2928,7 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x12*\n" +
 	"\x06splits\x18\a \x03(\v2\x12.keystead.v1.SplitR\x06splits\x12\x16\n" +
 	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
-	"\x10GetStatusRequest\"\xea\x05\n" +
+	"\x10GetStatusRequest\"\xb6\x06\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2883,7 +2957,12 @@ const file_keystead_v1_cluster_proto_rawDesc = "" +
 	"\frows_standby\x18\x15 \x01(\rR\vrowsStandby\x12(\n" +
 	"\x05phase\x18\x16 \x01(\x0e2\x12.keystead.v1.PhaseR\x05phase\x12)\n" +
 	"\x06copies\x18\x17 \x03(\v2\x11.keystead.v1.CopyR\x06copies\x12\"\n" +
-	"\rrows_in_grace\x18\x18 \x01(\rR\vrowsInGrace\"\xb9\x01\n" +
+	"\rrows_in_grace\x18\x18 \x01(\rR\vrowsInGrace\x120\n" +
+	"\bwarnings\x18\x19 \x03(\v2\x14.keystead.v1.WarningR\bwarnings\x12\x18\n" +
+	"\awaiting\x18\x1a \x01(\tR\awaiting\"7\n" +
+	"\aWarning\x12\x18\n" +
+	"\aproblem\x18\x01 \x01(\tR\aproblem\x12\x12\n" +
+	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xb9\x01\n" +
 	"\x04Copy\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\tR\x02to\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\rR\x04rows\x12\x18\n" +
@@ -2974,7 +3053,7 @@ func file_keystead_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_keystead_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_keystead_v1_cluster_proto_goTypes = []any{
 	(Phase)(0),                  // 0: keystead.v1.Phase
 	(*Split)(nil),               // 1: keystead.v1.Split
@@ -3002,16 +3081,17 @@ var file_keystead_v1_cluster_proto_goTypes = []any{
 	(*TableChange)(nil),         // 23: keystead.v1.TableChange
 	(*GetStatusRequest)(nil),    // 24: keystead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),   // 25: keystead.v1.GetStatusResponse
-	(*Copy)(nil),                // 26: keystead.v1.Copy
-	(*DrainRequest)(nil),        // 27: keystead.v1.DrainRequest
-	(*DrainResponse)(nil),       // 28: keystead.v1.DrainResponse
-	(*UndrainRequest)(nil),      // 29: keystead.v1.UndrainRequest
-	(*UndrainResponse)(nil),     // 30: keystead.v1.UndrainResponse
-	(*DrainState)(nil),          // 31: keystead.v1.DrainState
-	(*ListHotRequest)(nil),      // 32: keystead.v1.ListHotRequest
-	(*ListHotResponse)(nil),     // 33: keystead.v1.ListHotResponse
-	(*HotPolicy)(nil),           // 34: keystead.v1.HotPolicy
-	(*HotKey)(nil),              // 35: keystead.v1.HotKey
+	(*Warning)(nil),             // 26: keystead.v1.Warning
+	(*Copy)(nil),                // 27: keystead.v1.Copy
+	(*DrainRequest)(nil),        // 28: keystead.v1.DrainRequest
+	(*DrainResponse)(nil),       // 29: keystead.v1.DrainResponse
+	(*UndrainRequest)(nil),      // 30: keystead.v1.UndrainRequest
+	(*UndrainResponse)(nil),     // 31: keystead.v1.UndrainResponse
+	(*DrainState)(nil),          // 32: keystead.v1.DrainState
+	(*ListHotRequest)(nil),      // 33: keystead.v1.ListHotRequest
+	(*ListHotResponse)(nil),     // 34: keystead.v1.ListHotResponse
+	(*HotPolicy)(nil),           // 35: keystead.v1.HotPolicy
+	(*HotKey)(nil),              // 36: keystead.v1.HotKey
 }
 var file_keystead_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: keystead.v1.Split.parts:type_name -> keystead.v1.SplitPart
@@ -3031,40 +3111,41 @@ var file_keystead_v1_cluster_proto_depIdxs = []int32{
 	8,  // 14: keystead.v1.TableChange.rows:type_name -> keystead.v1.Row
 	1,  // 15: keystead.v1.TableChange.splits:type_name -> keystead.v1.Split
 	0,  // 16: keystead.v1.GetStatusResponse.phase:type_name -> keystead.v1.Phase
-	26, // 17: keystead.v1.GetStatusResponse.copies:type_name -> keystead.v1.Copy
-	31, // 18: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
-	31, // 19: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
-	0,  // 20: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
-	34, // 21: keystead.v1.ListHotResponse.policy:type_name -> keystead.v1.HotPolicy
-	35, // 22: keystead.v1.ListHotResponse.keys:type_name -> keystead.v1.HotKey
-	1,  // 23: keystead.v1.ListHotResponse.splits:type_name -> keystead.v1.Split
-	10, // 24: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
-	13, // 25: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
-	15, // 26: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
-	18, // 27: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
-	21, // 28: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
-	24, // 29: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
-	27, // 30: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
-	29, // 31: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
-	32, // 32: keystead.v1.ClusterService.ListHot:input_type -> keystead.v1.ListHotRequest
-	3,  // 33: keystead.v1.ClusterService.SplitObject:input_type -> keystead.v1.SplitObjectRequest
-	5,  // 34: keystead.v1.ClusterService.MergeObject:input_type -> keystead.v1.MergeObjectRequest
-	11, // 35: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
-	14, // 36: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
-	16, // 37: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
-	19, // 38: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
-	22, // 39: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
-	25, // 40: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
-	28, // 41: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
-	30, // 42: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
-	33, // 43: keystead.v1.ClusterService.ListHot:output_type -> keystead.v1.ListHotResponse
-	4,  // 44: keystead.v1.ClusterService.SplitObject:output_type -> keystead.v1.SplitObjectResponse
-	6,  // 45: keystead.v1.ClusterService.MergeObject:output_type -> keystead.v1.MergeObjectResponse
-	35, // [35:46] is the sub-list for method output_type
-	24, // [24:35] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	27, // 17: keystead.v1.GetStatusResponse.copies:type_name -> keystead.v1.Copy
+	26, // 18: keystead.v1.GetStatusResponse.warnings:type_name -> keystead.v1.Warning
+	32, // 19: keystead.v1.DrainResponse.state:type_name -> keystead.v1.DrainState
+	32, // 20: keystead.v1.UndrainResponse.state:type_name -> keystead.v1.DrainState
+	0,  // 21: keystead.v1.DrainState.phase:type_name -> keystead.v1.Phase
+	35, // 22: keystead.v1.ListHotResponse.policy:type_name -> keystead.v1.HotPolicy
+	36, // 23: keystead.v1.ListHotResponse.keys:type_name -> keystead.v1.HotKey
+	1,  // 24: keystead.v1.ListHotResponse.splits:type_name -> keystead.v1.Split
+	10, // 25: keystead.v1.ClusterService.GetRing:input_type -> keystead.v1.GetRingRequest
+	13, // 26: keystead.v1.ClusterService.GetTable:input_type -> keystead.v1.GetTableRequest
+	15, // 27: keystead.v1.ClusterService.ListMembers:input_type -> keystead.v1.ListMembersRequest
+	18, // 28: keystead.v1.ClusterService.GetOwner:input_type -> keystead.v1.GetOwnerRequest
+	21, // 29: keystead.v1.ClusterService.Watch:input_type -> keystead.v1.WatchRequest
+	24, // 30: keystead.v1.ClusterService.GetStatus:input_type -> keystead.v1.GetStatusRequest
+	28, // 31: keystead.v1.ClusterService.Drain:input_type -> keystead.v1.DrainRequest
+	30, // 32: keystead.v1.ClusterService.Undrain:input_type -> keystead.v1.UndrainRequest
+	33, // 33: keystead.v1.ClusterService.ListHot:input_type -> keystead.v1.ListHotRequest
+	3,  // 34: keystead.v1.ClusterService.SplitObject:input_type -> keystead.v1.SplitObjectRequest
+	5,  // 35: keystead.v1.ClusterService.MergeObject:input_type -> keystead.v1.MergeObjectRequest
+	11, // 36: keystead.v1.ClusterService.GetRing:output_type -> keystead.v1.GetRingResponse
+	14, // 37: keystead.v1.ClusterService.GetTable:output_type -> keystead.v1.GetTableResponse
+	16, // 38: keystead.v1.ClusterService.ListMembers:output_type -> keystead.v1.ListMembersResponse
+	19, // 39: keystead.v1.ClusterService.GetOwner:output_type -> keystead.v1.GetOwnerResponse
+	22, // 40: keystead.v1.ClusterService.Watch:output_type -> keystead.v1.WatchResponse
+	25, // 41: keystead.v1.ClusterService.GetStatus:output_type -> keystead.v1.GetStatusResponse
+	29, // 42: keystead.v1.ClusterService.Drain:output_type -> keystead.v1.DrainResponse
+	31, // 43: keystead.v1.ClusterService.Undrain:output_type -> keystead.v1.UndrainResponse
+	34, // 44: keystead.v1.ClusterService.ListHot:output_type -> keystead.v1.ListHotResponse
+	4,  // 45: keystead.v1.ClusterService.SplitObject:output_type -> keystead.v1.SplitObjectResponse
+	6,  // 46: keystead.v1.ClusterService.MergeObject:output_type -> keystead.v1.MergeObjectResponse
+	36, // [36:47] is the sub-list for method output_type
+	25, // [25:36] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_keystead_v1_cluster_proto_init() }
@@ -3078,7 +3159,7 @@ func file_keystead_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_v1_cluster_proto_rawDesc), len(file_keystead_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,7 +53,7 @@ func returns() []Canary {
 		Tests: loaded,
 	}, {
 		Name: "state-once", Guard: "a state file that is older than what the node did since does not count",
-		Edits: []Edit{{file, "case h.Epoch != last:", "case h.Epoch > last:"}},
+		Edits: []Edit{{file, "if h.Epoch != last {", "if h.Epoch > last {"}},
 		Tests: Tests{Package: "internal/node", Run: "^TestStateRefused$"},
 	}, {
 		Name: "resume-wait", Guard: "nodes that were stopped with all others are waited for",

@@ -41,7 +41,8 @@ func (s *settings) history(ctx context.Context, seed uint64, dir string) (r repo
 		return r, err
 	}
 	c, err := cluster.Start(cluster.Config{Binary: s.binary, Dir: home, Nodes: s.nodes, Lease: s.lease, Flags: s.flags,
-		Islands: fault.Any(s.kinds, fault.Islands), Proxied: fault.Any(s.kinds, fault.Proxied)})
+		Islands: fault.Any(s.kinds, fault.Islands), Proxied: fault.Any(s.kinds, fault.Proxied),
+		Disks: fault.Any(s.kinds, fault.Disked)})
 	if err != nil {
 		return r, err
 	}

@@ -27,6 +27,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -81,7 +82,7 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	f.DurationVar(&s.limits.Served, "served-within", judge.DefaultServed, "how long after a fault an object may be without an answer")
 	f.DurationVar(&s.limits.Pause, "pause", judge.DefaultPause, "how long one may be that was not harmed")
 	f.DurationVar(&s.limits.Check, "check-within", judge.DefaultCheck, "bounds the checks of a history")
-	kinds := f.String("faults", kindsText(fault.Default), fmt.Sprintf("`KINDS` with commas, of %s, or none; %s need root, on Linux", kindsText(fault.Kinds), kindsText(fault.Islands)))
+	kinds := f.String("faults", kindsText(fault.Default), fmt.Sprintf("`KINDS` with commas, of %s, or none; %s need root, on Linux", kindsText(fault.Kinds), kindsText(slices.Concat(fault.Islands, fault.Disked))))
 	flags := f.String("flags", "", "further `FLAGS` of the nodes, with spaces")
 	f.BoolFunc("no-loss", "declared loss is a failure (default: if each fault harms one node alone, and the machine does not stall)", func(text string) error {
 		on := text == "true"

@@ -30,6 +30,9 @@ type Config struct {
 	Islands bool
 	// Proxied leads all that goes to a node over a Proxy. Not with Islands.
 	Proxied bool
+	// Disks gives each node a disk of its own, which can be filled and made to hang.
+	// It needs root.
+	Disks bool
 }
 
 const (
@@ -148,6 +151,18 @@ func (c *Cluster) Islands() bool { return c.cfg.Islands }
 
 // Proxied says whether nodes can be slowed down.
 func (c *Cluster) Proxied() bool { return c.cfg.Proxied }
+
+// Disks says whether nodes have disks of their own.
+func (c *Cluster) Disks() bool { return c.cfg.Disks }
+
+// CutRaft has a node drop what comes from another one's raft port, or to its own, or no
+// longer. It needs Islands.
+func (c *Cluster) CutRaft(at, from *Node, on bool) error {
+	if c.islands == nil {
+		return ErrUnsupported
+	}
+	return c.islands.dropRaft(at.Index, from.Index, on)
+}
 
 // Cut has one node hear nothing from another, or again. It needs Islands.
 func (c *Cluster) Cut(at, from *Node, on bool) error {

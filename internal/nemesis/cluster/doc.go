@@ -13,6 +13,8 @@
 // each node has a network namespace of its own and hangs on one bridge, and the
 // nodes can be cut off from each other, but never from the clients: an owner that
 // is cut off and still answers is what there is to be found.
+// With Disks (root, loop devices), each node has a file system of its own, which can be
+// filled, and frozen so that writes wait.
 //
 // # Non-guarantees
 //

@@ -132,6 +132,18 @@ func (x *islands) drop(at, from int, on bool) error {
 	return x.spaces[at].run("iptables", "-w", what, "INPUT", "-s", x.host(from), "-j", "DROP")
 }
 
+// dropRaft has a node drop what comes from another one's raft port, or to its own.
+func (x *islands) dropRaft(at, from int, on bool) error {
+	what := "-D"
+	if on {
+		what = "-A"
+	}
+	drop := func(port string) error {
+		return x.spaces[at].run("iptables", "-w", what, "INPUT", "-s", x.host(from), "-p", "tcp", port, islandRaft, "-j", "DROP")
+	}
+	return errors.Join(drop("--sport"), drop("--dport"))
+}
+
 // within runs f in the namespace of a node.
 func (x *islands) within(i int, f func() error) error { return x.spaces[i].within(f) }
 

@@ -18,6 +18,7 @@ func newIslands() (*islands, error) { return nil, errNoIslands }
 func (*islands) host(int) string                { return "" }
 func (*islands) add() error                     { return errNoIslands }
 func (*islands) drop(int, int, bool) error      { return errNoIslands }
+func (*islands) dropRaft(int, int, bool) error  { return errNoIslands }
 func (*islands) within(int, func() error) error { return errNoIslands }
 func (*islands) close()                         {}
 

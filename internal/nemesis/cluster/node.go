@@ -25,6 +25,7 @@ type Node struct {
 	gossip  string // … its gossip
 	args    []string
 	disk    string
+	own     *disk // a disk of its own, or nil
 	log     *os.File
 	proxies []*Proxy // those of its API, raft and gossip
 	conn    *grpc.ClientConn
@@ -48,6 +49,12 @@ func (c *Cluster) newNode() (_ *Node, err error) {
 	i := len(c.nodes)
 	n := &Node{c: c, Index: i, ID: fmt.Sprint("n", i+1)}
 	n.disk = filepath.Join(c.cfg.Dir, n.ID)
+	if c.cfg.Disks {
+		if n.own, err = newDisk(n.disk+".img", n.disk); err != nil {
+			return nil, err
+		}
+		n.disk = n.own.data()
+	}
 	bind, host, ports := "127.0.0.1", "127.0.0.1", [3]string{islandGRPC, islandRaft, islandGossip}
 	if c.islands != nil {
 		bind, host = c.islands.host(i), c.islands.host(i)
@@ -178,10 +185,17 @@ func (n *Node) Kill() error {
 }
 
 // Terminate asks the process to stop, and waits for its end for so long; then it
-// kills it, which is an error, as is another exit code than 0.
-func (n *Node) Terminate(within time.Duration) error {
+// kills it, which is an error, as is another exit code than 0. With again it asks once
+// more after so long, as shells and wrappers do that signal a process and its group.
+func (n *Node) Terminate(within, again time.Duration) error {
 	if err := n.signal(syscall.SIGTERM); err != nil {
 		return err
+	}
+	if again > 0 {
+		time.Sleep(again)
+		if err := n.signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
 	}
 	t := time.NewTimer(within)
 	defer t.Stop()
@@ -214,6 +228,12 @@ func (n *Node) Wipe() error {
 	return os.RemoveAll(n.disk)
 }
 
+// Fill has the node's disk be full, or gives it its room back. It needs Disks.
+func (n *Node) Fill(on bool) error { return n.own.fill(on) }
+
+// Hang has all writes of the node's disk wait, or go on. It needs Disks.
+func (n *Node) Hang(on bool) error { return n.own.hang(on) }
+
 // Slow delays all that goes to the node, in each direction; 0 is no delay. It does
 // nothing in a cluster that is not Proxied.
 func (n *Node) Slow(d time.Duration) {
@@ -223,6 +243,9 @@ func (n *Node) Slow(d time.Duration) {
 }
 
 func (n *Node) close() {
+	if n.own != nil {
+		_ = n.own.hang(false) // a process whose write hangs does not end
+	}
 	if n.Runs() {
 		_ = n.Kill()
 	}
@@ -234,5 +257,8 @@ func (n *Node) close() {
 	}
 	if n.log != nil {
 		_ = n.log.Close()
+	}
+	if n.own != nil {
+		n.own.close()
 	}
 }

@@ -37,16 +37,22 @@ const (
 	KillLeader Kind = "killleader" // kill -9 of the raft leader while a node joins
 	Partition  Kind = "partition"  // the node and the others do not hear each other
 	Oneway     Kind = "oneway"     // the node does not hear the others, or they not it
+	RaftPort   Kind = "raftport"   // the same, of raft and leases alone: the nodes still pass calls on
+	FullDisk   Kind = "fulldisk"   // no byte is free on the node's disk
+	HungDisk   Kind = "hungdisk"   // writes of the node's disk wait
+	HungKill   Kind = "hungkill"   // … of the leader's, and another node is killed meanwhile; with five nodes or more
 	Split      Kind = "split"      // a counter or limit is split; an Orderer says so, whatever else happens
 	Merge      Kind = "merge"      // … is made whole
 )
 
 // Kinds are all kinds, Islands those of them that need network namespaces, Proxied
-// those that need links that can be slowed down, Ordered those that an Orderer orders.
+// those that need links that can be slowed down, Disked those that need disks of their
+// own, Ordered those that an Orderer orders.
 var (
-	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, StopAll, Split, Merge}
-	Islands = []Kind{Partition, Oneway}
+	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, RaftPort, FullDisk, HungDisk, HungKill, StopAll, Split, Merge}
+	Islands = []Kind{Partition, Oneway, RaftPort}
 	Proxied = []Kind{Slow, SlowKill}
+	Disked  = []Kind{FullDisk, HungDisk, HungKill}
 	Ordered = []Kind{Split, Merge}
 )
 
@@ -98,7 +104,8 @@ type Fault struct {
 	For     time.Duration `json:"for"`     // until it heals, or the next step
 	// Late is the delay of Slow and SlowKill, and of KillLeader after the join began.
 	Late time.Duration `json:"late,omitempty"`
-	// Reverse turns a Oneway round: the others do not hear the node.
+	// Reverse turns a Oneway round: the others do not hear the node. A Stop or StopAll
+	// then signals each process twice, within milliseconds.
 	Reverse bool `json:"reverse,omitempty"`
 }
 
@@ -113,7 +120,7 @@ func (f Fault) String() string {
 
 // Gentle says whether all that is acknowledged survives the fault: it harms one node
 // alone, only pauses, or stops all in order.
-func (f Fault) Gentle() bool { return f.Victims == 1 || f.Kind == Pause }
+func (f Fault) Gentle() bool { return f.Victims == 1 && f.Kind != HungKill || f.Kind == Pause }
 
 const (
 	shortest = 200 * time.Millisecond
@@ -164,8 +171,10 @@ func (d *Drawer) Next() Fault {
 		f.Role, f.Late = Owner, d.between(10*time.Millisecond, mostSlowKill)
 	case KillLeader:
 		f.Role, f.Late = Leader, d.between(0, time.Second)
-	case Partition, Oneway:
+	case Partition, Oneway, RaftPort:
 		f.For = d.between(d.lease/2, 2*d.lease)
+	case HungKill:
+		f.Role, f.For = Leader, d.between(2*d.lease, 5*d.lease/2)
 	}
 	return f
 }

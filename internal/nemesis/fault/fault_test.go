@@ -39,7 +39,7 @@ func TestDrawer(t *testing.T) {
 	const lease = 2 * time.Second
 	draw := func(seed uint64, nodes int) (all []Fault) {
 		d := NewDrawer(seed, Kinds, nodes, lease)
-		for range 500 {
+		for range 3000 {
 			all = append(all, d.Next())
 		}
 		return all
@@ -60,10 +60,10 @@ func TestDrawer(t *testing.T) {
 			if f.Kind == Pause {
 				shorter, longer = shorter || f.For < lease, longer || f.For > lease
 			}
-			if f.Kind == KillLeader && f.Role != Leader {
+			if (f.Kind == KillLeader || f.Kind == HungKill) && f.Role != Leader {
 				t.Errorf("%+v", f)
 			}
-			if f.Gentle() != (f.Victims == 1 || f.Kind == Pause) {
+			if f.Gentle() != (f.Victims == 1 && f.Kind != HungKill || f.Kind == Pause) {
 				t.Errorf("%+v: gentle is %t", f, f.Gentle())
 			}
 		}

@@ -143,7 +143,10 @@ func (x *Injector) cannot(f Fault, victims []*cluster.Node) string {
 		return "the nodes are not on islands"
 	case slices.Contains(Proxied, f.Kind) && !x.Cluster.Proxied():
 		return "the links cannot be slowed down"
-	case slices.Contains([]Kind{Drain, Stop, KillLeader, Partition, Oneway}, f.Kind) && len(x.Cluster.Running()) < 3:
+	case slices.Contains(Disked, f.Kind) && !x.Cluster.Disks():
+		return "the nodes have no disks of their own"
+	case slices.Contains([]Kind{Drain, Stop, KillLeader, Partition, Oneway, RaftPort}, f.Kind) && len(x.Cluster.Running()) < 3,
+		f.Kind == HungKill && len(x.Cluster.Running()) < 5:
 		return "there are too few nodes"
 	}
 	return ""
@@ -171,7 +174,7 @@ func (x *Injector) do(ctx context.Context, f Fault, victims []*cluster.Node, lea
 	case Pause:
 		return x.pause(ctx, f, victims)
 	case Stop:
-		err := victims[0].Terminate(stopTime)
+		err := victims[0].Terminate(stopTime, f.again())
 		rest(ctx, f.For)
 		return errors.Join(err, victims[0].Start())
 	case StopAll:
@@ -179,7 +182,7 @@ func (x *Injector) do(ctx context.Context, f Fault, victims []*cluster.Node, lea
 	case Join:
 		if leaves {
 			x.joined = x.joined[:len(x.joined)-1]
-			return victims[0].Terminate(stopTime)
+			return victims[0].Terminate(stopTime, 0)
 		}
 		return x.join()
 	case Drain:
@@ -201,8 +204,12 @@ func (x *Injector) do(ctx context.Context, f Fault, victims []*cluster.Node, lea
 		rest(ctx, f.Late)
 		// Who leads may have changed; the one that led is killed all the same.
 		return errors.Join(err, x.kill(ctx, f, victims))
-	case Partition, Oneway:
+	case Partition, Oneway, RaftPort:
 		return x.cut(ctx, f, victims[0])
+	case FullDisk:
+		return x.disk(ctx, f, victims[0], victims[0].Fill)
+	case HungDisk, HungKill:
+		return x.disk(ctx, f, victims[0], victims[0].Hang)
 	}
 	return fmt.Errorf("fault: unknown kind %q", f.Kind)
 }
@@ -213,7 +220,7 @@ func (x *Injector) stopAll(ctx context.Context, f Fault, nodes []*cluster.Node) 
 	errs := make([]error, len(nodes))
 	var ends sync.WaitGroup
 	for i, n := range nodes {
-		ends.Go(func() { errs[i] = n.Terminate(stopTime) })
+		ends.Go(func() { errs[i] = n.Terminate(stopTime, f.again()) })
 	}
 	ends.Wait()
 	for i := range nodes {
@@ -276,11 +283,44 @@ func (x *Injector) drain(ctx context.Context, f Fault, n *cluster.Node) error {
 	return errors.Join(err, x.Cluster.Undrain(back, n))
 }
 
+// again is when a stopped process is signalled for the second time, 0 for not at all.
+func (f Fault) again() time.Duration {
+	if !f.Reverse {
+		return 0
+	}
+	return time.Duration(1+f.Draw%4) * time.Millisecond
+}
+
+// disk harms the disk of a node, and heals it. A process that has ended by that is
+// started again. HungKill kills the node after the victim meanwhile.
+func (x *Injector) disk(ctx context.Context, f Fault, n *cluster.Node, harm func(on bool) error) error {
+	err := harm(true)
+	var killed *cluster.Node
+	if f.Kind == HungKill {
+		running := x.Cluster.Running()
+		killed = running[(slices.Index(running, n)+1)%len(running)]
+		err = errors.Join(err, killed.Kill())
+	}
+	rest(ctx, f.For)
+	err = errors.Join(err, harm(false))
+	if killed != nil {
+		err = errors.Join(err, killed.Start())
+	}
+	if !n.Runs() {
+		err = errors.Join(err, n.Start())
+	}
+	return err
+}
+
 // cut cuts a node off from all others, in both directions or in one.
 func (x *Injector) cut(ctx context.Context, f Fault, n *cluster.Node) error {
 	set := func(on bool) (err error) {
 		for _, o := range x.Cluster.Running() {
 			if o == n {
+				continue
+			}
+			if f.Kind == RaftPort {
+				err = errors.Join(err, x.Cluster.CutRaft(n, o, on))
 				continue
 			}
 			if f.Kind == Partition || !f.Reverse {

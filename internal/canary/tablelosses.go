@@ -57,7 +57,7 @@ func returns() []Canary {
 		Tests: Tests{Package: "internal/node", Run: "^TestStateRefused$"},
 	}, {
 		Name: "resume-wait", Guard: "nodes that were stopped with all others are waited for",
-		Edits: []Edit{{"ring/epoch/resume.go", "return k.cold && slices", "return !k.cold && slices"}},
+		Edits: []Edit{{"ring/epoch/resume.go", "return k.roll.awaits(h, k.now)", "return h.None() && k.roll.awaits(h, k.now)"}},
 		Tests: Tests{Package: "ring/epoch", Run: "^TestResumeOneAfterTheOther$"},
 	}, {
 		Name: "level-admits", Guard: "a program that does not know what the cluster has used is not admitted",

@@ -47,7 +47,7 @@ func splitTables() []Canary {
 		Tests: tests(quick),
 	}, {
 		Name: "split-level", Guard: "nothing is split while a member does not know what that is",
-		Edits: []Edit{{"ring/epoch/table/level.go", "if c.OfSplits() {", "if c.OfSplits() && c.BeginSplit == nil {"}},
+		Edits: []Edit{{"ring/epoch/table/level.go", "case c.OfSplits():", "case c.OfSplits() && c.BeginSplit == nil:"}},
 		Tests: tests("^TestSplitsNeedLevel2$"),
 	}, {
 		Name: "split-place", Guard: "a part is on the node that was chosen for it",

@@ -55,6 +55,9 @@ func (f *fsm) Apply(l *raft.Log) any {
 		f.fail(fmt.Errorf("entry %d: %w", l.Index, err))
 		return outcome{refused: err}
 	}
+	if c.Remove != nil && c.Remove.Term != 0 && c.Remove.Term != l.Term {
+		return outcome{f.table.Epoch, &table.Refused{Why: fmt.Sprintf("the removal was judged in term %d, and is of term %d", c.Remove.Term, l.Term)}}
+	}
 	next, refused := f.table.Apply(c)
 	if next != f.table {
 		f.publish(next)

@@ -377,3 +377,64 @@ func TestRaftGetsOneMessageAtATime(t *testing.T) {
 		}
 	})
 }
+
+// TestRemovalOfAnotherTerm: what a leader judged in one term is not what it may propose in
+// a later one: the member may have a lease by then. One of before level 3 names no term.
+func TestRemovalOfAnotherTerm(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		judged, term uint64
+		removes      bool
+	}{{5, 5, true}, {5, 7, false}, {0, 7, true}} {
+		f := newFSM(serving.New(table.Holder{Node: "n9", Incarnation: 1}), &cleaner{cleaned: func(uint64) {}})
+		f.learned, f.fail = func(*table.Table) {}, func(err error) { t.Error(err) }
+		apply := func(c table.Command, term uint64) error {
+			return f.Apply(&raft.Log{Index: 1, Term: term, Data: c.Encode()}).(outcome).refused
+		}
+		m := table.Member{Node: "n1", Incarnation: 1, HashKey: "k", Level: table.Level}
+		for _, made := range []table.Command{{Init: &table.Init{Cluster: "test", UID: "u", Epoch: 5}}, {Admit: &table.Admit{Member: m}}} {
+			if err := apply(made, 4); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := apply(table.Command{Remove: &table.Remove{Members: []table.Holder{m.Holder()}, Term: c.judged}}, c.term)
+		if removed := !f.table.Holds(m.Holder()); removed != c.removes || removed != (err == nil) {
+			t.Errorf("judged in %d, of term %d: %v", c.judged, c.term, err)
+		}
+	}
+}
+
+// TestRemovalNamesItsTerm: as soon as all members can read it.
+func TestRemovalNamesItsTerm(t *testing.T) {
+	t.Parallel()
+	groups := form(t, newPool(), 3, nil)
+	voters(t, 3, groups...)
+	leader := leaderOf(groups)
+	judged := func() (term uint64) {
+		done := make(chan struct{})
+		if err := leader.tell(t.Context(), func(k *keeper) {
+			defer close(done)
+			gone := groups[slices.IndexFunc(groups, func(g *Group) bool { return g != leader })].Self()
+			k.grants.Release(gone)
+			if c, ok := k.next(leader.Table()); ok && c.Remove != nil {
+				term = c.Remove.Term
+			} else {
+				t.Errorf("no removal: %v", c.Kind())
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		return term
+	}
+	if term := judged(); term != 0 {
+		t.Errorf("a term is named that members may not be able to read: %d", term)
+	}
+	for _, g := range groups {
+		until(t, g, "all again", settled(3))
+	}
+	adopted(t, groups...)
+	if term := judged(); term != leader.leads() {
+		t.Errorf("judged in term %d, names %d", leader.leads(), term)
+	}
+}

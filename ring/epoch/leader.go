@@ -30,8 +30,7 @@ type lead struct {
 	lookAt     int64                // when to look at raft's configuration next
 	changing   bool                 // a change of raft's configuration is under way
 	ledAt      int64                // when the term began
-	before     []table.Holder       // who was a member then
-	cold       bool                 // none of them has been heard of
+	roll       roll                 // of those that were members before
 }
 
 // renewal is a request for a lease that waits for its answer.
@@ -117,10 +116,7 @@ func (k *keeper) caughtUp(term uint64) {
 	}
 	k.agree()
 	k.grants.Ready(lease.Config{TTL: int64(k.cfg.TTL), Margin: int64(k.cfg.Margin)})
-	k.synced, k.before, k.cold = nil, nil, true
-	for _, m := range k.g.Table().Members {
-		k.before = append(k.before, m.Holder())
-	}
+	k.synced, k.roll = nil, callRoll(k.g.Table(), k.ledAt, k.cfg.ResumeWait)
 	k.sync()
 	k.g.pilot.lead(true)
 	k.prove()
@@ -147,6 +143,7 @@ func (k *keeper) sync() {
 		}
 	}
 	k.grants.Members(k.now, holders)
+	k.roll.learned(t)
 	k.forgetLags(t)
 }
 
@@ -200,7 +197,7 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 			k.cfg.Log.Debug("could not prove leadership", "error", err)
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		case r.req.Release:
-			k.cold = false
+			k.roll.heard(r.holder())
 			k.grants.Release(r.holder())
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		default:
@@ -230,7 +227,7 @@ func (k *keeper) answer(r *renewal) {
 	grant, v := k.grants.Grant(r.holder(), r.received, r.req.LastTerm, r.req.LastGrant)
 	switch v {
 	case lease.Granted:
-		k.cold = k.cold && !slices.Contains(k.before, r.holder())
+		k.roll.heard(r.holder())
 		r.reply <- &peerv1.RenewResponse{Term: k.grants.Term(), Grant: grant, TtlNs: int64(k.cfg.TTL)}
 	case lease.NotMember:
 		q := r.req
@@ -307,10 +304,13 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	}
 	if over := k.expired(); len(over) > 0 {
 		slices.SortFunc(over, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
-		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up"}}, true
+		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up", Term: k.termOf(t)}}, true
 	}
 	if m, ok := k.admissible(t); ok {
-		return table.Command{Admit: &table.Admit{Member: m}}, true
+		return table.Command{Admit: &table.Admit{Member: m, Cold: k.cold(t)}}, true
+	}
+	if t.Returning() && !k.roll.waits(k.now) {
+		return table.Command{EndWait: &table.EndWait{}}, true
 	}
 	if t.Transition != nil {
 		return k.finished(t)

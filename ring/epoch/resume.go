@@ -27,7 +27,7 @@ func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
 	for _, n := range k.asking() {
 		c := k.candidates[n]
 		if m, is := t.Member(n); is && c.resume == m.Incarnation && c.epoch >= t.Epoch {
-			return table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume}}, true
+			return table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume, Cold: k.cold(t)}}, true
 		}
 	}
 	return table.Command{}, false
@@ -43,8 +43,20 @@ func (k *keeper) expired() []table.Holder {
 		if slices.Contains(asking, h.Node) {
 			return k.candidates[h.Node].resume == h.Incarnation
 		}
-		return k.cold && slices.Contains(k.before, h) && k.now-k.ledAt < int64(k.cfg.ResumeWait)
+		return k.roll.awaits(h, k.now)
 	})
+}
+
+// cold reports whether a process that comes now is to be marked as returned: others are
+// waited for, and all nodes can read the mark.
+func (k *keeper) cold(t *table.Table) bool { return t.Uses(3) && k.roll.waits(k.now) }
+
+// termOf is the term that a removal names, where all nodes can read it.
+func (k *keeper) termOf(t *table.Table) uint64 {
+	if t.Uses(3) {
+		return k.grants.Term()
+	}
+	return 0
 }
 
 // Silence stops acting for good, and keeps the rows: the lease is not given up,

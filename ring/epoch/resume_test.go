@@ -137,3 +137,93 @@ func TestResumeTooLate(t *testing.T) {
 		return is && m.Holder() == g.Self() && m.Phase == table.Active
 	})
 }
+
+// adopted has the cluster commit the newest level at once.
+func adopted(t *testing.T, groups ...*Group) {
+	t.Helper()
+	for _, g := range groups {
+		if g.leads() == 0 {
+			continue
+		}
+		eventually(t, "the level is used", func() bool {
+			_, _ = g.Propose(t.Context(), table.Command{Adopt: &table.Adopt{Level: table.Level}})
+			return g.Table().Uses(table.Level)
+		})
+	}
+	for _, g := range groups {
+		until(t, g, "the level is used", func(tab *table.Table) bool { return tab.Uses(table.Level) })
+	}
+}
+
+// twoOfThree stops a cluster of three and has two come back, with their state.
+func twoOfThree(t *testing.T) (p *pool, was []*Group, leader, other *Group) {
+	t.Helper()
+	p = newPool()
+	was = form(t, p, 3, nil)
+	voters(t, 3, was...)
+	adopted(t, was...)
+	stopAll(t, was)
+	leader, other = again(t, p, was[0], true, nil), again(t, p, was[1], true, nil)
+	for _, g := range []*Group{leader, other} {
+		until(t, g, "two are back", func(tab *table.Table) bool {
+			return tab.Holds(table.Holder{Node: "n1", Incarnation: was[0].Self().Incarnation + 1}) && tab.Holds(table.Holder{Node: "n2", Incarnation: was[1].Self().Incarnation + 1})
+		})
+	}
+	if other.leads() != 0 {
+		leader, other = other, leader
+	}
+	return p, was, leader, other
+}
+
+// TestTrap40LeaderChangesWhileOneIsWaitedFor: whoever leads next waits for the third one
+// as well. Those who are back already are no processes of before, although they were
+// members before this leader.
+func TestTrap40LeaderChangesWhileOneIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	p, was, leader, other := twoOfThree(t)
+	if err := leader.raft.LeadershipTransfer().Error(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other leads", func() bool { return other.leads() != 0 })
+	since := time.Now()
+	eventually(t, "a while passes", func() bool { return time.Since(since) > 3*other.cfg.TTL || lost(other.Table()) > 0 })
+	if n := lost(other.Table()); n > 0 {
+		t.Fatalf("the third one was not waited for: %d of %d rows lost, %s after the change", n, len(other.Table().Rows), time.Since(since))
+	}
+	last := again(t, p, was[2], true, nil)
+	tab := until(t, other, "all are back", func(tab *table.Table) bool { return tab.Holds(last.Self()) })
+	if lost(tab) > 0 || len(tab.Members) != 3 || tab.Returning() {
+		t.Errorf("%d rows lost; members %+v", lost(tab), tab.Members)
+	}
+}
+
+// TestReleaseWhileOneIsWaitedFor: one that has come back is stopped again and gives its
+// lease up. That does not show that the third one will not come.
+func TestReleaseWhileOneIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	_, was, leader, other := twoOfThree(t)
+	retired := make(chan struct{})
+	go func() { defer close(retired); other.Retire(t.Context()) }()
+	until(t, leader, "its rows are given to others", func(tab *table.Table) bool { return !tab.Holds(other.Self()) })
+	<-retired
+	n, since := lost(leader.Table()), time.Now()
+	eventually(t, "a while passes", func() bool { return time.Since(since) > 3*leader.cfg.TTL || lost(leader.Table()) > n })
+	if !leader.Table().Holds(was[2].Self()) {
+		t.Errorf("the third one was not waited for: %d of %d rows lost", lost(leader.Table()), len(leader.Table().Rows))
+	}
+}
+
+// TestWaitEnds: a process of before did not stop. Those that come back to it are like all
+// others soon, for the next time.
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	_, was, leader, _ := twoOfThree(t)
+	if !leader.Table().Returning() {
+		t.Error("the table does not say who has returned")
+	}
+	old := asks(leader, was[2].Self(), 0)
+	if r, err := leader.renew(t.Context(), old); err != nil {
+		t.Errorf("%v, %v", r, err)
+	}
+	until(t, leader, "nobody is waited for", func(tab *table.Table) bool { return !tab.Returning() })
+}

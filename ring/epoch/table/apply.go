@@ -18,7 +18,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	case c.Init != nil:
 		why = next.init(c.Init)
 	case c.Admit != nil:
-		why = next.admit(c.Admit.Member)
+		why = next.admit(c.Admit)
 	case c.Begin != nil:
 		why = next.begin(c.Begin)
 	case c.Flip != nil:
@@ -47,6 +47,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.divideBy(c)
 	case c.Adopt != nil:
 		why = next.adopt(c.Adopt)
+	case c.EndWait != nil:
+		why = next.endWait()
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}
@@ -56,6 +58,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Level() > 1 { // 1 is not written down
 		next.Level = max(next.Level, c.Level())
 	}
+	next.allReturned()
 	next.finish()
 	if next.want != t.want {
 		next.WantSince = next.Epoch
@@ -81,7 +84,8 @@ func (t *Table) init(c *Init) *Refused {
 	return nil
 }
 
-func (t *Table) admit(m Member) *Refused {
+func (t *Table) admit(c *Admit) *Refused {
+	m := c.Member
 	if have, ok := t.Member(m.Node); ok {
 		return refused("node %s is a member with incarnation %x", have.Node, have.Incarnation)
 	}
@@ -99,7 +103,10 @@ func (t *Table) admit(m Member) *Refused {
 	if why := t.speaks(m); why != nil {
 		return why
 	}
-	m.Phase, m.Since = Joining, t.Epoch
+	if why := t.waits(c.Cold); why != nil {
+		return why
+	}
+	m.Phase, m.Since, m.Returned = Joining, t.Epoch, c.Cold
 	at, _ := t.member(m.Node)
 	t.Members = slices.Insert(slices.Clone(t.Members), at, m)
 	return nil

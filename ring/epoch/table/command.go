@@ -37,7 +37,8 @@ type Command struct {
 	CloseSplit *CloseSplit `json:"close_split,omitempty"`
 	EndSplit   *EndSplit   `json:"end_split,omitempty"`
 
-	Adopt *Adopt `json:"adopt,omitempty"` // level 3
+	Adopt   *Adopt   `json:"adopt,omitempty"` // this and those that follow: level 3
+	EndWait *EndWait `json:"end_wait,omitempty"`
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -56,7 +57,10 @@ type Init struct {
 // Admit makes a process a member that owns nothing yet. It is refused while
 // another incarnation of the node is a member.
 type Admit struct {
-	Member Member `json:"member"` // Phase and Since are set by Apply
+	Member Member `json:"member"` // Phase, Since and Returned are set by Apply
+	// Cold: the leader waits for processes that were members before it; this is none of
+	// them. Level 3.
+	Cold bool `json:"cold,omitempty"`
 }
 
 // Begin starts a transition to the ring of these members: splits segments at its
@@ -133,8 +137,9 @@ type Drain struct {
 // still owns become its own, without a standby. It is refused unless the earlier
 // one is a member.
 type Resume struct {
-	Member Member `json:"member"` // HashKey stays as it was; Phase and Since are set by Apply
-	Old    uint64 `json:"old"`    // incarnation of the earlier process
+	Member Member `json:"member"`         // HashKey stays as it was; Phase, Since and Returned are set by Apply
+	Old    uint64 `json:"old"`            // incarnation of the earlier process
+	Cold   bool   `json:"cold,omitempty"` // as in Admit
 }
 
 // End closes a transition when all segments stand where it wants them.
@@ -146,6 +151,9 @@ type End struct {
 type Remove struct {
 	Members []Holder `json:"members"`
 	Reason  string   `json:"reason"` // for people
+	// Term of raft in which it was judged. An entry of another term removes nobody: its
+	// leader may have granted leases since. 0 = none is named. Level 3.
+	Term uint64 `json:"term,omitempty"`
 }
 
 // Tidy joins neighbouring rows that differ in nothing and lie on no point of the
@@ -161,6 +169,10 @@ type Raise struct {
 type Adopt struct {
 	Level uint32 `json:"level"`
 }
+
+// EndWait says that no process is waited for any more that was a member before those
+// that have returned: it has come back, or it never stopped.
+type EndWait struct{}
 
 // BeginSplit divides an object. Its ID is the next epoch: the command is refused if
 // another one came before it. Phase, Since, Weighed and Base are set by Apply.
@@ -233,7 +245,7 @@ func Decode(b []byte) (Command, error) {
 func (c Command) count() int {
 	n := 0
 	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.Settle != nil,
-		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil} {
+		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil, c.EndWait != nil} {
 		if set {
 			n++
 		}
@@ -282,6 +294,8 @@ func (c Command) Kind() string {
 		return "end_split"
 	case c.Adopt != nil:
 		return "adopt"
+	case c.EndWait != nil:
+		return "end_wait"
 	}
 	return "unknown"
 }

@@ -42,7 +42,10 @@ func (c Command) Level() uint32 {
 	if c.Adopt != nil {
 		return max(FirstAdopted, c.Adopt.Level)
 	}
-	if c.OfSplits() {
+	switch {
+	case c.EndWait != nil, c.Admit != nil && c.Admit.Cold, c.Resume != nil && c.Resume.Cold, c.Remove != nil && c.Remove.Term != 0:
+		return 3
+	case c.OfSplits():
 		return 2
 	}
 	return 1

@@ -48,7 +48,7 @@ func TestLevels(t *testing.T) {
 func TestSplitsNeedLevel2(t *testing.T) {
 	tab := made()
 	for _, node := range []string{"n1", "n2"} {
-		tab = grow(t, tab, Command{Admit: &Admit{current(member(node, 1))}})
+		tab = grow(t, tab, Command{Admit: &Admit{Member: current(member(node, 1))}})
 	}
 	tab = grow(t, tab, towards(tab))
 	tab = grow(t, tab, end(tab))
@@ -76,7 +76,7 @@ func TestSplitsNeedLevel2(t *testing.T) {
 		}
 		turned(t, tab, admit("n3", 1))
 		turned(t, tab, Command{Resume: &Resume{Member: member("n1", 2), Old: 1}})
-		grow(t, tab, Command{Admit: &Admit{current(member("n3", 1))}})
+		grow(t, tab, Command{Admit: &Admit{Member: current(member("n3", 1))}})
 		grow(t, tab, Command{Resume: &Resume{Member: current(member("n1", 2)), Old: 1}})
 		if read, err := Restore(tab.Encode()); err != nil || read.Level != 2 {
 			t.Errorf("%v", err)
@@ -94,11 +94,11 @@ func TestAdopt(t *testing.T) {
 	adopt := Command{Adopt: &Adopt{Level: 3}}
 	turned(t, tab, adopt) // nobody is there
 	for _, node := range []string{"n1", "n2"} {
-		tab = grow(t, tab, Command{Admit: &Admit{current(member(node, 1))}})
+		tab = grow(t, tab, Command{Admit: &Admit{Member: current(member(node, 1))}})
 	}
 	two := member("n3", 1)
 	two.Level = 2
-	mixed := grow(t, tab, Command{Admit: &Admit{two}})
+	mixed := grow(t, tab, Command{Admit: &Admit{Member: two}})
 	turned(t, mixed, adopt)
 	if mixed.Uses(2) || mixed.Knows(adopt) == nil {
 		t.Error("a level is used that a member does not know")
@@ -110,8 +110,8 @@ func TestAdopt(t *testing.T) {
 	turned(t, next, adopt)
 	turned(t, next, Command{Adopt: &Adopt{Level: 2}})
 	turned(t, next, Command{Adopt: &Adopt{Level: Level + 1}})
-	turned(t, next, Command{Admit: &Admit{two}})
-	grow(t, next, Command{Admit: &Admit{current(two)}})
+	turned(t, next, Command{Admit: &Admit{Member: two}})
+	grow(t, next, Command{Admit: &Admit{Member: current(two)}})
 	if read, err := Restore(next.Encode()); err != nil || !read.Uses(3) {
 		t.Errorf("%v", err)
 	}

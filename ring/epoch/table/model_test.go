@@ -85,7 +85,7 @@ func locking() *Table {
 }
 
 func admit(node string, incarnation uint64) Command {
-	return Command{Admit: &Admit{member(node, incarnation)}}
+	return Command{Admit: &Admit{Member: member(node, incarnation)}}
 }
 
 // towards begins a transition to the ring of all members.
@@ -179,7 +179,9 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
 	// Small numbers are drawn more often.
-	switch kind := rapid.IntRange(0, 35).Draw(t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 36).Draw(t, "kind"); kind {
+	case 36:
+		return Command{EndWait: &EndWait{}}
 	case 35:
 		return Command{Adopt: &Adopt{rapid.SampledFrom([]uint32{0, 1, 2, Level, Level, Level, Level + 1}).Draw(t, "adopted")}}
 	case 31, 32, 33, 34:
@@ -197,7 +199,7 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return end(tab)
 	case 3, 19:
 		c := admit(node, tab.Epoch)
-		c.Admit.Member.Level = drawLevel(t)
+		c.Admit.Member.Level, c.Admit.Cold = drawLevel(t), rapid.Bool().Draw(t, "cold")
 		return c
 	case 4, 23:
 		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.IntRange(0, 2).Draw(t, "undo") == 2}}
@@ -240,7 +242,7 @@ func drawResume(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	case 6:
 		was.Incarnation--
 	}
-	return Command{Resume: &Resume{Member: m, Old: was.Incarnation}}
+	return Command{Resume: &Resume{Member: m, Old: was.Incarnation, Cold: rapid.Bool().Draw(t, "cold")}}
 }
 
 // drawFlip makes a Flip of rows that have to move, with something wrong at times.

@@ -17,8 +17,11 @@ func (t *Table) resume(c *Resume) *Refused {
 	if why := t.speaks(m); why != nil {
 		return why
 	}
+	if why := t.waits(c.Cold); why != nil {
+		return why
+	}
 	was := t.Members[at]
-	m.HashKey, m.Phase, m.Since = was.HashKey, was.Phase, t.Epoch
+	m.HashKey, m.Phase, m.Since, m.Returned = was.HashKey, was.Phase, t.Epoch, c.Cold
 	switch {
 	case was.Phase == Leaving && t.onRing(m.Node):
 		m.Phase = Active
@@ -38,4 +41,36 @@ func (t *Table) resume(c *Resume) *Refused {
 		}
 	}
 	return nil
+}
+
+// waits reports why a command must not say that the leader waits for processes of before.
+func (t *Table) waits(cold bool) *Refused {
+	if cold && !t.Uses(3) {
+		return refused("the cluster does not use level 3 yet")
+	}
+	return nil
+}
+
+// Returning reports whether some members have returned, and others are waited for.
+func (t *Table) Returning() bool {
+	return slices.ContainsFunc(t.Members, func(m Member) bool { return m.Returned })
+}
+
+// endWait forgets who has returned.
+func (t *Table) endWait() *Refused {
+	if !t.Returning() {
+		return refused("nobody is waited for")
+	}
+	t.Members = slices.Clone(t.Members)
+	for i := range t.Members {
+		t.Members[i].Returned = false
+	}
+	return nil
+}
+
+// allReturned ends the wait when nobody is left to be waited for.
+func (t *Table) allReturned() {
+	if t.Returning() && !slices.ContainsFunc(t.Members, func(m Member) bool { return !m.Returned }) {
+		_ = t.endWait()
+	}
 }

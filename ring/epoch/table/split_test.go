@@ -146,7 +146,7 @@ func TestSplitHomes(t *testing.T) {
 	}
 	closed := grow(t, alone, Command{CloseSplit: &CloseSplit{ID: s.ID}})
 	turned(t, closed, Command{EndSplit: &EndSplit{ID: s.ID, Since: closed.Epoch}})
-	later := grow(t, closed, Command{Admit: &Admit{current(member("n7", 1))}})
+	later := grow(t, closed, Command{Admit: &Admit{Member: current(member("n7", 1))}})
 	later = grow(t, later, towards(later))
 	later = grow(t, later, Command{EndSplit: &EndSplit{ID: s.ID, Home: holder("n7", 1), Since: closed.Epoch}})
 	if len(later.Splits) != 0 {

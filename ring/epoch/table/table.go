@@ -87,6 +87,9 @@ type Member struct {
 	Level       uint32 `json:"level,omitempty"` // of the commands that its program knows; 0 is 1
 	Phase       Phase  `json:"phase"`
 	Since       uint64 `json:"since"` // epoch in which it was admitted
+	// Returned: it was admitted while the leader waited for processes of before, after
+	// all had been stopped. That it runs does not show that one of those does.
+	Returned bool `json:"returned,omitempty"`
 }
 
 // Holder is the member as rows name it.

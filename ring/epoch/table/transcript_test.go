@@ -42,7 +42,8 @@ func TestFormats(t *testing.T) {
 // TestTranscripts runs testdata/transcripts: each file tells one story.
 //
 //	init [locks]                  made; it has agreed on how long locks last
-//	admit n1/1 [level=2] | begin n1/1 n2/1 | end | tidy | raise above=
+//	admit n1/1 [level=2] [cold] | begin n1/1 n2/1 | end | tidy | raise above=
+//	resume n1/2 old=1 [cold] | endwait
 //	adopt level=3                 a level, committed
 //	flip n1/1 to n2/1 [standby n1/1] [most]  all rows that have to move; all but one
 //	sync n1/1 n2/1                n2 stands by for all rows of n1 that it may hold
@@ -126,9 +127,17 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 		if d.HasArg("level") {
 			d.ScanArgs(t, "level", &c.Admit.Member.Level)
 		}
+		c.Admit.Cold = d.HasArg("cold")
 		return c
 	case "begin":
 		return Command{Begin: &Begin{named}}
+	case "resume":
+		c := &Resume{Member: member(named[0].Node, named[0].Incarnation), Cold: d.HasArg("cold")}
+		c.Member.Level = Level
+		d.ScanArgs(t, "old", &c.Old)
+		return Command{Resume: c}
+	case "endwait":
+		return Command{EndWait: &EndWait{}}
 	case "flip":
 		f := &Flip{Transition: id, WantSince: s.tab.WantSince, From: named[0], To: named[1]}
 		if len(named) > 2 {
@@ -199,7 +208,7 @@ func describe(was, is *Table) string {
 	}
 	b.WriteString("\n")
 	for _, m := range is.Members {
-		fmt.Fprintf(&b, "  %s/%d %-7s owns %5.1f%%%s\n", m.Node, m.Incarnation, m.Phase, 100*is.Share(m.Node), standbys(is, m.Holder()))
+		fmt.Fprintf(&b, "  %s/%d %-7s owns %5.1f%%%s%s\n", m.Node, m.Incarnation, m.Phase, 100*is.Share(m.Node), standbys(is, m.Holder()), map[bool]string{true: ", has returned"}[m.Returned])
 	}
 	if share := is.Share(""); share > 0 {
 		fmt.Fprintf(&b, "  nobody owns %.1f%%\n", 100*share)

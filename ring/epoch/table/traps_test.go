@@ -70,7 +70,7 @@ func TestTrap27OldIncarnation(t *testing.T) {
 	turned(t, tab, admit("n1", 2))
 	moved := member("n1", 2)
 	moved.HashKey = "another"
-	turned(t, tab, Command{Admit: &Admit{moved}})
+	turned(t, tab, Command{Admit: &Admit{Member: moved}})
 	if tab.Holds(holder("n1", 2)) {
 		t.Error("an incarnation that was never admitted is held for a member")
 	}
@@ -121,7 +121,7 @@ func TestAdmitRefuses(t *testing.T) {
 		"no node": member("", 1), "no incarnation": member("n9", 0), "no hash key": {Node: "n9", Incarnation: 1},
 		"a long hash key": long, "another's hash key": twin, "another incarnation": member("n1", 2), "the same": member("n1", 1),
 	} {
-		t.Run(name, func(t *testing.T) { turned(t, cluster(t, 1), Command{Admit: &Admit{m}}) })
+		t.Run(name, func(t *testing.T) { turned(t, cluster(t, 1), Command{Admit: &Admit{Member: m}}) })
 	}
 	full := made()
 	for i := range MaxMembers {

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // wiped removes what the node, which does not run, had on its disk.
@@ -63,6 +67,67 @@ func TestClusterFromDisk(t *testing.T) {
 		c.ready(c.nodes...)
 		c.tokens(last)
 	}
+}
+
+// A cluster whose disks are all set back to an earlier state gives no token and no id
+// a second time.
+func TestClusterDisksWentBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, true)
+	stop := func() {
+		for _, n := range c.nodes {
+			n.kill()
+		}
+	}
+	last, backup := map[string]uint64{}, t.TempDir()
+	c.tokens(last)
+	stop()
+	for _, n := range c.nodes {
+		if err := os.CopyFS(filepath.Join(backup, n.id), os.DirFS(n.disk)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	highest := uint64(0)
+	for again := range 3 {
+		for _, n := range c.nodes {
+			n.run()
+		}
+		c.ready(c.nodes...)
+		for range 3 {
+			c.tokens(last)
+		}
+		most := highest
+		for _, n := range c.nodes {
+			id := n.id64()
+			if id <= highest {
+				t.Errorf("after %d restores %s gives the id %d, and %d was given before", again, n.id, id, highest)
+			}
+			most = max(most, id)
+		}
+		highest = most
+		stop()
+		for _, n := range c.nodes {
+			n.wiped()
+			if err := os.CopyFS(n.disk, os.DirFS(filepath.Join(backup, n.id))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// id64 is an id that a node gives.
+func (n *testNode) id64() (id uint64) {
+	n.t.Helper()
+	if !poll(func() bool {
+		ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
+		defer cancel()
+		resp, err := pb.NewIdServiceClient(n.conn).Next(ctx, &pb.NextRequest{Count: 1})
+		id = resp.GetFirst()
+		return err == nil
+	}) {
+		n.t.Fatalf("%s gives no id", n.id)
+	}
+	return id
 }
 
 // A node that lost its disk joins as a new server, and the old one no longer

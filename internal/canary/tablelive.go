@@ -14,11 +14,27 @@ func living() []Canary {
 		Tests: Tests{Package: "ring/epoch", Run: "^TestLeaderDiskHangsAlone$"},
 	}, {
 		Name: "lag-stuck", Guard: "a node that does not apply what the table says of its rows is granted nothing",
-		Edits: []Edit{{"ring/epoch/leader.go", "k.behind(r) || k.stuck(r.holder(), r.req.Epoch)", "k.behind(r)"}},
+		Edits: []Edit{{"ring/epoch/leader.go", "k.stuck(r.holder(), r.req.Epoch) || ", ""}},
 		Tests: Tests{Package: "ring/epoch", Run: "^TestLogStandsStill$"},
 	}, {
 		Name: "lag-own-rows", Guard: "a node that misses what does not concern it keeps its lease",
 		Edits: []Edit{{"ring/epoch/lag.go", "needs := t.Concerns(h)", "needs := t.Epoch"}},
 		Tests: Tests{Package: "ring/epoch", Run: "^TestLogStandsStillElsewhere$"},
+	}, {
+		Name: "rise-clock", Guard: "the first leader after disks were set back raises the epoch to the clock's",
+		Edits: []Edit{{"ring/epoch/leader.go", " && k.g.rise(term) == nil", ""}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestRestoredDisks$"},
+	}, {
+		Name: "rise-first", Guard: "a leader commits nothing that is proposed before the epoch has risen",
+		Edits: []Edit{{"ring/epoch/rise.go", "term != 0 && g.risen.Load() == term && ", "term != 0 && "}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestNothingBeforeTheRise$"},
+	}, {
+		Name: "rise-floor", Guard: "what a candidate remembers counts only up to the clock's epoch",
+		Edits: []Edit{{"ring/epoch/rise.go", " && floor <= clock", " && clock > 0"}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestFloorOfACandidate$"},
+	}, {
+		Name: "ahead", Guard: "a process that has applied more than the leader gets no lease",
+		Edits: []Edit{{"ring/epoch/leader.go", " || k.ahead(r.holder(), r.req.Epoch)", ""}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestAheadOfTheLeader$"},
 	}}
 }

@@ -46,7 +46,8 @@ type Config struct {
 	// for good and whose state this one has: see serving.Rule.Load. 0 = none.
 	Resume    uint64
 	Bootstrap bool // make the cluster, if the storage is empty
-	// EpochFloor is the least epoch to begin a new cluster with.
+	// EpochFloor is the least epoch to begin a new cluster with, and up to the clock's
+	// the least one to become a member in.
 	EpochFloor uint64
 
 	// Storage keeps the log; it is closed by Stop.

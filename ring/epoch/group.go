@@ -59,6 +59,8 @@ type Group struct {
 	jumps   atomic.Int64  // of the clock, for which the lease was dropped
 	stalled atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
 	stalls  atomic.Int64  // how often it was
+	risen   atomic.Uint64 // term of this leader in which it may commit what is proposed: see open
+	warm    atomic.Bool   // this process has held a lease
 	aside   atomic.Bool   // this node leads and takes no part in raft: see checkDisk
 	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
 }

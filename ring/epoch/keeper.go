@@ -133,7 +133,7 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 		Resume: resume,
 		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
 		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: table.Level,
-		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch,
+		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch, Floor: k.cfg.EpochFloor,
 	}
 }
 
@@ -151,6 +151,7 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 		}
 		return
 	}
+	k.g.warm.Store(true)
 	k.g.heard.Store(max(k.g.heard.Load(), s.Sent))
 	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant))
 	k.renewAt = max(k.now, s.Sent+int64(k.cfg.TTL)/3)

@@ -20,17 +20,18 @@ type lead struct {
 
 	waiting    []*renewal // for the next proof
 	proving    bool
-	candidates map[string]candidate // by node: who asked for a lease and is no member
-	lags       map[table.Holder]lag // members that have not applied what concerns them
-	known      map[string]uint64    // by node: the incarnation that was a member last, in this term
-	joinedAt   int64                // when the last member was admitted
-	changedAt  int64                // when the table last changed in more than its epoch
-	stands     standing             // of the table that was planned for last
-	proposing  bool                 // a command of the plan is under way
-	lookAt     int64                // when to look at raft's configuration next
-	changing   bool                 // a change of raft's configuration is under way
-	ledAt      int64                // when the term began
-	roll       roll                 // of those that were members before
+	candidates map[string]candidate   // by node: who asked for a lease and is no member
+	lags       map[table.Holder]lag   // members that have not applied what concerns them
+	others     map[table.Holder]other // who seemed to have applied more than this leader
+	known      map[string]uint64      // by node: the incarnation that was a member last, in this term
+	joinedAt   int64                  // when the last member was admitted
+	changedAt  int64                  // when the table last changed in more than its epoch
+	stands     standing               // of the table that was planned for last
+	proposing  bool                   // a command of the plan is under way
+	lookAt     int64                  // when to look at raft's configuration next
+	changing   bool                   // a change of raft's configuration is under way
+	ledAt      int64                  // when the term began
+	roll       roll                   // of those that were members before
 }
 
 // renewal is a request for a lease that waits for its answer.
@@ -51,6 +52,7 @@ type candidate struct {
 	member table.Member
 	at     int64  // of its last renewal
 	epoch  uint64 // of the table that it had applied then
+	floor  uint64 // least epoch to be admitted in
 	resume uint64 // incarnation in whose place it asks to be put, or 0
 }
 
@@ -81,6 +83,7 @@ func (k *keeper) checkLeadership() {
 		k.grants.Lead(term, k.now)
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
+		k.others = map[table.Holder]other{}
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
 	}
@@ -101,7 +104,7 @@ func (k *keeper) follow() {
 func (k *keeper) catchUp(term uint64) {
 	k.g.running.Go(func() {
 		for k.g.leads() == term && k.g.halt.Err() == nil {
-			if k.g.settled(k.g.raft.Barrier(applyWait)) == nil {
+			if k.g.settled(k.g.raft.Barrier(applyWait)) == nil && k.g.rise(term) == nil {
 				k.later(func(k *keeper) { k.caughtUp(term) })
 				return
 			}
@@ -114,6 +117,7 @@ func (k *keeper) caughtUp(term uint64) {
 	if k.grants.Term() != term {
 		return
 	}
+	k.g.risen.Store(term)
 	k.agree()
 	k.grants.Ready(lease.Config{TTL: int64(k.cfg.TTL), Margin: int64(k.cfg.Margin)})
 	k.synced, k.roll = nil, callRoll(k.g.Table(), k.ledAt, k.cfg.ResumeWait)
@@ -220,7 +224,7 @@ func (k *keeper) behind(r *renewal) bool {
 
 // answer grants a lease, or remembers who would like to be admitted.
 func (k *keeper) answer(r *renewal) {
-	if k.behind(r) || k.stuck(r.holder(), r.req.Epoch) {
+	if k.behind(r) || k.stuck(r.holder(), r.req.Epoch) || k.ahead(r.holder(), r.req.Epoch) {
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		return
 	}
@@ -235,7 +239,7 @@ func (k *keeper) answer(r *renewal) {
 			r.refuse(peerv1.Refusal_REFUSAL_REMOVED)
 			return
 		}
-		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, resume: q.Resume, member: table.Member{
+		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, floor: q.Floor, resume: q.Resume, member: table.Member{
 			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
 			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version, Level: q.Level,
 		}}
@@ -298,6 +302,9 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
 		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
 			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin), LockTTL: int64(k.cfg.LockTTL)}}, true
+	}
+	if c, ok := k.floored(t); ok {
+		return c, true
 	}
 	if c, ok := k.resumable(t); ok {
 		return c, true

@@ -181,7 +181,7 @@ func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peer
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if c.Flip == nil && c.Raise == nil && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.Settle == nil && !c.OfSplits() {
+	if c.Flip == nil && (c.Raise == nil || c.Raise.To != 0) && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.Settle == nil && !c.OfSplits() {
 		return nil, status.Errorf(codes.InvalidArgument, "only the leader proposes a command of the kind %q", c.Kind())
 	}
 	// gofail: var epochProposeReceived struct{}
@@ -209,9 +209,14 @@ func (g *Group) apply(c table.Command) (epoch uint64, err error) {
 	if t := g.Table(); t.Knows(c) != nil {
 		return t.Epoch, t.Knows(c)
 	}
-	if g.aside.Load() {
+	if !g.open() {
 		return 0, raft.ErrNotLeader
 	}
+	return g.commit(c)
+}
+
+// commit is apply, also before others' commands may be.
+func (g *Group) commit(c table.Command) (epoch uint64, err error) {
 	f := g.raft.Apply(c.Encode(), applyWait)
 	if err := g.settled(f); err != nil {
 		return 0, err

@@ -154,5 +154,5 @@ func TestLeaderDiskHangsAlone(t *testing.T) {
 	others[0].Kill()
 	disks[leader.cfg.Node].hang()
 	eventually(t, "it is stalled", func() bool { return leader.Stalled() > 0 })
-	stays(t, 3*leader.cfg.TTL, leader, others[1])
+	stays(t, 3*leader.cfg.TTL, leader, leader, others[1])
 }

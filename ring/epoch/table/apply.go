@@ -40,9 +40,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	case c.Settle != nil:
 		why = next.settle(c.Settle)
 	case c.Raise != nil:
-		if why = nil; t.Epoch != c.Raise.Above {
-			why = refused("the epoch is %d", t.Epoch)
-		}
+		why = next.raise(c.Raise, t.Epoch)
 	case c.OfSplits():
 		why = next.divideBy(c)
 	case c.Adopt != nil:
@@ -81,6 +79,20 @@ func (t *Table) init(c *Init) *Refused {
 	}
 	t.Cluster, t.UID, t.Epoch = c.Cluster, c.UID, max(c.Epoch, 1)
 	t.LeaseTTL, t.LeaseMargin, t.LockTTL = c.LeaseTTL, c.LeaseMargin, c.LockTTL
+	return nil
+}
+
+// raise is told the epoch before: that of the table is the next one already.
+func (t *Table) raise(c *Raise, epoch uint64) *Refused {
+	switch {
+	case epoch != c.Above:
+		return refused("the epoch is %d", epoch)
+	case c.To == 0:
+		return nil
+	case c.To <= epoch || c.To-epoch > MaxLeap:
+		return refused("from the epoch %d to %d", epoch, c.To)
+	}
+	t.Epoch = c.To
 	return nil
 }
 

@@ -163,7 +163,13 @@ type Tidy struct{}
 // Raise raises the epoch above one whose fencing tokens are used up.
 type Raise struct {
 	Above uint64 `json:"above"`
+	// To is the epoch that it becomes, at most MaxLeap above; 0 = the next one.
+	To uint64 `json:"to,omitempty"`
 }
+
+// MaxLeap is by how much a Raise may raise the epoch: 8.5 years of the clock's. A clock
+// that is wrong by more than that must not use up all epochs.
+const MaxLeap = 1 << 36
 
 // Adopt commits a level: see Level. It is refused while a member does not know it.
 type Adopt struct {

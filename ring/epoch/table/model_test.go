@@ -227,7 +227,11 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 	case 13:
 		return Command{Init: &Init{Cluster: "other", UID: "v", Epoch: 7}}
 	default:
-		return Command{Raise: &Raise{tab.Epoch - uint64(rapid.IntRange(0, 1).Draw(t, "late"))}}
+		c := &Raise{Above: tab.Epoch - uint64(rapid.IntRange(0, 1).Draw(t, "late"))}
+		if leap := rapid.IntRange(-1, 3).Draw(t, "leap"); leap != 0 {
+			c.To = c.Above + uint64(leap)
+		}
+		return Command{Raise: c}
 	}
 }
 

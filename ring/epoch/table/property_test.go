@@ -63,7 +63,11 @@ func compare(c Command, was, is *Table) error {
 	if err := is.Check(); err != nil {
 		return err
 	}
-	if is.Epoch != was.Epoch+1 {
+	want := was.Epoch + 1
+	if c.Raise != nil && c.Raise.To != 0 {
+		want = c.Raise.To
+	}
+	if is.Epoch != want {
 		return fmt.Errorf("the epoch went from %d to %d", was.Epoch, is.Epoch)
 	}
 	if len(was.Rows) > 0 && len(is.Rows) == 0 {

@@ -228,6 +228,8 @@ func compareLevel(c Command, was, is *Table) error {
 	switch {
 	case c.OfSplits():
 		want = max(want, 2)
+	case c.Raise != nil && c.Raise.To != 0:
+		want = max(want, 3)
 	case c.Adopt != nil:
 		want = c.Adopt.Level
 	}

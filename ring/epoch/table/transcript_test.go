@@ -181,7 +181,7 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 	case "raise":
 		var above uint64
 		d.ScanArgs(t, "above", &above)
-		return Command{Raise: &Raise{above}}
+		return Command{Raise: &Raise{Above: above}}
 	case "adopt":
 		c := &Adopt{}
 		d.ScanArgs(t, "level", &c.Level)

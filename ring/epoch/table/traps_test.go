@@ -85,13 +85,20 @@ func TestTrap27OldIncarnation(t *testing.T) {
 // asks how often.
 func TestTrap29TokensUsedUp(t *testing.T) {
 	tab := cluster(t, 1)
-	raise := Command{Raise: &Raise{tab.Epoch}}
+	raise := Command{Raise: &Raise{Above: tab.Epoch}}
 	next := grow(t, tab, raise)
 	if next.Epoch != tab.Epoch+1 {
 		t.Errorf("the epoch went from %d to %d", tab.Epoch, next.Epoch)
 	}
 	turned(t, next, raise)
-	turned(t, next, Command{Raise: &Raise{next.Epoch + 1}}) // of an epoch that has not been
+	turned(t, next, Command{Raise: &Raise{Above: next.Epoch + 1}}) // of an epoch that has not been
+	leapt, err := next.Apply(Command{Raise: &Raise{Above: next.Epoch, To: next.Epoch + 1000}})
+	if err != nil || leapt.Epoch != next.Epoch+1000 {
+		t.Fatalf("from %d to %d: %v", next.Epoch, leapt.Epoch, err)
+	}
+	for _, to := range []uint64{1, leapt.Epoch, leapt.Epoch + MaxLeap + 1, 1<<64 - 1} {
+		turned(t, leapt, Command{Raise: &Raise{Above: leapt.Epoch, To: to}})
+	}
 }
 
 // TestDecodeRefusesWhatItDoesNotKnow: a node that went on would have another

@@ -79,7 +79,7 @@ func keepers() []Canary {
 		Tests: epochTests("^TestProofAfterReceipt$"),
 	}, {
 		Name: "barrier", Guard: "a new leader applies what was committed before its term, and then grants",
-		Edits: []Edit{{leader, "if k.g.settled(k.g.raft.Barrier(applyWait)) == nil {", "if true {"}},
+		Edits: []Edit{{leader, "if k.g.settled(k.g.raft.Barrier(applyWait)) == nil && k.g.rise(term) == nil {", "if true {"}},
 		Tests: epochTests("^TestTrap02"),
 	}, {
 		Name: "removal-proposed", Guard: "the leader grants nothing to whom it has proposed to remove",

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -136,72 +135,6 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 		if r.GetTtlNs() > 0 {
 			_, _ = l.release(ctx)
 		}
-	}
-}
-
-// acquire is one Acquire and its retries, which keep the place in the queue.
-func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (r *pb.AcquireResponse, err error) {
-	to := toKey(key, false)
-	err = c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
-		ctx, moved := c.untilMoved(ctx, to.hash, n, v)
-		wait := time.Duration(max(end-c.clock.Now(), 0))
-		req := &pb.AcquireRequest{Key: key, Name: o.Name, Holder: o.Holder, TtlNs: int64(o.TTL), WaitNs: int64(wait),
-			Metadata: o.Metadata, RequestId: op.stamp()}
-		sent, err = c.unary(ctx, n, wait, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-			r, err = pb.NewLockServiceClient(n.conn()).Acquire(ctx, req, opts...)
-			return err
-		})
-		if moved() && err != nil {
-			return sent, status.Error(codes.Unavailable, "the lock has another owner now")
-		}
-		c.answered(v, n, r.GetOwner(), r.GetEpoch())
-		return sent, err
-	})
-	return r, err
-}
-
-// movedGrace is how long a node that does not own a lock any more may still
-// answer those who wait for it: it sends them on.
-const movedGrace = 200 * time.Millisecond
-
-// untilMoved ends a wait at a node that is no longer the owner: it may be dead,
-// and the wait long. stop ends the watch, and says whether it has ended the wait.
-func (c *Client) untilMoved(ctx context.Context, hash uint64, n *node, v *view) (_ context.Context, stop func() bool) {
-	if v == nil {
-		return ctx, func() bool { return false }
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	over, done := make(chan struct{}), make(chan bool, 1)
-	started := c.start(func() {
-		for {
-			select {
-			case <-over:
-				done <- false
-				return
-			case <-v.changed:
-			}
-			if v = c.view.Load(); v.owner(hash) != nil && v.owner(hash).addr == n.addr {
-				continue
-			}
-			grace := time.NewTimer(movedGrace)
-			defer grace.Stop()
-			select {
-			case <-over:
-				done <- false
-			case <-grace.C:
-				cancel()
-				done <- true
-			}
-			return
-		}
-	})
-	if !started {
-		done <- false
-	}
-	return ctx, func() bool {
-		close(over)
-		defer cancel()
-		return <-done
 	}
 }
 

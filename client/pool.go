@@ -70,6 +70,13 @@ func (p *pool) acquire(addr string) (*node, error) {
 	return n, nil
 }
 
+// retain keeps a node that was acquired open for one release more.
+func (p *pool) retain(n *node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n.refs++
+}
+
 func (p *pool) release(n *node) {
 	p.mu.Lock()
 	n.refs--

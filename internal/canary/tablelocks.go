@@ -5,6 +5,7 @@ package main
 func queues() []Canary {
 	const waits, step = "owner/waits.go", "owner/lock/step.go"
 	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
+	sim := func(run string) Tests { return Tests{Package: "internal/sim", Run: run} }
 	level := Tests{Package: "ring/epoch/table", Run: "^TestAdopt$"}
 	return []Canary{{
 		Name: "adopt-all", Guard: "a level is committed only when all members know it (trap 48)",
@@ -30,5 +31,17 @@ func queues() []Canary {
 		Name: "detached-counted", Guard: "places of detached callers count as waiters",
 		Edits: []Edit{{waits, ".counts = true\n\tsh.store.waiting.Add(1)", ""}},
 		Tests: owner("^TestDetachedCount$"),
+	}, {
+		Name: "way-of-caller", Guard: "the end of a stream between nodes is not the end of those who wait (trap 42)",
+		Edits: []Edit{{"internal/rpc/locks.go", "if context.Cause(ctx) != errWayEnded {", "if true {"}},
+		Tests: sim("^TestQueueOutlivesForwarder$"),
+	}, {
+		Name: "detached-told", Guard: "a node that stops does not cancel what it passed on (trap 42)",
+		Edits: []Edit{{"internal/rpc/link.go", "if keeps && waits(a.call)", "if false && waits(a.call)"}},
+		Tests: sim("^TestQueueOutlivesForwarder$"),
+	}, {
+		Name: "standing-attempt", Guard: "a client whose lock has moved asks the new owner before it leaves the old one",
+		Edits: []Edit{{"client/acquire.go", "case <-moved:\n", "case <-moved:\n\t\t\ta.cancel()\n"}},
+		Tests: sim("^TestQueueMovesWithClients$"),
 	}}
 }

@@ -32,6 +32,9 @@ const (
 	// maxBehind is how long a receiver waits for the table that the sender goes
 	// by, for one message.
 	maxBehind = 500 * time.Millisecond
+	// detachLevel is the level of the cluster from which on a node that stops says so
+	// of the calls that it passed on, and the owner keeps their places.
+	detachLevel = 3
 	// lookAgain is how often a node looks whether it may act for a row that is
 	// its own by the table: one that comes back is served when what was there
 	// before is discarded, and no table says so.
@@ -326,7 +329,7 @@ func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, 
 	if waits(a.call) {
 		stopping = p.s.stopping
 	}
-	answer, err = a.wait(p.ctx, stopping)
+	answer, err = a.wait(p.ctx, stopping, func() bool { return p.s.cfg.Cluster.Table().Uses(detachLevel) })
 	switch {
 	case err == nil:
 	case errors.Is(err, errMoved):

@@ -23,7 +23,7 @@ type forwards struct {
 // Forward answers the calls of one stream. Those that wait, for a lock or for a
 // table, do so beside it; all others are done in the order in which they come.
 func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
-	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelFunc{}, undecided: make(chan unconfirmed, maxUnconfirmed)}
+	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelCauseFunc{}, undecided: make(chan unconfirmed, maxUnconfirmed)}
 	in.wg.Go(in.confirmAll)
 	defer in.end()
 	if err := stream.SendHeader(nil); err != nil { // the stream is accepted
@@ -61,7 +61,7 @@ type inbound struct {
 	behind    atomic.Int64     // of them that are not sent yet
 
 	mu      sync.Mutex
-	waiting map[uint64]context.CancelFunc // guarded by mu: calls beside the stream, by tag
+	waiting map[uint64]context.CancelCauseFunc // guarded by mu: calls beside the stream, by tag
 }
 
 // take does the calls of one message and answers those that need not wait.
@@ -72,7 +72,12 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	in.mu.Lock()
 	for _, tag := range req.Cancelled {
 		if cancel := in.waiting[tag]; cancel != nil {
-			cancel()
+			cancel(nil)
+		}
+	}
+	for _, tag := range req.Detached {
+		if cancel := in.waiting[tag]; cancel != nil {
+			cancel(errWayEnded)
 		}
 	}
 	in.mu.Unlock()
@@ -259,13 +264,12 @@ func (in *inbound) beside(c *peerv1.ForwardCall) *peerv1.ForwardAnswer {
 	if err := in.s.begin(); err != nil {
 		return failed(c.Tag, wire(errOverloaded))
 	}
-	// Only one is made: another one would stay with the stream, which may live for weeks.
-	var ctx context.Context
-	var cancel context.CancelFunc
+	// It is none of the stream's contexts: it would stay with the stream, which may live
+	// for weeks, if it were not cancelled, and its end would be that of the caller.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(in.stream.Context()))
+	stop := context.CancelFunc(func() { cancel(nil) })
 	if c.DeadlineNs > 0 {
-		ctx, cancel = context.WithTimeout(in.stream.Context(), time.Duration(c.DeadlineNs))
-	} else {
-		ctx, cancel = context.WithCancel(in.stream.Context())
+		ctx, stop = context.WithTimeout(ctx, time.Duration(c.DeadlineNs))
 	}
 	in.mu.Lock()
 	in.waiting[c.Tag] = cancel
@@ -278,16 +282,23 @@ func (in *inbound) beside(c *peerv1.ForwardCall) *peerv1.ForwardAnswer {
 		in.mu.Lock()
 		delete(in.waiting, c.Tag)
 		in.mu.Unlock()
-		cancel()
+		stop()
+		cancel(nil)
 		_ = in.reply(&peerv1.ForwardResponse{Answers: []*peerv1.ForwardAnswer{answer}}) // the sender is gone
 	})
 	return nil
 }
 
+// errWayEnded is why the context of a call ends whose caller may still be there: the
+// node that passed it on stops, or the stream from there is broken.
+var errWayEnded = errors.New("the way to the caller has ended")
+
+// end ends the calls that wait: nobody hears of them over this stream any more. That
+// is not the end of their callers.
 func (in *inbound) end() {
 	in.mu.Lock()
 	for _, cancel := range in.waiting {
-		cancel()
+		cancel(errWayEnded)
 	}
 	in.mu.Unlock()
 	close(in.undecided)

@@ -22,7 +22,8 @@ type link struct {
 	mu        sync.Mutex
 	queue     []*attempt          // guarded by mu
 	bytes     int                 // guarded by mu: of queue
-	cancelled []uint64            // guarded by mu: tags to tell the receiver of
+	cancelled []uint64            // guarded by mu: tags to tell the receiver of, as are
+	detached  []uint64            // guarded by mu: … those whose callers may come back another way
 	pending   map[uint64]*attempt // guarded by mu: sent, by tag
 	tag       uint64              // guarded by mu: last used
 	closed    bool                // guarded by mu
@@ -73,8 +74,10 @@ func (a *attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
 }
 
 // abandon is for a caller that has left, or is sent away, for a reason by which
-// nothing happened, unless it was granted a lock at that very moment.
-func (k *link) abandon(a *attempt, why error) (*peerv1.ForwardAnswer, error) {
+// nothing happened, unless it was granted a lock at that very moment. If the caller is
+// sent away and has a request id, it may come back another way: keeps says that the
+// receiver knows what to keep for it then.
+func (k *link) abandon(a *attempt, why error, keeps bool) (*peerv1.ForwardAnswer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch a.state {
@@ -84,7 +87,11 @@ func (k *link) abandon(a *attempt, why error) (*peerv1.ForwardAnswer, error) {
 		a.finishLocked(nil, why)
 		return nil, why
 	}
-	k.cancelled = append(k.cancelled, a.call.Tag)
+	if keeps && waits(a.call) && identified(a.call) != nil {
+		k.detached = append(k.detached, a.call.Tag)
+	} else {
+		k.cancelled = append(k.cancelled, a.call.Tag)
+	}
 	k.nudge()
 	a.finishLocked(nil, errBroken)
 	if waits(a.call) { // it stays in pending: see unwantedLocked
@@ -220,11 +227,11 @@ func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 	if k.closed {
 		return nil, true
 	}
-	if len(k.queue) == 0 && len(k.cancelled) == 0 {
+	if len(k.queue) == 0 && len(k.cancelled) == 0 && len(k.detached) == 0 {
 		return nil, false
 	}
-	req = &peerv1.ForwardRequest{Cancelled: k.cancelled}
-	k.cancelled = nil
+	req = &peerv1.ForwardRequest{Cancelled: k.cancelled, Detached: k.detached}
+	k.cancelled, k.detached = nil, nil
 	bytes, n := 0, 0
 	for _, a := range k.queue {
 		if n++; a.state == finished {
@@ -283,7 +290,7 @@ func (k *link) receive(stream grpc.BidiStreamingClient[peerv1.ForwardRequest, pe
 				delete(k.pending, tag)
 				a.finishLocked(nil, errBroken)
 			}
-			k.cancelled = nil
+			k.cancelled, k.detached = nil, nil
 			k.mu.Unlock()
 			return
 		}
@@ -307,7 +314,7 @@ func (k *link) refuseQueued() {
 	for _, a := range k.queue {
 		a.finishLocked(nil, errUnsent)
 	}
-	k.queue, k.bytes, k.cancelled = nil, 0, nil
+	k.queue, k.bytes, k.cancelled, k.detached = nil, 0, nil, nil
 }
 
 // fail ends everything: the link is not used any more.

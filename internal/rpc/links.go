@@ -79,8 +79,8 @@ const (
 )
 
 // wait returns the answer, or errUnsent, errBroken, or that the caller has left or
-// is sent away because this node stops.
-func (a *attempt) wait(ctx context.Context, stopping <-chan struct{}) (*peerv1.ForwardAnswer, error) {
+// is sent away because this node stops. For keeps see abandon.
+func (a *attempt) wait(ctx context.Context, stopping <-chan struct{}, keeps func() bool) (*peerv1.ForwardAnswer, error) {
 	if a.link == nil {
 		return a.answer, a.err
 	}
@@ -88,9 +88,9 @@ func (a *attempt) wait(ctx context.Context, stopping <-chan struct{}) (*peerv1.F
 	case <-a.done:
 		return a.answer, a.err
 	case <-ctx.Done():
-		return a.link.abandon(a, gaveUp(ctx))
+		return a.link.abandon(a, gaveUp(ctx), false)
 	case <-stopping:
-		return a.link.abandon(a, errStopping)
+		return a.link.abandon(a, errStopping, keeps())
 	}
 }
 

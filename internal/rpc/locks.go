@@ -54,8 +54,9 @@ func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later
 	}, nil
 }
 
-// acquire waits in the queue if it must. When the caller leaves, or the node
-// stops, the place is left and a grant that comes at that moment is given back.
+// acquire waits in the queue if it must. When the caller leaves, the place is left
+// and a grant that comes at that moment is given back. When only the way to the caller
+// ends, because a node stops or a stream breaks, a place with a request id is kept.
 func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
 	id, err := requestID(req.RequestId)
 	if err != nil {
@@ -71,14 +72,21 @@ func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.Acqu
 	case <-wait.Done():
 	case <-ctx.Done():
 	case <-l.s.stopping:
-		wait.GiveUp(l.s.cfg.Clock.Now())
+		if wait.Detach(l.s.cfg.Clock.Now()) {
+			return wait.Answer() // the caller is there to hear it
+		}
 		return owner.AcquireAnswer{}, errStopping
 	}
-	if ctx.Err() != nil {
-		wait.GiveUp(l.s.cfg.Clock.Now())
-		return owner.AcquireAnswer{}, gaveUp(ctx)
+	if ctx.Err() == nil {
+		return wait.Answer()
 	}
-	return wait.Answer()
+	if context.Cause(ctx) != errWayEnded {
+		wait.GiveUp(l.s.cfg.Clock.Now())
+	} else if wait.Detach(l.s.cfg.Clock.Now()) {
+		// It was granted the lock and may not have heard of it. Its retry will.
+		time.AfterFunc(time.Duration(owner.OwnGrace), func() { wait.GiveUp(l.s.cfg.Clock.Now()) })
+	}
+	return owner.AcquireAnswer{}, gaveUp(ctx)
 }
 
 func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {

@@ -97,7 +97,7 @@ func TestSubmitWhenClosed(t *testing.T) {
 	m, _ := b.Table().Member("n2")
 	for range 100 { // both are over: either may be seen first
 		a := s.links.submit(ctx, 1, m, 0, addOf(&pb.AddRequest{Key: "k"}))
-		if _, err := a.wait(ctx, nil); !errors.Is(err, errUnsent) {
+		if _, err := a.wait(ctx, nil, nil); !errors.Is(err, errUnsent) {
 			t.Fatal(err)
 		}
 	}

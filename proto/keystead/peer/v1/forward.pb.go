@@ -28,7 +28,10 @@ type ForwardRequest struct {
 	// The calls.
 	Calls []*ForwardCall `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
 	// Tags of calls of this stream whose callers have left.
-	Cancelled     []uint64 `protobuf:"varint,2,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Cancelled []uint64 `protobuf:"varint,2,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// Tags of calls of this stream that nobody at the sender waits for any more,
+	// because it stops: their callers may come back another way. From level 3 on.
+	Detached      []uint64 `protobuf:"varint,3,rep,packed,name=detached,proto3" json:"detached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -73,6 +76,13 @@ func (x *ForwardRequest) GetCalls() []*ForwardCall {
 func (x *ForwardRequest) GetCancelled() []uint64 {
 	if x != nil {
 		return x.Cancelled
+	}
+	return nil
+}
+
+func (x *ForwardRequest) GetDetached() []uint64 {
+	if x != nil {
+		return x.Detached
 	}
 	return nil
 }
@@ -991,10 +1001,11 @@ var File_keystead_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x18keystead/v1/common.proto\x1a\x19keystead/v1/counter.proto\x1a\x17keystead/v1/limit.proto\x1a\x16keystead/v1/lock.proto\"c\n" +
+	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x18keystead/v1/common.proto\x1a\x19keystead/v1/counter.proto\x1a\x17keystead/v1/limit.proto\x1a\x16keystead/v1/lock.proto\"\x7f\n" +
 	"\x0eForwardRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.keystead.peer.v1.ForwardCallR\x05calls\x12\x1c\n" +
-	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\"\xd6\x05\n" +
+	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\x12\x1a\n" +
+	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\xd6\x05\n" +
 	"\vForwardCall\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1f\n" +

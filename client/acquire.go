@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+const (
+	// movedGrace is how long a node that does not own a lock any more may still
+	// answer those who wait for it, before the new owner is asked as well.
+	movedGrace = 200 * time.Millisecond
+	// maxStanding bounds the attempts of one Acquire that are under way. Each but the
+	// last one is at a node that has lost the lock meanwhile.
+	maxStanding = 4
+)
+
+// acquire is one Acquire and its retries, which keep the place in the queue.
+func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (*pb.AcquireResponse, error) {
+	to := toKey(key, false)
+	s := &standing{c: c, hash: to.hash, ended: make(chan *acquisition, maxStanding)}
+	defer s.leave()
+	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+		wait := time.Duration(max(end-c.clock.Now(), 0))
+		a, err := s.ask(ctx, n, v, wait, &pb.AcquireRequest{Key: key, Name: o.Name, Holder: o.Holder, TtlNs: int64(o.TTL), WaitNs: int64(wait),
+			Metadata: o.Metadata, RequestId: op.stamp()})
+		if err != nil {
+			return false, err
+		}
+		return s.await(a)
+	})
+	return s.answer, err
+}
+
+// standing are the attempts of one Acquire. One that waits at a node that has lost the
+// lock goes on while the next one is made: the node may have passed it on, and then it
+// has the place at the new owner. The next attempt takes the place over and ends it. To
+// cancel it before would be to leave the queue.
+type standing struct {
+	c      *Client
+	hash   uint64
+	open   []*acquisition    // under way, the latest last
+	ended  chan *acquisition // those that are not any more; has room for all that are open
+	answer *pb.AcquireResponse
+}
+
+// acquisition is one attempt. The result is there when it has come by standing.ended.
+type acquisition struct {
+	n      *node
+	v      *view
+	cancel context.CancelFunc
+	r      *pb.AcquireResponse
+	sent   bool
+	err    error
+}
+
+// ask begins an attempt.
+func (s *standing) ask(ctx context.Context, n *node, v *view, wait time.Duration, req *pb.AcquireRequest) (*acquisition, error) {
+	if len(s.open) == maxStanding {
+		s.open[0].cancel()
+		for len(s.open) == maxStanding {
+			s.remove(<-s.ended)
+		}
+	}
+	c := s.c
+	ctx, cancel := context.WithCancel(ctx)
+	a := &acquisition{n: n, v: v, cancel: cancel}
+	c.pool.retain(n)
+	started := c.start(func() {
+		defer c.pool.release(n)
+		a.sent, a.err = c.unary(ctx, n, wait, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
+			a.r, err = pb.NewLockServiceClient(n.conn()).Acquire(ctx, req, opts...)
+			return err
+		})
+		s.ended <- a
+	})
+	if !started {
+		cancel()
+		c.pool.release(n)
+		return nil, errClosed()
+	}
+	s.open = append(s.open, a)
+	return a, nil
+}
+
+// await returns when an attempt has ended, or when another node owns the lock and the
+// next one is to be made. An earlier one that is answered after all has the answer.
+func (s *standing) await(a *acquisition) (sent bool, err error) {
+	v := a.v
+	var moved <-chan time.Time
+	for {
+		var changed chan struct{}
+		if v != nil && moved == nil {
+			changed = v.changed
+		}
+		select {
+		case e := <-s.ended:
+			s.remove(e)
+			if e.err == nil {
+				s.answer = e.r
+				s.c.answered(e.v, e.n, e.r.GetOwner(), e.r.GetEpoch())
+			}
+			if e == a || e.err == nil {
+				return e.sent, e.err
+			}
+		case <-changed:
+			if v = s.c.view.Load(); v.owner(s.hash) != nil && v.owner(s.hash).addr == a.n.addr {
+				continue
+			}
+			grace := time.NewTimer(movedGrace)
+			defer grace.Stop()
+			moved = grace.C
+		case <-moved:
+			return true, status.Error(codes.Unavailable, "the lock has another owner now")
+		}
+	}
+}
+
+func (s *standing) remove(a *acquisition) {
+	a.cancel()
+	s.open = slices.DeleteFunc(s.open, func(o *acquisition) bool { return o == a })
+}
+
+// leave ends what is under way.
+func (s *standing) leave() {
+	for _, a := range s.open {
+		a.cancel()
+	}
+}

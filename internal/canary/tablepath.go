@@ -22,7 +22,7 @@ func paths() []Canary {
 		Tests: Tests{Package: "internal/rpc", Run: "^TestUntoldIsUnknown$"},
 	}, {
 		Name: "one-context-a-call", Guard: "a call that was passed on leaves nothing with the stream that it came by",
-		Edits: []Edit{{"internal/rpc/forwardservice.go", "\tvar cancel context.CancelFunc\n\tif c.DeadlineNs > 0 {", "\tvar cancel context.CancelFunc\n\tctx, cancel = context.WithCancel(in.stream.Context())\n\tif c.DeadlineNs > 0 {"}},
+		Edits: []Edit{{"internal/rpc/forwardservice.go", "\tctx, cancel := context.WithCancelCause(context", "\t_, _ = context.WithCancelCause(in.stream.Context())\n\tctx, cancel := context.WithCancelCause(context"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestForwardedCallsLeaveNothing$"},
 	}}
 }

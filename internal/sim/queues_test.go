@@ -163,7 +163,7 @@ func (l *line) plain(host int) func(n int) error {
 			case ctx.Err() != nil || status.Code(err) == codes.InvalidArgument:
 				return err
 			}
-			time.Sleep(time.Millisecond)
+			l.sleep(time.Millisecond)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func (l *line) release(token uint64) (err error) {
 				return nil
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		l.sleep(10 * time.Millisecond)
 	}
 	return err
 }

@@ -201,7 +201,10 @@ func TestDrainIsCutShort(t *testing.T) {
 			node.signal(t, syscall.SIGTERM)
 			if tc.signals > 1 {
 				node.said("draining: others take over")
-				node.signal(t, syscall.SIGTERM)
+				eventually(t, "it takes a second order", func() bool { // what comes within a second repeats the first
+					node.signal(t, syscall.SIGTERM)
+					return strings.Contains(node.err(), "told to stop once more")
+				})
 			}
 			node.ends(t, 0)
 			if said := node.err(); !strings.Contains(said, tc.says) || strings.Contains(said, "drained: this node owns nothing") || tc.timeout == "0s" && strings.Contains(said, "draining") {

@@ -7,11 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,9 +87,11 @@ func newServer(std stdio) *cobra.Command {
 		Short: "Run a node",
 		Long: `Runs a node until SIGTERM or SIGINT. One of a cluster then drains itself: it hands
 its keys over to others, with their state, and serves until that is done, within
---drain-timeout; a second signal makes an end of that. Then it refuses new calls,
-sends waiting ones away, lets running ones finish within --stop-grace, and exits
-with 0.
+--drain-timeout. Then it refuses new calls, sends waiting ones away, lets running
+ones finish within --stop-grace, writes its state to --data-dir if nobody has taken
+it over, and exits with 0; with 1 if the state could not be written. A second signal
+cuts the waiting short, a third one ends the process at once; signals within a second
+count as one.
 
 With --cluster-id it is part of a cluster: one node makes it with --bootstrap, once,
 and the others --join any node that is in it. Without, it runs alone.
@@ -234,8 +234,8 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	if f.drainTimeout < 0 {
 		return usageError{fmt.Errorf("--drain-timeout %s: choose 0 or more", f.drainTimeout)}
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+	o := takeOrders()
+	defer o.end()
 	n, err := node.Start(f.Config)
 	if err != nil {
 		return rlsSetting(storeSetting(err))
@@ -243,30 +243,22 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	f.announceReady(std.out, n)
 	select {
 	case err = <-n.Failed():
+		n.Stop()
 	case <-ctx.Done():
-		log.Info("stopping", "grace", f.StopGrace, "drain timeout", f.drainTimeout)
-		err = f.drain(n, stop)
+		n.Stop()
+	case <-o.next:
+		err = f.stop(n, o, log)
 	}
-	n.Stop()
-	return err
+	return errors.Join(err, notKept(n.Kept(), f.DataDir))
 }
 
-// drain drains a node that is to stop, until that is done, or a second signal
-// comes, or the node fails. Afterwards a further signal ends the process at once.
-// first takes the notice of the first signal away.
-func (f *nodeFlags) drain(n *node.Node, first func()) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	first() // no earlier: a signal in between would end the process
-	done := make(chan struct{})
-	go func() { defer close(done); n.DrainBeforeStop(ctx, f.drainTimeout) }()
-	select {
-	case <-done:
-	case err = <-n.Failed():
-		stop()
-		<-done
+// notKept is the error of a node that could not write its state down.
+func notKept(err error, dir string) error {
+	if err == nil {
+		return nil
 	}
-	return err
+	return hinted{fmt.Errorf("the state was not kept for the next process: limits, counters and locks ended with this one: %w", err),
+		"make room on the disk of --data-dir " + dir + ", or repair it, before the next stop"}
 }
 
 // tuneMemory tells the collector how much room there is: gcPercent, but not

@@ -38,6 +38,7 @@ const (
 	Name    = "state"         // the file, when it is whole
 	Partial = "state.partial" // while it is written
 	Refused = "state.refused" // one that could not be used, the last of them
+	Spare   = "state.reserve" // room that is set aside for it
 )
 
 // Bounds.
@@ -83,31 +84,44 @@ var ErrDamaged = errors.New("the state file is damaged")
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// Write writes the state to the directory. records calls put with each record;
-// its error is returned, and no file is left then.
+// Write writes the state to the directory, into the room that was set aside for it.
+// records calls put with each record; its error is returned. If it fails, a file that is
+// there already stays as it is, and the room stays set aside.
 func Write(dir string, h Header, records func(put func(record []byte) error) error) (n int64, err error) {
-	partial := filepath.Join(dir, Partial)
-	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	partial, spare := filepath.Join(dir, Partial), filepath.Join(dir, Spare)
+	noRoom := os.Rename(spare, partial)
+	if noRoom != nil && !errors.Is(noRoom, os.ErrNotExist) {
+		return 0, fmt.Errorf("writing the state: %w", noRoom)
+	}
+	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE, 0o600) // not cut: its blocks are the room
 	if err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
-			_ = os.Remove(partial)
+			if noRoom == nil {
+				_ = os.Rename(partial, spare)
+			} else {
+				_ = os.Remove(partial)
+			}
 		}
 	}()
 	w := &writer{w: bufio.NewWriterSize(f, 1<<20)}
 	if err := w.head(h); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("writing the state: %w", err)
 	}
 	if err := records(w.put); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("writing the state: %w", err)
 	}
 	if err := w.end(); err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	size, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, fmt.Errorf("writing the state: %w", err)
+	}
+	if err := errors.Join(f.Truncate(size), f.Sync(), f.Close()); err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
 	if err := os.Rename(partial, filepath.Join(dir, Name)); err != nil {

@@ -11,5 +11,21 @@ func operators() []Canary {
 		Name: "lone-loss", Guard: "the death of a node that runs alone is declared",
 		Edits: []Edit{{"internal/node/statefile.go", "if last > 0 {\n\t\t\tn.declareLoss(", "if last > 1<<62 {\n\t\t\tn.declareLoss("}},
 		Tests: node("^TestLossOfALoneNode$"),
+	}, {
+		Name: "keep-tries-on", Guard: "a stop that cannot write the state tries on within its time",
+		Edits: []Edit{{"internal/node/keeps.go", "if k.err == nil || left <= 0 ||", "if true || left <= 0 ||"}},
+		Tests: node("^TestKeep$"),
+	}, {
+		Name: "keep-error", Guard: "a stop that could not write the state has an error",
+		Edits: []Edit{{"internal/node/keeps.go", "func (n *Node) Kept() error { return n.keeps.err }", "func (n *Node) Kept() error { return nil }"}},
+		Tests: node("^TestKeep$"),
+	}, {
+		Name: "order-gap", Guard: "signals within a second are one order to stop",
+		Edits: []Edit{{"cmd/keystead/orders.go", "time.Since(last) < orderGap", "time.Since(last) < 0"}},
+		Tests: Tests{Package: "cmd/keystead", Run: "^TestOrders$"},
+	}, {
+		Name: "log-write-fails", Guard: "a write to the log that fails is known",
+		Edits: []Edit{{"ring/epoch/stall.go", "if d.err = err; err != nil {", "if d.err = nil; err != nil {"}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestWriteFailures$"},
 	}}
 }

@@ -88,6 +88,7 @@ type cluster struct {
 	group    *epoch.Group
 	self     member.Self
 	state    *state      // what is kept here and elsewhere
+	keeps    *keeps      // what is kept for the next process
 	saved    *disk.State // that an earlier process has left; nil = none, or it is acted by
 	broken   chan error  // capacity 1: why the node cannot go on
 	began    time.Time

@@ -225,12 +225,14 @@ func (n *Node) DrainState() rpc.DrainState {
 }
 
 // DrainBeforeStop drains a node that is about to stop, for so long at most, or
-// until the context ends; 0 is not at all. A node that nobody can relieve is left
+// until the context ends or Hurry is called; 0 is not at all. A node that nobody can relieve is left
 // as it is. What became of it is in the log.
 func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 	if n.cluster == nil || within <= 0 {
 		return
 	}
+	ctx, release := n.keeps.unlessHurried(ctx)
+	defer release()
 	log := n.cluster.log
 	switch err := n.cluster.ready(); {
 	case leaves(n.DrainState().Member): // already; it may not be done
@@ -246,10 +248,14 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	s, err := n.Drain(ctx)
+	moving, end := n.cluster.whileMoving(ctx)
+	defer end()
+	s, err := n.Drain(moving)
 	var refused *owner.Error
 	switch {
 	case err == nil:
+	case errors.Is(context.Cause(moving), errStuck):
+		log.Warn("leaves before it was drained: "+errStuck.Error(), "for", drainStuck, "rows left", s.Owned, "standby rows left", s.Standby)
 	case errors.Is(err, context.DeadlineExceeded):
 		log.Warn("leaves before it was drained: --drain-timeout is over", "timeout", within, "rows left", s.Owned, "standby rows left", s.Standby)
 	case errors.Is(err, context.Canceled):
@@ -296,6 +302,43 @@ func (c *cluster) awaitGivers(ctx context.Context, within time.Duration) {
 			return
 		}
 	}
+}
+
+// errStuck ends a drain that gets nowhere: where no disk can be written, nothing is
+// agreed on.
+var errStuck = errors.New("nothing has moved")
+
+const (
+	// drainStuck is how long a drain may stand still, beside two leases: no commit, and
+	// no byte of a copy.
+	drainStuck = 10 * time.Second
+	// drainLook is how often that is looked at.
+	drainLook = 500 * time.Millisecond
+)
+
+// whileMoving returns a context that ends when nothing has moved for drainStuck: the
+// table is the same, and copies stand still.
+func (c *cluster) whileMoving(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var epoch uint64
+		var bytes int64
+		for still := time.Now(); pause(ctx, drainLook); {
+			sent := int64(0)
+			for _, y := range c.state.source.Progress().Copies {
+				sent += y.Bytes
+			}
+			if now := c.group.Table().Epoch; now != epoch || sent != bytes {
+				epoch, bytes, still = now, sent, time.Now()
+			}
+			if time.Since(still) >= drainStuck+2*c.cfg.Cluster.LeaseTTL {
+				cancel(errStuck)
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
 }
 
 // leaderless is how long the last node waits for a leader: some elections.

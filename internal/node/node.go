@@ -182,6 +182,7 @@ type Node struct {
 	began   time.Time
 	whole   atomic.Bool // see ready
 
+	keeps    *keeps
 	lostRows int64 // of a lone node: all, if the state of the last process was lost
 
 	follows chan struct{}   // closed when the cluster's failure does not matter any more
@@ -201,6 +202,7 @@ func Start(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, began: time.Now(), failed: make(chan error, 2)}
+	n.keeps = newKeeps(&n.cfg)
 	n.halt, n.halting = context.WithCancel(context.Background())
 	if err := n.start(); err != nil {
 		n.Stop()
@@ -220,7 +222,7 @@ func (n *Node) start() (err error) {
 		if err != nil {
 			return err
 		}
-		n.stops = append(n.stops, func() { _ = release() })
+		n.stops = append(n.stops, func() { n.keeps.leave(); _ = release() })
 	}
 	if err := n.listen(); err != nil {
 		return err
@@ -269,6 +271,7 @@ func (n *Node) chooseRule() (err error) {
 	if n.cluster, err = newCluster(n.cfg, n.GRPCAddr(), alone); err != nil {
 		return err
 	}
+	n.cluster.keeps = n.keeps
 	rule := n.cluster.rule()
 	n.cfg.Store.Rule, n.cfg.Store.Stale, n.cfg.Store.Sink = rule, rule.stalePart, n.cluster.state.source
 	return nil
@@ -328,6 +331,9 @@ func (n *Node) runStore() {
 	wg.Go(func() { n.sweep(ctx) })
 	wg.Go(func() { n.wake(ctx) })
 	wg.Go(func() { n.lookForHot(ctx) })
+	if n.cfg.DataDir != "" {
+		wg.Go(func() { n.keeps.holdRoom(ctx, n.store) })
+	}
 	n.stops = append(n.stops, func() { cancel(); wg.Wait() })
 }
 
@@ -369,7 +375,7 @@ func (n *Node) wake(ctx context.Context) {
 func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n), newLimitCollector(n), newHotCollector(n.heat))
+		newStoreCollector(n), newLimitCollector(n), newDiskCollector(n), newHotCollector(n.heat))
 	if n.cluster != nil {
 		reg.MustRegister(newClusterCollector(n.cluster), newCopyCollector(n.cluster.state))
 	}

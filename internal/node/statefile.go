@@ -65,7 +65,7 @@ func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logge
 
 // keepState writes what a store holds, which nobody uses any more, for the next
 // process.
-func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log *slog.Logger) {
+func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log *slog.Logger) error {
 	began := time.Now()
 	n, err := disk.Write(dir, h, func(put func([]byte) error) (err error) {
 		var b []byte
@@ -76,11 +76,10 @@ func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log
 		}, func() bool { return true })
 		return err
 	})
-	if err != nil {
-		log.Error("the state was not kept for the next process: limits, counters and locks end with this one", "error", err)
-		return
+	if err == nil {
+		log.Info("kept the state for the next process", "records", n, "took", time.Since(began).Round(time.Millisecond))
 	}
-	log.Info("kept the state for the next process", "records", n, "took", time.Since(began).Round(time.Millisecond))
+	return err
 }
 
 // beginSole has a node that runs alone go on from the state of the process before,
@@ -153,14 +152,17 @@ func (n *Node) keepSole() {
 	if n.killed.Load() || n.cfg.DataDir == "" {
 		return
 	}
-	h := disk.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
-	if n.rule.start != math.MinInt64 {
-		h.Unknown = max(1, n.cfg.Clock.Now()-n.rule.start)
-	}
-	if left := n.rule.lostUntil - n.cfg.Clock.Now(); n.rule.lost != 0 && left > 0 {
-		h.Lost, h.LostLeft = n.rule.lost, left
-	}
-	keepState(n.cfg.DataDir, h, n.store, n.cfg.Clock, n.cfg.Log)
+	n.keeps.keep(func() disk.Header {
+		now := n.cfg.Clock.Now()
+		h := disk.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
+		if n.rule.start != math.MinInt64 {
+			h.Unknown = max(1, now-n.rule.start)
+		}
+		if left := n.rule.lostUntil - now; n.rule.lost != 0 && left > 0 {
+			h.Lost, h.LostLeft = n.rule.lost, left
+		}
+		return h
+	}, n.store)
 }
 
 // findState looks for the state of an earlier process of this node in its cluster.
@@ -224,7 +226,11 @@ func (c *cluster) forgo() {
 // keep writes down what this process holds, if it still has rows.
 func (c *cluster) keep() {
 	t, self := c.group.Table(), c.group.Self()
-	if c.cfg.DataDir == "" || !t.Holds(self) || !c.awaitClean(t.Epoch) {
+	if c.cfg.DataDir == "" || !t.Holds(self) {
+		return
+	}
+	if !c.awaitClean(t.Epoch) {
+		c.keeps.err = errNotClean
 		return
 	}
 	rows := 0
@@ -237,11 +243,16 @@ func (c *cluster) keep() {
 		return
 	}
 	next := max(epoch.NewIncarnation(c.cfg.Wires.Wall()), self.Incarnation+2)
-	keepState(c.cfg.DataDir, disk.Header{
-		Cluster: c.self.Cluster, UID: t.UID, Node: self.Node, Incarnation: self.Incarnation, Next: next,
-		Epoch: t.Epoch, Version: c.cfg.Version,
-	}, c.store, c.cfg.Clock, c.log)
+	c.keeps.keep(func() disk.Header {
+		return disk.Header{
+			Cluster: c.self.Cluster, UID: t.UID, Node: self.Node, Incarnation: self.Incarnation, Next: next,
+			Epoch: t.Epoch, Version: c.cfg.Version,
+		}
+	}, c.store)
 }
+
+// errNotClean says why a state was not kept that would count what others have.
+var errNotClean = errors.New("what this process has lost is not discarded yet")
 
 // awaitClean waits until what this process has lost is discarded: in the file it
 // would count.
@@ -250,7 +261,7 @@ func (c *cluster) awaitClean(epoch uint64) bool {
 	defer cancel()
 	for !c.serving.Clean(epoch) {
 		if !pause(ctx, cleanLook) {
-			c.log.Error("the state was not kept for the next process: what this one has lost is not discarded yet")
+			c.log.Error("the state was not kept for the next process", "why", errNotClean)
 			return false
 		}
 	}

@@ -11,5 +11,7 @@ func (n *Node) warnings() (all []rpc.Warning) {
 		}
 	}
 	add(n.lossWarning())
+	add(n.logWarning())
+	add(n.keeps.roomWarning())
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -100,6 +101,8 @@ type Server struct {
 	links    *links        // to other nodes; nil = this node runs alone
 	chunks   *chunk.Book   // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{} // closed when the server stops
+	hurried  chan struct{} // closed by Hurry
+	hurry    sync.Once
 	stopped  atomic.Bool
 	calls    atomic.Int64 // under way
 	busy     atomic.Int64 // … less the streams that await their caller
@@ -125,7 +128,7 @@ func NewServer(cfg Config) *Server {
 	for i := range cfg.Metrics.ops {
 		cfg.Metrics.ops[i].alone, cfg.Metrics.ops[i].read = slices.Contains(cfg.AckOwner, kindOf[i]), reads[i]
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{})}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), hurried: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -187,6 +190,9 @@ func (s *Server) Stop(grace time.Duration) {
 	}
 }
 
+// Hurry has a Stop wait for no call any more.
+func (s *Server) Hurry() { s.hurry.Do(func() { close(s.hurried) }) }
+
 // settle waits until all calls are done, or grace is over. Streams whose caller
 // sends nothing are not waited for, beyond the time that the last answers need
 // to be written.
@@ -200,6 +206,8 @@ func (s *Server) settle(done <-chan struct{}, grace time.Duration) {
 		case <-done:
 			return
 		case <-over.C:
+			return
+		case <-s.hurried:
 			return
 		case <-look.C:
 		}

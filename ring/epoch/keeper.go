@@ -31,6 +31,7 @@ type keeper struct {
 
 	asksOthers bool  // whether they could elect one of them, while the disk hangs
 	asksAt     int64 // when to ask them next
+	failedAt   int64 // when it was logged last that the log cannot be written; 0 = it can
 
 	// The leader's side.
 	lead

@@ -32,21 +32,35 @@ type disk struct {
 	mu    sync.Mutex
 	begun map[uint64]int64 // guarded by mu: by number, when a write under way began
 	last  uint64           // guarded by mu: number
+	err   error            // guarded by mu: of the last write, nil if it succeeded
+	fails int64            // guarded by mu: writes that failed
 }
 
-// begin notes that a write begins, and returns what notes that it is over.
-func (d *disk) begin() (end func()) {
+// begin notes that a write begins, and returns what notes how it ended, and passes that
+// on.
+func (d *disk) begin() (end func(error) error) {
 	at := d.now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last++
 	n := d.last
 	d.begun[n] = at
-	return func() {
+	return func(err error) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.begun, n)
+		if d.err = err; err != nil {
+			d.fails++
+		}
+		return err
 	}
+}
+
+// failures are how many writes have failed, and why the last one did, nil if it did not.
+func (d *disk) failures() (n int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fails, d.err
 }
 
 // underWay is how long the oldest of the writes under way takes by now; 0 = there
@@ -78,20 +92,17 @@ type watchedLogs struct {
 
 // StoreLog implements raft.LogStore.
 func (l watchedLogs) StoreLog(e *raft.Log) error {
-	defer l.disk.begin()()
-	return l.LogStore.StoreLog(e)
+	return l.disk.begin()(l.LogStore.StoreLog(e))
 }
 
 // StoreLogs implements raft.LogStore.
 func (l watchedLogs) StoreLogs(es []*raft.Log) error {
-	defer l.disk.begin()()
-	return l.LogStore.StoreLogs(es)
+	return l.disk.begin()(l.LogStore.StoreLogs(es))
 }
 
 // DeleteRange implements raft.LogStore.
 func (l watchedLogs) DeleteRange(from, to uint64) error {
-	defer l.disk.begin()()
-	return l.LogStore.DeleteRange(from, to)
+	return l.disk.begin()(l.LogStore.DeleteRange(from, to))
 }
 
 // watchedStable notes the writes of votes.
@@ -102,14 +113,12 @@ type watchedStable struct {
 
 // Set implements raft.StableStore.
 func (s watchedStable) Set(key, val []byte) error {
-	defer s.disk.begin()()
-	return s.StableStore.Set(key, val)
+	return s.disk.begin()(s.StableStore.Set(key, val))
 }
 
 // SetUint64 implements raft.StableStore.
 func (s watchedStable) SetUint64(key []byte, val uint64) error {
-	defer s.disk.begin()()
-	return s.StableStore.SetUint64(key, val)
+	return s.disk.begin()(s.StableStore.SetUint64(key, val))
 }
 
 // watchedSnapshots notes the writes of snapshots, one by one: a large one may take
@@ -121,9 +130,9 @@ type watchedSnapshots struct {
 
 // Create implements raft.SnapshotStore.
 func (s watchedSnapshots) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, at uint64, t raft.Transport) (raft.SnapshotSink, error) {
-	defer s.disk.begin()()
+	end := s.disk.begin()
 	sink, err := s.SnapshotStore.Create(v, index, term, c, at, t)
-	if err != nil {
+	if end(err) != nil {
 		return nil, err
 	}
 	return watchedSink{sink, s.disk}, nil
@@ -138,14 +147,14 @@ var _ io.Writer = watchedSink{}
 
 // Write implements io.Writer.
 func (s watchedSink) Write(b []byte) (int, error) {
-	defer s.disk.begin()()
-	return s.SnapshotSink.Write(b)
+	end := s.disk.begin()
+	n, err := s.SnapshotSink.Write(b)
+	return n, end(err)
 }
 
 // Close implements io.Closer.
 func (s watchedSink) Close() error {
-	defer s.disk.begin()()
-	return s.SnapshotSink.Close()
+	return s.disk.begin()(s.SnapshotSink.Close())
 }
 
 // Stalled is how long a write to this node's log has been under way, if that is too
@@ -157,6 +166,7 @@ func (g *Group) Stalls() int64 { return g.stalls.Load() }
 
 // checkDisk looks at the writes of this node's log, and steps aside or comes back.
 func (k *keeper) checkDisk() {
+	k.sayFailures()
 	took, was := k.g.disk.underWay(), k.g.stalled.Load()
 	if took <= stallBound(k.cfg.TTL) {
 		if k.g.stalled.Store(0); was != 0 {
@@ -186,6 +196,31 @@ func (k *keeper) checkDisk() {
 		})
 	})
 }
+
+// failAgain is how often a disk that goes on failing is logged.
+const failAgain = time.Minute
+
+// sayFailures logs that the log cannot be written, and that it can be again. Raft itself
+// says so in a line among many.
+func (k *keeper) sayFailures() {
+	_, err := k.g.disk.failures()
+	switch {
+	case err == nil && k.failedAt != 0:
+		k.failedAt = 0
+		k.cfg.Log.Warn("the log can be written again")
+	case err != nil && (k.failedAt == 0 || k.now-k.failedAt >= int64(failAgain)):
+		k.failedAt = k.now
+		k.cfg.Log.Error("the log of the cluster cannot be written: this node agrees to nothing; make room on its disk, or repair it",
+			"directory", k.cfg.Storage.Dir(), "error", err)
+	}
+}
+
+// WriteFailures are how many writes to this node's log have failed, and why the last one
+// did, nil if it did not.
+func (g *Group) WriteFailures() (n int64, err error) { return g.disk.failures() }
+
+// LogDir is the directory of the log, "" if it is in memory.
+func (g *Group) LogDir() string { return g.cfg.Storage.Dir() }
 
 // stepAside keeps this node from taking part in raft, or lets it.
 func (k *keeper) stepAside(aside bool) {

@@ -22,7 +22,11 @@ type Storage struct {
 	Stable    raft.StableStore
 	Snapshots raft.SnapshotStore
 	close     func() error
+	dir       string // where it lies; "" = in memory
 }
+
+// Dir is the directory in which the storage lies, "" if it is in memory.
+func (s *Storage) Dir() string { return s.dir }
 
 // keptSnapshots are kept on disk: the newest, and one in case it is torn.
 const keptSnapshots = 2
@@ -51,7 +55,7 @@ func OpenStorage(dir string) (*Storage, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the snapshots in %s: %w", dir, err), db.Close())
 	}
-	return &Storage{Logs: db, Stable: db, Snapshots: snaps, close: db.Close}, nil
+	return &Storage{Logs: db, Stable: db, Snapshots: snaps, close: db.Close, dir: dir}, nil
 }
 
 // Close closes the storage of a group that was not started.

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/owner"
+)
+
+const (
+	// keepPause is between two tries to write the state.
+	keepPause = time.Second
+	// roomEvery is how often the room for the state is looked after.
+	roomEvery = 5 * time.Second
+	// roomSlack is more than the file takes beside the objects, in bytes.
+	roomSlack = 1 << 20
+)
+
+// keeps is what a node does for its next process: it holds room for the state while it
+// runs, and writes that when it stops.
+type keeps struct {
+	cfg   *Config
+	until time.Time    // tries go on so long; set before Stop
+	busy  atomic.Bool  // the file is being written
+	tries atomic.Int64 // that have failed
+	short atomic.Int64 // bytes for which there is no room
+	err   error        // why the state was not kept; read after Stop
+
+	hurried chan struct{} // closed by hurry
+	once    sync.Once
+}
+
+func newKeeps(cfg *Config) *keeps { return &keeps{cfg: cfg, hurried: make(chan struct{})} }
+
+func (k *keeps) hurry() { k.once.Do(func() { close(k.hurried) }) }
+
+// unlessHurried is a context that ends when the node is told to hurry.
+func (k *keeps) unlessHurried(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-k.hurried:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(); <-done }
+}
+
+// KeepUntil has a Stop that cannot write the state try until then. Without it, there is
+// one try. It is called before Stop.
+func (n *Node) KeepUntil(t time.Time) { n.keeps.until = t }
+
+// Hurry has a drain and a Stop that are under way wait for nothing any more.
+func (n *Node) Hurry() {
+	n.keeps.hurry()
+	if n.rpc != nil {
+		n.rpc.Hurry()
+	}
+}
+
+// Keeping reports whether the state is being written.
+func (n *Node) Keeping() bool { return n.keeps.busy.Load() }
+
+// Kept returns why Stop could not write the state, nil if it did or there was none to
+// write.
+func (n *Node) Kept() error { return n.keeps.err }
+
+// keep writes the state. A disk that has no room, or fails, may be mended meanwhile: it
+// is tried again.
+func (k *keeps) keep(head func() disk.Header, store *owner.Store) {
+	k.busy.Store(true)
+	defer k.busy.Store(false)
+	ctx, release := k.unlessHurried(context.Background())
+	defer release()
+	for said := false; ; said = true {
+		k.err = keepState(k.cfg.DataDir, head(), store, k.cfg.Clock, k.cfg.Log)
+		if k.err != nil {
+			k.tries.Add(1)
+		}
+		left := time.Until(k.until)
+		if k.err == nil || left <= 0 || ctx.Err() != nil {
+			break
+		}
+		if !said {
+			k.cfg.Log.Error("the state cannot be written; trying on: make room on the disk of --data-dir",
+				"data directory", k.cfg.DataDir, "error", k.err, "for", left.Round(time.Second))
+		}
+		k.busy.Store(false) // between tries nothing is torn
+		pause(ctx, keepPause)
+		k.busy.Store(true)
+	}
+	if k.err != nil {
+		k.cfg.Log.Error("the state was not kept for the next process: limits, counters and locks end with this one",
+			"data directory", k.cfg.DataDir, "error", k.err)
+	}
+}
+
+// holdRoom looks after the room for the state until the context ends.
+func (k *keeps) holdRoom(ctx context.Context, store *owner.Store) {
+	for {
+		need := store.Stats().Bytes + roomSlack
+		short, err := disk.Reserve(k.cfg.DataDir, need)
+		switch was := k.short.Swap(short); {
+		case short > 0 && was == 0:
+			k.cfg.Log.Warn("there is too little room for the state: a stop of this node would lose it; make room on the disk of --data-dir",
+				"data directory", k.cfg.DataDir, "missing bytes", short, "error", err)
+		case short == 0 && was > 0:
+			k.cfg.Log.Info("there is room for the state again", "data directory", k.cfg.DataDir)
+		}
+		if !pause(ctx, roomEvery) {
+			return
+		}
+	}
+}
+
+// roomWarning is what the status says when there is too little room.
+func (k *keeps) roomWarning() (problem, hint string) {
+	short := k.short.Load()
+	if short == 0 {
+		return "", ""
+	}
+	return fmt.Sprintf("the disk of %s has too little room for the state: %d bytes are missing, and an orderly stop would lose it", k.cfg.DataDir, short),
+		"make room there, or give the node a larger --data-dir"
+}
+
+// leave gives back the room of a node that has nothing to keep.
+func (k *keeps) leave() {
+	if k.cfg.DataDir != "" {
+		_ = disk.Release(k.cfg.DataDir)
+	}
+}

@@ -46,6 +46,21 @@ var golden = map[string]writer{
 		RateLimit: &RateLimit{Domain: "web"}}},
 }
 
+// As much is sent again as there may be under way: when a node dies, all that were
+// about to be sent to it are. Envoy allows 3 by itself.
+func TestRetries(t *testing.T) {
+	for name, w := range golden {
+		text, err := w.YAML()
+		for _, c := range written(t, text, err).GetStaticResources().GetClusters() {
+			for _, most := range c.GetCircuitBreakers().GetThresholds() {
+				if most.MaxRetries.GetValue() != most.MaxRequests.GetValue() {
+					t.Errorf("%s: %s: %v", name, c.Name, most)
+				}
+			}
+		}
+	}
+}
+
 func TestGolden(t *testing.T) {
 	for name, w := range golden {
 		t.Run(name, func(t *testing.T) {

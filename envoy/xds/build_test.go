@@ -69,6 +69,7 @@ func TestBuild(t *testing.T) {
 		{file: "three.envoy.json", view: three(), settings: Settings{Listener: "127.0.0.1:9000", KeyHeader: "tenant"}, client: Envoy},
 		{file: "three.grpc.json", view: three(), settings: Settings{KeyHeader: "tenant"}, client: GRPC},
 		{file: "split.envoy.json", view: splitting(), settings: Settings{Listener: "127.0.0.1:9000", KeyHeader: "tenant"}, client: Envoy},
+		{file: "split.grpc-js.json", view: splitting(), settings: Settings{KeyHeader: "tenant"}, client: GRPCJS},
 		{file: "split.grpc.json", view: splitting(), settings: Settings{KeyHeader: "tenant"}, client: GRPC},
 	} {
 		t.Run(tc.file, func(t *testing.T) {

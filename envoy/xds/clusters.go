@@ -30,7 +30,8 @@ const (
 	choices = 2
 	// maxRequests is what one client may have under way to a cluster. Envoy and gRPC
 	// allow 1,024 by themselves, which callers that wait for locks use up; nodes have
-	// a bound of their own (--max-calls).
+	// a bound of their own (--max-calls). As many may be sent again, of which Envoy
+	// allows 3 by itself: when a node dies, all that were about to be sent to it are.
 	maxRequests = 1 << 20
 	// A node whose machine died is noticed within 15 s. The node allows one ping in 5 s.
 	keepaliveInterval = 10 * time.Second
@@ -63,7 +64,7 @@ func ownersCluster(name, endpoints string, nodes int, protocol *anypb.Any) *clus
 // that it knows, while it refuses a cluster with a single one that it does not.
 func anyCluster(name string, protocol *anypb.Any, to Client) *clusterv3.Cluster {
 	c := edsCluster(name, "", protocol)
-	if to == GRPC {
+	if to != Envoy {
 		c.LoadBalancingPolicy = policies(
 			&leastv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(choices)},
 			&localityv3.WrrLocality{EndpointPickingPolicy: policies(&turnsv3.RoundRobin{})},
@@ -96,7 +97,7 @@ func edsCluster(name, endpoints string, protocol *anypb.Any) *clusterv3.Cluster 
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: endpoints},
 		ConnectTimeout:       durationpb.New(connectTimeout),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit,
+			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit, MaxRetries: limit,
 		}}},
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: protocol},
 	}

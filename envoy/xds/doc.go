@@ -19,7 +19,8 @@
 //	app-owners        CDS, EDS   the application beside each node, on the same ring
 //	app-any           CDS, EDS   the same, two choices
 //	keystead, app     RDS        with the key's header to owners, else to any;
-//	                             keystead: keys that are split to any, too
+//	                             keystead: keys that are split to any, too;
+//	                             for gRPC in JavaScript to owners by a random hash
 //	keystead          LDS        for Envoy: a listener; for gRPC: xds:///keystead
 //	app               LDS        for gRPC only: xds:///app
 //
@@ -40,7 +41,8 @@
 //
 // A client that has taken in what it was sent computes the ring of package ring
 // (gRPC up to 16 nodes, unless GRPC_RING_HASH_CAP is raised from its 4096 points).
-// What a Publish changes is on its way to every stream when it returns. A client
+// What a Publish changes is on its way to every stream when it returns: clusters, then
+// endpoints, listeners, and routes. A name that nobody has is answered at once. A client
 // that refuses resources keeps those that it has, and is not sent the refused ones
 // again.
 //

@@ -20,16 +20,29 @@ type Client uint8
 const (
 	Envoy Client = iota
 	GRPC
+	// GRPCJS is gRPC in JavaScript (@grpc/grpc-js-xds). Its ring takes no call to a
+	// node to which another policy has connected before: see anyone.
+	GRPCJS
 )
 
 // clients is the number of kinds.
-const clients = 2
+const clients = 3
 
-func (c Client) String() string {
-	if c == GRPC {
-		return "grpc"
+var clientNames = [clients]string{Envoy: "envoy", GRPC: "grpc", GRPCJS: "grpc-js"}
+
+func (c Client) String() string { return clientNames[c] }
+
+// anyone is the cluster for calls that any node may take. A client of gRPC in
+// JavaScript keeps its connections in a pool. When a pick makes its ring connect to a
+// node that is in there already, the ring is ready within the pick, wakes the calls
+// that wait, and has this one wait afterwards: nobody wakes it. Balancing by turns
+// connects to all nodes, so such a client is never sent there. Without a hash policy
+// its ring takes a random hash for each call.
+func (c Client) anyone(owners, any string) string {
+	if c == GRPCJS {
+		return owners
 	}
-	return "envoy"
+	return any
 }
 
 // Names of resources.
@@ -66,10 +79,10 @@ func Build(v View, s Settings, c Client) Resources {
 	if len(apps) > 0 {
 		// The application may speak HTTP/1.1 too: Envoy speaks to it what it is spoken to.
 		r.service(apps, AppOwners, AppAny, likeDownstream(), c)
-		r.Routes = append(r.Routes, routes(App, AppOwners, AppAny, s.KeyHeader, nil))
+		r.Routes = append(r.Routes, routes(App, AppOwners, AppAny, s.KeyHeader, nil, c))
 	}
 	r.service(hosts, KeysteadOwners, KeysteadAny, http2(), c)
-	r.Routes = append(r.Routes, routes(Keystead, KeysteadOwners, KeysteadAny, s.KeyHeader, spread(v.split(), s.KeyHeader, c)))
+	r.Routes = append(r.Routes, routes(Keystead, KeysteadOwners, KeysteadAny, s.KeyHeader, spread(v.split(), s.KeyHeader, c), c))
 	r.Listeners = listeners(s, c, len(apps) > 0)
 	return r
 }

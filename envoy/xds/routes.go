@@ -7,15 +7,16 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	previousv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // routes sends a request with the key's header to the owners, by its hash alone, and
-// any other one to any node; before that, what first says. No time is set: the caller's deadline is the one that
-// counts, and who waits for a lock or watches the table takes longer than Envoy's 15 s.
-func routes(name, owners, any, header string, first []*routev3.Route) *routev3.RouteConfiguration {
-	keyed := route(owners)
+// any other one to any node; before that, what first says.
+func routes(name, owners, any, header string, first []*routev3.Route, c Client) *routev3.RouteConfiguration {
+	keyed := route(owners, c)
 	keyed.Match.Headers = []*routev3.HeaderMatcher{{
 		Name: header, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
 	}}
@@ -26,23 +27,51 @@ func routes(name, owners, any, header string, first []*routev3.Route) *routev3.R
 	return &routev3.RouteConfiguration{
 		Name: name,
 		VirtualHosts: []*routev3.VirtualHost{{
-			Name: name, Domains: []string{"*"}, Routes: append(first, keyed, route(any)),
+			Name: name, Domains: []string{"*"}, Routes: append(first, keyed, route(c.anyone(owners, any), c)),
 		}},
 	}
 }
 
-func route(cluster string) *routev3.Route {
+// route is one to a cluster. It sets no time: the caller's deadline is the one that
+// counts, and a call that waits for a lock or watches the table takes longer than
+// Envoy's 15 s, and says nothing for longer than its 5 min.
+func route(cluster string, c Client) *routev3.Route {
+	to := &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0), IdleTimeout: durationpb.New(0),
+	}
+	if c == Envoy {
+		to.RetryPolicy = unsent()
+	}
 	return &routev3.Route{
-		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: to},
+	}
+}
+
+// What is sent again.
+const (
+	maxRetries = 2
+	// maxReselections is how often another host is looked for when one was tried
+	// before.
+	maxReselections = 16
+)
+
+// unsent has Envoy send again, to another host, what was never sent: nothing is done
+// twice. gRPC clients do so by themselves.
+func unsent() *routev3.RetryPolicy {
+	return &routev3.RetryPolicy{
+		RetryOn: "connect-failure,refused-stream", NumRetries: wrapperspb.UInt32(maxRetries),
+		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
+			Name:       "envoy.retry_host_predicates.previous_hosts",
+			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: pack(&previousv3.PreviousHostsPredicate{})},
 		}},
+		HostSelectionRetryMaxAttempts: maxReselections,
 	}
 }
 
 // listeners are where a kind of client begins.
 func listeners(s Settings, c Client, app bool) []*listenerv3.Listener {
-	if c == GRPC {
+	if c != Envoy {
 		l := []*listenerv3.Listener{apiListener(Keystead)}
 		if app {
 			l = append([]*listenerv3.Listener{apiListener(App)}, l...)

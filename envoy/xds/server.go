@@ -50,7 +50,7 @@ type Server struct {
 
 	cfg     Config
 	metrics *metrics
-	cache   cache.SnapshotCache // a snapshot for each kind of client, by its name
+	cache   *orderly // a snapshot for each kind of client, by its name
 	whole   sotw.Server
 	delta   delta.Server
 	open    atomic.Int64 // streams
@@ -79,11 +79,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Metrics)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	log := quiet(cfg.Log)
-	// Not the "ADS mode" of the cache: it answers nobody who does not name all that
-	// there is, and gRPC clients name what they need. Nothing here depends on the
-	// order in which types arrive.
-	s.cache = cache.NewSnapshotCache(false, byClient{}, log)
-	s.whole = sotw.NewServer(s.ctx, s.cache, nil, sotw.WithLogger(log))
+	s.cache = newOrderly(log)
+	s.whole = sotw.NewServer(s.ctx, s.cache, nil, sotw.WithLogger(log), sotw.WithOrderedADS())
 	s.delta = delta.NewServer(s.ctx, s.cache, nil, delta.WithLogger(log))
 	return s, nil
 }
@@ -128,8 +125,7 @@ func (s *Server) Publish(v View) error {
 		if !changed {
 			continue
 		}
-		// It only hands over to the streams' goroutines, which have room for it.
-		if err := s.cache.SetSnapshot(context.Background(), c.String(), next); err != nil {
+		if err := s.cache.publish(c.String(), next); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("xds: %w", err))
 		}
 	}

@@ -70,7 +70,10 @@ func held(texts ...string) int {
 // clientOf is the kind of a client: gRPC's say so, and all others are taken for
 // proxies.
 func clientOf(n *corev3.Node) Client {
-	if strings.HasPrefix(strings.ToLower(n.GetUserAgentName()), "grpc") {
+	switch name := strings.ToLower(n.GetUserAgentName()); {
+	case strings.HasPrefix(name, "grpc node"): // "gRPC Node Pure JS"
+		return GRPCJS
+	case strings.HasPrefix(name, "grpc"):
 		return GRPC
 	}
 	return Envoy

@@ -41,7 +41,7 @@ func fitsHeader(key string) bool {
 func spread(keys []string, header string, c Client) []*routev3.Route {
 	all := make([]*routev3.Route, 0, len(keys)+2) // room for those that follow
 	for _, k := range keys {
-		r := route(KeysteadAny)
+		r := route(c.anyone(KeysteadOwners, KeysteadAny), c)
 		r.Match.Headers = []*routev3.HeaderMatcher{exactly(header, k, c)}
 		all = append(all, r)
 	}
@@ -52,7 +52,7 @@ func spread(keys []string, header string, c Client) []*routev3.Route {
 // of them know: those from before gRFC A63 refuse all routes for the new one.
 func exactly(header, value string, c Client) *routev3.HeaderMatcher {
 	m := &routev3.HeaderMatcher{Name: header}
-	if c == GRPC {
+	if c != Envoy {
 		//lint:ignore SA1019 see above
 		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_ExactMatch{ExactMatch: value}
 		return m

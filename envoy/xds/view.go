@@ -82,9 +82,9 @@ func (v View) ring() []Node {
 
 // Defaults of Settings.
 const (
-	// DefaultListener is any address of an Envoy's machine, at the port of Envoy's
-	// own examples.
-	DefaultListener = "0.0.0.0:10000"
+	// DefaultListener is at the port of Envoy's own examples, and on loopback, because
+	// nothing asks its callers who they are.
+	DefaultListener = "127.0.0.1:10000"
 	// DefaultKeyHeader says whose it is, and has nothing to do with what others send.
 	DefaultKeyHeader = "x-keystead-key"
 )

@@ -4,7 +4,7 @@ import "slices"
 
 // stock are the guards of what stock software asks: Envoy, its rate limit filter, and
 // gRPC's clients.
-func stock() []Canary { return slices.Concat(rateLimits()) }
+func stock() []Canary { return slices.Concat(rateLimits(), discovery()) }
 
 // rateLimits are those of Envoy's rate limit service.
 func rateLimits() []Canary {
@@ -34,5 +34,35 @@ func rateLimits() []Canary {
 		Name: "rls-metadata-passed", Guard: "what a descriptor says that is over its limit is not in the metadata",
 		Edits: []Edit{{"envoy/rls/metadata.go", "!it.unlimited && !it.refused()", "!it.unlimited"}},
 		Tests: Tests{Package: "envoy/rls", Run: "^TestMetadata$"},
+	}}
+}
+
+// discovery are those of xDS.
+func discovery() []Canary {
+	const push, resources, routes = "envoy/xds/push.go", "envoy/xds/resources.go", "envoy/xds/routes.go"
+	return []Canary{{
+		Name: "xds-order", Guard: "clients are told of clusters before endpoints",
+		Edits: []Edit{{push, "[]types.ResponseType{types.Cluster, types.Endpoint,", "[]types.ResponseType{types.Endpoint, types.Cluster,"}},
+		Tests: Tests{Package: "envoy/xds", Run: "^TestOrderOf"},
+	}, {
+		Name: "xds-order-whole", Guard: "responses of whole states are sent in the order in which they were made",
+		Edits: []Edit{{"envoy/xds/server.go", ", sotw.WithOrderedADS())", ")"}},
+		Tests: Tests{Package: "envoy/xds", Run: "^TestOrderOfWholeStates$"},
+	}, {
+		Name: "xds-first", Guard: "who asks before there is anything to say is told of all types in order",
+		Edits: []Edit{{push, "if o.told[kind] != nil {\n\t\treturn start()", "if o != nil {\n\t\treturn start()"}},
+		Tests: Tests{Package: "envoy/xds", Run: "^TestOrderAtTheStart$"},
+	}, {
+		Name: "xds-unknown", Guard: "a name that nobody has is answered in deltas",
+		Edits: []Edit{{push, "if _, known := has[name]; !known && name != \"*\" {", "if _, known := has[name]; known && name != \"*\" {"}},
+		Tests: Tests{Package: "envoy/xds", Run: "^TestUnknownNames$"},
+	}, {
+		Name: "xds-grpcjs", Guard: "gRPC in JavaScript makes no connection but by its ring",
+		Edits: []Edit{{resources, "if c == GRPCJS {\n\t\treturn owners", "if c == GRPCJS && owners == any {\n\t\treturn owners"}},
+		Tests: Tests{Package: "envoy/xds", Run: "^TestGRPCJSTakesRings$"},
+	}, {
+		Name: "xds-retry", Guard: "Envoy sends again what was never sent",
+		Edits: []Edit{{routes, "if c == Envoy {\n\t\tto.RetryPolicy", "if c == GRPC {\n\t\tto.RetryPolicy"}},
+		Tests: Tests{Package: "envoy/xds", Run: "^TestRoutesRetry$"},
 	}}
 }

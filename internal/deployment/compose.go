@@ -126,8 +126,25 @@ func (r *reader) compose(image *Image) []string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Services)) {
 		r.composeService(name, p, nodes[name])
+		r.composeEnvoy(composeFile+" "+name, p.Services[name], all)
 	}
 	return names
+}
+
+// composeEnvoy judges an Envoy that starts from envoyFile: the nodes say where it
+// listens, and that has to be where others reach its container.
+func (r *reader) composeEnvoy(where string, s composeService, nodes []*Node) {
+	if !slices.ContainsFunc(s.Volumes, func(v string) bool { return strings.HasPrefix(v, "./"+path.Base(envoyFile)+":") }) {
+		return
+	}
+	for _, port := range s.Ports {
+		want := "0.0.0.0" + port[strings.LastIndexByte(port, ':'):]
+		for _, n := range nodes {
+			if got := n.settings["xds-listener"]; got != want {
+				r.wrong(where, "it publishes %s, and %s has it listen at %q: set xds-listener to %s", port, n.settings["id"], got, want)
+			}
+		}
+	}
 }
 
 // composeService judges a service; n is nil when it is not a node.

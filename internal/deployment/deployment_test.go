@@ -86,6 +86,8 @@ func TestFindings(t *testing.T) {
 		{composeFile, "[keystead]\n  restart", "[other]\n  restart", `no network "other"`},
 		{envoyFile, `"n3", port_value: 7400`, `"n3", port_value: 7401`, "it does not ask"},
 		{composeFile, "./envoy.yaml:", "./envoi.yaml:", "neither a volume nor a file"},
+		{composeFile, "KEYSTEAD_XDS_LISTENER: 0.0.0.0:10000", "KEYSTEAD_XDS_LISTENER: 127.0.0.1:10000", "has it listen at"},
+		{composeFile, "  KEYSTEAD_XDS_LISTENER: 0.0.0.0:10000\n", "", "set xds-listener to 0.0.0.0:10000"},
 		{set, "replicas: 3", "replicas: 2", `the founder "keystead-2"`},
 		{set, "terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 45", "it is killed 40s after SIGTERM"},
 		{set, "podManagementPolicy: Parallel", "podManagementPolicy: OrderedReady", "wait for ever"},

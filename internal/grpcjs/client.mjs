@@ -11,9 +11,8 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 
-// MAX_KEYS bounds what is asked in one run, IN_FLIGHT how many calls are under way.
+// MAX_KEYS bounds what is asked in one run.
 const MAX_KEYS = 100_000;
-const IN_FLIGHT = 64;
 
 const options = {
   bootstrap: { type: 'string' }, // file, as GRPC_XDS_BOOTSTRAP names it
@@ -21,6 +20,7 @@ const options = {
   header: { type: 'string', default: 'x-keystead-key' }, // --xds-key-header of the nodes
   protos: { type: 'string', default: fileURLToPath(new URL('../../proto', import.meta.url)) },
   timeout: { type: 'string', default: '10' }, // seconds for one call, the first connection included
+  'in-flight': { type: 'string', default: '64' }, // calls under way; with 1, each node's first call is alone
   'ring-cap': { type: 'string', default: '4096' }, // points that the client's ring may have
   'no-forward': { type: 'boolean', default: false },
 };
@@ -48,7 +48,7 @@ function readArguments() {
   } else if (!process.env.GRPC_XDS_BOOTSTRAP && !process.env.GRPC_XDS_BOOTSTRAP_CONFIG) {
     wrong('--bootstrap is missing');
   }
-  for (const name of ['timeout', 'ring-cap']) {
+  for (const name of ['timeout', 'in-flight', 'ring-cap']) {
     if (!(Number(values[name]) > 0)) {
       wrong(`--${name} ${values[name]}: choose a number above 0`);
     }
@@ -100,6 +100,6 @@ async function worker() {
     console.log(JSON.stringify(line));
   }
 }
-await Promise.all(Array.from({ length: Math.min(IN_FLIGHT, args.keys.length) }, worker));
+await Promise.all(Array.from({ length: Math.min(Number(args['in-flight']), args.keys.length) }, worker));
 client.close();
 process.exit(failed > 0 ? 1 : 0);

@@ -7,7 +7,7 @@ import "slices"
 func canaries() []Canary {
 	return slices.Concat(answers(), rules(), holdings(), leases(), keepers(), terms(), tables(), rows(), removals(),
 		streams(), waiting(), copying(), handingOver(), stores(),
-		snapshots(), coldStarts(),
+		snapshots(), coldStarts(), clocks(),
 		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues(),
 		living(), replays(), stock(), operators())
 }

@@ -87,7 +87,7 @@ func keepers() []Canary {
 		Tests: epochTests("^TestTrap03"),
 	}, {
 		Name: "count-from-send", Guard: "a node counts its lease from when it sent the renewal",
-		Edits: []Edit{{keeper, "k.g.rule.Extend(k.holding.Received(s,", "s.Sent = k.now\n\tk.g.rule.Extend(k.holding.Received(s,"}},
+		Edits: []Edit{{keeper, "k.holding.Received(s,", "s.Sent = k.now\n\tk.holding.Received(s,"}},
 		Tests: Tests{Package: "internal/sim", Run: "^TestLateAnswers$"},
 	}}
 }

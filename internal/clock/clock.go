@@ -13,6 +13,28 @@ type Clock interface {
 	Now() int64
 }
 
+// Steady is a Clock with a second reading, at the rate of the hardware. NTP slews the
+// other one: by up to 0.05 % in the ordinary course, and by up to 8.3 % when chrony corrects
+// a clock that is wrong by seconds. Reading it costs several times as much, and two
+// readings in turn may differ by some microseconds backwards.
+type Steady interface {
+	Clock
+	// Steady tells nanoseconds since some fixed moment, another one than Now.
+	Steady() int64
+}
+
+// SteadyOf returns the steady reading of a clock, or its Now if it has none.
+func SteadyOf(c Clock) func() int64 {
+	if s, ok := c.(Steady); ok {
+		return s.Steady
+	}
+	return c.Now
+}
+
+// MaxSlew is more than any clock is slewed by on purpose: chrony's maxslewrate is 83,333
+// ppm by default, the kernel's ticks can be set by 10 %.
+const MaxSlew = 0.1
+
 // Process is a clock that starts at 0 when it is made and follows the runtime's
 // monotonic clock. It stands still while the machine is suspended. In a
 // testing/synctest bubble it follows the bubble's time.

@@ -30,6 +30,27 @@ func TestSystemKeepsPaceWithTheRuntime(t *testing.T) {
 	}
 }
 
+// TestSteadyKeepsPace: over a moment in which nobody slews by more than a few percent.
+func TestSteadyKeepsPace(t *testing.T) {
+	c := System()
+	steady := SteadyOf(c)
+	from, began := steady(), c.Now()
+	for c.Now()-began < int64(50*time.Millisecond) {
+		last := steady()
+		if now := steady(); now < last-int64(time.Millisecond) {
+			t.Fatalf("went from %d back to %d", last, now)
+		}
+	}
+	took := c.Now() - began
+	if counted := steady() - from; counted < took-took/8-int64(time.Millisecond) {
+		t.Errorf("counted %v while %v passed", time.Duration(counted), time.Duration(took))
+	}
+	p := NewProcess()
+	if SteadyOf(p)() > p.Now() {
+		t.Error("a clock without a steady reading has its own")
+	}
+}
+
 func TestProcessFollowsTheBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewProcess()
@@ -44,5 +65,12 @@ func BenchmarkSystem(b *testing.B) {
 	c := System()
 	for b.Loop() {
 		c.Now()
+	}
+}
+
+func BenchmarkSteady(b *testing.B) {
+	steady := SteadyOf(System())
+	for b.Loop() {
+		steady()
 	}
 }

@@ -69,11 +69,16 @@ func (g *Gate) coin() bool {
 	return g.rnd.Uint64()&1 == 0
 }
 
-// Clock is the boot clock of a host. It runs a little fast or slow.
+// Clock is the boot clock of a host. It runs a little fast or slow, and may be slewed.
 type Clock struct {
 	gate  *Gate
 	began time.Time
 	drift float64 // seconds gained in a second
+
+	mu     sync.Mutex
+	slew   float64       // guarded by mu: seconds gained in a second, beside drift
+	since  time.Time     // guarded by mu: of this slew
+	slewed time.Duration // guarded by mu: by earlier ones
 }
 
 // Now implements clock.Clock. A reading during a pause was made before it or
@@ -87,9 +92,39 @@ func (c *Clock) Now() int64 {
 }
 
 // Shows is the time by the clock, whatever becomes of who reads it.
-func (c *Clock) Shows() int64 {
+func (c *Clock) Shows() int64 { return c.steady() + int64(c.adjusted()) }
+
+// Steady implements clock.Steady: what the hardware counts, which nobody slews.
+func (c *Clock) Steady() int64 {
+	before := c.steady()
+	if c.gate.Pass() && c.gate.coin() {
+		return before
+	}
+	return c.steady()
+}
+
+func (c *Clock) steady() int64 {
 	d := time.Since(c.began)
 	return int64(time.Hour) + int64(d) + int64(float64(d)*c.drift)
+}
+
+// Slew has the clock gain so many seconds in a second from now on, or lose them. What it
+// shows is not changed.
+func (c *Clock) Slew(rate float64) {
+	by := c.adjusted()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slewed, c.since, c.slew = by, time.Now(), rate
+}
+
+// adjusted is by how much the clock has been slewed.
+func (c *Clock) adjusted() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.slew == 0 {
+		return c.slewed
+	}
+	return c.slewed + time.Duration(c.slew*float64(time.Since(c.since)))
 }
 
 // gatedLog stops whoever says something during a pause: raft does so before it

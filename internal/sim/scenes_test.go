@@ -253,7 +253,7 @@ func (s *scene) chaos() {
 		i = l
 	}
 	j := (i + 1 + s.rnd.IntN(len(s.hosts)-1)) % len(s.hosts)
-	switch s.rnd.IntN(15) {
+	switch s.rnd.IntN(16) {
 	case 0:
 		s.Kill(i)
 	case 1:
@@ -288,6 +288,8 @@ func (s *scene) chaos() {
 		s.Net.SetFaults(s.hosts[i].addr, s.hosts[j].addr, f)
 	case 14:
 		s.Net.SetFaults(s.hosts[i].addr, s.hosts[j].addr, Faults{Stuck: 0.02 * s.rnd.Float64()})
+	case 15:
+		s.SlewClock(i, slewed*(2*s.rnd.Float64()-1))
 	}
 }
 

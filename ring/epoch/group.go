@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 
+	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -55,6 +56,7 @@ type Group struct {
 	once    sync.Once
 	futures atomic.Int64  // of raft that somebody waits for
 	dead    chan struct{} // closed when raft has stopped
+	steady  func() int64  // the reading of the clock that leases are counted by
 	silent  atomic.Bool   // Silence was called
 	jumps   atomic.Int64  // of the clock, for which the lease was dropped
 	stalled atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
@@ -89,6 +91,7 @@ func Start(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, self: id,
 		rule:    cfg.Rule,
+		steady:  clock.SteadyOf(cfg.Clock),
 		events:  make(chan func(*keeper), eventRoom),
 		learned: make(chan struct{}, 1),
 		failed:  make(chan error, 1),

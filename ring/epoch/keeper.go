@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/keystead/keystead/internal/clock"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/lease"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -16,7 +17,8 @@ type keeper struct {
 	g    *Group
 	cfg  Config // of its own: TTL and margin become those that are agreed
 	tick *time.Ticker
-	now  int64 // of the event that is being handled
+	now  int64 // of the event that is being handled, by the steady clock
+	boot int64 // the same by Config.Clock, which the serving rule goes by; never later
 
 	// This node's lease.
 	holding    lease.Holding
@@ -49,7 +51,7 @@ func newKeeper(g *Group) *keeper {
 	k := &keeper{g: g, cfg: g.cfg}
 	k.grants = lease.NewGrants[table.Holder](lease.Config{TTL: int64(g.cfg.TTL), Margin: int64(g.cfg.Margin)})
 	k.candidates = map[string]candidate{}
-	k.now = g.cfg.Clock.Now()
+	k.read()
 	k.skew = g.cfg.Wall().UnixNano() - k.now
 	return k
 }
@@ -72,7 +74,7 @@ func (k *keeper) run() {
 		case <-k.g.raft.LeaderCh():
 			event = (*keeper).ticked
 		}
-		k.now = k.g.cfg.Clock.Now()
+		k.read()
 		k.checkLeadership() // before anything else: a leader that has slept must know
 		event(k)
 	}
@@ -81,7 +83,24 @@ func (k *keeper) run() {
 // later brings what a goroutine beside the keeper has found back to it.
 func (k *keeper) later(event func(*keeper)) { _ = k.g.tell(k.g.halt, event) }
 
+// read reads the clocks. Leases are counted by the steady one: the other one may be slewed,
+// so that TTLs by it would part by more than the margin.
+func (k *keeper) read() { k.boot = k.cfg.Clock.Now(); k.now = k.g.steady() }
+
+// extend lets the serving rule act until the lease ends. The rule reads the clock that may
+// be slewed: it is given less than is left, by as much as that clock may be slow, and the
+// rest with the next ticks.
+func (k *keeper) extend() {
+	left := k.holding.Until() - k.now
+	if left <= 0 || k.retired {
+		k.g.rule.Extend(0)
+		return
+	}
+	k.g.rule.Extend(k.boot + left - int64(clock.MaxSlew*float64(left)))
+}
+
 func (k *keeper) ticked() {
+	k.extend()
 	k.checkWall()
 	k.checkDisk()
 	if !k.retired && k.now >= k.renewAt && k.sent < renewalsAtOnce {
@@ -110,9 +129,10 @@ func (k *keeper) checkWall() {
 func (k *keeper) renew() {
 	self := k.g.rule.Self()
 	stamp := k.holding.Send(k.now)
-	k.askedAt = k.now
+	k.askedAt = k.boot
 	req := k.request(self, stamp)
 	k.sent++
+	asked := k.boot
 	ttl := k.cfg.TTL
 	k.renewAt = k.now + int64(ttl)/6
 	k.g.running.Go(func() {
@@ -121,7 +141,7 @@ func (k *keeper) renew() {
 		// gofail: var epochRenewSend struct{}
 
 		resp, err := k.g.askLeader(ctx, req)
-		k.later(func(k *keeper) { k.renewed(self, stamp, resp, err) })
+		k.later(func(k *keeper) { k.renewed(self, stamp, asked, resp, err) })
 	})
 }
 
@@ -139,7 +159,7 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 }
 
 // renewed takes the answer to a renewal in.
-func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewResponse, err error) {
+func (k *keeper) renewed(as table.Holder, s lease.Stamp, asked int64, resp *peerv1.RenewResponse, err error) {
 	k.sent--
 	if k.retired || as != k.g.rule.Self() {
 		return
@@ -153,8 +173,9 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, resp *peerv1.RenewRespo
 		return
 	}
 	k.g.warm.Store(true)
-	k.g.heard.Store(max(k.g.heard.Load(), s.Sent))
-	k.g.rule.Extend(k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant))
+	k.g.heard.Store(max(k.g.heard.Load(), asked))
+	k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant)
+	k.extend()
 	k.renewAt = max(k.now, s.Sent+int64(k.cfg.TTL)/3)
 }
 

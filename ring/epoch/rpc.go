@@ -112,7 +112,7 @@ func (l *leases) Renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.R
 }
 
 func (g *Group) renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
-	r := &renewal{req: req, received: g.cfg.Clock.Now(), reply: make(chan *peerv1.RenewResponse, 1)}
+	r := &renewal{req: req, received: g.steady(), reply: make(chan *peerv1.RenewResponse, 1)}
 	if err := g.tell(ctx, func(k *keeper) { k.renewalReceived(r) }); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,52 @@
+package epoch
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/internal/clock"
+)
+
+// slewing is a clock that can be slewed.
+type slewing struct {
+	clock.Clock
+	ahead atomic.Int64
+}
+
+func (c *slewing) Now() int64    { return c.Clock.Now() + c.ahead.Load() }
+func (c *slewing) Steady() int64 { return c.Clock.Now() }
+
+// TestTrap45LeaseOfASlewedClock: the rule is never told to act for longer than the lease
+// lasts, should its clock run as slow as it can from now on; and how long that is follows
+// the steady clock, whatever the other one has been slewed by.
+func TestTrap45LeaseOfASlewedClock(t *testing.T) {
+	t.Parallel()
+	c := &slewing{Clock: clock.NewProcess()}
+	g := form(t, newPool(), 1, func(cfg *Config) { cfg.Clock = c })[0]
+	eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
+	check := func(what string) {
+		t.Helper()
+		done := make(chan struct{})
+		if err := g.tell(t.Context(), func(k *keeper) {
+			defer close(done)
+			k.extend()
+			left, acts := k.holding.Until()-k.now, k.g.rule.Until()-k.boot
+			if left <= 0 {
+				t.Errorf("%s: there is no lease", what)
+			} else if slow := float64(acts) / (1 - clock.MaxSlew); acts <= 0 || slow > float64(left)*1.001 {
+				t.Errorf("%s: %v of the lease are left, the rule acts for %v", what, time.Duration(left), time.Duration(acts))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+	}
+	check("as it is")
+	c.ahead.Add(-int64(time.Hour)) // much at once: no tick sees anything in between
+	eventually(t, "a lease again", func() bool { return g.LeaseLeft() > 0 })
+	check("slow")
+	c.ahead.Add(int64(2 * time.Hour))
+	eventually(t, "a lease again", func() bool { return g.LeaseLeft() > 0 })
+	check("fast")
+}

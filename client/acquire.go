@@ -23,7 +23,7 @@ const (
 
 // acquire is one Acquire and its retries, which keep the place in the queue.
 func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (*pb.AcquireResponse, error) {
-	to := toKey(key, false)
+	to := toKey(key, false).of("lock")
 	s := &standing{c: c, hash: to.hash, ended: make(chan *acquisition, maxStanding)}
 	defer s.leave()
 	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {

@@ -26,7 +26,7 @@ type ValueResult struct {
 // is split. The error is that of the batch as a whole; items fail alone.
 func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
 	out := make([]CheckResult, len(qs))
-	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind,
+	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind, what: "check",
 		fail: func(i int, err error) { out[i].Err = err },
 		take: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
 	}
@@ -40,7 +40,7 @@ func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, err
 // BatchAdd does adds as BatchCheck does checks.
 func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) {
 	out := make([]ValueResult, len(qs))
-	b := batch[*pb.AddRequest, *pb.AddResponse]{c: c, kind: addKind,
+	b := batch[*pb.AddRequest, *pb.AddResponse]{c: c, kind: addKind, what: "add",
 		fail: func(i int, err error) { out[i].Err = err },
 		take: func(i int, r *pb.AddResponse) { out[i].Value = added(r) },
 	}
@@ -52,7 +52,7 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) 
 // BatchGet reads counters as BatchCheck does checks.
 func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, error) {
 	out := make([]ValueResult, len(qs))
-	b := batch[*pb.GetRequest, *pb.GetResponse]{c: c, kind: getKind,
+	b := batch[*pb.GetRequest, *pb.GetResponse]{c: c, kind: getKind, what: "get",
 		fail: func(i int, err error) { out[i].Err = err },
 		take: func(i int, r *pb.GetResponse) { out[i].Value = got(r) },
 	}
@@ -65,6 +65,7 @@ func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, err
 type batch[Q, R any] struct {
 	c    *Client
 	kind kind[Q, R]
+	what string // the operation of an item, for errors
 	take func(i int, r R)
 	fail func(i int, err error)
 	// reqs are those of the items that have no answer yet.
@@ -79,18 +80,19 @@ type pending[Q any] struct {
 	route   route
 	unknown bool // some attempt may have taken effect
 	last    *Error
+	node    string // that the last attempt was made at
 }
 
 // run sends all items, and those again that failed for a while, until there is
 // nothing left or no more time.
 func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of object, req Q, changes bool)) error {
 	if err := tooMany(n); err != nil {
-		return err
+		return about(err, b.what, "", "")
 	}
 	ctx, cancel := b.c.bounded(ctx, b.c.cfg.Timeout)
 	defer cancel()
 	if err := b.c.enter(ctx, b.c.opSlots); err != nil {
-		return err
+		return about(err, b.what, "", "")
 	}
 	defer func() { <-b.c.opSlots }()
 	var ops []*operation
@@ -102,7 +104,7 @@ func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of objec
 	for i := range n {
 		of, req, changes := item(i)
 		if err := address(of.key, of.name); err != nil {
-			b.fail(i, err)
+			b.fail(i, about(err, b.what, of.key, ""))
 			continue
 		}
 		p := pending[Q]{at: i, req: req}
@@ -110,7 +112,7 @@ func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of objec
 			p.op = b.c.ops.begin()
 			ops = append(ops, p.op)
 		}
-		p.route = toObject(of, p.op)
+		p.route = toObject(of, p.op).of(b.what)
 		b.reqs = append(b.reqs, p)
 	}
 	for pause := firstPause; len(b.reqs) > 0; pause = min(2*pause, maxPause) {
@@ -136,9 +138,9 @@ func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of objec
 
 func (b *batch[Q, R]) over(p pending[Q], over error) error {
 	if b.c.ctx.Err() != nil {
-		return b.c.closedAfter(p.unknown)
+		return about(b.c.closedAfter(p.unknown), b.what, p.route.key, p.node)
 	}
-	return final(p.last, p.unknown, over)
+	return about(final(p.last, p.unknown, over), b.what, p.route.key, p.node)
 }
 
 // round makes one attempt for every item: to all nodes at once, to each in
@@ -166,7 +168,7 @@ func (b *batch[Q, R]) round(ctx context.Context, v *view) (wait time.Duration) {
 		switch {
 		case p.last == nil: // answered
 		case !p.last.retry():
-			b.fail(p.at, final(p.last, p.unknown, nil))
+			b.fail(p.at, about(final(p.last, p.unknown, nil), b.what, p.route.key, p.node))
 		default:
 			wait = max(wait, p.last.RetryAfter)
 			again = append(again, p)
@@ -181,7 +183,7 @@ func (b *batch[Q, R]) toNode(ctx context.Context, v *view, addr string, items []
 	n, err := b.c.pool.acquire(addr)
 	if err != nil {
 		for _, i := range items {
-			b.reqs[i].failed(b.c, fromCall(err, false), addr)
+			b.reqs[i].failed(b.c, fromCall(err, false), v, addr)
 		}
 		return
 	}
@@ -206,7 +208,7 @@ func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
 	sent, err := sendBatch(ctx, b.c, n, b.kind, reqs, func(k int, r R, e *pb.Error) {
 		p := &b.reqs[items[k]]
 		if e != nil {
-			p.failed(b.c, fromItem(e), n.addr)
+			p.failed(b.c, fromItem(e), v, n.addr)
 			return
 		}
 		b.take(p.at, r)
@@ -220,13 +222,14 @@ func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
 	if err != nil {
 		e := fromCall(err, sent)
 		for _, i := range items {
-			b.reqs[i].failed(b.c, e, n.addr)
+			b.reqs[i].failed(b.c, e, v, n.addr)
 		}
 	}
 }
 
 // failed notes why an attempt at an address failed.
-func (p *pending[Q]) failed(c *Client, e *Error, addr string) {
+func (p *pending[Q]) failed(c *Client, e *Error, v *view, addr string) {
+	p.node = v.nameOf(addr)
 	p.last, p.unknown = e, p.unknown || e.unknown && !p.route.reads
 	p.route.learn(c, e, addr)
 }

@@ -55,7 +55,7 @@ func (c *Client) do(ctx context.Context, r route, try attempt) error {
 	ctx, cancel := c.bounded(ctx, c.cfg.Timeout)
 	defer cancel()
 	if err := c.enter(ctx, c.opSlots); err != nil {
-		return err
+		return about(err, r.what, r.key, "")
 	}
 	defer func() { <-c.opSlots }()
 	return c.insist(ctx, r, try)
@@ -67,7 +67,7 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		n, v, err := c.pick(&r)
 		if err != nil {
-			return c.closedOr(err)
+			return about(c.closedOr(err), r.what, r.key, "")
 		}
 		c.stats.attempts.Add(1)
 		sent, err := try(ctx, n, v)
@@ -76,19 +76,19 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 			return nil
 		}
 		if c.ctx.Err() != nil {
-			return c.closedAfter(unknown || sent && !r.reads)
+			return about(c.closedAfter(unknown || sent && !r.reads), r.what, r.key, v.nameOf(n.addr))
 		}
 		e := fromCall(err, sent)
 		unknown = unknown || e.unknown && !r.reads
 		if over := ctx.Err(); over != nil {
-			return final(e, unknown, over)
+			return about(final(e, unknown, over), r.what, r.key, v.nameOf(n.addr))
 		}
 		if !e.retry() {
-			return final(e, unknown, nil)
+			return about(final(e, unknown, nil), r.what, r.key, v.nameOf(n.addr))
 		}
 		r.learn(c, e, n.addr)
 		if err := c.rest(ctx, &r, v, max(pause, e.RetryAfter)); err != nil {
-			return final(e, unknown, err)
+			return about(final(e, unknown, err), r.what, r.key, v.nameOf(n.addr))
 		}
 		c.stats.retries.Add(1)
 	}
@@ -99,7 +99,7 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 func (c *Client) rest(ctx context.Context, r *route, v *view, d time.Duration) error {
 	d += time.Duration(rand.Int64N(int64(min(d, 2*maxPause))/2 + 1)) // so that those who failed together do not come back together
 	if end, has := ctx.Deadline(); has && time.Until(end) < d {
-		return context.DeadlineExceeded // nobody gains by waiting for it
+		return errNoTime // nobody gains by waiting for it
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -52,7 +53,7 @@ func Dial(ctx context.Context, addrs ...string) (*Client, error) {
 func (cfg Config) Dial(ctx context.Context, addrs ...string) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(addrs); err != nil {
-		return nil, err
+		return nil, about(err, "dial", "", "")
 	}
 	c := &Client{
 		cfg: cfg, addrs: append([]string(nil), addrs...), clock: cfg.clock,
@@ -72,7 +73,7 @@ func (cfg Config) Dial(ctx context.Context, addrs ...string) (*Client, error) {
 	from, err := c.learn(ctx)
 	if err != nil {
 		c.Close()
-		return nil, err
+		return nil, about(err, "dial "+strings.Join(addrs, ", "), "", "")
 	}
 	c.wg.Go(func() { c.keepWatch(from) })
 	return c, nil
@@ -114,7 +115,7 @@ type Stats struct {
 	Forwarded int64 // answers that another node gave than the one that was asked
 	Messages  int64 // batches that were put together of single calls
 	Items     int64 // … the calls in them
-	Nodes     int   // connected to now
+	Nodes     int   // with a connection that is up
 	Epoch     uint64
 }
 
@@ -122,7 +123,7 @@ type Stats struct {
 func (c *Client) Stats() Stats {
 	s := Stats{
 		Attempts: c.stats.attempts.Load(), Retries: c.stats.retries.Load(), Forwarded: c.stats.forwarded.Load(),
-		Messages: c.stats.messages.Load(), Items: c.stats.items.Load(), Nodes: c.pool.size(),
+		Messages: c.stats.messages.Load(), Items: c.stats.items.Load(), Nodes: c.pool.live(),
 	}
 	if v := c.view.Load(); v != nil {
 		s.Epoch = v.epoch
@@ -138,17 +139,25 @@ type route struct {
 	hint  string // address that a node named
 	avoid string // address that did not answer
 
+	what, key string // the operation and its key, for errors
+
 	object object     // which may be split
 	op     *operation // by whose id its part is chosen; nil = any part
 }
 
 func toKey(key string, reads bool) route {
-	return route{keyed: true, reads: reads, hash: ring.Hash(key)}
+	return route{keyed: true, reads: reads, hash: ring.Hash(key), key: key}
 }
 
 // toObject is the route of a call about an object; op is nil if it changes nothing.
 func toObject(o object, op *operation) route {
-	return route{keyed: true, reads: op == nil, hash: ring.Hash(o.key), object: o, op: op}
+	return route{keyed: true, reads: op == nil, hash: ring.Hash(o.key), object: o, op: op, key: o.key}
+}
+
+// of is the route of the operation that is named so in errors.
+func (r route) of(what string) route {
+	r.what = what
+	return r
 }
 
 // learn notes what a failed attempt at an address says of where to go next.

@@ -64,6 +64,8 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 		return it.resp, it.sent, it.err
 	case <-ctx.Done():
 		return resp, !o.withdraw(it), ctx.Err()
+	case <-o.c.ctx.Done():
+		return resp, !o.withdraw(it), errClosed()
 	}
 }
 

@@ -1,9 +1,11 @@
 package client
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
+	"math"
+	"net"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -93,13 +95,52 @@ func (c Config) withDefaults() Config {
 func (c Config) validate(addrs []string) error {
 	switch {
 	case len(addrs) == 0:
-		return errors.New("keystead: no addresses to dial")
-	case c.Timeout < 0 || c.AttemptTimeout < 0:
-		return fmt.Errorf("keystead: timeouts of %s and %s: choose more than 0", c.Timeout, c.AttemptTimeout)
+		return invalid("address", "is missing; name at least one node as HOST:PORT")
+	case c.Timeout < 0:
+		return invalid("Timeout", "of %s is negative", c.Timeout)
+	case c.AttemptTimeout < 0:
+		return invalid("AttemptTimeout", "of %s is negative", c.AttemptTimeout)
 	case c.MaxInFlight < 1:
-		return fmt.Errorf("keystead: at most %d calls: choose 1 or more", c.MaxInFlight)
+		return invalid("MaxInFlight", "is %d; choose 1 or more", c.MaxInFlight)
 	case c.Connections < 1 || c.Connections > maxConnections:
-		return fmt.Errorf("keystead: %d connections: choose 1 to %d", c.Connections, maxConnections)
+		return invalid("Connections", "is %d; choose 1 to %d", c.Connections, maxConnections)
+	}
+	for _, addr := range addrs {
+		if err := validAddress(addr); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// validAddress judges an address as far as it can be without the network. A socket of
+// this machine is "unix:" and its path.
+func validAddress(addr string) error {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok && path != "" {
+		return nil
+	}
+	wrong := func(why string) error {
+		return invalid("address", "%q %s; write HOST:PORT, like 127.0.0.1:7400", addr, why)
+	}
+	if strings.Contains(addr, "://") {
+		return wrong("is a URL")
+	}
+	_, port, err := net.SplitHostPort(addr)
+	switch {
+	case addr == "":
+		return wrong("is empty")
+	case err != nil && strings.Contains(err.Error(), "too many colons"):
+		return wrong("has colons in its host, which belong in brackets")
+	case err != nil || port == "":
+		return wrong("has no port")
+	}
+	if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > math.MaxUint16) {
+		return wrong("has a port that there cannot be")
+	} else if err != nil && strings.Trim(port, serviceName) != "" {
+		return wrong("has a port that is neither a number nor a name")
+	}
+	return nil
+}
+
+// serviceName are the characters of names of ports (RFC 6335).
+const serviceName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"

@@ -63,12 +63,12 @@ type Value struct {
 // Add adds to a counter. A refusal is an answer, not an error.
 func (c *Client) Add(ctx context.Context, q Add) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, err
+		return Value{}, about(err, "add", q.Key, "")
 	}
 	req, op := q.wire(), c.ops.begin()
 	defer op.finish()
 	var r *pb.AddResponse
-	err := c.do(ctx, toObject(q.object(), op), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+	err := c.do(ctx, toObject(q.object(), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.adds.do(ctx, req, op)
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
 		return sent, err
@@ -91,9 +91,9 @@ func added(r *pb.AddResponse) Value {
 // Get reads a counter. One that does not exist is 0 at version 0.
 func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, err
+		return Value{}, about(err, "get", q.Key, "")
 	}
-	r, err := ask(ctx, c, toObject(objectAt(counterObject, q.Key, q.Name), nil), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.GetResponse, error) {
+	r, err := ask(ctx, c, toObject(objectAt(counterObject, q.Key, q.Name), nil).of("get"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.GetResponse, error) {
 		return getKind.one(ctx, conn, &pb.GetRequest{Key: q.Key, Name: q.Name}, opts...)
 	})
 	if err != nil {
@@ -120,11 +120,11 @@ type SetIf struct {
 // is an answer, not an error.
 func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, err
+		return Value{}, about(err, "set", q.Key, "")
 	}
 	op := c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, toKey(q.Key, false), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.SetIfResponse, error) {
+	r, err := ask(ctx, c, toKey(q.Key, false).of("set"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.SetIfResponse, error) {
 		return pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: q.Key, Name: q.Name, Value: q.Value, Version: q.Version,
 			IdleTtlNs: int64(q.IdleTTL), RequestId: id}, opts...)
 	})
@@ -139,11 +139,11 @@ func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
 // Applied says whether it existed.
 func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, err
+		return Value{}, about(err, "reset", q.Key, "")
 	}
 	op := c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, toKey(q.Key, false), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ResetResponse, error) {
+	r, err := ask(ctx, c, toKey(q.Key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ResetResponse, error) {
 		return pb.NewCounterServiceClient(conn).Reset(ctx, &pb.ResetRequest{Key: q.Key, Name: q.Name, RequestId: id}, opts...)
 	})
 	if err != nil {

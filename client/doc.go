@@ -14,6 +14,9 @@
 //   - A call that returns no error took effect; one that fails with
 //     ErrOutcomeUnknown or ErrRequestTooOld may have; with ErrClosed its message
 //     says so; with any other error it did not.
+//   - A Lock that fails holds nothing: with ErrLockHeld another has the lock; with
+//     ErrOutcomeUnknown a grant that was on its way is given back in the background, or
+//     by its TTL.
 //   - The context of a lock ends before its lease does, by LockOptions.Margin,
 //     and Held looks at the clock: a process that was stopped for too long sees
 //     that its time is over when it goes on.

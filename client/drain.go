@@ -31,7 +31,7 @@ type DrainState struct {
 // ErrLastNode, ErrTooFewLeft, ErrUnavailable without a leader, ErrOutcomeUnknown.
 func (c *Client) Drain(ctx context.Context, node string, o DrainOptions) (DrainState, error) {
 	var r *pb.DrainResponse
-	err := c.anyNode(ctx, route{}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
+	err := c.anyNode(ctx, route{what: "drain of " + node}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
 		r, err = cs.Drain(ctx, &pb.DrainRequest{Node: node, Force: o.Force}, opts...)
 		return err
 	})
@@ -42,7 +42,7 @@ func (c *Client) Drain(ctx context.Context, node string, o DrainOptions) (DrainS
 // Errors: as those of Drain that apply.
 func (c *Client) Undrain(ctx context.Context, node string) (DrainState, error) {
 	var r *pb.UndrainResponse
-	err := c.anyNode(ctx, route{}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
+	err := c.anyNode(ctx, route{what: "undrain of " + node}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
 		r, err = cs.Undrain(ctx, &pb.UndrainRequest{Node: node}, opts...)
 		return err
 	})

@@ -73,6 +73,10 @@ type Error struct {
 	// Place is the caller's place in the queue when it gave up, from 1, for
 	// ErrLockHeld.
 	Place int
+	// Op is the operation that failed, such as "add"; Key the key that it was about, ""
+	// if it has none; Node the node that was asked last, by its id or address, "" if
+	// none was.
+	Op, Key, Node string
 
 	cause     error
 	ownerAddr string // for ErrNotOwner; "" = not known
@@ -84,14 +88,60 @@ type Error struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("keystead: ")
+	if e.Op != "" {
+		b.WriteString(e.Op)
+		if e.Key != "" {
+			b.WriteByte(' ')
+			b.WriteString(quoted(e.Key))
+		}
+		if e.Node != "" {
+			b.WriteString(" at " + e.Node)
+		}
+		b.WriteString(": ")
+	}
 	if e.Reason != "" {
 		b.WriteString(string(e.Reason) + ": ")
 	}
-	b.WriteString(e.Message)
+	b.WriteString(e.said())
 	if e.Hint != "" {
 		b.WriteString(" (" + e.Hint + ")")
 	}
 	return b.String()
+}
+
+// shownKey is how much of a key an error shows, in bytes.
+const shownKey = 80
+
+// quoted is a key as an error shows it.
+func quoted(key string) string {
+	if len(key) <= shownKey {
+		return strconv.Quote(key)
+	}
+	return strconv.Quote(strings.ToValidUTF8(key[:shownKey], "")) + "…"
+}
+
+// goFields are the names that fields of the API have in this package.
+var goFields = map[string]string{
+	"key": "Key", "name": "Name", "limit": "Limit", "period_ns": "Period", "burst": "Burst", "cost": "Cost", "refund": "Refund",
+	"algorithm": "Algorithm", "anywhere": "Anywhere", "peek": "Peek", "idle_ttl_ns": "IdleTTL", "min": "Min", "max": "Max",
+	"ttl_ns": "TTL", "wait_ns": "Wait", "holder": "Holder", "metadata": "Metadata", "address": "address",
+}
+
+// said is the message, with the field at fault by its name in this package.
+func (e *Error) said() string {
+	if what, ok := strings.CutPrefix(e.Message, e.Field+": "); ok && goFields[e.Field] != "" {
+		return goFields[e.Field] + " " + what
+	}
+	return e.Message
+}
+
+// about says which call an error is of, if it does not say so yet, and returns it. The
+// error is nobody else's.
+func about(err error, op, key, node string) error {
+	if e, ok := err.(*Error); ok && e.Op == "" {
+		e.Op, e.Key, e.Node = op, key, node
+	}
+	return err
 }
 
 // Is says whether target is the reason of e.
@@ -149,10 +199,10 @@ func fromCall(err error, sent bool) *Error {
 		return e
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &Error{Code: status.FromContextError(err).Code(), Message: err.Error(), cause: err, unknown: sent, broken: true}
+		return &Error{Code: status.FromContextError(err).Code(), Message: silent(err), cause: err, unknown: sent, broken: true}
 	}
 	st := status.Convert(err)
-	out := &Error{Code: st.Code(), Message: st.Message()}
+	out := &Error{Code: st.Code(), Message: plain(st)}
 	for _, d := range st.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
@@ -201,8 +251,39 @@ func final(e *Error, unknown bool, over error) error {
 	case e.broken:
 		out.Reason = ErrUnavailable
 	}
-	if over != nil && !strings.Contains(out.Message, over.Error()) {
-		out.Message = fmt.Sprintf("%v; the last attempt: %s", over, e.Message)
+	switch {
+	case over == nil:
+	case errors.Is(over, errNoTime):
+		if e.RetryAfter > 0 {
+			out.Message += fmt.Sprintf("; it can be tried again in %s, later than the call may last", e.RetryAfter.Round(time.Millisecond))
+		}
+	case !strings.Contains(out.Message, over.Error()):
+		out.Message += "; " + over.Error()
 	}
 	return &out
+}
+
+// errNoTime is why a call ends before its context does: the next attempt would come
+// after the deadline.
+var errNoTime = fmt.Errorf("no time is left to try again: %w", context.DeadlineExceeded)
+
+// silent is what is said of an attempt that the client ended.
+func silent(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	return err.Error()
+}
+
+// plain is the message of a status that may come from grpc itself, without what grpc
+// puts around the error of the network.
+func plain(st *status.Status) string {
+	msg := st.Message()
+	if st.Code() == codes.DeadlineExceeded && msg == context.DeadlineExceeded.Error() {
+		return silent(context.DeadlineExceeded)
+	}
+	if _, why, ok := strings.Cut(msg, "transport: Error while dialing: "); ok {
+		return strings.TrimSuffix(why, "\"")
+	}
+	return msg
 }

@@ -184,14 +184,48 @@ func (w *town) client(cfg Config, ids ...string) *Client {
 		addrs = append(addrs, id+":1")
 	}
 	cfg.clock = w.clock
-	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(w.dial),
-		grpc.WithStaticStreamWindowSize(1<<20), grpc.WithStaticConnWindowSize(4<<20))
-	c, err := cfg.Dial(context.Background(), addrs...)
+	c, err := cfg.dialing(w.dial).Dial(context.Background(), addrs...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(c.Close)
 	return c
+}
+
+// dialing is the configuration with connections made by dial.
+func (c Config) dialing(dial func(context.Context, string) (net.Conn, error)) Config {
+	c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dial), grpc.WithStaticStreamWindowSize(1<<20), grpc.WithStaticConnWindowSize(4<<20))
+	return c
+}
+
+// deafening gives connections of which nothing is heard once deaf is set, though they
+// do not break.
+func (w *town) deafening(deaf *atomic.Bool) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := w.dial(ctx, addr)
+		return &deafConn{Conn: conn, deaf: deaf, closed: make(chan struct{})}, err
+	}
+}
+
+type deafConn struct {
+	net.Conn
+	deaf   *atomic.Bool
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.deaf.Load() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *deafConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 func (w *town) apply(c table.Command) {

@@ -20,10 +20,10 @@ func (c *Client) NextID(ctx context.Context) (uint64, error) { return c.NextIDs(
 // follow each other.
 func (c *Client) NextIDs(ctx context.Context, n int) (first uint64, err error) {
 	if n < 1 || n > MaxIDs {
-		return 0, invalid("count", "is %d; 1 to %d are allowed", n, MaxIDs)
+		return 0, about(invalid("count", "is %d; 1 to %d are allowed", n, MaxIDs), "ids", "", "")
 	}
 	// What an attempt without an answer was given is lost, and no harm is done.
-	err = c.do(ctx, route{reads: true}, func(ctx context.Context, at *node, _ *view) (bool, error) {
+	err = c.do(ctx, route{reads: true, what: "ids"}, func(ctx context.Context, at *node, _ *view) (bool, error) {
 		return c.unary(ctx, at, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
 			r, err := pb.NewIdServiceClient(at.conn()).Next(ctx, &pb.NextRequest{Count: uint32(n)}, opts...)
 			first = r.GetFirst()

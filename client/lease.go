@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -96,7 +95,7 @@ func (x leaseContext) Err() error {
 // look ends the context if its time has come.
 func (l *Lock) look() {
 	if l.left() <= 0 {
-		l.finish(&Error{Code: codes.Aborted, Reason: ErrLockLost, Message: "the lease could not be renewed in time"})
+		l.finish(&Error{Code: codes.Aborted, Reason: ErrLockLost, Op: "lock", Key: l.key, Message: "the lease could not be renewed in time"})
 	}
 }
 
@@ -107,7 +106,7 @@ func (l *Lock) finish(cause error) { l.cancel(cause) }
 // lasts, so that it is also what ends the context.
 func (l *Lock) keep() {
 	defer close(l.kept)
-	r := toKey(l.key, true)
+	r := toKey(l.key, true).of("renew")
 	for {
 		// Half of the TTL after the send that counts.
 		if !l.sleep(time.Duration(l.until.Load()-l.c.clock.Now()) - l.o.TTL/2) {
@@ -163,7 +162,7 @@ func (l *Lock) renew(r *route) (wait time.Duration, ok bool) {
 	r.avoid, r.hint = "", ""
 	switch {
 	case err == nil && !answer.GetRenewed():
-		l.finish(&Error{Code: codes.Aborted, Reason: ErrLockLost, Holder: holderOf(answer.GetHolder()), Message: "the lock is not held any more"})
+		l.finish(&Error{Code: codes.Aborted, Reason: ErrLockLost, Holder: holderOf(answer.GetHolder()), Op: "lock", Key: l.key, Message: "the lock is not held any more"})
 		return 0, false
 	case err == nil:
 		l.c.answered(v, n, answer.GetOwner(), answer.GetEpoch())
@@ -211,7 +210,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	}
 	l.over = true
 	if !released && !l.unknown {
-		l.err = &Error{Code: codes.Aborted, Reason: ErrLockLost, Message: fmt.Sprintf("the lock of %q had been lost when it was given back", l.key)}
+		l.err = &Error{Code: codes.Aborted, Reason: ErrLockLost, Op: "unlock", Key: l.key, Message: "the lock had been lost when it was given back"}
 	}
 	return l.err
 }
@@ -219,7 +218,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 func (l *Lock) release(ctx context.Context) (bool, error) {
 	op := l.c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, l.c, toKey(l.key, false), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
+	r, err := ask(ctx, l.c, toKey(l.key, false).of("unlock"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
 		node := pb.NewLockServiceClient(conn)
 		req := &pb.ReleaseRequest{Key: l.key, Name: l.o.Name, Token: l.token, RequestId: id}
 		r, err := node.Release(ctx, req, opts...)

@@ -130,8 +130,12 @@ func (l *Limit) Check(ctx context.Context, key string) (Decision, error) {
 	return l.CheckN(ctx, key, 1)
 }
 
-// CheckN spends n tokens of the key's, or none if it has fewer.
+// CheckN spends n tokens of the key's, or none if it has fewer. n is 1 or more; 0 is
+// ErrInvalid, and Peek asks without spending.
 func (l *Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, error) {
+	if n == 0 {
+		return Decision{}, about(invalid("cost", "is 0, which spends nothing; Peek asks without spending"), "check", key, "")
+	}
 	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Cost: n})
 }
 
@@ -140,7 +144,7 @@ func (l *Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, err
 // ago or longer has come back by itself, and is not to be refunded. n is 1 or more.
 func (l *Limit) Refund(ctx context.Context, key string, n int64) (Decision, error) {
 	if n < 1 {
-		return Decision{}, invalid("refund", "is %d; it must be at least 1", n)
+		return Decision{}, about(invalid("refund", "is %d; it must be at least 1", n), "refund", key, "")
 	}
 	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Refund: n})
 }
@@ -152,8 +156,9 @@ func (l *Limit) Peek(ctx context.Context, key string) (Decision, error) {
 
 // Check decides one check. Over the limit is an answer, not an error.
 func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
+	what := q.what()
 	if err := address(q.Key, q.Name); err != nil {
-		return Decision{}, err
+		return Decision{}, about(err, what, q.Key, "")
 	}
 	req := q.wire()
 	if q.Anywhere && !q.Peek {
@@ -165,7 +170,7 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 		defer op.finish()
 	}
 	var r *pb.CheckResponse
-	err := c.do(ctx, toObject(q.object(), op), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+	err := c.do(ctx, toObject(q.object(), op).of(what), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.checks.do(ctx, req, op)
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
 		return sent, err
@@ -174,6 +179,17 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 		return Decision{}, err
 	}
 	return decision(r), nil
+}
+
+// what is the operation, for errors.
+func (q *Check) what() string {
+	switch {
+	case q.Refund != 0:
+		return "refund"
+	case q.Peek:
+		return "peek"
+	}
+	return "check"
 }
 
 func (q *Check) wire() *pb.CheckRequest {
@@ -194,7 +210,7 @@ func decision(r *pb.CheckResponse) Decision {
 func (c *Client) checkAnywhere(ctx context.Context, req *pb.CheckRequest) (Decision, error) {
 	req.Anywhere = true
 	var r *pb.CheckResponse
-	err := c.do(ctx, route{}, func(ctx context.Context, n *node, _ *view) (bool, error) {
+	err := c.do(ctx, route{what: "check", key: req.Key}, func(ctx context.Context, n *node, _ *view) (bool, error) {
 		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
 			r, err = pb.NewLimitServiceClient(n.conn()).Check(ctx, req, opts...)
 			return err

@@ -1,13 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -94,24 +93,30 @@ func holderOf(h *pb.Holder) *Holder {
 // Lock takes the lock of a key, waiting in its queue if it must, and keeps it
 // until Unlock. If another has it when the wait is over the error is ErrLockHeld.
 //
-// When ctx ends, the wait does; the lock outlives it, and inherits its values
-// but not its end.
+// When ctx ends, the wait does, with ErrLockHeld as well: errors.Is finds what ended
+// ctx, too. If no node could say what became of the request the error is
+// ErrOutcomeUnknown; a grant that was on its way is then given back in the background.
+// The lock outlives ctx, and inherits its values but not its end.
 func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, error) {
 	o = o.withDefaults(c.holder)
-	if err := errors.Join(address(key, o.Name), o.validate()); err != nil {
-		return nil, err
+	if err := cmp.Or(address(key, o.Name), o.validate()); err != nil {
+		return nil, about(err, "lock", key, "")
 	}
 	values := context.WithoutCancel(ctx)
 	ctx, cancel := c.bounded(ctx, max(o.Wait, 0)+c.cfg.Timeout)
 	defer cancel()
 	if err := c.enter(ctx, c.waitSlots); err != nil {
-		return nil, err
+		return nil, about(err, "lock", key, "")
 	}
 	defer func() { <-c.waitSlots }()
-	for end := c.clock.Now() + int64(max(o.Wait, 0)); ; {
+	inQueue := timeInQueue(ctx, o.Wait)
+	for end := c.clock.Now() + int64(inQueue); ; {
 		op := c.waits.begin()
 		r, err := c.acquire(ctx, key, &o, op, end)
 		first := op.firstSent()
+		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil {
+			return nil, c.settle(values, key, o, op, err) // and finishes op
+		}
 		op.finish()
 		switch {
 		case errors.Is(err, ErrRequestTooOld):
@@ -119,8 +124,11 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 		case err != nil:
 			return nil, err
 		case !r.GetAcquired():
-			return nil, &Error{Code: codes.FailedPrecondition, Reason: ErrLockHeld, Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()),
-				Message: fmt.Sprintf("%q holds the lock", r.GetHolder().GetHolder())}
+			e := heldBy(r, key)
+			if inQueue < o.Wait {
+				e.cause = c.outlast(ctx)
+			}
+			return nil, e
 		}
 		// The grant was not before the first attempt plus the time in the queue.
 		l := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.TTL))
@@ -149,9 +157,9 @@ type LockState struct {
 // Inspect shows who has a lock, and who waits. name "" = "lock".
 func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, error) {
 	if err := address(key, name); err != nil {
-		return LockState{}, err
+		return LockState{}, about(err, "inspect", key, "")
 	}
-	r, err := ask(ctx, c, toKey(key, true), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.InspectResponse, error) {
+	r, err := ask(ctx, c, toKey(key, true).of("inspect"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.InspectResponse, error) {
 		return pb.NewLockServiceClient(conn).Inspect(ctx, &pb.InspectRequest{Key: key, Name: name}, opts...)
 	})
 	if err != nil {

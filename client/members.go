@@ -33,7 +33,7 @@ var phases = map[pb.Phase]string{
 
 // Members lists the nodes, as some node knows them.
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	r, err := anywhere(ctx, c, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.ListMembersResponse, error) {
+	r, err := anywhere(ctx, c, "members", func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.ListMembersResponse, error) {
 		return cs.ListMembers(ctx, &pb.ListMembersRequest{}, opts...)
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ type Status struct {
 
 // Status asks some node.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	r, err := anywhere(ctx, c, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.GetStatusResponse, error) {
+	r, err := anywhere(ctx, c, "status", func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.GetStatusResponse, error) {
 		return cs.GetStatus(ctx, &pb.GetStatusRequest{}, opts...)
 	})
 	if err != nil {
@@ -75,8 +75,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 // anywhere is a call that has no key: the node that has less to do of two gets
 // it.
-func anywhere[R any](ctx context.Context, c *Client, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
-	err = c.anyNode(ctx, route{reads: true}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
+func anywhere[R any](ctx context.Context, c *Client, what string, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
+	err = c.anyNode(ctx, route{reads: true, what: what}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
 		r, err = f(ctx, cs, opts...)
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/keystead/keystead/client/p2c"
@@ -112,11 +113,16 @@ func (p *pool) keep(addrs []string) {
 	}
 }
 
-// size is how many nodes are connected to.
-func (p *pool) size() int {
+// live is how many nodes have a connection that is up.
+func (p *pool) live() (up int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.nodes)
+	for _, n := range p.nodes {
+		if slices.ContainsFunc(n.conns, func(c *grpc.ClientConn) bool { return c.GetState() == connectivity.Ready }) {
+			up++
+		}
+	}
+	return up
 }
 
 func (p *pool) close() {

@@ -129,6 +129,18 @@ func (v *view) member(i int32) *member {
 	return &v.members[i-1]
 }
 
+// nameOf is the id of the member at an address, or the address.
+func (v *view) nameOf(addr string) string {
+	if v != nil {
+		for i := range v.members {
+			if v.members[i].addr == addr {
+				return v.members[i].id
+			}
+		}
+	}
+	return addr
+}
+
 // replaces says whether v is to be believed rather than old. A node that runs
 // alone counts its epochs anew when it starts.
 func (v *view) replaces(old *view) bool {

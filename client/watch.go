@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -84,8 +85,8 @@ func (c *Client) learn(ctx context.Context) (from string, err error) {
 			return from, nil
 		}
 		if e := c.rest(ctx, &route{}, nil, pause); e != nil {
-			return "", &Error{Code: codeOf(ctx), Reason: ErrUnavailable, cause: cmp.Or(ctx.Err(), e),
-				Message: fmt.Sprintf("no node told who owns what: %v", err)}
+			return "", &Error{Code: codes.Unavailable, Reason: ErrUnavailable, cause: cmp.Or(ctx.Err(), e),
+				Message: fmt.Sprintf("no node has told who owns what: %v", err)}
 		}
 	}
 }
@@ -111,7 +112,7 @@ func (c *Client) askAll(ctx context.Context) (string, error) {
 		a := <-answers
 		switch {
 		case a.err != nil:
-			errs = append(errs, fmt.Errorf("%s: %w", a.from, a.err))
+			errs = append(errs, fmt.Errorf("%s: %s", a.from, fromCall(a.err, false).Message))
 		case first.view == nil:
 			first = a
 			cancel()

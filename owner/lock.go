@@ -2,6 +2,7 @@ package owner
 
 import (
 	"errors"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -298,7 +299,7 @@ func (t *target) expireLocked() error {
 
 func (s *Store) checkTTL(ttl int64) error {
 	if most := s.maxLockTTL(); ttl > most {
-		return invalid("ttl_ns", "is %d; this node allows at most %d", ttl, most)
+		return invalid("ttl_ns", "is %s; this node allows at most %s", time.Duration(ttl), time.Duration(most))
 	}
 	return nil
 }

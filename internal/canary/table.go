@@ -9,5 +9,5 @@ func canaries() []Canary {
 		streams(), waiting(), copying(), handingOver(), stores(),
 		snapshots(), coldStarts(), clocks(),
 		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues(),
-		living(), replays(), stock(), operators())
+		living(), replays(), stock(), operators(), clients())
 }

@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 )
 
 // Bounds of an idle TTL, with their reasons.
@@ -77,7 +78,7 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
 func validateTTL(ttl int64) error {
 	if ttl != 0 && (ttl < MinIdleTTL || ttl > MaxIdleTTL) {
-		return &FieldError{"idle_ttl_ns", fmt.Sprintf("is %d; it must be 0 or from %d to %d", ttl, MinIdleTTL, int64(MaxIdleTTL))}
+		return &FieldError{"idle_ttl_ns", fmt.Sprintf("is %s; choose 1ms to 366d, or 0 for never", time.Duration(ttl))}
 	}
 	return nil
 }

@@ -57,6 +57,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"time"
 )
 
 // Algorithm says how a limit refills.
@@ -120,7 +121,7 @@ func (op Op) Validate() error {
 	case op.Limit > MaxLimit:
 		return bad("limit", "is %d; at most %d is allowed", op.Limit, uint64(MaxLimit))
 	case op.Period < MinPeriod || op.Period > MaxPeriod:
-		return bad("period_ns", "is %d; it must be from %d to %d", op.Period, MinPeriod, int64(MaxPeriod))
+		return bad("period_ns", "is %s; choose 1us to 366d", time.Duration(op.Period))
 	case op.Burst > MaxLimit:
 		return bad("burst", "is %d; at most %d is allowed", op.Burst, uint64(MaxLimit))
 	case op.Burst != 0 && op.Algorithm != TokenBucket:

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"fmt"
+	"time"
 	"unicode/utf8"
 )
 
@@ -98,7 +99,7 @@ func (op Acquire) Validate() error {
 	case !utf8.ValidString(op.Holder):
 		return &FieldError{"holder", "is not valid UTF-8"}
 	case op.Wait < 0 || op.Wait > MaxWait:
-		return fieldError("wait_ns", "must be from 0 to %d (24 h), is %d", int64(MaxWait), op.Wait)
+		return fieldError("wait_ns", "is %s; choose 0 to 24h", time.Duration(op.Wait))
 	case len(op.Metadata) > MaxMetadata:
 		return fieldError("metadata", "has %d bytes; at most %d are allowed", len(op.Metadata), MaxMetadata)
 	}
@@ -109,7 +110,7 @@ func (op Acquire) Validate() error {
 // expects one that passed it.
 func ValidateTTL(ttl int64) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return fieldError("ttl_ns", "must be from %d (10 ms) to %d (24 h), is %d", int64(MinTTL), int64(MaxTTL), ttl)
+		return fieldError("ttl_ns", "is %s; choose 10ms to 24h", time.Duration(ttl))
 	}
 	return nil
 }

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+const (
+	// Of the time that a caller of Lock has, an answerPart, but at most maxAnswer, is
+	// left for the answer that says who has the lock when the wait is over.
+	answerPart = 10
+	maxAnswer  = 100 * time.Millisecond
+	// settleTime is for how long after its end a Lock waits to hear what became of its
+	// last attempt. What it does not hear by then it says is unknown.
+	settleTime = 100 * time.Millisecond
+)
+
+// timeInQueue is how long to wait at the owner: as long as was asked for, but not up
+// to the very end of ctx. Whoever leaves the queue himself does not know whether he
+// was granted the lock at that moment.
+func timeInQueue(ctx context.Context, wait time.Duration) time.Duration {
+	if end, has := ctx.Deadline(); has {
+		left := time.Until(end)
+		wait = min(wait, left-min(left/answerPart, maxAnswer))
+	}
+	return max(wait, 0)
+}
+
+// outlast waits for the end of ctx, which is near, and returns why it ended.
+func (c *Client) outlast(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return nil
+	}
+}
+
+// heldBy is the error of a lock that another has.
+func heldBy(r *pb.AcquireResponse, key string) *Error {
+	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
+		Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()), Message: "another has the lock"}
+	if e.Holder != nil {
+		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.Holder)
+	}
+	return e
+}
+
+// settle finds out what became of an acquire that ended with the error unknown, by
+// asking once more under its request id and without a wait, and gives the lock back if
+// it was granted. It goes on in the background, and returns the better error if it
+// knows one soon. It finishes op.
+func (c *Client) settle(values context.Context, key string, o LockOptions, op *operation, unknown error) error {
+	heard := make(chan error, 1)
+	started := c.start(func() {
+		defer op.finish()
+		ctx, cancel := c.bounded(c.ctx, c.cfg.Timeout)
+		defer cancel()
+		r, err := c.acquire(ctx, key, &o, op, c.clock.Now())
+		switch {
+		case err != nil:
+		case !r.GetAcquired():
+			heard <- heldBy(r, key)
+		case r.GetTtlNs() > 0:
+			l := c.newLock(values, key, o, r, c.clock.Now()+r.GetTtlNs())
+			l.finish(ErrLockLost)
+			if _, err := l.release(ctx); err == nil { // else it ends by its TTL
+				heard <- &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.Canceled, Reason: ErrGaveUp,
+					Message: "the lock was granted when the caller had left, and was given back"}
+			}
+		}
+	})
+	if !started {
+		op.finish()
+		return unknown
+	}
+	e := *unknown.(*Error)
+	e.Message += "; if the lock was granted, it is given back in the background"
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case err := <-heard:
+		better := err.(*Error)
+		better.cause = e.cause
+		return better
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+	return &e
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -118,7 +119,7 @@ func TestStatsCountLiveNodes(t *testing.T) {
 		}
 		w.nodes["n2"].isolate(true)
 		w.nodes["n3"].isolate(true)
-		time.Sleep(time.Second)
+		synctest.Wait()
 		if n := c.Stats().Nodes; n != 1 {
 			t.Errorf("%d nodes, and two of three are gone", n)
 		}
@@ -140,7 +141,7 @@ func TestCloseEndsCallsThatGather(t *testing.T) {
 		for range calls {
 			go func() { ended <- last(l.Check(context.Background(), "k")) }()
 		}
-		time.Sleep(time.Second) // not as long as pings take to notice
+		synctest.Wait()
 		began := time.Now()
 		c.Close()
 		for range calls {

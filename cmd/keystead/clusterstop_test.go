@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // stopped tells nodes to stop, all at once, and waits until they have.
@@ -53,8 +58,8 @@ func TestClusterStopsAsAWhole(t *testing.T) {
 			held++
 		}
 	}
-	if held == 0 {
-		t.Fatal("nobody has kept anything")
+	if held != len(c.nodes) {
+		t.Errorf("%d of %d nodes have kept what they had: the others gave it away, without a copy", held, len(c.nodes))
 	}
 	c.nodes[0].run()
 	c.nodes[1].run()
@@ -93,5 +98,97 @@ func TestClusterOfOneRestarts(t *testing.T) {
 		t.Logf("ready again after %s", time.Since(began))
 		k.check(t, n)
 		k.checkTokens(t, n)
+	}
+}
+
+// adding adds to counters at all nodes until it is stopped, and returns what was
+// acknowledged for each key.
+func (c *testCluster) adding(keys int) (stop func() []int64) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	acked := make([]atomic.Int64, keys)
+	var wg sync.WaitGroup
+	for i := range keys {
+		wg.Go(func() {
+			for k := i; ctx.Err() == nil; k++ {
+				if r, err := c.nodes[k%len(c.nodes)].add(stateKey(i), 1); err == nil && r.Applied {
+					acked[i].Add(1)
+				} else {
+					<-time.After(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	return func() []int64 {
+		cancel()
+		wg.Wait()
+		out := make([]int64, keys)
+		for i := range acked {
+			out[i] = acked[i].Load()
+		}
+		return out
+	}
+}
+
+// ownerOf asks a node who owns a key.
+func (n *testNode) ownerOf(key string) (owner string) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
+	defer cancel()
+	r, err := pb.NewClusterServiceClient(n.conn).GetOwner(ctx, &pb.GetOwnerRequest{Keys: []string{key}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return r.Owners[0].Owner
+}
+
+// All nodes are told to stop at once, under load: nothing that was acknowledged is
+// lost. If one of them is killed meanwhile, nothing is that the others owned.
+func TestClusterStopsUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, killed := range []int{-1, 1} {
+		t.Run(map[bool]string{true: "one is killed", false: "all stop"}[killed >= 0], func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3, true, "--max-lock-ttl", "5s")
+			c.protected(c.nodes...)
+			const keys = 24
+			owners := make([]string, keys)
+			for i := range keys {
+				owners[i] = c.nodes[0].ownerOf(stateKey(i))
+			}
+			stop := c.adding(keys)
+			<-time.After(time.Second)
+			for i, n := range c.nodes {
+				if n.signal(t, syscall.SIGTERM); i == killed {
+					n.kill()
+				}
+			}
+			for i, n := range c.nodes {
+				if i == killed {
+					continue
+				}
+				select {
+				case <-n.done:
+				case <-time.After(40 * time.Second):
+					t.Fatalf("%s does not end: %s", n.id, n.err())
+				}
+				if _, err := os.Stat(filepath.Join(n.disk, "state")); err != nil {
+					t.Errorf("%s has kept nothing: %v", n.id, err)
+				}
+			}
+			acked := stop()
+			for _, n := range c.nodes {
+				n.run()
+			}
+			c.ready(c.nodes...)
+			for i, least := range acked {
+				if killed >= 0 && owners[i] == c.nodes[killed].id {
+					continue
+				}
+				r, err := c.nodes[0].add(stateKey(i), 0)
+				if err != nil || r.Value < least {
+					t.Errorf("%s of %s is %d, and %d was acknowledged; %v", stateKey(i), owners[i], r.GetValue(), least, err)
+				}
+			}
+		})
 	}
 }

@@ -36,5 +36,17 @@ func living() []Canary {
 		Name: "ahead", Guard: "a process that has applied more than the leader gets no lease",
 		Edits: []Edit{{"ring/epoch/leader.go", " || k.ahead(r.holder(), r.req.Epoch)", ""}},
 		Tests: Tests{Package: "ring/epoch", Run: "^TestAheadOfTheLeader$"},
+	}, {
+		Name: "stop-all-keep", Guard: "when all nodes are told to stop, each keeps what it has",
+		Edits: []Edit{{"ring/epoch/table/standby.go", "case !allStop(members):", "case true || !allStop(members):"}},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestAllStop$"},
+	}, {
+		Name: "stop-collected", Guard: "those that stop are collected for a moment before anything is given away",
+		Edits: []Edit{{"ring/epoch/leader.go", "max(k.joinedAt, k.stops.at)", "k.joinedAt"}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestStopsAreCollected$"},
+	}, {
+		Name: "stop-waited-for", Guard: "those that have stopped together are waited for",
+		Edits: []Edit{{"ring/epoch/resume.go", " || k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait)", ""}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestAllStopAreWaitedFor$"},
 	}}
 }

@@ -399,7 +399,7 @@ func (c *cluster) retire() {
 	pause(ctx, flushTime)
 	// gofail: var nodeRetire struct{}
 
-	if c.cfg.DataDir != "" && (!hasTakers(c.group.Table(), c.cfg.ID) || c.group.Leader() == "") {
+	if t := c.group.Table(); c.cfg.DataDir != "" && (t.Stopped(c.Self()) || !hasTakers(t, c.cfg.ID) || c.group.Leader() == "") {
 		c.group.Silence()
 		return
 	}

@@ -43,6 +43,7 @@ var (
 	errAlone     = errors.New("this node runs alone: there is nobody to take what it keeps")
 	errRemoved   = errors.New("the node was removed from the cluster meanwhile")
 	errTakenBack = errors.New("the drain was taken back")
+	errAllStop   = errors.New("all nodes stop, and each keeps what it has")
 	errAllLeave  = errors.New("nobody is left to take anything: all nodes are drained")
 )
 
@@ -60,7 +61,10 @@ func (c *cluster) Drain(ctx context.Context, o rpc.DrainOrder) (rpc.DrainState, 
 			s.Already = done && !proposed
 			return s, err
 		}
-		command.Drain = &table.Drain{Member: s.Member.Holder(), Undo: o.Undo}
+		command.Drain = &table.Drain{Member: s.Member.Holder(), Undo: o.Undo, Stop: o.Stop}
+		if t.Knows(command) != nil { // an older node would not understand that it stops
+			command.Drain.Stop = false
+		}
 		at, err := c.proposeDrain(within, command)
 		switch {
 		case err == nil:
@@ -115,13 +119,16 @@ func judgeDrain(t *table.Table, voters []string, o rpc.DrainOrder) (s rpc.DrainS
 	if !ok {
 		return s, false, rpc.ErrUnknownNode(o.Node)
 	}
-	if o.Undo == !leaves(s.Member) {
+	if o.Undo == !leaves(s.Member) || o.Stop && t.Stopped(s.Member.Holder()) {
 		return s, true, nil
 	}
 	if o.Undo {
 		return s, false, nil
 	}
 	if !hasTakers(t, o.Node) {
+		if o.Stop && othersStop(t, o.Node) {
+			return s, false, nil
+		}
 		return s, false, rpc.ErrLastNode(o.Node)
 	}
 	left := 0
@@ -141,7 +148,23 @@ func leaves(m table.Member) bool { return m.Phase == table.Leaving || m.Phase ==
 
 // hasTakers says whether somebody beside a node may be given what it has.
 func hasTakers(t *table.Table, but string) bool {
-	return slices.ContainsFunc(t.Members, func(m table.Member) bool { return m.Node != but && !leaves(m) })
+	return slices.ContainsFunc(t.Members, func(m table.Member) bool { return m.Node != but && m.Takes() })
+}
+
+// othersStop reports whether all others that have something are about to stop and can
+// keep it.
+func othersStop(t *table.Table, but string) bool {
+	stop := false
+	for _, m := range t.Members {
+		if m.Node == but || m.Phase == table.Drained {
+			continue
+		}
+		if !m.Stopping {
+			return false
+		}
+		stop = true
+	}
+	return stop && t.Uses(3)
 }
 
 // emptied says whether a member has given all away, and is given nothing more.
@@ -159,6 +182,8 @@ func (c *cluster) awaitEmpty(ctx context.Context, h table.Holder, changed func(r
 		switch {
 		case !ok || now.Member.Holder() != h:
 			return s, errRemoved
+		case t.Stopped(h):
+			return now, errAllStop
 		case !leaves(now.Member):
 			return now, errTakenBack
 		case emptied(t, now):
@@ -177,7 +202,10 @@ func (c *cluster) awaitEmpty(ctx context.Context, h table.Holder, changed func(r
 // Drain has this node give away all that it owns and stands by for, and waits
 // until that is done. It may be called again, and by several at once. With an error
 // that comes after others have begun to take over, the state tells what was left.
-func (n *Node) Drain(ctx context.Context) (rpc.DrainState, error) {
+func (n *Node) Drain(ctx context.Context) (rpc.DrainState, error) { return n.drain(ctx, false) }
+
+// drain is Drain, also for a process that is about to stop and can keep what it has.
+func (n *Node) drain(ctx context.Context, stop bool) (rpc.DrainState, error) {
 	if n.cluster == nil {
 		return rpc.DrainState{Member: table.Member{Node: n.cfg.ID}}, errAlone
 	}
@@ -187,7 +215,7 @@ func (n *Node) Drain(ctx context.Context) (rpc.DrainState, error) {
 	c := n.cluster
 	// What follows is that this process ends: how many voters are left is not
 	// for this node to decide any more.
-	first, err := c.Drain(ctx, rpc.DrainOrder{Node: n.cfg.ID, Force: true})
+	first, err := c.Drain(ctx, rpc.DrainOrder{Node: n.cfg.ID, Force: true, Stop: stop})
 	if err != nil {
 		return first, err
 	}
@@ -239,7 +267,7 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 	case err != nil:
 		log.Info("leaves without a drain: the node is not ready", "why", err)
 		return
-	case !hasTakers(n.cluster.Table(), n.cfg.ID):
+	case !hasTakers(n.cluster.Table(), n.cfg.ID) && !(n.KeepsState() && othersStop(n.cluster.Table(), n.cfg.ID)):
 		n.cluster.awaitGivers(ctx, within)
 		return
 	case n.cluster.group.Leader() == "":
@@ -250,10 +278,12 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 	defer cancel()
 	moving, end := n.cluster.whileMoving(ctx)
 	defer end()
-	s, err := n.Drain(moving)
+	s, err := n.drain(moving, n.KeepsState())
 	var refused *owner.Error
 	switch {
 	case err == nil:
+	case errors.Is(err, errAllStop):
+		log.Info("leaves without a drain: all nodes stop, and each keeps what it has", "rows left", s.Owned, "standby rows left", s.Standby)
 	case errors.Is(context.Cause(moving), errStuck):
 		log.Warn("leaves before it was drained: "+errStuck.Error(), "for", drainStuck, "rows left", s.Owned, "standby rows left", s.Standby)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -31,6 +31,7 @@ type Cluster interface {
 type DrainOrder struct {
 	Node  string // id
 	Undo  bool   // take the drain back
+	Stop  bool   // the process of this node is about to stop, and can keep what it has
 	Force bool   // also if fewer than a majority of the voters are left that are not drained
 }
 

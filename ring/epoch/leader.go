@@ -24,6 +24,7 @@ type lead struct {
 	lags       map[table.Holder]lag   // members that have not applied what concerns them
 	others     map[table.Holder]other // who seemed to have applied more than this leader
 	known      map[string]uint64      // by node: the incarnation that was a member last, in this term
+	stops      stops                  // members that are about to stop
 	joinedAt   int64                  // when the last member was admitted
 	changedAt  int64                  // when the table last changed in more than its epoch
 	stands     standing               // of the table that was planned for last
@@ -83,6 +84,7 @@ func (k *keeper) checkLeadership() {
 		k.grants.Lead(term, k.now)
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
+		k.stops = stops{at: k.now}
 		k.others = map[table.Holder]other{}
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
@@ -148,6 +150,7 @@ func (k *keeper) sync() {
 	}
 	k.grants.Members(k.now, holders)
 	k.roll.learned(t)
+	k.stops.learned(t, k.now)
 	k.forgetLags(t)
 }
 
@@ -322,7 +325,7 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Transition != nil {
 		return k.finished(t)
 	}
-	if want := k.want(t); len(want) > 0 && k.now-k.joinedAt >= int64(k.cfg.Settle) {
+	if want := k.want(t); len(want) > 0 && k.now-max(k.joinedAt, k.stops.at) >= int64(k.cfg.Settle) && !k.stops.all(t, k.now, k.cfg.ResumeWait) {
 		return table.Command{Begin: &table.Begin{Want: want}}, true
 	}
 	if k.now-k.changedAt >= int64(DefaultTidy) && t.Untidy() {

@@ -43,7 +43,7 @@ func (k *keeper) expired() []table.Holder {
 		if slices.Contains(asking, h.Node) {
 			return k.candidates[h.Node].resume == h.Incarnation
 		}
-		return k.roll.awaits(h, k.now)
+		return k.roll.awaits(h, k.now) || k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait)
 	})
 }
 

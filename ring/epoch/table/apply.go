@@ -118,7 +118,7 @@ func (t *Table) admit(c *Admit) *Refused {
 	if why := t.waits(c.Cold); why != nil {
 		return why
 	}
-	m.Phase, m.Since, m.Returned = Joining, t.Epoch, c.Cold
+	m.Phase, m.Since, m.Returned, m.Stopping = Joining, t.Epoch, c.Cold, false
 	at, _ := t.member(m.Node)
 	t.Members = slices.Insert(slices.Clone(t.Members), at, m)
 	return nil

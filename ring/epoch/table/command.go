@@ -130,6 +130,9 @@ type Loss struct {
 type Drain struct {
 	Member Holder `json:"member"`
 	Undo   bool   `json:"undo,omitempty"`
+	// Stop says that the process is about to stop, and that it can keep what it has
+	// for the one that comes after it. When all do, none gives anything away.
+	Stop bool `json:"stop,omitempty"`
 }
 
 // Resume puts a process in the place of an earlier one of its node, which has

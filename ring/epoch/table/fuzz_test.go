@@ -104,6 +104,7 @@ func everyKind() []Command {
 		{ID: "i9", Sync: &Sync{WantSince: 7, Owner: Holder{"n1", 3}, Standby: Holder{"n2", 5}, Rows: []Stamp{{After: 1<<64 - 1, End: 7, Since: 8}}}},
 		{ID: "i10", Unsync: &Unsync{Owner: Holder{"n1", 3}, Standby: Holder{"n2", 5}, Ends: []uint64{7, 9}}},
 		{ID: "i11", Drain: &Drain{Member: Holder{"n1", 3}, Undo: true}},
+		{ID: "i11a", Drain: &Drain{Member: Holder{"n1", 3}, Stop: true}},
 		{ID: "i12", Resume: &Resume{Old: 3, Member: Member{Node: "n1", Incarnation: 5, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v2", Level: 2}}},
 		{ID: "i13", Settle: &Settle{Owner: Holder{"n1", 3}, Rows: []Loss{{End: 1<<64 - 1, Lost: 7}}}},
 		{ID: "i14", BeginSplit: &BeginSplit{Split{ID: 23337811612, Kind: "limit", Key: "k", Name: "logins", Manual: true, Reason: "by hand", Parts: []Part{{1<<32 - 1, WholeWeight - 1}, {0, 1}}}}},

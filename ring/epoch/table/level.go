@@ -43,7 +43,7 @@ func (c Command) Level() uint32 {
 		return max(FirstAdopted, c.Adopt.Level)
 	}
 	switch {
-	case c.EndWait != nil, c.Admit != nil && c.Admit.Cold, c.Resume != nil && c.Resume.Cold, c.Remove != nil && c.Remove.Term != 0, c.Raise != nil && c.Raise.To != 0:
+	case c.EndWait != nil, c.Admit != nil && c.Admit.Cold, c.Resume != nil && c.Resume.Cold, c.Remove != nil && c.Remove.Term != 0, c.Raise != nil && c.Raise.To != 0, c.Drain != nil && c.Drain.Stop:
 		return 3
 	case c.OfSplits():
 		return 2

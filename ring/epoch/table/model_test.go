@@ -202,7 +202,7 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		c.Admit.Member.Level, c.Admit.Cold = drawLevel(t), rapid.Bool().Draw(t, "cold")
 		return c
 	case 4, 23:
-		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.IntRange(0, 2).Draw(t, "undo") == 2}}
+		return Command{Drain: &Drain{Member: pick("drained"), Undo: rapid.IntRange(0, 2).Draw(t, "undo") == 2, Stop: rapid.Bool().Draw(t, "stop")}}
 	case 5, 24:
 		return drawUnsync(t, tab, pick)
 	case 6, 25, 26, 27:

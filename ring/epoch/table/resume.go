@@ -21,7 +21,7 @@ func (t *Table) resume(c *Resume) *Refused {
 		return why
 	}
 	was := t.Members[at]
-	m.HashKey, m.Phase, m.Since, m.Returned = was.HashKey, was.Phase, t.Epoch, c.Cold
+	m.HashKey, m.Phase, m.Since, m.Returned, m.Stopping = was.HashKey, was.Phase, t.Epoch, c.Cold, false
 	switch {
 	case was.Phase == Leaving && t.onRing(m.Node):
 		m.Phase = Active

@@ -228,7 +228,7 @@ func compareLevel(c Command, was, is *Table) error {
 	switch {
 	case c.OfSplits():
 		want = max(want, 2)
-	case c.Raise != nil && c.Raise.To != 0:
+	case c.Raise != nil && c.Raise.To != 0, c.Drain != nil && c.Drain.Stop:
 		want = max(want, 3)
 	case c.Adopt != nil:
 		want = c.Adopt.Level

@@ -79,24 +79,62 @@ func (t *Table) drain(c *Drain) *Refused {
 	members := slices.Clone(t.Members)
 	m := &members[at]
 	switch {
-	case c.Undo && m.Phase == Leaving && t.onRing(m.Node):
-		m.Phase = Active
-	case c.Undo && (m.Phase == Leaving || m.Phase == Drained):
-		m.Phase = Joining
+	case c.Undo && m.Phase == Leaving:
+		m.Phase, m.Stopping = t.stays(m.Node), false
+	case c.Undo && m.Phase == Drained:
+		m.Phase, m.Stopping = Joining, false
 	case c.Undo:
 		return refused("node %s is not being drained", m.Node)
 	case m.Phase == Leaving || m.Phase == Drained:
 		return refused("node %s is being drained already", m.Node)
+	case m.Stopping:
+		return refused("node %s stops, as all do", m.Node)
 	default:
-		if m.Phase = Leaving; !t.onRing(m.Node) && !t.named(c.Member) {
+		if m.Phase, m.Stopping = Leaving, c.Stop; !t.onRing(m.Node) && !t.named(c.Member) {
 			m.Phase = Drained
 		}
-		if !slices.ContainsFunc(members, func(m Member) bool { return m.Phase == Joining || m.Phase == Active }) {
+		switch {
+		case slices.ContainsFunc(members, Member.Takes):
+		case !allStop(members):
 			return refused("nobody would be left to take what %s owns", m.Node)
+		default:
+			t.keep(members)
 		}
 	}
 	t.Members = members
 	return nil
+}
+
+// Takes reports whether a member may be given rows.
+func (m Member) Takes() bool { return (m.Phase == Joining || m.Phase == Active) && !m.Stopping }
+
+// allStop reports whether all that have something are about to stop.
+func allStop(members []Member) bool {
+	return !slices.ContainsFunc(members, func(m Member) bool { return !m.Stopping && m.Phase != Drained })
+}
+
+// keep takes back what members that are about to stop were to give away.
+func (t *Table) keep(members []Member) {
+	for i := range members {
+		if m := &members[i]; m.Phase == Leaving {
+			m.Phase = t.stays(m.Node)
+		}
+	}
+}
+
+// stays is the phase of a member whose drain is taken back.
+func (t *Table) stays(node string) Phase {
+	if t.onRing(node) {
+		return Active
+	}
+	return Joining
+}
+
+// Stopped reports whether a process stops, or has stopped, together with all the others,
+// and keeps what it has for the one that comes after it.
+func (t *Table) Stopped(h Holder) bool {
+	m, ok := t.Member(h.Node)
+	return ok && m.Holder() == h && m.Stopping && m.Phase != Leaving && m.Phase != Drained
 }
 
 // named says whether a row names a process. Off the ring, it may have rows of a

@@ -90,6 +90,9 @@ type Member struct {
 	// Returned: it was admitted while the leader waited for processes of before, after
 	// all had been stopped. That it runs does not show that one of those does.
 	Returned bool `json:"returned,omitempty"`
+	// Stopping: the process is about to stop. If it is not Leaving, all of them are,
+	// and each keeps what it has: see Stopped.
+	Stopping bool `json:"stopping,omitempty"`
 }
 
 // Holder is the member as rows name it.

@@ -42,8 +42,8 @@ forwards calls afterwards; then it may be stopped without anybody noticing. It s
 drained, and is given nothing, until ` + "`keystead undrain`" + ` or until its process is
 started again. Draining a node twice does no harm.
 
-A node that is stopped with SIGTERM drains itself; drain is for a node that shall
-stay, or whose stop shall be quick.
+A node that is stopped with SIGTERM drains itself; drain is for a node that should
+stay, or whose stop should be quick.
 
 Any node takes the order. It is refused for the last node, which has nobody to give
 anything to, and for one after which fewer than a majority of the voters would be left

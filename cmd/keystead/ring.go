@@ -35,7 +35,7 @@ func newRing(std stdio) *cobra.Command {
 	var f ringFlags
 	cmd := &cobra.Command{
 		Use:   "ring",
-		Short: "Draw the ring: who shall own what, and who does",
+		Short: "Draw the ring: who should own what, and who does",
 		Long: `Draws the ring as the node at --addr sees it: the hash space, clockwise from the top,
 cut into equal stretches, each with the mark of the node that owns most of it; beside
 it the share of the keys that the ring gives each node (WANTED) and that it owns now

@@ -78,7 +78,7 @@ With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 	}
 	f.flags(cmd)
 	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for the cluster to be healthy (default: do not wait)")
-	cmd.Flags().IntVar(&f.members, "members", 0, "active members that the cluster shall have (default: any number)")
+	cmd.Flags().IntVar(&f.members, "members", 0, "active members that the cluster should have (default: any number)")
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when the cluster is not healthy, state was lost or a disk is full")
 	return cmd
 }

@@ -61,6 +61,10 @@ func discovery() []Canary {
 		Edits: []Edit{{resources, "if c == GRPCJS {\n\t\treturn owners", "if c == GRPCJS && owners == any {\n\t\treturn owners"}},
 		Tests: Tests{Package: "envoy/xds", Run: "^TestGRPCJSTakesRings$"},
 	}, {
+		Name: "deployment-labels", Guard: "panels and alerts group by labels that series have",
+		Edits: []Edit{{"internal/deployment/labels.go", "if !all[l] && !slices.Contains(scraped, l) {", "if all[l] && !slices.Contains(scraped, l) {"}},
+		Tests: Tests{Package: "internal/deployment", Run: "^TestLabels$"},
+	}, {
 		Name: "xds-retry", Guard: "Envoy sends again what was never sent",
 		Edits: []Edit{{routes, "if c == Envoy {\n\t\tto.RetryPolicy", "if c == GRPC {\n\t\tto.RetryPolicy"}},
 		Tests: Tests{Package: "envoy/xds", Run: "^TestRoutesRetry$"},

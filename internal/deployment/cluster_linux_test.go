@@ -279,14 +279,20 @@ func TestCompose(t *testing.T) {
 	}
 	keystead(t, "status", "--wait", patience.String(), "--members", "3", "--addr", ps[0].addr+":7400")
 	keystead(t, "counter", "add", "kept", "41", "--addr", ps[0].addr+":7400")
-	shown := map[string]bool{}
+	shown, labels := map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range ps {
 		_, text := p.get("/metrics")
-		for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)(?:\{| )`).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? `).FindAllStringSubmatch(text, -1) {
 			shown[m[1]] = true
+			if labels[m[1]] == nil {
+				labels[m[1]] = map[string]bool{}
+			}
+			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+				labels[m[1]][l[1]] = true
+			}
 		}
 	}
-	for _, f := range Check(os.DirFS(top), Program{Resolve: resolve, Metrics: shown}) {
+	for _, f := range Check(os.DirFS(top), Program{Resolve: resolve, Metrics: shown, Labels: labels}) {
 		t.Error(f)
 	}
 	ps[0].stops(t, nodes["n1"].Patience)

@@ -22,6 +22,8 @@ type Program struct {
 	Resolve func(args []string, env map[string]string) (map[string]string, error)
 	// Metrics are the names of the series that nodes show. Nil = names are not judged.
 	Metrics map[string]bool
+	// Labels are the labels of these series. Nil = labels are not judged.
+	Labels map[string]map[string]bool
 }
 
 // Node is a node as a file of deploy/ starts it.

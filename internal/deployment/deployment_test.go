@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -153,6 +154,23 @@ func TestMetricNames(t *testing.T) {
 	} {
 		if got := MetricNames(expr); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", expr, got, want)
+		}
+	}
+}
+
+// A label that no series has is found, in a group and in a condition.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	p := Program{Metrics: map[string]bool{}, Labels: map[string]map[string]bool{"keystead_xds_clients": {"client": true}}}
+	for expr, want := range map[string]string{
+		`sum by (client, instance) (keystead_xds_clients{client="envoy", cluster="$cluster"})`: "",
+		`sum by (kind) (keystead_xds_clients)`:                                                 "has the label kind",
+		`keystead_xds_clients{kind=~"envoy"}`:                                                  "has no label kind",
+	} {
+		r := &reader{prog: p}
+		r.labels("here", expr)
+		if got := fmt.Sprint(r.found); (want == "") != (len(r.found) == 0) || !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", expr, got, want)
 		}
 	}
 }

@@ -48,6 +48,7 @@ func (r *reader) metrics(where, expr string) {
 			r.wrong(where, "no node shows %s", name)
 		}
 	}
+	r.labels(where, expr)
 }
 
 type alertRules struct {

@@ -79,8 +79,8 @@ func (f *counterFlags) show(std stdio, value int64, r counterAnswer, applied *bo
 	if f.json {
 		return printJSON(std.out, counterJSON{strconv.FormatInt(value, 10), strconv.FormatUint(r.GetVersion(), 10), applied, refused, r.GetEpoch(), r.GetLostEpoch(), partsOf(r)})
 	}
-	if mark := graceMark(r.GetLostEpoch()); mark != "" {
-		fmt.Fprintln(std.err, "keystead:"+mark)
+	if lost := r.GetLostEpoch(); lost != 0 {
+		fmt.Fprintln(std.err, "keystead: "+graceText(lost)+": it may have been another number")
 	}
 	if refused != "" {
 		_, err := fmt.Fprintf(std.out, "%d  refused: %s\n", value, refused)

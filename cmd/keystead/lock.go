@@ -50,7 +50,10 @@ That is keystead's own work: while it is stopped, or the machine sleeps, only th
 token protects. If keystead is killed, the kernel kills COMMAND, but not what
 COMMAND started. What COMMAND leaves in the background is not waited for.
 
-Exit codes of keystead itself: 75 if the lock was not free within --wait, 76 if
+After a loss of state (see the documents on guarantees) a lock is granted to nobody
+until the longest lease of before is over; keystead says for how long it waits.
+
+Exit codes of keystead itself: 75 if the lock was not got within --wait, 76 if
 it was lost. With --inspect nothing is run; it shows who holds the lock and who
 waits; with --json: {"held": bool, "holder": {"holder", "token": "…", "held":
 seconds, "ttl": seconds, "metadata"}, "waiters": [{"holder", "waited": seconds}],
@@ -99,6 +102,8 @@ type lease struct {
 	key    string
 	token  uint64
 	until  int64 // on clock: the lock is ours before it, by our own count
+
+	saidGrace bool // that a grace period is waited for
 }
 
 func (f *lockFlags) run(ctx context.Context, std stdio, key string, command []string) error {
@@ -165,6 +170,12 @@ func (f *lockFlags) acquire(ctx context.Context, client pb.LockServiceClient, ke
 		if errorReason(err) == "REQUEST_TOO_OLD" {
 			continue
 		}
+		if errorReason(err) == "RECOVERING" {
+			if err := f.sitOut(ctx, std, l, retryAfter(err), end); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -179,17 +190,50 @@ func (f *lockFlags) acquire(ctx context.Context, client pb.LockServiceClient, ke
 	}
 }
 
-// ask is one Acquire and its retries.
+// graceLook is the longest pause between two looks whether a grace period is over.
+const graceLook = time.Second
+
+// sitOut waits, a little, for the end of a grace period in which the lock is granted to
+// nobody. It says so once. Where --wait is over before that, the lock is not got.
+func (f *lockFlags) sitOut(ctx context.Context, std stdio, l *lease, grace time.Duration, end int64) error {
+	left := time.Duration(end - l.clock.Now())
+	const what = "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
+	if grace > left {
+		fmt.Fprintf(std.err, what+"; --wait %s is too short for that\n", l.key, people(grace), f.wait)
+		return exitCode(exitNotAcquired)
+	}
+	if !l.saidGrace {
+		l.saidGrace = true
+		fmt.Fprintf(std.err, what+" (--max-lock-ttl of the cluster); waiting\n", l.key, people(grace))
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(min(grace, graceLook)):
+		return nil
+	}
+}
+
+// ask is one Acquire and its retries. That the lock is granted to nobody in a grace
+// period it returns at once.
 func (f *lockFlags) ask(ctx context.Context, l *lease, op *operation, end int64) (r *pb.AcquireResponse, err error) {
 	waiting := *f
 	waiting.timeout = f.timeout + time.Duration(max(end-l.clock.Now(), 0))
+	var recovering error
 	err = waiting.call(ctx, func(ctx context.Context) (err error) {
 		r, err = l.client.Acquire(ctx, &pb.AcquireRequest{
 			Key: l.key, Name: f.name, Holder: f.holder, TtlNs: int64(f.ttl), WaitNs: max(end-l.clock.Now(), 0),
 			Metadata: []byte(f.metadata), RequestId: op.requestID(),
 		})
+		if errorReason(err) == "RECOVERING" {
+			recovering = err
+			return nil
+		}
 		return err
 	})
+	if recovering != nil {
+		return nil, recovering
+	}
 	return r, err
 }
 

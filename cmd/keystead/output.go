@@ -56,13 +56,27 @@ func errorReason(err error) string {
 	return ""
 }
 
+// retryAfter is when an error says to try again; 0 = it does not.
+func retryAfter(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.RetryDelay.AsDuration()
+		}
+	}
+	return 0
+}
+
 // graceMark is what is added to an answer in the grace period of a loss; "" if there
 // was none.
 func graceMark(lost uint64) string {
 	if lost == 0 {
 		return ""
 	}
-	return fmt.Sprintf("  (what was kept of the key was lost in epoch %d, and its grace period runs)", lost)
+	return "  (" + graceText(lost) + ")"
+}
+
+func graceText(lost uint64) string {
+	return fmt.Sprintf("what was kept of the key was lost in epoch %d, and its grace period runs", lost)
 }
 
 // partsMark is what is added to an answer about a limit that is split; "" if it is whole.

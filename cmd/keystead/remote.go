@@ -117,6 +117,9 @@ func (r *remote) call(ctx context.Context, f func(ctx context.Context) error) er
 		if refusedConnection(err) && pause == firstPause {
 			return r.explain(err) // nobody is there: waiting helps nobody at a prompt
 		}
+		if over, ok := ctx.Deadline(); ok && retryAfter(err) > time.Until(over) {
+			return r.explain(err) // it will be the same then
+		}
 		select {
 		case <-ctx.Done():
 			return r.explain(err)

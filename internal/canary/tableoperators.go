@@ -27,5 +27,9 @@ func operators() []Canary {
 		Name: "log-write-fails", Guard: "a write to the log that fails is known",
 		Edits: []Edit{{"ring/epoch/stall.go", "if d.err = err; err != nil {", "if d.err = nil; err != nil {"}},
 		Tests: Tests{Package: "ring/epoch", Run: "^TestWriteFailures$"},
+	}, {
+		Name: "waiting-said", Guard: "calls at a node that has not heard of its cluster are told so",
+		Edits: []Edit{{"internal/rpc/forward.go", `if st.Waiting == "" || time.Since(st.Started) < startTime {`, `if true || st.Waiting == "" || time.Since(st.Started) < startTime {`}},
+		Tests: node("^TestCallsOfANodeThatWaits$"),
 	}}
 }

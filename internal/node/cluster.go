@@ -150,6 +150,7 @@ func (c *cluster) join(store *owner.Store) error {
 	c.running.Go(c.lookForOthers)
 	c.running.Go(c.heed)
 	c.running.Go(c.recoverRows)
+	c.running.Go(c.sayWaiting)
 	if c.founds() {
 		c.running.Go(c.found)
 	}
@@ -447,7 +448,7 @@ func (c *cluster) Await(ctx context.Context, after uint64) (*table.Table, error)
 func (c *cluster) State() rpc.ClusterState {
 	s := rpc.ClusterState{
 		LeaseLeft: c.group.LeaseLeft(), Leader: c.group.Leader(), RaftAddr: c.self.RaftAddr, Gossips: c.pool.Addr(),
-		Started: c.began, Version: c.cfg.Version, GRPCAddr: c.self.GRPCAddr,
+		Started: c.began, Version: c.cfg.Version, GRPCAddr: c.self.GRPCAddr, ClusterID: c.cfg.Cluster.ID, Waiting: c.waiting(),
 	}
 	s.Voters, s.Nonvoters = c.group.Servers()
 	for _, f := range c.pool.Facts() {

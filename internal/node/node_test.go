@@ -402,7 +402,7 @@ func TestStartFails(t *testing.T) {
 		{"a port in use", func(c *Config) { c.GRPCAddr = taken.Addr().String() },
 			[]string{"listening for gRPC", taken.Addr().String(), syscall.EADDRINUSE.Error(), "--grpc-addr"}},
 		{"the admin port in use", func(c *Config) { c.GRPCAddr, c.AdminAddr = open, taken.Addr().String() },
-			[]string{"listening for metrics and health", taken.Addr().String(), syscall.EADDRINUSE.Error(), "--admin-addr"}},
+			[]string{"listening for operators", taken.Addr().String(), syscall.EADDRINUSE.Error(), "--admin-addr"}},
 		{"no port", func(c *Config) { c.GRPCAddr = "127.0.0.1" }, []string{"listening for gRPC", "missing port", "--grpc-addr"}},
 		{"a torn epoch", func(c *Config) {
 			c.DataDir = t.TempDir()

@@ -10,7 +10,7 @@ import (
 func (c *cluster) ready() error {
 	switch t := c.group.Table(); {
 	case t.Cluster == "":
-		return errors.New("not ready: the node has not heard from its cluster yet")
+		return c.notHeard()
 	case !t.Holds(c.group.Self()):
 		return errors.New("not ready: the node has not been admitted to its cluster yet")
 	case c.group.LeaseLeft() == 0 && c.group.Stalled() > 0:

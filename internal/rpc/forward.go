@@ -73,6 +73,28 @@ var errUnheard = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 200 * ti
 	Message: "the call was passed on to the owner of the key and no answer came; it may have taken effect",
 	Hint:    "try again with the same request id to learn what became of it"}
 
+const (
+	// startTime is how long after the start of the process calls wait for its cluster.
+	startTime = 2 * time.Second
+	// waitingRetry is when to try again at a node that has none: people have to mend that.
+	waitingRetry = 15 * time.Second
+)
+
+// waiting is the error of a node that has not heard of its cluster, nil if it has, or
+// starts.
+func (s *Server) waiting(t *table.Table) error {
+	if t.Cluster != "" {
+		return nil
+	}
+	st := s.cfg.Cluster.State()
+	if st.Waiting == "" || time.Since(st.Started) < startTime {
+		return nil
+	}
+	return &owner.Error{Reason: owner.Unavailable, RetryAfter: waitingRetry,
+		Message: fmt.Sprintf("the node %q is no member of the cluster %q yet: %s; nothing happened", s.cfg.Node, st.ClusterID, st.Waiting),
+		Hint:    "compare --cluster-id, --founders, --join and --bootstrap of the nodes, or ask another node: see `keystead status`"}
+}
+
 // staysHere says whether the caller asked not to be forwarded.
 func staysHere(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, NoForward)) > 0
@@ -226,6 +248,9 @@ func (p *passage) try() (*peerv1.ForwardAnswer, error) {
 		case p.stays:
 			return nil, asError(notOwner(t, p.hash))
 		case !ok:
+			if err := p.s.waiting(t); err != nil {
+				return nil, err
+			}
 			if err := p.await(t.Epoch); err != nil {
 				return nil, err
 			}

@@ -42,12 +42,15 @@ var states = map[serf.MemberStatus]State{
 // Fact is what gossip says of one member of the pool. Facts are values: two are
 // equal when they say the same.
 type Fact struct {
-	Name  string // serf name
-	Self  Self   // parsed from the tags; zero when it is not one of ours
-	Ours  bool   // it carries valid tags of our kind and of our cluster name
-	Why   string // why it is not ours, for people
-	Addr  string // host:port at which it gossips
-	State State
+	Name string // serf name
+	Self Self   // parsed from the tags; zero when it is not one of ours
+	Ours bool   // it carries valid tags of our kind and of our cluster name
+	Why  string // why it is not ours, for people
+	// Cluster is the name of the cluster that one says it is of that is not ours; "" = it
+	// says none.
+	Cluster string
+	Addr    string // host:port at which it gossips
+	State   State
 	// Conflict is the gossip address of another process that claims the same
 	// name, "" if none has in the last minute or so.
 	Conflict string
@@ -72,7 +75,7 @@ func newFact(cluster string, m serf.Member) Fact {
 	f := Fact{Name: m.Name, Addr: addrOf(m.Addr, m.Port), State: states[m.Status]}
 	self, err := parse(cluster, m.Name, m.Tags)
 	if err != nil {
-		f.Why = err.Error()
+		f.Why, f.Cluster = err.Error(), clip(m.Tags[tagCluster])
 		return f
 	}
 	f.Self, f.Ours = self, true

@@ -12,6 +12,7 @@ import (
 
 // Joining.
 const (
+	joinQuiet  = 2 * time.Second        // that nobody answers is no news before this: nodes start together
 	joinFirst  = 200 * time.Millisecond // pause after the first try that did not help
 	joinMost   = 5 * time.Second        // and the longest one; it doubles in between
 	joinSpread = 0.5                    // a pause is longer or shorter by up to this part
@@ -44,13 +45,14 @@ type joiner struct {
 	p     *Pool
 	pause time.Duration // after the next try that does not help
 	next  time.Time     // not before this
-	well  bool          // there was no reason to join, as of the last call of once
+	began time.Time
+	well  bool // there was no reason to join, as of the last call of once
 	// What was logged last, so that it is logged once.
 	alone, warned bool
 }
 
 func (p *Pool) join() {
-	j := &joiner{p: p, pause: joinFirst, alone: true}
+	j := &joiner{p: p, pause: joinFirst, alone: true, began: time.Now()}
 	for {
 		wait := j.once()
 		timer := time.NewTimer(wait)
@@ -175,7 +177,7 @@ func (j *joiner) try(targets []string, one bool) {
 			last = err
 		}
 	}
-	if !joined && j.alone && !j.warned && len(j.p.cfg.Join) > 0 && j.p.halt.Err() == nil {
+	if !joined && last != nil && j.alone && !j.warned && time.Since(j.began) > joinQuiet && j.p.halt.Err() == nil {
 		j.warned = true
 		j.p.log.Warn("cannot join the pool yet; trying on", "join", j.p.cfg.Join, "error", last)
 	}

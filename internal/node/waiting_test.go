@@ -1,0 +1,56 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/member"
+)
+
+func TestWaitsFor(t *testing.T) {
+	ours := func(name, uid string) member.Fact {
+		return member.Fact{Name: name, Ours: true, State: member.Alive, Cluster: "c", Self: member.Self{Node: name, UID: uid}}
+	}
+	self := ours("n1", "")
+	for name, tc := range map[string]struct {
+		settings ClusterConfig
+		facts    []member.Fact
+		want     string
+	}{
+		"told nothing":     {ClusterConfig{ID: "c"}, nil, "it was told neither to make one (--bootstrap, --founders) nor whom to --join"},
+		"nobody there":     {ClusterConfig{ID: "c", Join: []string{"a:1", "b:1"}}, nil, "nobody at --join a:1,b:1 answers"},
+		"founders missing": {ClusterConfig{ID: "c", Founders: []string{"n1", "n2", "n3"}}, []member.Fact{ours("n3", "")}, "waiting for founders n2"},
+		"founders there": {ClusterConfig{ID: "c", Founders: []string{"n1", "n2", "n3"}}, []member.Fact{ours("n3", ""), ours("n2", "")},
+			"all founders are there; n1 makes the cluster when they have been for a while"},
+		"no cluster either": {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{ours("n3", ""), ours("n2", "")},
+			"it has found n2, n3, which are in no cluster either: start one node with --bootstrap"},
+		"asked":         {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{ours("n2", "u")}, "it has asked n2, which is in it, and is not admitted yet"},
+		"another":       {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{{Name: "n2", State: member.Alive, Cluster: "d"}}, `n2 is of cluster "d", this node is of "c"`},
+		"a stock agent": {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{{Name: "agent", State: member.Alive}}, "nobody at --join a:1 answers"},
+		"taken id": {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{{Name: "n1", State: member.Alive, Ours: true, Conflict: "b:2"}, ours("n2", "u")},
+			`another node, at b:2, has the --id "n1", too`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.settings.waitsFor("n1", append([]member.Fact{self}, tc.facts...)); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestCallsOfANodeThatWaits: a call to a node that has not heard of its cluster is told
+// so, instead of waiting for an owner.
+func TestCallsOfANodeThatWaits(t *testing.T) {
+	t.Parallel()
+	n := start(t, oneOf("n1", "", func(c *Config) { c.Cluster.Founders = []string{"n1", "n2", "n3"} }))
+	conn := dial(t, n)
+	eventually(t, "the call is told so", func() bool {
+		_, err := pb.NewCounterServiceClient(conn).Get(bounded(t), &pb.GetRequest{Key: "k"})
+		return err != nil && strings.Contains(err.Error(), `is no member of the cluster "c" yet: waiting for founders n2, n3; nothing happened`)
+	})
+	st, err := pb.NewClusterServiceClient(conn).GetStatus(bounded(t), &pb.GetStatusRequest{})
+	if err != nil || st.Cluster != "c" || st.Waiting != "waiting for founders n2, n3" {
+		t.Errorf("the status: %v, %v", st, err)
+	}
+}

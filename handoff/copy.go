@@ -40,7 +40,7 @@ func (s *Source) step() {
 		})
 		return
 	}
-	for to, ranges := range s.missingLocked() {
+	for to, ranges := range s.missingLocked(now) {
 		if s.flips[to] {
 			continue // a flip that is undecided must not find that the target has forgotten the rows
 		}
@@ -157,22 +157,40 @@ func (s *Source) standingLocked(l *link, needless bool) []uint64 {
 
 // missingLocked are the rows that somebody ought to have a copy of, and for whom
 // none is made.
-func (s *Source) missingLocked() map[table.Holder][]serving.Range {
-	missing := map[table.Holder][]serving.Range{}
+func (s *Source) missingLocked(now int64) map[table.Holder][]serving.Range {
+	missing, away := map[table.Holder][]serving.Range{}, map[table.Holder]bool{}
 	for _, i := range s.own {
-		r := &s.table.Rows[i]
 		to := s.table.CopyTo(i)
-		if to.None() || to == r.Standby || to == s.self {
+		if to.None() || to == s.table.Rows[i].Standby || to == s.self {
 			continue
+		}
+		is, asked := away[to]
+		if !asked {
+			is = s.awayLocked(to, now)
+			away[to] = is
 		}
 		after, upTo := s.table.Segment(i)
 		seg := serving.Range{After: after, UpTo: upTo}
-		if l := s.links[to]; l != nil && slices.ContainsFunc(l.jobs, func(j *job) bool { return covers(j.ranges, seg) }) {
-			continue
+		for _, h := range []table.Holder{to, s.table.Spare(i)} {
+			if h.None() || h != to && !is {
+				continue
+			}
+			if l := s.links[h]; l == nil || !slices.ContainsFunc(l.jobs, func(j *job) bool { return covers(j.ranges, seg) }) {
+				missing[h] = append(missing[h], seg)
+			}
 		}
-		missing[to] = append(missing[to], seg)
 	}
 	return missing
+}
+
+// awayLocked reports whether a process that ought to get copies cannot be reached, or
+// has not kept up for long: then another one stands by, if there is one to spare.
+func (s *Source) awayLocked(to table.Holder, now int64) bool {
+	if s.retry[to] > now {
+		return true
+	}
+	l := s.links[to]
+	return l != nil && (l.feed.Err() != nil || l.behindAt != 0 && now-l.behindAt >= int64(spareAfter))
 }
 
 // copyLocked begins a copy.

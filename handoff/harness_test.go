@@ -133,7 +133,7 @@ func (w *world) start(node string, incarnation uint64) *process {
 	w.mu.Lock()
 	w.nodes[p.self] = p
 	w.mu.Unlock()
-	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: node, Incarnation: incarnation, HashKey: node}}})
+	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: node, Incarnation: incarnation, HashKey: node, Level: table.Level}}})
 	return p
 }
 

@@ -24,6 +24,9 @@ const (
 	// slowStandby is how long a synced standby may keep answers waiting before it
 	// is taken out.
 	slowStandby = 250 * time.Millisecond
+	// spareAfter is how long a standby that was taken out may be silent before another
+	// one is made. It is not dead if it answers within that, and its copy is nearly whole.
+	spareAfter = 500 * time.Millisecond
 	// look is how often the source looks whether standbys keep up.
 	look = 50 * time.Millisecond
 	// retryCopy is how long after the failure of a stream the next one begins.
@@ -192,7 +195,7 @@ func (s *Source) Learn(t *table.Table) {
 		}
 		s.self, was = self, &table.Table{}
 	}
-	if t.Epoch != was.Epoch+1 && t.WantSince != was.WantSince {
+	if t.Epoch != was.Epoch+1 {
 		// Tables were missed. In one of them somebody may have had to discard a copy
 		// that is being made here.
 		for _, l := range s.links {

@@ -28,10 +28,13 @@ func (s *Source) readyLocked(l *link, j *job) []table.Stamp {
 	for _, i := range s.own {
 		r := &s.table.Rows[i]
 		after, upTo := s.table.Segment(i)
+		if p := s.syncs[r.End]; p != nil && p.link != l {
+			continue // another one is about to be put in, and answers wait for that
+		}
 		if r.Standby == l.to || !covers(j.ranges, serving.Range{After: after, UpTo: upTo}) {
 			continue
 		}
-		if wanted, standby := s.table.Wants(upTo); wanted == s.self && standby == l.to || r.Standby.None() && wanted == l.to {
+		if wanted, standby := s.table.Wants(upTo); wanted == s.self && standby == l.to || r.Standby.None() && (wanted == l.to || s.table.Spare(i) == l.to) {
 			stamps = append(stamps, table.Stamp{After: after, End: upTo, Since: r.Since})
 		}
 	}

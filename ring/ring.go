@@ -203,6 +203,23 @@ func (r *Ring) Standby(h uint64) (node string, ok bool) {
 	return r.nodes[next], true
 }
 
+// Third is the hash key of the next distinct node clockwise after the standby. ok is
+// false if there are fewer than three nodes. It takes a few steps among many nodes, and
+// one for each point of a ring at worst.
+func (r *Ring) Third(h uint64) (node string, ok bool) {
+	if len(r.nodes) < 3 {
+		return "", false
+	}
+	at := r.Point(h)
+	owner, next := r.owner[at], r.next[at]
+	for k := 1; k < len(r.points); k++ {
+		if n := r.owner[(at+k)%len(r.points)]; n != owner && n != next {
+			return r.nodes[n], true
+		}
+	}
+	return "", false
+}
+
 // Nodes are the hash keys, bytewise. The caller must not change them.
 func (r *Ring) Nodes() []string { return r.nodes }
 

@@ -235,3 +235,31 @@ func BenchmarkNew16(b *testing.B) {
 		mustNew(b, keys)
 	}
 }
+
+// TestThird: the third node of a position is its standby on a ring without its standby.
+func TestThird(t *testing.T) {
+	keys := []string{"a", "b", "c", "d", "e"}
+	whole, err := New(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(50) {
+		h := i * 0x9e3779b97f4a7c15
+		standby, _ := whole.Standby(h)
+		less, err := New(slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == standby }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		third, ok := whole.Third(h)
+		if want, _ := less.Standby(h); !ok || third != want {
+			t.Fatalf("%x: %q, not %q", h, third, want)
+		}
+	}
+	two, err := New(keys[:2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if third, ok := two.Third(7); ok {
+		t.Errorf("of two nodes %q is the third", third)
+	}
+}

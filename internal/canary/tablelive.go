@@ -48,5 +48,13 @@ func living() []Canary {
 		Name: "stop-waited-for", Guard: "those that have stopped together are waited for",
 		Edits: []Edit{{"ring/epoch/resume.go", " || k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait)", ""}},
 		Tests: Tests{Package: "ring/epoch", Run: "^TestAllStopAreWaitedFor$"},
+	}, {
+		Name: "spare-standby", Guard: "a standby that is lost is replaced before it is removed",
+		Edits: []Edit{{"handoff/copy.go", "if h.None() || h != to && !is {", "if h.None() || h != to {"}},
+		Tests: Tests{Package: "handoff", Run: "^TestSpareStandby$"},
+	}, {
+		Name: "spare-level", Guard: "nobody is a spare before all members know what that is",
+		Edits: []Edit{{"ring/epoch/table/plan.go", " || !t.Uses(3) || ", " || "}},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestSpare$"},
 	}}
 }

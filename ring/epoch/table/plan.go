@@ -31,6 +31,22 @@ func (t *Table) Plan(moves int, joins func(Member) bool) []Holder {
 	return want
 }
 
+// Spare is the process that may stand by for row i while it has no standby and the one
+// that the ring wants cannot be reached: the one that the ring wants if that is no member
+// any more. So a dead standby is replaced before its lease is over, and nothing moves
+// when it is removed. Nobody if the row stands, or its owner is not the wanted one.
+func (t *Table) Spare(i int) Holder {
+	r := &t.Rows[i]
+	if t.want == nil || !r.Standby.None() || r.Owner.None() || !t.Uses(3) || t.holders[t.want.Owner(r.End)] != r.Owner {
+		return Holder{}
+	}
+	third, ok := t.want.Third(r.End)
+	if !ok {
+		return Holder{}
+	}
+	return t.holders[third]
+}
+
 // CopyTo returns the process to which the owner of row i copies it next: the wanted
 // owner while the transition runs, or else the standby that the ring wants. Nobody if
 // the row has to wait for a transition.

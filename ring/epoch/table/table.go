@@ -264,8 +264,8 @@ func (t *Table) Wants(h uint64) (owner, standby Holder) {
 }
 
 // MayHold says whether a process has to do with what is kept of row i: it is the
-// owner or the standby, or the wanted ring has it as one of them. All others
-// discard what they have of it.
+// owner or the standby, or the wanted ring has it as one of them, or it is the spare.
+// All others discard what they have of it.
 func (t *Table) MayHold(i int, h Holder) bool {
 	r := &t.Rows[i]
 	if h.None() {
@@ -275,7 +275,7 @@ func (t *Table) MayHold(i int, h Holder) bool {
 		return true
 	}
 	owner, standby := t.Wants(r.End)
-	return owner == h || standby == h
+	return owner == h || standby == h || t.Spare(i) == h
 }
 
 // Segment is the positions of row i: those after the first up to and including

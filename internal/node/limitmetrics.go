@@ -16,7 +16,7 @@ import (
 type limitCollector struct {
 	n                                  *Node
 	objects, bytes, ttl, drains, jumps *prometheus.Desc
-	stalled, stalls                    *prometheus.Desc
+	stalled, stalls, differs, gains    *prometheus.Desc
 }
 
 func newLimitCollector(n *Node) *limitCollector {
@@ -28,6 +28,8 @@ func newLimitCollector(n *Node) *limitCollector {
 		ttl:     desc("lease_ttl_seconds", "For how long a lease is granted; 0 before the node knows it."),
 		drains:  desc("draining", "1 while the node gives away what it has, 0 before and afterwards."),
 		jumps:   desc("clock_jumps_total", "Times that the lease was dropped because wall time and boot time had parted."),
+		differs: desc("clock_differs", "1 while the node asks for no lease because its clock is slower than the leader's, 0 otherwise."),
+		gains:   desc("clock_gains_total", "Times that the lease was dropped because the leader's clock had gained on the node's."),
 		stalled: desc("disk_stalled_seconds", "For how long a write to the log has hung; 0 while none does."),
 		stalls:  desc("disk_stalls_total", "Times that a write to the log has hung for longer than half of a lease."),
 	}
@@ -48,6 +50,9 @@ func (m *limitCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.ttl, time.Duration(c.Table().LeaseTTL).Seconds())
 	gauge(m.drains, one(m.n.DrainState().Member.Phase == table.Leaving))
 	ch <- prometheus.MustNewConstMetric(m.jumps, prometheus.CounterValue, float64(c.group.ClockJumps()))
+	differs, gains := c.group.ClocksDiffer()
+	gauge(m.differs, one(differs))
+	ch <- prometheus.MustNewConstMetric(m.gains, prometheus.CounterValue, float64(gains))
 	gauge(m.stalled, c.group.Stalled().Seconds())
 	ch <- prometheus.MustNewConstMetric(m.stalls, prometheus.CounterValue, float64(c.group.Stalls()))
 }

@@ -33,3 +33,61 @@ func TestTrap45SlewedClocks(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowHardware: the clock of a node is slower than the leader's by more than leases
+// allow for. It notices, asks for no lease, and others take over, without a loss. When the
+// clock is right again, it comes back.
+func TestSlowHardware(t *testing.T) {
+	t.Parallel()
+	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+		i := s.follower()
+		s.RunClock(i, -slewed)
+		s.until(settleTime, "the others serve all", func() bool { return s.servedWithout(i) })
+		s.until(settleTime, "it is not a member", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
+		s.Partition([]int{i})
+		s.sleep(s.between(ttl, 3*ttl))
+		s.Heal()
+		s.RunClock(i, 0)
+		s.settle()
+		s.lostNothing()
+	})
+}
+
+// TestFastLeader: the leader's clock is faster than those of most. It removes nobody, and
+// another one leads.
+func TestFastLeader(t *testing.T) {
+	t.Parallel()
+	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+		i := s.leader()
+		s.RunClock(i, slewed)
+		s.until(settleTime, "another one leads", func() bool { l := s.Leader(); return l >= 0 && l != i })
+		s.until(settleTime, "all is well again", s.settled)
+		s.sleep(5 * ttl)
+		if l := s.leader(); l == i {
+			t.Error("it leads again")
+		}
+		s.lostNothing()
+	})
+}
+
+// TestPausedGuest: all clocks of a guest stand still, for less than a lease, and the guest
+// goes on meanwhile: the worst of what a hypervisor does to clocks. At the next answer of
+// the leader the guest drops its lease, asks again, and serves on.
+func TestPausedGuest(t *testing.T) {
+	t.Parallel()
+	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+		i := s.follower()
+		s.sleep(20 * time.Second)
+		p, _ := s.Process(i)
+		s.RunClock(i, -1)
+		s.sleep(ttl / 2)
+		s.RunClock(i, 0)
+		s.until(5*time.Second, "it notices", func() bool { _, times := p.Group.ClocksDiffer(); return times > 0 })
+		s.until(5*time.Second, "it serves", func() bool { return p.Group.LeaseLeft() > 0 })
+		s.settle()
+		if now, _ := p.Group.ClocksDiffer(); now {
+			t.Error("a pause counts as a difference of rates")
+		}
+		s.lostNothing()
+	})
+}

@@ -258,6 +258,10 @@ func (c *Cluster) JumpWall(i int, by time.Duration) {
 // as NTP does to a clock that is wrong. The hardware's does not notice.
 func (c *Cluster) SlewClock(i int, rate float64) { c.hosts[i].clock.Slew(rate) }
 
+// RunClock has the hardware's clock of a host gain so many seconds in a second, or lose
+// them: at -1 all clocks of the guest stand still.
+func (c *Cluster) RunClock(i int, rate float64) { c.hosts[i].clock.Run(rate) }
+
 // Cut holds back what goes from one host to another, streams and gossip, or lets
 // it pass again.
 func (c *Cluster) Cut(from, to int, cut bool) {

@@ -75,10 +75,28 @@ type Clock struct {
 	began time.Time
 	drift float64 // seconds gained in a second
 
-	mu     sync.Mutex
-	slew   float64       // guarded by mu: seconds gained in a second, beside drift
-	since  time.Time     // guarded by mu: of this slew
-	slewed time.Duration // guarded by mu: by earlier ones
+	mu   sync.Mutex
+	hard adjustment // guarded by mu: of the hardware, which nobody knows of
+	slew adjustment // guarded by mu: by NTP
+}
+
+// adjustment is what a clock gains beside its drift.
+type adjustment struct {
+	rate   float64 // seconds in a second
+	since  time.Time
+	gained time.Duration // before
+}
+
+func (a *adjustment) by(now time.Time) time.Duration {
+	if a.rate == 0 {
+		return a.gained
+	}
+	return a.gained + time.Duration(a.rate*float64(now.Sub(a.since)))
+}
+
+func (a *adjustment) set(rate float64) {
+	now := time.Now()
+	a.gained, a.since, a.rate = a.by(now), now, rate
 }
 
 // Now implements clock.Clock. A reading during a pause was made before it or
@@ -92,7 +110,11 @@ func (c *Clock) Now() int64 {
 }
 
 // Shows is the time by the clock, whatever becomes of who reads it.
-func (c *Clock) Shows() int64 { return c.steady() + int64(c.adjusted()) }
+func (c *Clock) Shows() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.steadyLocked() + int64(c.slew.by(time.Now()))
+}
 
 // Steady implements clock.Steady: what the hardware counts, which nobody slews.
 func (c *Clock) Steady() int64 {
@@ -104,27 +126,30 @@ func (c *Clock) Steady() int64 {
 }
 
 func (c *Clock) steady() int64 {
-	d := time.Since(c.began)
-	return int64(time.Hour) + int64(d) + int64(float64(d)*c.drift)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.steadyLocked()
+}
+
+func (c *Clock) steadyLocked() int64 {
+	now := time.Now()
+	d := now.Sub(c.began)
+	return int64(time.Hour) + int64(d) + int64(float64(d)*c.drift) + int64(c.hard.by(now))
 }
 
 // Slew has the clock gain so many seconds in a second from now on, or lose them. What it
-// shows is not changed.
+// shows is not changed. The steady reading does not follow.
 func (c *Clock) Slew(rate float64) {
-	by := c.adjusted()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.slewed, c.since, c.slew = by, time.Now(), rate
+	c.slew.set(rate)
 }
 
-// adjusted is by how much the clock has been slewed.
-func (c *Clock) adjusted() time.Duration {
+// Run does the same to the hardware: all readings follow. At -1 they stand still.
+func (c *Clock) Run(rate float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.slew == 0 {
-		return c.slewed
-	}
-	return c.slewed + time.Duration(c.slew*float64(time.Since(c.since)))
+	c.hard.set(rate)
 }
 
 // gatedLog stops whoever says something during a pause: raft does so before it

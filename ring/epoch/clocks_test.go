@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/clock"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/lease"
 )
 
 // slewing is a clock that can be slewed.
@@ -49,4 +51,40 @@ func TestTrap45LeaseOfASlewedClock(t *testing.T) {
 	c.ahead.Add(int64(2 * time.Hour))
 	eventually(t, "a lease again", func() bool { return g.LeaseLeft() > 0 })
 	check("fast")
+}
+
+// TestLeaseIsDroppedWhenTheLeadersClockGains: the answer that shows it counts for nothing,
+// nor does what was granted before. Then the lease is asked for again.
+func TestLeaseIsDroppedWhenTheLeadersClockGains(t *testing.T) {
+	t.Parallel()
+	g := form(t, newPool(), 1, nil)[0]
+	eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
+	done := make(chan struct{})
+	if err := g.tell(t.Context(), func(k *keeper) {
+		defer close(done)
+		term, ttl := k.grants.Term(), int64(k.cfg.TTL)
+		answer := func(leader int64) {
+			s := k.holding.Send(k.now)
+			k.sent++
+			k.renewed(g.Self(), s, k.boot, &peerv1.RenewResponse{Term: term, Grant: 1 << 40, TtlNs: ttl, ReceivedNs: leader}, nil)
+		}
+		k.pace = lease.Pace{}
+		answer(5 * ttl)
+		if k.holding.Until() < k.now {
+			t.Error("there is no lease")
+		}
+		k.now += int64(k.cfg.TTL / 10)
+		answer(6 * ttl) // a whole TTL later, it says
+		if left := g.LeaseLeft(); left > 0 || k.holding.Until() > 0 {
+			t.Errorf("there is a lease of %s", left)
+		}
+		k.pace = lease.Pace{} // that was made up
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if now, times := g.ClocksDiffer(); now || times != 1 {
+		t.Errorf("%v, %d times", now, times)
+	}
+	eventually(t, "a lease again", func() bool { return g.LeaseLeft() > 0 })
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/ring/epoch/lease"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -110,6 +111,8 @@ type Peer struct {
 	RaftAddr string
 	Alive    bool
 }
+
+func (c Config) lease() lease.Config { return lease.Config{TTL: int64(c.TTL), Margin: int64(c.Margin)} }
 
 func (c Config) withDefaults() Config {
 	if c.TTL == 0 {

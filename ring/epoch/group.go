@@ -58,6 +58,8 @@ type Group struct {
 	dead    chan struct{} // closed when raft has stopped
 	steady  func() int64  // the reading of the clock that leases are counted by
 	silent  atomic.Bool   // Silence was called
+	apart   atomic.Bool   // this node's clock is slower than the leader's
+	gains   atomic.Int64  // of the leader's clock on this one, for which the lease was dropped
 	jumps   atomic.Int64  // of the clock, for which the lease was dropped
 	stalled atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
 	stalls  atomic.Int64  // how often it was

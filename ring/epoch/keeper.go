@@ -22,14 +22,15 @@ type keeper struct {
 
 	// This node's lease.
 	holding    lease.Holding
-	admitted   bool   // the table names this incarnation
-	admittedAt uint64 // epoch in which it was admitted
-	retired    bool   // it has stopped acting for good
-	silent     bool   // and leads nobody: others, or its next process, see to the rest
-	renewAt    int64  // when to send the next renewal
-	sent       int    // renewals under way
-	askedAt    int64  // when the last of them was sent
-	skew       int64  // wall time minus boot time
+	admitted   bool       // the table names this incarnation
+	admittedAt uint64     // epoch in which it was admitted
+	retired    bool       // it has stopped acting for good
+	silent     bool       // and leads nobody: others, or its next process, see to the rest
+	renewAt    int64      // when to send the next renewal
+	sent       int        // renewals under way
+	askedAt    int64      // when the last of them was sent
+	skew       int64      // wall time minus boot time
+	pace       lease.Pace // of its clock and the leader's
 
 	asksOthers bool  // whether they could elect one of them, while the disk hangs
 	asksAt     int64 // when to ask them next
@@ -155,6 +156,7 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
 		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: table.Level,
 		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch, Floor: k.cfg.EpochFloor,
+		ClockDiffers: k.pace.Apart(k.now), ClockGained: k.pace.Found(k.cfg.lease(), k.now),
 	}
 }
 
@@ -162,6 +164,10 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 func (k *keeper) renewed(as table.Holder, s lease.Stamp, asked int64, resp *peerv1.RenewResponse, err error) {
 	k.sent--
 	if k.retired || as != k.g.rule.Self() {
+		return
+	}
+	if err == nil && !k.kept(s, resp) && resp.Refusal != peerv1.Refusal_REFUSAL_REMOVED {
+		k.renewAt = min(k.renewAt, k.now+int64(retryPause))
 		return
 	}
 	if err != nil || resp.Refusal != peerv1.Refusal_REFUSAL_UNSPECIFIED {

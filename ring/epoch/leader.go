@@ -33,12 +33,15 @@ type lead struct {
 	changing   bool                   // a change of raft's configuration is under way
 	ledAt      int64                  // when the term began
 	roll       roll                   // of those that were members before
+	slower     map[string]slower      // by node: whose clocks are, as they say
+	passOnAt   int64                  // when to pass leadership on next, should the own clock be suspected
 }
 
 // renewal is a request for a lease that waits for its answer.
 type renewal struct {
 	req      *peerv1.RenewRequest
 	received int64
+	term     uint64                     // of the leader that has proved that it leads; 0 = not yet
 	reply    chan *peerv1.RenewResponse // capacity 1
 }
 
@@ -46,7 +49,13 @@ func (r *renewal) holder() table.Holder {
 	return table.Holder{Node: r.req.Node, Incarnation: r.req.Incarnation}
 }
 
-func (r *renewal) refuse(why peerv1.Refusal) { r.reply <- &peerv1.RenewResponse{Refusal: why} }
+func (r *renewal) refuse(why peerv1.Refusal) {
+	resp := &peerv1.RenewResponse{Refusal: why}
+	if r.term != 0 {
+		resp.Term, resp.ReceivedNs = r.term, r.received
+	}
+	r.reply <- resp
+}
 
 // candidate is a process that may be admitted.
 type candidate struct {
@@ -83,6 +92,7 @@ func (k *keeper) checkLeadership() {
 		k.follow()
 		k.grants.Lead(term, k.now)
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
+		k.slower = map[string]slower{}
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
 		k.stops = stops{at: k.now}
 		k.others = map[table.Holder]other{}
@@ -121,7 +131,7 @@ func (k *keeper) caughtUp(term uint64) {
 	}
 	k.g.risen.Store(term)
 	k.agree()
-	k.grants.Ready(lease.Config{TTL: int64(k.cfg.TTL), Margin: int64(k.cfg.Margin)})
+	k.grants.Ready(k.cfg.lease())
 	k.synced, k.roll = nil, callRoll(k.g.Table(), k.ledAt, k.cfg.ResumeWait)
 	k.sync()
 	k.g.pilot.lead(true)
@@ -227,7 +237,8 @@ func (k *keeper) behind(r *renewal) bool {
 
 // answer grants a lease, or remembers who would like to be admitted.
 func (k *keeper) answer(r *renewal) {
-	if k.behind(r) || k.stuck(r.holder(), r.req.Epoch) || k.ahead(r.holder(), r.req.Epoch) {
+	r.term = k.grants.Term()
+	if k.differs(r) || k.behind(r) || k.stuck(r.holder(), r.req.Epoch) || k.ahead(r.holder(), r.req.Epoch) {
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		return
 	}
@@ -235,7 +246,7 @@ func (k *keeper) answer(r *renewal) {
 	switch v {
 	case lease.Granted:
 		k.roll.heard(r.holder())
-		r.reply <- &peerv1.RenewResponse{Term: k.grants.Term(), Grant: grant, TtlNs: int64(k.cfg.TTL)}
+		r.reply <- &peerv1.RenewResponse{Term: r.term, Grant: grant, TtlNs: int64(k.cfg.TTL), ReceivedNs: r.received}
 	case lease.NotMember:
 		q := r.req
 		if k.known[q.Node] == q.Incarnation {

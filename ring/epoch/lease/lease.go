@@ -132,11 +132,14 @@ func (g *Grants[K]) IsReady() bool { return g.term != 0 && g.ready }
 func (g *Grants[K]) Tick(now int64) bool {
 	gap := now-g.ticked > g.cfg.TTL/4
 	if gap {
-		g.quiet = max(g.quiet, now+g.cfg.TTL+g.cfg.Margin)
+		g.Hush(now)
 	}
 	g.ticked = now
 	return gap
 }
+
+// Hush has it call nobody expired for a whole TTL from now.
+func (g *Grants[K]) Hush(now int64) { g.quiet = max(g.quiet, now+g.cfg.TTL+g.cfg.Margin) }
 
 // Members tells who is in the table now. One that is new may have had a lease of
 // this leader's predecessor: it is not called expired before a whole TTL. Before

@@ -119,6 +119,10 @@ type RenewRequest struct {
 	Resume uint64 `protobuf:"varint,12,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Level of the commands of the log that its program knows; 0 is 1.
 	Level uint32 `protobuf:"varint,13,opt,name=level,proto3" json:"level,omitempty"`
+	// Its clock and the leader's run at other rates: it counts no grant.
+	ClockDiffers bool `protobuf:"varint,14,opt,name=clock_differs,json=clockDiffers,proto3" json:"clock_differs,omitempty"`
+	// The leader's clock was found to have gained on its own a while ago, maybe once only.
+	ClockGained bool `protobuf:"varint,15,opt,name=clock_gained,json=clockGained,proto3" json:"clock_gained,omitempty"`
 	// Least epoch that the table must be at before the node acts: it has acted in this
 	// one before, by what it keeps beside the log. 0 = it knows of none.
 	Floor         uint64 `protobuf:"varint,16,opt,name=floor,proto3" json:"floor,omitempty"`
@@ -247,6 +251,20 @@ func (x *RenewRequest) GetLevel() uint32 {
 	return 0
 }
 
+func (x *RenewRequest) GetClockDiffers() bool {
+	if x != nil {
+		return x.ClockDiffers
+	}
+	return false
+}
+
+func (x *RenewRequest) GetClockGained() bool {
+	if x != nil {
+		return x.ClockGained
+	}
+	return false
+}
+
 func (x *RenewRequest) GetFloor() uint64 {
 	if x != nil {
 		return x.Floor
@@ -264,7 +282,10 @@ type RenewResponse struct {
 	// Number of the grant for this incarnation in this term, from 1.
 	Grant uint64 `protobuf:"varint,3,opt,name=grant,proto3" json:"grant,omitempty"`
 	// How long the lease runs, in nanoseconds from when the request was sent.
-	TtlNs         int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	// When the leader received the request, in nanoseconds of a clock of its own; 0 = it
+	// does not say.
+	ReceivedNs    int64 `protobuf:"varint,5,opt,name=received_ns,json=receivedNs,proto3" json:"received_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -323,6 +344,13 @@ func (x *RenewResponse) GetGrant() uint64 {
 func (x *RenewResponse) GetTtlNs() int64 {
 	if x != nil {
 		return x.TtlNs
+	}
+	return 0
+}
+
+func (x *RenewResponse) GetReceivedNs() int64 {
+	if x != nil {
+		return x.ReceivedNs
 	}
 	return 0
 }
@@ -570,7 +598,7 @@ var File_keystead_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xfc\x02\n" +
+	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xc4\x03\n" +
 	"\fRenewRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -586,13 +614,17 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	" \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arelease\x18\v \x01(\bR\arelease\x12\x16\n" +
 	"\x06resume\x18\f \x01(\x04R\x06resume\x12\x14\n" +
-	"\x05level\x18\r \x01(\rR\x05level\x12\x14\n" +
-	"\x05floor\x18\x10 \x01(\x04R\x05floor\"\x85\x01\n" +
+	"\x05level\x18\r \x01(\rR\x05level\x12#\n" +
+	"\rclock_differs\x18\x0e \x01(\bR\fclockDiffers\x12!\n" +
+	"\fclock_gained\x18\x0f \x01(\bR\vclockGained\x12\x14\n" +
+	"\x05floor\x18\x10 \x01(\x04R\x05floor\"\xa6\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\x04R\x05grant\x12\x15\n" +
-	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\"\"\n" +
+	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1f\n" +
+	"\vreceived_ns\x18\x05 \x01(\x03R\n" +
+	"receivedNs\"\"\n" +
 	"\fProveRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"\xa8\x01\n" +
 	"\rProveResponse\x12\x12\n" +

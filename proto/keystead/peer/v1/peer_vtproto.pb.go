@@ -55,6 +55,26 @@ func (m *RenewRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x80
 	}
+	if m.ClockGained {
+		i--
+		if m.ClockGained {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x78
+	}
+	if m.ClockDiffers {
+		i--
+		if m.ClockDiffers {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x70
+	}
 	if m.Level != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
 		i--
@@ -169,6 +189,11 @@ func (m *RenewResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.ReceivedNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ReceivedNs))
+		i--
+		dAtA[i] = 0x28
 	}
 	if m.TtlNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.TtlNs))
@@ -440,6 +465,12 @@ func (m *RenewRequest) SizeVT() (n int) {
 	if m.Level != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
 	}
+	if m.ClockDiffers {
+		n += 2
+	}
+	if m.ClockGained {
+		n += 2
+	}
 	if m.Floor != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.Floor))
 	}
@@ -464,6 +495,9 @@ func (m *RenewResponse) SizeVT() (n int) {
 	}
 	if m.TtlNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.TtlNs))
+	}
+	if m.ReceivedNs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.ReceivedNs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -896,6 +930,46 @@ func (m *RenewRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ClockDiffers", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.ClockDiffers = bool(v != 0)
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ClockGained", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.ClockGained = bool(v != 0)
 		case 16:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Floor", wireType)
@@ -1038,6 +1112,25 @@ func (m *RenewResponse) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.TtlNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ReceivedNs", wireType)
+			}
+			m.ReceivedNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.ReceivedNs |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -246,6 +246,9 @@ func final(e *Error, unknown bool, over error) error {
 		// Also when a later attempt was refused for want of room: the earlier one
 		// may still arrive.
 		out.Reason = ErrOutcomeUnknown
+		if !e.unknown {
+			out.Message = "an earlier attempt had no answer and may have taken effect; the last one: " + e.Message
+		}
 	case e.broken && over != nil && errors.Is(over, context.Canceled), e.Reason == ErrGaveUp:
 		out.Reason = ErrGaveUp
 	case e.broken:
@@ -254,7 +257,7 @@ func final(e *Error, unknown bool, over error) error {
 	switch {
 	case over == nil:
 	case errors.Is(over, errNoTime):
-		if e.RetryAfter > 0 {
+		if e.RetryAfter > maxPause {
 			out.Message += fmt.Sprintf("; it can be tried again in %s, later than the call may last", e.RetryAfter.Round(time.Millisecond))
 		}
 	case !strings.Contains(out.Message, over.Error()):

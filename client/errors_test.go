@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/keystead/keystead/owner"
 )
 
 // Errors name the operation, the key and the node, and speak in the units of this
@@ -58,6 +60,24 @@ func TestErrorsWithoutADeadline(t *testing.T) {
 		_, err = c.Get(context.Background(), Counter{Key: "k"})
 		if !errors.Is(err, ErrUnavailable) || err.Error() != `keystead: get "k" at n1: UNAVAILABLE: connection refused` {
 			t.Errorf("nobody is there: %v", err)
+		}
+	})
+}
+
+// An outcome that is unknown by an earlier attempt is not said to be that nothing
+// happened, though the last attempt did nothing.
+func TestErrorOfAnEarlierAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c, n1 := w.client(direct, "n1"), w.nodes["n1"]
+		n1.on(func(*owner.Record) {
+			n1.cut()
+			n1.denies.Store(true)
+		})
+		_, err := c.Add(context.Background(), Add{Key: "k", Delta: 1})
+		want := `keystead: add "k" at n1: OUTCOME_UNKNOWN: an earlier attempt had no answer and may have taken effect; the last one: no lease`
+		if !errors.Is(err, ErrOutcomeUnknown) || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	})
 }

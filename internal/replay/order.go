@@ -3,9 +3,10 @@ package replay
 import "slices"
 
 // maxHeld is how many entries a run in the log's own time holds back, so that those
-// that were logged late come to their place: about 100 MB, and a quarter of an hour of a
-// server with 2,000 requests a second. Shorter logs are put in order as a whole.
-const maxHeld = 2_000_000
+// that were logged late come to their place: four minutes of a server with 2,000 requests
+// a second, about 25 MB, and less than a second to decide when the run is interrupted.
+// Shorter logs are put in order as a whole.
+const maxHeld = 500_000
 
 // order puts entries in the order of their times; those of one time stay in the
 // order of the log. It holds a bounded number of them back.

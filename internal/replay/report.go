@@ -79,10 +79,14 @@ func (r *Report) Unreadable() string {
 	}
 	why := fmt.Sprintf("%s of its %s could not be read", grouped(r.Broken), plural(r.Lines-r.Empty, "line"))
 	if r.Entries == 0 {
-		why = fmt.Sprintf("this is no access log: none of its %s could be read", plural(r.Broken, "line"))
+		first := ""
+		if r.Broken == accesslog.MaxStrange {
+			first = "first "
+		}
+		why = fmt.Sprintf("this is no access log: none of its %s%s could be read", first, plural(r.Broken, "line"))
 	}
 	for _, b := range r.BrokenSamples[:min(1, len(r.BrokenSamples))] {
-		why += fmt.Sprintf("\n  line %s: %s\n    %s", grouped(b.Line), b.Reason, safe(b.Text, 0))
+		why += fmt.Sprintf("\n  line %s: %s\n    %s", grouped(b.Line), b.Reason, safe(b.Text, maxShown))
 	}
 	return why
 }

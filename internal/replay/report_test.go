@@ -233,6 +233,8 @@ func TestUnreadable(t *testing.T) {
 			want: "3 of its 5 lines could not be read\n  line 3: no time\n    {\\x1b"},
 		{name: "all", rep: Report{Lines: 2000, Broken: 1999, Empty: 1, BrokenSamples: broken},
 			want: "this is no access log: none of its 1,999 lines could be read\n  line 3: no time\n    {\\x1b"},
+		{name: "much of something else", rep: Report{Lines: accesslog.MaxStrange, Broken: accesslog.MaxStrange},
+			want: "this is no access log: none of its first 100,000 lines could be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.rep.Unreadable(); got != tt.want {

@@ -44,7 +44,14 @@ func (r *Report) WriteText(w io.Writer) error {
 		row("", "first: %s", safe(r.FirstError, 0))
 	}
 	if r.Unanswered > 0 {
-		row("Unanswered", "%s entries; the last of them may have acted", grouped(r.Unanswered))
+		text := plural(r.Unanswered, "entry")
+		if r.Unanswered != 1 {
+			text = grouped(r.Unanswered) + " entries"
+		}
+		if r.Time != "log" {
+			text += "; the last of them may have acted"
+		}
+		row("Unanswered", "%s", text)
 	}
 	row("Throughput", "%s lines/s: %s in %s", grouped(int64(r.LinesPerSecond)), plural(r.Lines, "line"), shortTime(r.DurationSeconds*1000))
 	if r.Calls > 0 || r.Time != "log" {

@@ -358,3 +358,31 @@ func TestInstallWaitsForClean(t *testing.T) {
 		}
 	})
 }
+
+// TestFewSyncsAtATime: a cluster that forms has a Sync for every pair of its processes. Each
+// has a few of them under way, and takes the next when one is decided.
+func TestFewSyncsAtATime(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const nodes = 2*maxSyncs + 1
+		w.set("sync", held)
+		var all []*process
+		for i := range nodes {
+			all = append(all, w.start(fmt.Sprint("n", i+1), 1))
+		}
+		w.towards(all...)
+		pass(time.Minute)
+		w.mu.Lock()
+		under := map[table.Holder]int{}
+		for _, c := range w.waiting {
+			under[c.Sync.Owner]++
+		}
+		w.mu.Unlock()
+		for _, p := range all {
+			if n := under[p.self]; n != maxSyncs {
+				t.Errorf("%s has %d standbys put in at a time, and not %d", p.self.Node, n, maxSyncs)
+			}
+		}
+		w.release("sync")
+		w.settle()
+	})
+}

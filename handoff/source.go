@@ -33,6 +33,10 @@ const (
 	retryCopy = time.Second
 	// leaveTime is how long answers that may be told take to get out.
 	leaveTime = 2 * time.Millisecond
+	// maxSyncs is how many standbys a source has put in at a time. Answers wait for a
+	// standby from before it is proposed, and a cluster that forms has one for every
+	// pair of its nodes: more at a time would only queue at the leader.
+	maxSyncs = 4
 	// proposeTime bounds one try to have a command committed, and proposePause is
 	// between two.
 	proposeTime  = time.Second
@@ -84,6 +88,7 @@ type Source struct {
 	links                           map[table.Holder]*link  // guarded by mu: to those who have or get copies
 	retry                           map[table.Holder]int64  // guarded by mu: when a new link may be made, after one has failed
 	syncs                           map[uint64]*pendingSync // guarded by mu: by end of row; proposed and undecided
+	syncing                         int                     // guarded by mu: Syncs that are being proposed
 	flips                           map[table.Holder]bool   // guarded by mu: targets to which rows are being handed over
 	gained                          []serving.Range         // guarded by mu: rows that came to this process and are not looked through yet
 	gone                            []serving.Range         // guarded by mu: rows that have left it, as well

@@ -10,11 +10,17 @@ import (
 // protectLocked makes those the standbys of rows who have caught up with them.
 func (s *Source) protectLocked() {
 	for _, l := range s.links {
+		if s.syncing >= maxSyncs {
+			return // the next one when one of these is agreed on
+		}
 		if l.busy || l.feed.Err() != nil {
 			continue
 		}
 		for _, j := range l.jobs {
-			if stamps := s.readyLocked(l, j); j.caught && len(stamps) > 0 {
+			if !j.caught {
+				continue
+			}
+			if stamps := s.readyLocked(l, j); len(stamps) > 0 {
 				s.syncLocked(l, stamps)
 				break
 			}
@@ -47,6 +53,7 @@ func (s *Source) readyLocked(l *link, j *job) []table.Stamp {
 func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 	c := &table.Sync{WantSince: s.table.WantSince, Owner: s.self, Standby: l.to, Rows: stamps}
 	l.busy = true
+	s.syncing++
 	for _, r := range stamps {
 		s.syncs[r.End] = &pendingSync{l}
 	}
@@ -72,6 +79,7 @@ func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.busy = false
+		s.syncing--
 		for _, r := range stamps {
 			if p := s.syncs[r.End]; p != nil && p.link == l {
 				delete(s.syncs, r.End)

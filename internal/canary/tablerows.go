@@ -11,5 +11,21 @@ func rows() []Canary {
 		Name: "rows-bare", Guard: "a row without a standby counts as unprotected, whoever owns it",
 		Edits: []Edit{{"ring/epoch/table/table.go", "(r.Standby.None() || r.Owner != standby)", "r.Owner != standby"}},
 		Tests: Tests{Package: "ring/epoch/table", Run: "^TestMisplaced$"},
+	}, {
+		Name: "flight-one", Guard: "a command that is proposed again while it is under way waits for the first",
+		Edits: []Edit{{"ring/epoch/flight.go", "case was != nil && was.to == to:", "case was != nil && was.to == to && id == \"\":"}},
+		Tests: epochTests("^TestRepeatWaitsForTheFirst$"),
+	}, {
+		Name: "flight-bound", Guard: "so many commands are under way and no more",
+		Edits: []Edit{{"ring/epoch/flight.go", "case len(f.by) >= maxFlights:", "case len(f.by) < 0:"}},
+		Tests: epochTests("^TestFlightsAreBounded$"),
+	}, {
+		Name: "batch-shown", Guard: "the table before a command that is no Sync is shown to this node",
+		Edits: []Edit{{"ring/epoch/fsm.go", "if c.Sync == nil {\n\t\tf.show()\n\t}\n\tnext, refused", "next, refused"}},
+		Tests: epochTests("^TestBatchShowsWhatMatters$"),
+	}, {
+		Name: "syncs-few", Guard: "a source has a few standbys put in at a time",
+		Edits: []Edit{{"handoff/sync.go", "if s.syncing >= maxSyncs {", "if s.syncing < 0 {"}},
+		Tests: Tests{Package: "handoff", Run: "^TestFewSyncsAtATime$"},
 	}}
 }

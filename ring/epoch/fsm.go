@@ -46,6 +46,29 @@ func newFSM(rule *serving.Rule, c *cleaner) *fsm {
 
 // Apply implements raft.FSM.
 func (f *fsm) Apply(l *raft.Log) any {
+	out := f.apply(l)
+	f.show()
+	return out
+}
+
+// ApplyBatch implements raft.BatchingFSM. A cluster that forms has a Sync for each pair
+// of its nodes, and every table costs each node more than the command that led to it. So
+// nobody is shown the tables between two Syncs that are committed together: they differ
+// in standbys alone, of which nothing was promised to anybody yet. Before a command of
+// another kind, and after the last one, the table is shown.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	out := make([]any, len(logs))
+	for i, l := range logs {
+		if l.Type == raft.LogCommand {
+			out[i] = f.apply(l)
+		}
+	}
+	f.show()
+	return out
+}
+
+// apply changes the table, and shows it unless it is but one of several Syncs.
+func (f *fsm) apply(l *raft.Log) outcome {
 	if f.stopped {
 		return outcome{refused: table.ErrUnknown}
 	}
@@ -58,11 +81,21 @@ func (f *fsm) Apply(l *raft.Log) any {
 	if c.Remove != nil && c.Remove.Term != 0 && c.Remove.Term != l.Term {
 		return outcome{f.table.Epoch, &table.Refused{Why: fmt.Sprintf("the removal was judged in term %d, and is of term %d", c.Remove.Term, l.Term)}}
 	}
+	if c.Sync == nil {
+		f.show()
+	}
 	next, refused := f.table.Apply(c)
-	if next != f.table {
-		f.publish(next)
+	if f.table = next; c.Sync == nil {
+		f.show()
 	}
 	return outcome{f.table.Epoch, refused}
+}
+
+// show publishes the table, unless it is known already.
+func (f *fsm) show() {
+	if f.table != f.latest.Load().table {
+		f.publish(f.table)
+	}
 }
 
 func (f *fsm) publish(next *table.Table) {

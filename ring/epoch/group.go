@@ -25,7 +25,7 @@ import (
 const (
 	heartbeat     = 300 * time.Millisecond
 	election      = 300 * time.Millisecond
-	leaderLease   = 150 * time.Millisecond
+	leaderLease   = 300 * time.Millisecond // on a machine that is out of CPU, half of that costs a term several times a minute
 	commitTimeout = 50 * time.Millisecond
 
 	raftTimeout = time.Second // for one exchange
@@ -54,7 +54,13 @@ type Group struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	once    sync.Once
-	futures atomic.Int64  // of raft that somebody waits for
+	futures atomic.Int64 // of raft that somebody waits for
+
+	asking   flights       // commands that this node has proposed to a leader
+	leading  flights       // commands of others, and of this node's own rows, that it was asked to have agreed on
+	places   chan struct{} // of leading: those that are in raft's hands
+	applying atomic.Int64  // commands in raft's hands, the leader's own included
+
 	dead    chan struct{} // closed when raft has stopped
 	steady  func() int64  // the reading of the clock that leases are counted by
 	silent  atomic.Bool   // Silence was called
@@ -98,6 +104,7 @@ func Start(cfg Config) (*Group, error) {
 		learned: make(chan struct{}, 1),
 		failed:  make(chan error, 1),
 		dead:    make(chan struct{}),
+		places:  make(chan struct{}, atOnce),
 	}
 	g.cfg.Storage, g.disk = cfg.Storage.watched(cfg.Clock.Now)
 	g.halt, g.stop = context.WithCancel(context.Background())

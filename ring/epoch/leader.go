@@ -438,10 +438,15 @@ func (k *keeper) tendServers() {
 	}
 	k.changing = true
 	k.g.running.Go(func() {
-		if err := k.g.settled(change()); err != nil {
+		err := k.g.settled(change())
+		if err != nil {
 			k.cfg.Log.Info("raft's configuration was not changed", "error", err)
 		}
-		k.later(func(k *keeper) { k.changing = false })
+		k.later(func(k *keeper) {
+			if k.changing = false; err == nil {
+				k.lookAt = k.now // many nodes may have come at once
+			}
+		})
 	})
 }
 

@@ -186,7 +186,7 @@ func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peer
 	}
 	// gofail: var epochProposeReceived struct{}
 
-	epoch, err := l.g.apply(c)
+	epoch, err := l.g.bring(ctx, c)
 	var why *table.Refused
 	switch {
 	case errors.Is(err, raft.ErrNotLeader):
@@ -217,12 +217,19 @@ func (g *Group) apply(c table.Command) (epoch uint64, err error) {
 
 // commit is apply, also before others' commands may be.
 func (g *Group) commit(c table.Command) (epoch uint64, err error) {
-	f := g.raft.Apply(c.Encode(), applyWait)
-	if err := g.settled(f); err != nil {
-		return 0, err
+	if g.leads() == 0 {
+		return 0, raft.ErrNotLeader // raft says so as well, when its turn has come
 	}
-	// The next entry tells the followers that this one is committed.
-	g.raft.Barrier(0)
+	g.applying.Add(1)
+	f := g.raft.Apply(c.Encode(), applyWait)
+	err = g.settled(f)
+	if last := g.applying.Add(-1) == 0; err != nil {
+		return 0, err
+	} else if last {
+		// The next entry tells the followers that this one is committed. If another
+		// command is under way, its entry does, or the one after it.
+		g.raft.Barrier(0)
+	}
 	// gofail: var epochApplied string
 	// if epochApplied == c.Kind() {
 	//	return 0, raft.ErrLeadershipLost
@@ -278,39 +285,6 @@ const drainTime = 4 * leaderLease
 
 // ErrNotProposed is the error of a command that came before no leader.
 var ErrNotProposed = errors.New("there is no leader to propose to")
-
-// Propose brings a command before the leader and returns when the leader has
-// applied it. ErrNotProposed and a *table.Refused say that it changes nothing;
-// after any other error it may still take effect.
-func (g *Group) Propose(ctx context.Context, c table.Command) (epoch uint64, err error) {
-	if c.ID == "" {
-		c.ID = draw()
-	}
-	addr, id := g.raft.LeaderWithID()
-	if id == g.self {
-		if epoch, err = g.apply(c); errors.Is(err, raft.ErrNotLeader) {
-			return 0, ErrNotProposed
-		}
-		return epoch, err
-	}
-	if id == "" {
-		return 0, ErrNotProposed
-	}
-	client, err := g.peers.client(addr)
-	if err != nil {
-		return 0, ErrNotProposed
-	}
-	r, err := client.Propose(ctx, &peerv1.ProposeRequest{Command: c.Encode()})
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("the outcome is unknown: %w", err)
-	case !r.Leader:
-		return 0, ErrNotProposed
-	case r.Refused != "":
-		return r.Epoch, &table.Refused{Why: r.Refused}
-	}
-	return r.Epoch, nil
-}
 
 // askLeader sends a renewal to whoever leads.
 func (g *Group) askLeader(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {

@@ -1,0 +1,177 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// busy takes all places at a leader, until it is called.
+func busy(t *testing.T, g *Group) (free func()) {
+	t.Helper()
+	for range atOnce {
+		select {
+		case g.places <- struct{}{}:
+		case <-time.After(patience):
+			t.Fatal("no place")
+		}
+	}
+	return func() {
+		for range atOnce {
+			<-g.places
+		}
+	}
+}
+
+// TestRepeatWaitsForTheFirst: a command that is proposed again while the leader is busy is
+// one entry of the log, and all who proposed it learn what became of it.
+func TestRepeatWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	groups := form(t, newPool(), 2, nil)
+	leader := groups[0]
+	eventually(t, "n1 leads", func() bool { return leader.leads() != 0 })
+	for _, g := range groups {
+		const repeats = 20
+		free := busy(t, leader)
+		was := leader.Table().Epoch
+		raise := table.Command{ID: "raise by " + g.Self().Node, Raise: &table.Raise{Above: was}}
+		impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := g.Propose(impatient, raise); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v: the leader is busy, and the outcome is %v", g.Self(), err)
+		}
+		cancel()
+		epochs := make(chan uint64, repeats)
+		for range repeats {
+			go func() {
+				epoch, err := g.Propose(t.Context(), raise)
+				if err != nil {
+					t.Errorf("%v: a repeat: %v", g.Self(), err)
+				}
+				epochs <- epoch
+			}()
+		}
+		eventually(t, "the leader knows of it", func() bool { return leader.leading.count() == 1 })
+		if n := groups[1].asking.count(); g == groups[1] && n != 1 {
+			t.Errorf("%v asks %d times", g.Self(), n)
+		}
+		last := leader.raft.LastIndex()
+		free()
+		for range repeats {
+			if epoch := <-epochs; epoch != was+1 {
+				t.Errorf("%v: epoch %d after %d", g.Self(), epoch, was)
+			}
+		}
+		if n := leader.raft.LastIndex() - last; n > 4 { // it, the entry that tells of it, and others of the leader's
+			t.Errorf("%v: %d entries of the log for one command", g.Self(), n)
+		}
+		eventually(t, "nothing is under way", func() bool { return leader.leading.count()+groups[1].asking.count() == 0 })
+	}
+}
+
+// TestFlightsAreBounded: whoever proposes ever more is told that nothing was proposed; what
+// the leader plans itself is in nobody's way.
+func TestFlightsAreBounded(t *testing.T) {
+	t.Parallel()
+	g := form(t, newPool(), 1, nil)[0]
+	free := busy(t, g)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range maxFlights {
+		if _, err := g.Propose(over, table.Command{Tidy: &table.Tidy{}}); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	try, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := g.Propose(try, table.Command{Tidy: &table.Tidy{}}); !errors.Is(err, ErrNotProposed) {
+		t.Errorf("one more than may be under way: %v", err)
+	}
+	if epoch, err := g.apply(table.Command{Raise: &table.Raise{Above: g.Table().Epoch}}); err != nil || epoch != g.Table().Epoch {
+		t.Errorf("the leader's own: %d, %v", epoch, err)
+	}
+	free()
+	eventually(t, "nothing is under way", func() bool { return g.leading.count() == 0 })
+}
+
+// TestFlightToAnotherLeader: what a leader that is gone was asked is given up, and the next
+// one is asked.
+func TestFlightToAnotherLeader(t *testing.T) {
+	t.Parallel()
+	var f flights
+	first, err := f.join(t.Context(), "x", "n1", func(ctx context.Context) (uint64, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := f.join(t.Context(), "x", "n2", func(context.Context) (uint64, error) { return 7, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.wait(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("the first: %v", err)
+	}
+	if epoch, err := second.wait(t.Context()); epoch != 7 || err != nil || f.count() != 0 {
+		t.Errorf("the second: %d, %v; %d under way", epoch, err, f.count())
+	}
+}
+
+// TestBatchShowsWhatMatters: of Syncs that are committed together the last table is shown,
+// and every other command finds the one before it shown.
+func TestBatchShowsWhatMatters(t *testing.T) {
+	t.Parallel()
+	n1, n2, n3 := table.Holder{Node: "n1", Incarnation: 1}, table.Holder{Node: "n2", Incarnation: 1}, table.Holder{Node: "n3", Incarnation: 1}
+	f := newFSM(serving.New(n1), &cleaner{cleaned: func(uint64) {}})
+	var shown []uint64
+	f.before = func(t *table.Table) { shown = append(shown, t.Epoch) }
+	f.learned, f.fail = func(*table.Table) {}, func(err error) { t.Error(err) }
+	batch := func(commands ...table.Command) (outs []outcome) {
+		var logs []*raft.Log
+		for _, c := range commands {
+			logs = append(logs, &raft.Log{Type: raft.LogCommand, Data: c.Encode()}, &raft.Log{Type: raft.LogConfiguration})
+		}
+		shown = nil
+		for i, out := range f.ApplyBatch(logs) {
+			if i%2 == 0 {
+				outs = append(outs, out.(outcome))
+			}
+		}
+		return outs
+	}
+	made := []table.Command{{Init: &table.Init{Cluster: "test", Epoch: 7}}}
+	for _, h := range []table.Holder{n1, n2, n3} {
+		made = append(made, table.Command{Admit: &table.Admit{Member: table.Member{Node: h.Node, Incarnation: 1, HashKey: h.Node}}})
+	}
+	made = append(made, table.Command{Begin: &table.Begin{Want: []table.Holder{n1, n2, n3}}})
+	batch(made...)
+	if want := []uint64{7, 8, 9, 10, 11}; !slices.Equal(shown, want) {
+		t.Errorf("shown: %v, want %v", shown, want)
+	}
+	sync := func(owner, standby table.Holder) table.Command {
+		c := &table.Sync{WantSince: 11, Owner: owner, Standby: standby}
+		for i, r := range f.table.Rows {
+			if _, s := f.table.Wants(r.End); r.Owner == owner && s == standby {
+				after, upTo := f.table.Segment(i)
+				c.Rows = append(c.Rows, table.Stamp{After: after, End: upTo, Since: r.Since})
+			}
+		}
+		return table.Command{Sync: c}
+	}
+	outs := batch(sync(n1, n2), sync(n1, n3), sync(n2, n1), table.Command{Raise: &table.Raise{Above: 14}}, sync(n2, n3), sync(n2, n3), sync(n3, n1))
+	if want := []uint64{14, 15, 17}; !slices.Equal(shown, want) {
+		t.Errorf("shown: %v, want %v", shown, want)
+	}
+	for i, want := range []uint64{12, 13, 14, 15, 16, 16, 17} {
+		if o := outs[i]; o.epoch != want || (o.refused != nil) != (i == 5) {
+			t.Errorf("command %d: epoch %d, %v", i, o.epoch, o.refused)
+		}
+	}
+}

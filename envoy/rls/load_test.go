@@ -287,6 +287,27 @@ func TestLoadBounds(t *testing.T) {
 	}
 }
 
+// Metadata that repeats itself ten to the many times is refused as well, by values and
+// by maps that are merged.
+func TestMetadataBounds(t *testing.T) {
+	t.Parallel()
+	bomb := func(levels int, what string) string {
+		text := "domain: d\ndescriptors:\n- {key: k0, metadata: &m0 {x: 1}}\n"
+		for i := 1; i <= levels; i++ {
+			text += fmt.Sprintf("- {key: k%d, metadata: &m%d %s}\n", i, i, strings.ReplaceAll(what, "*m", fmt.Sprintf("*m%d", i-1)))
+		}
+		return text
+	}
+	values := bomb(15, "{a: *m, b: *m, c: *m, d: *m}")
+	merges := bomb(7, "{<<: [*m"+strings.Repeat(", *m", 40)+"]}")
+	for text, says := range map[string]string{values: "`metadata` has more than 16384 bytes", merges: "with what its aliases stand for the file is too large"} {
+		var p Problems
+		if _, err := loadText(t, LoadOptions{}, text); !errors.As(err, &p) || !strings.Contains(p[0].Message, says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
 // FuzzLoad: whatever is in a file is refused with a place, or understood.
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -69,6 +70,37 @@ func TestManyWaitWithoutALease(t *testing.T) {
 		}
 		if took := time.Since(began); took > look {
 			t.Errorf("%d of them gave up after %s", len(keys), took)
+		}
+	})
+}
+
+// TestBehind: who has not acknowledged is named, and can be waited for alone.
+func TestBehind(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.cluster(2)
+		w.set("unsync", held)
+		key := w.keys(1, ownedBy(n[0], n[1]))[0]
+		hash, none := owner.Hash(key), [2]table.Holder{}
+		n[0].add(key).told(t, "the standby is there")
+		if got := n[0].source.Behind(hash); got != none {
+			t.Errorf("%v are behind", got)
+		}
+		n[0].to(n[1].self).stall()
+		n[0].put([]string{key}, 1)
+		if got := n[0].source.Behind(hash); got != [2]table.Holder{n[1].self} {
+			t.Errorf("%v are behind", got)
+		}
+		if !n[0].source.AwaitOf(t.Context(), hash, n[0].self) {
+			t.Error("nothing is to be had of a process that is no standby, and it was waited for")
+		}
+		short, cancel := context.WithTimeout(t.Context(), look/2)
+		defer cancel()
+		if n[0].source.AwaitOf(short, hash, n[1].self) {
+			t.Error("the standby has it")
+		}
+		n[0].to(n[1].self).flow()
+		if !n[0].source.AwaitOf(t.Context(), hash, n[1].self) || n[0].source.Behind(hash) != none {
+			t.Error("the standby has it not")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"context"
 	"slices"
 
 	"github.com/keystead/keystead/owner"
@@ -16,8 +17,9 @@ type routes struct {
 	changed chan struct{} // closed when there are later ones
 }
 
-// route is that of one row. Invariant: wait is a part of feeds, and each link
-// stood in feeds before it stood in wait.
+// route is that of one row. Invariants: wait is a part of feeds, and each link stood in
+// feeds before it stood in wait; wait has two links at most, the standby's and that of the
+// next one.
 type route struct {
 	feeds []*link
 	wait  []*link
@@ -81,6 +83,23 @@ func (s *Source) Told(hash uint64) bool {
 	return true
 }
 
+// Behind are those of them that have not, at most two; the zero value is none.
+func (s *Source) Behind(hash uint64) (behind [2]table.Holder) {
+	rt := s.routes.Load()
+	i := rt.table.Find(hash)
+	if i < 0 {
+		return behind
+	}
+	n := 0
+	for _, l := range rt.rows[i].wait {
+		if l.feed.Acked() < l.feed.LastOf(hash) {
+			behind[n] = l.to
+			n++
+		}
+	}
+	return behind
+}
+
 // Await waits until they have, or need not any more: that is true. It is false if it
 // gave up, because the lease is over or the source is closed. Then it is not known who
 // has the decision, and a lease that comes back does not make it known.
@@ -91,8 +110,23 @@ func (s *Source) Await(hash uint64) bool {
 		return true // the row is another's: the check before the answer refuses it
 	}
 	for _, l := range rt.rows[i].wait {
-		if !s.awaitOne(hash, l, l.feed.LastOf(hash), rt) {
+		if !s.awaitOne(s.ctx, hash, l, l.feed.LastOf(hash), rt) {
 			return false
+		}
+	}
+	return true
+}
+
+// AwaitOf is Await for one of them. It gives up when the context ends, too.
+func (s *Source) AwaitOf(ctx context.Context, hash uint64, to table.Holder) bool {
+	rt := s.routes.Load()
+	i := rt.table.Find(hash)
+	if i < 0 {
+		return true
+	}
+	for _, l := range rt.rows[i].wait {
+		if l.to == to {
+			return s.awaitOne(ctx, hash, l, l.feed.LastOf(hash), rt)
 		}
 	}
 	return true
@@ -100,9 +134,9 @@ func (s *Source) Await(hash uint64) bool {
 
 // awaitOne waits for one link, as long as the row waits for it, and reports whether
 // the link has acknowledged the record or need not.
-func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) bool {
+func (s *Source) awaitOne(ctx context.Context, hash uint64, l *link, seq uint64, rt *routes) bool {
 	for l.feed.Acked() < seq {
-		if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
+		if ctx.Err() != nil || s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
 			return false
 		}
 		done := l.feed.Done(seq)
@@ -114,6 +148,7 @@ func (s *Source) awaitOne(hash uint64, l *link, seq uint64, rt *routes) bool {
 		case <-done:
 		case <-rt.changed:
 		case <-pulse:
+		case <-ctx.Done():
 		case <-s.ctx.Done():
 		}
 		rt = s.routes.Load()

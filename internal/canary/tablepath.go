@@ -3,14 +3,14 @@ package main
 // paths are the guards on the way of a call: between nodes, and between a decision and
 // its answer.
 func paths() []Canary {
-	const routes, promise = "handoff/routes.go", "internal/rpc/promise.go"
+	const routes, promise, lanes = "handoff/routes.go", "internal/rpc/promise.go", "internal/rpc/lanes.go"
 	return []Canary{{
 		Name: "wait-that-gave-up", Guard: "a wait for the standby that ended with the lease reports that it gave up",
 		Edits: []Edit{{routes, "if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn false", "if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn true"}},
 		Tests: Tests{Package: "handoff", Run: "^TestLeaseComesBack$"},
 	}, {
 		Name: "answer-not-told", Guard: "an answer whose wait for the standby gave up is not let out by a lease that is back",
-		Edits: []Edit{{promise, "c == nil || c.Told(hash) || c.Await(hash):", "c == nil || c.Told(hash) || c.Await(hash) || true:"}},
+		Edits: []Edit{{promise, "c == nil || c.Told(hash) || c.Await(hash) {", "c == nil || c.Told(hash) || c.Await(hash) || true {"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestUntold"},
 	}, {
 		Name: "answer-not-told-batch", Guard: "... nor one of a batch",
@@ -18,11 +18,19 @@ func paths() []Canary {
 		Tests: Tests{Package: "internal/rpc", Run: "^TestUntoldIsUnknown$"},
 	}, {
 		Name: "answer-not-told-forwarded", Guard: "... nor one that another node has passed on",
-		Edits: []Edit{{promise, "ps[i].err = s.await(ps[i].o, ps[i].permit)", "_ = s.await(ps[i].o, ps[i].permit)"}},
+		Edits: []Edit{{lanes, "l.answer(k, []held{h}, untold(h.o.read))", "l.answer(k, []held{h}, nil)"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestUntoldIsUnknown$"},
 	}, {
 		Name: "one-context-a-call", Guard: "a call that was passed on leaves nothing with the stream that it came by",
 		Edits: []Edit{{"internal/rpc/forwardservice.go", "\tctx, cancel := context.WithCancelCause(context", "\t_, _ = context.WithCancelCause(in.stream.Context())\n\tctx, cancel := context.WithCancelCause(context"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestForwardedCallsLeaveNothing$"},
+	}, {
+		Name: "answers-in-lanes", Guard: "answers that wait for one standby hold up none that wait for another one",
+		Edits: []Edit{{lanes, "k := l.all[of]; k != nil {", "k := l.all[table.Holder{}]; k != nil {"}, {lanes, "\tl.all[of] = k\n", "\tl.all[table.Holder{}] = k\n"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestAnswersOvertake$"},
+	}, {
+		Name: "lane-has-room", Guard: "a call is refused before it is done when no more answers may wait for its standby",
+		Edits: []Edit{{"internal/rpc/forwardservice.go", "case in.s.lanes.full(c):", "case in.s.lanes.full(c) && false:"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestManyAnswersWait$"},
 	}}
 }

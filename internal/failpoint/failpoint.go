@@ -33,7 +33,8 @@
 //	rpcDecided             an operation is decided, and its record on its way; before the wait
 //	                       for copies
 //	rpcConfirmed           an answer may be told, and does not leave yet
-//	rpcManyConfirmed       those of a message of forwarded calls, or of a batch
+//	rpcManyConfirmed       answers to calls that another node passed on may be told, and do
+//	                       not leave yet
 //	rpcForwardSend         a node has calls for another one, and sends them next, in one message
 //	nodePlant              the home of an object has read it, and is about to plant its parts
 //	nodePlanted            all parts are planted, and not served yet

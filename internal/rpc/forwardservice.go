@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // forwards is the ForwardService: calls that other nodes pass on.
@@ -21,10 +22,11 @@ type forwards struct {
 }
 
 // Forward answers the calls of one stream. Those that wait, for a lock or for a
-// table, do so beside it; all others are done in the order in which they come.
+// table, do so beside it; all others are done in the order in which they come. Their
+// answers overtake each other when they wait for different copies.
 func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
-	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelCauseFunc{}, undecided: make(chan unconfirmed, maxUnconfirmed)}
-	in.wg.Go(in.confirmAll)
+	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelCauseFunc{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	in.wg.Go(in.sendHeld)
 	defer in.end()
 	if err := stream.SendHeader(nil); err != nil { // the stream is accepted
 		return err
@@ -57,15 +59,22 @@ type inbound struct {
 
 	turn chan struct{} // capacity 1, full while somebody sends: that takes as long as the other end does not read
 
-	undecided chan unconfirmed // answers that wait for copies, in order
-	behind    atomic.Int64     // of them that are not sent yet
+	ready chan struct{} // capacity 1: there are answers in outbox, or held is 0
+	room  chan struct{} // capacity 1: outbox was emptied
 
 	mu      sync.Mutex
 	waiting map[uint64]context.CancelCauseFunc // guarded by mu: calls beside the stream, by tag
+	outbox  []*peerv1.ForwardAnswer            // guarded by mu: they were held back, and need not be any more
+	held    int                                // guarded by mu: in lanes and in outbox
+	ending  bool                               // guarded by mu: no more calls come
+	ended   bool                               // guarded by mu: nothing can be sent any more
 }
 
 // take does the calls of one message and answers those that need not wait.
 func (in *inbound) take(req *peerv1.ForwardRequest) error {
+	if err := in.awaitRoom(); err != nil {
+		return err
+	}
 	in.s.busy.Add(1)
 	defer in.s.busy.Add(-1)
 	in.s.cfg.Metrics.received.Add(float64(len(req.Calls)))
@@ -91,6 +100,8 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 		case waits(c) || ofHome(c):
 			answer = in.beside(c)
 		case late.follows(c):
+		case in.s.lanes.full(c):
+			answer = failed(c.Tag, wire(errManyHeld))
 		default:
 			var behind bool
 			if answer, behind, _ = in.try(in.stream.Context(), c, &later); behind || refused(answer) {
@@ -119,48 +130,21 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	return in.settle(resp, later)
 }
 
-// maxUnconfirmed bounds the messages of a stream whose answers wait for copies;
-// the stream is not read on while there are more.
-const maxUnconfirmed = 64
-
-// unconfirmed are the answers to a message, and which of them were not confirmed.
-type unconfirmed struct {
-	resp  *peerv1.ForwardResponse
-	later promises
-}
-
-// settle confirms answers and sends them: at once, if they need not wait and none
-// before them does.
+// settle sends the answers of a message. Those that wait for copies go by the lane of
+// the process for which they wait, and hold up no others.
 func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
-	u := unconfirmed{resp, later}
-	if in.behind.Load() == 0 && later.told(in.s) {
-		return in.confirm(u)
+	now := in.s.cfg.Clock.Now()
+	for i := range later {
+		p := &later[i]
+		answer := resp.Answers[p.answer]
+		if behind := p.behind(in.s); behind != ([2]table.Holder{}) {
+			resp.Answers[p.answer] = in.s.lanes.hold(held{in, answer, *p, behind}) // nil, unless there is no room
+		} else if err := p.confirm(in.s, now, nil); err != nil {
+			resp.Answers[p.answer] = failed(answer.Tag, wire(err))
+		}
 	}
-	in.behind.Add(1)
-	select {
-	case in.undecided <- u:
-		return nil
-	case <-in.stream.Context().Done():
-		in.behind.Add(-1)
-		return in.stream.Context().Err()
-	}
-}
-
-func (in *inbound) confirm(u unconfirmed) error {
-	u.later.confirm(in.s, func(i int, err error) {
-		u.resp.Answers[i] = failed(u.resp.Answers[i].Tag, wire(err))
-	})
-	return in.reply(u.resp)
-}
-
-// confirmAll sends the answers that wait.
-func (in *inbound) confirmAll() {
-	for u := range in.undecided {
-		in.s.busy.Add(1)
-		_ = in.confirm(u) // the sender is gone
-		in.behind.Add(-1)
-		in.s.busy.Add(-1)
-	}
+	resp.Answers = slices.DeleteFunc(resp.Answers, func(a *peerv1.ForwardAnswer) bool { return a == nil })
+	return in.reply(resp)
 }
 
 // refused says whether nothing happened because the node does not act for the
@@ -249,6 +233,8 @@ func (in *inbound) reply(resp *peerv1.ForwardResponse) error {
 	if len(resp.Answers) == 0 {
 		return nil
 	}
+	// gofail: var rpcManyConfirmed struct{}
+
 	select {
 	case in.turn <- struct{}{}:
 	case <-in.stream.Context().Done():
@@ -300,8 +286,9 @@ func (in *inbound) end() {
 	for _, cancel := range in.waiting {
 		cancel(errWayEnded)
 	}
+	in.ending = true
 	in.mu.Unlock()
-	close(in.undecided)
+	in.nudge()
 	in.wg.Wait()
 }
 

@@ -1,9 +1,11 @@
 package rpc
 
 import (
+	"context"
 	"time"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // Copies are what answers wait for: a decision is told to nobody before those
@@ -16,6 +18,10 @@ type Copies interface {
 	// gave up before, because this node could not answer any more. The decision is
 	// not acknowledged then, even if the node may answer again by now.
 	Await(hash uint64) bool
+	// Behind are the processes that have not, at most two; the zero value is none.
+	Behind(hash uint64) [2]table.Holder
+	// AwaitOf is Await for one of those. It gives up when the context ends, too.
+	AwaitOf(ctx context.Context, hash uint64, of table.Holder) bool
 }
 
 // What becomes of answers for which Await gave up.
@@ -54,11 +60,15 @@ func (s *Server) await(o *op, p owner.Permit) error {
 
 // awaitCopies is await for answers that no setting exempts.
 func (s *Server) awaitCopies(hash uint64, read bool) error {
-	c := s.cfg.Copies
-	switch {
-	case c == nil || c.Told(hash) || c.Await(hash):
+	if c := s.cfg.Copies; c == nil || c.Told(hash) || c.Await(hash) {
 		return nil
-	case read:
+	}
+	return untold(read)
+}
+
+// untold is the error of an answer for which Await gave up.
+func untold(read bool) error {
+	if read {
 		return errUntoldRead
 	}
 	return errUntold
@@ -69,51 +79,36 @@ type promise struct {
 	o             *op
 	permit        owner.Permit
 	yes, replayed bool
-	answer        int   // its place among the answers of a message
-	err           error // of the wait for the copies
+	answer        int // its place among the answers of a message
 }
 
-// promises are the decisions of one message, which are confirmed together.
+// behind are the processes whose acknowledgement the promise waits for.
+func (p *promise) behind(s *Server) (none [2]table.Holder) {
+	if s.cfg.Copies == nil || p.o.alone {
+		return none
+	}
+	return s.cfg.Copies.Behind(p.permit.Hash)
+}
+
+// confirm does the check before the answer, unless the wait for the copies has failed
+// already, and counts the operation. With an error it must not be told.
+func (p *promise) confirm(s *Server, now int64, err error) error {
+	var t tally
+	if err == nil {
+		err = s.cfg.Store.Confirm(p.permit, now)
+	}
+	if err != nil {
+		t.errored++
+		p.o.failed[wire(err).Reason].Inc()
+	} else {
+		t.decided(p.yes, p.replayed)
+	}
+	p.o.add(t)
+	return err
+}
+
+// promises are the decisions of one message.
 type promises []promise
-
-// told says whether they can be confirmed without waiting.
-func (ps promises) told(s *Server) bool {
-	if s.cfg.Copies == nil {
-		return true
-	}
-	for i := range ps {
-		if !ps[i].o.alone && !s.cfg.Copies.Told(ps[i].permit.Hash) {
-			return false
-		}
-	}
-	return true
-}
-
-// confirm waits until the decisions may be told, does the check before the answer
-// and counts them. fail takes the error of those that must not be told.
-func (ps promises) confirm(s *Server, fail func(answer int, err error)) {
-	for i := range ps {
-		ps[i].err = s.await(ps[i].o, ps[i].permit)
-	}
-	now := s.cfg.Clock.Now()
-	for i := range ps {
-		p := &ps[i]
-		var t tally
-		err := p.err
-		if err == nil {
-			err = s.cfg.Store.Confirm(p.permit, now)
-		}
-		if err != nil {
-			t.errored++
-			p.o.failed[wire(err).Reason].Inc()
-			fail(p.answer, err)
-		} else {
-			t.decided(p.yes, p.replayed)
-		}
-		p.o.add(t)
-	}
-	// gofail: var rpcManyConfirmed struct{}
-}
 
 // one closes a single operation; its error is for the caller, or says that the
 // operation belongs elsewhere. With later, the answer is not confirmed yet: later

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // slow are copies that have what was decided a second later.
@@ -20,6 +22,10 @@ func (s *slow) Await(uint64) bool {
 	time.Sleep(time.Second)
 	return true
 }
+
+func (s *slow) Behind(uint64) [2]table.Holder { return [2]table.Holder{holder("copy")} }
+
+func (s *slow) AwaitOf(_ context.Context, hash uint64, _ table.Holder) bool { return s.Await(hash) }
 
 // TestAnswersWaitForCopies: each answer does, one by one and in batches, but for
 // those of kinds that are told not to.

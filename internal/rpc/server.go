@@ -99,6 +99,7 @@ type Server struct {
 	locks    *locks
 	parts    parts         // of split objects
 	links    *links        // to other nodes; nil = this node runs alone
+	lanes    *lanes        // of answers to other nodes; nil = this node runs alone
 	chunks   *chunk.Book   // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{} // closed when the server stops
 	hurried  chan struct{} // closed by Hurry
@@ -152,7 +153,7 @@ func NewServer(cfg Config) *Server {
 	pb.RegisterLockServiceServer(s.grpc, s.locks)
 	pb.RegisterIdServiceServer(s.grpc, &idService{s: s})
 	if cfg.Cluster != nil {
-		s.links, s.chunks = newLinks(s), newChunks(s)
+		s.links, s.lanes, s.chunks = newLinks(s), newLanes(s), newChunks(s)
 		peerv1.RegisterForwardServiceServer(s.grpc, &forwards{s: s})
 	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
@@ -187,6 +188,7 @@ func (s *Server) Stop(grace time.Duration) {
 	if s.links != nil {
 		s.chunks.Close()
 		s.links.close()
+		s.lanes.close()
 	}
 }
 

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // TestUntoldParts: so is what the home of a split object and its parts tell each other.
@@ -40,6 +42,10 @@ type lapsing struct{ had atomic.Bool }
 func (l *lapsing) Told(uint64) bool { return l.had.Load() }
 
 func (l *lapsing) Await(uint64) bool { return false }
+
+func (l *lapsing) Behind(uint64) [2]table.Holder { return [2]table.Holder{holder("copy")} }
+
+func (l *lapsing) AwaitOf(context.Context, uint64, table.Holder) bool { return false }
 
 // TestUntoldIsUnknown: an operation whose wait for the standby was given up is not
 // acknowledged, although the node may answer again by then. A read did nothing.

@@ -1,0 +1,337 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keystead/keystead/owner"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+const (
+	// maxHeld bounds the answers that wait for one process: what comes in while a standby
+	// that hangs is taken out, at 200,000 calls a second. That is 30 MB.
+	maxHeld = 65_536
+	// maxOutbox bounds the answers that a stream does not take: with more, no calls are
+	// read from it.
+	maxOutbox = 16_384
+)
+
+var errManyHeld = &owner.Error{Reason: overloaded, RetryAfter: 100 * time.Millisecond,
+	Message: "as many answers as this node allows wait for the standby of the key; nothing happened",
+	Hint:    "try again: the standby comes back, or is taken out"}
+
+var errManyHeldUnknown = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 100 * time.Millisecond,
+	Message: "as many answers as this node allows wait for the standby of the key; it may have taken effect",
+	Hint:    "try again with the same request id to learn what became of it"}
+
+// manyHeld is the error of an answer for which there is no room.
+func manyHeld(read bool) error {
+	if read {
+		return errManyHeld
+	}
+	return errManyHeldUnknown
+}
+
+// lanes hold answers to calls of other nodes back until the copies have what they speak
+// of. There is a lane for each process that has to acknowledge something: what waits for
+// one that hangs stands in nobody else's way. A lane has one goroutine, whatever waits.
+type lanes struct {
+	s      *Server
+	ctx    context.Context // ends at close
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	most   int          // answers in a lane
+	filled atomic.Int64 // lanes that are full
+
+	mu  sync.Mutex
+	all map[table.Holder]*lane // guarded by mu
+}
+
+// lane are the answers that wait for one process. What is waited for is one stream, whose
+// records are acknowledged in order, so they do not wait for each other.
+type lane struct {
+	of   table.Holder
+	wake chan struct{} // capacity 1: there is something in queue, or the lane is closed
+
+	queue  []held // guarded by lanes.mu
+	n      int    // guarded by lanes.mu: in queue, or taken out of it and not through
+	closed bool   // guarded by lanes.mu
+}
+
+// held is an answer that waits.
+type held struct {
+	in     *inbound
+	answer *peerv1.ForwardAnswer
+	promise
+	behind [2]table.Holder // it waits for; the first one is the lane's
+}
+
+func newLanes(s *Server) *lanes {
+	l := &lanes{s: s, most: maxHeld, all: map[table.Holder]*lane{}}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	return l
+}
+
+func (l *lanes) close() {
+	l.mu.Lock() // no lane begins later
+	l.stop()
+	l.mu.Unlock()
+	l.wg.Wait()
+}
+
+// full reports whether so many answers wait for the standby of a call's key that the call
+// is not to be done.
+func (l *lanes) full(c *peerv1.ForwardCall) bool {
+	if l.filled.Load() == 0 {
+		return false
+	}
+	t := l.s.cfg.Cluster.Table()
+	i := t.Find(hashOf(c))
+	if i < 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.all[t.Rows[i].Standby]
+	return k != nil && k.n >= l.most
+}
+
+// hold puts an answer into its lane, and returns nil; or it returns what to answer
+// instead, because there is no room: what was decided may have taken effect.
+func (l *lanes) hold(h held) *peerv1.ForwardAnswer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var k *lane
+	if l.ctx.Err() == nil {
+		k = l.laneLocked(h.behind[0])
+	}
+	if k == nil || k.n >= l.most {
+		err := h.confirm(l.s, 0, manyHeld(h.o.read))
+		return failed(h.answer.Tag, wire(err))
+	}
+	h.in.expect()
+	l.putLocked(k, h)
+	return nil
+}
+
+func (l *lanes) putLocked(k *lane, h held) {
+	k.queue = append(k.queue, h)
+	if k.n++; k.n == l.most {
+		l.filled.Add(1)
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// laneLocked is the lane of a process. When one is made, those that have nothing are let
+// go whose process is no member.
+func (l *lanes) laneLocked(of table.Holder) *lane {
+	if k := l.all[of]; k != nil {
+		return k
+	}
+	t := l.s.cfg.Cluster.Table()
+	for to, k := range l.all {
+		if k.n == 0 && !t.Holds(to) {
+			delete(l.all, to)
+			k.closed = true
+			close(k.wake)
+		}
+	}
+	k := &lane{of: of, wake: make(chan struct{}, 1)}
+	l.all[of] = k
+	l.wg.Go(func() { l.run(k) })
+	return k
+}
+
+// run lets answers through in order.
+func (l *lanes) run(k *lane) {
+	var todo, through []held
+	for {
+		select {
+		case <-k.wake:
+		case <-l.ctx.Done():
+			l.drop(k)
+			return
+		}
+		l.mu.Lock()
+		todo, k.queue = k.queue, todo[:0]
+		closed := k.closed
+		l.mu.Unlock()
+		for _, h := range todo {
+			if behind := l.s.cfg.Copies.Behind(h.permit.Hash); behind[0] == k.of || behind[1] == k.of {
+				through = l.answer(k, through, nil) // they need not wait with this one
+				if !l.s.cfg.Copies.AwaitOf(l.ctx, h.permit.Hash, k.of) {
+					l.answer(k, []held{h}, untold(h.o.read))
+					continue
+				}
+			}
+			if h.behind[1].None() {
+				through = append(through, h)
+			} else {
+				l.pass(k, h)
+			}
+		}
+		through = l.answer(k, through, nil)
+		clear(todo)
+		if closed {
+			return
+		}
+	}
+}
+
+// pass has an answer wait for the other process that it waits for.
+func (l *lanes) pass(k *lane, h held) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leftLocked(k, 1)
+	h.behind = [2]table.Holder{h.behind[1]}
+	l.putLocked(l.laneLocked(h.behind[0]), h)
+}
+
+func (l *lanes) leftLocked(k *lane, n int) {
+	if k.n >= l.most && k.n-n < l.most {
+		l.filled.Add(-1)
+	}
+	k.n -= n
+}
+
+// answer does the check before the answer, under one look at the clock, and gives the
+// answers to their streams. It returns the list, empty.
+func (l *lanes) answer(k *lane, hs []held, err error) []held {
+	if len(hs) == 0 {
+		return hs
+	}
+	now := l.s.cfg.Clock.Now()
+	for i := range hs {
+		h := &hs[i]
+		if err := h.confirm(l.s, now, err); err != nil {
+			h.answer = failed(h.answer.Tag, wire(err))
+		}
+		h.in.put(h.answer)
+	}
+	l.mu.Lock()
+	l.leftLocked(k, len(hs))
+	l.mu.Unlock()
+	clear(hs)
+	return hs[:0]
+}
+
+// drop gives up what still waits when the server has stopped.
+func (l *lanes) drop(k *lane) {
+	l.mu.Lock()
+	rest := k.queue
+	k.queue = nil
+	l.mu.Unlock()
+	for i := range rest {
+		l.answer(k, rest[i:i+1], untold(rest[i].o.read))
+	}
+}
+
+// expect counts an answer of the stream's that is held back. A stop waits for it.
+func (in *inbound) expect() {
+	in.s.busy.Add(1)
+	in.mu.Lock()
+	in.held++
+	in.mu.Unlock()
+}
+
+// put takes an answer that was held back. It does not wait for the stream.
+func (in *inbound) put(a *peerv1.ForwardAnswer) {
+	in.mu.Lock()
+	if in.ended {
+		in.held--
+		in.s.busy.Add(-1)
+	} else {
+		in.outbox = append(in.outbox, a)
+	}
+	in.mu.Unlock()
+	in.nudge()
+}
+
+func (in *inbound) nudge() {
+	select {
+	case in.ready <- struct{}{}:
+	default:
+	}
+}
+
+// sendHeld sends what was held back, until the stream has ended or nothing is left of it.
+func (in *inbound) sendHeld() {
+	var sending []*peerv1.ForwardAnswer
+	for {
+		in.mu.Lock()
+		sending, in.outbox = in.outbox, sending[:0]
+		over := in.ending && in.held == 0
+		in.mu.Unlock()
+		err := in.stream.Context().Err()
+		if len(sending) > 0 && err == nil {
+			err = in.sendMany(sending)
+		}
+		in.sent(len(sending), err != nil)
+		clear(sending)
+		switch {
+		case over || err != nil:
+			return
+		case len(sending) > 0:
+			continue
+		}
+		select {
+		case <-in.ready:
+		case <-in.stream.Context().Done():
+		}
+	}
+}
+
+// sent counts answers out. If the stream has ended, those that still come are dropped.
+func (in *inbound) sent(n int, ended bool) {
+	in.mu.Lock()
+	if ended {
+		n += len(in.outbox)
+		in.outbox, in.ended = nil, true
+	}
+	in.held -= n
+	in.mu.Unlock()
+	in.s.busy.Add(-int64(n))
+	select {
+	case in.room <- struct{}{}:
+	default:
+	}
+}
+
+// sendMany sends answers, in messages that are not too large.
+func (in *inbound) sendMany(answers []*peerv1.ForwardAnswer) error {
+	resp, bytes := &peerv1.ForwardResponse{}, 0
+	for _, a := range answers {
+		if bytes += a.SizeVT(); bytes > MaxBatch && len(resp.Answers) > 0 {
+			if err := in.reply(resp); err != nil {
+				return err
+			}
+			resp, bytes = &peerv1.ForwardResponse{}, a.SizeVT()
+		}
+		resp.Answers = append(resp.Answers, a)
+	}
+	return in.reply(resp)
+}
+
+// awaitRoom waits while the other end takes too few of the answers that were held back.
+func (in *inbound) awaitRoom() error {
+	for {
+		in.mu.Lock()
+		room := len(in.outbox) < maxOutbox
+		in.mu.Unlock()
+		if room {
+			return nil
+		}
+		select {
+		case <-in.room:
+		case <-in.stream.Context().Done():
+			return in.stream.Context().Err()
+		}
+	}
+}

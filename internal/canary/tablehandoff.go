@@ -8,11 +8,11 @@ func waiting() []Canary {
 	const routes, source, copies = "handoff/routes.go", "handoff/source.go", "handoff/copy.go"
 	return []Canary{{
 		Name: "told", Guard: "an answer is told at once only if all have what it speaks of",
-		Edits: []Edit{{routes, "if l.feed.Acked() < l.feed.LastOf(hash) {", "if l.feed.Acked() > l.feed.LastOf(hash)+1<<60 {"}},
+		Edits: []Edit{{routes, "if l.feed.Acked() < l.feed.LastOf(hash) {\n\t\t\treturn false", "if l.feed.Acked() > l.feed.LastOf(hash)+1<<60 {\n\t\t\treturn false"}},
 		Tests: handoffTests(),
 	}, {
 		Name: "await", Guard: "an answer waits until all have what it speaks of",
-		Edits: []Edit{{routes, "s.awaitOne(hash, l, l.feed.LastOf(hash), rt)", "s.awaitOne(hash, l, 0, rt)"}},
+		Edits: []Edit{{routes, "s.awaitOne(s.ctx, hash, l, l.feed.LastOf(hash), rt)", "s.awaitOne(s.ctx, hash, l, 0, rt)"}},
 		Tests: handoffTests(),
 	}, {
 		Name: "await-slow", Guard: "a standby is taken out by agreement before answers go on without it",

@@ -6,7 +6,7 @@ func paths() []Canary {
 	const routes, promise, lanes = "handoff/routes.go", "internal/rpc/promise.go", "internal/rpc/lanes.go"
 	return []Canary{{
 		Name: "wait-that-gave-up", Guard: "a wait for the standby that ended with the lease reports that it gave up",
-		Edits: []Edit{{routes, "if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn false", "if s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn true"}},
+		Edits: []Edit{{routes, "s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn false", "s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn true"}},
 		Tests: Tests{Package: "handoff", Run: "^TestLeaseComesBack$"},
 	}, {
 		Name: "answer-not-told", Guard: "an answer whose wait for the standby gave up is not let out by a lease that is back",
@@ -32,5 +32,13 @@ func paths() []Canary {
 		Name: "lane-has-room", Guard: "a call is refused before it is done when no more answers may wait for its standby",
 		Edits: []Edit{{"internal/rpc/forwardservice.go", "case in.s.lanes.full(c):", "case in.s.lanes.full(c) && false:"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestManyAnswersWait$"},
+	}, {
+		Name: "fault-is-its-callers", Guard: "an error about the parameters of a limit is for the callers that state them",
+		Edits: []Edit{{"internal/chunk/book.go", "if !own || w.bucket.same(&e.bucket) {", "if true {"}},
+		Tests: Tests{Package: "internal/chunk", Run: "^TestFaultIsItsCallers$"},
+	}, {
+		Name: "nonsense-at-the-door", Guard: "a limit that cannot be is refused before it meets others of its key",
+		Edits: []Edit{{"internal/rpc/chunks.go", "if err := op.Validate(); errors.As(err, &field) {", "if err := op.Validate(); errors.As(err, &field) && false {"}, {"internal/chunk/book.go", "if !own || w.bucket.same(&e.bucket) {", "if true {"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestAnywhereNonsenseIsItsCallers$"},
 	}}
 }

@@ -28,6 +28,12 @@ const (
 	tries = 4
 )
 
+// Fault is an error of Take that the parameters of the bucket, or the cost, are to blame
+// for. It is for those who state the same parameters, and not for others of the key.
+type Fault struct{ Err error }
+
+func (f *Fault) Error() string { return f.Err.Error() }
+
 // ErrFull says that the node may hold no chunk for a cost: it is too great, or there
 // are chunks of as many buckets as may be.
 var ErrFull = errors.New("chunk: no room")
@@ -343,15 +349,32 @@ func (k *Book) serve(sh *shard, e *entry) {
 			return
 		}
 		if err := k.take(sh, e, e.queue.Front().Value.(*waiter)); err != nil {
-			for e.queue.Len() > 0 {
-				w := e.leave(e.queue.Front())
-				w.err = err
-				close(w.done)
+			if !e.fail(err) {
+				e.taking = false
+				return
 			}
-			e.taking = false
-			return
 		}
 	}
+}
+
+// fail gives an error of the owner's to those who wait: to those who state the same
+// parameters, if it is about these. It reports whether others are left.
+func (e *entry) fail(err error) bool {
+	var fault *Fault
+	own := errors.As(err, &fault)
+	for place := e.queue.Front(); place != nil; {
+		w, next := place.Value.(*waiter), place.Next()
+		if !own || w.bucket.same(&e.bucket) {
+			e.leave(place)
+			w.err = err
+			if own {
+				w.err = fault.Err
+			}
+			close(w.done)
+		}
+		place = next
+	}
+	return e.queue.Len() > 0
 }
 
 // take asks the owner for what the first in the queue needs, and best for all of

@@ -27,6 +27,9 @@ func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, to
 	a, err := s.pass(ctx, forwardCheck(req), time.Now())
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
+		if wire(err).Reason == pb.Reason_REASON_INVALID {
+			err = &chunk.Fault{Err: err}
+		}
 		return false, chunk.Told{}, err
 	}
 	r := a.GetCheck()
@@ -62,6 +65,12 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	case !alone && req.Cost > b.Burst-slack && req.Cost <= b.Burst:
 		return bad("cost", fmt.Sprintf("is %d, and with anywhere %d of %d tokens are kept back: it would never be allowed", req.Cost, slack, b.Burst),
 			"leave anywhere out, or allow a larger burst")
+	}
+	// As the owner would, but before it has to do with others who ask for the key.
+	var field *limit.FieldError
+	op := limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: req.Burst}, Cost: max(req.Cost, 1)}
+	if err := op.Validate(); errors.As(err, &field) {
+		return bad(field.Field, field.Problem, "")
 	}
 	return b, nil
 }

@@ -105,7 +105,7 @@ func terms() []Canary {
 		Tests: epochTests("^TestRemovedComesBack$"),
 	}, {
 		Name: "candidate-epoch", Guard: "who does not follow the log is not admitted",
-		Edits: []Edit{{leader, "!is && k.candidates[n].epoch >= t.Epoch {", "!is {"}},
+		Edits: []Edit{{"ring/epoch/resume.go", "return c.epoch >= k.membersAt && c", "return c"}},
 		Tests: epochTests("^TestRemovedComesBack$"),
 	}, {
 		Name: "wall-jump", Guard: "the lease is dropped when wall time and boot time part",

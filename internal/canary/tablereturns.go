@@ -32,5 +32,17 @@ func coldStarts() []Canary {
 		Name: "removal-names-term", Guard: "the leader names the term in which it judged a removal",
 		Edits: []Edit{{"ring/epoch/leader.go", ", Term: k.termOf(t)}", "}"}},
 		Tests: epochTests("^TestRemovalNamesItsTerm$"),
+	}, {
+		Name: "turned-away-once", Guard: "why a node cannot be admitted is logged once",
+		Edits: []Edit{{"ring/epoch/resume.go", "k.turnedAway[node] != why {", "why != \"\" {"}},
+		Tests: epochTests("^TestCannotBeAdmitted$"),
+	}, {
+		Name: "resume-tried", Guard: "a Resume that would be refused is not proposed",
+		Edits: []Edit{{"ring/epoch/resume.go", "if k.tries(t, n, r) {", "if r.Resume != nil {"}},
+		Tests: epochTests("^TestCannotBeAdmitted$"),
+	}, {
+		Name: "candidate-behind", Guard: "who is far behind in the log is not admitted yet",
+		Edits: []Edit{{"ring/epoch/resume.go", " && c.epoch+maxBehind >= t.Epoch", ""}},
+		Tests: epochTests("^TestAdmittedWhileEpochsAreRaised$"),
 	}}
 }

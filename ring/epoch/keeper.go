@@ -51,7 +51,7 @@ const (
 func newKeeper(g *Group) *keeper {
 	k := &keeper{g: g, cfg: g.cfg}
 	k.grants = lease.NewGrants[table.Holder](lease.Config{TTL: int64(g.cfg.TTL), Margin: int64(g.cfg.Margin)})
-	k.candidates = map[string]candidate{}
+	k.candidates, k.turnedAway = map[string]candidate{}, map[string]string{}
 	k.read()
 	k.skew = g.cfg.Wall().UnixNano() - k.now
 	return k

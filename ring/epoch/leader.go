@@ -35,6 +35,8 @@ type lead struct {
 	roll       roll                   // of those that were members before
 	slower     map[string]slower      // by node: whose clocks are, as they say
 	passOnAt   int64                  // when to pass leadership on next, should the own clock be suspected
+	membersAt  uint64                 // epoch of the last change of members, or a later one
+	turnedAway map[string]string      // by node: why it cannot be admitted, as was logged
 }
 
 // renewal is a request for a lease that waits for its answer.
@@ -108,7 +110,7 @@ func (k *keeper) follow() {
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
 	}
 	k.waiting = nil
-	k.candidates = map[string]candidate{}
+	k.candidates, k.turnedAway = map[string]candidate{}, map[string]string{}
 	k.g.pilot.lead(false)
 }
 
@@ -148,11 +150,16 @@ func (k *keeper) sync() {
 	if !onlyRaised(k.synced, t) {
 		k.changedAt = k.now
 	}
+	if k.synced == nil || !slices.Equal(k.synced.Members, t.Members) {
+		k.membersAt = t.Epoch
+	}
 	k.synced = t
 	holders := make([]table.Holder, len(t.Members))
 	for i, m := range t.Members {
 		holders[i] = m.Holder()
-		delete(k.candidates, m.Node)
+		if k.candidates[m.Node].member.Incarnation == m.Incarnation {
+			delete(k.candidates, m.Node)
+		}
 		k.known[m.Node] = m.Incarnation
 		if m.Since == t.Epoch {
 			k.joinedAt = k.now
@@ -327,8 +334,8 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		slices.SortFunc(over, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
 		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up", Term: k.termOf(t)}}, true
 	}
-	if m, ok := k.admissible(t); ok {
-		return table.Command{Admit: &table.Admit{Member: m, Cold: k.cold(t)}}, true
+	if c, ok := k.admissible(t); ok {
+		return c, true
 	}
 	if t.Returning() && !k.roll.waits(k.now) {
 		return table.Command{EndWait: &table.EndWait{}}, true
@@ -379,25 +386,6 @@ func compare(a, b string) int {
 		return 1
 	}
 	return 0
-}
-
-// admissible is a candidate that may be admitted now: one that asked a moment
-// ago, and whose node is no member under another incarnation.
-func (k *keeper) admissible(t *table.Table) (table.Member, bool) {
-	for _, n := range k.asking() {
-		// Who does not follow the log yet would be admitted and not know it, and be
-		// removed for want of a lease.
-		if _, is := t.Member(n); !is && k.candidates[n].epoch >= t.Epoch {
-			c := k.candidates[n]
-			if _, err := t.Apply(table.Command{Admit: &table.Admit{Member: c.member}}); err != nil {
-				k.cfg.Log.Warn("a node cannot be admitted", "node", n, "why", err)
-				delete(k.candidates, n)
-				continue
-			}
-			return c.member, true
-		}
-	}
-	return table.Member{}, false
 }
 
 // want are the members of the ring to move to; none if all stands well. Who has joined

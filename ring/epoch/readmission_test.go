@@ -1,6 +1,10 @@
 package epoch
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +28,8 @@ func TestRemovedComesBack(t *testing.T) {
 		return r.Refusal
 	}
 	is := func() bool { return g.Table().Holds(table.Holder{Node: "ghost", Incarnation: 7}) }
-	ghost.Epoch = g.Table().Epoch - 1
+	n1, _ := g.Table().Member("n1")
+	ghost.Epoch = n1.Since - 1                   // from before the last change of members
 	tick := time.NewTicker(5 * time.Millisecond) // in which a member would be admitted
 	defer tick.Stop()
 	for range 20 {
@@ -49,4 +54,97 @@ func TestRemovedComesBack(t *testing.T) {
 	if got := ask(); got != peerv1.Refusal_REFUSAL_REMOVED {
 		t.Errorf("after it was removed it is answered %v", got)
 	}
+}
+
+// asked has a leader look at a candidate as if it had just asked, and plan.
+func asked(t *testing.T, g *Group, look func(k *keeper, m table.Member)) {
+	t.Helper()
+	done := make(chan struct{})
+	if err := g.tell(t.Context(), func(k *keeper) {
+		defer close(done)
+		look(k, table.Member{Node: "n9", Incarnation: 9, HashKey: "n9", RaftID: "n9/9", RaftAddr: "127.0.0.1:9", GRPCAddr: "127.0.0.1:99", Level: table.Level})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// TestAdmittedWhileEpochsAreRaised: nodes raise the epoch all the time. A candidate need
+// not know the last of them, but every change of members.
+func TestAdmittedWhileEpochsAreRaised(t *testing.T) {
+	t.Parallel()
+	g := form(t, newPool(), 1, nil)[0]
+	was := g.Table().Epoch
+	for range 5 {
+		eventually(t, "a raise", func() bool {
+			_, err := g.Propose(t.Context(), table.Command{Raise: &table.Raise{Above: g.Table().Epoch}})
+			return err == nil
+		})
+	}
+	asked(t, g, func(k *keeper, m table.Member) {
+		defer delete(k.candidates, m.Node)
+		due := func(epoch uint64) bool {
+			k.candidates[m.Node] = candidate{member: m, at: k.now, epoch: epoch}
+			_, ok := k.admissible(g.Table())
+			return ok
+		}
+		k.membersAt = was // of a leader that has led for long
+		if !due(was) {
+			t.Error("it knows all members, and is not admitted")
+		}
+		if due(was - 1) {
+			t.Error("it does not know of the last change of members, and is admitted")
+		}
+		if k.membersAt -= 2 * maxBehind; due(g.Table().Epoch - maxBehind - 1) {
+			t.Error("it is far behind, and is admitted")
+		}
+	})
+}
+
+// TestCannotBeAdmitted: it is said once for each reason, and whoever else waits is not kept
+// waiting; nor by a process that cannot be put in the place of another one.
+func TestCannotBeAdmitted(t *testing.T) {
+	t.Parallel()
+	var said lines
+	g := form(t, newPool(), 1, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&said, nil)) })[0]
+	asked(t, g, func(k *keeper, m table.Member) {
+		defer func() { k.candidates = map[string]candidate{} }()
+		now := g.Table()
+		for range 3 {
+			twin := m
+			twin.Node, twin.HashKey = "n8", "n1"
+			k.candidates["n8"] = candidate{member: twin, at: k.now, epoch: now.Epoch}
+			old := m
+			old.Node, old.HashKey, old.Incarnation = "n1", "n1", g.Self().Incarnation
+			k.candidates["n1"] = candidate{member: old, resume: old.Incarnation, at: k.now, epoch: now.Epoch}
+			k.candidates["n9"] = candidate{member: m, at: k.now, epoch: now.Epoch}
+			if _, ok := k.resumable(now); ok {
+				t.Error("a Resume is proposed that will be refused")
+			}
+			if c, ok := k.admissible(now); !ok || c.Admit.Member.Node != "n9" {
+				t.Errorf("%v, %v", c, ok)
+			}
+		}
+	})
+	if n := said.count("cannot be admitted"); n != 2 {
+		t.Errorf("said %d times of two nodes", n)
+	}
+}
+
+// lines collects what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
 }

@@ -20,14 +20,63 @@ func (k *keeper) asking() []string {
 	return nodes
 }
 
+// maxBehind is how many epochs a candidate may be behind: with round trips of 50 ms, more
+// than nodes raise meanwhile, and applied in a moment.
+const maxBehind = 256
+
+// follows reports whether a candidate follows the log. One that does not would be admitted
+// and not know it, and be removed for want of a lease. And it must know of its own removal,
+// if there was one, or it would be admitted as what it was: no change of members is
+// unknown to it. Other changes come all the time.
+func (k *keeper) follows(c candidate, t *table.Table) bool {
+	return c.epoch >= k.membersAt && c.epoch+maxBehind >= t.Epoch
+}
+
+// tries reports whether a command for a candidate would be accepted. Why not is logged once
+// for each reason: it asks several times a second.
+func (k *keeper) tries(t *table.Table, node string, c table.Command) bool {
+	_, err := t.Apply(c)
+	if err == nil {
+		delete(k.turnedAway, node)
+		return true
+	}
+	if why := err.Error(); k.turnedAway[node] != why {
+		if len(k.turnedAway) >= maxWaiting {
+			clear(k.turnedAway)
+		}
+		k.turnedAway[node] = why
+		k.cfg.Log.Warn("a node cannot be admitted", "node", node, "why", why)
+	}
+	delete(k.candidates, node)
+	return false
+}
+
 // resumable is the command that puts a process in the place of an earlier one of
 // its node. That it asks shows that the earlier one acts no more: it wrote down what
 // it held after its last answer. Like any other, it must follow the log.
 func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
 	for _, n := range k.asking() {
 		c := k.candidates[n]
-		if m, is := t.Member(n); is && c.resume == m.Incarnation && c.epoch >= t.Epoch {
-			return table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume, Cold: k.cold(t)}}, true
+		if m, is := t.Member(n); is && c.resume == m.Incarnation && k.follows(c, t) {
+			r := table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume, Cold: k.cold(t)}}
+			if k.tries(t, n, r) {
+				return r, true
+			}
+		}
+	}
+	return table.Command{}, false
+}
+
+// admissible is the command that admits a candidate: one that asked a moment ago, and
+// whose node is no member under another incarnation.
+func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
+	for _, n := range k.asking() {
+		c := k.candidates[n]
+		if _, is := t.Member(n); !is && k.follows(c, t) {
+			a := table.Command{Admit: &table.Admit{Member: c.member, Cold: k.cold(t)}}
+			if k.tries(t, n, a) {
+				return a, true
+			}
 		}
 	}
 	return table.Command{}, false

@@ -56,5 +56,17 @@ func living() []Canary {
 		Name: "spare-level", Guard: "nobody is a spare before all members know what that is",
 		Edits: []Edit{{"ring/epoch/table/plan.go", " || !t.Uses(3) || ", " || "}},
 		Tests: Tests{Package: "ring/epoch/table", Run: "^TestSpare$"},
+	}, {
+		Name: "mute-waited-for", Guard: "a mute member that alone has the state of rows is waited for",
+		Edits: []Edit{{"ring/epoch/resume.go", " || k.waitsFor(h, all)", " || all == nil"}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestMuteIsWaitedFor$"},
+	}, {
+		Name: "mute-only-stranded", Guard: "nobody waits for a member whose rows have standbys",
+		Edits: []Edit{{"ring/epoch/mute.go", " || !k.synced.Strands(h, over)", ""}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestMuteIsNotWaitedFor$"},
+	}, {
+		Name: "mute-bounded", Guard: "a mute member is not waited for for ever",
+		Edits: []Edit{{"ring/epoch/mute.go", "k.grants.Overdue(h, k.now) >= int64(k.cfg.TTL) || ", ""}},
+		Tests: Tests{Package: "ring/epoch", Run: "^TestTrap07OneWayLoss$"},
 	}}
 }

@@ -24,6 +24,7 @@ type lead struct {
 	lags       map[table.Holder]lag   // members that have not applied what concerns them
 	others     map[table.Holder]other // who seemed to have applied more than this leader
 	known      map[string]uint64      // by node: the incarnation that was a member last, in this term
+	mutes      mutes                  // members that are waited for
 	stops      stops                  // members that are about to stop
 	joinedAt   int64                  // when the last member was admitted
 	changedAt  int64                  // when the table last changed in more than its epoch
@@ -96,7 +97,7 @@ func (k *keeper) checkLeadership() {
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
 		k.slower = map[string]slower{}
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
-		k.stops = stops{at: k.now}
+		k.stops, k.mutes = stops{at: k.now}, mutes{}
 		k.others = map[table.Holder]other{}
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)

@@ -85,14 +85,16 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 // expired are the members to be removed. Who is about to come back with all that
 // it held is not. And if nobody of the table is there, all have been stopped: for
 // those who have not shown up yet, with their state or without, the leader waits
-// longer than for a lease.
+// longer than for a lease. For those who are mute: see mutes.
 func (k *keeper) expired() []table.Holder {
-	asking := k.asking()
-	return slices.DeleteFunc(k.grants.Expired(k.now), func(h table.Holder) bool {
+	asking, over := k.asking(), k.grants.Expired(k.now)
+	k.mutes.forget(over)
+	all := slices.Clone(over)
+	return slices.DeleteFunc(over, func(h table.Holder) bool {
 		if slices.Contains(asking, h.Node) {
 			return k.candidates[h.Node].resume == h.Incarnation
 		}
-		return k.roll.awaits(h, k.now) || k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait)
+		return k.roll.awaits(h, k.now) || k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait) || k.waitsFor(h, all)
 	})
 }
 

@@ -22,6 +22,8 @@
 //     sockets: it calls nobody expired for a whole TTL.
 package lease
 
+import "math"
+
 // Config is agreed by all nodes of a cluster: a leader that counted a shorter TTL
 // than the one before it granted would call the living dead. Nanoseconds.
 type Config struct {
@@ -207,6 +209,19 @@ func (g *Grants[K]) Expired(now int64) []K {
 		}
 	}
 	return over
+}
+
+// Overdue is for how long a member that Expired names could have been removed;
+// math.MaxInt64 if it gave its lease up.
+func (g *Grants[K]) Overdue(k K, now int64) int64 {
+	m := g.members[k]
+	switch {
+	case m == nil:
+		return 0
+	case m.expires == 0:
+		return math.MaxInt64
+	}
+	return now - max(m.expires, g.quiet)
 }
 
 // Removing says that a removal is being proposed: these are never granted

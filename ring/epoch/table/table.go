@@ -162,6 +162,14 @@ func (t *Table) Concerns(h Holder) uint64 {
 	return last
 }
 
+// Strands reports whether a removal of these would lose the state of a row that one of
+// them owns: there is no synced standby that stays.
+func (t *Table) Strands(h Holder, gone []Holder) bool {
+	return slices.ContainsFunc(t.Rows, func(r Row) bool {
+		return r.Owner == h && (!r.Synced || slices.Contains(gone, r.Standby))
+	})
+}
+
 // Find is the index of the row that a position belongs to; -1 if there are no
 // rows.
 func (t *Table) Find(h uint64) int {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/keystead/keystead/ring/member"
 )
 
@@ -21,6 +23,24 @@ const (
 	maxJoinSettle = time.Minute
 	maxResumeWait = time.Hour
 )
+
+// ofClusters are flags that only a node of a cluster goes by.
+var ofClusters = []string{"lease-ttl", "lease-margin", "join-settle", "resume-wait", "copy-rate", "ack-owner", "lost-limits",
+	"raft-addr", "gossip-addr", "gossip-key", "gossip-profile", "advertise", "hash-key", "hot-node"}
+
+// clusterOnly are those of the given flags that have no effect, because the node runs
+// alone.
+func clusterOnly(cmd *cobra.Command, cluster string) (idle []string) {
+	if cluster != "" {
+		return nil
+	}
+	for _, name := range ofClusters {
+		if fl := cmd.Flags().Lookup(name); fl != nil && fl.Changed && fl.Value.String() != fl.DefValue {
+			idle = append(idle, "--"+name)
+		}
+	}
+	return idle
+}
 
 // clusterSettings turns the flags of a node's cluster into its settings.
 func (f *nodeFlags) clusterSettings() error {

@@ -138,7 +138,7 @@ func TestCounterMisuse(t *testing.T) {
 		{`VALUE "five" is not a whole 64-bit number`, []string{"set", "k", "five", "--if-version", "0"}},
 		{"takes KEY", []string{"reset"}},
 		{"did you mean `keystead counter add`?", []string{"ad", "k"}},
-		{"idle_ttl_ns", []string{"add", "k", "--idle-ttl", "1ns"}},
+		{"--idle-ttl 1ns: choose", []string{"add", "k", "--idle-ttl", "1ns"}},
 		{"name: ", []string{"add", "k", "--name", strings.Repeat("n", 129)}},
 	} {
 		t.Run(tc.says, func(t *testing.T) {

@@ -17,6 +17,9 @@ func files(t *testing.T, dir string) map[string]string {
 	}
 	found := map[string]string{}
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
 			t.Fatal(err)

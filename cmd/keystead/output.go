@@ -40,7 +40,7 @@ func explain(err error) (msg, hint string) {
 	}
 	for _, d := range st.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
-			return fmt.Sprintf("%s (%s)", st.Message(), info.Reason), info.Metadata["hint"]
+			return fmt.Sprintf("%s (%s)", inFlags(st), info.Reason), info.Metadata["hint"]
 		}
 	}
 	return st.Message() + " (" + st.Code().String() + ")", ""

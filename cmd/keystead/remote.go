@@ -141,10 +141,18 @@ func (r *remote) explain(err error) error {
 		if i := strings.LastIndex(cause, "dial tcp"); i >= 0 {
 			cause = strings.Trim(cause[i:], `"`)
 		}
-		return hinted{fmt.Errorf("cannot reach a node at %s: %s", r.addr, cause),
-			"start one with `keystead dev`, or name another with --addr or KEYSTEAD_ADDR"}
+		if !refusedConnection(err) {
+			if what := speaks(r.addr); what != "" {
+				return wrongPort(r.addr, what)
+			}
+		}
+		hint := "start one with `keystead dev`, or name another with --addr or KEYSTEAD_ADDR"
+		if r.addr != defaultAddr {
+			hint = "see that it runs, or name another with --addr or KEYSTEAD_ADDR; to try things, start one with `keystead dev`"
+		}
+		return hinted{fmt.Errorf("cannot reach a node at %s: %s", r.addr, cause), hint}
 	case codes.DeadlineExceeded:
-		return hinted{fmt.Errorf("no answer from %s within %s", r.addr, r.timeout), "allow more with --timeout"}
+		return hinted{fmt.Errorf("no answer from %s within %s", r.addr, r.timeout), "`keystead status --addr " + r.addr + "` says how the node is; if it is only slow, allow more with --timeout"}
 	}
 	return err
 }

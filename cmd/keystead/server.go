@@ -42,6 +42,7 @@ type nodeFlags struct {
 	logLevel      string
 	logFormat     string
 	announceReady func(io.Writer, *node.Node)
+	idle          []string // flags that were given and have no effect
 }
 
 func (f *nodeFlags) flags(cmd *cobra.Command) {
@@ -111,6 +112,7 @@ fencing tokens rise across restarts even if the clock is set back.`,
 			if err := f.clusterSettings(); err != nil {
 				return err
 			}
+			f.idle = clusterOnly(cmd, f.Cluster.ID)
 			return f.run(cmd.Context(), std)
 		},
 	}
@@ -234,6 +236,9 @@ func (f *nodeFlags) run(ctx context.Context, std stdio) error {
 	if f.drainTimeout < 0 {
 		return usageError{fmt.Errorf("--drain-timeout %s: choose 0 or more", f.drainTimeout)}
 	}
+	if len(f.idle) > 0 {
+		log.Warn("these settings have no effect on a node that runs alone: set --cluster-id, or leave them out", "settings", f.idle)
+	}
 	o := takeOrders()
 	defer o.end()
 	n, err := node.Start(f.Config)
@@ -292,12 +297,20 @@ func storeSetting(err error) error {
 	return err
 }
 
+// noNil leaves an error out of a line of the log that is none.
+func noNil(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == "error" && a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
+		return slog.Attr{}
+	}
+	return a
+}
+
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return nil, usageError{fmt.Errorf("--log-level %q: choose debug, info, warn or error", f.logLevel)}
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: noNil}
 	switch f.logFormat {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts)), nil

@@ -78,6 +78,9 @@ type Header struct {
 	Version string `json:"version,omitempty"`
 }
 
+// ErrNewer is the error of a file of a newer program: it is of use to that.
+var ErrNewer = errors.New("the state file is of a newer Keystead")
+
 // ErrDamaged is the error of a file that is torn, changed or of a format that
 // this program does not know.
 var ErrDamaged = errors.New("the state file is damaged")
@@ -205,7 +208,7 @@ type State struct {
 
 // Open finds the state in the directory; nil = there is none. The file is read
 // through to see that it is whole; if it is not, the error is ErrDamaged, and the
-// file stays as Refused.
+// file stays as Refused. One that is ErrNewer stays where it is.
 func Open(dir string) (*State, error) {
 	_ = os.Remove(filepath.Join(dir, Partial))
 	f, err := os.Open(filepath.Join(dir, Name))
@@ -216,7 +219,9 @@ func Open(dir string) (*State, error) {
 		return nil, fmt.Errorf("reading the state: %w", err)
 	}
 	s := &State{dir: dir, f: f}
-	if err := s.read(&s.Header, func([]byte) error { return nil }); err != nil {
+	if err := s.read(&s.Header, func([]byte) error { return nil }); errors.Is(err, ErrNewer) {
+		return nil, errors.Join(err, f.Close())
+	} else if err != nil {
 		return nil, errors.Join(err, s.Refuse())
 	}
 	return s, nil
@@ -244,7 +249,7 @@ func readHead(r io.Reader, h *Header) error {
 	head := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, head); err != nil || string(head) != magic {
 		if newer(head) {
-			return fmt.Errorf("%w: it is of a newer Keystead: start that one", ErrDamaged)
+			return ErrNewer
 		}
 		return fmt.Errorf("%w: it does not begin as one of version 1", ErrDamaged)
 	}

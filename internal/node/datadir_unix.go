@@ -3,7 +3,9 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,8 +15,11 @@ import (
 // goes with the process, however it ends.
 func lockDir(dir string) (release func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("the data directory cannot be used: %w: give user %d the right to write there, or choose another --data-dir", err, os.Getuid())
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the data directory cannot be used: %w: see --data-dir", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -215,8 +216,8 @@ func Start(cfg Config) (*Node, error) {
 // start brings the parts up. What it started before it failed is in n.stops.
 func (n *Node) start() (err error) {
 	if dir := n.cfg.DataDir; dir != "" {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making the data directory: %w", err)
+		if err := n.makeDir(dir); err != nil {
+			return err
 		}
 		release, err := lockDir(dir)
 		if err != nil {
@@ -242,6 +243,18 @@ func (n *Node) start() (err error) {
 	}
 	n.runStore()
 	return n.serve()
+}
+
+// makeDir makes the data directory, and says so: its name may be misspelt.
+func (n *Node) makeDir(dir string) error {
+	_, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		n.cfg.Log.Info("new data directory: nothing is kept there yet", "data directory", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w: see --data-dir", err)
+	}
+	return nil
 }
 
 // listen takes the port of the API, which others must know before they are

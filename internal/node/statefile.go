@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/keystead/keystead/handoff/disk"
@@ -29,6 +30,9 @@ func findState(dir string, log *slog.Logger, fits func(disk.Header) error) (*dis
 	if errors.Is(err, disk.ErrDamaged) {
 		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", disk.Refused)
 		return nil, nil
+	}
+	if errors.Is(err, disk.ErrNewer) {
+		err = fmt.Errorf("%w: start that program, or move %s away if nobody minds what is in it", err, filepath.Join(dir, disk.Name))
 	}
 	if s == nil || err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func ErrUnknownNode(node string) error {
 // ErrLastNode is the error of a drain after which nobody would own anything.
 func ErrLastNode(node string) error {
 	return &owner.Error{Reason: LastNode, Message: fmt.Sprintf("nobody would be left to take what %s owns", node),
-		Hint: "start another node, or take back the drain of one; to shut the service down, stop the node without a drain (--drain-timeout 0): what it keeps ends with it"}
+		Hint: "start another node, or take back the drain of one; to shut the service down, stop the node without a drain (--drain-timeout 0): with --data-dir its next process goes on from what it has, without it that ends"}
 }
 
 // ErrTooFewLeft is the error of a drain after which so many of the voters would

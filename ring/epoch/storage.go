@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Storage keeps the log of a raft server, its votes, its snapshots and, in one
@@ -49,13 +51,26 @@ func OpenStorage(dir string) (*Storage, error) {
 		BoltOptions: &bbolt.Options{Timeout: openWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("opening the log in %s: %w", dir, err)
+		return nil, cannotOpen(dir, err)
 	}
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, quiet{})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the snapshots in %s: %w", dir, err), db.Close())
 	}
 	return &Storage{Logs: db, Stable: db, Snapshots: snaps, close: db.Close, dir: dir}, nil
+}
+
+// cannotOpen says what to do about a log that cannot be opened.
+func cannotOpen(dir string, err error) error {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("opening the log in %s: %w: another process has it open", dir, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("opening the log in %s: %w: give the user of this process the right to write there, or choose another --data-dir", dir, err)
+	case errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch):
+		return fmt.Errorf("opening the log in %s: %w: it is damaged, and this node cannot go on from it; if other nodes have the cluster, move the data directory away and start with --join: the node joins anew, and is sent what it needs", dir, err)
+	}
+	return fmt.Errorf("opening the log in %s: %w", dir, err)
 }
 
 // Close closes the storage of a group that was not started.

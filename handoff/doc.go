@@ -24,8 +24,8 @@
 // # How it holds
 //
 // All records of a source to a target go over one ordered stream (package feed),
-// and each is the absolute state of an object (package record), so a copy needs no
-// pause: it is caught up when the record is acknowledged that was last when the
+// and each is the absolute state of an object, or of some of its places (package
+// record), so a copy needs no pause: it is caught up when the record is acknowledged that was last when the
 // last object had been sent. Copies keep to a rate (Config.CopyRate), to leave the
 // network to requests; records of changes do not wait for it. Source.Progress tells
 // how far copies are.

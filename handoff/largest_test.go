@@ -34,35 +34,35 @@ func TestLargestQueue(t *testing.T) {
 	target := storeWith(t, nil)
 	sender := sendTo(t, target)
 	largest := 0
+	live, queued := 0, 0 // bytes of changes, and those while the queue was filled
 	emit := func(r *owner.Record, now int64) bool {
 		size := sender.AppendSize(r, now) - 4 // of its length
+		if r.IDs == nil {
+			live += size
+		}
 		largest = max(largest, size)
-		if n := len(r.Places); size > n*record.MaxPlace+record.MaxRest {
+		if n := len(r.Places) + len(r.Moves); size > n*record.MaxPlace+record.MaxRest {
 			t.Fatalf("a record of %d waiters has %d bytes", n, size)
 		}
 		return true
 	}
-	last := false
-	source := storeWith(t, sinkFunc(func(r *owner.Record) {
-		if last { // each has all of the queue
-			emit(r, r.At)
-		}
-	}))
+	source := storeWith(t, byPlace{sinkFunc(func(r *owner.Record) { emit(r, r.At) })})
 	ref := owner.Ref{Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName)}
 	op := lock.Acquire{Holder: strings.Repeat("h", lock.MaxHolder), Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
 	id := func(i int) reqid.ID {
 		return reqid.ID{Client: reqid.Client{Hi: math.MaxUint64, Lo: uint64(i)}, Sequence: math.MaxUint64, Settled: math.MaxUint64}
 	}
 	for i := range owner.MaxQueue + 1 {
-		last = i == owner.MaxQueue
 		a, w, err := source.Acquire(1, ref, id(i), op)
 		if err != nil || a.Acquired != (i == 0) || (w == nil) != (i == 0) {
 			t.Fatalf("%d: %+v %v", i, a, err)
 		}
 	}
+	if queued = live; queued > (owner.MaxQueue+1)*(record.MaxPlace+len(ref.Key)+len(ref.Name)+2*lock.MaxMetadata) {
+		t.Errorf("%d bytes for a queue of %d", queued, owner.MaxQueue)
+	}
 	op.Wait = 0
 	for i := range owner.MaxKept + 10 { // answered at once
-		last = i == owner.MaxKept
 		if _, _, err := source.Acquire(1, ref, id(10_000+i), op); err != nil {
 			t.Fatal(err)
 		}
@@ -81,6 +81,11 @@ func TestLargestQueue(t *testing.T) {
 	}
 }
 
+// byPlace is a sink that gets changes of locks place by place.
+type byPlace struct{ owner.Sink }
+
+func (byPlace) ByPlace() bool { return true }
+
 type sinkFunc func(*owner.Record)
 
 func (f sinkFunc) Changed(r *owner.Record) { f(r) }
@@ -96,6 +101,24 @@ func storeWith(t *testing.T, sink owner.Sink) *owner.Store {
 
 // sendTo is a stream to a store.
 func sendTo(t *testing.T, to *owner.Store) *feed.Sender {
+	return sendOver(t, to, bufconn.Listen(1<<20))
+}
+
+// wireListener is one that can be connected to.
+type wireListener interface {
+	net.Listener
+	DialContext(ctx context.Context) (net.Conn, error)
+}
+
+// loopback is a real wire.
+type loopback struct{ net.Listener }
+
+func (l loopback) DialContext(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", l.Addr().String())
+}
+
+func sendOver(t *testing.T, to *owner.Store, l wireListener) *feed.Sender {
 	n1, n2 := holderOf("n1"), holderOf("n2")
 	log := slog.New(slog.DiscardHandler)
 	intake := feed.NewIntake(feed.IntakeConfig{
@@ -111,7 +134,6 @@ func sendTo(t *testing.T, to *owner.Store) *feed.Sender {
 		},
 		Log: log,
 	})
-	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(4 << 20)) // as a node has it
 	peerv1.RegisterStateServiceServer(server, intake)
 	served := make(chan struct{})
@@ -135,5 +157,46 @@ func acked(t *testing.T, s *feed.Sender) {
 	defer cancel()
 	if err := s.Wait(ctx, s.Last()); err != nil {
 		t.Fatal(fmt.Errorf("record %d: %w", s.Last(), err))
+	}
+}
+
+// TestCrowdAtOneLock: as many callers as may come to one lock at once, each with a
+// kilobyte of metadata, and the holder renews all the while. What goes to the standby,
+// over a real wire, is as much as each of them says, once: it keeps up.
+func TestCrowdAtOneLock(t *testing.T) {
+	const callers, renewals, each = 1024, 4, record.MaxPlace + 512
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := storeWith(t, nil)
+	sender := sendOver(t, target, loopback{l})
+	source := storeWith(t, byPlace{sinkFunc(func(r *owner.Record) { sender.Append(r, r.At) })})
+	ref := owner.Ref{Key: "crowd", Name: "lock"}
+	op := lock.Acquire{Holder: "worker", Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
+	var token uint64
+	for i := range callers + 1 {
+		a, _, err := source.Acquire(1, ref, reqid.ID{Client: reqid.Client{Lo: uint64(i)}, Sequence: 1}, op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token = max(token, a.Token)
+		for range renewals {
+			if r, err := source.Renew(1, ref, token, day); err != nil || !r.Renewed {
+				t.Fatal(r, err)
+			}
+		}
+		if err := sender.Err(); err != nil {
+			t.Fatalf("after %d callers and %d bytes: %v", i+1, sender.Stats().Bytes, err)
+		}
+	}
+	acked(t, sender)
+	bytes := sender.Stats().Bytes
+	t.Logf("%d bytes for %d callers", bytes, callers)
+	if most := uint64(callers * (each + renewals*(lock.MaxMetadata+256))); bytes > most {
+		t.Errorf("%d bytes for %d callers, more than %d", bytes, callers, most)
+	}
+	if a, err := target.Inspect(day, ref, 1); err != nil || a.Waiting != callers {
+		t.Errorf("%d wait at the copy: %v", a.Waiting, err)
 	}
 }

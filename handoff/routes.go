@@ -55,6 +55,13 @@ func (s *Source) publishLocked() {
 	close(was.changed)
 }
 
+// placeLevel is the level of the cluster from which on records of locks name the places
+// that changed: see handoff/record.
+const placeLevel = 3
+
+// ByPlace implements owner.PlaceSink.
+func (s *Source) ByPlace() bool { return s.routes.Load().table.Uses(placeLevel) }
+
 // Changed implements owner.Sink.
 func (s *Source) Changed(r *owner.Record) {
 	rt := s.routes.Load()

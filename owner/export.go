@@ -77,7 +77,7 @@ func (sh *shard) exportOneLocked(slot uint32, hash uint64, emit func(*Record, in
 	ids, places := 0, 0
 	for done, more := false, false; !done; more = true {
 		at, done = sh.ids.Save(sh.entryLocked(slot).ids, at, MaxKept, &sh.kept)
-		r := sh.recordLocked(slot, hash)
+		r := sh.recordLocked(slot, hash, false)
 		r.Whole, r.More, r.IDs = !more, more, &sh.kept
 		if more {
 			r.clear()

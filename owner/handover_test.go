@@ -28,8 +28,11 @@ import (
 // lock as the owner and the copy have it.
 func TestHandovers(t *testing.T) {
 	datadriven.Walk(t, "testdata/handovers", func(t *testing.T, path string) {
-		sc := newHandover(t)
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return sc.run(t, d) })
+		for _, byPlace := range []bool{false, true} { // the copy is the same
+			sc := newHandover(t)
+			sc.nodes[0].byPlace, sc.nodes[1].byPlace = byPlace, byPlace
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return sc.run(t, d) })
+		}
 	})
 }
 
@@ -48,7 +51,11 @@ type node struct {
 	rule  testRule
 	store *Store
 	other *node
+
+	byPlace bool
 }
+
+func (n *node) ByPlace() bool { return n.byPlace }
 
 type caller struct {
 	holder string

@@ -46,6 +46,8 @@ func (r *Record) validate(now int64) (*lock.State, error) {
 		return bad("a time is out of range")
 	case r.Whole && r.More, (r.Whole || r.More) != (r.IDs != nil):
 		return bad("it is neither a change nor a whole")
+	case r.ByPlace && (r.Kind != KindLock || r.IDs != nil || len(r.Places) != 0), !r.ByPlace && len(r.Moves) != 0:
+		return bad("it is neither a change of places nor a queue")
 	case r.IDs != nil && len(r.Done) != 0, r.More && !r.stateless():
 		return bad("it is more than it may be")
 	case r.Kind != KindLimit && (r.Limit != limit.State{} || len(r.Marks) != 0), r.Kind != KindCounter && r.Counter != counter.State{}, r.Kind != KindLock && r.Lock != nil:
@@ -86,7 +88,7 @@ func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(coun
 
 // stateless says whether the object is absent.
 func (r *Record) stateless() bool {
-	return r.Limit.Spent == 0 && r.Limit.Weight == 0 && r.Counter.Version == 0 && (r.Lock == nil || r.Lock.Token == 0 && len(r.Lock.Queue) == 0)
+	return r.Limit.Spent == 0 && r.Limit.Weight == 0 && r.Counter.Version == 0 && (r.Lock == nil || !r.ByPlace && r.Lock.Token == 0 && len(r.Lock.Queue) == 0)
 }
 
 // clear takes the state out of a record.
@@ -97,6 +99,9 @@ func (r *Record) clear() {
 // validLock returns the lock's state as a copy has it: all places are away, and
 // have a request id.
 func (r *Record) validLock(now int64) (*lock.State, error) {
+	if r.ByPlace {
+		return r.validMoves(now)
+	}
 	if r.Lock == nil {
 		if len(r.Places) != 0 {
 			return nil, invalid("record", "nobody waits in so many places")
@@ -170,7 +175,13 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 		sh.ids.Drop(t.e.ids)
 		t.e.ids = 0
 	}
+	if r.ByPlace && t.overfullLocked(r) {
+		return invalid("record", "more places than a queue may have")
+	}
 	t.installLocked(r, state)
+	if r.ByPlace && t.e.lock == 0 && t.e.ids == 0 {
+		sh.forgetLocked(t.slot)
+	}
 	sh.accountLocked()
 	return nil
 }
@@ -181,7 +192,7 @@ func (t *target) copyRoomLocked(r *Record) error {
 	if t.slot == 0 && s.objects[KindLimit].Load()+s.objects[KindCounter].Load()+s.objects[KindLock].Load() >= s.cfg.MaxObjects+s.cfg.MaxObjects/copyRoom {
 		return errObjects
 	}
-	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || len(r.Places) > 0 || len(r.Marks) > 0
+	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || len(r.Places) > 0 || len(r.Moves) > 0 || len(r.Marks) > 0
 	if grows && s.bytes.Load() >= s.cfg.MaxBytes+s.cfg.MaxBytes/copyRoom {
 		return errMemory
 	}
@@ -201,7 +212,11 @@ func (t *target) installLocked(r *Record, state *lock.State) {
 		case KindCounter:
 			*t.e.counter() = r.Counter
 		case KindLock:
-			t.installLockLocked(r, state)
+			if r.ByPlace && state != nil {
+				t.installMovesLocked(r, state)
+			} else {
+				t.installLockLocked(r, state)
+			}
 		}
 	}
 	for i := range r.Done {

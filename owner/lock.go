@@ -112,6 +112,7 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 		return AcquireAnswer{}, nil, errQueue
 	case lock.Queued:
 		w := s.addWaitLocked(t, op.Ticket, *id, print, len(op.Holder)+len(op.Metadata))
+		w.recordLocked(&state.Queue[len(state.Queue)-1])
 		t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
 		return AcquireAnswer{}, w, nil
 	}

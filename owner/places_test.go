@@ -3,6 +3,9 @@ package owner
 import (
 	"fmt"
 	"testing"
+
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 // TestOlderAttemptChangesNothing: an attempt that was held up and comes after its
@@ -114,5 +117,64 @@ func TestDetachAfterGrant(t *testing.T) {
 		if a := must(s.Inspect(second+OwnGrace, door, 1)); (a.Holding.Token != 0) != retried {
 			t.Errorf("retried %v: %+v", retried, a)
 		}
+	}
+}
+
+func moveOf(n uint64, gone bool) Move {
+	return Move{Place: Place{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: n}, Print: 1}, Gone: gone,
+		Waiter: lock.Waiter{Holder: "h", TTL: second, GiveUp: 60 * second}}
+}
+
+func byPlace(moves ...Move) *Record {
+	return &Record{Key: []byte(door.Key), Name: []byte(door.Name), Kind: KindLock, Version: 1, ByPlace: true, Moves: moves,
+		Lock: &lock.State{Holder: "a", Token: 9, LastToken: 9, Expires: 60 * second}}
+}
+
+// TestMovesBeforeDismiss: a record of the new owner may come before this node has told
+// those who wait that the lock has moved. They are told then, and keep their places.
+func TestMovesBeforeDismiss(t *testing.T) {
+	rule := &testRule{epoch: 100}
+	s := newStore(t, func(c *Config) { c.Rule = rule })
+	acquire(t, s, 0, noID, asks("a", 60*second, 0))
+	_, b := acquire(t, s, 0, id(1), asks("b", second, 60*second))
+	_, c := acquire(t, s, 0, noID, asks("c", second, 60*second))
+	rule.admit = errMoved
+	if err := s.Install(second, byPlace(moveOf(7, false)), func(uint64) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*Wait{b, c} {
+		if _, err := answered(t, w); reason(err) != NotOwner {
+			t.Error(err)
+		}
+	}
+	rule.admit = nil
+	a := must(s.Inspect(second, door, 10))
+	if a.Waiting != 2 || a.First[0].Holder != "b" || a.First[1].Holder != "h" {
+		t.Errorf("%+v", a.View)
+	}
+}
+
+// TestMovesAreBounded: a copy whose queue would grow beyond the longest one is not that
+// of the owner's: the record is refused, and the copy made anew.
+func TestMovesAreBounded(t *testing.T) {
+	s := newStore(t, nil)
+	var all []Move
+	for i := range MaxQueue {
+		all = append(all, moveOf(uint64(i+1), false))
+	}
+	install := func(moves ...Move) error {
+		return s.Install(second, byPlace(moves...), func(uint64) bool { return true })
+	}
+	if err := install(all...); err != nil {
+		t.Fatal(err)
+	}
+	if err := install(moveOf(MaxQueue+1, false)); reason(err) != Invalid {
+		t.Errorf("one more: %v", err)
+	}
+	if err := install(all[0], moveOf(1, true), moveOf(1, true), moveOf(MaxQueue+1, false)); err != nil {
+		t.Errorf("one for another, and what is known: %v", err)
+	}
+	if n := len(s.shard(Hash(door.Key)).waitIDs); n != MaxQueue {
+		t.Errorf("%d places", n)
 	}
 }

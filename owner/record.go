@@ -51,6 +51,11 @@ type Record struct {
 	// Places say who waits for the lock: one for each of Lock.Queue. Tickets, Away
 	// and Grace mean nothing elsewhere.
 	Places []Place
+	// ByPlace says that the record is a change of a lock that names the places that it
+	// changed, in Moves, in the order in which they are to be applied; Lock.Queue means
+	// nothing then. Without a Lock nobody waits any more.
+	ByPlace bool
+	Moves   []Move
 
 	At   int64  // when it took effect
 	Done []Done // the request ids that it answered, in the order in which they are remembered
@@ -69,6 +74,16 @@ type Place struct {
 	Print uint32
 }
 
+// Move is what a change did to one place in the queue of a lock. It is absolute: the
+// place is known by its request id, and is gone or is what Waiter says, where it stands
+// or, if it stands nowhere, at the end. Ticket and Away mean nothing. Places without a
+// request id are nobody's elsewhere, and are not mentioned.
+type Move struct {
+	Place
+	Gone   bool
+	Waiter lock.Waiter
+}
+
 // Done is a request id, and what is remembered of it.
 type Done struct {
 	ID      reqid.ID
@@ -79,4 +94,12 @@ type Done struct {
 // quick and must not keep the record or anything that it points to.
 type Sink interface {
 	Changed(r *Record)
+}
+
+// PlaceSink is a Sink that may get changes of locks place by place.
+type PlaceSink interface {
+	Sink
+	// ByPlace reports whether it gets them so now. It is asked under the shard lock,
+	// before each of them. If not, a record has the whole queue.
+	ByPlace() bool
 }

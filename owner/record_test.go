@@ -129,7 +129,7 @@ func (m *mirror) compare(s *Store) {
 			e := sh.entryLocked(slot)
 			text := e.text()
 			ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
-			r := sh.recordLocked(slot, Hash(ref.Key))
+			r := sh.recordLocked(slot, Hash(ref.Key), false)
 			want := copied{kind: r.Kind, limit: r.Limit, marks: fmt.Sprint(r.Marks), counter: r.Counter}
 			if r.Lock != nil {
 				want.lock = r.Lock.Clone()

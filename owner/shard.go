@@ -34,6 +34,7 @@ type shard struct {
 	shifts    uint64       // raised when entries may have moved in the index
 	record    Record       // reused for the sink
 	done      []Done       // ids remembered since the last record; reused
+	moves     []Move       // places of a lock that changed since the last record; reused
 	kept      reqid.Kept   // reused for whole records
 	slide     []limit.Mark // of the sliding window that is decided; reused
 	fx        lock.Effects // of the last step of a lock; reused
@@ -341,16 +342,19 @@ func (t *target) noteLocked(id *reqid.ID, out reqid.Outcome) {
 func (sh *shard) tellSinkLocked(slot uint32, hash uint64) {
 	sh.accountLocked()
 	if sink := sh.store.cfg.Sink; sink != nil {
-		r := sh.recordLocked(slot, hash)
+		r := sh.recordLocked(slot, hash, sh.store.places != nil && sh.store.places.ByPlace())
 		r.Done = sh.done
 		sink.Changed(r)
 	}
 	sh.done = sh.done[:0]
+	clear(sh.moves)
+	sh.moves = sh.moves[:0]
 }
 
 // recordLocked fills the shard's record with the state of an entry, under the
-// version of the last change.
-func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
+// version of the last change: of a lock with its queue, or with the places that have
+// changed.
+func (sh *shard) recordLocked(slot uint32, hash uint64, byPlace bool) *Record {
 	e := sh.entryLocked(slot)
 	text := e.text()
 	r := &sh.record
@@ -362,9 +366,16 @@ func (sh *shard) recordLocked(slot uint32, hash uint64) *Record {
 	case KindCounter:
 		r.Counter = *e.counter()
 	case KindLock:
-		if e.lock != 0 {
-			r.Lock = sh.locks.At(e.lock)
+		if r.ByPlace = byPlace; e.lock == 0 {
+			break
+		}
+		switch r.Lock = sh.locks.At(e.lock); {
+		case !byPlace:
 			r.Places = sh.placesLocked(r.Lock, r.Places)
+		case r.Lock.Token == 0 && len(r.Lock.Queue) == 0:
+			r.Lock = nil
+		default:
+			r.Moves = sh.moves
 		}
 	}
 	return r

@@ -98,9 +98,9 @@ const (
 	DefaultIDsPerClient      = 1_024
 )
 
-// MaxQueue bounds Config.MaxWaitersPerLock: each change of a lock is a record with
-// its whole queue, and the largest one that there can be has to fit a message
-// between nodes (package handoff sees to it that it does).
+// MaxQueue bounds Config.MaxWaitersPerLock: the record of a lock that is copied has its
+// whole queue, and the largest one that there can be has to fit a message between nodes
+// (package handoff sees to it that it does).
 const MaxQueue = 1500
 
 // maxPerShardBits bounds the objects of a shard on average, four times below
@@ -168,6 +168,7 @@ type Store struct {
 	shift  int          // of a hash, to its shard
 	seed   maphash.Seed // of the tags in the indexes
 	splits Splits       // the rule, if objects may be split; else nil
+	places PlaceSink    // the sink, if it may get places one by one; else nil
 	shards []shard
 	wakes  wakes
 
@@ -196,6 +197,7 @@ func New(cfg Config, now int64) (*Store, error) {
 		wakes:  wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
 	}
 	s.splits, _ = cfg.Rule.(Splits)
+	s.places, _ = cfg.Sink.(PlaceSink)
 	for i := range s.shards {
 		s.shards[i].store, s.shards[i].now = s, now
 		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)

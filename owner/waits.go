@@ -62,6 +62,19 @@ func (s *Store) addWaitLocked(t *target, ticket uint64, id reqid.ID, print uint3
 	return w
 }
 
+// recordLocked remembers what became of a place, for the next record: nil = it is gone.
+func (w *Wait) recordLocked(place *lock.Waiter) {
+	sh := w.sh
+	if sh.store.places == nil || !w.id.Given() {
+		return
+	}
+	m := Move{Place: Place{w.id, w.print}, Gone: place == nil}
+	if place != nil {
+		m.Waiter = *place
+	}
+	sh.moves = append(sh.moves, m)
+}
+
 // finishLocked takes a caller out of the books and delivers its answer.
 func (w *Wait) finishLocked(slot uint32, answer AcquireAnswer, err error) {
 	sh := w.sh
@@ -118,6 +131,7 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 		text -= awaySize
 	}
 	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, text)
+	w.recordLocked(t.sh.locks.At(t.e.lock).Waiter(ticket))
 	t.sh.version++
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	if t.sh.locks.At(t.e.lock).Token == 0 { // it was kept for the head, which may be this one
@@ -133,7 +147,12 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 func (t *target) noteAnswersLocked() {
 	sh := t.sh
 	for _, over := range sh.fx.TimedOut {
-		if w := sh.waits[over.Ticket]; w != nil && !w.away() && w.id.Given() {
+		w := sh.waits[over.Ticket]
+		if w == nil {
+			continue // it left, and had no request id
+		}
+		w.recordLocked(nil)
+		if !w.away() && w.id.Given() {
 			t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: refused})
 		}
 	}
@@ -142,6 +161,7 @@ func (t *target) noteAnswersLocked() {
 		return
 	}
 	if w := sh.waits[g.Ticket]; w != nil && w.id.Given() {
+		w.recordLocked(nil)
 		t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: done, A: int64(g.Token), B: g.Waited})
 	}
 }
@@ -202,6 +222,7 @@ func (w *Wait) GiveUp(now int64) {
 	if _, found := t.sh.locks.At(t.e.lock).Cancel(w.ticket, t.now); found {
 		t.sh.version++
 		t.countTextLocked()
+		w.recordLocked(nil)
 		t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	}
 	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)

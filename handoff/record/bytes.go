@@ -44,6 +44,9 @@ const (
 		2*maxNumber + (owner.MaxKept+1)*max(maxClient, maxOp)
 )
 
+// minMember is the least that a member takes.
+const minMember = 16 + 1 + 1
+
 type encoder struct {
 	b   []byte
 	now int64
@@ -62,6 +65,16 @@ func (e *encoder) bytes(v []byte) {
 func (e *encoder) text(v string) {
 	e.uint(uint64(len(v)))
 	e.b = append(e.b, v...)
+}
+
+// sized puts the length of what was written from a place on before it.
+func (e *encoder) sized(from int) {
+	var head [binary.MaxVarintLen64]byte
+	size := len(e.b) - from
+	n := binary.PutUvarint(head[:], uint64(size))
+	e.b = append(e.b, head[:n]...)
+	copy(e.b[from+n:], e.b[from:from+size])
+	copy(e.b[from:], head[:n])
 }
 
 func (e *encoder) client(c reqid.Client) {
@@ -96,6 +109,18 @@ func (d *decoder) take(n int) []byte {
 	v := d.b[:n:n]
 	d.b = d.b[n:]
 	return v
+}
+
+// sized is what stands behind its length. When it is read, see ends.
+func (d *decoder) sized() decoder {
+	return decoder{b: d.take(int(d.uint(uint64(len(d.b))))), now: d.now, bad: d.bad}
+}
+
+// ends checks that a part was read to its end.
+func (d *decoder) ends(part *decoder) {
+	if part.bad || len(part.b) > 0 {
+		d.fail()
+	}
 }
 
 func (d *decoder) byte() byte {

@@ -59,11 +59,17 @@ type failer interface {
 
 // wire carries records to a copy as bytes, once there is one.
 type wire struct {
-	t    failer
-	to   *owner.Store
-	buf  []byte
-	sent int
+	t      failer
+	to     *owner.Store
+	buf    []byte
+	sent   int
+	places bool // changes of locks come place by place
+
+	late func() int64 // how long a record is on its way, beside what those before it need; nil = no time
+	last int64        // when the last one came
 }
+
+func (w *wire) ByPlace() bool { return w.places }
 
 func (w *wire) Changed(r *owner.Record) { w.send(r, r.At) }
 
@@ -73,6 +79,10 @@ func (w *wire) send(r *owner.Record, now int64) bool {
 	}
 	w.sent++
 	w.buf = Append(w.buf[:0], r, now)
+	if w.late != nil {
+		now = max(w.last, now+w.late())
+		w.last = now
+	}
 	var got owner.Record
 	if err := Decode(w.buf, now, &got); err != nil {
 		w.t.Fatalf("%v: %x of %+v", err, w.buf, r)
@@ -96,8 +106,12 @@ type pair struct {
 	version map[stamp]uint64
 	asked   []op
 	waits   []*waiting
-	most    uint64 // greatest token before the handover
-	split   bool
+	wire    *wire
+	crowd   bool // all is about the queue of one lock
+
+	detached bool   // some callers were detached: their grace is another one at the copy
+	most     uint64 // greatest token before the handover
+	split    bool
 }
 
 // stamp is a token or a version: those of different keys may be equal.
@@ -120,31 +134,40 @@ type op struct {
 type waiting struct {
 	op
 	a, b *owner.Wait
+	from int64 // when this attempt began to wait
 }
 
 // client is one of five, more than are remembered.
 func (p *pair) id() reqid.ID {
-	if !rapid.Bool().Draw(p.t, "with id") {
+	if !p.crowd && !rapid.Bool().Draw(p.t, "with id") || p.crowd && rapid.IntRange(0, 9).Draw(p.t, "without id") == 0 {
 		return reqid.ID{}
 	}
 	p.seq++
 	id := reqid.ID{Client: reqid.Client{Hi: rapid.Uint64Range(1, 4).Draw(p.t, "client")}, Sequence: p.seq}
-	if rapid.Bool().Draw(p.t, "settles") {
+	if !p.crowd && rapid.Bool().Draw(p.t, "settles") {
 		id.Settled = max(1, p.seq-rapid.Uint64Range(0, 4).Draw(p.t, "in flight"))
 	}
 	return id
 }
 
 func (p *pair) draw() op {
-	if len(p.asked) > 0 && rapid.IntRange(0, 3).Draw(p.t, "again") == 0 {
+	often := 3
+	if p.crowd {
+		often = 1
+	}
+	if len(p.asked) > 0 && rapid.IntRange(0, often).Draw(p.t, "again") == 0 {
 		o := rapid.SampledFrom(p.asked).Draw(p.t, "asked")
 		o.id.Age = max(1, p.now-o.at)
 		if o.id.Age < window/2 && o.id.Given() {
 			return o
 		}
 	}
-	o := op{kind: rapid.SampledFrom(kinds).Draw(p.t, "kind"), id: p.id(), at: p.now, arg: rapid.Int64Range(1, 3).Draw(p.t, "arg")}
-	o.ref = owner.Ref{Key: fmt.Sprint("key", rapid.IntRange(0, 2).Draw(p.t, "key"))}
+	of, keys := kinds, 2
+	if p.crowd {
+		of, keys = []int{5, 5, 5, 8, 9, 9}, 0
+	}
+	o := op{kind: rapid.SampledFrom(of).Draw(p.t, "kind"), id: p.id(), at: p.now, arg: rapid.Int64Range(1, 3).Draw(p.t, "arg")}
+	o.ref = owner.Ref{Key: fmt.Sprint("key", rapid.IntRange(0, keys).Draw(p.t, "key"))}
 	switch {
 	case o.kind >= 10:
 		o.ref.Name = "sliding"
@@ -153,12 +176,12 @@ func (p *pair) draw() op {
 		o.acquire = lock.Acquire{Holder: fmt.Sprint("h", p.seq), TTL: o.arg * second, Metadata: []byte(fmt.Sprint(p.seq))[:p.seq%2],
 			Wait: rapid.SampledFrom([]int64{0, second, 20 * second}).Draw(p.t, "wait")}
 		if o.kind >= 8 {
-			o.ofA = rapid.SampledFrom(of(p.tokens, o.ref.Key)).Draw(p.t, "token")
+			o.ofA = rapid.SampledFrom(stamps(p.tokens, o.ref.Key)).Draw(p.t, "token")
 		}
 	default:
 		o.ref.Name = []string{"limit", "window", "counter", "counter", "counter"}[o.kind]
 		if o.kind == 3 {
-			o.ofA = rapid.SampledFrom(of(p.version, o.ref.Key)).Draw(p.t, "version")
+			o.ofA = rapid.SampledFrom(stamps(p.version, o.ref.Key)).Draw(p.t, "version")
 		}
 	}
 	p.asked = append(p.asked, o)
@@ -252,6 +275,11 @@ func (p *pair) step() {
 	case 1:
 		if len(p.waits) > 0 {
 			w := rapid.SampledFrom(p.waits).Draw(p.t, "leaves")
+			if p.crowd && !p.split && rapid.IntRange(0, 3).Draw(p.t, "only its way") == 0 {
+				w.a.Detach(p.now)
+				p.detached = true
+				break
+			}
 			w.a.GiveUp(p.now)
 			if p.split {
 				w.b.GiveUp(p.now)
@@ -293,7 +321,7 @@ func (p *pair) do(o op) {
 	}
 	p.learn(o.ref.Key, a, b)
 	if a.wait != nil {
-		p.waits = append(p.waits, &waiting{o, a.wait, b.wait})
+		p.waits = append(p.waits, &waiting{o, a.wait, b.wait, p.now})
 	}
 }
 
@@ -377,7 +405,7 @@ func (p *pair) handOver() {
 			continue
 		}
 		again := w.op
-		again.acquire.Wait = max(w.at+w.acquire.Wait-p.now, 0)
+		again.acquire.Wait = max(w.from+w.acquire.Wait-p.now, 0)
 		again.id.Age = max(1, p.now-w.at)
 		b := ask(p.b, p.now, again, 0)
 		if b.reason != 0 || b.wait == nil {
@@ -390,8 +418,8 @@ func (p *pair) handOver() {
 	p.settle()
 }
 
-// of are the stamps of a key, and none.
-func of(m map[stamp]uint64, key string) []stamp {
+// stamps are those of a key, and none.
+func stamps(m map[stamp]uint64, key string) []stamp {
 	all := []stamp{{}}
 	for s := range m {
 		if s.key == key {
@@ -408,7 +436,7 @@ func of(m map[stamp]uint64, key string) []stamp {
 func TestCopyAnswersLikeTheOriginal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &wire{t: t}
-		p := &pair{t: t, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
+		p := &pair{t: t, wire: w, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
 		p.a = newStore(t, &rule{epoch: 7}, w)
 		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
 		steps := func(name string, most int) {

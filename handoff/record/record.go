@@ -27,6 +27,20 @@
 // number, and of each, the last one first, the time to the next and the tokens.
 // Behind the state of a bucket that has a weight stands the weight.
 //
+// Version 4 is that of a change of a lock that names the places in the queue that it
+// changed, instead of the whole queue: a crowd would cost its square otherwise. It may
+// be written when the cluster has committed level 3. Its header has room for all that
+// is to come:
+//
+//	4 | kind | flags | key | name | version of the object | age | length, state
+//	| request ids answered | number of members | member …
+//
+// Kind and flags are varints. A member is known by its request id; it is absolute, and
+// may be gone:
+//
+//	client | sequence | flags | length, state: settled, fingerprint, holder, metadata,
+//	TTL, how long before the last change it came, its patience
+//
 // # Non-guarantee
 //
 // There is no checksum: streams and files have theirs.
@@ -43,10 +57,12 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// Version is the greatest one of the format, that of buckets that have a weight.
-// slidingVersion is that of sliding windows, firstVersion that of everything else.
+// Version is the greatest one of the format, that of changes by place. weightVersion is
+// that of buckets that have a weight, slidingVersion that of sliding windows, and
+// firstVersion that of everything else.
 const (
-	Version        = 3
+	Version        = 4
+	weightVersion  = 3
 	slidingVersion = 2
 	firstVersion   = 1
 )
@@ -66,13 +82,15 @@ const (
 const maxAge = 1 << 61
 
 // ErrDamaged is the error of bytes that Append did not make.
-var ErrDamaged = errors.New("record: the bytes are not a record of version 1, 2 or 3")
+var ErrDamaged = errors.New("record: the bytes are not a record of version 1, 2, 3 or 4")
 
 // version is that of the format in which a record is written.
 func version(r *owner.Record) byte {
 	switch {
-	case r.Kind == owner.KindLimit && r.Limit.Weight != 0:
+	case r.ByPlace:
 		return Version
+	case r.Kind == owner.KindLimit && r.Limit.Weight != 0:
+		return weightVersion
 	case r.Kind == owner.KindLimit && r.Limit.Algorithm == limit.SlidingWindow:
 		return slidingVersion
 	}
@@ -103,6 +121,10 @@ func age(now, at int64) uint64 {
 // waits.
 func Append(dst []byte, r *owner.Record, now int64) []byte {
 	e := encoder{dst, now}
+	if r.ByPlace {
+		e.byPlace(r)
+		return e.b
+	}
 	flags := byte(r.Kind) & kindMask
 	if !absent(r) {
 		flags |= hasState
@@ -125,19 +147,23 @@ func Append(dst []byte, r *owner.Record, now int64) []byte {
 		e.state(r)
 	}
 	if flags&hasDone != 0 {
-		e.uint(uint64(len(r.Done)))
-		for i := range r.Done {
-			d := &r.Done[i]
-			e.client(d.ID.Client)
-			e.uint(d.ID.Sequence)
-			e.uint(d.ID.Settled)
-			e.outcome(&d.Outcome)
-		}
+		e.done(r.Done)
 	}
 	if r.IDs != nil && flags&(isWhole|isMore) != 0 {
 		e.kept(r.IDs)
 	}
 	return e.b
+}
+
+func (e *encoder) done(all []owner.Done) {
+	e.uint(uint64(len(all)))
+	for i := range all {
+		d := &all[i]
+		e.client(d.ID.Client)
+		e.uint(d.ID.Sequence)
+		e.uint(d.ID.Settled)
+		e.outcome(&d.Outcome)
+	}
 }
 
 func (e *encoder) state(r *owner.Record) {
@@ -184,16 +210,7 @@ func (e *encoder) marks(marks []limit.Mark) {
 // lock writes the grant, if there is one, and the queue. Moments are written from
 // the moment of the last change.
 func (e *encoder) lock(s *lock.State, places []owner.Place) {
-	e.age(s.At)
-	e.uint(s.LastToken)
-	e.uint(s.Token)
-	if s.Token != 0 {
-		e.text(s.Holder)
-		e.bytes(s.Metadata)
-		e.uint(uint64(s.At - s.Since))
-		e.uint(uint64(s.Expires - s.Since))
-		e.uint(uint64(s.Waited))
-	}
+	e.grant(s)
 	e.uint(uint64(len(s.Queue)))
 	for i := range s.Queue {
 		w := &s.Queue[i]
@@ -212,6 +229,20 @@ func (e *encoder) lock(s *lock.State, places []owner.Place) {
 			e.uint(p.ID.Settled)
 			e.fixed32(p.Print)
 		}
+	}
+}
+
+// grant writes a lock without its queue.
+func (e *encoder) grant(s *lock.State) {
+	e.age(s.At)
+	e.uint(s.LastToken)
+	e.uint(s.Token)
+	if s.Token != 0 {
+		e.text(s.Holder)
+		e.bytes(s.Metadata)
+		e.uint(uint64(s.At - s.Since))
+		e.uint(uint64(s.Expires - s.Since))
+		e.uint(uint64(s.Waited))
 	}
 }
 
@@ -245,8 +276,13 @@ func (e *encoder) kept(k *reqid.Kept) {
 func Decode(b []byte, now int64, r *owner.Record) error {
 	d := decoder{b: b, now: now}
 	ids := r.IDs
-	*r = owner.Record{Places: r.Places[:0], Done: r.Done[:0], Marks: r.Marks[:0]}
-	written, flags := d.byte(), d.byte()
+	clear(r.Moves)
+	*r = owner.Record{Places: r.Places[:0], Moves: r.Moves[:0], Done: r.Done[:0], Marks: r.Marks[:0]}
+	written := d.byte()
+	if written == Version {
+		return d.byPlace(r)
+	}
+	flags := d.byte()
 	if d.bad || written < firstVersion || written > Version || flags&^flagsMask != 0 {
 		return ErrDamaged
 	}
@@ -259,10 +295,7 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 		d.state(r, written)
 	}
 	if flags&hasDone != 0 {
-		for range d.count(minDone) {
-			id := reqid.ID{Client: d.client(), Sequence: d.uint(math.MaxUint64), Settled: d.uint(math.MaxUint64)}
-			r.Done = append(r.Done, owner.Done{ID: id, Outcome: d.outcome()})
-		}
+		d.done(r)
 	}
 	r.Whole, r.More = flags&isWhole != 0, flags&isMore != 0
 	if r.Whole || r.More {
@@ -277,6 +310,13 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 	return nil
 }
 
+func (d *decoder) done(r *owner.Record) {
+	for range d.count(minDone) {
+		id := reqid.ID{Client: d.client(), Sequence: d.uint(math.MaxUint64), Settled: d.uint(math.MaxUint64)}
+		r.Done = append(r.Done, owner.Done{ID: id, Outcome: d.outcome()})
+	}
+}
+
 func (d *decoder) state(r *owner.Record, written byte) {
 	switch r.Kind {
 	case owner.KindLimit:
@@ -287,7 +327,7 @@ func (d *decoder) state(r *owner.Record, written byte) {
 		if r.Limit.Algorithm == limit.SlidingWindow {
 			d.marks(r)
 		}
-		if written == Version {
+		if written == weightVersion {
 			d.weight(&r.Limit)
 		}
 	case owner.KindCounter:
@@ -324,13 +364,7 @@ func (d *decoder) marks(r *owner.Record) {
 
 func (d *decoder) lock(r *owner.Record) {
 	s := r.Lock
-	s.At, s.LastToken, s.Token = d.age(), d.uint(lock.MaxToken), d.uint(lock.MaxToken)
-	if s.Token != 0 {
-		s.Holder, s.Metadata = string(d.bytes(lock.MaxHolder)), d.copied(lock.MaxMetadata)
-		s.Since = s.At - int64(d.uint(maxAge))
-		s.Expires = s.Since + int64(d.uint(maxAge))
-		s.Waited = int64(d.uint(maxAge))
-	}
+	d.grant(s)
 	n := d.count(minPlace)
 	if n == 0 {
 		return
@@ -348,6 +382,16 @@ func (d *decoder) lock(r *owner.Record) {
 			return
 		}
 		s.Queue, r.Places = append(s.Queue, w), append(r.Places, p)
+	}
+}
+
+func (d *decoder) grant(s *lock.State) {
+	s.At, s.LastToken, s.Token = d.age(), d.uint(lock.MaxToken), d.uint(lock.MaxToken)
+	if s.Token != 0 {
+		s.Holder, s.Metadata = string(d.bytes(lock.MaxHolder)), d.copied(lock.MaxMetadata)
+		s.Since = s.At - int64(d.uint(maxAge))
+		s.Expires = s.Since + int64(d.uint(maxAge))
+		s.Waited = int64(d.uint(maxAge))
 	}
 }
 

@@ -6,6 +6,7 @@ func queues() []Canary {
 	const waits, step = "owner/waits.go", "owner/lock/step.go"
 	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
 	sim := func(run string) Tests { return Tests{Package: "internal/sim", Run: run} }
+	copies := Tests{Package: "handoff/record", Run: "^TestQueueOfCopy$"}
 	level := Tests{Package: "ring/epoch/table", Run: "^TestAdopt$"}
 	return []Canary{{
 		Name: "adopt-all", Guard: "a level is committed only when all members know it (trap 48)",
@@ -43,5 +44,29 @@ func queues() []Canary {
 		Name: "standing-attempt", Guard: "a client whose lock has moved asks the new owner before it leaves the old one",
 		Edits: []Edit{{"client/acquire.go", "case <-moved:\n", "case <-moved:\n\t\t\ta.cancel()\n"}},
 		Tests: sim("^TestQueueMovesWithClients$"),
+	}, {
+		Name: "place-gone", Guard: "a copy learns of each place that is gone",
+		Edits: []Edit{{waits, "\t\tw.recordLocked(nil)\n\t\tif !w.away()", "\t\tif !w.away()"}},
+		Tests: copies,
+	}, {
+		Name: "place-changed", Guard: "a copy learns of each place that has changed hands",
+		Edits: []Edit{{waits, "w.recordLocked(t.sh.locks.At(t.e.lock).Waiter(ticket))", ""}},
+		Tests: copies,
+	}, {
+		Name: "place-level", Guard: "records name places only when all members can read that (trap 48)",
+		Edits: []Edit{{"handoff/routes.go", "return s.routes.Load().table.Uses(placeLevel)", "return true"}},
+		Tests: Tests{Package: "handoff", Run: "^TestPlacesNeedTheLevel$"},
+	}, {
+		Name: "place-moments", Guard: "moments of a copy do not go back when a record is quicker than the one before",
+		Edits: []Edit{{"owner/moves.go", "from.Queue, from.At = s.Queue, max(s.At, from.At)", "from.Queue = s.Queue"}, {step, "w.Since = max(w.Since, s.Queue[n-1].Since)", "_ = n"}},
+		Tests: Tests{Package: "handoff/record", Run: "^TestQueueOverSlowWire$"},
+	}, {
+		Name: "place-callers", Guard: "callers whose lock is a copy now are sent on by the first record",
+		Edits: []Edit{{"owner/moves.go", "if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {", "if false {"}},
+		Tests: owner("^TestMovesBeforeDismiss$"),
+	}, {
+		Name: "place-most", Guard: "the queue of a copy does not grow beyond what any may have",
+		Edits: []Edit{{"owner/moves.go", "return n > MaxQueue", "return false"}},
+		Tests: owner("^TestMovesAreBounded$"),
 	}}
 }

@@ -215,6 +215,15 @@ func (s *scene) adopted() {
 	})
 }
 
+// sometimesAdopted has that before places are taken, with every other seed: records name
+// places one by one then.
+func (s *scene) sometimesAdopted() {
+	s.t.Helper()
+	if s.seed%2 == 1 {
+		s.adopted()
+	}
+}
+
 // delays are those of a network that is well.
 var delays = Faults{Min: 100 * time.Microsecond, Max: 500 * time.Microsecond}
 
@@ -225,6 +234,7 @@ func TestQueueMovesWithClients(t *testing.T) {
 	t.Parallel()
 	play(t, setting{nodes: 3, config: longLocks}, func(s *scene) {
 		s.Net.SetFaults("", "", delays)
+		s.sometimesAdopted()
 		i := 1 + s.rnd.IntN(2) // clients begin at the first host
 		key := s.keyAt(i)
 		s.hosts[i].node.DrainBeforeStop(context.Background(), settleTime)
@@ -248,6 +258,7 @@ func TestQueueOutlivesOwner(t *testing.T) {
 	t.Parallel()
 	play(t, setting{nodes: 3, config: longLocks}, func(s *scene) {
 		s.Net.SetFaults("", "", delays)
+		s.sometimesAdopted()
 		i := s.follower()
 		l := s.lineAt(i)
 		for n := range 5 {
@@ -285,4 +296,35 @@ func TestQueueOutlivesForwarder(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestQueueOutlivesCrash: the owner of a lock dies, and its standby goes on with the
+// queue, which has changed in many ways before: some of the places were left.
+func TestQueueOutlivesCrash(t *testing.T) {
+	t.Parallel()
+	play(t, setting{nodes: 3, config: longLocks}, func(s *scene) {
+		s.Net.SetFaults("", "", delays)
+		s.sometimesAdopted()
+		i := s.follower()
+		l := s.lineAt(i)
+		for n := range 4 {
+			l.joins(l.plain((i + 1 + n%2) % 3))
+			l.passes(i, n)
+		}
+		s.Kill(i)
+		l.ends()
+	})
+}
+
+// passes has a caller come to the queue and leave it.
+func (l *line) passes(host, n int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	id := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(n)+1)
+	l.callers.Go(func() {
+		_, _ = pb.NewLockServiceClient(l.conns[host]).Acquire(ctx, &pb.AcquireRequest{Key: l.key, Holder: "passes", TtlNs: int64(queueTTL), WaitNs: int64(queueTTL),
+			RequestId: &pb.RequestId{Client: id, Sequence: 1, Settled: 1}})
+	})
+	l.until(10*time.Second, "the caller has come", func() bool { return l.length() == l.waiting+1 })
+	cancel()
+	l.until(10*time.Second, "the caller has left", func() bool { return l.length() == l.waiting })
 }

@@ -85,6 +85,17 @@ func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
 	return place, true
 }
 
+// Append puts a place at the end of the queue of a copy. It came not before those ahead
+// of it, and not after the last change, whatever it says.
+func (s *State) Append(w Waiter) {
+	w.Since = min(w.Since, s.At)
+	if n := len(s.Queue); n > 0 {
+		w.Since = max(w.Since, s.Queue[n-1].Since)
+	}
+	w.GiveUp = max(w.GiveUp, w.Since)
+	s.Queue = append(s.Queue, w)
+}
+
 // Leave has a waiter give up as of the last change: the next step drops it. It is
 // for a state that may not be stepped now. It reports whether it waits.
 func (s *State) Leave(ticket uint64) bool {

@@ -8,6 +8,15 @@ import (
 	"time"
 )
 
+// Waiter is a place in the queue, nil if the ticket does not wait. It is valid until
+// the next change.
+func (s *State) Waiter(ticket uint64) *Waiter {
+	if i := s.find(ticket); i >= 0 {
+		return &s.Queue[i]
+	}
+	return nil
+}
+
 // Held says whether the lock is held. See the package doc on reads.
 func (s *State) Held(now int64) bool {
 	return s.Token != 0 && s.clamp(now) < s.Expires

@@ -1,0 +1,115 @@
+package record
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/owner"
+)
+
+func crowded(t *rapid.T, w *wire) *pair {
+	p := &pair{t: t, wire: w, crowd: true, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
+	p.a = newStore(t, &rule{epoch: 7}, w)
+	p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
+	return p
+}
+
+// steps does some things at the lock, of which the copy hears by place or by whole queues.
+func (p *pair) steps(name string, most int, then func()) {
+	for range rapid.IntRange(0, most).Draw(p.t, name) {
+		p.wire.places = rapid.IntRange(0, 3).Draw(p.t, "by place") > 0
+		p.step()
+		then()
+	}
+}
+
+// Whatever happens to a queue, and wherever a stream ends and the next one begins with a
+// copy: when all is acknowledged, the copy has the same places in the same order.
+func TestQueueOfCopy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &wire{t: t}
+		p := crowded(t, w)
+		nothing := func() {}
+		for range rapid.IntRange(1, 3).Draw(t, "streams") {
+			w.to = nil
+			p.steps("no stream", 10, nothing)
+			p.b.Discard(func(uint64) bool { return true })
+			w.to = p.b
+			p.steps("live before the walk", 5, nothing)
+			whole := p.a.Export(func() int64 { return p.now }, func(uint64) bool { return true }, w.send,
+				func() bool { p.steps("during", 1, nothing); return true })
+			if !whole {
+				t.Fatal("the walk ended early")
+			}
+			p.sameQueues()
+			p.steps("live", 40, p.sameQueues)
+		}
+		if w.to = nil; !p.detached {
+			p.handOver()
+			p.steps("after", 20, nothing)
+		}
+	})
+}
+
+// A copy to which some records are longer on their way than others is never one that
+// cannot be, and has the same places in the same order.
+func TestQueueOverSlowWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &wire{t: t, late: func() int64 { return rapid.SampledFrom([]int64{0, 0, 1, second / 2, 2 * second}).Draw(t, "late") }}
+		p := crowded(t, w)
+		w.to = p.b
+		p.steps("steps", 80, func() {
+			p.now = max(p.now, w.last)
+			p.sameQueues()
+		})
+	})
+}
+
+// sameQueues checks that the copy knows of the same grants, and of the same places in
+// the same order, as the original: those that have a request id. If
+// records are late, times are not compared, and what is over may not be over there.
+func (p *pair) sameQueues() {
+	queues := func(s *owner.Store) map[string]string {
+		all := map[string]string{}
+		s.Export(func() int64 { return p.now }, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
+			named := slices.ContainsFunc(r.Places, func(place owner.Place) bool { return place.ID.Given() })
+			if r.Kind != owner.KindLock || r.Lock == nil || !r.Lock.Held(p.now) && !named {
+				return true
+			}
+			if err := r.Lock.Valid(); err != nil {
+				p.t.Fatal(err)
+			}
+			state := r.Lock.Clone()
+			r.Lock = &state
+			if p.wire.late != nil {
+				state.Expires = 0
+				for i := range state.Queue {
+					state.Queue[i].Since, state.Queue[i].GiveUp = 0, 0
+				}
+			}
+			text := fmt.Sprintf("%s %d %q %d %d", r.Lock.Holder, r.Lock.Token, r.Lock.Metadata, r.Lock.Waited, r.Lock.Expires)
+			for i := range r.Lock.Queue {
+				if w := &r.Lock.Queue[i]; r.Places[i].ID.Given() {
+					text += fmt.Sprintf(", %s %+v %d %d %q %d %d", w.Holder, r.Places[i].ID.Client, r.Places[i].ID.Sequence, w.TTL, w.Metadata, w.Since, w.GiveUp)
+				}
+			}
+			all[string(r.Key)] = text
+			return true
+		}, func() bool { return true })
+		return all
+	}
+	a, b := queues(p.a), queues(p.b)
+	for key := range b {
+		if _, is := a[key]; !is && p.wire.late != nil {
+			delete(b, key)
+		}
+	}
+	if !reflect.DeepEqual(a, b) {
+		p.t.Fatalf("at %d:\n original %v\n     copy %v", p.now, a, b)
+	}
+}

@@ -1,0 +1,104 @@
+package owner
+
+import (
+	"bytes"
+
+	"github.com/keystead/keystead/owner/lock"
+)
+
+// validMoves returns the state of the lock without its queue, as a copy takes it.
+func (r *Record) validMoves(now int64) (*lock.State, error) {
+	if r.Lock == nil {
+		return nil, nil
+	}
+	if r.Lock.At > now {
+		return nil, invalid("record", "a time is out of range")
+	}
+	s := *r.Lock
+	s.Queue, s.Grace = nil, 0
+	if err := s.Valid(); err != nil {
+		return nil, invalid("record", "%v", err)
+	}
+	for i := range r.Moves {
+		m := &r.Moves[i]
+		if !m.ID.Given() || !validID(&m.ID) {
+			return nil, invalid("record", "the request id of change %d of the queue is out of range", i+1)
+		}
+		if m.Gone {
+			continue
+		}
+		one := lock.State{Queue: []lock.Waiter{m.Waiter}, At: s.At}
+		one.Queue[0].Away = true
+		if err := one.Valid(); err != nil {
+			return nil, invalid("record", "%v", err)
+		}
+	}
+	s = s.Clone()
+	return &s, nil
+}
+
+// overfullLocked reports whether the moves of a record would make the queue of the copy
+// longer than any can be: it is not that of the owner's.
+func (t *target) overfullLocked(r *Record) bool {
+	n := 0
+	if t.e != nil && t.e.lock != 0 {
+		n = len(t.sh.locks.At(t.e.lock).Queue)
+	}
+	for i := range r.Moves {
+		m := &r.Moves[i]
+		here := t.sh.waitIDs[waitID{t.slot, m.ID.Client, m.ID.Sequence}] != nil
+		switch {
+		case m.Gone && here:
+			n--
+		case !m.Gone && !here:
+			n++
+		}
+	}
+	return n > MaxQueue
+}
+
+// installMovesLocked makes a lock what a record says of its grant and of some places.
+// The others stay as they are. Moments of a copy do not go back when a record was quicker
+// than the one before it, nor do places overtake one another.
+func (t *target) installMovesLocked(r *Record, from *lock.State) {
+	sh := t.sh
+	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
+		sh.detachLocked(t.slot) // who waits here is told that the lock has moved
+	}
+	s := t.lockLocked()
+	from.Queue, from.At = s.Queue, max(s.At, from.At)
+	*s = *from
+	sh.lastToken = max(sh.lastToken, s.LastToken)
+	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
+	for i := range r.Moves {
+		m := &r.Moves[i]
+		w := sh.waitIDs[waitID{t.slot, m.ID.Client, m.ID.Sequence}]
+		switch {
+		case m.Gone && w == nil:
+		case m.Gone:
+			s.Cancel(w.ticket, s.At)
+			w.finishLocked(t.slot, AcquireAnswer{}, errMoved)
+		case w != nil:
+			w.id = m.ID
+			if place := s.Waiter(w.ticket); place != nil {
+				place.GiveUp = max(m.Waiter.GiveUp, place.Since)
+			}
+		default:
+			place := m.Waiter
+			place.Ticket, place.Away, place.Metadata = sh.store.tickets.Add(1), true, bytes.Clone(place.Metadata)
+			s.Append(place)
+			sh.addAwayLocked(t.slot, place.Ticket, ref, m.Place, len(place.Holder)+len(place.Metadata))
+		}
+	}
+	switch {
+	case len(s.Queue) > 0:
+		t.countTextLocked()
+		sh.copyLocked(t.slot)
+	case s.Token == 0:
+		delete(sh.copies, t.slot)
+		sh.clearLocked(t.e)
+	default:
+		t.countTextLocked()
+		delete(sh.copies, t.slot)
+	}
+}

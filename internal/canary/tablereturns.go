@@ -44,5 +44,9 @@ func coldStarts() []Canary {
 		Name: "candidate-behind", Guard: "who is far behind in the log is not admitted yet",
 		Edits: []Edit{{"ring/epoch/resume.go", " && c.epoch+maxBehind >= t.Epoch", ""}},
 		Tests: epochTests("^TestAdmittedWhileEpochsAreRaised$"),
+	}, {
+		Name: "drawn-and-crashed", Guard: "the number of a cluster that was never made is that of none",
+		Edits: []Edit{{"ring/epoch/storage.go", "if empty, err := s.Empty(); empty || err != nil {", "if _, err := s.Empty(); err != nil {"}},
+		Tests: epochTests("^TestDrawnAndCrashed$"),
 	}}
 }

@@ -24,21 +24,19 @@ func (g *Group) Found(still func() error) error {
 	case !empty:
 		return ErrBelongs
 	}
-	// One that was drawn before a crash counts; see belong.
-	uid, err := s.UID()
+	uid := *g.uid.Load() // of belong, if it is to make the cluster as well
 	drawn := uid == ""
-	if err == nil && drawn {
+	if drawn {
 		uid = draw()
-		err = s.setUID(uid)
-	}
-	if err != nil {
-		return err
+		if err := s.setUID(uid); err != nil {
+			return err
+		}
 	}
 	g.uid.Store(&uid) // from now on, others' leaders are refused
 	if err := still(); err != nil {
 		return errors.Join(err, g.undraw(drawn))
 	}
-	err = g.raft.BootstrapCluster(raft.Configuration{
+	err := g.raft.BootstrapCluster(raft.Configuration{
 		Servers: []raft.Server{{Suffrage: raft.Voter, ID: g.self, Address: joinAddr(g.self, g.cfg.RaftAddr)}},
 	}).Error()
 	switch {

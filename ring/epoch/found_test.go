@@ -63,7 +63,8 @@ func TestFoundTooLate(t *testing.T) {
 	until(t, g, "it is made", func(tab *table.Table) bool { return tab.Cluster != "" })
 }
 
-// TestFoundAfterACrash: the number of a cluster that was drawn before the crash counts.
+// TestFoundAfterACrash: the number of a cluster that was drawn before the crash is that of
+// no cluster, and does not stand in the way.
 func TestFoundAfterACrash(t *testing.T) {
 	t.Parallel()
 	disk := MemoryStorage()
@@ -74,7 +75,26 @@ func TestFoundAfterACrash(t *testing.T) {
 	if err := g.Found(still); err != nil {
 		t.Fatal(err)
 	}
-	if tab := until(t, g, "it is made", func(tab *table.Table) bool { return tab.Cluster != "" }); tab.UID != "drawn" {
-		t.Errorf("it is %q", tab.UID)
+	tab := until(t, g, "it is made", func(tab *table.Table) bool { return tab.Cluster != "" })
+	if uid, err := disk.UID(); err != nil || uid == "" || uid != tab.UID {
+		t.Errorf("it is %q, and belongs to %q, %v", tab.UID, uid, err)
+	}
+}
+
+// TestDrawnAndCrashed: a node drew the number of a cluster and died before it made it. It
+// belongs to none then, and can join the one that somebody else has made meanwhile.
+func TestDrawnAndCrashed(t *testing.T) {
+	t.Parallel()
+	p := newPool()
+	form(t, p, 1, nil)
+	s := MemoryStorage()
+	if err := s.setUID("of no cluster"); err != nil {
+		t.Fatal(err)
+	}
+	g := join(t, p, "n2", func(c *Config) { c.Storage = s })
+	flips(t, g)
+	until(t, g, "it is a member", settled(2))
+	if uid, err := s.UID(); err != nil || uid != g.Table().UID {
+		t.Errorf("%q, %v", uid, err)
 	}
 }

@@ -116,8 +116,14 @@ func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
 }
 
 // UID is the cluster that the storage belongs to, as it was drawn when the cluster
-// was made; "" = it belongs to none yet.
-func (s *Storage) UID() (string, error) { return s.get(uidKey) }
+// was made; "" = it belongs to none yet. What was drawn and has no log is the number of no
+// cluster: the node died before it made it.
+func (s *Storage) UID() (string, error) {
+	if empty, err := s.Empty(); empty || err != nil {
+		return "", err
+	}
+	return s.get(uidKey)
+}
 
 func (s *Storage) setUID(uid string) error {
 	if err := s.Stable.Set(uidKey, []byte(uid)); err != nil {

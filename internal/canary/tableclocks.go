@@ -27,5 +27,9 @@ func clocks() []Canary {
 		Name: "pace-leader", Guard: "a leader whose clock most find fast removes nobody and passes leadership on",
 		Edits: []Edit{{"ring/epoch/pace.go", "return slower >= 2 && 2*slower > others", "return slower > others"}},
 		Tests: Tests{Package: "internal/sim", Run: "^TestFastLeader$"},
+	}, {
+		Name: "lease-over", Guard: "a node that cannot go on is given no more of its lease by a tick",
+		Edits: []Edit{{keeper, " || k.g.over.Load() {", " {"}},
+		Tests: epochTests("^TestNoLeaseAfterAFailure$"),
 	}}
 }

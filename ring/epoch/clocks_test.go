@@ -88,3 +88,25 @@ func TestLeaseIsDroppedWhenTheLeadersClockGains(t *testing.T) {
 	}
 	eventually(t, "a lease again", func() bool { return g.LeaseLeft() > 0 })
 }
+
+// TestNoLeaseAfterAFailure: a node that cannot go on is given no more of a lease that still
+// runs, by no tick.
+func TestNoLeaseAfterAFailure(t *testing.T) {
+	t.Parallel()
+	g := form(t, newPool(), 1, nil)[0]
+	eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
+	done := make(chan struct{})
+	if err := g.tell(t.Context(), func(k *keeper) {
+		defer close(done)
+		g.over.Store(true) // what fail does first, beside the keeper
+		g.rule.Extend(0)
+		k.ticked()
+		if left := g.LeaseLeft(); left > 0 {
+			t.Errorf("%s of it are left", left)
+		}
+		g.over.Store(false)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}

@@ -65,6 +65,7 @@ type Group struct {
 	steady  func() int64  // the reading of the clock that leases are counted by
 	silent  atomic.Bool   // Silence was called
 	apart   atomic.Bool   // this node's clock is slower than the leader's
+	over    atomic.Bool   // it has no lease any more, whatever is granted
 	gains   atomic.Int64  // of the leader's clock on this one, for which the lease was dropped
 	jumps   atomic.Int64  // of the clock, for which the lease was dropped
 	stalled atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
@@ -207,6 +208,7 @@ func (g *Group) onRefused(from, why string) {
 // fail says that the node cannot go on.
 func (g *Group) fail(err error) {
 	g.rule.Quiet()
+	g.over.Store(true)
 	g.rule.Extend(0)
 	_ = g.tell(g.halt, func(k *keeper) { // and it stays so
 		k.retired = true
@@ -315,6 +317,7 @@ func (g *Group) shutdown(ctx context.Context) {
 	if g.raft.State() == raft.Leader && ctx.Err() == nil {
 		g.handOver(ctx)
 	}
+	g.over.Store(true)
 	g.rule.Extend(0)
 	g.stop()
 	g.server.Stop()
@@ -329,6 +332,7 @@ func (g *Group) shutdown(ctx context.Context) {
 	g.trans.CloseStreams() // the connections that it dialled
 	_ = g.trans.Close()
 	g.running.Wait()
+	g.rule.Extend(0) // a tick may have been under way
 	g.peers.close()
 	g.fsm.cleaner.done.Wait()
 	if err := g.cfg.Storage.close(); err != nil {

@@ -93,7 +93,7 @@ func (k *keeper) read() { k.boot = k.cfg.Clock.Now(); k.now = k.g.steady() }
 // rest with the next ticks.
 func (k *keeper) extend() {
 	left := k.holding.Until() - k.now
-	if left <= 0 || k.retired {
+	if left <= 0 || k.retired || k.g.over.Load() {
 		k.g.rule.Extend(0)
 		return
 	}

@@ -79,3 +79,18 @@ func TestPeek(t *testing.T) {
 		t.Errorf("a torn one: %v %v", found, err)
 	}
 }
+
+// TestNewer: the file of a newer program is of no use here, and stays where it is.
+func TestNewer(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, Name)
+	if err := os.WriteFile(path, []byte(magicName+"2\nwhatever"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir); s != nil || !errors.Is(err, ErrNewer) || errors.Is(err, ErrDamaged) {
+		t.Errorf("%v %v", s, err)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{Name}) {
+		t.Errorf("there are %v", got)
+	}
+}

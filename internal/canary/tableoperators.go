@@ -31,5 +31,9 @@ func operators() []Canary {
 		Name: "waiting-said", Guard: "calls at a node that has not heard of its cluster are told so",
 		Edits: []Edit{{"internal/rpc/forward.go", `if st.Waiting == "" || time.Since(st.Started) < startTime {`, `if true || st.Waiting == "" || time.Since(st.Started) < startTime {`}},
 		Tests: node("^TestCallsOfANodeThatWaits$"),
+	}, {
+		Name: "state-newer", Guard: "the state of a newer program is not put aside",
+		Edits: []Edit{{"handoff/disk/disk.go", "errors.Is(err, ErrNewer) {\n\t\treturn nil, errors.Join(err, f.Close())", "err == ErrNewer {\n\t\treturn nil, errors.Join(err, s.Refuse())"}},
+		Tests: Tests{Package: "handoff/disk", Run: "^TestNewer$"},
 	}}
 }

@@ -14,6 +14,8 @@ import (
 const (
 	// keepPause is between two tries to write the state.
 	keepPause = time.Second
+	// keepSaid is between two lines of the log that say so.
+	keepSaid = 10 * time.Second
 	// roomEvery is how often the room for the state is looked after.
 	roomEvery = 5 * time.Second
 	// roomSlack is more than the file takes beside the objects, in bytes.
@@ -79,7 +81,8 @@ func (k *keeps) keep(head func() disk.Header, store *owner.Store) {
 	defer k.busy.Store(false)
 	ctx, release := k.unlessHurried(context.Background())
 	defer release()
-	for said := false; ; said = true {
+	var said time.Time
+	for {
 		k.err = keepState(k.cfg.DataDir, head(), store, k.cfg.Clock, k.cfg.Log)
 		if k.err != nil {
 			k.tries.Add(1)
@@ -88,7 +91,8 @@ func (k *keeps) keep(head func() disk.Header, store *owner.Store) {
 		if k.err == nil || left <= 0 || ctx.Err() != nil {
 			break
 		}
-		if !said {
+		if time.Since(said) >= keepSaid {
+			said = time.Now()
 			k.cfg.Log.Error("the state cannot be written; trying on: make room on the disk of --data-dir",
 				"data directory", k.cfg.DataDir, "error", k.err, "for", left.Round(time.Second))
 		}

@@ -129,8 +129,8 @@ func (c *testCluster) adding(keys int) (stop func() []int64) {
 	}
 }
 
-// ownerOf asks a node who owns a key.
-func (n *testNode) ownerOf(key string) (owner string) {
+// placeOf asks a node who owns a key, and who stands by.
+func (n *testNode) placeOf(key string) (owner, standby string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
@@ -138,7 +138,7 @@ func (n *testNode) ownerOf(key string) (owner string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return r.Owners[0].Owner
+	return r.Owners[0].Owner, r.Owners[0].Standby
 }
 
 // All nodes are told to stop at once, under load: nothing that was acknowledged is
@@ -153,7 +153,7 @@ func TestClusterStopsUnderLoad(t *testing.T) {
 			const keys = 24
 			owners := make([]string, keys)
 			for i := range keys {
-				owners[i] = c.nodes[0].ownerOf(stateKey(i))
+				owners[i], _ = c.nodes[0].placeOf(stateKey(i))
 			}
 			stop := c.adding(keys)
 			<-time.After(time.Second)

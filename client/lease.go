@@ -194,7 +194,9 @@ func (l *Lock) renewal(now int64) *pb.RenewRequest {
 // Unlock gives the lock back and ends its context. The error is ErrLockLost if
 // the lock had been lost to its owner before, and that of the call if the owner
 // could not be reached; then the lock is free when its TTL ends, and Unlock may be
-// called again. It may be called more than once.
+// called again. It may be called more than once. ctx must not have ended: give it one
+// of its own when the caller's is over, such as context.WithoutCancel(ctx), or the lock is
+// kept until its TTL ends.
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.finish(&Error{Code: codes.Canceled, Reason: ErrUnlocked, Message: "the lock was given back"})
 	<-l.kept // soon: its context has ended

@@ -27,5 +27,13 @@ func rows() []Canary {
 		Name: "syncs-few", Guard: "a source has a few standbys put in at a time",
 		Edits: []Edit{{"handoff/sync.go", "if s.syncing >= maxSyncs {", "if s.syncing < 0 {"}},
 		Tests: Tests{Package: "handoff", Run: "^TestFewSyncsAtATime$"},
+	}, {
+		Name: "server-name", Guard: "where a server is, only the process says that has its name in gossip",
+		Edits: []Edit{{"ring/epoch/servers.go", "|| nodeOf(raft.ServerID(p.RaftID)) != p.Node", ""}},
+		Tests: epochTests("^TestServerAddr$"),
+	}, {
+		Name: "server-answers", Guard: "a server is added when it has answered as that of this cluster",
+		Edits: []Edit{{"ring/epoch/servers.go", "if id != g.self {", "if id == \"\" {"}},
+		Tests: epochTests("^TestForgedServers$"),
 	}}
 }

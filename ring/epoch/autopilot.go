@@ -134,10 +134,7 @@ func (p *pilot) KnownServers() map[raft.ServerID]*autopilot.Server {
 		out[id] = &autopilot.Server{ID: id, Name: nodeOf(id), Address: joinAddr(id, addr), NodeStatus: status,
 			RaftVersion: int(raft.ProtocolVersionMax), IsLeader: id == p.g.self, NodeType: autopilot.NodeVoter}
 	}
-	for _, peer := range p.g.cfg.Peers() {
-		if peer.RaftID == "" || peer.RaftAddr == "" {
-			continue
-		}
+	for _, peer := range p.g.servers() {
 		status := autopilot.NodeFailed
 		if peer.Alive {
 			status = autopilot.NodeAlive

@@ -162,17 +162,6 @@ func (g *Group) startRaft() error {
 	return nil
 }
 
-// ServerAddr implements raft.ServerAddressProvider: where gossip has seen a
-// server last counts for more than where it was when it was added.
-func (g *Group) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	for _, p := range g.cfg.Peers() {
-		if p.RaftID == string(id) && p.RaftAddr != "" {
-			return joinAddr(id, p.RaftAddr), nil
-		}
-	}
-	return "", errors.New("gossip does not know " + string(id))
-}
-
 // belong reads which cluster the storage belongs to. One that is to be made is
 // drawn before anybody can be talked to.
 func (g *Group) belong() error {

@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/keystead/keystead/internal/clock"
+
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/lease"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -52,6 +54,7 @@ func newKeeper(g *Group) *keeper {
 	k := &keeper{g: g, cfg: g.cfg}
 	k.grants = lease.NewGrants[table.Holder](lease.Config{TTL: int64(g.cfg.TTL), Margin: int64(g.cfg.Margin)})
 	k.candidates, k.turnedAway = map[string]candidate{}, map[string]string{}
+	k.silentAt = map[raft.ServerID]int64{}
 	k.read()
 	k.skew = g.cfg.Wall().UnixNano() - k.now
 	return k

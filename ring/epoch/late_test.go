@@ -241,13 +241,14 @@ func TestHalfASnapshot(t *testing.T) {
 // added to raft's configuration. The table does not show that it is older.
 func TestTrap38LateConfiguration(t *testing.T) {
 	t.Parallel()
-	p := newPool()
-	groups := form(t, p, 3, nil)
+	groups := form(t, newPool(), 3, nil)
 	voters(t, 3, groups...)
 	leader := leaderOf(groups)
 	victim := groups[slices.IndexFunc(groups, func(g *Group) bool { return g != leader })]
 	late := snapshotOf(t, leader)
-	p.set(Peer{Node: "n6", RaftID: "n6/6", RaftAddr: "127.0.0.1:6", Alive: true})
+	if err := leader.raft.AddNonvoter("n6/6", "n6/6@127.0.0.1:6", 0, applyWait).Error(); err != nil {
+		t.Fatal(err)
+	}
 	servers := func() int { return len(victim.raft.GetConfiguration().Configuration().Servers) }
 	eventually(t, "a server more", func() bool { return servers() == 4 })
 	if resp, err := late.send(leader, victim, bytes.NewReader(late.data)); err != nil || !resp.Success {

@@ -20,24 +20,25 @@ type lead struct {
 
 	waiting    []*renewal // for the next proof
 	proving    bool
-	candidates map[string]candidate   // by node: who asked for a lease and is no member
-	lags       map[table.Holder]lag   // members that have not applied what concerns them
-	others     map[table.Holder]other // who seemed to have applied more than this leader
-	known      map[string]uint64      // by node: the incarnation that was a member last, in this term
-	mutes      mutes                  // members that are waited for
-	stops      stops                  // members that are about to stop
-	joinedAt   int64                  // when the last member was admitted
-	changedAt  int64                  // when the table last changed in more than its epoch
-	stands     standing               // of the table that was planned for last
-	proposing  bool                   // a command of the plan is under way
-	lookAt     int64                  // when to look at raft's configuration next
-	changing   bool                   // a change of raft's configuration is under way
-	ledAt      int64                  // when the term began
-	roll       roll                   // of those that were members before
-	slower     map[string]slower      // by node: whose clocks are, as they say
-	passOnAt   int64                  // when to pass leadership on next, should the own clock be suspected
-	membersAt  uint64                 // epoch of the last change of members, or a later one
-	turnedAway map[string]string      // by node: why it cannot be admitted, as was logged
+	candidates map[string]candidate    // by node: who asked for a lease and is no member
+	lags       map[table.Holder]lag    // members that have not applied what concerns them
+	others     map[table.Holder]other  // who seemed to have applied more than this leader
+	known      map[string]uint64       // by node: the incarnation that was a member last, in this term
+	mutes      mutes                   // members that are waited for
+	stops      stops                   // members that are about to stop
+	joinedAt   int64                   // when the last member was admitted
+	changedAt  int64                   // when the table last changed in more than its epoch
+	stands     standing                // of the table that was planned for last
+	proposing  bool                    // a command of the plan is under way
+	lookAt     int64                   // when to look at raft's configuration next
+	changing   bool                    // a change of raft's configuration is under way
+	silentAt   map[raft.ServerID]int64 // when servers were asked that gossip tells of and that did not answer
+	ledAt      int64                   // when the term began
+	roll       roll                    // of those that were members before
+	slower     map[string]slower       // by node: whose clocks are, as they say
+	passOnAt   int64                   // when to pass leadership on next, should the own clock be suspected
+	membersAt  uint64                  // epoch of the last change of members, or a later one
+	turnedAway map[string]string       // by node: why it cannot be admitted, as was logged
 }
 
 // renewal is a request for a lease that waits for its answer.
@@ -112,6 +113,7 @@ func (k *keeper) follow() {
 	}
 	k.waiting = nil
 	k.candidates, k.turnedAway = map[string]candidate{}, map[string]string{}
+	k.silentAt = map[raft.ServerID]int64{}
 	k.g.pilot.lead(false)
 }
 
@@ -408,56 +410,4 @@ func (k *keeper) stand(t *table.Table) standing {
 		k.stands = standing{t, len(t.Moves()), t.Unprotected()}
 	}
 	return k.stands
-}
-
-// tendServers makes raft's configuration follow gossip, one change at a time:
-// every live node is a server, at its present address, under its present
-// identity. Who votes is the autopilot's business.
-func (k *keeper) tendServers() {
-	if k.changing {
-		return
-	}
-	f := k.g.raft.GetConfiguration()
-	if f.Error() != nil {
-		return
-	}
-	change := k.serverChange(f.Configuration())
-	if change == nil {
-		return
-	}
-	k.changing = true
-	k.g.running.Go(func() {
-		err := k.g.settled(change())
-		if err != nil {
-			k.cfg.Log.Info("raft's configuration was not changed", "error", err)
-		}
-		k.later(func(k *keeper) {
-			if k.changing = false; err == nil {
-				k.lookAt = k.now // many nodes may have come at once
-			}
-		})
-	})
-}
-
-func (k *keeper) serverChange(conf raft.Configuration) func() raft.IndexFuture {
-	t := k.g.Table()
-	for _, p := range k.cfg.Peers() {
-		if !p.Alive || p.RaftID == "" || p.RaftAddr == "" || p.UID != "" && p.UID != t.UID {
-			continue
-		}
-		id := raft.ServerID(p.RaftID)
-		addr := joinAddr(id, p.RaftAddr)
-		i := slices.IndexFunc(conf.Servers, func(s raft.Server) bool { return s.ID == id })
-		if i < 0 || conf.Servers[i].Address != addr {
-			return func() raft.IndexFuture { return k.g.raft.AddNonvoter(id, addr, 0, applyWait) }
-		}
-		// An older identity of the same node, whose process is no member any more.
-		for _, s := range conf.Servers {
-			m, member := t.Member(p.Node)
-			if nodeOf(s.ID) == p.Node && s.ID != id && s.ID != k.g.self && !(member && m.RaftID == string(s.ID)) {
-				return func() raft.IndexFuture { return k.g.raft.RemoveServer(s.ID, 0, applyWait) }
-			}
-		}
-	}
-	return nil
 }

@@ -74,6 +74,24 @@ func (s *Source) Changed(r *owner.Record) {
 	}
 }
 
+// Room returns nil when those who get records about keys at this position have room for
+// more callers that are queued: nothing else holds back a crowd at a lock, for nobody
+// waits for an acknowledgement in a queue. A process whose stream has failed needs none.
+// The error is the context's.
+func (s *Source) Room(ctx context.Context, hash uint64) error {
+	rt := s.routes.Load()
+	i := rt.table.Find(hash)
+	if i < 0 {
+		return nil
+	}
+	for _, l := range rt.rows[i].feeds {
+		if err := l.feed.CrowdRoom(ctx); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Told says whether all those that answers about a key at this position wait for
 // have acknowledged what was decided last about it.
 func (s *Source) Told(hash uint64) bool {

@@ -154,12 +154,18 @@ func (s *Sender) ackLocked(applied uint64) bool {
 	}
 	s.queue = slices.Delete(s.queue, 0, n)
 	s.sent = max(s.sent-n, 0)
-	if s.room != nil && s.kept < s.cfg.CopyWindow {
-		close(s.room)
-		s.room = nil
-	}
+	s.letLocked(&s.room, s.kept < s.cfg.CopyWindow)
+	s.letLocked(&s.crowd, s.kept < s.cfg.CrowdWindow)
 	s.progress = s.progress || applied > was
 	return true
+}
+
+// letLocked lets those go on who wait for room, if there is some.
+func (s *Sender) letLocked(opens *chan struct{}, room bool) {
+	if room && *opens != nil {
+		close(*opens)
+		*opens = nil
+	}
 }
 
 // retireLocked lets go of a batch that is acknowledged.
@@ -193,10 +199,8 @@ func (s *Sender) failLocked(err error) {
 		}
 	}
 	s.queue, s.free, s.sent, s.kept = nil, nil, 0, 0
-	if s.room != nil {
-		close(s.room)
-		s.room = nil
-	}
+	s.letLocked(&s.room, true)
+	s.letLocked(&s.crowd, true)
 	close(s.failed)
 	s.cancel()
 }

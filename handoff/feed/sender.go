@@ -22,6 +22,8 @@ const (
 	DefaultMaxUnacked = 16 << 20  // at a million changes of a hundred bytes in a second, 0.16 s of them
 	DefaultCopyWindow = 512 << 10 // keeps half of a gigabit link busy over 8 ms; what changes meanwhile waits behind it
 	DefaultMaxBatch   = 256 << 10 // 2 ms of such a link
+	// DefaultCrowdWindow is a quarter of MaxUnacked: what does not wait for it has the rest.
+	DefaultCrowdWindow = 4 << 20
 )
 
 // Why a sender fails, beside *Refused.
@@ -63,6 +65,8 @@ type SenderConfig struct {
 	// CopyWindow is how many unacknowledged bytes Room lets through. Default
 	// 512 KiB.
 	CopyWindow int
+	// CrowdWindow is how many unacknowledged bytes CrowdRoom lets through. Default 4 MiB.
+	CrowdWindow int
 	// MaxBatch bounds the bytes of a batch that has more than one record. Default
 	// 256 KiB.
 	MaxBatch int
@@ -72,6 +76,7 @@ type SenderConfig struct {
 func (c SenderConfig) withDefaults() SenderConfig {
 	c.MaxUnacked = cmp.Or(c.MaxUnacked, DefaultMaxUnacked)
 	c.CopyWindow = cmp.Or(c.CopyWindow, DefaultCopyWindow)
+	c.CrowdWindow = cmp.Or(c.CrowdWindow, DefaultCrowdWindow)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
 	if c.Session == 0 {
 		c.Session = uint64(max(c.Now(), 1))
@@ -103,7 +108,8 @@ type Sender struct {
 	sent     int           // guarded by mu: of the queue, over the connection of now
 	kept     int           // guarded by mu: bytes in the queue
 	free     []*batch      // guarded by mu: to be used again
-	room     chan struct{} // guarded by mu: closed when kept is below the window; nil = nobody waits
+	room     chan struct{} // guarded by mu: closed when kept is below the window of copies; nil = nobody waits
+	crowd    chan struct{} // guarded by mu: … below that of crowds
 	err      error         // guarded by mu: why the sender failed
 	watch    *time.Timer   // guarded by mu: breaks the connection of now if nothing moves; nil = there is none
 	progress bool          // guarded by mu: the connection of now acknowledged something
@@ -231,17 +237,30 @@ func (s *Sender) Wait(ctx context.Context, seq uint64) error {
 // Room returns nil when less than CopyWindow bytes are unacknowledged. The error
 // is the context's, or the failure of the sender.
 func (s *Sender) Room(ctx context.Context) error {
+	return s.below(ctx, s.cfg.CopyWindow, &s.room)
+}
+
+// CrowdRoom returns nil when less than CrowdWindow bytes are unacknowledged. It is for
+// those whose operation is answered without an acknowledgement, so that nothing else
+// holds them back. The error is the context's, or the failure of the sender.
+func (s *Sender) CrowdRoom(ctx context.Context) error {
+	return s.below(ctx, s.cfg.CrowdWindow, &s.crowd)
+}
+
+// below waits until less than so many bytes are unacknowledged. opens is the channel that
+// is closed then, guarded by mu.
+func (s *Sender) below(ctx context.Context, window int, opens *chan struct{}) error {
 	for {
 		s.mu.Lock()
-		if s.err != nil || s.kept < s.cfg.CopyWindow {
+		if s.err != nil || s.kept < window {
 			err := s.err
 			s.mu.Unlock()
 			return err
 		}
-		if s.room == nil {
-			s.room = make(chan struct{})
+		if *opens == nil {
+			*opens = make(chan struct{})
 		}
-		room := s.room
+		room := *opens
 		s.mu.Unlock()
 		select {
 		case <-room:

@@ -1,12 +1,10 @@
 package main
 
-// queues are the guards of places in the queues of locks, of their records, and of
-// the level by which the records are written.
+// queues are the guards of places in the queues of locks, and of levels.
 func queues() []Canary {
 	const waits, step = "owner/waits.go", "owner/lock/step.go"
 	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
 	sim := func(run string) Tests { return Tests{Package: "internal/sim", Run: run} }
-	copies := Tests{Package: "handoff/record", Run: "^TestQueueOfCopy$"}
 	level := Tests{Package: "ring/epoch/table", Run: "^TestAdopt$"}
 	return []Canary{{
 		Name: "adopt-all", Guard: "a level is committed only when all members know it (trap 48)",
@@ -44,7 +42,15 @@ func queues() []Canary {
 		Name: "standing-attempt", Guard: "a client whose lock has moved asks the new owner before it leaves the old one",
 		Edits: []Edit{{"client/acquire.go", "case <-moved:\n", "case <-moved:\n\t\t\ta.cancel()\n"}},
 		Tests: sim("^TestQueueMovesWithClients$"),
-	}, {
+	}}
+}
+
+// placeRecords are the guards of records that name places, and of what a crowd sends.
+func placeRecords() []Canary {
+	const waits, step = "owner/waits.go", "owner/lock/step.go"
+	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
+	copies := Tests{Package: "handoff/record", Run: "^TestQueueOfCopy$"}
+	return []Canary{{
 		Name: "place-gone", Guard: "a copy learns of each place that is gone",
 		Edits: []Edit{{waits, "\t\tw.recordLocked(nil)\n\t\tif !w.away()", "\t\tif !w.away()"}},
 		Tests: copies,
@@ -68,5 +74,13 @@ func queues() []Canary {
 		Name: "place-most", Guard: "the queue of a copy does not grow beyond what any may have",
 		Edits: []Edit{{"owner/moves.go", "return n > MaxQueue", "return false"}},
 		Tests: owner("^TestMovesAreBounded$"),
+	}, {
+		Name: "crowd-room", Guard: "callers are queued only when the copies have room for more",
+		Edits: []Edit{{"internal/rpc/locks.go", "if err == nil && req.WaitNs > 0 {", "if false {"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestQueueNeedsRoom$"},
+	}, {
+		Name: "crowd-window", Guard: "a crowd does not fill up the stream to the standby",
+		Edits: []Edit{{"handoff/routes.go", "if err := l.feed.CrowdRoom(ctx); err != nil && ctx.Err() != nil {", "if err := l.feed.Err(); err != nil && ctx.Err() != nil {"}},
+		Tests: Tests{Package: "handoff", Run: "^TestCrowdIsHeldBack$"},
 	}}
 }

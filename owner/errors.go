@@ -57,6 +57,12 @@ var (
 	errMemory = &Error{Reason: StoreFull, RetryAfter: retrySoon,
 		Message: "the node's objects take as much memory as they may",
 		Hint:    "raise --max-memory, add a node, or let idle counters expire (idle_ttl)"}
+	errShare = &Error{Reason: StoreFull, RetryAfter: retrySoon,
+		Message: "the node's own objects take what it may have beside the copies that it keeps for others",
+		Hint:    "raise --max-memory or --max-objects, add a node, or let idle counters expire (idle_ttl)"}
+	errIDs = &Error{Reason: StoreFull, RetryAfter: retrySoon,
+		Message: "the node is nearly full, and remembers request ids of as many clients of this object as it then may",
+		Hint:    "raise --max-memory, add a node, or send operations on the object by fewer clients"}
 	errMoved = &Error{Reason: NotOwner, RetryAfter: retrySoon,
 		Message: "the key has another owner now; nothing happened",
 		Hint:    "try again: the call is passed on to the new owner"}

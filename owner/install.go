@@ -144,7 +144,7 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	if err != nil {
 		return err
 	}
-	t := target{kind: r.Kind, ref: Ref{Key: view(r.Key), Name: view(r.Name)}} // ref is not kept
+	t := target{copied: true, kind: r.Kind, ref: Ref{Key: view(r.Key), Name: view(r.Name)}} // ref is not kept
 	t.hash, t.tag = Hash(t.ref.Key), s.addressTag(t.ref)
 	sh := s.shard(t.hash)
 	t.sh = sh

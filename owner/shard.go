@@ -31,6 +31,8 @@ type shard struct {
 	reported  int          // bytes that the store counts for this shard
 	lockText  int          // bytes that lock states refer to
 	sweepAt   uint32       // entry that the sweep looks at next
+	mine      int64        // objects that are this process's own, about; see budget.go
+	sampled   int64        // … that this round of the sweep has found
 	shifts    uint64       // raised when entries may have moved in the index
 	record    Record       // reused for the sink
 	done      []Done       // ids remembered since the last record; reused
@@ -149,6 +151,7 @@ type target struct {
 	now    int64
 	slack  uint64 // by how much the capacity of a limit is above that of the part
 	quiet  bool   // no user has asked for it: it is not counted
+	copied bool   // it is a copy of another process's
 }
 
 // enter finds the object of an operation, of which ref, kind and now are set,
@@ -238,27 +241,6 @@ func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
 	return 0
 }
 
-// roomLocked says whether the operation may take the room that it needs: for
-// an object that is not there yet, or for a request id. At the limit of memory
-// it may take what was freed before.
-func (t *target) roomLocked(id *reqid.ID) *Error {
-	s := t.sh.store
-	if t.slot == 0 && s.objects[KindLimit].Load()+s.objects[KindCounter].Load()+s.objects[KindLock].Load() >= s.cfg.MaxObjects {
-		return errObjects
-	}
-	if s.bytes.Load() < s.cfg.MaxBytes {
-		return nil
-	}
-	sh := t.sh
-	if t.slot == 0 && !(sh.index.Room() && sh.cells.Room(t.size()) && (t.kind != KindLock || sh.locks.Room())) {
-		return errMemory
-	}
-	if id.Given() && !sh.ids.Room() {
-		return errMemory
-	}
-	return nil
-}
-
 // size is that of the target's cell.
 func (t *target) size() int {
 	return int(entrySize+stateSize(t.kind)) + len(t.ref.Key) + len(t.ref.Name)
@@ -279,6 +261,9 @@ func (t *target) createLocked() {
 		sh.shifts++
 	}
 	sh.store.objects[t.kind].Add(1)
+	if !t.copied && sh.store.owners != nil {
+		sh.countMineLocked(1)
+	}
 }
 
 // lockLocked is the state of the target, a lock, made if there is none.
@@ -471,6 +456,9 @@ func (sh *shard) forgetLocked(slot uint32) {
 	sh.index.Delete(sh.store.tag(maphash.Bytes(seed, text[:e.keyLen]), maphash.Bytes(seed, text[e.keyLen:])), slot)
 	sh.shifts++
 	sh.store.objects[e.kind].Add(-1)
+	if o := sh.store.owners; o != nil && o.Owns(sh.hashLocked(slot)) {
+		sh.countMineLocked(-1)
+	}
 	sh.clearLocked(e)
 	delete(sh.scheduled, slot)
 	delete(sh.retold, slot)

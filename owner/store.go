@@ -169,6 +169,7 @@ type Store struct {
 	seed   maphash.Seed // of the tags in the indexes
 	splits Splits       // the rule, if objects may be split; else nil
 	places PlaceSink    // the sink, if it may get places one by one; else nil
+	owners Owners       // the rule, if copies of others' may come here; else nil
 	shards []shard
 	wakes  wakes
 
@@ -176,6 +177,7 @@ type Store struct {
 	waiting atomic.Int64  // callers in queues
 	objects [4]atomic.Int64
 	bytes   atomic.Int64
+	mine    atomic.Int64    // objects of this process's own, about
 	expired [4]atomic.Int64 // objects forgotten because their time was over
 	lapsed  atomic.Int64    // locks whose TTL ended while they were held
 
@@ -198,6 +200,7 @@ func New(cfg Config, now int64) (*Store, error) {
 	}
 	s.splits, _ = cfg.Rule.(Splits)
 	s.places, _ = cfg.Sink.(PlaceSink)
+	s.owners, _ = cfg.Rule.(Owners)
 	for i := range s.shards {
 		s.shards[i].store, s.shards[i].now = s, now
 		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)

@@ -38,6 +38,7 @@ func (sh *shard) sweepStep(now int64) bool {
 	for range sweepStep {
 		if sh.sweepAt >= sh.index.Span() {
 			sh.sweepAt = 0
+			sh.sampledLocked()
 			sh.index.Shrink()
 			sh.shifts++
 			sh.accountLocked()
@@ -49,6 +50,9 @@ func (sh *shard) sweepStep(now int64) bool {
 			continue
 		}
 		if slot == 0 || !sh.overLocked(slot, sh.now) {
+			if slot != 0 {
+				sh.sampleLocked(slot)
+			}
 			sh.sweepAt++
 			continue // else another entry may have moved here
 		}

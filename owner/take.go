@@ -111,9 +111,11 @@ func (s *Store) Put(now int64, ref Ref, records []*Record) (Meta, error) {
 		some.Sequence = 1
 	}
 	// What was there before it was divided must not be kept away by what came since: it
-	// takes the room that copies have.
+	// takes the room that copies have, and one object without ids always fits.
 	if ref.Role == Join {
-		err = t.copyRoomLocked(first)
+		if some.Given() {
+			err = t.copyRoomLocked(first)
+		}
 	} else if full := t.roomForLocked(&some, first.Marks, true); full != nil {
 		err = full
 	}

@@ -56,6 +56,16 @@ func (m *inCluster) Confirm(p owner.Permit, now int64) error {
 	return errUnknown
 }
 
+// Owns implements owner.Owners.
+func (m *inCluster) Owns(hash uint64) bool {
+	t := m.rule.Table()
+	i := t.Find(hash)
+	return i >= 0 && t.Rows[i].Owner == m.rule.Self()
+}
+
+// Shared implements owner.Owners.
+func (m *inCluster) Shared() bool { return len(m.rule.Table().Members) > 1 }
+
 // Terms implements owner.Rule.
 func (m *inCluster) Terms() owner.Terms {
 	t := m.rule.Table()

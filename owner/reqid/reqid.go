@@ -208,6 +208,11 @@ func (t *Table) Knows(ref uint32, id *ID) bool {
 	return c != 0 && t.findOp(c, id.Sequence) != nil
 }
 
+// Few reports whether an object remembers a client, or fewer clients than most.
+func (t *Table) Few(ref uint32, id Client, most int) bool {
+	return ref == 0 || int(t.objects.At(ref).n) < most || t.find(ref, id) != 0
+}
+
 // push makes the last operation of a client one of the earlier ones.
 func (t *Table) push(c uint32, cl *client) {
 	o := t.ops.Add()

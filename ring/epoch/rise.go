@@ -1,8 +1,6 @@
 package epoch
 
 import (
-	"time"
-
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -44,38 +42,35 @@ func (g *Group) rise(term uint64) error {
 	return err
 }
 
-// maxAhead is for how long a member may seem to have applied more than the leader. It
-// may be ahead by a moment, while the leader applies what it has just committed.
-const maxAhead = time.Second
+// aheadTTLs is for how many TTLs a process may have applied what the leader has not. A
+// leader that is busy applies what it has committed later than others do.
+const aheadTTLs = 2
 
-// other is a process that seemed to have applied more than the leader.
-type other struct{ first, last int64 } // when
-
-// proven reports whether it was no matter of a moment.
-func (o other) proven() bool { return o.last-o.first >= int64(maxAhead) }
+// other is a process that had applied more than the leader.
+type other struct {
+	epoch  uint64 // that it had applied
+	since  int64  // when that was noticed
+	proven bool   // the leader did not get there: it follows another history
+}
 
 // ahead reports whether a process follows another history than this leader.
 func (k *keeper) ahead(h table.Holder, applied uint64) bool {
 	t := k.g.Table()
 	o, seen := k.others[h]
-	if applied <= t.Epoch {
-		if !o.proven() {
-			delete(k.others, h)
-		}
-		return o.proven()
-	}
-	if was := o.proven(); seen {
-		if o.last = k.now; o.proven() && !was {
-			k.cfg.Log.Error("the log went back: a node has applied more than the leader knows; were disks restored from a backup while it ran? It is granted nothing: start it anew",
-				"node", h.Node, "applied", applied, "epoch", t.Epoch)
-		}
-	} else {
-		o = other{k.now, k.now}
-	}
-	if seen || len(k.others) < 2*table.MaxMembers {
+	switch {
+	case o.proven:
+		return true
+	case seen && t.Epoch >= o.epoch:
+		delete(k.others, h)
+	case seen && k.now-o.since >= aheadTTLs*int64(k.cfg.TTL):
+		o.proven = true
 		k.others[h] = o
+		k.cfg.Log.Error("the log went back: a node has applied more than the leader knows; were disks restored from a backup while it ran? It is granted nothing: start it anew",
+			"node", h.Node, "applied", o.epoch, "epoch", t.Epoch)
+	case !seen && applied > t.Epoch && len(k.others) < 2*table.MaxMembers:
+		k.others[h] = other{epoch: applied, since: k.now}
 	}
-	return true
+	return o.proven
 }
 
 // floored returns the command that raises the epoch above what a candidate remembers

@@ -12,7 +12,7 @@ import (
 var typedAs = map[string]string{
 	"name": "--name", "cost": "--cost", "burst": "--burst", "limit": "--limit", "period_ns": "--limit",
 	"idle_ttl_ns": "--idle-ttl", "ttl_ns": "--ttl", "wait_ns": "--wait", "holder": "--holder", "metadata": "--metadata",
-	"min": "--min", "max": "--max", "delta": "DELTA", "kind": "--kind", "parts": "--parts", "node": "NODE",
+	"min": "--min", "max": "--max", "delta": "DELTA", "kind": "--kind", "parts": "--parts",
 }
 
 var (

@@ -13,7 +13,7 @@ func TestHotSettings(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"--hot-split\" flag: choose on or off", []string{"--hot-split", "maybe"}},
+		{`--hot-split "maybe": choose on or off`, []string{"--hot-split", "maybe"}},
 		{"--hot-per-part 0.5: choose 1 to 1,000,000,000 operations a second", []string{"--hot-per-part", "0.5"}},
 		{"--hot-max 101: choose 1 to 100", []string{"--hot-max", "101"}},
 		{"--hot-max -1: choose 1 to 100", []string{"--hot-max", "-1"}},

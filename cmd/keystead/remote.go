@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,9 @@ func (r *remote) dial() (*grpc.ClientConn, error) {
 	}
 	if _, port, err := net.SplitHostPort(r.addr); err != nil || port == "" {
 		return nil, usageError{fmt.Errorf("--addr %q: write HOST:PORT, like %s", r.addr, defaultAddr)}
+	}
+	if _, port := splitPort(r.addr); port < 1 && badPort(r.addr) {
+		return nil, usageError{fmt.Errorf("--addr %q: a port is a number from 1 to 65535", r.addr)}
 	}
 	conn, err := grpc.NewClient("passthrough:///"+r.addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -117,6 +121,9 @@ func (r *remote) call(ctx context.Context, f func(ctx context.Context) error) er
 		if refusedConnection(err) && pause == firstPause {
 			return r.explain(err) // nobody is there: waiting helps nobody at a prompt
 		}
+		if strings.Contains(err.Error(), "server preface") && pause == firstPause && speaks(r.addr) == "HTTP" {
+			return wrongPort(r.addr, "HTTP")
+		}
 		if over, ok := ctx.Deadline(); ok && retryAfter(err) > time.Until(over) {
 			return r.explain(err) // it will be the same then
 		}
@@ -126,6 +133,14 @@ func (r *remote) call(ctx context.Context, f func(ctx context.Context) error) er
 		case <-time.After(pause):
 		}
 	}
+}
+
+// badPort reports whether the port of an address is a number that no port has: it may be
+// the name of a service.
+func badPort(addr string) bool {
+	_, port, _ := net.SplitHostPort(addr)
+	_, err := strconv.Atoi(port)
+	return err == nil
 }
 
 func refusedConnection(err error) bool { return strings.Contains(err.Error(), "connection refused") }
@@ -148,11 +163,11 @@ func (r *remote) explain(err error) error {
 		}
 		hint := "start one with `keystead dev`, or name another with --addr or KEYSTEAD_ADDR"
 		if r.addr != defaultAddr {
-			hint = "see that it runs, or name another with --addr or KEYSTEAD_ADDR; to try things, start one with `keystead dev`"
+			hint = "start one with `keystead dev`, see that the one you mean runs, or name another with --addr or KEYSTEAD_ADDR"
 		}
 		return hinted{fmt.Errorf("cannot reach a node at %s: %s", r.addr, cause), hint}
 	case codes.DeadlineExceeded:
-		return hinted{fmt.Errorf("no answer from %s within %s", r.addr, r.timeout), "`keystead status --addr " + r.addr + "` says how the node is; if it is only slow, allow more with --timeout"}
+		return hinted{fmt.Errorf("no answer from %s within %s", r.addr, r.timeout), "allow more with --timeout, if `keystead status --addr " + r.addr + "` answers"}
 	}
 	return err
 }

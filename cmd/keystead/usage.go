@@ -119,6 +119,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if want := wantedValue(value.GetFlag().Value.Type(), value.GetValue()); want != "" {
 			return wrongUse(cmd, fmt.Sprintf("--%s %q: %s", value.GetFlag().Name, value.GetValue(), want), "")
 		}
+		return wrongUse(cmd, fmt.Sprintf("--%s %q: %v", value.GetFlag().Name, value.GetValue(), value.Unwrap()), "")
 	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {

@@ -13,17 +13,19 @@ import (
 func TestErrorsInTheWordsOfFlags(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{
-		"keystead: --idle-ttl -5s: choose 1ms to 366d":                         {"counter", "add", "words", "--idle-ttl", "-5s"},
-		"keystead: key: has 600 bytes; at most 512 are allowed":                {"counter", "get", strings.Repeat("k", 600)},
-		`keystead: --wait "5": missing unit; write 5s for seconds`:             {"lock", "words", "--wait", "5", "--", "true"},
-		`keystead: --cost "-1": write a whole number of 0 or more`:             {"limit", "check", "words", "--limit", "20/1m", "--cost", "-1"},
-		`keystead: --members "x": write a whole number`:                        {"status", "--members", "x"},
-		`keystead: --json "maybe": write true or false`:                        {"members", "--json=maybe"},
-		"keystead: --metadata: has 9000 bytes; at most 1024 are allowed":       {"lock", "words", "--metadata", strings.Repeat("k", 9000), "--", "true"},
-		`invalid argument "20" for "--limit" flag: write a limit as COUNT/PER`: {"limit", "check", "words", "--limit", "20"},
+		"keystead: --idle-ttl -5s: choose 1ms to 366d":                   {"counter", "add", "words", "--idle-ttl", "-5s"},
+		"keystead: key: has 600 bytes; at most 512 are allowed":          {"counter", "get", strings.Repeat("k", 600)},
+		`keystead: --wait "5": missing unit; write 5s for seconds`:       {"lock", "words", "--wait", "5", "--", "true"},
+		`keystead: --cost "-1": write a whole number of 0 or more`:       {"limit", "check", "words", "--limit", "20/1m", "--cost", "-1"},
+		`keystead: --members "x": write a whole number`:                  {"status", "--members", "x"},
+		`keystead: --json "maybe": write true or false`:                  {"members", "--json=maybe"},
+		"keystead: --metadata: has 9000 bytes; at most 1024 are allowed": {"lock", "words", "--metadata", strings.Repeat("k", 9000), "--", "true"},
+		`keystead: --limit "20": write a limit as COUNT/PERIOD`:          {"limit", "check", "words", "--limit", "20"},
 	} {
 		refuses(t, 2, says, args...)
 	}
+	refuses(t, 2, `keystead: --addr "127.0.0.1:99999": a port is a number from 1 to 65535`, "status", "--addr", "127.0.0.1:99999")
+	refuses(t, 2, `keystead: --ack-owner "foo": choose among limits, counters, locks`, "server", "--ack-owner", "foo")
 	n := startNode(t, nil, "server", "--id", "a", "--max-lock-ttl", "10m", "--lease-ttl", "5s")
 	refuses(t, 2, "keystead: --ttl 1h: this node allows at most 10m, its --max-lock-ttl", "lock", "k", "--ttl", "1h", "--addr", n.grpc, "--", "true")
 	if !strings.Contains(n.err(), `"level":"WARN","msg":"these settings have no effect on a node that runs alone`) || !strings.Contains(n.err(), `"settings":["--lease-ttl"]`) {
@@ -56,7 +58,7 @@ func TestWrongPort(t *testing.T) {
 	refuses(t, 1, l.Addr().String()+" speaks something else, like raft or gossip, not the API", "status", "--timeout", "2s", "--addr", l.Addr().String())
 	l.Close()
 	<-done
-	refuses(t, 1, "connection refused\n  hint: see that it runs, or name another with --addr", "status", "--addr", l.Addr().String())
+	refuses(t, 1, "connection refused\n  hint: start one with `keystead dev`, see that the one you mean runs", "status", "--addr", l.Addr().String())
 }
 
 // A start that a data directory does not allow names the way out.

@@ -144,7 +144,7 @@ func (c Config) Validate() error {
 	}
 	for _, k := range c.AckOwner {
 		if !slices.Contains(rpc.Kinds, k) {
-			return fmt.Errorf("a kind of objects %q: choose among %s", k, strings.Join(rpc.Kinds, ", "))
+			return fmt.Errorf("--ack-owner %q: choose among %s", k, strings.Join(rpc.Kinds, ", "))
 		}
 	}
 	if err := c.RLS.Validate(); err != nil {

@@ -36,20 +36,29 @@ func mutable(t *testing.T, ttl time.Duration) (leader, other *Group, lines *netw
 // moment longer than its lease, comes back with all of it.
 func TestMuteIsWaitedFor(t *testing.T) {
 	t.Parallel()
+	for tries := 0; tries < 5 && !mutedOnce(t); tries++ {
+		t.Log("another leader came")
+	}
+}
+
+// mutedOnce reports whether the leader stayed: on a busy machine another one may come,
+// which counts leases from its own election.
+func mutedOnce(t *testing.T) bool {
 	leader, mute, lines := mutable(t, 4*time.Second)
 	was, term := mute.Self(), leader.leads()
 	lines.stall(true, true)
 	eventually(t, "its lease is over", func() bool {
-		return overdue(t, leader, was) > 0 || leader.leads() != term || !leader.Table().Holds(was)
+		return overdue(t, leader, was) > leader.cfg.TTL/8 || leader.leads() != term || !leader.Table().Holds(was)
 	})
 	lines.flow()
 	eventually(t, "it has a lease again", func() bool { return mute.LeaseLeft() > 0 })
 	if leader.leads() != term {
-		return // the machine is busy: the next leader counts from its own election
+		return false
 	}
 	if tab := leader.Table(); mute.Self() != was || !tab.Holds(was) || lost(tab) > 0 {
 		t.Errorf("it came back as %v, not %v; %d rows are lost", mute.Self(), was, lost(tab))
 	}
+	return true
 }
 
 // TestMuteIsNotWaitedFor: where all rows of a member have standbys, these act as soon

@@ -98,6 +98,18 @@ func (s *Source) flip(f table.Flip) {
 		if t.Transition == nil || t.Transition.ID != f.Transition || !t.Holds(f.To) || !t.Holds(f.From) {
 			return // nothing is frozen for it any more
 		}
+		// It was refused, so that no attempt of it can take effect any more. What a Flip
+		// expects never comes true again once it is false: its transition, the wanted ring
+		// of its epoch and its processes do not come back, and while these are as it
+		// expects, no row returns to the source. (The table's property tests hold every
+		// refused Flip against all later tables.) And propose ends with the refusal of
+		// the very command whose attempts are under way: an unknown outcome is no refusal.
+		// So the rows may be opened, should the target not have them any more.
+		for !s.cfg.Rule.Reopen(f.To, t.Epoch) {
+			if !s.pause(leaveTime) {
+				return
+			}
+		}
 		if !s.pause(proposePause) {
 			return
 		}

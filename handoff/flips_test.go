@@ -314,3 +314,29 @@ func TestMisplaced(t *testing.T) {
 		w.settle()
 	})
 }
+
+// TestRefusedFlipIsOpened: a flip is refused, and before it is proposed again the target
+// forgets what it had. While the rows are copied anew, however long that takes, the source
+// serves them.
+func TestRefusedFlipIsOpened(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.cluster(2)
+		key := w.keys(1, ownedBy(n[0], n[1]))[0]
+		n[0].add(key).told(t, "nothing is stalled")
+		w.set("flip", refused)
+		w.drain(n[0], n[1])
+		w.until("the flip is proposed", func() bool { return w.count("flip") > 0 })
+		w.set("unsync", held) // until then nothing is copied anew
+		n[1].target.Intake.Forget(n[0].self)
+		n[0].to(n[1].self).cut()
+		pass(10 * time.Second)
+		n[0].may(key, serving.Yes, "no attempt of the flip can take effect any more")
+		n[0].put([]string{key}, 1)
+		w.set("flip", passes)
+		w.release("unsync")
+		w.until("the rows have moved", func() bool { return len(w.agreed().Moves()) == 0 })
+		if got := n[1].holds()[key]; got != 2 {
+			t.Errorf("the new owner has %d", got)
+		}
+	})
+}

@@ -35,5 +35,17 @@ func rows() []Canary {
 		Name: "server-answers", Guard: "a server is added when it has answered as that of this cluster",
 		Edits: []Edit{{"ring/epoch/servers.go", "if id != g.self {", "if id == \"\" {"}},
 		Tests: epochTests("^TestForgedServers$"),
+	}, {
+		Name: "raft-says-once", Guard: "raft says the same of a server once a minute",
+		Edits: []Edit{{"ring/epoch/log.go", "is && now.Sub(at) < sayAgain", "is && now.Sub(at) < 0"}},
+		Tests: epochTests("^TestRaftSaysItOnce$"),
+	}, {
+		Name: "reopen", Guard: "rows that were closed for a flip that was refused are served while they are copied anew",
+		Edits: []Edit{{"ring/epoch/serving/serving.go", "f.closed = false", "f.closed = true"}},
+		Tests: Tests{Package: "handoff", Run: "^TestRefusedFlipIsOpened$"},
+	}, {
+		Name: "reopen-epoch", Guard: "rows are opened by a rule that goes by the table of the refusal",
+		Edits: []Edit{{"ring/epoch/serving/serving.go", "if r.now.Load().table.Epoch < epoch {", "if epoch == 0 {"}},
+		Tests: Tests{Package: "ring/epoch/serving", Run: "^TestReopen$"},
 	}}
 }

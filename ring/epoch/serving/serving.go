@@ -454,6 +454,26 @@ func (r *Rule) Thaw(to table.Holder) {
 	r.markLocked()
 }
 
+// Reopen lets answers out again for the rows that are frozen for this member, when the
+// flip for which they were closed was refused. The caller has seen the refusal, in the
+// table of this epoch. It returns false, and does nothing, if the rule goes by an earlier
+// table: the row may have left the node in between.
+func (r *Rule) Reopen(to table.Holder, epoch uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.now.Load().table.Epoch < epoch {
+		return false
+	}
+	for end, f := range r.frozen {
+		if f.to == to {
+			f.closed = false
+			r.frozen[end] = f
+		}
+	}
+	r.markLocked()
+	return true
+}
+
 // markLocked shows readers what is frozen.
 func (r *Rule) markLocked() {
 	s := *r.now.Load()

@@ -356,3 +356,24 @@ func TestThaw(t *testing.T) {
 	r.Thaw(n3)
 	may(t, r, moves[0], 1, Frozen)
 }
+
+// TestReopen: rows that were closed for a flip that was refused may be thawed, by a rule
+// that goes by the table in which it was refused. One that is behind does not know yet
+// whether the rows are its own.
+func TestReopen(t *testing.T) {
+	_, begun, moves, _ := joining(t)
+	r := acting(t, begun)
+	r.Freeze(begun.Transition.ID, n3, moves)
+	r.Close(n3)
+	if r.Reopen(n3, begun.Epoch+1) {
+		t.Error("opened by a table from before the refusal")
+	}
+	r.Thaw(n3)
+	may(t, r, moves[0], 1, Frozen)
+	if !r.Reopen(n3, begun.Epoch) {
+		t.Error("not opened")
+	}
+	may(t, r, moves[0], 1, Frozen)
+	r.Thaw(n3)
+	may(t, r, moves[0], 1, Yes)
+}

@@ -53,5 +53,17 @@ func paths() []Canary {
 		Name: "id-reserve-fair", Guard: "one object does not use up what is kept for request ids",
 		Edits: []Edit{{budget, "case !sh.ids.Few(t.e.ids, id.Client, reserveClients):", "case !sh.ids.Few(t.e.ids, id.Client, 1<<30):"}},
 		Tests: Tests{Package: "owner", Run: "^TestReserve$"},
+	}, {
+		Name: "stream-names-its-cluster", Guard: "a node decides nothing that was meant for a node of another cluster",
+		Edits: []Edit{{"internal/rpc/address.go", "case t.UID != \"\" && !slices", "case t.UID == \"-\" && !slices"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^Test(AddressOfAnotherCluster|StreamNamesItsTarget)$"},
+	}, {
+		Name: "stream-names-its-node", Guard: "a node decides nothing that was meant for another node",
+		Edits: []Edit{{"internal/rpc/address.go", "case s.cfg.Node != \"\" && !slices", "case s.cfg.Node == \"-\" && !slices"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^Test(AddressOfAnotherCluster|StreamNamesItsTarget)$"},
+	}, {
+		Name: "stream-without-names", Guard: "a stream that names nobody is refused once all members are of a version that does",
+		Edits: []Edit{{"internal/rpc/address.go", "case !named && !t.Uses(namedSince):", "case !named:"}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestStreamNamesItsTarget$"},
 	}}
 }

@@ -399,7 +399,7 @@ func TestPeerDiesMidCall(t *testing.T) {
 				<-reached
 				down := func() bool { return false }
 				n2.wire.Store(&down)
-				n1.server.links.peers["n2:7400"].conn.ResetConnectBackoff()
+				n1.server.links.peers[place{"n2", "n2:7400"}].conn.ResetConnectBackoff()
 				go n2.stop()
 				synctest.Wait()
 				close(die) // its answer finds nobody
@@ -480,7 +480,7 @@ func TestCallerLeavesMidCall(t *testing.T) {
 		if r := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t); r.Value != 1 {
 			t.Errorf("the stream goes on: %v", r)
 		}
-		if n := s.links.peers["n2:7400"].pending(); n != 0 {
+		if n := s.links.peers[place{"n2", "n2:7400"}].pending(); n != 0 {
 			t.Errorf("%d calls are still awaited", n)
 		}
 	})

@@ -345,7 +345,7 @@ func TestQueueIsBounded(t *testing.T) {
 			default:
 			}
 		}
-		if n := n1.server.links.peers["n2:7400"].pending(); n < maxQueued || n > 2*(maxQueued+MaxBatchItems) {
+		if n := n1.server.links.peers[place{"n2", "n2:7400"}].pending(); n < maxQueued || n > 2*(maxQueued+MaxBatchItems) {
 			t.Errorf("%d calls are on their way", n)
 		}
 		failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}.check(t, err)
@@ -353,7 +353,7 @@ func TestQueueIsBounded(t *testing.T) {
 		wg.Wait()
 		close(hang)
 		synctest.Wait()
-		if n := n1.server.links.peers["n2:7400"].pending(); n != 0 {
+		if n := n1.server.links.peers[place{"n2", "n2:7400"}].pending(); n != 0 {
 			t.Errorf("%d calls are still on their way", n)
 		}
 		before := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t).Value

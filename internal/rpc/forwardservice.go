@@ -25,6 +25,9 @@ type forwards struct {
 // table, do so beside it; all others are done in the order in which they come. Their
 // answers overtake each other when they wait for different copies.
 func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
+	if err := f.s.meant(stream.Context()); err != nil {
+		return f.s.refuse(err)
+	}
 	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelCauseFunc{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	in.wg.Go(in.sendHeld)
 	defer in.end()

@@ -65,8 +65,8 @@ func TestIdleIsClosedBeside(t *testing.T) {
 	add("n3")
 	links := n1.server.links
 	links.mu.Lock()
-	links.peers["n2:7400"].used = time.Now().Add(-2 * peerIdle)
-	idle := links.peers["n2:7400"]
+	links.peers[place{"n2", "n2:7400"}].used = time.Now().Add(-2 * peerIdle)
+	idle := links.peers[place{"n2", "n2:7400"}]
 	links.mu.Unlock()
 	close(full)
 	over := make(chan struct{})

@@ -16,8 +16,10 @@ import (
 // link is a stream to another node. One goroutine opens it and sends, another
 // one receives.
 type link struct {
-	conn *grpc.ClientConn
-	wake chan struct{} // capacity 1: there is something to send, or the link is closed
+	conn    *grpc.ClientConn
+	node    string        // at the other end, as the table says
+	cluster func() string // that both are of
+	wake    chan struct{} // capacity 1: there is something to send, or the link is closed
 
 	mu        sync.Mutex
 	queue     []*attempt          // guarded by mu
@@ -204,7 +206,7 @@ func (k *link) run(halt context.Context) {
 
 // open opens the stream; nil if the node cannot be reached.
 func (k *link) open(halt context.Context) *outbound {
-	ctx, end := context.WithCancel(halt)
+	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(halt, clusterHeader, k.cluster(), targetHeader, k.node))
 	late := time.AfterFunc(openTime, end)
 	stream, err := peerv1.NewForwardServiceClient(k.conn).Forward(ctx)
 	var accepted metadata.MD

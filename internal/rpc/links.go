@@ -98,12 +98,15 @@ func (a *attempt) wait(ctx context.Context, stopping <-chan struct{}, keeps func
 type links struct {
 	s  *Server
 	mu sync.Mutex
-	// peers by address; nil = closed. Guarded by mu.
-	peers map[string]*peer
+	// peers by whom they are taken for, and where; nil = closed. Guarded by mu.
+	peers map[place]*peer
 	halt  context.Context
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 }
+
+// place is where a member is.
+type place struct{ node, addr string }
 
 // peer is another node.
 type peer struct {
@@ -113,7 +116,7 @@ type peer struct {
 }
 
 func newLinks(s *Server) *links {
-	l := &links{s: s, peers: map[string]*peer{}}
+	l := &links{s: s, peers: map[place]*peer{}}
 	l.halt, l.stop = context.WithCancel(context.Background())
 	l.wg.Go(l.follow)
 	return l
@@ -127,7 +130,7 @@ func (l *links) submit(ctx context.Context, hash uint64, to table.Member, since 
 		c.DeadlineNs = max(int64(time.Until(d)), 1)
 	}
 	a := &attempt{to: to.Holder(), since: since, hash: hash, call: c, size: c.SizeVT(), began: time.Now(), done: make(chan struct{})}
-	p, err := l.peer(to.GRPCAddr)
+	p, err := l.peer(to)
 	if err != nil {
 		a.err = errUnsent
 		close(a.done)
@@ -138,25 +141,26 @@ func (l *links) submit(ctx context.Context, hash uint64, to table.Member, since 
 	return a
 }
 
-func (l *links) peer(addr string) (*peer, error) {
+func (l *links) peer(to table.Member) (*peer, error) {
+	at := place{to.Node, to.GRPCAddr}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.peers == nil {
 		return nil, errUnsent
 	}
-	p := l.peers[addr]
+	p := l.peers[at]
 	if p == nil {
-		conn, err := l.dial(addr)
+		conn, err := l.dial(at.addr)
 		if err != nil {
 			return nil, err
 		}
 		p = &peer{conn: conn}
 		for i := range p.links {
-			k := &link{conn: conn, wake: make(chan struct{}, 1), pending: map[uint64]*attempt{}}
+			k := &link{conn: conn, node: at.node, cluster: l.s.clusterUID, wake: make(chan struct{}, 1), pending: map[uint64]*attempt{}}
 			p.links[i] = k
 			l.wg.Go(func() { k.run(l.halt) })
 		}
-		l.peers[addr] = p
+		l.peers[at] = p
 	}
 	p.used = time.Now()
 	return p, nil
@@ -250,7 +254,7 @@ func (l *links) closeIdle() {
 func (l *links) takeIdle() (idle []*peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for addr, p := range l.peers {
+	for at, p := range l.peers {
 		busy := false
 		for _, k := range p.links {
 			busy = busy || k.busy()
@@ -259,7 +263,7 @@ func (l *links) takeIdle() (idle []*peer) {
 			for _, k := range p.links {
 				k.close()
 			}
-			delete(l.peers, addr)
+			delete(l.peers, at)
 			idle = append(idle, p)
 		}
 	}

@@ -1,0 +1,47 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/keystead/keystead/owner"
+)
+
+// The headers of a stream between nodes: for which cluster, and for which of its nodes,
+// the sender takes whoever answers at the address. A node that cannot be reached for long
+// stays in the table of a cluster without a majority, and somebody else may be at its
+// address by then.
+const (
+	clusterHeader = "x-keystead-cluster"
+	targetHeader  = "x-keystead-target"
+)
+
+// namedSince is the level from which on all members send these headers.
+const namedSince = 3
+
+// clusterUID is the cluster of this node; "" = it does not know yet.
+func (s *Server) clusterUID() string { return s.cfg.Cluster.Table().UID }
+
+// meant refuses a stream that is for another node, or for a node of another cluster.
+func (s *Server) meant(ctx context.Context) error {
+	cluster, target := metadata.ValueFromIncomingContext(ctx, clusterHeader), metadata.ValueFromIncomingContext(ctx, targetHeader)
+	t := s.cfg.Cluster.Table()
+	named := len(cluster) > 0 || len(target) > 0
+	switch {
+	case !named && !t.Uses(namedSince):
+		return nil // the sender is of a version before
+	case t.UID != "" && !slices.Equal(cluster, []string{t.UID}):
+		return misdirected(fmt.Sprintf("this node is of the cluster %s, and the call is for %q", t.UID, cluster))
+	case s.cfg.Node != "" && !slices.Equal(target, []string{s.cfg.Node}):
+		return misdirected(fmt.Sprintf("this node is %s, and the call is for %q", s.cfg.Node, target))
+	}
+	return nil
+}
+
+func misdirected(what string) error {
+	return &owner.Error{Reason: owner.NotOwner, Message: what + "; nothing happened",
+		Hint: "the address was another node's before: restart nodes under addresses of their own"}
+}

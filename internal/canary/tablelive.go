@@ -38,7 +38,7 @@ func living() []Canary {
 		Tests: Tests{Package: "ring/epoch", Run: "^TestAheadOfTheLeader$"},
 	}, {
 		Name: "stop-all-keep", Guard: "when all nodes are told to stop, each keeps what it has",
-		Edits: []Edit{{"ring/epoch/table/standby.go", "case !allStop(members):", "case true || !allStop(members):"}},
+		Edits: []Edit{{"ring/epoch/table/standby.go", "case !c.Stop || !allStop(members):", "case true || !allStop(members):"}},
 		Tests: Tests{Package: "ring/epoch/table", Run: "^TestAllStop$"},
 	}, {
 		Name: "stop-collected", Guard: "those that stop are collected for a moment before anything is given away",

@@ -95,7 +95,7 @@ func (t *Table) drain(c *Drain) *Refused {
 		}
 		switch {
 		case slices.ContainsFunc(members, Member.Takes):
-		case !allStop(members):
+		case !c.Stop || !allStop(members):
 			return refused("nobody would be left to take what %s owns", m.Node)
 		default:
 			t.keep(members)

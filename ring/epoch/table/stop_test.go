@@ -49,3 +49,17 @@ func TestAllStop(t *testing.T) {
 		t.Error("its drain was taken back, and it stops")
 	}
 }
+
+// TestDrainOfTheLastJoining: when nobody is left to take anything, a drain that is none of
+// a process that keeps what it has is refused, also if the process has nothing yet: so do
+// programs of level 2, and tables must be the same everywhere.
+func TestDrainOfTheLastJoining(t *testing.T) {
+	drain := func(node string) Command { return Command{Drain: &Drain{Member: holder(node, 1)}} }
+	alone := grow(t, made(), admit("n1", 1))
+	turned(t, alone, drain("n1"))
+	two := grow(t, made(), admit("n1", 1), admit("n2", 1), drain("n1"))
+	if two.Members[0].Phase != Drained {
+		t.Fatalf("n1 is %s", two.Members[0].Phase)
+	}
+	turned(t, two, drain("n2"))
+}

@@ -200,11 +200,16 @@ func (s *Source) Learn(t *table.Table) {
 		}
 		s.self, was = self, &table.Table{}
 	}
+	known := t.Epoch
 	if t.Epoch != was.Epoch+1 {
 		// Tables were missed. In one of them somebody may have had to discard a copy
-		// that is being made here.
+		// that is being made here: of any row if another ring was wanted there, or else of
+		// one that has changed since.
+		known = was.Epoch
 		for _, l := range s.links {
-			l.jobs = nil
+			if t.WantSince != was.WantSince {
+				l.jobs = nil
+			}
 		}
 	}
 	s.table, s.own = t, nil
@@ -225,22 +230,22 @@ func (s *Source) Learn(t *table.Table) {
 		}
 	}
 	for _, l := range s.links {
-		s.shrinkLocked(l)
+		s.shrinkLocked(l, known)
 	}
 	s.publishLocked()
 	s.nudge()
 }
 
 // shrinkLocked takes out of the copies what the table does not want at the target
-// any more: the target discards it. What was taken out has to be copied anew
-// should it be wanted again.
-func (s *Source) shrinkLocked(l *link) {
+// any more, and rows that have changed after an epoch: the target discards it. What was
+// taken out has to be copied anew should it be wanted again.
+func (s *Source) shrinkLocked(l *link, known uint64) {
 	kept := l.jobs[:0]
 	for _, j := range l.jobs {
 		var ranges []serving.Range
 		for _, i := range s.own {
 			after, upTo := s.table.Segment(i)
-			if r := (serving.Range{After: after, UpTo: upTo}); covers(j.ranges, r) && s.table.MayHold(i, l.to) {
+			if r := (serving.Range{After: after, UpTo: upTo}); covers(j.ranges, r) && s.table.MayHold(i, l.to) && s.table.Rows[i].Since <= known {
 				ranges = append(ranges, r)
 			}
 		}

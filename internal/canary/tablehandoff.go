@@ -82,8 +82,12 @@ func copying() []Canary {
 		Tests: handoffTests(),
 	}, {
 		Name: "copy-shrinks", Guard: "what the target had to discard is copied anew",
-		Edits: []Edit{{source, "covers(j.ranges, r) && s.table.MayHold(i, l.to) {", "covers(j.ranges, r) {"}},
+		Edits: []Edit{{source, "covers(j.ranges, r) && s.table.MayHold(i, l.to) &&", "covers(j.ranges, r) &&"}},
 		Tests: handoffTests(),
+	}, {
+		Name: "copy-of-changed-rows", Guard: "what the target may have had to discard in a table that was missed is copied anew",
+		Edits: []Edit{{source, "known = was.Epoch\n", "known = t.Epoch\n"}},
+		Tests: Tests{Package: "handoff", Run: "^TestSpareThatWasDiscarded$"},
 	}, {
 		Name: "begin-discards", Guard: "who gets a copy forgets what it had of the rows",
 		Edits: []Edit{{target, "return in && t.cfg.Rule.Takes(h, from)", "return in && !t.cfg.Rule.Takes(h, from)"}},

@@ -65,6 +65,7 @@ type Totals struct {
 	Synced  int64 // rows that got a standby
 	Handed  int64 // rows that were handed over
 	Dropped int64 // rows whose standby was taken out
+	Refused int64 // streams that ended because their target had no room
 }
 
 // sent is what a copy has sent so far.
@@ -75,7 +76,7 @@ func (s *Source) Progress() Progress {
 	now := s.cfg.Now()
 	p := Progress{Totals: Totals{
 		Objects: s.copied.Load(), Bytes: s.copiedBytes.Load(), Copied: s.copiedRows.Load(),
-		Synced: s.synced.Load(), Handed: s.handed.Load(), Dropped: s.dropped.Load(),
+		Synced: s.synced.Load(), Handed: s.handed.Load(), Dropped: s.dropped.Load(), Refused: s.noRoom.Load(),
 	}}
 	rows := map[*link]int{}
 	for _, r := range s.routes.Load().rows {

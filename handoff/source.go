@@ -15,6 +15,7 @@ import (
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/owner"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -93,7 +94,7 @@ type Source struct {
 	gained                          []serving.Range         // guarded by mu: rows that came to this process and are not looked through yet
 	gone                            []serving.Range         // guarded by mu: rows that have left it, as well
 	copied, synced, handed, dropped atomic.Int64            // see Totals
-	copiedBytes, copiedRows         atomic.Int64            // likewise
+	copiedBytes, copiedRows, noRoom atomic.Int64            // likewise
 }
 
 // link is the stream to one process, and the copies that are made over it.
@@ -301,6 +302,10 @@ func (s *Source) linkLocked(to table.Holder) *link {
 func (s *Source) dropLocked(l *link) {
 	if s.links[l.to] == l {
 		delete(s.links, l.to)
+	}
+	var refused *feed.Refused
+	if errors.As(l.feed.Err(), &refused) && refused.Reason == peerv1.FeedReason_FEED_REASON_NOT_TAKEN {
+		s.noRoom.Add(1)
 	}
 	l.jobs = nil
 	for end, p := range s.syncs {

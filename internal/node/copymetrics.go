@@ -30,7 +30,7 @@ func (f freezes) observe(rows int, long time.Duration) {
 // copyCollector shows the copies that a node makes to Prometheus.
 type copyCollector struct {
 	s                                                        *state
-	objects, bytes, copied, synced, handed, dropped          *prometheus.Desc
+	objects, bytes, copied, synced, handed, dropped, refused *prometheus.Desc
 	underWay, rowsUnderWay, sentUnderWay, expected, age, lag *prometheus.Desc
 }
 
@@ -46,6 +46,7 @@ func newCopyCollector(s *state) *copyCollector {
 		synced:       desc("rows_synced_total", "Rows of this node that got a standby."),
 		handed:       desc("rows_handed_over_total", "Rows that this node has handed over."),
 		dropped:      desc("rows_unsynced_total", "Rows of this node whose standby was taken out."),
+		refused:      desc("copies_refused_total", "Streams of copies that ended because their target has no room for them."),
 		underWay:     desc("copies", "Copies under way."),
 		rowsUnderWay: desc("copy_rows", "Rows of the copies under way.", "to"),
 		sentUnderWay: desc("copy_objects", "Objects sent by the copies under way.", "to"),
@@ -70,7 +71,7 @@ func (m *copyCollector) Collect(ch chan<- prometheus.Metric) {
 	p := m.s.source.Progress()
 	for d, n := range map[*prometheus.Desc]int64{
 		m.objects: p.Totals.Objects, m.bytes: p.Totals.Bytes, m.copied: p.Totals.Copied,
-		m.synced: p.Totals.Synced, m.handed: p.Totals.Handed, m.dropped: p.Totals.Dropped,
+		m.synced: p.Totals.Synced, m.handed: p.Totals.Handed, m.dropped: p.Totals.Dropped, m.refused: p.Totals.Refused,
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
 	}

@@ -27,7 +27,8 @@ func TestWriteFailures(t *testing.T) {
 	s := MemoryStorage()
 	logs := &fullLogs{LogStore: s.Logs}
 	s.Logs = logs
-	w, d := s.watched(func() int64 { return 1 })
+	now := int64(1)
+	w, d := s.watched(func() int64 { return now })
 	for i, full := range []bool{false, true, true, false} {
 		logs.full = full
 		err := w.Logs.StoreLogs([]*raft.Log{{Index: uint64(i + 1), Term: 1}})
@@ -37,5 +38,12 @@ func TestWriteFailures(t *testing.T) {
 	}
 	if n, err := d.failures(); n != 2 || err != nil {
 		t.Errorf("%d failed, the last one by %v", n, err)
+	}
+	if _, err := d.recent(failAgain); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a moment ago: %v", err)
+	}
+	now += int64(failAgain)
+	if n, err := d.recent(failAgain); n != 2 || err != nil {
+		t.Errorf("a minute ago: %d, %v", n, err)
 	}
 }

@@ -34,6 +34,9 @@ type disk struct {
 	last  uint64           // guarded by mu: number
 	err   error            // guarded by mu: of the last write, nil if it succeeded
 	fails int64            // guarded by mu: writes that failed
+
+	lastErr  error // guarded by mu: of the last write that failed
+	failedAt int64 // guarded by mu: when that was
 }
 
 // begin notes that a write begins, and returns what notes how it ended, and passes that
@@ -51,6 +54,7 @@ func (d *disk) begin() (end func(error) error) {
 		delete(d.begun, n)
 		if d.err = err; err != nil {
 			d.fails++
+			d.lastErr, d.failedAt = err, d.now()
 		}
 		return err
 	}
@@ -215,9 +219,22 @@ func (k *keeper) sayFailures() {
 	}
 }
 
-// WriteFailures are how many writes to this node's log have failed, and why the last one
-// did, nil if it did not.
-func (g *Group) WriteFailures() (n int64, err error) { return g.disk.failures() }
+// recent are how many writes have failed, and why the last one of those did that failed
+// within a time, nil if none has. Where room is short, small writes succeed among others
+// that fail.
+func (d *disk) recent(within time.Duration) (n int64, err error) {
+	now := d.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil && now-d.failedAt >= int64(within) {
+		return d.fails, nil
+	}
+	return d.fails, d.lastErr
+}
+
+// WriteFailures are how many writes to this node's log have failed, and why one did in
+// the last minute, nil if none has.
+func (g *Group) WriteFailures() (n int64, err error) { return g.disk.recent(failAgain) }
 
 // LogDir is the directory of the log, "" if it is in memory.
 func (g *Group) LogDir() string { return g.cfg.Storage.Dir() }

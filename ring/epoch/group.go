@@ -72,6 +72,7 @@ type Group struct {
 	stalls  atomic.Int64  // how often it was
 	risen   atomic.Uint64 // term of this leader in which it may commit what is proposed: see open
 	warm    atomic.Bool   // this process has held a lease
+	trying  atomic.Bool   // something is being written to the log, to see how long that takes
 	aside   atomic.Bool   // this node leads and takes no part in raft: see checkDisk
 	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
 }

@@ -157,8 +157,12 @@ func (g *Group) Heard(since int64) bool {
 }
 
 // Prove implements the service.
-func (l *leases) Prove(context.Context, *peerv1.ProveRequest) (*peerv1.ProveResponse, error) {
-	return l.g.prove(), nil
+func (l *leases) Prove(ctx context.Context, req *peerv1.ProveRequest) (*peerv1.ProveResponse, error) {
+	r := l.g.prove()
+	if req.Write && !r.Stalled {
+		r.Stalled = !l.g.couldVote(ctx)
+	}
+	return r, nil
 }
 
 func (g *Group) prove() *peerv1.ProveResponse {

@@ -17,8 +17,8 @@ import (
 // leader whose write takes longer than stallBound steps aside: it grants no leases,
 // proposes nothing, and neither sends nor takes in what belongs to raft, until the
 // write returns. The others elect one of them. Where they could not, because too few
-// of them are there or their disks hang as well, the leader stays: leases need no
-// disk, and what needs no change of the table is served.
+// of them are there or their disks hang or are slow as well, the leader stays: leases
+// need no disk, and what needs no change of the table is served.
 
 // stallBound is how long a write of the log may take before the node counts as
 // stalled: half of the TTL of leases. A disk that is slow for a moment costs no
@@ -251,8 +251,37 @@ func (k *keeper) stepAside(aside bool) {
 	}
 }
 
+// voteTime is how long a write may take on a disk to which votes are to be written in
+// time: a voter writes three times before it answers, and a candidate waits for answers
+// for one election timeout at least.
+const voteTime = election / 3
+
+// tryKey is what is written to see how long that takes.
+var tryKey = []byte("keystead.try")
+
+// couldVote writes something to the disk, and reports whether that took so short a time
+// that this node could vote. A disk that hangs shows it only to who writes: a follower
+// may have had nothing to write for hours.
+func (g *Group) couldVote(ctx context.Context) bool {
+	if g.trying.Swap(true) {
+		return false // the last try has not come to its end
+	}
+	began, wrote := g.disk.now(), make(chan bool, 1)
+	g.running.Go(func() {
+		defer g.trying.Store(false)
+		err := g.cfg.Storage.Stable.Set(tryKey, []byte{1})
+		wrote <- err == nil && time.Duration(g.disk.now()-began) <= voteTime
+	})
+	select {
+	case ok := <-wrote:
+		return ok
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // couldElect reports whether the other voters could elect one of them: those that
-// answer, and whose disks write, are a majority.
+// answer, and whose disks write in time, are a majority.
 func (g *Group) couldElect(ctx context.Context) bool {
 	f := g.raft.GetConfiguration()
 	if f.Error() != nil {
@@ -270,7 +299,7 @@ func (g *Group) couldElect(ctx context.Context) bool {
 			continue
 		}
 		g.running.Go(func() {
-			r := g.askServer(ctx, s, &peerv1.ProveRequest{})
+			r := g.askServer(ctx, s, &peerv1.ProveRequest{Write: true})
 			answers <- r != nil && !r.Stalled
 		})
 	}

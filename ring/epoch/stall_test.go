@@ -14,6 +14,7 @@ import (
 type platter struct {
 	mu   sync.Mutex
 	flow chan struct{} // guarded by mu; closed = writes return
+	slow time.Duration // guarded by mu: how long a write takes
 }
 
 func newPlatter() *platter {
@@ -31,6 +32,7 @@ func (p *platter) hang() {
 func (p *platter) thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.slow = 0
 	select {
 	case <-p.flow:
 	default:
@@ -40,9 +42,12 @@ func (p *platter) thaw() {
 
 func (p *platter) wait() {
 	p.mu.Lock()
-	flow := p.flow
+	flow, slow := p.flow, p.slow
 	p.mu.Unlock()
 	<-flow
+	if slow > 0 {
+		<-time.After(slow)
+	}
 }
 
 // under puts a storage on the disk.

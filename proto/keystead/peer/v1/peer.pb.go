@@ -359,7 +359,10 @@ func (x *RenewResponse) GetReceivedNs() int64 {
 type ProveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The term.
-	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The voter is to write something to its disk first: one whose disk is too slow to write
+	// down a vote in time answers that it is stalled.
+	Write         bool `protobuf:"varint,2,opt,name=write,proto3" json:"write,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -399,6 +402,13 @@ func (x *ProveRequest) GetTerm() uint64 {
 		return x.Term
 	}
 	return 0
+}
+
+func (x *ProveRequest) GetWrite() bool {
+	if x != nil {
+		return x.Write
+	}
+	return false
 }
 
 // ProveResponse names the term that the voter is in.
@@ -624,9 +634,10 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\x05grant\x18\x03 \x01(\x04R\x05grant\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1f\n" +
 	"\vreceived_ns\x18\x05 \x01(\x03R\n" +
-	"receivedNs\"\"\n" +
+	"receivedNs\"8\n" +
 	"\fProveRequest\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\"\xa8\x01\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05write\x18\x02 \x01(\bR\x05write\"\xa8\x01\n" +
 	"\rProveResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1d\n" +
 	"\n" +

@@ -10,10 +10,15 @@ const (
 	// left have three fifths each of their own and as much of copies: six, and copies may
 	// go up to five quarters of MaxBytes (copyRoom), which are 6.25.
 	ownShare, ownParts = 2, 5
-	// idReserve is what request ids of objects that are there may take beyond that, as a
-	// part of MaxBytes: at 1 GiB, 64 MiB or 400,000 ids of 153 bytes, which with a window
-	// of 5 min are 1,400 operations a second. What clients know goes on when nothing new
-	// is let in.
+	// Request ids of objects that are there go on beyond that share: a node that took over
+	// from a dead one is above it, and has memory left. With all, own objects may take
+	// idHalf of MaxBytes, so that copies as large have the rest; with ids of few clients
+	// (reserveClients) idMost, so that copies as large have what is left of five quarters.
+	idHalf, idMost, idParts = 4, 5, 8
+	// idReserve is what request ids of objects that are there may take beyond MaxBytes, as
+	// a part of it: at 1 GiB, 64 MiB or 400,000 ids of 153 bytes, which with a window of
+	// 5 min are 1,400 operations a second. What clients know goes on when nothing new is
+	// let in.
 	idReserve = 16
 	// reserveClients is how many clients of one object may take of the reserve: 1 MB at
 	// the default of 1,024 ids of a client, so that 64 busy objects do not use it up.
@@ -42,12 +47,12 @@ func (s *Store) ownBytes() int64 {
 // shareFull reports whether the process's own objects are as many, or take as much memory,
 // as they may beside copies of others'.
 func (s *Store) shareFull() bool {
-	return s.ownFull(0) || s.shared() && s.mine.Load() >= s.cfg.MaxObjects*ownShare/ownParts
+	return s.ownFull(ownShare, ownParts) || s.shared() && s.mine.Load() >= s.cfg.MaxObjects*ownShare/ownParts
 }
 
-// ownFull reports whether they take as much memory, and so many bytes more.
-func (s *Store) ownFull(more int64) bool {
-	return s.shared() && s.ownBytes() >= s.cfg.MaxBytes*ownShare/ownParts+more
+// ownFull reports whether they take such a part of the memory.
+func (s *Store) ownFull(part, of int64) bool {
+	return s.shared() && s.ownBytes() >= s.cfg.MaxBytes/of*part
 }
 
 func (s *Store) shared() bool { return s.owners != nil && s.owners.Shared() }
@@ -81,9 +86,9 @@ func (t *target) idRoomLocked(id *reqid.ID) *Error {
 	s, sh := t.sh.store, t.sh
 	reserve := s.cfg.MaxBytes / idReserve
 	switch {
-	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.ownFull(0), sh.ids.Room():
+	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.ownFull(idHalf, idParts), sh.ids.Room():
 		return nil
-	case s.bytes.Load() >= s.cfg.MaxBytes+reserve || s.ownFull(reserve):
+	case s.bytes.Load() >= s.cfg.MaxBytes+reserve || s.ownFull(idMost, idParts):
 		return errMemory
 	case !sh.ids.Few(t.e.ids, id.Client, reserveClients):
 		return errIDs

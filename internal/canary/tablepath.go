@@ -50,6 +50,10 @@ func paths() []Canary {
 		Edits: []Edit{{budget, "reserve := s.cfg.MaxBytes / idReserve", "reserve := s.cfg.MaxBytes / idReserve * 0"}},
 		Tests: Tests{Package: "owner", Run: "^TestReserve$"},
 	}, {
+		Name: "id-takeover", Guard: "a node that has taken over, and has memory left, goes on remembering request ids",
+		Edits: []Edit{{budget, "s.ownFull(idMost, idParts)", "s.ownFull(ownShare, ownParts)"}},
+		Tests: Tests{Package: "owner", Run: "^TestIDsAfterTakeover$"},
+	}, {
 		Name: "id-reserve-fair", Guard: "one object does not use up what is kept for request ids",
 		Edits: []Edit{{budget, "case !sh.ids.Few(t.e.ids, id.Client, reserveClients):", "case !sh.ids.Few(t.e.ids, id.Client, 1<<30):"}},
 		Tests: Tests{Package: "owner", Run: "^TestReserve$"},

@@ -10,10 +10,11 @@ const (
 	// left have three fifths each of their own and as much of copies: six, and copies may
 	// go up to five quarters of MaxBytes (copyRoom), which are 6.25.
 	ownShare, ownParts = 2, 5
-	// Request ids of objects that are there go on beyond that share: a node that took over
-	// from a dead one is above it, and has memory left. With all, own objects may take
-	// idHalf of MaxBytes, so that copies as large have the rest; with ids of few clients
-	// (reserveClients) idMost, so that copies as large have what is left of five quarters.
+	// Request ids of objects that are there go on beyond that share. With all, own objects
+	// may take idHalf of MaxBytes, so that copies as large have the rest; with ids of few
+	// clients (reserveClients) idMost, so that copies as large have what is left of five
+	// quarters. Of a process whose own objects take idHalf without their ids, MaxBytes is
+	// the bound: it took over from a dead one, or was alone before.
 	idHalf, idMost, idParts = 4, 5, 8
 	// idReserve is what request ids of objects that are there may take beyond MaxBytes, as
 	// a part of it: at 1 GiB, 64 MiB or 400,000 ids of 153 bytes, which with a window of
@@ -42,6 +43,14 @@ func (s *Store) all() int64 {
 // ownBytes is about what objects of the process's own take: copies are as large.
 func (s *Store) ownBytes() int64 {
 	return int64(float64(s.bytes.Load()) * float64(min(s.mine.Load(), s.all())) / float64(max(s.all(), 1)))
+}
+
+// idsFull reports whether the process's own objects take so many parts of the memory that
+// copies of others' need the rest.
+func (s *Store) idsFull(parts int64) bool {
+	own := float64(min(s.mine.Load(), s.all())) / float64(max(s.all(), 1))
+	without := int64(float64(s.bytes.Load()-s.idBytes.Load()) * own)
+	return s.ownFull(parts, idParts) && without < s.cfg.MaxBytes/idParts*idHalf
 }
 
 // shareFull reports whether the process's own objects are as many, or take as much memory,
@@ -86,9 +95,9 @@ func (t *target) idRoomLocked(id *reqid.ID) *Error {
 	s, sh := t.sh.store, t.sh
 	reserve := s.cfg.MaxBytes / idReserve
 	switch {
-	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.ownFull(idHalf, idParts), sh.ids.Room():
+	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.idsFull(idHalf), sh.ids.Room():
 		return nil
-	case s.bytes.Load() >= s.cfg.MaxBytes+reserve || s.ownFull(idMost, idParts):
+	case s.bytes.Load() >= s.cfg.MaxBytes+reserve || s.idsFull(idMost):
 		return errMemory
 	case !sh.ids.Few(t.e.ids, id.Client, reserveClients):
 		return errIDs

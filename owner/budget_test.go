@@ -159,7 +159,7 @@ func TestReserve(t *testing.T) {
 					t.Fatalf("operation %d with an id on a key that is there: %v", i, err)
 				}
 			}
-			for i := 50; s.owners != nil && !s.ownFull(idHalf, idParts); i++ { // the reserve begins here
+			for i := 50; s.owners != nil && !s.idsFull(idHalf); i++ { // the reserve begins here
 				if err := add(keys[i], 98, 1); err != nil {
 					t.Fatal(err)
 				}

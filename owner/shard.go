@@ -29,6 +29,7 @@ type shard struct {
 	version   uint64       // of the last change
 	lastToken uint64       // greatest fencing token used here
 	reported  int          // bytes that the store counts for this shard
+	idsTold   int          // … of them, those of request ids
 	lockText  int          // bytes that lock states refer to
 	sweepAt   uint32       // entry that the sweep looks at next
 	mine      int64        // objects that are this process's own, about; see budget.go
@@ -383,6 +384,9 @@ func (sh *shard) accountLocked() {
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n
+		ids := sh.ids.Bytes()
+		sh.store.idBytes.Add(int64(ids - sh.idsTold))
+		sh.idsTold = ids
 	}
 }
 

@@ -177,6 +177,7 @@ type Store struct {
 	waiting atomic.Int64  // callers in queues
 	objects [4]atomic.Int64
 	bytes   atomic.Int64
+	idBytes atomic.Int64    // … of them, those of request ids
 	mine    atomic.Int64    // objects of this process's own, about
 	expired [4]atomic.Int64 // objects forgotten because their time was over
 	lapsed  atomic.Int64    // locks whose TTL ended while they were held

@@ -8,6 +8,6 @@ func canaries() []Canary {
 	return slices.Concat(answers(), rules(), holdings(), leases(), keepers(), terms(), tables(), rows(), removals(),
 		streams(), waiting(), copying(), handingOver(), stores(),
 		snapshots(), coldStarts(), clocks(),
-		losses(), returns(), founders(), ids(), hotKeys(), paths(), splits(), queues(), placeRecords(),
+		losses(), returns(), founders(), ids(), hotKeys(), paths(), budgets(), splits(), queues(), placeRecords(),
 		living(), drains(), slowDisks(), replays(), stock(), operators(), clients())
 }

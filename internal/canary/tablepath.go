@@ -4,7 +4,6 @@ package main
 // its answer.
 func paths() []Canary {
 	const routes, promise, lanes = "handoff/routes.go", "internal/rpc/promise.go", "internal/rpc/lanes.go"
-	const budget = "owner/budget.go"
 	return []Canary{{
 		Name: "wait-that-gave-up", Guard: "a wait for the standby that ended with the lease reports that it gave up",
 		Edits: []Edit{{routes, "s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn false", "s.cfg.Now() >= s.cfg.Rule.Until() {\n\t\t\treturn true"}},
@@ -41,33 +40,5 @@ func paths() []Canary {
 		Name: "nonsense-at-the-door", Guard: "a limit that cannot be is refused before it meets others of its key",
 		Edits: []Edit{{"internal/rpc/chunks.go", "if err := op.Validate(); errors.As(err, &field) {", "if err := op.Validate(); errors.As(err, &field) && false {"}, {"internal/chunk/book.go", "if !own || w.bucket.same(&e.bucket) {", "if true {"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestAnywhereNonsenseIsItsCallers$"},
-	}, {
-		Name: "own-share", Guard: "a node's own objects leave room for the copies that it keeps for others",
-		Edits: []Edit{{budget, "case s.shareFull():", "case s.shareFull() && false:"}},
-		Tests: Tests{Package: "owner", Run: "^TestBudgets$"},
-	}, {
-		Name: "id-reserve", Guard: "request ids of objects that are there have room when new objects have none",
-		Edits: []Edit{{budget, "reserve := s.cfg.MaxBytes / idReserve", "reserve := s.cfg.MaxBytes / idReserve * 0"}},
-		Tests: Tests{Package: "owner", Run: "^TestReserve$"},
-	}, {
-		Name: "id-takeover", Guard: "a node that has taken over, and has memory left, goes on remembering request ids",
-		Edits: []Edit{{budget, "s.ownFull(idMost, idParts)", "s.ownFull(ownShare, ownParts)"}},
-		Tests: Tests{Package: "owner", Run: "^TestIDsAfterTakeover$"},
-	}, {
-		Name: "id-reserve-fair", Guard: "one object does not use up what is kept for request ids",
-		Edits: []Edit{{budget, "case !sh.ids.Few(t.e.ids, id.Client, reserveClients):", "case !sh.ids.Few(t.e.ids, id.Client, 1<<30):"}},
-		Tests: Tests{Package: "owner", Run: "^TestReserve$"},
-	}, {
-		Name: "stream-names-its-cluster", Guard: "a node decides nothing that was meant for a node of another cluster",
-		Edits: []Edit{{"internal/rpc/address.go", "case t.UID != \"\" && !slices", "case t.UID == \"-\" && !slices"}},
-		Tests: Tests{Package: "internal/rpc", Run: "^Test(AddressOfAnotherCluster|StreamNamesItsTarget)$"},
-	}, {
-		Name: "stream-names-its-node", Guard: "a node decides nothing that was meant for another node",
-		Edits: []Edit{{"internal/rpc/address.go", "case s.cfg.Node != \"\" && !slices", "case s.cfg.Node == \"-\" && !slices"}},
-		Tests: Tests{Package: "internal/rpc", Run: "^Test(AddressOfAnotherCluster|StreamNamesItsTarget)$"},
-	}, {
-		Name: "stream-without-names", Guard: "a stream that names nobody is refused once all members are of a version that does",
-		Edits: []Edit{{"internal/rpc/address.go", "case !named && !t.Uses(namedSince):", "case !named:"}},
-		Tests: Tests{Package: "internal/rpc", Run: "^TestStreamNamesItsTarget$"},
 	}}
 }

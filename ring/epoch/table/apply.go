@@ -279,6 +279,9 @@ func (t *Table) remove(c *Remove) *Refused {
 	for i := range t.Rows {
 		t.bereave(&t.Rows[i], gone, survivors)
 	}
+	if t.nodes = nodes; !slices.ContainsFunc(t.Members, Member.Takes) && allStop(t.Members) {
+		t.keep(t.Members) // they were to give all that they have to one that is gone
+	}
 	return nil
 }
 

@@ -63,3 +63,28 @@ func TestDrainOfTheLastJoining(t *testing.T) {
 	}
 	turned(t, two, drain("n2"))
 }
+
+// TestLastTakerDies: when the one dies to whom all others, who stop, were to give what they
+// have, they keep it, whether they had begun to give it away or not.
+func TestLastTakerDies(t *testing.T) {
+	tab := grow(t, made(), admit("n1", 1), admit("n2", 1), admit("n3", 1))
+	tab = grow(t, tab, towards(tab))
+	tab = grow(t, tab, end(tab))
+	stop := func(node string) Command { return Command{Drain: &Drain{Member: holder(node, 1), Stop: true}} }
+	dies := Command{Remove: &Remove{Members: []Holder{holder("n3", 1)}}}
+	two := grow(t, tab, stop("n1"), stop("n2"))
+	for name, left := range map[string]*Table{
+		"at once": grow(t, two, dies),
+		"begun":   grow(t, two, Command{Begin: &Begin{Want: []Holder{holder("n3", 1)}}}, dies),
+	} {
+		for _, m := range left.Members {
+			if m.Phase != Active || !left.Stopped(m.Holder()) {
+				t.Errorf("%s: %+v", name, m)
+			}
+		}
+	}
+	one := grow(t, tab, stop("n1"), Command{Drain: &Drain{Member: holder("n2", 1)}}, dies)
+	if one.Members[0].Phase != Leaving || one.Members[1].Phase != Leaving {
+		t.Errorf("n2 cannot keep what it has: %+v", one.Members)
+	}
+}

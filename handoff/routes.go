@@ -74,17 +74,18 @@ func (s *Source) Changed(r *owner.Record) {
 	}
 }
 
-// Room returns nil when those who get records about keys at this position have room for
-// more callers that are queued: nothing else holds back a crowd at a lock, for nobody
-// waits for an acknowledgement in a queue. A process whose stream has failed needs none.
-// The error is the context's.
+// Room returns nil when those that answers about a key at this position wait for have room
+// for more callers that are queued: nothing else holds back a crowd at a lock, for nobody
+// waits for an acknowledgement in a queue. A copy that is not whole yet, of a node that
+// joins, holds up nobody: it begins anew if it falls behind. A process whose stream has
+// failed needs no room. The error is the context's.
 func (s *Source) Room(ctx context.Context, hash uint64) error {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)
 	if i < 0 {
 		return nil
 	}
-	for _, l := range rt.rows[i].feeds {
+	for _, l := range rt.rows[i].wait {
 		if err := l.feed.CrowdRoom(ctx); err != nil && ctx.Err() != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
 package main
 
-// budgets are the guards of a store that is nearly full.
+// budgets are the guards of a store that is nearly full, and of crowds at locks.
 func budgets() []Canary {
 	const budget = "owner/budget.go"
 	return []Canary{{
@@ -35,5 +35,9 @@ func budgets() []Canary {
 		Name: "stream-without-names", Guard: "a stream that names nobody is refused once all members are of a version that does",
 		Edits: []Edit{{"internal/rpc/address.go", "case !named && !t.Uses(namedSince):", "case !named:"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestStreamNamesItsTarget$"},
+	}, {
+		Name: "crowd-copies", Guard: "callers that queue are not held back for a node that joins and falls behind",
+		Edits: []Edit{{"handoff/routes.go", "rt.rows[i].wait {\n\t\tif err := l.feed.CrowdRoom", "rt.rows[i].feeds {\n\t\tif err := l.feed.CrowdRoom"}},
+		Tests: Tests{Package: "handoff", Run: "^TestCrowdBesideAJoin$"},
 	}}
 }

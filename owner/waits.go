@@ -46,6 +46,19 @@ func (w *Wait) Done() <-chan struct{} { return w.done }
 // Answer is the answer, once Done is closed.
 func (w *Wait) Answer() (AcquireAnswer, error) { return w.answer, w.err }
 
+// Waits reports whether a call with this request id has a place in the queue of a lock, so
+// that another one with it takes that over.
+func (s *Store) Waits(ref Ref, id reqid.ID) bool {
+	if !id.Given() {
+		return false
+	}
+	sh := s.shard(Hash(ref.Key))
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	slot := sh.findLocked(s.addressTag(ref), ref)
+	return slot != 0 && sh.waitIDs[waitID{slot, id.Client, id.Sequence}] != nil
+}
+
 // addWaitLocked registers a caller that has just been queued.
 func (s *Store) addWaitLocked(t *target, ticket uint64, id reqid.ID, print uint32, text int) *Wait {
 	sh := t.sh

@@ -39,5 +39,9 @@ func budgets() []Canary {
 		Name: "crowd-copies", Guard: "callers that queue are not held back for a node that joins and falls behind",
 		Edits: []Edit{{"handoff/routes.go", "rt.rows[i].wait {\n\t\tif err := l.feed.CrowdRoom", "rt.rows[i].feeds {\n\t\tif err := l.feed.CrowdRoom"}},
 		Tests: Tests{Package: "handoff", Run: "^TestCrowdBesideAJoin$"},
+	}, {
+		Name: "crowd-retries", Guard: "who has a place in a queue is not held back when it comes another way",
+		Edits: []Edit{{"internal/rpc/locks.go", " && !l.s.cfg.Store.Waits(lockRef(req.Key, req.Name), id)", ""}},
+		Tests: Tests{Package: "internal/rpc", Run: "^TestRetryNeedsNoRoom$"},
 	}}
 }

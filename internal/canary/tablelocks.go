@@ -76,7 +76,7 @@ func placeRecords() []Canary {
 		Tests: owner("^TestMovesAreBounded$"),
 	}, {
 		Name: "crowd-room", Guard: "callers are queued only when the copies have room for more",
-		Edits: []Edit{{"internal/rpc/locks.go", "if err == nil && req.WaitNs > 0 {", "if false {"}},
+		Edits: []Edit{{"internal/rpc/locks.go", "if err == nil && req.WaitNs > 0 &&", "if false &&"}},
 		Tests: Tests{Package: "internal/rpc", Run: "^TestQueueNeedsRoom$"},
 	}, {
 		Name: "crowd-window", Guard: "a crowd does not fill up the stream to the standby",

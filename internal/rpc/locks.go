@@ -59,7 +59,7 @@ func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later
 // ends, because a node stops or a stream breaks, a place with a request id is kept.
 func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
 	id, err := requestID(req.RequestId)
-	if err == nil && req.WaitNs > 0 {
+	if err == nil && req.WaitNs > 0 && !l.s.cfg.Store.Waits(lockRef(req.Key, req.Name), id) {
 		err = l.s.room(ctx, req.Key)
 	}
 	if err != nil {

@@ -55,3 +55,30 @@ func TestQueueNeedsRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryNeedsNoRoom: who stands in the queue, and comes another way, is not held back:
+// its place would be over before.
+func TestRetryNeedsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		copies := &roomy{places: make(chan struct{}, 2)}
+		copies.had.Store(true)
+		g := grouped(t, 1, false, func(c *Config) { c.Copies = copies })
+		n, ctx := g.nodes["n1"], bound(t)
+		acquire := func(seq uint64, wait time.Duration) (*pb.AcquireResponse, error) {
+			return n.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: int64(time.Minute), WaitNs: int64(wait),
+				RequestId: &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: seq}})
+		}
+		if r, err := acquire(1, time.Minute); err != nil || !r.Acquired {
+			t.Fatal(r, err)
+		}
+		first := make(chan error)
+		go func() { _, err := acquire(2, time.Minute); first <- err }()
+		synctest.Wait()
+		again := make(chan error)
+		go func() { _, err := acquire(2, time.Second/2); again <- err }()
+		failure{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, <-first)
+		if err := <-again; err != nil {
+			t.Error(err)
+		}
+	})
+}

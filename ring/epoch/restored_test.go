@@ -25,7 +25,7 @@ func take(t *testing.T, g *Group) (epoch uint64) {
 // epoch is given a second time, and no row is owned since an earlier one.
 func TestRestoredDisks(t *testing.T) {
 	t.Parallel()
-	dirs := map[string]string{}
+	dirs, addrs := map[string]string{}, map[string]string{}
 	change := func(c *Config) {
 		if dirs[c.Node] == "" {
 			dirs[c.Node] = t.TempDir()
@@ -35,6 +35,10 @@ func TestRestoredDisks(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Storage = s
+		if addr := addrs[c.Node]; addr != "" {
+			c.listenAt(addr)
+		}
+		addrs[c.Node] = c.RaftAddr
 	}
 	start := func() []*Group {
 		p := newPool()

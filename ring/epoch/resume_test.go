@@ -1,6 +1,7 @@
 package epoch
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -19,8 +20,18 @@ func stopAll(t *testing.T, groups []*Group) {
 	}
 }
 
-// again starts the process that comes after another one, with its log, and with
-// what it held or not.
+// listenAt has a node listen where the process before it did, as those of machines do. It
+// is free, as a rule. (hashicorp/raft 1.8.0 writes the new address of a server while it
+// replicates to it, and reads it without the lock for that: the race detector sees it.)
+func (c *Config) listenAt(addr string) {
+	if l, err := net.Listen("tcp", addr); err == nil {
+		_ = c.Listener.Close()
+		c.Listener, c.RaftAddr = l, addr
+	}
+}
+
+// again starts the process that comes after another one, with its log, at its address,
+// and with what it held or not.
 func again(t *testing.T, p *pool, was *Group, has bool, change func(*Config)) *Group {
 	t.Helper()
 	g := join(t, p, was.cfg.Node, func(c *Config) {
@@ -28,6 +39,7 @@ func again(t *testing.T, p *pool, was *Group, has bool, change func(*Config)) *G
 			change(c)
 		}
 		c.Storage, c.Incarnation = was.cfg.Storage, was.Self().Incarnation+1
+		c.listenAt(was.cfg.RaftAddr)
 		if has {
 			c.Resume = was.Self().Incarnation
 		}

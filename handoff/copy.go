@@ -20,6 +20,7 @@ const _ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxPlace + record.MaxRest
 // step looks what is to be done, and begins it.
 func (s *Source) step() {
 	now := s.cfg.Now()
+	s.noticeFull(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.gained)+len(s.gone) > 0 {

@@ -27,7 +27,16 @@ func TestNoRoomIsCounted(t *testing.T) {
 		}
 		n[1].target.cfg.Store = small
 		n[0].put(w.keys(100, ownedBy(n[0], n[1])), 1)
+		if got := n[0].source.Full(); got != "" {
+			t.Errorf("%s is full", got)
+		}
 		w.until("it is counted", func() bool { return n[0].source.Progress().Totals.Refused > 0 })
+		w.until("it is told who is full", func() bool { return n[0].source.Full() == n[1].self.Node })
 		pass(time.Second)
+		n[1].target.cfg.Store = n[1].store
+		pass(2 * time.Minute)
+		if got := n[0].source.Full(); got != "" {
+			t.Errorf("%s is still full", got)
+		}
 	})
 }

@@ -68,6 +68,34 @@ type Totals struct {
 	Refused int64 // streams that ended because their target had no room
 }
 
+// full is which target had no room last.
+type full struct {
+	by   atomic.Pointer[string] // its node; nil = none had too little
+	seen atomic.Int64           // of noRoom, at the last step
+	at   atomic.Int64           // when a step saw noRoom grow
+}
+
+// fullFor is how long a target counts as full: streams to it are tried again within
+// seconds, so a minute without a refusal says that it has room.
+const fullFor = int64(time.Minute)
+
+// noticeFull notes when a target refused copies. Only step calls it.
+func (s *Source) noticeFull(now int64) {
+	if n := s.noRoom.Load(); n != s.full.seen.Swap(n) {
+		s.full.at.Store(now)
+	}
+}
+
+// Full is the node that has refused copies for want of room within the last minute, ""
+// if none has.
+func (s *Source) Full() string {
+	by := s.full.by.Load()
+	if by == nil || s.full.at.Load() == 0 || s.cfg.Now()-s.full.at.Load() > fullFor {
+		return ""
+	}
+	return *by
+}
+
 // sent is what a copy has sent so far.
 type sent struct{ objects, bytes atomic.Int64 }
 

@@ -95,6 +95,7 @@ type Source struct {
 	gone                            []serving.Range         // guarded by mu: rows that have left it, as well
 	copied, synced, handed, dropped atomic.Int64            // see Totals
 	copiedBytes, copiedRows, noRoom atomic.Int64            // likewise
+	full                            full
 }
 
 // link is the stream to one process, and the copies that are made over it.
@@ -306,6 +307,7 @@ func (s *Source) dropLocked(l *link) {
 	var refused *feed.Refused
 	if errors.As(l.feed.Err(), &refused) && refused.Reason == peerv1.FeedReason_FEED_REASON_NOT_TAKEN {
 		s.noRoom.Add(1)
+		s.full.by.Store(&l.to.Node)
 	}
 	l.jobs = nil
 	for end, p := range s.syncs {

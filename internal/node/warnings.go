@@ -1,6 +1,10 @@
 package node
 
-import "github.com/keystead/keystead/internal/rpc"
+import (
+	"fmt"
+
+	"github.com/keystead/keystead/internal/rpc"
+)
 
 // warnings are what is wrong with this node that the table does not tell, the gravest
 // first.
@@ -13,5 +17,19 @@ func (n *Node) warnings() (all []rpc.Warning) {
 	add(n.lossWarning())
 	add(n.logWarning())
 	add(n.keeps.roomWarning())
+	add(n.copyWarning())
 	return all
+}
+
+// copyWarning says whose store is too full for copies of this node's objects.
+func (n *Node) copyWarning() (problem, hint string) {
+	if n.cluster == nil {
+		return "", ""
+	}
+	full := n.cluster.state.source.Full()
+	if full == "" {
+		return "", ""
+	}
+	return fmt.Sprintf("%s has no room for copies of what %s owns (NOT_TAKEN): the death of %s would lose it", full, n.cfg.ID, n.cfg.ID),
+		"raise --max-memory and --max-objects on " + full + ", or add nodes; let counters end by themselves with idle TTLs"
 }

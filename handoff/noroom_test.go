@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // TestNoRoomIsCounted: a standby that has no room ends the stream, and the owner counts it.
@@ -33,7 +34,7 @@ func TestNoRoomIsCounted(t *testing.T) {
 		w.until("it is counted", func() bool { return n[0].source.Progress().Totals.Refused > 0 })
 		w.until("it is told who is full", func() bool { return n[0].source.Full() == n[1].self.Node })
 		pass(time.Second)
-		n[1].target.cfg.Store = n[1].store
+		w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n[1].self}, Reason: "died"}})
 		pass(2 * time.Minute)
 		if got := n[0].source.Full(); got != "" {
 			t.Errorf("%s is still full", got)

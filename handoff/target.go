@@ -27,7 +27,10 @@ type TargetConfig struct {
 	// Await waits until this node goes by a table of this epoch, or a later one.
 	Await func(ctx context.Context, epoch uint64) error
 	Now   func() int64
-	Log   *slog.Logger
+	// NoRoom is told of each copy that was refused because the store is full. Default:
+	// nobody.
+	NoRoom func()
+	Log    *slog.Logger
 }
 
 // Target is the side of those who hold copies: it takes records in. What is not
@@ -40,6 +43,9 @@ type Target struct {
 
 // NewTarget returns a target whose Intake is to be served.
 func NewTarget(cfg TargetConfig) *Target {
+	if cfg.NoRoom == nil {
+		cfg.NoRoom = func() {}
+	}
 	t := &Target{cfg: cfg}
 	t.Intake = feed.NewIntake(feed.IntakeConfig{
 		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Install: t.install, Log: cfg.Log,
@@ -83,6 +89,9 @@ func (t *Target) install(from table.Holder, b []byte) error {
 		// gofail: var handoffTargetInstalled struct{}
 		switch {
 		case !errors.Is(err, owner.ErrNotAccepted):
+			if full := (*owner.Error)(nil); errors.As(err, &full) && full.Reason == owner.StoreFull {
+				t.cfg.NoRoom()
+			}
 			return err
 		case !unclean:
 			return nil

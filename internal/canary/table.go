@@ -9,5 +9,5 @@ func canaries() []Canary {
 		streams(), waiting(), copying(), handingOver(), stores(),
 		snapshots(), coldStarts(), clocks(),
 		losses(), returns(), founders(), ids(), hotKeys(), paths(), budgets(), splits(), queues(), placeRecords(),
-		living(), drains(), slowDisks(), replays(), stock(), operators(), clients())
+		living(), drains(), slowDisks(), replays(), stock(), operators(), clients(), joiners())
 }

@@ -11,6 +11,8 @@ func (c *cluster) ready() error {
 	switch t := c.group.Table(); {
 	case t.Cluster == "":
 		return c.notHeard()
+	case c.group.LeftOut() > 0:
+		return errors.New("not ready: " + leftOutWhy)
 	case !t.Holds(c.group.Self()):
 		return errors.New("not ready: the node has not been admitted to its cluster yet")
 	case c.group.LeaseLeft() == 0 && c.group.Stalled() > 0:

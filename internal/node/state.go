@@ -50,6 +50,7 @@ func newState(c *cluster, rule *serving.Rule) *state {
 func (s *state) run(store *owner.Store) {
 	s.target = handoff.NewTarget(handoff.TargetConfig{
 		Rule: s.c.serving, Store: store, Now: s.c.cfg.Clock.Now, Log: s.c.log.With("part", "handoff"),
+		NoRoom: s.c.group.NoRoom,
 		Await: func(ctx context.Context, epoch uint64) error {
 			_, err := s.c.group.Await(ctx, max(epoch, 1)-1)
 			return err

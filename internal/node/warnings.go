@@ -16,6 +16,7 @@ func (n *Node) warnings() (all []rpc.Warning) {
 	}
 	add(n.lossWarning())
 	add(n.logWarning())
+	add(n.leftOutWarning())
 	add(n.keeps.roomWarning())
 	add(n.copyWarning())
 	return all
@@ -32,4 +33,15 @@ func (n *Node) copyWarning() (problem, hint string) {
 	}
 	return fmt.Sprintf("%s has no room for copies of what %s owns (NOT_TAKEN): the death of %s would lose it", full, n.cfg.ID, n.cfg.ID),
 		"raise --max-memory and --max-objects on " + full + ", or add nodes; let counters end by themselves with idle TTLs"
+}
+
+// leftOutWhy is what is wrong with a node that had no room for what it was to take over.
+const leftOutWhy = "the node gave up joining: it has no room for the rows that it was to take over"
+
+// leftOutWarning is that the node could not join for want of room.
+func (n *Node) leftOutWarning() (problem, hint string) {
+	if n.cluster == nil || n.cluster.group.LeftOut() == 0 {
+		return "", ""
+	}
+	return leftOutWhy, "give it as much room as the others have (--max-memory, --max-objects); it asks again after a pause of up to 10 minutes"
 }

@@ -74,6 +74,8 @@ type Group struct {
 	warm    atomic.Bool   // this process has held a lease
 	trying  atomic.Bool   // something is being written to the log, to see how long that takes
 	aside   atomic.Bool   // this node leads and takes no part in raft: see checkDisk
+	noRoom  atomic.Int64  // when a copy was refused last for want of room; 0 = never
+	asksAt  atomic.Int64  // when a process that was left out asks to be admitted; 0 = it was not
 	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
 }
 

@@ -24,10 +24,12 @@ type keeper struct {
 
 	// This node's lease.
 	holding    lease.Holding
-	admitted   bool       // the table names this incarnation
-	admittedAt uint64     // epoch in which it was admitted
-	retired    bool       // it has stopped acting for good
-	silent     bool       // and leads nobody: others, or its next process, see to the rest
+	admitted   bool   // the table names this incarnation
+	admittedAt uint64 // epoch in which it was admitted
+	retired    bool   // it has stopped acting for good
+	silent     bool   // and leads nobody: others, or its next process, see to the rest
+	leaving    bool   // this incarnation has stopped acting and gives its lease up: see room
+	room       room
 	renewAt    int64      // when to send the next renewal
 	sent       int        // renewals under way
 	askedAt    int64      // when the last of them was sent
@@ -96,7 +98,7 @@ func (k *keeper) read() { k.boot = k.cfg.Clock.Now(); k.now = k.g.steady() }
 // rest with the next ticks.
 func (k *keeper) extend() {
 	left := k.holding.Until() - k.now
-	if left <= 0 || k.retired || k.g.over.Load() {
+	if left <= 0 || k.retired || k.leaving || k.g.over.Load() {
 		k.g.rule.Extend(0)
 		return
 	}
@@ -107,7 +109,8 @@ func (k *keeper) ticked() {
 	k.extend()
 	k.checkWall()
 	k.checkDisk()
-	if !k.retired && k.now >= k.renewAt && k.sent < renewalsAtOnce {
+	k.checkRoom()
+	if !k.retired && k.now >= max(k.renewAt, k.room.asksAt) && k.sent < renewalsAtOnce {
 		k.renew()
 	}
 	k.plan()
@@ -135,6 +138,7 @@ func (k *keeper) renew() {
 	stamp := k.holding.Send(k.now)
 	k.askedAt = k.boot
 	req := k.request(self, stamp)
+	req.Release = k.leaving
 	k.sent++
 	asked := k.boot
 	ttl := k.cfg.TTL
@@ -181,6 +185,9 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, asked int64, resp *peer
 		}
 		return
 	}
+	if k.leaving {
+		return // a renewal of before
+	}
 	k.g.warm.Store(true)
 	k.g.heard.Store(max(k.g.heard.Load(), asked))
 	k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant)
@@ -215,10 +222,14 @@ func (k *keeper) tableLearned() {
 	switch is := t.Holds(self); {
 	case is && !k.admitted:
 		k.admitted, k.admittedAt = true, m.Since
+		k.g.asksAt.Store(0)
 		k.cfg.Log.Info("admitted to the cluster", "epoch", t.Epoch, "incarnation", self.Incarnation)
 		k.renewAt = k.now
 	case k.admitted && (!is || m.Since != k.admittedAt): // or it was, between two looks, and is back
 		k.removed(t)
+	}
+	if m.Phase == table.Active {
+		k.room.active()
 	}
 	k.sync()
 	k.plan()
@@ -235,8 +246,15 @@ func (k *keeper) removed(t *table.Table) {
 	self := k.g.rule.Self()
 	next := table.Holder{Node: self.Node, Incarnation: max(NewIncarnation(k.cfg.Wall()), self.Incarnation+2)}
 	k.g.fsm.cleaner.add(k.g.rule.Become(next), t.Epoch)
-	k.cfg.Log.Warn("removed from the cluster: its lease had run out; asking to be admitted again", "epoch", t.Epoch, "incarnation", next.Incarnation)
 	k.renewAt = k.now
+	if k.leaving {
+		k.leaving = false
+		k.room.leftOut(k.now)
+		k.g.asksAt.Store(k.room.asksAt)
+		k.cfg.Log.Info("left out of the cluster; asking to be admitted again later", "after", k.room.pause, "epoch", t.Epoch, "incarnation", next.Incarnation)
+		return
+	}
+	k.cfg.Log.Warn("removed from the cluster: its lease had run out; asking to be admitted again", "epoch", t.Epoch, "incarnation", next.Incarnation)
 }
 
 // retire stops acting for good and gives the lease up. done is closed when the

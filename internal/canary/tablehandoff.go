@@ -20,7 +20,7 @@ func waiting() []Canary {
 		Tests: handoffTests(),
 	}, {
 		Name: "await-failed", Guard: "a standby whose stream has failed keeps answers waiting until it is taken out",
-		Edits: []Edit{{routes, "done = nil // until a table takes it out", "return"}},
+		Edits: []Edit{{routes, "done = nil // until a table takes it out", "return true"}},
 		Tests: handoffTests(),
 	}, {
 		Name: "await-lease", Guard: "who may not answer any more does not wait for ever",

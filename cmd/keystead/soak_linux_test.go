@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -280,8 +279,13 @@ func (s *soak) look() soakLook {
 		was := l.goroutines
 		l = soakLook{calls: float64(s.total())}
 		for _, n := range s.c.nodes {
-			l.heap += n.heap()
-			l.goroutines += n.scrape()["go_goroutines"]
+			heap, goroutines, err := n.memory()
+			if err != nil { // a machine that others use as well may take its time
+				s.c.t.Logf("look at %s again: %v", n.id, err)
+				return false
+			}
+			l.heap += heap
+			l.goroutines += goroutines
 			files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid))
 			if err != nil {
 				s.c.t.Fatal(err)
@@ -293,23 +297,29 @@ func (s *soak) look() soakLook {
 	return l
 }
 
-// heap are the bytes that the node's process has on its heap after two collections, the
-// second of which takes what pools kept.
-func (n *testNode) heap() float64 {
-	n.t.Helper()
-	for range 2 {
-		if code, _, err := n.get("/debug/pprof/heap?gc=1&debug=1"); err != nil || code != 200 {
-			n.t.Fatalf("%s shows no heap: %d, %v", n.id, code, err)
+// memory returns the bytes on the heap of the node's process after two collections, the
+// second of which takes what pools kept, and the number of its goroutines.
+func (n *testNode) memory() (heap, goroutines float64, err error) {
+	var body string
+	for range 3 {
+		code := 0
+		if code, body, err = n.get("/debug/pprof/heap?gc=1&debug=1"); err != nil || code != 200 {
+			return 0, 0, fmt.Errorf("%s shows no heap: %d, %w", n.id, code, err)
 		}
 	}
-	_, body, err := n.get("/debug/pprof/heap?gc=1&debug=1")
-	if err != nil {
-		n.t.Fatal(err)
+	if heap, err = numberAfter(body, "\n# HeapAlloc = "); err != nil {
+		return 0, 0, err
 	}
-	_, rest, _ := strings.Cut(body, "# HeapAlloc = ")
-	v, err := strconv.ParseFloat(cmp.Or(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]), "none"), 64)
-	if err != nil {
-		n.t.Fatalf("%s: %v", n.id, err)
+	if _, body, err = n.get("/metrics"); err != nil {
+		return 0, 0, err
 	}
-	return v
+	goroutines, err = numberAfter(body, "\ngo_goroutines ")
+	return heap, goroutines, err
+}
+
+// numberAfter reads the number that follows a text, up to the end of its line.
+func numberAfter(body, text string) (float64, error) {
+	_, rest, _ := strings.Cut(body, text)
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.ParseFloat(strings.TrimSpace(number), 64)
 }

@@ -28,7 +28,7 @@ func (k *keeper) kept(s lease.Stamp, resp *peerv1.RenewResponse) bool {
 	case gained > 0 && !was:
 		k.cfg.Log.Warn("the leader's clock has gained on this node's: the lease is dropped and asked for again", "by more than the margin", time.Duration(gained))
 	case was && !is:
-		k.cfg.Log.Info("this node's clock and the leader's run alike again")
+		k.cfg.Log.Info("this node's clock and the leader's run alike, as far as is known")
 	}
 	return gained == 0 && !is
 }

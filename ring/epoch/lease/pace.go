@@ -18,13 +18,15 @@ type Exchange struct {
 type Pace struct {
 	term        uint64   // in which the leader said when
 	first, last Exchange // to compare with; first is up to paceTTLs old
+	began       int64    // when a difference was found that others are counted with, 0 = never
 	found       int64    // when a difference was found last, 0 = never
 	apart       int64    // until when the clocks count as different
 }
 
-// A difference that is found counts as one of rates if it is not the only one in paceTTLs,
-// and then for apartTTLs: a single one may come from a machine that was paused with all its
-// clocks, which is over.
+// A difference that is found counts as one of rates if another one was found between a TTL
+// and paceTTLs before it, and then for apartTTLs. One alone, or several within a TTL of the
+// node's clock, may come from a machine whose clocks were paused, which is over. Another
+// leader has another clock: nothing is known of that.
 const (
 	paceTTLs  = 8
 	apartTTLs = 4
@@ -37,14 +39,17 @@ func (p *Pace) Observe(cfg Config, term uint64, e Exchange) (gained int64) {
 		return 0
 	}
 	if term != p.term {
-		p.term, p.first, p.last = term, e, e
+		*p = Pace{term: term, first: e, last: e}
 		return 0
 	}
 	gained = max(gain(cfg, p.first, e), gain(cfg, p.last, e))
 	p.last = e
 	switch {
 	case gained > 0:
-		if p.found != 0 && e.Answered-p.found < paceTTLs*cfg.TTL {
+		switch after := e.Answered - p.began; {
+		case p.began == 0 || after >= paceTTLs*cfg.TTL:
+			p.began = e.Answered
+		case after >= cfg.TTL:
 			p.apart = e.Answered + apartTTLs*cfg.TTL
 		}
 		p.found, p.first = e.Answered, e

@@ -81,6 +81,46 @@ func TestPaceOfMessages(t *testing.T) {
 	}
 }
 
+// TestPaceOfAPause: clocks that stand still while renewals go on are found to be behind
+// several times, and are not apart for that. Clocks that are apart are found so again after
+// a change of the leader.
+func TestPaceOfAPause(t *testing.T) {
+	var p Pace
+	x := clocks{real: int64(time.Hour), node: 1, leader: 1, delay: func() int64 { return int64(time.Millisecond) }}
+	p.Observe(paceConfig, 3, x.exchange())
+	found := 0
+	for range 5 {
+		x.real, x.paused = x.real+int64(400*time.Millisecond), x.paused+int64(400*time.Millisecond)
+		e := x.exchange()
+		if p.Observe(paceConfig, 3, e) > 0 {
+			found++
+		}
+		if p.Apart(e.Answered) {
+			t.Error("a pause counts as a difference of rates")
+		}
+	}
+	if found < 2 {
+		t.Errorf("found %d times, want more", found)
+	}
+	x.node = 0.9
+	x.paused -= int64(float64(x.real-x.paused) * (1 - 1/x.node)) // its clock goes on from where it is
+	for _, term := range []uint64{4, 5} {
+		apart := false
+		for range 12 {
+			e := x.exchange()
+			first := p.term != term
+			p.Observe(paceConfig, term, e)
+			if apart = p.Apart(e.Answered); first && apart {
+				t.Errorf("in term %d: apart before anything is known", term)
+			}
+			x.real += paceConfig.TTL / 3
+		}
+		if !apart {
+			t.Errorf("in term %d: never apart", term)
+		}
+	}
+}
+
 // TestPaceOfAPausedGuest: what the node was granted does not count when its clocks have
 // stood still; then all is well again. With another leader there is nothing to compare.
 func TestPaceOfAPausedGuest(t *testing.T) {

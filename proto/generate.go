@@ -4,4 +4,4 @@ package proto
 
 //go:generate go tool -modfile=../internal/tools/go.mod buf lint
 //go:generate go tool -modfile=../internal/tools/go.mod buf generate
-//go:generate go run ../internal/tidy/protosum
+//go:generate go run ../internal/tests/tidy/protosum

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/keystead/keystead/internal/latency"
+	"github.com/keystead/keystead/internal/cli/latency"
 )
 
 func TestMain(m *testing.M) {

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/keystead/keystead/internal/latency"
+	"github.com/keystead/keystead/internal/cli/latency"
 )
 
 var (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keystead/keystead/internal/latency"
+	"github.com/keystead/keystead/internal/cli/latency"
 )
 
 // town is a simulation: clients that call servers in simulated time, in an open

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/keystead/keystead/internal/bench"
+	"github.com/keystead/keystead/internal/cli/bench"
 )
 
 func newBench(std stdio) *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keystead/keystead/internal/bench"
+	"github.com/keystead/keystead/internal/cli/bench"
 )
 
 func TestBench(t *testing.T) {

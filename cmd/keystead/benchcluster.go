@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/keystead/keystead/internal/bench"
+	"github.com/keystead/keystead/internal/cli/bench"
 	"github.com/keystead/keystead/internal/rpc"
 )
 

@@ -17,13 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keystead/keystead/internal/failpoint"
+	"github.com/keystead/keystead/internal/tests/points"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring"
 )
 
 // The tests in failpoints*_test.go run clusters whose processes are held up, killed
-// or told a lie at a step of the protocol; package failpoint has the steps. Their
+// or told a lie at a step of the protocol; package points has the steps. Their
 // comments tell what happens in which order:
 //
 //	S, T  the source and the target of a flip
@@ -34,7 +34,7 @@ import (
 // pointed is the program with fail points, built when the first test asks for it.
 var pointed = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(filepath.Dir(binary), "keystead-points")
-	return out, failpoint.Build(context.Background(), filepath.Join("..", ".."), out)
+	return out, points.Build(context.Background(), filepath.Join("..", ".."), out)
 })
 
 // shortLease has a dead owner replaced after a second.

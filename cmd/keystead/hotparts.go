@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keystead/keystead/internal/replay"
+	"github.com/keystead/keystead/internal/cli/replay"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/keystead/keystead/internal/replay"
+	"github.com/keystead/keystead/internal/cli/replay"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/keystead/keystead/internal/accesslog"
-	"github.com/keystead/keystead/internal/bench"
+	"github.com/keystead/keystead/internal/cli/accesslog"
+	"github.com/keystead/keystead/internal/cli/bench"
+	"github.com/keystead/keystead/internal/cli/replay"
 	"github.com/keystead/keystead/internal/config"
-	"github.com/keystead/keystead/internal/replay"
 	"github.com/keystead/keystead/owner/limit"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )

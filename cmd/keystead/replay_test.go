@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keystead/keystead/internal/replay"
+	"github.com/keystead/keystead/internal/cli/replay"
 )
 
 const sample = "testdata/access.log"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/serf/serf"
-	"github.com/keystead/keystead/internal/sim/gossip"
+	"github.com/keystead/keystead/internal/tests/sim/gossip"
 )
 
 // at is the gossip address of node i in a bubble.

@@ -1,0 +1,149 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/keystead/keystead/internal/cli/latency"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echoes starts the two echoes; the tuned one stands in for the node as well,
+// which would be measured by the same calls.
+func echoes(t *testing.T) []Target {
+	t.Helper()
+	var targets []Target
+	for _, name := range []string{Keystead, Echo, TunedEcho} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- ServeEcho(l, name != Echo) }()
+		t.Cleanup(func() {
+			_ = l.Close()
+			<-done
+		})
+		targets = append(targets, Target{name, l.Addr().String()})
+	}
+	return targets
+}
+
+func small(targets []Target) Config {
+	return Config{
+		Targets: targets, Workloads: Workloads, Concurrency: []int{3},
+		Duration: 20 * time.Millisecond, Rounds: 2, Batch: 5, Keys: 10, Conns: 2,
+	}
+}
+
+func TestRunMeasuresEveryTargetUnderEveryWorkload(t *testing.T) {
+	cfg := small(echoes(t))
+	last := 0
+	cfg.Progress = func(done, total int, _ string) {
+		if done < last || total != 3*len(Workloads)*2 {
+			t.Errorf("progress %d of %d after %d", done, total, last)
+		}
+		last = done
+	}
+	results, err := Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 3*len(Workloads) || last != 3*len(Workloads)*2 {
+		t.Fatalf("%d results, %d measurements", len(results), last)
+	}
+	for i, r := range results {
+		if r.Workload != Workloads[i/3] || r.Target != cfg.Targets[i%3].Name || r.Concurrency != 3 {
+			t.Errorf("result %d is of %s on %s", i, r.Workload, r.Target)
+		}
+		if r.ItemsPerSec <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.P999 < r.P99 || r.Errors != 0 {
+			t.Errorf("%+v", r)
+		}
+		if hasRatio := r.PerEcho > 0 && r.PerTunedEcho > 0; hasRatio != (r.Target == Keystead) {
+			t.Errorf("%s has ratios %v and %v", r.Target, r.PerEcho, r.PerTunedEcho)
+		}
+	}
+}
+
+func TestRunFailsWhenNobodyAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	cfg := small([]Target{{Keystead, addr}})
+	if _, err := Run(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"targets":     func(c *Config) { c.Targets = nil },
+		"workload":    func(c *Config) { c.Workloads = []string{"nonsense"} },
+		"concurrency": func(c *Config) { c.Concurrency = []int{0} },
+		"duration":    func(c *Config) { c.Duration = 1 },
+		"long":        func(c *Config) { c.Duration = maxRun },
+		"rounds":      func(c *Config) { c.Rounds = 0 },
+		"batch":       func(c *Config) { c.Batch = 10_001 },
+		"keys":        func(c *Config) { c.Keys = 0 },
+		"conns":       func(c *Config) { c.Conns = 0 },
+	} {
+		cfg := small([]Target{{Keystead, "127.0.0.1:1"}})
+		change(&cfg)
+		if _, err := Run(context.Background(), cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestWaysAreCompared: with the way that each is compared with, and with the same
+// without waiting for the standby, if that was measured.
+func TestWaysAreCompared(t *testing.T) {
+	rounds := map[string][]measurement{}
+	for way, rates := range map[string][3]float64{
+		OneNode: {100, 100, 100}, ManyNodes: {90, 200, 30}, ManyAckOwner: {100, 100, 60}, Gathered: {180, 100, 60},
+	} {
+		for _, rate := range rates {
+			rounds[way] = append(rounds[way], measurement{hist: new(latency.Histogram), rate: rate})
+		}
+	}
+	for way, want := range map[string]ClusterResult{
+		OneNode:   {},
+		ManyNodes: {Against: OneNode, Ratio: 0.9, PerAckOwner: 0.9},
+		Gathered:  {Against: ManyNodes, Ratio: 2},
+		Forwarded: {Against: Direct},
+	} {
+		got := summarizeWay(way, 1, rounds)
+		if got.Against != want.Against || math.Abs(got.Ratio-want.Ratio) > 1e-9 || math.Abs(got.PerAckOwner-want.PerAckOwner) > 1e-9 {
+			t.Errorf("%s: %+v, want %+v", way, got, want)
+		}
+	}
+}
+
+func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
+	rates := func(v ...float64) (ms []measurement) {
+		for _, r := range v {
+			ms = append(ms, measurement{rate: r})
+		}
+		return ms
+	}
+	rounds := map[string][]measurement{
+		Keystead: rates(90, 200, 30),
+		Echo:     rates(100, 100, 100),
+	}
+	if got := ratio(rounds, Echo); math.Abs(got-0.9) > 1e-9 {
+		t.Errorf("ratio %v, want 0.9", got)
+	}
+	if got := ratio(rounds, TunedEcho); got != 0 {
+		t.Errorf("ratio to nothing %v", got)
+	}
+}

@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/internal/cli/latency"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Names of what is measured on a cluster.
+const (
+	OneNode   = "client, one node" // the Go client, without gathering, on a node that runs alone
+	ManyNodes = "client, cluster"  // … on a cluster, each call to its owner
+	Gathered  = "client, gathered" // … gathering calls, as it does by default
+	Direct    = "direct"           // bare calls to the owner
+	Forwarded = "forwarded"        // bare calls to a node that is not the owner
+
+	ManyAckOwner     = "client, cluster, ack=owner"  // as ManyNodes, on a cluster whose answers do not wait for the standby
+	GatheredAckOwner = "client, gathered, ack=owner" // as Gathered, likewise
+)
+
+// Cluster says what to measure on a cluster, beside a node that runs alone.
+type Cluster struct {
+	Config
+	Alone string   // address of the node that runs alone
+	Nodes []string // addresses of the nodes of the cluster
+	// AckOwner are those of another cluster, whose answers do not wait for the
+	// standby. nil = there is none.
+	AckOwner []string
+}
+
+// ClusterResult is one way to call, over all rounds.
+type ClusterResult struct {
+	What        string  `json:"what"`
+	Concurrency int     `json:"concurrency"`
+	PerSec      float64 `json:"checks_per_second"` // median of the rounds
+	P50         float64 `json:"p50_us"`
+	P99         float64 `json:"p99_us"`
+	Errors      int64   `json:"errors"`
+	Against     string  `json:"against,omitempty"` // what Ratio compares with
+	Ratio       float64 `json:"ratio,omitempty"`   // median of the rounds' ratios
+	// PerAckOwner is the median of the rounds' ratios to the same without waiting for
+	// the standby; 0 = that was not measured.
+	PerAckOwner float64 `json:"per_ack_owner,omitempty"`
+}
+
+// against is what each way is compared with.
+var against = map[string]string{ManyNodes: OneNode, Gathered: ManyNodes, Forwarded: Direct, GatheredAckOwner: ManyAckOwner}
+
+// ackOwner is the same on a cluster whose answers do not wait for the standby.
+var ackOwner = map[string]string{ManyNodes: ManyAckOwner, Gathered: GatheredAckOwner}
+
+// RunCluster measures limit checks, one a call, in several ways that take turns.
+func RunCluster(ctx context.Context, cfg Cluster) ([]ClusterResult, error) {
+	if len(cfg.Nodes) < 2 {
+		return nil, errors.New("a cluster of two nodes or more is needed")
+	}
+	cfg.Workloads, cfg.Targets = []string{"check"}, []Target{{OneNode, cfg.Alone}}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	conns := map[string]*grpc.ClientConn{}
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	keys := keysOf(&cfg.Config)
+	ways, done, err := cfg.ways(ctx, keys, conns)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
+	var out []ClusterResult
+	steps, total := 0, len(cfg.Concurrency)*cfg.Rounds*len(ways)
+	for _, n := range cfg.Concurrency {
+		rounds := map[string][]measurement{}
+		for round := range cfg.Rounds {
+			for _, i := range rand.Perm(len(ways)) {
+				w := ways[i]
+				if cfg.Progress != nil {
+					cfg.Progress(steps, total, fmt.Sprintf("%s ×%d", w.about, n))
+				}
+				m, err := measure(ctx, &cfg.Config, w, []*grpc.ClientConn{nil}, keys, n)
+				if err != nil {
+					return out, fmt.Errorf("%s with %d callers, round %d: %w", w.about, n, round+1, err)
+				}
+				rounds[w.about] = append(rounds[w.about], m)
+				steps++
+			}
+		}
+		for _, w := range ways {
+			out = append(out, summarizeWay(w.about, n, rounds))
+		}
+	}
+	return out, nil
+}
+
+func keysOf(cfg *Config) []string {
+	keys := make([]string, cfg.Keys)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("client-%09d", i)
+	}
+	return keys
+}
+
+// ways are the workloads of a cluster. done ends what they opened.
+func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grpc.ClientConn) (ways []workload, done func(), err error) {
+	var clients []*client.Client
+	done = func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+	for _, w := range []struct {
+		name  string
+		conf  client.Config
+		addrs []string
+	}{
+		{OneNode, client.Config{NoBatching: true}, []string{c.Alone}},
+		{ManyNodes, client.Config{NoBatching: true}, c.Nodes},
+		{Gathered, client.Config{}, c.Nodes},
+		{ManyAckOwner, client.Config{NoBatching: true}, c.AckOwner},
+		{GatheredAckOwner, client.Config{}, c.AckOwner},
+	} {
+		if len(w.addrs) == 0 {
+			continue
+		}
+		cl, err := w.conf.Dial(ctx, w.addrs...)
+		if err != nil {
+			return nil, done, err
+		}
+		clients = append(clients, cl)
+		ways = append(ways, workload{about: w.name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
+			return func(ctx context.Context) error {
+				_, err := cl.Check(ctx, client.Check{Key: x.key(), Name: "bench", Rate: client.PerSecond(1_000_000)})
+				return err
+			}, nil
+		}})
+	}
+	for _, addr := range c.Nodes {
+		if conns[addr], err = dialBench(addr); err != nil {
+			return nil, done, err
+		}
+	}
+	owners, err := ownersOf(ctx, conns[c.Nodes[0]], keys, c.Nodes)
+	if err != nil {
+		return nil, done, err
+	}
+	for _, name := range []string{Direct, Forwarded} {
+		ways = append(ways, workload{about: name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
+			return func(ctx context.Context) error {
+				req := x.check()
+				at := owners[req.Key]
+				if name == Forwarded {
+					at = (at + 1 + x.rng.IntN(len(c.Nodes)-1)) % len(c.Nodes)
+				}
+				_, err := pb.NewLimitServiceClient(conns[c.Nodes[at]]).Check(ctx, req)
+				return err
+			}, nil
+		}})
+	}
+	return ways, done, nil
+}
+
+// ownersOf asks which of the nodes owns each key.
+func ownersOf(ctx context.Context, conn *grpc.ClientConn, keys, nodes []string) (map[string]int, error) {
+	place := map[string]int{}
+	for i, a := range nodes {
+		place[a] = i
+	}
+	owners := make(map[string]int, len(keys))
+	const atOnce = 1000
+	for from := 0; from < len(keys); from += atOnce {
+		part := keys[from:min(from+atOnce, len(keys))]
+		r, err := pb.NewClusterServiceClient(conn).GetOwner(ctx, &pb.GetOwnerRequest{Keys: part})
+		if err != nil {
+			return nil, err
+		}
+		for i, o := range r.Owners {
+			at, ok := place[o.OwnerAddr]
+			if !ok {
+				return nil, fmt.Errorf("the owner of %s is at %q, which is none of the nodes", part[i], o.OwnerAddr)
+			}
+			owners[part[i]] = at
+		}
+	}
+	return owners, nil
+}
+
+func summarizeWay(what string, n int, rounds map[string][]measurement) ClusterResult {
+	hist := new(latency.Histogram)
+	r := ClusterResult{What: what, Concurrency: n, Against: against[what]}
+	var rates []float64
+	for _, m := range rounds[what] {
+		rates = append(rates, m.rate)
+		hist.Merge(m.hist)
+		r.Errors += m.errors
+	}
+	to := func(other string) float64 {
+		var ratios []float64
+		for i, m := range rounds[other] {
+			if i < len(rounds[what]) && m.rate > 0 {
+				ratios = append(ratios, rounds[what][i].rate/m.rate)
+			}
+		}
+		return median(ratios)
+	}
+	us := func(q float64) float64 { return float64(hist.Quantile(q)) / float64(time.Microsecond) }
+	r.PerSec, r.Ratio, r.PerAckOwner, r.P50, r.P99 = median(rates), to(r.Against), to(ackOwner[what]), us(0.5), us(0.99)
+	return r
+}

@@ -1,0 +1,281 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/keystead/keystead/internal/cli/latency"
+	"github.com/keystead/keystead/internal/vtcodec"
+)
+
+// Names of the targets.
+const (
+	Keystead  = "keystead"
+	Echo      = "echo"
+	TunedEcho = "tuned-echo"
+)
+
+// Target is a server to measure.
+type Target struct {
+	Name string
+	Addr string
+}
+
+// Config says what to measure.
+type Config struct {
+	Targets     []Target
+	Workloads   []string      // names; see Workloads
+	Concurrency []int         // callers at once, each in turn
+	Duration    time.Duration // of one measurement
+	Rounds      int           // measurements of each target
+	Batch       int           // checks in a batch or stream message
+	Keys        int           // distinct keys
+	Conns       int           // connections to each target
+	RequestIDs  bool          // send a request id with each operation
+	// Progress is told what is measured; nil = nobody.
+	Progress func(done, total int, what string)
+}
+
+// Bounds of a run: it ends by itself.
+const (
+	maxConcurrency = 10_000
+	maxRun         = 2 * time.Hour
+)
+
+// Validate says what in c makes no sense. Run asks it, too.
+func (c *Config) Validate() error {
+	switch {
+	case len(c.Targets) == 0 || len(c.Workloads) == 0 || len(c.Concurrency) == 0:
+		return errors.New("there is nothing to measure")
+	case c.Duration < 10*time.Millisecond:
+		return fmt.Errorf("a measurement of %s is too short; 10ms is the least", c.Duration)
+	case c.Rounds < 1:
+		return errors.New("at least one round is needed")
+	case c.Batch < 1 || c.Batch > 10_000:
+		return fmt.Errorf("a batch of %d: choose 1 to 10,000", c.Batch)
+	case c.Keys < 1 || c.Keys > 10_000_000:
+		return fmt.Errorf("%d keys: choose 1 to 10,000,000", c.Keys)
+	case c.Conns < 1 || c.Conns > 1000:
+		return fmt.Errorf("%d connections: choose 1 to 1,000", c.Conns)
+	}
+	for _, n := range c.Concurrency {
+		if n < 1 || n > maxConcurrency {
+			return fmt.Errorf("a concurrency of %d: choose 1 to %d", n, maxConcurrency)
+		}
+	}
+	for _, name := range c.Workloads {
+		if _, ok := workloads[name]; !ok {
+			return fmt.Errorf("workload %q: choose from %s", name, strings.Join(slices.Concat(Workloads, EnvoyWorkloads), ", "))
+		}
+	}
+	if total := time.Duration(c.measurements()) * c.Duration; total > maxRun {
+		return fmt.Errorf("this would take %s; %s is the most", total, maxRun)
+	}
+	return nil
+}
+
+func (c *Config) measurements() int {
+	return len(c.Targets) * len(c.Workloads) * len(c.Concurrency) * c.Rounds
+}
+
+// Result is one target under one workload and concurrency, over all rounds.
+type Result struct {
+	Workload    string  `json:"workload"`
+	Concurrency int     `json:"concurrency"`
+	Target      string  `json:"target"`
+	ItemsPerSec float64 `json:"items_per_second"` // median of the rounds
+	P50         float64 `json:"p50_us"`           // of one call or cycle, over all rounds
+	P99         float64 `json:"p99_us"`
+	P999        float64 `json:"p999_us"`
+	Errors      int64   `json:"errors"`
+	FirstError  string  `json:"first_error,omitempty"`
+	// Ratios of the node to the others: the median of the rounds' ratios.
+	PerEcho      float64 `json:"per_echo,omitempty"`
+	PerTunedEcho float64 `json:"per_tuned_echo,omitempty"`
+}
+
+// measurement is one target for one Duration.
+type measurement struct {
+	rate   float64
+	hist   *latency.Histogram
+	errors int64
+	first  error
+}
+
+// Run measures. Results come workload by workload, in the order of Config.
+func Run(ctx context.Context, cfg Config) ([]Result, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	conns := map[string][]*grpc.ClientConn{}
+	defer func() {
+		for _, cs := range conns {
+			for _, c := range cs {
+				_ = c.Close()
+			}
+		}
+	}()
+	for _, t := range cfg.Targets {
+		for range cfg.Conns {
+			c, err := dialBench(t.Addr)
+			if err != nil {
+				return nil, err
+			}
+			conns[t.Name] = append(conns[t.Name], c)
+		}
+	}
+	keys := keysOf(&cfg)
+	var results []Result
+	done := 0
+	for _, name := range cfg.Workloads {
+		for _, n := range cfg.Concurrency {
+			rounds := map[string][]measurement{}
+			for round := range cfg.Rounds {
+				for _, i := range rand.Perm(len(cfg.Targets)) {
+					t := cfg.Targets[i]
+					if cfg.Progress != nil {
+						cfg.Progress(done, cfg.measurements(), fmt.Sprintf("%s ×%d, %s", name, n, t.Name))
+					}
+					m, err := measure(ctx, &cfg, workloads[name], conns[t.Name], keys, n)
+					if err != nil {
+						return results, fmt.Errorf("%s with %d callers on %s, round %d: %w", name, n, t.Name, round+1, err)
+					}
+					rounds[t.Name] = append(rounds[t.Name], m)
+					done++
+				}
+			}
+			for _, t := range cfg.Targets {
+				results = append(results, summarize(name, n, t.Name, rounds))
+			}
+		}
+	}
+	if cfg.Progress != nil {
+		cfg.Progress(done, done, "")
+	}
+	return results, nil
+}
+
+func dialBench(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New())))
+}
+
+// measure lets n workers call a target for the configured time. A failed call
+// is counted; a worker that cannot start, or fails ten times, ends the run.
+func measure(ctx context.Context, cfg *Config, w workload, conns []*grpc.ClientConn, keys []string, n int) (measurement, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+30*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	parts := make([]measurement, n)
+	calls := make([]int, n)
+	begin := make(chan struct{})
+	var ready sync.WaitGroup
+	var stopAt time.Time // set before begin is closed
+	for i := range n {
+		ready.Add(1)
+		wg.Go(func() {
+			p := &parts[i]
+			p.hist = new(latency.Histogram)
+			call, err := w.start(ctx, newWorker(conns[i%len(conns)], keys, cfg, i))
+			if err == nil {
+				err = call(ctx) // warm-up: connections, stream windows, objects
+			}
+			ready.Done()
+			if p.first = err; err != nil {
+				p.errors = maxFailures
+				return
+			}
+			<-begin
+			for last := time.Now(); last.Before(stopAt) && p.errors < maxFailures; {
+				err := call(ctx)
+				now := time.Now()
+				if err != nil {
+					p.errors++
+					if p.first == nil {
+						p.first = err
+					}
+				} else {
+					calls[i]++
+					p.hist.Record(now.Sub(last))
+				}
+				last = now
+			}
+		})
+	}
+	ready.Wait()
+	started := time.Now()
+	stopAt = started.Add(cfg.Duration)
+	close(begin)
+	wg.Wait()
+	took := time.Since(started)
+	sum := measurement{hist: new(latency.Histogram)}
+	total := 0
+	for i := range parts {
+		if parts[i].errors >= maxFailures {
+			return sum, parts[i].first
+		}
+		sum.hist.Merge(parts[i].hist)
+		sum.errors += parts[i].errors
+		if sum.first == nil {
+			sum.first = parts[i].first
+		}
+		total += calls[i]
+	}
+	sum.rate = float64(total*w.items(cfg)) / took.Seconds()
+	return sum, nil
+}
+
+const maxFailures = 10
+
+func summarize(workload string, n int, target string, rounds map[string][]measurement) Result {
+	hist := new(latency.Histogram)
+	r := Result{Workload: workload, Concurrency: n, Target: target}
+	var rates []float64
+	for _, m := range rounds[target] {
+		rates = append(rates, m.rate)
+		hist.Merge(m.hist)
+		r.Errors += m.errors
+		if m.first != nil && r.FirstError == "" {
+			r.FirstError = m.first.Error()
+		}
+	}
+	r.ItemsPerSec = median(rates)
+	us := func(q float64) float64 { return float64(hist.Quantile(q)) / float64(time.Microsecond) }
+	r.P50, r.P99, r.P999 = us(0.5), us(0.99), us(0.999)
+	if target == Keystead {
+		r.PerEcho, r.PerTunedEcho = ratio(rounds, Echo), ratio(rounds, TunedEcho)
+	}
+	return r
+}
+
+// ratio is the median over the rounds of the node's rate to another target's.
+func ratio(rounds map[string][]measurement, other string) float64 {
+	var rs []float64
+	for i, m := range rounds[other] {
+		if m.rate > 0 && i < len(rounds[Keystead]) {
+			rs = append(rs, rounds[Keystead][i].rate/m.rate)
+		}
+	}
+	return median(rs)
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}

@@ -1,0 +1,26 @@
+// Package deploy reads what stands in deploy/ and judges whether it fits the
+// program and itself: the image, the systemd unit, compose, Kubernetes, the alerts and
+// the dashboard. No tool that would run these things is needed for that, and none of
+// them can tell what a setting of the program means.
+//
+// # What is judged
+//
+// Every file is read strictly: a key that nobody here knows is a finding, because it is
+// a slip more often than a wish. Then
+//
+//   - each node that a file starts has settings that the program takes ([Resolve] asks
+//     the program itself), and more time to end than it needs;
+//   - selectors match labels, ports have the numbers of the settings, probes ask pages
+//     that there are, volumes cover the data directory, memory limits fit each other;
+//   - the founders are nodes of the deployment, and nothing starts with --bootstrap;
+//   - each alert has a test and a section in docs/operations.md, and each metric that is
+//     named anywhere is one that a running node shows.
+//
+// The tests of this package run the program as the files say: the three nodes of
+// compose and of Kubernetes, and the unit's command.
+//
+// # Not judged
+//
+// Whether Docker, Kubernetes and Envoy take the files: they do not run here. What a
+// schema of theirs says beyond the fields in use is not known here.
+package deploy

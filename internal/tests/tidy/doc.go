@@ -1,0 +1,44 @@
+// Package tidy holds the rules of this repository as functions over a tree of
+// files, and the tests that hold the repository to them. Each rule has a test
+// on made-up input as well, so that it is known to be able to fail.
+//
+// The rules, by the name that a finding carries:
+//
+//   - imports: ring, ring/spread, owner and hotkey with everything below reach
+//     no gRPC, protobuf, Prometheus, serf or raft, not even through another
+//     package. The siblings owner, handoff, hotkey and envoy do not reach each
+//     other. Packages outside internal do not reach internal/node, internal/rpc
+//     or internal/admin. Only internal/node imports more than two siblings, or
+//     both serf facts (ring/member) and raft truth (ring/epoch), but for
+//     internal/tests/sim, which drives whole nodes; only
+//     cmd/keystead, internal/cli/bench and internal/tests/sim import internal/node.
+//   - proto: proto holds .proto files, generated Go, generate.go, buf*.yaml and
+//     generated.sum.
+//   - generated: proto and the tools that generate it are those of the last
+//     `go generate ./proto`, which lints, generates and writes down the sum of
+//     all of it: buf itself takes minutes to build and is not run here.
+//   - clock: ring, ring/spread, owner and hotkey with everything below do not
+//     read the clock, sleep or start timers outside tests: time is an argument.
+//   - doc: a package has a comment of two sentences or more, which is one more
+//     than repeating its name.
+//   - function: a function has at most 70 lines. Tests may have more: a table
+//     is long and easy to read.
+//   - file: a file has at most 500 lines, a test file 800.
+//   - sleep: tests do not call time.Sleep outside a file that uses
+//     testing/synctest; elsewhere it is slow or flaky, and often both.
+//   - gofmt: Go files are formatted, and they parse.
+//   - word: no notes that say that something is still to be done; those belong
+//     in an issue.
+//   - skip: a test that skips itself may never run, and nobody notices.
+//   - name: no package is called after nothing (util, helper, common, manager).
+//   - link: a relative link in a Markdown file leads to a file.
+//
+// Generated code, known by its "Code generated … DO NOT EDIT." line, is held to
+// none of the rules on form.
+//
+// # Exceptions
+//
+// exceptions.txt lists what may break function, file, sleep and skip, one
+// finding a line with the reason behind a "#". An entry that nothing needs any
+// more fails the test, so the list only shrinks.
+package tidy

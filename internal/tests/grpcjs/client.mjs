@@ -18,7 +18,7 @@ const options = {
   bootstrap: { type: 'string' }, // file, as GRPC_XDS_BOOTSTRAP names it
   target: { type: 'string', default: 'xds:///keystead' },
   header: { type: 'string', default: 'x-keystead-key' }, // --xds-key-header of the nodes
-  protos: { type: 'string', default: fileURLToPath(new URL('../../proto', import.meta.url)) },
+  protos: { type: 'string', default: fileURLToPath(new URL('../../../proto', import.meta.url)) },
   timeout: { type: 'string', default: '10' }, // seconds for one call, the first connection included
   'in-flight': { type: 'string', default: '64' }, // calls under way; with 1, each node's first call is alone
   'ring-cap': { type: 'string', default: '4096' }, // points that the client's ring may have

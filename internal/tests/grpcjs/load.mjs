@@ -22,7 +22,7 @@ const options = {
   bootstrap: { type: 'string' }, // file, as GRPC_XDS_BOOTSTRAP names it
   target: { type: 'string', default: 'xds:///keystead' },
   header: { type: 'string', default: 'x-keystead-key' }, // --xds-key-header of the nodes
-  protos: { type: 'string', default: fileURLToPath(new URL('../../proto', import.meta.url)) },
+  protos: { type: 'string', default: fileURLToPath(new URL('../../../proto', import.meta.url)) },
   key: { type: 'string', default: `load-${randomBytes(4).toString('hex')}` }, // one that nobody has used
   whole: { type: 'string', default: '' }, // another key, to be added to as well
   callers: { type: 'string', default: '16' },

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/internal/clock"
-	"github.com/keystead/keystead/internal/division"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -346,7 +346,7 @@ func (h *house) Await(ctx context.Context, after uint64) (*table.Table, error) {
 func (h *house) Split(hash uint64) bool { return h.Table().MaySplit(hash) }
 
 func (h *house) May(ref owner.Ref, kind owner.Kind) (uint32, error) {
-	return division.May(h.Table(), ref, kind)
+	return divide.May(h.Table(), ref, kind)
 }
 
 func (h *house) Admit(hash uint64, _ int64) (owner.Permit, error) {

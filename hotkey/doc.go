@@ -1,54 +1,34 @@
-// Package hotkey finds the keys that get a large part of a node's operations, in
-// memory that does not grow and in the time of a cache line. It also decides what a node
-// does about them: into how many parts they are split, where, and for how long.
+// Package hotkey is the wing of hot keys. It has no code of its own: its packages find
+// the keys that get a large part of a node's operations, decide what is done about them,
+// and do it.
 //
-// # The sketch
+// # Guarantee
 //
-// A [Sketch] counts touches by tag, a hash of 32 bits. It is a table of sets of five
-// places. A tag belongs to one set; one that has no place there takes the place with
-// the smallest count and goes on from that count, which is remembered as what it may
-// owe to others (Space-Saving, in each set for itself). Counts decay: every [Tick] a
-// tenth of each is forgotten, so that they speak of the last ten seconds or so, and a
-// constant rate of r a second counts 9 r to 10 r.
+// A key that gets more than one node can do is served by several, and nothing that was
+// promised of it changes: a limit that is split admits at most what it would admit whole,
+// a counter's adds take effect once, a retry finds the answer of its request id. Whether
+// a key is split is agreed on in the ownership table; nobody acts by anything else.
 //
-// For every tag, with its true decayed count T, at any moment:
+// # Picture
 //
-//   - one that has a place, with count C and debt D: C - D - 1 < T < C + 1, where the 1
-//     stands for what rounding down loses in all;
-//   - one that has none: T < the smallest count of its set + 1;
-//   - the smallest count of a set is at most a fifth of the decayed sum of all its
-//     touches. So a tag that gets more than a fifth of what its set gets has a place, and
-//     one that has kept its place since its first touch is counted as exactly as decay
-//     allows.
+//	an operation at the owner
+//	   │  owner/shard.go: one touch, under the shard's mutex
+//	   ▼
+//	heat.Sketch      sketch.go   counts by tag, in a cache line
+//	   │  four times a second
+//	   ▼
+//	heat.Watch       watch.go    which keys are surely hot
+//	   ▼
+//	plan.Planner     plan.go     split, resize, respread, merge or nothing;
+//	   │             parts.go    how many parts, on which nodes;
+//	   │             weigh.go    how much of a limit each part may spend
+//	   ▼
+//	internal/node    splitorder.go  has the split agreed on: ring/epoch/table
+//	   ▼             splitdrive.go  does at the home what each phase needs
+//	divide.Divide    divide.go   records of the whole → records of the parts
+//	divide.Unite                 and back
+//	divide.May       may.go      who may act on the object and on its parts, by the table
 //
-// Sets are small, so one key that is touched a million times a second leaves four
-// places for its neighbours: it takes none of theirs.
-//
-// Two tags of 32 bits that are equal are one to the sketch. Whoever chooses keys must not
-// know how tags are made of them.
-//
-// # The watch
-//
-// A [Watch] decides from looks at the sketches which keys are hot. A key gets hot when
-// it surely has at least [Policy.Floor] operations a second, and [Policy.Factor] times as
-// many as the others have on average; it stays hot for [Policy.Stay] at least and until
-// it has been below half of that for as long. Compared with the others, not with all:
-// the one busy key of an idle node is far above them, and never above ten times itself.
-//
-// # Splits
-//
-// A hot object is worth several parts ([Parts]), which stand on nodes of their own
-// ([Spread]). A [Planner] decides from looks at the rates when an object is split, and when
-// its parts are united again: for good, to be more or fewer, or to stand elsewhere. Nothing
-// is done because of a single look but what an operation waits for, and a load that stays
-// as it is ends with nothing to be done. Parts of a limit have weights, which follow what
-// they are asked for ([Weigh]).
-//
-// The planner proposes. What a split is, and who serves what meanwhile, is agreed on
-// elsewhere; a decision that came to nothing is made again.
-//
-// # Time
-//
-// Nothing here reads a clock, locks or allocates on a touch: a sketch belongs to whoever
-// locks it. Moments are in nanoseconds of one clock that does not go back.
+// The home of an object is the node that owns its key. It alone decides about the object
+// and drives its split.
 package hotkey

@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/heat"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 )
 
 // Defaults of Config.Hot.
 const (
-	DefaultHotFloor  = hotkey.DefaultFloor  // operations a second
-	DefaultHotFactor = hotkey.DefaultFactor // times the average of the others
-	DefaultHotStay   = hotkey.DefaultStay   // nanoseconds
-	DefaultHotMax    = hotkey.DefaultMax    // objects
+	DefaultHotFloor  = heat.DefaultFloor  // operations a second
+	DefaultHotFactor = heat.DefaultFactor // times the average of the others
+	DefaultHotStay   = heat.DefaultStay   // nanoseconds
+	DefaultHotMax    = heat.DefaultMax    // objects
 )
 
 const (
@@ -40,33 +40,33 @@ type hotID struct {
 	kind owner.Kind
 }
 
-// heat finds out which keys are hot. Sketches count in the store, each under the lock of
+// observer finds out which keys are hot. Sketches count in the store, each under the lock of
 // its shard; a look at all of them, one after the other, is published whole.
-type heat struct {
-	policy hotkey.Policy
-	watch  *hotkey.Watch[hotID] // belongs to whoever looks
+type observer struct {
+	policy heat.Policy
+	watch  *heat.Watch[hotID] // belongs to whoever looks
 	log    *slog.Logger
 	last   atomic.Pointer[rpc.HotKeys] // never nil
 }
 
-func newHeat(policy hotkey.Policy, now int64, log *slog.Logger) (*heat, error) {
-	w, err := hotkey.NewWatch[hotID](policy)
+func newObserver(policy heat.Policy, now int64, log *slog.Logger) (*observer, error) {
+	w, err := heat.NewWatch[hotID](policy)
 	if err != nil {
 		return nil, err
 	}
-	h := &heat{policy: policy.WithDefaults(), watch: w, log: log}
+	h := &observer{policy: policy.WithDefaults(), watch: w, log: log}
 	h.last.Store(h.snapshot(now, 0, 0, nil))
 	return h, nil
 }
 
-// sketch is what counts in a shard, a hotkey.Sketch.
+// sketch is what counts in a shard, a heat.Sketch.
 type sketch interface {
 	owner.Heat
-	Each(now int64, f func(hotkey.Count))
+	Each(now int64, f func(heat.Count))
 }
 
 // count makes what counts in a shard: see owner.Config.
-func (h *heat) count() owner.Heat { return hotkey.New(hotkey.DefaultSets) }
+func (h *observer) count() owner.Heat { return heat.NewSketch(heat.DefaultSets) }
 
 // lookForHot looks until the context ends.
 func (n *Node) lookForHot(ctx context.Context) {
@@ -97,28 +97,28 @@ func (n *Node) ownedObjects() (objects int64) {
 }
 
 // look finds the busiest objects, decides which are hot, and publishes that.
-func (h *heat) look(store *owner.Store, objects, now int64) {
+func (h *observer) look(store *owner.Store, objects, now int64) {
 	var top busiest
 	rate, shard := 0.0, 0
 	store.EachHeat(func(counted owner.Heat, _ func(uint32) []owner.Object) {
-		counted.(sketch).Each(now, func(c hotkey.Count) {
+		counted.(sketch).Each(now, func(c heat.Count) {
 			rate += c.Rate // what a place owes to others was counted for it, and for no other place
 			top.add(place{c, shard})
 		})
 		shard++
 	})
 	keys := h.named(store, top.byShard())
-	seen := make([]hotkey.Seen[hotID], len(keys))
+	seen := make([]heat.Seen[hotID], len(keys))
 	for i, k := range keys {
-		seen[i] = hotkey.Seen[hotID]{Key: hotID{k.Ref, k.Kind}, Rate: k.Rate, Sure: k.Sure}
+		seen[i] = heat.Seen[hotID]{Key: hotID{k.Ref, k.Kind}, Rate: k.Rate, Sure: k.Sure}
 	}
-	changes := h.watch.Look(now, hotkey.Load{Rate: rate, Keys: objects}, seen)
+	changes := h.watch.Look(now, heat.Load{Rate: rate, Keys: objects}, seen)
 	h.last.Store(h.snapshot(now, rate, objects, keys))
 	h.tell(changes)
 }
 
 // named asks the shards which objects the places are of; the busiest come first.
-func (h *heat) named(store *owner.Store, places []place) []rpc.HotKey {
+func (h *observer) named(store *owner.Store, places []place) []rpc.HotKey {
 	keys := make([]rpc.HotKey, 0, len(places))
 	shard := 0
 	store.EachHeat(func(_ owner.Heat, named func(tag uint32) []owner.Object) {
@@ -141,7 +141,7 @@ func (h *heat) named(store *owner.Store, places []place) []rpc.HotKey {
 }
 
 // snapshot is what a look has seen. It marks which of the keys are hot.
-func (h *heat) snapshot(now int64, rate float64, objects int64, keys []rpc.HotKey) *rpc.HotKeys {
+func (h *observer) snapshot(now int64, rate float64, objects int64, keys []rpc.HotKey) *rpc.HotKeys {
 	hot := map[hotID]int64{}
 	for _, k := range h.watch.Hot() {
 		hot[k.Key] = k.Since
@@ -160,9 +160,9 @@ func (h *heat) snapshot(now int64, rate float64, objects int64, keys []rpc.HotKe
 }
 
 // tell writes to the log which keys got hot, or are so no longer.
-func (h *heat) tell(changes []hotkey.Change[hotID]) {
+func (h *observer) tell(changes []heat.Change[hotID]) {
 	// Parts of split objects are busy because those are.
-	changes = slices.DeleteFunc(changes, func(c hotkey.Change[hotID]) bool { return c.Key.Key[0] == 0 })
+	changes = slices.DeleteFunc(changes, func(c heat.Change[hotID]) bool { return c.Key.Key[0] == 0 })
 	lines := changes
 	if len(lines) > heatLines {
 		lines = lines[:heatLines-1]
@@ -181,7 +181,7 @@ func (h *heat) tell(changes []hotkey.Change[hotID]) {
 
 // place is what a sketch knows of a tag.
 type place struct {
-	hotkey.Count
+	heat.Count
 	shard int // in the order of EachHeat
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/heat"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
@@ -25,16 +25,16 @@ import (
 type stove struct {
 	t     *testing.T
 	store *owner.Store
-	heat  *heat
+	heat  *observer
 	log   bytes.Buffer
 	now   int64
 }
 
-func newStove(t *testing.T, policy hotkey.Policy, change func(*owner.Config)) *stove {
+func newStove(t *testing.T, policy heat.Policy, change func(*owner.Config)) *stove {
 	t.Helper()
 	s := &stove{t: t, now: int64(1000 * time.Hour)}
 	var err error
-	if s.heat, err = newHeat(policy, s.now, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
+	if s.heat, err = newObserver(policy, s.now, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
 		t.Fatal(err)
 	}
 	cfg := owner.Config{Rule: &sole{}, Heat: s.heat.count}
@@ -90,7 +90,7 @@ func find(seen *rpc.HotKeys, key string) int {
 // A key is hot a second after its first call, and as long as it is busy; then for as
 // long as it takes to be sure that it no longer is.
 func TestGetsHot(t *testing.T) {
-	s := newStove(t, hotkey.Policy{Floor: 100}, nil)
+	s := newStove(t, heat.Policy{Floor: 100}, nil)
 	for i := range 1000 {
 		s.add(fmt.Sprint("other", i))
 	}
@@ -134,7 +134,7 @@ func TestGetsHot(t *testing.T) {
 
 // What is not held any more has no name, and does not come up.
 func TestGoneAreLeftOut(t *testing.T) {
-	s := newStove(t, hotkey.Policy{}, func(c *owner.Config) { c.Shards = 1 })
+	s := newStove(t, heat.Policy{}, func(c *owner.Config) { c.Shards = 1 })
 	for i := range 1000 { // so that the average is low
 		s.add(fmt.Sprint("idle", i))
 	}
@@ -157,7 +157,7 @@ func TestGoneAreLeftOut(t *testing.T) {
 
 // Locks are shown with their queues.
 func TestHotLocks(t *testing.T) {
-	s := newStove(t, hotkey.Policy{Floor: 10}, nil)
+	s := newStove(t, heat.Policy{Floor: 10}, nil)
 	door := owner.Ref{Key: "door", Name: "a\x00b"}
 	for i := range 300 {
 		op := lock.Acquire{Holder: fmt.Sprint("holder", i), TTL: int64(time.Minute), Wait: int64(time.Hour)}
@@ -173,7 +173,7 @@ func TestHotLocks(t *testing.T) {
 
 // tagged remembers the tag of the last touch, and counts.
 type tagged struct {
-	*hotkey.Sketch
+	*heat.Sketch
 	last uint32
 }
 
@@ -186,9 +186,9 @@ func (s *tagged) Touch(tag uint32, now int64) {
 // knows which of them it is.
 func TestSharedTags(t *testing.T) {
 	var counts *tagged
-	s := newStove(t, hotkey.Policy{}, func(c *owner.Config) {
+	s := newStove(t, heat.Policy{}, func(c *owner.Config) {
 		c.Shards = 1
-		c.Heat = func() owner.Heat { counts = &tagged{Sketch: hotkey.New(1 << 10)}; return counts }
+		c.Heat = func() owner.Heat { counts = &tagged{Sketch: heat.NewSketch(1 << 10)}; return counts }
 	})
 	byTag, one, other := map[uint32]string{}, "", ""
 	for i := 0; other == ""; i++ {
@@ -215,7 +215,7 @@ func TestSharedTags(t *testing.T) {
 // However many get hot at a look, the log stays short, what is shown is bounded, and
 // those are shown that are busiest.
 func TestManyHot(t *testing.T) {
-	s := newStove(t, hotkey.Policy{Floor: 1, Factor: 1, Max: 60}, nil)
+	s := newStove(t, heat.Policy{Floor: 1, Factor: 1, Max: 60}, nil)
 	for i := range 3 * shownKeys {
 		for range 100 + i {
 			s.add(fmt.Sprint(i))
@@ -283,7 +283,7 @@ func TestListHot(t *testing.T) {
 }
 
 func TestHotRefused(t *testing.T) {
-	for says, policy := range map[string]hotkey.Policy{
+	for says, policy := range map[string]heat.Policy{
 		"hot keys: floor 0.5: choose": {Floor: 0.5},
 		"hot keys: factor -1: choose": {Factor: -1},
 	} {
@@ -295,7 +295,7 @@ func TestHotRefused(t *testing.T) {
 
 // checks is what does checks on many limits, a million a second, with sketches or without.
 func checks(tb testing.TB, keys int, counted bool) (some func(n int)) {
-	h, err := newHeat(hotkey.Policy{}, 0, slog.New(slog.DiscardHandler))
+	h, err := newObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -362,7 +362,7 @@ func BenchmarkCheckHeat(b *testing.B) {
 
 // BenchmarkLook is a look at sketches that are full, for those that get hot as well.
 func BenchmarkLook(b *testing.B) {
-	h, _ := newHeat(hotkey.Policy{}, 0, slog.New(slog.DiscardHandler))
+	h, _ := newObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
 	s, err := owner.New(owner.Config{Rule: &sole{}, Heat: h.count}, 0)
 	if err != nil {
 		b.Fatal(err)

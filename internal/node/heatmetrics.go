@@ -14,11 +14,11 @@ const rankedKeys = 10
 
 // hotCollector shows Prometheus how busy the busiest objects are.
 type hotCollector struct {
-	h               *heat
+	h               *observer
 	hot, rate, left *prometheus.Desc
 }
 
-func newHotCollector(h *heat) *hotCollector {
+func newHotCollector(h *observer) *hotCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("keystead_"+name, help, labels, nil)
 	}

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/heat"
+	"github.com/keystead/keystead/hotkey/plan"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -16,7 +17,7 @@ type HotConfig struct {
 	// Policy says which keys are hot; its zero fields mean the defaults. Stay is also how
 	// long an object that the node has split stays so at least, and Max, at most
 	// table.MaxSplits, at how many split objects in the cluster it splits no more by itself.
-	hotkey.Policy
+	heat.Policy
 	// Split has the node split hot limits and counters by itself. Without it, they are
 	// split by hand alone. Settings of the program have it on; here, false is off.
 	Split bool
@@ -32,7 +33,7 @@ type HotConfig struct {
 
 // Defaults and bounds of HotConfig.
 const (
-	DefaultHotPerPart = hotkey.DefaultPerPart // operations a second
+	DefaultHotPerPart = plan.DefaultPerPart // operations a second
 	// MaxHotWhole bounds Whole, which is gone through for each object that may be split.
 	MaxHotWhole = 1000
 )

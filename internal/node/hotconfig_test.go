@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/heat"
 	"github.com/keystead/keystead/ring/member"
 )
 
@@ -39,8 +39,8 @@ func TestHotConfigRefuses(t *testing.T) {
 		says string
 		with HotConfig
 	}{
-		{"max 101: choose 1 to 100", HotConfig{Policy: hotkey.Policy{Max: 101}}},
-		{"floor 0.5:", HotConfig{Policy: hotkey.Policy{Floor: 0.5}}},
+		{"max 101: choose 1 to 100", HotConfig{Policy: heat.Policy{Max: 101}}},
+		{"floor 0.5:", HotConfig{Policy: heat.Policy{Floor: 0.5}}},
 		{"per-part -1:", HotConfig{PerPart: -1}},
 		{`whole "": a name is missing`, HotConfig{Whole: []string{"api", ""}}},
 		{`whole "counter:": a name is missing`, HotConfig{Whole: []string{"counter:"}}},

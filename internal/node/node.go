@@ -174,7 +174,7 @@ type Node struct {
 	rule    *sole    // of a node that runs alone, or nil
 	cluster *cluster // of one that does not, or nil
 	store   *owner.Store
-	heat    *heat
+	heat    *observer
 	rpc     *rpc.Server
 	xds     *ringTeller
 	grpc    net.Listener
@@ -231,7 +231,7 @@ func (n *Node) start() (err error) {
 	if err := n.chooseRule(); err != nil {
 		return err
 	}
-	if n.heat, err = newHeat(n.cfg.Hot.Policy, n.cfg.Clock.Now(), n.cfg.Log); err != nil {
+	if n.heat, err = newObserver(n.cfg.Hot.Policy, n.cfg.Clock.Now(), n.cfg.Log); err != nil {
 		return err
 	}
 	n.cfg.Store.Heat = n.heat.count

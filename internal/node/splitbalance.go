@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/plan"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -85,7 +85,7 @@ func (d *drive) balance(home table.Holder, t *table.Table, sp *table.Split) {
 		l.counted += float64(l.parts[i].take(r))
 		applied = applied && r.Weighed == sp.Weighed
 	}
-	d.s.plan.report(hotkey.Divided[splitKey]{Key: keyOfSplit(sp), ID: sp.ID, Open: true, ByHand: sp.Manual,
+	d.s.plan.report(plan.Divided[splitKey]{Key: keyOfSplit(sp), ID: sp.ID, Open: true, ByHand: sp.Manual,
 		Rate: l.counted * -math.Log(fade), Silent: silent, Places: placesOf(t, sp)})
 	if sp.Kind == "limit" {
 		d.weigh(home, sp, applied)
@@ -135,15 +135,15 @@ func (d *drive) weigh(home table.Holder, sp *table.Split, applied bool) {
 		return
 	}
 	l.aim = nil
-	shares, asked, took := make([]hotkey.Share, len(old)), 0.0, time.Since(l.since)
+	shares, asked, took := make([]plan.Share, len(old)), 0.0, time.Since(l.since)
 	for i, p := range l.parts {
-		shares[i] = hotkey.Share{Weight: old[i], Asked: p.tokens / took.Seconds(), Refused: p.missed / took.Seconds()}
+		shares[i] = plan.Share{Weight: old[i], Asked: p.tokens / took.Seconds(), Refused: p.missed / took.Seconds()}
 		asked += p.tokens
 	}
 	if sp.Weight() == table.WholeWeight && (took < weighAfter || asked < weighAsked) {
 		return
 	}
-	r, ok := hotkey.Weigh(shares)
+	r, ok := plan.Weigh(shares)
 	switch {
 	case !ok:
 	case !slices.Equal(r.Cut, old):

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -80,7 +80,7 @@ func (d *drive) over(sp *table.Split) bool {
 // indivisible says whether an object is one that is not split.
 func indivisible(err error) bool {
 	var e *owner.Error
-	return errors.Is(err, division.ErrWindow) || errors.Is(err, division.ErrTTL) || errors.Is(err, division.ErrLarge) ||
+	return errors.Is(err, divide.ErrWindow) || errors.Is(err, divide.ErrTTL) || errors.Is(err, divide.ErrLarge) ||
 		errors.As(err, &e) && (e.Reason == owner.KindMismatch || e.Reason == owner.Invalid)
 }
 
@@ -96,7 +96,7 @@ func (d *drive) open(home table.Holder, sp *table.Split) error {
 	if err != nil {
 		return fmt.Errorf("reading the whole: %w", err)
 	}
-	parts, base, err := division.Divide(whole, sp, now)
+	parts, base, err := divide.Divide(whole, sp, now)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (d *drive) close(home table.Holder, sp *table.Split) error {
 			return fmt.Errorf("part %d: %w", i, err)
 		}
 	}
-	if err := d.s.rpc.PutWhole(sp, division.Unite(parts, sp, now)); err != nil {
+	if err := d.s.rpc.PutWhole(sp, divide.Unite(parts, sp, now)); err != nil {
 		return fmt.Errorf("writing the whole: %w", err)
 	}
 	// gofail: var nodeUnited struct{}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/plan"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring"
@@ -58,7 +58,7 @@ func (s *splits) begin(ctx context.Context, o rpc.SplitOrder) (uint64, error) {
 		if len(t.WantedNodes()) < table.MinParts {
 			return 0, errOneNode
 		}
-		nodes, err := hotkey.Spread(o.Key, n, s.nodes(t))
+		nodes, err := plan.Spread(o.Key, n, s.nodes(t))
 		if err != nil {
 			return 0, &owner.Error{Reason: owner.Invalid, Field: "parts", Message: err.Error()}
 		}
@@ -68,7 +68,7 @@ func (s *splits) begin(ctx context.Context, o rpc.SplitOrder) (uint64, error) {
 			return 0, errNoPlaces
 		}
 		begun := table.Split{ID: id, Kind: o.Kind, Key: o.Key, Name: o.Name, Manual: o.Manual, Reason: reason(o.Reason), Parts: make([]table.Part, n)}
-		for i, w := range hotkey.Even(n) {
+		for i, w := range plan.Even(n) {
 			begun.Parts[i] = table.Part{Salt: salts[i], Weight: w}
 		}
 		_, err = s.propose(ctx, table.Command{BeginSplit: &table.BeginSplit{Split: begun}})

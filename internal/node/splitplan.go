@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keystead/keystead/hotkey"
+	"github.com/keystead/keystead/hotkey/plan"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring"
@@ -21,47 +21,47 @@ func keyOfSplit(sp *table.Split) splitKey { return splitKey{sp.Kind, sp.Key, sp.
 // forbidTime is how long an object is left alone that turned out to be indivisible.
 const forbidTime = time.Minute
 
-// plan is what this node, as a home, remembers about which of its objects are worth to be
+// decisions are what this node, as a home, remembers about which of its objects are worth to be
 // split. All may be lost: it is found out again.
-type plan struct {
+type decisions struct {
 	cfg   HotConfig
 	hotAt func() map[string]bool // nodes that are for hot keys
 
 	mu       sync.Mutex
-	planner  *hotkey.Planner[splitKey]           // guarded by mu
-	reports  map[uint64]hotkey.Divided[splitKey] // guarded by mu, by split
-	left     map[splitKey]time.Time              // guarded by mu: objects that are indivisible, until when
-	splits   int64                               // guarded by mu: decided here, since the start
-	merges   int64                               // guarded by mu
-	resizes  int64                               // guarded by mu
-	reweighs int64                               // guarded by mu
+	planner  *plan.Planner[splitKey]           // guarded by mu
+	reports  map[uint64]plan.Divided[splitKey] // guarded by mu, by split
+	left     map[splitKey]time.Time            // guarded by mu: objects that are indivisible, until when
+	splits   int64                             // guarded by mu: decided here, since the start
+	merges   int64                             // guarded by mu
+	resizes  int64                             // guarded by mu
+	reweighs int64                             // guarded by mu
 }
 
-func newPlan(cfg HotConfig, hotAt func() map[string]bool) (*plan, error) {
-	p, err := hotkey.NewPlanner[splitKey](hotkey.SplitPolicy{Floor: cfg.Floor, PerPart: cfg.PerPart, Stay: cfg.Stay,
-		HoldOff: max(hotkey.DefaultHoldOff, cfg.Stay), Max: cfg.Max})
+func newDecisions(cfg HotConfig, hotAt func() map[string]bool) (*decisions, error) {
+	p, err := plan.NewPlanner[splitKey](plan.Policy{Floor: cfg.Floor, PerPart: cfg.PerPart, Stay: cfg.Stay,
+		HoldOff: max(plan.DefaultHoldOff, cfg.Stay), Max: cfg.Max})
 	if err != nil {
 		return nil, err
 	}
-	return &plan{cfg: cfg, hotAt: hotAt, planner: p, reports: map[uint64]hotkey.Divided[splitKey]{}, left: map[splitKey]time.Time{}}, nil
+	return &decisions{cfg: cfg, hotAt: hotAt, planner: p, reports: map[uint64]plan.Divided[splitKey]{}, left: map[splitKey]time.Time{}}, nil
 }
 
 // report takes in how a split that is open does.
-func (p *plan) report(d hotkey.Divided[splitKey]) {
+func (p *decisions) report(d plan.Divided[splitKey]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reports[d.ID] = d
 }
 
 // reported is the last report about a split, if there is one.
-func (p *plan) reported(id uint64) (hotkey.Divided[splitKey], bool) {
+func (p *decisions) reported(id uint64) (plan.Divided[splitKey], bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d, ok := p.reports[id]
 	return d, ok
 }
 
-func (p *plan) forget(id uint64) {
+func (p *decisions) forget(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.reports, id)
@@ -69,7 +69,7 @@ func (p *plan) forget(id uint64) {
 
 // forbid has an object left alone for a while that turned out to be indivisible, or whose
 // parts could not be planted.
-func (p *plan) forbid(sp *table.Split) {
+func (p *decisions) forbid(sp *table.Split) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -84,7 +84,7 @@ func (p *plan) forbid(sp *table.Split) {
 }
 
 // weighed counts a change of weights.
-func (p *plan) weighed() {
+func (p *decisions) weighed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reweighs++
@@ -92,7 +92,7 @@ func (p *plan) weighed() {
 
 // closed takes note of why a split was closed. Who has it merged by hand does not want it
 // to be split again at once.
-func (p *plan) closed(sp *table.Split, now int64) {
+func (p *decisions) closed(sp *table.Split, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if strings.HasPrefix(sp.Reason, wholeReason) || sp.Reason == byHand {
@@ -101,22 +101,22 @@ func (p *plan) closed(sp *table.Split, now int64) {
 }
 
 // merged counts a split that is whole again.
-func (p *plan) merged() {
+func (p *decisions) merged() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.merges++
 }
 
 // look decides what is to be done now.
-func (p *plan) look(now int64, scene hotkey.Scene[splitKey]) []hotkey.Decision[splitKey] {
+func (p *decisions) look(now int64, scene plan.Scene[splitKey]) []plan.Decision[splitKey] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	decisions := p.planner.Look(now, scene)
 	for _, d := range decisions {
 		switch d.Action {
-		case hotkey.Split:
+		case plan.Split:
 			p.splits++
-		case hotkey.Resize, hotkey.Respread:
+		case plan.Resize, plan.Respread:
 			p.resizes++
 		}
 	}
@@ -124,7 +124,7 @@ func (p *plan) look(now int64, scene hotkey.Scene[splitKey]) []hotkey.Decision[s
 }
 
 // mayDivide says whether an object may be split.
-func (p *plan) mayDivide(k splitKey) bool {
+func (p *decisions) mayDivide(k splitKey) bool {
 	if p.cfg.KeepsWhole(k.kind, k.name) {
 		return false
 	}
@@ -154,11 +154,11 @@ func (s *splits) decide() {
 }
 
 // act does what was decided. If it fails, the next look decides again.
-func (s *splits) act(d hotkey.Decision[splitKey]) {
+func (s *splits) act(d plan.Decision[splitKey]) {
 	ctx, cancel := context.WithTimeout(s.c.ctx, splitPatience)
 	defer cancel()
 	var err error
-	if d.Action == hotkey.Split {
+	if d.Action == plan.Split {
 		_, err = s.begin(ctx, rpc.SplitOrder{Kind: d.Key.kind, Key: d.Key.key, Name: d.Key.name, Parts: d.Parts, Manual: d.ByHand, Reason: reason(d.Reason)})
 	} else {
 		err = s.close(ctx, d.ID, d.Reason)
@@ -171,14 +171,14 @@ func (s *splits) act(d hotkey.Decision[splitKey]) {
 }
 
 // scene is what there is to decide from.
-func (s *splits) scene(t *table.Table) hotkey.Scene[splitKey] {
-	scene := hotkey.Scene[splitKey]{Moving: t.Transition != nil, Splits: len(t.Splits)}
+func (s *splits) scene(t *table.Table) plan.Scene[splitKey] {
+	scene := plan.Scene[splitKey]{Moving: t.Transition != nil, Splits: len(t.Splits)}
 	scene.Nodes = s.nodes(t)
 	for i := range t.Splits {
 		if sp := &t.Splits[i]; s.isHome(t, sp) {
 			d, ok := s.plan.reported(sp.ID)
 			if !ok || sp.Phase != table.Open {
-				d = hotkey.Divided[splitKey]{Key: keyOfSplit(sp), ID: sp.ID, ByHand: sp.Manual}
+				d = plan.Divided[splitKey]{Key: keyOfSplit(sp), ID: sp.ID, ByHand: sp.Manual}
 			}
 			d.Places = placesOf(t, sp)
 			scene.Divided = append(scene.Divided, d)
@@ -197,18 +197,18 @@ func (s *splits) scene(t *table.Table) hotkey.Scene[splitKey] {
 			continue
 		}
 		if m, _, ok := t.Owner(ring.Hash(k.Key)); ok && m.Holder() == self {
-			scene.Hot = append(scene.Hot, hotkey.Candidate[splitKey]{Key: key, Rate: k.Rate})
+			scene.Hot = append(scene.Hot, plan.Candidate[splitKey]{Key: key, Rate: k.Rate})
 		}
 	}
 	return scene
 }
 
 // nodes are the nodes of the wanted ring.
-func (s *splits) nodes(t *table.Table) []hotkey.Node {
+func (s *splits) nodes(t *table.Table) []plan.Node {
 	hot := s.plan.hotAt()
-	nodes := make([]hotkey.Node, 0, len(t.WantedNodes()))
+	nodes := make([]plan.Node, 0, len(t.WantedNodes()))
 	for _, n := range t.WantedNodes() {
-		nodes = append(nodes, hotkey.Node{Name: n, Hot: hot[n]})
+		nodes = append(nodes, plan.Node{Name: n, Hot: hot[n]})
 	}
 	return nodes
 }

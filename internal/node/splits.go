@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keystead/keystead/hotkey"
-	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/hotkey/plan"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
@@ -30,10 +30,10 @@ const (
 // compile.
 var (
 	_ = [1]int{}[limit.Whole-table.WholeWeight]
-	_ = [1]int{}[hotkey.Whole-table.WholeWeight]
-	_ = [1]int{}[hotkey.MaxParts-table.MaxParts]
-	_ = [1]int{}[hotkey.MinParts-table.MinParts]
-	_ = [1]int{}[hotkey.DefaultMaxSplits-table.MaxSplits]
+	_ = [1]int{}[plan.FullWeight-table.WholeWeight]
+	_ = [1]int{}[plan.MaxParts-table.MaxParts]
+	_ = [1]int{}[plan.MinParts-table.MinParts]
+	_ = [1]int{}[plan.DefaultMaxSplits-table.MaxSplits]
 )
 
 // Split implements owner.Splits.
@@ -42,18 +42,18 @@ func (m *inCluster) Split(hash uint64) bool { return m.rule.Table().MaySplit(has
 // May implements owner.Splits: who may act as what is agreed, and this node goes by the
 // table that it has applied.
 func (m *inCluster) May(ref owner.Ref, kind owner.Kind) (weight uint32, err error) {
-	return division.May(m.rule.Table(), ref, kind)
+	return divide.May(m.rule.Table(), ref, kind)
 }
 
 // stalePart says whether the object under a key is a part of a split that is over.
-func (m *inCluster) stalePart(_ uint64, key []byte) bool { return division.Stale(m.rule.Table(), key) }
+func (m *inCluster) stalePart(_ uint64, key []byte) bool { return divide.Stale(m.rule.Table(), key) }
 
 // splits is the node's part in splitting objects: it does what is for the home of an
 // object to do, and decides which of its objects are split.
 type splits struct {
 	c    *cluster
 	rpc  *rpc.Server
-	heat *heat
+	heat *observer
 	log  *slog.Logger
 
 	mu      sync.Mutex
@@ -61,7 +61,7 @@ type splits struct {
 	closing map[uint64]bool // guarded by mu: splits that are being closed for an operation
 
 	running sync.WaitGroup
-	plan    *plan
+	plan    *decisions
 	pauses  *prometheus.HistogramVec
 }
 
@@ -72,7 +72,7 @@ func (n *Node) newSplits() (*splits, error) {
 	if c == nil {
 		return nil, nil
 	}
-	p, err := newPlan(n.cfg.Hot, c.hotNodes)
+	p, err := newDecisions(n.cfg.Hot, c.hotNodes)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -44,8 +44,8 @@ func (c *counters) add(req *pb.AddRequest, part *peerv1.Part, now int64) (added,
 	}
 	c.s.parts.of(h.split.ID, h.index).operations.Add(1)
 	beside := c.s.beside(h)
-	if a.Replayed && a.Version&division.OfWhole != 0 { // the whole has answered: just that again
-		a.Value, a.Version = a.Value+h.split.Base, a.Version&^division.OfWhole
+	if a.Replayed && a.Version&divide.OfWhole != 0 { // the whole has answered: just that again
+		a.Value, a.Version = a.Value+h.split.Base, a.Version&^divide.OfWhole
 	} else {
 		a.Value, a.Version = a.Value+beside, a.Version|splitVersion
 	}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/handoff/record"
-	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -498,7 +498,7 @@ type splitting struct {
 func (s *splitting) Split(hash uint64) bool { return s.b.Table().MaySplit(hash) }
 
 func (s *splitting) May(r owner.Ref, k owner.Kind) (uint32, error) {
-	return division.May(s.b.Table(), r, k)
+	return divide.May(s.b.Table(), r, k)
 }
 
 // parting is a server that owns everything, and can be asked about parts.
@@ -594,7 +594,7 @@ func TestReadPartOfMany(t *testing.T) {
 	id := b.divide(counterKind, "k", "n1", "n1")
 	sp := b.reach(id, table.Open)
 	ref := share{sp, 0}.ref(owner.Share)
-	const more = division.MaxIDs + 1000
+	const more = divide.MaxIDs + 1000
 	for i := range uint64(more) {
 		if _, err := s.cfg.Store.Add(s.cfg.Clock.Now(), ref, reqid.ID{Client: reqid.Client{Hi: i % 10}, Sequence: 1 + i/10}, counter.AddOp{Delta: 1}); err != nil {
 			t.Fatal(err)
@@ -620,7 +620,7 @@ func TestReadPartOfMany(t *testing.T) {
 			t.Errorf("%v; evicted %d", x.Validate(now), x.IDs.Evicted)
 		}
 	}
-	if ids > division.MaxIDs || ids == 0 {
+	if ids > divide.MaxIDs || ids == 0 {
 		t.Errorf("%d ids", ids)
 	}
 }
@@ -641,7 +641,7 @@ func TestTakeWholeOfMany(t *testing.T) {
 	if err != nil || len(all) <= maxPartRecords || all[0].Counter.Value != more {
 		t.Fatalf("%d records, %v", len(all), err)
 	}
-	parts, base, err := division.Divide(all, sp, now)
+	parts, base, err := divide.Divide(all, sp, now)
 	if err != nil || base != more {
 		t.Fatal(base, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
@@ -31,7 +31,7 @@ func reap(t *testing.T, s *Server, b *board, sp *table.Split) (*table.Split, []*
 		}
 		parts = append(parts, all)
 	}
-	return &closing, division.Unite(parts, &closing, now)
+	return &closing, divide.Unite(parts, &closing, now)
 }
 
 // TestWholeOfAnEarlierSplit: a home that was held up between reading the parts of a split

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/handoff/record"
-	"github.com/keystead/keystead/internal/division"
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// maxPartRecords is how many records a part comes in at most: what division cuts its ids
+// maxPartRecords is how many records a part comes in at most: what package divide cuts its ids
 // into.
 const maxPartRecords = 64
 
@@ -131,7 +131,7 @@ func trimmed(encoded [][]byte, now int64) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fewer := division.Trim(records)
+	fewer := divide.Trim(records)
 	if &fewer[0] == &records[0] {
 		return encoded, nil
 	}
@@ -193,7 +193,7 @@ func (s *Server) PutWhole(sp *table.Split, records []*owner.Record) error {
 	now, r := s.cfg.Clock.Now(), owner.Ref{Key: sp.Key, Name: sp.Name, Role: owner.Join, Split: sp.ID}
 	meta, err := s.cfg.Store.Put(now, r, records)
 	if e := (*owner.Error)(nil); errors.As(err, &e) && e.Reason == owner.StoreFull {
-		meta, err = s.cfg.Store.Put(now, r, []*owner.Record{division.Bare(records[0], now)})
+		meta, err = s.cfg.Store.Put(now, r, []*owner.Record{divide.Bare(records[0], now)})
 	}
 	if err != nil {
 		return err

@@ -116,8 +116,8 @@ func splitSteps() []Canary {
 
 // splitRoles are those of who may act on a split object and on its parts.
 func splitRoles() []Canary {
-	const may, split = "internal/division/may.go", "owner/split.go"
-	tests := Tests{Package: "internal/division", Run: "^Test(May|Stale)$"}
+	const may, split = "hotkey/divide/may.go", "owner/split.go"
+	tests := Tests{Package: "hotkey/divide", Run: "^Test(May|Stale)$"}
 	inStore := Tests{Package: "owner", Run: "^TestRoles$"}
 	return []Canary{{
 		Name: "split-whole-frozen", Guard: "the whole object is not served while its parts are planted",
@@ -160,8 +160,8 @@ func splitRoles() []Canary {
 
 // divisions are those of the state, when it is divided and united.
 func divisions() []Canary {
-	const division = "internal/division/division.go"
-	tests := Tests{Package: "internal/division", Run: "^Test(ThereAndBack|BucketThereAndBack|LostParts|Indivisible|LargeCounters)$"}
+	const division = "hotkey/divide/divide.go"
+	tests := Tests{Package: "hotkey/divide", Run: "^Test(ThereAndBack|BucketThereAndBack|LostParts|Indivisible|LargeCounters)$"}
 	return []Canary{{
 		Name: "split-lost-empty", Guard: "of a limit, all that a lost part had counts as spent",
 		Edits: []Edit{{division, "if s := part[0].Limit; s.Weight != 0 {\n", "if s := part[0].Limit; s.Limit < 1<<60 {\n			s.Weight = max(s.Weight, sp.Parts[0].Weight)\n"}},
@@ -195,8 +195,8 @@ func divisions() []Canary {
 
 // splitIDs are those of request ids, when their object is divided and united.
 func splitIDs() []Canary {
-	const division, take = "internal/division/division.go", "owner/take.go"
-	tests := func(run string) Tests { return Tests{Package: "internal/division", Run: run} }
+	const division, take = "hotkey/divide/divide.go", "owner/take.go"
+	tests := func(run string) Tests { return Tests{Package: "hotkey/divide", Run: run} }
 	const quick = "^Test(ThereAndBack|Life|TooManyIDs|EvictedIsEverywhere|LostParts|Together)$"
 	return []Canary{{
 		Name: "split-ids-part", Guard: "a request id is remembered where its retry goes",

@@ -19,7 +19,7 @@ func splitStores() []Canary {
 	}, {
 		Name: "split-put-replaces", Guard: "what is put together has its own request ids, and not those of before",
 		Edits: []Edit{{take, "		sh.ids.Drop(t.e.ids)\n		t.e.ids = 0\n", ""}},
-		Tests: Tests{Package: "internal/division", Run: "^TestJoinReplaces$"},
+		Tests: Tests{Package: "hotkey/divide", Run: "^TestJoinReplaces$"},
 	}, {
 		Name: "split-put-told", Guard: "the standby is told of what was put together",
 		Edits: []Edit{{take, "if sink := sh.store.cfg.Sink; sink != nil {", "if sink := sh.store.cfg.Sink; sink != nil && len(all) > 1<<20 {"}},

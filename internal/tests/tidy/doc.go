@@ -7,9 +7,9 @@
 //   - imports: ring, ring/spread, owner and hotkey with everything below reach
 //     no gRPC, protobuf, Prometheus, serf or raft, not even through another
 //     package. The siblings owner, handoff, hotkey and envoy do not reach each
-//     other. Packages outside internal do not reach internal/node, internal/rpc
-//     or internal/admin. Only internal/node imports more than two siblings, or
-//     both serf facts (ring/member) and raft truth (ring/epoch), but for
+//     other, except that handoff and hotkey/divide carry owner's records. Packages outside internal do not reach internal/node, internal/rpc
+//     or internal/admin. Only internal/node imports more than two siblings (the
+//     codec of records, handoff/record, does not count), or both serf facts (ring/member) and raft truth (ring/epoch), but for
 //     internal/tests/sim, which drives whole nodes; only
 //     cmd/keystead, internal/cli/bench and internal/tests/sim import internal/node.
 //   - proto: proto holds .proto files, generated Go, generate.go, buf*.yaml and

@@ -1,4 +1,4 @@
-package hotkey
+package plan
 
 import (
 	"cmp"
@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// Whole is the weight of all parts of an object together.
-	Whole = 1 << 16
+	// FullWeight is the weight of all parts of an object together.
+	FullWeight = 1 << 16
 	// leastShare is how much of an even share the weight of a part is at least, one in so
 	// many: nobody asks a part that refuses everything, and so it would never get more.
 	leastShare = 8
@@ -28,11 +28,11 @@ type Share struct {
 	Asked, Refused float64
 }
 
-// Even are the weights of n parts that begin, which sum up to [Whole]. n is 1 to [MaxParts].
+// Even are the weights of n parts that begin, which sum up to [FullWeight]. n is 1 to [MaxParts].
 func Even(n int) []uint32 {
 	weights := make([]uint32, n)
 	for i := range weights {
-		weights[i] = uint32(Whole*(i+1)/n - Whole*i/n)
+		weights[i] = uint32(FullWeight*(i+1)/n - FullWeight*i/n)
 	}
 	return weights
 }
@@ -41,16 +41,16 @@ func Even(n int) []uint32 {
 // cut go by that, so it takes two steps.
 type Reweigh struct {
 	Cut []uint32 // the lower one of old and new, part by part; as the old ones if there is nothing to cut
-	New []uint32 // they sum up to Whole
+	New []uint32 // they sum up to FullWeight
 }
 
 // Weigh finds weights in proportion to what the parts are asked for, none below
-// [Whole] ÷ (8 × number of parts). What was refused counts twice: it is what another
+// [FullWeight] ÷ (8 × number of parts). What was refused counts twice: it is what another
 // weight can mend. A change goes half of the way, and false is returned, with no change,
-// if no weight is off by more than a fifth. Weights that do not sum up to Whole, because
+// if no weight is off by more than a fifth. Weights that do not sum up to FullWeight, because
 // somebody did not get further than the cut, are changed in any case.
 //
-// Shares are 1 to [MaxParts], and their weights sum up to Whole at most. The result
+// Shares are 1 to [MaxParts], and their weights sum up to FullWeight at most. The result
 // depends on them alone; what they were asked for should be of the time since weights
 // were changed last.
 func Weigh(shares []Share) (Reweigh, bool) {
@@ -65,7 +65,7 @@ func Weigh(shares []Share) (Reweigh, bool) {
 	if all > 0 {
 		aim = proportional(demands)
 	}
-	off := sum != Whole
+	off := sum != FullWeight
 	for i := range aim {
 		off = off || math.Abs(aim[i]-old[i])*offBy > old[i]
 	}
@@ -96,16 +96,16 @@ func (s Share) demand() float64 {
 }
 
 // least is the lowest weight of one of n parts.
-func least(n int) float64 { return float64(Whole / (leastShare * n)) }
+func least(n int) float64 { return float64(FullWeight / (leastShare * n)) }
 
-// proportional divides Whole in proportion to demands, but for parts that would get less
+// proportional divides FullWeight in proportion to demands, but for parts that would get less
 // than the least, which get that. Where there are no demands, parts are even.
 func proportional(demands []float64) []float64 {
 	n := len(demands)
 	weights := make([]float64, n)
 	floor := least(n)
 	lowest := make([]int, n) // the parts, those with the lowest demand first
-	left, all := float64(Whole), 0.0
+	left, all := float64(FullWeight), 0.0
 	for i, d := range demands {
 		lowest[i] = i
 		all += d
@@ -123,11 +123,11 @@ func proportional(demands []float64) []float64 {
 	return weights
 }
 
-// rounded turns weights that sum up to about Whole into whole numbers that sum up to just
+// rounded turns weights that sum up to about FullWeight into whole numbers that sum up to just
 // that: each is rounded down, and what is left goes to those that lost most by it.
 func rounded(weights []float64) []uint32 {
 	down, order := make([]uint32, len(weights)), make([]int, len(weights))
-	left := Whole
+	left := FullWeight
 	for i, w := range weights {
 		down[i], order[i] = uint32(w), i
 		left -= int(down[i])

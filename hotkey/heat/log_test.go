@@ -1,4 +1,4 @@
-package hotkey
+package heat
 
 import (
 	"bufio"
@@ -17,7 +17,7 @@ var logFile = flag.String("log", "", "TestLog: an access log in the common or co
 // TestLog compares sketches with the exact counts of a real log, by client, and by client
 // and path:
 //
-//	go test ./hotkey -run TestLog -log access.log -v
+//	go test ./hotkey/heat -run TestLog -log access.log -v
 func TestLog(t *testing.T) {
 	if *logFile == "" {
 		return
@@ -46,7 +46,7 @@ func compare(t *testing.T, what string, keys []string, sets int) {
 	t.Helper()
 	all := make([]*Sketch, 64)
 	for i := range all {
-		all[i] = New(sets)
+		all[i] = NewSketch(sets)
 	}
 	exact := map[uint64]float64{}
 	for _, k := range keys {

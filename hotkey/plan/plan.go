@@ -1,4 +1,4 @@
-package hotkey
+package plan
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/keystead/keystead/hotkey/heat"
 )
 
 const (
@@ -14,9 +16,9 @@ const (
 	// speak of ten seconds, and what they show of a key that has just begun is too little
 	// by far. From their rise follows what they rise to; that of half a second is off by some
 	// hundredths.
-	onset = Tick / 2
+	onset = heat.Tick / 2
 	// settle is the same for a split that has just begun: there is no hurry.
-	settle = 2 * Tick
+	settle = 2 * heat.Tick
 	// patience is how long a decision is not repeated, in nanoseconds. What was proposed
 	// is in the table by then, or was lost.
 	patience = int64(5 * time.Second)
@@ -32,7 +34,7 @@ const (
 // them whole. It belongs to one goroutine. One that begins anew, after its home has moved,
 // decides later, not otherwise.
 type Planner[K comparable] struct {
-	policy  SplitPolicy
+	policy  Policy
 	hot     map[K]candidate // objects of the last look that are hot
 	divided map[K]span      // splits of the last look
 	notes   map[K]note      // objects that were split or were to be; len <= maxNotes
@@ -88,7 +90,7 @@ type note struct {
 }
 
 // NewPlanner returns a planner by a policy, whose zero fields mean the defaults.
-func NewPlanner[K comparable](p SplitPolicy) (*Planner[K], error) {
+func NewPlanner[K comparable](p Policy) (*Planner[K], error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
 		return nil, errors.Join(errPolicy, err)
@@ -283,10 +285,10 @@ func (p *Planner[K]) take(room *int) bool {
 // taken out. For a constant rate that is the rate itself, as soon as the count is exact
 // enough; see onset.
 func (r rise) to(now int64, rate float64) float64 {
-	passed := float64(now-r.at) / Tick
+	passed := float64(now-r.at) / heat.Tick
 	if passed <= 0 {
 		return rate
 	}
-	kept := math.Pow(1-1.0/forget, passed)
+	kept := math.Pow(1-1.0/heat.Forget, passed)
 	return max(math.Round((rate-r.rate*kept)/(1-kept)), 0)
 }

@@ -1,4 +1,4 @@
-package hotkey
+package heat
 
 import (
 	"math/bits"
@@ -8,8 +8,8 @@ import (
 const (
 	// Tick is how often counts decay, in nanoseconds.
 	Tick = 1_000_000_000
-	// forget is the part of a count that a tick takes away: one in so many.
-	forget = 10
+	// Forget is the part of a count that a tick takes away: one in so many.
+	Forget = 10
 	// unit is a touch in counts: rounding down at a tick loses less than one of them, and
 	// ten in all are less than a touch.
 	unit = 16
@@ -36,15 +36,15 @@ type set struct {
 // A set fills one cache line.
 var _ [64]struct{} = [unsafe.Sizeof(set{})]struct{}{}
 
-// Sketch counts touches by tag. The zero Sketch counts nothing; see New.
+// Sketch counts touches by tag. The zero Sketch counts nothing; see NewSketch.
 type Sketch struct {
 	sets  []set
 	shift uint8 // of a spread tag, to its set
 }
 
-// New returns a sketch of so many sets, a power of two from MinSets to MaxSets; any other
+// NewSketch returns a sketch of so many sets, a power of two from MinSets to MaxSets; any other
 // number is rounded up, within these bounds.
-func New(sets int) *Sketch {
+func NewSketch(sets int) *Sketch {
 	sets = min(max(sets, MinSets), MaxSets)
 	n := bits.Len(uint(sets - 1))
 	return &Sketch{sets: make([]set, 1<<n), shift: uint8(32 - n)}
@@ -107,7 +107,7 @@ func (t *set) decay(tick uint32) {
 // decayed is a count some ticks later.
 func decayed(count, ticks uint32) uint32 {
 	for ; ticks > 0 && count > 0; ticks-- {
-		count -= (count + forget - 1) / forget
+		count -= (count + Forget - 1) / Forget
 	}
 	return count
 }
@@ -141,7 +141,7 @@ func (s *Sketch) Each(now int64, f func(Count)) {
 // begins, and ten when it ends.
 func perSecond(now int64) float64 {
 	part := float64(uint64(now)%Tick) / Tick
-	return 1 / (unit * (forget - 1 + part))
+	return 1 / (unit * (Forget - 1 + part))
 }
 
 // Size is the memory of a sketch in bytes.

@@ -1,4 +1,4 @@
-package hotkey
+package plan
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/hotkey/heat"
 )
 
 // stage is a scene for one object that is told in words.
@@ -51,7 +53,7 @@ func (s *stage) at(seconds float64, nodes, there, want string) {
 		}
 	}
 	var got []string
-	for _, d := range s.planner.Look(int64(seconds*Tick), scene) {
+	for _, d := range s.planner.Look(int64(seconds*heat.Tick), scene) {
 		line := d.Action.String()
 		if d.Parts > 0 {
 			line += fmt.Sprintf(" %d", d.Parts)
@@ -69,7 +71,7 @@ func (s *stage) at(seconds float64, nodes, there, want string) {
 	}
 }
 
-func newStage(t *testing.T, p SplitPolicy) *stage {
+func newStage(t *testing.T, p Policy) *stage {
 	t.Helper()
 	planner, err := NewPlanner[string](p)
 	if err != nil {
@@ -82,7 +84,7 @@ const four = "a b c d"
 
 // An object gets hot, is split, has less to do, and is whole again.
 func TestPlanSplitAndMerge(t *testing.T) {
-	s := newStage(t, SplitPolicy{})
+	s := newStage(t, Policy{})
 	const two = "a b"
 	s.at(0, two, "hot 1000", "")
 	s.at(0.25, two, "hot 1050", "")
@@ -109,7 +111,7 @@ func TestPlanSplitAndMerge(t *testing.T) {
 
 // The number of parts follows the load, not at once, and not if it is off by little.
 func TestPlanResize(t *testing.T) {
-	s := newStage(t, SplitPolicy{})
+	s := newStage(t, Policy{})
 	s.at(0, four, "9 open 0 a,b", "")
 	s.at(30, four, "9 open 2380 a,b", "") // three would be right, two are not wrong
 	s.at(31, four, "9 open 3600 a,b", "")
@@ -139,7 +141,7 @@ func TestPlanResize(t *testing.T) {
 // During a transition of the ring nothing is resized or placed anew, and the number of
 // nodes counts only when it is over.
 func TestPlanTransition(t *testing.T) {
-	s := newStage(t, SplitPolicy{})
+	s := newStage(t, Policy{})
 	s.at(0, four, "9 open 4000 a,b,c,d", "")
 	s.at(25, four+" moving", "9 open 4000 a,a,c,d", "")
 	s.at(60, "a b c moving", "9 open 4000 a,a,c,c", "")
@@ -156,7 +158,7 @@ func TestPlanTransition(t *testing.T) {
 
 // Parts go to nodes for hot keys once there are enough.
 func TestPlanHotNodes(t *testing.T) {
-	s := newStage(t, SplitPolicy{})
+	s := newStage(t, Policy{})
 	s.at(0, "a b c* d", "9 open 2000 a,b", "")
 	s.at(30, "a b c* d*", "9 open 2000 a,b", "")
 	s.at(39, "a b c* d*", "9 open 2000 c,d", "")
@@ -166,7 +168,7 @@ func TestPlanHotNodes(t *testing.T) {
 
 // What a person has split stays so until an operation needs it whole.
 func TestPlanByHand(t *testing.T) {
-	s := newStage(t, SplitPolicy{})
+	s := newStage(t, Policy{})
 	s.at(0, four, "9 open 0 a,b hand", "")
 	s.at(100, four, "9 open 0 a,b hand", "")
 	s.at(200, four, "9 open 90000 a,b hand", "")
@@ -174,7 +176,7 @@ func TestPlanByHand(t *testing.T) {
 	s.at(300, four, "9 open 90000 a,a hand", "respread 2: a part belongs on node b, which has none, and not on a, for 10s")
 	s.at(301, four, "", "split 2 hand: it was merged to be split anew")
 	s.at(302, four, "10 open 0 a,b hand", "")
-	s.planner.NeedsWhole("k", 303*Tick)
+	s.planner.NeedsWhole("k", 303*heat.Tick)
 	s.at(303, four, "10 open 0 a,b hand", "merge: an operation needs it whole")
 	s.at(304, four, "10 closing 0 a,b hand", "")
 	s.at(305, four, "", "")
@@ -185,9 +187,9 @@ func TestPlanByHand(t *testing.T) {
 
 // What had to be made whole is left so for a while.
 func TestPlanNeedsWhole(t *testing.T) {
-	s := newStage(t, SplitPolicy{})
+	s := newStage(t, Policy{})
 	s.at(0, four, "9 open 9000 a,b,c,d", "")
-	s.planner.NeedsWhole("k", Tick)
+	s.planner.NeedsWhole("k", heat.Tick)
 	s.at(1, four, "9 open 9000 a,b,c,d", "merge: an operation needs it whole") // before it has been split for Stay
 	s.at(2, four, "9 open 9000 a,b,c,d", "")
 	s.at(6, four, "9 open 9000 a,b,c,d", "merge: an operation needs it whole")
@@ -198,7 +200,7 @@ func TestPlanNeedsWhole(t *testing.T) {
 	// It is not split anew either, when it was merged for that.
 	s.at(70, four, "20 open 0 a,a,c,d", "")
 	s.at(80, four, "20 open 4000 a,a,c,d", "respread 4: a part belongs on node b, which has none, and not on a, for 10s")
-	s.planner.NeedsWhole("k", 81*Tick)
+	s.planner.NeedsWhole("k", 81*heat.Tick)
 	s.at(82, four, "20 closing 0 a,a,c,d", "")
 	s.at(83, four, "", "")
 	s.at(84, four, "hot 9000", "")
@@ -208,7 +210,7 @@ func TestPlanNeedsWhole(t *testing.T) {
 
 // There is room for so many, the busiest come first, and what is too calm is not split.
 func TestPlanRoom(t *testing.T) {
-	p, err := NewPlanner[string](SplitPolicy{Max: 5})
+	p, err := NewPlanner[string](Policy{Max: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +220,7 @@ func TestPlanRoom(t *testing.T) {
 	}
 	p.Look(0, scene)
 	var got []string
-	for _, d := range p.Look(2*Tick, scene) {
+	for _, d := range p.Look(2*heat.Tick, scene) {
 		got = append(got, fmt.Sprintf("%v %s %d", d.Action, d.Key, d.Parts))
 	}
 	if want := []string{"split c 5", "split b 4"}; !slices.Equal(got, want) || p.LeftOut() != 2 {
@@ -230,14 +232,14 @@ func TestPlanRoom(t *testing.T) {
 	if _, ok := p.notes[fmt.Sprint(maxNotes-1)]; ok || len(p.notes) != maxNotes {
 		t.Errorf("%d notes, the oldest among them: %v", len(p.notes), ok)
 	}
-	p.Look(3600*Tick, Scene[string]{})
+	p.Look(3600*heat.Tick, Scene[string]{})
 	if len(p.notes)+len(p.hot)+len(p.divided) != 0 {
 		t.Errorf("%d, %d and %d are remembered of nothing", len(p.notes), len(p.hot), len(p.divided))
 	}
 }
 
 func TestSplitPolicyRefused(t *testing.T) {
-	for says, p := range map[string]SplitPolicy{
+	for says, p := range map[string]Policy{
 		"floor 0.5: choose 1 to 1,000,000,000":        {Floor: 0.5},
 		"per part NaN: choose 1 to":                   {PerPart: math.NaN()},
 		"stay 1ms: choose 1s to 1h0m0s":               {Stay: 1e6},
@@ -253,11 +255,11 @@ func TestSplitPolicyRefused(t *testing.T) {
 // world is one object under a load, with real counts, whose planner is obeyed.
 type world struct {
 	planner *Planner[string]
-	watch   *Watch[string]
+	watch   *heat.Watch[string]
 	nodes   []Node
 	now     int64
-	whole   *Sketch // at the home
-	parts   *Sketch // at the owners of the parts; nil: it is whole
+	whole   *heat.Sketch // at the home
+	parts   *heat.Sketch // at the owners of the parts; nil: it is whole
 	places  []string
 	id      uint64
 	wait    int  // looks until what was begun is there
@@ -267,19 +269,19 @@ type world struct {
 }
 
 func newWorld(t interface{ Fatal(...any) }, nodes int) *world {
-	planner, err := NewPlanner[string](SplitPolicy{Floor: 100, PerPart: 100}) // the fewer, the quicker
-	watch, err2 := NewWatch[string](Policy{Floor: 100})
+	planner, err := NewPlanner[string](Policy{Floor: 100, PerPart: 100}) // the fewer, the quicker
+	watch, err2 := heat.NewWatch[string](heat.Policy{Floor: 100})
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)
 	}
-	return &world{planner: planner, watch: watch, nodes: someNodes(nodes, 0), whole: New(1)}
+	return &world{planner: planner, watch: watch, nodes: someNodes(nodes, 0), whole: heat.NewSketch(1)}
 }
 
 // run is half a second at a rate. It returns what was decided, if anything.
 func (w *world) run(t interface{ Fatal(...any) }, rate float64) string {
 	const slices = 50
 	for i := range slices {
-		w.now += Tick / 2 / slices
+		w.now += heat.Tick / 2 / slices
 		for range int(rate/2/slices*float64(i+1)) - int(rate/2/slices*float64(i)) {
 			if w.parts != nil {
 				w.parts.Touch(1, w.now)
@@ -288,19 +290,19 @@ func (w *world) run(t interface{ Fatal(...any) }, rate float64) string {
 			}
 		}
 	}
-	counted := func(s *Sketch) (c Count) {
-		s.Each(w.now, func(one Count) { c = one })
+	counted := func(s *heat.Sketch) (c heat.Count) {
+		s.Each(w.now, func(one heat.Count) { c = one })
 		return c
 	}
 	home := counted(w.whole)
-	w.watch.Look(w.now, Load{Rate: home.Rate, Keys: 1}, []Seen[string]{{"k", home.Rate, home.Sure}})
+	w.watch.Look(w.now, heat.Load{Rate: home.Rate, Keys: 1}, []heat.Seen[string]{{Key: "k", Rate: home.Rate, Sure: home.Sure}})
 	scene := Scene[string]{Nodes: w.nodes}
 	switch {
 	case w.wait > 0:
 		w.wait--
 		scene.Divided = []Divided[string]{{Key: "k", ID: w.id, Places: w.places}}
 		if w.wait == 0 && w.opening {
-			w.parts, w.opened = New(1), w.now
+			w.parts, w.opened = heat.NewSketch(1), w.now
 		}
 	case w.parts != nil:
 		scene.Divided = []Divided[string]{{Key: "k", ID: w.id, Open: true, Places: w.places, Rate: counted(w.parts).Rate}}
@@ -387,7 +389,7 @@ func TestPlanInAnyOrder(t *testing.T) {
 			rate := rapid.SampledFrom([]float64{0, 30, 90, 150, 400, 1000}).Draw(t, "rate")
 			for range rapid.IntRange(1, 40).Draw(t, "halves") {
 				opened := w.opened
-				if did := w.run(t, rate); did != "" && did != "split" && w.now-opened < DefaultStay {
+				if did := w.run(t, rate); did != "" && did != "split" && w.now-opened < heat.DefaultStay {
 					t.Fatalf("opened at %v: %s", time.Duration(opened), strings.Join(w.log, "\n"))
 				}
 			}

@@ -1,4 +1,4 @@
-// Package division divides an object into parts, and puts it together again: state and
+// Package divide divides an object into parts, and puts it together again: state and
 // request ids, as records (package owner) have them.
 //
 // # Guarantee
@@ -10,7 +10,7 @@
 // dropped, the oldest first, and covered by time, as reqid does when it has no room.
 //
 // It is pure: it reads no clock and changes none of its arguments.
-package division
+package divide
 
 import (
 	"cmp"

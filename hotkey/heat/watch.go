@@ -1,4 +1,4 @@
-package hotkey
+package heat
 
 import (
 	"cmp"
@@ -99,7 +99,7 @@ func NewWatch[K comparable](p Policy) (*Watch[K], error) {
 	return &Watch[K]{policy: p, hot: map[K]*Hot[K]{}}, nil
 }
 
-var errPolicy = errors.New("hotkey: the policy makes no sense")
+var errPolicy = errors.New("heat: the policy makes no sense")
 
 // Threshold is the rate from which a key with this rate is hot: the others are what it is
 // compared with, so it depends on its own.

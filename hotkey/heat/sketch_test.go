@@ -1,4 +1,4 @@
-package hotkey
+package heat
 
 import (
 	"math"
@@ -23,7 +23,7 @@ func (e *exact) touch(tag uint32, now int64) {
 func (e *exact) to(now int64) {
 	for ; e.tick < tickOf(now); e.tick++ {
 		for tag := range e.counts {
-			e.counts[tag] *= 1 - 1.0/forget
+			e.counts[tag] *= 1 - 1.0/Forget
 		}
 	}
 }
@@ -70,7 +70,7 @@ func holds(t interface {
 
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, e := New(1<<rapid.IntRange(0, 3).Draw(t, "sets")), &exact{counts: map[uint32]float64{}}
+		s, e := NewSketch(1<<rapid.IntRange(0, 3).Draw(t, "sets")), &exact{counts: map[uint32]float64{}}
 		now := rapid.Int64Range(0, 1<<40).Draw(t, "from")
 		e.tick = tickOf(now)
 		tags := rapid.Uint32Range(0, uint32(rapid.IntRange(1, 60).Draw(t, "tags")))
@@ -89,7 +89,7 @@ func TestBounds(t *testing.T) {
 // A moment before the last one counts in the tick of that, and one long after leaves
 // nothing of what was.
 func TestTimes(t *testing.T) {
-	s := New(1)
+	s := NewSketch(1)
 	counted := func(now int64) (rate float64) {
 		s.Each(now, func(c Count) { rate += c.Rate })
 		return rate / perSecond(now) / unit
@@ -112,7 +112,7 @@ func TestTimes(t *testing.T) {
 
 // A constant rate is shown as what it is, at any moment of a tick.
 func TestRates(t *testing.T) {
-	s := New(DefaultSets)
+	s := NewSketch(DefaultSets)
 	const rate = 5000
 	for i := range int64(60 * rate) {
 		now := i * Tick / rate
@@ -129,7 +129,7 @@ func TestRates(t *testing.T) {
 
 // A count that cannot rise any more does not begin anew.
 func TestCountsStop(t *testing.T) {
-	s := New(1)
+	s := NewSketch(1)
 	s.Touch(1, 0)
 	s.sets[0].counts[0] = 1<<32 - 3
 	for range 3 {
@@ -147,7 +147,7 @@ func TestZipf(t *testing.T) {
 		const keys, touches, sketches = 200_000, 500_000, 64
 		all := make([]*Sketch, sketches)
 		for i := range all {
-			all[i] = New(DefaultSets)
+			all[i] = NewSketch(DefaultSets)
 		}
 		rnd := rand.New(rand.NewPCG(1, math.Float64bits(skew)))
 		draw := zipf(rnd, skew, keys)
@@ -207,7 +207,7 @@ func hash(x uint64) uint64 {
 
 func TestSizes(t *testing.T) {
 	for sets, want := range map[int]int{-1: 64, 0: 64, 1: 64, 2: 128, 3: 256, DefaultSets: 4096, 1 << 30: 4 << 20} {
-		s := New(sets)
+		s := NewSketch(sets)
 		if s.Size() != want {
 			t.Errorf("%d sets take %d bytes, want %d", sets, s.Size(), want)
 		}
@@ -218,7 +218,7 @@ func TestSizes(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	s, tag, now := New(DefaultSets), uint32(0), int64(0)
+	s, tag, now := NewSketch(DefaultSets), uint32(0), int64(0)
 	if n := testing.AllocsPerRun(10_000, func() {
 		s.Touch(tag, now)
 		tag += 7
@@ -233,7 +233,7 @@ func BenchmarkTouch(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			all := make([]*Sketch, 64)
 			for i := range all {
-				all[i] = New(DefaultSets)
+				all[i] = NewSketch(DefaultSets)
 			}
 			rnd := rand.New(rand.NewPCG(1, 2))
 			tags := make([]uint64, 1<<16)

@@ -1,4 +1,4 @@
-package hotkey
+package plan
 
 import (
 	"math"
@@ -11,7 +11,7 @@ import (
 func TestEven(t *testing.T) {
 	for n := 1; n <= MaxParts; n++ {
 		weights := Even(n)
-		if s := sum(weights); s != Whole || slices.Max(weights)-slices.Min(weights) > 1 {
+		if s := sum(weights); s != FullWeight || slices.Max(weights)-slices.Min(weights) > 1 {
 			t.Errorf("%d parts: %v, which are %d", n, weights, s)
 		}
 	}
@@ -44,7 +44,7 @@ func TestWeigh(t *testing.T) {
 		{"towards that", []Share{{32768, 1, 0}, {32768, 0, 0}}, []uint32{32768, 18432}, []uint32{47104, 18432}},
 		{"only cut, and nobody asks", []Share{{32768, 0, 0}, {16384, 0, 0}}, []uint32{32768, 16384}, []uint32{43691, 21845}},
 		{"only cut, and asked alike", []Share{{32768, 7, 0}, {24576, 7, 0}}, []uint32{32768, 24576}, []uint32{34953, 30583}},
-		{"alone", []Share{{Whole, 7, 7}}, nil, nil},
+		{"alone", []Share{{FullWeight, 7, 7}}, nil, nil},
 		{"infinitely", []Share{{32768, math.Inf(1), 0}, {32768, 1, 0}}, []uint32{32768, 18432}, []uint32{47104, 18432}},
 	} {
 		r, ok := Weigh(c.shares)
@@ -57,7 +57,7 @@ func TestWeigh(t *testing.T) {
 func draw(t *rapid.T) []Share {
 	shares := make([]Share, rapid.IntRange(1, MaxParts).Draw(t, "parts"))
 	rate := rapid.OneOf(rapid.Float64Range(0, 10_000), rapid.SampledFrom([]float64{0, 1, 1000, 1e-300, 1e300, math.Inf(1), math.NaN(), -1}))
-	left := uint32(Whole)
+	left := uint32(FullWeight)
 	for i := range shares {
 		shares[i] = Share{rapid.Uint32Range(0, left).Draw(t, "weight"), rate.Draw(t, "asked"), rate.Draw(t, "refused")}
 		left -= shares[i].Weight
@@ -82,16 +82,16 @@ func TestWeights(t *testing.T) {
 			old[i] = s.Weight
 		}
 		if !ok {
-			if s := sum(old); s != Whole {
+			if s := sum(old); s != FullWeight {
 				t.Fatalf("weights that are %d stay", s)
 			}
 			return
 		}
-		if s := sum(r.New); s != Whole || len(r.New) != len(shares) {
+		if s := sum(r.New); s != FullWeight || len(r.New) != len(shares) {
 			t.Fatalf("%d weights, which are %d", len(r.New), s)
 		}
 		for i, w := range r.New {
-			if w < Whole/uint32(8*len(shares)) {
+			if w < FullWeight/uint32(8*len(shares)) {
 				t.Fatalf("part %d gets %d of %d", i, w, len(shares))
 			}
 			if r.Cut[i] != min(old[i], w) {
@@ -123,7 +123,7 @@ func TestWeightsSettle(t *testing.T) {
 			all += s.demand()
 		}
 		for i, s := range shares { // within a fifth of the weight, or less than asked for because of the least weights
-			share := s.demand() / all * Whole
+			share := s.demand() / all * FullWeight
 			if all > 0 && share > float64(s.Weight)*1.2+1 && share/float64(s.Weight) > 1.2*8/7+0.01 {
 				t.Fatalf("part %d is asked for %.0f of the whole, and has %d", i, share, s.Weight)
 			}
@@ -145,7 +145,7 @@ func TestRefusalsSettle(t *testing.T) {
 		for step := 0; ; step++ {
 			for i := range shares {
 				shares[i].Weight = weights[i]
-				shares[i].Refused = max(0, shares[i].Asked-rate*float64(weights[i])/Whole)
+				shares[i].Refused = max(0, shares[i].Asked-rate*float64(weights[i])/FullWeight)
 			}
 			r, ok := Weigh(shares)
 			if !ok {

@@ -1,4 +1,4 @@
-package hotkey
+package plan
 
 import (
 	"fmt"

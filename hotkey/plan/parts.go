@@ -1,4 +1,4 @@
-package hotkey
+package plan
 
 import (
 	"cmp"
@@ -63,7 +63,7 @@ func wanted(n int, nodes []Node) []Node {
 // no nodes, if one is named twice, or if n is less than 1 or more than [MaxParts].
 func Spread(key string, n int, nodes []Node) ([]string, error) {
 	if n < 1 || n > MaxParts {
-		return nil, fmt.Errorf("hotkey: %d parts; choose 1 to %d", n, MaxParts)
+		return nil, fmt.Errorf("plan: %d parts; choose 1 to %d", n, MaxParts)
 	}
 	among := wanted(n, nodes)
 	names := make([]string, len(among))
@@ -72,7 +72,7 @@ func Spread(key string, n int, nodes []Node) ([]string, error) {
 	}
 	places, err := subkeys.Place(key, n, names)
 	if err != nil {
-		return nil, fmt.Errorf("hotkey: %w", err)
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	even(key, places, among)
 	return places, nil

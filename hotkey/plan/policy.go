@@ -1,13 +1,16 @@
-package hotkey
+package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/keystead/keystead/hotkey/heat"
 )
 
-// SplitPolicy says when an object is split, and into how many parts.
-type SplitPolicy struct {
+// Policy says when an object is split, and into how many parts.
+type Policy struct {
 	// Floor is the rate from which a hot object is split, in operations a second. It is
 	// made whole when it has had less than half of that for Stay. Default 1,000.
 	Floor float64
@@ -23,7 +26,7 @@ type SplitPolicy struct {
 	Max int
 }
 
-// Bounds of a split policy, and what it is by default.
+// Bounds of a policy, and what it is by default.
 const (
 	DefaultPerPart   = 1000
 	DefaultHoldOff   = int64(time.Minute)
@@ -33,22 +36,24 @@ const (
 )
 
 // WithDefaults fills in what is 0.
-func (p SplitPolicy) WithDefaults() SplitPolicy {
-	return SplitPolicy{
-		Floor: cmp.Or(p.Floor, DefaultFloor), PerPart: cmp.Or(p.PerPart, DefaultPerPart),
-		Stay: cmp.Or(p.Stay, DefaultStay), HoldOff: cmp.Or(p.HoldOff, DefaultHoldOff), Max: cmp.Or(p.Max, DefaultMaxSplits),
+func (p Policy) WithDefaults() Policy {
+	return Policy{
+		Floor: cmp.Or(p.Floor, heat.DefaultFloor), PerPart: cmp.Or(p.PerPart, DefaultPerPart),
+		Stay: cmp.Or(p.Stay, heat.DefaultStay), HoldOff: cmp.Or(p.HoldOff, DefaultHoldOff), Max: cmp.Or(p.Max, DefaultMaxSplits),
 	}
 }
 
-// Validate says what is wrong with a split policy.
-func (p SplitPolicy) Validate() error {
+var errPolicy = errors.New("plan: the policy makes no sense")
+
+// Validate says what is wrong with a policy.
+func (p Policy) Validate() error {
 	switch {
 	case !(p.Floor >= 1 && p.Floor <= 1e9):
 		return fmt.Errorf("floor %g: choose 1 to 1,000,000,000 operations a second", p.Floor)
 	case !(p.PerPart >= 1 && p.PerPart <= 1e9):
 		return fmt.Errorf("per part %g: choose 1 to 1,000,000,000 operations a second", p.PerPart)
-	case p.Stay < int64(time.Second) || p.Stay > MaxStay:
-		return fmt.Errorf("stay %v: choose 1s to %v", time.Duration(p.Stay), time.Duration(MaxStay))
+	case p.Stay < int64(time.Second) || p.Stay > heat.MaxStay:
+		return fmt.Errorf("stay %v: choose 1s to %v", time.Duration(p.Stay), time.Duration(heat.MaxStay))
 	case p.HoldOff < p.Stay || p.HoldOff > MaxHoldOff:
 		return fmt.Errorf("hold-off %v: choose %v, which is stay, to %v", time.Duration(p.HoldOff), time.Duration(p.Stay), time.Duration(MaxHoldOff))
 	case p.Max < 1 || p.Max > MaxSplits:
@@ -60,7 +65,7 @@ func (p SplitPolicy) Validate() error {
 // Candidate is a hot object that is not split and could be.
 type Candidate[K comparable] struct {
 	Key  K
-	Rate float64 // operations a second, as in [Hot]
+	Rate float64 // operations a second, as in [heat.Hot]
 }
 
 // Divided is an object that is split, of which this node is the home.

@@ -20,7 +20,7 @@ func TestLockOutlivesItsOwner(t *testing.T) {
 		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder != nil || s.LostEpoch == 0 {
 			t.Errorf("%+v", s)
 		}
-		time.Sleep(3 * time.Second) // a renewal is due
+		time.Sleep(1500 * time.Millisecond) // a renewal is due
 		synctest.Wait()
 		s := must(c.Inspect(soon(t), "k", ""))(t)
 		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Holder != "me" || string(s.Holder.Metadata) != "m" || s.Holder.TTL < 9*time.Second {

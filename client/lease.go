@@ -9,36 +9,63 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
+// The rule by which every lease is kept, in parts of its TTL. An owner that dies right
+// after a renewal has the time from the next one to the margin to be replaced: with the
+// default margin, more than half of the TTL.
 const (
-	// A renewal is tried for renewTry of the TTL before it is tried again, and
-	// again after a pause of about pausePart of it.
-	renewTry  = 8
-	pausePart = 40
-	// minTry is what an attempt gets at least, however short the TTL is.
+	// renewPart of the TTL after the send that counts, the lease is renewed.
+	renewPart = 3
+	// An attempt gets a tryPart of the time that is left, so that there is always
+	// time for another, at another node if there is one, …
+	tryPart = 2
+	// … but minTry at least, however short the TTL is.
 	minTry = 20 * time.Millisecond
+	// pausePart of the TTL, to twice that, is between an attempt that failed and the next.
+	pausePart = 40
+	// watchPart of the TTL is the longest time between two readings of the clock: timers
+	// stand still while the machine is suspended, and leases do not.
+	watchPart = 10
 )
 
-// Lock is a lock that is held, and renewed by itself at half its TTL. The lease
-// is counted from the first send of the request that was granted (or of the
-// renewal that was answered), so that it is over here before it is over for the
-// owner. If all who kept the lock die, it is taken back under its token from the
-// next owner, as long as the lease lasts.
-type Lock struct {
-	c       *Client
-	key     string
-	o       LockOptions
-	token   uint64
-	granted Meta
+// grant is what an owner gives for a time, and what differs from kind to kind.
+type grant struct {
+	what, undo  string // for errors, such as "lock" and "unlock"
+	key         string
+	token       uint64
+	ttl, margin time.Duration
+	// renew makes one attempt to prolong the grant; left is what is left of the lease.
+	renew func(ctx context.Context, conn *grpc.ClientConn, left time.Duration, opts ...grpc.CallOption) (renewed, error)
+	// release gives the grant back, with as many attempts as ctx leaves time for; left
+	// tells what is left of the lease then. It reports whether the owner still had it.
+	release func(ctx context.Context, left func() time.Duration) (bool, error)
+}
+
+// renewed is the answer to a renewal.
+type renewed struct {
+	held bool // false: the owner does not have the grant any more
+	// reclaimed says that the owner had lost the grant and took it back. It is held for as
+	// long as was left, and to be renewed at once.
+	reclaimed bool
+	holder    *Holder // that has it instead; nil if it is not known
+	owner     string  // by which node and …
+	epoch     uint64  // … in which epoch it was answered
+}
+
+// lease keeps a grant until it is given back or lost. It is counted from the first send
+// of the request that was granted, or of the renewal that was answered, so that it is over
+// here before it is over for the owner.
+type lease struct {
+	grant
+	c *Client
 
 	until atomic.Int64 // end of the lease, by the client's clock
 	// Invariant: inner ends before until, by the margin, unless it is prolonged.
 	inner  context.Context
 	cancel context.CancelCauseFunc
-	kept   chan struct{} // closed when no renewal is under way any more
+	kept   chan struct{}         // closed when no renewal is under way any more
+	failed atomic.Pointer[Error] // of the last renewal; nil if it was answered
 
 	mu      sync.Mutex // guards what follows: one release at a time
 	over    bool       // the release was answered
@@ -46,191 +73,174 @@ type Lock struct {
 	err     error      // its outcome
 }
 
-func (c *Client) newLock(values context.Context, key string, o LockOptions, r *pb.AcquireResponse, until int64) *Lock {
-	l := &Lock{c: c, key: key, o: o, token: r.GetToken(), kept: make(chan struct{}),
-		granted: metaOf(r, r.GetReplay())}
+func (c *Client) newLease(values context.Context, g grant, until int64) *lease {
+	l := &lease{grant: g, c: c, kept: make(chan struct{})}
 	l.inner, l.cancel = context.WithCancelCause(values)
 	l.until.Store(until)
 	return l
 }
 
-// Token is the fencing token: greater than that of every earlier grant of this
-// lock. Give it to what the lock protects, and have that refuse smaller ones.
-func (l *Lock) Token() uint64 { return l.token }
-
-// Meta says by whom and in which epoch the lock was granted.
-func (l *Lock) Meta() Meta { return l.granted }
-
 // left is the time until the margin before the end of the lease.
-func (l *Lock) left() time.Duration {
-	return time.Duration(l.until.Load()-l.c.clock.Now()) - l.o.Margin
+func (l *lease) left() time.Duration { return l.rest() - l.margin }
+
+// rest is the time until the end of the lease.
+func (l *lease) rest() time.Duration { return time.Duration(l.until.Load() - l.c.clock.Now()) }
+
+// held reports whether the lease, less the margin, runs at this moment. If not, it ends
+// the context.
+func (l *lease) held() bool {
+	if l.inner.Err() != nil {
+		return false
+	}
+	if l.left() > 0 {
+		return true
+	}
+	l.finish(l.late())
+	return false
 }
 
-// Held says whether the lock is held for certain: the lease, less the margin,
-// runs at this moment. A process that was stopped and goes on sees here that its
-// time is over.
-func (l *Lock) Held() bool {
-	l.look()
-	return l.inner.Err() == nil
+// late is the cause with which a lease ends that was not renewed in time.
+func (l *lease) late() error {
+	e := l.lost("this machine stood still for longer than the TTL")
+	if failed := l.failed.Load(); failed != nil {
+		e.Message = "the lease could not be renewed in time: " + failed.said()
+	}
+	return e
 }
 
-// Context ends before the lease does: with the cause ErrLockLost when the lock
-// could not be renewed in time, ErrUnlocked after Unlock, ErrClosed after Close.
-// Its Err looks at the clock, as Held does.
-func (l *Lock) Context() context.Context { return leaseContext{l.inner, l} }
+func (l *lease) lost(why string) *Error {
+	return &Error{Code: codes.Aborted, Reason: ErrLockLost, Op: l.what, Key: l.key, Message: why}
+}
 
-// leaseContext is the context of a lock.
+// finish ends the context; only the first cause counts.
+func (l *lease) finish(cause error) { l.cancel(cause) }
+
+// context ends before the lease does.
+func (l *lease) context() context.Context { return leaseContext{l.inner, l} }
+
+// leaseContext is the context of a lease.
 type leaseContext struct {
 	context.Context
-	l *Lock
+	l *lease
 }
 
 // Err implements context.Context. It ends the context if its time has come and
 // the timer that should have done so has not run yet.
 func (x leaseContext) Err() error {
-	x.l.look()
+	x.l.held()
 	return x.Context.Err()
 }
 
-// look ends the context if its time has come.
-func (l *Lock) look() {
-	if l.left() <= 0 {
-		l.finish(&Error{Code: codes.Aborted, Reason: ErrLockLost, Op: "lock", Key: l.key, Message: "the lease could not be renewed in time"})
-	}
-}
-
-// finish ends the context; only the first cause counts.
-func (l *Lock) finish(cause error) { l.cancel(cause) }
-
 // keep renews until the context ends. It never waits for longer than the lease
 // lasts, so that it is also what ends the context.
-func (l *Lock) keep() {
+func (l *lease) keep() {
 	defer close(l.kept)
 	r := toKey(l.key, true).of("renew")
-	for {
-		// Half of the TTL after the send that counts.
-		if !l.sleep(time.Duration(l.until.Load()-l.c.clock.Now()) - l.o.TTL/2) {
-			return
-		}
-		for {
-			wait, ok := l.renew(&r)
-			if !ok {
-				return
-			}
-			if wait == 0 {
-				break
-			}
-			if !l.sleep(wait) {
-				return
-			}
+	for next := l.due(); l.sleep(next); {
+		if l.attempt(&r) {
+			next = l.due()
+		} else {
+			next = l.c.clock.Now() + l.pause()
 		}
 	}
 }
 
-// sleep waits; false if the lock is over.
-func (l *Lock) sleep(d time.Duration) bool {
-	t := time.NewTimer(min(d, l.left()))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return l.Held()
-	case <-l.inner.Done():
-		return false
-	case <-l.c.ctx.Done():
-		l.finish(errClosed())
-		return false
-	}
+// due is when a lease is to be renewed.
+func (l *lease) due() int64 { return l.until.Load() - int64(l.ttl-l.ttl/renewPart) }
+
+// pause is the time between an attempt that failed and the next.
+func (l *lease) pause() int64 {
+	p := int64(max(l.ttl/pausePart, time.Millisecond))
+	return p + rand.Int64N(p)
 }
 
-// renew makes one attempt to renew. wait is the pause before the next attempt, 0
-// if it worked; ok is false if the lock is over.
-func (l *Lock) renew(r *route) (wait time.Duration, ok bool) {
-	ctx, cancel := context.WithTimeout(l.inner, min(l.c.cfg.AttemptTimeout, max(l.o.TTL/renewTry, minTry), max(l.left(), 1)))
+// sleep waits until a moment of the clock. It reports whether the lease still runs then.
+func (l *lease) sleep(until int64) bool {
+	for l.held() {
+		now := l.c.clock.Now()
+		if now >= until {
+			return true
+		}
+		t := time.NewTimer(min(time.Duration(until-now), l.left(), max(l.ttl/watchPart, time.Millisecond)))
+		select {
+		case <-t.C:
+		case <-l.inner.Done():
+		case <-l.c.ctx.Done():
+			l.finish(errClosed())
+		}
+		t.Stop()
+	}
+	return false
+}
+
+// attempt makes one attempt to renew, and reports whether it was answered. If the grant
+// is lost, it ends the context.
+func (l *lease) attempt(r *route) (answered bool) {
+	ctx, cancel := context.WithTimeout(l.inner, l.tryTime())
 	defer cancel()
 	n, v, err := l.c.pick(r)
 	if err != nil { // the client was closed
 		l.finish(errClosed())
-		return 0, false
+		return false
 	}
-	sent := l.c.clock.Now()
-	var answer *pb.RenewResponse
+	sent, rest := l.c.clock.Now(), l.rest()
+	var a renewed
 	_, err = l.c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-		answer, err = pb.NewLockServiceClient(n.conn()).Renew(ctx, l.renewal(sent), opts...)
+		a, err = l.renew(ctx, n.conn(), rest, opts...)
 		return err
 	})
 	l.c.pool.release(n)
 	r.avoid, r.hint = "", ""
 	switch {
-	case err == nil && !answer.GetRenewed():
-		l.finish(&Error{Code: codes.Aborted, Reason: ErrLockLost, Holder: holderOf(answer.GetHolder()), Op: "lock", Key: l.key, Message: "the lock is not held any more"})
-		return 0, false
+	case err == nil && !a.held:
+		e := l.lost("its time ran out, or another holder has it")
+		e.Holder = a.holder
+		l.finish(e)
+		return true
 	case err == nil:
-		l.c.answered(v, n, answer.GetOwner(), answer.GetEpoch())
-		if !answer.GetReclaimed() { // else it is held for as long as was left, and renewed at once
-			l.until.Store(max(l.until.Load(), sent+int64(l.o.TTL)))
+		l.c.answered(v, n, a.owner, a.epoch)
+		if !a.reclaimed {
+			l.until.Store(max(l.until.Load(), sent+int64(l.ttl)))
 		}
-		return 0, l.Held()
+		l.failed.Store(nil)
+		return true
 	case l.c.ctx.Err() != nil:
 		l.finish(errClosed())
-		return 0, false
+		return false
 	}
 	e := fromCall(err, true)
 	r.learn(l.c, e, n.addr)
-	l.c.cfg.Log.Warn("a lock could not be renewed; it is tried again", "key", l.key, "left", l.left(), "err", e)
-	pause := max(l.o.TTL/pausePart, time.Millisecond)
-	return pause + time.Duration(rand.Int64N(int64(pause))), l.Held()
+	l.failed.Store(e)
+	l.c.cfg.Log.Warn("a lease could not be renewed; it is tried again", "of", l.what, "key", l.key, "left", l.left(), "err", e)
+	return false
 }
 
-// renewal is a Renew that is sent at a moment. It says what is left of the lease, so
-// that the owner gives the lock back if it was lost with those who kept it.
-func (l *Lock) renewal(now int64) *pb.RenewRequest {
-	req := &pb.RenewRequest{Key: l.key, Name: l.o.Name, Token: l.token, TtlNs: int64(l.o.TTL)}
-	if left := l.until.Load() - now; left > 0 {
-		req.Reclaim = &pb.Reclaim{LeftNs: left, Holder: l.o.Holder, Metadata: l.o.Metadata}
-	}
-	return req
+// tryTime is what an attempt to renew gets.
+func (l *lease) tryTime() time.Duration {
+	left := max(l.left(), 1)
+	return min(l.c.cfg.AttemptTimeout, max(left/tryPart, minTry), left)
 }
 
-// Unlock gives the lock back and ends its context. The error is ErrLockLost if
-// the lock had been lost to its owner before, and that of the call if the owner
-// could not be reached; then the lock is free when its TTL ends, and Unlock may be
-// called again. It may be called more than once. ctx must not have ended: give it one
-// of its own when the caller's is over, such as context.WithoutCancel(ctx), or the lock is
-// kept until its TTL ends.
-func (l *Lock) Unlock(ctx context.Context) error {
-	l.finish(&Error{Code: codes.Canceled, Reason: ErrUnlocked, Message: "the lock was given back"})
+// giveBack ends the lease and gives the grant back, once. The error is ErrLockLost if it
+// had been lost before.
+func (l *lease) giveBack(ctx context.Context, cause error) error {
+	l.finish(cause)
 	<-l.kept // soon: its context has ended
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
 		return l.err
 	}
-	released, err := l.release(ctx)
+	released, err := l.release(ctx, l.rest)
 	if err != nil {
 		l.unknown = true
 		return err
 	}
 	l.over = true
 	if !released && !l.unknown {
-		l.err = &Error{Code: codes.Aborted, Reason: ErrLockLost, Op: "unlock", Key: l.key, Message: "the lock had been lost when it was given back"}
+		e := l.lost("the " + l.what + " had been lost when it was given back")
+		e.Op = l.undo
+		l.err = e
 	}
 	return l.err
-}
-
-func (l *Lock) release(ctx context.Context) (bool, error) {
-	op := l.c.ops.begin()
-	defer op.finish()
-	r, err := ask(ctx, l.c, toKey(l.key, false).of("unlock"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
-		node := pb.NewLockServiceClient(conn)
-		req := &pb.ReleaseRequest{Key: l.key, Name: l.o.Name, Token: l.token, RequestId: id}
-		r, err := node.Release(ctx, req, opts...)
-		if renewal := l.renewal(l.c.clock.Now()); err != nil && renewal.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
-			// What the owner does not know it cannot take back.
-			if _, again := node.Renew(ctx, renewal, opts...); again == nil {
-				return node.Release(ctx, req, opts...)
-			}
-		}
-		return r, err
-	})
-	return r.GetReleased(), err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -90,6 +91,85 @@ func holderOf(h *pb.Holder) *Holder {
 	return &Holder{Holder: h.Holder, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
 }
 
+// Lock is a lock that is held, and renewed by itself at a third of its TTL. The lease
+// is counted from the first send of the request that was granted (or of the
+// renewal that was answered), so that it is over here before it is over for the
+// owner. If all who kept the lock die, it is taken back under its token from the
+// next owner, as long as the lease lasts.
+type Lock struct {
+	*lease
+	granted Meta
+}
+
+// Token is the fencing token: greater than that of every earlier grant of this
+// lock. Give it to what the lock protects, and have that refuse smaller ones.
+func (l *Lock) Token() uint64 { return l.token }
+
+// Meta says by whom and in which epoch the lock was granted.
+func (l *Lock) Meta() Meta { return l.granted }
+
+// Held reports whether the lock is held for certain: the lease, less the margin,
+// runs at this moment. A process that was stopped and goes on sees here that its
+// time is over.
+func (l *Lock) Held() bool { return l.held() }
+
+// Context ends before the lease does: with the cause ErrLockLost when the lock
+// could not be renewed in time, ErrUnlocked after Unlock, ErrClosed after Close.
+// Its Err looks at the clock, as Held does.
+func (l *Lock) Context() context.Context { return l.context() }
+
+// Unlock gives the lock back and ends its context. The error is ErrLockLost if
+// the lock had been lost to its owner before, and that of the call if the owner
+// could not be reached; then the lock is free when its TTL ends, and Unlock may be
+// called again. It may be called more than once. ctx must not have ended: give it one
+// of its own when the caller's is over, such as context.WithoutCancel(ctx), or the lock is
+// kept until its TTL ends.
+func (l *Lock) Unlock(ctx context.Context) error {
+	return l.giveBack(ctx, &Error{Code: codes.Canceled, Reason: ErrUnlocked, Message: "the lock was given back"})
+}
+
+func (c *Client) newLock(values context.Context, key string, o LockOptions, r *pb.AcquireResponse, until int64) *Lock {
+	return &Lock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay())}
+}
+
+// lockGrant is how a lock is kept.
+func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
+	// A renewal says what is left of the lease, so that the owner gives the lock back if
+	// it was lost with those who kept it.
+	renewal := func(left time.Duration) *pb.RenewRequest {
+		req := &pb.RenewRequest{Key: key, Name: o.Name, Token: token, TtlNs: int64(o.TTL)}
+		if left > 0 {
+			req.Reclaim = &pb.Reclaim{LeftNs: int64(left), Holder: o.Holder, Metadata: o.Metadata}
+		}
+		return req
+	}
+	return grant{
+		what: "lock", undo: "unlock", key: key, token: token, ttl: o.TTL, margin: o.Margin,
+		renew: func(ctx context.Context, conn *grpc.ClientConn, left time.Duration, opts ...grpc.CallOption) (renewed, error) {
+			r, err := pb.NewLockServiceClient(conn).Renew(ctx, renewal(left), opts...)
+			return renewed{held: r.GetRenewed(), reclaimed: r.GetReclaimed(), holder: holderOf(r.GetHolder()),
+				owner: r.GetOwner(), epoch: r.GetEpoch()}, err
+		},
+		release: func(ctx context.Context, left func() time.Duration) (bool, error) {
+			op := c.ops.begin()
+			defer op.finish()
+			r, err := ask(ctx, c, toKey(key, false).of("unlock"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
+				node := pb.NewLockServiceClient(conn)
+				req := &pb.ReleaseRequest{Key: key, Name: o.Name, Token: token, RequestId: id}
+				r, err := node.Release(ctx, req, opts...)
+				if claim := renewal(left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
+					// What the owner does not know it cannot take back.
+					if _, again := node.Renew(ctx, claim, opts...); again == nil {
+						return node.Release(ctx, req, opts...)
+					}
+				}
+				return r, err
+			})
+			return r.GetReleased(), err
+		},
+	}
+}
+
 // Lock takes the lock of a key, waiting in its queue if it must, and keeps it
 // until Unlock. If another has it when the wait is over the error is ErrLockHeld.
 //
@@ -141,7 +221,7 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 		// It came too late to be of use. Give it back rather than wait for its end.
 		l.finish(ErrLockLost)
 		if r.GetTtlNs() > 0 {
-			_, _ = l.release(ctx)
+			_, _ = l.release(ctx, l.rest)
 		}
 	}
 }

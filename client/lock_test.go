@@ -126,7 +126,7 @@ func TestLockTakenAway(t *testing.T) {
 		must(w.nodes["n1"].store.Release(w.clock.Now(), ref, reqid.ID{}, l.Token()))(t)
 		began := time.Now()
 		<-l.Context().Done()
-		if took := time.Since(began); took != 5*time.Second || !errors.Is(context.Cause(l.Context()), ErrLockLost) {
+		if took := time.Since(began); took != DefaultLockTTL/renewPart || !errors.Is(context.Cause(l.Context()), ErrLockLost) {
 			t.Errorf("after %v: %v", took, context.Cause(l.Context()))
 		}
 		if err := l.Unlock(soon(t)); !errors.Is(err, ErrLockLost) {

@@ -69,7 +69,7 @@ func (c *Client) settle(values context.Context, key string, o LockOptions, op *o
 		case r.GetTtlNs() > 0:
 			l := c.newLock(values, key, o, r, c.clock.Now()+r.GetTtlNs())
 			l.finish(ErrLockLost)
-			if _, err := l.release(ctx); err == nil { // else it ends by its TTL
+			if _, err := l.release(ctx, l.rest); err == nil { // else it ends by its TTL
 				heard <- &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.Canceled, Reason: ErrGaveUp,
 					Message: "the lock was granted when the caller had left, and was given back"}
 			}

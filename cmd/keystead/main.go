@@ -1,130 +1,17 @@
-// Command keystead runs Keystead nodes and talks to them: one binary for the
-// server, for trying it out, for scripts and for measuring.
-//
-// Every subcommand reads its settings from flags, from the environment
-// (KEYSTEAD_*) and from a YAML file, in that order of strength, and exits with
-// 0 when it did what it was asked, 1 when it could not, and 2 when it was asked
-// wrongly. A counter or set that was refused, and a denied check with
-// --exit-code, exit with 3; for lock see its --help.
+// Command keystead runs Keystead nodes and talks to them: one binary for the server, for
+// trying it out, for scripts and for measuring. Package internal/cli holds its commands.
 package main
 
 import (
 	"context"
-	"errors"
-	"io"
 	"os"
 
-	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/keystead/keystead/internal/config"
+	"github.com/keystead/keystead/internal/cli"
 )
 
 // version is set by the linker in released builds.
 var version = "dev"
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
-}
-
-// stdio is where a command reads and writes.
-type stdio struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
-// exitCode ends the program with a code and without a message.
-type exitCode int
-
-func (e exitCode) Error() string { return "exit" }
-
-func run(ctx context.Context, args []string, std stdio) int {
-	root := newRoot(std)
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	var code exitCode
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &code):
-		return int(code)
-	}
-	printError(std.err, err)
-	if isUsage(err) {
-		return exitUsage
-	}
-	return exitError
-}
-
-func isUsage(err error) bool {
-	var usage usageError
-	var conf *config.Error
-	return errors.As(err, &usage) || errors.As(err, &conf) || status.Code(err) == codes.InvalidArgument
-}
-
-func newRoot(std stdio) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "keystead",
-		Short: "Exact counters, rate limits and locks, each key kept by one owner in memory",
-		Long: `Keystead keeps exact counters, rate limits and locks in memory, each key on the
-one node that owns it.
-
-Settings come from flags, then from the environment (--grpc-addr is
-KEYSTEAD_GRPC_ADDR), then from the YAML file named by --config or
-KEYSTEAD_CONFIG (grpc-addr: …).`,
-		Example: `  keystead dev                                        # a node to try things on
-  keystead limit check 203.0.113.7 --name api --limit 20/1m
-  keystead counter add page:/index.html
-  keystead lock nightly-report -- ./report.sh
-  keystead replay access.log --by client_ip --limit 20/1m`,
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	onlySubcommands(root)
-	root.SetIn(std.in)
-	root.SetOut(std.out)
-	root.SetErr(std.err)
-	root.SetFlagErrorFunc(flagError)
-	root.SetHelpCommand(newHelp())
-	root.PersistentFlags().String("config", "", "YAML `FILE` with settings")
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newDev(std), newServer(std), newLimit(std), newCounter(std), newLock(std), newID(std), newReplay(std), newBench(std), newOwner(std))
-	root.AddCommand(newStatus(std), newMembers(std), newRing(std), newHot(std), newDrain(std), newUndrain(std), newEnvoy(std), newRLS(std))
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return loadSettings(std, root, cmd) }
-	return root
-}
-
-// loadSettings fills the flags of a command from the environment and the
-// configuration file. With --show-config it prints them and ends the program.
-func loadSettings(std stdio, root, cmd *cobra.Command) error {
-	sources, err := config.Load(cmd.Flags(), config.Input{Environ: os.Environ(), Program: config.Program(root)})
-	if err != nil {
-		return err
-	}
-	cmd.SetContext(context.WithValue(cmd.Context(), sourcesKey{}, sources))
-	if show := cmd.Flags().Lookup("show-config"); show == nil || show.Value.String() != "true" {
-		return nil
-	}
-	if err := sources.Print(std.out); err != nil {
-		return err
-	}
-	return exitCode(exitOK)
-}
-
-// sourcesKey is where the context of a command keeps where its settings came from.
-type sourcesKey struct{}
-
-// sourcesOf returns where each setting of a command came from.
-func sourcesOf(cmd *cobra.Command) config.Sources {
-	sources, _ := cmd.Context().Value(sourcesKey{}).(config.Sources)
-	return sources
+	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Process{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -21,8 +21,8 @@ func operators() []Canary {
 		Tests: node("^TestKeep$"),
 	}, {
 		Name: "order-gap", Guard: "signals within a second are one order to stop",
-		Edits: []Edit{{"cmd/keystead/orders.go", "time.Since(last) < orderGap", "time.Since(last) < 0"}},
-		Tests: Tests{Package: "cmd/keystead", Run: "^TestOrders$"},
+		Edits: []Edit{{"internal/cli/orders.go", "time.Since(last) < orderGap", "time.Since(last) < 0"}},
+		Tests: Tests{Package: "internal/cli", Run: "^TestOrders$"},
 	}, {
 		Name: "log-write-fails", Guard: "a write to the log that fails is known",
 		Edits: []Edit{{"ring/epoch/stall.go", "if d.err = err; err != nil {", "if d.err = nil; err != nil {"}},

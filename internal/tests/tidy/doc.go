@@ -11,7 +11,7 @@
 //     or internal/admin. Only internal/node imports more than two siblings (the
 //     codec of records, handoff/record, does not count), or both serf facts (ring/member) and raft truth (ring/epoch), but for
 //     internal/tests/sim, which drives whole nodes; only
-//     cmd/keystead, internal/cli/bench and internal/tests/sim import internal/node.
+//     internal/cli, internal/cli/bench and internal/tests/sim import internal/node.
 //   - proto: proto holds .proto files, generated Go, generate.go, buf*.yaml and
 //     generated.sum.
 //   - generated: proto and the tools that generate it are those of the last

@@ -21,7 +21,7 @@ var (
 	// codec is how a record is written. To know it is to know owner's records, and is no wiring.
 	codec = "handoff/record"
 	// nodeUsers may import internal/node: the binary and what runs whole nodes.
-	nodeUsers = []string{"cmd/keystead", "internal/cli/bench", "internal/node", "internal/tests/sim"}
+	nodeUsers = []string{"internal/cli", "internal/cli/bench", "internal/node", "internal/tests/sim"}
 	// services stand above the packages outside internal.
 	services = []string{"internal/node", "internal/rpc", "internal/admin"}
 )

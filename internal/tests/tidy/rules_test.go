@@ -168,7 +168,7 @@ func TestImports(t *testing.T) {
 			"ring/member":   {"github.com/hashicorp/serf/serf"},
 			"internal/rpc":  {"owner", "handoff", "google.golang.org/grpc"},
 			"internal/node": {"owner", "handoff", "hotkey", "envoy/xds", "ring/member", "ring/epoch", "internal/rpc"},
-			"cmd/keystead":  {"internal/node"},
+			"internal/cli":  {"internal/node"},
 			"client":        {"ring", "google.golang.org/grpc", module + "/proto/keystead/v1"},
 			"example.org/x": {"google.golang.org/grpc"},
 		}},
@@ -200,7 +200,7 @@ func TestImports(t *testing.T) {
 		{name: "facts and truth", g: Graph{"internal/admin": {"ring/member", "ring/epoch"}},
 			want: []string{"internal/admin: imports: imports ring/member and ring/epoch; serf facts and raft truth meet in internal/node"}},
 		{name: "the node", g: Graph{"internal/admin": {"internal/node"}},
-			want: []string{"internal/admin: imports: imports internal/node; only cmd/keystead, internal/cli/bench, internal/node, internal/tests/sim may"}},
+			want: []string{"internal/admin: imports: imports internal/node; only internal/cli, internal/cli/bench, internal/node, internal/tests/sim may"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string

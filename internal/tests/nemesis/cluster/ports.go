@@ -10,7 +10,7 @@ import (
 
 // Ports are picked from these: below those that the system picks, so that a
 // process that comes back finds its own ones free, and apart from those of the
-// tests of cmd/keystead.
+// tests of processes, internal/tests/system.
 const firstPort, lastPort = 10_000, 20_000
 
 // ports picks ports, each once.

@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/keystead/keystead/internal/cli/bench"
+)
+
+func newBench(std Process) *cobra.Command {
+	var cfg bench.Config
+	var addr string
+	var asJSON, echo bool
+	var nodes int
+	var acks bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure a node, side by side with bare gRPC",
+		Long: `Measures limit checks, counter adds, lock cycles and ids over a grid of concurrency, in
+one run with two bare gRPC servers that answer constants of the same shape: one
+with grpc-go at its defaults, one with the server options and the codec of a
+node. Each is a process of its own; they take turns.
+
+Without --addr it starts a node for the purpose. With --addr, mind that the
+echoes run here: the ratios mean something only if the node does, too.
+
+With --nodes it measures a cluster of that many nodes instead, each a process of its
+own: limit checks, one a call, by the Go client that knows the owners against the
+same on a node that runs alone, and bare calls that must be forwarded against bare
+calls to the owner. With --acks as well on a second cluster of that many nodes, whose
+answers do not wait for the standby.
+
+Workloads:
+  check    one limit check a call
+  batch    limit checks in batches of --batch
+  stream   limit checks in batches on a stream
+  counter  one counter add a call
+  lock     acquire and release, two calls
+  id       one id a call
+
+and, only if they are named:
+  rls      one descriptor a call of Envoy's rate limit service
+  rls4     four descriptors a call`,
+		Example: `  keystead bench
+  keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
+  keystead bench --nodes 3 --acks --concurrency 64 --duration 2s --rounds 5
+  keystead bench --json > bench.json`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes != 0 {
+				return runClusterBench(cmd.Context(), std, cfg, nodes, acks, asJSON)
+			}
+			if acks {
+				return usageError{errors.New("--acks compares clusters: choose --nodes, too")}
+			}
+			return runBench(cmd.Context(), std, cfg, addr, echo, asJSON)
+		},
+	}
+	fl := cmd.Flags()
+	fl.IntVar(&nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
+	fl.BoolVar(&acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
+	fl.StringVar(&addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
+	fl.BoolVar(&echo, "echo", true, "measure the bare gRPC servers as well")
+	fl.StringSliceVar(&cfg.Workloads, "workload", bench.Workloads, "what to measure")
+	fl.IntSliceVar(&cfg.Concurrency, "concurrency", []int{1, 16, 64, 256}, "callers at once")
+	fl.DurationVar(&cfg.Duration, "duration", time.Second, "of one measurement")
+	fl.IntVar(&cfg.Rounds, "rounds", 3, "measurements of each server")
+	fl.IntVar(&cfg.Batch, "batch", 100, "checks in a batch")
+	fl.IntVar(&cfg.Keys, "keys", 10_000, "distinct keys")
+	fl.IntVar(&cfg.Conns, "conns", 4, "connections to each server")
+	fl.BoolVar(&cfg.RequestIDs, "request-ids", false, "send a request id with each operation")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(newBenchServe(std))
+	return cmd
+}
+
+func runBench(ctx context.Context, std Process, cfg bench.Config, addr string, echo, asJSON bool) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent) // the client should not be what is measured
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	want := []string{bench.Keystead}
+	if echo {
+		want = append(want, bench.Echo, bench.TunedEcho)
+	}
+	for _, name := range want {
+		cfg.Targets = append(cfg.Targets, bench.Target{Name: name, Addr: addr})
+	}
+	if err := cfg.Validate(); err != nil {
+		return usageError{err}
+	}
+	for i, name := range want {
+		if name != bench.Keystead || addr == "" {
+			child, err := startChild(ctx, name)
+			if err != nil {
+				return err
+			}
+			defer child.stop()
+			cfg.Targets[i].Addr = child.addr
+		}
+	}
+	bar := newProgress(std.Err)
+	cfg.Progress = func(done, total int, what string) { bar.show(float64(done)/float64(total), what) }
+	results, err := bench.Run(ctx, cfg)
+	bar.clear()
+	if status.Code(err) == codes.Unavailable {
+		return (&remote{addr: cfg.Targets[0].Addr}).explain(err)
+	}
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(std.Out, struct {
+			Version string         `json:"version"`
+			Go      string         `json:"go"`
+			CPUs    int            `json:"cpus"`
+			Batch   int            `json:"batch"`
+			Results []bench.Result `json:"results"`
+		}{std.Version, runtime.Version(), runtime.NumCPU(), cfg.Batch, results})
+	}
+	return writeBench(std.Out, results)
+}
+
+func writeBench(out io.Writer, results []bench.Result) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "workload\tcallers\tserver\titems/s\tp50\tp99\tp99.9\t÷ echo\t÷ tuned\terrors\t")
+	for _, r := range results {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Workload, r.Concurrency, r.Target,
+			thousands(r.ItemsPerSec), micros(r.P50), micros(r.P99), micros(r.P999), ratioText(r.PerEcho), ratioText(r.PerTunedEcho), r.Errors)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Errors > 0 {
+			fmt.Fprintf(out, "first error of %s ×%d on %s: %s\n", r.Workload, r.Concurrency, r.Target, r.FirstError)
+		}
+	}
+	return nil
+}
+
+func micros(us float64) string { return people(time.Duration(us * float64(time.Microsecond))) }
+
+func ratioText(r float64) string {
+	if r == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", r)
+}
+
+// thousands writes a rate with separators.
+func thousands(v float64) string {
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// newBenchServe is what bench runs its servers as. It stops when its standard
+// input is closed, that is, when bench ends in whatever way.
+func newBenchServe(std Process) *cobra.Command {
+	return &cobra.Command{
+		Use:    "serve TARGET",
+		Hidden: true,
+		Args:   exactArgs("TARGET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch args[0] {
+			case bench.Keystead:
+				return serveUntilClosed(cmd.Context(), std)
+			case bench.Echo, bench.TunedEcho:
+			default:
+				return usageError{fmt.Errorf("there is no server %q", args[0])}
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			tuned := args[0] == bench.TunedEcho
+			if tuned && os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, std.In)
+				_ = l.Close()
+			}()
+			fmt.Fprintln(std.Out, l.Addr())
+			if err := bench.ServeEcho(l, tuned); err != nil && !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+// serveUntilClosed runs a node of its own on loopback until standard input is
+// closed.
+func serveUntilClosed(ctx context.Context, std Process) error {
+	dir, err := os.MkdirTemp("", "keystead-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	rlsConfig := filepath.Join(dir, "bench.yaml")
+	if err := os.WriteFile(rlsConfig, []byte(bench.EnvoyConfig), 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, std.In)
+		cancel()
+	}()
+	return privateNode(ctx, std, rlsConfig)
+}
+
+// child is a server process that ends when its standard input is closed.
+type child struct {
+	cmd  *exec.Cmd
+	in   io.Closer
+	addr string
+}
+
+func startChild(ctx context.Context, target string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "bench", "serve", target)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: cmd, in: in}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		c.stop()
+		return nil, fmt.Errorf("the %s server did not start: %w", target, err)
+	}
+	c.addr = strings.TrimSpace(line)
+	return c, nil
+}
+
+func (c *child) stop() {
+	_ = c.in.Close()
+	_ = c.cmd.Wait() // it was measured; how it ends does not matter
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keystead/keystead/internal/cli/bench"
+	"github.com/keystead/keystead/internal/rpc"
+)
+
+// runClusterBench measures a cluster that it starts for the purpose, beside a
+// node that runs alone.
+func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, acks, asJSON bool) error {
+	if n < 2 || n > maxDevNodes {
+		return usageError{fmt.Errorf("--nodes %d: choose 2 to %d", n, maxDevNodes)}
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	alone, err := startChild(ctx, bench.Keystead)
+	if err != nil {
+		return err
+	}
+	defer alone.stop()
+	d, err := startQuietCluster(ctx, std, n, "")
+	if err != nil {
+		return err
+	}
+	defer d.end()
+	c := bench.Cluster{Config: cfg, Alone: alone.addr, Nodes: d.addrs()}
+	if acks {
+		without, err := startQuietCluster(ctx, std, n, strings.Join(rpc.Kinds, ","))
+		if err != nil {
+			return err
+		}
+		defer without.end()
+		c.AckOwner = without.addrs()
+	}
+	bar := newProgress(std.Err)
+	c.Progress = func(done, total int, what string) { bar.show(float64(done)/float64(total), what) }
+	results, err := bench.RunCluster(ctx, c)
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(std.Out, struct {
+			Version string                `json:"version"`
+			Go      string                `json:"go"`
+			CPUs    int                   `json:"cpus"`
+			Nodes   int                   `json:"nodes"`
+			Results []bench.ClusterResult `json:"results"`
+		}{std.Version, runtime.Version(), runtime.NumCPU(), n, results})
+	}
+	return writeClusterBench(std.Out, results)
+}
+
+// addrs are where the APIs of its nodes listen.
+func (d *devCluster) addrs() []string {
+	var addrs []string
+	for _, node := range d.nodes {
+		addrs = append(addrs, node.grpc)
+	}
+	return addrs
+}
+
+// startQuietCluster starts a cluster on free ports that says nothing. For objects
+// of the kinds in ackOwner, with commas, answers do not wait for the standby.
+func startQuietCluster(ctx context.Context, std Process, n int, ackOwner string) (*devCluster, error) {
+	var f nodeFlags
+	cmd := &cobra.Command{}
+	f.flags(cmd)
+	f.GRPCAddr, f.AdminAddr = "127.0.0.1:0", ""
+	if err := cmd.Flags().Lookup("log-level").Value.Set("error"); err != nil {
+		return nil, err
+	}
+	if ackOwner != "" {
+		if err := cmd.Flags().Set("ack-owner", ackOwner); err != nil {
+			return nil, err
+		}
+	}
+	nodes, err := placeDevNodes(&f, n)
+	if err != nil {
+		return nil, err
+	}
+	d := &devCluster{nodes: nodes, out: io.Discard, err: std.Err, ended: make(chan string, n)}
+	for _, node := range nodes {
+		if err = d.start(cmd, node, ""); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = d.await(ctx)
+	}
+	if err != nil {
+		d.end()
+		return nil, err
+	}
+	return d, nil
+}
+
+func writeClusterBench(out io.Writer, results []bench.ClusterResult) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "limit checks\tcallers\tchecks/s\tp50\tp99\tratio\t÷ ack=owner\terrors\t")
+	for _, r := range results {
+		ratio := ""
+		if r.Against != "" {
+			ratio = fmt.Sprintf("%.2f of %s", r.Ratio, r.Against)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.What, r.Concurrency, thousands(r.PerSec), micros(r.P50), micros(r.P99), ratio, ratioText(r.PerAckOwner), r.Errors)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+)
+
+// typedAs is how a field of a message is typed on the command line.
+var typedAs = map[string]string{
+	"name": "--name", "cost": "--cost", "burst": "--burst", "limit": "--limit", "period_ns": "--limit",
+	"idle_ttl_ns": "--idle-ttl", "ttl_ns": "--ttl", "wait_ns": "--wait", "holder": "--holder", "metadata": "--metadata",
+	"min": "--min", "max": "--max", "delta": "DELTA", "kind": "--kind", "parts": "--parts",
+}
+
+var (
+	badValue   = regexp.MustCompile(`^is (.+); (choose .*|this node allows .*)$`)
+	wholeHours = regexp.MustCompile(`(\d)h0m0s`)
+	wholeMins  = regexp.MustCompile(`(\d)m0s`)
+)
+
+// inFlags says what is wrong with a field in the words of the command line: the flag,
+// what was typed, and what is right.
+func inFlags(st *status.Status) string {
+	msg := st.Message()
+	for _, d := range st.Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if !ok || len(bad.FieldViolations) == 0 {
+			continue
+		}
+		field := bad.FieldViolations[0].Field
+		what, rest := typedAs[field], strings.TrimPrefix(msg, field+": ")
+		if what == "" || rest == msg {
+			return msg
+		}
+		msg = what + ": " + rest
+		if m := badValue.FindStringSubmatch(rest); m != nil {
+			msg = what + " " + m[1] + ": " + m[2]
+			if field == "ttl_ns" && strings.HasPrefix(m[2], "this node") {
+				msg += ", its --max-lock-ttl"
+			}
+		}
+		return wholeMins.ReplaceAllString(wholeHours.ReplaceAllString(msg, "${1}h"), "${1}m")
+	}
+	return msg
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+func newLimit(std Process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limit",
+		Short: "Check rate limits",
+		Example: `  keystead limit check 203.0.113.7 --name api --limit 20/1m
+  keystead limit peek 203.0.113.7 --name api --limit 20/1m
+  keystead limit check 203.0.113.7 --name api --limit 20/1m --refund 1`,
+	}
+	onlySubcommands(cmd)
+	cmd.AddCommand(newLimitCheck(std, false), newLimitCheck(std, true))
+	return cmd
+}
+
+type limitFlags struct {
+	remote
+	name      string
+	rate      rate
+	burst     uint64
+	cost      uint64
+	refund    int64
+	algorithm string
+	exitCode  bool
+	anywhere  bool
+}
+
+// exitDenied is the exit code of a denied check with --exit-code.
+const exitDenied = 3
+
+func newLimitCheck(std Process, peek bool) *cobra.Command {
+	var f limitFlags
+	verb, short, long := "check", "Spend from a limit if there is room", `Asks the owner of KEY whether --cost may be spent, and spends it if so.
+
+Over the limit is an answer, not a failure: the exit code is 0 either way, or 3
+for "denied" with --exit-code.
+
+With --refund it gives tokens back that were spent and not used, at most up to
+full, and spends nothing. What was spent a period ago or longer has come back by
+itself, and is not to be refunded.`
+	if peek {
+		verb, short, long = "peek", "Show what a check would answer, spending nothing", `Answers as "limit check" would, and changes nothing.`
+	}
+	cmd := &cobra.Command{
+		Use:   verb + " KEY --limit COUNT/PERIOD",
+		Short: short,
+		Long: long + `
+
+With --json: {"allowed": bool, "limit": tokens at most, "remaining": tokens,
+"retry_after": seconds, "reset_after": seconds, "epoch": number}, and "lost_epoch":
+number in the grace period of a loss. "slack": tokens by which a refusal may be early,
+with --anywhere, or when others have them. "parts": how many, if the limit is split; then
+what is left is that of the part that answers.`,
+		Example: fmt.Sprintf(`  keystead limit %[1]s 203.0.113.7 --name api --limit 20/1m
+  keystead limit %[1]s tenant-42 --limit 100/s --burst 500 --cost 25 --json
+  keystead limit %[1]s tenant-42 --limit 10000/24h --algorithm fixed-window
+  keystead limit %[1]s tenant-42 --limit 100/1h --algorithm sliding-window`, verb),
+		Args: exactArgs("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.refund != 0 && cmd.Flags().Changed("cost") {
+				return usageError{errors.New("--refund and --cost exclude each other: a check spends, or gives back")}
+			}
+			return f.run(cmd.Context(), std.Out, args[0], peek)
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().StringVar(&f.name, "name", "", "which limit of the key (default \"limit\")")
+	cmd.Flags().Var(&f.rate, "limit", "tokens that come back per period, like 20/1m (required)")
+	cmd.Flags().Uint64Var(&f.burst, "burst", 0, "most tokens at once (default: the count of --limit)")
+	cmd.Flags().Uint64Var(&f.cost, "cost", 1, "tokens to spend")
+	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
+	if !peek {
+		cmd.Flags().Int64Var(&f.refund, "refund", 0, "tokens to give back instead of spending")
+		cmd.Flags().BoolVar(&f.anywhere, "anywhere", false, "let the node at --addr decide by itself where it can")
+	}
+	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when denied")
+	return cmd
+}
+
+const (
+	defaultAlgorithm = "token-bucket"
+	algorithmNames   = "token-bucket, fixed-window or sliding-window"
+)
+
+var algorithms = map[string]pb.Algorithm{
+	"token-bucket":   pb.Algorithm_ALGORITHM_TOKEN_BUCKET,
+	"fixed-window":   pb.Algorithm_ALGORITHM_FIXED_WINDOW,
+	"sliding-window": pb.Algorithm_ALGORITHM_SLIDING_WINDOW,
+}
+
+// parseAlgorithm takes the names with underscores, too: the API has them so.
+func parseAlgorithm(name string) (pb.Algorithm, error) {
+	if a, ok := algorithms[strings.ReplaceAll(name, "_", "-")]; ok {
+		return a, nil
+	}
+	return 0, usageError{fmt.Errorf("--algorithm %q: choose %s", name, algorithmNames)}
+}
+
+func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bool) error {
+	if f.rate.limit == 0 {
+		return usageError{errors.New("--limit is missing\n  hint: for example --limit 20/1m")}
+	}
+	if f.cost == 0 {
+		return usageError{errors.New("--cost 0 spends nothing\n  hint: use `keystead limit peek`")}
+	}
+	if f.refund < 0 {
+		return usageError{fmt.Errorf("--refund %d: choose 1 or more", f.refund)}
+	}
+	if f.refund != 0 {
+		f.cost = 0
+	}
+	algorithm, err := parseAlgorithm(f.algorithm)
+	if err != nil {
+		return err
+	}
+	conn, err := f.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client, op := pb.NewLimitServiceClient(conn), newIdentity().begin()
+	var resp *pb.CheckResponse
+	err = f.call(ctx, func(ctx context.Context) (err error) {
+		req := &pb.CheckRequest{
+			Key: key, Name: f.name, Limit: f.rate.limit, PeriodNs: int64(f.rate.period), Burst: f.burst,
+			Algorithm: algorithm, Cost: f.cost, Peek: peek, Refund: f.refund, Anywhere: f.anywhere,
+		}
+		if !peek && !f.anywhere {
+			req.RequestId = op.requestID()
+		}
+		resp, err = client.Check(ctx, req)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.show(out, resp); err != nil {
+		return err
+	}
+	if f.exitCode && !resp.Allowed {
+		return exitCode(exitDenied)
+	}
+	return nil
+}
+
+func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
+	if f.json {
+		return printJSON(out, struct {
+			Allowed    bool    `json:"allowed"`
+			Limit      uint64  `json:"limit"`
+			Remaining  uint64  `json:"remaining"`
+			RetryAfter seconds `json:"retry_after"`
+			ResetAfter seconds `json:"reset_after"`
+			Epoch      uint64  `json:"epoch"`
+			Lost       uint64  `json:"lost_epoch,omitempty"`
+			Slack      uint64  `json:"slack,omitempty"`
+			Parts      uint32  `json:"parts,omitempty"`
+		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch, r.Slack, r.Parts})
+	}
+	marks := partsMark(r.Parts) + graceMark(r.LostEpoch)
+	var err error
+	if f.refund != 0 {
+		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), marks)
+	} else if r.Allowed {
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), marks)
+	} else {
+		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",
+			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)), marks)
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+func newMembers(std Process) *cobra.Command {
+	var f remote
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the members of the cluster, and whoever else gossips",
+		Long: `Lists the members of the table, and whoever else gossips, as the node at --addr sees
+them. PHASE is what the table says: joining (admitted, not yet on the ring), active
+(owns what the ring gives it), leaving (is being drained), drained (holds nothing, and
+is given nothing), or - for one that is no member; GOSSIP is what gossip says: alive,
+failed, leaving, left; RAFT is leader, voter or nonvoter; SHARE is the share of the
+keys that the node owns now, ROWS how many rows of the table that is, and STANDBY how
+many it stands by for. APP, where any node has one, is the application beside it.
+
+With --json: a list of {"id", "phase", "gossip", "gossip_addr", "raft",
+"owned_share": 0 to 1, "rows_owned", "rows_standby", "hash_key", "grpc_addr", "raft_addr", "incarnation": "…",
+"version", "app_addr"}; what is not known is "".`,
+		Example: `  keystead members
+  keystead members --json | jq -r '.[] | select(.phase == "active") | .grpc_addr'`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var r *pb.ListMembersResponse
+			err := f.askCluster(cmd.Context(), func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
+				r, err = c.ListMembers(ctx, &pb.ListMembersRequest{})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return printJSON(std.Out, membersJSON(r.Members))
+			}
+			return printMembers(std.Out, membersJSON(r.Members))
+		},
+	}
+	f.flags(cmd)
+	return cmd
+}
+
+// memberJSON is a node as `members --json` prints it.
+type memberJSON struct {
+	ID          string  `json:"id"`
+	Phase       string  `json:"phase"`
+	Gossip      string  `json:"gossip"`
+	GossipAddr  string  `json:"gossip_addr"`
+	Raft        string  `json:"raft"`
+	OwnedShare  float64 `json:"owned_share"`
+	RowsOwned   uint32  `json:"rows_owned"`
+	RowsStandby uint32  `json:"rows_standby"`
+	HashKey     string  `json:"hash_key"`
+	GRPCAddr    string  `json:"grpc_addr"`
+	RaftAddr    string  `json:"raft_addr"`
+	Incarnation string  `json:"incarnation"`
+	Version     string  `json:"version"`
+	AppAddr     string  `json:"app_addr"`
+}
+
+// rows is a number of rows, - for one that is no member.
+func (m memberJSON) rows(n uint32) string {
+	if m.Phase == "" {
+		return "-"
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+var phaseNames = map[pb.Phase]string{
+	pb.Phase_PHASE_JOINING: "joining",
+	pb.Phase_PHASE_ACTIVE:  "active",
+	pb.Phase_PHASE_LEAVING: "leaving",
+	pb.Phase_PHASE_DRAINED: "drained",
+}
+
+func membersJSON(members []*pb.MemberStatus) []memberJSON {
+	list := make([]memberJSON, len(members))
+	for i, m := range members {
+		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby, AppAddr: m.AppAddr}
+		if t := m.Member; t != nil {
+			list[i].Phase, list[i].HashKey, list[i].GRPCAddr, list[i].RaftAddr = phaseNames[t.Phase], t.HashKey, t.GrpcAddr, t.RaftAddr
+			list[i].Incarnation, list[i].Version = strconv.FormatUint(t.Incarnation, 10), t.Version
+		}
+	}
+	return list
+}
+
+func printMembers(out io.Writer, members []memberJSON) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	apps := slices.ContainsFunc(members, func(m memberJSON) bool { return m.AppAddr != "" })
+	head := "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tINCARNATION\tVERSION"
+	if apps {
+		head += "\tAPP"
+	}
+	fmt.Fprintln(w, head)
+	for _, m := range members {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
+			percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Incarnation), orDash(m.Version))
+		if apps {
+			fmt.Fprint(w, "\t"+orDash(m.AppAddr))
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}

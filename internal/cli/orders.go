@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/keystead/keystead/internal/node"
+)
+
+const (
+	// orderGap is how far apart two signals are that are two orders. What comes
+	// sooner repeats the order before: GNU timeout signals a process and its group,
+	// shells and wrappers pass on what the terminal sends as well, and people press
+	// Ctrl-C twice.
+	orderGap = time.Second
+	// keepBound is how long an order to end at once waits for the write of the state
+	// that is under way: some gigabytes on a slow disk.
+	keepBound = 30 * time.Second
+	// keepLook is how often it looks whether that is over.
+	keepLook = 5 * time.Millisecond
+)
+
+// orders are the signals that stop a node, as orders.
+type orders struct {
+	signals chan os.Signal
+	next    chan os.Signal // capacity 1; one that nobody takes yet is not repeated
+	done    chan struct{}
+}
+
+// takeOrders begins to take signals as orders. None of them ends the process by itself
+// from then on, until end.
+func takeOrders() *orders {
+	o := &orders{signals: make(chan os.Signal, 16), next: make(chan os.Signal, 1), done: make(chan struct{})}
+	signal.Notify(o.signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		var last time.Time
+		for {
+			select {
+			case s := <-o.signals:
+				if !last.IsZero() && time.Since(last) < orderGap {
+					continue
+				}
+				last = time.Now()
+				select {
+				case o.next <- s:
+				default:
+				}
+			case <-o.done:
+				return
+			}
+		}
+	}()
+	return o
+}
+
+func (o *orders) end() {
+	signal.Stop(o.signals)
+	close(o.done)
+}
+
+// stop stops a node that was told to. The next order cuts short what it waits for, and
+// the one after that ends the process, when a write of the state that has begun is done.
+func (f *nodeFlags) stop(n *node.Node, o *orders, log *slog.Logger) (err error) {
+	n.KeepUntil(time.Now().Add(f.drainTimeout + f.StopGrace))
+	log.Info("stopping", "grace", f.StopGrace, "drain timeout", f.drainTimeout)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		err = f.drain(n)
+		n.Stop()
+	}()
+	select {
+	case <-stopped:
+		return err
+	case <-o.next:
+		log.Warn("told to stop once more: nothing is waited for any more; a further signal ends the process at once")
+		n.Hurry()
+	}
+	select {
+	case <-stopped:
+		return err
+	case s := <-o.next:
+		endAtOnce(n, s, log)
+		return nil
+	}
+}
+
+// endAtOnce ends the process by a signal.
+func endAtOnce(n *node.Node, s os.Signal, log *slog.Logger) {
+	if n.Keeping() {
+		log.Warn("ends when the state is written", "in at most", keepBound)
+	}
+	over := time.After(keepBound)
+	for look := time.NewTicker(keepLook); n.Keeping(); {
+		select {
+		case <-look.C:
+			continue
+		case <-over:
+		}
+		break
+	}
+	code := 1
+	if number, ok := s.(syscall.Signal); ok {
+		code = 128 + int(number)
+	}
+	os.Exit(code)
+}
+
+// drain drains a node that is to stop, until that is done, or it is told to hurry, or the
+// node fails.
+func (f *nodeFlags) drain(n *node.Node) (err error) {
+	done := make(chan struct{})
+	go func() { defer close(done); n.DrainBeforeStop(context.Background(), f.drainTimeout) }()
+	select {
+	case <-done:
+	case err = <-n.Failed():
+		n.Hurry()
+		<-done
+	}
+	return err
+}

@@ -1,0 +1,364 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// exitUnhealthy is the exit code of `status --exit-code` when something is
+// wrong.
+const exitUnhealthy = 3
+
+// statusPause is between two looks of `status --wait`.
+const statusPause = 200 * time.Millisecond
+
+// askCluster calls f with a client of the cluster's service, again while the
+// node cannot be reached and time is left.
+func (r *remote) askCluster(ctx context.Context, f func(context.Context, pb.ClusterServiceClient) error) error {
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := pb.NewClusterServiceClient(conn)
+	return r.call(ctx, func(ctx context.Context) error { return f(ctx, client) })
+}
+
+type statusFlags struct {
+	remote
+	wait     time.Duration
+	members  int
+	exitCode bool
+}
+
+func newStatus(std Process) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say how the cluster is, as one of its nodes sees it",
+		Long: `Says how the cluster is, as the node at --addr sees it, and, if it is not healthy,
+what is wrong and what to do. It is healthy when the node may act, a leader is
+known, every row has an owner and stands where the ring wants it, all members are
+there, and voters are left to survive a death. A cluster that was made of one or two
+nodes survives none; that is said, and no fault. A node that is cut off tells what
+it has learnt before.
+
+The exit code is 0 either way. With --exit-code it is 3 for "not healthy", and when
+state was lost or a disk is full. --wait waits
+until the cluster is healthy, also for a node that is not up yet; the exit code is 1
+if it does not come to that. --members makes it part of "healthy" that the cluster
+has exactly so many active members.
+
+With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
+"warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
+"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace", "changing", "serving",
+"phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
+"lease_left": seconds, "uptime": seconds, "version", "grpc_addr", "raft_addr",
+"gossip_addr", "copies": that this node makes for others, [{"to", "rows",
+"objects": sent, "objects_expected": about, "bytes": sent, "age": seconds,
+"caught_up"}], "members": as "keystead members --json"}.`,
+		Example: `  keystead status
+  keystead status --wait 30s --members 3 && ./start-the-rest.sh
+  keystead status --exit-code --json --addr 10.0.0.2:7400`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
+	}
+	f.flags(cmd)
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for the cluster to be healthy (default: do not wait)")
+	cmd.Flags().IntVar(&f.members, "members", 0, "active members that the cluster should have (default: any number)")
+	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when the cluster is not healthy, state was lost or a disk is full")
+	return cmd
+}
+
+func (f *statusFlags) run(ctx context.Context, std Process) error {
+	if f.wait < 0 {
+		return usageError{fmt.Errorf("--wait %s: choose a time that is not negative", f.wait)}
+	}
+	if f.members < 0 {
+		return usageError{fmt.Errorf("--members %d: choose a number that is not negative", f.members)}
+	}
+	o, err := f.ask(ctx, std.Err)
+	if err != nil {
+		return err
+	}
+	if err := f.show(std.Out, o); err != nil {
+		return err
+	}
+	if f.exitCode && (!o.healthy() || o.alarmed) {
+		return exitCode(exitUnhealthy)
+	}
+	return nil
+}
+
+// look asks the node once.
+func (f *statusFlags) look(ctx context.Context, c pb.ClusterServiceClient) (*overview, error) {
+	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.ListMembers(ctx, &pb.ListMembersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return newOverview(st, m.Members, f.members), nil
+}
+
+// ask looks once, or with --wait until the cluster is healthy.
+func (f *statusFlags) ask(ctx context.Context, progressTo io.Writer) (o *overview, err error) {
+	if f.wait > 0 {
+		return f.await(ctx, progressTo)
+	}
+	err = f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
+		o, err = f.look(ctx, c)
+		return err
+	})
+	return o, err
+}
+
+// await looks until the cluster is healthy, or --wait is over.
+func (f *statusFlags) await(ctx context.Context, progressTo io.Writer) (*overview, error) {
+	conn, err := f.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	client := pb.NewClusterServiceClient(conn)
+	ctx, cancel := context.WithTimeout(ctx, f.wait)
+	defer cancel()
+	bar := newProgress(progressTo)
+	defer bar.clear()
+	began := time.Now()
+	var last *overview // or the error of the last look:
+	var lastErr error
+	for {
+		call, done := context.WithTimeout(ctx, f.timeout)
+		o, err := f.look(call, client)
+		done()
+		switch code := status.Code(err); {
+		case err == nil && o.healthy():
+			return o, nil
+		case err != nil && ctx.Err() != nil && (last != nil || lastErr != nil):
+			return nil, f.gaveUp(last, lastErr) // that look was cut short, and says less than the one before
+		case err != nil && code != codes.Unavailable && code != codes.DeadlineExceeded:
+			return nil, f.explain(err)
+		}
+		last, lastErr = o, f.explain(err)
+		bar.show(-1, fmt.Sprintf("%s  waiting: %s", time.Since(began).Round(time.Second), firstLine(last, lastErr)))
+		select {
+		case <-ctx.Done():
+			return nil, f.gaveUp(last, lastErr)
+		case <-time.After(statusPause):
+		}
+	}
+}
+
+func firstLine(o *overview, err error) string {
+	if err != nil {
+		msg, _ := explain(err)
+		return msg
+	}
+	return o.Problems[0].Problem
+}
+
+func (f *statusFlags) gaveUp(o *overview, err error) error {
+	_, hint := explain(err)
+	if err == nil {
+		hint = o.Problems[0].Hint
+	}
+	return hinted{fmt.Errorf("not healthy after %s: %s", f.wait, firstLine(o, err)), hint}
+}
+
+// finding is something about the cluster that is not as it should be.
+type finding struct {
+	Problem string `json:"problem"`
+	Hint    string `json:"hint"`
+}
+
+// overview is what `status` shows.
+type overview struct {
+	Cluster         string       `json:"cluster"`
+	ID              string       `json:"id"`
+	Healthy         bool         `json:"healthy"`
+	Problems        []finding    `json:"problems"`
+	Warnings        []finding    `json:"warnings"`
+	Epoch           string       `json:"epoch"`
+	Leader          string       `json:"leader"`
+	Voters          []string     `json:"voters"`
+	Rows            uint32       `json:"rows"`
+	RowsToMove      uint32       `json:"rows_to_move"`
+	RowsUnowned     uint32       `json:"rows_unowned"`
+	RowsUnprotected uint32       `json:"rows_unprotected"`
+	RowsInGrace     uint32       `json:"rows_in_grace"`
+	Phase           string       `json:"phase"`
+	RowsOwned       uint32       `json:"rows_owned"`
+	RowsStandby     uint32       `json:"rows_standby"`
+	Changing        bool         `json:"changing"`
+	Serving         bool         `json:"serving"`
+	Incarnation     string       `json:"incarnation"`
+	LeaseLeft       seconds      `json:"lease_left"`
+	Uptime          seconds      `json:"uptime"`
+	Version         string       `json:"version"`
+	GRPCAddr        string       `json:"grpc_addr"`
+	RaftAddr        string       `json:"raft_addr"`
+	GossipAddr      string       `json:"gossip_addr"`
+	Copies          []copyJSON   `json:"copies"` // that the node makes
+	Members         []memberJSON `json:"members"`
+
+	spare   int  // voters that may die
+	alarmed bool // a warning is one that --exit-code tells
+}
+
+func (o *overview) healthy() bool { return len(o.Problems) == 0 }
+
+// alone says whether the node runs without a cluster.
+func (o *overview) alone() bool { return o.Cluster == "" }
+
+// newOverview takes together what a node answered. want is how many active
+// members there shall be; 0 = any number.
+func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int) *overview {
+	o := &overview{
+		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Changing: st.Changing, Serving: st.Serving,
+		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
+		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
+		Version: st.Version, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
+		Copies: copiesJSON(st.Copies), Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
+	}
+	if o.Voters == nil {
+		o.Voters = []string{}
+	}
+	slices.Sort(o.Voters)
+	o.assess(want, st)
+	o.Healthy = o.healthy()
+	return o
+}
+
+func (o *overview) active() int {
+	n := 0
+	for _, m := range o.Members {
+		if m.Phase == "active" {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *statusFlags) show(out io.Writer, o *overview) error {
+	if f.json {
+		return printJSON(out, o)
+	}
+	return o.print(out, f.addr)
+}
+
+// print writes the overview for people. addr is where the node was asked.
+func (o *overview) print(out io.Writer, addr string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
+	}
+	if o.alone() {
+		line("Cluster", "none: %s runs alone", o.ID)
+	} else {
+		line("Cluster", "%s, as %s sees it", o.Cluster, o.ID)
+	}
+	if len(o.Problems)+len(o.Warnings) == 0 {
+		line("Health", "healthy")
+	}
+	for i, p := range append(slices.Clone(o.Problems), o.Warnings...) {
+		switch {
+		case i == 0 && len(o.Problems) == 0:
+			line("Health", "healthy, but %s; %s", p.Problem, p.Hint)
+		case i == 0:
+			line("Health", "%s; %s", p.Problem, p.Hint)
+		default:
+			line("", "%s; %s", p.Problem, p.Hint)
+		}
+	}
+	line("Epoch", "%s", o.Epoch)
+	line("Rows", "%s", o.rows())
+	if !o.alone() {
+		line("Leader", "%s", orDash(o.Leader))
+		line("Voters", "%s", o.voters())
+	}
+	line("Node", "%s", o.node())
+	for i, y := range o.Copies {
+		line([]string{"Copies", ""}[min(i, 1)], "%s", y)
+	}
+	line("API", "%s", cmp.Or(o.GRPCAddr, addr))
+	if !o.alone() {
+		line("Raft", "%s", orDash(o.RaftAddr))
+		line("Gossip", "%s", orDash(o.GossipAddr))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	fmt.Fprintln(w, "MEMBER\tPHASE\tSHARE\tROWS\tSTANDBY\tRAFT\tGOSSIP")
+	for _, m := range o.Members {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.Raft), orDash(m.Gossip))
+	}
+	return w.Flush()
+}
+
+func (o *overview) rows() string {
+	text := fmt.Sprintf("%d, %d to move, %d without owner", o.Rows, o.RowsToMove, o.RowsUnowned)
+	if o.RowsUnowned == 0 && o.RowsToMove == 0 {
+		text = fmt.Sprintf("%d, all where the ring wants them", o.Rows)
+	}
+	if o.RowsUnprotected > 0 {
+		text += fmt.Sprintf(", %d without their copy", o.RowsUnprotected)
+	}
+	if o.RowsInGrace > 0 {
+		text += fmt.Sprintf(", %d in grace", o.RowsInGrace)
+	}
+	return text
+}
+
+func (o *overview) voters() string {
+	if len(o.Voters) == 0 {
+		return "-"
+	}
+	may := "none may die"
+	if o.spare > 0 && o.Leader != "" { // without a leader a majority of them is not heard, whatever gossip says
+		may = strconv.Itoa(o.spare) + " may die"
+	}
+	return strings.Join(o.Voters, ", ") + "; " + may
+}
+
+func (o *overview) node() string {
+	parts := []string{"serves"}
+	if !o.Serving {
+		parts[0] = "does not serve"
+	}
+	if !o.alone() {
+		if o.LeaseLeft <= 0 {
+			parts = append(parts, "no lease")
+		} else {
+			parts = append(parts, "lease for "+people(time.Duration(o.LeaseLeft)))
+		}
+	}
+	if o.Phase == phaseNames[pb.Phase_PHASE_LEAVING] || o.Phase == phaseNames[pb.Phase_PHASE_DRAINED] {
+		parts = append(parts, o.Phase)
+	}
+	if !o.alone() {
+		parts = append(parts, fmt.Sprintf("owns %s and stands by for %d", plural(int(o.RowsOwned), "row"), o.RowsStandby))
+	}
+	parts = append(parts, "up "+people(time.Duration(o.Uptime)))
+	if o.Version != "" {
+		parts = append(parts, "version "+o.Version)
+	}
+	return o.ID + ": " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// statusOf is a healthy cluster of n nodes as the first of them sees it, of
+// which at most three vote.
+func statusOf(n int) (*pb.GetStatusResponse, []*pb.MemberStatus) {
+	ids := names(n)
+	st := &pb.GetStatusResponse{
+		Id: "n01", Incarnation: 1882445566738848251, Version: "1.0", Cluster: "prod", Epoch: 23340234121, LeaseLeftNs: int64(1500 * time.Millisecond),
+		Leader: "n01", Rows: uint32(256 * n), Members: uint32(n), UptimeNs: int64(time.Hour), Serving: true,
+		GrpcAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7401", GossipAddr: "10.0.0.1:7402",
+		Phase: pb.Phase_PHASE_ACTIVE, RowsOwned: 256, RowsStandby: 250,
+	}
+	var members []*pb.MemberStatus
+	for i, id := range ids {
+		m := &pb.MemberStatus{Id: id, Gossip: "alive", GossipAddr: id + ":7402", Raft: "voter", OwnedShare: 1 / float64(n), RowsOwned: 256, RowsStandby: 250,
+			Member: &pb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), RaftAddr: id + ":7401", Phase: pb.Phase_PHASE_ACTIVE, Version: "1.0"}}
+		switch {
+		case i == 0:
+			m.Raft = "leader"
+		case i > 2 || n == 2:
+			m.Raft = "nonvoter"
+		}
+		if m.Raft != "nonvoter" {
+			st.Voters = append(st.Voters, id)
+		}
+		members = append(members, m)
+	}
+	return st, members
+}
+
+func TestHealth(t *testing.T) {
+	type (
+		answer  = *pb.GetStatusResponse
+		members = []*pb.MemberStatus
+	)
+	for _, tc := range []struct {
+		name   string
+		nodes  int
+		want   int // active members
+		change func(st answer, m members)
+		says   string // all problems, each followed by ";"
+		warns  string
+		alarms bool // a warning is told by the exit code
+	}{
+		{name: "healthy", nodes: 3, want: 3},
+		{name: "five", nodes: 5},
+		{name: "one", nodes: 1, warns: "the death of one node stops the cluster;"},
+		{name: "two", nodes: 2, warns: "the death of one node stops the cluster;"},
+		{name: "alone", nodes: 1, want: 1, change: func(st answer, m members) {
+			st.Cluster, st.Leader, st.Voters, st.LeaseLeftNs, m[0].Gossip, m[0].Raft = "", "", nil, 0, "", ""
+		}},
+		{name: "too few", nodes: 3, want: 4, says: "3 active members, not 4;"},
+		{name: "too many", nodes: 3, want: 2, says: "3 active members, not 2;"},
+		{name: "no leader", nodes: 3, change: func(st answer, m members) { st.Leader, m[0].Raft = "", "voter" }, says: "n01 knows no leader;"},
+		{name: "no lease", nodes: 3, change: func(st answer, _ members) { st.LeaseLeftNs, st.Serving = 0, false }, says: "n01 does not serve: it has no lease;"},
+		{name: "cut off", nodes: 3, change: func(st answer, _ members) { st.LeaseLeftNs, st.Serving, st.Leader = 0, false, "" },
+			says: "n01 knows no leader;n01 does not serve: it has no lease;"},
+		{name: "not admitted", nodes: 3, change: func(st answer, _ members) { st.Serving, st.Incarnation = false, 1 }, says: "n01 does not serve: it is no member of the table;"},
+		{name: "no ring", nodes: 3, change: func(st answer, _ members) { st.Rows = 0 }, says: "there is no ring yet: nobody owns anything;"},
+		{name: "unowned", nodes: 3, change: func(st answer, _ members) { st.RowsUnowned = 12 }, says: "12 of 768 rows have no owner;"},
+		{name: "changing", nodes: 3, change: func(st answer, m members) {
+			st.Changing, st.RowsToMove, m[2].Member.Phase = true, 212, pb.Phase_PHASE_JOINING
+		}, says: "the ring changes: 212 of 768 rows left to move;"},
+		{name: "changed", nodes: 3, change: func(st answer, _ members) { st.Changing = true }, says: "the ring changes: all rows have moved;"},
+		{name: "elsewhere", nodes: 3, change: func(st answer, _ members) { st.RowsToMove = 2 }, says: "2 of 768 rows are not where the ring wants them;"},
+		{name: "joining", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_JOINING }, says: "n04 joins, and owns nothing yet;"},
+		{name: "leaving", nodes: 4, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_LEAVING }, says: "n04 is to be drained;"},
+		{name: "drained", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_DRAINED }, warns: "n04 is drained, and is given nothing;"},
+		{name: "no copies", nodes: 3, change: func(st answer, _ members) { st.RowsUnprotected = 12 }, warns: "12 of 768 rows have no copy yet where the ring wants it: the death of their owner would lose them;"},
+		{name: "unknown to gossip", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "" }, says: "n04 is a member, and gossip does not know it;"},
+		{name: "failed nonvoter", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "failed" }, says: "n04 is gone (gossip: failed);"},
+		{name: "failed voter", nodes: 3, change: func(_ answer, m members) { m[2].Gossip = "failed" },
+			says: "n03 is gone (gossip: failed);one more death stops the cluster: of 3 voters, n03 is gone;"},
+		{name: "removed before gossip knows", nodes: 3, change: func(_ answer, m members) { m[2].Member = nil },
+			says: "one more death stops the cluster: of 3 voters, n03 is gone;"},
+		{name: "one of five voters", nodes: 5, change: func(st answer, m members) {
+			st.Voters, m[4].Gossip, m[4].Member = names(5), "failed", nil
+			m[4].Raft = "voter"
+		}, warns: "n05 may vote and is gone;"},
+		{name: "replaced", nodes: 4, change: func(_ answer, m members) { m[3].Gossip, m[3].Member, m[3].Raft = "failed", nil, "" },
+			warns: "n04 has failed; others own what it owned;"},
+		{name: "one voter left", nodes: 3, change: func(st answer, m members) {
+			st.Voters, m[1].Raft = names(1), "nonvoter"
+			m[2].Gossip, m[2].Member, m[2].Raft = "failed", nil, ""
+		}, says: "one more death stops the cluster: it has 1 voter left;", warns: "n03 has failed; others own what it owned;"},
+		{name: "no votes yet", nodes: 3, change: func(st answer, m members) {
+			st.Voters, m[1].Raft, m[2].Raft = names(1), "nonvoter", "nonvoter"
+		}, says: "one death stops the cluster: it has only 1 voter;"},
+		{name: "a majority gone", nodes: 3, change: func(st answer, m members) {
+			st.Leader, m[0].Raft, m[1].Gossip, m[1].Member, m[2].Gossip, m[2].Member = "", "voter", "left", nil, "failed", nil
+		}, says: "n01 knows no leader;the cluster has stopped: of 3 voters, n02, n03 are gone;"},
+		{name: "waiting", nodes: 1, change: func(st answer, m members) {
+			st.Waiting, st.Leader, st.Voters, st.Rows, st.Serving, m[0].Member = "waiting for founders n02, n03", "", nil, 0, false, nil
+		}, says: `n01 is no member of the cluster "prod" yet: waiting for founders n02, n03;`},
+		{name: "in grace", nodes: 3, change: func(st answer, _ members) { st.RowsInGrace = 244 },
+			warns: "the state of 244 of 768 rows was lost, and no locks of them are granted yet;", alarms: true},
+		{name: "warned by the node", nodes: 3, change: func(st answer, _ members) {
+			st.Warnings = []*pb.Warning{{Problem: "the disk is full", Hint: "make room"}}
+		}, warns: "the disk is full;", alarms: true},
+		{name: "a stranger that gossips", nodes: 3, change: func(_ answer, m members) {}, says: ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			st, members := statusOf(tc.nodes)
+			if tc.change != nil {
+				tc.change(st, members)
+			}
+			if tc.name == "a stranger that gossips" {
+				members = append(members, &pb.MemberStatus{Id: "agent", Gossip: "alive"})
+			}
+			o := newOverview(st, members, tc.want)
+			if got := problems(t, o.Problems); got != tc.says {
+				t.Errorf("problems %q, want %q", got, tc.says)
+			}
+			if got := problems(t, o.Warnings); got != tc.warns {
+				t.Errorf("warnings %q, want %q", got, tc.warns)
+			}
+			if o.alarmed != tc.alarms {
+				t.Errorf("alarmed: %v", o.alarmed)
+			}
+			if o.Healthy != (tc.says == "") {
+				t.Errorf("healthy: %v", o.Healthy)
+			}
+		})
+	}
+}
+
+func problems(t *testing.T, list []finding) string {
+	text := ""
+	for _, f := range list {
+		text += f.Problem + ";"
+		if f.Hint == "" {
+			t.Errorf("no hint: %s", f.Problem)
+		}
+	}
+	return text
+}
+
+func TestStatusText(t *testing.T) {
+	text := func(n int, change func(*pb.GetStatusResponse, []*pb.MemberStatus)) string {
+		st, members := statusOf(n)
+		change(st, members)
+		var out strings.Builder
+		if err := newOverview(st, members, 0).print(&out, "127.0.0.1:7400"); err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
+	for _, tc := range []struct{ name, got, want string }{
+		{"healthy", text(4, func(*pb.GetStatusResponse, []*pb.MemberStatus) {}), `
+Cluster  prod, as n01 sees it
+Health   healthy
+Epoch    23340234121
+Rows     1024, all where the ring wants them
+Leader   n01
+Voters   n01, n02, n03; 1 may die
+Node     n01: serves, lease for 1.5s, owns 256 rows and stands by for 250, up 1h0m0s, version 1.0
+API      10.0.0.1:7400
+Raft     10.0.0.1:7401
+Gossip   10.0.0.1:7402
+
+MEMBER  PHASE   SHARE  ROWS  STANDBY  RAFT      GOSSIP
+n01     active  25.0%  256   250      leader    alive
+n02     active  25.0%  256   250      voter     alive
+n03     active  25.0%  256   250      voter     alive
+n04     active  25.0%  256   250      nonvoter  alive
+`},
+		{"without a majority", strings.Join(strings.Split(text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+			st.Leader, m[0].Raft = "", "voter"
+		}), "\n")[5:6], ""), "\nVoters   n01, n02, n03; none may die"},
+		{"draining", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+			st.Phase, st.RowsOwned, st.RowsStandby, st.RowsUnprotected = pb.Phase_PHASE_LEAVING, 1, 7, 20
+			m[0].Member.Phase, m[0].RowsOwned, m[0].RowsStandby, m[0].OwnedShare = pb.Phase_PHASE_LEAVING, 1, 7, 0.001
+			m[1].Member.Phase, m[1].RowsOwned, m[1].RowsStandby, m[1].OwnedShare = pb.Phase_PHASE_DRAINED, 0, 0, 0
+			st.Changing, st.RowsToMove = true, 1
+		}), `
+Cluster  prod, as n01 sees it
+Health   the ring changes: 1 of 768 rows left to move; wait, or see ` + "`keystead ring --watch`" + `
+Epoch    23340234121
+Rows     768, 1 to move, 0 without owner, 20 without their copy
+Leader   n01
+Voters   n01, n02, n03; 1 may die
+Node     n01: serves, lease for 1.5s, leaving, owns 1 row and stands by for 7, up 1h0m0s, version 1.0
+API      10.0.0.1:7400
+Raft     10.0.0.1:7401
+Gossip   10.0.0.1:7402
+
+MEMBER  PHASE    SHARE  ROWS  STANDBY  RAFT    GOSSIP
+n01     leaving  0.1%   1     7        leader  alive
+n02     drained  0.0%   0     0        voter   alive
+n03     active   33.3%  256   250      voter   alive
+`},
+		{"copying", text(3, func(st *pb.GetStatusResponse, _ []*pb.MemberStatus) {
+			st.RowsUnprotected = 120
+			st.Copies = []*pb.Copy{
+				{To: "n02", Rows: 120, Objects: 34_000, ObjectsExpected: 81_234, Bytes: 3_410_000, AgeNs: int64(1500 * time.Millisecond)},
+				{To: "n03", Rows: 1, Objects: 12, ObjectsExpected: 11, Bytes: 900, AgeNs: int64(time.Minute), CaughtUp: true},
+			}
+		}), `
+Cluster  prod, as n01 sees it
+Health   healthy, but 120 of 768 rows have no copy yet where the ring wants it: the death of their owner would lose them; wait: it is being copied
+Epoch    23340234121
+Rows     768, all where the ring wants them, 120 without their copy
+Leader   n01
+Voters   n01, n02, n03; 1 may die
+Node     n01: serves, lease for 1.5s, owns 256 rows and stands by for 250, up 1h0m0s, version 1.0
+Copies   to n02: 120 rows, 34,000 of about 81,234 objects, 3.4 MB, begun 1.5s ago
+         to n03: 1 row, all 12 objects, 0.0 MB, begun 1m0s ago
+API      10.0.0.1:7400
+Raft     10.0.0.1:7401
+Gossip   10.0.0.1:7402
+
+MEMBER  PHASE   SHARE  ROWS  STANDBY  RAFT    GOSSIP
+n01     active  33.3%  256   250      leader  alive
+n02     active  33.3%  256   250      voter   alive
+n03     active  33.3%  256   250      voter   alive
+`},
+		{"cut off", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+			st.Leader, st.Serving, st.LeaseLeftNs, st.RowsUnowned, st.RowsToMove = "", false, 0, 3, 3
+			m[0].Raft, m[2].Member, m[2].Gossip, m[2].OwnedShare = "voter", nil, "failed", 0
+		}), `
+Cluster  prod, as n01 sees it
+Health   n01 knows no leader; a majority of the voters (n01, n02, n03) has to run, and reach each other's raft port
+         n01 does not serve: it has no lease; it renews it by itself, once there is a leader
+         3 of 768 rows have no owner; the leader gives them to members that can act; calls for their keys are refused until then
+         one more death stops the cluster: of 3 voters, n03 is gone; bring it back, or start another node with --join
+Epoch    23340234121
+Rows     768, 3 to move, 3 without owner
+Leader   -
+Voters   n01, n02, n03; none may die
+Node     n01: does not serve, no lease, owns 256 rows and stands by for 250, up 1h0m0s, version 1.0
+API      10.0.0.1:7400
+Raft     10.0.0.1:7401
+Gossip   10.0.0.1:7402
+
+MEMBER  PHASE   SHARE  ROWS  STANDBY  RAFT   GOSSIP
+n01     active  33.3%  256   250      voter  alive
+n02     active  33.3%  256   250      voter  alive
+n03     -       0.0%   -     -        voter  failed
+`},
+		{"alone", text(1, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+			*st = pb.GetStatusResponse{Id: "n01", Rows: 256, Epoch: 4, Serving: true}
+			m[0].Gossip, m[0].Raft = "", ""
+		}), `
+Cluster  none: n01 runs alone
+Health   healthy
+Epoch    4
+Rows     256, all where the ring wants them
+Node     n01: serves, up 0s
+API      127.0.0.1:7400
+
+MEMBER  PHASE   SHARE   ROWS  STANDBY  RAFT  GOSSIP
+n01     active  100.0%  256   250      -     -
+`},
+	} {
+		if tc.got != tc.want[1:] {
+			t.Errorf("%s:\n%s\nwant\n%s", tc.name, tc.got, tc.want[1:])
+		}
+	}
+}
+
+func TestMembersText(t *testing.T) {
+	_, members := statusOf(3)
+	members[1].Member.Phase = pb.Phase_PHASE_LEAVING
+	members = append(members, &pb.MemberStatus{Id: "agent", Gossip: "alive"})
+	var out strings.Builder
+	if err := printMembers(&out, membersJSON(members)); err != nil {
+		t.Error(err)
+	}
+	const want = `
+ID     PHASE    GOSSIP  RAFT    SHARE  ROWS  STANDBY  API               INCARNATION          VERSION
+n01    active   alive   leader  33.3%  256   250      n01.example:7400  1882445566738848251  1.0
+n02    leaving  alive   voter   33.3%  256   250      n02.example:7400  1882445566738848251  1.0
+n03    active   alive   voter   33.3%  256   250      n03.example:7400  1882445566738848251  1.0
+agent  -        alive   -       0.0%   -     -        -                 -                    -
+`
+	if out.String() != want[1:] {
+		t.Errorf("%s\nwant\n%s", out.String(), want[1:])
+	}
+	members[2].AppAddr = "10.0.0.3:80"
+	out.Reset()
+	if err := printMembers(&out, membersJSON(members[2:])); err != nil {
+		t.Error(err)
+	}
+	const withApp = `
+ID     PHASE   GOSSIP  RAFT   SHARE  ROWS  STANDBY  API               INCARNATION          VERSION  APP
+n03    active  alive   voter  33.3%  256   250      n03.example:7400  1882445566738848251  1.0      10.0.0.3:80
+agent  -       alive   -      0.0%   -     -        -                 -                    -        -
+`
+	if out.String() != withApp[1:] {
+		t.Errorf("%s\nwant\n%s", out.String(), withApp[1:])
+	}
+	text, err := json.Marshal(membersJSON(members[2:]))
+	const wantJSON = `[{"id":"n03","phase":"active","gossip":"alive","gossip_addr":"n03:7402","raft":"voter","owned_share":0.3333333333333333,"rows_owned":256,"rows_standby":250,` +
+		`"hash_key":"n03.example:7400","grpc_addr":"n03.example:7400","raft_addr":"n03:7401","incarnation":"1882445566738848251","version":"1.0","app_addr":"10.0.0.3:80"},` +
+		`{"id":"agent","phase":"","gossip":"alive","gossip_addr":"","raft":"","owned_share":0,"rows_owned":0,"rows_standby":0,"hash_key":"","grpc_addr":"","raft_addr":"","incarnation":"","version":"","app_addr":""}]`
+	if err != nil || string(text) != wantJSON {
+		t.Errorf("%v %s", err, text)
+	}
+	if text, _ := json.Marshal(membersJSON(nil)); string(text) != "[]" {
+		t.Errorf("nobody: %s", text)
+	}
+}

@@ -1,0 +1,217 @@
+//go:build points
+
+package system
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// retried are the operations of a client that hears nothing of their first
+// attempt: an add, a check, an acquire and a release, one key each.
+type retried struct {
+	keys                        []string
+	add, check, acquire, unlock *once
+	token                       uint64 // that is released
+	got                         struct {
+		add     *pb.AddResponse
+		check   *pb.CheckResponse
+		acquire *pb.AcquireResponse
+		release *pb.ReleaseResponse
+	}
+}
+
+// newRetried prepares the keys: a counter is 5, one check was done, a lock is held.
+func newRetried(n *testNode, keys []string) *retried {
+	n.t.Helper()
+	r := &retried{keys: keys, add: newOnce(), check: newOnce(), acquire: newOnce(), unlock: newOnce()}
+	newOnce().added(n, keys[0], 5)
+	first := &retried{keys: keys, check: newOnce()}
+	first.askCheck(n)
+	h := answered(n, "a lock", func(ctx context.Context) (*pb.AcquireResponse, error) {
+		return pb.NewLockServiceClient(n.conn).Acquire(ctx, &pb.AcquireRequest{Key: keys[3], Holder: "h", TtlNs: int64(time.Hour)})
+	})
+	r.token = h.Token
+	return r
+}
+
+func (r *retried) askCheck(n *testNode) {
+	n.t.Helper()
+	r.got.check = answered(n, "a check", func(ctx context.Context) (*pb.CheckResponse, error) {
+		return pb.NewLimitServiceClient(n.conn).Check(ctx, &pb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
+	})
+}
+
+// ask sends all of them to a node, each until it is answered.
+func (r *retried) ask(n *testNode) {
+	n.t.Helper()
+	r.got.add = r.add.added(n, r.keys[0], 1)
+	r.askCheck(n)
+	locks := pb.NewLockServiceClient(n.conn)
+	r.got.acquire = answered(n, "an acquire", func(ctx context.Context) (*pb.AcquireResponse, error) {
+		return locks.Acquire(ctx, &pb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
+	})
+	r.got.release = answered(n, "a release", func(ctx context.Context) (*pb.ReleaseResponse, error) {
+		return locks.Release(ctx, &pb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
+	})
+}
+
+// send sends all of them at once, and does not wait for answers.
+func (r *retried) send(n *testNode) {
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	n.t.Cleanup(cancel)
+	locks := pb.NewLockServiceClient(n.conn)
+	go func() {
+		_, _ = pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: r.keys[0], Name: "n", Delta: 1, RequestId: r.add.id()})
+	}()
+	go func() {
+		_, _ = pb.NewLimitServiceClient(n.conn).Check(ctx, &pb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
+	}()
+	go func() {
+		_, _ = locks.Acquire(ctx, &pb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
+	}()
+	go func() {
+		_, _ = locks.Release(ctx, &pb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
+	}()
+}
+
+// decided waits until a node has counted each of them as decided and told: one
+// more than what prepared them.
+func (r *retried) decided(n *testNode) {
+	n.t.Helper()
+	eventually(n.t, n.id+" has decided", func() bool {
+		_, text, err := n.get("/metrics")
+		for _, line := range []string{
+			`keystead_operations_total{op="add",outcome="applied"} 2`, `keystead_operations_total{op="check",outcome="allowed"} 2`,
+			`keystead_operations_total{op="acquire",outcome="acquired"} 2`, `keystead_operations_total{op="release",outcome="released"} 1`,
+		} {
+			if !strings.Contains(text, line+"\n") {
+				return false
+			}
+		}
+		return err == nil
+	})
+}
+
+// doneOnce checks that the answers are those of the first attempt, so old, and that
+// nothing was done twice.
+func (r *retried) doneOnce(n *testNode, age time.Duration) {
+	n.t.Helper()
+	t, got := n.t, r.got
+	for what, replay := range map[string]*pb.Replay{"add": got.add.Replay, "check": got.check.Replay, "acquire": got.acquire.Replay, "release": got.release.Replay} {
+		if replay == nil || replay.AgeNs < int64(age) {
+			t.Errorf("%s: %v, not a replay that is %s old", what, replay, age)
+		}
+	}
+	if got.add.Value != 6 || n.value(r.keys[0]) != 6 {
+		t.Errorf("5 and 1 is %v, and then %d", got.add, n.value(r.keys[0]))
+	}
+	if !got.check.Allowed || got.check.Remaining != 3 {
+		t.Errorf("the second check of 5: %v", got.check)
+	}
+	next := &retried{keys: r.keys, check: newOnce()}
+	if next.askCheck(n); !next.got.check.Allowed || next.got.check.Remaining != 2 {
+		t.Errorf("the third check of 5: %v", next.got.check)
+	}
+	if !got.acquire.Acquired || got.acquire.Token == 0 || !got.release.Released {
+		t.Errorf("%v, %v", got.acquire, got.release)
+	}
+	locks := pb.NewLockServiceClient(n.conn)
+	inspect := func(key string) *pb.Holder {
+		return answered(n, "an inspect", func(ctx context.Context) (*pb.InspectResponse, error) {
+			return locks.Inspect(ctx, &pb.InspectRequest{Key: key})
+		}).Holder
+	}
+	if h := inspect(r.keys[2]); h.GetToken() != got.acquire.Token {
+		t.Errorf("the lock that was acquired, by %v: %v", got.acquire, h)
+	}
+	if h := inspect(r.keys[3]); h != nil {
+		t.Errorf("the lock that was released: %v", h)
+	}
+	if g := n.taken(r.keys[3]); g.token <= r.token {
+		t.Errorf("token %d after %d", g.token, r.token)
+	}
+}
+
+// The owner dies with answers that may leave (trap 30, with another process that
+// repeats the grant):
+//
+//	A  decides an add, a check, an acquire and a release; B has their records
+//	A  dies before an answer leaves; L removes it: B owns the rows
+//	C  repeats all four with their ids at B: it gets the first answers, with their
+//	   age, and nothing is done twice
+func TestPointsRetryAtTheNewOwner(t *testing.T) {
+	t.Parallel()
+	c := pointedCluster(t, false, shortLease...)
+	leads, a, b := c.roles()
+	r := newRetried(a, c.keysAt(a, b, 4))
+	a.arm("rpcConfirmed", held)
+	r.send(a)
+	r.decided(a)
+	decided := time.Now()
+	a.kill()
+	leads.taken(r.keys[0])
+	age := time.Since(decided)
+	r.ask(leads)
+	r.doneOnce(b, age)
+}
+
+// The same with a node between, which repeats the calls itself:
+//
+//	C  asks L, which forwards to A
+//	A  decides; B has the records; A dies before its answers leave
+//	L  hears nothing, and sends the calls again, to B when that owns the rows
+//	C  hears of it only if that takes L too long, and repeats them then
+func TestPointsForwarderRetries(t *testing.T) {
+	t.Parallel()
+	c := pointedCluster(t, false, shortLease...)
+	leads, a, b := c.roles()
+	r := newRetried(a, c.keysAt(a, b, 4))
+	a.arm("rpcManyConfirmed", held)
+	leads.arm("rpcForwardSend", `1*sleep("1s")`) // all in one message: answers to others would wait behind the first
+	r.send(leads)
+	r.decided(a)
+	decided := time.Now()
+	a.kill()
+	leads.taken(r.keys[0])
+	age := time.Since(decided)
+	r.ask(leads)
+	r.doneOnce(leads, age)
+}
+
+// The owner dies with decisions of which no standby may know:
+//
+//	A  decides an add with an id; before it looks for copies, it dies
+//	C  repeats it at B: it is done once, whether or not B had the record
+func TestPointsRetryOfTheUndecided(t *testing.T) {
+	t.Parallel()
+	c := pointedCluster(t, false, shortLease...)
+	leads, a, b := c.roles()
+	key := c.keysAt(a, b, 1)[0]
+	newOnce().added(a, key, 5)
+	a.arm("rpcDecided", held)
+	first := newOnce()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := first.add(a, key, 1, patience)
+		answer <- err
+	}()
+	a.reached("rpcDecided")
+	a.kill()
+	if err := <-answer; err == nil {
+		t.Error("it has answered")
+	}
+	if r := first.added(leads, key, 1); r.Value != 6 {
+		t.Errorf("repeated: %v", r)
+	}
+	if r := first.added(b, key, 1); r.Value != 6 || r.Replay == nil {
+		t.Errorf("repeated again: %v", r)
+	}
+	if got := b.value(key); got != 6 {
+		t.Errorf("it is %d, want 6", got)
+	}
+}

@@ -1,0 +1,114 @@
+//go:build system
+
+package system
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// smallDisk is a file system of its own, of so many bytes. It needs root.
+func smallDisk(t *testing.T, bytes string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+bytes); err != nil {
+		t.Fatalf("mounting a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fillUp takes all room that a disk has left, and returns what gives it back.
+func fillUp(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "in the way")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 4096); ; {
+		if _, err := f.Write(block); err != nil {
+			break
+		}
+	}
+	f.Close()
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A disk that fills up while a node runs does not take its state: the room for it was
+// set aside before.
+func TestFullDiskAfterTheStart(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "16m")
+	args := []string{"--id", "a", "--data-dir", dir, "--drain-timeout", "1s", "--stop-grace", "1s"}
+	n := startNode(t, nil, "server", args...)
+	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
+	eventually(t, "room is set aside", func() bool { return len(files(t, dir)["state.reserve"]) > 0 })
+	free := fillUp(t, dir)
+	n.stop(t)
+	free() // a start writes its epoch
+	n = startNode(t, nil, "server", args...)
+	if v := value(t, n, "k"); v != "42" {
+		t.Errorf("the counter is %s", v)
+	}
+	n.stop(t)
+}
+
+// A node that finds too little room says so while it runs, and ends with an error if it
+// cannot keep its state.
+func TestFullDiskBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "64k")
+	n := startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--drain-timeout", "1s", "--stop-grace", "1s")
+	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
+	fillUp(t, dir)
+	eventually(t, "it warns", func() bool {
+		r := keystead(t, "status", "--exit-code", "--addr", n.grpc)
+		return r.code == exitUnhealthy && strings.Contains(r.out, "too little room for the state")
+	})
+	if _, text := n.get(t, "/metrics"); strings.Contains(text, "\nkeystead_state_room_missing_bytes 0\n") {
+		t.Error("the metric does not tell")
+	}
+	n.signal(t, syscall.SIGTERM)
+	n.ends(t, 1)
+	if !strings.Contains(n.err(), "no space left on device") {
+		t.Errorf("it says %s", n.err())
+	}
+}
+
+// A full disk under the log of a cluster is an error in the log of the node, with the
+// directory, and in its status.
+func TestFullDiskUnderTheLog(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "4m")
+	n := startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--cluster-id", "c", "--bootstrap",
+		"--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0", "--drain-timeout", "1s", "--stop-grace", "1s")
+	st := object(t, succeeds(t, "status", "--json", "--wait", "20s", "--addr", n.grpc))
+	startNode(t, nil, "server", "--id", "b", "--cluster-id", "c", "--join", st["gossip_addr"].(string),
+		"--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0")
+	succeeds(t, "status", "--wait", "20s", "--members", "2", "--addr", n.grpc)
+	fillUp(t, dir)
+	eventually(t, "it says so", func() bool {
+		// Each is some entries of the log.
+		_ = keystead(t, "drain", "b", "--wait", "--timeout", "2s", "--addr", n.grpc)
+		_ = keystead(t, "undrain", "b", "--timeout", "2s", "--addr", n.grpc)
+		return strings.Contains(n.err(), `"level":"ERROR","msg":"the log of the cluster cannot be written`)
+	})
+	r := keystead(t, "status", "--exit-code", "--addr", n.grpc)
+	if r.code != exitUnhealthy || !strings.Contains(r.out, "the log of the cluster in "+filepath.Join(dir, "raft")+" cannot be written") {
+		t.Errorf("the status: %d %s", r.code, r.out)
+	}
+	n.signal(t, syscall.SIGKILL)
+	n.ends(t, -1)
+}

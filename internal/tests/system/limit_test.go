@@ -1,0 +1,217 @@
+package system
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func number(t *testing.T, v any) float64 {
+	t.Helper()
+	n, ok := v.(json.Number)
+	if !ok {
+		t.Fatalf("%v is not a number", v)
+	}
+	if strings.ContainsAny(n.String(), "eE") {
+		t.Errorf("%s has an exponent", n)
+	}
+	f, err := n.Float64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// within checks a number that depends on the time that passed meanwhile.
+func within(t *testing.T, name string, v any, low, high float64) {
+	t.Helper()
+	if got := number(t, v); got < low || got > high {
+		t.Errorf("%s is %v, want %v to %v", name, got, low, high)
+	}
+}
+
+var limitFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "epoch"}
+
+func TestLimitText(t *testing.T) {
+	args := []string{"limit", "check", "text", "--limit", "2/1h"}
+	for _, want := range []string{"allowed  1 of 2 left, full in 30m0s\n", "allowed  0 of 2 left, full in 1h0m0s\n"} {
+		// The bucket refills while the test runs, by less than a second it is hoped.
+		if got := succeeds(t, args...); !strings.HasPrefix(got, want[:len("allowed  1 of 2 left, full in ")]) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	got := succeeds(t, args...)
+	if !strings.HasPrefix(got, "denied   0 of 2 left, try again in ") || !strings.Contains(got, ", full in ") {
+		t.Errorf("got %q", got)
+	}
+	if r := keystead(t, append(args, "--exit-code")...); r.code != 3 || r.out == "" || r.err != "" {
+		t.Errorf("--exit-code: %+v", r)
+	}
+	if r := keystead(t, "limit", "check", "text-2", "--limit", "2/1h", "--exit-code"); r.code != 0 {
+		t.Errorf("--exit-code when allowed: %+v", r)
+	}
+}
+
+func TestLimitJSON(t *testing.T) {
+	check := func(args ...string) map[string]any {
+		t.Helper()
+		v := object(t, succeeds(t, append([]string{"limit", "check", "json", "--json"}, args...)...))
+		hasFields(t, v, limitFields...)
+		return v
+	}
+	first := check("--limit", "4/1h", "--burst", "10", "--cost", "3")
+	if first["allowed"] != true || number(t, first["limit"]) != 10 || number(t, first["remaining"]) != 7 {
+		t.Errorf("first: %v", first)
+	}
+	if number(t, first["retry_after"]) != 0 || number(t, first["reset_after"]) != 3*900 { // 4 in an hour are one in 900 s
+		t.Errorf("first: %v", first)
+	}
+	second := check("--limit", "4/1h", "--burst", "10", "--cost", "8")
+	if second["allowed"] != false || number(t, second["remaining"]) != 7 {
+		t.Errorf("second: %v", second)
+	}
+	within(t, "retry_after", second["retry_after"], 900-60, 900)
+	within(t, "reset_after", second["reset_after"], 3*900-60, 3*900)
+	if epoch := number(t, second["epoch"]); epoch < 1 || epoch != number(t, first["epoch"]) {
+		t.Errorf("epochs %v and %v", first["epoch"], second["epoch"])
+	}
+}
+
+func TestLimitPeekSpendsNothing(t *testing.T) {
+	args := []string{"peeked", "--limit", "1/1h", "--json"}
+	for range 2 {
+		v := object(t, succeeds(t, append([]string{"limit", "peek"}, args...)...))
+		hasFields(t, v, limitFields...)
+		if v["allowed"] != true || number(t, v["remaining"]) != 1 {
+			t.Errorf("peek: %v", v)
+		}
+	}
+	if v := object(t, succeeds(t, append([]string{"limit", "check"}, args...)...)); v["allowed"] != true {
+		t.Errorf("check: %v", v)
+	}
+	r := keystead(t, append([]string{"limit", "peek", "--exit-code"}, args...)...)
+	if v := object(t, r.out); r.code != 3 || v["allowed"] != false || number(t, v["remaining"]) != 0 {
+		t.Errorf("peek when it is spent: %+v", r)
+	}
+}
+
+func TestLimitFixedWindow(t *testing.T) {
+	args := []string{"limit", "check", "window", "--algorithm", "fixed-window", "--limit", "2/1h", "--json"}
+	for remaining := 1; remaining >= 0; remaining-- {
+		v := object(t, succeeds(t, args...))
+		if v["allowed"] != true || number(t, v["remaining"]) != float64(remaining) {
+			t.Errorf("got %v, want %d remaining", v, remaining)
+		}
+		within(t, "reset_after", v["reset_after"], 3600-60, 3600)
+	}
+	v := object(t, succeeds(t, args...))
+	if v["allowed"] != false || v["retry_after"] != v["reset_after"] {
+		t.Errorf("over the limit: %v", v)
+	}
+}
+
+func TestLimitSlidingWindow(t *testing.T) {
+	for name, algorithm := range map[string]string{"a": "sliding-window", "b": "sliding_window"} {
+		args := []string{"limit", "check", "sliding", "--name", name, "--algorithm", algorithm, "--limit", "2/1h", "--json"}
+		for remaining := 1; remaining >= 0; remaining-- {
+			if v := object(t, succeeds(t, args...)); v["allowed"] != true || number(t, v["remaining"]) != float64(remaining) {
+				t.Errorf("got %v, want %d remaining", v, remaining)
+			}
+		}
+		v := object(t, succeeds(t, args...))
+		if v["allowed"] != false || number(t, v["retry_after"]) > number(t, v["reset_after"]) {
+			t.Errorf("over the limit: %v", v)
+		}
+		within(t, "retry_after", v["retry_after"], 3600-60, 3600)
+	}
+}
+
+func TestLimitRefund(t *testing.T) {
+	args := []string{"limit", "check", "refunded", "--limit", "3/1h"}
+	succeeds(t, append(args, "--cost", "3")...)
+	if got := succeeds(t, append(args, "--refund", "2")...); !strings.HasPrefix(got, "refunded 2 of 3 left, full in ") {
+		t.Errorf("got %q", got)
+	}
+	v := object(t, succeeds(t, append(args, "--refund", "9", "--json", "--exit-code")...))
+	hasFields(t, v, limitFields...)
+	if v["allowed"] != true || number(t, v["remaining"]) != 3 || number(t, v["reset_after"]) != 0 {
+		t.Errorf("more than was spent: %v", v)
+	}
+	if v := object(t, succeeds(t, append(args, "--cost", "3", "--json")...)); v["allowed"] != true {
+		t.Errorf("what was given back: %v", v)
+	}
+}
+
+func TestLimitNamesAreApart(t *testing.T) {
+	for _, name := range []string{"", "api", "login"} {
+		v := object(t, succeeds(t, "limit", "check", "names", "--limit", "1/1h", "--json", "--name", name))
+		if v["allowed"] != true {
+			t.Errorf("%q: %v", name, v)
+		}
+	}
+}
+
+func TestLimitMisuse(t *testing.T) {
+	for _, tc := range []struct {
+		says string
+		code int
+		args []string
+	}{
+		{says: "takes KEY", code: 2, args: nil},
+		{says: "takes KEY", code: 2, args: []string{"a", "b", "--limit", "1/s"}},
+		{says: "--limit is missing", code: 2, args: []string{"k"}},
+		{says: "COUNT/PERIOD", code: 2, args: []string{"k", "--limit", "20"}},
+		{says: "not a count of 1 or more", code: 2, args: []string{"k", "--limit", "0/s"}},
+		{says: "not a period", code: 2, args: []string{"k", "--limit", "20/1w"}},
+		{says: "choose 1us to 366d", code: 2, args: []string{"k", "--limit", "20/400d"}},
+		{says: "use `keystead limit peek`", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "0"}},
+		{says: "--cost", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "-1"}},
+		{says: "at most 20 can ever be available", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "21"}},
+		{says: "token-bucket, fixed-window or sliding-window", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "leaky"}},
+		{says: "burst: goes with token buckets only", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "fixed-window", "--burst", "9"}},
+		{says: "--refund and --cost exclude each other", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1", "--cost", "1"}},
+		{says: "--refund -1: choose 1 or more", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "-1"}},
+		{says: "refund: is 1000000000001", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1000000000001"}},
+		{says: "key: is empty", code: 2, args: []string{"", "--limit", "20/s"}},
+		{says: "key: ", code: 2, args: []string{strings.Repeat("k", 513), "--limit", "20/s"}},
+		{says: "did you mean --limit?", code: 2, args: []string{"k", "--limt", "20/s"}},
+		{says: "--timeout -1s", code: 2, args: []string{"k", "--limit", "20/s", "--timeout", "-1s"}},
+		{says: "HOST:PORT", code: 2, args: []string{"k", "--limit", "20/s", "--addr", "somewhere"}},
+		{says: "cannot reach a node at 127.0.0.1:1: ", code: 1, args: []string{"k", "--limit", "20/s", "--addr", "127.0.0.1:1"}},
+		{says: "start one with `keystead dev`", code: 1, args: []string{"k", "--limit", "20/s", "--addr", "127.0.0.1:1"}},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			t.Parallel()
+			refuses(t, tc.code, tc.says, append([]string{"limit", "check"}, tc.args...)...)
+		})
+	}
+}
+
+// A key of one kind is not taken for one of another.
+func TestKindMismatch(t *testing.T) {
+	succeeds(t, "counter", "add", "kind", "--name", "x")
+	refuses(t, 1, "hold a counter, not a limit (KIND_MISMATCH)", "limit", "check", "kind", "--name", "x", "--limit", "1/s")
+	refuses(t, 1, "hint: use another name", "lock", "kind", "--name", "x", "--wait", "0", "--", "true")
+}
+
+// counted returns the value that "counter get" prints.
+func counted(t *testing.T, key string, args ...string) int64 {
+	t.Helper()
+	out := succeeds(t, append([]string{"counter", "get", key}, args...)...)
+	n, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestLimitAnywhere(t *testing.T) {
+	args := []string{"limit", "check", "anywhere", "--limit", "2/1h", "--anywhere", "--json"}
+	for _, want := range []bool{true, true, false} {
+		if v := object(t, succeeds(t, args...)); v["allowed"] != want {
+			t.Errorf("%v, want %v", v, want)
+		}
+	}
+	refuses(t, 2, "goes with token buckets only", append(args, "--algorithm", "fixed-window")...)
+}

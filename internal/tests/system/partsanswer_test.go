@@ -1,0 +1,98 @@
+package system
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// Who asks about a split object is told so, as long as it is split.
+func TestAnswersOfParts(t *testing.T) {
+	t.Parallel()
+	dev := start(t, nil, "dev", "--nodes", "2", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "", "--hot-split", "off")
+	eventually(t, "the cluster is ready", func() bool {
+		select {
+		case <-dev.done:
+			t.Fatalf("it ended: %s%s", dev.out(), dev.err())
+		default:
+		}
+		return strings.Contains(dev.out(), "Ctrl-C")
+	})
+	addr := regexp.MustCompile(`(?m)^  n1 +(\S+) `).FindStringSubmatch(dev.out())
+	if addr == nil {
+		t.Fatal(dev.out())
+	}
+	with := func(args ...string) string { return succeeds(t, append(args, "--addr", addr[1])...) }
+	check, add, get := []string{"limit", "check", "k", "--limit", "10/1h"}, []string{"counter", "add", "k"}, []string{"counter", "get", "k"}
+	json := func(args []string) map[string]any { return object(t, with(append(args, "--json")...)) }
+	whole := func(when string) {
+		t.Helper()
+		if got := with(check...); strings.Contains(got, "parts") {
+			t.Errorf("%s: %s", when, got)
+		}
+		for _, args := range [][]string{check, add, get} {
+			if v := json(args); v["parts"] != nil {
+				t.Errorf("%s: %v", when, v)
+			}
+		}
+	}
+	whole("before")
+	for _, kind := range []string{"limit", "counter"} {
+		with("hot", "split", "k", "--kind", kind)
+	}
+	if got := with(check...); !strings.HasSuffix(got, "  (by one of 2 parts)\n") {
+		t.Error(got)
+	}
+	for _, args := range [][]string{check, add, get} {
+		if v := json(args); number(t, v["parts"]) != 2 {
+			t.Errorf("%v", v)
+		}
+	}
+	if got := with(get...); got != "2\n" { // one add before, one since: it stays a number
+		t.Error(got)
+	}
+	if got := with("hot", "--parts"); strings.Count(got, "2 parts by hand\n") != 2 {
+		t.Error(got)
+	}
+	for _, kind := range []string{"limit", "counter"} {
+		with("hot", "merge", "k", "--kind", kind)
+	}
+	whole("after")
+	splitAll(t, addr[1])
+	refuses(t, exitError, "100 objects are split, and no more may be (UNAVAILABLE)\n  hint: make one whole with `keystead hot merge`", "hot", "split", "k", "--kind", "limit", "--addr", addr[1])
+	with("hot", "merge", "full-7")
+	with("hot", "split", "k", "--kind", "limit")
+}
+
+// splitAll splits as many objects as may be, some at a time, so that each is in the way
+// of others.
+func splitAll(t *testing.T, addr string) {
+	t.Helper()
+	c := pb.NewClusterServiceClient(connTo(t, addr))
+	const atOnce = 20
+	for from := 0; from < table.MaxSplits; from += atOnce {
+		var all sync.WaitGroup
+		for i := range atOnce {
+			all.Go(func() {
+				if _, err := c.SplitObject(t.Context(), &pb.SplitObjectRequest{Kind: "counter", Key: fmt.Sprint("full-", from+i)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// A node alone has nobody to split for, and says so for good.
+func TestHotSplitAlone(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil, "server", "--id", "solo")
+	for _, verb := range []string{"split", "merge"} {
+		refuses(t, exitUsage, "this node runs alone: there is nobody to serve parts (INVALID)", "hot", verb, "k", "--kind", "limit", "--addr", n.grpc)
+	}
+}

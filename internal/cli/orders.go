@@ -32,7 +32,7 @@ type orders struct {
 }
 
 // takeOrders begins to take signals as orders. None of them ends the process by itself
-// from then on, until end.
+// from then on.
 func takeOrders() *orders {
 	o := &orders{signals: make(chan os.Signal, 16), next: make(chan os.Signal, 1), done: make(chan struct{})}
 	signal.Notify(o.signals, syscall.SIGINT, syscall.SIGTERM)
@@ -57,8 +57,10 @@ func takeOrders() *orders {
 	return o
 }
 
+// end takes no more orders. The process is about to end: a signal that comes in these last
+// moments is ignored, where its default would turn a good end into a bad one.
 func (o *orders) end() {
-	signal.Stop(o.signals)
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM)
 	close(o.done)
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -11,7 +12,13 @@ import (
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	o := takeOrders()
-	defer o.end()
+	defer func() {
+		o.end()
+		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil { // changes nothing any more
+			t.Error(err)
+		}
+		signal.Reset(syscall.SIGINT, syscall.SIGTERM)
+	}()
 	taken := func() os.Signal {
 		select {
 		case s := <-o.next:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -307,7 +308,7 @@ func (h *house) Drain(_ context.Context, o rpc.DrainOrder) (rpc.DrainState, erro
 	s, ok := rpc.DrainStateOf(h.Table(), o.Node)
 	switch {
 	case h.frozen.Load() != nil:
-		return s, &owner.Error{Reason: owner.Unavailable, Message: "no leader", RetryAfter: time.Second}
+		return s, &failure.Error{Reason: failure.Unavailable, Message: "no leader", RetryAfter: time.Second}
 	case !ok:
 		return s, rpc.ErrUnknownNode(o.Node)
 	case o.Undo == (s.Member.Phase <= table.Active):
@@ -354,9 +355,9 @@ func (h *house) Admit(hash uint64, _ int64) (owner.Permit, error) {
 	m, since, ok := t.Owner(hash)
 	switch {
 	case h.denies.Load():
-		return owner.Permit{}, &owner.Error{Reason: owner.Unavailable, Message: "no lease", RetryAfter: 50 * time.Millisecond}
+		return owner.Permit{}, &failure.Error{Reason: failure.Unavailable, Message: "no lease", RetryAfter: 50 * time.Millisecond}
 	case !ok || m.Node != h.id && h.nodes[m.Node].store != h.store:
-		return owner.Permit{}, &owner.Error{Reason: owner.NotOwner, Message: "another owns the key", RetryAfter: 20 * time.Millisecond}
+		return owner.Permit{}, &failure.Error{Reason: failure.NotOwner, Message: "another owns the key", RetryAfter: 20 * time.Millisecond}
 	}
 	p := owner.Permit{Epoch: since, Seen: t.Epoch, Hash: hash}
 	if at := h.lostAt.Load(); at != 0 {

@@ -7,13 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // Next implements rpc.IDs: a node numbers its ids from a million of its own.
 func (h *house) Next(_ context.Context, n int) (uint64, error) {
 	if h.denies.Load() {
-		return 0, &owner.Error{Reason: owner.Unavailable, Message: "no ids", RetryAfter: 10 * time.Millisecond}
+		return 0, &failure.Error{Reason: failure.Unavailable, Message: "no ids", RetryAfter: 10 * time.Millisecond}
 	}
 	at := uint64(h.id[1]-'0') * 1e6
 	h.mu.Lock()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
@@ -339,7 +340,7 @@ func (p *process) hear() {
 func (p *process) Admit(h uint64, now int64) (owner.Permit, error) {
 	since, seen, v := p.rule.May(h, now)
 	if v != serving.Yes {
-		return owner.Permit{}, &owner.Error{Reason: owner.NotOwner}
+		return owner.Permit{}, &failure.Error{Reason: failure.NotOwner}
 	}
 	return owner.Permit{Epoch: since, Seen: seen, Hash: h}, nil
 }
@@ -349,7 +350,7 @@ func (p *process) Confirm(m owner.Permit, now int64) error {
 	if p.rule.Still(m.Hash, m.Seen, now) {
 		return nil
 	}
-	return &owner.Error{Reason: owner.OutcomeUnknown}
+	return &failure.Error{Reason: failure.OutcomeUnknown}
 }
 
 // Exhausted implements owner.Rule.

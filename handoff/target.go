@@ -8,6 +8,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -89,7 +90,7 @@ func (t *Target) install(from table.Holder, b []byte) error {
 		// gofail: var handoffTargetInstalled struct{}
 		switch {
 		case !errors.Is(err, owner.ErrNotAccepted):
-			if full := (*owner.Error)(nil); errors.As(err, &full) && full.Reason == owner.StoreFull {
+			if full := (*failure.Error)(nil); errors.As(err, &full) && full.Reason == failure.StoreFull {
 				t.cfg.NoRoom()
 			}
 			return err

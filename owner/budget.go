@@ -1,5 +1,6 @@
 package owner
 
+import "github.com/keystead/keystead/internal/failure"
 import "github.com/keystead/keystead/owner/reqid"
 
 // How a store that is nearly full is divided.
@@ -69,7 +70,7 @@ func (s *Store) shared() bool { return s.owners != nil && s.owners.Shared() }
 // roomLocked says whether the operation may take the room that it needs: for
 // an object that is not there yet, or for a request id. At the limit of memory
 // it may take what was freed before.
-func (t *target) roomLocked(id *reqid.ID) *Error {
+func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 	s, sh := t.sh.store, t.sh
 	if t.slot != 0 {
 		return t.idRoomLocked(id)
@@ -91,7 +92,7 @@ func (t *target) roomLocked(id *reqid.ID) *Error {
 
 // idRoomLocked is roomLocked for an object that is there. A part of the memory is kept
 // for its request ids.
-func (t *target) idRoomLocked(id *reqid.ID) *Error {
+func (t *target) idRoomLocked(id *reqid.ID) *failure.Error {
 	s, sh := t.sh.store, t.sh
 	reserve := s.cfg.MaxBytes / idReserve
 	switch {

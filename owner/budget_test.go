@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -21,7 +22,7 @@ func (r *sharedRule) Shared() bool          { return true }
 
 func (r *sharedRule) Admit(hash uint64, now int64) (Permit, error) {
 	if !r.own(hash) {
-		return Permit{}, &Error{Reason: NotOwner}
+		return Permit{}, &failure.Error{Reason: failure.NotOwner}
 	}
 	return r.testRule.Admit(hash, now)
 }
@@ -49,7 +50,7 @@ func grow(t *testing.T, s *Store, prefix string) (keys []string) {
 			continue
 		}
 		if _, err := s.Add(0, Ref{Key: key, Name: "n"}, noID, counter.AddOp{Delta: 1}); err != nil {
-			if reason(err) != StoreFull {
+			if reason(err) != failure.StoreFull {
 				t.Fatal(err)
 			}
 			return keys
@@ -178,7 +179,7 @@ func TestReserve(t *testing.T) {
 			for ; err == nil && n < len(keys); n++ {
 				err = add(keys[n], 99, 1)
 			}
-			if reason(err) != StoreFull {
+			if reason(err) != failure.StoreFull {
 				t.Errorf("%d ids, from %d bytes to %d: %v", n, before, s.Stats().Bytes, err)
 			}
 			a := must(s.Get(1, Ref{Key: keys[n-1], Name: "n"}))

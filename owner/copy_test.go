@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
@@ -32,7 +33,7 @@ func (c *copyTo) emit(r *Record, now int64) bool {
 }
 
 // elsewhere is the rule of a node that owns nothing.
-var elsewhere = &testRule{admit: &Error{Reason: NotOwner}}
+var elsewhere = &testRule{admit: &failure.Error{Reason: failure.NotOwner}}
 
 // A walk under load misses nothing that is there all the time, and what changes
 // meanwhile reaches the copy in order.
@@ -213,7 +214,7 @@ func TestRoomForCopies(t *testing.T) {
 			}
 			for all = own; all < 2*own+10; all++ {
 				if err := s.Install(0, record(all), always); err != nil {
-					if reason(err) != StoreFull {
+					if reason(err) != failure.StoreFull {
 						t.Fatal(err)
 					}
 					break
@@ -309,7 +310,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 	s.cfg.Rule = elsewhere
 	s.Dismiss(always)
 	for i, w := range waits {
-		if !w.finished() || reason(w.err) != NotOwner {
+		if !w.finished() || reason(w.err) != failure.NotOwner {
 			t.Fatalf("caller %d waits on: %v", i, w.err)
 		}
 		w.GiveUp(second) // as those do whose connections are gone, too
@@ -354,7 +355,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 // A node that has no lease yet when it is told to look through its rows does so
 // later.
 func TestOwnWithoutLease(t *testing.T) {
-	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = &testRule{admit: &Error{Reason: Unavailable}} })}
+	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = &testRule{admit: &failure.Error{Reason: failure.Unavailable}} })}
 	s := newStore(t, func(c *Config) { c.Sink = to })
 	must2(s.Acquire(0, door, noID, asks("h", second, 0)))
 	if _, w, err := s.Acquire(0, door, id(1), asks("w", second, 30*second)); w == nil {
@@ -419,13 +420,13 @@ func (s twice) Changed(r *Record) {
 func TestRetriesFromBeforeTheRow(t *testing.T) {
 	rule := &testRule{epoch: 100, since: 50 * second}
 	s := newStore(t, func(c *Config) { c.Rule = rule })
-	if _, err := s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+	if _, err := s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}); reason(err) != failure.RequestTooOld {
 		t.Errorf("sent before: %v", err)
 	}
 	must(s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(2, 5*second), counter.AddOp{Delta: 1}))
 	rule.since = math.MinInt64
 	must(s.Add(60*second, Ref{Key: "k", Name: "n"}, retry(1, 20*second), counter.AddOp{Delta: 1}))
-	if _, err := s.Add(200*second, Ref{Key: "k", Name: "n"}, retry(3, 150*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+	if _, err := s.Add(200*second, Ref{Key: "k", Name: "n"}, retry(3, 150*second), counter.AddOp{Delta: 1}); reason(err) != failure.RequestTooOld {
 		t.Errorf("older than half of the window: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func (t *target) lapseLocked() {
 // Add adds to a counter within bounds.
 func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswer, error) {
 	if err := op.Validate(); err != nil {
-		return AddAnswer{}, asInvalid(err)
+		return AddAnswer{}, err
 	}
 	print := fingerprint(opAdd, uint64(op.Delta))
 	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, partible(op))
@@ -102,7 +102,7 @@ func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswe
 // SetIf sets a counter whose version is known.
 func (s *Store) SetIf(now int64, ref Ref, id reqid.ID, op counter.SetIfOp) (SetIfAnswer, error) {
 	if err := op.Validate(); err != nil {
-		return SetIfAnswer{}, asInvalid(err)
+		return SetIfAnswer{}, err
 	}
 	print := fingerprint(opSetIf, uint64(op.Value)^op.Version<<32)
 	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, false)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -63,7 +64,7 @@ func TestDiscard(t *testing.T) {
 	}
 	gone := 0
 	for key, w := range waits {
-		var why *Error
+		var why *failure.Error
 		if !lost(Hash(key)) {
 			if w.finished() {
 				t.Errorf("the wait for %s ended", key)
@@ -71,7 +72,7 @@ func TestDiscard(t *testing.T) {
 			continue
 		}
 		gone++
-		if _, err := w.Answer(); !w.finished() || !errors.As(err, &why) || why.Reason != NotOwner {
+		if _, err := w.Answer(); !w.finished() || !errors.As(err, &why) || why.Reason != failure.NotOwner {
 			t.Errorf("the wait for %s: %v", key, err)
 		}
 		w.GiveUp(4) // the caller leaves after it was told: nothing happens

@@ -3,6 +3,7 @@ package owner
 import (
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -32,9 +33,9 @@ func (s *Store) maxLockTTL() int64 {
 }
 
 // recovering is the error of what cannot be decided while the row is in grace.
-func (t *target) recovering(message string) *Error {
+func (t *target) recovering(message string) *failure.Error {
 	left := t.permit.LostAt + t.sh.store.cfg.Rule.Terms().Grace - t.now
-	return &Error{Reason: Recovering, Message: message, RetryAfter: max(time.Duration(left), retrySoon),
+	return &failure.Error{Reason: failure.Recovering, Message: message, RetryAfter: max(time.Duration(left), retrySoon),
 		Hint: "holders get their locks back by renewing with a reclaim; everybody else tries again when the grace period is over"}
 }
 
@@ -70,7 +71,7 @@ func beforeLoss(token, lost uint64) bool {
 func (s *Store) Reclaim(now int64, ref Ref, token uint64, ttl int64, c Claim) (RenewAnswer, error) {
 	op := lock.Reclaim{Token: token, Holder: c.Holder, Metadata: c.Metadata, Left: min(c.Left, lock.MaxTTL)}
 	if err := op.Validate(); err != nil {
-		return RenewAnswer{}, asInvalid(err)
+		return RenewAnswer{}, err
 	}
 	return s.renew(now, ref, token, ttl, &op)
 }

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 )
@@ -40,17 +41,17 @@ func TestNothingIsGrantedInGrace(t *testing.T) {
 	now := cameAt + second
 	for name, op := range map[string]lock.Acquire{"at once": asks("a", second, 0), "in the queue": asks("a", second, 9*second)} {
 		_, w, err := s.Acquire(now, door, id(1), op)
-		if reason(err) != Recovering || w != nil {
+		if reason(err) != failure.Recovering || w != nil {
 			t.Errorf("%s: %v, %v", name, w, err)
-		} else if left := err.(*Error).RetryAfter; int64(left) != longest {
+		} else if left := err.(*failure.Error).RetryAfter; int64(left) != longest {
 			t.Errorf("%s: it is to be tried again in %s", name, left)
 		}
 	}
 	_, err := s.Renew(now, door, granted(3, 1), second)
-	if reason(err) != Recovering {
+	if reason(err) != failure.Recovering {
 		t.Errorf("renew: %v", err)
 	}
-	if _, err := s.Release(now, door, id(2), granted(3, 1)); reason(err) != Recovering {
+	if _, err := s.Release(now, door, id(2), granted(3, 1)); reason(err) != failure.Recovering {
 		t.Errorf("release: %v", err)
 	}
 	if n := held(s); n != 0 {
@@ -60,7 +61,7 @@ func TestNothingIsGrantedInGrace(t *testing.T) {
 		t.Errorf("inspect: %+v", a)
 	}
 	// The loss is over for none before its time, by whatever the clock of a call says.
-	if _, _, err := s.Acquire(0, door, noID, asks("a", second, 0)); reason(err) != Recovering {
+	if _, _, err := s.Acquire(0, door, noID, asks("a", second, 0)); reason(err) != failure.Recovering {
 		t.Errorf("a clock that was read early: %v", err)
 	}
 	rule.lost, rule.lostAt, rule.epoch = 0, 0, lostIn+6
@@ -104,7 +105,7 @@ func TestTrap35HighestTokenWins(t *testing.T) {
 	if r := must(s.Reclaim(now+second, door, last, 10*second, claim("last", second))); !r.Renewed || r.Reclaimed || r.TTL != 10*second {
 		t.Errorf("the next renewal: %+v", r)
 	}
-	if _, _, err := s.Acquire(now+second, door, noID, asks("x", second, 0)); reason(err) != Recovering {
+	if _, _, err := s.Acquire(now+second, door, noID, asks("x", second, 0)); reason(err) != failure.Recovering {
 		t.Errorf("acquire: %v", err)
 	}
 	if r := must(s.Release(now+2*second, door, noID, last)); !r.Released {
@@ -148,11 +149,11 @@ func TestClaimsThatCannotBe(t *testing.T) {
 		"too large":           {1 << 63, good, "token"},
 	} {
 		_, err := s.Reclaim(now, door, c.token, second, c.claim)
-		if e, ok := err.(*Error); !ok || e.Reason != Invalid || e.Field != c.field {
+		if e, ok := err.(*failure.Error); !ok || e.Reason != failure.Invalid || e.Field != c.field {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := s.Reclaim(now, door, granted(1, 1), longest+1, good); reason(err) != Invalid {
+	if _, err := s.Reclaim(now, door, granted(1, 1), longest+1, good); reason(err) != failure.Invalid {
 		t.Errorf("a TTL that is too long: %v", err)
 	}
 	if n := held(s); n != 0 {
@@ -171,7 +172,7 @@ func TestClaimsThatCannotBe(t *testing.T) {
 	}
 	full, _ := lost(t, func(c *Config) { c.MaxObjects = 1 })
 	must(full.Check(now, door, noID, perSecond(3)))
-	if _, err := full.Reclaim(now, Ref{Key: "other", Name: "lock"}, granted(1, 1), second, good); reason(err) != StoreFull {
+	if _, err := full.Reclaim(now, Ref{Key: "other", Name: "lock"}, granted(1, 1), second, good); reason(err) != failure.StoreFull {
 		t.Errorf("no room: %v", err)
 	}
 	// Without a loss a claim changes nothing.
@@ -188,11 +189,11 @@ func TestAgreedTTL(t *testing.T) {
 	if a, _ := acquire(t, s, cameAt, noID, asks("a", longest, 0)); !a.Acquired {
 		t.Errorf("%+v", a)
 	}
-	if _, _, err := s.Acquire(cameAt, door, noID, asks("a", longest+1, 0)); reason(err) != Invalid {
+	if _, _, err := s.Acquire(cameAt, door, noID, asks("a", longest+1, 0)); reason(err) != failure.Invalid {
 		t.Errorf("too long: %v", err)
 	}
 	rule.terms = Terms{}
-	if _, _, err := s.Acquire(cameAt, door, noID, asks("a", longest, 0)); reason(err) != Invalid {
+	if _, _, err := s.Acquire(cameAt, door, noID, asks("a", longest, 0)); reason(err) != failure.Invalid {
 		t.Errorf("nothing is agreed on: %v", err)
 	}
 }
@@ -214,13 +215,13 @@ func TestClaimsInAnyOrder(tb *testing.T) {
 				}
 				top = max(top, token)
 			case 3:
-				if r, err := s.Release(now, door, noID, token); (reason(err) == Recovering) != (token > top) || r.Released && token != top {
+				if r, err := s.Release(now, door, noID, token); (reason(err) == failure.Recovering) != (token > top) || r.Released && token != top {
 					t.Fatalf("a release of %d, when %d was seen: %+v, %v", token, top, r, err)
 				}
 			case 4:
 				sweepAll(s, now)
 			case 5:
-				if _, w, err := s.Acquire(now, door, noID, asks("x", second, second)); reason(err) != Recovering || w != nil {
+				if _, w, err := s.Acquire(now, door, noID, asks("x", second, second)); reason(err) != failure.Recovering || w != nil {
 					t.Fatalf("acquire: %v", err)
 				}
 			}
@@ -277,7 +278,7 @@ func TestLostLimits(t *testing.T) {
 			t.Errorf("%s: when the grace is over: %+v", name, after)
 		}
 	}
-	if _, err := New(Config{Rule: &testRule{}, LostLimits: "half"}, 0); reason(err) != Invalid {
+	if _, err := New(Config{Rule: &testRule{}, LostLimits: "half"}, 0); reason(err) != failure.Invalid {
 		t.Errorf("a policy that is none: %v", err)
 	}
 	full, _ := lost(t, func(c *Config) { c.MaxObjects, c.LostLimits = 1, LostEmpty })
@@ -285,7 +286,7 @@ func TestLostLimits(t *testing.T) {
 	if a, err := full.Check(cameAt, Ref{Key: "other", Name: "n"}, noID, bucket); err != nil || a.Allowed {
 		t.Errorf("a denial for which there is no room: %+v, %v", a, err)
 	}
-	if _, err := full.Check(cameAt, Ref{Key: "other", Name: "n"}, id(1), bucket); reason(err) != StoreFull {
+	if _, err := full.Check(cameAt, Ref{Key: "other", Name: "n"}, id(1), bucket); reason(err) != failure.StoreFull {
 		t.Errorf("with a request id: %v", err)
 	}
 }

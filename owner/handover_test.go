@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -80,7 +81,7 @@ func newHandover(t *testing.T) *handover {
 	}
 	sc.nodes[0].other, sc.nodes[1].other = sc.nodes[1], sc.nodes[0]
 	sc.nodes[0].rule.epoch = 1
-	sc.nodes[1].rule.admit = &Error{Reason: NotOwner}
+	sc.nodes[1].rule.admit = &failure.Error{Reason: failure.NotOwner}
 	return sc
 }
 

@@ -3,6 +3,7 @@ package owner
 import (
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
@@ -45,15 +46,15 @@ func TestReplays(t *testing.T) {
 		if a := must(s.Add(start, ref, id(3), over)); !a.Replayed || a.Applied || a.Refusal != counter.AboveMax || a.Value != 12 {
 			t.Errorf("a refusal: %+v", a)
 		}
-		if _, err := s.Add(start, ref, id(1), counter.AddOp{Delta: 6}); reason(err) != RequestIDReused {
+		if _, err := s.Add(start, ref, id(1), counter.AddOp{Delta: 6}); reason(err) != failure.RequestIDReused {
 			t.Errorf("another delta: %v", err)
 		}
-		if _, err := s.Reset(start, ref, id(1)); reason(err) != RequestIDReused {
+		if _, err := s.Reset(start, ref, id(1)); reason(err) != failure.RequestIDReused {
 			t.Errorf("another operation: %v", err)
 		}
 		settled := id(5)
 		settled.Settled = 6
-		if _, err := s.Add(start, ref, settled, counter.AddOp{Delta: 1}); reason(err) != Invalid {
+		if _, err := s.Add(start, ref, settled, counter.AddOp{Delta: 1}); reason(err) != failure.Invalid {
 			t.Errorf("settled above its own sequence: %v", err)
 		}
 	})
@@ -120,7 +121,7 @@ func TestFullBucketKeepsItsIDs(t *testing.T) {
 	if held(s) != 0 {
 		t.Error("it is kept after the window")
 	}
-	if _, err := s.Check(start+701*second, ref, retry(1, 701*second), perSecond(1)); reason(err) != RequestTooOld {
+	if _, err := s.Check(start+701*second, ref, retry(1, 701*second), perSecond(1)); reason(err) != failure.RequestTooOld {
 		t.Errorf("a retry after the window: %v", err)
 	}
 }
@@ -134,7 +135,7 @@ func TestIDsOfEvictedClientsAreTooOld(t *testing.T) {
 	for n := range uint64(10) {
 		must(s.Add(start+int64(n), ref, client(n, 0), counter.AddOp{Delta: 1}))
 	}
-	if _, err := s.Add(start+20*second, ref, client(0, 20*second), counter.AddOp{Delta: 1}); reason(err) != RequestTooOld {
+	if _, err := s.Add(start+20*second, ref, client(0, 20*second), counter.AddOp{Delta: 1}); reason(err) != failure.RequestTooOld {
 		t.Errorf("evicted: %v", err)
 	}
 	if a := must(s.Add(start+20*second, ref, client(9, 20*second), counter.AddOp{Delta: 1})); !a.Replayed {

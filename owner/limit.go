@@ -27,7 +27,7 @@ type CheckAnswer struct {
 // up, a refund gives nothing back.
 func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer, error) {
 	if err := op.Validate(); err != nil {
-		return CheckAnswer{}, asInvalid(err)
+		return CheckAnswer{}, err
 	}
 	t := target{ref: ref, kind: KindLimit, now: now}
 	if err := t.enter(s); err != nil {

@@ -1,13 +1,10 @@
 package owner
 
 import (
-	"errors"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -50,7 +47,7 @@ type InspectAnswer struct {
 // answer comes there.
 func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait, error) {
 	if err := op.Validate(); err != nil {
-		return AcquireAnswer{}, nil, asInvalid(err)
+		return AcquireAnswer{}, nil, err
 	}
 	t := target{ref: ref, kind: KindLock, now: now}
 	if err := t.enter(s); err != nil {
@@ -184,7 +181,7 @@ func (s *Store) Renew(now int64, ref Ref, token uint64, ttl int64) (RenewAnswer,
 
 func (s *Store) renew(now int64, ref Ref, token uint64, ttl int64, claim *lock.Reclaim) (RenewAnswer, error) {
 	if err := lock.ValidateTTL(ttl); err != nil {
-		return RenewAnswer{}, asInvalid(err)
+		return RenewAnswer{}, err
 	}
 	t := target{ref: ref, kind: KindLock, now: now}
 	if err := t.enter(s); err != nil {
@@ -309,20 +306,4 @@ func (s *Store) checkTTL(ttl int64) error {
 // those who wait, which is counted with them.
 func lockText(s *lock.State) int {
 	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue)*waiterSize
-}
-
-// asInvalid turns the field errors of the cores into errors of this package.
-func asInvalid(err error) error {
-	var l *limit.FieldError
-	var c *counter.FieldError
-	var k *lock.FieldError
-	switch {
-	case errors.As(err, &l):
-		return &Error{Reason: Invalid, Field: l.Field, Message: l.Problem}
-	case errors.As(err, &c):
-		return &Error{Reason: Invalid, Field: c.Field, Message: c.Problem}
-	case errors.As(err, &k):
-		return &Error{Reason: Invalid, Field: k.Field, Message: k.Problem}
-	}
-	return err
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -119,7 +120,7 @@ func TestWhoLeavesIsNotServed(t *testing.T) {
 	_, b := acquire(t, s, 0, noID, asks("b", second, 60*second))
 	_, c := acquire(t, s, 0, noID, asks("c", second, 60*second))
 	b.GiveUp(second)
-	if _, err := answered(t, b); reason(err) != GaveUp {
+	if _, err := answered(t, b); reason(err) != failure.GaveUp {
 		t.Errorf("b: %v", err)
 	}
 	must(s.Release(2*second, door, noID, first.Token))
@@ -156,7 +157,7 @@ func TestRetryTakesThePlaceOfTheFirstAttempt(t *testing.T) {
 	_, b := acquire(t, s, 0, id(1), asks("b", second, 2*second))
 	_, c := acquire(t, s, 0, noID, asks("c", second, 60*second))
 	_, again := acquire(t, s, second, retry(1, second), asks("b", second, 60*second))
-	if _, err := answered(t, b); reason(err) != Superseded {
+	if _, err := answered(t, b); reason(err) != failure.Superseded {
 		t.Errorf("the first attempt: %v", err)
 	}
 	b.GiveUp(second) // its connection is noticed to be gone only now
@@ -176,11 +177,11 @@ func TestWaitersAreBounded(t *testing.T) {
 	acquire(t, s, 0, noID, asks("b", second, second))
 	acquire(t, s, 0, noID, asks("c", second, second))
 	_, _, err := s.Acquire(0, door, noID, asks("d", second, second))
-	if reason(err) != TooManyWaiters {
+	if reason(err) != failure.TooManyWaiters {
 		t.Errorf("a third waiter of the lock: %v", err)
 	}
 	other := Ref{Key: "window", Name: "lock"}
-	for i, want := range []Reason{0, 0, TooManyWaiters} {
+	for i, want := range []failure.Reason{0, 0, failure.TooManyWaiters} {
 		if _, _, err := s.Acquire(0, other, noID, asks("e", 10*second, second)); reason(err) != want {
 			t.Errorf("attempt %d at the other lock: %v", i, err)
 		}
@@ -265,14 +266,14 @@ func TestInspect(t *testing.T) {
 
 func TestLockTTLIsBounded(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.MaxLockTTL = 60 * second })
-	if _, _, err := s.Acquire(0, door, noID, asks("a", 61*second, 0)); reason(err) != Invalid {
+	if _, _, err := s.Acquire(0, door, noID, asks("a", 61*second, 0)); reason(err) != failure.Invalid {
 		t.Errorf("acquire: %v", err)
 	}
 	a, _ := acquire(t, s, 0, noID, asks("a", 60*second, 0))
-	if _, err := s.Renew(0, door, a.Token, 61*second); reason(err) != Invalid {
+	if _, err := s.Renew(0, door, a.Token, 61*second); reason(err) != failure.Invalid {
 		t.Errorf("renew: %v", err)
 	}
-	if _, err := s.Renew(0, door, a.Token, 1); reason(err) != Invalid {
+	if _, err := s.Renew(0, door, a.Token, 1); reason(err) != failure.Invalid {
 		t.Errorf("renew for a nanosecond: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -16,7 +17,7 @@ func TestOlderAttemptChangesNothing(t *testing.T) {
 	_, b := acquire(t, s, 5*second, retry(1, second), asks("b", second, 60*second))
 	_, c := acquire(t, s, 5*second, noID, asks("c", second, 60*second))
 	for _, age := range []int64{0, second - 1} {
-		if a, w, err := s.Acquire(5*second, door, retry(1, age), asks("b", second, 60*second)); reason(err) != Superseded || w != nil {
+		if a, w, err := s.Acquire(5*second, door, retry(1, age), asks("b", second, 60*second)); reason(err) != failure.Superseded || w != nil {
 			t.Errorf("an attempt of age %d after one of age %d: %+v %v", age, second, a, err)
 		}
 	}
@@ -52,7 +53,7 @@ func TestManyLeaveWhileNobodyActs(t *testing.T) {
 	rule.admit = errMoved
 	for _, w := range waits {
 		w.GiveUp(second)
-		if _, err := answered(t, w); reason(err) != NotOwner {
+		if _, err := answered(t, w); reason(err) != failure.NotOwner {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +89,7 @@ func TestDetachedCount(t *testing.T) {
 		t.Errorf("%d wait", st.Waiting)
 	}
 	acquire(t, s, second, noID, asks("d", second, 60*second))
-	if _, _, err := s.Acquire(second, door, noID, asks("e", second, second)); reason(err) != TooManyWaiters {
+	if _, _, err := s.Acquire(second, door, noID, asks("e", second, second)); reason(err) != failure.TooManyWaiters {
 		t.Errorf("a third waiter: %v", err)
 	}
 	s.Wake(second + OwnGrace)
@@ -143,7 +144,7 @@ func TestMovesBeforeDismiss(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, w := range []*Wait{b, c} {
-		if _, err := answered(t, w); reason(err) != NotOwner {
+		if _, err := answered(t, w); reason(err) != failure.NotOwner {
 			t.Error(err)
 		}
 	}
@@ -168,7 +169,7 @@ func TestMovesAreBounded(t *testing.T) {
 	if err := install(all...); err != nil {
 		t.Fatal(err)
 	}
-	if err := install(moveOf(MaxQueue+1, false)); reason(err) != Invalid {
+	if err := install(moveOf(MaxQueue+1, false)); reason(err) != failure.Invalid {
 		t.Errorf("one more: %v", err)
 	}
 	if err := install(all[0], moveOf(1, true), moveOf(1, true), moveOf(MaxQueue+1, false)); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -108,7 +109,7 @@ func TestRecordsSayEverything(t *testing.T) {
 				s.Wake(now)
 				_, err = s.Inspect(now, Ref{Key: key, Name: "lock"}, 5)
 			}
-			if r := reason(err); err != nil && r != RequestIDReused && r != RequestTooOld {
+			if r := reason(err); err != nil && r != failure.RequestIDReused && r != failure.RequestTooOld {
 				t.Fatal(err)
 			}
 			m.compare(s)

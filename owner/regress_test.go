@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -80,7 +81,7 @@ func TestFullOfIDs(t *testing.T) {
 		rid := reqid.ID{Client: reqid.Client{Hi: n % 1000, Lo: 1}, Sequence: n + 1}
 		_, err = s.Add(0, Ref{Key: "hot", Name: "n"}, rid, counter.AddOp{Delta: 1})
 	}
-	if reason(err) != StoreFull {
+	if reason(err) != failure.StoreFull {
 		t.Fatalf("after %d ids: %v", n, err)
 	}
 	sweepAll(s, 101*second)

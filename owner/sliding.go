@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -139,7 +140,7 @@ func look(op limit.Op) limit.Op {
 }
 
 // roomForLocked is roomLocked for an operation that may leave marks, too.
-func (t *target) roomForLocked(id *reqid.ID, marks []limit.Mark, changed bool) *Error {
+func (t *target) roomForLocked(id *reqid.ID, marks []limit.Mark, changed bool) *failure.Error {
 	if err := t.roomLocked(id); err != nil || !changed || len(marks) == 0 {
 		return err
 	}

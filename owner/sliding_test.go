@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/limit"
 )
 
@@ -164,7 +165,7 @@ func TestSlidingExport(t *testing.T) {
 			"of nothing":      func() { bad.Limit = limit.State{} },
 		} {
 			bad = *r
-			if change(); reason(to.Install(now, &bad, func(uint64) bool { return true })) != Invalid {
+			if change(); reason(to.Install(now, &bad, func(uint64) bool { return true })) != failure.Invalid {
 				t.Errorf("%s: installed", what)
 			}
 		}
@@ -200,7 +201,7 @@ func TestRefundOfNothing(t *testing.T) {
 			t.Errorf("its retry: %+v", a)
 		}
 		spend.Cost = 2
-		if _, err := s.Check(now, door, retry(1, second), spend); reason(err) != RequestIDReused {
+		if _, err := s.Check(now, door, retry(1, second), spend); reason(err) != failure.RequestIDReused {
 			t.Errorf("a check under the id of a refund: %v", err)
 		}
 	}
@@ -240,7 +241,7 @@ func TestNoRoomForMarks(t *testing.T) {
 	if a := must(s.Check(0, door, noID, sliding(9))); !a.Allowed || a.Remaining != 7 { // no mark more
 		t.Errorf("%+v", a)
 	}
-	if _, err := s.Check(1, door, noID, sliding(9)); reason(err) != StoreFull {
+	if _, err := s.Check(1, door, noID, sliding(9)); reason(err) != failure.StoreFull {
 		t.Fatalf("a second mark: %v", err)
 	}
 	if a := must(s.Check(1, door, noID, look(sliding(9)))); a.Remaining != 7 || a.ResetAfter != second-1 {

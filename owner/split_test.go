@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -57,7 +58,7 @@ func (r *splitRule) Split(hash uint64) bool {
 	return hash == Hash(r.home)
 }
 
-var errFrozen = &Error{Reason: NotOwner, Message: "frozen"}
+var errFrozen = &failure.Error{Reason: failure.NotOwner, Message: "frozen"}
 
 func (r *splitRule) May(ref Ref, kind Kind) (uint32, error) {
 	i := r.part(ref.Key)
@@ -218,17 +219,17 @@ func TestRoles(t *testing.T) {
 			if role.onPart() {
 				ref, other = other, ref
 			}
-			if got := reason(op(s, other)); got != Invalid {
+			if got := reason(op(s, other)); got != failure.Invalid {
 				t.Errorf("%s in role %d at %q: %v", name, role, other.Key, got)
 			}
 			if !slices.Contains(comes[name], role) {
-				if got := reason(op(s, ref)); got != Invalid {
+				if got := reason(op(s, ref)); got != failure.Invalid {
 					t.Errorf("%s in role %d: %v", name, role, got)
 				}
 				continue
 			}
 			for rule.phase = single; rule.phase <= closing; rule.phase++ {
-				want := NotOwner
+				want := failure.NotOwner
 				if slices.Contains(when[rule.phase], role) {
 					want = 0
 				}
@@ -236,7 +237,7 @@ func TestRoles(t *testing.T) {
 					t.Errorf("%s in role %d in phase %d: %v, want %v", name, role, rule.phase, got, want)
 				}
 			}
-			if got := reason(op(plain, ref)); (got != 0) != (role != Whole) || got != 0 && got != NotOwner {
+			if got := reason(op(plain, ref)); (got != 0) != (role != Whole) || got != 0 && got != failure.NotOwner {
 				t.Errorf("%s in role %d where nothing is split: %v", name, role, got)
 			}
 		}
@@ -514,7 +515,7 @@ func TestErrWhole(t *testing.T) {
 		"min": add(counter.AddOp{Delta: 1, HasMin: true}), "max": add(counter.AddOp{Delta: 1, HasMax: true, Max: 9}), "ttl": add(counter.AddOp{Delta: 1, IdleTTL: second}),
 		"large": add(counter.AddOp{Delta: maxShare + 1}), "small": add(counter.AddOp{Delta: -maxShare - 1}), "set if": setIf, "reset": reset,
 	} {
-		if !errors.Is(err, ErrWhole) || reason(err) != NotOwner {
+		if !errors.Is(err, ErrWhole) || reason(err) != failure.NotOwner {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -557,7 +558,7 @@ func TestSweepForgetsStaleParts(t *testing.T) {
 		t.Errorf("%d are held", held(s))
 	}
 	told = 0
-	rule.admit = &Error{Reason: NotOwner}
+	rule.admit = &failure.Error{Reason: failure.NotOwner}
 	stale = func(_ uint64, key []byte) bool { return strings.HasSuffix(string(key), "1") }
 	sweepAll(s, now)
 	if held(s) != 22 || told != 0 {
@@ -598,7 +599,7 @@ func TestPutRefuses(t *testing.T) {
 		"out of range": {with(good, func(r *Record) { r.Counter.IdleTTL = -1 })},
 		"weight":       {{Kind: KindLimit, Whole: true, IDs: ids, Limit: limit.State{Weight: limit.Whole + 1}}},
 	} {
-		if _, err := s.Put(100, ref, records); reason(err) != Invalid {
+		if _, err := s.Put(100, ref, records); reason(err) != failure.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -606,10 +607,10 @@ func TestPutRefuses(t *testing.T) {
 		t.Errorf("%d are held", held(s))
 	}
 	must(s.Put(100, ref, []*Record{&good, &more}))
-	if _, err := s.Put(100, Ref{Key: partKey(1), Name: "n", Role: Plant}, []*Record{&good}); reason(err) != StoreFull {
+	if _, err := s.Put(100, Ref{Key: partKey(1), Name: "n", Role: Plant}, []*Record{&good}); reason(err) != failure.StoreFull {
 		t.Errorf("no room: %v", err)
 	}
-	if _, err := s.Put(100, ref, []*Record{{Kind: KindLimit, Whole: true, IDs: ids}}); reason(err) != KindMismatch {
+	if _, err := s.Put(100, ref, []*Record{{Kind: KindLimit, Whole: true, IDs: ids}}); reason(err) != failure.KindMismatch {
 		t.Errorf("another kind: %v", err)
 	}
 	rule.phase = open

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -28,7 +29,7 @@ type Ref struct {
 	Split     uint64 // of the roles Carry and Join: the split that it comes for
 }
 
-func (r Ref) validate() *Error {
+func (r Ref) validate() *failure.Error {
 	switch {
 	case r.Key == "":
 		return invalid("key", "is empty")
@@ -50,7 +51,7 @@ func (r Ref) validate() *Error {
 
 // validAddress is validate of an address that no operation comes with: that of an
 // object or of a part.
-func (r Ref) validAddress() *Error {
+func (r Ref) validAddress() *failure.Error {
 	if r.Key != "" && r.Key[0] == reserved {
 		r.Role = Plant
 	}
@@ -133,7 +134,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() *Error {
+func (c Config) validate() *failure.Error {
 	switch {
 	case c.Rule == nil:
 		return invalid("Rule", "is required")

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -68,8 +69,8 @@ func retry(seq uint64, age int64) reqid.ID {
 
 var noID reqid.ID
 
-func reason(err error) Reason {
-	var e *Error
+func reason(err error) failure.Reason {
+	var e *failure.Error
 	if errors.As(err, &e) {
 		return e.Reason
 	}
@@ -153,16 +154,16 @@ func TestKindsDoNotMix(t *testing.T) {
 	if _, err := s.Check(0, ref, noID, perSecond(1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(0, ref); reason(err) != KindMismatch {
+	if _, err := s.Get(0, ref); reason(err) != failure.KindMismatch {
 		t.Errorf("a counter where a limit is: %v", err)
 	}
-	if _, err := s.Inspect(0, ref, 1); reason(err) != KindMismatch {
+	if _, err := s.Inspect(0, ref, 1); reason(err) != failure.KindMismatch {
 		t.Errorf("a lock where a limit is: %v", err)
 	}
 	if _, err := s.Add(second, ref, noID, counter.AddOp{Delta: 1}); err != nil {
 		t.Errorf("a counter where a limit was that is full again: %v", err)
 	}
-	if _, err := s.Check(second, ref, noID, perSecond(1)); reason(err) != KindMismatch {
+	if _, err := s.Check(second, ref, noID, perSecond(1)); reason(err) != failure.KindMismatch {
 		t.Errorf("a limit where a counter is: %v", err)
 	}
 	if _, err := s.Add(0, Ref{Key: "kn", Name: ""}, noID, counter.AddOp{Delta: 5}); err != nil {
@@ -184,8 +185,8 @@ func TestAddresses(t *testing.T) {
 		"NAME": {Key: "k", Name: "\xff"},
 	} {
 		_, err := s.Get(0, ref)
-		var e *Error
-		if !errors.As(err, &e) || e.Reason != Invalid || e.Field != strings.ToLower(strings.TrimSpace(field)) {
+		var e *failure.Error
+		if !errors.As(err, &e) || e.Reason != failure.Invalid || e.Field != strings.ToLower(strings.TrimSpace(field)) {
 			t.Errorf("%.10q: %v", ref.Key, err)
 		}
 	}
@@ -252,10 +253,10 @@ func TestRoom(t *testing.T) {
 		for i := range 3 {
 			must(s.Add(0, Ref{Key: fmt.Sprint(i), Name: "n"}, noID, counter.AddOp{Delta: 1}))
 		}
-		if _, err := s.Add(0, Ref{Key: "3", Name: "n"}, noID, counter.AddOp{Delta: 1}); reason(err) != StoreFull {
+		if _, err := s.Add(0, Ref{Key: "3", Name: "n"}, noID, counter.AddOp{Delta: 1}); reason(err) != failure.StoreFull {
 			t.Errorf("a fourth object: %v", err)
 		}
-		if _, _, err := s.Acquire(0, Ref{Key: "3", Name: "l"}, noID, lock.Acquire{Holder: "h", TTL: second}); reason(err) != StoreFull {
+		if _, _, err := s.Acquire(0, Ref{Key: "3", Name: "l"}, noID, lock.Acquire{Holder: "h", TTL: second}); reason(err) != failure.StoreFull {
 			t.Errorf("a fourth object: %v", err)
 		}
 		if a := must(s.Add(0, Ref{Key: "1", Name: "n"}, noID, counter.AddOp{Delta: 1})); a.Value != 2 {
@@ -272,7 +273,7 @@ func TestRoom(t *testing.T) {
 		for ; err == nil && n < 100_000; n++ {
 			_, err = s.Add(0, Ref{Key: fmt.Sprint(n), Name: "n"}, noID, counter.AddOp{Delta: 1})
 		}
-		if reason(err) != StoreFull {
+		if reason(err) != failure.StoreFull {
 			t.Fatalf("after %d counters: %v", n, err)
 		}
 		if b := s.Stats().Bytes; b > 1<<20+1<<18 {
@@ -342,16 +343,16 @@ func TestRuleDecides(t *testing.T) {
 	if a.Permit.Epoch != 7 {
 		t.Errorf("epoch %d", a.Permit.Epoch)
 	}
-	rule.admit = &Error{Reason: Unavailable}
-	if _, err := s.Add(0, ref, noID, counter.AddOp{Delta: 1}); reason(err) != Unavailable {
+	rule.admit = &failure.Error{Reason: failure.Unavailable}
+	if _, err := s.Add(0, ref, noID, counter.AddOp{Delta: 1}); reason(err) != failure.Unavailable {
 		t.Errorf("not let in: %v", err)
 	}
 	rule.admit = nil
 	if a := must(s.Get(0, ref)); a.Value != 1 {
 		t.Errorf("what was not let in acted: %+v", a)
 	}
-	rule.confirm = &Error{Reason: OutcomeUnknown}
-	if err := s.Confirm(a.Permit, 0); reason(err) != OutcomeUnknown {
+	rule.confirm = &failure.Error{Reason: failure.OutcomeUnknown}
+	if err := s.Confirm(a.Permit, 0); reason(err) != failure.OutcomeUnknown {
 		t.Errorf("not confirmed: %v", err)
 	}
 }
@@ -372,7 +373,7 @@ func TestConfigIsChecked(t *testing.T) {
 	} {
 		cfg := Config{Rule: &testRule{}}
 		change(&cfg)
-		if _, err := New(cfg, 0); reason(err) != Invalid {
+		if _, err := New(cfg, 0); reason(err) != failure.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -434,7 +435,7 @@ func (sh *shard) wake(x wake, now int64) {
 		}
 	}
 	switch {
-	case here || len(queue) > 0 && !isNotOwner(err):
+	case here || len(queue) > 0 && failure.ReasonOf(err) != failure.NotOwner:
 		t.retryLocked()
 	case len(queue) > 0:
 		sh.copyLocked(t.slot)

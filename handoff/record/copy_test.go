@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -34,7 +35,7 @@ func (r *rule) Confirm(owner.Permit, int64) error { return nil }
 func (r *rule) Terms() owner.Terms                { return owner.Terms{} }
 func (r *rule) Exhausted(epoch uint64) (uint64, error) {
 	if epoch >= owner.MaxEpoch {
-		return 0, &owner.Error{Reason: owner.Unavailable}
+		return 0, &failure.Error{Reason: failure.Unavailable}
 	}
 	r.epoch = epoch + 1
 	return r.epoch, nil
@@ -196,7 +197,7 @@ var sliding = limit.Params{Limit: 40, Period: 5 * second, Algorithm: limit.Slidi
 
 // answer is what a store said, in a form that can be compared.
 type answer struct {
-	reason owner.Reason
+	reason failure.Reason
 	body   any
 	token  uint64
 	ver    uint64
@@ -246,7 +247,7 @@ func ask(s *owner.Store, now int64, o op, of uint64) answer {
 	case 9:
 		body, err = s.Release(now, o.ref, o.id, of)
 	}
-	var e *owner.Error
+	var e *failure.Error
 	if errors.As(err, &e) {
 		a.reason = e.Reason
 	} else if err != nil {
@@ -309,7 +310,7 @@ func (p *pair) do(o op) {
 			of = p.version[o.ofA]
 		}
 		b = ask(p.b, p.now, o, of)
-		if a.reason == owner.RequestTooOld && strings.Contains(fmt.Sprint(b.body), "Replayed:true") {
+		if a.reason == failure.RequestTooOld && strings.Contains(fmt.Sprint(b.body), "Replayed:true") {
 			return // the original has forgotten more: what clients settle is told with their next operation
 		}
 		if a.reason != b.reason || a.body != b.body || (a.wait == nil) != (b.wait == nil) {
@@ -373,7 +374,7 @@ func (p *pair) settle() {
 
 func answered(w *owner.Wait) answer {
 	r, err := w.Answer()
-	var e *owner.Error
+	var e *failure.Error
 	if errors.As(err, &e) {
 		return answer{reason: e.Reason}
 	}

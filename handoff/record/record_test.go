@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -228,7 +229,7 @@ func use(t *testing.T, s *owner.Store, ref owner.Ref, now int64) {
 		s.Wake(at)
 		for kind := range 12 {
 			o := op{kind: kind, ref: ref, at: at, arg: 1, acquire: lock.Acquire{Holder: "h", TTL: second, Wait: int64(kind-5) * second}}
-			if ask(s, at, o, 0).reason == owner.KindMismatch {
+			if ask(s, at, o, 0).reason == failure.KindMismatch {
 				continue
 			}
 			o.id = reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: uint64(at + int64(kind))}

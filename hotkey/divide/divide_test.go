@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -210,7 +211,7 @@ func TestLostParts(t *testing.T) {
 		for i, id := range at {
 			id.Age = h.now - 1000*second
 			a, err := h.s.Add(h.now, h.whole(owner.Whole), id, counter.AddOp{Delta: 10})
-			if i == 1 && reason(err) != owner.RequestTooOld || i != 1 && !a.Replayed {
+			if i == 1 && reason(err) != failure.RequestTooOld || i != 1 && !a.Replayed {
 				t.Errorf("of part %d: %+v, %v", i, a, err)
 			}
 		}

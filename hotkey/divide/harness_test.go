@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -245,8 +246,8 @@ func even(n int) []uint32 {
 }
 
 // reason is that of an error of a store.
-func reason(err error) owner.Reason {
-	var e *owner.Error
+func reason(err error) failure.Reason {
+	var e *failure.Error
 	if errors.As(err, &e) {
 		return e.Reason
 	}

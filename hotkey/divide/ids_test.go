@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
@@ -112,7 +113,7 @@ func TestTooManyIDs(t *testing.T) {
 			a, err := h.again(&done[i])
 			switch {
 			case err == nil && a.Replayed:
-			case reason(err) != owner.RequestTooOld || i >= most:
+			case reason(err) != failure.RequestTooOld || i >= most:
 				t.Fatalf("%s: id %d of %d: %+v, %v", what, i, len(done), a, err)
 			default:
 				old++
@@ -160,7 +161,7 @@ func TestEvictedIsEverywhere(t *testing.T) {
 		t.Helper()
 		for seq := uint64(1); seq <= 16; seq++ {
 			id := idOf(5, seq, h.now-(1000*second-12*second))
-			if _, err := h.s.Add(h.now, h.at(id), id, counter.AddOp{Delta: 1}); (reason(err) == owner.RequestTooOld) != want {
+			if _, err := h.s.Add(h.now, h.at(id), id, counter.AddOp{Delta: 1}); (reason(err) == failure.RequestTooOld) != want {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
@@ -207,7 +208,7 @@ func TestJoinReplaces(t *testing.T) {
 	known(0, 30)
 	h.merge()
 	h.now += second
-	if _, err := h.s.Add(h.now, h.whole(owner.Whole), idOf(1, 2, 2*second), counter.AddOp{Delta: 10}); reason(err) != owner.RequestTooOld {
+	if _, err := h.s.Add(h.now, h.whole(owner.Whole), idOf(1, 2, 2*second), counter.AddOp{Delta: 10}); reason(err) != failure.RequestTooOld {
 		t.Errorf("an id that was dropped: %v", err)
 	}
 }

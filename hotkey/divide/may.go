@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-var errNotNow = &owner.Error{Reason: owner.NotOwner, RetryAfter: 50 * time.Millisecond,
+var errNotNow = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.Millisecond,
 	Message: "the object is split, or about to be, or not any more; nothing happened",
 	Hint:    "try again: the call is passed on by the table of now"}
 
@@ -47,7 +48,7 @@ func mayWhole(t *table.Table, ref owner.Ref, kind owner.Kind) error {
 		case k != kind.String() && sp.Phase == table.Opening:
 			return errNotNow // whether it is one of this kind, its home has still to find out
 		case k != kind.String():
-			return &owner.Error{Reason: owner.KindMismatch,
+			return &failure.Error{Reason: failure.KindMismatch,
 				Message: fmt.Sprintf("this key and name hold a %s, not a %s", k, kind), Hint: "use another name, or the calls of its kind"}
 		case sp.ID != ref.Split && ref.Role != owner.Whole:
 			return errNotNow // it comes from a split before this one, late

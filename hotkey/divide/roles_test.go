@@ -3,6 +3,7 @@ package divide
 import (
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -35,7 +36,7 @@ func TestMay(t *testing.T) {
 				ref = h.part(1, role)
 			}
 			weight, err := May(h.tab, ref, owner.KindCounter)
-			if (err == nil) != want || err != nil && reason(err) != owner.NotOwner || want && onPart[role] && weight != 7 {
+			if (err == nil) != want || err != nil && reason(err) != failure.NotOwner || want && onPart[role] && weight != 7 {
 				t.Errorf("%s, role %d: weight %d, %v", phase, role, weight, err)
 			}
 			strangers := map[string]owner.Ref{"another name": ref, "another salt": ref, "no such part": ref, "no such split": ref, "no part's key": ref}
@@ -55,7 +56,7 @@ func TestMay(t *testing.T) {
 				case "no part's key":
 					r.Key = "\x00"
 				}
-				if _, err := May(h.tab, r, owner.KindCounter); reason(err) != owner.NotOwner {
+				if _, err := May(h.tab, r, owner.KindCounter); reason(err) != failure.NotOwner {
 					t.Errorf("%s, role %d, %s: %v", phase, role, what, err)
 				}
 			}
@@ -64,7 +65,7 @@ func TestMay(t *testing.T) {
 			}
 			late := ref
 			late.Split--
-			if _, err := May(h.tab, late, owner.KindCounter); (role == owner.Carry || role == owner.Join) && reason(err) != owner.NotOwner {
+			if _, err := May(h.tab, late, owner.KindCounter); (role == owner.Carry || role == owner.Join) && reason(err) != failure.NotOwner {
 				t.Errorf("%s, role %d, for a split of before: %v", phase, role, err)
 			}
 			other := owner.Ref{Key: "other", Name: "n", Role: role}
@@ -72,9 +73,9 @@ func TestMay(t *testing.T) {
 				t.Errorf("%s, role %d, of another object: %v", phase, role, err)
 			}
 		}
-		wrong := owner.KindMismatch
+		wrong := failure.KindMismatch
 		if phase == table.Opening { // it may be a lock, and then it is not split
-			wrong = owner.NotOwner
+			wrong = failure.NotOwner
 		}
 		if _, err := May(h.tab, h.whole(owner.Whole), owner.KindLock); reason(err) != wrong {
 			t.Errorf("%s: a lock at the address: %v", phase, err)

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // Bounds.
@@ -38,15 +38,15 @@ func (f *Fault) Error() string { return f.Err.Error() }
 // are chunks of as many buckets as may be.
 var ErrFull = errors.New("chunk: no room")
 
-var errWaiters = &owner.Error{Reason: owner.TooManyWaiters, RetryAfter: 50e6,
+var errWaiters = &failure.Error{Reason: failure.TooManyWaiters, RetryAfter: 50e6,
 	Message: "as many calls as this node allows wait for tokens of this limit; nothing was spent",
 	Hint:    "try again later, or call the owner of the key"}
 
-var errSlow = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200e6,
+var errSlow = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200e6,
 	Message: "the owner of the key did not answer in time; nothing was allowed, though tokens may have been taken",
 	Hint:    "try again: it comes back, or another node takes over within seconds"}
 
-var errClosed = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500e6,
+var errClosed = &failure.Error{Reason: failure.Unavailable, RetryAfter: 500e6,
 	Message: "the node is stopping; nothing was spent", Hint: "ask another node"}
 
 // Bucket is a token bucket, by its address and the parameters that a caller states. A
@@ -152,7 +152,7 @@ func (k *Book) Close() {
 
 // Spend spends a cost of a bucket, or says that it is refused. most is how many
 // tokens the node may hold (Cap). The cost is at least 1. Errors: ErrFull, an
-// *owner.Error, what Take failed with, or the context's.
+// *failure.Error, what Take failed with, or the context's.
 func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, error) {
 	if cost > most {
 		return Answer{}, ErrFull

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/limit"
 )
 
@@ -297,7 +297,7 @@ func TestCloseSendsAway(t *testing.T) {
 		if _, err := k.spend(1); !errors.Is(err, errClosed) {
 			t.Errorf("%v", err)
 		}
-		if e := (*owner.Error)(nil); !errors.As(error(errClosed), &e) || e.RetryAfter == 0 {
+		if e := (*failure.Error)(nil); !errors.As(error(errClosed), &e) || e.RetryAfter == 0 {
 			t.Error("it does not say when to try again")
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/keystead/keystead/internal/cli/bench"
 	"github.com/keystead/keystead/internal/cli/replay"
 	"github.com/keystead/keystead/internal/config"
-	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/internal/failure"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -299,7 +299,7 @@ func replaying(at replay.Progress, part float64) string {
 
 // misuse names the flag by which a limit was asked for that there cannot be.
 func misuse(err error) error {
-	var field *limit.FieldError
+	var field *failure.Error
 	if !errors.As(err, &field) {
 		return err
 	}
@@ -307,7 +307,7 @@ func misuse(err error) error {
 	if flag != "cost" && flag != "burst" {
 		flag = "limit"
 	}
-	return usageError{fmt.Errorf("--%s %s", flag, field.Problem)}
+	return usageError{fmt.Errorf("--%s %s", flag, field.Message)}
 }
 
 // finish prints what there is to print, whole or not.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keystead/keystead/internal/config"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/owner"
 )
@@ -290,8 +291,8 @@ var storeFlags = map[string]string{
 
 // storeSetting makes an error about a field of owner.Config one about a flag.
 func storeSetting(err error) error {
-	var bad *owner.Error
-	if errors.As(err, &bad) && bad.Reason == owner.Invalid && storeFlags[bad.Field] != "" {
+	var bad *failure.Error
+	if errors.As(err, &bad) && bad.Reason == failure.Invalid && storeFlags[bad.Field] != "" {
 		return usageError{fmt.Errorf("%s: %s", storeFlags[bad.Field], bad.Message)}
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // takeTime bounds the wait for a block: longer than an election, so that a change of
@@ -65,11 +65,11 @@ func (s *Source) Close() {
 }
 
 // Next returns the first of n ids that follow each other; n is 1 to MaxCount. It
-// waits only if there is no block at all. Errors: an *owner.Error, Unavailable if no
+// waits only if there is no block at all. Errors: an *failure.Error, Unavailable if no
 // block can be had, Invalid for n out of range; or the context's.
 func (s *Source) Next(ctx context.Context, n int) (first uint64, err error) {
 	if n < 1 || n > MaxCount {
-		return 0, &owner.Error{Reason: owner.Invalid, Field: "count", Message: fmt.Sprintf("is %d; 1 to %d are allowed", n, MaxCount)}
+		return 0, &failure.Error{Reason: failure.Invalid, Field: "count", Message: fmt.Sprintf("is %d; 1 to %d are allowed", n, MaxCount)}
 	}
 	var waited *taking
 	for {
@@ -132,11 +132,11 @@ func (s *Source) take(now int64) {
 	})
 }
 
-var errClosed = &owner.Error{Reason: owner.Unavailable, RetryAfter: 500 * time.Millisecond,
+var errClosed = &failure.Error{Reason: failure.Unavailable, RetryAfter: 500 * time.Millisecond,
 	Message: "the node is stopping; no id was given", Hint: "ask another node"}
 
 func errTooFast(retry time.Duration) error {
-	return &owner.Error{Reason: owner.Unavailable, RetryAfter: max(retry, time.Millisecond),
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: max(retry, time.Millisecond),
 		Message: fmt.Sprintf("this node gives at most %d ids a second; no id was given", int64(blockIDs/Interval.Seconds())),
 		Hint:    "ask another node as well"}
 }

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,8 +59,8 @@ func (w *world) must(t *testing.T, n int) uint64 {
 	return first
 }
 
-func reason(err error) owner.Reason {
-	var e *owner.Error
+func reason(err error) failure.Reason {
+	var e *failure.Error
 	if errors.As(err, &e) {
 		return e.Reason
 	}
@@ -99,7 +99,7 @@ func TestOnlyTheFirstWaits(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		first := w.must(t, 1)
-		why := error(&owner.Error{Reason: owner.Unavailable, Message: "cut off"})
+		why := error(&failure.Error{Reason: failure.Unavailable, Message: "cut off"})
 		w.fails.Store(&why)
 		time.Sleep(Order - time.Millisecond)
 		if again := w.must(t, 1); again != first+1 {
@@ -151,8 +151,8 @@ func TestTooFast(t *testing.T) {
 		for {
 			_, err := w.Next(t.Context(), MaxCount)
 			if err != nil {
-				var e *owner.Error
-				if !errors.As(err, &e) || e.Reason != owner.Unavailable || e.RetryAfter != Interval || e.Hint == "" {
+				var e *failure.Error
+				if !errors.As(err, &e) || e.Reason != failure.Unavailable || e.RetryAfter != Interval || e.Hint == "" {
 					t.Errorf("%+v", err)
 				}
 				break
@@ -179,7 +179,7 @@ func TestCallersThatLeave(t *testing.T) {
 			t.Errorf("%x of %d blocks", first, w.takes.Load())
 		}
 		for _, n := range []int{0, -1, MaxCount + 1} {
-			if _, err := w.Next(t.Context(), n); reason(err) != owner.Invalid {
+			if _, err := w.Next(t.Context(), n); reason(err) != failure.Invalid {
 				t.Errorf("%d ids: %v", n, err)
 			}
 		}
@@ -194,10 +194,10 @@ func TestClose(t *testing.T) {
 		go func() { _, err := w.Next(t.Context(), 1); done <- err }()
 		synctest.Wait()
 		w.Close()
-		if err := <-done; reason(err) != owner.Unavailable {
+		if err := <-done; reason(err) != failure.Unavailable {
 			t.Errorf("%v", err)
 		}
-		if _, err := w.Next(t.Context(), 1); reason(err) != owner.Unavailable {
+		if _, err := w.Next(t.Context(), 1); reason(err) != failure.Unavailable {
 			t.Errorf("%v", err)
 		}
 	})

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/admin"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
-	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -27,13 +27,13 @@ const (
 )
 
 var (
-	errNoLeader = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+	errNoLeader = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 		Message: "the cluster has no leader that could be asked; nothing happened",
 		Hint:    "a majority of the voters has to run and be reached: see `keystead status`"}
-	errNoTable = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+	errNoTable = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 		Message: "this node has not heard from its cluster yet; nothing happened",
 		Hint:    "ask another node, or try again"}
-	errDrainUnknown = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: time.Second,
+	errDrainUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: time.Second,
 		Message: "it is not known whether the leader has agreed",
 		Hint:    "see `keystead members`, or say it again: that does no harm"}
 )
@@ -279,7 +279,7 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 	moving, end := n.cluster.whileMoving(ctx)
 	defer end()
 	s, err := n.drain(moving, n.KeepsState())
-	var refused *owner.Error
+	var refused *failure.Error
 	switch {
 	case err == nil:
 	case errors.Is(err, errAllStop):
@@ -292,7 +292,7 @@ func (n *Node) DrainBeforeStop(ctx context.Context, within time.Duration) {
 		log.Warn("leaves before it was drained: it was told to", "rows left", s.Owned, "standby rows left", s.Standby)
 	case errors.Is(err, errAllLeave):
 		log.Info("leaves without a drain: nobody is left to take what it keeps", "rows left", s.Owned)
-	case errors.As(err, &refused) && refused.Reason == rpc.LastNode:
+	case errors.As(err, &refused) && refused.Reason == failure.LastNode:
 		n.cluster.awaitGivers(ctx, within)
 	default:
 		log.Warn("leaves without a drain", "why", err, "rows left", s.Owned, "standby rows left", s.Standby)
@@ -384,11 +384,11 @@ func (d drainHook) State() admin.Drain { return d.page(d.n.DrainState()) }
 func (d drainHook) Drain(ctx context.Context) (admin.Drain, error) {
 	s, err := d.n.Drain(ctx)
 	page := d.page(s)
-	var refused *owner.Error
+	var refused *failure.Error
 	switch {
 	case err == nil:
 		page.Drained = true
-	case errors.As(err, &refused) && refused.Reason == rpc.LastNode, errors.Is(err, errAlone), errors.Is(err, errTakenBack), errors.Is(err, errAllLeave):
+	case errors.As(err, &refused) && refused.Reason == failure.LastNode, errors.Is(err, errAlone), errors.Is(err, errTakenBack), errors.Is(err, errAllLeave):
 		err = &admin.Refused{Why: err}
 	}
 	return page, err

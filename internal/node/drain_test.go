@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
-	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 	"github.com/keystead/keystead/ring/member"
 )
@@ -49,24 +49,24 @@ func TestJudgeDrain(t *testing.T) {
 		voters int
 		order  rpc.DrainOrder
 		done   bool
-		why    owner.Reason // 0 = it may be given
+		why    failure.Reason // 0 = it may be given
 		says   string
 	}{
 		{name: "one of three", table: tableOf(t, 3), voters: 3, order: rpc.DrainOrder{Node: "n1"}},
 		{name: "again", table: tableOf(t, 3, 1), voters: 3, order: rpc.DrainOrder{Node: "n1"}, done: true},
-		{name: "the second of three", table: tableOf(t, 3, 1), voters: 3, order: rpc.DrainOrder{Node: "n2"}, why: rpc.TooFewLeft, says: "1 of 3 voters would be left that are not, and a majority is 2"},
+		{name: "the second of three", table: tableOf(t, 3, 1), voters: 3, order: rpc.DrainOrder{Node: "n2"}, why: failure.TooFewLeft, says: "1 of 3 voters would be left that are not, and a majority is 2"},
 		{name: "… forced", table: tableOf(t, 3, 1), voters: 3, order: rpc.DrainOrder{Node: "n2", Force: true}},
-		{name: "the last, forced", table: tableOf(t, 3, 1, 2), voters: 3, order: rpc.DrainOrder{Node: "n3", Force: true}, why: rpc.LastNode, says: "n3"},
+		{name: "the last, forced", table: tableOf(t, 3, 1, 2), voters: 3, order: rpc.DrainOrder{Node: "n3", Force: true}, why: failure.LastNode, says: "n3"},
 		{name: "the second of five", table: tableOf(t, 5, 1), voters: 5, order: rpc.DrainOrder{Node: "n2"}},
-		{name: "the third of five", table: tableOf(t, 5, 1, 2), voters: 5, order: rpc.DrainOrder{Node: "n3"}, why: rpc.TooFewLeft},
-		{name: "the voter of two", table: tableOf(t, 2), voters: 1, order: rpc.DrainOrder{Node: "n1"}, why: rpc.TooFewLeft},
+		{name: "the third of five", table: tableOf(t, 5, 1, 2), voters: 5, order: rpc.DrainOrder{Node: "n3"}, why: failure.TooFewLeft},
+		{name: "the voter of two", table: tableOf(t, 2), voters: 1, order: rpc.DrainOrder{Node: "n1"}, why: failure.TooFewLeft},
 		{name: "who does not vote", table: tableOf(t, 2), voters: 1, order: rpc.DrainOrder{Node: "n2"}},
-		{name: "the only one", table: tableOf(t, 1), voters: 1, order: rpc.DrainOrder{Node: "n1"}, why: rpc.LastNode},
-		{name: "unknown", table: tableOf(t, 3), voters: 3, order: rpc.DrainOrder{Node: "n9"}, why: rpc.UnknownNode, says: `"n9"`},
-		{name: "no table", table: &table.Table{}, order: rpc.DrainOrder{Node: "n1"}, why: owner.Unavailable},
+		{name: "the only one", table: tableOf(t, 1), voters: 1, order: rpc.DrainOrder{Node: "n1"}, why: failure.LastNode},
+		{name: "unknown", table: tableOf(t, 3), voters: 3, order: rpc.DrainOrder{Node: "n9"}, why: failure.UnknownNode, says: `"n9"`},
+		{name: "no table", table: &table.Table{}, order: rpc.DrainOrder{Node: "n1"}, why: failure.Unavailable},
 		{name: "undo", table: tableOf(t, 3, 1, 2), voters: 3, order: rpc.DrainOrder{Node: "n2", Undo: true}},
 		{name: "undo nothing", table: tableOf(t, 3, 1), voters: 3, order: rpc.DrainOrder{Node: "n2", Undo: true}, done: true},
-		{name: "undo of nobody", table: tableOf(t, 3), voters: 3, order: rpc.DrainOrder{Node: "n9", Undo: true}, why: rpc.UnknownNode},
+		{name: "undo of nobody", table: tableOf(t, 3), voters: 3, order: rpc.DrainOrder{Node: "n9", Undo: true}, why: failure.UnknownNode},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var voters []string
@@ -74,7 +74,7 @@ func TestJudgeDrain(t *testing.T) {
 				voters = append(voters, fmt.Sprint("n", i+1))
 			}
 			s, done, err := judgeDrain(tc.table, voters, tc.order)
-			var e *owner.Error
+			var e *failure.Error
 			if errors.As(err, &e) != (tc.why != 0) || done != tc.done {
 				t.Fatalf("done %v, %v", done, err)
 			}

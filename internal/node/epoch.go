@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -177,12 +178,12 @@ func (s *sole) Terms() owner.Terms { return owner.Terms{} }
 // in 16 million grants of that shard.
 func (s *sole) Exhausted(epoch uint64) (uint64, error) {
 	if epoch >= owner.MaxEpoch {
-		return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Hour,
+		return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Hour,
 			Message: fmt.Sprintf("all fencing tokens up to epoch %d are used up", uint64(owner.MaxEpoch)),
 			Hint:    "start a new data directory, and tell what the locks protect to forget the tokens it has seen"}
 	}
 	if err := s.set(epoch + 1); err != nil {
-		return 0, &owner.Error{Reason: owner.Unavailable, Message: err.Error(), RetryAfter: time.Second}
+		return 0, &failure.Error{Reason: failure.Unavailable, Message: err.Error(), RetryAfter: time.Second}
 	}
 	return s.epoch.Load(), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -279,8 +280,8 @@ func TestExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Exhausted(103)
-	var refused *owner.Error
-	if !errors.As(err, &refused) || refused.Reason != owner.Unavailable || refused.RetryAfter <= 0 || !strings.Contains(refused.Message, "keeping the epoch") {
+	var refused *failure.Error
+	if !errors.As(err, &refused) || refused.Reason != failure.Unavailable || refused.RetryAfter <= 0 || !strings.Contains(refused.Message, "keeping the epoch") {
 		t.Errorf("when the epoch cannot be kept: %v", err)
 	}
 	if permit, _ := s.Admit(0, 0); permit.Epoch != 103 {
@@ -293,8 +294,8 @@ func TestExhaustedAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var refused *owner.Error
-	if got, err := s.Exhausted(owner.MaxEpoch); !errors.As(err, &refused) || refused.Reason != owner.Unavailable {
+	var refused *failure.Error
+	if got, err := s.Exhausted(owner.MaxEpoch); !errors.As(err, &refused) || refused.Reason != failure.Unavailable {
 		t.Errorf("got %d, %v", got, err)
 	}
 }

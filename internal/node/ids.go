@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/ids"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
@@ -70,7 +71,7 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 func (n *Node) takeSole(context.Context) (uint64, error) {
 	switch taken, err := n.rule.take(); {
 	case err != nil:
-		return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second, Message: err.Error() + "; no id was given"}
+		return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: err.Error() + "; no id was given"}
 	case taken == 0:
 		return 0, errIDsUsedUp
 	default:
@@ -90,13 +91,13 @@ func (s *sole) take() (uint64, error) {
 	return next, s.setLocked(next)
 }
 
-var errIDsUsedUp = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Hour,
+var errIDsUsedUp = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Hour,
 	Message: fmt.Sprintf("all ids up to epoch %d are used up; none was given", uint64(owner.MaxEpoch)),
 	Hint:    "make a new cluster, or start with a new data directory, and give up what came before"}
 
 // noIDs says why there are no ids now.
 func noIDs(why error) error {
-	return &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 		Message: fmt.Sprintf("this node has no ids left, and could not get more: %v; no id was given", why),
 		Hint:    "try again, or ask another node: it needs a leader that it can reach, and then goes on for a minute without one"}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -62,7 +63,7 @@ func TestSoleCannotKeepWhatItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &Node{rule: s}
-	if e, err := n.takeSole(t.Context()); !errors.As(err, new(*owner.Error)) || e != 0 || s.epoch.Load() != was {
+	if e, err := n.takeSole(t.Context()); !errors.As(err, new(*failure.Error)) || e != 0 || s.epoch.Load() != was {
 		t.Errorf("epoch %d, %v", e, err)
 	}
 	s.path = ""
@@ -85,8 +86,8 @@ func TestTakeEpochWithoutCluster(t *testing.T) {
 	t.Cleanup(n.Kill)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	var e *owner.Error
-	if epoch, err := n.cluster.takeEpoch(ctx); !errors.As(err, &e) || e.Reason != owner.Unavailable || e.Hint == "" || e.RetryAfter == 0 {
+	var e *failure.Error
+	if epoch, err := n.cluster.takeEpoch(ctx); !errors.As(err, &e) || e.Reason != failure.Unavailable || e.Hint == "" || e.RetryAfter == 0 {
 		t.Errorf("epoch %d, %+v", epoch, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/serving"
 )
@@ -19,12 +20,12 @@ type inCluster struct {
 }
 
 var (
-	errNotOwner = &owner.Error{Reason: owner.NotOwner, RetryAfter: 50 * time.Millisecond,
+	errNotOwner = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.Millisecond,
 		Message: "another node owns the key"}
-	errNoLease = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+	errNoLease = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 		Message: "this node cannot show now that it is the owner of the key; nothing happened",
 		Hint:    "try again: it hears from the cluster's leader, or another node takes over"}
-	errUnknown = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
+	errUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
 		Message: "the node stopped being able to show that it is the owner while it did this; it may have taken effect",
 		Hint:    "try again with the same request id to learn what became of it"}
 )
@@ -80,11 +81,11 @@ func (m *inCluster) Exhausted(epoch uint64) (uint64, error) {
 		return now, nil
 	}
 	if epoch >= owner.MaxEpoch {
-		return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Hour,
+		return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Hour,
 			Message: fmt.Sprintf("all fencing tokens up to epoch %d are used up", uint64(owner.MaxEpoch)),
 			Hint:    "make a new cluster, and tell what the locks protect to forget the tokens it has seen"}
 	}
 	m.raise(epoch)
-	return 0, &owner.Error{Reason: owner.Unavailable, RetryAfter: 50 * time.Millisecond,
+	return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: 50 * time.Millisecond,
 		Message: "the fencing tokens of this epoch are used up, and the next one is being agreed on; nothing happened"}
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -42,10 +42,10 @@ func TestRuleInCluster(t *testing.T) {
 	r.Cleaned(tab.Epoch)
 	r.Extend(1000)
 	rule := &inCluster{rule: r}
-	admit := func(what string, h uint64, now int64, want owner.Reason) {
+	admit := func(what string, h uint64, now int64, want failure.Reason) {
 		t.Helper()
 		_, err := rule.Admit(h, now)
-		var why *owner.Error
+		var why *failure.Error
 		if !errors.As(err, &why) || why.Reason != want {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -57,13 +57,13 @@ func TestRuleInCluster(t *testing.T) {
 	if err != nil || p.Hash != mine || p.Seen != tab.Epoch || p.Epoch != tab.Rows[tab.Find(mine)].Since {
 		t.Errorf("%+v, %v", p, err)
 	}
-	admit("a row of another", theirs, 999, owner.NotOwner)
-	admit("no lease", mine, 1000, owner.Unavailable)
+	admit("a row of another", theirs, 999, failure.NotOwner)
+	admit("no lease", mine, 1000, failure.Unavailable)
 	if err := rule.Confirm(p, 999); err != nil {
 		t.Error(err)
 	}
-	var why *owner.Error
-	if err := rule.Confirm(p, 1000); !errors.As(err, &why) || why.Reason != owner.OutcomeUnknown {
+	var why *failure.Error
+	if err := rule.Confirm(p, 1000); !errors.As(err, &why) || why.Reason != failure.OutcomeUnknown {
 		t.Errorf("an answer after the lease: %v", err)
 	}
 	apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n2}}})
@@ -74,5 +74,5 @@ func TestRuleInCluster(t *testing.T) {
 		t.Errorf("in a lost row: %+v, %v", p, err)
 	}
 	r.Quiet()
-	admit("a node that stops", mine, 999, owner.NotOwner)
+	admit("a node that stops", mine, 999, failure.NotOwner)
 }

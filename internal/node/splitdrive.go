@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -79,9 +80,9 @@ func (d *drive) over(sp *table.Split) bool {
 
 // indivisible says whether an object is one that is not split.
 func indivisible(err error) bool {
-	var e *owner.Error
+	var e *failure.Error
 	return errors.Is(err, divide.ErrWindow) || errors.Is(err, divide.ErrTTL) || errors.Is(err, divide.ErrLarge) ||
-		errors.As(err, &e) && (e.Reason == owner.KindMismatch || e.Reason == owner.Invalid)
+		errors.As(err, &e) && (e.Reason == failure.KindMismatch || e.Reason == failure.Invalid)
 }
 
 // stepTime bounds a step: what it waits for is planted, read or agreed on by then, or it

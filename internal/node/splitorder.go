@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/hotkey/plan"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
-	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -60,7 +60,7 @@ func (s *splits) begin(ctx context.Context, o rpc.SplitOrder) (uint64, error) {
 		}
 		nodes, err := plan.Spread(o.Key, n, s.nodes(t))
 		if err != nil {
-			return 0, &owner.Error{Reason: owner.Invalid, Field: "parts", Message: err.Error()}
+			return 0, &failure.Error{Reason: failure.Invalid, Field: "parts", Message: err.Error()}
 		}
 		id := t.Epoch + 1
 		salts, ok := t.Place(id, nodes)
@@ -92,27 +92,27 @@ func (s *splits) begin(ctx context.Context, o rpc.SplitOrder) (uint64, error) {
 
 // errNotSplit is the error of an order that was not agreed on.
 func errNotSplit(why error) error {
-	return &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second, Message: fmt.Sprintf("it was not split: %v", why), Hint: "try again"}
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: fmt.Sprintf("it was not split: %v", why), Hint: "try again"}
 }
 
 var (
-	errNoPlaces = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+	errNoPlaces = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 		Message: "there is no ring that could take the parts; nothing happened", Hint: "try again"}
-	errSplitUnknown = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: time.Second,
+	errSplitUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: time.Second,
 		Message: "it is not known whether the leader has agreed", Hint: "see `keystead hot`, or say it again: that does no harm"}
-	errRecovering = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+	errRecovering = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 		Message: "what was kept of the key was lost, and the grace of that runs; nothing happened", Hint: "try again when it is over"}
-	errSplitsFull = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+	errSplitsFull = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 		Message: fmt.Sprintf("%d objects are split, and no more may be", table.MaxSplits),
 		Hint:    "make one whole with `keystead hot merge`: `keystead hot` shows them"}
-	errOneNode = &owner.Error{Reason: owner.Invalid, Field: "parts",
+	errOneNode = &failure.Error{Reason: failure.Invalid, Field: "parts",
 		Message: "there is one node on the ring, and parts are for others to serve", Hint: "add a node"}
 )
 
 // Split implements rpc.Splits.
 func (s *splits) Split(ctx context.Context, o rpc.SplitOrder) (*table.Table, *table.Split, error) {
 	if s.plan.cfg.KeepsWhole(o.Kind, o.Name) {
-		return nil, nil, &owner.Error{Reason: owner.Invalid, Field: "name",
+		return nil, nil, &failure.Error{Reason: failure.Invalid, Field: "name",
 			Message: fmt.Sprintf("%q is one that this node does not split", o.Name), Hint: "see --hot-whole"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, splitPatience)
@@ -127,7 +127,7 @@ func (s *splits) Split(ctx context.Context, o rpc.SplitOrder) (*table.Table, *ta
 		case ok && sp.Phase == table.Open:
 			return t, sp, nil
 		case !ok && t.Epoch >= id:
-			return nil, nil, &owner.Error{Reason: owner.Invalid, Field: "key",
+			return nil, nil, &failure.Error{Reason: failure.Invalid, Field: "key",
 				Message: fmt.Sprintf("its %s %q cannot be split, or the parts could not be made in time; it is whole", o.Kind, o.Name),
 				Hint:    "token buckets, and counters without an idle TTL, are split; the log of the key's owner says why, at --log-level info"}
 		}
@@ -144,7 +144,7 @@ func (s *splits) Merge(ctx context.Context, o rpc.SplitOrder) error {
 	t := s.c.group.Table()
 	sp, ok := t.Split(o.Kind, o.Key, o.Name)
 	if !ok {
-		return &owner.Error{Reason: owner.Invalid, Field: "key", Message: fmt.Sprintf("its %s %q is not split", o.Kind, o.Name), Hint: "see `keystead hot`"}
+		return &failure.Error{Reason: failure.Invalid, Field: "key", Message: fmt.Sprintf("its %s %q is not split", o.Kind, o.Name), Hint: "see `keystead hot`"}
 	}
 	for ok {
 		why := "" // it was closed, as far as that is known
@@ -206,7 +206,7 @@ func (s *splits) patience(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) || err == nil {
 		return ctx.Err()
 	}
-	var e *owner.Error
+	var e *failure.Error
 	if errors.As(err, &e) {
 		return e
 	}

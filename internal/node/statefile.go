@@ -13,6 +13,7 @@ import (
 	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch"
@@ -56,8 +57,8 @@ func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logge
 		n++
 		return store.Install(now, &r, func(uint64) bool { return true })
 	})
-	var full *owner.Error
-	if errors.As(err, &full) && full.Reason == owner.StoreFull {
+	var full *failure.Error
+	if errors.As(err, &full) && full.Reason == failure.StoreFull {
 		return fmt.Errorf("the state of the last process does not fit: %w: raise --max-objects or --max-memory to what that process had", err)
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // The headers of a stream between nodes: for which cluster, and for which of its nodes,
@@ -42,6 +42,6 @@ func (s *Server) meant(ctx context.Context) error {
 }
 
 func misdirected(what string) error {
-	return &owner.Error{Reason: owner.NotOwner, Message: what + "; nothing happened",
+	return &failure.Error{Reason: failure.NotOwner, Message: what + "; nothing happened",
 		Hint: "the address was another node's before: restart nodes under addresses of their own"}
 }

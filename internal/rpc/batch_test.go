@@ -38,12 +38,12 @@ func TestBatchItems(t *testing.T) {
 			badField("key"),
 			int64(3),
 			int64(3),
-			failure{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true},
+			refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true},
 			badField("idle_ttl_ns"),
 			badField("key"),
 			int64(8),
 		} {
-			if f, fails := want.(failure); fails {
+			if f, fails := want.(refusal); fails {
 				f.checkItem(in(t, fmt.Sprint("add ", i)), adds[i].Error)
 			} else if adds[i].Error != nil || adds[i].Response.Value != want {
 				t.Errorf("add %d: %v", i, adds[i])
@@ -118,7 +118,7 @@ func TestCallerLeavesMidBatch(t *testing.T) {
 					}
 					continue
 				}
-				failure{code: c.code, why: pb.Reason_REASON_GAVE_UP}.checkItem(in(t, fmt.Sprint("item ", i)), item.Error)
+				refusal{code: c.code, why: pb.Reason_REASON_GAVE_UP}.checkItem(in(t, fmt.Sprint("item ", i)), item.Error)
 			}
 			if changes != done {
 				t.Errorf("%d adds were done, want %d", changes, done)
@@ -189,7 +189,7 @@ func TestStreamCheck(t *testing.T) {
 }
 
 func TestStreamCheckTooLarge(t *testing.T) {
-	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
+	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		for what, checks := range map[string][]*pb.CheckRequest{
 			"items": make([]*pb.CheckRequest, MaxBatchItems+1),
@@ -232,9 +232,9 @@ func TestStreamCheckConfirms(t *testing.T) {
 			t.Error(r)
 		}
 		h.rule.noConfirm.Store(true)
-		failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.checkItem(t, ask().Error)
+		refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.checkItem(t, ask().Error)
 		h.rule.noAdmit.Store(true)
-		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.checkItem(t, ask().Error)
+		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.checkItem(t, ask().Error)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/chunk"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -46,7 +47,7 @@ func lessened(b *chunk.Bucket, cost uint64) *pb.CheckRequest {
 // no other node spends of it.
 func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	bad := func(field, message, hint string) (chunk.Bucket, error) {
-		return chunk.Bucket{}, &owner.Error{Reason: owner.Invalid, Field: field, Message: message, Hint: hint}
+		return chunk.Bucket{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
 	}
 	b := chunk.Bucket{Key: req.Key, Name: ref(req.Key, req.Name, "limit").Name, Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}
 	if b.Burst == 0 {
@@ -67,10 +68,10 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 			"leave anywhere out, or allow a larger burst")
 	}
 	// As the owner would, but before it has to do with others who ask for the key.
-	var field *limit.FieldError
+	var field *failure.Error
 	op := limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: req.Burst}, Cost: max(req.Cost, 1)}
 	if err := op.Validate(); errors.As(err, &field) {
-		return bad(field.Field, field.Problem, "")
+		return bad(field.Field, field.Message, "")
 	}
 	return b, nil
 }
@@ -119,7 +120,7 @@ func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckR
 		Epoch: a.Epoch, Owner: a.Owner, LostEpoch: a.Lost, Slack: chunk.Slack(b.Burst)}, nil
 }
 
-var errBatched = &owner.Error{Reason: owner.Invalid, Field: "anywhere", Message: "goes with a Check by itself, not in a batch",
+var errBatched = &failure.Error{Reason: failure.Invalid, Field: "anywhere", Message: "goes with a Check by itself, not in a batch",
 	Hint: "leave it out, as a batch makes up for the way to the owner; or send the check by itself"}
 
 // alone refuses a check that any node may decide within a batch, where the owner would

@@ -222,7 +222,7 @@ func TestAnywhereWhoAnswers(t *testing.T) {
 				t.Errorf("%s: %v", name, r)
 				continue
 			}
-			f := failure{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: tc.field}
+			f := refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: tc.field}
 			f.hint = tc.field == "anywhere" || tc.field == "request_id" || tc.field == "refund" || name == "a larger cost"
 			f.check(in(t, name), err)
 			continue
@@ -236,5 +236,5 @@ func TestAnywhereWhoAnswers(t *testing.T) {
 		t.Errorf("a node that is alone: %v", r)
 	}
 	_, err := alone.Check(bound(t), &pb.CheckRequest{Key: key, Limit: 10, PeriodNs: 1e9, Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW, Anywhere: true})
-	failure{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: "anywhere", hint: true}.check(t, err)
+	refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: "anywhere", hint: true}.check(t, err)
 }

@@ -279,10 +279,10 @@ func TestGetOwnerIsBounded(t *testing.T) {
 		_, c := clusterOf(t, Config{Cluster: newBoard(t, "n1")})
 		for what, x := range map[string]struct {
 			keys []string
-			want failure
+			want refusal
 		}{
-			"too many":  {make([]string, MaxBatchItems+1), failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
-			"too large": {[]string{strings.Repeat("x", MaxBatch)}, failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
+			"too many":  {make([]string, MaxBatchItems+1), refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
+			"too large": {[]string{strings.Repeat("x", MaxBatch)}, refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
 			"empty":     {[]string{"a", ""}, badField("keys[1]")},
 			"long":      {[]string{strings.Repeat("x", owner.MaxKey+1)}, badField("keys[0]")},
 		} {

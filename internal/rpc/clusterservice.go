@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 
@@ -112,7 +113,7 @@ func (c *cluster) GetOwner(_ context.Context, req *pb.GetOwnerRequest) (*pb.GetO
 	cells := make([]pb.KeyOwner, len(req.Keys))
 	for i, key := range req.Keys {
 		if key == "" || len(key) > owner.MaxKey {
-			return nil, c.s.refuse(&owner.Error{Reason: owner.Invalid, Field: fmt.Sprintf("keys[%d]", i),
+			return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: fmt.Sprintf("keys[%d]", i),
 				Message: fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(key), owner.MaxKey)})
 		}
 		h := owner.Hash(key)
@@ -175,11 +176,11 @@ func (c *cluster) Undrain(ctx context.Context, req *pb.UndrainRequest) (*pb.Undr
 
 func (c *cluster) drain(ctx context.Context, o DrainOrder) (*pb.DrainState, error) {
 	if o.Node == "" {
-		return nil, c.s.refuse(&owner.Error{Reason: owner.Invalid, Field: "node", Message: "is missing"})
+		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "node", Message: "is missing"})
 	}
 	s, err := c.c.Drain(ctx, o)
 	switch {
-	case err != nil && ctx.Err() != nil && !errors.As(err, new(*owner.Error)):
+	case err != nil && ctx.Err() != nil && !errors.As(err, new(*failure.Error)):
 		return nil, c.s.refuse(gaveUp(ctx))
 	case err != nil:
 		return nil, c.s.refuse(err)

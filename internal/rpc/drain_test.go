@@ -25,16 +25,16 @@ func TestDrainCalls(t *testing.T) {
 		for _, x := range []struct {
 			what string
 			req  *pb.DrainRequest
-			want failure
+			want refusal
 		}{
 			{what: "nobody", req: &pb.DrainRequest{}, want: badField("node")},
-			{what: "unknown", req: &pb.DrainRequest{Node: "n9"}, want: failure{code: codes.NotFound, why: pb.Reason_REASON_UNKNOWN_NODE, hint: true}},
-			{what: "too few", req: &pb.DrainRequest{Node: "n3"}, want: failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_TOO_FEW_LEFT, hint: true}},
+			{what: "unknown", req: &pb.DrainRequest{Node: "n9"}, want: refusal{code: codes.NotFound, why: pb.Reason_REASON_UNKNOWN_NODE, hint: true}},
+			{what: "too few", req: &pb.DrainRequest{Node: "n3"}, want: refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_TOO_FEW_LEFT, hint: true}},
 			{what: "forced", req: &pb.DrainRequest{Node: "n3", Force: true}},
-			{what: "the last", req: &pb.DrainRequest{Node: "n1", Force: true}, want: failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_LAST_NODE, hint: true}},
+			{what: "the last", req: &pb.DrainRequest{Node: "n1", Force: true}, want: refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_LAST_NODE, hint: true}},
 		} {
 			_, err := c.Drain(ctx, x.req)
-			if x.want == (failure{}) && err == nil {
+			if x.want == (refusal{}) && err == nil {
 				continue
 			}
 			x.want.check(in(t, x.what), err)
@@ -65,9 +65,9 @@ func TestDrainOfALoneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := clusterOf(t, Config{Node: "n1"})
 		_, err := c.Drain(bound(t), &pb.DrainRequest{Node: "n1", Force: true})
-		failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_LAST_NODE, hint: true}.check(t, err)
+		refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_LAST_NODE, hint: true}.check(t, err)
 		_, err = c.Undrain(bound(t), &pb.UndrainRequest{Node: "n2"})
-		failure{code: codes.NotFound, why: pb.Reason_REASON_UNKNOWN_NODE, hint: true}.check(t, err)
+		refusal{code: codes.NotFound, why: pb.Reason_REASON_UNKNOWN_NODE, hint: true}.check(t, err)
 		if s := must(c.Undrain(bound(t), &pb.UndrainRequest{Node: "n1"}))(t).State; !s.Already || s.Phase != pb.Phase_PHASE_ACTIVE {
 			t.Errorf("%v", s)
 		}

@@ -200,7 +200,7 @@ func TestFields(t *testing.T) {
 
 func TestKindMismatch(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
-		want := failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}
+		want := refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}
 		kind := map[string]string{"Check": "limit", "Add": "counter", "Get": "counter", "SetIf": "counter", "Reset": "counter",
 			"Acquire": "lock", "Renew": "lock", "Release": "lock", "Inspect": "lock"}
 		for _, first := range []string{"Check", "Add", "Acquire"} {
@@ -219,7 +219,7 @@ func TestKindMismatch(t *testing.T) {
 
 func TestRequestTooOld(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
-		want := failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_REQUEST_TOO_OLD, hint: true}
+		want := refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_REQUEST_TOO_OLD, hint: true}
 		time.Sleep(5 * time.Minute)
 		for rpc, call := range h.calls(bound(t), "k", "of age", again(requestN(1, 1), 150*time.Second)) {
 			if takesID[rpc] {
@@ -239,7 +239,7 @@ func TestRequestTooOld(t *testing.T) {
 
 func TestRequestIDReused(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
-		want := failure{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}
+		want := refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}
 		ctx, id := bound(t), requestN(1, 1)
 		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3, RequestId: id}))(t)
 		_, err := h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 4, RequestId: id})
@@ -264,7 +264,7 @@ func TestRequestIDReusedWhileWaiting(t *testing.T) {
 		other := acquire("b", time.Second, time.Minute)
 		other.RequestId = requestN(1, 1)
 		_, err := h.locks.Acquire(bound(t), other)
-		failure{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}.check(t, err)
+		refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}.check(t, err)
 		if waits.over() {
 			t.Errorf("the first call lost its place: %v, %v", waits.resp, waits.err)
 		}
@@ -272,7 +272,7 @@ func TestRequestIDReusedWhileWaiting(t *testing.T) {
 }
 
 func TestStoreFull(t *testing.T) {
-	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_STORE_FULL, hint: true, retry: 100 * time.Millisecond}
+	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_STORE_FULL, hint: true, retry: 100 * time.Millisecond}
 	bubble(t, func(c *owner.Config) { c.MaxObjects = 1 }, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		must(h.counters.Add(ctx, &pb.AddRequest{Key: "there", Delta: 1}))(t)
@@ -301,7 +301,7 @@ func TestStoreFull(t *testing.T) {
 }
 
 func TestTooManyWaiters(t *testing.T) {
-	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_MANY_WAITERS, hint: true, retry: 100 * time.Millisecond}
+	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_MANY_WAITERS, hint: true, retry: 100 * time.Millisecond}
 	for what, change := range map[string]func(*owner.Config){
 		"of the lock": func(c *owner.Config) { c.MaxWaitersPerLock = 1 },
 		"of the node": func(c *owner.Config) { c.MaxWaiters = 1 },
@@ -325,7 +325,7 @@ func TestTooManyWaiters(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	want := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
+	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		for rpc, call := range h.calls(ctx, strings.Repeat("k", MaxRequest+1), "", nil) {
@@ -372,7 +372,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestAdmitFails(t *testing.T) {
-	want := failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}
+	want := refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		changes := 0
 		h.sink.on(func(*owner.Record) { changes++ })
@@ -392,7 +392,7 @@ func TestAdmitFails(t *testing.T) {
 }
 
 func TestConfirmFails(t *testing.T) {
-	want := failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}
+	want := refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		h.rule.noConfirm.Store(true)
 		id := requestN(1, 1)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -44,8 +45,8 @@ const (
 // elsewhere says whether an operation was not let in because this node does not
 // act for its key, and there are nodes that might.
 func (s *Server) elsewhere(err error) bool {
-	var e *owner.Error
-	return s.cfg.Cluster != nil && errors.As(err, &e) && e.Reason == owner.NotOwner
+	var e *failure.Error
+	return s.cfg.Cluster != nil && errors.As(err, &e) && e.Reason == failure.NotOwner
 }
 
 // notOwner is the error of a call that must not be forwarded: who owns the key.
@@ -57,19 +58,19 @@ func notOwner(t *table.Table, hash uint64) *pb.Error {
 	return w
 }
 
-var errNotOwner = &owner.Error{Reason: owner.NotOwner, RetryAfter: 50 * time.Millisecond,
+var errNotOwner = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.Millisecond,
 	Message: "another node owns the key; nothing happened",
 	Hint:    "call that node, or leave out the header " + NoForward}
 
-var errNoOwner = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+var errNoOwner = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 	Message: "nobody serves the key now: its owner is gone, or it is being handed over; nothing happened",
 	Hint:    "try again: another node takes over within seconds"}
 
-var errUnreached = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+var errUnreached = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 	Message: "the owner of the key cannot be reached; nothing happened",
 	Hint:    "try again: it comes back, or another node takes over within seconds"}
 
-var errUnheard = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
+var errUnheard = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
 	Message: "the call was passed on to the owner of the key and no answer came; it may have taken effect",
 	Hint:    "try again with the same request id to learn what became of it"}
 
@@ -90,7 +91,7 @@ func (s *Server) waiting(t *table.Table) error {
 	if st.Waiting == "" || time.Since(st.Started) < startTime {
 		return nil
 	}
-	return &owner.Error{Reason: owner.Unavailable, RetryAfter: waitingRetry,
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: waitingRetry,
 		Message: fmt.Sprintf("the node %q is no member of the cluster %q yet: %s; nothing happened", s.cfg.Node, st.ClusterID, st.Waiting),
 		Hint:    "compare --cluster-id, --founders, --join and --bootstrap of the nodes, or ask another node: see `keystead status`"}
 }
@@ -467,7 +468,7 @@ func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall, later *promi
 		r, err := s.readPart(c.Part, x.ReadPart)
 		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_ReadPart{ReadPart: r}}, err
 	}
-	return nil, &owner.Error{Reason: owner.Invalid, Field: "call", Message: "is of a kind that this node does not know", Hint: fmt.Sprintf("upgrade this node (code %d)", codes.Unimplemented)}
+	return nil, &failure.Error{Reason: failure.Invalid, Field: "call", Message: "is of a kind that this node does not know", Hint: fmt.Sprintf("upgrade this node (code %d)", codes.Unimplemented)}
 }
 
 // forward gets one call of a caller answered, and counts how it ended. The call

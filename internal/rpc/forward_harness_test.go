@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -188,7 +189,7 @@ func (m *member) hold(held bool) {
 func (m *member) Admit(h uint64, _ int64) (owner.Permit, error) {
 	t := m.Table()
 	if !m.owns(t, h) || m.frozen.Load() {
-		return owner.Permit{}, &owner.Error{Reason: owner.NotOwner, Message: "another node owns the key"}
+		return owner.Permit{}, &failure.Error{Reason: failure.NotOwner, Message: "another node owns the key"}
 	}
 	if f := m.after.Swap(nil); f != nil {
 		(*f)()
@@ -207,7 +208,7 @@ func (m *member) Confirm(p owner.Permit, _ int64) error {
 	if _, since, _ := t.Owner(p.Hash); m.owns(t, p.Hash) && since <= p.Seen {
 		return nil
 	}
-	return &owner.Error{Reason: owner.OutcomeUnknown, Message: "the right to act ended meanwhile"}
+	return &failure.Error{Reason: failure.OutcomeUnknown, Message: "the right to act ended meanwhile"}
 }
 
 // Terms implements owner.Rule.
@@ -322,6 +323,6 @@ func count(t testing.TB, c prometheus.Collector) float64 {
 }
 
 var (
-	unavailable = failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 200 * time.Millisecond}
-	unheard     = failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
+	unavailable = refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 200 * time.Millisecond}
+	unheard     = refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
 )

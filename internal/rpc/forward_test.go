@@ -117,7 +117,7 @@ func TestErrorsAreForwarded(t *testing.T) {
 		n1, key := g.nodes["n1"], g.key("n2")
 		must(n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t)
 		_, err := n1.locks.Inspect(bound(t), &pb.InspectRequest{Key: key, Name: "counter"})
-		failure{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}.check(t, err)
+		refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}.check(t, err)
 		_, err = n1.locks.Acquire(bound(t), &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: 1})
 		badField("ttl_ns").check(t, err)
 	})
@@ -364,7 +364,7 @@ func TestPeerDiesMidCall(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		call func(ctx context.Context, m *member, key string) error
-		want *failure
+		want *refusal
 	}{
 		{"an id", func(ctx context.Context, m *member, key string) error {
 			r, err := m.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1, RequestId: requestN(1, 1)})
@@ -476,7 +476,7 @@ func TestCallerLeavesMidCall(t *testing.T) {
 			_, err := s.counters.Get(ctx, &pb.GetRequest{Key: key})
 			return err
 		})
-		failure{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, err)
+		refusal{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, err)
 		if r := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t); r.Value != 1 {
 			t.Errorf("the stream goes on: %v", r)
 		}
@@ -501,15 +501,15 @@ func (p *peer) pending() int {
 // moment, that is unknown.
 func TestStopOfTheSender(t *testing.T) {
 	t.Run("without an id", func(t *testing.T) {
-		stopOfTheSender(t, nil, failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter})
+		stopOfTheSender(t, nil, refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter})
 	})
 	t.Run("with an id", func(t *testing.T) {
 		stopOfTheSender(t, &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1},
-			failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: errUnheard.RetryAfter})
+			refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: errUnheard.RetryAfter})
 	})
 }
 
-func stopOfTheSender(t *testing.T, id *pb.RequestId, want failure) {
+func stopOfTheSender(t *testing.T, id *pb.RequestId, want refusal) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, n2, key := g.nodes["n1"], g.nodes["n2"], g.key("n2")
 		must(n2.locks.Acquire(bound(t), &pb.AcquireRequest{Key: key, Holder: "holder", TtlNs: int64(time.Hour)}))(t)
@@ -547,7 +547,7 @@ func TestStopOfTheReceiver(t *testing.T) {
 		}()
 		synctest.Wait()
 		go n2.server.Stop(time.Minute)
-		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter}.check(t, <-waiting)
+		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter}.check(t, <-waiting)
 		time.Sleep(time.Second)
 		if a := must(n2.store.Inspect(n2.clock.Now(), owner.Ref{Key: key, Name: "lock"}, 1))(t); a.Waiting != 0 {
 			t.Errorf("%d still wait", a.Waiting)

@@ -348,7 +348,7 @@ func TestQueueIsBounded(t *testing.T) {
 		if n := n1.server.links.peers[place{"n2", "n2:7400"}].pending(); n < maxQueued || n > 2*(maxQueued+MaxBatchItems) {
 			t.Errorf("%d calls are on their way", n)
 		}
-		failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}.check(t, err)
+		refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}.check(t, err)
 		leave()
 		wg.Wait()
 		close(hang)

@@ -46,7 +46,7 @@ func TestLostAndForwarded(t *testing.T) {
 				if h := must(m.locks.Inspect(bound(t), &pb.InspectRequest{Key: key}))(t).Holder; h.GetToken() != token || h.Holder != "h" || string(h.Metadata) != "m" {
 					t.Errorf("%v", h)
 				}
-				want := failure{code: codes.Unavailable, why: pb.Reason_REASON_RECOVERING, hint: true, retry: 24*time.Hour - time.Duration(g.nodes["n2"].clock.Now())}
+				want := refusal{code: codes.Unavailable, why: pb.Reason_REASON_RECOVERING, hint: true, retry: 24*time.Hour - time.Duration(g.nodes["n2"].clock.Now())}
 				_, err := m.locks.Acquire(bound(t), wants(key, "x", time.Second))
 				want.check(in(t, "acquire"), err)
 				_, err = m.locks.Renew(bound(t), &pb.RenewRequest{Key: key, Name: "other", Token: token, TtlNs: 1e9})

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -38,7 +39,7 @@ type rule struct {
 
 func (r *rule) Admit(uint64, int64) (owner.Permit, error) {
 	if r.noAdmit.Load() {
-		return owner.Permit{}, &owner.Error{Reason: owner.Unavailable, Message: "no right to act", Hint: "wait", RetryAfter: time.Second}
+		return owner.Permit{}, &failure.Error{Reason: failure.Unavailable, Message: "no right to act", Hint: "wait", RetryAfter: time.Second}
 	}
 	return owner.Permit{Epoch: testEpoch}, nil
 }
@@ -49,7 +50,7 @@ func (r *rule) Confirm(p owner.Permit, _ int64) error {
 		return errors.New("a permit that was never given")
 	}
 	if r.noConfirm.Load() {
-		return &owner.Error{Reason: owner.OutcomeUnknown, Message: "the right to act ended meanwhile"}
+		return &failure.Error{Reason: failure.OutcomeUnknown, Message: "the right to act ended meanwhile"}
 	}
 	return nil
 }
@@ -253,8 +254,8 @@ func (p *pending) granted(t *testing.T) *pb.AcquireResponse {
 	return p.resp
 }
 
-// failure is what an error must look like.
-type failure struct {
+// refusal is what an error must look like.
+type refusal struct {
 	code  codes.Code
 	why   pb.Reason
 	field string
@@ -263,7 +264,7 @@ type failure struct {
 }
 
 // check compares an error from the wire with what it must look like.
-func (f failure) check(t testing.TB, err error) {
+func (f refusal) check(t testing.TB, err error) {
 	t.Helper()
 	st := status.Convert(err)
 	if st.Code() != f.code {
@@ -301,7 +302,7 @@ func (f failure) check(t testing.TB, err error) {
 }
 
 // checkItem compares the error of an item with what it must look like.
-func (f failure) checkItem(t testing.TB, e *pb.Error) {
+func (f refusal) checkItem(t testing.TB, e *pb.Error) {
 	t.Helper()
 	if e == nil || codes.Code(e.Code) != f.code || e.Reason != f.why || e.Field != f.field ||
 		e.RetryAfterNs != int64(f.retry) || (e.Hint != "") != f.hint || e.Message == "" {
@@ -309,8 +310,8 @@ func (f failure) checkItem(t testing.TB, e *pb.Error) {
 	}
 }
 
-func badField(name string) failure {
-	return failure{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: name}
+func badField(name string) refusal {
+	return refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: name}
 }
 
 // requestN is a request id of client n.

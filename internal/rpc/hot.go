@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -46,13 +47,13 @@ type HotKey struct {
 	Since int64 // when it got hot, ns by the clock of the store; 0 if it is not
 }
 
-var errNoHot = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+var errNoHot = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 	Message: "this node does not look for hot keys", Hint: "ask another node"}
 
 // ListHot implements the service.
 func (c *cluster) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHotResponse, error) {
 	if req.Limit > MaxHotKeys {
-		return nil, c.s.refuse(&owner.Error{Reason: owner.Invalid, Field: "limit",
+		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "limit",
 			Message: fmt.Sprintf("is %d; at most %d are allowed", req.Limit, MaxHotKeys)})
 	}
 	if c.s.cfg.Hot == nil {

@@ -63,6 +63,6 @@ func TestListHotOfLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := clusterOf(t, Config{})
 		_, err := c.ListHot(bound(t), &pb.ListHotRequest{})
-		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(t, err)
+		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(t, err)
 	})
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // IDs hands out numbers that nobody was given before.
 type IDs interface {
 	// Next returns the first of n numbers that follow each other. Its errors are
-	// *owner.Error, or those of the context.
+	// *failure.Error, or those of the context.
 	Next(ctx context.Context, n int) (first uint64, err error)
 }
 
@@ -21,7 +21,7 @@ type idService struct {
 	s *Server
 }
 
-var errNoIDs = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+var errNoIDs = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 	Message: "this node gives no ids", Hint: "ask another node"}
 
 // maxIDs keeps a count that came over the wire within an int.

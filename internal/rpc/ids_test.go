@@ -42,5 +42,5 @@ func TestIDs(t *testing.T) {
 func TestNoIDs(t *testing.T) {
 	h := build(t, nil)
 	_, err := pb.NewIdServiceClient(h.conn).Next(bound(t), &pb.NextRequest{})
-	failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 1e9}.check(t, err)
+	refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 1e9}.check(t, err)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -28,7 +29,7 @@ func requestID(id *pb.RequestId) (reqid.ID, error) {
 		return reqid.ID{}, nil
 	}
 	bad := func(field, problem string) (reqid.ID, error) {
-		return reqid.ID{}, &owner.Error{Reason: owner.Invalid, Field: "request_id." + field, Message: problem}
+		return reqid.ID{}, &failure.Error{Reason: failure.Invalid, Field: "request_id." + field, Message: problem}
 	}
 	switch {
 	case len(id.Client) != 16:

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -20,11 +20,11 @@ const (
 	maxOutbox = 16_384
 )
 
-var errManyHeld = &owner.Error{Reason: overloaded, RetryAfter: 100 * time.Millisecond,
+var errManyHeld = &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
 	Message: "as many answers as this node allows wait for the standby of the key; nothing happened",
 	Hint:    "try again: the standby comes back, or is taken out"}
 
-var errManyHeldUnknown = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 100 * time.Millisecond,
+var errManyHeldUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 100 * time.Millisecond,
 	Message: "as many answers as this node allows wait for the standby of the key; it may have taken effect",
 	Hint:    "try again with the same request id to learn what became of it"}
 

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
@@ -47,7 +48,7 @@ func (l *limits) check(req *pb.CheckRequest, part *peerv1.Part, now int64) (chec
 	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
 		op.Algorithm = limit.SlidingWindow
 	default:
-		return checked{}, &owner.Error{Reason: owner.Invalid, Field: "algorithm",
+		return checked{}, &failure.Error{Reason: failure.Invalid, Field: "algorithm",
 			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW or SLIDING_WINDOW"}
 	}
 	r, h, err := l.s.place(limitKind, ref(req.Key, req.Name, limitKind), part, &id)
@@ -74,7 +75,7 @@ type checked struct {
 // refund makes an operation one that gives tokens back.
 func refund(req *pb.CheckRequest, op *limit.Op) error {
 	bad := func(message, hint string) error {
-		return &owner.Error{Reason: owner.Invalid, Field: "refund", Message: message, Hint: hint}
+		return &failure.Error{Reason: failure.Invalid, Field: "refund", Message: message, Hint: hint}
 	}
 	switch {
 	case req.Refund < 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -26,10 +27,10 @@ type Copies interface {
 
 // What becomes of answers for which Await gave up.
 var (
-	errUntold = &owner.Error{Reason: owner.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
+	errUntold = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
 		Message: "the node lost its lease before its standby had acknowledged the operation; it may have taken effect",
 		Hint:    "try again with the same request id to learn what became of it"}
-	errUntoldRead = &owner.Error{Reason: owner.Unavailable, RetryAfter: 200 * time.Millisecond,
+	errUntoldRead = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 		Message: "the node lost its lease before its standby had acknowledged what was to be read; nothing happened",
 		Hint:    "try again: the node gets its lease back, or another one takes over"}
 )

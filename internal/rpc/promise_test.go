@@ -105,6 +105,6 @@ func TestForwardedAnswersAreConfirmed(t *testing.T) {
 		leave := func() { g.without("n2") }
 		g.nodes["n2"].confirm.Store(&leave)
 		_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
-		failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.check(t, err)
+		refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.check(t, err)
 	})
 }

@@ -187,7 +187,7 @@ func TestRetryOfAWaitingCall(t *testing.T) {
 			retry.RequestId = again(req.RequestId, age)
 			next := h.await(retry)
 			<-first.done
-			failure{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, first.err)
+			refusal{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, first.err)
 			first = next
 		}
 		if r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k"}))(t); r.Waiting != 2 || r.Waiters[0].Holder != "a" || r.Waiters[0].WaitedNs != int64(601*time.Second) {

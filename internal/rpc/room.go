@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -18,7 +19,7 @@ type rooms interface {
 	Room(ctx context.Context, hash uint64) error
 }
 
-var errNoRoom = &owner.Error{Reason: overloaded, RetryAfter: 100 * time.Millisecond,
+var errNoRoom = &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
 	Message: "more callers queue for locks than the standby of this node keeps up with; nothing happened",
 	Hint:    "try again, with less metadata; `keystead status` shows whether the standby is well"}
 

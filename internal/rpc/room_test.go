@@ -42,7 +42,7 @@ func TestQueueNeedsRoom(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := acquire(time.Minute)
-		failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: 100 * time.Millisecond}.check(t, err)
+		refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: 100 * time.Millisecond}.check(t, err)
 		if took := time.Since(began); took != maxRoomWait {
 			t.Errorf("refused after %s", took)
 		}
@@ -76,7 +76,7 @@ func TestRetryNeedsNoRoom(t *testing.T) {
 		synctest.Wait()
 		again := make(chan error)
 		go func() { _, err := acquire(2, time.Second/2); again <- err }()
-		failure{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, <-first)
+		refusal{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, <-first)
 		if err := <-again; err != nil {
 			t.Error(err)
 		}

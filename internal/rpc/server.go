@@ -18,6 +18,7 @@ import (
 
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -295,7 +296,7 @@ func checkSize(r sized, limit int) error {
 	if n <= limit {
 		return nil
 	}
-	return &owner.Error{Reason: tooLarge,
+	return &failure.Error{Reason: failure.TooLarge,
 		Message: fmt.Sprintf("the message has %d bytes; at most %d are allowed", n, limit),
 		Hint:    "send less at once"}
 }
@@ -305,7 +306,7 @@ func checkItems(n int) error {
 	if n <= MaxBatchItems {
 		return nil
 	}
-	return &owner.Error{Reason: tooLarge,
+	return &failure.Error{Reason: failure.TooLarge,
 		Message: fmt.Sprintf("the batch has %d items; at most %d are allowed", n, MaxBatchItems),
 		Hint:    "send several batches"}
 }

@@ -107,7 +107,7 @@ func TestStopEndsStreams(t *testing.T) {
 		synctest.Wait()
 		_ = s.Send(&pb.StreamCheckRequest{Tag: 2, Checks: []*pb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: int64(time.Second)}}})
 		_, err := s.Recv()
-		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
+		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
 		<-stopped
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the stop took %v", took)
@@ -149,7 +149,7 @@ func TestLateCalls(t *testing.T) {
 				t.Error("the handler was called")
 				return nil, nil
 			})
-			failure{code: c.code, why: pb.Reason_REASON_GAVE_UP}.check(t, err)
+			refusal{code: c.code, why: pb.Reason_REASON_GAVE_UP}.check(t, err)
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestTooManyCalls(t *testing.T) {
 		waits := h.await(acquire("waiter", time.Second, time.Hour))
 		s := stream(t, h, bound(t), h.conn)
 		synctest.Wait()
-		overloaded := failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}
+		overloaded := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}
 		other := h.connect() // on its own connection grpc makes a client wait
 		_, err := pb.NewCounterServiceClient(other).Get(bound(t), &pb.GetRequest{Key: "k"})
 		overloaded.check(in(t, "a call"), err)

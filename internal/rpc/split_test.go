@@ -14,6 +14,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -473,7 +474,7 @@ func TestSplitService(t *testing.T) {
 	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); err != nil || len(o.merges) != 1 || o.merges[0] != want {
 		t.Errorf("%+v, %v", o.merges, err)
 	}
-	o.err = &owner.Error{Reason: owner.Unavailable, Message: "no"}
+	o.err = &failure.Error{Reason: failure.Unavailable, Message: "no"}
 	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("an error: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
@@ -56,7 +57,7 @@ func TestWholeOfAnEarlierSplit(t *testing.T) {
 	}
 	b.apply(table.Command{EndSplit: &table.EndSplit{ID: closing.ID, Home: b.home("k"), Since: closing.Since}})
 	opening := b.reach(b.divide(counterKind, "k", "n1", "n1"), table.Opening)
-	if _, _, err := s.TakeWhole(closing); reasonOf(err) != owner.NotOwner {
+	if _, _, err := s.TakeWhole(closing); reasonOf(err) != failure.NotOwner {
 		t.Errorf("the whole is read for a split that is over: %v", err)
 	}
 	second := b.reach(opening.ID, table.Open)
@@ -65,7 +66,7 @@ func TestWholeOfAnEarlierSplit(t *testing.T) {
 	if err := s.PutWhole(closing2, all); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutWhole(closing, late); reasonOf(err) != owner.NotOwner {
+	if err := s.PutWhole(closing, late); reasonOf(err) != failure.NotOwner {
 		t.Errorf("the whole is written for a split that is over: %v", err)
 	}
 	b.apply(table.Command{EndSplit: &table.EndSplit{ID: closing2.ID, Home: b.home("k"), Since: closing2.Since}})
@@ -76,8 +77,8 @@ func TestWholeOfAnEarlierSplit(t *testing.T) {
 }
 
 // reasonOf is the reason of an error, 0 if it is none of package owner's.
-func reasonOf(err error) owner.Reason {
-	var e *owner.Error
+func reasonOf(err error) failure.Reason {
+	var e *failure.Error
 	if !errors.As(err, &e) {
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -16,7 +17,7 @@ import (
 // into.
 const maxPartRecords = 64
 
-var errPartRecords = &owner.Error{Reason: owner.Invalid, Field: "records", Message: "are not those of a part of this split"}
+var errPartRecords = &failure.Error{Reason: failure.Invalid, Field: "records", Message: "are not those of a part of this split"}
 
 // kindOfSplit is the kind of a split's objects.
 func kindOfSplit(sp *table.Split) owner.Kind {
@@ -110,7 +111,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 // partOf is the part that a call from another node must name.
 func (s *Server) partOf(part *peerv1.Part) (share, error) {
 	if part == nil {
-		return share{}, &owner.Error{Reason: owner.Invalid, Field: "part", Message: "is missing"}
+		return share{}, &failure.Error{Reason: failure.Invalid, Field: "part", Message: "is missing"}
 	}
 	return s.shareOf(part)
 }
@@ -161,7 +162,7 @@ func readRecords(encoded [][]byte, now int64) ([]*owner.Record, error) {
 	return records, nil
 }
 
-var errInGrace = &owner.Error{Reason: owner.Unavailable, RetryAfter: time.Second,
+var errInGrace = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 	Message: "what was kept of the key was lost, and the grace of that runs", Hint: "try again when it is over"}
 
 // TakeWhole reads the whole of an object that is being split, when its standby has all
@@ -192,7 +193,7 @@ func (s *Server) TakeWhole(sp *table.Split) (records []*owner.Record, now int64,
 func (s *Server) PutWhole(sp *table.Split, records []*owner.Record) error {
 	now, r := s.cfg.Clock.Now(), owner.Ref{Key: sp.Key, Name: sp.Name, Role: owner.Join, Split: sp.ID}
 	meta, err := s.cfg.Store.Put(now, r, records)
-	if e := (*owner.Error)(nil); errors.As(err, &e) && e.Reason == owner.StoreFull {
+	if e := (*failure.Error)(nil); errors.As(err, &e) && e.Reason == failure.StoreFull {
 		meta, err = s.cfg.Store.Put(now, r, []*owner.Record{divide.Bare(records[0], now)})
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -21,7 +22,7 @@ type SplitOrder struct {
 // order reads and checks the address of an object.
 func order(kind, key, name string) (SplitOrder, error) {
 	bad := func(field, message, hint string) (SplitOrder, error) {
-		return SplitOrder{}, &owner.Error{Reason: owner.Invalid, Field: field, Message: message, Hint: hint}
+		return SplitOrder{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
 	}
 	switch {
 	case kind != limitKind && kind != counterKind:
@@ -36,7 +37,7 @@ func order(kind, key, name string) (SplitOrder, error) {
 	return SplitOrder{Kind: kind, Key: key, Name: ref(key, name, kind).Name, Manual: true}, nil
 }
 
-var errNoSplits = &owner.Error{Reason: owner.Invalid,
+var errNoSplits = &failure.Error{Reason: failure.Invalid,
 	Message: "this node runs alone: there is nobody to serve parts", Hint: "split objects in a cluster"}
 
 // SplitObject implements the service.
@@ -48,7 +49,7 @@ func (c *cluster) SplitObject(ctx context.Context, req *pb.SplitObjectRequest) (
 	case c.s.cfg.Splits == nil:
 		return nil, c.s.refuse(errNoSplits)
 	case req.Parts != 0 && (req.Parts < table.MinParts || req.Parts > table.MaxParts):
-		return nil, c.s.refuse(&owner.Error{Reason: owner.Invalid, Field: "parts",
+		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "parts",
 			Message: fmt.Sprintf("is %d; %d to %d are allowed, or 0 for one on each node", req.Parts, table.MinParts, table.MaxParts)})
 	}
 	o.Parts, o.Reason = int(req.Parts), "by hand"

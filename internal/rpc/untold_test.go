@@ -52,7 +52,7 @@ func (l *lapsing) AwaitOf(context.Context, uint64, table.Holder) bool { return f
 func TestUntoldIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := grouped(t, 2, false, func(c *Config) { c.Copies = &lapsing{} })
-		unknown := failure{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
+		unknown := refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
 		ctx := bound(t)
 		for where, node := range map[string]string{"at the owner": "n1", "passed on": "n2"} {
 			n, key := g.nodes[node], g.key("n1")

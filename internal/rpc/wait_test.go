@@ -216,7 +216,7 @@ func TestLeavingAtTheGrant(t *testing.T) {
 			})
 			before := time.Now()
 			h.release(holder.Token)
-			failure{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, <-left)
+			refusal{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, <-left)
 			if r := next.granted(t); r.Token <= holder.Token+1 || next.at != before {
 				t.Errorf("next got token %d after %d, and %v after the release", r.Token, holder.Token, next.at.Sub(before))
 			}
@@ -256,7 +256,7 @@ func TestStopSendsWaitersAway(t *testing.T) {
 		h.server.Stop(time.Minute)
 		for _, p := range queue {
 			<-p.done
-			failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, p.err)
+			refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, p.err)
 		}
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/failure"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -14,7 +14,7 @@ import (
 // holds up to two messages, 1 MB each with 128 nodes and 20 KB with three.
 const MaxWatches = 4096
 
-var errWatches = &owner.Error{Reason: overloaded, RetryAfter: time.Second,
+var errWatches = &failure.Error{Reason: failure.Overloaded, RetryAfter: time.Second,
 	Message: "as many watch the table as this node allows",
 	Hint:    "watch another node, or ask with GetTable from time to time"}
 

@@ -224,7 +224,7 @@ func TestWatchEnds(t *testing.T) {
 		synctest.Wait()
 		go h.server.Stop(time.Minute)
 		_, err := stays.Recv()
-		failure{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
+		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
 		if since := time.Since(began); since > 11*time.Second {
 			t.Errorf("the stop took until %v", since)
 		}
@@ -235,7 +235,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	h := newHouse(t, nil)
 	c := newCluster(bare(h))
 	c.watches.Store(MaxWatches)
-	failure{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second}.check(t, c.Watch(nil, nil))
+	refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second}.check(t, c.Watch(nil, nil))
 	if n := c.watches.Load(); n != MaxWatches {
 		t.Errorf("%d watches are counted", n)
 	}

@@ -33,6 +33,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // Bounds of an idle TTL, with their reasons.
@@ -70,15 +72,9 @@ func (s State) changed(value int64, version uint64, ttl, now int64) State {
 	return State{Value: value, Version: version, At: now, IdleTTL: ttl}
 }
 
-// FieldError is a parameter that is out of range, by the name that it has in
-// the API.
-type FieldError struct{ Field, Problem string }
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
 func validateTTL(ttl int64) error {
 	if ttl != 0 && (ttl < MinIdleTTL || ttl > MaxIdleTTL) {
-		return &FieldError{"idle_ttl_ns", fmt.Sprintf("is %s; choose 1ms to 366d, or 0 for never", time.Duration(ttl))}
+		return failure.Invalidf("idle_ttl_ns", "is %s; choose 1ms to 366d, or 0 for never", time.Duration(ttl))
 	}
 	return nil
 }
@@ -91,10 +87,10 @@ type AddOp struct {
 	IdleTTL        int64 // ns; 0 = the counter never expires
 }
 
-// Validate reports a parameter that is out of range, as a *FieldError.
+// Validate reports a parameter that is out of range, as a *failure.Error.
 func (op AddOp) Validate() error {
 	if op.HasMin && op.HasMax && op.Min > op.Max {
-		return &FieldError{"min", fmt.Sprintf("is %d, above max %d", op.Min, op.Max)}
+		return failure.Invalidf("min", "is %d, above max %d", op.Min, op.Max)
 	}
 	return validateTTL(op.IdleTTL)
 }
@@ -157,7 +153,7 @@ type SetIfOp struct {
 	IdleTTL int64  // ns; 0 = the counter never expires
 }
 
-// Validate reports a parameter that is out of range, as a *FieldError.
+// Validate reports a parameter that is out of range, as a *failure.Error.
 func (op SetIfOp) Validate() error { return validateTTL(op.IdleTTL) }
 
 // SetIfResult is the outcome of a SetIf: the value and version after it.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/keystead/keystead/internal/failure"
 )
 
 func at(value int64) State { return State{Value: value, Version: 7, At: 100} }
@@ -172,7 +174,7 @@ func TestValidate(t *testing.T) {
 		{err: SetIfOp{IdleTTL: MaxIdleTTL}.Validate()},
 	}
 	for i, tc := range tests {
-		var fe *FieldError
+		var fe *failure.Error
 		if errors.As(tc.err, &fe); (fe == nil) != (tc.field == "") || fe != nil && fe.Field != tc.field {
 			t.Errorf("%d: %v, want field %q", i, tc.err, tc.field)
 		}

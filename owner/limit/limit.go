@@ -58,6 +58,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // Algorithm says how a limit refills.
@@ -101,17 +103,11 @@ type Op struct {
 	Peek   bool   // decide as if these parameters applied, but change nothing
 }
 
-// FieldError is a parameter that is missing or out of range, by the name that
-// it has in the API.
-type FieldError struct{ Field, Problem string }
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
-// Validate reports a parameter that is out of range, as a *FieldError. Apply
+// Validate reports a parameter that is out of range, as a *failure.Error. Apply
 // takes what passes.
 func (op Op) Validate() error {
 	bad := func(field, format string, args ...any) error {
-		return &FieldError{field, fmt.Sprintf(format, args...)}
+		return failure.Invalidf(field, format, args...)
 	}
 	switch {
 	case op.Algorithm > SlidingWindow:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/keystead/keystead/internal/failure"
 )
 
 const second = int64(1e9)
@@ -158,7 +160,7 @@ func TestValidate(t *testing.T) {
 	}
 	for _, tc := range tests {
 		err := tc.op.Validate()
-		var fe *FieldError
+		var fe *failure.Error
 		if errors.As(err, &fe); (fe == nil) != (tc.field == "") || fe != nil && fe.Field != tc.field {
 			t.Errorf("%+v: %v, want field %q", tc.op, err, tc.field)
 		}

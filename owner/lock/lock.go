@@ -1,9 +1,10 @@
 package lock
 
 import (
-	"fmt"
 	"time"
 	"unicode/utf8"
+
+	"github.com/keystead/keystead/internal/failure"
 )
 
 // Bounds, with their reasons. Times are in nanoseconds.
@@ -82,41 +83,31 @@ type Acquire struct {
 	Ticket   uint64 // names the place in the queue, if it comes to that
 }
 
-// FieldError is a field that is missing or out of range, by the name that it has
-// in the API ("holder", "ttl_ns", "wait_ns", "metadata").
-type FieldError struct{ Field, Problem string }
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
-// Validate reports a field that is out of range, as a *FieldError. State.Acquire
+// Validate reports a field that is out of range, as a *failure.Error. State.Acquire
 // expects an operation that passed it.
 func (op Acquire) Validate() error {
 	switch {
 	case op.Holder == "":
-		return &FieldError{"holder", "is empty"}
+		return failure.Invalidf("holder", "is empty")
 	case len(op.Holder) > MaxHolder:
-		return fieldError("holder", "has %d bytes; at most %d are allowed", len(op.Holder), MaxHolder)
+		return failure.Invalidf("holder", "has %d bytes; at most %d are allowed", len(op.Holder), MaxHolder)
 	case !utf8.ValidString(op.Holder):
-		return &FieldError{"holder", "is not valid UTF-8"}
+		return failure.Invalidf("holder", "is not valid UTF-8")
 	case op.Wait < 0 || op.Wait > MaxWait:
-		return fieldError("wait_ns", "is %s; choose 0 to 24h", time.Duration(op.Wait))
+		return failure.Invalidf("wait_ns", "is %s; choose 0 to 24h", time.Duration(op.Wait))
 	case len(op.Metadata) > MaxMetadata:
-		return fieldError("metadata", "has %d bytes; at most %d are allowed", len(op.Metadata), MaxMetadata)
+		return failure.Invalidf("metadata", "has %d bytes; at most %d are allowed", len(op.Metadata), MaxMetadata)
 	}
 	return ValidateTTL(op.TTL)
 }
 
-// ValidateTTL reports a TTL that is out of range, as a *FieldError. State.Renew
+// ValidateTTL reports a TTL that is out of range, as a *failure.Error. State.Renew
 // expects one that passed it.
 func ValidateTTL(ttl int64) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return fieldError("ttl_ns", "is %s; choose 10ms to 24h", time.Duration(ttl))
+		return failure.Invalidf("ttl_ns", "is %s; choose 10ms to 24h", time.Duration(ttl))
 	}
 	return nil
-}
-
-func fieldError(field, format string, args ...any) error {
-	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
 // Effects is what a step did to others than its caller. One Effects serves many

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/keystead/keystead/internal/failure"
 )
 
 const second = int64(1e9)
@@ -40,7 +42,7 @@ func TestValidate(t *testing.T) {
 				}
 				return
 			}
-			var fe *FieldError
+			var fe *failure.Error
 			if !errors.As(err, &fe) || fe.Field != c.field || !strings.HasPrefix(err.Error(), c.field+": ") {
 				t.Fatalf("error is %v, want one of field %s", err, c.field)
 			}

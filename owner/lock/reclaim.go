@@ -1,6 +1,11 @@
 package lock
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/keystead/keystead/internal/failure"
+)
 
 // Reclaim asks for a grant back that was lost with the state: its owner and all
 // copies are gone, and its holder still counts on it.
@@ -11,18 +16,18 @@ type Reclaim struct {
 	Left     int64  // ns that the holder still counts on, 1 to MaxTTL
 }
 
-// Validate reports a field that is out of range, as a *FieldError. State.Reclaim
+// Validate reports a field that is out of range, as a *failure.Error. State.Reclaim
 // expects a claim that passed it.
 func (op Reclaim) Validate() error {
 	switch {
 	case op.Token == 0 || op.Token > MaxToken:
-		return fieldError("token", "must be from 1 to %d, is %d", uint64(MaxToken), op.Token)
+		return failure.Invalidf("token", "must be from 1 to %d, is %d", uint64(MaxToken), op.Token)
 	case op.Left < 1 || op.Left > MaxTTL:
-		return fieldError("reclaim.left_ns", "must be from 1 to %d (24 h), is %d: a lease that is over is not given back", int64(MaxTTL), op.Left)
+		return failure.Invalidf("reclaim.left_ns", "must be from 1 to %d (24 h), is %d: a lease that is over is not given back", int64(MaxTTL), op.Left)
 	}
 	err := Acquire{Holder: op.Holder, Metadata: op.Metadata, TTL: MinTTL}.Validate()
-	if f, ok := err.(*FieldError); ok {
-		return &FieldError{"reclaim." + f.Field, f.Problem}
+	if f := (*failure.Error)(nil); errors.As(err, &f) {
+		return failure.Invalidf("reclaim."+f.Field, "%s", f.Message)
 	}
 	return err
 }

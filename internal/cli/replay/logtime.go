@@ -189,7 +189,7 @@ func (r *run) verifyInLogTime(v *verification) {
 }
 
 // validateLogTime is validate for a run in the log's own time. What is wrong with the
-// limit is a *limit.FieldError.
+// limit is a *failure.Error that names the field.
 func (c *Config) validateLogTime() error {
 	if c.Mode != Limits {
 		return nil

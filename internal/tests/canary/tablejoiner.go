@@ -10,7 +10,7 @@ func joiners() []Canary {
 		Tests: scene,
 	}, {
 		Name: "joiner-full-store", Guard: "only a store that is full counts as want of room, and it does",
-		Edits: []Edit{{"handoff/target.go", "full.Reason == owner.StoreFull {", "full.Reason != owner.StoreFull {"}},
+		Edits: []Edit{{"handoff/target.go", "full.Reason == failure.StoreFull {", "full.Reason != failure.StoreFull {"}},
 		Tests: scene,
 	}, {
 		Name: "joiner-stays-away", Guard: "who was left out does not ask at once",

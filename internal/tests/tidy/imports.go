@@ -22,6 +22,8 @@ var (
 	codec = "handoff/record"
 	// nodeUsers may import internal/node: the binary and what runs whole nodes.
 	nodeUsers = []string{"internal/cli", "internal/cli/bench", "internal/node", "internal/tests/sim"}
+	// leaves import nothing of this module, so that all the rest may import them.
+	leaves = []string{"internal/failure"}
 	// services stand above the packages outside internal.
 	services = []string{"internal/node", "internal/rpc", "internal/admin"}
 )
@@ -94,6 +96,12 @@ func local(importPath string) string {
 		return dir
 	}
 	return importPath
+}
+
+// ours reports whether what a package of this module imports is of this module too.
+func ours(pkg string) bool {
+	top, _, _ := strings.Cut(pkg, "/")
+	return within(pkg, module) || slices.Contains(append([]string{"client", "internal", "ring"}, siblings...), top)
 }
 
 // path returns a shortest chain of imports from a package to one that stop
@@ -170,6 +178,13 @@ func (g Graph) meets(pkg string) []Finding {
 	}
 	if !slices.Contains(nodeUsers, pkg) && imports("internal/node") {
 		wrong("imports internal/node; only " + strings.Join(nodeUsers, ", ") + " may")
+	}
+	if slices.Contains(leaves, pkg) {
+		for _, p := range g[pkg] {
+			if ours(p) {
+				wrong("imports " + p + "; a leaf imports nothing of this module")
+			}
+		}
 	}
 	if within(pkg, "internal/node") {
 		return found

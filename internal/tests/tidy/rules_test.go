@@ -199,6 +199,8 @@ func TestImports(t *testing.T) {
 		{name: "a codec is no wiring", g: Graph{"internal/rpc": {"owner", "handoff/record", "hotkey/divide"}}},
 		{name: "facts and truth", g: Graph{"internal/admin": {"ring/member", "ring/epoch"}},
 			want: []string{"internal/admin: imports: imports ring/member and ring/epoch; serf facts and raft truth meet in internal/node"}},
+		{name: "a leaf", g: Graph{"internal/failure": {"errors", "owner/limit"}},
+			want: []string{"internal/failure: imports: imports owner/limit; a leaf imports nothing of this module"}},
 		{name: "the node", g: Graph{"internal/admin": {"internal/node"}},
 			want: []string{"internal/admin: imports: imports internal/node; only internal/cli, internal/cli/bench, internal/node, internal/tests/sim may"}},
 	} {

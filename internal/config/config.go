@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/posflag"
-	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
 )
 
@@ -26,19 +23,15 @@ type Input struct {
 // maxErrors bounds how many errors one Load reports.
 const maxErrors = 20
 
-// keyDelim is what koanf splits names by: a character that no name has, so that
-// `tls` and `tls-cert` can both be settings.
-const keyDelim = "."
-
 // Load sets each flag of fs that the command line did not set to its value from
-// the environment or from the file, and says where each value came from. It is
+// the environment or from the file, and returns where each value came from. It is
 // to be called once, after fs has parsed the command line; the flags it sets
 // count as Changed from then on, which is what cobra's required flags look at.
 //
 // It returns all that is wrong as [*Error] values, joined. The flags may then
 // have been set in part.
 func Load(fs *pflag.FlagSet, in Input) (Sources, error) {
-	l := &loader{flags: map[string]*pflag.Flag{}, from: map[string]Source{}, program: in.Program}
+	l := &loader{flags: map[string]*pflag.Flag{}, values: map[string]any{}, from: map[string]Source{}, program: in.Program}
 	var settings []*pflag.Flag // by name, as VisitAll walks
 	fs.VisitAll(func(f *pflag.Flag) {
 		if isSetting(f) {
@@ -50,15 +43,18 @@ func Load(fs *pflag.FlagSet, in Input) (Sources, error) {
 	mustBeSettings(settings)
 	l.known = known(settings, in.Program)
 
-	ko := koanf.New(keyDelim)
+	// The weakest first: a later one takes the place of an earlier one.
 	if path := filePath(fs, in.Environ); path != "" {
-		l.load(ko, boundedFile{path}, &parser{loader: l, path: path})
+		l.file(path)
 	}
-	l.load(ko, l.environment(in.Environ), nil)
-	l.load(ko, posflag.ProviderWithFlag(fs, keyDelim, nil, l.commandLine), nil)
-
+	l.environment(in.Environ)
 	for _, f := range settings {
-		l.apply(fs, f, ko.Get(f.Name))
+		if f.Changed {
+			l.from[f.Name] = Source{Kind: CommandLine, Name: f.Name}
+		}
+	}
+	for _, f := range settings {
+		l.apply(fs, f)
 	}
 	if len(l.errs) > 0 {
 		return Sources{}, errors.Join(l.errs...)
@@ -80,22 +76,18 @@ func filePath(fs *pflag.FlagSet, environ []string) string {
 	return ""
 }
 
-// loader gathers what the layers say. koanf merges their values, the weakest
-// first; loader keeps where the value that koanf holds came from.
+// loader gathers what the file, the environment and the command line say.
 type loader struct {
 	flags   map[string]*pflag.Flag
 	program []string
 	// known holds the names of flags and program, sorted.
-	known   []string
+	known []string
+	// from is the strongest place so far that gives a setting, and values what the
+	// file or the environment gives: a string, or the elements of a list.
 	from    map[string]Source
+	values  map[string]any
 	ignored []Ignored
 	errs    []error
-}
-
-func (l *loader) load(ko *koanf.Koanf, p koanf.Provider, parser koanf.Parser) {
-	if err := ko.Load(p, parser); err != nil {
-		l.report(err)
-	}
 }
 
 func (l *loader) report(err error) {
@@ -104,7 +96,7 @@ func (l *loader) report(err error) {
 	}
 }
 
-// full says that there are errors enough: reading on would be wasted.
+// full reports whether there are errors enough: reading on would be wasted.
 func (l *loader) full() bool { return len(l.errs) >= maxErrors }
 
 func (l *loader) ignore(s Source, why string) {
@@ -137,54 +129,45 @@ func (l *loader) unknown(name string, s Source) {
 	l.report(e)
 }
 
-// environment returns the layer of KEYSTEAD_* variables. They are taken in
-// order of their names, so that errors come in the same order every time.
-func (l *loader) environment(environ []string) koanf.Provider {
-	return env.Provider(keyDelim, env.Opt{
-		Prefix:      envPrefix,
-		EnvironFunc: func() []string { return slices.Sorted(slices.Values(environ)) },
-		TransformFunc: func(variable, value string) (string, any) {
-			source := Source{Kind: Environment, Name: variable}
-			name, wellFormed := settingOf(variable)
-			_, mine := l.flags[name]
-			switch why := reserved(variable); {
-			case variable == Variable(fileFlag):
-			case why != "":
-				l.ignore(source, why)
-			case mine && wellFormed && value == "":
-				l.ignore(source, "empty")
-			case mine && wellFormed:
-				l.from[name] = source
-				return name, value
-			case wellFormed && slices.Contains(l.program, name):
-				l.ignore(source, "a setting of another command")
-			case tolerated(variable, value) != "":
-				l.ignore(source, tolerated(variable, value))
-			default:
-				source.Name = shorten(variable)
-				l.unknown(name, source)
-			}
-			return "", nil
-		},
-	})
+// environment reads the KEYSTEAD_* variables. They are read in order of their names, so
+// that errors come in the same order every time.
+func (l *loader) environment(environ []string) {
+	for _, pair := range slices.Sorted(slices.Values(environ)) {
+		if variable, value, ok := strings.Cut(pair, "="); ok && strings.HasPrefix(variable, envPrefix) {
+			l.variable(variable, value)
+		}
+	}
 }
 
-// commandLine is the layer of flags that were given.
-func (l *loader) commandLine(f *pflag.Flag) (string, any) {
-	if !f.Changed || !isSetting(f) {
-		return "", nil
+func (l *loader) variable(variable, value string) {
+	source := Source{Kind: Environment, Name: variable}
+	name, wellFormed := settingOf(variable)
+	_, mine := l.flags[name]
+	switch why := reserved(variable); {
+	case variable == Variable(fileFlag):
+	case why != "":
+		l.ignore(source, why)
+	case mine && wellFormed && value == "":
+		l.ignore(source, "empty")
+	case mine && wellFormed:
+		l.from[name], l.values[name] = source, value
+	case wellFormed && slices.Contains(l.program, name):
+		l.ignore(source, "a setting of another command")
+	case tolerated(variable, value) != "":
+		l.ignore(source, tolerated(variable, value))
+	default:
+		source.Name = shorten(variable)
+		l.unknown(name, source)
 	}
-	l.from[f.Name] = Source{Kind: CommandLine, Name: f.Name}
-	return f.Name, f.Value.String()
 }
 
 // apply gives a flag the value that won, unless the flag has it already.
-func (l *loader) apply(fs *pflag.FlagSet, f *pflag.Flag, value any) {
+func (l *loader) apply(fs *pflag.FlagSet, f *pflag.Flag) {
 	source := l.from[f.Name]
 	if source.Kind != File && source.Kind != Environment {
 		return
 	}
-	if err := setFlag(fs, f, value); err != nil {
+	if err := setFlag(fs, f, l.values[f.Name]); err != nil {
 		e := &Error{Setting: f.Name, Source: source, Hint: hints[f.Value.Type()], Err: err}
 		cause := err
 		if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {

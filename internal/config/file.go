@@ -20,23 +20,31 @@ import (
 // filling memory.
 const MaxFileSize = 1 << 20
 
-// boundedFile is a koanf.Provider. Unlike koanf's own it reads no more than
-// MaxFileSize, and therefore takes pipes too.
-type boundedFile struct{ path string }
-
-func (b boundedFile) ReadBytes() ([]byte, error) {
-	f, err := os.Open(b.path)
+// file reads the configuration file. All that is wrong with it is reported.
+func (l *loader) file(path string) {
+	data, err := readFile(path)
 	if err != nil {
-		return nil, b.failed(err)
+		l.report(err)
+		return
+	}
+	p := &parser{loader: l, path: path, seen: map[string]int{}}
+	p.parse(data)
+}
+
+// readFile reads no more than MaxFileSize, and therefore takes pipes too.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
 	if err != nil {
-		return nil, b.failed(err)
+		return nil, unreadable(path, err)
 	}
 	if len(data) > MaxFileSize {
 		return nil, &Error{
-			Source:  Source{Kind: File, Name: b.path},
+			Source:  Source{Kind: File, Name: path},
 			Problem: "the file is too large",
 			Hint:    fmt.Sprintf("the limit is %d bytes; is this the right file?", MaxFileSize),
 		}
@@ -44,12 +52,8 @@ func (b boundedFile) ReadBytes() ([]byte, error) {
 	return data, nil
 }
 
-func (boundedFile) Read() (map[string]any, error) {
-	return nil, errors.New("config: a file is bytes, read it with ReadBytes")
-}
-
-func (b boundedFile) failed(err error) error {
-	e := &Error{Source: Source{Kind: File, Name: b.path}, Problem: "cannot read the file", Err: err}
+func unreadable(path string, err error) error {
+	e := &Error{Source: Source{Kind: File, Name: path}, Problem: "cannot read the file", Err: err}
 	if cause := (*fs.PathError)(nil); errors.As(err, &cause) {
 		e.Problem += ": " + cause.Err.Error()
 	}
@@ -59,30 +63,23 @@ func (b boundedFile) failed(err error) error {
 	return e
 }
 
-// parser is a koanf.Parser of YAML into flat names. It reads nodes and not
-// values, because only nodes have lines, show duplicate keys, and keep a scalar
-// as it was written.
+// parser reads YAML into the values of settings. It reads nodes and not values, because
+// only nodes have lines, show duplicate keys, and keep a scalar as it was written.
 type parser struct {
 	*loader
 	path string
 	// seen holds the line of each setting that the file has given.
 	seen map[string]int
-	out  map[string]any
 }
 
-func (p *parser) Marshal(map[string]any) ([]byte, error) {
-	return nil, errors.New("config: the file is only read")
-}
-
-func (p *parser) Unmarshal(data []byte) (map[string]any, error) {
-	p.seen, p.out = map[string]int{}, map[string]any{}
+func (p *parser) parse(data []byte) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := decoder.Decode(&doc); err == io.EOF {
-		return p.out, nil // nothing but comments
+		return // nothing but comments
 	} else if err != nil {
 		p.notYAML(err)
-		return p.out, nil
+		return
 	}
 	root := doc.Content[0]
 	switch {
@@ -97,7 +94,6 @@ func (p *parser) Unmarshal(data []byte) (map[string]any, error) {
 	} else if err != io.EOF {
 		p.notYAML(err)
 	}
-	return p.out, nil
 }
 
 // mapping walks a map whose keys continue prefix. Its depth is bounded by the
@@ -149,7 +145,7 @@ func (p *parser) set(name string, key, value *yaml.Node) {
 	p.seen[name] = key.Line
 	switch {
 	case value.Kind == yaml.ScalarNode:
-		p.out[name] = value.Value
+		p.values[name] = value.Value
 	case value.Kind == yaml.SequenceNode && isList(p.flags[name]):
 		elements := make([]string, 0, len(value.Content))
 		for _, e := range value.Content {
@@ -159,7 +155,7 @@ func (p *parser) set(name string, key, value *yaml.Node) {
 			}
 			elements = append(elements, e.Value)
 		}
-		p.out[name] = elements
+		p.values[name] = elements
 	default:
 		p.wrong(value, name, fmt.Sprintf("`%s` takes one %s, found %s", name, p.flags[name].Value.Type(), describe(value)), "")
 		return

@@ -38,7 +38,11 @@ type Owners interface {
 
 // all is how many objects there are.
 func (s *Store) all() int64 {
-	return s.objects[KindLimit].Load() + s.objects[KindCounter].Load() + s.objects[KindLock].Load()
+	n := int64(0)
+	for k := range s.objects {
+		n += s.objects[k].Load()
+	}
+	return n
 }
 
 // ownBytes is about what objects of the process's own take: copies are as large.
@@ -82,9 +86,12 @@ func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 		return errShare
 	case s.bytes.Load() < s.cfg.MaxBytes:
 		return nil
-	case !sh.index.Room() || !sh.cells.Room(t.size()) || t.kind == KindLock && !sh.locks.Room():
+	case !sh.index.Room() || !sh.cells.Room(t.size()):
 		return errMemory
 	case id.Given() && !sh.ids.Room():
+		return errMemory
+	}
+	if slab := machines[t.kind].slab; slab != nil && !slab.room(sh) {
 		return errMemory
 	}
 	return nil

@@ -69,10 +69,8 @@ func (sh *shard) hashLocked(slot uint32) uint64 {
 // discardLocked forgets an object whatever its state.
 func (sh *shard) discardLocked(slot uint32) {
 	e := sh.entryLocked(slot)
-	if e.lock != 0 {
-		for _, place := range sh.locks.At(e.lock).Queue {
-			sh.moveLocked(slot, place.Ticket)
-		}
+	if g := machines[e.kind].grants; g != nil {
+		g.dismiss(sh, slot)
 	}
 	if e.ids != 0 {
 		sh.ids.Drop(e.ids)

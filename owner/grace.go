@@ -97,10 +97,11 @@ func (t *target) reclaimLocked(op lock.Reclaim) (RenewAnswer, error) {
 	return a, nil
 }
 
-// rememberedLocked says whether a lock that is absent is kept, because the row is
-// in grace: no token that is lower than those seen here gets the lock back.
-func (sh *shard) rememberedLocked(e *entry, p Permit) bool {
-	return p.Lost != 0 && e.kind == KindLock && e.lock != 0 && sh.locks.At(e.lock).LastToken != 0
+// remembersLocked reports whether an object that is absent knows a token that was used. In
+// grace it is kept: no token that is lower gets the object back.
+func (sh *shard) remembersLocked(e *entry) bool {
+	g := machines[e.kind].grants
+	return g != nil && g.remembers(sh, e)
 }
 
 // startsEmpty says whether a limit that is absent stands for one that was lost, and

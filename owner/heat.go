@@ -12,7 +12,7 @@ type Heat interface {
 type Object struct {
 	Ref
 	Kind Kind
-	// Waiting is the length of a lock's queue.
+	// Waiting is the length of the object's queue.
 	Waiting int
 }
 
@@ -36,8 +36,8 @@ func (sh *shard) namedLocked(tag uint32) (objects []Object) {
 		e := sh.entryLocked(slot)
 		text := string(e.text())
 		o := Object{Ref: Ref{Key: text[:e.keyLen], Name: text[e.keyLen:]}, Kind: e.kind}
-		if e.kind == KindLock && e.lock != 0 {
-			o.Waiting = len(sh.locks.At(e.lock).Queue)
+		if g := machines[e.kind].grants; g != nil {
+			o.Waiting = g.waiting(sh, e)
 		}
 		objects = append(objects, o)
 	}

@@ -38,7 +38,7 @@ func (r *Record) validate(now int64) (*lock.State, error) {
 	}
 	bad := func(what string) (*lock.State, error) { return nil, invalid("record", "%s", what) }
 	switch {
-	case r.Kind < KindLimit || r.Kind > KindLock:
+	case !r.Kind.known():
 		return bad("the kind is unknown")
 	case r.Version > maxVersion:
 		return bad("the version is out of range")
@@ -189,7 +189,7 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 // copyRoomLocked says whether a copy may take the room that it needs.
 func (t *target) copyRoomLocked(r *Record) error {
 	s := t.sh.store
-	if t.slot == 0 && s.objects[KindLimit].Load()+s.objects[KindCounter].Load()+s.objects[KindLock].Load() >= s.cfg.MaxObjects+s.cfg.MaxObjects/copyRoom {
+	if t.slot == 0 && s.all() >= s.cfg.MaxObjects+s.cfg.MaxObjects/copyRoom {
 		return errObjects
 	}
 	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || len(r.Places) > 0 || len(r.Moves) > 0 || len(r.Marks) > 0
@@ -237,7 +237,7 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 		sh.dropQueueLocked(t.slot)
 	}
 	if state == nil || state.Token == 0 && len(state.Queue) == 0 {
-		sh.clearLocked(t.e)
+		locks{}.clear(sh, t.e)
 		return
 	}
 	sh.lastToken = max(sh.lastToken, state.LastToken)
@@ -255,7 +255,7 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 	clear(state.Queue[len(kept):])
 	state.Queue = kept
 	if state.Token == 0 && len(kept) == 0 {
-		sh.clearLocked(t.e)
+		locks{}.clear(sh, t.e)
 		return
 	}
 	*t.lockLocked() = *state

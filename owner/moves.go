@@ -96,7 +96,7 @@ func (t *target) installMovesLocked(r *Record, from *lock.State) {
 		sh.copyLocked(t.slot)
 	case s.Token == 0:
 		delete(sh.copies, t.slot)
-		sh.clearLocked(t.e)
+		locks{}.clear(sh, t.e)
 	default:
 		t.countTextLocked()
 		delete(sh.copies, t.slot)

@@ -7,27 +7,6 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// Kind is what an object is.
-type Kind uint8
-
-const (
-	KindLimit Kind = iota + 1
-	KindCounter
-	KindLock
-)
-
-func (k Kind) String() string {
-	switch k {
-	case KindLimit:
-		return "limit"
-	case KindCounter:
-		return "counter"
-	case KindLock:
-		return "lock"
-	}
-	return "object of an unknown kind"
-}
-
 // Record is one object: its absolute state after a change, and the request ids
 // that the change answered, or, of a copy that is made (Store.Export), all that is
 // remembered of it. Installing it twice is the same as once, and of two records of

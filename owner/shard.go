@@ -5,7 +5,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/internal/flat"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -62,80 +61,17 @@ type entry struct {
 	counted uint32 // bytes that a lock's state refers to, as they are counted in lockText
 }
 
-const (
-	entrySize   = unsafe.Sizeof(entry{})
-	limitSize   = unsafe.Sizeof(limitCell{})
-	counterSize = unsafe.Sizeof(counter.State{})
-)
+const entrySize = unsafe.Sizeof(entry{})
 
-// stateSize is the room that the state of a kind takes in the cell.
-func stateSize(k Kind) uintptr {
-	switch k {
-	case KindLimit:
-		return limitSize
-	case KindCounter:
-		return counterSize
-	}
-	return 0
-}
-
-func (e *entry) limit() *limitCell {
-	return (*limitCell)(unsafe.Add(unsafe.Pointer(e), entrySize))
-}
-
-func (e *entry) counter() *counter.State {
-	return (*counter.State)(unsafe.Add(unsafe.Pointer(e), entrySize))
-}
+// state is the room for the state behind the entry, of which the kind says the size.
+func (e *entry) state() unsafe.Pointer { return unsafe.Add(unsafe.Pointer(e), entrySize) }
 
 // text is the key and the name.
 func (e *entry) text() []byte {
-	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(e), entrySize+stateSize(e.kind))), int(e.keyLen)+int(e.nameLen))
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(e), entrySize+machines[e.kind].cell)), int(e.keyLen)+int(e.nameLen))
 }
 
 func (sh *shard) entryLocked(slot uint32) *entry { return (*entry)(sh.cells.At(slot)) }
-
-// limitCell is limit.State without its padding: 40 bytes. The zero cell is the
-// zero state.
-type limitCell struct {
-	at                 int64
-	spent, carry, rate uint64 // carry: of a sliding window, where its marks are; see sliding.go. rate: the weight from weightShift on
-	period             uint64 // the algorithm in the top byte
-}
-
-const (
-	algorithmShift = 56 // limit.MaxPeriod is below 2^55
-	weightShift    = 40 // limit.MaxLimit is below 2^40
-)
-
-func packLimit(s limit.State) limitCell {
-	return limitCell{s.At, s.Spent, s.Carry, s.Limit | uint64(s.Weight)<<weightShift, uint64(s.Period) | uint64(s.Algorithm)<<algorithmShift}
-}
-
-// weight is that of the state.
-func (c *limitCell) weight() uint32 { return uint32(c.rate >> weightShift) }
-
-// weigh gives the state, which has none, a weight.
-func (c *limitCell) weigh(weight uint32) { c.rate |= uint64(weight) << weightShift }
-
-func (c *limitCell) state() limit.State {
-	s := limit.State{
-		Algorithm: limit.Algorithm(c.period >> algorithmShift), Weight: c.weight(), At: c.at,
-		Spent: c.spent, Carry: c.carry, Limit: c.rate & (1<<weightShift - 1), Period: int64(c.period & (1<<algorithmShift - 1)),
-	}
-	if s.Algorithm == limit.SlidingWindow {
-		s.Carry = 0
-	}
-	return s
-}
-
-// markCellLocked is the room for marks of a sliding window, nil if it has none.
-func (sh *shard) markCellLocked(c *limitCell) []limit.Mark {
-	slot, room := c.markCell()
-	if slot == 0 {
-		return nil
-	}
-	return unsafe.Slice((*limit.Mark)(sh.marks.At(slot)), room)
-}
 
 // target is an object in the hands of one operation, its shard locked.
 type target struct {
@@ -174,6 +110,9 @@ func (t *target) enter(s *Store) error {
 	t.now = t.sh.now
 	var err error
 	t.permit, err = s.cfg.Rule.Admit(t.hash, t.now)
+	if need := machines[t.kind].level; err == nil && need != 0 && s.levels != nil && !s.levels.Uses(need) {
+		err = errLevel
+	}
 	if err == nil && (s.splits != nil || t.ref.Role != Whole) {
 		err = t.splitLocked(s.splits)
 	}
@@ -244,7 +183,7 @@ func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
 
 // size is that of the target's cell.
 func (t *target) size() int {
-	return int(entrySize+stateSize(t.kind)) + len(t.ref.Key) + len(t.ref.Name)
+	return int(entrySize+machines[t.kind].cell) + len(t.ref.Key) + len(t.ref.Name)
 }
 
 // createLocked puts the object in the store, absent as yet.
@@ -345,25 +284,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, byPlace bool) *Record {
 	text := e.text()
 	r := &sh.record
 	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now, Places: r.Places[:0]}
-	switch e.kind {
-	case KindLimit:
-		r.Limit = e.limit().state()
-		r.Marks = sh.marksLocked(e.limit())
-	case KindCounter:
-		r.Counter = *e.counter()
-	case KindLock:
-		if r.ByPlace = byPlace; e.lock == 0 {
-			break
-		}
-		switch r.Lock = sh.locks.At(e.lock); {
-		case !byPlace:
-			r.Places = sh.placesLocked(r.Lock, r.Places)
-		case r.Lock.Token == 0 && len(r.Lock.Queue) == 0:
-			r.Lock = nil
-		default:
-			r.Moves = sh.moves
-		}
-	}
+	machines[e.kind].states.record(sh, e, r, byPlace)
 	return r
 }
 
@@ -390,17 +311,9 @@ func (sh *shard) accountLocked() {
 	}
 }
 
-// absentLocked says whether the object equals one that never was.
+// absentLocked reports whether the object equals one that never was.
 func (sh *shard) absentLocked(e *entry, now int64) bool {
-	switch e.kind {
-	case KindLimit:
-		return e.limit().weight() == 0 && (e.limit().spent == 0 || e.limit().state().Absent(now))
-	case KindCounter:
-		return e.counter().Version == 0 || e.counter().Expired(now)
-	case KindLock:
-		return e.lock == 0 || sh.locks.At(e.lock).Absent(now)
-	}
-	panic("owner: entry of an unknown kind")
+	return machines[e.kind].states.absent(sh, e, now)
 }
 
 // lapseLocked makes it a change of its own that an object is absent by now, so
@@ -408,45 +321,17 @@ func (sh *shard) absentLocked(e *entry, now int64) bool {
 // answer has shown that it is over. It does nothing if there is nothing to tell.
 func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 	e := sh.entryLocked(slot)
-	if !sh.spentLocked(e) {
+	m := &machines[e.kind]
+	if !m.states.spent(sh, e) {
 		return
 	}
 	sh.store.expired[e.kind].Add(1)
-	if e.kind == KindLock {
+	if m.grants != nil {
 		sh.store.lapsed.Add(1)
 	}
-	sh.clearLocked(e)
+	m.states.clear(sh, e)
 	sh.version++
 	sh.tellSinkLocked(slot, hash)
-}
-
-// spentLocked says whether an object that is absent is so because its time is
-// over.
-func (sh *shard) spentLocked(e *entry) bool {
-	switch e.kind {
-	case KindLimit:
-		return e.limit().spent != 0
-	case KindCounter:
-		return e.counter().Version != 0
-	}
-	return e.lock != 0 && sh.locks.At(e.lock).Token != 0
-}
-
-// clearLocked makes an object absent. Those who wait for a lock have been seen to
-// before.
-func (sh *shard) clearLocked(e *entry) {
-	switch e.kind {
-	case KindLimit:
-		sh.setLimitLocked(e, &limit.State{}, nil)
-	case KindCounter:
-		*e.counter() = counter.State{}
-	case KindLock:
-		if e.lock != 0 {
-			sh.lockText -= int(e.counted)
-			sh.locks.Free(e.lock)
-			e.lock, e.counted = 0, 0
-		}
-	}
 }
 
 // forgetLocked removes an object that is absent and has no request ids.
@@ -463,7 +348,7 @@ func (sh *shard) forgetLocked(slot uint32) {
 	if o := sh.store.owners; o != nil && o.Owns(sh.hashLocked(slot)) {
 		sh.countMineLocked(-1)
 	}
-	sh.clearLocked(e)
+	machines[e.kind].states.clear(sh, e)
 	delete(sh.scheduled, slot)
 	delete(sh.retold, slot)
 	delete(sh.copies, slot)

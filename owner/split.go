@@ -30,7 +30,7 @@ func (r Role) onPart() bool {
 }
 
 // roles are several of them, as bits. The zero roles are those of a user: Whole,
-// and but for locks, Share.
+// and of kinds that have parts, Share.
 type roles uint8
 
 // rolesOf is a set of roles.
@@ -44,7 +44,7 @@ func rolesOf(some ...Role) (set roles) {
 // allows says whether an operation may come in a role.
 func (set roles) allows(r Role, k Kind) bool {
 	if set == 0 {
-		return r == Whole || r == Share && k != KindLock
+		return r == Whole || r == Share && k.Parts()
 	}
 	return set&(1<<r) != 0 && r <= Look
 }

@@ -171,17 +171,18 @@ type Store struct {
 	splits Splits       // the rule, if objects may be split; else nil
 	places PlaceSink    // the sink, if it may get places one by one; else nil
 	owners Owners       // the rule, if copies of others' may come here; else nil
+	levels Levels       // the rule, if it is that of a cluster with levels; else nil
 	shards []shard
 	wakes  wakes
 
 	tickets atomic.Uint64 // the last ticket of a queue place
 	waiting atomic.Int64  // callers in queues
-	objects [4]atomic.Int64
+	objects [kinds]atomic.Int64
 	bytes   atomic.Int64
-	idBytes atomic.Int64    // … of them, those of request ids
-	mine    atomic.Int64    // objects of this process's own, about
-	expired [4]atomic.Int64 // objects forgotten because their time was over
-	lapsed  atomic.Int64    // locks whose TTL ended while they were held
+	idBytes atomic.Int64        // … of them, those of request ids
+	mine    atomic.Int64        // objects of this process's own, about
+	expired [kinds]atomic.Int64 // objects forgotten because their time was over
+	lapsed  atomic.Int64        // locks whose TTL ended while they were held
 
 	sweepMu   sync.Mutex
 	sweepNext int // guarded by sweepMu: shard to sweep next
@@ -191,6 +192,9 @@ type Store struct {
 func New(cfg Config, now int64) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := check(&machines); err != nil {
 		return nil, err
 	}
 	s := &Store{
@@ -203,6 +207,7 @@ func New(cfg Config, now int64) (*Store, error) {
 	s.splits, _ = cfg.Rule.(Splits)
 	s.places, _ = cfg.Sink.(PlaceSink)
 	s.owners, _ = cfg.Rule.(Owners)
+	s.levels, _ = cfg.Rule.(Levels)
 	for i := range s.shards {
 		s.shards[i].store, s.shards[i].now = s, now
 		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)
@@ -238,7 +243,7 @@ func (s *Store) Stats() Stats {
 		Objects: map[Kind]int64{}, Expired: map[Kind]int64{},
 		Lapsed: s.lapsed.Load(), Bytes: s.bytes.Load(), Waiting: s.waiting.Load(),
 	}
-	for _, k := range []Kind{KindLimit, KindCounter, KindLock} {
+	for _, k := range Kinds() {
 		st.Objects[k], st.Expired[k] = s.objects[k].Load(), s.expired[k].Load()
 	}
 	return st

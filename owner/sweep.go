@@ -61,37 +61,37 @@ func (sh *shard) sweepStep(now int64) bool {
 	return true
 }
 
-// copyLinger is how long after its time a counter or a lock is kept whose owner
+// copyLinger is how long after its time an object that does not fade is kept whose owner
 // this process is not, or cannot show that it is, ns: what is forgotten then is
 // told to nobody, so it must be long over everywhere.
 const copyLinger = int64(60_000_000_000)
 
 // overLocked says whether an object may be forgotten. If it is its time that is
 // over, and this process is the owner, it counts it, and says so to the sink: from
-// now on answers show that the object is gone. A limit needs no word: its copies
-// come back by themselves, a moment later.
+// now on answers show that the object is gone. One that fades needs no word.
 func (sh *shard) overLocked(slot uint32, now int64) bool {
 	e := sh.entryLocked(slot)
 	if e.ids != 0 || !sh.absentLocked(e, now) && !sh.isCopyLocked(slot) {
 		return false
 	}
 	if sh.isCopyLocked(slot) { // it has a queue
-		return sh.locks.At(e.lock).Over(now-copyLinger) && sh.dropQueueLocked(slot)
+		return machines[e.kind].grants.over(sh, slot, now-copyLinger)
 	}
-	spent := sh.spentLocked(e)
-	if !spent && (e.lock == 0 || sh.locks.At(e.lock).LastToken == 0) {
+	states := machines[e.kind].states
+	spent := states.spent(sh, e)
+	if !spent && !sh.remembersLocked(e) {
 		return true
 	}
 	hash := sh.hashLocked(slot)
 	permit, err := sh.store.cfg.Rule.Admit(hash, now)
 	switch {
-	case err == nil && sh.rememberedLocked(e, permit):
+	case err == nil && permit.Lost != 0 && sh.remembersLocked(e):
 		return false
 	case !spent:
 	case err != nil:
-		return e.kind == KindLimit || sh.absentLocked(e, now-copyLinger)
-	case e.kind == KindLimit:
-		sh.store.expired[KindLimit].Add(1)
+		return states.fades() || states.absent(sh, e, now-copyLinger)
+	case states.fades():
+		sh.store.expired[e.kind].Add(1)
 	default:
 		sh.lapseLocked(slot, hash)
 	}

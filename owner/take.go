@@ -27,19 +27,14 @@ import (
 // and Invalid for an address.
 func (s *Store) Take(now int64, ref Ref, kind Kind, emit func(r *Record, now int64)) (Meta, error) {
 	t := target{ref: ref, kind: kind, now: now, roles: rolesOf(Carry, Reap, Look), quiet: true}
-	if kind != KindLimit && kind != KindCounter {
+	if !kind.Parts() {
 		return Meta{}, errKind
 	}
 	if err := t.enter(s); err != nil {
 		return Meta{}, err
 	}
 	defer t.leave()
-	switch {
-	case kind == KindCounter:
-		t.lapseLocked()
-	case ref.Role == Look:
-		t.lowerLocked()
-	}
+	machines[kind].parts.refresh(&t)
 	meta := Meta{Permit: t.permit}
 	// Where the record goes, the row is another one: what is unknown here is to be
 	// unknown there.
@@ -103,9 +98,7 @@ func (s *Store) Put(now int64, ref Ref, records []*Record) (Meta, error) {
 		return Meta{}, err
 	}
 	defer t.leave()
-	if t.kind == KindCounter {
-		t.lapseLocked()
-	}
+	machines[t.kind].parts.refresh(&t)
 	var some reqid.ID // one that needs room if there are any
 	if slices.ContainsFunc(all, func(r Record) bool { return len(r.IDs.Clients) > 0 }) {
 		some.Sequence = 1
@@ -116,28 +109,22 @@ func (s *Store) Put(now int64, ref Ref, records []*Record) (Meta, error) {
 		if some.Given() {
 			err = t.copyRoomLocked(first)
 		}
-	} else if full := t.roomForLocked(&some, first.Marks, true); full != nil {
+	} else if full := machines[t.kind].parts.room(&t, &some, first); full != nil {
 		err = full
 	}
 	if err != nil {
 		return Meta{}, err
 	}
-	existed := ref.Role == Join && t.counterExistsLocked()
 	meta := Meta{Permit: t.permit}
 	if t.slot == 0 && first.stateless() && !some.Given() {
 		return meta, nil
 	}
-	t.putLocked(all, existed)
+	t.putLocked(all)
 	return meta, nil
 }
 
-// counterExistsLocked says whether the target is a counter that exists.
-func (t *target) counterExistsLocked() bool {
-	return t.kind == KindCounter && t.counterLocked().Version != 0
-}
-
 // putLocked replaces the state and the ids of the target, and tells the sink.
-func (t *target) putLocked(all []Record, existed bool) {
+func (t *target) putLocked(all []Record) {
 	sh, first := t.sh, &all[0]
 	if t.slot == 0 {
 		t.createLocked()
@@ -147,18 +134,7 @@ func (t *target) putLocked(all []Record, existed bool) {
 		t.e.ids = 0
 	}
 	sh.version++
-	if t.kind == KindLimit {
-		sh.setLimitLocked(t.e, &first.Limit, first.Marks)
-	} else {
-		c := first.Counter
-		if c.Version != 0 || existed {
-			if c == (counter.State{}) {
-				c.At = t.now
-			}
-			c.Version = sh.version
-		}
-		*t.e.counter() = c
-	}
+	machines[t.kind].parts.put(t, first)
 	for i := range all {
 		t.e.ids = sh.ids.Load(t.e.ids, t.slot, all[i].IDs, t.now)
 	}
@@ -186,7 +162,7 @@ func (r Ref) records(now int64, records []*Record) ([]Record, error) {
 			to.Counter.Version = 1 // it gets one here
 		}
 		switch {
-		case to.Kind != KindLimit && to.Kind != KindCounter, to.Kind != all[0].Kind:
+		case !to.Kind.Parts(), to.Kind != all[0].Kind:
 			return nil, errKind
 		case to.Whole != (i == 0), to.More != (i > 0):
 			return nil, invalid("records", "are not a whole one and then what is more")

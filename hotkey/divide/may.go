@@ -14,7 +14,14 @@ var errNotNow = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.M
 	Hint:    "try again: the call is passed on by the table of now"}
 
 // kinds are the kinds that may be split, as tables name them.
-var kinds = []string{owner.KindLimit.String(), owner.KindCounter.String()}
+var kinds = func() (names []string) {
+	for _, k := range owner.Kinds() {
+		if k.Parts() {
+			names = append(names, k.String())
+		}
+	}
+	return names
+}()
 
 // phaseFor is the phase in which a part may be acted on in a role.
 var phaseFor = map[owner.Role]table.SplitPhase{owner.Plant: table.Opening, owner.Share: table.Open, owner.Look: table.Open, owner.Reap: table.Closing}

@@ -42,7 +42,7 @@ func (c *hotCollector) Collect(ch chan<- prometheus.Metric) {
 			hot[k.Kind]++
 		}
 	}
-	for _, k := range []owner.Kind{owner.KindLimit, owner.KindCounter, owner.KindLock} {
+	for _, k := range owner.Kinds() {
 		ch <- prometheus.MustNewConstMetric(c.hot, prometheus.GaugeValue, float64(hot[k]), k.String())
 	}
 	for i := range rankedKeys {

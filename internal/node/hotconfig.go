@@ -88,8 +88,8 @@ func checkWhole(pattern string) error {
 // what the names of objects begin with.
 func wholeName(pattern string) (kind, name string, begins bool) {
 	name = pattern
-	for _, k := range []owner.Kind{owner.KindLimit, owner.KindCounter} {
-		if rest, ok := strings.CutPrefix(pattern, k.String()+":"); ok {
+	for _, k := range owner.Kinds() {
+		if rest, ok := strings.CutPrefix(pattern, k.String()+":"); ok && k.Parts() {
 			kind, name = k.String(), rest
 		}
 	}

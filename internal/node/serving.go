@@ -64,6 +64,9 @@ func (m *inCluster) Owns(hash uint64) bool {
 	return i >= 0 && t.Rows[i].Owner == m.rule.Self()
 }
 
+// Uses implements owner.Levels.
+func (m *inCluster) Uses(level uint32) bool { return m.rule.Table().Uses(level) }
+
 // Shared implements owner.Owners.
 func (m *inCluster) Shared() bool { return len(m.rule.Table().Members) > 1 }
 

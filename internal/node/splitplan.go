@@ -8,7 +8,6 @@ import (
 
 	"github.com/keystead/keystead/hotkey/plan"
 	"github.com/keystead/keystead/internal/rpc"
-	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -190,7 +189,7 @@ func (s *splits) scene(t *table.Table) plan.Scene[splitKey] {
 	self := s.c.Self()
 	for _, k := range s.heat.last.Load().Keys {
 		key := splitKey{k.Kind.String(), k.Key, k.Name}
-		if !k.Hot || k.Kind == owner.KindLock || k.Key[0] == 0 || !s.plan.mayDivide(key) {
+		if !k.Hot || !k.Kind.Parts() || k.Key[0] == 0 || !s.plan.mayDivide(key) {
 			continue
 		}
 		if _, is := t.Split(key.kind, key.key, key.name); is {

@@ -188,7 +188,7 @@ func divisions() []Canary {
 		Tests: tests,
 	}, {
 		Name: "split-absolute", Guard: "what is put together replaces what was there, and is not added to it",
-		Edits: []Edit{{"owner/take.go", "		c := first.Counter\n", "		c := first.Counter\n		c.Value += t.e.counter().Value\n"}},
+		Edits: []Edit{{"owner/counterstate.go", "	c := r.Counter\n", "	c := r.Counter\n	c.Value += t.e.counter().Value\n"}},
 		Tests: tests,
 	}}
 }

@@ -14,7 +14,7 @@ func splitStores() []Canary {
 		Tests: tests,
 	}, {
 		Name: "split-look-lowers", Guard: "a weight that was lowered gets to a part that nobody asks",
-		Edits: []Edit{{take, "case ref.Role == Look:\n", "case ref.Role == Look && t.weight == 0:\n"}},
+		Edits: []Edit{{"owner/limitstate.go", "if t.ref.Role == Look {", "if t.ref.Role == Look && t.weight == 0 {"}},
 		Tests: tests,
 	}, {
 		Name: "split-put-replaces", Guard: "what is put together has its own request ids, and not those of before",

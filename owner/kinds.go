@@ -1,0 +1,160 @@
+package owner
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// Kind is what an object is.
+type Kind uint8
+
+const (
+	KindLimit Kind = iota + 1
+	KindCounter
+	KindLock
+
+	kinds // how many there are, with the zero Kind, which is none
+)
+
+// machines has the machine of each kind. It is the only list of kinds in the store.
+var machines = [kinds]machine{
+	KindLimit:   limitMachine,
+	KindCounter: counterMachine,
+	KindLock:    lockMachine,
+}
+
+// machine is all that the store knows of a kind of object beside its operations.
+type machine struct {
+	name  string  // in messages, settings and labels of metrics
+	level uint32  // of the cluster, from which on there are such objects; see Kind.Level
+	cell  uintptr // bytes of its state in the cell of an object
+
+	states states
+	slab   slab   // nil: all of a state is in the cell
+	grants grants // nil: nobody holds such an object, nor waits for one
+	parts  parts  // nil: such an object is never split
+}
+
+// states are those of the objects of one kind. Their methods are called with the shard
+// locked.
+type states interface {
+	// absent reports whether an object equals one that never was.
+	absent(sh *shard, e *entry, now int64) bool
+	// spent reports whether an object that is absent is so because its time is over.
+	spent(sh *shard, e *entry) bool
+	// fades reports whether a copy of an object whose time is over is absent as well, a
+	// moment later, so that no record has to say so.
+	fades() bool
+	// clear makes an object absent. Its waiters have been answered before.
+	clear(sh *shard, e *entry)
+	// record puts the state into a record: all of it, or, if changes is set and the kind
+	// has members, the members that have changed since the last record.
+	record(sh *shard, e *entry, r *Record, changes bool)
+}
+
+// slab is where a kind keeps states that have no room in the cell.
+type slab interface {
+	// room reports whether one more fits into what is allocated.
+	room(sh *shard) bool
+}
+
+// grants is a kind whose objects are granted, under fencing tokens, and waited for. Its methods
+// are called with the shard locked.
+type grants interface {
+	// remembers reports whether an object that is absent knows a token that was used.
+	remembers(sh *shard, e *entry) bool
+	// waiting is the number of places in the queue.
+	waiting(sh *shard, e *entry) int
+	// over reports whether the time of a copy with a queue was over at a moment. If so,
+	// it has no queue any more.
+	over(sh *shard, slot uint32, at int64) bool
+	// dismiss answers all waiters that the object has moved.
+	dismiss(sh *shard, slot uint32)
+}
+
+// parts is a kind whose objects may be split. Its methods are called with the shard locked.
+type parts interface {
+	// refresh applies to the state what the time and the weight of the target change in it,
+	// before the state is read or replaced.
+	refresh(t *target)
+	// room returns the error of a record that does not fit, nil if it does. id is one of
+	// the record's, if it has some.
+	room(t *target, id *reqid.ID, r *Record) *failure.Error
+	// put replaces the state by that of a record, as a change of this store's own. The
+	// target has a cell.
+	put(t *target, r *Record)
+}
+
+// check reports what the list of machines lacks.
+func check(machines *[kinds]machine) error {
+	names := map[string]bool{}
+	for k := Kind(1); k < kinds; k++ {
+		switch m := &machines[k]; {
+		case m.name == "" || names[m.name]:
+			return fmt.Errorf("owner: kind %d has no name of its own", k)
+		case m.states == nil:
+			return fmt.Errorf("owner: kind %s has no states", m.name)
+		case m.cell == 0 && m.slab == nil:
+			return fmt.Errorf("owner: the states of kind %s are nowhere", m.name)
+		}
+		names[machines[k].name] = true
+	}
+	return nil
+}
+
+// known reports whether there is such a kind.
+func (k Kind) known() bool { return k > 0 && k < kinds }
+
+// String returns the name of the kind.
+func (k Kind) String() string {
+	if !k.known() {
+		return "object of an unknown kind"
+	}
+	return machines[k].name
+}
+
+// Parts reports whether objects of the kind may be split.
+func (k Kind) Parts() bool { return k.known() && machines[k].parts != nil }
+
+// Level returns the level of the cluster from which on there are objects of the kind: see
+// package table.
+func (k Kind) Level() uint32 {
+	if !k.known() {
+		return 0
+	}
+	return machines[k].level
+}
+
+// Levels is what a Rule implements, too, if the members of a cluster agree on what they
+// understand. Under one that does not, there are objects of all kinds.
+type Levels interface {
+	// Uses reports whether all members understand a level, and always will. It is called
+	// under the shard lock and must be quick.
+	Uses(level uint32) bool
+}
+
+var errLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
+	Message: "not all nodes of the cluster know objects of this kind yet; nothing happened",
+	Hint:    "try again when all nodes are upgraded: `keystead status` shows their versions"}
+
+// Kinds returns all kinds, in the order of their numbers.
+func Kinds() []Kind {
+	all := make([]Kind, 0, kinds-1)
+	for k := Kind(1); k < kinds; k++ {
+		all = append(all, k)
+	}
+	return all
+}
+
+// ParseKind returns the kind of a name.
+func ParseKind(name string) (Kind, bool) {
+	for k := Kind(1); k < kinds; k++ {
+		if machines[k].name == name {
+			return k, true
+		}
+	}
+	return 0, false
+}

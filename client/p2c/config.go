@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Config says how loads are reckoned. The zero Config is a good one.
+// Config says how loads are computed. The zero Config is a good one.
 type Config struct {
 	// Decay is the time constant with which a latency comes down, and with which a
 	// failure is forgotten: after it 37 % of the difference is left. Default 2 s: a
 	// pause of some 10 ms costs a backend a few seconds of less traffic, while some
 	// hundred answers still make an average.
 	Decay time.Duration
-	// Penalty is what a failed call is reckoned to cost its caller: it has to be
+	// Penalty is what a failed call is assumed to cost its caller: it has to be
 	// made again, later and elsewhere. Default 1 s, far above the latency of what is
 	// called.
 	Penalty time.Duration

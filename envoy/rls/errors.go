@@ -38,7 +38,7 @@ var errLeft = asStatus(&pb.Error{Code: int32(codes.Canceled), Reason: pb.Reason_
 
 // errCrowded is that of a question that is not asked.
 var errCrowded = asStatus(&pb.Error{Code: int32(codes.ResourceExhausted), Reason: pb.Reason_REASON_OVERLOADED, RetryAfterNs: int64(200 * time.Millisecond),
-	Message: fmt.Sprintf("%d questions wait for owners that do not answer; this one was not asked, and nothing was counted", maxLate), Hint: "look at `keystead status`"})
+	Message: fmt.Sprintf("%d questions wait for owners that do not answer; this one was not asked, and nothing was counted", maxDeferred), Hint: "look at `keystead status`"})
 
 // failure is the error for a caller whose hits nobody decided: that of the check,
 // or of the whole batch.

@@ -89,16 +89,16 @@ func (c Config) Validate() error {
 
 // Service answers ShouldRateLimit.
 type Service struct {
-	cfg     Config
-	metrics *metrics
-	checker Checker // set by Register
-	now     atomic.Pointer[loaded]
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
-	closed  sync.Once
-	done    sync.WaitGroup
-	late    chan struct{} // room for questions that may go on after their calls
-	refunds chan struct{} // room for what is being given back
+	cfg      Config
+	metrics  *metrics
+	checker  Checker // set by Register
+	now      atomic.Pointer[loaded]
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	closed   sync.Once
+	done     sync.WaitGroup
+	deferred chan struct{} // room for questions that may go on after their calls
+	refunds  chan struct{} // room for what is being given back
 }
 
 // New reads the configuration and looks at it from then on, until Close. The
@@ -108,7 +108,7 @@ func New(cfg Config) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{cfg: cfg, late: make(chan struct{}, maxLate), refunds: make(chan struct{}, maxRefunds)}
+	s := &Service{cfg: cfg, deferred: make(chan struct{}, maxDeferred), refunds: make(chan struct{}, maxRefunds)}
 	first := s.read()
 	if first.broken != nil {
 		return nil, fmt.Errorf("the configuration of the rate limit service: %w", first.broken)
@@ -129,8 +129,8 @@ func (s *Service) Close() {
 	s.stop()
 	s.done.Wait()
 	s.closed.Do(func() {
-		for range maxLate {
-			s.late <- struct{}{} // and nobody else gets room
+		for range maxDeferred {
+			s.deferred <- struct{}{} // and nobody else gets room
 		}
 		for range maxRefunds {
 			s.refunds <- struct{}{}

@@ -54,7 +54,7 @@ type Server struct {
 	whole   sotw.Server
 	delta   delta.Server
 	open    atomic.Int64 // streams
-	nacks   sparing      // of the log
+	nacks   logLimiter   // of the log
 	ctx     context.Context
 	stop    context.CancelFunc
 

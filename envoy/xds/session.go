@@ -156,7 +156,7 @@ func (x *session) refused(url string, why *statuspb.Status) {
 	version, client, id := x.types[url].version, x.client, x.node.GetId()
 	x.mu.Unlock()
 	x.s.metrics.refused[typeName(url)].Inc()
-	if left, now := x.s.nacks.line(time.Now()); now {
+	if left, now := x.s.nacks.allow(time.Now()); now {
 		x.s.cfg.Log.Warn("an xDS client refuses what it was sent, and goes on with what it has",
 			"client", client, "node", id, "type", typeName(url), "version", version, "error", clip(why.GetMessage()), "left_out", left)
 	}

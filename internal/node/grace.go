@@ -23,7 +23,7 @@ func (c *cluster) recoverRows() {
 	for {
 		recoveries, self, t := rule.Recoveries()
 		now := c.cfg.Clock.Now()
-		due := table.Settle{Owner: self}
+		due := table.EndGrace{Owner: self}
 		sleep := maxSleep
 		for _, r := range recoveries {
 			if left := r.At + t.GraceTime() - now; left > 0 {
@@ -47,10 +47,10 @@ func (c *cluster) recoverRows() {
 
 // settle has the end of a grace agreed on, or not: then the table has changed, or it
 // is tried again.
-func (c *cluster) settle(due *table.Settle) {
+func (c *cluster) settle(due *table.EndGrace) {
 	ctx, cancel := context.WithTimeout(c.ctx, proposeTime)
 	defer cancel()
-	epoch, err := c.group.Propose(ctx, table.Command{ID: c.newID(), Settle: due})
+	epoch, err := c.group.Propose(ctx, table.Command{ID: c.newID(), EndGrace: due})
 	switch {
 	case err == nil:
 		c.log.Info("the grace period of lost rows is over: their locks are granted again", "rows", len(due.Rows), "epoch", epoch)

@@ -19,7 +19,7 @@ const (
 	DefaultTTL    = 2 * time.Second        // short enough that a dead owner is replaced within 4 s, long enough for 3 tries
 	DefaultMargin = 50 * time.Millisecond  // 2.5% of the TTL: a hundred times what clocks drift
 	DefaultSettle = 300 * time.Millisecond // joins that come together become one change of the ring
-	DefaultTidy   = time.Second            // rows are joined when nothing has changed for this long
+	CompactAfter  = time.Second            // rows are joined when nothing has changed for this long
 
 	DefaultLockTTL = 10 * time.Minute // a lost row grants no lock for so long
 

@@ -84,13 +84,13 @@ func TestFlightsAreBounded(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range maxFlights {
-		if _, err := g.Propose(over, table.Command{Tidy: &table.Tidy{}}); !errors.Is(err, context.Canceled) {
+		if _, err := g.Propose(over, table.Command{Compact: &table.Compact{}}); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}
 	try, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := g.Propose(try, table.Command{Tidy: &table.Tidy{}}); !errors.Is(err, ErrNotProposed) {
+	if _, err := g.Propose(try, table.Command{Compact: &table.Compact{}}); !errors.Is(err, ErrNotProposed) {
 		t.Errorf("one more than may be under way: %v", err)
 	}
 	if epoch, err := g.apply(table.Command{Raise: &table.Raise{Above: g.Table().Epoch}}); err != nil || epoch != g.Table().Epoch {

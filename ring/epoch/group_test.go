@@ -61,7 +61,7 @@ func TestMemberKilled(t *testing.T) {
 		}
 	}
 	for _, g := range groups[:2] { // one of them leads
-		c := &table.Settle{Owner: g.Self()}
+		c := &table.EndGrace{Owner: g.Self()}
 		for i, r := range after.Rows {
 			if lost := before.Rows[i].Owner == dead; r.Grace != lost {
 				t.Fatalf("row %d: lost %v, in grace %v", i, lost, r.Grace)
@@ -69,7 +69,7 @@ func TestMemberKilled(t *testing.T) {
 				c.Rows = append(c.Rows, table.Loss{End: r.End, Lost: r.Lost})
 			}
 		}
-		if _, err := g.Propose(t.Context(), table.Command{Settle: c}); err != nil {
+		if _, err := g.Propose(t.Context(), table.Command{EndGrace: c}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestProposals(t *testing.T) {
 func TestNoLeader(t *testing.T) {
 	t.Parallel()
 	g := join(t, newPool(), "n2", nil)
-	if _, err := g.Propose(t.Context(), table.Command{Tidy: &table.Tidy{}}); !errors.Is(err, ErrNotProposed) {
+	if _, err := g.Propose(t.Context(), table.Command{Compact: &table.Compact{}}); !errors.Is(err, ErrNotProposed) {
 		t.Errorf("proposed to nobody: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*election)

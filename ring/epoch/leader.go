@@ -349,8 +349,8 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if want := k.want(t); len(want) > 0 && k.now-max(k.joinedAt, k.stops.at) >= int64(k.cfg.Settle) && !k.stops.all(t, k.now, k.cfg.ResumeWait) {
 		return table.Command{Begin: &table.Begin{Want: want}}, true
 	}
-	if k.now-k.changedAt >= int64(DefaultTidy) && t.Untidy() {
-		return table.Command{Tidy: &table.Tidy{}}, true
+	if k.now-k.changedAt >= int64(CompactAfter) && t.Compactable() {
+		return table.Command{Compact: &table.Compact{}}, true
 	}
 	if common := t.Common(); k.now-k.changedAt >= int64(adoptAfter) && len(t.Members) > 0 && common >= table.FirstAdopted && !t.Uses(common) {
 		return table.Command{Adopt: &table.Adopt{Level: common}}, true

@@ -52,7 +52,7 @@ func TestPlansDoNotWaitForRaises(t *testing.T) {
 	stop := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(DefaultTidy / 10)
+		tick := time.NewTicker(CompactAfter / 10)
 		defer tick.Stop()
 		for {
 			select {

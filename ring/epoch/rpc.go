@@ -185,7 +185,7 @@ func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peer
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if c.Flip == nil && (c.Raise == nil || c.Raise.To != 0) && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.Settle == nil && !c.OfSplits() {
+	if c.Flip == nil && (c.Raise == nil || c.Raise.To != 0) && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.EndGrace == nil && !c.OfSplits() {
 		return nil, status.Errorf(codes.InvalidArgument, "only the leader proposes a command of the kind %q", c.Kind())
 	}
 	// gofail: var epochProposeReceived struct{}

@@ -7,11 +7,11 @@ func losses() []Canary {
 	return []Canary{{
 		Name: "settle-owner", Guard: "only the owner of a row ends its grace",
 		Edits: []Edit{{grace, "case r.Owner != c.Owner:", "case false:"}},
-		Tests: Tests{Package: "ring/epoch/table", Run: "^TestSettleNamesTheLoss$"},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestEndGraceNamesTheLoss$"},
 	}, {
 		Name: "settle-loss", Guard: "the grace of a later loss is not ended by an owner that has seen the earlier one",
 		Edits: []Edit{{grace, "r.Lost != l.Lost", "r.Lost == l.Lost+1<<60"}},
-		Tests: Tests{Package: "ring/epoch/table", Run: "^TestSettleNamesTheLoss$"},
+		Tests: Tests{Package: "ring/epoch/table", Run: "^TestEndGraceNamesTheLoss$"},
 	}, {
 		Name: "grace-grants-nothing", Guard: "no lock is granted while the row is in grace",
 		Edits: []Edit{{"owner/lock.go", "if t.permit.Lost != 0 {\n\t\treturn AcquireAnswer{}", "if t.permit.Lost == 1 {\n\t\treturn AcquireAnswer{}"}},

@@ -2,7 +2,7 @@ package main
 
 // tableTests are those of the table that draw nothing.
 func tableTests() Tests {
-	return Tests{Package: "ring/epoch/table", Run: "^Test(Trap|Transcripts|FlipRefuses|AdmitRefuses|Decode|Unowned|Drain|Tidy)"}
+	return Tests{Package: "ring/epoch/table", Run: "^Test(Trap|Transcripts|FlipRefuses|AdmitRefuses|Decode|Unowned|Drain|Compact)"}
 }
 
 // tables are the guards of the agreement: what a Flip, a Sync and an Unsync name and

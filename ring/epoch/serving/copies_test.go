@@ -121,7 +121,7 @@ func TestDeclaredLoss(t *testing.T) {
 func TestRowThatStayed(t *testing.T) {
 	tab := ring(t, 2)
 	h, own := tab.Rows[firstOf(tab, n2)].End, tab.Rows[firstOf(tab, n1)].End
-	joined := grow(t, tab, remove(n2), table.Command{Tidy: &table.Tidy{}})
+	joined := grow(t, tab, remove(n2), table.Command{Compact: &table.Compact{}})
 	for i := range joined.Rows {
 		if joined.Rows[i].Lost == 0 && joined.Find(own) == i {
 			own = tab.Rows[firstOf(tab, n1)+1].End

@@ -21,13 +21,13 @@ func locking(t testing.TB, n int) *table.Table {
 
 // settling ends the grace of all rows of a process.
 func settling(tab *table.Table, owner table.Holder) table.Command {
-	c := &table.Settle{Owner: owner}
+	c := &table.EndGrace{Owner: owner}
 	for _, r := range tab.Rows {
 		if r.Owner == owner && r.Grace {
 			c.Rows = append(c.Rows, table.Loss{End: r.End, Lost: r.Lost})
 		}
 	}
-	return table.Command{Settle: c}
+	return table.Command{EndGrace: c}
 }
 
 // inGrace checks what an operation finds.
@@ -63,7 +63,7 @@ func TestGrace(t *testing.T) {
 	if got, self, of := r.Recoveries(); len(got) != 512 || self != n1 || of != tab || got[0].At != 20 || got[0].Lost == 0 {
 		t.Errorf("%d rows of %v are in grace: %+v", len(got), self, got)
 	}
-	tab = learn(30, grow(t, tab, table.Command{Tidy: &table.Tidy{}}, admit("n2", 2)))
+	tab = learn(30, grow(t, tab, table.Command{Compact: &table.Compact{}}, admit("n2", 2)))
 	inGrace(t, r, h, tab.Rows[tab.Find(h)].Lost, 20)
 	tab = learn(40, grow(t, tab, towards(tab)))
 	before := tab

@@ -173,8 +173,8 @@ func random(r *rand.Rand, t *table.Table) table.Command {
 			return unsync(m.Holder(), other, t.Rows[r.IntN(len(t.Rows))].End)
 		}
 		return syncing(t, m.Holder(), other, func(uint64) bool { return r.IntN(8) > 0 })
-	case t.Transition == nil && r.IntN(8) == 0 && t.Untidy():
-		return table.Command{Tidy: &table.Tidy{}}
+	case t.Transition == nil && r.IntN(8) == 0 && t.Compactable():
+		return table.Command{Compact: &table.Compact{}}
 	case t.Transition == nil && len(t.Members) > 0:
 		return towards(t)
 	case t.Transition == nil || r.IntN(10) == 0:

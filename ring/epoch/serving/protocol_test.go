@@ -180,8 +180,8 @@ func (w *world) govern(p *process) {
 		_ = w.commit(admit(p.self.Node, p.self.Incarnation))
 	case is && k == 2:
 		_ = w.commit(drain(m.Holder(), m.Phase > table.Active))
-	case k < 6 && t.Transition == nil && t.Untidy():
-		_ = w.commit(table.Command{Tidy: &table.Tidy{}})
+	case k < 6 && t.Transition == nil && t.Compactable():
+		_ = w.commit(table.Command{Compact: &table.Compact{}})
 	case t.Transition == nil && slices.ContainsFunc(t.Members, func(m table.Member) bool { return m.Phase == table.Joining || m.Phase == table.Leaving }):
 		_ = w.commit(towards(t))
 	case t.Transition != nil:

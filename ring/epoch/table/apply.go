@@ -27,8 +27,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.end(c.End)
 	case c.Remove != nil:
 		why = next.remove(c.Remove)
-	case c.Tidy != nil:
-		why = next.tidy()
+	case c.Compact != nil:
+		why = next.compact()
 	case c.Sync != nil:
 		why = next.sync(c.Sync)
 	case c.Unsync != nil:
@@ -37,8 +37,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.drain(c.Drain)
 	case c.Resume != nil:
 		why = next.resume(c.Resume)
-	case c.Settle != nil:
-		why = next.settle(c.Settle)
+	case c.EndGrace != nil:
+		why = next.endGrace(c.EndGrace)
 	case c.Raise != nil:
 		why = next.raise(c.Raise, t.Epoch)
 	case c.OfSplits():
@@ -311,7 +311,7 @@ func (t *Table) bereave(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
 	}
 }
 
-func (t *Table) tidy() *Refused {
+func (t *Table) compact() *Refused {
 	if t.Transition != nil {
 		return refused("transition %d runs", t.Transition.ID)
 	}
@@ -361,8 +361,8 @@ func (t *Table) droppable() []int {
 	return drop
 }
 
-// Untidy says whether Tidy would do something.
-func (t *Table) Untidy() bool {
+// Compactable reports whether Compact would join any rows.
+func (t *Table) Compactable() bool {
 	return t.Transition == nil && t.want != nil && len(t.Rows) > t.want.Size() && len(t.droppable()) > 0
 }
 

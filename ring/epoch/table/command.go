@@ -17,19 +17,19 @@ type Command struct {
 	// ID names the proposal in logs. A command that is proposed again keeps it.
 	ID string `json:"id"`
 
-	Init   *Init   `json:"init,omitempty"`
-	Admit  *Admit  `json:"admit,omitempty"`
-	Begin  *Begin  `json:"begin,omitempty"`
-	Flip   *Flip   `json:"flip,omitempty"`
-	End    *End    `json:"end,omitempty"`
-	Remove *Remove `json:"remove,omitempty"`
-	Tidy   *Tidy   `json:"tidy,omitempty"`
-	Raise  *Raise  `json:"raise,omitempty"`
-	Sync   *Sync   `json:"sync,omitempty"`
-	Unsync *Unsync `json:"unsync,omitempty"`
-	Drain  *Drain  `json:"drain,omitempty"`
-	Resume *Resume `json:"resume,omitempty"`
-	Settle *Settle `json:"settle,omitempty"`
+	Init     *Init     `json:"init,omitempty"`
+	Admit    *Admit    `json:"admit,omitempty"`
+	Begin    *Begin    `json:"begin,omitempty"`
+	Flip     *Flip     `json:"flip,omitempty"`
+	End      *End      `json:"end,omitempty"`
+	Remove   *Remove   `json:"remove,omitempty"`
+	Compact  *Compact  `json:"tidy,omitempty"`
+	Raise    *Raise    `json:"raise,omitempty"`
+	Sync     *Sync     `json:"sync,omitempty"`
+	Unsync   *Unsync   `json:"unsync,omitempty"`
+	Drain    *Drain    `json:"drain,omitempty"`
+	Resume   *Resume   `json:"resume,omitempty"`
+	EndGrace *EndGrace `json:"settle,omitempty"`
 
 	BeginSplit *BeginSplit `json:"begin_split,omitempty"` // this and those that follow: level 2
 	OpenSplit  *OpenSplit  `json:"open_split,omitempty"`
@@ -112,10 +112,10 @@ type Unsync struct {
 	Ends    []uint64 `json:"ends"`
 }
 
-// Settle ends the grace of segments. Only their owner proposes it, when all that
+// EndGrace ends the grace of segments. Only their owner proposes it, when all that
 // may have been held before the loss is over. It is refused if a segment is not
 // as it was for the owner.
-type Settle struct {
+type EndGrace struct {
 	Owner Holder `json:"owner"`
 	Rows  []Loss `json:"rows"`
 }
@@ -159,9 +159,9 @@ type Remove struct {
 	Term uint64 `json:"term,omitempty"`
 }
 
-// Tidy joins neighbouring rows that differ in nothing and lie on no point of the
+// Compact joins neighbouring rows that differ in nothing and lie on no point of the
 // ring any more. It is refused while a transition runs.
-type Tidy struct{}
+type Compact struct{}
 
 // Raise raises the epoch above one whose fencing tokens are used up.
 type Raise struct {
@@ -253,7 +253,7 @@ func Decode(b []byte) (Command, error) {
 
 func (c Command) count() int {
 	n := 0
-	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Tidy != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.Settle != nil,
+	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Compact != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.EndGrace != nil,
 		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil, c.EndWait != nil} {
 		if set {
 			n++
@@ -277,8 +277,8 @@ func (c Command) Kind() string {
 		return "end"
 	case c.Remove != nil:
 		return "remove"
-	case c.Tidy != nil:
-		return "tidy"
+	case c.Compact != nil:
+		return "compact"
 	case c.Raise != nil:
 		return "raise"
 	case c.Sync != nil:
@@ -289,8 +289,8 @@ func (c Command) Kind() string {
 		return "drain"
 	case c.Resume != nil:
 		return "resume"
-	case c.Settle != nil:
-		return "settle"
+	case c.EndGrace != nil:
+		return "end_grace"
 	case c.BeginSplit != nil:
 		return "begin_split"
 	case c.OpenSplit != nil:

@@ -18,7 +18,7 @@
 // between survivors. A segment comes to a process that has not all of its state
 // only by Remove, which says so (Row.Lost). Whoever owns it then, is told that what
 // was lost may still be held elsewhere (Row.Grace), until an owner says that it has
-// waited for all of that (Settle).
+// waited for all of that (EndGrace).
 //
 // A member stands by for a segment from the Sync on that its owner proposes when
 // the member has all of it, or from a Flip on, whose source has; until it is
@@ -36,7 +36,7 @@
 //	       → Drain n1                  n1 is leaving: Begin {n2}, Flip n1→n2, Sync, End: drained
 //	       → Remove {n1}               n1's segments go to their standbys, or with a
 //	                                   declared loss to the next on the ring
-//	       → Settle n2 {segments}      by n2, when no lock of before the loss can be
+//	       → EndGrace n2 {segments}    by n2, when no lock of before the loss can be
 //	                                   held any more
 //
 // # Non-guarantee

@@ -2,9 +2,9 @@ package table
 
 import "slices"
 
-// settle ends the grace of rows. It stamps them: who goes by a row as it was must
+// endGrace ends the grace of rows. It stamps them: who goes by a row as it was must
 // look again.
-func (t *Table) settle(c *Settle) *Refused {
+func (t *Table) endGrace(c *EndGrace) *Refused {
 	switch {
 	case !t.Holds(c.Owner):
 		return refused("the owner is not a member any more")

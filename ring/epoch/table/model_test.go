@@ -146,13 +146,13 @@ func clusterOf(t testing.TB, tab *Table, n int) *Table {
 
 // settling ends the grace of all rows of a process.
 func settling(t *Table, owner Holder) Command {
-	c := &Settle{Owner: owner}
+	c := &EndGrace{Owner: owner}
 	for _, r := range t.Rows {
 		if r.Owner == owner && r.Grace {
 			c.Rows = append(c.Rows, Loss{r.End, r.Lost})
 		}
 	}
-	return Command{Settle: c}
+	return Command{EndGrace: c}
 }
 
 // towardsSome begins a transition to a ring that some of the members are on, apt or
@@ -211,7 +211,7 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		}
 		return towards(tab)
 	case 7:
-		return Command{Tidy: &Tidy{}}
+		return Command{Compact: &Compact{}}
 	case 8, 9:
 		gone := []Holder{pick("gone")}
 		if rapid.Bool().Draw(t, "two") {
@@ -223,7 +223,7 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 	case 12:
 		return Command{End: &End{tab.Epoch}}
 	case 14, 28, 29:
-		return drawSettle(t, tab, pick)
+		return drawEndGrace(t, tab, pick)
 	case 13:
 		return Command{Init: &Init{Cluster: "other", UID: "v", Epoch: 7}}
 	default:
@@ -316,14 +316,14 @@ func drawSync(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	return Command{Sync: c}
 }
 
-// drawSettle ends the grace of rows, with something wrong at times.
-func drawSettle(t *rapid.T, tab *Table, pick func(string) Holder) Command {
+// drawEndGrace ends the grace of rows, with something wrong at times.
+func drawEndGrace(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	c := settling(tab, pick("owner"))
-	if len(c.Settle.Rows) == 0 {
+	if len(c.EndGrace.Rows) == 0 {
 		return c
 	}
-	rows := c.Settle.Rows[:rapid.IntRange(1, len(c.Settle.Rows)).Draw(t, "rows")]
-	c.Settle.Rows = rows
+	rows := c.EndGrace.Rows[:rapid.IntRange(1, len(c.EndGrace.Rows)).Draw(t, "rows")]
+	c.EndGrace.Rows = rows
 	one := &rows[rapid.IntRange(0, len(rows)-1).Draw(t, "row")]
 	switch rapid.IntRange(0, 14).Draw(t, "wrong") {
 	case 14:

@@ -73,7 +73,7 @@ func compare(c Command, was, is *Table) error {
 	if len(was.Rows) > 0 && len(is.Rows) == 0 {
 		return errors.New("the rows are gone")
 	}
-	if c.Tidy == nil {
+	if c.Compact == nil {
 		for _, r := range was.Rows {
 			if now, _ := at(is, r.End); now.End != r.End {
 				return fmt.Errorf("the row that ends at %d is gone", r.End)
@@ -104,20 +104,20 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 	moved := old.Owner != now.Owner
 	stamped := now.Since == is.Epoch
 	switch {
-	case c.Tidy != nil:
+	case c.Compact != nil:
 		if joined := !sameBounds(was, is, now.End); joined != stamped {
-			return errors.New("Tidy joined it without a stamp, or stamped it for nothing")
+			return errors.New("Compact joined it without a stamp, or stamped it for nothing")
 		}
 		old.Since, old.Held, old.Lost = now.Since, max(old.Held, now.Held), max(old.Lost, now.Lost)
 		if old != now {
-			return errors.New("Tidy changed it")
+			return errors.New("Compact changed it")
 		}
 		return nil
 	case moved && (!stamped || now.Held != is.Epoch):
 		return errors.New("it has another owner and no stamp")
 	case !moved && old.Held != now.Held:
 		return errors.New("its owner is the same and Held is not")
-	case old != now && !stamped && c.Tidy == nil:
+	case old != now && !stamped && c.Compact == nil:
 		return errors.New("it was changed and not stamped")
 	case now.Synced && !old.Synced && c.Sync == nil && c.Flip == nil:
 		return errors.New("it became synced")
@@ -129,7 +129,7 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("Lost is wrong")
 	case old.Lost != now.Lost && now.Grace != (is.LockTTL > 0):
 		return errors.New("what was lost is not waited for, or for nothing")
-	case old.Lost == now.Lost && old.Grace != now.Grace && (c.Settle == nil || now.Grace):
+	case old.Lost == now.Lost && old.Grace != now.Grace && (c.EndGrace == nil || now.Grace):
 		return errors.New("Grace is wrong")
 	}
 	switch {
@@ -147,8 +147,8 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return compareSynced(c.Sync, was, old, now)
 	case c.Unsync != nil && (moved || now.Standby != old.Standby && (old.Standby != c.Unsync.Standby || !now.Standby.None())):
 		return errors.New("Unsync changed what it does not name")
-	case c.Settle != nil && old != now:
-		return compareSettled(c.Settle, old, now)
+	case c.EndGrace != nil && old != now:
+		return compareEndGrace(c.EndGrace, old, now)
 	case c.Flip == nil && c.Sync == nil && c.Unsync == nil && old != now:
 		return errors.New("it should not have changed")
 	}
@@ -187,12 +187,12 @@ func compareSynced(c *Sync, was *Table, old, now Row) error {
 	return nil
 }
 
-// compareSettled checks a row that a Settle changed.
-func compareSettled(c *Settle, old, now Row) error {
+// compareEndGrace checks a row that an EndGrace changed.
+func compareEndGrace(c *EndGrace, old, now Row) error {
 	settled := old
 	settled.Grace, settled.Since = false, now.Since
 	if old.Owner != c.Owner || !old.Grace || now != settled || !slices.Contains(c.Rows, Loss{now.End, old.Lost}) {
-		return errors.New("Settle changed what it does not name, or not as it was seen")
+		return errors.New("EndGrace changed what it does not name, or not as it was seen")
 	}
 	return nil
 }
@@ -245,8 +245,8 @@ func compareWhole(c Command, was, is *Table) error {
 	switch {
 	case c.End != nil && (is.Transition != nil || len(is.Moves()) > 0):
 		return errors.New("the transition ended with rows to move")
-	case c.Tidy != nil && is.Untidy():
-		return errors.New("Tidy left something")
+	case c.Compact != nil && is.Compactable():
+		return errors.New("Compact left something")
 	case c.Begin != nil && slices.ContainsFunc(is.Rows, func(r Row) bool { return r.Owner.None() }):
 		return errors.New("Begin left a row without an owner")
 	}
@@ -347,7 +347,7 @@ func TestJoinsAndRemovalsInAnyOrder(t *testing.T) {
 			}
 		}
 		for _, m := range tab.Members {
-			if c := settling(tab, m.Holder()); len(c.Settle.Rows) > 0 {
+			if c := settling(tab, m.Holder()); len(c.EndGrace.Rows) > 0 {
 				tab = grow(t, tab, c)
 			}
 		}
@@ -364,14 +364,14 @@ func tidied(t *testing.T, tab *Table) {
 	t.Helper()
 	size := 256 * len(tab.Members)
 	next := tab
-	if tab.Untidy() {
-		next = grow(t, tab, Command{Tidy: &Tidy{}})
+	if tab.Compactable() {
+		next = grow(t, tab, Command{Compact: &Compact{}})
 	}
 	if len(next.Rows) != size && size > 0 {
-		t.Errorf("%d members have %d rows after Tidy", len(tab.Members), len(next.Rows))
+		t.Errorf("%d members have %d rows after Compact", len(tab.Members), len(next.Rows))
 	}
-	if next.Untidy() {
-		t.Error("Tidy left something")
+	if next.Compactable() {
+		t.Error("Compact left something")
 	}
 	r := rand.New(rand.NewPCG(9, 9))
 	for i := range 10_000 {
@@ -381,7 +381,7 @@ func tidied(t *testing.T, tab *Table) {
 		}
 		was, _, _ := tab.Owner(h)
 		if is, _, _ := next.Owner(h); was.Holder() != is.Holder() {
-			t.Fatalf("Tidy moved %d from %v to %v", h, was.Holder(), is.Holder())
+			t.Fatalf("Compact moved %d from %v to %v", h, was.Holder(), is.Holder())
 		}
 	}
 }

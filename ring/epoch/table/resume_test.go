@@ -40,9 +40,9 @@ func TestResume(t *testing.T) {
 	turned(t, gone, Command{Resume: &Resume{Member: now, Old: was.Incarnation}})
 }
 
-// TestSettleNamesTheLoss: an owner that has seen an earlier loss does not end the
+// TestEndGraceNamesTheLoss: an owner that has seen an earlier loss does not end the
 // grace of a later one, nor does anybody but the owner.
-func TestSettleNamesTheLoss(t *testing.T) {
+func TestEndGraceNamesTheLoss(t *testing.T) {
 	tab := cluster(t, 3)
 	tab = deep(tab)
 	tab.LockTTL = 1
@@ -51,14 +51,14 @@ func TestSettleNamesTheLoss(t *testing.T) {
 		if !r.Grace {
 			continue
 		}
-		turned(t, tab, Command{Settle: &Settle{Owner: r.Owner, Rows: []Loss{{End: r.End, Lost: r.Lost - 1}}}})
+		turned(t, tab, Command{EndGrace: &EndGrace{Owner: r.Owner, Rows: []Loss{{End: r.End, Lost: r.Lost - 1}}}})
 		for _, m := range tab.Members {
 			if m.Holder() != r.Owner {
-				turned(t, tab, Command{Settle: &Settle{Owner: m.Holder(), Rows: []Loss{{End: r.End, Lost: r.Lost}}}})
+				turned(t, tab, Command{EndGrace: &EndGrace{Owner: m.Holder(), Rows: []Loss{{End: r.End, Lost: r.Lost}}}})
 			}
 		}
-		settled := grow(t, tab, Command{Settle: &Settle{Owner: r.Owner, Rows: []Loss{{End: r.End, Lost: r.Lost}}}})
-		turned(t, settled, Command{Settle: &Settle{Owner: r.Owner, Rows: []Loss{{End: r.End, Lost: r.Lost}}}})
+		settled := grow(t, tab, Command{EndGrace: &EndGrace{Owner: r.Owner, Rows: []Loss{{End: r.End, Lost: r.Lost}}}})
+		turned(t, settled, Command{EndGrace: &EndGrace{Owner: r.Owner, Rows: []Loss{{End: r.End, Lost: r.Lost}}}})
 		return
 	}
 	t.Fatal("no row is in grace")

@@ -45,7 +45,7 @@ type Row struct {
 	Lost uint64
 	// Grace says that what was lost may still be held elsewhere: locks whose
 	// holders count on their leases. It lasts from the commit of the loss until
-	// the owner says that it is over (Settle), and begins anew with each owner.
+	// the owner says that it is over (EndGrace), and begins anew with each owner.
 	// Invariant: Grace ⇒ Lost != 0.
 	Grace bool
 }

@@ -42,14 +42,14 @@ func TestFormats(t *testing.T) {
 // TestTranscripts runs testdata/transcripts: each file tells one story.
 //
 //	init [locks]                  made; it has agreed on how long locks last
-//	admit n1/1 [level=2] [cold] | begin n1/1 n2/1 | end | tidy | raise above=
+//	admit n1/1 [level=2] [cold] | begin n1/1 n2/1 | end | compact | raise above=
 //	resume n1/2 old=1 [cold] | endwait
 //	adopt level=3                 a level, committed
 //	flip n1/1 to n2/1 [standby n1/1] [most]  all rows that have to move; all but one
 //	sync n1/1 n2/1                n2 stands by for all rows of n1 that it may hold
 //	unsync n1/1 n2/1              n2 does not for any, be it that it did or not
 //	drain n1/1 | undrain n1/1
-//	settle n1/1                   the grace of all its rows is over
+//	endgrace n1/1                   the grace of all its rows is over
 //	remove n1/1 n2/1
 //	split k n1/1 n2/1             parts of the counter k, on these nodes
 //	open n1/1 [base=5] | weigh n1/1 weights=(1,2) | close | whole n1/1
@@ -172,12 +172,12 @@ func (s *story) command(t *testing.T, d *datadriven.TestData, named []Holder) Co
 		return Command{Drain: &Drain{Member: named[0], Undo: d.Cmd == "undrain"}}
 	case "end":
 		return Command{End: &End{id}}
-	case "settle":
+	case "endgrace":
 		return settling(s.tab, named[0])
 	case "remove":
 		return Command{Remove: &Remove{Members: named}}
-	case "tidy":
-		return Command{Tidy: &Tidy{}}
+	case "compact":
+		return Command{Compact: &Compact{}}
 	case "raise":
 		var above uint64
 		d.ScanArgs(t, "above", &above)

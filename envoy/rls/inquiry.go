@@ -17,14 +17,14 @@ import (
 
 // Bounds of questions that are still open when their calls are decided.
 const (
-	// maxLate bounds the questions of hurried calls: each is a goroutine that goes on
+	// maxDeferred bounds the questions of hurried calls: each is a goroutine that goes on
 	// for as long as its owner takes, a lease at most. Where answers come in time,
 	// thousands of calls a second need a few. When there is no room, what a limit says
 	// of owners that do not answer takes effect at once.
-	maxLate = 4096
-	// lateTime is how long an answer is waited for after the end of the call: longer
+	maxDeferred = 4096
+	// deferredTime is how long an answer is waited for after the end of the call: longer
 	// than a lease of 2 s, after which an owner whose standby is gone answers.
-	lateTime = 5 * time.Second
+	deferredTime = 5 * time.Second
 )
 
 // question is what is asked about one key, in order.
@@ -64,7 +64,7 @@ func (c *call) askEach(ctx context.Context, batch []*pb.CheckRequest) {
 		switch {
 		case ctx.Err() != nil:
 			q.err = c.lateness()
-		case !c.s.room(c.s.late):
+		case !c.s.room(c.s.deferred):
 			q.err = errCrowded
 			c.s.metrics.unasked.Add(float64(len(q.parts)))
 		default:
@@ -131,7 +131,7 @@ func (c *call) lateness() error {
 
 // put asks one question, and gives back what its call did not hear of in time.
 func (c *call) put(ctx context.Context, in *inquiry, q *question) {
-	defer func() { <-c.s.late }()
+	defer func() { <-c.s.deferred }()
 	if q.spends {
 		var cancel context.CancelFunc
 		ctx, cancel = c.s.beyond(ctx)
@@ -168,7 +168,7 @@ func (in *inquiry) take(q *question, resp *pb.BatchCheckResponse, err error) boo
 func (s *Service) beyond(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
-		wait, end := context.WithTimeout(s.ctx, lateTime)
+		wait, end := context.WithTimeout(s.ctx, deferredTime)
 		defer end()
 		select {
 		case <-wait.Done():

@@ -9,15 +9,15 @@ import (
 // refuse the same thing at once, and one that is broken does it again and again.
 const logEvery = time.Second
 
-// sparing lets one line pass in each logEvery.
-type sparing struct {
+// logLimiter lets one line pass in each logEvery.
+type logLimiter struct {
 	mu   sync.Mutex // guards what follows
 	next time.Time  // when a line may pass again
 	left int        // lines that did not since the last one that did
 }
 
-// line says whether a line may pass, and how many did not since the last one.
-func (s *sparing) line(now time.Time) (left int, pass bool) {
+// allow says whether a allow may pass, and how many did not since the last one.
+func (s *logLimiter) allow(now time.Time) (left int, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.Before(s.next) {

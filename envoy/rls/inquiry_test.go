@@ -136,7 +136,7 @@ func TestLateAnswersAreGivenBack(t *testing.T) {
 				if got, took := hasty(t, s, 3, strings.Fields(tc.keys)...); got != tc.want || took != 15*time.Millisecond {
 					t.Errorf("%s after %s, want %s", got, took, tc.want)
 				}
-				time.Sleep(lateTime + maxRefundTime)
+				time.Sleep(deferredTime + maxRefundTime)
 				s.Close()
 				if got := strings.Join(late.log, " "); got != tc.log {
 					t.Errorf("its owner was told %q, want %q", got, tc.log)
@@ -196,13 +196,13 @@ func TestTooManyLateQuestions(t *testing.T) {
 		s := newService(t, latePolicies, nil)
 		b := &bucket{left: 9}
 		s.checker = keyed{"allow": b.at(0), "deny": b.at(0), "error": b.at(50 * time.Millisecond), "together": b.at(0)}
-		for range maxLate - 1 {
-			s.late <- struct{}{}
+		for range maxDeferred - 1 {
+			s.deferred <- struct{}{}
 		}
 		if got, _ := hasty(t, s, 3, "allow"); got != "OK: OK/6" {
 			t.Errorf("with room for one: %s", got)
 		}
-		s.late <- struct{}{}
+		s.deferred <- struct{}{}
 		for keys, want := range map[string]string{"allow": "OK: OK/0", "deny allow": "OVER_LIMIT: OVER_LIMIT/0 OK/0", "allow error": "ResourceExhausted", "together": "ResourceExhausted"} {
 			if got, took := hasty(t, s, 3, strings.Fields(keys)...); got != want || took != 0 {
 				t.Errorf("%s: %s after %s, want %s", keys, got, took, want)
@@ -215,8 +215,8 @@ func TestTooManyLateQuestions(t *testing.T) {
 		if got := s.got(t, t.Context(), asked(3, "error")); got != "OK: OK/3" || time.Since(began) != 50*time.Millisecond {
 			t.Errorf("without a policy: %s after %s", got, time.Since(began))
 		}
-		for range maxLate {
-			<-s.late
+		for range maxDeferred {
+			<-s.deferred
 		}
 	})
 }

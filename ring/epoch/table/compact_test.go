@@ -2,13 +2,13 @@ package table
 
 import "testing"
 
-// TestTidyKeepsLosses: a row that is joined from others counts as lost if one of
+// TestCompactKeepsLosses: a row that is joined from others counts as lost if one of
 // them was.
-func TestTidyKeepsLosses(t *testing.T) {
+func TestCompactKeepsLosses(t *testing.T) {
 	tab := cluster(t, 2)
 	tab = joined(t, tab, "n3", 1)
 	tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n3", 1)}}})
-	joint := grow(t, tab, Command{Tidy: &Tidy{}})
+	joint := grow(t, tab, Command{Compact: &Compact{}})
 	lost := 0
 	for _, r := range tab.Rows {
 		if r.Lost == 0 {

@@ -36,10 +36,10 @@ func TestSupersededComesBack(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c, n1 := w.client(Config{}, "n1"), w.nodes["n1"]
 		token := n1.holding("k")
-		var place owner.Place
+		var place reqid.ID
 		n1.on(func(r *owner.Record) {
-			if len(r.Places) > 0 {
-				place = r.Places[0]
+			if r.Lock != nil && r.Lock.Queue.Len() > 0 {
+				place = r.Lock.Queue.Places[0].Caller.ID
 			}
 		})
 		var l *Lock
@@ -50,8 +50,8 @@ func TestSupersededComesBack(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		place.ID.Age = 1
-		_, other, err := n1.store.Acquire(w.clock.Now(), owner.Ref{Key: "k", Name: "lock"}, place.ID, lock.Acquire{Holder: "me", TTL: int64(10 * time.Second), Wait: int64(time.Minute)})
+		place.Age = 1
+		_, other, err := n1.store.Acquire(w.clock.Now(), owner.Ref{Key: "k", Name: "lock"}, place, lock.Acquire{Holder: "me", TTL: int64(10 * time.Second), Wait: int64(time.Minute)})
 		if other == nil || err != nil {
 			t.Fatalf("it did not take the place over: %v", err)
 		}

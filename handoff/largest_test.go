@@ -41,7 +41,11 @@ func TestLargestQueue(t *testing.T) {
 			live += size
 		}
 		largest = max(largest, size)
-		if n := len(r.Places) + len(r.Moves); size > n*record.MaxPlace+record.MaxRest {
+		n := len(r.Moves)
+		if r.Lock != nil && !r.ByPlace {
+			n += r.Lock.Queue.Len()
+		}
+		if size > n*record.MaxPlace+record.MaxRest {
 			t.Fatalf("a record of %d waiters has %d bytes", n, size)
 		}
 		return true

@@ -13,14 +13,14 @@ import (
 func (r *Record) Clone() *Record {
 	c := *r
 	c.Key, c.Name = bytes.Clone(r.Key), bytes.Clone(r.Name)
-	c.Marks, c.Places, c.Done = slices.Clone(r.Marks), slices.Clone(r.Places), slices.Clone(r.Done)
+	c.Marks, c.Done = slices.Clone(r.Marks), slices.Clone(r.Done)
 	if r.Lock != nil {
 		state := r.Lock.Clone()
 		c.Lock = &state
 	}
 	c.Moves = slices.Clone(r.Moves)
 	for i := range c.Moves {
-		c.Moves[i].Waiter.Metadata = bytes.Clone(c.Moves[i].Waiter.Metadata)
+		c.Moves[i].Request.Metadata = bytes.Clone(c.Moves[i].Request.Metadata)
 	}
 	if r.IDs != nil {
 		c.IDs = &reqid.Kept{Evicted: r.IDs.Evicted, Clients: slices.Clone(r.IDs.Clients), Ops: slices.Clone(r.IDs.Ops)}

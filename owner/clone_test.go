@@ -7,20 +7,20 @@ import (
 
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
 // A clone is equal, and shares no memory with the record that could be written to.
 func TestCloneSharesNothing(t *testing.T) {
 	rid := reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: 2}
-	waiter := lock.Waiter{Holder: "w", Metadata: []byte("m"), TTL: second}
+	waiter := lock.Waiter{Caller: queue.Caller{ID: rid}, Request: lock.Request{Holder: "w", Metadata: []byte("m"), TTL: second}}
 	for name, r := range map[string]Record{
 		"empty": {},
 		"limit": {Key: []byte("k"), Name: []byte("n"), Kind: KindLimit, Limit: limit.State{Spent: 1}, Marks: []limit.Mark{{At: 1, Tokens: 2}, {At: 2, Tokens: 3}},
 			Whole: true, IDs: &reqid.Kept{Clients: []reqid.KeptClient{{Ops: 1}}, Ops: []reqid.KeptOp{{Sequence: 1}}}},
-		"lock": {Key: []byte("k"), Kind: KindLock, Lock: &lock.State{Holder: "h", Metadata: []byte("m"), Queue: []lock.Waiter{waiter}},
-			Places: []Place{{ID: rid}}, Done: []Done{{ID: rid}}},
-		"places": {Key: []byte("k"), Kind: KindLock, ByPlace: true, Moves: []Move{{Place: Place{ID: rid}, Waiter: waiter}}},
+		"lock":   {Key: []byte("k"), Kind: KindLock, Lock: &lock.State{Holder: "h", Metadata: []byte("m"), Queue: queue.Queue[lock.Request]{Places: []lock.Waiter{waiter}}}, Done: []Done{{ID: rid}}},
+		"places": {Key: []byte("k"), Kind: KindLock, ByPlace: true, Moves: []Move{{Waiter: waiter}}},
 	} {
 		c := r.Clone()
 		if !reflect.DeepEqual(*c, r) {

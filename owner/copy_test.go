@@ -445,7 +445,7 @@ func TestExportOfQueues(t *testing.T) {
 	}
 	places, most, all := 0, 0, 0
 	whole := s.Export(func() int64 { return 1 }, always, func(r *Record, _ int64) bool {
-		places += len(r.Places)
+		places += r.Lock.Queue.Len()
 		return true
 	}, func() bool {
 		most, all, places = max(most, places), all+places, 0

@@ -82,7 +82,9 @@ func (sh *shard) exportOneLocked(slot uint32, hash uint64, emit func(*Record, in
 		if more {
 			r.clear()
 		}
-		places += len(r.Places)
+		if r.Lock != nil {
+			places += r.Lock.Queue.Len()
+		}
 		if !emit(r, sh.now) {
 			return 0, false
 		}

@@ -202,11 +202,11 @@ func (sc *handover) show(n *node) string {
 	if s.Token != 0 {
 		text = fmt.Sprintf("%s %s until %v", s.Holder, token(s.Token), time.Duration(s.Expires))
 	}
-	for _, w := range s.Queue {
+	for _, w := range s.Queue.Places {
 		if w.Away {
-			text += fmt.Sprintf(", (%s)", w.Holder)
+			text += fmt.Sprintf(", (%s)", w.Request.Holder)
 		} else {
-			text += ", " + w.Holder
+			text += ", " + w.Request.Holder
 		}
 	}
 	if at, ok := sh.scheduled[slot]; ok {

@@ -46,7 +46,7 @@ func (r *Record) validate(now int64) (*lock.State, error) {
 		return bad("a time is out of range")
 	case r.Whole && r.More, (r.Whole || r.More) != (r.IDs != nil):
 		return bad("it is neither a change nor a whole")
-	case r.ByPlace && (r.Kind != KindLock || r.IDs != nil || len(r.Places) != 0), !r.ByPlace && len(r.Moves) != 0:
+	case r.ByPlace && (r.Kind != KindLock || r.IDs != nil), !r.ByPlace && len(r.Moves) != 0:
 		return bad("it is neither a change of places nor a queue")
 	case r.IDs != nil && len(r.Done) != 0, r.More && !r.stateless():
 		return bad("it is more than it may be")
@@ -88,12 +88,12 @@ func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(coun
 
 // stateless says whether the object is absent.
 func (r *Record) stateless() bool {
-	return r.Limit.Spent == 0 && r.Limit.Weight == 0 && r.Counter.Version == 0 && (r.Lock == nil || !r.ByPlace && r.Lock.Token == 0 && len(r.Lock.Queue) == 0)
+	return r.Limit.Spent == 0 && r.Limit.Weight == 0 && r.Counter.Version == 0 && (r.Lock == nil || !r.ByPlace && r.Lock.Token == 0 && r.Lock.Queue.Len() == 0)
 }
 
 // clear takes the state out of a record.
 func (r *Record) clear() {
-	r.Limit, r.Marks, r.Counter, r.Lock, r.Places = limit.State{}, nil, counter.State{}, nil, nil
+	r.Limit, r.Marks, r.Counter, r.Lock = limit.State{}, nil, counter.State{}, nil
 }
 
 // validLock returns the lock's state as a copy has it: all places are away, and
@@ -103,24 +103,19 @@ func (r *Record) validLock(now int64) (*lock.State, error) {
 		return r.validMoves(now)
 	}
 	if r.Lock == nil {
-		if len(r.Places) != 0 {
-			return nil, invalid("record", "nobody waits in so many places")
-		}
 		return nil, nil
-	}
-	if len(r.Places) != len(r.Lock.Queue) {
-		return nil, invalid("record", "%d places, but %d wait", len(r.Places), len(r.Lock.Queue))
 	}
 	if r.Lock.At > now {
 		return nil, invalid("record", "a time is out of range")
 	}
 	s := r.Lock.Clone()
-	s.Grace = 0
-	for i := range s.Queue {
-		if !validID(&r.Places[i].ID) {
+	s.Queue.Grace = 0
+	for i := range s.Queue.Places {
+		p := &s.Queue.Places[i]
+		if !validID(&p.Caller.ID) {
 			return nil, invalid("record", "the request id of place %d is out of range", i+1)
 		}
-		s.Queue[i].Ticket, s.Queue[i].Away = uint64(i), true
+		p.Ticket, p.Away = uint64(i), true
 	}
 	if err := s.Valid(); err != nil {
 		return nil, invalid("record", "%v", err)
@@ -192,7 +187,7 @@ func (t *target) copyRoomLocked(r *Record) error {
 	if t.slot == 0 && s.all() >= s.cfg.MaxObjects+s.cfg.MaxObjects/copyRoom {
 		return errObjects
 	}
-	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || len(r.Places) > 0 || len(r.Moves) > 0 || len(r.Marks) > 0
+	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || r.Lock != nil && !r.ByPlace && r.Lock.Queue.Len() > 0 || len(r.Moves) > 0 || len(r.Marks) > 0
 	if grows && s.bytes.Load() >= s.cfg.MaxBytes+s.cfg.MaxBytes/copyRoom {
 		return errMemory
 	}
@@ -236,24 +231,25 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 	if t.e.lock != 0 {
 		sh.dropQueueLocked(t.slot)
 	}
-	if state == nil || state.Token == 0 && len(state.Queue) == 0 {
+	if state == nil || state.Token == 0 && state.Queue.Len() == 0 {
 		locks{}.clear(sh, t.e)
 		return
 	}
 	sh.lastToken = max(sh.lastToken, state.LastToken)
-	kept := state.Queue[:0]
+	all := state.Queue.Places
+	kept := all[:0]
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
-	for i, place := range state.Queue {
-		p := r.Places[i]
-		if !p.ID.Given() || sh.waitIDs[waitID{t.slot, p.ID.Client, p.ID.Sequence}] != nil {
+	for _, place := range all {
+		id := &place.Caller.ID
+		if !id.Given() || sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] != nil {
 			continue
 		}
 		place.Ticket = sh.store.tickets.Add(1)
-		sh.addAwayLocked(t.slot, place.Ticket, ref, p, len(place.Holder)+len(place.Metadata))
+		sh.addAwayLocked(t.slot, place.Ticket, ref, place.Caller, textOf(&place))
 		kept = append(kept, place)
 	}
-	clear(state.Queue[len(kept):])
-	state.Queue = kept
+	clear(all[len(kept):])
+	state.Queue.Places = kept
 	if state.Token == 0 && len(kept) == 0 {
 		locks{}.clear(sh, t.e)
 		return

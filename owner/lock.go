@@ -6,6 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -86,7 +87,7 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 		return AcquireAnswer{}, nil, err
 	}
 	state := t.lockLocked()
-	op.Ticket = s.tickets.Add(1)
+	op.Ticket, op.Caller = s.tickets.Add(1), queue.Caller{ID: *id, Print: print}
 	most := s.cfg.MaxWaitersPerLock
 	if s.waiting.Load() >= s.cfg.MaxWaiters {
 		most = 0
@@ -109,7 +110,7 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 		return AcquireAnswer{}, nil, errQueue
 	case lock.Queued:
 		w := s.addWaitLocked(t, op.Ticket, *id, print, len(op.Holder)+len(op.Metadata))
-		w.recordLocked(&state.Queue[len(state.Queue)-1])
+		w.recordLocked(state.Queue.Find(op.Ticket))
 		t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
 		return AcquireAnswer{}, w, nil
 	}
@@ -156,7 +157,7 @@ func (t *target) replayAcquireLocked(out reqid.Outcome, age int64) (AcquireAnswe
 		}
 		state := t.sh.locks.At(t.e.lock)
 		holding = state.Holding(t.now)
-		a.Place = len(state.Queue) + 1
+		a.Place = state.Queue.Len() + 1
 	}
 	if out.Code == done {
 		a.Acquired, a.Token, a.Waited, a.Place = true, uint64(out.A), out.B, 0
@@ -305,5 +306,8 @@ func (s *Store) checkTTL(ttl int64) error {
 // lockText is the memory that a lock refers to, beside its cell and the text of
 // those who wait, which is counted with them.
 func lockText(s *lock.State) int {
-	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue)*waiterSize
+	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue.Places)*waiterSize
 }
+
+// textOf is the memory that a place refers to.
+func textOf(w *lock.Waiter) int { return len(w.Request.Holder) + len(w.Request.Metadata) }

@@ -31,8 +31,7 @@ func (locks) record(sh *shard, e *entry, r *Record, changes bool) {
 	}
 	switch r.Lock = sh.locks.At(e.lock); {
 	case !changes:
-		r.Places = sh.placesLocked(r.Lock, r.Places)
-	case r.Lock.Token == 0 && len(r.Lock.Queue) == 0:
+	case r.Lock.Token == 0 && r.Lock.Queue.Len() == 0:
 		r.Lock = nil
 	default:
 		r.Moves = sh.moves
@@ -47,7 +46,7 @@ func (locks) waiting(sh *shard, e *entry) int {
 	if e.lock == 0 {
 		return 0
 	}
-	return len(sh.locks.At(e.lock).Queue)
+	return sh.locks.At(e.lock).Queue.Len()
 }
 
 func (locks) over(sh *shard, slot uint32, at int64) bool {
@@ -59,7 +58,7 @@ func (locks) dismiss(sh *shard, slot uint32) {
 	if e.lock == 0 {
 		return
 	}
-	for _, place := range sh.locks.At(e.lock).Queue {
+	for _, place := range sh.locks.At(e.lock).Queue.Places {
 		sh.moveLocked(slot, place.Ticket)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 )
 
 // validMoves returns the state of the lock without its queue, as a copy takes it.
@@ -15,20 +16,20 @@ func (r *Record) validMoves(now int64) (*lock.State, error) {
 		return nil, invalid("record", "a time is out of range")
 	}
 	s := *r.Lock
-	s.Queue, s.Grace = nil, 0
+	s.Queue = queue.Queue[lock.Request]{}
 	if err := s.Valid(); err != nil {
 		return nil, invalid("record", "%v", err)
 	}
 	for i := range r.Moves {
 		m := &r.Moves[i]
-		if !m.ID.Given() || !validID(&m.ID) {
+		if !m.Caller.ID.Given() || !validID(&m.Caller.ID) {
 			return nil, invalid("record", "the request id of change %d of the queue is out of range", i+1)
 		}
 		if m.Gone {
 			continue
 		}
-		one := lock.State{Queue: []lock.Waiter{m.Waiter}, At: s.At}
-		one.Queue[0].Away = true
+		one := lock.State{Queue: queue.Queue[lock.Request]{Places: []lock.Waiter{m.Waiter}}, At: s.At}
+		one.Queue.Places[0].Away = true
 		if err := one.Valid(); err != nil {
 			return nil, invalid("record", "%v", err)
 		}
@@ -42,11 +43,11 @@ func (r *Record) validMoves(now int64) (*lock.State, error) {
 func (t *target) overfullLocked(r *Record) bool {
 	n := 0
 	if t.e != nil && t.e.lock != 0 {
-		n = len(t.sh.locks.At(t.e.lock).Queue)
+		n = t.sh.locks.At(t.e.lock).Queue.Len()
 	}
 	for i := range r.Moves {
 		m := &r.Moves[i]
-		here := t.sh.waitIDs[waitID{t.slot, m.ID.Client, m.ID.Sequence}] != nil
+		here := t.sh.waitIDs[waitID{t.slot, m.Caller.ID.Client, m.Caller.ID.Sequence}] != nil
 		switch {
 		case m.Gone && here:
 			n--
@@ -72,26 +73,26 @@ func (t *target) installMovesLocked(r *Record, from *lock.State) {
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	for i := range r.Moves {
 		m := &r.Moves[i]
-		w := sh.waitIDs[waitID{t.slot, m.ID.Client, m.ID.Sequence}]
+		w := sh.waitIDs[waitID{t.slot, m.Caller.ID.Client, m.Caller.ID.Sequence}]
 		switch {
 		case m.Gone && w == nil:
 		case m.Gone:
 			s.Cancel(w.ticket, s.At)
 			w.finishLocked(t.slot, AcquireAnswer{}, errMoved)
 		case w != nil:
-			w.id = m.ID
-			if place := s.Waiter(w.ticket); place != nil {
-				place.GiveUp = max(m.Waiter.GiveUp, place.Since)
+			w.id = m.Caller.ID
+			if place := s.Queue.Find(w.ticket); place != nil {
+				place.Caller.ID, place.GiveUp = m.Caller.ID, max(m.GiveUp, place.Since)
 			}
 		default:
 			place := m.Waiter
-			place.Ticket, place.Away, place.Metadata = sh.store.tickets.Add(1), true, bytes.Clone(place.Metadata)
+			place.Ticket, place.Away, place.Request.Metadata = sh.store.tickets.Add(1), true, bytes.Clone(place.Request.Metadata)
 			s.Append(place)
-			sh.addAwayLocked(t.slot, place.Ticket, ref, m.Place, len(place.Holder)+len(place.Metadata))
+			sh.addAwayLocked(t.slot, place.Ticket, ref, place.Caller, textOf(&place))
 		}
 	}
 	switch {
-	case len(s.Queue) > 0:
+	case s.Queue.Len() > 0:
 		t.countTextLocked()
 		sh.copyLocked(t.slot)
 	case s.Token == 0:

@@ -1,6 +1,10 @@
 package owner
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/keystead/keystead/owner/queue"
+)
 
 // OwnGrace is how long, in ns, the places in the queues of locks that have come
 // to this process are kept for their callers: as long as a call takes to be sent
@@ -100,7 +104,7 @@ func (t *target) ownLocked(grace int64) error {
 		return err
 	}
 	delete(t.sh.copies, t.slot)
-	t.sh.locks.At(t.e.lock).Grace = max(1, t.now+grace)
+	t.sh.locks.At(t.e.lock).Queue.Grace = max(1, t.now+grace)
 	return t.expireLocked()
 }
 
@@ -146,18 +150,15 @@ func (sh *shard) dismiss(callers []*Wait, lost func(uint64) bool) {
 // they can come back to.
 func (sh *shard) detachLocked(slot uint32) {
 	state := sh.locks.At(sh.entryLocked(slot).lock)
-	kept := state.Queue[:0]
-	for _, place := range state.Queue {
+	for i := range state.Queue.Places {
+		place := &state.Queue.Places[i]
 		if w := sh.moveLocked(slot, place.Ticket); w != nil && w.id.Given() {
-			sh.addAwayLocked(slot, place.Ticket, w.ref, Place{w.id, w.print}, len(place.Holder)+len(place.Metadata))
-			place.Away = true
-			kept = append(kept, place)
+			sh.addAwayLocked(slot, place.Ticket, w.ref, place.Caller, textOf(place))
 		}
 	}
-	clear(state.Queue[len(kept):])
-	state.Queue, state.Grace = kept, 0
+	state.Queue.DetachAll()
 	delete(sh.scheduled, slot)
-	if len(kept) > 0 {
+	if state.Queue.Len() > 0 {
 		sh.copyLocked(slot)
 	}
 }
@@ -175,7 +176,7 @@ func (sh *shard) moveLocked(slot uint32, ticket uint64) *Wait {
 }
 
 // addAwayLocked registers a place in a queue whose caller is not here.
-func (sh *shard) addAwayLocked(slot uint32, ticket uint64, ref Ref, p Place, text int) *Wait {
+func (sh *shard) addAwayLocked(slot uint32, ticket uint64, ref Ref, p queue.Caller, text int) *Wait {
 	w := &Wait{text: text + awaySize, sh: sh, ref: ref, ticket: ticket, id: p.ID, print: p.Print}
 	if sh.waits == nil {
 		sh.waits, sh.waitIDs = map[uint64]*Wait{}, map[waitID]*Wait{}
@@ -194,10 +195,10 @@ func (sh *shard) dropQueueLocked(slot uint32) bool {
 		return true
 	}
 	state := sh.locks.At(e.lock)
-	for i := range state.Queue {
-		sh.moveLocked(slot, state.Queue[i].Ticket)
+	for i := range state.Queue.Places {
+		sh.moveLocked(slot, state.Queue.Places[i].Ticket)
 	}
-	state.Queue = nil
+	state.Queue.Places = nil
 	delete(sh.copies, slot)
 	delete(sh.scheduled, slot)
 	return true

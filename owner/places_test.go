@@ -6,6 +6,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -122,8 +123,10 @@ func TestDetachAfterGrant(t *testing.T) {
 }
 
 func moveOf(n uint64, gone bool) Move {
-	return Move{Place: Place{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: n}, Print: 1}, Gone: gone,
-		Waiter: lock.Waiter{Holder: "h", TTL: second, GiveUp: 60 * second}}
+	return Move{Gone: gone, Waiter: lock.Waiter{
+		Caller:  queue.Caller{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: n}, Print: 1},
+		Request: lock.Request{Holder: "h", TTL: second}, GiveUp: 60 * second,
+	}}
 }
 
 func byPlace(moves ...Move) *Record {

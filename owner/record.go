@@ -25,11 +25,8 @@ type Record struct {
 	Limit   limit.State
 	Marks   []limit.Mark // of Limit, if it is a sliding window that has some
 	Counter counter.State
-	Lock    *lock.State
+	Lock    *lock.State // Tickets, Away and Grace of its queue mean nothing elsewhere
 
-	// Places say who waits for the lock: one for each of Lock.Queue. Tickets, Away
-	// and Grace mean nothing elsewhere.
-	Places []Place
 	// ByPlace says that the record is a change of a lock that names the places that it
 	// changed, in Moves, in the order in which they are to be applied; Lock.Queue means
 	// nothing then. Without a Lock nobody waits any more.
@@ -46,21 +43,13 @@ type Record struct {
 	IDs         *reqid.Kept
 }
 
-// Place is who waits: the request id of the Acquire and its fingerprint. Without
-// an id, the place is of nobody elsewhere, for its caller cannot come back to it.
-type Place struct {
-	ID    reqid.ID
-	Print uint32
-}
-
 // Move is what a change did to one place in the queue of a lock. It is absolute: the
-// place is known by its request id, and is gone or is what Waiter says, where it stands
+// place is known by its request id, and is gone or is what the Waiter says, where it stands
 // or, if it stands nowhere, at the end. Ticket and Away mean nothing. Places without a
 // request id are nobody's elsewhere, and are not mentioned.
 type Move struct {
-	Place
-	Gone   bool
-	Waiter lock.Waiter
+	lock.Waiter
+	Gone bool
 }
 
 // Done is a request id, and what is remembered of it.

@@ -153,8 +153,8 @@ func (m *mirror) compare(s *Store) {
 }
 
 func same(a, b copied) bool {
-	if len(a.lock.Queue) == 0 && len(b.lock.Queue) == 0 {
-		a.lock.Queue, b.lock.Queue = nil, nil
+	if a.lock.Queue.Len() == 0 && b.lock.Queue.Len() == 0 {
+		a.lock.Queue.Places, b.lock.Queue.Places = nil, nil
 	}
 	return reflect.DeepEqual(a, b)
 }

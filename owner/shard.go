@@ -283,21 +283,9 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, byPlace bool) *Record {
 	e := sh.entryLocked(slot)
 	text := e.text()
 	r := &sh.record
-	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now, Places: r.Places[:0]}
+	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now}
 	machines[e.kind].states.record(sh, e, r, byPlace)
 	return r
-}
-
-// placesLocked appends who waits for a lock.
-func (sh *shard) placesLocked(state *lock.State, to []Place) []Place {
-	for i := range state.Queue {
-		var p Place
-		if w := sh.waits[state.Queue[i].Ticket]; w != nil {
-			p = Place{w.id, w.print}
-		}
-		to = append(to, p)
-	}
-	return to
 }
 
 func (sh *shard) accountLocked() {

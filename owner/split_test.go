@@ -672,7 +672,7 @@ func TestTakeAndPutOfMany(t *testing.T) {
 // normal is a record without its lists.
 func normal(r *Record) Record {
 	c := *r
-	c.IDs, c.Places, c.Marks = nil, nil, nil
+	c.IDs, c.Marks = nil, nil
 	return c
 }
 

@@ -71,7 +71,7 @@ func (t *target) nothingLocked() *Record {
 	r := &t.sh.record
 	t.sh.kept = reqid.Kept{Evicted: math.MinInt64, Clients: t.sh.kept.Clients[:0], Ops: t.sh.kept.Ops[:0]}
 	*r = Record{Hash: t.hash, Key: []byte(t.ref.Key), Name: []byte(t.ref.Name), Kind: t.kind, Version: t.sh.version,
-		At: t.now, Places: r.Places[:0], Whole: true, IDs: &t.sh.kept}
+		At: t.now, Whole: true, IDs: &t.sh.kept}
 	return r
 }
 

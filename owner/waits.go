@@ -7,6 +7,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -82,10 +83,11 @@ func (w *Wait) recordLocked(place *lock.Waiter) {
 	if sh.store.places == nil || !w.id.Given() {
 		return
 	}
-	m := Move{Place: Place{w.id, w.print}, Gone: place == nil}
+	m := Move{Gone: place == nil}
 	if place != nil {
 		m.Waiter = *place
 	}
+	m.Caller = queue.Caller{ID: w.id, Print: w.print}
 	sh.moves = append(sh.moves, m)
 }
 
@@ -116,7 +118,7 @@ func (w *Wait) leaveLocked(slot uint32, err error) {
 	if slot == 0 || !sh.locks.At(sh.entryLocked(slot).lock).Leave(w.ticket) || !w.id.Given() {
 		return
 	}
-	sh.addAwayLocked(slot, w.ticket, w.ref, Place{w.id, w.print}, w.text)
+	sh.addAwayLocked(slot, w.ticket, w.ref, queue.Caller{ID: w.id, Print: w.print}, w.text)
 }
 
 // supersedeLocked hands the place of a waiting call to a retry of it, and
@@ -129,14 +131,15 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 	if old == nil {
 		return nil, nil
 	}
-	switch {
-	case old.print != print:
+	was := queue.Caller{ID: old.id, Print: old.print}
+	switch was.Judge(&queue.Caller{ID: *id, Print: print}, old.away()) {
+	case queue.Reused:
 		return nil, errReused
-	case !old.away() && id.Age < old.id.Age:
+	case queue.Older:
 		return nil, errSuperseded // it was held up: a later attempt of the request waits
 	}
 	ticket := t.sh.store.tickets.Add(1)
-	if _, found := t.sh.locks.At(t.e.lock).Supersede(old.ticket, ticket, wait, t.now); !found {
+	if _, found := t.sh.locks.At(t.e.lock).Supersede(old.ticket, ticket, id, wait, t.now); !found {
 		return nil, t.expireLocked() // its wait is over: what became of it is remembered then
 	}
 	old.finishLocked(t.slot, AcquireAnswer{}, errSuperseded)
@@ -145,7 +148,7 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 		text -= awaySize
 	}
 	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, text)
-	w.recordLocked(t.sh.locks.At(t.e.lock).Waiter(ticket))
+	w.recordLocked(t.sh.locks.At(t.e.lock).Queue.Find(ticket))
 	t.sh.version++
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	if t.sh.locks.At(t.e.lock).Token == 0 { // it was kept for the head, which may be this one
@@ -192,7 +195,7 @@ func (t *target) tellLocked() {
 			continue // it left, and had no request id
 		}
 		w.finishLocked(t.slot, AcquireAnswer{
-			Holder: sh.locks.At(t.e.lock).Holding(t.now), Place: over.Place, Meta: Meta{Permit: t.permit},
+			Holder: sh.locks.At(t.e.lock).Holding(t.now), Place: over.Position, Meta: Meta{Permit: t.permit},
 		}, nil)
 	}
 	g := sh.fx.Grant
@@ -266,7 +269,7 @@ func (w *Wait) Detach(now int64) (granted bool) {
 	t := sh.targetLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref))
 	sh.locks.At(t.e.lock).Detach(w.ticket, sh.now, OwnGrace)
 	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)
-	sh.addAwayLocked(t.slot, w.ticket, w.ref, Place{w.id, w.print}, w.text).counts = true
+	sh.addAwayLocked(t.slot, w.ticket, w.ref, queue.Caller{ID: w.id, Print: w.print}, w.text).counts = true
 	sh.store.waiting.Add(1)
 	sh.accountLocked()
 	t.scheduleLocked()
@@ -424,20 +427,20 @@ func (sh *shard) wake(x wake, now int64) {
 	if err == nil {
 		return
 	}
-	queue, here := sh.locks.At(e.lock).Queue, false
-	for i := range queue {
-		w := sh.waits[queue[i].Ticket]
+	places, here := sh.locks.At(e.lock).Queue.Places, false
+	for i := range places {
+		w := sh.waits[places[i].Ticket]
 		if w == nil || w.away() {
 			continue
 		}
-		if here = true; now >= queue[i].GiveUp {
+		if here = true; now >= places[i].GiveUp {
 			w.leaveLocked(x.of.slot, err) // its time is over, whether or not this node may act
 		}
 	}
 	switch {
-	case here || len(queue) > 0 && failure.ReasonOf(err) != failure.NotOwner:
+	case here || len(places) > 0 && failure.ReasonOf(err) != failure.NotOwner:
 		t.retryLocked()
-	case len(queue) > 0:
+	case len(places) > 0:
 		sh.copyLocked(t.slot)
 	}
 }

@@ -54,8 +54,8 @@ func (e *encoder) byPlace(r *owner.Record) {
 }
 
 func (e *encoder) member(m *owner.Move, s *lock.State) {
-	e.client(m.ID.Client)
-	e.uint(m.ID.Sequence)
+	e.client(m.Caller.ID.Client)
+	e.uint(m.Caller.ID.Sequence)
 	if m.Gone {
 		e.uint(memberGone)
 		return
@@ -66,11 +66,11 @@ func (e *encoder) member(m *owner.Move, s *lock.State) {
 		at = s.At
 	}
 	w, from := &m.Waiter, len(e.b)
-	e.uint(m.ID.Settled)
-	e.fixed32(m.Print)
-	e.text(w.Holder)
-	e.bytes(w.Metadata)
-	e.uint(uint64(w.TTL))
+	e.uint(w.Caller.ID.Settled)
+	e.fixed32(w.Caller.Print)
+	e.text(w.Request.Holder)
+	e.bytes(w.Request.Metadata)
+	e.uint(uint64(w.Request.TTL))
 	e.uint(uint64(at - w.Since))
 	e.uint(uint64(w.GiveUp - w.Since))
 	e.sized(from)
@@ -108,14 +108,15 @@ func (d *decoder) byPlace(r *owner.Record) error {
 }
 
 func (d *decoder) member(s *lock.State) owner.Move {
-	m := owner.Move{Place: owner.Place{ID: reqid.ID{Client: d.client(), Sequence: d.uint(math.MaxUint64)}}}
+	m := owner.Move{}
+	m.Caller.ID = reqid.ID{Client: d.client(), Sequence: d.uint(math.MaxUint64)}
 	if m.Gone = d.uint(memberGone) != 0; m.Gone {
 		return m
 	}
 	part := d.sized()
-	m.ID.Settled, m.Print = part.uint(math.MaxUint64), part.fixed32()
 	w := &m.Waiter
-	w.Holder, w.Metadata, w.TTL = string(part.bytes(lock.MaxHolder)), part.copied(lock.MaxMetadata), int64(part.uint(lock.MaxTTL))
+	w.Caller.ID.Settled, w.Caller.Print = part.uint(math.MaxUint64), part.fixed32()
+	w.Request.Holder, w.Request.Metadata, w.Request.TTL = string(part.bytes(lock.MaxHolder)), part.copied(lock.MaxMetadata), int64(part.uint(lock.MaxTTL))
 	if s != nil {
 		w.Since = s.At
 	}

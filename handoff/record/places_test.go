@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/lock"
 )
 
 func crowded(t *rapid.T, w *wire) *pair {
@@ -77,8 +78,8 @@ func (p *pair) sameQueues() {
 	queues := func(s *owner.Store) map[string]string {
 		all := map[string]string{}
 		s.Export(func() int64 { return p.now }, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
-			named := slices.ContainsFunc(r.Places, func(place owner.Place) bool { return place.ID.Given() })
-			if r.Kind != owner.KindLock || r.Lock == nil || !r.Lock.Held(p.now) && !named {
+			named := func(w lock.Waiter) bool { return w.Caller.ID.Given() }
+			if r.Kind != owner.KindLock || r.Lock == nil || !r.Lock.Held(p.now) && !slices.ContainsFunc(r.Lock.Queue.Places, named) {
 				return true
 			}
 			if err := r.Lock.Valid(); err != nil {
@@ -88,14 +89,14 @@ func (p *pair) sameQueues() {
 			r.Lock = &state
 			if p.wire.late != nil {
 				state.Expires = 0
-				for i := range state.Queue {
-					state.Queue[i].Since, state.Queue[i].GiveUp = 0, 0
+				for i := range state.Queue.Places {
+					state.Queue.Places[i].Since, state.Queue.Places[i].GiveUp = 0, 0
 				}
 			}
 			text := fmt.Sprintf("%s %d %q %d %d", r.Lock.Holder, r.Lock.Token, r.Lock.Metadata, r.Lock.Waited, r.Lock.Expires)
-			for i := range r.Lock.Queue {
-				if w := &r.Lock.Queue[i]; r.Places[i].ID.Given() {
-					text += fmt.Sprintf(", %s %+v %d %d %q %d %d", w.Holder, r.Places[i].ID.Client, r.Places[i].ID.Sequence, w.TTL, w.Metadata, w.Since, w.GiveUp)
+			for _, w := range r.Lock.Queue.Places {
+				if q := &w.Request; named(w) {
+					text += fmt.Sprintf(", %s %+v %d %d %q %d %d", q.Holder, w.Caller.ID.Client, w.Caller.ID.Sequence, q.TTL, q.Metadata, w.Since, w.GiveUp)
 				}
 			}
 			all[string(r.Key)] = text

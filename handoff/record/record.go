@@ -193,7 +193,7 @@ func (e *encoder) state(r *owner.Record) {
 		e.age(s.At)
 		e.uint(uint64(s.IdleTTL))
 	case owner.KindLock:
-		e.lock(r.Lock, r.Places)
+		e.lock(r.Lock)
 	}
 }
 
@@ -209,25 +209,22 @@ func (e *encoder) marks(marks []limit.Mark) {
 
 // lock writes the grant, if there is one, and the queue. Moments are written from
 // the moment of the last change.
-func (e *encoder) lock(s *lock.State, places []owner.Place) {
+func (e *encoder) lock(s *lock.State) {
 	e.grant(s)
-	e.uint(uint64(len(s.Queue)))
-	for i := range s.Queue {
-		w := &s.Queue[i]
-		e.text(w.Holder)
-		e.bytes(w.Metadata)
-		e.uint(uint64(w.TTL))
+	e.uint(uint64(s.Queue.Len()))
+	for i := range s.Queue.Places {
+		w := &s.Queue.Places[i]
+		e.text(w.Request.Holder)
+		e.bytes(w.Request.Metadata)
+		e.uint(uint64(w.Request.TTL))
 		e.uint(uint64(s.At - w.Since))
 		e.uint(uint64(w.GiveUp - w.Since))
-		var p owner.Place
-		if i < len(places) {
-			p = places[i]
-		}
-		e.uint(p.ID.Sequence)
-		if p.ID.Given() {
-			e.client(p.ID.Client)
-			e.uint(p.ID.Settled)
-			e.fixed32(p.Print)
+		c := &w.Caller
+		e.uint(c.ID.Sequence)
+		if c.ID.Given() {
+			e.client(c.ID.Client)
+			e.uint(c.ID.Settled)
+			e.fixed32(c.Print)
 		}
 	}
 }
@@ -277,7 +274,7 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 	d := decoder{b: b, now: now}
 	ids := r.IDs
 	clear(r.Moves)
-	*r = owner.Record{Places: r.Places[:0], Moves: r.Moves[:0], Done: r.Done[:0], Marks: r.Marks[:0]}
+	*r = owner.Record{Moves: r.Moves[:0], Done: r.Done[:0], Marks: r.Marks[:0]}
 	written := d.byte()
 	if written == Version {
 		return d.byPlace(r)
@@ -336,7 +333,7 @@ func (d *decoder) state(r *owner.Record, written byte) {
 		s.IdleTTL = int64(d.uint(maxAge))
 	case owner.KindLock:
 		r.Lock = &lock.State{}
-		d.lock(r)
+		d.lock(r.Lock)
 	}
 }
 
@@ -362,27 +359,27 @@ func (d *decoder) marks(r *owner.Record) {
 	slices.Reverse(r.Marks)
 }
 
-func (d *decoder) lock(r *owner.Record) {
-	s := r.Lock
+func (d *decoder) lock(s *lock.State) {
 	d.grant(s)
 	n := d.count(minPlace)
 	if n == 0 {
 		return
 	}
-	s.Queue = make([]lock.Waiter, 0, min(n, startPlaces))
+	places := make([]lock.Waiter, 0, min(n, startPlaces))
 	for range n {
-		w := lock.Waiter{Ticket: uint64(len(s.Queue)), Holder: string(d.bytes(lock.MaxHolder)), Metadata: d.copied(lock.MaxMetadata), TTL: int64(d.uint(lock.MaxTTL))}
+		w := lock.Waiter{Ticket: uint64(len(places)), Request: lock.Request{Holder: string(d.bytes(lock.MaxHolder)), Metadata: d.copied(lock.MaxMetadata), TTL: int64(d.uint(lock.MaxTTL))}}
 		w.Since = s.At - int64(d.uint(maxAge))
 		w.GiveUp = w.Since + int64(d.uint(maxAge))
-		p := owner.Place{ID: reqid.ID{Sequence: d.uint(math.MaxUint64)}}
-		if p.ID.Given() {
-			p.ID.Client, p.ID.Settled, p.Print = d.client(), d.uint(math.MaxUint64), d.fixed32()
+		c := &w.Caller
+		if c.ID.Sequence = d.uint(math.MaxUint64); c.ID.Given() {
+			c.ID.Client, c.ID.Settled, c.Print = d.client(), d.uint(math.MaxUint64), d.fixed32()
 		}
 		if d.bad {
 			return
 		}
-		s.Queue, r.Places = append(s.Queue, w), append(r.Places, p)
+		places = append(places, w)
 	}
+	s.Queue.Places = places
 }
 
 func (d *decoder) grant(s *lock.State) {

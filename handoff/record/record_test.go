@@ -16,6 +16,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -41,10 +42,12 @@ func examples() map[string]*owner.Record {
 		Ops: []reqid.KeptOp{{Sequence: 3, At: 10 * second, Outcome: out}, {Sequence: 4, At: 20 * second, Outcome: out}, {Sequence: 9, At: 30 * second, Outcome: out}},
 	}
 	held := lock.State{Holder: "worker-1", Token: 1<<40 + 3, LastToken: 1<<40 + 3, Since: 90 * second, Expires: 120 * second, Waited: second, Metadata: []byte("pid 7"), At: 99 * second}
-	queue := held
-	queue.Queue = []lock.Waiter{
-		{Ticket: 0, Holder: "worker-2", TTL: 30 * second, Since: 91 * second, GiveUp: 151 * second},
-		{Ticket: 1, Holder: "worker-3", TTL: 30 * second, Since: 92 * second, GiveUp: 152 * second, Metadata: []byte("pid 9")},
+	next := lock.Request{Holder: "worker-2", TTL: 30 * second}
+	third := lock.Request{Holder: "worker-3", TTL: 30 * second, Metadata: []byte("pid 9")}
+	waited := held
+	waited.Queue.Places = []lock.Waiter{
+		{Ticket: 0, Caller: queue.Caller{ID: id(6), Print: 77}, Request: next, Since: 91 * second, GiveUp: 151 * second},
+		{Ticket: 1, Request: third, Since: 92 * second, GiveUp: 152 * second},
 	}
 	return map[string]*owner.Record{
 		"bucket": key(owner.Record{Kind: owner.KindLimit, Limit: limit.State{At: 99 * second, Spent: 7, Carry: 12345, Limit: 20, Period: 60 * second}}),
@@ -59,15 +62,15 @@ func examples() map[string]*owner.Record {
 		"counter":       key(owner.Record{Kind: owner.KindCounter, Counter: counter.State{Value: math.MinInt64, Version: 1233, At: 42, IdleTTL: 86400 * second}, Done: []owner.Done{{ID: id(5), Outcome: out}}}),
 		"gone":          key(owner.Record{Kind: owner.KindCounter}),
 		"held":          key(owner.Record{Kind: owner.KindLock, Lock: &held}),
-		"queue":         key(owner.Record{Kind: owner.KindLock, Lock: &queue, Places: []owner.Place{{ID: id(6), Print: 77}, {}}, Done: []owner.Done{{ID: id(5), Outcome: out}, {ID: id(6), Outcome: out}}}),
-		"kept":          key(owner.Record{Kind: owner.KindLock, Lock: &lock.State{LastToken: 9, At: 3 * second, Queue: queue.Queue[:0:0]}, Whole: true, IDs: kept}),
+		"queue":         key(owner.Record{Kind: owner.KindLock, Lock: &waited, Done: []owner.Done{{ID: id(5), Outcome: out}, {ID: id(6), Outcome: out}}}),
+		"kept":          key(owner.Record{Kind: owner.KindLock, Lock: &lock.State{LastToken: 9, At: 3 * second}, Whole: true, IDs: kept}),
 		"whole":         key(owner.Record{Kind: owner.KindCounter, Counter: counter.State{Value: 1, Version: 7, At: 42}, Whole: true, IDs: kept}),
 		"whole, no ids": key(owner.Record{Kind: owner.KindCounter, Counter: counter.State{Value: 1, Version: 7, At: 42}, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}),
 		"places": key(owner.Record{Kind: owner.KindLock, ByPlace: true, Lock: &held, Done: []owner.Done{{ID: id(5), Outcome: out}}, Moves: []owner.Move{
-			{Place: owner.Place{ID: gone(id(5))}, Gone: true},
-			{Place: owner.Place{ID: id(6), Print: 77}, Waiter: lock.Waiter{Holder: "worker-3", TTL: 30 * second, Since: 92 * second, GiveUp: 152 * second, Metadata: []byte("pid 9")}}}}),
+			{Waiter: lock.Waiter{Caller: queue.Caller{ID: gone(id(5))}}, Gone: true},
+			{Waiter: lock.Waiter{Caller: queue.Caller{ID: id(6), Print: 77}, Request: third, Since: 92 * second, GiveUp: 152 * second}}}}),
 		"places, none": key(owner.Record{Kind: owner.KindLock, ByPlace: true, Lock: &held}),
-		"places, kept": key(owner.Record{Kind: owner.KindLock, ByPlace: true, Lock: &lock.State{LastToken: 9, At: 99 * second}, Moves: []owner.Move{{Place: owner.Place{ID: gone(id(5))}, Gone: true}}}),
+		"places, kept": key(owner.Record{Kind: owner.KindLock, ByPlace: true, Lock: &lock.State{LastToken: 9, At: 99 * second}, Moves: []owner.Move{{Waiter: lock.Waiter{Caller: queue.Caller{ID: gone(id(5))}}, Gone: true}}}),
 		"places, free": key(owner.Record{Kind: owner.KindLock, ByPlace: true, Done: []owner.Done{{ID: id(5), Outcome: out}}}),
 		"more":         key(owner.Record{Kind: owner.KindCounter, More: true, IDs: kept}),
 	}
@@ -81,9 +84,6 @@ func gone(id reqid.ID) reqid.ID {
 
 // normal makes lists that are empty equal.
 func normal(r owner.Record) owner.Record {
-	if len(r.Places) == 0 {
-		r.Places = nil
-	}
 	if len(r.Done) == 0 {
 		r.Done = nil
 	}
@@ -93,7 +93,7 @@ func normal(r owner.Record) owner.Record {
 	if len(r.Marks) == 0 {
 		r.Marks = nil
 	}
-	if r.Lock != nil && len(r.Lock.Queue) == 0 {
+	if r.Lock != nil && r.Lock.Queue.Len() == 0 {
 		c := r.Lock.Clone()
 		r.Lock = &c
 	}
@@ -154,9 +154,9 @@ func TestTimesFollowTheClock(t *testing.T) {
 	want.Lock = &state
 	want.At += moved
 	state.At, state.Since, state.Expires = state.At+moved, state.Since+moved, state.Expires+moved
-	for i := range state.Queue {
-		state.Queue[i].Since += moved
-		state.Queue[i].GiveUp += moved
+	for i := range state.Queue.Places {
+		state.Queue.Places[i].Since += moved
+		state.Queue.Places[i].GiveUp += moved
 	}
 	if !equal(&back, &want) {
 		t.Errorf("read\n%+v %+v\nwant\n%+v %+v", back, back.Lock, want, want.Lock)

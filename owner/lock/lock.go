@@ -5,13 +5,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/queue"
 )
 
 // Bounds, with their reasons. Times are in nanoseconds.
 const (
 	MinTTL            = 10_000_000         // 10 ms: below, a lock ends while its grant travels
 	MaxTTL            = 86_400_000_000_000 // 24 h: longer is a record in a database, not a lease
-	MaxWait           = 86_400_000_000_000 // 24 h: as long as a holder may hold
+	MaxWait           = queue.MaxWait      // 24 h: as long as a holder may hold
 	MaxHolder         = 128                // bytes: a host name, a process, a thread
 	MaxMetadata       = 1024               // bytes: a note for others, not a value
 	DefaultMaxWaiters = 1024               // a longer queue is a mistake more often than a wish
@@ -19,10 +20,6 @@ const (
 	// MaxToken is the greatest fencing token, so that it fits signed 64 bits in
 	// whatever the lock protects.
 	MaxToken = 1<<63 - 1
-
-	// keepQueue is the room, in waiters, that an empty queue keeps: enough that a
-	// lock which two or three contend for does not allocate at every handover.
-	keepQueue = 8
 )
 
 // State is one lock. The zero value is free, nobody waits: it equals a lock that
@@ -40,15 +37,10 @@ type State struct {
 	Waited   int64 // ns that the holder had been in the queue
 	Metadata []byte
 
-	// Queue is who waits, the next one first.
-	// Invariant: len(Queue) > 0 ⇒ Token != 0 or Queue[0].Away. After a step
-	// moreover: Expires and every GiveUp lie after At. The Since of waiters never
-	// fall.
-	Queue []Waiter
-
-	// Grace is the moment from which the places of waiters that are still Away
-	// are dropped, all at once; 0 = not before their GiveUp.
-	Grace int64
+	// Queue is who waits.
+	// Invariant: Queue.Len() > 0 ⇒ Token != 0 or Queue.Head() == nil. After a step
+	// moreover: Expires and every GiveUp lie after At.
+	Queue queue.Queue[Request]
 
 	// LastToken is the greatest token granted in this state, 0 if none.
 	// Invariant: held ⇒ Token == LastToken.
@@ -59,20 +51,15 @@ type State struct {
 	At int64
 }
 
-// Waiter is a place in the queue.
-type Waiter struct {
-	Ticket   uint64 // chosen by the caller; unique in the queue
+// Request is what a caller in the queue asks for.
+type Request struct {
 	Holder   string
 	TTL      int64 // ns, from the grant
 	Metadata []byte
-	Since    int64 // moment at which the waiter came
-	GiveUp   int64 // moment from which the waiter no longer waits
-
-	// Away says that the place came from elsewhere and its caller has not, or that
-	// the caller's way here has ended: it is granted nothing until the caller's retry
-	// has taken it over (Supersede).
-	Away bool
 }
+
+// Waiter is a place in the queue.
+type Waiter = queue.Place[Request]
 
 // Acquire asks for the lock.
 type Acquire struct {
@@ -80,7 +67,10 @@ type Acquire struct {
 	TTL      int64  // ns, MinTTL to MaxTTL
 	Wait     int64  // ns in the queue at most, 0 to MaxWait; 0 tries once
 	Metadata []byte // at most MaxMetadata bytes
-	Ticket   uint64 // names the place in the queue, if it comes to that
+
+	// Of the place in the queue, if it comes to that.
+	Ticket uint64
+	Caller queue.Caller
 }
 
 // Validate reports a field that is out of range, as a *failure.Error. State.Acquire
@@ -118,7 +108,7 @@ type Effects struct {
 	Grant Grant
 	// TimedOut are the waiters whose time to give up had come, in the order of
 	// the queue. Valid until the next step with this Effects.
-	TimedOut []TimedOut
+	TimedOut []queue.Left
 	// Lapsed says that the TTL of a grant was found to have ended.
 	Lapsed bool
 	// Changed says that the step wrote to the state. Without it, the state is
@@ -134,16 +124,10 @@ func (fx *Effects) reset() {
 // by its token.
 type Grant struct {
 	Ticket  uint64
+	Caller  queue.Caller
 	Token   uint64
 	Waited  int64 // ns in the queue
 	Expires int64 // moment from which it is no longer held
-}
-
-// TimedOut is a waiter that gave up.
-type TimedOut struct {
-	Ticket uint64
-	Place  int   // the place that it had; 1 is next
-	Waited int64 // ns in the queue
 }
 
 // Outcome is how an Acquire went.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 const second = int64(1e9)
@@ -72,7 +73,7 @@ func TestValid(t *testing.T) {
 		{"a time out of range", func(s *State) { s.Expires = maxMoment + 1 }, "out of range"},
 		{"a negative wait of the holder", func(s *State) { s.Waited = -1 }, "out of range"},
 		{"token too large", func(s *State) { s.Token, s.LastToken = MaxToken+1, MaxToken+1 }, "above"},
-		{"remains of a grant", func(s *State) { s.Token, s.Queue = 0, nil }, "left of a grant"},
+		{"remains of a grant", func(s *State) { s.Token, s.Queue.Places = 0, nil }, "left of a grant"},
 		{"free with a queue", func(s *State) { *s = State{LastToken: 7, Queue: s.Queue} }, "2 wait"},
 		{"not the last token", func(s *State) { s.LastToken = 9 }, "the last token is 9"},
 		{"granted in the future", func(s *State) { s.Since = s.At + 1 }, "after the last change"},
@@ -80,14 +81,14 @@ func TestValid(t *testing.T) {
 		{"ends too late", func(s *State) { s.Expires = s.At + MaxTTL + 1 }, "too late"},
 		{"no holder", func(s *State) { s.Holder = "" }, "of the grant, holder"},
 		{"much metadata", func(s *State) { s.Metadata = make([]byte, MaxMetadata+1) }, "of the grant, metadata"},
-		{"waiter without holder", func(s *State) { s.Queue[1].Holder = "" }, "of place 2, holder"},
-		{"waiter without TTL", func(s *State) { s.Queue[1].TTL = 0 }, "of place 2, ttl_ns"},
-		{"a ticket twice", func(s *State) { s.Queue[1].Ticket = 1 }, "ticket 1 waits twice"},
-		{"a waiter's time out of range", func(s *State) { s.Queue[0].GiveUp = maxMoment + 1 }, "place 1 is out of range"},
-		{"came before the one ahead", func(s *State) { s.Queue[1].Since = 3 }, "place 2 came before"},
-		{"came in the future", func(s *State) { s.Queue[1].Since = s.At + 1 }, "or after the last change"},
-		{"gives up before it came", func(s *State) { s.Queue[1].GiveUp = 4 }, "gives up before"},
-		{"waits too long", func(s *State) { s.Queue[1].GiveUp = s.At + MaxWait + 1 }, "or too late"},
+		{"waiter without holder", func(s *State) { s.Queue.Places[1].Request.Holder = "" }, "of place 2, holder"},
+		{"waiter without TTL", func(s *State) { s.Queue.Places[1].Request.TTL = 0 }, "of place 2, ttl_ns"},
+		{"a ticket twice", func(s *State) { s.Queue.Places[1].Ticket = 1 }, "ticket 1 waits twice"},
+		{"a waiter's time out of range", func(s *State) { s.Queue.Places[0].GiveUp = maxMoment + 1 }, "place 1 is out of range"},
+		{"came before the one ahead", func(s *State) { s.Queue.Places[1].Since = 3 }, "place 2 came before"},
+		{"came in the future", func(s *State) { s.Queue.Places[1].Since = s.At + 1 }, "or after the last change"},
+		{"gives up before it came", func(s *State) { s.Queue.Places[1].GiveUp = 4 }, "gives up before"},
+		{"waits too long", func(s *State) { s.Queue.Places[1].GiveUp = s.At + MaxWait + 1 }, "or too late"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := contended()
@@ -106,31 +107,10 @@ func TestCloneSharesNothing(t *testing.T) {
 	if !reflect.DeepEqual(s, c) {
 		t.Fatalf("the clone is %+v, not %+v", c, s)
 	}
-	s.Metadata[0], s.Queue[0].Metadata[0] = 'N', 'N'
-	s.Queue[0].Ticket = 99
+	s.Metadata[0], s.Queue.Places[0].Request.Metadata[0] = 'N', 'N'
+	s.Queue.Places[0].Ticket = 99
 	if want := contended(); !reflect.DeepEqual(c, want) {
 		t.Fatalf("the clone became %+v", c)
-	}
-}
-
-// An emptied queue gives its room back, unless it is small.
-func TestEmptyQueueRoom(t *testing.T) {
-	for _, waiters := range []int{keepQueue / 2, 100} {
-		var s State
-		var fx Effects
-		s.Acquire(Acquire{Holder: "a", TTL: second}, 0, 1, DefaultMaxWaiters, &fx)
-		for i := range waiters {
-			s.Acquire(Acquire{Holder: "b", TTL: second, Wait: second / 2, Ticket: uint64(i)}, 0, 2, DefaultMaxWaiters, &fx)
-		}
-		s.Expire(second/2, 2, &fx)
-		if len(fx.TimedOut) != waiters || len(s.Queue) != 0 || cap(s.Queue) > keepQueue {
-			t.Errorf("%d waiters: %d timed out, room for %d stays", waiters, len(fx.TimedOut), cap(s.Queue))
-		}
-		for _, w := range s.Queue[:cap(s.Queue)] {
-			if w.Holder != "" {
-				t.Errorf("%d waiters: the queue still refers to %q", waiters, w.Holder)
-			}
-		}
 	}
 }
 
@@ -182,7 +162,7 @@ func TestAllocs(t *testing.T) {
 			now++
 			waiting.Ticket = 1000
 			two.Acquire(waiting, now, 0, DefaultMaxWaiters, &fx)
-			two.Supersede(1000, 1001, second, now)
+			two.Supersede(1000, 1001, &reqid.ID{}, second, now)
 			two.Cancel(1001, now)
 		}},
 		{"handover", func() {

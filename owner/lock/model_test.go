@@ -3,6 +3,8 @@ package lock
 import (
 	"fmt"
 	"slices"
+
+	"github.com/keystead/keystead/owner/queue"
 )
 
 // model is the lock as a list of what happened. Nothing is kept besides: who
@@ -87,7 +89,7 @@ func (m *model) pass(now int64, next uint64, giveBack bool, fx *Effects) {
 			continue
 		}
 		m.add(event{kind: left, at: now, ticket: w.ticket})
-		fx.TimedOut = append(fx.TimedOut, TimedOut{w.ticket, ahead + 1, now - w.at})
+		fx.TimedOut = append(fx.TimedOut, queue.Left{Ticket: w.ticket, Position: ahead + 1, Waited: now - w.at})
 	}
 	if h := m.holding(); h != nil && (giveBack || now >= h.until) {
 		m.add(event{kind: ended, at: now, token: h.token})
@@ -97,7 +99,7 @@ func (m *model) pass(now int64, next uint64, giveBack bool, fx *Effects) {
 		w := q[0]
 		g := event{kind: granted, at: now, ticket: w.ticket, token: next, until: now + w.ttl, waited: now - w.at}
 		m.add(g)
-		fx.Grant = Grant{g.ticket, g.token, g.waited, g.until}
+		fx.Grant = Grant{Ticket: g.ticket, Token: g.token, Waited: g.waited, Expires: g.until}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 // call is one operation of a random history. Numbers are small so that moments,
@@ -76,7 +78,7 @@ func (r *run) do(c call) error {
 	case 5:
 		step = false
 		r.used++
-		place, ok := r.s.Supersede(ticket, r.used, wait, now)
+		place, ok := r.s.Supersede(ticket, r.used, &reqid.ID{}, wait, now)
 		wantPlace, wantOK := r.m.supersede(ticket, r.used, wait, now)
 		got, want = [2]any{place, ok}, [2]any{wantPlace, wantOK}
 	case 6:
@@ -115,7 +117,7 @@ func (r *run) compareState(step bool, now int64) error {
 	if r.s.At != r.m.last {
 		return fmt.Errorf("the last change was at %d, want %d", r.s.At, r.m.last)
 	}
-	if step && len(r.s.Queue) > 0 {
+	if step && r.s.Queue.Len() > 0 {
 		if !r.s.Held(now) {
 			return fmt.Errorf("somebody waits for a lock that is not held")
 		}
@@ -199,7 +201,7 @@ func FuzzInstall(f *testing.F) {
 			s.Holder, s.Since, s.Expires, s.Waited = "h", s.At-number(), s.At+number(), number()
 		}
 		for i := range queue % 8 {
-			s.Queue = append(s.Queue, Waiter{Ticket: uint64(i), Holder: "w", TTL: number(), Since: s.At - number(), GiveUp: s.At + number()})
+			s.Queue.Places = append(s.Queue.Places, Waiter{Ticket: uint64(i), Request: Request{Holder: "w", TTL: number()}, Since: s.At - number(), GiveUp: s.At + number()})
 		}
 		if s.Valid() != nil || s.LastToken >= MaxToken-1 {
 			return

@@ -53,7 +53,7 @@ func (s *State) Reclaim(op Reclaim, now int64, next uint64, fx *Effects) Reclaim
 	if err := op.Validate(); err != nil {
 		panic(fmt.Sprintf("lock: a claim was not validated: %v", err))
 	}
-	now = s.settle(now, next, false, fx)
+	now = s.advance(now, next, false, fx)
 	if op.Token <= s.LastToken {
 		return ReclaimResult{}
 	}

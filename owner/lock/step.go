@@ -2,7 +2,8 @@ package lock
 
 import (
 	"fmt"
-	"math"
+
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 // Acquire takes the lock, or a place in the queue for op.Wait. At most
@@ -14,25 +15,19 @@ func (s *State) Acquire(op Acquire, now int64, token uint64, maxWaiters int, fx 
 		panic(fmt.Sprintf("lock: a wait of %d ns was not validated", op.Wait))
 	}
 	mustTTL(op.TTL)
-	now = s.settle(now, token, false, fx)
-	place := len(s.Queue) + 1
+	now = s.advance(now, token, false, fx)
+	place := s.Queue.Len() + 1
+	request := Request{Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata}
 	switch {
-	case s.Token == 0 && len(s.Queue) == 0:
-		w := Waiter{Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata, Since: now}
-		s.grant(&w, now, token, fx)
+	case s.Token == 0 && s.Queue.Len() == 0:
+		s.grant(&request, now, now, token, fx)
 		return AcquireResult{Outcome: Granted, Token: s.Token, Expires: s.Expires}
 	case op.Wait == 0:
 		return AcquireResult{Outcome: Refused, Place: place}
 	case place > maxWaiters:
 		return AcquireResult{Outcome: QueueFull, Place: place}
 	}
-	if s.find(op.Ticket) >= 0 {
-		panic(fmt.Sprintf("lock: ticket %d is in the queue already", op.Ticket))
-	}
-	s.Queue = append(s.Queue, Waiter{
-		Ticket: op.Ticket, Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata,
-		Since: now, GiveUp: now + op.Wait,
-	})
+	s.Queue.Push(Waiter{Ticket: op.Ticket, Caller: op.Caller, Request: request, Since: now, GiveUp: now + op.Wait})
 	s.changed(now, fx)
 	return AcquireResult{Outcome: Queued, Place: place}
 }
@@ -44,7 +39,7 @@ func (s *State) Acquire(op Acquire, now int64, token uint64, maxWaiters int, fx 
 func (s *State) Renew(token uint64, ttl, now int64, next uint64, fx *Effects) RenewResult {
 	mustTTL(ttl)
 	held := s.holds(token, now)
-	now = s.settle(now, next, false, fx)
+	now = s.advance(now, next, false, fx)
 	if !held {
 		return RenewResult{}
 	}
@@ -58,7 +53,7 @@ func (s *State) Renew(token uint64, ttl, now int64, next uint64, fx *Effects) Re
 // delivered is given back.
 func (s *State) Release(token uint64, now int64, next uint64, fx *Effects) ReleaseResult {
 	held := s.holds(token, now)
-	s.settle(now, next, held, fx)
+	s.advance(now, next, held, fx)
 	return ReleaseResult{Released: held}
 }
 
@@ -66,110 +61,72 @@ func (s *State) Release(token uint64, now int64, next uint64, fx *Effects) Relea
 // holder's TTL has ended, the head gets the lock with the token `next`. Calling
 // it too early or twice changes nothing.
 func (s *State) Expire(now int64, next uint64, fx *Effects) {
-	s.settle(now, next, false, fx)
+	s.advance(now, next, false, fx)
 }
 
-// Cancel takes a waiter out of the queue and says which place it had; found is
-// false if it does not wait: it was granted the lock, timed out or was
-// superseded. Cancel grants nothing and drops nobody else.
+// Cancel removes a waiter and returns the place that it had; found is false if it
+// does not wait: it was granted the lock, timed out or was superseded. Cancel grants
+// nothing and removes nobody else.
 func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
-	i := s.find(ticket)
-	if i < 0 {
-		return 0, false
-	}
 	now = s.clamp(now)
-	place = s.place(i, now)
-	copy(s.Queue[i:], s.Queue[i+1:])
-	s.truncate(len(s.Queue) - 1)
-	s.At = now
-	return place, true
+	if place, found = s.Queue.Cancel(ticket, now); found {
+		s.At = now
+	}
+	return place, found
 }
 
 // Append puts a place at the end of the queue of a copy. It came not before those ahead
 // of it, and not after the last change, whatever it says.
-func (s *State) Append(w Waiter) {
-	w.Since = min(w.Since, s.At)
-	if n := len(s.Queue); n > 0 {
-		w.Since = max(w.Since, s.Queue[n-1].Since)
-	}
-	w.GiveUp = max(w.GiveUp, w.Since)
-	s.Queue = append(s.Queue, w)
-}
+func (s *State) Append(w Waiter) { s.Queue.Append(w, s.At) }
 
 // Leave has a waiter give up as of the last change: the next step drops it. It is
 // for a state that may not be stepped now. It reports whether it waits.
-func (s *State) Leave(ticket uint64) bool {
-	i := s.find(ticket)
-	if i >= 0 {
-		s.Queue[i].GiveUp = min(s.Queue[i].GiveUp, s.At)
-	}
-	return i >= 0
-}
+func (s *State) Leave(ticket uint64) bool { return s.Queue.Leave(ticket, s.At) }
 
 // Detach keeps the place of a waiter whose caller is not here any more, and may
-// come back (Supersede): it is Away from now on, for grace at most. All that are
-// Away share one Grace. It is prolonged while the lock is held, when they are in
-// nobody's way; a free lock that is kept for one of them is not kept longer for
-// another one. It reports whether the ticket waits.
+// come back, for grace at most. The lock is busy while it is held: see
+// queue.Queue.Detach. It reports whether the ticket waits.
 func (s *State) Detach(ticket uint64, now, grace int64) bool {
-	i := s.find(ticket)
-	if i < 0 {
-		return false
-	}
-	now = s.clamp(now)
-	s.Queue[i].Away = true
-	if s.Token != 0 || s.Grace <= now {
-		s.Grace = now + grace
-	}
-	return true
+	return s.Queue.Detach(ticket, s.clamp(now), grace, s.Token != 0)
 }
 
-// Supersede hands the place of a waiter to a retry of the same request, which
-// waits under its own ticket until now + wait (0 to MaxWait; what is outside
-// counts as the nearest; 0 gives up at the next step). What counts otherwise — the order,
-// when the wait began, holder, TTL and metadata — is of the first attempt. found
-// is false if the old ticket does not wait, or has to give up by now; the retry
-// is then a new Acquire. Like Cancel, it grants nothing: if the lock was kept for
+// Supersede hands the place of a waiter to a retry of the same request: see
+// queue.Queue.Supersede. Like Cancel, it grants nothing: if the lock was kept for
 // a place that was Away, the next step grants it.
-func (s *State) Supersede(old, ticket uint64, wait, now int64) (place int, found bool) {
+func (s *State) Supersede(old, ticket uint64, id *reqid.ID, wait, now int64) (place int, found bool) {
 	now = s.clamp(now)
-	i := s.find(old)
-	if i < 0 || now >= s.leaves(&s.Queue[i]) {
-		return 0, false
+	if place, found = s.Queue.Supersede(old, ticket, id, wait, now); found {
+		s.At = now
 	}
-	if ticket != old && s.find(ticket) >= 0 {
-		panic(fmt.Sprintf("lock: ticket %d is in the queue already", ticket))
-	}
-	w := &s.Queue[i]
-	w.Ticket, w.GiveUp, w.Away = ticket, now+min(max(wait, 0), MaxWait), false
-	s.At = now
-	return s.place(i, now), true
+	return place, found
 }
+
+// Kept reports whether the lock is free, and kept for the head of the queue.
+func (s *State) Kept() bool { return s.Token == 0 && s.Queue.Len() > 0 }
 
 // NextWake is the next moment at which Expire has something to do for those who
 // wait, but not before now; false if nobody waits.
 func (s *State) NextWake(now int64) (int64, bool) {
-	if len(s.Queue) == 0 {
+	if s.Queue.Len() == 0 {
 		return 0, false
 	}
-	wake := s.Expires // 0 if the lock is free: a step grants it
-	if s.Token == 0 && s.Queue[0].Away {
-		wake = math.MaxInt64
-	}
-	for i := range s.Queue {
-		wake = min(wake, s.leaves(&s.Queue[i]))
+	wake := s.Queue.NextExpiry()
+	if s.Token != 0 || s.Queue.Head() != nil {
+		wake = min(wake, s.Expires) // 0 if the lock is free: a step grants it
 	}
 	return max(wake, s.clamp(now)), true
 }
 
-// settle begins every step: it drops the waiters whose time is up, ends the
+// advance begins every step: it drops the waiters whose time is up, ends the
 // grant if it is over or given back, and hands a free lock to the head, unless
 // that one is away. It returns now as it counts here.
-func (s *State) settle(now int64, next uint64, giveBack bool, fx *Effects) int64 {
+func (s *State) advance(now int64, next uint64, giveBack bool, fx *Effects) int64 {
 	now = s.clamp(now)
 	fx.reset()
-	if len(s.Queue) > 0 {
-		s.dropTimedOut(now, fx)
+	if s.Queue.Len() > 0 {
+		if fx.TimedOut = s.Queue.Expire(now, fx.TimedOut); len(fx.TimedOut) > 0 {
+			s.changed(now, fx)
+		}
 	}
 	if s.Token != 0 {
 		if !giveBack && now < s.Expires {
@@ -179,63 +136,25 @@ func (s *State) settle(now int64, next uint64, giveBack bool, fx *Effects) int64
 		s.Holder, s.Token, s.Since, s.Expires, s.Waited, s.Metadata = "", 0, 0, 0, 0, nil
 		s.changed(now, fx)
 	}
-	if len(s.Queue) == 0 || s.Queue[0].Away {
+	head := s.Queue.Head()
+	if head == nil {
 		return now
 	}
-	head := s.Queue[0]
-	s.grant(&head, now, next, fx)
-	fx.Grant = Grant{Ticket: head.Ticket, Token: s.Token, Waited: s.Waited, Expires: s.Expires}
-	copy(s.Queue, s.Queue[1:])
-	s.truncate(len(s.Queue) - 1)
+	s.grant(&head.Request, head.Since, now, next, fx)
+	fx.Grant = Grant{Ticket: head.Ticket, Caller: head.Caller, Token: s.Token, Waited: s.Waited, Expires: s.Expires}
+	s.Queue.Pop()
 	return now
 }
 
-// grant makes w the holder of a free lock.
-func (s *State) grant(w *Waiter, now int64, token uint64, fx *Effects) {
+// grant makes the caller that came at since the holder of a free lock.
+func (s *State) grant(r *Request, since, now int64, token uint64, fx *Effects) {
 	if token <= s.LastToken || token > MaxToken {
 		panic(fmt.Sprintf("lock: the fencing token of a new grant must be above %d and at most %d, is %d", s.LastToken, uint64(MaxToken), token))
 	}
-	s.Holder, s.Token, s.Metadata = w.Holder, token, w.Metadata
-	s.Since, s.Expires, s.Waited = now, now+w.TTL, now-w.Since
+	s.Holder, s.Token, s.Metadata = r.Holder, token, r.Metadata
+	s.Since, s.Expires, s.Waited = now, now+r.TTL, now-since
 	s.LastToken = token
 	s.changed(now, fx)
-}
-
-func (s *State) dropTimedOut(now int64, fx *Effects) {
-	kept := 0
-	for i := range s.Queue {
-		w := &s.Queue[i]
-		if now >= s.leaves(w) {
-			fx.TimedOut = append(fx.TimedOut, TimedOut{Ticket: w.Ticket, Place: kept + 1, Waited: now - w.Since})
-			continue
-		}
-		if kept < i {
-			s.Queue[kept] = *w
-		}
-		kept++
-	}
-	if kept < len(s.Queue) {
-		s.truncate(kept)
-		s.changed(now, fx)
-	}
-}
-
-// leaves is the moment from which a waiter no longer waits.
-func (s *State) leaves(w *Waiter) int64 {
-	if w.Away && s.Grace != 0 {
-		return min(w.GiveUp, s.Grace)
-	}
-	return w.GiveUp
-}
-
-// truncate shortens the queue, letting go of what the rest refers to.
-func (s *State) truncate(n int) {
-	if n == 0 && cap(s.Queue) > keepQueue {
-		s.Queue = nil
-		return
-	}
-	clear(s.Queue[n:])
-	s.Queue = s.Queue[:n]
 }
 
 func (s *State) changed(now int64, fx *Effects) {
@@ -245,31 +164,10 @@ func (s *State) changed(now int64, fx *Effects) {
 
 func (s *State) clamp(now int64) int64 { return max(now, s.At) }
 
-// holds says whether the token holds the lock. 0 never does: what is held has a
+// holds reports whether the token holds the lock. 0 never does: what is held has a
 // token.
 func (s *State) holds(token uint64, now int64) bool {
 	return token == s.Token && s.Held(now)
-}
-
-// find is the index of a waiter, or -1.
-func (s *State) find(ticket uint64) int {
-	for i := range s.Queue {
-		if s.Queue[i].Ticket == ticket {
-			return i
-		}
-	}
-	return -1
-}
-
-// place is that of the waiter at index i among those who still wait.
-func (s *State) place(i int, now int64) int {
-	place := 1
-	for j := range s.Queue[:i] {
-		if now < s.leaves(&s.Queue[j]) {
-			place++
-		}
-	}
-	return place
 }
 
 func mustTTL(ttl int64) {

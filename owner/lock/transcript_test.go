@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 // TestTranscripts runs testdata/transcripts: each file tells one story of the protocol.
@@ -117,7 +119,7 @@ func (sc *script) do(t *testing.T, d *datadriven.TestData, next uint64) string {
 		return "not in the queue\n"
 	case "supersede":
 		wait, _ := duration(t, d, "wait")
-		if place, ok := sc.s.Supersede(number(t, d, "ticket"), number(t, d, "by"), wait, sc.now); ok {
+		if place, ok := sc.s.Supersede(number(t, d, "ticket"), number(t, d, "by"), &reqid.ID{}, wait, sc.now); ok {
 			return fmt.Sprintf("superseded: place %d\n", place)
 		}
 		return "not in the queue\n"
@@ -137,7 +139,7 @@ func (sc *script) effects() string {
 		b.WriteString("→ the holder's TTL has ended\n")
 	}
 	for _, w := range sc.fx.TimedOut {
-		fmt.Fprintf(&b, "→ ticket %d timed out: place %d, waited %v\n", w.Ticket, w.Place, time.Duration(w.Waited))
+		fmt.Fprintf(&b, "→ ticket %d timed out: place %d, waited %v\n", w.Ticket, w.Position, time.Duration(w.Waited))
 	}
 	if g := sc.fx.Grant; g.Token != 0 {
 		fmt.Fprintf(&b, "→ ticket %d granted: token %d, waited %v\n", g.Ticket, g.Token, time.Duration(g.Waited))

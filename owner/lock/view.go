@@ -3,44 +3,34 @@ package lock
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
 
-// Waiter is a place in the queue, nil if the ticket does not wait. It is valid until
-// the next change.
-func (s *State) Waiter(ticket uint64) *Waiter {
-	if i := s.find(ticket); i >= 0 {
-		return &s.Queue[i]
-	}
-	return nil
-}
-
-// Held says whether the lock is held. See the package doc on reads.
+// Held reports whether the lock is held. See the package doc on reads.
 func (s *State) Held(now int64) bool {
 	return s.Token != 0 && s.clamp(now) < s.Expires
 }
 
-// Over says whether nothing is left to wait for: nobody holds the lock, and the
+// Over reports whether nothing is left to wait for: nobody holds the lock, and the
 // time of all who wait is up, whether or not a step has dropped them.
 func (s *State) Over(now int64) bool {
 	if s.Held(now) {
 		return false
 	}
 	now = s.clamp(now)
-	for i := range s.Queue {
-		if now < s.leaves(&s.Queue[i]) {
+	for i := range s.Queue.Places {
+		if !s.Queue.Over(i, now) {
 			return false
 		}
 	}
 	return true
 }
 
-// Absent says whether the lock equals one that never was: nobody holds it, or
+// Absent reports whether the lock equals one that never was: nobody holds it, or
 // not any more, and nobody waits.
 func (s *State) Absent(now int64) bool {
-	return len(s.Queue) == 0 && !s.Held(now)
+	return s.Queue.Len() == 0 && !s.Held(now)
 }
 
 // Holding shows who holds the lock. Token 0 = nobody.
@@ -85,9 +75,9 @@ type Place struct {
 func (s *State) Inspect(now int64, limit int) View {
 	now = s.clamp(now)
 	v := View{Holding: s.Holding(now)}
-	for i := range s.Queue {
-		w := &s.Queue[i]
-		if now >= s.leaves(w) {
+	for i := range s.Queue.Places {
+		w := &s.Queue.Places[i]
+		if s.Queue.Over(i, now) {
 			continue
 		}
 		v.Waiting++
@@ -95,9 +85,9 @@ func (s *State) Inspect(now int64, limit int) View {
 			continue
 		}
 		if v.First == nil {
-			v.First = make([]Place, 0, min(limit, len(s.Queue)-i))
+			v.First = make([]Place, 0, min(limit, s.Queue.Len()-i))
 		}
-		v.First = append(v.First, Place{Ticket: w.Ticket, Holder: w.Holder, Waited: now - w.Since, Left: w.GiveUp - now})
+		v.First = append(v.First, Place{Ticket: w.Ticket, Holder: w.Request.Holder, Waited: now - w.Since, Left: w.GiveUp - now})
 	}
 	return v
 }
@@ -130,12 +120,10 @@ func (s *State) Describe(now int64) string {
 func (s *State) Clone() State {
 	c := *s
 	c.Metadata = bytes.Clone(s.Metadata)
-	c.Queue = nil
-	if len(s.Queue) > 0 {
-		c.Queue = slices.Clone(s.Queue)
-	}
-	for i := range c.Queue {
-		c.Queue[i].Metadata = bytes.Clone(c.Queue[i].Metadata)
+	c.Queue = s.Queue.Clone()
+	for i := range c.Queue.Places {
+		r := &c.Queue.Places[i].Request
+		r.Metadata = bytes.Clone(r.Metadata)
 	}
 	return c
 }
@@ -145,10 +133,10 @@ func (s *State) Clone() State {
 // 73 years, so that no sum or difference overflows.
 const maxMoment = 1 << 61
 
-// Valid says which invariant a state breaks, if any. It holds after every
-// operation; whoever installs a state that came from elsewhere asks first.
+// Valid returns which invariant a state breaks, if any. It holds after every
+// operation; ask it of a state that came from elsewhere before installing it.
 func (s *State) Valid() error {
-	if !moments(s.At, s.Since, s.Expires, s.Waited, s.Grace) || s.Waited < 0 {
+	if !moments(s.At, s.Since, s.Expires, s.Waited, s.Queue.Grace) || s.Waited < 0 {
 		return fmt.Errorf("lock: a time is out of range")
 	}
 	if s.LastToken > MaxToken {
@@ -158,8 +146,8 @@ func (s *State) Valid() error {
 		if s.Holder != "" || len(s.Metadata) != 0 || s.Since != 0 || s.Expires != 0 || s.Waited != 0 {
 			return fmt.Errorf("lock: free, but something is left of a grant")
 		}
-		if len(s.Queue) != 0 && !s.Queue[0].Away {
-			return fmt.Errorf("lock: free, but %d wait", len(s.Queue))
+		if s.Queue.Head() != nil {
+			return fmt.Errorf("lock: free, but %d wait", s.Queue.Len())
 		}
 		return s.validQueue()
 	}
@@ -178,28 +166,17 @@ func (s *State) Valid() error {
 }
 
 func (s *State) validQueue() error {
-	if len(s.Queue) == 0 {
-		return nil
-	}
-	seen := make(map[uint64]struct{}, len(s.Queue))
-	since := s.Queue[0].Since
-	for i := range s.Queue {
-		w := &s.Queue[i]
-		if err := (Acquire{Holder: w.Holder, Metadata: w.Metadata, TTL: w.TTL}).Validate(); err != nil {
+	for i := range s.Queue.Places {
+		w := &s.Queue.Places[i]
+		if err := (Acquire{Holder: w.Request.Holder, Metadata: w.Request.Metadata, TTL: w.Request.TTL}).Validate(); err != nil {
 			return fmt.Errorf("lock: of place %d, %w", i+1, err)
 		}
-		switch _, twice := seen[w.Ticket]; {
-		case twice:
-			return fmt.Errorf("lock: ticket %d waits twice", w.Ticket)
-		case !moments(w.Since, w.GiveUp):
+		if !moments(w.Since, w.GiveUp) {
 			return fmt.Errorf("lock: a time of place %d is out of range", i+1)
-		case w.Since < since || w.Since > s.At:
-			return fmt.Errorf("lock: place %d came before the one ahead of it, or after the last change", i+1)
-		case w.GiveUp < w.Since || w.GiveUp-s.At > MaxWait:
-			return fmt.Errorf("lock: place %d gives up before it came, or too late", i+1)
 		}
-		seen[w.Ticket] = struct{}{}
-		since = w.Since
+	}
+	if err := s.Queue.Valid(s.At); err != nil {
+		return fmt.Errorf("lock: %w", err)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func stores() []Canary {
 		Tests: tests(quick),
 	}, {
 		Name: "queue-away", Guard: "a lock that came from elsewhere is kept for those who waited there",
-		Edits: []Edit{{install, "s.Queue[i].Ticket, s.Queue[i].Away = uint64(i), true", "s.Queue[i].Ticket, s.Queue[i].Away = uint64(i), false"}},
+		Edits: []Edit{{install, "p.Ticket, p.Away = uint64(i), true", "p.Ticket, p.Away = uint64(i), false"}},
 		Tests: tests(quick),
 	}, {
 		Name: "queue-order", Guard: "places in a queue keep their order",

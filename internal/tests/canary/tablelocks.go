@@ -2,7 +2,7 @@ package main
 
 // queues are the guards of places in the queues of locks, and of levels.
 func queues() []Canary {
-	const waits, step = "owner/waits.go", "owner/lock/step.go"
+	const waits, line = "owner/waits.go", "owner/queue/queue.go"
 	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
 	sim := func(run string) Tests { return Tests{Package: "internal/tests/sim", Run: run} }
 	level := Tests{Package: "ring/epoch/table", Run: "^TestAdopt$"}
@@ -12,19 +12,19 @@ func queues() []Canary {
 		Tests: level,
 	}, {
 		Name: "older-attempt", Guard: "a late attempt does not take the place of a later one of the same request",
-		Edits: []Edit{{waits, "case !old.away() && id.Age < old.id.Age:", "case false:"}},
+		Edits: []Edit{{line, "case !away && attempt.ID.Age < c.ID.Age:", "case false:"}},
 		Tests: owner("^TestOlderAttempt"),
 	}, {
 		Name: "leave-together", Guard: "who leaves while the node may not act is passed over by one step",
-		Edits: []Edit{{step, "s.Queue[i].GiveUp = min(s.Queue[i].GiveUp, s.At)", ""}},
+		Edits: []Edit{{line, "p.GiveUp, p.Away = min(p.GiveUp, last), true", ""}},
 		Tests: owner("^TestManyLeave"),
 	}, {
 		Name: "detached-granted", Guard: "nothing is granted to a caller whose way has ended (trap 34)",
-		Edits: []Edit{{step, "s.Queue[i].Away = true\n\tif", "if"}},
+		Edits: []Edit{{line, "p.Away = true\n\tif", "if"}},
 		Tests: owner("^TestHandovers$"),
 	}, {
 		Name: "detached-grace", Guard: "a free lock is kept for detached callers for one grace only (trap 34)",
-		Edits: []Edit{{step, "if s.Token != 0 || s.Grace <= now {", "if true {"}},
+		Edits: []Edit{{line, "if busy || q.Grace <= now {", "if true {"}},
 		Tests: owner("^TestHandovers$"),
 	}, {
 		Name: "detached-counted", Guard: "places of detached callers count as waiters",
@@ -47,7 +47,7 @@ func queues() []Canary {
 
 // placeRecords are the guards of records that name places, and of what a crowd sends.
 func placeRecords() []Canary {
-	const waits, step = "owner/waits.go", "owner/lock/step.go"
+	const waits, line = "owner/waits.go", "owner/queue/queue.go"
 	owner := func(run string) Tests { return Tests{Package: "owner", Run: run} }
 	copies := Tests{Package: "handoff/record", Run: "^TestQueueOfCopy$"}
 	return []Canary{{
@@ -56,7 +56,7 @@ func placeRecords() []Canary {
 		Tests: copies,
 	}, {
 		Name: "place-changed", Guard: "a copy learns of each place that has changed hands",
-		Edits: []Edit{{waits, "w.recordLocked(t.sh.locks.At(t.e.lock).Waiter(ticket))", ""}},
+		Edits: []Edit{{waits, "w.recordLocked(t.sh.locks.At(t.e.lock).Queue.Find(ticket))", ""}},
 		Tests: copies,
 	}, {
 		Name: "place-level", Guard: "records name places only when all members can read that (trap 48)",
@@ -64,7 +64,7 @@ func placeRecords() []Canary {
 		Tests: Tests{Package: "handoff", Run: "^TestPlacesNeedTheLevel$"},
 	}, {
 		Name: "place-moments", Guard: "moments of a copy do not go back when a record is quicker than the one before",
-		Edits: []Edit{{"owner/moves.go", "from.Queue, from.At = s.Queue, max(s.At, from.At)", "from.Queue = s.Queue"}, {step, "w.Since = max(w.Since, s.Queue[n-1].Since)", "_ = n"}},
+		Edits: []Edit{{"owner/moves.go", "from.Queue, from.At = s.Queue, max(s.At, from.At)", "from.Queue = s.Queue"}, {line, "p.Since = max(p.Since, q.Places[n-1].Since)", "_ = n"}},
 		Tests: Tests{Package: "handoff/record", Run: "^TestQueueOverSlowWire$"},
 	}, {
 		Name: "place-callers", Guard: "callers whose lock is a copy now are sent on by the first record",

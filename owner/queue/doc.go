@@ -1,0 +1,53 @@
+// Package queue is the line in which callers wait for an object: in what order,
+// for how long, and whose place it is. It knows neither the object nor what a
+// caller waits for. The machine of a kind embeds a Queue and decides when the head
+// is served.
+//
+// # Guarantee
+//
+//   - First come, first served. A place never overtakes another, and a place that
+//     changes hands keeps its position.
+//   - A place whose time is over is never served, not even when both fall on one
+//     instant: Expire comes before Head in every step of a machine.
+//   - A place that is Away is never served. Its caller has gone elsewhere for now, or
+//     has yet to come: the place moved here from another node. All places that are
+//     Away share one Grace, at whose end Expire removes them together.
+//   - A place belongs to the request of its Caller. A retry takes the place over
+//     (Supersede) and an attempt that was held up does not (Caller.Judge): of two
+//     attempts the one that was sent later has it.
+//   - Nothing is served twice: what is popped, cancelled or expired has left the
+//     queue, and its ticket finds nothing any more.
+//
+// # Picture
+//
+//	               Push                     Head, Pop
+//	newcomer ───────────▶ ┌─────────────┐ ──────────▶ served
+//	                      │   present   │
+//	retry ── Supersede ─▶ │             │ ──────────▶ gone: Cancel, or Expire at GiveUp
+//	                      └──┬───────▲──┘
+//	                  Detach │       │ Supersede
+//	                      ┌──▼───────┴──┐
+//	copy ──── Append ───▶ │    away     │ ──────────▶ gone: Expire at GiveUp or Grace
+//	                      └─────────────┘
+//
+// # Members
+//
+// Places are recorded one by one: a change of one of them does not send the queue.
+// A place is known elsewhere by the request id of its Caller; its ticket means
+// something in one process only. Nobody can come back to a place without a request
+// id, so no copy has it.
+//
+// # Time
+//
+// Time is an argument: nanoseconds of the owner's monotonic clock. The machine sees
+// to it that moments never fall. While somebody waits, Expire must be called at
+// NextExpiry.
+//
+// # Non-guarantees
+//
+// The queue has no bound of its own: the machine asks Len before it pushes. It does
+// not know whether a caller is still connected: whoever serves it tells the queue
+// (Cancel, Detach). Finding a place by its ticket, and Expire, look at every place.
+//
+// Steps allocate nothing, except that the queue grows.
+package queue

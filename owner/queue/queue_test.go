@@ -1,0 +1,354 @@
+package queue
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// call is one operation of a random history. Numbers are small so that moments and
+// tickets meet.
+type call struct {
+	op     string
+	pass   int64 // time that passes before it
+	wait   int64 // of Push, Append and Supersede; grace of Detach
+	behind int64 // Append: how long before now its caller came
+	ticket uint64
+	named  bool // the caller has a request id
+	busy   bool
+}
+
+var ops = []string{"push", "push", "push", "append", "cancel", "leave", "detach", "detach", "detachAll", "supersede", "supersede", "expire", "serve", "serve"}
+
+// run does the same to a queue and to a model and compares all that can be seen.
+type run struct {
+	q    Queue[int]
+	m    model
+	now  int64
+	used uint64 // tickets
+}
+
+func (r *run) do(c call) error {
+	r.now += c.pass
+	caller := Caller{Print: uint32(c.ticket)}
+	if c.named {
+		caller.ID = reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: r.used + 1}
+	}
+	var got, want any
+	switch c.op {
+	case "push":
+		r.used++
+		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now, GiveUp: r.now + c.wait}
+		r.q.Push(p)
+		r.m.push(p, r.now)
+	case "append":
+		r.used++
+		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now - c.behind, GiveUp: r.now - c.behind + c.wait, Away: true}
+		r.q.Append(p, r.now)
+		r.m.push(p, r.now)
+	case "cancel":
+		position, found := r.q.Cancel(c.ticket, r.now)
+		wantPosition, wantFound := r.m.cancel(c.ticket, r.now)
+		got, want = [2]any{position, found}, [2]any{wantPosition, wantFound}
+	case "leave":
+		got, want = r.q.Leave(c.ticket, r.now), r.m.leave(c.ticket, r.now)
+	case "detach":
+		got, want = r.q.Detach(c.ticket, r.now, c.wait, c.busy), r.m.detach(c.ticket, r.now, c.wait, c.busy)
+	case "detachAll":
+		r.q.DetachAll()
+		r.m.detachAll()
+	case "supersede":
+		r.used++
+		position, found := r.q.Supersede(c.ticket, r.used, &caller.ID, c.wait, r.now)
+		wantPosition, wantFound := r.m.supersede(c.ticket, r.used, caller.ID, c.wait, r.now)
+		got, want = [2]any{position, found}, [2]any{wantPosition, wantFound}
+	case "expire":
+		got, want = r.q.Expire(r.now, nil), r.m.expire(r.now)
+	case "serve": // as a machine's step does
+		left, wantLeft := r.q.Expire(r.now, nil), r.m.expire(r.now)
+		var served, wantServed uint64
+		if head := r.q.Head(); head != nil {
+			served = head.Ticket
+			r.q.Pop()
+		}
+		if len(r.m.line) > 0 && !r.m.line[0].Away {
+			wantServed = r.m.line[0].Ticket
+			r.m.line = r.m.line[1:]
+		}
+		got, want = []any{left, served}, []any{wantLeft, wantServed}
+	}
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("answer is %+v, want %+v", got, want)
+	}
+	return r.compare()
+}
+
+func (r *run) compare() error {
+	if err := r.q.Valid(r.now); err != nil {
+		return err
+	}
+	if len(r.q.Places) != len(r.m.line) || r.q.Len() != len(r.m.line) {
+		return fmt.Errorf("%d places, want %d", r.q.Len(), len(r.m.line))
+	}
+	for i, want := range r.m.line {
+		if got := r.q.Places[i]; got != want.Place {
+			return fmt.Errorf("place %d is %+v, want %+v", i+1, got, want.Place)
+		}
+		ticket, caller := r.q.At(i)
+		if ticket != want.Ticket || *caller != want.Caller || r.q.Index(ticket) != i || r.q.Find(ticket).Request != want.Request {
+			return fmt.Errorf("place %d is not found by ticket %d", i+1, want.Ticket)
+		}
+		for at := r.now - 2; at < r.now+10; at++ {
+			if r.q.Over(i, at) != r.m.over(want, at) {
+				return fmt.Errorf("at %d place %d: over is %v", at, i+1, r.q.Over(i, at))
+			}
+		}
+	}
+	next := int64(math.MaxInt64)
+	for at := r.now + 100; at >= r.now-100; at-- {
+		if slices.ContainsFunc(r.m.line, func(p seat) bool { return r.m.over(p, at) }) {
+			next = at
+		}
+	}
+	if got := max(r.q.NextExpiry(), r.now-100); len(r.m.line) > 0 && got != next {
+		return fmt.Errorf("the next expiry is %d, want %d", got, next)
+	}
+	return nil
+}
+
+// TestModel compares random histories with the model.
+func TestModel(t *testing.T) {
+	calls := rapid.Custom(func(t *rapid.T) call {
+		return call{
+			op: rapid.SampledFrom(ops).Draw(t, "op"), pass: rapid.SampledFrom([]int64{0, 0, 1, 1, 2, 5}).Draw(t, "pass"),
+			wait: rapid.Int64Range(0, 9).Draw(t, "wait"), behind: rapid.Int64Range(-2, 6).Draw(t, "behind"),
+			ticket: rapid.Uint64Range(1, 12).Draw(t, "ticket"), named: rapid.Bool().Draw(t, "named"), busy: rapid.Bool().Draw(t, "busy"),
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var r run
+		for _, c := range rapid.SliceOfN(calls, 20, 60).Draw(t, "calls") {
+			if err := r.do(c); err != nil {
+				t.Fatalf("%+v: %v\n%+v", c, err, r.q)
+			}
+		}
+	})
+}
+
+// model is the queue as a list of those who stand in it, each with its own deadline
+// of being away.
+type model struct {
+	line  []seat
+	grace int64 // the one of all; 0 = none runs
+}
+
+type seat struct{ Place[int] }
+
+func (m *model) over(s seat, now int64) bool {
+	return now >= s.GiveUp || s.Away && m.grace != 0 && now >= m.grace
+}
+
+func (m *model) ahead(ticket uint64, now int64) (i, position int) {
+	position = 1
+	for i, s := range m.line {
+		if s.Ticket == ticket {
+			return i, position
+		}
+		if !m.over(s, now) {
+			position++
+		}
+	}
+	return -1, 0
+}
+
+func (m *model) push(p Place[int], now int64) {
+	if p.Since > now {
+		p.Since = now
+	}
+	for _, s := range m.line {
+		if s.Since > p.Since {
+			p.Since = s.Since
+		}
+	}
+	if p.GiveUp < p.Since {
+		p.GiveUp = p.Since
+	}
+	m.line = append(m.line, seat{p})
+}
+
+func (m *model) cancel(ticket uint64, now int64) (int, bool) {
+	i, position := m.ahead(ticket, now)
+	if i < 0 {
+		return 0, false
+	}
+	m.line = slices.Delete(slices.Clone(m.line), i, i+1)
+	return position, true
+}
+
+func (m *model) leave(ticket uint64, now int64) bool {
+	i, _ := m.ahead(ticket, now)
+	if i < 0 {
+		return false
+	}
+	if m.line[i].GiveUp > now {
+		m.line[i].GiveUp = now
+	}
+	m.line[i].Away = true
+	return true
+}
+
+func (m *model) detach(ticket uint64, now, grace int64, busy bool) bool {
+	i, _ := m.ahead(ticket, now)
+	if i < 0 {
+		return false
+	}
+	m.line[i].Away = true
+	if runs := m.grace > now; busy || !runs {
+		m.grace = now + grace
+	}
+	return true
+}
+
+func (m *model) detachAll() {
+	var kept []seat
+	for _, s := range m.line {
+		if s.Caller.ID.Given() {
+			s.Away = true
+			kept = append(kept, s)
+		}
+	}
+	m.line, m.grace = kept, 0
+}
+
+func (m *model) supersede(old, ticket uint64, id reqid.ID, wait, now int64) (int, bool) {
+	i, position := m.ahead(old, now)
+	if i < 0 || m.over(m.line[i], now) {
+		return 0, false
+	}
+	s := &m.line[i]
+	s.Ticket, s.Caller.ID, s.GiveUp, s.Away = ticket, id, now+wait, false
+	return position, true
+}
+
+func (m *model) expire(now int64) (left []Left) {
+	var kept []seat
+	for _, s := range m.line {
+		if m.over(s, now) {
+			left = append(left, Left{Ticket: s.Ticket, Caller: s.Caller, Position: len(kept) + 1, Waited: now - s.Since})
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	m.line = kept
+	return left
+}
+
+// TestJudge: of two attempts of a request, the one that was sent later has the place.
+func TestJudge(t *testing.T) {
+	at := func(age int64, print uint32) *Caller { return &Caller{reqid.ID{Sequence: 1, Age: age}, print} }
+	for _, c := range []struct {
+		name      string
+		has, asks *Caller
+		away      bool
+		want      Verdict
+	}{
+		{"a retry", at(0, 1), at(5, 1), false, Newer},
+		{"sent at the same moment", at(5, 1), at(5, 1), false, Newer},
+		{"held up", at(5, 1), at(4, 1), false, Older},
+		{"held up, and the later one is gone", at(5, 1), at(4, 1), true, Newer},
+		{"another request", at(0, 1), at(5, 2), false, Reused},
+		{"another request, nobody is here", at(0, 1), at(5, 2), true, Reused},
+	} {
+		if got := c.has.Judge(c.asks, c.away); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestGraceIsShared: those who are away have one grace. It is prolonged while the
+// object is busy, and not while it is kept for one of them.
+func TestGraceIsShared(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		q := Queue[string]{}
+		for i := range uint64(3) {
+			q.Push(Place[string]{Ticket: i, GiveUp: 1000})
+		}
+		q.Detach(0, 10, 50, true)
+		q.Detach(1, 40, 50, busy)
+		if head := q.Head(); head != nil {
+			t.Fatalf("served is %+v, whose caller is away", head)
+		}
+		left := q.Expire(60, nil)
+		if busy && len(left) != 0 || !busy && len(left) != 2 {
+			t.Errorf("busy %v: after the first grace %+v are over", busy, left)
+		}
+		if left = q.Expire(90, left); len(left) != 2 || q.Head().Ticket != 2 {
+			t.Errorf("busy %v: in the end %+v are over", busy, left)
+		}
+	}
+}
+
+func TestTicketsDiffer(t *testing.T) {
+	for name, again := range map[string]func(*Queue[int]){
+		"push":      func(q *Queue[int]) { q.Push(Place[int]{Ticket: 1}) },
+		"supersede": func(q *Queue[int]) { q.Supersede(2, 1, &reqid.ID{}, 5, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := Queue[int]{}
+			q.Push(Place[int]{Ticket: 1, GiveUp: 9})
+			q.Push(Place[int]{Ticket: 2, GiveUp: 9})
+			defer func() {
+				if r := fmt.Sprint(recover()); !strings.Contains(r, "ticket 1 is in the queue already") {
+					t.Error(r)
+				}
+			}()
+			again(&q)
+		})
+	}
+}
+
+// An emptied queue gives its room back, unless it is small.
+func TestEmptyQueueRoom(t *testing.T) {
+	for _, waiters := range []int{keepRoom / 2, 100} {
+		q := Queue[string]{}
+		for i := range waiters {
+			q.Push(Place[string]{Ticket: uint64(i), Request: "b", GiveUp: 5})
+		}
+		left := q.Expire(5, nil)
+		if len(left) != waiters || q.Len() != 0 || cap(q.Places) > keepRoom {
+			t.Errorf("%d waiters: %d timed out, room for %d stays", waiters, len(left), cap(q.Places))
+		}
+		for _, p := range q.Places[:cap(q.Places)] {
+			if p.Request != "" {
+				t.Errorf("%d waiters: the queue still refers to %q", waiters, p.Request)
+			}
+		}
+	}
+}
+
+// TestStepsAllocateNothing: a queue that has its room serves and expires without any.
+func TestStepsAllocateNothing(t *testing.T) {
+	q := Queue[string]{}
+	var left []Left
+	n := testing.AllocsPerRun(100, func() {
+		for i := range uint64(4) {
+			q.Push(Place[string]{Ticket: i, GiveUp: 10})
+		}
+		q.Detach(3, 1, 2, true)
+		q.Supersede(3, 9, &reqid.ID{}, 9, 2)
+		q.Cancel(1, 2)
+		q.Head()
+		q.Pop()
+		left = q.Expire(20, left[:0])
+	})
+	if n > 0 || q.Len() != 0 {
+		t.Errorf("%v allocations, %d wait", n, q.Len())
+	}
+}

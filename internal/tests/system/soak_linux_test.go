@@ -89,9 +89,16 @@ func judgeSoak(all []soakLook) error {
 	return errors.Join(errs...)
 }
 
-// slope is by how much something grows with each call: the median of the slopes between
-// any two looks, which a third of them, being odd, does not change (Theil and Sen).
+// slope returns by how much something grows with each call, in both halves of the run: what
+// leaks does so all the time, while another leader, say, is one step.
 func slope(looks []soakLook, of func(soakLook) float64) float64 {
+	half := len(looks) / 2
+	return min(slopeOf(looks[:half+1], of), slopeOf(looks[half:], of))
+}
+
+// slopeOf returns the median of the slopes between any two looks, which a third of them,
+// being odd, does not change (Theil and Sen).
+func slopeOf(looks []soakLook, of func(soakLook) float64) float64 {
 	var all []float64
 	for i, a := range looks {
 		for _, b := range looks[i+1:] {
@@ -123,6 +130,8 @@ func TestSoakJudge(t *testing.T) {
 		"40 bytes a call":         {looks(func(i int) float64 { return level(i) + float64(i)*30_000*40 }, 0, 0), true},
 		"a goroutine in a 1000":   {looks(level, 30, 0), true},
 		"a file in a 1000":        {looks(level, 0, 30), true},
+		"a step in the midst":     {looks(func(i int) float64 { return float64(i/5) * (8 << 20) }, 0, 0), false},
+		"a step, and a leak":      {looks(func(i int) float64 { return float64(i/5)*(8<<20) + float64(i)*30_000*40 }, 0, 0), true},
 		"one goroutine in 30,000": {looks(level, 1, 0), false},
 	} {
 		if err := judgeSoak(tc.looks); (err != nil) != tc.bad {

@@ -31,6 +31,8 @@
 //     in an issue.
 //   - skip: a test that skips itself may never run, and nobody notices.
 //   - name: no package is called after nothing (util, helper, common, manager).
+//   - picture: the picture of the packages in docs/architecture.md is that of their
+//     imports: `go generate ./internal/tests/tidy` draws it.
 //   - link: a relative link in a Markdown file leads to a file.
 //
 // Generated code, known by its "Code generated … DO NOT EDIT." line, is held to
@@ -42,3 +44,5 @@
 // finding a line with the reason behind a "#". An entry that nothing needs any
 // more fails the test, so the list only shrinks.
 package tidy
+
+//go:generate go run ./picture

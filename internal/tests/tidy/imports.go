@@ -65,7 +65,7 @@ type Graph map[string][]string
 // ReadGraph asks the go command about the packages of the module in dir and all
 // that they need.
 func ReadGraph(dir string) (Graph, error) {
-	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports", "./...")
+	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Standard", "./...")
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
@@ -79,12 +79,17 @@ func ReadGraph(dir string) (Graph, error) {
 		var p struct {
 			ImportPath string
 			Imports    []string
+			Standard   bool
 		}
 		if err := d.Decode(&p); err == io.EOF {
 			return g, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
+		if p.Standard {
+			continue // it imports none of ours, and its internal is not ours
+		}
+		g[local(p.ImportPath)] = nil
 		for _, i := range p.Imports {
 			g[local(p.ImportPath)] = append(g[local(p.ImportPath)], local(i))
 		}

@@ -62,4 +62,11 @@ func TestRepositoryImports(t *testing.T) {
 	for _, f := range Imports(g) {
 		t.Error(f)
 	}
+	page, err := os.ReadFile(filepath.Join(top, PictureFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if drawn, err := Redraw(string(page), Picture(g)); err != nil || drawn != string(page) {
+		t.Errorf("the picture of the packages is another one: `go generate ./internal/tests/tidy` draws it (%v)", err)
+	}
 }

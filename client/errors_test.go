@@ -31,10 +31,10 @@ func TestErrorsNameTheCall(t *testing.T) {
 			`keystead: check ` + q + `: INVALID: Cost is 0, which spends nothing; Peek asks without spending`:                                            last(c.Limit("y", PerMinute(1)).CheckN(soon(t), key, 0)),
 			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never`:                                                 last(c.Add(soon(t), Add{Key: key, Delta: 1, IdleTTL: -5 * time.Second})),
 			`keystead: lock ` + q + ` at n2: INVALID: TTL is 1h0m0s; this node allows at most 1m0s`:                                                      last(c.Lock(soon(t), key, LockOptions{TTL: time.Hour})),
-			`keystead: set: INVALID: Key has 0 bytes; 1 to 512 are allowed`:                                                                              last(c.SetIf(soon(t), SetIf{})),
-			`keystead: get "` + long[:80] + `"…: INVALID: Key has 600 bytes; 1 to 512 are allowed`:                                                       last(c.Get(soon(t), Counter{Key: long})),
-			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never `:                                                batch[1].Err,
-			`keystead: add: INVALID: Key has 0 bytes; 1 to 512 are allowed`:                                                                              batch[2].Err,
+			`keystead: set: INVALID: Key is empty`:                                                        last(c.SetIf(soon(t), SetIf{})),
+			`keystead: get "` + long[:80] + `"…: INVALID: Key has 600 bytes; at most 512 are allowed`:     last(c.Get(soon(t), Counter{Key: long})),
+			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never `: batch[1].Err,
+			`keystead: add: INVALID: Key is empty`:                                                        batch[2].Err,
 		} {
 			if err == nil || err.Error() != strings.TrimSpace(want) {
 				t.Errorf("got  %v\nwant %s", err, want)

@@ -226,8 +226,10 @@ func (c *Client) checkAnywhere(ctx context.Context, req *pb.CheckRequest) (Decis
 // cannot spoil a batch.
 func address(key, name string) error {
 	switch {
-	case key == "" || len(key) > maxKey:
-		return invalid("key", "has %d bytes; 1 to %d are allowed", len(key), maxKey)
+	case key == "":
+		return invalid("key", "is empty")
+	case len(key) > maxKey:
+		return invalid("key", "has %d bytes; at most %d are allowed", len(key), maxKey)
 	case len(name) > maxName:
 		return invalid("name", "has %d bytes; at most %d are allowed", len(name), maxName)
 	case !utf8.ValidString(key):

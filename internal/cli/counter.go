@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/client"
 )
 
 func newCounter(std Process) *cobra.Command {
@@ -34,15 +34,22 @@ func (f *counterFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "which counter of the key (default \"counter\")")
 }
 
-// do dials and calls f with a client and a request id for each attempt.
-func (f *counterFlags) do(ctx context.Context, call func(context.Context, pb.CounterServiceClient, *operation) error) error {
-	conn, err := f.dial()
+// do makes a call of a client and shows its answer. refused is why it was not applied, ""
+// if it was or need not be.
+func (f *counterFlags) do(ctx context.Context, std Process, call func(context.Context, *client.Client) (v client.Value, applied *bool, refused string, err error)) error {
+	node, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	client, op := pb.NewCounterServiceClient(conn), newIdentity().begin()
-	return f.call(ctx, func(ctx context.Context) error { return call(ctx, client, op) })
+	defer node.Close()
+	v, applied, refused, err := call(ctx, node.Client)
+	if err != nil {
+		return node.explain(err)
+	}
+	if err := f.show(std, &v, applied, refused); err != nil || applied == nil || *applied {
+		return err
+	}
+	return exitCode(exitDenied)
 }
 
 // counterJSON is what counter commands print with --json. The value is a
@@ -54,46 +61,30 @@ type counterJSON struct {
 	Refused string `json:"refused,omitempty"`
 	Epoch   uint64 `json:"epoch"`
 	Lost    uint64 `json:"lost_epoch,omitempty"`
-	Parts   uint32 `json:"parts,omitempty"`
-}
-
-// counterAnswer is what every answer about a counter says.
-type counterAnswer interface {
-	GetVersion() uint64
-	GetEpoch() uint64
-	GetLostEpoch() uint64
-}
-
-// partsOf is into how many parts the counter is split that an answer is about: only a
-// whole one is set or reset.
-func partsOf(r counterAnswer) uint32 {
-	if p, ok := r.(interface{ GetParts() uint32 }); ok {
-		return p.GetParts()
-	}
-	return 0
+	Parts   int    `json:"parts,omitempty"`
 }
 
 // show prints an answer. That the counter was lost goes to where errors go, so that
 // what is printed stays a number.
-func (f *counterFlags) show(std Process, value int64, r counterAnswer, applied *bool, refused string) error {
+func (f *counterFlags) show(std Process, v *client.Value, applied *bool, refused string) error {
 	if f.json {
-		return printJSON(std.Out, counterJSON{strconv.FormatInt(value, 10), strconv.FormatUint(r.GetVersion(), 10), applied, refused, r.GetEpoch(), r.GetLostEpoch(), partsOf(r)})
+		return printJSON(std.Out, counterJSON{strconv.FormatInt(v.Value, 10), strconv.FormatUint(v.Version, 10), applied, refused, v.Epoch, v.LostEpoch, v.Parts})
 	}
-	if lost := r.GetLostEpoch(); lost != 0 {
-		fmt.Fprintln(std.Err, "keystead: "+graceText(lost)+": it may have been another number")
+	if v.LostEpoch != 0 {
+		fmt.Fprintln(std.Err, "keystead: "+graceText(v.LostEpoch)+": it may have been another number")
 	}
 	if refused != "" {
-		_, err := fmt.Fprintf(std.Out, "%d  refused: %s\n", value, refused)
+		_, err := fmt.Fprintf(std.Out, "%d  refused: %s\n", v.Value, refused)
 		return err
 	}
-	_, err := fmt.Fprintln(std.Out, value)
+	_, err := fmt.Fprintln(std.Out, v.Value)
 	return err
 }
 
-var refusalText = map[pb.Refusal]string{
-	pb.Refusal_REFUSAL_BELOW_MIN: "it would be below --min",
-	pb.Refusal_REFUSAL_ABOVE_MAX: "it would be above --max",
-	pb.Refusal_REFUSAL_OVERFLOW:  "it would not fit in 64 bits",
+var refusalText = map[client.Refusal]string{
+	client.BelowMin: "it would be below --min",
+	client.AboveMax: "it would be above --max",
+	client.Overflow: "it would not fit in 64 bits",
 }
 
 func newCounterAdd(std Process) *cobra.Command {
@@ -124,14 +115,17 @@ loss, and "parts": number if the counter is split.`,
 					return usageError{fmt.Errorf("DELTA %q is not a whole 64-bit number", args[1])}
 				}
 			}
-			req := &pb.AddRequest{Key: args[0], Name: f.name, Delta: delta, IdleTtlNs: int64(idle)}
+			q := client.Add{Key: args[0], Name: f.name, Delta: delta, IdleTTL: idle}
 			if cmd.Flags().Changed("min") {
-				req.Min = &low
+				q.Min = &low
 			}
 			if cmd.Flags().Changed("max") {
-				req.Max = &high
+				q.Max = &high
 			}
-			return f.add(cmd.Context(), std, req)
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.Add(ctx, q)
+				return v, &v.Applied, refusalText[v.Refusal], err
+			})
 		},
 	}
 	f.flags(cmd)
@@ -139,22 +133,6 @@ loss, and "parts": number if the counter is split.`,
 	cmd.Flags().Int64Var(&high, "max", 0, "refuse to go above this")
 	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "forget the counter when it was not changed for so long (default: never)")
 	return cmd
-}
-
-func (f *counterFlags) add(ctx context.Context, std Process, req *pb.AddRequest) error {
-	var r *pb.AddResponse
-	err := f.do(ctx, func(ctx context.Context, c pb.CounterServiceClient, op *operation) (err error) {
-		req.RequestId = op.requestID()
-		r, err = c.Add(ctx, req)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := f.show(std, r.Value, r, &r.Applied, refusalText[r.Refusal]); err != nil || r.Applied {
-		return err
-	}
-	return exitCode(exitDenied)
 }
 
 func newCounterGet(std Process) *cobra.Command {
@@ -170,15 +148,10 @@ grace period of a loss, and "parts": number if the counter is split.`,
   keystead counter get visits --name 2026-11 --json`,
 		Args: exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var r *pb.GetResponse
-			err := f.do(cmd.Context(), func(ctx context.Context, c pb.CounterServiceClient, _ *operation) (err error) {
-				r, err = c.Get(ctx, &pb.GetRequest{Key: args[0], Name: f.name})
-				return err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.Get(ctx, client.Counter{Key: args[0], Name: f.name})
+				return v, nil, "", err
 			})
-			if err != nil {
-				return err
-			}
-			return f.show(std, r.Value, r, nil, "")
 		},
 	}
 	f.flags(cmd)
@@ -207,22 +180,14 @@ With --json: as "counter add".`,
 			if !cmd.Flags().Changed("if-version") {
 				return usageError{errors.New("--if-version is missing\n  hint: `keystead counter get KEY --json` prints the version; 0 if the counter must not exist")}
 			}
-			var r *pb.SetIfResponse
-			err = f.do(cmd.Context(), func(ctx context.Context, c pb.CounterServiceClient, op *operation) (err error) {
-				r, err = c.SetIf(ctx, &pb.SetIfRequest{Key: args[0], Name: f.name, Value: value, Version: expected, RequestId: op.requestID()})
-				return err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.SetIf(ctx, client.SetIf{Key: args[0], Name: f.name, Value: value, Version: expected})
+				refused := ""
+				if !v.Applied {
+					refused = fmt.Sprintf("its version is %d, not %d", v.Version, expected)
+				}
+				return v, &v.Applied, refused, err
 			})
-			if err != nil {
-				return err
-			}
-			refused := ""
-			if !r.Applied {
-				refused = fmt.Sprintf("its version is %d, not %d", r.Version, expected)
-			}
-			if err := f.show(std, r.Value, r, &r.Applied, refused); err != nil || r.Applied {
-				return err
-			}
-			return exitCode(exitDenied)
 		},
 	}
 	f.flags(cmd)
@@ -242,15 +207,10 @@ and the version after.`,
 		Example: `  keystead counter reset page:/index.html`,
 		Args:    exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var r *pb.ResetResponse
-			err := f.do(cmd.Context(), func(ctx context.Context, c pb.CounterServiceClient, op *operation) (err error) {
-				r, err = c.Reset(ctx, &pb.ResetRequest{Key: args[0], Name: f.name, RequestId: op.requestID()})
-				return err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.Reset(ctx, client.Counter{Key: args[0], Name: f.name})
+				return v, nil, "", err
 			})
-			if err != nil {
-				return err
-			}
-			return f.show(std, r.Previous, r, nil, "")
 		},
 	}
 	f.flags(cmd)

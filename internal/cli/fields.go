@@ -21,28 +21,29 @@ var (
 	wholeMins  = regexp.MustCompile(`(\d)m0s`)
 )
 
-// inFlags says what is wrong with a field in the words of the command line: the flag,
-// what was typed, and what is right.
-func inFlags(st *status.Status) string {
-	msg := st.Message()
+// fieldOf is the field at fault of an error, "" if there is none.
+func fieldOf(st *status.Status) string {
 	for _, d := range st.Details() {
-		bad, ok := d.(*errdetails.BadRequest)
-		if !ok || len(bad.FieldViolations) == 0 {
-			continue
+		if bad, ok := d.(*errdetails.BadRequest); ok && len(bad.FieldViolations) > 0 {
+			return bad.FieldViolations[0].Field
 		}
-		field := bad.FieldViolations[0].Field
-		what, rest := typedAs[field], strings.TrimPrefix(msg, field+": ")
-		if what == "" || rest == msg {
-			return msg
-		}
-		msg = what + ": " + rest
-		if m := badValue.FindStringSubmatch(rest); m != nil {
-			msg = what + " " + m[1] + ": " + m[2]
-			if field == "ttl_ns" && strings.HasPrefix(m[2], "this node") {
-				msg += ", its --max-lock-ttl"
-			}
-		}
-		return wholeMins.ReplaceAllString(wholeHours.ReplaceAllString(msg, "${1}h"), "${1}m")
 	}
-	return msg
+	return ""
+}
+
+// inFlags is a message about a field in the words of the command line: the flag, what was
+// typed, and what is right.
+func inFlags(field, msg string) string {
+	what, rest := typedAs[field], strings.TrimPrefix(msg, field+": ")
+	if what == "" || rest == msg {
+		return msg
+	}
+	msg = what + ": " + rest
+	if m := badValue.FindStringSubmatch(rest); m != nil {
+		msg = what + " " + m[1] + ": " + m[2]
+		if field == "ttl_ns" && strings.HasPrefix(m[2], "this node") {
+			msg += ", its --max-lock-ttl"
+		}
+	}
+	return wholeMins.ReplaceAllString(wholeHours.ReplaceAllString(msg, "${1}h"), "${1}m")
 }

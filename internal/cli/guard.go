@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/keystead/keystead/client"
 )
 
 // passedOn are the signals that a guarded command gets from keystead.
@@ -49,10 +51,10 @@ func untilSignal(ctx context.Context) (context.Context, func() int) {
 	}
 }
 
-// guard runs a command while the lease is renewed. It returns the command's
-// exit code, or why the lease was lost, in which case the command and its
+// guard runs a command while the lock is held. It returns the command's
+// exit code, or why the lock was lost, in which case the command and its
 // children have been killed.
-func (l *lease) guard(path string, command []string, signals <-chan os.Signal, std Process) (code int, lost, err error) {
+func (f *lockFlags) guard(held *client.Lock, key, path string, command []string, signals <-chan os.Signal, std Process) (code int, lost, err error) {
 	// The kernel kills the command when the thread that started it ends, that
 	// is, when keystead dies in whatever way.
 	runtime.LockOSThread()
@@ -61,9 +63,9 @@ func (l *lease) guard(path string, command []string, signals <-chan os.Signal, s
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = std.In, std.Out, std.Err
 	cmd.Env = append(os.Environ(),
-		"KEYSTEAD_FENCING_TOKEN="+strconv.FormatUint(l.token, 10),
-		"KEYSTEAD_LOCK_KEY="+l.key,
-		"KEYSTEAD_LOCK_HOLDER="+l.f.holder)
+		"KEYSTEAD_FENCING_TOKEN="+strconv.FormatUint(held.Token(), 10),
+		"KEYSTEAD_LOCK_KEY="+key,
+		"KEYSTEAD_LOCK_HOLDER="+f.holder)
 	attr, restore := ownGroup(std.In)
 	cmd.SysProcAttr = attr
 	defer restore()
@@ -71,35 +73,40 @@ func (l *lease) guard(path string, command []string, signals <-chan os.Signal, s
 		return 0, nil, fmt.Errorf("cannot run %q: %w", command[0], err)
 	}
 	group := cmd.Process.Pid
-	ctx, done := context.WithCancel(context.Background())
-	defer done()
-	ended := make(chan error, 1)
-	go func() { ended <- l.keep(ctx) }()
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
 	for {
 		select {
 		case s := <-signals:
 			_ = syscall.Kill(-group, s.(syscall.Signal)) // it may have ended just now
-		case lost := <-ended:
+		case <-held.Context().Done(): // a tenth of the TTL before anybody else can be granted it
 			_ = syscall.Kill(-group, syscall.SIGKILL)
+			lost = whyLost(held)
 			select {
 			case <-exited:
-			case <-time.After(lastBreath):
+			case <-time.After(killTimeout):
 				lost = fmt.Errorf("%w; and process %d does not die", lost, group)
 			}
 			return 0, lost, nil
 		case err := <-exited:
-			done()
-			<-ended
 			return commandCode(cmd, err)
 		}
 	}
 }
 
-// lastBreath is how long a killed command may take to end. One that runs as
+// killTimeout is how long a killed command may take to end. One that runs as
 // another user cannot be killed at all.
-const lastBreath = 2 * time.Second
+const killTimeout = 2 * time.Second
+
+// whyLost is why the context of a lock has ended.
+func whyLost(held *client.Lock) error {
+	cause := context.Cause(held.Context())
+	var e *client.Error
+	if errors.As(cause, &e) {
+		return errors.New(e.Message)
+	}
+	return cause
+}
 
 func commandCode(cmd *exec.Cmd, err error) (int, error, error) {
 	var exit *exec.ExitError
@@ -110,40 +117,4 @@ func commandCode(cmd *exec.Cmd, err error) (int, error, error) {
 		return 128 + int(ws.Signal()), nil, nil
 	}
 	return cmd.ProcessState.ExitCode(), nil, nil
-}
-
-// keep renews the lease at a third of its TTL, and quickly after a failure,
-// until ctx ends. It returns an error when the lease is lost, a tenth of the TTL
-// before it can be granted to anybody else.
-func (l *lease) keep(ctx context.Context) error {
-	ttl := int64(l.f.ttl)
-	margin := ttl / 10
-	pause := ttl / 3
-	var last error
-	for {
-		left := l.until - margin - l.clock.Now()
-		if left <= 0 {
-			if last == nil {
-				last = errors.New("this machine stood still for longer than the TTL")
-			}
-			return last
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Duration(min(pause, left))):
-		}
-		if left = l.until - margin - l.clock.Now(); left <= 0 {
-			continue
-		}
-		call, cancel := context.WithTimeout(ctx, time.Duration(min(left, ttl/3)))
-		held, err := l.renew(call)
-		cancel()
-		if !held {
-			return errors.New("its time ran out, or another holder has it")
-		}
-		if last, pause = err, ttl/3; err != nil {
-			pause = ttl / 20
-		}
-	}
 }

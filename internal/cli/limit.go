@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/keystead/keystead/client"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -126,37 +126,28 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 	if err != nil {
 		return err
 	}
-	conn, err := f.dial()
+	node, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	client, op := pb.NewLimitServiceClient(conn), newIdentity().begin()
-	var resp *pb.CheckResponse
-	err = f.call(ctx, func(ctx context.Context) (err error) {
-		req := &pb.CheckRequest{
-			Key: key, Name: f.name, Limit: f.rate.limit, PeriodNs: int64(f.rate.period), Burst: f.burst,
-			Algorithm: algorithm, Cost: f.cost, Peek: peek, Refund: f.refund, Anywhere: f.anywhere,
-		}
-		if !peek && !f.anywhere {
-			req.RequestId = op.requestID()
-		}
-		resp, err = client.Check(ctx, req)
-		return err
+	defer node.Close()
+	d, err := node.Check(ctx, client.Check{
+		Key: key, Name: f.name, Rate: client.Rate{Limit: f.rate.limit, Period: f.rate.period, Burst: f.burst, Algorithm: algorithm},
+		Cost: f.cost, Peek: peek, Refund: f.refund, Anywhere: f.anywhere,
 	})
 	if err != nil {
+		return node.explain(err)
+	}
+	if err := f.show(out, &d); err != nil {
 		return err
 	}
-	if err := f.show(out, resp); err != nil {
-		return err
-	}
-	if f.exitCode && !resp.Allowed {
+	if f.exitCode && !d.Allowed {
 		return exitCode(exitDenied)
 	}
 	return nil
 }
 
-func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
+func (f *limitFlags) show(out io.Writer, d *client.Decision) error {
 	if f.json {
 		return printJSON(out, struct {
 			Allowed    bool    `json:"allowed"`
@@ -167,18 +158,18 @@ func (f *limitFlags) show(out io.Writer, r *pb.CheckResponse) error {
 			Epoch      uint64  `json:"epoch"`
 			Lost       uint64  `json:"lost_epoch,omitempty"`
 			Slack      uint64  `json:"slack,omitempty"`
-			Parts      uint32  `json:"parts,omitempty"`
-		}{r.Allowed, r.Limit, r.Remaining, seconds(r.RetryAfterNs), seconds(r.ResetAfterNs), r.Epoch, r.LostEpoch, r.Slack, r.Parts})
+			Parts      int     `json:"parts,omitempty"`
+		}{d.Allowed, d.Limit, d.Remaining, seconds(d.RetryAfter), seconds(d.ResetAfter), d.Epoch, d.LostEpoch, d.Slack, d.Parts})
 	}
-	marks := partsMark(r.Parts) + graceMark(r.LostEpoch)
+	marks := partsMark(d.Parts) + graceMark(d.LostEpoch)
 	var err error
 	if f.refund != 0 {
-		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), marks)
-	} else if r.Allowed {
-		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", r.Remaining, r.Limit, people(time.Duration(r.ResetAfterNs)), marks)
+		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", d.Remaining, d.Limit, people(d.ResetAfter), marks)
+	} else if d.Allowed {
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", d.Remaining, d.Limit, people(d.ResetAfter), marks)
 	} else {
 		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",
-			r.Remaining, r.Limit, people(time.Duration(r.RetryAfterNs)), people(time.Duration(r.ResetAfterNs)), marks)
+			d.Remaining, d.Limit, people(d.RetryAfter), people(d.ResetAfter), marks)
 	}
 	return err
 }

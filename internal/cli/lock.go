@@ -9,11 +9,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
 
-	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/owner/lock"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -94,61 +96,57 @@ grace period of a loss, "lost_epoch": number besides.`,
 // minTTL leaves room for three renewals over a slow network.
 const minTTL = 300 * time.Millisecond
 
-// lease is the lock while the command runs.
-type lease struct {
-	f      *lockFlags
-	client pb.LockServiceClient
-	clock  clock.Clock
-	key    string
-	token  uint64
-	until  int64 // on clock: the lock is ours before it, by our own count
-
-	saidGrace bool // that a grace period is waited for
-}
-
-func (f *lockFlags) run(ctx context.Context, std Process, key string, command []string) error {
+// check judges the flags and the command, and fills in who asks.
+func (f *lockFlags) check(command string) (path string, err error) {
 	if f.ttl < minTTL || f.ttl > lock.MaxTTL {
-		return usageError{fmt.Errorf("--ttl %s: choose %s to 24h", f.ttl, minTTL)}
+		return "", usageError{fmt.Errorf("--ttl %s: choose %s to 24h", f.ttl, minTTL)}
 	}
 	if f.wait < 0 || f.wait > lock.MaxWait {
-		return usageError{fmt.Errorf("--wait %s: choose 0 to 24h", f.wait)}
+		return "", usageError{fmt.Errorf("--wait %s: choose 0 to 24h", f.wait)}
 	}
 	if f.holder == "" {
 		host, _ := os.Hostname() // an empty name is as good as any
 		f.holder = host + ":" + strconv.Itoa(os.Getpid())
 	}
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return usageError{fmt.Errorf("cannot run %q: %w", command[0], err)}
+	if path, err = exec.LookPath(command); err != nil {
+		return "", usageError{fmt.Errorf("cannot run %q: %w", command, err)}
 	}
-	conn, err := f.dial()
+	return path, nil
+}
+
+func (f *lockFlags) run(ctx context.Context, std Process, key string, command []string) error {
+	path, err := f.check(command[0])
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	node, err := f.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
 	ctx, stop := untilSignal(ctx)
-	l, err := f.acquire(ctx, pb.NewLockServiceClient(conn), key, std)
+	held, err := f.acquire(ctx, node, key, std)
 	// From here until the lock is given back, no signal ends keystead itself.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passedOn...)
 	defer signal.Stop(signals)
 	interrupted := stop()
 	if interrupted != 0 {
-		if l != nil {
-			l.release()
+		if held != nil {
+			f.release(held)
 		}
 		return exitCode(128 + interrupted)
 	}
 	if err != nil {
 		return err
 	}
-	code, lost, err := l.guard(path, command, signals, std)
+	code, lost, err := f.guard(held, key, path, command, signals, std)
 	if lost != nil {
 		printError(std.Err, hinted{fmt.Errorf("the lock on %q was lost and the command killed: %w", key, lost),
 			"raise --ttl if renewals are late; fencing tokens keep late writes out"})
 		return exitCode(exitLockLost)
 	}
-	l.release()
+	f.release(held)
 	if err != nil {
 		return err
 	}
@@ -158,129 +156,70 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 	return nil
 }
 
-// acquire waits for the lock: one call stands in the queue all the time. If the
-// node does not remember a call that it may have granted, or the grant was over
-// before its answer came, it asks anew: a grant that nobody took ends by its TTL.
-func (f *lockFlags) acquire(ctx context.Context, client pb.LockServiceClient, key string, std Process) (*lease, error) {
-	l := &lease{f: f, client: client, clock: clock.System(), key: key}
-	ids, end := newIdentity(), l.clock.Now()+int64(f.wait)
-	for {
-		first := l.clock.Now()
-		r, err := f.ask(ctx, l, ids.begin(), end)
-		if errorReason(err) == "REQUEST_TOO_OLD" {
-			continue
-		}
-		if errorReason(err) == "RECOVERING" {
-			if err := f.sitOut(ctx, std, l, retryAfter(err), end); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !r.Acquired {
-			return nil, f.notAcquired(std, key, r)
-		}
-		// The grant was not before our first attempt plus the time in the queue.
-		l.token, l.until = r.Token, first+r.WaitedNs+int64(f.ttl)
-		if r.TtlNs > 0 && l.until > l.clock.Now() {
-			return l, nil
-		}
+// acquire waits for the lock.
+func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (*client.Lock, error) {
+	wait := f.wait
+	if wait == 0 {
+		wait = client.NoWait
 	}
+	g := &graceWait{f: f, node: node, std: std, key: key, end: time.Now().Add(f.wait)}
+	node.refused = g.refused
+	held, err := node.Lock(ctx, key, client.LockOptions{Name: f.name, TTL: f.ttl, Wait: wait, Holder: f.holder, Metadata: []byte(f.metadata)})
+	var e *client.Error
+	if errors.Is(err, client.ErrLockHeld) && errors.As(err, &e) && ctx.Err() == nil {
+		return nil, notAcquired(std, key, e)
+	}
+	return held, node.explain(err)
 }
 
-// graceLook is the longest pause between two looks whether a grace period is over.
+// graceLook is the longest pause between two attempts in a grace period.
 const graceLook = time.Second
 
-// sitOut waits, a little, for the end of a grace period in which the lock is granted to
-// nobody. It says so once. Where --wait is over before that, the lock is not got.
-func (f *lockFlags) sitOut(ctx context.Context, std Process, l *lease, grace time.Duration, end int64) error {
-	left := time.Duration(end - l.clock.Now())
-	const what = "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
-	if grace > left {
-		fmt.Fprintf(std.Err, what+"; --wait %s is too short for that\n", l.key, people(grace), f.wait)
-		return exitCode(exitNotAcquired)
-	}
-	if !l.saidGrace {
-		l.saidGrace = true
-		fmt.Fprintf(std.Err, what+" (--max-lock-ttl of the cluster); waiting\n", l.key, people(grace))
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(min(grace, graceLook)):
-		return nil
-	}
+// graceWait is what an Acquire does in a grace period, in which the lock is granted to
+// nobody: it says once that it waits. Where --wait is over before that, the lock is not got.
+type graceWait struct {
+	f    *lockFlags
+	node *atNode
+	std  Process
+	key  string
+	end  time.Time // of --wait
+	said sync.Once
 }
 
-// ask is one Acquire and its retries. That the lock is granted to nobody in a grace
-// period it returns at once.
-func (f *lockFlags) ask(ctx context.Context, l *lease, op *operation, end int64) (r *pb.AcquireResponse, err error) {
-	waiting := *f
-	waiting.timeout = f.timeout + time.Duration(max(end-l.clock.Now(), 0))
-	var recovering error
-	err = waiting.call(ctx, func(ctx context.Context) (err error) {
-		r, err = l.client.Acquire(ctx, &pb.AcquireRequest{
-			Key: l.key, Name: f.name, Holder: f.holder, TtlNs: int64(f.ttl), WaitNs: max(end-l.clock.Now(), 0),
-			Metadata: []byte(f.metadata), RequestId: op.requestID(),
-		})
-		if errorReason(err) == "RECOVERING" {
-			recovering = err
-			return nil
-		}
+// refused has the client try again soon: the period may end early.
+func (g *graceWait) refused(method string, err error) error {
+	if method != pb.LockService_Acquire_FullMethodName || errorReason(err) != string(client.ErrRecovering) {
 		return err
-	})
-	if recovering != nil {
-		return nil, recovering
 	}
-	return r, err
+	const what = "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
+	grace := retryAfter(err)
+	if grace > time.Until(g.end) {
+		fmt.Fprintf(g.std.Err, what+"; --wait %s is too short for that\n", g.key, people(grace), g.f.wait)
+		g.node.end(exitCode(exitNotAcquired))
+		return err
+	}
+	g.said.Do(func() {
+		fmt.Fprintf(g.std.Err, what+" (--max-lock-ttl of the cluster); waiting\n", g.key, people(grace))
+	})
+	return &client.Error{Code: status.Code(err), Reason: client.ErrRecovering, Message: status.Convert(err).Message(), RetryAfter: min(grace, graceLook)}
 }
 
-// notAcquired says who has the lock instead.
-func (f *lockFlags) notAcquired(std Process, key string, r *pb.AcquireResponse) error {
-	h := r.GetHolder()
+// notAcquired tells who has the lock instead.
+func notAcquired(std Process, key string, e *client.Error) error {
+	var h client.Holder
+	if e.Holder != nil {
+		h = *e.Holder
+	}
 	fmt.Fprintf(std.Err, "keystead: %q has been held by %s for %s, and is free in %s unless renewed; %d in the queue before you\n",
-		key, h.GetHolder(), people(time.Duration(h.GetHeldNs())), people(time.Duration(h.GetTtlNs())), max(int(r.Place)-1, 0))
+		key, h.Holder, people(h.Held), people(h.TTL), max(e.Place-1, 0))
 	return exitCode(exitNotAcquired)
 }
 
-// renew prolongs the lease by one attempt, and fails for good if it is lost.
-func (l *lease) renew(ctx context.Context) (held bool, err error) {
-	sent := l.clock.Now()
-	r, err := l.client.Renew(ctx, l.renewal(sent))
-	if err != nil {
-		return true, err // not known to be lost
-	}
-	if !r.Renewed {
-		return false, nil
-	}
-	if !r.Reclaimed { // else it is held for as long as was left
-		l.until = sent + int64(l.f.ttl)
-	}
-	return true, nil
-}
-
-// renewal is a Renew that is sent at a moment. It says what is left of the lease, so
-// that the owner gives the lock back if it was lost with those who kept it.
-func (l *lease) renewal(now int64) *pb.RenewRequest {
-	req := &pb.RenewRequest{Key: l.key, Name: l.f.name, Token: l.token, TtlNs: int64(l.f.ttl)}
-	if left := l.until - now; left > 0 {
-		req.Reclaim = &pb.Reclaim{LeftNs: left, Holder: l.f.holder, Metadata: []byte(l.f.metadata)}
-	}
-	return req
-}
-
-// release gives the lock back. It makes one attempt, and one more if the owner has
-// to be told first that the lock is held: the TTL does the rest.
-func (l *lease) release() {
-	ctx, cancel := context.WithTimeout(context.Background(), min(l.f.timeout, l.f.ttl))
+// release gives the lock back. Where that fails, the TTL does the rest.
+func (f *lockFlags) release(held *client.Lock) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(f.timeout, f.ttl))
 	defer cancel()
-	req := &pb.ReleaseRequest{Key: l.key, Name: l.f.name, Token: l.token}
-	if _, err := l.client.Release(ctx, req); errorReason(err) == "RECOVERING" {
-		_, _ = l.client.Renew(ctx, l.renewal(l.clock.Now()))
-		_, _ = l.client.Release(ctx, req)
-	}
+	_ = held.Unlock(ctx)
 }
 
 func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
@@ -289,10 +228,10 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 		return err
 	}
 	defer conn.Close()
-	client := pb.NewLockServiceClient(conn)
+	locks := pb.NewLockServiceClient(conn)
 	var r *pb.InspectResponse
 	err = f.call(ctx, func(ctx context.Context) (err error) {
-		r, err = client.Inspect(ctx, &pb.InspectRequest{Key: key, Name: f.name})
+		r, err = locks.Inspect(ctx, &pb.InspectRequest{Key: key, Name: f.name})
 		return err
 	})
 	if err != nil {

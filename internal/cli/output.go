@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
+
+	"github.com/keystead/keystead/client"
 )
 
 // printError says what went wrong and, where it is known, what to do.
@@ -34,13 +36,17 @@ func explain(err error) (msg, hint string) {
 	if errors.As(err, &h) {
 		return h.Error(), h.hint
 	}
+	var e *client.Error
+	if errors.As(err, &e) && e.Reason != "" {
+		return fmt.Sprintf("%s (%s)", inFlags(e.Field, e.Message), e.Reason), e.Hint
+	}
 	st, ok := status.FromError(err)
 	if !ok {
 		return err.Error(), ""
 	}
 	for _, d := range st.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
-			return fmt.Sprintf("%s (%s)", inFlags(st), info.Reason), info.Metadata["hint"]
+			return fmt.Sprintf("%s (%s)", inFlags(fieldOf(st), st.Message()), info.Reason), info.Metadata["hint"]
 		}
 	}
 	return st.Message() + " (" + st.Code().String() + ")", ""
@@ -80,7 +86,7 @@ func graceText(lost uint64) string {
 }
 
 // partsMark is what is added to an answer about a limit that is split; "" if it is whole.
-func partsMark(parts uint32) string {
+func partsMark(parts int) string {
 	if parts == 0 {
 		return ""
 	}

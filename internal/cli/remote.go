@@ -2,13 +2,10 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/internal/vtcodec"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 const defaultAddr = "127.0.0.1:7400"
@@ -38,68 +34,41 @@ func (r *remote) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.json, "json", false, "print JSON")
 }
 
-// dial prepares a connection; it is made when the first call needs it.
-func (r *remote) dial() (*grpc.ClientConn, error) {
+// connectParams has a node that comes back found within about a second.
+var connectParams = grpc.WithConnectParams(grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
+	MinConnectTimeout: 5 * time.Second,
+})
+
+func (r *remote) validate() error {
 	if r.timeout <= 0 {
-		return nil, usageError{fmt.Errorf("--timeout %s leaves no time at all", r.timeout)}
+		return usageError{fmt.Errorf("--timeout %s leaves no time at all", r.timeout)}
 	}
 	if _, port, err := net.SplitHostPort(r.addr); err != nil || port == "" {
-		return nil, usageError{fmt.Errorf("--addr %q: write HOST:PORT, like %s", r.addr, defaultAddr)}
+		return usageError{fmt.Errorf("--addr %q: write HOST:PORT, like %s", r.addr, defaultAddr)}
 	}
 	if _, port := splitPort(r.addr); port < 1 && badPort(r.addr) {
-		return nil, usageError{fmt.Errorf("--addr %q: a port is a number from 1 to 65535", r.addr)}
+		return usageError{fmt.Errorf("--addr %q: a port is a number from 1 to 65535", r.addr)}
+	}
+	return nil
+}
+
+// dial prepares a connection for calls that show what one node says; it is made when the
+// first call needs it.
+func (r *remote) dial() (*grpc.ClientConn, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+r.addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New())),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		// A node that comes back is found within about a second.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
-			MinConnectTimeout: 5 * time.Second,
-		}),
+		connectParams,
 	)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--addr %q: %w", r.addr, err)}
 	}
 	return conn, nil
-}
-
-// identity makes the request ids of this process.
-type identity struct {
-	client [16]byte
-	next   atomic.Uint64
-}
-
-func newIdentity() *identity {
-	id := &identity{}
-	if _, err := io.ReadFull(rand.Reader, id.client[:]); err != nil {
-		panic("no random numbers: " + err.Error()) // crypto/rand never fails on a supported system
-	}
-	return id
-}
-
-// operation is one call and its retries.
-type operation struct {
-	id    *pb.RequestId
-	first time.Time
-}
-
-// begin names an operation; those before it are settled, because this program
-// does one at a time.
-func (i *identity) begin() *operation {
-	seq := i.next.Add(1)
-	return &operation{id: &pb.RequestId{Client: i.client[:], Sequence: seq, Settled: seq}}
-}
-
-// requestID is the id for the attempt that is sent now.
-func (o *operation) requestID() *pb.RequestId {
-	if o.first.IsZero() {
-		o.first = time.Now()
-		return o.id
-	}
-	o.id.AgeNs = int64(time.Since(o.first))
-	return o.id
 }
 
 const (
@@ -108,8 +77,7 @@ const (
 )
 
 // call makes an attempt, and further ones while the node cannot be reached and
-// time is left. f must carry the request id of an operation if it changes
-// anything.
+// time is left. f changes nothing: what does goes through client.
 func (r *remote) call(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"math"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/keystead/keystead/client"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// atNode is the Go client as the commands use it: request ids, retries and leases are the
+// client's; all calls go to the node at --addr, which passes on what it does not own.
+type atNode struct {
+	*client.Client
+	remote *remote
+	// refused is told of the errors of attempts. It returns what the client is to go by:
+	// the error as it is, or another one. nil = all as they are. It may call end.
+	refused func(method string, err error) error
+
+	mu      sync.Mutex // guards what follows
+	reached bool       // the node has answered
+	last    error      // of the latest attempt that failed
+	over    error      // ends the command; nil = goes on
+}
+
+// client prepares a client; it connects when the first call needs it.
+func (r *remote) client(ctx context.Context) (*atNode, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	n := &atNode{remote: r}
+	var err error
+	n.Client, err = client.Config{
+		Timeout: r.timeout, AttemptTimeout: r.timeout,
+		DialOptions: []grpc.DialOption{connectParams, grpc.WithChainUnaryInterceptor(n.call), grpc.WithChainStreamInterceptor(n.stream)},
+	}.Dial(ctx, r.addr)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// table says that the node owns all: the client sends everything there.
+func (n *atNode) table() *pb.Table {
+	return &pb.Table{Epoch: 1, Members: []*pb.Member{{Id: n.remote.addr, GrpcAddr: n.remote.addr}}, Rows: []*pb.Row{{End: math.MaxUint64, Owner: 1}}}
+}
+
+// call is each attempt of the client.
+func (n *atNode) call(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if r, ok := reply.(*pb.GetTableResponse); ok {
+		r.Table = n.table()
+		return nil
+	}
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	if n.attempted(err); err != nil && n.refused != nil {
+		err = n.refused(method, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over != nil {
+		return &client.Error{Code: codes.FailedPrecondition, Message: n.over.Error()} // not to be tried again
+	}
+	return err
+}
+
+// attempted notes the outcome of an attempt. At a prompt, nobody waits for a node that is
+// not there, or for one that is something else.
+func (n *atNode) attempted(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	first := !n.reached && n.last == nil
+	if n.last = err; err == nil || len(status.Convert(err).Details()) > 0 {
+		n.reached = true
+	}
+	switch {
+	case err == nil || !first || status.Code(err) != codes.Unavailable:
+	case refusedConnection(err):
+		n.over = n.remote.explain(err)
+	case strings.Contains(err.Error(), "server preface") && speaks(n.remote.addr) == "HTTP":
+		n.over = wrongPort(n.remote.addr, "HTTP")
+	}
+}
+
+// end has the command fail with an error.
+func (n *atNode) end(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.over = err
+}
+
+// explain is the error of a command whose call failed: what the node said last.
+func (n *atNode) explain(err error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case err == nil:
+		return nil
+	case n.over != nil:
+		return n.over
+	case n.last != nil:
+		return n.remote.explain(n.last)
+	}
+	return err
+}
+
+// stream tells the client of the table, and of no change.
+func (n *atNode) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return &tableStream{ctx: ctx, table: n.table()}, nil
+}
+
+// tableStream is a watch of a table that does not change.
+type tableStream struct {
+	grpc.ClientStream
+	ctx   context.Context
+	table *pb.Table
+}
+
+func (s *tableStream) SendMsg(any) error { return nil }
+func (s *tableStream) CloseSend() error  { return nil }
+
+// RecvMsg gives the table once, and then waits for the end.
+func (s *tableStream) RecvMsg(m any) error {
+	if r, ok := m.(*pb.WatchResponse); ok && s.table != nil {
+		r.Snapshot, s.table = s.table, nil
+		return nil
+	}
+	<-s.ctx.Done()
+	return io.EOF
+}

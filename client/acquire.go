@@ -116,6 +116,7 @@ func (s *standing) await(a *acquisition) (sent bool, err error) {
 			grace := time.NewTimer(movedGrace)
 			defer grace.Stop()
 			moved = grace.C
+		//guard:standing-attempt insert a.cancel()
 		case <-moved:
 			return true, status.Error(codes.Unavailable, "the lock has another owner now")
 		}

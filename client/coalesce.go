@@ -64,6 +64,7 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 		return it.resp, it.sent, it.err
 	case <-ctx.Done():
 		return resp, !o.withdraw(it), ctx.Err()
+	//guard:client-close
 	case <-o.c.ctx.Done():
 		return resp, !o.withdraw(it), errClosed()
 	}

@@ -106,6 +106,7 @@ func (c Config) validate(addrs []string) error {
 		return invalid("Connections", "is %d; choose 1 to %d", c.Connections, maxConnections)
 	}
 	for _, addr := range addrs {
+		//guard:client-address
 		if err := validAddress(addr); err != nil {
 			return err
 		}

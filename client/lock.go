@@ -194,6 +194,7 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 		op := c.waits.begin()
 		r, err := c.acquire(ctx, key, &o, op, end)
 		first := op.firstSent()
+		//guard:client-settle
 		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil {
 			return nil, c.settle(values, key, o, op, err) // and finishes op
 		}

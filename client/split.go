@@ -55,6 +55,7 @@ type split struct {
 func (v *view) divide(before map[uint64]*pb.Split, changed []*pb.Split, over []uint64) error {
 	v.told = before
 	if len(changed)+len(over) > 0 {
+		//guard:split-view-copied -> if v.told == nil { v.told = map[uint64]*pb.Split{} }
 		v.told = make(map[uint64]*pb.Split, len(before)+len(changed))
 		maps.Copy(v.told, before)
 	}

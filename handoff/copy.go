@@ -32,6 +32,7 @@ func (s *Source) step() {
 	for _, l := range s.links {
 		s.tendLocked(l, now)
 	}
+	//guard:copy-of-clean-rows
 	if !s.cfg.Rule.Clean(s.table.Epoch) {
 		// What is still to be discarded here must not be copied.
 		s.work.Go(func() {
@@ -82,7 +83,8 @@ func (s *Source) owns(h uint64) bool {
 // nobody needs or that has failed.
 func (s *Source) tendLocked(l *link, now int64) {
 	failed, ends, why := l.feed.Err() != nil, s.standingLocked(l, false), "it does not keep up"
-	behind := failed || l.feed.Lag(now) >= int64(slowStandby)
+	behind := failed ||
+		l.feed.Lag(now) >= int64(slowStandby) //guard:slow-taken-out
 	switch {
 	case !behind:
 		l.behindAt = 0
@@ -116,6 +118,7 @@ func (s *Source) tendLocked(l *link, now int64) {
 		}
 		return
 	}
+	//guard:deaf-keeps-standby
 	if behind && !s.cfg.Heard(l.behindAt) {
 		return // it may be this node that hears nobody, and it is lost with all it has unless the standby has it
 	}
@@ -173,7 +176,8 @@ func (s *Source) missingLocked(now int64) map[table.Holder][]serving.Range {
 		after, upTo := s.table.Segment(i)
 		seg := serving.Range{After: after, UpTo: upTo}
 		for _, h := range []table.Holder{to, s.table.Spare(i)} {
-			if h.None() || h != to && !is {
+			if h.None() || h != to &&
+				!is { //guard:spare-standby
 				continue
 			}
 			if l := s.links[h]; l == nil || !slices.ContainsFunc(l.jobs, func(j *job) bool { return covers(j.ranges, seg) }) {
@@ -201,6 +205,7 @@ func (s *Source) copyLocked(to table.Holder, ranges []serving.Range, now int64) 
 	// The records after this go to the target too, but what was there before it
 	// is told what to forget would be forgotten.
 	l.feed.Begin(ranges)
+	//guard:copy-whole insert j.caught = true
 	l.jobs = append(l.jobs, j)
 	s.publishLocked()
 	s.work.Go(func() {
@@ -212,6 +217,7 @@ func (s *Source) copyLocked(to table.Holder, ranges []serving.Range, now int64) 
 // copy sends all that the store holds of some rows. What changes meanwhile goes
 // over the same stream, so that in the end the target has all of it.
 func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
+	//guard:copy-sent ranges -> nil
 	held := func(h uint64) bool { _, ok := find(ranges, h); return ok }
 	objects, bytes := int64(0), int64(0) // of the present step
 	whole := s.store.Load().Export(s.cfg.Now, held,
@@ -232,7 +238,8 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 			objects, bytes = 0, 0
 			return l.feed.Room(s.ctx) == nil && s.rest(n) && s.wanted(l, j)
 		})
-	if !whole || l.feed.Wait(s.ctx, l.feed.Last()) != nil {
+	if !whole ||
+		l.feed.Wait(s.ctx, l.feed.Last()) != nil { //guard:copy-acknowledged
 		s.nudge() // tendLocked sees the failure
 		return
 	}

@@ -66,7 +66,9 @@ func (s *Source) hasLocked(i int, to table.Holder) bool {
 // unknown outcome is harmless.
 func (s *Source) flip(f table.Flip) {
 	began := time.Now()
+	//guard:flip-freezes s.cfg.Rule.Freeze(f.Transition, f.To, f.Ends) -> f.Ends
 	if f.Ends = s.cfg.Rule.Freeze(f.Transition, f.To, f.Ends); len(f.Ends) == 0 {
+		//guard:flip-rests
 		s.pause(proposePause) // the rule goes by another table, or is another incarnation's: until that is known here
 		return
 	}
@@ -75,6 +77,7 @@ func (s *Source) flip(f table.Flip) {
 	}
 	// gofail: var handoffFlipFrozen struct{}
 
+	//guard:flip-barrier
 	s.store.Load().Barrier() // who was let in before is done, and its records are on their way
 	for s.ctx.Err() == nil {
 		if !s.flush(&f) {
@@ -82,6 +85,7 @@ func (s *Source) flip(f table.Flip) {
 			s.cfg.Rule.Thaw(f.To)
 			return
 		}
+		//guard:flip-closes
 		s.cfg.Rule.Close(f.To)
 		// gofail: var handoffFlipFlushed struct{}
 
@@ -94,6 +98,7 @@ func (s *Source) flip(f table.Flip) {
 			return
 		}
 		s.cfg.Log.Info("rows were not handed over", "to", f.To.Node, "rows", len(f.Ends), "why", err)
+		//guard:flip-stays-frozen insert s.cfg.Rule.Thaw(f.To)
 		t := s.routes.Load().table
 		if t.Transition == nil || t.Transition.ID != f.Transition || !t.Holds(f.To) || !t.Holds(f.From) {
 			return // nothing is frozen for it any more
@@ -138,10 +143,12 @@ func (s *Source) flush(f *table.Flip) bool {
 	}
 	waits[l] = l.feed.Last()
 	for w, seq := range waits {
+		//guard:flip-flushes
 		for w.feed.Acked() < seq {
 			done, changed := w.feed.Done(seq), s.routes.Load().changed
 			if w.feed.Err() != nil {
 				if w == l {
+					//guard:flip-given-up -> break
 					return false
 				}
 				done = nil // until a table takes it out

@@ -37,6 +37,8 @@ func (s *Source) publishLocked() {
 			w.feeds, w.wait = []*link{l}, []*link{l}
 		}
 		if p := s.syncs[r.End]; p != nil && !slices.Contains(w.wait, p.link) {
+			//guard:union-new append(w.wait, p.link) -> w.wait
+			//guard:union-old append(w.wait, p.link) -> []*link{p.link}
 			w.feeds, w.wait = append(w.feeds, p.link), append(w.wait, p.link)
 		}
 	}
@@ -60,7 +62,7 @@ func (s *Source) publishLocked() {
 const placeLevel = 3
 
 // ByPlace implements owner.PlaceSink.
-func (s *Source) ByPlace() bool { return s.routes.Load().table.Uses(placeLevel) }
+func (s *Source) ByPlace() bool { return s.routes.Load().table.Uses(placeLevel) } //guard:place-level true
 
 // Changed implements owner.Sink.
 func (s *Source) Changed(r *owner.Record) {
@@ -85,7 +87,9 @@ func (s *Source) Room(ctx context.Context, hash uint64) error {
 	if i < 0 {
 		return nil
 	}
+	//guard:crowd-copies rt.rows[i].wait -> rt.rows[i].feeds
 	for _, l := range rt.rows[i].wait {
+		//guard:crowd-window l.feed.CrowdRoom(ctx) -> l.feed.Err()
 		if err := l.feed.CrowdRoom(ctx); err != nil && ctx.Err() != nil {
 			return err
 		}
@@ -102,6 +106,7 @@ func (s *Source) Told(hash uint64) bool {
 		return true
 	}
 	for _, l := range rt.rows[i].wait {
+		//guard:told
 		if l.feed.Acked() < l.feed.LastOf(hash) {
 			return false
 		}
@@ -136,6 +141,7 @@ func (s *Source) Await(hash uint64) bool {
 		return true // the row is another's: the check before the answer refuses it
 	}
 	for _, l := range rt.rows[i].wait {
+		//guard:await l.feed.LastOf(hash) -> 0
 		if !s.awaitOne(s.ctx, hash, l, l.feed.LastOf(hash), rt) {
 			return false
 		}
@@ -162,17 +168,21 @@ func (s *Source) AwaitOf(ctx context.Context, hash uint64, to table.Holder) bool
 // the link has acknowledged the record or need not.
 func (s *Source) awaitOne(ctx context.Context, hash uint64, l *link, seq uint64, rt *routes) bool {
 	for l.feed.Acked() < seq {
-		if ctx.Err() != nil || s.ctx.Err() != nil || s.cfg.Now() >= s.cfg.Rule.Until() {
+		if ctx.Err() != nil || s.ctx.Err() != nil ||
+			s.cfg.Now() >= s.cfg.Rule.Until() { //guard:await-lease
+			//guard:wait-that-gave-up true
 			return false
 		}
 		done := l.feed.Done(seq)
 		if l.feed.Err() != nil {
+			//guard:await-failed -> return true
 			done = nil // until a table takes it out
 		}
 		pulse := *s.pulse.Load()
 		select {
 		case <-done:
 		case <-rt.changed:
+		//guard:await-slow insert if l.feed.Lag(s.cfg.Now()) >= int64(slowStandby) { return true }
 		case <-pulse:
 		case <-ctx.Done():
 		case <-s.ctx.Done():

@@ -203,10 +203,12 @@ func (s *Source) Learn(t *table.Table) {
 		s.self, was = self, &table.Table{}
 	}
 	known := t.Epoch
+	//guard:copy-of-missed-tables
 	if t.Epoch != was.Epoch+1 {
 		// Tables were missed. In one of them somebody may have had to discard a copy
 		// that is being made here: of any row if another ring was wanted there, or else of
 		// one that has changed since.
+		//guard:copy-of-changed-rows
 		known = was.Epoch
 		for _, l := range s.links {
 			if t.WantSince != was.WantSince {
@@ -247,7 +249,9 @@ func (s *Source) shrinkLocked(l *link, known uint64) {
 		var ranges []serving.Range
 		for _, i := range s.own {
 			after, upTo := s.table.Segment(i)
-			if r := (serving.Range{After: after, UpTo: upTo}); covers(j.ranges, r) && s.table.MayHold(i, l.to) && s.table.Rows[i].Since <= known {
+			if r := (serving.Range{After: after, UpTo: upTo}); covers(j.ranges, r) &&
+				s.table.MayHold(i, l.to) && //guard:copy-shrinks
+				s.table.Rows[i].Since <= known {
 				ranges = append(ranges, r)
 			}
 		}
@@ -292,7 +296,7 @@ func (s *Source) linkLocked(to table.Holder) *link {
 		Dial: func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
 		// Not that of the serving rule, which learns of a table after this source: a
 		// target that is behind would not know yet whose records they are.
-		Epoch: func() uint64 { return s.routes.Load().table.Epoch },
+		Epoch: func() uint64 { return s.routes.Load().table.Epoch }, //guard:feed-names-its-table s.routes.Load().table.Epoch -> 1
 		Now:   s.cfg.Now, Log: s.cfg.Log.With("to", to.Node),
 	})}
 	s.links[to] = l
@@ -330,7 +334,9 @@ func (s *Source) propose(c table.Command) error {
 		ctx, cancel := context.WithTimeout(s.ctx, proposeTime)
 		epoch, err := s.cfg.Propose(ctx, c)
 		cancel()
+		//guard:unknown-is-no-refusal true
 		if err == nil || errors.As(err, new(*table.Refused)) {
+			//guard:proposed-and-applied
 			for rt := s.routes.Load(); rt.table.Epoch < epoch; rt = s.routes.Load() {
 				select {
 				case <-rt.changed:

@@ -10,6 +10,7 @@ import (
 // protectLocked makes those the standbys of rows who have caught up with them.
 func (s *Source) protectLocked() {
 	for _, l := range s.links {
+		//guard:syncs-few
 		if s.syncing >= maxSyncs {
 			return // the next one when one of these is agreed on
 		}
@@ -62,6 +63,7 @@ func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 		// Who asked what to wait for before the routes of now were there, has done
 		// what it does under a lock that it has let go by then.
 		s.store.Load().Barrier()
+		//guard:sync-flushed l.feed.Wait(s.ctx, l.feed.Last()) -> s.ctx.Err()
 		err := l.feed.Wait(s.ctx, l.feed.Last())
 		// gofail: var handoffSyncFlushed struct{}
 

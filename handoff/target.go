@@ -67,6 +67,7 @@ func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
 
 	t.cfg.Store.Discard(func(h uint64) bool {
 		_, in := find(ranges, h)
+		//guard:begin-discards false
 		return in && t.cfg.Rule.Takes(h, from)
 	})
 	return nil
@@ -85,15 +86,18 @@ func (t *Target) install(from table.Holder, b []byte) error {
 		unclean := false
 		err := t.cfg.Store.Install(now, &r, func(h uint64) bool {
 			unclean = t.cfg.Rule.Unclean(h, from)
+			//guard:records-of-others true
 			return t.cfg.Rule.Takes(h, from)
 		})
 		// gofail: var handoffTargetInstalled struct{}
 		switch {
 		case !errors.Is(err, owner.ErrNotAccepted):
+			//guard:joiner-full-store
 			if full := (*failure.Error)(nil); errors.As(err, &full) && full.Reason == failure.StoreFull {
 				t.cfg.NoRoom()
 			}
 			return err
+		//guard:records-of-unclean-rows true
 		case !unclean:
 			return nil
 		case time.Now().After(over):

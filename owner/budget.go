@@ -55,7 +55,8 @@ func (s *Store) ownBytes() int64 {
 func (s *Store) idsFull(parts int64) bool {
 	own := float64(min(s.mine.Load(), s.all())) / float64(max(s.all(), 1))
 	without := int64(float64(s.bytes.Load()-s.idBytes.Load()) * own)
-	return s.ownFull(parts, idParts) && without < s.cfg.MaxBytes/idParts*idHalf
+	return s.ownFull(parts, idParts) &&
+		without < s.cfg.MaxBytes/idParts*idHalf //guard:id-alone-before
 }
 
 // shareFull reports whether the process's own objects are as many, or take as much memory,
@@ -82,6 +83,7 @@ func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 	switch {
 	case s.all() >= s.cfg.MaxObjects:
 		return errObjects
+	//guard:own-share
 	case s.shareFull():
 		return errShare
 	case s.bytes.Load() < s.cfg.MaxBytes:
@@ -101,12 +103,15 @@ func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 // for its request ids.
 func (t *target) idRoomLocked(id *reqid.ID) *failure.Error {
 	s, sh := t.sh.store, t.sh
+	//guard:id-reserve -> reserve := int64(0)
 	reserve := s.cfg.MaxBytes / idReserve
 	switch {
 	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.idsFull(idHalf), sh.ids.Room():
 		return nil
+	//guard:id-takeover s.idsFull(idMost) -> s.ownFull(ownShare, ownParts)
 	case s.bytes.Load() >= s.cfg.MaxBytes+reserve || s.idsFull(idMost):
 		return errMemory
+	//guard:id-reserve-fair
 	case !sh.ids.Few(t.e.ids, id.Client, reserveClients):
 		return errIDs
 	}

@@ -36,6 +36,7 @@ func (counters) room(t *target, id *reqid.ID, _ *Record) *failure.Error { return
 func (counters) put(t *target, r *Record) {
 	existed := t.ref.Role == Join && t.counterLocked().Version != 0
 	c := r.Counter
+	//guard:split-absolute insert c.Value += t.e.counter().Value
 	if c.Version != 0 || existed {
 		if c == (counter.State{}) {
 			c.At = t.now

@@ -72,6 +72,7 @@ func (sh *shard) discardLocked(slot uint32) {
 	if g := machines[e.kind].grants; g != nil {
 		g.dismiss(sh, slot)
 	}
+	//guard:discard-all
 	if e.ids != 0 {
 		sh.ids.Drop(e.ids)
 		e.ids = 0

@@ -115,6 +115,7 @@ func (r *Record) validLock(now int64) (*lock.State, error) {
 		if !validID(&p.Caller.ID) {
 			return nil, invalid("record", "the request id of place %d is out of range", i+1)
 		}
+		//guard:queue-away true -> false
 		p.Ticket, p.Away = uint64(i), true
 	}
 	if err := s.Valid(); err != nil {
@@ -147,6 +148,7 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	defer sh.mu.Unlock()
 	sh.now = max(sh.now, now)
 	t.now = sh.now
+	//guard:install-asks
 	if !accept(t.hash) {
 		return ErrNotAccepted
 	}
@@ -215,10 +217,12 @@ func (t *target) installLocked(r *Record, state *lock.State) {
 		}
 	}
 	for i := range r.Done {
+		//guard:install-ids
 		if d := &r.Done[i]; !sh.ids.Knows(t.e.ids, &d.ID) {
 			t.e.ids = sh.ids.Note(t.e.ids, t.slot, &d.ID, d.Outcome, r.At)
 		}
 	}
+	//guard:install-kept-ids
 	if r.IDs != nil {
 		t.e.ids = sh.ids.Load(t.e.ids, t.slot, r.IDs, t.now)
 	}
@@ -235,6 +239,7 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 		locks{}.clear(sh, t.e)
 		return
 	}
+	//guard:token-floor
 	sh.lastToken = max(sh.lastToken, state.LastToken)
 	all := state.Queue.Places
 	kept := all[:0]
@@ -246,6 +251,7 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 		}
 		place.Ticket = sh.store.tickets.Add(1)
 		sh.addAwayLocked(t.slot, place.Ticket, ref, place.Caller, textOf(&place))
+		//guard:queue-order append(kept, place) -> append([]lock.Waiter{place}, kept...)
 		kept = append(kept, place)
 	}
 	clear(all[len(kept):])

@@ -31,6 +31,7 @@ func (limits) record(sh *shard, e *entry, r *Record, _ bool) {
 // refresh applies a weight that is lower than that under which a part counts. It is a
 // change: whoever tells others of it first waits for the copies.
 func (limits) refresh(t *target) {
+	//guard:split-look-lowers
 	if t.ref.Role == Look {
 		t.lowerLocked()
 	}

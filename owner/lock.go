@@ -70,6 +70,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 		a, err := t.replayAcquireLocked(out, age)
 		return a, nil, err
 	}
+	//guard:grace-grants-nothing
 	if t.permit.Lost != 0 {
 		return AcquireAnswer{}, nil, t.recovering(acquireRecovering)
 	}
@@ -192,6 +193,7 @@ func (s *Store) renew(now int64, ref Ref, token uint64, ttl int64, claim *lock.R
 	if err := s.checkTTL(ttl); err != nil {
 		return RenewAnswer{}, err
 	}
+	//guard:reclaim-before-loss
 	if claim != nil && t.permit.Lost != 0 && !beforeLoss(token, t.permit.Lost) {
 		return RenewAnswer{}, invalid("token", "is %d: no lock was ever granted under it", token)
 	}

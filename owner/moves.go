@@ -55,6 +55,7 @@ func (t *target) overfullLocked(r *Record) bool {
 			n++
 		}
 	}
+	//guard:place-most false
 	return n > MaxQueue
 }
 
@@ -63,10 +64,12 @@ func (t *target) overfullLocked(r *Record) bool {
 // than the one before it, nor do places overtake one another.
 func (t *target) installMovesLocked(r *Record, from *lock.State) {
 	sh := t.sh
+	//guard:place-callers
 	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
 		sh.detachLocked(t.slot) // who waits here is told that the lock has moved
 	}
 	s := t.lockLocked()
+	//guard:place-moments max(s.At, from.At) -> from.At
 	from.Queue, from.At = s.Queue, max(s.At, from.At)
 	*s = *from
 	sh.lastToken = max(sh.lastToken, s.LastToken)

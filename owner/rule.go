@@ -70,11 +70,13 @@ const MaxEpoch = 1<<39 - 1
 // Invariant: what it returns is greater than every token used in the shard, and
 // lies in the epoch of the permit or a later one that the rule has raised to.
 func (sh *shard) nextTokenLocked(rule Rule, p Permit) (uint64, error) {
+	//guard:token-epoch p.Epoch<<SeqBits | 1 -> uint64(1)
 	first := p.Epoch<<SeqBits | 1
 	if sh.lastToken < first {
 		return first, nil
 	}
 	next := sh.lastToken + 1
+	//guard:token-exhausted true
 	if next>>SeqBits == sh.lastToken>>SeqBits {
 		return next, nil
 	}

@@ -232,6 +232,7 @@ func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid
 	if t.sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] != nil {
 		return false, out, 0, errReused // for an Acquire that still waits
 	}
+	//guard:ids-from-before t.permit.Since -> 0
 	switch verdict, out, age := t.sh.ids.Judge(ids, id, print, t.permit.Since, t.now); verdict {
 	case reqid.Replay:
 		return true, out, age, nil
@@ -268,6 +269,7 @@ func (sh *shard) tellSinkLocked(slot uint32, hash uint64) {
 	sh.accountLocked()
 	if sink := sh.store.cfg.Sink; sink != nil {
 		r := sh.recordLocked(slot, hash, sh.store.places != nil && sh.store.places.ByPlace())
+		//guard:record-ids
 		r.Done = sh.done
 		sink.Changed(r)
 	}

@@ -70,6 +70,7 @@ const maxShare = 1 << 56
 // splitLocked asks the rule about an object that may be split or a part.
 func (t *target) splitLocked(splits Splits) (err error) {
 	if splits == nil || !splits.Split(t.hash) {
+		//guard:split-role
 		if t.ref.Role != Whole {
 			return errNotSplit
 		}
@@ -99,6 +100,7 @@ func (t *target) weighLocked(state *limit.State, op *limit.Op) (again bool, err 
 	switch state.Weight {
 	case t.weight:
 	case 0: // it was lost
+		//guard:split-lost-part part.Emptied(t.now) -> limit.State{}
 		*state = part.Emptied(t.now)
 		again = true
 	default:
@@ -113,13 +115,17 @@ func (t *target) weighLocked(state *limit.State, op *limit.Op) (again bool, err 
 
 // partible says whether a part can decide an add by itself, before it is tried.
 func partible(op counter.AddOp) bool {
-	return op.IdleTTL == 0 && !op.HasMin && !op.HasMax
+	return op.IdleTTL == 0 &&
+		!op.HasMin && //guard:split-partible
+		!op.HasMax //guard:split-partible
 }
 
 // fitsShare says whether a part of a counter can have become that: what would
 // overflow in it might not, in the whole.
 func fitsShare(next counter.State, res counter.AddResult) bool {
-	return res.Applied && next.Value <= maxShare && next.Value >= -maxShare
+	return res.Applied &&
+		next.Value <= maxShare && //guard:split-part-large
+		next.Value >= -maxShare
 }
 
 // staleLocked says whether an object is a part of something that is not split any

@@ -33,6 +33,7 @@ func (r Ref) validate() *failure.Error {
 	switch {
 	case r.Key == "":
 		return invalid("key", "is empty")
+	//guard:split-reserved
 	case r.Key[0] == reserved && !r.Role.onPart():
 		return invalid("key", "begins with a NUL byte, which is reserved")
 	case r.Role != Whole && r.Key[0] != reserved && r.Role.onPart():

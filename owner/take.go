@@ -39,6 +39,7 @@ func (s *Store) Take(now int64, ref Ref, kind Kind, emit func(r *Record, now int
 	// Where the record goes, the row is another one: what is unknown here is to be
 	// unknown there.
 	known := func(r *Record, now int64) bool {
+		//guard:split-ids-lost t.now -> math.MinInt64
 		r.IDs.Evicted = max(r.IDs.Evicted, min(t.permit.Since, t.now))
 		emit(r, now)
 		return ref.Role != Look
@@ -129,6 +130,7 @@ func (t *target) putLocked(all []Record) {
 	if t.slot == 0 {
 		t.createLocked()
 	}
+	//guard:split-put-replaces
 	if t.e.ids != 0 {
 		sh.ids.Drop(t.e.ids)
 		t.e.ids = 0
@@ -139,6 +141,7 @@ func (t *target) putLocked(all []Record) {
 		t.e.ids = sh.ids.Load(t.e.ids, t.slot, all[i].IDs, t.now)
 	}
 	sh.accountLocked()
+	//guard:split-put-told
 	if sink := sh.store.cfg.Sink; sink != nil {
 		sh.exportOneLocked(t.slot, t.hash, func(r *Record, _ int64) bool {
 			sink.Changed(r)

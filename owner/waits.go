@@ -148,6 +148,7 @@ func (t *target) supersedeLocked(id *reqid.ID, print uint32, wait int64) (*Wait,
 		text -= awaySize
 	}
 	w := t.sh.store.addWaitLocked(t, ticket, *id, old.print, text)
+	//guard:place-changed
 	w.recordLocked(t.sh.locks.At(t.e.lock).Queue.Find(ticket))
 	t.sh.version++
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
@@ -168,6 +169,7 @@ func (t *target) noteAnswersLocked() {
 		if w == nil {
 			continue // it left, and had no request id
 		}
+		//guard:place-gone
 		w.recordLocked(nil)
 		if !w.away() && w.id.Given() {
 			t.noteLocked(&w.id, reqid.Outcome{Print: w.print, Code: refused})
@@ -269,7 +271,9 @@ func (w *Wait) Detach(now int64) (granted bool) {
 	t := sh.targetLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref))
 	sh.locks.At(t.e.lock).Detach(w.ticket, sh.now, OwnGrace)
 	w.finishLocked(t.slot, AcquireAnswer{}, errGaveUp)
+	//guard:detached-counted true -> false
 	sh.addAwayLocked(t.slot, w.ticket, w.ref, queue.Caller{ID: w.id, Print: w.print}, w.text).counts = true
+	//guard:detached-counted
 	sh.store.waiting.Add(1)
 	sh.accountLocked()
 	t.scheduleLocked()

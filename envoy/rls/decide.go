@@ -192,7 +192,8 @@ func (c *call) settle() error {
 			}
 			continue
 		}
-		it.denied = !it.negative && (!a.Allowed || it.hits > it.limit.capacity())
+		it.denied = !it.negative && //guard:rls-negative
+			(!a.Allowed || it.hits > it.limit.capacity())
 		it.take(a)
 		if !it.denied && !it.negative {
 			it.spent = it.hits
@@ -223,12 +224,15 @@ func (c *call) refuses() bool {
 			}
 		}
 	}
+	//guard:rls-quotas false
+	//guard:rls-quota-room over == quotas -> over > 0
 	return quotas > 0 && over == quotas
 }
 
 // take takes what an answer says of the limit.
 func (it *item) take(a *pb.CheckResponse) {
 	it.known, it.left, it.reset = true, a.Remaining, time.Duration(a.ResetAfterNs)
+	//guard:rls-retry
 	if it.refused() && it.limit.Algorithm != FixedWindow {
 		it.reset = time.Duration(a.RetryAfterNs)
 	}

@@ -15,7 +15,8 @@ func (c *call) metadata() *structpb.Struct {
 	var passed map[string]*structpb.Value
 	for i := range c.items {
 		descriptors[i] = structpb.NewStructValue(c.req.descriptors[i].describe())
-		if it := &c.items[i]; it.limit != nil && !it.unlimited && !it.refused() {
+		if it := &c.items[i]; it.limit != nil && !it.unlimited &&
+			!it.refused() { //guard:rls-metadata-passed
 			passed = merged(passed, it.limit.Metadata.GetFields())
 		}
 	}

@@ -86,6 +86,7 @@ func newWildcard(key, pattern string, to *level) wildcard {
 func (w *wildcard) fits(value string) bool {
 	rest, ok := strings.CutPrefix(value, w.first)
 	if ok {
+		//guard:rls-wildcard-order -> ok = strings.HasSuffix(value, w.last)
 		rest, ok = strings.CutSuffix(rest, w.last)
 	}
 	for _, part := range w.between {

@@ -14,6 +14,9 @@ import (
 // order is that in which clients are told of what has changed, as the xDS protocol
 // recommends: clusters before the endpoints that they name, and both before the routes
 // that lead there.
+//
+//guard:xds-order types.Cluster -> types.Endpoint
+//guard:xds-order types.Endpoint -> types.Cluster
 var order = []types.ResponseType{types.Cluster, types.Endpoint, types.Listener, types.Route}
 
 // urls are the types in that order.
@@ -101,6 +104,7 @@ func (o *orderly) beginLocked(kind string, first *cache.Snapshot) error {
 func (o *orderly) watch(kind, url string, start func() (func(), error)) (func(), error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	//guard:xds-first true
 	if o.told[kind] != nil {
 		return start()
 	}
@@ -126,6 +130,7 @@ func (o *orderly) CreateWatch(req *cache.Request, sub cache.Subscription, to cha
 func (o *orderly) CreateDeltaWatch(req *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
 	has := sub.ReturnedResources()
 	for _, name := range req.GetResourceNamesSubscribe() {
+		//guard:xds-unknown
 		if _, known := has[name]; !known && name != "*" {
 			has[name] = "" // the library takes it for told of before, and tells what became of it
 		}

@@ -39,6 +39,7 @@ func (c Client) String() string { return clientNames[c] }
 // connects to all nodes, so such a client is never sent there. Without a hash policy
 // its ring takes a random hash for each call.
 func (c Client) anyone(owners, any string) string {
+	//guard:xds-grpcjs
 	if c == GRPCJS {
 		return owners
 	}

@@ -39,6 +39,7 @@ func route(cluster string, c Client) *routev3.Route {
 	to := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0), IdleTimeout: durationpb.New(0),
 	}
+	//guard:xds-retry
 	if c == Envoy {
 		to.RetryPolicy = unsent()
 	}

@@ -80,6 +80,7 @@ func New(cfg Config) (*Server, error) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	log := quiet(cfg.Log)
 	s.cache = newOrderly(log)
+	//guard:xds-order-whole sotw.WithOrderedADS() -> sotw.WithLogger(log)
 	s.whole = sotw.NewServer(s.ctx, s.cache, nil, sotw.WithLogger(log), sotw.WithOrderedADS())
 	s.delta = delta.NewServer(s.ctx, s.cache, nil, delta.WithLogger(log))
 	return s, nil

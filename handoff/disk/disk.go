@@ -219,6 +219,7 @@ func Open(dir string) (*State, error) {
 		return nil, fmt.Errorf("reading the state: %w", err)
 	}
 	s := &State{dir: dir, f: f}
+	//guard:state-newer
 	if err := s.read(&s.Header, func([]byte) error { return nil }); errors.Is(err, ErrNewer) {
 		return nil, errors.Join(err, f.Close())
 	} else if err != nil {

@@ -126,6 +126,7 @@ func (s *Sender) greet(st stream, number uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	//guard:feed-forgotten
 	case w.Applied < s.acked.Load():
 		return ErrForgotten
 	case !w.Known && w.Applied > 0, !s.sentOnceLocked(w.Applied), !s.ackLocked(w.Applied):

@@ -209,6 +209,7 @@ func (i *Intake) welcome(ctx context.Context, h *peerv1.FeedHello) (c *inbound, 
 		return c, 0, false, superseded()
 	}
 	defer i.release(c.source, 0)
+	//guard:feed-refused
 	if c.session.refused != nil {
 		c.end(nil)
 		return c, 0, known, c.session.refused
@@ -221,10 +222,12 @@ func (i *Intake) judge(h *peerv1.FeedHello) *Refused {
 	if h == nil {
 		return refuse(peerv1.FeedReason_FEED_REASON_DAMAGED, "the first message is not a hello")
 	}
+	//guard:feed-version
 	if h.Version != Version {
 		return refuse(peerv1.FeedReason_FEED_REASON_VERSION, "this node speaks version %d, not %d", Version, h.Version)
 	}
 	self := i.cfg.Self()
+	//guard:feed-target -> target.Node != self.Node
 	if target := (table.Holder{Node: h.Target, Incarnation: h.TargetIncarnation}); target != self || self.None() {
 		return refuse(peerv1.FeedReason_FEED_REASON_OTHER_TARGET, "this is %s/%d, not %s/%d", self.Node, self.Incarnation, target.Node, target.Incarnation)
 	}
@@ -250,8 +253,10 @@ func (i *Intake) admit(ctx context.Context, h *peerv1.FeedHello) (c *inbound, kn
 	switch {
 	case was == nil || h.Session > was.number:
 		s.now = &session{number: h.Session}
+	//guard:feed-session
 	case h.Session < was.number:
 		return nil, false, refuse(peerv1.FeedReason_FEED_REASON_STALE_SESSION, "session %d of %s/%d is over: there is %d", h.Session, from.Node, from.Incarnation, was.number)
+	//guard:feed-connection
 	case h.Connection <= was.conn.number:
 		return nil, false, refuse(peerv1.FeedReason_FEED_REASON_SUPERSEDED, "there is a later connection than %d", h.Connection)
 	default:
@@ -350,6 +355,7 @@ func (i *Intake) take(c *inbound, b *peerv1.FeedBatch) (applied uint64, refused 
 	if err := check(b); err != nil {
 		return 0, refuse(peerv1.FeedReason_FEED_REASON_DAMAGED, "records %d and %d after it: %v", b.First, b.Count, err)
 	}
+	//guard:feed-batch-session
 	if b.Session != c.session.number {
 		return 0, refuse(peerv1.FeedReason_FEED_REASON_STALE_SESSION, "a batch of session %d came in session %d", b.Session, c.session.number)
 	}
@@ -363,8 +369,10 @@ func (i *Intake) take(c *inbound, b *peerv1.FeedBatch) (applied uint64, refused 
 	defer func() { i.release(c.source, installed) }()
 	s := c.session
 	switch self := i.cfg.Self(); {
+	//guard:feed-target-changes -> self.Node != c.target.Node
 	case self != c.target:
 		return 0, refuse(peerv1.FeedReason_FEED_REASON_OTHER_TARGET, "this is %s/%d now", self.Node, self.Incarnation)
+	//guard:feed-gap
 	case b.First > s.applied+1:
 		return 0, refuse(peerv1.FeedReason_FEED_REASON_GAP, "record %d came after %d", b.First, s.applied)
 	}
@@ -378,6 +386,7 @@ func (i *Intake) take(c *inbound, b *peerv1.FeedBatch) (applied uint64, refused 
 		if c.ctx.Err() != nil {
 			return 0, superseded()
 		}
+		//guard:feed-ack-after-install
 		if err := i.install(c.source.from, record, isControl); err != nil {
 			s.refused = refuse(peerv1.FeedReason_FEED_REASON_NOT_TAKEN, "record %d: %v", seq, err)
 			return 0, s.refused
@@ -402,6 +411,7 @@ func (i *Intake) install(from table.Holder, record []byte, isControl bool) error
 
 // await waits until this node goes by the table of a batch, for MaxBehind at most.
 func (i *Intake) await(c *inbound, epoch uint64) *Refused {
+	//guard:feed-epoch true
 	if epoch <= c.epoch {
 		return nil
 	}

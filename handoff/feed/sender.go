@@ -171,6 +171,7 @@ func (s *Sender) append(r *owner.Record, now int64) (seq uint64, size int) {
 		s.addLocked(b, start, 0)
 	}
 	seq = s.last.Add(1)
+	//guard:feed-last-of
 	s.lastOf[r.Hash%slots].Store(seq)
 	return seq, size
 }

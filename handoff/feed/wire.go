@@ -55,6 +55,7 @@ var (
 
 // check says whether a batch is whole.
 func check(b *peerv1.FeedBatch) error {
+	//guard:feed-checksum
 	if b.Checksum != checksum(b.Session, b.First, uint64(b.Count), b.Epoch, b.Records) {
 		return errChecksum
 	}

@@ -129,6 +129,7 @@ func Append(dst []byte, r *owner.Record, now int64) []byte {
 	if !absent(r) {
 		flags |= hasState
 	}
+	//guard:record-ids-written
 	if len(r.Done) > 0 {
 		flags |= hasDone
 	}

@@ -63,13 +63,16 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	case sp.Kind == "counter":
 		kind = owner.KindCounter
 		switch c := first.Counter; {
+		//guard:split-ttl
 		case c.IdleTTL != 0:
 			return nil, 0, ErrTTL
-		case c.Value > maxBase || c.Value < -maxBase:
+		case c.Value > maxBase ||
+			c.Value < -maxBase: //guard:split-large
 			return nil, 0, ErrLarge
 		default:
 			base = c.Value
 		}
+	//guard:split-window
 	case first.Limit.Spent != 0 && first.Limit.Algorithm != limit.TokenBucket:
 		return nil, 0, ErrWindow
 	default:
@@ -81,9 +84,11 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	}
 	ids := gather(whole)
 	if kind == owner.KindCounter {
+		//guard:split-ids-answers o.A-base -> o.A
 		ids.answers(func(o *reqid.Outcome) { o.A, o.B = o.A-base, o.B|OfWhole })
 	}
 	for i := range n {
+		//guard:split-ids-part table.PartOf(c.Hi, c.Lo, seq, n) -> int(seq)%n
 		mine := ids.of(func(c reqid.Client, seq uint64) bool { return table.PartOf(c.Hi, c.Lo, seq, n) == i })
 		at := &owner.Record{Key: []byte(sp.PartKey(i)), Name: []byte(sp.Name), Kind: kind, At: now, Limit: states[i]}
 		parts = append(parts, records(at, mine))
@@ -97,13 +102,16 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record 
 	at := &owner.Record{Key: []byte(sp.Key), Name: []byte(sp.Name), Kind: owner.KindLimit, At: now}
 	ids := gather(slices.Concat(parts...))
 	var states []limit.State
+	//guard:split-base -> value, exists := int64(0), sp.Base != 0
 	value, exists := sp.Base, sp.Base != 0
 	for _, part := range parts {
 		if len(part) == 0 {
 			continue
 		}
 		value, exists = value+part[0].Counter.Value, exists || part[0].Counter.Version != 0
+		//guard:split-lost-empty true
 		if s := part[0].Limit; s.Weight != 0 {
+			//guard:split-lost-empty insert s.Weight = max(s.Weight, sp.Parts[0].Weight)
 			states = append(states, s)
 		}
 	}
@@ -111,6 +119,7 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record 
 	case sp.Kind == "counter":
 		at.Kind = owner.KindCounter
 		ids.answers(func(o *reqid.Outcome) {
+			//guard:split-ids-united sp.Base -> 0
 			if o.A += sp.Base; o.B&OfWhole != 0 {
 				o.B &^= OfWhole
 			} else {
@@ -153,6 +162,7 @@ func Bare(whole *owner.Record, now int64) *owner.Record {
 
 // records are a record with these ids, cut into some.
 func records(whole *owner.Record, ids kept) []*owner.Record {
+	//guard:split-ids-nobody
 	if len(ids.clients) == 0 && ids.evicted != math.MinInt64 {
 		// When ids were evicted is remembered as long as some client is: one of nobody.
 		ids.clients = []client{{KeptClient: reqid.KeptClient{Floor: 1, Seen: whole.At, Linked: whole.At}}}
@@ -223,6 +233,7 @@ func gather(all []*owner.Record) kept {
 
 // bound drops the oldest ids if there are too many.
 func (k *kept) bound(total int) {
+	//guard:split-ids-bound true
 	if total <= MaxIDs {
 		return
 	}
@@ -234,6 +245,7 @@ func (k *kept) bound(total int) {
 	}
 	slices.Sort(times)
 	last := times[total-MaxIDs-1] // of those that go
+	//guard:split-ids-evicted
 	k.evicted = max(k.evicted, last)
 	for i := range k.clients {
 		c := &k.clients[i]
@@ -260,7 +272,8 @@ func (k *kept) of(mine func(c reqid.Client, sequence uint64) bool) kept {
 				x.ops = append(x.ops, o)
 			}
 		}
-		if len(x.ops) > 0 || x.Floor > 0 {
+		if len(x.ops) > 0 ||
+			x.Floor > 0 { //guard:split-ids-floors
 			out.clients = append(out.clients, x)
 		}
 	}

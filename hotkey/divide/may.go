@@ -41,7 +41,11 @@ func May(t *table.Table, ref owner.Ref, kind owner.Kind) (weight uint32, err err
 		return 0, errNotNow
 	}
 	sp, ok := t.SplitOf(id)
-	if !ok || i >= len(sp.Parts) || sp.PartKey(i) != ref.Key || sp.Name != ref.Name || sp.Kind != kind.String() || sp.Phase != phaseFor[ref.Role] {
+	//guard:split-part-closed sp.Phase != phaseFor[ref.Role] -> sp.Phase < phaseFor[ref.Role]
+	//guard:split-part-opened sp.Phase != phaseFor[ref.Role] -> sp.Phase > phaseFor[ref.Role]
+	if !ok || i >= len(sp.Parts) ||
+		sp.PartKey(i) != ref.Key || //guard:split-part-key
+		sp.Name != ref.Name || sp.Kind != kind.String() || sp.Phase != phaseFor[ref.Role] {
 		return 0, errNotNow
 	}
 	return sp.Parts[i].Weight, nil
@@ -57,9 +61,12 @@ func mayWhole(t *table.Table, ref owner.Ref, kind owner.Kind) error {
 		case k != kind.String():
 			return &failure.Error{Reason: failure.KindMismatch,
 				Message: fmt.Sprintf("this key and name hold a %s, not a %s", k, kind), Hint: "use another name, or the calls of its kind"}
+		//guard:split-join-late
 		case sp.ID != ref.Split && ref.Role != owner.Whole:
 			return errNotNow // it comes from a split before this one, late
-		case ref.Role == owner.Carry && sp.Phase == table.Opening, ref.Role == owner.Join && sp.Phase == table.Closing:
+		case ref.Role == owner.Carry && //guard:split-whole-frozen
+			sp.Phase == table.Opening, ref.Role == owner.Join &&
+			sp.Phase == table.Closing: //guard:split-join-closed
 			return nil
 		default:
 			return errNotNow
@@ -77,5 +84,6 @@ func mayWhole(t *table.Table, ref owner.Ref, kind owner.Kind) error {
 func Stale(t *table.Table, key []byte) bool {
 	id, _, ok := table.OfPart(string(key))
 	_, is := t.SplitOf(id)
-	return ok && !is && t.Epoch >= id
+	return ok && !is &&
+		t.Epoch >= id //guard:split-stale-early
 }

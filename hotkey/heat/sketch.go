@@ -76,6 +76,7 @@ func (s *Sketch) Touch(tag uint32, now int64) {
 			least = i
 		}
 	}
+	//guard:hot-debt t.counts[least] -> 0
 	t.tags[least], t.debts[least] = tag, t.counts[least]
 	t.counts[least] = up(t.counts[least])
 }
@@ -107,6 +108,7 @@ func (t *set) decay(tick uint32) {
 // decayed is a count some ticks later.
 func decayed(count, ticks uint32) uint32 {
 	for ; ticks > 0 && count > 0; ticks-- {
+		//guard:hot-decay (count + Forget - 1) / Forget -> 0
 		count -= (count + Forget - 1) / Forget
 	}
 	return count

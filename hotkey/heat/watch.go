@@ -104,6 +104,7 @@ var errPolicy = errors.New("heat: the policy makes no sense")
 // Threshold is the rate from which a key with this rate is hot: the others are what it is
 // compared with, so it depends on its own.
 func (p Policy) Threshold(load Load, rate float64) float64 {
+	//guard:hot-others load.Rate-rate -> load.Rate
 	others := max(load.Rate-rate, 0) / float64(max(load.Keys-1, 1))
 	return max(p.Floor, p.Factor*others)
 }
@@ -128,6 +129,7 @@ func (w *Watch[K]) Look(now int64, load Load, seen []Seen[K]) []Change[K] {
 			changes = append(changes, Change[K]{s.Key, true})
 		default:
 			h.Rate = max(h.Rate, s.Rate)
+			//guard:hot-half threshold/2 -> threshold
 			if s.Rate >= threshold/2 {
 				h.above = now
 			}

@@ -239,6 +239,7 @@ func (e *entry) become(b *Bucket) {
 		return
 	}
 	e.bucket, e.asked = *b, 0
+	//guard:chunk-parameters
 	e.forget()
 }
 
@@ -364,6 +365,8 @@ func (e *entry) fail(err error) bool {
 	own := errors.As(err, &fault)
 	for place := e.queue.Front(); place != nil; {
 		w, next := place.Value.(*waiter), place.Next()
+		//guard:fault-is-its-callers true
+		//guard:nonsense-at-the-door true
 		if !own || w.bucket.same(&e.bucket) {
 			e.leave(place)
 			w.err = err

@@ -88,6 +88,7 @@ func (c *cell) spend(now int64, cost uint64) bool {
 
 // lapse loses what is left when its time is over.
 func (c *cell) lapse(now int64) {
+	//guard:chunk-lease
 	if now >= c.until {
 		c.left = 0
 	}

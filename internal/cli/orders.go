@@ -41,6 +41,7 @@ func takeOrders() *orders {
 		for {
 			select {
 			case s := <-o.signals:
+				//guard:order-gap
 				if !last.IsZero() && time.Since(last) < orderGap {
 					continue
 				}

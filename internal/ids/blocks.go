@@ -44,7 +44,8 @@ type block struct {
 
 // holds says whether n ids can be taken of it.
 func (b *block) holds(now int64, n uint64) bool {
-	return b.epoch != 0 && b.used+n <= blockIDs && now-b.asked < int64(Order)
+	return b.epoch != 0 && b.used+n <= blockIDs &&
+		now-b.asked < int64(Order) //guard:id-order
 }
 
 // blocks are those of a process, as a state machine.

@@ -55,6 +55,7 @@ func neverAnothers(dir, id string) error {
 	case found && name == "":
 		name = h.Node
 	}
+	//guard:lone-directory true
 	if name == "" || name == id {
 		return nil
 	}
@@ -62,7 +63,7 @@ func neverAnothers(dir, id string) error {
 }
 
 // floor is the least epoch of a cluster that this node makes.
-func (c *cluster) floor() uint64 { return max(c.cfg.EpochFloor, c.alone+1) }
+func (c *cluster) floor() uint64 { return max(c.cfg.EpochFloor, c.alone+1) } //guard:alone-floor c.alone+1 -> 0
 
 // belongs ends a process that a cluster has admitted whose epoch this node has passed
 // when it ran alone: by its right it would give fencing tokens and ids that it has given

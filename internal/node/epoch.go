@@ -67,6 +67,7 @@ func (s *sole) choose(dir string, floor uint64, wall time.Time) (last, next uint
 		if last, err = readEpoch(s.path); err != nil {
 			return 0, 0, err
 		}
+		//guard:sole-epoch last+1 -> last
 		next = max(next, last+1)
 	}
 	if next > owner.MaxEpoch {
@@ -123,6 +124,7 @@ func (s *sole) set(epoch uint64) error {
 }
 
 func (s *sole) setLocked(epoch uint64) error {
+	//guard:sole-epoch-kept
 	if s.path != "" {
 		b, err := json.Marshal(epochFile{epochFileVersion, epoch, s.node})
 		if err != nil {

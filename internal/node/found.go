@@ -45,7 +45,8 @@ func (c ClusterConfig) validateFounders() error {
 // founds says whether this node is the founder that makes the cluster.
 func (c *cluster) founds() bool {
 	f := c.cfg.Cluster.Founders
-	return len(f) > 0 && f[0] == c.cfg.ID
+	return len(f) > 0 &&
+		f[0] == c.cfg.ID //guard:founders-one
 }
 
 // found makes the cluster when all founders are there and none belongs to one. So a
@@ -129,17 +130,21 @@ func (c *cluster) unfounded(facts []member.Fact) string {
 	var missing []string
 	for _, id := range c.cfg.Cluster.Founders {
 		if !slices.ContainsFunc(facts, func(f member.Fact) bool {
-			return f.Name == id && f.Ours && f.State == member.Alive && f.Conflict == ""
+			return f.Name == id && f.Ours &&
+				f.State == member.Alive && //guard:founders-alive
+				f.Conflict == ""
 		}) {
 			missing = append(missing, id)
 		}
 	}
 	for _, f := range facts {
 		// What this node says of itself it may have drawn before a crash.
+		//guard:founders-belong
 		if f.Ours && f.Self.UID != "" && f.Name != c.cfg.ID {
 			return f.Name + " belongs to a cluster"
 		}
 	}
+	//guard:founders-all
 	if len(missing) > 0 {
 		return strings.Join(missing, ", ") + " not seen, or not under its name alone"
 	}

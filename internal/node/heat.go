@@ -125,6 +125,7 @@ func (h *observer) named(store *owner.Store, places []place) []rpc.HotKey {
 		for ; len(places) > 0 && places[0].shard == shard; places = places[1:] {
 			c := places[0].Count
 			objects := named(c.Tag)
+			//guard:hot-shared
 			if len(objects) > 1 {
 				c.Sure = 0 // they share a tag, and any of them may have done it all
 			}

@@ -56,6 +56,7 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 			case err == nil:
 				return 0, noIDs(fmt.Errorf("the epoch %d was to be raised, and %d came of it", above, got))
 			case errors.As(err, &refused):
+				//guard:id-epoch -> return got, nil
 				above = max(above, got) // somebody was quicker
 			case !errors.Is(err, epoch.ErrNotProposed):
 				rest = retakeUnknown

@@ -72,7 +72,7 @@ func (n *Node) Keeping() bool { return n.keeps.busy.Load() }
 
 // Kept returns why Stop could not write the state, nil if it did or there was none to
 // write.
-func (n *Node) Kept() error { return n.keeps.err }
+func (n *Node) Kept() error { return n.keeps.err } //guard:keep-error n.keeps.err -> nil
 
 // keep writes the state. A disk that has no room, or fails, may be mended meanwhile: it
 // is tried again.
@@ -88,6 +88,7 @@ func (k *keeps) keep(head func() disk.Header, store *owner.Store) {
 			k.tries.Add(1)
 		}
 		left := time.Until(k.until)
+		//guard:keep-tries-on true
 		if k.err == nil || left <= 0 || ctx.Err() != nil {
 			break
 		}

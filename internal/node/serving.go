@@ -33,6 +33,7 @@ var (
 // Admit implements owner.Rule.
 func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 	e, v := m.rule.Enter(hash, now)
+	//guard:admission-of-the-node -> serving.Yes | v&0
 	switch v {
 	case serving.Yes:
 		p := owner.Permit{Epoch: e.Since, Seen: e.Seen, Hash: hash, Since: m.start, Lost: e.Lost, LostAt: e.LostAt}
@@ -40,6 +41,7 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 		case e.Whole: // it came with its request ids, from wherever it came
 			p.Since = math.MinInt64
 		case e.Lost != 0: // those of before the loss are gone
+			//guard:lost-ids e.LostAt -> m.start
 			p.Since = max(m.start, e.LostAt)
 		}
 		return p, nil
@@ -51,6 +53,7 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 
 // Confirm implements owner.Rule.
 func (m *inCluster) Confirm(p owner.Permit, now int64) error {
+	//guard:answer-check-of-the-node true
 	if m.rule.Still(p.Hash, p.Seen, now) {
 		return nil
 	}

@@ -46,6 +46,7 @@ type partLook struct {
 func (p *partLook) take(r *peerv1.ReadPartResponse) (operations uint64) {
 	more := func(now uint64, was *uint64) uint64 {
 		d := now - *was
+		//guard:split-look-restarts
 		if now < *was { // another owner counts
 			d = now
 		}

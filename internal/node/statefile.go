@@ -104,6 +104,7 @@ func (n *Node) beginSole() error {
 		return err
 	}
 	s, err := findState(dir, log, func(h disk.Header) error {
+		//guard:state-once
 		if h.Epoch != last {
 			return fmt.Errorf("it is of epoch %d, and the node has served in epoch %d since", h.Epoch, last)
 		}
@@ -113,6 +114,7 @@ func (n *Node) beginSole() error {
 		return err
 	}
 	if s == nil {
+		//guard:lone-loss
 		if last > 0 {
 			n.declareLoss(next, now)
 		}

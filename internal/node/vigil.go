@@ -35,6 +35,7 @@ type vigil struct {
 }
 
 func newVigil(p member.Profile) *vigil {
+	//guard:founders-wait founderRounds -> 0
 	return &vigil{wait: int64(founderRounds*p.Reconnect() + founderSpare)}
 }
 
@@ -50,6 +51,7 @@ func (v *vigil) look(now int64, seen bool) bool {
 
 // fresh says whether the last look still counts.
 func (v *vigil) fresh(now int64) error {
+	//guard:founders-slept
 	if now-v.last > int64(founderGap) {
 		return errSlept
 	}

@@ -31,10 +31,13 @@ func (s *Server) meant(ctx context.Context) error {
 	t := s.cfg.Cluster.Table()
 	named := len(cluster) > 0 || len(target) > 0
 	switch {
-	case !named && !t.Uses(namedSince):
+	case !named &&
+		!t.Uses(namedSince): //guard:stream-without-names
 		return nil // the sender is of a version before
+	//guard:stream-names-its-cluster
 	case t.UID != "" && !slices.Equal(cluster, []string{t.UID}):
 		return misdirected(fmt.Sprintf("this node is of the cluster %s, and the call is for %q", t.UID, cluster))
+	//guard:stream-names-its-node
 	case s.cfg.Node != "" && !slices.Equal(target, []string{s.cfg.Node}):
 		return misdirected(fmt.Sprintf("this node is %s, and the call is for %q", s.cfg.Node, target))
 	}

@@ -40,6 +40,7 @@ func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, to
 
 // lessened is a check at the owner that leaves alone what is kept back.
 func lessened(b *chunk.Bucket, cost uint64) *pb.CheckRequest {
+	//guard:chunk-slack chunk.Slack(b.Burst) -> 0
 	return &pb.CheckRequest{Key: b.Key, Name: b.Name, Limit: b.Limit, PeriodNs: b.Period, Burst: b.Burst - chunk.Slack(b.Burst), Cost: cost}
 }
 
@@ -70,6 +71,7 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	// As the owner would, but before it has to do with others who ask for the key.
 	var field *failure.Error
 	op := limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: req.Burst}, Cost: max(req.Cost, 1)}
+	//guard:nonsense-at-the-door
 	if err := op.Validate(); errors.As(err, &field) {
 		return bad(field.Field, field.Message, "")
 	}
@@ -98,7 +100,8 @@ func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckR
 	switch {
 	case len(req.Key) > owner.MaxKey || len(req.Name) > owner.MaxName: // which is for the owner to say
 		return l.aside(ctx, &b, cost)
-	case !ok || m.Holder() == self || most < 2*cost || !mayHold(t, self):
+	case !ok || m.Holder() == self || most < 2*cost ||
+		!mayHold(t, self): //guard:chunk-strangers
 		return l.aside(ctx, &b, cost)
 	}
 	a, err := l.s.chunks.Spend(ctx, b, cost, most)

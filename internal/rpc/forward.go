@@ -88,6 +88,7 @@ func (s *Server) waiting(t *table.Table) error {
 		return nil
 	}
 	st := s.cfg.Cluster.State()
+	//guard:waiting-said true
 	if st.Waiting == "" || time.Since(st.Started) < startTime {
 		return nil
 	}

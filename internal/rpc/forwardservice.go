@@ -103,6 +103,7 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 		case waits(c) || ofHome(c):
 			answer = in.beside(c)
 		case late.follows(c):
+		//guard:lane-has-room
 		case in.s.lanes.full(c):
 			answer = failed(c.Tag, wire(errManyHeld))
 		default:
@@ -140,6 +141,7 @@ func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
 	for i := range later {
 		p := &later[i]
 		answer := resp.Answers[p.answer]
+		//guard:answers-wait-forwarded
 		if behind := p.behind(in.s); behind != ([2]table.Holder{}) {
 			resp.Answers[p.answer] = in.s.lanes.hold(held{in, answer, *p, behind}) // nil, unless there is no room
 		} else if err := p.confirm(in.s, now, nil); err != nil {
@@ -255,6 +257,7 @@ func (in *inbound) beside(c *peerv1.ForwardCall) *peerv1.ForwardAnswer {
 	}
 	// It is none of the stream's contexts: it would stay with the stream, which may live
 	// for weeks, if it were not cancelled, and its end would be that of the caller.
+	//guard:one-context-a-call insert _, _ = context.WithCancelCause(in.stream.Context())
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(in.stream.Context()))
 	stop := context.CancelFunc(func() { cancel(nil) })
 	if c.DeadlineNs > 0 {

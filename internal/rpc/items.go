@@ -96,6 +96,8 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 	if s.cfg.Copies != nil {
 		for i := range n {
 			if errs[i] == nil && !away.is(i) {
+				//guard:answers-wait-batch
+				//guard:answer-not-told-batch errs[i] -> _
 				errs[i] = s.await(o, it.meta(&answers[i]).Permit)
 			}
 		}
@@ -110,6 +112,7 @@ func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error
 		}
 		err := errs[i]
 		if err == nil {
+			//guard:answer-check-batch
 			err = s.cfg.Store.Confirm(it.meta(&answers[i]).Permit, now)
 		}
 		if err != nil {

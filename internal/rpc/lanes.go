@@ -132,6 +132,7 @@ func (l *lanes) putLocked(k *lane, h held) {
 // laneLocked is the lane of a process. When one is made, those that have nothing are let
 // go whose process is no member.
 func (l *lanes) laneLocked(of table.Holder) *lane {
+	//guard:answers-in-lanes of -> table.Holder{}
 	if k := l.all[of]; k != nil {
 		return k
 	}
@@ -144,6 +145,7 @@ func (l *lanes) laneLocked(of table.Holder) *lane {
 		}
 	}
 	k := &lane{of: of, wake: make(chan struct{}, 1)}
+	//guard:answers-in-lanes of -> table.Holder{}
 	l.all[of] = k
 	l.wg.Go(func() { l.run(k) })
 	return k
@@ -167,6 +169,7 @@ func (l *lanes) run(k *lane) {
 			if behind := l.s.cfg.Copies.Behind(h.permit.Hash); behind[0] == k.of || behind[1] == k.of {
 				through = l.answer(k, through, nil) // they need not wait with this one
 				if !l.s.cfg.Copies.AwaitOf(l.ctx, h.permit.Hash, k.of) {
+					//guard:answer-not-told-forwarded untold(h.o.read) -> nil
 					l.answer(k, []held{h}, untold(h.o.read))
 					continue
 				}

@@ -89,6 +89,7 @@ func (k *link) abandon(a *attempt, why error, keeps bool) (*peerv1.ForwardAnswer
 		a.finishLocked(nil, why)
 		return nil, why
 	}
+	//guard:detached-told
 	if keeps && waits(a.call) && identified(a.call) != nil {
 		k.detached = append(k.detached, a.call.Tag)
 	} else {

@@ -59,7 +59,9 @@ func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later
 // ends, because a node stops or a stream breaks, a place with a request id is kept.
 func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
 	id, err := requestID(req.RequestId)
-	if err == nil && req.WaitNs > 0 && !l.s.cfg.Store.Waits(lockRef(req.Key, req.Name), id) {
+	//guard:crowd-room
+	if err == nil && req.WaitNs > 0 &&
+		!l.s.cfg.Store.Waits(lockRef(req.Key, req.Name), id) { //guard:crowd-retries
 		err = l.s.room(ctx, req.Key)
 	}
 	if err != nil {
@@ -83,6 +85,7 @@ func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.Acqu
 	if ctx.Err() == nil {
 		return wait.Answer()
 	}
+	//guard:way-of-caller true
 	if context.Cause(ctx) != errWayEnded {
 		wait.GiveUp(l.s.cfg.Clock.Now())
 	} else if wait.Detach(l.s.cfg.Clock.Now()) {

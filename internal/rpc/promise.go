@@ -61,6 +61,7 @@ func (s *Server) await(o *op, p owner.Permit) error {
 
 // awaitCopies is await for answers that no setting exempts.
 func (s *Server) awaitCopies(hash uint64, read bool) error {
+	//guard:answer-not-told true
 	if c := s.cfg.Copies; c == nil || c.Told(hash) || c.Await(hash) {
 		return nil
 	}
@@ -96,6 +97,7 @@ func (p *promise) behind(s *Server) (none [2]table.Holder) {
 func (p *promise) confirm(s *Server, now int64, err error) error {
 	var t tally
 	if err == nil {
+		//guard:answer-check-forwarded
 		err = s.cfg.Store.Confirm(p.permit, now)
 	}
 	if err != nil {
@@ -124,9 +126,11 @@ func one[A any](s *Server, later *promises, o *op, a *A, meta func(*A) owner.Met
 	}
 	var t tally
 	if err == nil {
+		//guard:answers-wait-one
 		err = s.await(o, meta(a).Permit)
 	}
 	if err == nil {
+		//guard:answer-check-one
 		err = s.cfg.Store.Confirm(meta(a).Permit, s.cfg.Clock.Now())
 	}
 	if err != nil {

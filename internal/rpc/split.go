@@ -77,7 +77,9 @@ func divisible(c *peerv1.ForwardCall) bool {
 		a := x.Check.Algorithm
 		return a == pb.Algorithm_ALGORITHM_UNSPECIFIED || a == pb.Algorithm_ALGORITHM_TOKEN_BUCKET
 	case *peerv1.ForwardCall_Add:
-		return x.Add.Min == nil && x.Add.Max == nil && x.Add.IdleTtlNs == 0
+		return x.Add.Min == nil && //guard:split-divisible
+			x.Add.Max == nil && //guard:split-divisible
+			x.Add.IdleTtlNs == 0
 	case *peerv1.ForwardCall_Get:
 		return true
 	}
@@ -127,6 +129,7 @@ func (s *Server) place(kind string, r owner.Ref, part *peerv1.Part, id *reqid.ID
 	if sp == nil {
 		return r, share{}, nil
 	}
+	//guard:split-place-open
 	if sp.Phase != table.Open {
 		return r, share{}, errNotOwner
 	}
@@ -146,6 +149,7 @@ func (s *Server) choose(t *table.Table, sp *table.Split, id *reqid.ID) (i int, h
 		m, _, ok := t.Owner(sp.PartHash(i))
 		return ok && m.Holder() == self
 	}
+	//guard:split-retry-part
 	if id != nil && id.Given() {
 		i = table.PartOf(id.Client.Hi, id.Client.Lo, id.Sequence, n)
 		return i, own(i)

@@ -23,6 +23,7 @@ func (p *passage) aim(t *table.Table) (*table.Split, error) {
 		if !ok {
 			return nil, errSplitOver
 		}
+		//guard:split-aim-phase
 		if sp.Phase != phaseOf(p.call) {
 			return nil, errSplitOver
 		}
@@ -138,6 +139,7 @@ func mayBeBehind(t *table.Table, c *peerv1.ForwardCall, self table.Holder) bool 
 	m, since, ok := ownerOf(t, c)
 	if c.Part == nil {
 		if sp := splitOf(t, c); sp != nil {
+			//guard:split-behind-whole true
 			return sp.Phase != table.Open // of open ones the sender has to learn
 		}
 		return !ok || since < c.Since || m.Holder() == self
@@ -146,6 +148,7 @@ func mayBeBehind(t *table.Table, c *peerv1.ForwardCall, self table.Holder) bool 
 	switch {
 	case !found:
 		return t.Epoch < c.Since
+	//guard:split-behind-part
 	case sp.Phase > phaseOf(c):
 		return false // it is over
 	}

@@ -37,7 +37,8 @@ func (s *Server) plant(part *peerv1.Part, req *peerv1.PlantRequest) (*peerv1.Pla
 	// Where the state of the object was lost with its home, the next one divides another
 	// state; the two must not meet.
 	home, _, ok := s.cfg.Cluster.Table().Owner(owner.Hash(h.split.Key))
-	if !ok || home.Holder() != (table.Holder{Node: req.Home, Incarnation: req.HomeIncarnation}) {
+	if !ok ||
+		home.Holder() != (table.Holder{Node: req.Home, Incarnation: req.HomeIncarnation}) { //guard:split-plant-home
 		return nil, errNotOwner
 	}
 	now := s.cfg.Clock.Now()
@@ -47,7 +48,8 @@ func (s *Server) plant(part *peerv1.Part, req *peerv1.PlantRequest) (*peerv1.Pla
 	}
 	r := h.ref(owner.Plant)
 	for _, x := range records {
-		if string(x.Key) != r.Key || string(x.Name) != r.Name || x.Kind != kindOfSplit(h.split) {
+		if string(x.Key) != r.Key || //guard:split-plant-address
+			string(x.Name) != r.Name || x.Kind != kindOfSplit(h.split) {
 			return nil, errPartRecords
 		}
 	}
@@ -75,6 +77,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	r := &peerv1.ReadPartResponse{Weighed: h.split.Weighed}
 	var encoded [][]byte
 	meta, err := s.cfg.Store.Take(s.cfg.Clock.Now(), h.ref(role), kindOfSplit(h.split), func(x *owner.Record, now int64) {
+		//guard:split-look-value -> x.Whole || x.More
 		if x.Whole { // those that are More have no value
 			r.Value = x.Counter.Value
 		}
@@ -86,6 +89,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 		err = s.told(meta, true)
 	}
 	if err == nil && req.All {
+		//guard:split-trimmed -> r.Records = encoded
 		r.Records, err = trimmed(encoded, s.cfg.Clock.Now())
 	}
 	if err != nil {
@@ -182,6 +186,7 @@ func (s *Server) TakeWhole(sp *table.Split) (records []*owner.Record, now int64,
 		err = s.told(meta, true)
 	}
 	if err == nil {
+		//guard:split-carry-many readRecords -> ReadRecords
 		records, err = readRecords(encoded, now)
 	}
 	return records, now, err

@@ -29,7 +29,8 @@ func order(kind, key, name string) (SplitOrder, error) {
 		return bad("kind", fmt.Sprintf("is %q", kind), `use "limit" or "counter": locks are never split`)
 	case key == "" || len(key) > owner.MaxKey:
 		return bad("key", fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(key), owner.MaxKey), "")
-	case key[0] == 0 || !utf8.ValidString(key):
+	case key[0] == 0 || //guard:split-order
+		!utf8.ValidString(key):
 		return bad("key", "begins with a NUL byte, or is not valid UTF-8", "")
 	case len(name) > owner.MaxName || !utf8.ValidString(name):
 		return bad("name", fmt.Sprintf("has more than %d bytes, or is not valid UTF-8", owner.MaxName), "")

@@ -146,14 +146,17 @@ func (s State) Reweigh(to uint32, capacity uint64, now int64) State {
 	from := s.weight()
 	if to <= from {
 		s = s.slowed(to, now)
+		//guard:split-lower from-to -> from
 		s.Spent -= min(capacity*uint64(from-to)>>weightBits, s.Spent)
 		return s.with(to)
 	}
+	//guard:split-slow s.settled(now).paced(to) -> s.paced(to).settled(now)
 	s = s.settled(now).paced(to)
 	more := (capacity*uint64(to-from) + Whole - 1) >> weightBits
 	if s.Spent == 0 {
 		s.At, s.Limit, s.Period = now, 1, MaxPeriod
 	}
+	//guard:split-raise
 	s.Spent = min(s.Spent+more, MaxLimit)
 	return s.with(to)
 }
@@ -193,6 +196,7 @@ func (s State) Divide(weights []uint32, now int64) []State {
 		}
 		part := s.paced(to)
 		part.Weight, part.Carry = to, 0
+		//guard:split-divide-up Whole -> 1
 		part.Spent = (s.Spent*uint64(w) + Whole - 1) >> weightBits
 		if part.Spent == 0 {
 			part = State{Weight: to}
@@ -230,6 +234,7 @@ func Unite(parts []State, now int64) State {
 			slow = p
 		}
 	}
+	//guard:split-unite-weight 1 -> Whole
 	to := uint32(min(max(weight, 1), Whole))
 	if len(settled) == 0 {
 		return State{}.with(to)

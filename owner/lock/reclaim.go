@@ -54,6 +54,7 @@ func (s *State) Reclaim(op Reclaim, now int64, next uint64, fx *Effects) Reclaim
 		panic(fmt.Sprintf("lock: a claim was not validated: %v", err))
 	}
 	now = s.advance(now, next, false, fx)
+	//guard:reclaim-highest
 	if op.Token <= s.LastToken {
 		return ReclaimResult{}
 	}

@@ -38,6 +38,7 @@ func (c *Caller) Judge(attempt *Caller, away bool) Verdict {
 	switch {
 	case c.Print != attempt.Print:
 		return Reused
+	//guard:older-attempt
 	case !away && attempt.ID.Age < c.ID.Age:
 		return Older
 	}
@@ -128,6 +129,7 @@ func (q *Queue[R]) Push(p Place[R]) {
 func (q *Queue[R]) Append(p Place[R], last int64) {
 	p.Since = min(p.Since, last)
 	if n := len(q.Places); n > 0 {
+		//guard:place-moments
 		p.Since = max(p.Since, q.Places[n-1].Since)
 	}
 	p.GiveUp = max(p.GiveUp, p.Since)
@@ -155,6 +157,7 @@ func (q *Queue[R]) Leave(ticket uint64, last int64) bool {
 	if p == nil {
 		return false
 	}
+	//guard:leave-together
 	p.GiveUp, p.Away = min(p.GiveUp, last), true
 	return true
 }
@@ -169,7 +172,9 @@ func (q *Queue[R]) Detach(ticket uint64, now, grace int64, busy bool) bool {
 	if p == nil {
 		return false
 	}
+	//guard:detached-granted
 	p.Away = true
+	//guard:detached-grace true
 	if busy || q.Grace <= now {
 		q.Grace = now + grace
 	}

@@ -61,10 +61,12 @@ func (f *flights) join(ctx context.Context, id string, to raft.ServerID, do func
 	defer f.mu.Unlock()
 	was := f.by[id]
 	switch {
+	//guard:flight-one
 	case was != nil && was.to == to:
 		return was, nil
 	case was != nil:
 		was.cancel()
+	//guard:flight-bound
 	case len(f.by) >= maxFlights:
 		return nil, errCrowded
 	}

@@ -33,6 +33,7 @@ func (g *Group) Found(still func() error) error {
 		}
 	}
 	g.uid.Store(&uid) // from now on, others' leaders are refused
+	//guard:founders-late
 	if err := still(); err != nil {
 		return errors.Join(err, g.undraw(drawn))
 	}

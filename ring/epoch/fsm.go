@@ -74,13 +74,16 @@ func (f *fsm) apply(l *raft.Log) outcome {
 	}
 	c, err := table.Decode(l.Data)
 	if err != nil {
+		//guard:unknown-command
 		f.stopped = true
 		f.fail(fmt.Errorf("entry %d: %w", l.Index, err))
 		return outcome{refused: err}
 	}
+	//guard:removal-term
 	if c.Remove != nil && c.Remove.Term != 0 && c.Remove.Term != l.Term {
 		return outcome{f.table.Epoch, &table.Refused{Why: fmt.Sprintf("the removal was judged in term %d, and is of term %d", c.Remove.Term, l.Term)}}
 	}
+	//guard:batch-shown
 	if c.Sync == nil {
 		f.show()
 	}
@@ -129,6 +132,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		f.fail(err)
 		return err
 	}
+	//guard:restore-forward
 	if t.Epoch < f.table.Epoch { // transport lets none through; nothing takes the table back
 		return fmt.Errorf("a snapshot of epoch %d came after epoch %d", t.Epoch, f.table.Epoch)
 	}
@@ -203,6 +207,7 @@ func (c *cleaner) run() {
 		c.todo = nil
 		c.mu.Unlock()
 		if len(todo) > 0 {
+			//guard:cleaner-order -> go c.discard(todo)
 			c.discard(todo)
 		}
 		c.mu.Lock()

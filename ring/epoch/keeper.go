@@ -91,17 +91,20 @@ func (k *keeper) later(event func(*keeper)) { _ = k.g.tell(k.g.halt, event) }
 
 // read reads the clocks. Leases are counted by the steady one: the other one may be slewed,
 // so that TTLs by it would part by more than the margin.
-func (k *keeper) read() { k.boot = k.cfg.Clock.Now(); k.now = k.g.steady() }
+func (k *keeper) read() { k.boot = k.cfg.Clock.Now(); k.now = k.g.steady() } //guard:lease-steady-clock k.g.steady() -> k.boot
 
 // extend lets the serving rule act until the lease ends. The rule reads the clock that may
 // be slewed: it is given less than is left, by as much as that clock may be slow, and the
 // rest with the next ticks.
 func (k *keeper) extend() {
 	left := k.holding.Until() - k.now
-	if left <= 0 || k.retired || k.leaving || k.g.over.Load() {
+	if left <= 0 || k.retired ||
+		k.leaving || //guard:joiner-acts-no-more
+		k.g.over.Load() { //guard:lease-over
 		k.g.rule.Extend(0)
 		return
 	}
+	//guard:lease-slew-reserve clock.MaxSlew -> 0*clock.MaxSlew
 	k.g.rule.Extend(k.boot + left - int64(clock.MaxSlew*float64(left)))
 }
 
@@ -110,6 +113,7 @@ func (k *keeper) ticked() {
 	k.checkWall()
 	k.checkDisk()
 	k.checkRoom()
+	//guard:joiner-stays-away k.room.asksAt -> k.renewAt
 	if !k.retired && k.now >= max(k.renewAt, k.room.asksAt) && k.sent < renewalsAtOnce {
 		k.renew()
 	}
@@ -127,7 +131,9 @@ func (k *keeper) checkWall() {
 	}
 	k.g.jumps.Add(1)
 	k.cfg.Log.Warn("the wall clock jumped: the lease is dropped and asked for again", "by", time.Duration(jump))
+	//guard:wall-jump
 	k.holding.Drop()
+	//guard:wall-jump
 	k.g.rule.Extend(0)
 	k.renewAt = k.now
 }
@@ -190,6 +196,7 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, asked int64, resp *peer
 	}
 	k.g.warm.Store(true)
 	k.g.heard.Store(max(k.g.heard.Load(), asked))
+	//guard:count-from-send insert s.Sent = k.now
 	k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant)
 	k.extend()
 	k.renewAt = max(k.now, s.Sent+int64(k.cfg.TTL)/3)

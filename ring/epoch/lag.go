@@ -34,6 +34,7 @@ func (k *keeper) stuck(h table.Holder, applied uint64) bool {
 	}
 	t := k.g.Table()
 	if !is {
+		//guard:lag-own-rows t.Concerns(h) -> t.Epoch
 		if needs := t.Concerns(h); applied < needs {
 			k.lags[h] = lag{epoch: needs, since: k.now}
 		}

@@ -121,7 +121,9 @@ func (k *keeper) follow() {
 func (k *keeper) catchUp(term uint64) {
 	k.g.running.Go(func() {
 		for k.g.leads() == term && k.g.halt.Err() == nil {
-			if k.g.settled(k.g.raft.Barrier(applyWait)) == nil && k.g.rise(term) == nil {
+			//guard:barrier true
+			if k.g.settled(k.g.raft.Barrier(applyWait)) == nil &&
+				k.g.rise(term) == nil { //guard:rise-clock
 				k.later(func(k *keeper) { k.caughtUp(term) })
 				return
 			}
@@ -207,6 +209,7 @@ func (k *keeper) prove() {
 	k.g.running.Go(func() {
 		ctx, cancel := context.WithTimeout(k.g.halt, patience)
 		defer cancel()
+		//guard:proof k.g.proof(ctx, term) -> ctx.Err()
 		err := k.g.proof(ctx, term)
 		k.later(func(k *keeper) { k.proved(round, term, err) })
 	})
@@ -216,6 +219,7 @@ func (k *keeper) prove() {
 func (k *keeper) proved(round []*renewal, term uint64, err error) {
 	k.proving = false
 	k.sync()
+	//guard:proof-after-receipt insert round, k.waiting = append(round, k.waiting...), nil
 	for _, r := range round {
 		switch {
 		case k.grants.Term() != term || k.g.aside.Load():
@@ -224,6 +228,7 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 			k.cfg.Log.Debug("could not prove leadership", "error", err)
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		case r.req.Release:
+			//guard:released-again -> k.roll.before = nil
 			k.roll.heard(r.holder())
 			k.grants.Release(r.holder())
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
@@ -242,13 +247,16 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 // by now, so it must not get a lease.
 func (k *keeper) behind(r *renewal) bool {
 	m, is := k.g.Table().Member(r.req.Node)
+	//guard:renewal-epoch false
 	return is && m.Incarnation == r.req.Incarnation && r.req.Epoch < m.Since
 }
 
 // answer grants a lease, or remembers who would like to be admitted.
 func (k *keeper) answer(r *renewal) {
 	r.term = k.grants.Term()
-	if k.differs(r) || k.behind(r) || k.stuck(r.holder(), r.req.Epoch) || k.ahead(r.holder(), r.req.Epoch) {
+	if k.differs(r) || k.behind(r) ||
+		k.stuck(r.holder(), r.req.Epoch) || //guard:lag-stuck
+		k.ahead(r.holder(), r.req.Epoch) { //guard:ahead
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
 		return
 	}
@@ -259,6 +267,7 @@ func (k *keeper) answer(r *renewal) {
 		r.reply <- &peerv1.RenewResponse{Term: r.term, Grant: grant, TtlNs: int64(k.cfg.TTL), ReceivedNs: r.received}
 	case lease.NotMember:
 		q := r.req
+		//guard:removed-comes-back
 		if k.known[q.Node] == q.Incarnation {
 			r.refuse(peerv1.Refusal_REFUSAL_REMOVED)
 			return
@@ -291,6 +300,7 @@ func (k *keeper) plan() {
 		return
 	}
 	if c.Remove != nil {
+		//guard:removal-proposed
 		k.grants.Removing(c.Remove.Members)
 	}
 	k.proposing = true
@@ -324,6 +334,8 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 // next is the next command towards what is wanted.
 func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
+		//guard:epoch-floor k.cfg.EpochFloor -> 1
+		//guard:epoch-of-the-wall WallEpoch(k.cfg.Wall()) -> 1
 		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
 			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin), LockTTL: int64(k.cfg.LockTTL)}}, true
 	}
@@ -335,17 +347,20 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	}
 	if over := k.expired(); len(over) > 0 {
 		slices.SortFunc(over, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
+		//guard:removal-names-term k.termOf(t) -> 0
 		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up", Term: k.termOf(t)}}, true
 	}
 	if c, ok := k.admissible(t); ok {
 		return c, true
 	}
+	//guard:wait-ended
 	if t.Returning() && !k.roll.waits(k.now) {
 		return table.Command{EndWait: &table.EndWait{}}, true
 	}
 	if t.Transition != nil {
 		return k.finished(t)
 	}
+	//guard:stop-collected k.stops.at -> k.joinedAt
 	if want := k.want(t); len(want) > 0 && k.now-max(k.joinedAt, k.stops.at) >= int64(k.cfg.Settle) && !k.stops.all(t, k.now, k.cfg.ResumeWait) {
 		return table.Command{Begin: &table.Begin{Want: want}}, true
 	}

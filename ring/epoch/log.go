@@ -54,6 +54,7 @@ func (l *said) news(line string) bool {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	//guard:raft-says-once sayAgain -> 0
 	if at, is := l.at[line]; is && now.Sub(at) < sayAgain {
 		return false
 	}

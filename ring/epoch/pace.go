@@ -19,6 +19,7 @@ func (k *keeper) kept(s lease.Stamp, resp *peerv1.RenewResponse) bool {
 	k.g.apart.Store(is)
 	if gained > 0 {
 		k.g.gains.Add(1)
+		//guard:pace-gained
 		k.holding.Drop()
 		k.extend()
 	}
@@ -30,6 +31,7 @@ func (k *keeper) kept(s lease.Stamp, resp *peerv1.RenewResponse) bool {
 	case was && !is:
 		k.cfg.Log.Info("this node's clock and the leader's run alike, as far as is known")
 	}
+	//guard:pace-gained true
 	return gained == 0 && !is
 }
 
@@ -79,6 +81,7 @@ func (k *keeper) mostAreSlower() bool {
 			slower++
 		}
 	}
+	//guard:pace-leader false
 	return slower >= 2 && 2*slower > others
 }
 

@@ -29,7 +29,8 @@ const maxBehind = 256
 // if there was one, or it would be admitted as what it was: no change of members is
 // unknown to it. Other changes come all the time.
 func (k *keeper) follows(c candidate, t *table.Table) bool {
-	return c.epoch >= k.membersAt && c.epoch+maxBehind >= t.Epoch
+	return c.epoch >= k.membersAt && //guard:candidate-epoch
+		c.epoch+maxBehind >= t.Epoch //guard:candidate-behind
 }
 
 // tries reports whether a command for a candidate would be accepted. Why not is logged once
@@ -40,6 +41,7 @@ func (k *keeper) tries(t *table.Table, node string, c table.Command) bool {
 		delete(k.turnedAway, node)
 		return true
 	}
+	//guard:turned-away-once true
 	if why := err.Error(); k.turnedAway[node] != why {
 		if len(k.turnedAway) >= maxWaiting {
 			clear(k.turnedAway)
@@ -59,6 +61,7 @@ func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
 		c := k.candidates[n]
 		if m, is := t.Member(n); is && c.resume == m.Incarnation && k.follows(c, t) {
 			r := table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume, Cold: k.cold(t)}}
+			//guard:resume-tried true
 			if k.tries(t, n, r) {
 				return r, true
 			}
@@ -94,7 +97,10 @@ func (k *keeper) expired() []table.Holder {
 		if slices.Contains(asking, h.Node) {
 			return k.candidates[h.Node].resume == h.Incarnation
 		}
-		return k.roll.awaits(h, k.now) || k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait) || k.waitsFor(h, all)
+		//guard:resume-wait false
+		return k.roll.awaits(h, k.now) ||
+			k.synced.Stopped(h) && k.stops.all(k.synced, k.now, k.cfg.ResumeWait) || //guard:stop-waited-for
+			k.waitsFor(h, all) //guard:mute-waited-for
 	})
 }
 

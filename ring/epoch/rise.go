@@ -78,7 +78,9 @@ func (k *keeper) ahead(h table.Holder, applied uint64) bool {
 func (k *keeper) floored(t *table.Table) (table.Command, bool) {
 	clock := WallEpoch(k.cfg.Wall())
 	for _, n := range k.asking() {
-		if floor := k.candidates[n].floor; floor > t.Epoch && floor <= clock && floor-t.Epoch <= table.MaxLeap {
+		if floor := k.candidates[n].floor; floor > t.Epoch &&
+			floor <= clock && //guard:rise-floor
+			floor-t.Epoch <= table.MaxLeap {
 			c := table.Command{Raise: &table.Raise{Above: t.Epoch, To: floor}}
 			if t.Knows(c) == nil {
 				k.cfg.Log.Warn("the epoch is raised to what a node remembers: the log went back, or the node was in another cluster or alone", "node", n, "epoch", t.Epoch, "floor", floor)
@@ -93,5 +95,7 @@ func (k *keeper) floored(t *table.Table) (table.Command, bool) {
 // that was committed before its term, and the epoch has not gone back.
 func (g *Group) open() bool {
 	term := g.leads()
-	return term != 0 && g.risen.Load() == term && !g.aside.Load()
+	return term != 0 &&
+		g.risen.Load() == term && //guard:rise-first
+		!g.aside.Load()
 }

@@ -24,6 +24,7 @@ type roll struct {
 func callRoll(t *table.Table, since int64, wait time.Duration) roll {
 	r := roll{since: since, wait: wait}
 	for _, m := range t.Members {
+		//guard:returned-is-not-before true
 		if !m.Returned {
 			r.before = append(r.before, m.Holder())
 		}

@@ -59,7 +59,9 @@ type room struct {
 // reports whether it has gone on for too long. That a record was taken means nothing: a
 // copy begins with what there is room for. A row more is a success, and each counts once.
 func (r *room) refused(now int64, rows int) bool {
-	if r.first == 0 || rows > r.most || now-r.last > int64(roomPatience) {
+	if r.first == 0 ||
+		rows > r.most || //guard:joiner-row-more
+		now-r.last > int64(roomPatience) {
 		r.first = now
 	}
 	r.last, r.most = now, max(r.most, rows)
@@ -100,6 +102,7 @@ func (k *keeper) checkRoom() {
 		return
 	}
 	k.room.seen = at
+	//guard:joiner-gives-up true
 	if !k.room.givesUp(k.g.Table(), k.g.rule.Self(), k.now) {
 		return
 	}
@@ -115,13 +118,16 @@ func (k *keeper) checkRoom() {
 // is to give up. It is not as long as it owns a row that nobody else has.
 func (r *room) givesUp(t *table.Table, self table.Holder, now int64) bool {
 	m, ok := t.Member(self.Node)
-	if !ok || m.Holder() != self || m.Phase != table.Joining || t.Transition == nil || others(t, self) < 2 {
+	if !ok || m.Holder() != self ||
+		m.Phase != table.Joining || //guard:joiner-active
+		t.Transition == nil || others(t, self) < 2 {
 		return false
 	}
 	if !slices.ContainsFunc(t.Moves(), func(v table.Move) bool { return v.To == self }) {
 		return false // nobody waits for it
 	}
-	return r.refused(now, rowsOf(t, self)) && !t.Strands(self, []table.Holder{self})
+	return r.refused(now, rowsOf(t, self)) &&
+		!t.Strands(self, []table.Holder{self}) //guard:joiner-strands
 }
 
 // rowsOf counts the rows that a process owns, or stands by for in sync.

@@ -316,6 +316,7 @@ func (g *Group) proof(ctx context.Context, term uint64) error {
 	voters, yes := 0, 0
 	votes := make(chan bool, len(f.Configuration().Servers))
 	for _, s := range f.Configuration().Servers {
+		//guard:proof-voters
 		if s.Suffrage != raft.Voter {
 			continue
 		}
@@ -330,6 +331,7 @@ func (g *Group) proof(ctx context.Context, term uint64) error {
 		if <-votes {
 			yes++
 		}
+		//guard:proof-majority voters/2 -> 0
 		if yes > voters/2 && g.leads() == term {
 			return nil
 		}
@@ -339,7 +341,8 @@ func (g *Group) proof(ctx context.Context, term uint64) error {
 
 func (g *Group) askVoter(ctx context.Context, s raft.Server, term uint64) bool {
 	r := g.askServer(ctx, s, &peerv1.ProveRequest{Term: term})
-	return r != nil && r.Term == term
+	return r != nil &&
+		r.Term == term //guard:proof-term
 }
 
 // askServer asks another server how it stands; nil = it does not answer.

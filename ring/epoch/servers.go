@@ -33,7 +33,8 @@ const (
 // servers are the peers that say which server of raft they are, each under its own name.
 func (g *Group) servers() []Peer {
 	return slices.DeleteFunc(slices.Clone(g.cfg.Peers()), func(p Peer) bool {
-		return p.RaftID == "" || p.RaftAddr == "" || nodeOf(raft.ServerID(p.RaftID)) != p.Node
+		return p.RaftID == "" || p.RaftAddr == "" ||
+			nodeOf(raft.ServerID(p.RaftID)) != p.Node //guard:server-name
 	})
 }
 
@@ -125,6 +126,7 @@ func (k *keeper) serverChange(conf raft.Configuration) (id raft.ServerID, change
 func (g *Group) addServer(id raft.ServerID, addr raft.ServerAddress) error {
 	ctx, cancel := context.WithTimeout(g.halt, helloTime)
 	defer cancel()
+	//guard:server-answers
 	if id != g.self {
 		conn, err := g.wire.connect(ctx, kindLease, string(addr))
 		if err != nil {

@@ -52,7 +52,8 @@ func (d *disk) begin() (end func(error) error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.begun, n)
-		if d.err = err; err != nil {
+		d.err = err //guard:log-write-fails
+		if err != nil {
 			d.fails++
 			d.lastErr, d.failedAt = err, d.now()
 		}
@@ -244,6 +245,7 @@ func (k *keeper) stepAside(aside bool) {
 	if k.g.aside.Swap(aside) == aside {
 		return
 	}
+	//guard:stall-aside
 	k.g.wire.shut(kindRaft, aside)
 	k.g.trans.CloseStreams() // what it keeps open is closed
 	if aside {
@@ -299,6 +301,7 @@ func (g *Group) couldElect(ctx context.Context) bool {
 			continue
 		}
 		g.running.Go(func() {
+			//guard:stall-others-write true -> false
 			r := g.askServer(ctx, s, &peerv1.ProveRequest{Write: true})
 			answers <- r != nil && !r.Stalled
 		})
@@ -308,5 +311,6 @@ func (g *Group) couldElect(ctx context.Context) bool {
 			able++
 		}
 	}
+	//guard:stall-stays true
 	return able > voters/2
 }

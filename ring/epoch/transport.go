@@ -66,6 +66,7 @@ func (t *transport) run(r *raft.Raft) {
 		select {
 		case rpc := <-t.in:
 			if req, is := rpc.Command.(*raft.InstallSnapshotRequest); is {
+				//guard:snapshot-whole -> _ = req; t.pass(rpc)
 				t.arrive(rpc, req)
 			} else {
 				t.pass(rpc)
@@ -90,6 +91,7 @@ func (t *transport) pass(rpc raft.RPC) {
 	select {
 	case a := <-answer:
 		reply <- a
+	//guard:snapshot-in-turn insert default:
 	case <-t.dead:
 	}
 }
@@ -127,6 +129,7 @@ func (t *transport) arrive(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 // install gives raft a snapshot that holds more than this node has. Any other one is
 // answered: the leader may go on after it, if it leads this term.
 func (t *transport) install(s arrived) {
+	//guard:snapshot-applied true
 	if !t.has(s.req) {
 		s.Reader = bytes.NewReader(s.data)
 		t.pass(s.RPC)
@@ -144,5 +147,6 @@ func (t *transport) has(req *raft.InstallSnapshotRequest) bool {
 		return true
 	}
 	var last raft.Log
-	return t.logs.GetLog(req.LastLogIndex, &last) == nil && last.Term == req.LastLogTerm
+	return t.logs.GetLog(req.LastLogIndex, &last) == nil &&
+		last.Term == req.LastLogTerm //guard:snapshot-in-log false
 }

@@ -36,6 +36,7 @@ func newOrder(most int, decide func(at int64, s *keyStat)) *order {
 func (o *order) add(at int64, s *keyStat) {
 	if o.any && at < o.reached {
 		o.late++
+		//guard:replay-late
 		at = o.reached
 	}
 	keys, known := o.seconds[at]
@@ -52,6 +53,7 @@ func (o *order) add(at int64, s *keyStat) {
 	}
 	o.seconds[at] = append(keys, s)
 	o.held++
+	//guard:replay-order o.most -> 0
 	for o.held > o.most {
 		o.first()
 	}

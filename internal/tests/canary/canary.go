@@ -1,10 +1,13 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,75 +16,105 @@ import (
 type Canary struct {
 	Name  string // words of lower-case letters and digits with dashes between
 	Guard string // what it does
-	Edits []Edit // that switch it off, all of them together
+	Marks []Mark // that switch it off, all of them together
 	Tests Tests
-}
-
-// Edit replaces a piece of a file.
-type Edit struct {
-	File string // from the root of the repository, with slashes
-	Old  string // stands in the file exactly once
-	New  string
 }
 
 // Tests are what go test runs.
 type Tests struct {
-	Package string        // its directory, from the root of the repository, with slashes
-	Run     string        // pattern of -run
-	Flags   []string      // further flags of go test
-	Timeout time.Duration // of a run, without the build; 0 = defaultTimeout
-	Tries   int           // how often they are run until they fail; 0 = once
+	Package string // its directory, from the root of the repository, with slashes
+	Run     string // pattern of -run
+	Tries   int    // how often they are run until they fail
 }
 
 // Bounds, with their reasons.
 const (
-	// defaultTimeout is for tests that take a second or two, on a machine that does
-	// much else.
-	defaultTimeout = time.Minute
+	// testTime is for tests that take some seconds, on a machine that does much else.
+	testTime = 2 * time.Minute
 	// buildTime is what a build may take: all of the modules, on a cold cache.
 	buildTime = 10 * time.Minute
 )
 
-// errStale is the error of a canary that does not fit the code any more.
-var errStale = errors.New("the canary is out of date")
+// guards says of each guard what it is, below the tests that have to notice.
+//
+//go:embed guards.txt
+var guards string
 
-// validate reports what in a canary cannot be.
-func (c *Canary) validate() error {
-	switch {
-	case c.Name == "" || strings.Trim(c.Name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
-		return fmt.Errorf("%q is no name of a canary", c.Name)
-	case c.Guard == "":
-		return fmt.Errorf("%s does not say what it guards", c.Name)
-	case len(c.Edits) == 0:
-		return fmt.Errorf("%s changes nothing", c.Name)
-	case c.Tests.Package == "" || c.Tests.Run == "":
-		return fmt.Errorf("%s names no tests", c.Name)
-	}
-	for _, e := range c.Edits {
-		if e.Old == e.New || !filepath.IsLocal(filepath.FromSlash(e.File)) || strings.HasSuffix(e.File, "_test.go") {
-			return fmt.Errorf("%s has an edit that is none, or not one of the product", c.Name)
+// Forms of the lines of guards.txt.
+var (
+	testsForm = regexp.MustCompile(`^(\S+) -run '([^']+)'(?: -tries ([2-9]))?$`)
+	guardForm = regexp.MustCompile(`^\t([a-z0-9]+(?:-[a-z0-9]+)*): (.+)$`)
+)
+
+// parseGuards reads what guards.txt says. They have no marks yet.
+func parseGuards(text string) ([]Canary, error) {
+	var all []Canary
+	var tests Tests
+	have := map[string]bool{}
+	for i, line := range strings.Split(text, "\n") {
+		if line == "" || line[0] == '#' {
+			continue
 		}
+		if f := testsForm.FindStringSubmatch(line); f != nil {
+			tries, _ := strconv.Atoi("0" + f[3])
+			tests = Tests{Package: f[1], Run: f[2], Tries: max(tries, 1)}
+			continue
+		}
+		f := guardForm.FindStringSubmatch(line)
+		switch {
+		case f == nil:
+			return nil, fmt.Errorf("guards.txt:%d: %q is neither tests nor a guard", i+1, line)
+		case tests.Run == "":
+			return nil, fmt.Errorf("guards.txt:%d: no test notices %s", i+1, f[1])
+		case have[f[1]]:
+			return nil, fmt.Errorf("guards.txt:%d: %s is there twice", i+1, f[1])
+		}
+		have[f[1]] = true
+		all = append(all, Canary{Name: f[1], Guard: f[2], Tests: tests})
 	}
-	return nil
+	return all, nil
 }
 
-// apply returns the content of the edited files, by their names. What does not fit
-// is an errStale.
-func apply(root string, edits []Edit) (map[string]string, error) {
-	files := map[string]string{}
-	for _, e := range edits {
-		text, have := files[e.File]
-		if !have {
-			b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
-			if err != nil {
-				return nil, fmt.Errorf("%w: %v", errStale, err)
-			}
-			text = string(b)
+// readCanaries returns all there are in a tree. The error tells of each mark and each
+// guard that does not make one.
+func readCanaries(root, text string) ([]Canary, error) {
+	all, err := parseGuards(text)
+	if err != nil {
+		return nil, err
+	}
+	marks, err := readMarks(root)
+	wrong := []error{err}
+	for i, c := range all {
+		if all[i].Marks = marks[c.Name]; len(marks[c.Name]) == 0 {
+			wrong = append(wrong, fmt.Errorf("guards.txt: %s has no mark //guard:%s", c.Name, c.Name))
+		} else if _, err := apply(root, all[i].Marks); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", c.Name, err))
 		}
-		if n := strings.Count(text, e.Old); n != 1 {
-			return nil, fmt.Errorf("%w: %s has %d times %q, not once", errStale, e.File, n, e.Old)
+		delete(marks, c.Name)
+	}
+	for _, some := range marks {
+		for _, m := range some {
+			wrong = append(wrong, fmt.Errorf("%s:%d: guards.txt does not know %s", m.File, m.Line, m.Name))
 		}
-		files[e.File] = strings.Replace(text, e.Old, e.New, 1)
+	}
+	return all, errors.Join(wrong...)
+}
+
+// apply returns the content of the files with marks, as it is without their guard.
+func apply(root string, marks []Mark) (map[string][]byte, error) {
+	edits := map[string][]Edit{}
+	for _, m := range marks {
+		edits[m.File] = append(edits[m.File], m.Edits...)
+	}
+	files := map[string][]byte{}
+	for name, some := range edits {
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			return nil, err
+		}
+		if files[name], err = splice(text, some); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return files, nil
 }

@@ -39,9 +39,24 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := command(ctx, os.Args[1:], canaries(), os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
+}
+
+// run is the command, for the repository around the working directory.
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	root, err := findRoot()
+	if err != nil {
+		fmt.Fprintln(errs, "canary:", err)
+		return exitUsage
+	}
+	all, err := readCanaries(root, guards)
+	if err != nil {
+		fmt.Fprintf(errs, "canary: the marks and guards.txt do not fit:\n%v\n", err)
+		return exitFailed
+	}
+	return command(ctx, args, root, all, out, errs)
 }
 
 // parse reads the command line.
@@ -74,7 +89,7 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 }
 
 // command runs canaries and returns the exit code.
-func command(ctx context.Context, args []string, all []Canary, out, errs io.Writer) int {
+func command(ctx context.Context, args []string, root string, all []Canary, out, errs io.Writer) int {
 	s, err := parse(args, errs)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -95,11 +110,6 @@ func command(ctx context.Context, args []string, all []Canary, out, errs io.Writ
 	if s.list {
 		list(out, some)
 		return 0
-	}
-	root, err := findRoot()
-	if err != nil {
-		fmt.Fprintln(errs, "canary:", err)
-		return exitUsage
 	}
 	work, err := os.MkdirTemp("", "canary-")
 	if err != nil {

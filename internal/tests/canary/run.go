@@ -18,7 +18,6 @@ import (
 const (
 	noticed     = "noticed"
 	notNoticed  = "NOT NOTICED"
-	outOfDate   = "out of date"
 	notCompiled = "does not compile"
 	hangs       = "hung"
 	broken      = "broken"
@@ -69,16 +68,13 @@ func (r *runner) run(ctx context.Context, c Canary) Result {
 
 func (r *runner) try(ctx context.Context, c Canary) (outcome, why string, tries int) {
 	overlay, err := r.overlay(c)
-	switch {
-	case errors.Is(err, errStale):
-		return outOfDate, err.Error(), 0
-	case err != nil:
+	if err != nil {
 		return broken, err.Error(), 0
 	}
 	if v, why := r.control(ctx, c.Tests); v != Green {
 		return redAnyway, why, 0
 	}
-	for tries < max(c.Tests.Tries, 1) {
+	for tries < c.Tests.Tries {
 		tries++
 		switch v, why := r.test(ctx, c.Tests, "-overlay="+overlay); v {
 		case Red:
@@ -97,7 +93,7 @@ func (r *runner) try(ctx context.Context, c Canary) (outcome, why string, tries 
 // overlay writes the edited files and what go test has to know of them, and returns
 // where.
 func (r *runner) overlay(c Canary) (string, error) {
-	files, err := apply(r.root, c.Edits)
+	files, err := apply(r.root, c.Marks)
 	if err != nil {
 		return "", err
 	}
@@ -110,7 +106,7 @@ func (r *runner) overlay(c Canary) (string, error) {
 		// The name is one of the copy alone, so that messages lead to the file.
 		to := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		replace[filepath.Join(r.root, filepath.FromSlash(name))] = to
-		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(to, text, 0o600); err != nil {
 			return "", err
 		}
 	}
@@ -144,12 +140,7 @@ func (t Tests) command() string {
 }
 
 func (t Tests) args() []string {
-	timeout := t.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
-	args := []string{"./" + t.Package, "-run=" + t.Run, "-count=1", "-timeout=" + timeout.String()}
-	return append(args, t.Flags...)
+	return []string{"./" + t.Package, "-run=" + t.Run, "-count=1", "-timeout=" + testTime.String()}
 }
 
 // test runs tests and judges what they say. vet has looked at the code already.

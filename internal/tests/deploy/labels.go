@@ -32,6 +32,7 @@ func (r *reader) labels(where, expr string) {
 	}
 	for _, m := range grouped.FindAllStringSubmatch(expr, -1) {
 		for l := range strings.FieldsFuncSeq(m[1], func(c rune) bool { return c == ',' || c == ' ' }) {
+			//guard:deployment-labels
 			if !all[l] && !slices.Contains(scraped, l) {
 				r.wrong(where, "no series of %q has the label %s", expr, l)
 			}

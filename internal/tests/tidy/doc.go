@@ -23,7 +23,8 @@
 //     than repeating its name.
 //   - function: a function has at most 70 lines. Tests may have more: a table
 //     is long and easy to read.
-//   - file: a file has at most 500 lines, a test file 800.
+//   - file: a file has at most 500 lines, a test file 800. Neither here nor in a
+//     function is a line counted that is a mark of internal/tests/canary.
 //   - sleep: tests do not call time.Sleep outside a file that uses
 //     testing/synctest; elsewhere it is slow or flaky, and often both.
 //   - gofmt: Go files are formatted, and they parse.

@@ -70,12 +70,15 @@ func TestRules(t *testing.T) {
 			"long.go":      body("func f()", maxFunction+1),
 			"method.go":    body("// F is documented.\nfunc (s *S[T]) F()", maxFunction+1),
 			"fits.go":      body("func f()", maxFunction),
+			"marks.go":     strings.Replace(body("func f()", maxFunction), "{\n", "{\n\t//guard:a\n\t//guard:b true\n", 1),
+			"marked.go":    strings.Replace(body("func f()", maxFunction+1), "{\n", "{ //guard:a\n", 1),
 			"long_test.go": body("func f()", maxFunction+1),
 			"generated.go": generated + body("func f()", maxFunction+1),
-		}, want: []string{"long.go:3", "method.go:4"}},
+		}, want: []string{"long.go:3", "marked.go:3", "method.go:4"}},
 
 		{name: "files", rule: Sizes, files: map[string]string{
 			"long.go": "package p" + lines(maxFile+1), "fits.go": "package p" + lines(maxFile),
+			"marks.go":     "package p" + lines(maxFile) + "//guard:a\n",
 			"long_test.go": "package p" + lines(maxTestFile+1), "fits_test.go": "package p" + lines(maxTestFile),
 			"generated.go": generated + "package p" + lines(maxFile),
 		}, want: []string{"long.go:0", "long_test.go:0"}},

@@ -53,6 +53,7 @@ func (h *Holding) Received(s Stamp, ttl int64, term, grant uint64) int64 {
 	if term > h.term || term == h.term && grant > h.grant {
 		h.term, h.grant = term, grant // it was heard, whatever it is worth
 	}
+	//guard:lease-dropped
 	if s.Frame != h.frame {
 		return h.until
 	}
@@ -122,7 +123,9 @@ func (g *Grants[K]) Term() uint64 { return g.term }
 // Ready says that all that was committed before the term has been applied, and
 // what is agreed.
 func (g *Grants[K]) Ready(cfg Config) {
+	//guard:lease-agreed-ttl -> g.ready = true
 	g.cfg, g.ready = cfg, true
+	//guard:lease-full-ttl
 	g.quiet = max(g.quiet, g.led+cfg.TTL+cfg.Margin)
 }
 
@@ -133,6 +136,7 @@ func (g *Grants[K]) IsReady() bool { return g.term != 0 && g.ready }
 // shows a gap.
 func (g *Grants[K]) Tick(now int64) bool {
 	gap := now-g.ticked > g.cfg.TTL/4
+	//guard:lease-gap
 	if gap {
 		g.Hush(now)
 	}
@@ -147,6 +151,7 @@ func (g *Grants[K]) Hush(now int64) { g.quiet = max(g.quiet, now+g.cfg.TTL+g.cfg
 // this leader's predecessor: it is not called expired before a whole TTL. Before
 // Ready it is not looked at.
 func (g *Grants[K]) Members(now int64, keys []K) {
+	//guard:lease-ready
 	if !g.IsReady() {
 		return
 	}
@@ -157,6 +162,8 @@ func (g *Grants[K]) Members(now int64, keys []K) {
 			g.members[k] = m
 			continue
 		}
+		//guard:lease-full-ttl now + g.cfg.TTL + g.cfg.Margin -> now
+		//guard:lease-new-member now + g.cfg.TTL + g.cfg.Margin -> now
 		g.members[k] = &grantee{expires: now + g.cfg.TTL + g.cfg.Margin}
 	}
 }
@@ -164,6 +171,7 @@ func (g *Grants[K]) Members(now int64, keys []K) {
 // Grant answers a renewal that was received at that moment and names the last
 // grant that arrived. The caller has proved since then that it leads this term.
 func (g *Grants[K]) Grant(k K, received int64, lastTerm, lastGrant uint64) (grant uint64, v Verdict) {
+	//guard:lease-ready
 	if !g.IsReady() {
 		return 0, NotNow
 	}
@@ -174,10 +182,12 @@ func (g *Grants[K]) Grant(k K, received int64, lastTerm, lastGrant uint64) (gran
 	if lastTerm == g.term {
 		m.heard = max(m.heard, min(lastGrant, m.granted))
 	}
-	if m.removing || m.granted-m.heard >= maxUnheard {
+	if m.removing || //guard:lease-removing
+		m.granted-m.heard >= maxUnheard { //guard:lease-unheard
 		return 0, NotNow
 	}
 	m.granted++
+	//guard:lease-margin g.cfg.Margin -> 0
 	m.expires = max(m.expires, received+g.cfg.TTL+g.cfg.Margin)
 	return m.granted, Granted
 }
@@ -204,7 +214,8 @@ func (g *Grants[K]) Expired(now int64) []K {
 		return nil
 	}
 	for k, m := range g.members {
-		if m.expires == 0 || m.expires <= now && g.quiet <= now {
+		if m.expires == 0 || m.expires <= now && //guard:lease-expired
+			g.quiet <= now {
 			over = append(over, k)
 		}
 	}

@@ -50,6 +50,7 @@ func (p *Pace) Observe(cfg Config, term uint64, e Exchange) (gained int64) {
 		case p.began == 0 || after >= paceTTLs*cfg.TTL:
 			p.began = e.Answered
 		case after >= cfg.TTL:
+			//guard:pace-rates
 			p.apart = e.Answered + apartTTLs*cfg.TTL
 		}
 		p.found, p.first = e.Answered, e
@@ -62,6 +63,7 @@ func (p *Pace) Observe(cfg Config, term uint64, e Exchange) (gained int64) {
 // gain is by how much more than the margin allows the leader's clock has gained between
 // two exchanges, at least; 0 if it may be less.
 func gain(cfg Config, was, is Exchange) int64 {
+	//guard:pace-messages is.Answered -> is.Sent
 	own := is.Answered - was.Sent
 	allowed := max(cfg.Margin, int64(float64(cfg.Margin)*float64(own)/float64(cfg.TTL)))
 	return max(0, is.Leader-was.Leader-own-allowed)

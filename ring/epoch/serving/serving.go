@@ -82,14 +82,6 @@ type row struct {
 	lostAt int64
 }
 
-// freeze is why a row is frozen. Only a table in which the flip cannot happen
-// any more ends it.
-type freeze struct {
-	transition uint64
-	to         table.Holder
-	closed     bool
-}
-
 // New returns the rule of a process that is no member yet and has no lease.
 func New(self table.Holder) *Rule {
 	r := &Rule{frozen: map[uint64]freeze{}}
@@ -144,13 +136,17 @@ func (r *Rule) Enter(h uint64, now int64) (Entry, Verdict) {
 	s := r.now.Load()
 	e := Entry{Seen: s.table.Epoch}
 	i := s.table.Find(h)
-	if i < 0 || !s.rows[i].mine {
+	if i < 0 ||
+		!s.rows[i].mine { //guard:may-owner
 		return e, NotOwner
 	}
 	w := &s.rows[i]
 	switch {
-	case w.frozen || w.gained > r.clean.Load() || r.quiet.Load():
+	case w.frozen || //guard:may-frozen
+		w.gained > r.clean.Load() || //guard:may-clean
+		r.quiet.Load(): //guard:may-quiet
 		return e, Frozen
+	//guard:may-lease
 	case now >= r.until.Load():
 		return e, NoLease
 	}
@@ -188,7 +184,11 @@ func (r *Rule) Still(h, seen uint64, now int64) bool {
 	until := r.until.Load()
 	s := r.now.Load()
 	i := s.table.Find(h)
-	return i >= 0 && s.rows[i].mine && !s.rows[i].closed && s.table.Rows[i].Held <= seen && now < until
+	return i >= 0 &&
+		s.rows[i].mine && //guard:still-owner
+		!s.rows[i].closed && //guard:still-closed
+		s.table.Rows[i].Held <= seen && //guard:still-held
+		now < until //guard:still-lease
 }
 
 // Takes says whether a record of this source about a key at this position is to
@@ -198,7 +198,12 @@ func (r *Rule) Still(h, seen uint64, now int64) bool {
 func (r *Rule) Takes(h uint64, source table.Holder) bool {
 	s := r.now.Load()
 	i := s.table.Find(h)
-	return i >= 0 && s.table.Rows[i].Owner == source && source != s.self && s.rows[i].holds && s.rows[i].gained <= r.clean.Load()
+	//guard:takes-incarnation s.table.Rows[i].Owner == source -> s.table.Rows[i].Owner.Node == source.Node
+	return i >= 0 &&
+		s.table.Rows[i].Owner == source && //guard:takes-owner
+		source != s.self &&
+		s.rows[i].holds && //guard:takes-holder
+		s.rows[i].gained <= r.clean.Load() //guard:takes-clean
 }
 
 // Unclean says whether a record of this source is not to be taken in yet, only
@@ -271,7 +276,8 @@ func (r *Rule) setLocked(t *table.Table, self table.Holder, now int64) []Range {
 	}
 	kept := map[uint64]freeze{}
 	for i := range t.Rows {
-		if f, ok := r.frozen[t.Rows[i].End]; ok && next.rows[i].mine && possible(t, f) {
+		if f, ok := r.frozen[t.Rows[i].End]; ok && next.rows[i].mine &&
+			possible(t, f) { //guard:freeze-outlives-tables not
 			kept[t.Rows[i].End] = f
 			next.rows[i].frozen, next.rows[i].closed = true, f.closed
 		}
@@ -289,13 +295,17 @@ func (s *state) inherit(old *state, now int64) []Range {
 	for _, p := range pieces(old.table, s.table) {
 		was, is := old.table.Find(p.UpTo), s.table.Find(p.UpTo)
 		had := was >= 0 && old.rows[was].holds
+		//guard:keep-as-standby s.table.MayHold(is, s.self) -> s.table.Rows[is].Owner == s.self
 		has := is >= 0 && s.table.MayHold(is, s.self)
-		kept := had && has && old.self == s.self && !s.spoilt(is, old, was)
+		kept := had && has && old.self == s.self &&
+			!s.spoilt(is, old, was) //guard:discard-declared-loss
 		if has {
+			//guard:discard-before-acting s.table.Epoch -> uint64(0)
 			gained := s.table.Epoch
 			if kept {
 				gained = old.rows[was].gained
 			}
+			//guard:still-incarnation s.table.Rows[is].Owner == s.self -> s.table.Rows[is].Owner.Node == s.self.Node
 			s.rows[is].mine, s.rows[is].holds = s.table.Rows[is].Owner == s.self, true
 			s.rows[is].gained = max(s.rows[is].gained, gained)
 			if s.rows[is].mine && s.table.Rows[is].Grace {
@@ -322,7 +332,8 @@ func (s *state) unload(epoch uint64, now int64) []Range {
 		r, w := &s.table.Rows[i], &s.rows[i]
 		w.mine, w.holds = r.Owner == s.self, s.table.MayHold(i, s.self)
 		w.lostAt = now
-		if w.mine && r.Lost <= epoch {
+		if w.mine && //guard:loaded-others
+			r.Lost <= epoch { //guard:loaded-lost
 			counts = true
 			continue
 		}
@@ -369,12 +380,8 @@ func (s *state) spoilt(is int, old *state, was int) bool {
 	}
 	m, _ := s.table.Member(s.self.Node)
 	stayed := old.rows[was].mine && !old.rows[was].closed && m.Since <= old.table.Epoch
+	//guard:keep-what-stayed true
 	return !stayed
-}
-
-// possible says whether the flip for which a row is frozen can still happen.
-func possible(t *table.Table, f freeze) bool {
-	return t.Transition != nil && t.Transition.ID == f.transition && t.Holds(f.to)
 }
 
 // pieces are the ranges between the ends of rows in either table, in order.
@@ -398,91 +405,4 @@ func pieces(a, b *table.Table) []Range {
 		out[i] = Range{ends[(i+len(ends)-1)%len(ends)], e}
 	}
 	return out
-}
-
-// Freeze lets nothing more in for rows that the running transition gives to
-// another, and returns the ends of those that it froze: rows that are the
-// node's, and clean, and on their way to this member. What is in may still get out
-// until Close.
-func (r *Rule) Freeze(transition uint64, to table.Holder, ends []uint64) []uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.now.Load()
-	f := freeze{transition: transition, to: to}
-	var out []uint64
-	for _, end := range ends {
-		i := s.table.Find(end)
-		if i < 0 || s.table.Rows[i].End != end || !s.rows[i].mine || s.rows[i].gained > r.clean.Load() || !possible(s.table, f) {
-			continue
-		}
-		if m, _ := s.table.WantedOwner(end); m.Holder() != to || to == s.self {
-			continue
-		}
-		if _, already := r.frozen[end]; !already {
-			r.frozen[end] = f
-		}
-		out = append(out, end)
-	}
-	r.markLocked()
-	return out
-}
-
-// Close lets nothing more out for the rows that are frozen for this member.
-// When it returns, the node has acknowledged its last operation on them.
-func (r *Rule) Close(to table.Holder) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for end, f := range r.frozen {
-		if f.to == to {
-			f.closed = true
-			r.frozen[end] = f
-		}
-	}
-	r.markLocked()
-}
-
-// Thaw lets operations in again for the rows that are frozen for this member and
-// not closed: nothing was proposed yet for which they had to be frozen.
-func (r *Rule) Thaw(to table.Holder) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for end, f := range r.frozen {
-		if f.to == to && !f.closed {
-			delete(r.frozen, end)
-		}
-	}
-	r.markLocked()
-}
-
-// Reopen lets answers out again for the rows that are frozen for this member, when the
-// flip for which they were closed was refused. The caller has seen the refusal, in the
-// table of this epoch. It returns false, and does nothing, if the rule goes by an earlier
-// table: the row may have left the node in between.
-func (r *Rule) Reopen(to table.Holder, epoch uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.now.Load().table.Epoch < epoch {
-		return false
-	}
-	for end, f := range r.frozen {
-		if f.to == to {
-			f.closed = false
-			r.frozen[end] = f
-		}
-	}
-	r.markLocked()
-	return true
-}
-
-// markLocked shows readers what is frozen.
-func (r *Rule) markLocked() {
-	s := *r.now.Load()
-	s.rows = append([]row(nil), s.rows...)
-	for i := range s.table.Rows {
-		s.rows[i].frozen, s.rows[i].closed = false, false
-		if f, ok := r.frozen[s.table.Rows[i].End]; ok && s.rows[i].mine {
-			s.rows[i].frozen, s.rows[i].closed = true, f.closed
-		}
-	}
-	r.now.Store(&s)
 }

@@ -98,6 +98,7 @@ func (t *Table) raise(c *Raise, epoch uint64) *Refused {
 
 func (t *Table) admit(c *Admit) *Refused {
 	m := c.Member
+	//guard:admit-once
 	if have, ok := t.Member(m.Node); ok {
 		return refused("node %s is a member with incarnation %x", have.Node, have.Incarnation)
 	}
@@ -194,16 +195,20 @@ func (t *Table) split() {
 
 func (t *Table) flip(c *Flip) *Refused {
 	switch {
-	case t.Transition == nil || t.Transition.ID != c.Transition:
+	case t.Transition == nil ||
+		t.Transition.ID != c.Transition: //guard:flip-transition
 		return refused("transition %d does not run", c.Transition)
-	case !t.Holds(c.From) || !t.Holds(c.To):
+	case !t.Holds(c.From) || //guard:flip-source-incarnation
+		!t.Holds(c.To): //guard:flip-target-incarnation
 		return refused("source or target is not a member any more")
 	case len(c.Ends) == 0:
 		return refused("no segments are named")
 	case c.From == c.To || c.Standby == c.To:
 		return refused("source or standby is the target")
+	//guard:flip-standby
 	case !c.Standby.None() && !t.Holds(c.Standby):
 		return refused("the target's standby is not a member any more")
+	//guard:flip-want-since
 	case c.WantSince != t.WantSince:
 		return refused("the wanted ring has changed")
 	}
@@ -214,9 +219,13 @@ func (t *Table) flip(c *Flip) *Refused {
 			return refused("no segment ends at %d", end)
 		}
 		r := &rows[i]
+		//guard:flip-owner
+		//guard:flip-source-incarnation -> r.Owner.Node != c.From.Node
 		if r.Owner != c.From {
 			return refused("the segment that ends at %d belongs to %s, incarnation %x", end, r.Owner.Node, r.Owner.Incarnation)
 		}
+		//guard:flip-target-incarnation -> to.Node != c.To.Node
+		//guard:flip-wanted
 		if to, _ := t.Wants(end); to != c.To {
 			return refused("the ring does not give %s the segment that ends at %d", c.To.Node, end)
 		}
@@ -231,6 +240,7 @@ func (t *Table) end(c *End) *Refused {
 	if t.Transition == nil || t.Transition.ID != c.Transition {
 		return refused("transition %d does not run", c.Transition)
 	}
+	//guard:end-moves
 	if n := len(t.Moves()); n > 0 {
 		return refused("%d segments have still to move", n)
 	}
@@ -279,6 +289,7 @@ func (t *Table) remove(c *Remove) *Refused {
 	for i := range t.Rows {
 		t.bereave(&t.Rows[i], gone, survivors)
 	}
+	//guard:last-taker-dies
 	if t.nodes = nodes; !slices.ContainsFunc(t.Members, Member.Takes) && allStop(t.Members) {
 		t.keep(t.Members) // they were to give all that they have to one that is gone
 	}
@@ -288,15 +299,19 @@ func (t *Table) remove(c *Remove) *Refused {
 // bereave takes the gone out of a row. The synced standby becomes the owner;
 // where there is none, a survivor does and the loss is written down.
 func (t *Table) bereave(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
+	//guard:removal-drops-standby
 	if gone[r.Standby] {
 		r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch
 	}
+	//guard:removal-of-rows
 	if !gone[r.Owner] {
 		return
 	}
 	r.Since, r.Held = t.Epoch, t.Epoch
 	switch {
-	case !r.Standby.None() && r.Synced:
+	//guard:removal-promotes-synced
+	case !r.Standby.None() &&
+		r.Synced: //guard:unsync-takes-out
 		r.Owner, r.Standby, r.Synced = r.Standby, Holder{}, false
 		return
 	case survivors != nil:
@@ -305,6 +320,7 @@ func (t *Table) bereave(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
 	default:
 		r.Owner, r.Standby, r.Synced = Holder{}, Holder{}, false
 	}
+	//guard:removal-declares-loss
 	r.Lost, r.Grace = t.Epoch, t.LockTTL > 0
 	if r.Standby == r.Owner {
 		r.Standby, r.Synced = Holder{}, false
@@ -325,6 +341,8 @@ func (t *Table) compact() *Refused {
 		// covers the earlier: nothing is forgotten. It is a row that nobody has seen
 		// before, so that a Sync on its way must not take it for one of the two.
 		r, next := rows[i], &rows[(i+1)%len(rows)]
+		//guard:tidy-keeps-loss r.Lost -> next.Lost
+		//guard:tidy-stamps t.Epoch -> next.Since
 		next.Since, next.Held, next.Lost = t.Epoch, max(r.Held, next.Held), max(r.Lost, next.Lost)
 	}
 	slices.Sort(drop)

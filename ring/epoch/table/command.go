@@ -241,11 +241,13 @@ var ErrUnknown = errors.New("the log holds a command that this version does not 
 func Decode(b []byte) (Command, error) {
 	var c Command
 	d := json.NewDecoder(bytes.NewReader(b))
+	//guard:command-fields
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
 		return c, fmt.Errorf("%w (%v)", ErrUnknown, err)
 	}
-	if c.Version != Version || c.count() != 1 {
+	if c.Version != Version || //guard:command-version
+		c.count() != 1 {
 		return c, fmt.Errorf("%w (version %d, %d parts)", ErrUnknown, c.Version, c.count())
 	}
 	return c, nil

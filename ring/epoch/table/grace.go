@@ -19,8 +19,10 @@ func (t *Table) endGrace(c *EndGrace) *Refused {
 		}
 		r := &rows[i]
 		switch {
+		//guard:settle-owner
 		case r.Owner != c.Owner:
 			return refused("the segment that ends at %d belongs to %s, incarnation %x", l.End, r.Owner.Node, r.Owner.Incarnation)
+		//guard:settle-loss
 		case r.Lost != l.Lost:
 			return refused("the segment that ends at %d was lost in epoch %d", l.End, r.Lost)
 		case !r.Grace:

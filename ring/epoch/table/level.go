@@ -31,6 +31,7 @@ func (t *Table) adopt(c *Adopt) *Refused {
 	if len(t.Members) == 0 {
 		return refused("a level needs a member")
 	}
+	//guard:adopt-all c.Level -> FirstAdopted-1
 	if i := slices.IndexFunc(t.Members, func(m Member) bool { return max(1, m.Level) < c.Level }); i >= 0 {
 		return refused("node %s (version %s) does not know level %d", t.Members[i].Node, t.Members[i].Version, c.Level)
 	}
@@ -45,6 +46,7 @@ func (c Command) Level() uint32 {
 	switch {
 	case c.EndWait != nil, c.Admit != nil && c.Admit.Cold, c.Resume != nil && c.Resume.Cold, c.Remove != nil && c.Remove.Term != 0, c.Raise != nil && c.Raise.To != 0, c.Drain != nil && c.Drain.Stop:
 		return 3
+	//guard:split-level
 	case c.OfSplits():
 		return 2
 	}
@@ -72,6 +74,7 @@ func (t *Table) Knows(c Command) *Refused {
 
 // speaks says why a process may not become a member, nil if it may.
 func (t *Table) speaks(m Member) *Refused {
+	//guard:level-admits
 	if max(1, m.Level) < t.Level {
 		return refused("node %s (version %s) is too old: it knows level %d, and the cluster uses level %d", m.Node, m.Version, max(1, m.Level), t.Level)
 	}

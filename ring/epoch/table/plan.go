@@ -25,7 +25,8 @@ func (t *Table) Plan(moves int, joins func(Member) bool) []Holder {
 			needed = true
 		}
 	}
-	if !needed && moves == 0 {
+	if !needed &&
+		moves == 0 { //guard:rows-misplaced
 		return nil
 	}
 	return want
@@ -37,7 +38,9 @@ func (t *Table) Plan(moves int, joins func(Member) bool) []Holder {
 // when it is removed. Nobody if the row stands, or its owner is not the wanted one.
 func (t *Table) Spare(i int) Holder {
 	r := &t.Rows[i]
-	if t.want == nil || !r.Standby.None() || r.Owner.None() || !t.Uses(3) || t.holders[t.want.Owner(r.End)] != r.Owner {
+	if t.want == nil || !r.Standby.None() || r.Owner.None() ||
+		!t.Uses(3) || //guard:spare-level
+		t.holders[t.want.Owner(r.End)] != r.Owner {
 		return Holder{}
 	}
 	third, ok := t.want.Third(r.End)

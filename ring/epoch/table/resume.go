@@ -9,7 +9,8 @@ func (t *Table) resume(c *Resume) *Refused {
 	m := c.Member
 	at, ok := t.member(m.Node)
 	switch {
-	case !ok || t.Members[at].Incarnation != c.Old:
+	case !ok ||
+		t.Members[at].Incarnation != c.Old: //guard:resume-incarnation
 		return refused("node %s with incarnation %x is not a member any more", m.Node, c.Old)
 	case m.Incarnation == 0 || m.Incarnation == c.Old:
 		return refused("%s needs another incarnation", m.Node)
@@ -21,6 +22,7 @@ func (t *Table) resume(c *Resume) *Refused {
 		return why
 	}
 	was := t.Members[at]
+	//guard:returned-marked c.Cold -> false
 	m.HashKey, m.Phase, m.Since, m.Returned, m.Stopping = was.HashKey, was.Phase, t.Epoch, c.Cold, false
 	switch {
 	case was.Phase == Leaving && t.onRing(m.Node):
@@ -37,6 +39,7 @@ func (t *Table) resume(c *Resume) *Refused {
 			r.Owner, r.Standby, r.Synced = m.Holder(), Holder{}, false
 			r.Since, r.Held = t.Epoch, t.Epoch
 		case r.Standby:
+			//guard:resume-standby -> r.Standby, r.Since = m.Holder(), t.Epoch
 			r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch
 		}
 	}
@@ -45,6 +48,7 @@ func (t *Table) resume(c *Resume) *Refused {
 
 // waits reports why a command must not say that the leader waits for processes of before.
 func (t *Table) waits(cold bool) *Refused {
+	//guard:returned-readable
 	if cold && !t.Uses(3) {
 		return refused("the cluster does not use level 3 yet")
 	}

@@ -120,6 +120,7 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d is in grace, and nothing of it can be held elsewhere", i)
 		}
 	}
+	//guard:split-restored t.checkSplits() -> error(nil)
 	if err := t.checkSplits(); err != nil || t.Transition == nil {
 		return err
 	}

@@ -125,7 +125,8 @@ func (t *Table) Place(id uint64, nodes []string) (salts []uint32, ok bool) {
 			return nil, false
 		}
 		for ; ; salts[i]++ {
-			if m, ok := t.WantedOwner(ring.Hash(PartKey(id, i, salts[i]))); ok && m.Node == node {
+			if m, ok := t.WantedOwner(ring.Hash(PartKey(id, i, salts[i]))); ok &&
+				m.Node == node { //guard:split-place
 				break
 			}
 			if salts[i] == tries {
@@ -159,6 +160,7 @@ func (t *Table) divide() {
 		s.hashes = make([]uint64, len(s.Parts))
 		for p := range s.Parts {
 			s.hashes[p] = ring.Hash(s.PartKey(p))
+			//guard:split-filter
 			mark(s.hashes[p])
 		}
 	}
@@ -233,7 +235,9 @@ func (t *Table) divideBy(c Command) (why *Refused) {
 func (t *Table) home(s *Split, h Holder) *Refused {
 	// The index is not made yet.
 	i, _ := row(t.Rows, ring.Hash(s.Key))
-	if len(t.Rows) == 0 || h.None() || t.Rows[i%len(t.Rows)].Owner != h {
+	if len(t.Rows) == 0 ||
+		h.None() || //guard:split-home-nobody
+		t.Rows[i%len(t.Rows)].Owner != h { //guard:split-home-process -> t.Rows[i%len(t.Rows)].Owner.Node != h.Node
 		return refused("%s, incarnation %x, does not own the key of split %d", h.Node, h.Incarnation, s.ID)
 	}
 	return nil
@@ -245,6 +249,7 @@ func (t *Table) beginSplit(c *BeginSplit) *Refused {
 	s.Phase, s.Since, s.Weighed, s.Base = Opening, t.Epoch, t.Epoch, 0
 	s.Parts = slices.Clone(s.Parts)
 	switch {
+	//guard:split-epoch
 	case s.ID != t.Epoch:
 		return refused("split %d can not begin in epoch %d", s.ID, t.Epoch)
 	case len(t.Splits) >= MaxSplits:
@@ -252,6 +257,7 @@ func (t *Table) beginSplit(c *BeginSplit) *Refused {
 	case len(t.Rows) == 0:
 		return refused("there are no rows yet")
 	}
+	//guard:split-once
 	if i := slices.IndexFunc(t.Splits, func(o Split) bool { return o.Kind == s.Kind && o.Key == s.Key && o.Name == s.Name }); i >= 0 {
 		return refused("it is split already, since epoch %d", t.Splits[i].ID)
 	}
@@ -268,6 +274,7 @@ func (t *Table) change(id uint64) (*Split, *Refused) {
 	if !ok {
 		return nil, refused("there is no split %d", id)
 	}
+	//guard:split-list-copied
 	t.Splits = slices.Clone(t.Splits)
 	return &t.Splits[i], nil
 }
@@ -275,12 +282,14 @@ func (t *Table) change(id uint64) (*Split, *Refused) {
 // openSplit has the parts served.
 func (t *Table) openSplit(c *OpenSplit) *Refused {
 	s, why := t.change(c.ID)
+	//guard:split-opened-by-home
 	if why == nil {
 		why = t.home(s, c.Home)
 	}
 	switch {
 	case why != nil:
 		return why
+	//guard:split-opens-once -> s.Phase == Open
 	case s.Phase != Opening:
 		return refused("split %d is %s", s.ID, s.Phase)
 	}
@@ -295,24 +304,29 @@ func (t *Table) openSplit(c *OpenSplit) *Refused {
 // applied the commit that set the weights before (Expect).
 func (t *Table) weigh(c *Weigh) *Refused {
 	s, why := t.change(c.ID)
+	//guard:split-weighed-by-home
 	if why == nil {
 		why = t.home(s, c.Home)
 	}
 	switch {
 	case why != nil:
 		return why
+	//guard:split-weighed-open -> s.Phase == Opening
 	case s.Phase != Open:
 		return refused("split %d is %s", s.ID, s.Phase)
+	//guard:split-weights-expected
 	case s.Weighed != c.Expect:
 		return refused("the weights of split %d are those of epoch %d", s.ID, s.Weighed)
 	case len(c.Weights) != len(s.Parts):
 		return refused("%d weights for %d parts", len(c.Weights), len(s.Parts))
 	}
+	//guard:split-weights-copied slices.Clone(s.Parts) -> s.Parts
 	parts, lower, higher := slices.Clone(s.Parts), false, false
 	for i, w := range c.Weights {
 		lower, higher = lower || w < parts[i].Weight, higher || w > parts[i].Weight
 		parts[i].Weight = w
 	}
+	//guard:split-one-way
 	if lower == higher {
 		return refused("weights are lowered, or raised")
 	}
@@ -329,6 +343,7 @@ func (t *Table) closeSplit(c *CloseSplit) *Refused {
 	switch {
 	case why != nil:
 		return why
+	//guard:split-closes-open -> s.Phase == Closing
 	case s.Phase != Open:
 		return refused("split %d is %s", s.ID, s.Phase)
 	case len(c.Reason) > MaxReason || !utf8.ValidString(c.Reason):
@@ -341,13 +356,15 @@ func (t *Table) closeSplit(c *CloseSplit) *Refused {
 // endSplit has the whole object served: it was put together again, or never divided.
 func (t *Table) endSplit(c *EndSplit) *Refused {
 	s, why := t.change(c.ID)
+	//guard:split-ended-by-home
 	if why == nil {
 		why = t.home(s, c.Home)
 	}
 	switch {
 	case why != nil:
 		return why
-	case s.Phase == Open || s.Since != c.Since:
+	case s.Phase == Open || //guard:split-ends-served
+		s.Since != c.Since: //guard:split-ends-late
 		return refused("split %d is %s since epoch %d", s.ID, s.Phase, s.Since)
 	}
 	t.Splits = slices.DeleteFunc(t.Splits, func(o Split) bool { return o.ID == c.ID })
@@ -365,7 +382,8 @@ func (s *Split) check(epoch uint64) error {
 		return fmt.Errorf("a %s cannot be split", s.Kind)
 	case s.Key == "" || s.Key[0] == 0 || len(s.Key)+len(s.Name) > maxSplitText || len(s.Reason) > MaxReason:
 		return fmt.Errorf("split %d has a key of %d bytes, a name of %d and a reason of %d", s.ID, len(s.Key), len(s.Name), len(s.Reason))
-	case !utf8.ValidString(s.Key) || !utf8.ValidString(s.Name) || !utf8.ValidString(s.Reason): // JSON would change it
+	case !utf8.ValidString(s.Key) || //guard:split-text
+		!utf8.ValidString(s.Name) || !utf8.ValidString(s.Reason): // JSON would change it
 		return fmt.Errorf("split %d has a key, a name or a reason that is not UTF-8", s.ID)
 	case len(s.Parts) < MinParts || len(s.Parts) > MaxParts:
 		return fmt.Errorf("%d parts; %d to %d are allowed", len(s.Parts), MinParts, MaxParts)
@@ -377,6 +395,7 @@ func (s *Split) check(epoch uint64) error {
 		}
 		sum += uint64(p.Weight)
 	}
+	//guard:split-whole-weight
 	if sum > WholeWeight {
 		return fmt.Errorf("the weights of split %d are %d together; at most %d are allowed", s.ID, sum, WholeWeight)
 	}

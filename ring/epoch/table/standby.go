@@ -12,12 +12,14 @@ func row(rows []Row, end uint64) (int, bool) {
 
 func (t *Table) sync(c *Sync) *Refused {
 	switch {
-	case !t.Holds(c.Owner) || !t.Holds(c.Standby):
+	case !t.Holds(c.Owner) ||
+		!t.Holds(c.Standby): //guard:sync-member
 		return refused("owner or standby is not a member any more")
 	case c.Owner == c.Standby:
 		return refused("the owner cannot stand by for itself")
 	case len(c.Rows) == 0:
 		return refused("no segments are named")
+	//guard:sync-want-since
 	case c.WantSince != t.WantSince:
 		return refused("the wanted ring has changed")
 	}
@@ -27,15 +29,19 @@ func (t *Table) sync(c *Sync) *Refused {
 		if !ok {
 			return refused("no segment ends at %d", s.End)
 		}
+		//guard:sync-bounds
 		if after, _ := t.Segment(i); after != s.After {
 			return refused("the segment that ends at %d has other bounds", s.End)
 		}
 		r := &rows[i]
 		switch {
+		//guard:sync-owner
 		case r.Owner != c.Owner:
 			return refused("the segment that ends at %d belongs to %s, incarnation %x", s.End, r.Owner.Node, r.Owner.Incarnation)
+		//guard:sync-since
 		case r.Since != s.Since:
 			return refused("the segment that ends at %d was changed in epoch %d", s.End, r.Since)
+		//guard:sync-member
 		case !t.MayHold(i, c.Standby):
 			return refused("the ring has no copy of the segment that ends at %d at %s", s.End, c.Standby.Node)
 		}
@@ -62,8 +68,11 @@ func (t *Table) unsync(c *Unsync) *Refused {
 		if r.Owner != c.Owner {
 			return refused("the segment that ends at %d belongs to %s, incarnation %x", end, r.Owner.Node, r.Owner.Incarnation)
 		}
+		//guard:unsync-stamps
 		r.Since = t.Epoch
 		if r.Standby == c.Standby {
+			//guard:unsync-takes-out -> r.Synced = false
+			//guard:unsync-stamps insert r.Since = t.Epoch
 			r.Standby, r.Synced = Holder{}, false
 		}
 	}
@@ -95,7 +104,9 @@ func (t *Table) drain(c *Drain) *Refused {
 		}
 		switch {
 		case slices.ContainsFunc(members, Member.Takes):
-		case !c.Stop || !allStop(members):
+		//guard:stop-all-keep true
+		case !c.Stop || //guard:drain-of-the-last
+			!allStop(members):
 			return refused("nobody would be left to take what %s owns", m.Node)
 		default:
 			t.keep(members)

@@ -279,6 +279,7 @@ func (t *Table) MayHold(i int, h Holder) bool {
 	if h.None() {
 		return false
 	}
+	//guard:still-incarnation -> r.Owner.Node == h.Node || r.Standby.Node == h.Node
 	if r.Owner == h || r.Standby == h {
 		return true
 	}
@@ -298,7 +299,8 @@ func (t *Table) Segment(i int) (after, upTo uint64) {
 func (t *Table) Unprotected() int {
 	n := 0
 	for _, r := range t.Rows {
-		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && (r.Standby.None() || r.Owner != standby) {
+		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && (r.Standby.None() || //guard:rows-bare
+			r.Owner != standby) {
 			n++
 		}
 	}

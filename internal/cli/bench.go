@@ -17,18 +17,39 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/internal/cli/bench"
 )
 
+type benchFlags struct {
+	bench.Config
+	addr       string
+	json, echo bool
+	nodes      int
+	acks       bool
+}
+
+func (f *benchFlags) flags(fl *pflag.FlagSet) {
+	fl.IntVar(&f.nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
+	fl.BoolVar(&f.acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
+	fl.StringVar(&f.addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
+	fl.BoolVar(&f.echo, "echo", true, "measure the bare gRPC servers as well")
+	fl.StringSliceVar(&f.Workloads, "workload", bench.Workloads, "what to measure")
+	fl.IntSliceVar(&f.Concurrency, "concurrency", []int{1, 16, 64, 256}, "callers at once")
+	fl.DurationVar(&f.Duration, "duration", time.Second, "of one measurement")
+	fl.IntVar(&f.Rounds, "rounds", 3, "measurements of each server")
+	fl.IntVar(&f.Batch, "batch", 100, "checks in a batch")
+	fl.IntVar(&f.Keys, "keys", 10_000, "distinct keys")
+	fl.IntVar(&f.Conns, "conns", 4, "connections to each server")
+	fl.BoolVar(&f.RequestIDs, "request-ids", false, "send a request id with each operation")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+}
+
 func newBench(std Process) *cobra.Command {
-	var cfg bench.Config
-	var addr string
-	var asJSON, echo bool
-	var nodes int
-	var acks bool
+	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a node, side by side with bare gRPC",
@@ -63,29 +84,16 @@ and, only if they are named:
   keystead bench --json > bench.json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if nodes != 0 {
-				return runClusterBench(cmd.Context(), std, cfg, nodes, acks, asJSON)
+			if f.nodes != 0 {
+				return runClusterBench(cmd.Context(), std, f.Config, f.nodes, f.acks, f.json)
 			}
-			if acks {
+			if f.acks {
 				return usageError{errors.New("--acks compares clusters: choose --nodes, too")}
 			}
-			return runBench(cmd.Context(), std, cfg, addr, echo, asJSON)
+			return runBench(cmd.Context(), std, f.Config, f.addr, f.echo, f.json)
 		},
 	}
-	fl := cmd.Flags()
-	fl.IntVar(&nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
-	fl.BoolVar(&acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
-	fl.StringVar(&addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
-	fl.BoolVar(&echo, "echo", true, "measure the bare gRPC servers as well")
-	fl.StringSliceVar(&cfg.Workloads, "workload", bench.Workloads, "what to measure")
-	fl.IntSliceVar(&cfg.Concurrency, "concurrency", []int{1, 16, 64, 256}, "callers at once")
-	fl.DurationVar(&cfg.Duration, "duration", time.Second, "of one measurement")
-	fl.IntVar(&cfg.Rounds, "rounds", 3, "measurements of each server")
-	fl.IntVar(&cfg.Batch, "batch", 100, "checks in a batch")
-	fl.IntVar(&cfg.Keys, "keys", 10_000, "distinct keys")
-	fl.IntVar(&cfg.Conns, "conns", 4, "connections to each server")
-	fl.BoolVar(&cfg.RequestIDs, "request-ids", false, "send a request id with each operation")
-	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	f.flags(cmd.Flags())
 	cmd.AddCommand(newBenchServe(std))
 	return cmd
 }

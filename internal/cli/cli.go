@@ -1,11 +1,30 @@
-// Package cli holds the commands of keystead: the server, what tries it out, what scripts
-// use, and what measures. Each command is a file or a few, named after it.
+// Package cli holds the commands of keystead. Each command is a file or a few, named after
+// it, that turns flags into a call and an answer into text or JSON.
 //
-// Every subcommand reads its settings from flags, from the environment
-// (KEYSTEAD_*) and from a YAML file, in that order of strength, and exits with
-// 0 when it did what it was asked, 1 when it could not, and 2 when it was asked
-// wrongly. A counter or set that was refused, and a denied check with
-// --exit-code, exit with 3; for lock see its --help.
+//	runs nodes   server (orders: signals that drain it), dev (devcluster)
+//	acts         limit, counter, lock (guard: the command that runs under it), id, drain
+//	shows        status, members, ring, owner, hot
+//	measures     bench, replay
+//	for Envoy    envoy, rls
+//
+// Below it: cli/bench measures servers, cli/replay decides the entries of an access log,
+// which cli/accesslog reads, and cli/latency counts times.
+//
+// # How a command reaches a node
+//
+// What changes something goes through package client (client.go): request ids, retries and
+// leases are its own. All its calls go to the node at --addr, which passes on what it does
+// not own: the addresses by which nodes know each other may lead nowhere from where the
+// command runs. What shows what one node says is a raw call (remote.go), tried again only
+// while the node cannot be reached. Neither waits for a node that is not there.
+//
+// # Settings and exit codes
+//
+// Every command reads its settings from flags, from the environment (KEYSTEAD_*) and from a
+// YAML file, in that order of strength (package config). It exits with 0 when it did what it
+// was asked, 1 when it could not, and 2 when it was asked wrongly. A counter or set that was
+// refused, and a denied check with --exit-code, exit with 3; for lock see its --help.
+// Errors name the flag that was typed and, where it is known, what to do (output.go).
 package cli
 
 import (

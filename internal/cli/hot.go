@@ -37,6 +37,13 @@ type hotFlags struct {
 	parts bool
 }
 
+func (f *hotFlags) flags(cmd *cobra.Command) {
+	f.remote.flags(cmd)
+	cmd.Flags().IntVar(&f.top, "top", defaultTop, "keys to show, 1 to 128")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "go on, and show it again every second")
+	cmd.Flags().BoolVar(&f.parts, "parts", false, "show each part of what is split")
+}
+
 func newHot(std Process) *cobra.Command {
 	var f hotFlags
 	cmd := &cobra.Command{
@@ -91,9 +98,6 @@ last three are left out for a part that is not among the 128 busiest of its owne
 		},
 	}
 	f.flags(cmd)
-	cmd.Flags().IntVar(&f.top, "top", defaultTop, "keys to show, 1 to 128")
-	cmd.Flags().BoolVar(&f.watch, "watch", false, "go on, and show it again every second")
-	cmd.Flags().BoolVar(&f.parts, "parts", false, "show each part of what is split")
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newHotSplit(std), newHotMerge(std))
 	return cmd

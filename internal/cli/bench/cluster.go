@@ -145,14 +145,21 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 			}, nil
 		}})
 	}
+	bare, err := c.bareWays(ctx, keys, conns)
+	return append(ways, bare...), done, err
+}
+
+// bareWays are the workloads without the client: calls to the owner of the key, and to
+// another node.
+func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]*grpc.ClientConn) (ways []workload, err error) {
 	for _, addr := range c.Nodes {
 		if conns[addr], err = dialBench(addr); err != nil {
-			return nil, done, err
+			return nil, err
 		}
 	}
 	owners, err := ownersOf(ctx, conns[c.Nodes[0]], keys, c.Nodes)
 	if err != nil {
-		return nil, done, err
+		return nil, err
 	}
 	for _, name := range []string{Direct, Forwarded} {
 		ways = append(ways, workload{about: name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
@@ -167,7 +174,7 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 			}, nil
 		}})
 	}
-	return ways, done, nil
+	return ways, nil
 }
 
 // ownersOf asks which of the nodes owns each key.

@@ -175,47 +175,20 @@ func dialBench(addr string) (*grpc.ClientConn, error) {
 func measure(ctx context.Context, cfg *Config, w workload, conns []*grpc.ClientConn, keys []string, n int) (measurement, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+30*time.Second)
 	defer cancel()
-	var wg sync.WaitGroup
+	s := &stint{w: w, begin: make(chan struct{})}
 	parts := make([]measurement, n)
 	calls := make([]int, n)
-	begin := make(chan struct{})
-	var ready sync.WaitGroup
-	var stopAt time.Time // set before begin is closed
+	var wg sync.WaitGroup
+	s.ready.Add(n)
 	for i := range n {
-		ready.Add(1)
 		wg.Go(func() {
-			p := &parts[i]
-			p.hist = new(latency.Histogram)
-			call, err := w.start(ctx, newWorker(conns[i%len(conns)], keys, cfg, i))
-			if err == nil {
-				err = call(ctx) // warm-up: connections, stream windows, objects
-			}
-			ready.Done()
-			if p.first = err; err != nil {
-				p.errors = maxFailures
-				return
-			}
-			<-begin
-			for last := time.Now(); last.Before(stopAt) && p.errors < maxFailures; {
-				err := call(ctx)
-				now := time.Now()
-				if err != nil {
-					p.errors++
-					if p.first == nil {
-						p.first = err
-					}
-				} else {
-					calls[i]++
-					p.hist.Record(now.Sub(last))
-				}
-				last = now
-			}
+			parts[i], calls[i] = s.work(ctx, newWorker(conns[i%len(conns)], keys, cfg, i))
 		})
 	}
-	ready.Wait()
+	s.ready.Wait()
 	started := time.Now()
-	stopAt = started.Add(cfg.Duration)
-	close(begin)
+	s.end = started.Add(cfg.Duration)
+	close(s.begin)
 	wg.Wait()
 	took := time.Since(started)
 	sum := measurement{hist: new(latency.Histogram)}
@@ -233,6 +206,44 @@ func measure(ctx context.Context, cfg *Config, w workload, conns []*grpc.ClientC
 	}
 	sum.rate = float64(total*w.items(cfg)) / took.Seconds()
 	return sum, nil
+}
+
+// stint is the time in which the workers of one measurement call.
+type stint struct {
+	w     workload
+	ready sync.WaitGroup // workers that warm up
+	begin chan struct{}
+	end   time.Time // set before begin is closed
+}
+
+// work is what one worker does, and how many of its calls had an answer.
+func (s *stint) work(ctx context.Context, worker *worker) (m measurement, calls int) {
+	m.hist = new(latency.Histogram)
+	call, err := s.w.start(ctx, worker)
+	if err == nil {
+		err = call(ctx) // warm-up: connections, stream windows, objects
+	}
+	s.ready.Done()
+	if m.first = err; err != nil {
+		m.errors = maxFailures
+		return m, 0
+	}
+	<-s.begin
+	for last := time.Now(); last.Before(s.end) && m.errors < maxFailures; {
+		err := call(ctx)
+		now := time.Now()
+		if err != nil {
+			m.errors++
+			if m.first == nil {
+				m.first = err
+			}
+		} else {
+			calls++
+			m.hist.Record(now.Sub(last))
+		}
+		last = now
+	}
+	return m, calls
 }
 
 const maxFailures = 10

@@ -67,17 +67,9 @@ same on a node that runs alone, and bare calls that must be forwarded against ba
 calls to the owner. With --acks as well on a second cluster of that many nodes, whose
 answers do not wait for the standby.
 
-Workloads:
-  check    one limit check a call
-  batch    limit checks in batches of --batch
-  stream   limit checks in batches on a stream
-  counter  one counter add a call
-  lock     acquire and release, two calls
-  id       one id a call
+Workloads:` + bench.About(false) + `
 
-and, only if they are named:
-  rls      one descriptor a call of Envoy's rate limit service
-  rls4     four descriptors a call`,
+and, only if they are named:` + bench.About(true),
 		Example: `  keystead bench
   keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
   keystead bench --nodes 3 --acks --concurrency 64 --duration 2s --rounds 5

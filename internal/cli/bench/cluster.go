@@ -86,18 +86,18 @@ func RunCluster(ctx context.Context, cfg Cluster) ([]ClusterResult, error) {
 			for _, i := range rand.Perm(len(ways)) {
 				w := ways[i]
 				if cfg.Progress != nil {
-					cfg.Progress(steps, total, fmt.Sprintf("%s ×%d", w.about, n))
+					cfg.Progress(steps, total, fmt.Sprintf("%s ×%d", w.name, n))
 				}
 				m, err := measure(ctx, &cfg.Config, w, []*grpc.ClientConn{nil}, keys, n)
 				if err != nil {
-					return out, fmt.Errorf("%s with %d callers, round %d: %w", w.about, n, round+1, err)
+					return out, fmt.Errorf("%s with %d callers, round %d: %w", w.name, n, round+1, err)
 				}
-				rounds[w.about] = append(rounds[w.about], m)
+				rounds[w.name] = append(rounds[w.name], m)
 				steps++
 			}
 		}
 		for _, w := range ways {
-			out = append(out, summarizeWay(w.about, n, rounds))
+			out = append(out, summarizeWay(w.name, n, rounds))
 		}
 	}
 	return out, nil
@@ -138,7 +138,7 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 			return nil, done, err
 		}
 		clients = append(clients, cl)
-		ways = append(ways, workload{about: w.name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
+		ways = append(ways, workload{name: w.name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
 			return func(ctx context.Context) error {
 				_, err := cl.Check(ctx, client.Check{Key: x.key(), Name: "bench", Rate: client.PerSecond(1_000_000)})
 				return err
@@ -162,7 +162,7 @@ func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]
 		return nil, err
 	}
 	for _, name := range []string{Direct, Forwarded} {
-		ways = append(ways, workload{about: name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
+		ways = append(ways, workload{name: name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
 			return func(ctx context.Context) error {
 				req := x.check()
 				at := owners[req.Key]

@@ -10,10 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// EnvoyWorkloads are the names of the workloads that call the rate limit service of
-// Envoy. They need a node whose configuration is EnvoyConfig.
-var EnvoyWorkloads = []string{"rls", "rls4"}
-
 // EnvoyConfig is the configuration of the rate limit service that EnvoyWorkloads
 // need.
 const EnvoyConfig = `domain: bench

@@ -73,7 +73,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for _, name := range c.Workloads {
-		if _, ok := workloads[name]; !ok {
+		if _, ok := find(name); !ok {
 			return fmt.Errorf("workload %q: choose from %s", name, strings.Join(slices.Concat(Workloads, EnvoyWorkloads), ", "))
 		}
 	}
@@ -137,6 +137,7 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	var results []Result
 	done := 0
 	for _, name := range cfg.Workloads {
+		w, _ := find(name)
 		for _, n := range cfg.Concurrency {
 			rounds := map[string][]measurement{}
 			for round := range cfg.Rounds {
@@ -145,7 +146,7 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 					if cfg.Progress != nil {
 						cfg.Progress(done, cfg.measurements(), fmt.Sprintf("%s ×%d, %s", name, n, t.Name))
 					}
-					m, err := measure(ctx, &cfg, workloads[name], conns[t.Name], keys, n)
+					m, err := measure(ctx, &cfg, w, conns[t.Name], keys, n)
 					if err != nil {
 						return results, fmt.Errorf("%s with %d callers on %s, round %d: %w", name, n, t.Name, round+1, err)
 					}

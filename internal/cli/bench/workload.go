@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	mrand "math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -58,7 +60,9 @@ type cycle func(ctx context.Context) error
 
 // workload is a way to use a node.
 type workload struct {
-	about string
+	name  string
+	about string            // for people: what a cycle is
+	named bool              // it is run only if it is named
 	items func(*Config) int // that one cycle counts for
 	start func(ctx context.Context, w *worker) (cycle, error)
 }
@@ -66,20 +70,54 @@ type workload struct {
 func single(*Config) int    { return 1 }
 func batch(cfg *Config) int { return cfg.Batch }
 
-// workloads by name.
-var workloads = map[string]workload{
-	"check":   {"one limit check a call", single, startCheck},
-	"batch":   {"limit checks in batches", batch, startBatch},
-	"stream":  {"limit checks in batches on a stream, answers awaited one message later", batch, startStream},
-	"counter": {"one counter add a call", single, startCounter},
-	"lock":    {"acquire and release a lock, two calls", single, startLock},
-	"rls":     {"one descriptor a call of Envoy's rate limit service", single, startRLS(1)},
-	"rls4":    {"four descriptors a call of Envoy's rate limit service", several(4), startRLS(4)},
-	"id":      {"one id a call", single, startID},
+// workloads are all that there are, in the order in which they run.
+var workloads = []workload{
+	{name: "check", about: "one limit check a call", items: single, start: startCheck},
+	{name: "batch", about: "limit checks in batches of --batch", items: batch, start: startBatch},
+	{name: "stream", about: "limit checks in batches on a stream, answers awaited one message later", items: batch, start: startStream},
+	{name: "counter", about: "one counter add a call", items: single, start: startCounter},
+	{name: "lock", about: "acquire and release a lock, two calls", items: single, start: startLock},
+	{name: "id", about: "one id a call", items: single, start: startID},
+	{name: "rls", about: "one descriptor a call of Envoy's rate limit service", named: true, items: single, start: startRLS(1)},
+	{name: "rls4", about: "four descriptors a call", named: true, items: several(4), start: startRLS(4)},
 }
 
-// Workloads are the names of the workloads in the order in which they run.
-var Workloads = []string{"check", "batch", "stream", "counter", "lock", "id"}
+// Workloads are the names of the workloads that are run if none is named, in their order.
+var Workloads = namesOf(false)
+
+// EnvoyWorkloads are the names of those that call the rate limit service of Envoy. They
+// need a node whose configuration is EnvoyConfig.
+var EnvoyWorkloads = namesOf(true)
+
+func namesOf(named bool) (names []string) {
+	for _, w := range workloads {
+		if w.named == named {
+			names = append(names, w.name)
+		}
+	}
+	return names
+}
+
+// find returns the workload of a name.
+func find(name string) (workload, bool) {
+	i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
+	if i < 0 {
+		return workload{}, false
+	}
+	return workloads[i], true
+}
+
+// About describes workloads, one a line: those that are run if none is named, or those
+// that have to be named.
+func About(named bool) string {
+	var b strings.Builder
+	for _, w := range workloads {
+		if w.named == named {
+			fmt.Fprintf(&b, "\n  %-8s %s", w.name, w.about)
+		}
+	}
+	return b.String()
+}
 
 func startCheck(_ context.Context, w *worker) (cycle, error) {
 	c := pb.NewLimitServiceClient(w.conn)

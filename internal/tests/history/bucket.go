@@ -76,6 +76,7 @@ type bucket struct {
 	l, token int64 // units of a nanosecond; units in which a token comes back
 	burst    int64
 	late     int64 // units
+	drift    Drift // of the clock by which the step was decided
 }
 
 // Bucket is the model of a token bucket.
@@ -131,6 +132,7 @@ var impossible = bucketState{lo: 1, hi: 0}
 func (b bucket) step(s bucketState, at step, out any) bucketState {
 	from := b.units(at.call)
 	in, check := at.in.(BucketInput)
+	b.drift = at.drift
 	cost := int64(in.Cost) * b.token
 	o, told := out.(BucketOutput)
 	if at.split {
@@ -141,7 +143,7 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	}
 	if !told {
 		if check && !in.Peek && !s.split {
-			s.hi, s.later = s.hi+cost, s.later+cost // done or not: lo stays
+			s.hi, s.later = s.hi+b.drift.most(cost), s.later+b.drift.most(cost) // done or not: lo stays
 		}
 		return s
 	}
@@ -157,19 +159,19 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	case !check:
 		return b.narrow(s, o, from, to)
 	case o.Allowed:
-		if s = s.most(to + room); s.lo > s.hi || o.RetryAfter != 0 {
+		if s = s.most(to + b.drift.most(room)); s.lo > s.hi || o.RetryAfter != 0 {
 			return impossible
 		}
 		if !in.Peek { // whoever spent had what was put off, or a copy of before
-			s.lo, s.hi = max(s.base, from)+cost, max(s.hi, to)+cost
+			s.lo, s.hi = max(s.base, from)+b.drift.least(cost), max(s.hi, to)+b.drift.most(cost)
 			s.off, s.base = false, s.lo
 		}
 	default:
 		if !o.Bare { // it would be allowed RetryAfter from then
 			wait := o.RetryAfter * b.l
-			s = s.most(to + room + wait).least(from + room + wait - b.l + 1)
+			s = s.most(to + b.drift.most(room+wait)).least(from + b.drift.least(room+wait-b.l) + 1)
 		}
-		s = s.least(from + room + 1)
+		s = s.least(from + b.drift.least(room) + 1)
 	}
 	if o.Bare {
 		return s
@@ -182,7 +184,7 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 // it was done or not: hi stays, and so does what a lost check may have added.
 func (b bucket) refund(s bucketState, r BucketRefund, o BucketOutput, told bool, from, ret int64) bucketState {
 	back := int64(min(r.Tokens, uint64(b.burst))) * b.token
-	s.lo, s.base = max(s.lo-back, math.MinInt64/4), max(s.base-back, math.MinInt64/4)
+	s.lo, s.base = max(s.lo-b.drift.most(back), math.MinInt64/4), max(s.base-b.drift.most(back), math.MinInt64/4)
 	if !told {
 		return s
 	}
@@ -197,7 +199,7 @@ func (b bucket) refund(s bucketState, r BucketRefund, o BucketOutput, told bool,
 	if s.later > 0 {
 		s.hi, s.later = max(s.hi, to+s.later), 0
 	}
-	if s.hi = max(s.hi-back, math.MinInt64/4); !o.Allowed || s.lo > s.hi {
+	if s.hi = max(s.hi-b.drift.least(back), math.MinInt64/4); !o.Allowed || s.lo > s.hi {
 		return impossible
 	}
 	if o.Bare {
@@ -224,7 +226,7 @@ func (b bucket) narrow(s bucketState, o BucketOutput, from, to int64) bucketStat
 	if least > most {
 		return impossible // the two figures are of different buckets
 	}
-	return s.most(to + most).least(from + least)
+	return s.most(to + b.drift.most(most)).least(from + b.drift.least(least))
 }
 
 // most uses that the moment is not after this one. If it was put off to a later

@@ -47,6 +47,7 @@ type step struct {
 	// changed what was read, downward and upward.
 	split      bool
 	less, more int64
+	drift      Drift // of the node's clock, against the recorder's
 	// lost says that the answer of the attempt that acted was lost, though a
 	// retry told its result.
 	lost bool
@@ -61,11 +62,11 @@ type operation = porcupine.Operation
 
 // Fold turns the attempts of requests into operations that took effect once
 // each, by object, or says how they contradict each other.
-func Fold(calls []Call) (map[string][]operation, error) { return foldAll(calls, 0, nil) }
+func Fold(calls []Call) (map[string][]operation, error) { return foldAll(calls, 0, 0, nil) }
 
 // foldAll is Fold of objects whose times may be late: the age of a replay is
-// then too small by at most so many ns. They may be split.
-func foldAll(calls []Call, late int64, splits Splits) (map[string][]operation, error) {
+// then too small by at most so many ns. Clocks may drift, and objects may be split.
+func foldAll(calls []Call, late int64, drift Drift, splits Splits) (map[string][]operation, error) {
 	type name struct{ object, request string }
 	requests := map[name][]Call{}
 	objects := map[string][]operation{}
@@ -78,7 +79,7 @@ func foldAll(calls []Call, late int64, splits Splits) (map[string][]operation, e
 	}
 	numbers := map[string]int{}
 	for n, attempts := range requests {
-		ops, err := fold(attempts, numbers[n.object]+1, late)
+		ops, err := fold(attempts, numbers[n.object]+1, late, drift)
 		if err != nil {
 			return nil, fmt.Errorf("history: %s, request %s: %w\n%s", n.object, n.request, err, describe(attempts))
 		}
@@ -100,9 +101,9 @@ func foldAll(calls []Call, late int64, splits Splits) (map[string][]operation, e
 // fold turns the attempts of one request into its operation, and the reads that
 // its replays are. number is for the operation, if it has any; ages may be too
 // small by late.
-func fold(attempts []Call, number int, late int64) ([]operation, error) {
+func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, error) {
 	in, client := attempts[0].Input, attempts[0].Client
-	s := step{in: in, call: attempts[0].Start, ret: Never, first: attempts[0].Start}
+	s := step{in: in, call: attempts[0].Start, ret: Never, first: attempts[0].Start, drift: drift}
 	var original *Call
 	var replays []Call
 	lost := false
@@ -140,12 +141,12 @@ func fold(attempts []Call, number int, late int64) ([]operation, error) {
 		if !sameResult(told, out.(output)) {
 			return nil, fmt.Errorf("has two results, %+v and %+v", out, r.Output)
 		}
-		if s.call, s.ret = max(s.call, r.Start-age-late), min(s.ret, r.End-age); s.call > s.ret {
+		if s.call, s.ret = max(s.call, r.Start-drift.most(age)-late), min(s.ret, r.End-drift.least(age)); s.call > s.ret {
 			return nil, fmt.Errorf("took effect when no attempt of it was under way, by the age of %+v", r.Output)
 		}
 		op.Call, op.Return = s.call, min(op.Return, r.End)
 		if readIn, readOut := told.reads(in); readIn != nil {
-			rs := step{in: readIn, call: r.Start, ret: r.End, first: r.Start, after: number}
+			rs := step{in: readIn, call: r.Start, ret: r.End, first: r.Start, after: number, drift: drift}
 			s.number = number
 			ops = append(ops, operation{ClientId: client, Input: rs, Output: readOut, Call: rs.call, Return: rs.ret})
 		}

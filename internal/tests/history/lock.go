@@ -203,20 +203,20 @@ func (m maybe) is(token uint64, holder string) maybe {
 // until: the grant ends ttl after some moment of the operation, and its caller
 // knows of it.
 func (m maybe) until(at step, ttl int64) maybe {
-	m.lo, m.hi, m.early, m.off = at.call+ttl, at.ret+ttl, false, false
+	m.lo, m.hi, m.early, m.off = at.call+at.drift.least(ttl), at.ret+at.drift.most(ttl), false, false
 	return m
 }
 
 // held: the lock is held by whom the answer names, for as long as it says.
 func (s lockState) held(o LockOutput, at step) maybe {
 	m := s.holds(at).is(o.HolderToken, o.Holder)
-	most := at.ret + o.HolderTTL
+	least, most := at.call+at.drift.least(o.HolderTTL), at.ret+at.drift.most(o.HolderTTL)
 	m.back(most)
-	if m.none || m.lo > most && !m.early || !m.least(at.call+o.HolderTTL) {
+	if m.none || m.lo > most && !m.early || !m.least(least) {
 		return maybe{none: true}
 	}
 	m.hi = min(m.hi, most)
-	m.raise(at.call + o.HolderTTL)
+	m.raise(least)
 	return m
 }
 
@@ -243,8 +243,8 @@ func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
 		if s.free(at).none || o.Token <= s.last || !o.Bare && o.TTL != in.TTL {
 			return nil
 		}
-		granted := max(s.freeFrom(at), at.first+o.Waited)
-		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + in.TTL, hi: at.ret + in.TTL, early: at.lost, late: s.late}
+		granted := max(s.freeFrom(at), at.first+at.drift.least(o.Waited))
+		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + at.drift.least(in.TTL), hi: at.ret + at.drift.most(in.TTL), early: at.lost, late: s.late}
 		if granted > at.ret {
 			return nil
 		}
@@ -286,10 +286,10 @@ func (s lockState) lost(in LockInput, at step) []lockState {
 	switch in.Op {
 	case LockAcquire:
 		granted := s.freeFrom(at)
-		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, base: granted, later: in.TTL, early: true, late: s.late}}
+		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, base: granted, later: at.drift.most(in.TTL), early: true, late: s.late}}
 	case LockRenew:
 		if mine {
-			s.lo, s.later = min(s.lo, at.call+in.TTL), max(s.later, in.TTL)
+			s.lo, s.later = min(s.lo, at.call+at.drift.least(in.TTL)), max(s.later, at.drift.most(in.TTL))
 			s.base = min(s.base, s.lo)
 		}
 	case LockRelease:

@@ -21,6 +21,9 @@ type Call struct {
 	Start   int64 // ns by the recorder's clock
 	End     int64 // … Never if there was no answer
 	Output  any   // a CounterOutput, BucketOutput or LockOutput; nil if there was no answer
+	// Epoch and Owner are those that the answer names; 0 and "" if there was none.
+	Epoch uint64
+	Owner string
 }
 
 // Recorder collects the calls of concurrent clients.
@@ -50,6 +53,13 @@ func (r *Recorder) Begin(client int, object, request string, in any) *Pending {
 	p.call.Start = r.now()
 	r.calls = append(r.calls, p)
 	return p
+}
+
+// By records who gave the answer, and under which epoch, before it is recorded itself.
+func (p *Pending) By(owner string, epoch uint64) {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	p.call.Owner, p.call.Epoch = owner, epoch
 }
 
 // Answer records the answer. A call that gets none is lost: it may act at any

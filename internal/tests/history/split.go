@@ -163,16 +163,16 @@ func (b bucket) part(s bucketState, at step, o BucketOutput) bucketState {
 	least := bucketState{lo: math.MinInt64 / 4, hi: ever, base: math.MinInt64 / 4} // what this answer tells of the whole
 	switch {
 	case check && o.Allowed:
-		if s.lo > to+room || o.RetryAfter != 0 {
+		if s.lo > to+b.drift.most(room) || o.RetryAfter != 0 {
 			return impossible
 		}
 		if !in.Peek {
-			s.lo = max(s.lo, from) + cost
+			s.lo = max(s.lo, from) + b.drift.least(cost)
 		}
 	case check && o.Parts == 0:
-		least = least.least(from + room + 1)
+		least = least.least(from + b.drift.least(room) + 1)
 		if wait := o.RetryAfter * b.l; !o.Bare {
-			least = least.most(to + room + wait).least(from + room + wait - b.l + 1)
+			least = least.most(to + b.drift.most(room+wait)).least(from + b.drift.least(room+wait-b.l) + 1)
 		}
 	}
 	switch spent := b.burst - int64(o.Remaining); {
@@ -182,7 +182,7 @@ func (b bucket) part(s bucketState, at step, o BucketOutput) bucketState {
 	case spent < 0:
 		return impossible
 	default:
-		least = least.most(to + spent*b.token)
+		least = least.most(to + b.drift.most(spent*b.token))
 	}
 	if least.lo > least.hi || s.lo > least.hi {
 		return impossible
@@ -200,5 +200,5 @@ func (b bucket) owing(s bucketState, o BucketOutput, from, to int64) bucketState
 	if o.Allowed || o.Remaining > 0 || reset <= b.burst*b.token {
 		return b.narrow(s, o, from, to)
 	}
-	return s.most(to + reset).least(from + reset - b.l + 1)
+	return s.most(to + b.drift.most(reset)).least(from + b.drift.least(reset-b.l) + 1)
 }

@@ -117,14 +117,14 @@ func (w window) tells(o BucketOutput, least, most uint64) bool {
 // counting is how many tokens count at least, and at most, at the moment of a step.
 func (w window) counting(s *windowState, at step) (least, most uint64) {
 	for _, h := range s.hits[:s.n] {
-		if h.sure && at.ret < h.from+w.Period {
+		if h.sure && at.ret < h.from+at.drift.least(w.Period) {
 			least += h.tokens
 		}
-		if h.to == Never || at.call < h.to+w.Period+w.Late {
+		if h.to == Never || at.call < h.to+at.drift.most(w.Period)+w.Late {
 			most += h.tokens
 		}
 	}
-	if s.some && at.call < s.gone+w.Period+w.Late {
+	if s.some && at.call < s.gone+at.drift.most(w.Period)+w.Late {
 		most += w.Limit
 	}
 	return min(least, w.Limit), min(most, w.Limit)

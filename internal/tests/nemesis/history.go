@@ -84,7 +84,7 @@ func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, 
 	if err != nil {
 		return k, false, err
 	}
-	orders := fault.NewOrderer(fault.OrdererConfig{Cluster: c, Now: now, Seed: seed, Kinds: s.kinds, Objects: objects(w)})
+	orders := fault.NewOrderer(fault.OrdererConfig{Cluster: c, Now: now, Seed: seed, Kinds: s.kinds, Objects: splittable(w)})
 	end := s.order(ctx, orders)
 	noLoss = s.harm(ctx, c, w, seed, standbys, &k)
 	end(&k)
@@ -142,7 +142,7 @@ func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Wor
 		return noLoss
 	}
 	drawer := fault.NewDrawer(seed, kinds, s.nodes, c.Lease())
-	x := fault.Injector{Cluster: c, Now: clock.System().Now, Keys: w.Keys(), Standbys: standbys}
+	x := fault.Injector{Cluster: c, Now: clock.System().Now, Keys: keys(w), Standbys: standbys}
 	for rest(ctx, calm) && time.Now().Before(end) {
 		f := drawer.Next()
 		noLoss = noLoss && f.Gentle()
@@ -155,13 +155,20 @@ func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Wor
 	return noLoss
 }
 
-// objects are those that can be split.
-func objects(w *workload.Workload) (all []fault.Object) {
-	for _, key := range w.Counters() {
-		all = append(all, fault.Object{Kind: "counter", Key: key})
+// keys are those of all objects.
+func keys(w *workload.Workload) (all []string) {
+	for _, o := range w.Objects() {
+		all = append(all, o.Key)
 	}
-	for _, key := range w.Limits() {
-		all = append(all, fault.Object{Kind: "limit", Key: key})
+	return all
+}
+
+// splittable are the objects that can be split.
+func splittable(w *workload.Workload) (all []fault.Object) {
+	for _, o := range w.Objects() {
+		if o.Kind.Splits {
+			all = append(all, fault.Object{Kind: o.Kind.Of.String(), Key: o.Key})
+		}
 	}
 	return all
 }

@@ -3,7 +3,7 @@
 //
 // # What is judged
 //
-//   - Each counter, limit, sliding window and lock, by the models of internal/tests/history: exactly,
+//   - Each object by the model of its kind (internal/tests/kinds): exactly,
 //     but for times, which may be late by a bounded slack for each fault and are
 //     never early. Durations only lengthen on copies, and stand still while all
 //     nodes are stopped. Who stands by since a handoff has an earlier copy than the
@@ -12,7 +12,8 @@
 //     than a whole one, and what the whole says is exact, but that tokens may be gone since
 //     the first split (history.Model.Split). If any loss is declared they are left out:
 //     they had parts anywhere.
-//   - Writes under locks (Fencing): a token belongs to one grant; a write under a
+//   - Epochs of answers about one object do not go back.
+//   - Writes under locks (kinds.Fencing): a token belongs to one grant; a write under a
 //     lease that runs is never refused, for nobody else can have had a later grant;
 //     none is accepted after one with a greater token.
 //   - Declared loss: the table says that rows arrived without their state. Where

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/tests/history"
+	"github.com/keystead/keystead/internal/tests/kinds"
 	"github.com/keystead/keystead/internal/tests/nemesis/fault"
 	"github.com/keystead/keystead/internal/tests/nemesis/workload"
 )
@@ -151,42 +152,29 @@ func late(c Case, l Limits) int64 {
 
 // objects checks each object by itself.
 func (r *Result) objects(c Case, l Limits) {
-	slack := late(c, l)
-	params := c.Record.Params
-	params.Late = slack
-	window := c.Record.Window
-	window.Late = slack
 	splits := history.Splits(fault.SplitSince(c.Orders))
+	slack := kinds.Slack{Late: late(c, l), Splits: splits}
 	end := time.Now().Add(l.Check)
-	for _, of := range []struct {
-		model history.Model
-		calls []history.Call
-	}{
-		{history.LateCounter(slack).Split(splits), c.Record.Counters},
-		{history.Bucket(params).Split(splits), c.Record.Buckets},
-		{history.Window(window), c.Record.Windows},
-		{history.LateLock(slack), c.Record.Locks},
-	} {
-		by := map[string][]history.Call{}
-		for _, call := range of.calls {
-			by[call.Object] = append(by[call.Object], call)
-		}
-		for _, object := range slices.Sorted(maps.Keys(by)) {
-			if !l.NoLoss && c.lost(object, splits) {
-				r.Declared = append(r.Declared, object)
-				continue
+	for kind, calls := range c.Record.Objects() {
+		object := calls[0].Object
+		if _, split := splits[object]; !split { // parts have epochs of their own
+			if err := history.Epochs(calls); err != nil {
+				r.find(Illegal, object, err.Error())
 			}
-			r.model(object, history.Check(of.model, by[object], max(time.Until(end), time.Millisecond)))
 		}
+		if !l.NoLoss && c.lost(object, splits) {
+			r.Declared = append(r.Declared, object)
+			continue
+		}
+		r.model(object, history.Check(slack.Of(kind), calls, max(time.Until(end), time.Millisecond)))
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Record.Writes)) {
-		// Whatever was lost: tokens rise, and the next grant waits for the one before it.
-		if err := Fencing(c.Record.Writes[key]); err != nil {
+		if err := kinds.Fencing(c.Record.Writes[key]); err != nil {
 			r.find(Illegal, key, err.Error())
 		}
 	}
-	for _, odd := range c.Record.Odd {
-		r.find(Illegal, "", "an answer that nobody should get: "+odd)
+	for _, what := range c.Record.Unexpected {
+		r.find(Illegal, "", "an answer that nobody should get: "+what)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/tests/history"
+	"github.com/keystead/keystead/internal/tests/kinds"
 	"github.com/keystead/keystead/internal/tests/nemesis/fault"
 	"github.com/keystead/keystead/internal/tests/nemesis/workload"
 )
@@ -44,6 +45,17 @@ func release(from int64, token uint64) history.Call {
 	return call("l", from, from+ms, history.LockInput{Op: history.LockRelease, Token: token}, history.LockOutput{OK: true})
 }
 
+// told is a record of calls on objects of a kind.
+func told(k kinds.Kind, calls ...history.Call) workload.Record {
+	return workload.Record{Record: kinds.Record{Calls: map[string][]history.Call{k.Name: calls}}}
+}
+
+// by is a call that was answered under an epoch.
+func by(epoch uint64, c history.Call) history.Call {
+	c.Owner, c.Epoch = "n1", epoch
+	return c
+}
+
 // killed is a fault that came at 2 s, healed at 4 s and was over at 5 s. The keys
 // were not harmed.
 func killed(untouched ...string) fault.Event {
@@ -61,24 +73,23 @@ func steady(from, to, gapFrom, gapTo int64) (all []workload.Span) {
 	return all
 }
 
-// A history is judged by its worst finding. The bucket gets 1 a second and holds 3.
+// A history is judged by its worst finding. Buckets get 2 a second and hold 20;
+// windows admit 12 within 4 s.
 func TestJudge(t *testing.T) {
 	served := func(from, to int64) map[string][]workload.Span {
 		return map[string][]workload.Span{"c": steady(0, 20*second, from, to)}
 	}
 	record := func(r workload.Record) *workload.Record {
-		r.Params = history.BucketParams{Limit: 1, Period: second, Burst: 3}
-		r.Window = history.WindowParams{Limit: 3, Period: second}
 		r.Until = 20 * second
 		if r.Served == nil {
 			r.Served = served(0, 0)
 		}
 		return &r
 	}
-	w := func(holder string, token uint64, at, until int64, accepted bool) workload.Write {
-		return workload.Write{Holder: holder, Token: token, At: at, Until: until, Accepted: accepted}
+	w := func(holder string, token uint64, at, until int64, accepted bool) kinds.Write {
+		return kinds.Write{Holder: holder, Token: token, At: at, Until: until, Accepted: accepted}
 	}
-	loss := workload.Record{Counters: []history.Call{add(0, 2, 2, 5), get(second, 0, 0)}}
+	loss := told(kinds.Counter, add(0, 2, 2, 5), get(second, 0, 0))
 	isC := func(key string) bool { return key == "c" }
 	once := []fault.Event{killed()}
 	split := func(object string, at int64) []fault.Order {
@@ -89,44 +100,39 @@ func TestJudge(t *testing.T) {
 		noLoss bool
 		want   Verdict
 	}{
-		"nothing":           {c: Case{Record: record(workload.Record{})}, want: OK},
-		"adds":              {c: Case{Record: record(workload.Record{Counters: []history.Call{add(0, 2, 2, 5), add(second, 3, 5, 9)}})}, want: OK},
-		"a lost add":        {c: Case{Record: record(workload.Record{Counters: []history.Call{add(0, 2, 2, 5), add(second, 3, 3, 9)}})}, want: Illegal},
-		"a bucket refilled": {c: Case{Record: record(workload.Record{Buckets: []history.Call{check(0, 3, true), check(second/2, 3, true)}}), Events: once}, want: Illegal},
-		"one a bit early":   {c: Case{Record: record(workload.Record{Buckets: []history.Call{check(0, 3, true), check(second-2*ms, 1, true)}}), Events: once}, want: Illegal},
-		"one on time":       {c: Case{Record: record(workload.Record{Buckets: []history.Call{check(0, 3, true), check(second+ms, 1, true)}})}, want: OK},
-		"one late, for no reason": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(3*second, 1, false)}})}, want: Illegal},
-		"one late after a fault": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(3*second, 1, false)}}), Events: once}, want: OK},
-		"one late after a change": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(3*second, 1, false)}}), Moved: true}, want: OK},
-		"one too late after a fault": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(5*second, 1, false)}}), Events: once}, want: Illegal},
-		"a refusal after a split": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(9*second, 3, false)}}), Orders: split("b", 2*second)}, want: OK},
-		"… of another object than that": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(9*second, 3, false)}}), Orders: split("x", 2*second)}, want: Illegal},
-		"… before it": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(9*second, 3, false)}}), Orders: split("b", 10*second)}, want: Illegal},
-		"too much after a split": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(3*second, 3, true), check(4*second, 2, true)}}), Orders: split("b", 2*second)}, want: Illegal},
-		"a version after a split":      {c: Case{Record: record(workload.Record{Counters: []history.Call{add(0, 2, 2, 5), get(3*second, 2, 9)}}), Orders: split("c", 2*second)}, want: OK},
-		"a lost add after a split":     {c: Case{Record: record(workload.Record{Counters: []history.Call{add(0, 2, 2, 5), get(3*second, 0, 9)}}), Orders: split("c", 2*second)}, want: Illegal},
+		"nothing":                    {c: Case{Record: record(workload.Record{})}, want: OK},
+		"adds":                       {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 5, 9)))}, want: OK},
+		"a lost add":                 {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 3, 9)))}, want: Illegal},
+		"a bucket refilled":          {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(second/2, 20, true))), Events: once}, want: Illegal},
+		"one a bit early":            {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(second/2-2*ms, 1, true))), Events: once}, want: Illegal},
+		"one on time":                {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(second/2+ms, 1, true)))}, want: OK},
+		"one late":                   {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false)))}, want: Illegal},
+		"one late after a fault":     {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Events: once}, want: OK},
+		"one late after a change":    {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Moved: true}, want: OK},
+		"one too late after a fault": {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(5*second, 1, false))), Events: once}, want: Illegal},
+		"a refusal after a split":    {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))), Orders: split("b", 2*second)}, want: OK},
+		"… of another object than that": {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))),
+			Orders: split("x", 2*second)}, want: Illegal},
+		"… before it":                  {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))), Orders: split("b", 15*second)}, want: Illegal},
+		"too much after a split":       {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(10*second, 20, true), check(11*second, 4, true))), Orders: split("b", 2*second)}, want: Illegal},
+		"a version after a split":      {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), get(3*second, 2, 9))), Orders: split("c", 2*second)}, want: OK},
+		"a lost add after a split":     {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), get(3*second, 0, 9))), Orders: split("c", 2*second)}, want: Illegal},
 		"a part that was declared":     {c: Case{Record: record(loss), Orders: split("c", 0), LostRows: 1}, want: Declared},
 		"one of an object not split":   {c: Case{Record: record(loss), Orders: split("x", 0), LostRows: 1}, want: Illegal},
 		"no part was":                  {c: Case{Record: record(loss), Orders: split("c", 0)}, want: Illegal},
 		"pauses with a part of it":     {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Orders: split("c", second), Events: []fault.Event{func() fault.Event { e := killed("c"); e.Settled = 7 * second; return e }()}}, want: OK},
 		"pauses without one, as split": {c: Case{Record: record(workload.Record{Served: served(2*second, 6*second)}), Orders: split("c", second)}, want: Slow},
-		"a window in turn":             {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second+2*ms, 3, true)}}), Events: once}, want: OK},
-		"one that admits too much":     {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(second/2, 1, true)}}), Events: once}, want: Illegal},
-		"one that comes back late":     {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}}), Events: once}, want: OK},
-		"… for no reason":              {c: Case{Record: record(workload.Record{Windows: []history.Call{check(0, 3, true), check(3*second, 1, false)}})}, want: Illegal},
-		"locked in turn":               {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)}})}, want: OK},
-		"granted twice":                {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 1), acquire(20*ms, "b", 2)}}), Events: once}, want: Illegal},
-		"a token goes back":            {c: Case{Record: record(workload.Record{Locks: []history.Call{acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)}})}, want: Illegal},
-		"a stale write taken":          {c: Case{Record: record(workload.Record{Writes: map[string][]workload.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}})}, want: Illegal},
-		"an odd answer":                {c: Case{Record: record(workload.Record{Odd: []string{"INVALID: key"}})}, want: Illegal},
+		"a window in turn":             {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(4*second+2*ms, 12, true))), Events: once}, want: OK},
+		"one that admits too much":     {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(2*second, 1, true))), Events: once}, want: Illegal},
+		"one that comes back late":     {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(6*second, 1, false))), Events: once}, want: OK},
+		"… for no reason":              {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(6*second, 1, false)))}, want: Illegal},
+		"epochs rise":                  {c: Case{Record: record(told(kinds.Counter, by(7, add(0, 2, 2, 5)), by(7, get(second, 2, 5)), by(8, get(2*second, 2, 5))))}, want: OK},
+		"an epoch goes back":           {c: Case{Record: record(told(kinds.Counter, by(7, add(0, 2, 2, 5)), by(6, get(second, 2, 5))))}, want: Illegal},
+		"locked in turn":               {c: Case{Record: record(told(kinds.Lock, acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)))}, want: OK},
+		"granted twice":                {c: Case{Record: record(told(kinds.Lock, acquire(0, "a", 1), acquire(20*ms, "b", 2))), Events: once}, want: Illegal},
+		"a token goes back":            {c: Case{Record: record(told(kinds.Lock, acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)))}, want: Illegal},
+		"a stale write taken":          {c: Case{Record: record(workload.Record{Record: kinds.Record{Writes: map[string][]kinds.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}}})}, want: Illegal},
+		"an odd answer":                {c: Case{Record: record(workload.Record{Unexpected: []string{"INVALID: key"}})}, want: Illegal},
 
 		"loss":                    {c: Case{Record: record(loss)}, want: Illegal},
 		"declared loss":           {c: Case{Record: record(loss), Lost: isC, LostRows: 1}, want: Declared},
@@ -143,8 +149,7 @@ func TestJudge(t *testing.T) {
 		"pauses without a reason": {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Events: []fault.Event{killed("c")}}, want: OK}, // 3 s of the 4.5 s were within the fault
 		"pauses for too long":     {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Events: []fault.Event{func() fault.Event { e := killed("c"); e.Settled = 7 * second; return e }()}}, want: Slow},
 		"pauses without a fault":  {c: Case{Record: record(workload.Record{Served: served(2*second, 6*second)})}, want: Slow},
-		"a skipped fault is none": {c: Case{Record: record(workload.Record{Buckets: []history.Call{
-			check(0, 3, true), check(3*second, 1, false)}}), Events: []fault.Event{{Skipped: "no"}}}, want: Illegal},
+		"a skipped fault is none": {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Events: []fault.Event{{Skipped: "no"}}}, want: Illegal},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if r := Judge(tc.c, Limits{NoLoss: tc.noLoss}); r.Verdict != tc.want || r.Verdict.Fails() != (len(r.Findings) > 0) {
@@ -156,47 +161,26 @@ func TestJudge(t *testing.T) {
 
 // What cannot be decided in time is no proof of anything.
 func TestUndecided(t *testing.T) {
-	rec := &workload.Record{Until: second, Params: history.BucketParams{Limit: 1, Period: second, Burst: 3}, Window: history.WindowParams{Limit: 3, Period: second}}
+	var calls []history.Call
 	// Concurrent adds of different amounts, of which a read tells a sum that none
 	// of their orders gives.
 	for i := range int64(24) {
 		c := call("c", 0, second, history.CounterInput{Op: history.CounterAdd, Delta: 1 << i}, nil)
 		c.End = history.Never
-		rec.Counters = append(rec.Counters, c)
+		calls = append(calls, c)
 	}
-	rec.Counters = append(rec.Counters, get(10*ms, -1, 77))
-	if r := Judge(Case{Record: rec}, Limits{Check: 50 * time.Millisecond}); r.Verdict != Undecided || !r.Verdict.Fails() {
+	rec := told(kinds.Counter, append(calls, get(10*ms, -1, 77))...)
+	rec.Until = second
+	if r := Judge(Case{Record: &rec}, Limits{Check: 50 * time.Millisecond}); r.Verdict != Undecided || !r.Verdict.Fails() {
 		t.Errorf("%s", r.Verdict)
-	}
-}
-
-func TestFencing(t *testing.T) {
-	w := func(holder string, token uint64, at, until int64, accepted bool) workload.Write {
-		return workload.Write{Holder: holder, Token: token, At: at, Until: until, Accepted: accepted}
-	}
-	for what, tc := range map[string]struct {
-		writes []workload.Write
-		says   string // "" = legal
-	}{
-		"nothing":                 {},
-		"in turn":                 {writes: []workload.Write{w("a", 5, 1, 10, true), w("a", 5, 2, 10, true), w("b", 6, 11, 20, true)}},
-		"a late one, first":       {writes: []workload.Write{w("a", 5, 15, 10, true), w("b", 6, 16, 20, true)}},
-		"a late one, refused":     {writes: []workload.Write{w("b", 6, 11, 20, true), w("a", 5, 12, 10, false)}},
-		"a late one, accepted":    {writes: []workload.Write{w("b", 6, 11, 20, true), w("a", 5, 12, 10, true)}, says: "was accepted after"},
-		"refused under its lease": {writes: []workload.Write{w("b", 6, 11, 20, true), w("a", 5, 12, 13, false)}, says: "before the end of its lease"},
-		"one token, two holders":  {writes: []workload.Write{w("a", 5, 1, 10, true), w("b", 5, 2, 12, true)}, says: "was granted to a and to b"},
-	} {
-		err := Fencing(tc.writes)
-		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%s: %v", what, err)
-		}
 	}
 }
 
 func TestKeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "history-1")
-	c := Case{Record: &workload.Record{Counters: []history.Call{add(0, 2, 2, 5), add(second, 3, 3, 9)}, Until: second,
-		Params: history.BucketParams{Limit: 1, Period: second, Burst: 3}, Window: history.WindowParams{Limit: 3, Period: second}}, Events: []fault.Event{killed()}}
+	rec := told(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 3, 9))
+	rec.Until = second
+	c := Case{Record: &rec, Events: []fault.Event{killed()}}
 	if err := Keep(dir, c, Judge(c, Limits{})); err != nil {
 		t.Fatal(err)
 	}

@@ -4,82 +4,29 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/keystead/keystead/internal/tests/history"
+	"github.com/keystead/keystead/internal/tests/kinds"
 )
-
-// Write is a write under a lock to what the lock protects. Times are ns.
-type Write struct {
-	Client int    `json:"client"`
-	Holder string `json:"holder"` // of the grant: each has one of its own
-	Token  uint64 `json:"token"`
-	At     int64  `json:"at"`
-	// Until is when the client's lease ends, as docs/guarantees.md has it count.
-	Until    int64 `json:"until"`
-	Accepted bool  `json:"accepted"`
-}
-
-// Register stands for what a lock protects: it remembers the greatest token that
-// it has seen, and refuses writes with smaller ones.
-type Register struct {
-	now func() int64
-
-	mu      sync.Mutex
-	highest uint64
-	writes  []Write
-}
-
-// Write writes, and says whether that was accepted.
-func (r *Register) Write(client int, holder string, token uint64, until int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := Write{Client: client, Holder: holder, Token: token, At: r.now(), Until: until, Accepted: token >= r.highest}
-	r.highest = max(r.highest, token)
-	r.writes = append(r.writes, w)
-	return w.Accepted
-}
-
-// Writes returns them in their order.
-func (r *Register) Writes() []Write {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.writes)
-}
 
 // Span is a call that was answered.
 type Span struct{ Start, End int64 }
 
 // Record is what the clients of a history were told.
 type Record struct {
-	Counters, Buckets, Locks []history.Call
-	Params                   history.BucketParams // of all buckets
-	Windows                  []history.Call
-	Window                   history.WindowParams // of all sliding windows
-	Writes                   map[string][]Write   // by lock
+	kinds.Record
 	// Served are the calls on each object that were answered, by their end.
 	Served map[string][]Span
 	// From and Until are when the clients began, and when they began to stop.
 	From, Until int64
 	// Operations were answered; Lost attempts were not; Open operations never.
 	Operations, Lost, Open int
-	// Odd are answers that nobody should get, as "REASON: message".
-	Odd []string
+	// Unexpected are answers that nobody should get, as "REASON: message".
+	Unexpected []string
 }
 
-// ByParts is how many answers, those of probes too, came from parts of split objects.
-func (r *Record) ByParts() (n int) {
-	for _, c := range slices.Concat(r.Counters, r.Buckets) {
-		if history.Parts(c.Output) > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// maxOdd is how many odd answers are kept.
-const maxOdd = 20
+// maxUnexpected is how many unexpected answers are kept.
+const maxUnexpected = 20
 
 // Pause is the longest time within which no call on an object was answered.
 type Pause struct {

@@ -10,7 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/keystead/keystead/internal/tests/history"
+	"github.com/keystead/keystead/internal/tests/caller"
+	"github.com/keystead/keystead/internal/tests/kinds"
 )
 
 // Config says what clients do.
@@ -19,10 +20,7 @@ type Config struct {
 	// each kind, 1 to MaxKeys.
 	Clients, Keys int
 	Seed          uint64
-	// Splits says that objects are split meanwhile: every other counter seldom gets an
-	// operation that needs the whole, so that it stays split for a while; some checks have
-	// no request id, so that any part may decide them; some requests are sent again after
-	// their answer.
+	// Splits says that objects are split meanwhile: see kinds.Config.
 	Splits bool
 	// Now is the clock, in ns: the one that the nodes use.
 	Now func() int64
@@ -43,20 +41,17 @@ const (
 	pace, probePace = 16 * time.Millisecond, 50 * time.Millisecond
 	// attemptTime bounds an attempt, probeTime one of a probe.
 	attemptTime, probeTime = time.Second, 500 * time.Millisecond
-	// insistFor is how long an operation is tried, from its first attempt on. Its
-	// request id is known for longer.
+	// insistFor is how long an operation is tried, from its first attempt on.
 	insistFor = 20 * time.Second
-	// Attempts rest between these before the next.
-	leastRest, mostRest = 10 * time.Millisecond, 160 * time.Millisecond
+	// longestTTL is that of grants.
+	longestTTL = 1500 * time.Millisecond
 )
 
 // Workload is a number of clients at work.
 type Workload struct {
-	cfg                      Config
-	counters, buckets, locks *history.Recorder
-	windows                  *history.Recorder
-	names                    map[kind][]string
-	registers                map[string]*Register
+	cfg       Config
+	recording *kinds.Recording
+	objects   kinds.Objects
 
 	stop context.CancelFunc // no new operations
 	wg   sync.WaitGroup
@@ -66,27 +61,8 @@ type Workload struct {
 	mu                     sync.Mutex // guards what follows
 	served                 map[string][]Span
 	operations, lost, open int
-	odd                    []string
+	unexpected             []string
 }
-
-type kind string
-
-const (
-	counterKind kind = "counter"
-	bucketKind  kind = "limit"
-	windowKind  kind = "window" // a sliding one
-	lockKind    kind = "lock"
-)
-
-var kinds = []kind{counterKind, bucketKind, windowKind, lockKind}
-
-// params are those of all buckets: slow to refill, so that one that has forgotten
-// what was spent is seen.
-var params = history.BucketParams{Limit: 2, Period: int64(time.Second), Burst: 20}
-
-// window is that of all sliding windows: so small that it is exact, and so long that one
-// that has forgotten what was spent is seen.
-var window = history.WindowParams{Limit: 12, Period: int64(4 * time.Second)}
 
 // Start starts the clients. Stop them.
 func Start(cfg Config) (*Workload, error) {
@@ -96,51 +72,42 @@ func Start(cfg Config) (*Workload, error) {
 	case cfg.Keys < 1 || cfg.Keys > MaxKeys:
 		return nil, fmt.Errorf("workload: %d keys: choose 1 to %d", cfg.Keys, MaxKeys)
 	}
-	w := &Workload{cfg: cfg, names: map[kind][]string{}, registers: map[string]*Register{}, served: map[string][]Span{}}
-	w.windows = history.NewRecorder(cfg.Now)
-	w.counters, w.buckets, w.locks = history.NewRecorder(cfg.Now), history.NewRecorder(cfg.Now), history.NewRecorder(cfg.Now)
-	for _, k := range kinds {
-		for i := range cfg.Keys {
-			name := fmt.Sprintf("%s-%d-%d", k, cfg.Seed, i)
-			w.names[k] = append(w.names[k], name)
-			w.served[name] = nil
-			if k == lockKind {
-				w.registers[name] = &Register{now: cfg.Now}
-			}
-		}
+	w := &Workload{cfg: cfg, recording: kinds.NewRecording(cfg.Now), served: map[string][]Span{}}
+	w.objects = kinds.NewObjects(cfg.Keys, fmt.Sprint(cfg.Seed, "-"))
+	objects := w.objects.Each()
+	for _, o := range objects {
+		w.served[o.Key] = nil
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
 	w.from = cfg.Now()
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0xc11e27))
-	var all []*client
-	for i := range cfg.Clients {
-		all = append(all, w.newClient(i, rng.Uint64()))
+	var all []*kinds.Worker
+	for i := range cfg.Clients + len(objects) {
+		all = append(all, kinds.NewWorker(kinds.Config{
+			Recording: w.recording, Connect: cfg.Connect, Nodes: cfg.Nodes, Log: w,
+			Attempt: attemptTime, Insist: insistFor, LongestTTL: longestTTL, Splits: cfg.Splits,
+		}, i, rng.Uint64()))
 	}
-	probes := cfg.Clients
-	for _, k := range kinds {
-		for _, key := range w.names[k] {
-			c := w.newClient(probes, rng.Uint64())
-			probes++
-			w.wg.Go(func() { defer c.close(); c.probe(ctx, k, key) })
-		}
-	}
-	for _, c := range all {
-		w.wg.Go(func() { defer c.close(); c.work(ctx) })
+	for i, c := range all {
+		w.wg.Go(func() {
+			defer c.Close()
+			if i < cfg.Clients {
+				for c.Rest(ctx, pace) {
+					c.Work(ctx, w.objects)
+				}
+				return
+			}
+			for c.Rest(ctx, 2*probePace) {
+				c.Probe(ctx, objects[i-cfg.Clients], probeTime)
+			}
+		})
 	}
 	return w, nil
 }
 
-// Keys are those of all objects.
-func (w *Workload) Keys() []string {
-	return slices.Concat(w.names[counterKind], w.names[bucketKind], w.names[windowKind], w.names[lockKind])
-}
-
-// Counters are the keys of the counters.
-func (w *Workload) Counters() []string { return slices.Clone(w.names[counterKind]) }
-
-// Limits are the keys of the token buckets.
-func (w *Workload) Limits() []string { return slices.Clone(w.names[bucketKind]) }
+// Objects are those that the clients work on.
+func (w *Workload) Objects() []kinds.Object { return w.objects.Each() }
 
 // Stop ends new operations, waits until those under way are answered or given up,
 // and returns what was recorded.
@@ -149,13 +116,8 @@ func (w *Workload) Stop() *Record {
 	w.stop()
 	w.wg.Wait()
 	r := &Record{
-		Counters: w.counters.Calls(), Buckets: w.buckets.Calls(), Locks: w.locks.Calls(), Params: params,
-		Windows: w.windows.Calls(), Window: window,
-		Writes: map[string][]Write{}, Served: w.served, From: w.from, Until: w.until,
-		Operations: w.operations, Lost: w.lost, Open: w.open, Odd: w.odd,
-	}
-	for key, reg := range w.registers {
-		r.Writes[key] = reg.Writes()
+		Record: w.recording.Record(), Served: w.served, From: w.from, Until: w.until,
+		Operations: w.operations, Lost: w.lost, Open: w.open, Unexpected: w.unexpected,
 	}
 	for _, spans := range r.Served {
 		slices.SortFunc(spans, func(a, b Span) int { return int(a.End - b.End) })
@@ -176,8 +138,8 @@ func (w *Workload) Unserved(since int64) []string {
 	return keys
 }
 
-// answered notes that a call on an object was answered.
-func (w *Workload) answered(key string, start, end int64, probe bool) {
+// Answered implements kinds.Log.
+func (w *Workload) Answered(key string, start, end int64, probe bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.served[key] = append(w.served[key], Span{start, end})
@@ -186,11 +148,27 @@ func (w *Workload) answered(key string, start, end int64, probe bool) {
 	}
 }
 
-func (w *Workload) note(lost, open int, odd string) {
+// Failed implements kinds.Log.
+func (w *Workload) Failed(_ error, f caller.Fate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost, w.open = w.lost+lost, w.open+open
-	if odd != "" && len(w.odd) < maxOdd {
-		w.odd = append(w.odd, odd)
+	if f == caller.Lost {
+		w.lost++
+	}
+}
+
+// Open implements kinds.Log.
+func (w *Workload) Open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open++
+}
+
+// Unexpected implements kinds.Log.
+func (w *Workload) Unexpected(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.unexpected) < maxUnexpected {
+		w.unexpected = append(w.unexpected, what)
 	}
 }

@@ -1,0 +1,120 @@
+package kinds
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/internal/tests/history"
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Counter is an exact counter.
+var Counter = Kind{
+	Name:     "counter",
+	Of:       owner.KindCounter,
+	Share:    4,
+	Work:     count,
+	Probe:    Probe{In: history.CounterInput{Op: history.CounterGet}, Ask: getCounter},
+	Model:    history.LateCounter,
+	Splits:   true,
+	Workload: "counter",
+}
+
+func getCounter(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
+	r, err := pb.NewCounterServiceClient(conn).Get(ctx, &pb.GetRequest{Key: key})
+	return Answer{history.CounterOutput{Value: r.GetValue(), Version: r.GetVersion(), Parts: r.GetParts()}, r.GetOwner(), r.GetEpoch()}, err
+}
+
+func replayed(r *pb.Replay) history.Replay {
+	return history.Replay{Replayed: r != nil, Age: r.GetAgeNs()}
+}
+
+// wholes is how many operations there are, for one that needs the whole, on a counter
+// that is to stay split for a while.
+const wholes = 32
+
+// count changes a counter.
+func count(ctx context.Context, w *Worker, o Object) {
+	if w.cfg.Splits && o.Number%2 == 0 && w.rng.IntN(wholes) > 0 {
+		plainAdd(ctx, w, o)
+		return
+	}
+	switch w.rng.IntN(10) {
+	case 0, 1:
+		setIf(ctx, w, o)
+	case 2:
+		_, _, _ = do(ctx, w, operation[*pb.ResetResponse]{
+			object: o, in: history.CounterInput{Op: history.CounterReset},
+			call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.ResetResponse, error) {
+				return pb.NewCounterServiceClient(conn).Reset(ctx, &pb.ResetRequest{Key: o.Key, RequestId: id}, opt)
+			},
+			told: func(r *pb.ResetResponse) any {
+				return history.CounterOutput{Value: r.Previous, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
+			},
+		})
+	default:
+		boundedAdd(ctx, w, o)
+	}
+}
+
+func setIf(ctx context.Context, w *Worker, o Object) {
+	in := history.CounterInput{Op: history.CounterSetIf, Value: w.rng.Int64N(10), Version: w.seen[o.Key]}
+	out, _, ok := do(ctx, w, operation[*pb.SetIfResponse]{
+		object: o, in: in,
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.SetIfResponse, error) {
+			return pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
+		},
+		told: func(r *pb.SetIfResponse) any {
+			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
+		},
+	})
+	if ok {
+		w.seen[o.Key] = out.Version
+	}
+}
+
+// boundedAdd adds, more often up than down, so that what is lost is seen.
+func boundedAdd(ctx context.Context, w *Worker, o Object) {
+	in := history.CounterInput{Op: history.CounterAdd, Delta: w.rng.Int64N(9) - 3}
+	if w.rng.IntN(4) == 0 {
+		in.Max, in.HasMax = w.rng.Int64N(100), true
+	}
+	if w.rng.IntN(2) == 0 {
+		in.Min, in.HasMin = 0, true
+	}
+	add(ctx, w, o, in)
+}
+
+// plainAdd adds without bounds, as a part can, and seldom down.
+func plainAdd(ctx context.Context, w *Worker, o Object) {
+	add(ctx, w, o, history.CounterInput{Op: history.CounterAdd, Delta: w.rng.Int64N(9) - 1})
+}
+
+// Add adds 1 to a counter.
+func Add(ctx context.Context, w *Worker, o Object) {
+	add(ctx, w, o, history.CounterInput{Op: history.CounterAdd, Delta: 1})
+}
+
+func add(ctx context.Context, w *Worker, o Object, in history.CounterInput) {
+	out, _, ok := do(ctx, w, operation[*pb.AddResponse]{
+		object: o, in: in, repeat: true,
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.AddResponse, error) {
+			req := &pb.AddRequest{Key: o.Key, Delta: in.Delta, RequestId: id}
+			if in.HasMax {
+				req.Max = &in.Max
+			}
+			if in.HasMin {
+				req.Min = &in.Min
+			}
+			return pb.NewCounterServiceClient(conn).Add(ctx, req, opt)
+		},
+		told: func(r *pb.AddResponse) any {
+			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Parts: r.Parts, Replay: replayed(r.Replay)}
+		},
+	})
+	if ok {
+		w.seen[o.Key] = out.Version
+	}
+}

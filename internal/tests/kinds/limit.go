@@ -1,0 +1,98 @@
+package kinds
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/internal/tests/history"
+	"github.com/keystead/keystead/owner"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+)
+
+// Bucket is a limit that is a token bucket.
+var Bucket = Kind{
+	Name:  "limit",
+	Of:    owner.KindLimit,
+	Share: 1,
+	Work: func(ctx context.Context, w *Worker, o Object) {
+		check(ctx, w, o, checkBucket, w.cfg.Splits && w.rng.IntN(bares) == 0)
+	},
+	Probe: Probe{In: peek, Ask: func(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
+		return askCheck(ctx, conn, checkBucket(key, peek))
+	}},
+	Model: func(late int64) history.Model {
+		p := bucketParams
+		p.Late = late
+		return history.Bucket(p)
+	},
+	Splits:   true,
+	Workload: "check",
+}
+
+// Window is a limit that is a sliding window.
+var Window = Kind{
+	Name:  "window",
+	Of:    owner.KindLimit,
+	Share: 1,
+	Work: func(ctx context.Context, w *Worker, o Object) {
+		check(ctx, w, o, checkWindow, false)
+	},
+	Probe: Probe{In: peek, Ask: func(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
+		return askCheck(ctx, conn, checkWindow(key, peek))
+	}},
+	Model: func(late int64) history.Model {
+		p := windowParams
+		p.Late = late
+		return history.Window(p)
+	},
+	Workload: "check",
+}
+
+var (
+	// bucketParams are slow to refill, so that a bucket that has forgotten what was spent
+	// is seen.
+	bucketParams = history.BucketParams{Limit: 2, Period: int64(time.Second), Burst: 20}
+	// windowParams are so small that a window is exact, and so long that one that has
+	// forgotten what was spent is seen.
+	windowParams = history.WindowParams{Limit: 12, Period: int64(4 * time.Second)}
+
+	peek = history.BucketInput{Cost: 1, Peek: true}
+)
+
+// bares is how many checks there are, for one without a request id, of buckets that may be
+// split.
+const bares = 4
+
+func checkBucket(key string, in history.BucketInput) *pb.CheckRequest {
+	return &pb.CheckRequest{Key: key, Limit: bucketParams.Limit, PeriodNs: bucketParams.Period, Burst: bucketParams.Burst, Cost: in.Cost, Peek: in.Peek}
+}
+
+func checkWindow(key string, in history.BucketInput) *pb.CheckRequest {
+	return &pb.CheckRequest{Key: key, Limit: windowParams.Limit, PeriodNs: windowParams.Period, Algorithm: pb.Algorithm_ALGORITHM_SLIDING_WINDOW, Cost: in.Cost, Peek: in.Peek}
+}
+
+func checkOutput(r *pb.CheckResponse) any {
+	return history.BucketOutput{Allowed: r.GetAllowed(), Remaining: r.GetRemaining(), RetryAfter: r.GetRetryAfterNs(),
+		ResetAfter: r.GetResetAfterNs(), Parts: r.GetParts(), Replay: replayed(r.GetReplay())}
+}
+
+func askCheck(ctx context.Context, conn *grpc.ClientConn, req *pb.CheckRequest) (Answer, error) {
+	r, err := pb.NewLimitServiceClient(conn).Check(ctx, req)
+	return Answer{checkOutput(r), r.GetOwner(), r.GetEpoch()}, err
+}
+
+// check spends from a bucket or a window.
+func check(ctx context.Context, w *Worker, o Object, request func(string, history.BucketInput) *pb.CheckRequest, bare bool) {
+	in := history.BucketInput{Cost: 1 + w.rng.Uint64N(3)}
+	_, _, _ = do(ctx, w, operation[*pb.CheckResponse]{
+		object: o, in: in, bare: bare, repeat: !bare,
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.CheckResponse, error) {
+			req := request(o.Key, in)
+			req.RequestId = id
+			return pb.NewLimitServiceClient(conn).Check(ctx, req, opt)
+		},
+		told: checkOutput,
+	})
+}

@@ -14,20 +14,27 @@
 //	an operation at the owner
 //	   │  owner/shard.go: one touch, under the shard's mutex
 //	   ▼
-//	heat.Sketch      sketch.go   counts by tag, in a cache line
-//	   │  four times a second
+//	heat.Sketch      sketch.go     counts by tag, in a cache line
+//	   │  four times a second: home.Observer, observer.go
 //	   ▼
-//	heat.Watch       watch.go    which keys are surely hot
+//	heat.Watch       watch.go      which keys are surely hot
+//	   │  home.Home: decide.go
 //	   ▼
-//	plan.Planner     plan.go     split, resize, respread, merge or nothing;
-//	   │             parts.go    how many parts, on which nodes;
-//	   │             weigh.go    how much of a limit each part may spend
+//	plan.Planner     plan.go       split, resize, respread, merge or nothing;
+//	   │             parts.go      how many parts, on which nodes;
+//	   │             weigh.go      how much of a limit each part may spend
 //	   ▼
-//	internal/node    splitorder.go  has the split agreed on: ring/epoch/table
-//	   ▼             splitdrive.go  does at the home what each phase needs
-//	divide.Divide    divide.go   records of the whole → records of the parts
-//	divide.Unite                 and back
-//	divide.May       may.go      who may act on the object and on its parts, by the table
+//	home.Home        order.go      has that agreed on, in ring/epoch/table
+//	   │             drive.go      does what each phase of the split needs
+//	   │             whole.go      reads and writes the object, in the node's own store
+//	   ▼
+//	divide.Divide    divide.go     records of the whole → records of the parts
+//	divide.Unite                   and back
+//	divide.May       may.go        which operation may act on the object and on its parts
+//
+// Parts on other nodes are reached by home.Parts, which internal/rpc implements. What
+// users are told and may ask, and how a call finds a part, is internal/rpc's as well;
+// internal/node gives each what it needs.
 //
 // The home of an object is the node that owns its key. It alone decides about the object
 // and drives its split.

@@ -45,6 +45,7 @@ const (
 
 // Why an object is not divided. They are for people.
 var (
+	ErrKind   = errors.New("objects of this kind are not split")
 	ErrWindow = errors.New("only limits that are token buckets are split")
 	ErrTTL    = errors.New("counters with an idle TTL are not split")
 	ErrLarge  = errors.New("the counter is too large to be split")

@@ -13,16 +13,6 @@ var errNotNow = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.M
 	Message: "the object is split, or about to be, or not any more; nothing happened",
 	Hint:    "try again: the call is passed on by the table of now"}
 
-// kinds are the kinds that may be split, as tables name them.
-var kinds = func() (names []string) {
-	for _, k := range owner.Kinds() {
-		if k.Parts() {
-			names = append(names, k.String())
-		}
-	}
-	return names
-}()
-
 // phaseFor is the phase in which a part may be acted on in a role.
 var phaseFor = map[owner.Role]table.SplitPhase{owner.Plant: table.Opening, owner.Share: table.Open, owner.Look: table.Open, owner.Reap: table.Closing}
 
@@ -53,12 +43,12 @@ func May(t *table.Table, ref owner.Ref, kind owner.Kind) (weight uint32, err err
 
 func mayWhole(t *table.Table, ref owner.Ref, kind owner.Kind) error {
 	for _, k := range kinds {
-		sp, ok := t.Split(k, ref.Key, ref.Name)
+		sp, ok := t.Split(k.String(), ref.Key, ref.Name)
 		switch {
 		case !ok:
-		case k != kind.String() && sp.Phase == table.Opening:
+		case k != kind && sp.Phase == table.Opening:
 			return errNotNow // whether it is one of this kind, its home has still to find out
-		case k != kind.String():
+		case k != kind:
 			return &failure.Error{Reason: failure.KindMismatch,
 				Message: fmt.Sprintf("this key and name hold a %s, not a %s", k, kind), Hint: "use another name, or the calls of its kind"}
 		//guard:split-join-late

@@ -6,21 +6,20 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"github.com/keystead/keystead/internal/node"
 )
 
 // hotFlags are the settings of hot keys, of which those that have a kind of their own are
 // judged by hotSettings.
 func (f *nodeFlags) hotFlags(fl *pflag.FlagSet) {
+	defaults := f.Hot.WithDefaults()
 	f.Hot.Split = true
-	fl.Float64Var(&f.Hot.Floor, "hot-floor", node.DefaultHotFloor, "operations a second from which a key may be hot")
-	fl.Float64Var(&f.Hot.Factor, "hot-factor", node.DefaultHotFactor, "how many times the average of the node's other keys a hot key has")
-	fl.DurationVar(&f.hotStay, "hot-stay", time.Duration(node.DefaultHotStay), "how long a key is hot, and split, at least; and how long it has to be calm before it no longer is")
-	fl.IntVar(&f.Hot.Max, "hot-max", node.DefaultHotMax, "keys that are hot at a time; and no more are split by themselves when so many are, 1 to 100")
+	fl.Float64Var(&f.Hot.Floor, "hot-floor", defaults.Floor, "operations a second from which a key may be hot")
+	fl.Float64Var(&f.Hot.Factor, "hot-factor", defaults.Factor, "how many times the average of the node's other keys a hot key has")
+	fl.DurationVar(&f.hotStay, "hot-stay", time.Duration(defaults.Stay), "how long a key is hot, and split, at least; and how long it has to be calm before it no longer is")
+	fl.IntVar(&f.Hot.Max, "hot-max", defaults.Max, "keys that are hot at a time; and no more are split by themselves when so many are, 1 to 100")
 	fl.Var((*onOff)(&f.Hot.Split), "hot-split", "split hot limits and counters over several nodes; off: by hand alone")
-	fl.Float64Var(&f.Hot.PerPart, "hot-per-part", node.DefaultHotPerPart, "operations a second that a part of a split key is worth")
-	fl.StringSliceVar(&f.Hot.Whole, "hot-whole", nil, "`NAME`s of limits and counters that are never split, with commas; also BEGINNING*, and limit:NAME, counter:NAME")
+	fl.Float64Var(&f.Hot.PerPart, "hot-per-part", defaults.PerPart, "operations a second that a part of a split key is worth")
+	fl.StringSliceVar(&f.Hot.Exclude, "hot-whole", nil, "`NAME`s of limits and counters that are never split, with commas; also BEGINNING*, and limit:NAME, counter:NAME")
 }
 
 // hotSettings turns the flags of hot keys into settings, and judges them with the names of

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -14,16 +15,16 @@ const rankedKeys = 10
 
 // hotCollector shows Prometheus how busy the busiest objects are.
 type hotCollector struct {
-	h               *observer
+	o               *home.Observer
 	hot, rate, left *prometheus.Desc
 }
 
-func newHotCollector(h *observer) *hotCollector {
+func newHotCollector(o *home.Observer) *hotCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("keystead_"+name, help, labels, nil)
 	}
 	return &hotCollector{
-		h:    h,
+		o:    o,
 		hot:  desc("hot_keys", "Objects that are hot.", "kind"),
 		rate: desc("hot_rate", "Operations a second of the busiest objects, at most, the busiest with rank 1.", "rank"),
 		left: desc("hot_left_out_total", "Times that an object was hot enough at a look and there was no room for it."),
@@ -35,7 +36,7 @@ func (c *hotCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.Describ
 
 // Collect implements prometheus.Collector.
 func (c *hotCollector) Collect(ch chan<- prometheus.Metric) {
-	seen := c.h.last.Load()
+	seen := c.o.Last()
 	hot := map[owner.Kind]int{}
 	for _, k := range seen.Keys {
 		if k.Hot {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/keystead/keystead/envoy/rls"
 	"github.com/keystead/keystead/envoy/xds"
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/admin"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/rpc"
@@ -73,7 +74,7 @@ type Config struct {
 	// MaxCalls bounds calls under way. Default 100,000.
 	MaxCalls int64
 	// Hot says which keys are hot, and what is done about it.
-	Hot HotConfig
+	Hot home.Settings
 	// RLS is Envoy's rate limit service on the port of the API. Without a Path there
 	// is none; Log and Metrics are set here.
 	RLS rls.Config
@@ -170,18 +171,18 @@ func (c Config) Validate() error {
 
 // Node is a running node.
 type Node struct {
-	cfg     Config
-	rule    *sole    // of a node that runs alone, or nil
-	cluster *cluster // of one that does not, or nil
-	store   *owner.Store
-	heat    *observer
-	rpc     *rpc.Server
-	xds     *ringTeller
-	grpc    net.Listener
-	rls     *rls.Service                 // nil = none
-	admin   atomic.Pointer[admin.Server] // its /status may ask for it while it starts
-	began   time.Time
-	whole   atomic.Bool // see ready
+	cfg      Config
+	rule     *sole    // of a node that runs alone, or nil
+	cluster  *cluster // of one that does not, or nil
+	store    *owner.Store
+	rpc      *rpc.Server
+	observer *home.Observer
+	xds      *ringTeller
+	grpc     net.Listener
+	rls      *rls.Service                 // nil = none
+	admin    atomic.Pointer[admin.Server] // its /status may ask for it while it starts
+	began    time.Time
+	whole    atomic.Bool // see ready
 
 	keeps    *keeps
 	lostRows int64 // of a lone node: all, if the state of the last process was lost
@@ -231,10 +232,10 @@ func (n *Node) start() (err error) {
 	if err := n.chooseRule(); err != nil {
 		return err
 	}
-	if n.heat, err = newObserver(n.cfg.Hot.Policy, n.cfg.Clock.Now(), n.cfg.Log); err != nil {
+	if n.observer, err = home.NewObserver(n.cfg.Hot.Policy, n.cfg.Clock.Now(), n.cfg.Log); err != nil {
 		return err
 	}
-	n.cfg.Store.Heat = n.heat.count
+	n.cfg.Store.Heat = n.observer.Sketch
 	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
 		return err
 	}
@@ -343,7 +344,7 @@ func (n *Node) runStore() {
 	var wg sync.WaitGroup
 	wg.Go(func() { n.sweep(ctx) })
 	wg.Go(func() { n.wake(ctx) })
-	wg.Go(func() { n.lookForHot(ctx) })
+	wg.Go(func() { n.observer.Run(ctx, n.store, n.ownedObjects, n.cfg.Clock.Now) })
 	if n.cfg.DataDir != "" {
 		wg.Go(func() { n.keeps.holdRoom(ctx, n.store) })
 	}
@@ -388,7 +389,7 @@ func (n *Node) wake(ctx context.Context) {
 func (n *Node) serve() error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n), newLimitCollector(n), newDiskCollector(n), newHotCollector(n.heat))
+		newStoreCollector(n), newLimitCollector(n), newDiskCollector(n), newHotCollector(n.observer))
 	if n.cluster != nil {
 		reg.MustRegister(newClusterCollector(n.cluster), newCopyCollector(n.cluster.state))
 	}
@@ -412,25 +413,15 @@ func (n *Node) serve() error {
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
 	}
-	conf.Register, conf.Hot, conf.Ready = n.register, n.heat.last.Load, n.ready
+	conf.Register, conf.Hot, conf.Ready = n.register, n.observer.Last, n.ready
 	var err error
 	if n.xds, err = n.tellRing(reg); err != nil {
 		return err
 	}
 	source := n.newIDs()
 	conf.IDs, n.stops = source, append(n.stops, source.Close)
-	splits, err := n.newSplits()
-	if err != nil {
+	if err := n.serveAPI(conf, reg); err != nil {
 		return err
-	}
-	if splits != nil {
-		conf.Splits = splits
-	}
-	n.rpc = rpc.NewServer(conf)
-	if splits != nil {
-		splits.rpc = n.rpc
-		reg.MustRegister(newSplitCollector(splits))
-		n.cluster.running.Go(splits.run)
 	}
 	n.stops = append(n.stops, n.stopServing)
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()

@@ -1,33 +1,31 @@
 package node
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // splitCollector shows Prometheus what this node has to do with split objects.
 type splitCollector struct {
-	s                             *splits
+	c                             *cluster
+	h                             *home.Home
 	splits, parts, decided, whole *prometheus.Desc
 	left                          *prometheus.Desc
-	pause                         *prometheus.HistogramVec
 }
 
-func newSplitCollector(s *splits) *splitCollector {
+func newSplitCollector(c *cluster, h *home.Home) *splitCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("keystead_"+name, help, labels, nil)
 	}
 	return &splitCollector{
-		s:       s,
+		c: c, h: h,
 		splits:  desc("splits", "Split objects whose key this node owns, by phase.", "phase"),
 		parts:   desc("split_parts", "Parts of split objects that this node owns."),
 		decided: desc("split_decisions_total", "Decisions of this node about objects whose key it owns: to split one, to divide it anew (another number of parts, or other nodes), to move weight between its parts.", "decision"),
 		whole:   desc("split_merges_total", "Split objects that this node has put together again, whatever the reason."),
 		left:    desc("split_left_out_total", "Times that an object was to be split and there was no room for it."),
-		pause:   s.pauses,
 	}
 }
 
@@ -46,11 +44,11 @@ func (c *splitCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.Descr
 
 // Collect implements prometheus.Collector.
 func (c *splitCollector) Collect(ch chan<- prometheus.Metric) {
-	t, self := c.s.c.group.Table(), c.s.c.Self()
+	t, self := c.c.Table(), c.c.Self()
 	phases, parts := map[table.SplitPhase]int{}, 0
 	for i := range t.Splits {
 		sp := &t.Splits[i]
-		if c.s.isHome(t, sp) {
+		if c.h.Of(t, sp) {
 			phases[sp.Phase]++
 		}
 		for p := range sp.Parts {
@@ -63,19 +61,10 @@ func (c *splitCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.splits, prometheus.GaugeValue, float64(phases[phase]), phase.String())
 	}
 	ch <- prometheus.MustNewConstMetric(c.parts, prometheus.GaugeValue, float64(parts))
-	p := c.s.plan
-	p.mu.Lock()
-	splits, resizes, reweighs, merges, left := p.splits, p.resizes, p.reweighs, p.merges, p.planner.LeftOut()
-	p.mu.Unlock()
-	for decision, n := range map[string]int64{"split": splits, "divide_anew": resizes, "weigh": reweighs} {
+	n := c.h.Counts()
+	for decision, n := range map[string]int64{"split": n.Splits, "divide_anew": n.Resizes, "weigh": n.Reweighs} {
 		ch <- prometheus.MustNewConstMetric(c.decided, prometheus.CounterValue, float64(n), decision)
 	}
-	ch <- prometheus.MustNewConstMetric(c.whole, prometheus.CounterValue, float64(merges))
-	ch <- prometheus.MustNewConstMetric(c.left, prometheus.CounterValue, float64(left))
-	c.pause.Collect(ch)
-}
-
-// paused notes how long a split has been in a phase.
-func (d *drive) paused(phase table.SplitPhase) {
-	d.s.pauses.WithLabelValues(phase.String()).Observe(time.Since(d.began).Seconds())
+	ch <- prometheus.MustNewConstMetric(c.whole, prometheus.CounterValue, float64(n.Merges))
+	ch <- prometheus.MustNewConstMetric(c.left, prometheus.CounterValue, float64(n.LeftOut))
 }

@@ -8,15 +8,16 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // seenAt is a look at n objects, each a little less busy than the one before.
-func seenAt(at int64, n int) *HotKeys {
-	s := &HotKeys{At: at, Rate: 50_000, Objects: 7, LeftOut: 3, Hot: 1, Floor: 1000, Factor: 10, Stay: int64(10 * time.Second), Max: 100}
+func seenAt(at int64, n int) *home.HotKeys {
+	s := &home.HotKeys{At: at, Rate: 50_000, Objects: 7, LeftOut: 3, Hot: 1, Floor: 1000, Factor: 10, Stay: int64(10 * time.Second), Max: 100}
 	for i := range n {
-		s.Keys = append(s.Keys, HotKey{
+		s.Keys = append(s.Keys, home.HotKey{
 			Object: owner.Object{Ref: owner.Ref{Key: fmt.Sprintf("k%d\x1b", i), Name: "api"}, Kind: owner.KindLimit},
 			Rate:   float64(9000 - i), Sure: float64(8000 - i),
 		})
@@ -26,8 +27,8 @@ func seenAt(at int64, n int) *HotKeys {
 
 func TestListHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := seenAt(0, MaxHotKeys)
-		h, c := clusterOf(t, Config{Node: "n1", Hot: func() *HotKeys { return seen }})
+		seen := seenAt(0, home.MaxHotKeys)
+		h, c := clusterOf(t, Config{Node: "n1", Hot: func() *home.HotKeys { return seen }})
 		seen.At = h.clock.Now()
 		first := &seen.Keys[0]
 		first.Kind, first.Waiting, first.Hot, first.Since = owner.KindLock, 4, true, seen.At-int64(12*time.Second)
@@ -41,12 +42,12 @@ func TestListHot(t *testing.T) {
 				{Key: "k1\x1b", Name: "api", Kind: "limit", Rate: 8999, Sure: 7999},
 			},
 		})
-		for limit, want := range map[uint32]int{0: 20, 1: 1, MaxHotKeys: MaxHotKeys} {
+		for limit, want := range map[uint32]int{0: 20, 1: 1, home.MaxHotKeys: home.MaxHotKeys} {
 			if r := must(c.ListHot(bound(t), &pb.ListHotRequest{Limit: limit}))(t); len(r.Keys) != want {
 				t.Errorf("limit %d: %d keys, want %d", limit, len(r.Keys), want)
 			}
 		}
-		_, err := c.ListHot(bound(t), &pb.ListHotRequest{Limit: MaxHotKeys + 1})
+		_, err := c.ListHot(bound(t), &pb.ListHotRequest{Limit: home.MaxHotKeys + 1})
 		badField("limit").check(t, err)
 	})
 }
@@ -55,7 +56,7 @@ func TestListHot(t *testing.T) {
 // says so.
 func TestListHotOfLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c := clusterOf(t, Config{Hot: func() *HotKeys { return &HotKeys{} }})
+		_, c := clusterOf(t, Config{Hot: func() *home.HotKeys { return &home.HotKeys{} }})
 		if r := must(c.ListHot(bound(t), &pb.ListHotRequest{}))(t); len(r.Keys) != 0 || r.Id != loneID {
 			t.Errorf("%v", r)
 		}

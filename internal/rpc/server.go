@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/failure"
@@ -83,7 +84,7 @@ type Config struct {
 	IDs IDs
 	// Hot returns what the node saw of its busiest objects at its last look. nil = it
 	// does not look, and ListHot answers UNAVAILABLE.
-	Hot func() *HotKeys
+	Hot func() *home.HotKeys
 	// Ready says why the node does not take requests, nil if it does: for health
 	// checks. nil = it does while the server runs.
 	Ready func() error

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
@@ -14,17 +16,17 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// Splits does what is decided about splits of objects.
+// Splits does what is decided about splits of objects: a *home.Home.
 type Splits interface {
-	// Whole has a split object made whole, for an operation that a part cannot do. It
+	// MakeWhole has a split object made whole, for an operation that a part cannot do. It
 	// does not wait, and does nothing where that is under way.
-	Whole(id uint64, why string)
+	MakeWhole(id uint64, why string)
 	// Split has an object split, and returns when its parts are served: the split and
 	// the table that has it.
-	Split(ctx context.Context, o SplitOrder) (*table.Table, *table.Split, error)
+	Split(ctx context.Context, o home.Order) (*table.Table, *table.Split, error)
 	// Merge has an object made whole, and returns when it is. Errors of both are
 	// *owner.Error, or those of the context.
-	Merge(ctx context.Context, o SplitOrder) error
+	Merge(ctx context.Context, o home.Order) error
 }
 
 // splitVersion marks versions of split counters: whole ones have none of these.
@@ -95,6 +97,12 @@ type share struct {
 // ref is the part's own object.
 func (h share) ref(role owner.Role) owner.Ref {
 	return owner.Ref{Key: h.split.PartKey(h.index), Name: h.split.Name, Role: role}
+}
+
+// kind is that of the part's object; 0 if this program knows none of that name that has parts.
+func (h share) kind() owner.Kind {
+	k, _ := divide.KindOf(h.split.Kind)
+	return k
 }
 
 // shareOf is the part that a call names. It fails if the part is not served by this
@@ -188,7 +196,7 @@ func (s *Server) richer(t *table.Table, sp *table.Split, cost uint64) (index int
 // tried again, when the object is whole.
 func (s *Server) divided(h share, err error) error {
 	if h.split != nil && err == owner.ErrWhole && s.cfg.Splits != nil {
-		s.cfg.Splits.Whole(h.split.ID, "an operation that needs the whole")
+		s.cfg.Splits.MakeWhole(h.split.ID, "an operation that needs the whole")
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
@@ -27,21 +28,21 @@ import (
 // orders is a Splits that writes down what it is told.
 type orders struct {
 	whole  []uint64
-	splits []SplitOrder
-	merges []SplitOrder
+	splits []home.Order
+	merges []home.Order
 	t      *table.Table
 	sp     *table.Split
 	err    error
 }
 
-func (o *orders) Whole(id uint64, _ string) { o.whole = append(o.whole, id) }
+func (o *orders) MakeWhole(id uint64, _ string) { o.whole = append(o.whole, id) }
 
-func (o *orders) Split(_ context.Context, so SplitOrder) (*table.Table, *table.Split, error) {
+func (o *orders) Split(_ context.Context, so home.Order) (*table.Table, *table.Split, error) {
 	o.splits = append(o.splits, so)
 	return o.t, o.sp, o.err
 }
 
-func (o *orders) Merge(_ context.Context, so SplitOrder) error {
+func (o *orders) Merge(_ context.Context, so home.Order) error {
 	o.merges = append(o.merges, so)
 	return o.err
 }
@@ -413,19 +414,19 @@ func TestOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind, key, name string
 		field           string // "" = it is taken
-		want            SplitOrder
+		want            home.Order
 	}{
-		"a limit":                {"limit", "k", "n", "", SplitOrder{Kind: "limit", Key: "k", Name: "n", Manual: true}},
-		"the default name":       {"counter", "k", "", "", SplitOrder{Kind: "counter", Key: "k", Name: "counter", Manual: true}},
-		"the longest":            {"limit", strings.Repeat("k", owner.MaxKey), strings.Repeat("n", owner.MaxName), "", SplitOrder{Kind: "limit", Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName), Manual: true}},
-		"a lock":                 {"lock", "k", "", "kind", SplitOrder{}},
-		"no kind":                {"", "k", "", "kind", SplitOrder{}},
-		"no key":                 {"limit", "", "", "key", SplitOrder{}},
-		"a long key":             {"limit", strings.Repeat("k", owner.MaxKey+1), "", "key", SplitOrder{}},
-		"a part":                 {"limit", table.PartKey(1, 1, 1), "", "key", SplitOrder{}},
-		"a key that is no text":  {"limit", "k\xff", "", "key", SplitOrder{}},
-		"a long name":            {"limit", "k", strings.Repeat("n", owner.MaxName+1), "name", SplitOrder{}},
-		"a name that is no text": {"limit", "k", "\xff", "name", SplitOrder{}},
+		"a limit":                {"limit", "k", "n", "", home.Order{Kind: owner.KindLimit, Key: "k", Name: "n", Manual: true}},
+		"the default name":       {"counter", "k", "", "", home.Order{Kind: owner.KindCounter, Key: "k", Name: "counter", Manual: true}},
+		"the longest":            {"limit", strings.Repeat("k", owner.MaxKey), strings.Repeat("n", owner.MaxName), "", home.Order{Kind: owner.KindLimit, Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName), Manual: true}},
+		"a lock":                 {"lock", "k", "", "kind", home.Order{}},
+		"no kind":                {"", "k", "", "kind", home.Order{}},
+		"no key":                 {"limit", "", "", "key", home.Order{}},
+		"a long key":             {"limit", strings.Repeat("k", owner.MaxKey+1), "", "key", home.Order{}},
+		"a part":                 {"limit", table.PartKey(1, 1, 1), "", "key", home.Order{}},
+		"a key that is no text":  {"limit", "k\xff", "", "key", home.Order{}},
+		"a long name":            {"limit", "k", strings.Repeat("n", owner.MaxName+1), "name", home.Order{}},
+		"a name that is no text": {"limit", "k", "\xff", "name", home.Order{}},
 	} {
 		got, err := order(tc.kind, tc.key, tc.name)
 		if got != tc.want || (err == nil) != (tc.field == "") {
@@ -463,7 +464,7 @@ func TestSplitService(t *testing.T) {
 	id := b.divide(limitKind, "k", "n2", "n1")
 	o.t, o.sp = b.Table(), b.reach(id, table.Opening)
 	r, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
-	want := SplitOrder{Kind: "limit", Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
+	want := home.Order{Kind: owner.KindLimit, Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
 	if err != nil || len(o.splits) != 1 || o.splits[0] != want {
 		t.Fatalf("%+v, %v", o.splits, err)
 	}
@@ -582,7 +583,7 @@ func TestPlantAndRead(t *testing.T) {
 	if err != nil || len(r.Records) != 1 || r.Value != 7 {
 		t.Fatalf("%v, %v", r, err)
 	}
-	all, err := ReadRecords(r.Records, s.cfg.Clock.Now())
+	all, err := partRecords(r.Records, s.cfg.Clock.Now())
 	if err != nil || all[0].Counter.Value != 7 || string(all[0].Key) != sp.PartKey(1) {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -611,7 +612,7 @@ func TestReadPartOfMany(t *testing.T) {
 		t.Fatalf("%d, %v", r.GetValue(), err)
 	}
 	now := s.cfg.Clock.Now()
-	all, err := ReadRecords(r.Records, now)
+	all, err := partRecords(r.Records, now)
 	if err != nil || all[0].Counter.Value != more {
 		t.Fatalf("%v", err)
 	}
@@ -623,37 +624,6 @@ func TestReadPartOfMany(t *testing.T) {
 	}
 	if ids > divide.MaxIDs || ids == 0 {
 		t.Errorf("%d ids", ids)
-	}
-}
-
-// TestTakeWholeOfMany: an object is split however many ids are remembered of it, for it
-// is the busy ones that have many.
-func TestTakeWholeOfMany(t *testing.T) {
-	s, b := parting(t)
-	const more = maxPartRecords*owner.MaxKept + 1
-	for i := range uint64(more) {
-		id := reqid.ID{Client: reqid.Client{Hi: i % 300}, Sequence: 1 + i/300}
-		if _, err := s.cfg.Store.Add(s.cfg.Clock.Now(), owner.Ref{Key: "k", Name: counterKind}, id, counter.AddOp{Delta: 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sp := b.reach(b.divide(counterKind, "k", "n1", "n1"), table.Opening)
-	all, now, err := s.TakeWhole(sp)
-	if err != nil || len(all) <= maxPartRecords || all[0].Counter.Value != more {
-		t.Fatalf("%d records, %v", len(all), err)
-	}
-	parts, base, err := divide.Divide(all, sp, now)
-	if err != nil || base != more {
-		t.Fatal(base, err)
-	}
-	for i := range parts {
-		req := &peerv1.PlantRequest{Home: "n1", HomeIncarnation: 1}
-		for _, x := range parts[i] {
-			req.Records = append(req.Records, record.Append(nil, x, now))
-		}
-		if _, err := s.plant(&peerv1.Part{Split: sp.ID, Index: uint32(i)}, req); err != nil {
-			t.Errorf("part %d: %v", i, err)
-		}
 	}
 }
 

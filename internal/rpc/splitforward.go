@@ -38,7 +38,7 @@ func (p *passage) aim(t *table.Table) (*table.Split, error) {
 		return sp, nil
 	case !divisible(p.call):
 		if p.s.cfg.Splits != nil {
-			p.s.cfg.Splits.Whole(sp.ID, "an operation that needs the whole")
+			p.s.cfg.Splits.MakeWhole(sp.ID, "an operation that needs the whole")
 		}
 		p.hash = hashOf(p.call)
 		return sp, nil

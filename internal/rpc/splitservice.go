@@ -5,28 +5,23 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// SplitOrder is an object that is to be split, or made whole.
-type SplitOrder struct {
-	Kind, Key, Name string
-	Parts           int    // 0 = one for each node on the ring
-	Manual          bool   // somebody asked for it
-	Reason          string // for people
-}
-
 // order reads and checks the address of an object.
-func order(kind, key, name string) (SplitOrder, error) {
-	bad := func(field, message, hint string) (SplitOrder, error) {
-		return SplitOrder{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
+func order(word, key, name string) (home.Order, error) {
+	bad := func(field, message, hint string) (home.Order, error) {
+		return home.Order{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
 	}
+	kind, ok := divide.KindOf(word)
 	switch {
-	case kind != limitKind && kind != counterKind:
-		return bad("kind", fmt.Sprintf("is %q", kind), `use "limit" or "counter": locks are never split`)
+	case !ok:
+		return bad("kind", fmt.Sprintf("is %q", word), `use "limit" or "counter": locks are never split`)
 	case key == "" || len(key) > owner.MaxKey:
 		return bad("key", fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(key), owner.MaxKey), "")
 	case key[0] == 0 || //guard:split-order
@@ -35,7 +30,7 @@ func order(kind, key, name string) (SplitOrder, error) {
 	case len(name) > owner.MaxName || !utf8.ValidString(name):
 		return bad("name", fmt.Sprintf("has more than %d bytes, or is not valid UTF-8", owner.MaxName), "")
 	}
-	return SplitOrder{Kind: kind, Key: key, Name: ref(key, name, kind).Name, Manual: true}, nil
+	return home.Order{Kind: kind, Key: key, Name: ref(key, name, word).Name, Manual: true}, nil
 }
 
 var errNoSplits = &failure.Error{Reason: failure.Invalid,

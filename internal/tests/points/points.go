@@ -36,10 +36,10 @@
 //	rpcManyConfirmed       answers to calls that another node passed on may be told, and do
 //	                       not leave yet
 //	rpcForwardSend         a node has calls for another one, and sends them next, in one message
-//	nodePlant              the home of an object has read it, and is about to plant its parts
-//	nodePlanted            all parts are planted, and not served yet
-//	nodeReaped             the home has read all parts of a split that is being closed
-//	nodeUnited             the home has put the object together, and does not serve it yet
+//	homePlant              the home of an object has read it, and is about to plant its parts
+//	homePlanted            all parts are planted, and not served yet
+//	homeReaped             the home has read all parts of a split that is being closed
+//	homeUnited             the home has put the object together, and does not serve it yet
 //	nodeRetire             a node that stops lets nothing in any more, and has its lease
 //	nodeStop               … has ended its streams, and is still in raft
 //

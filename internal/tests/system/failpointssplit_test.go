@@ -350,7 +350,7 @@ func (s *trial) nothingLeft(live []*testNode) {
 }
 
 // splitPoints are the points at which a home is held up, with the phase in which it is.
-var splitPoints = map[string]string{"nodePlant": "opening", "nodePlanted": "opening", "nodeReaped": "closing", "nodeUnited": "closing"}
+var splitPoints = map[string]string{"homePlant": "opening", "homePlanted": "opening", "homeReaped": "closing", "homeUnited": "closing"}
 
 // reach brings both objects to a point at their home, with terms that hold it there.
 func (s *trial) reach(point, terms string) {
@@ -466,7 +466,7 @@ func TestPointsSplitPartDies(t *testing.T) {
 func TestPointsSplitOpenUnheard(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t)
-	s.reach("nodePlanted", `1*sleep("500ms")`)
+	s.reach("homePlanted", `1*sleep("500ms")`)
 	s.home.arm("epochLearn", `1*sleep("9s")`)
 	late := time.After(9 * time.Second)
 	s.bothAre("open")
@@ -498,9 +498,9 @@ func TestPointsSplitOpenUnheard(t *testing.T) {
 func TestPointsSplitHomeReturns(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t)
-	s.reach("nodeReaped", `1*sleep("12s")`)
+	s.reach("homeReaped", `1*sleep("12s")`)
 	awake := time.Now().Add(12 * time.Second)
-	s.home.disarm("nodeReaped")
+	s.home.disarm("homeReaped")
 	s.home.drain(s.leads)
 	s.home.drained(s.leads)
 	s.bothAre("")
@@ -516,9 +516,9 @@ func TestPointsSplitHomeReturns(t *testing.T) {
 	if left < 100*time.Millisecond {
 		t.Fatal("the home was not held up for long enough")
 	}
-	s.home.arm("nodeUnited", fmt.Sprintf(`1*sleep("%dms")`, (left+time.Second).Milliseconds()))
+	s.home.arm("homeUnited", fmt.Sprintf(`1*sleep("%dms")`, (left+time.Second).Milliseconds()))
 	s.begin(false)
-	s.home.reached("nodeUnited")
+	s.home.reached("homeUnited")
 	s.bothAre("")
 	s.ends()
 }

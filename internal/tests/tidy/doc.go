@@ -7,11 +7,13 @@
 //   - imports: ring, ring/spread, owner and hotkey with everything below reach
 //     no gRPC, protobuf, Prometheus, serf or raft, not even through another
 //     package. The siblings owner, handoff, hotkey and envoy do not reach each
-//     other, except that handoff and hotkey/divide carry owner's records. Packages outside internal do not reach internal/node, internal/rpc
-//     or internal/admin. Only internal/node imports more than two siblings (the
-//     codec of records, handoff/record, does not count), or both serf facts (ring/member) and raft truth (ring/epoch), but for
-//     internal/tests/sim, which drives whole nodes; only
-//     internal/cli, internal/cli/bench and internal/tests/sim import internal/node.
+//     other, except that handoff, hotkey/divide and hotkey/home carry owner's
+//     records. Packages outside internal do not reach internal/node,
+//     internal/rpc or internal/admin. Only internal/node imports more than two
+//     siblings (the codec of records, handoff/record, does not count), or both
+//     serf facts (ring/member) and raft truth (ring/epoch), but for
+//     internal/tests/sim, which drives whole nodes; only internal/cli,
+//     internal/cli/bench and internal/tests/sim import internal/node.
 //   - proto: proto holds .proto files, generated Go, generate.go, buf*.yaml and
 //     generated.sum.
 //   - generated: proto and the tools that generate it are those of the last
@@ -19,6 +21,7 @@
 //     all of it: buf itself takes minutes to build and is not run here.
 //   - clock: ring, ring/spread, owner and hotkey with everything below do not
 //     read the clock, sleep or start timers outside tests: time is an argument.
+//     hotkey/home may: it drives splits, and waits for what others do.
 //   - doc: a package has a comment of two sentences or more, which is one more
 //     than repeating its name.
 //   - function: a function has at most 70 lines. Tests may have more: a table

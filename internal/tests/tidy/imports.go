@@ -17,7 +17,7 @@ const module = "github.com/keystead/keystead"
 var (
 	// siblings meet only in internal/node; but carriers carry what owner keeps.
 	siblings = []string{"owner", "handoff", "hotkey", "envoy"}
-	carriers = []string{"handoff", "hotkey/divide"}
+	carriers = []string{"handoff", "hotkey/divide", "hotkey/home"}
 	// codec is how a record is written. To know it is to know owner's records, and is no wiring.
 	codec = "handoff/record"
 	// nodeUsers may import internal/node: the binary and what runs whole nodes.
@@ -44,6 +44,10 @@ var outside = map[string]string{
 	"github.com/hashicorp/raft-autopilot": "raft",
 	"go.etcd.io/raft":                     "raft",
 }
+
+// drivers are packages among the cores that have goroutines and timers, and so read the
+// clock. They reach nothing of outside either: what they need is handed to them.
+var drivers = []string{"hotkey/home"}
 
 // pure says whether a package is one of the cores, which know values and time
 // as an argument. ring/member and ring/epoch, which speak serf and raft, are not;

@@ -46,6 +46,7 @@ func TestRules(t *testing.T) {
 		{name: "clock", rule: Clock, files: map[string]string{
 			"owner/a.go":         "package owner\nimport \"time\"\nvar _ = time.Now()",
 			"owner/limit/a.go":   "package limit\nimport \"time\"\nvar now = time.Since",
+			"hotkey/home/a.go":   "package home\nimport \"time\"\nvar _ = time.Now()",
 			"hotkey/a.go":        "package hotkey\nimport clock \"time\"\nvar _ = clock.After(1)",
 			"ring/a.go":          "package ring\nimport . \"time\"\nvar _ = NewTicker(1)",
 			"ring/spread/a.go":   "package spread\nimport \"context\"\nvar _ = context.WithTimeout",
@@ -190,6 +191,10 @@ func TestImports(t *testing.T) {
 		{name: "siblings", g: Graph{"hotkey": {"internal/x"}, "internal/x": {"owner/record"}},
 			want: []string{"hotkey: imports: siblings meet in internal/node: hotkey → internal/x → owner/record"}},
 		{name: "what is handed over", g: Graph{"handoff": {"owner"}}},
+		{name: "a driver and what is outside", g: Graph{"hotkey/home": {"owner", "ring/epoch"}, "ring/epoch": {"github.com/hashicorp/raft"}},
+			want: []string{"hotkey/home: imports: a core knows no raft: hotkey/home → ring/epoch → github.com/hashicorp/raft"}},
+		{name: "a driver and the server", g: Graph{"hotkey/home": {"internal/rpc"}},
+			want: []string{"hotkey/home: imports: services stand above the packages that they serve: hotkey/home → internal/rpc"}},
 		{name: "what is divided", g: Graph{"hotkey/divide": {"owner", "owner/limit"}}},
 		{name: "a sketch that knows the store", g: Graph{"hotkey/heat": {"owner"}},
 			want: []string{"hotkey/heat: imports: siblings meet in internal/node: hotkey/heat → owner"}},

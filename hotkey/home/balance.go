@@ -1,4 +1,4 @@
-package node
+package home
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/hotkey/plan"
-	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -24,26 +24,26 @@ const (
 	fade = 0.9
 )
 
-// looks is what a home has heard of the parts of a split.
-type looks struct {
-	parts    []partLook
-	at       time.Time // of the last look
+// reports are what a home has heard of the parts of a split.
+type reports struct {
+	parts    []partReport
+	at       time.Time // of the last poll
 	counted  float64   // operations, faded
 	weighed  uint64    // epoch of the weights that asked and refused are under
 	since    time.Time // when they were first seen
 	aim, cut []uint32  // weights to come, when all parts go by cut; nil = there are none
 }
 
-// partLook is what a part said last.
-type partLook struct {
+// partReport is what a part reported last.
+type partReport struct {
 	value                      int64
 	left                       uint64 // tokens
 	operations, asked, refused uint64
 	tokens, missed             float64 // asked for and refused since the weights changed
 }
 
-// take takes in what a part said, and returns how many operations it had since.
-func (p *partLook) take(r *peerv1.ReadPartResponse) (operations uint64) {
+// receive stores what a part reported, and returns how many operations it had since.
+func (p *partReport) receive(r Report) (operations uint64) {
 	more := func(now uint64, was *uint64) uint64 {
 		d := now - *was
 		//guard:split-look-restarts
@@ -62,10 +62,10 @@ func (p *partLook) take(r *peerv1.ReadPartResponse) (operations uint64) {
 // balance asks the parts how they do, tells them of each other, and moves weight to where
 // it is asked for.
 func (d *drive) balance(home table.Holder, t *table.Table, sp *table.Split) {
-	l := &d.looks
+	l := &d.seen
 	now := time.Now()
 	if len(l.parts) != len(sp.Parts) {
-		*l = looks{parts: make([]partLook, len(sp.Parts)), at: now}
+		*l = reports{parts: make([]partReport, len(sp.Parts)), at: now}
 	}
 	if l.weighed != sp.Weighed {
 		l.weighed, l.since = sp.Weighed, now
@@ -83,30 +83,30 @@ func (d *drive) balance(home table.Holder, t *table.Table, sp *table.Split) {
 			applied = false
 			continue
 		}
-		l.counted += float64(l.parts[i].take(r))
+		l.counted += float64(l.parts[i].receive(*r))
 		applied = applied && r.Weighed == sp.Weighed
 	}
-	d.s.plan.report(plan.Divided[splitKey]{Key: keyOfSplit(sp), ID: sp.ID, Open: true, ByHand: sp.Manual,
+	d.h.decisions.report(plan.Divided[object]{Key: objectOf(sp), ID: sp.ID, Open: true, ByHand: sp.Manual,
 		Rate: l.counted * -math.Log(fade), Silent: silent, Places: placesOf(t, sp)})
-	if sp.Kind == "limit" {
+	if objectOf(sp).kind == owner.KindLimit {
 		d.weigh(home, sp, applied)
 	}
 }
 
 // ask asks all parts; nil is for one that did not answer.
-func (d *drive) ask(sp *table.Split) []*peerv1.ReadPartResponse {
-	ctx, cancel := context.WithTimeout(d.s.c.ctx, reportTime)
+func (d *drive) ask(sp *table.Split) []*Report {
+	ctx, cancel := context.WithTimeout(d.h.ctx, reportTime)
 	defer cancel()
 	sum, left := sp.Base, make([]uint64, len(sp.Parts))
-	for i := range d.looks.parts {
-		sum += d.looks.parts[i].value
-		left[i] = d.looks.parts[i].left
+	for i := range d.seen.parts {
+		sum += d.seen.parts[i].value
+		left[i] = d.seen.parts[i].left
 	}
-	answers := make([]*peerv1.ReadPartResponse, len(sp.Parts))
+	answers := make([]*Report, len(sp.Parts))
 	err := each(len(sp.Parts), func(i int) error {
-		r, err := d.s.rpc.ReadPart(ctx, sp, i, &peerv1.ReadPartRequest{Elsewhere: sum - d.looks.parts[i].value, Left: left})
+		r, err := d.h.parts.Ask(ctx, sp, i, Question{Elsewhere: sum - d.seen.parts[i].value, Left: left})
 		if err == nil {
-			answers[i] = r
+			answers[i] = &r
 		}
 		return err
 	})
@@ -120,11 +120,11 @@ func (d *drive) ask(sp *table.Split) []*peerv1.ReadPartResponse {
 // go by the weights of the table, so that none of them goes by a higher one of before:
 // only then weights are raised.
 func (d *drive) weigh(home table.Holder, sp *table.Split, applied bool) {
-	l, old := &d.looks, weightsOf(sp)
+	l, old := &d.seen, weightsOf(sp)
 	propose := func(weights []uint32) {
-		_, err := d.s.propose(d.s.c.ctx, table.Command{Weigh: &table.Weigh{ID: sp.ID, Home: home, Expect: sp.Weighed, Weights: weights}})
+		err := d.h.propose(d.h.ctx, table.Command{Weigh: &table.Weigh{ID: sp.ID, Home: home, Expect: sp.Weighed, Weights: weights}})
 		if err == nil {
-			d.s.plan.weighed()
+			d.h.decisions.weighed()
 		}
 		d.log.Debug("weighing", "weights", weights, "error", err)
 	}

@@ -1,43 +1,50 @@
-package node
+package home
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/keystead/keystead/hotkey/heat"
-	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
+
+// alone is the rule of a node that may always act.
+type alone struct{}
+
+func (alone) Admit(hash uint64, _ int64) (owner.Permit, error) {
+	return owner.Permit{Epoch: 1, Hash: hash, Since: math.MinInt64}, nil
+}
+func (alone) Confirm(owner.Permit, int64) error      { return nil }
+func (alone) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil }
+func (alone) Terms() owner.Terms                     { return owner.Terms{} }
 
 // stove is a store whose objects are made hot at moments that a test chooses.
 type stove struct {
-	t     *testing.T
-	store *owner.Store
-	heat  *observer
-	log   bytes.Buffer
-	now   int64
+	t        *testing.T
+	store    *owner.Store
+	observer *Observer
+	log      bytes.Buffer
+	now      int64
 }
 
 func newStove(t *testing.T, policy heat.Policy, change func(*owner.Config)) *stove {
 	t.Helper()
 	s := &stove{t: t, now: int64(1000 * time.Hour)}
 	var err error
-	if s.heat, err = newObserver(policy, s.now, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
+	if s.observer, err = NewObserver(policy, s.now, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	cfg := owner.Config{Rule: &sole{}, Heat: s.heat.count}
+	cfg := owner.Config{Rule: alone{}, Heat: s.observer.Sketch}
 	if change != nil {
 		change(&cfg)
 	}
@@ -54,20 +61,20 @@ func (s *stove) add(key string) {
 	}
 }
 
-// look lets the time between two looks pass, in which keys get so many operations a second.
-func (s *stove) look(rates map[string]int) *rpc.HotKeys {
+// poll lets the time between two polls pass, in which keys get so many operations a second.
+func (s *stove) poll(rates map[string]int) *HotKeys {
 	s.t.Helper()
 	const steps = 10
 	for range steps {
-		s.now += int64(lookEvery) / steps
+		s.now += int64(pollEvery) / steps
 		for key, rate := range rates {
-			for range rate * int(lookEvery) / int(time.Second) / steps {
+			for range rate * int(pollEvery) / int(time.Second) / steps {
 				s.add(key)
 			}
 		}
 	}
-	s.heat.look(s.store, s.objects(), s.now)
-	return s.heat.last.Load()
+	s.observer.poll(s.store, s.objects(), s.now)
+	return s.observer.Last()
 }
 
 func (s *stove) objects() (n int64) {
@@ -78,7 +85,7 @@ func (s *stove) objects() (n int64) {
 }
 
 // find is the place of a key among what was seen, -1 if it is not there.
-func find(seen *rpc.HotKeys, key string) int {
+func find(seen *HotKeys, key string) int {
 	for i := range seen.Keys {
 		if seen.Keys[i].Key == key {
 			return i
@@ -94,16 +101,16 @@ func TestGetsHot(t *testing.T) {
 	for i := range 1000 {
 		s.add(fmt.Sprint("other", i))
 	}
-	s.look(nil)
+	s.poll(nil)
 	load := map[string]int{"busy": 2000, "calm": 40}
-	seen, began := s.look(load), s.now
-	for ; seen.Hot == 0; seen = s.look(load) {
+	seen, began := s.poll(load), s.now
+	for ; seen.Hot == 0; seen = s.poll(load) {
 		if s.now-began > int64(time.Second) {
 			t.Fatalf("not hot: %+v", seen.Keys[0])
 		}
 	}
 	for range 160 {
-		seen = s.look(load)
+		seen = s.poll(load)
 		if seen.Hot != 1 || seen.Keys[0].Key != "busy" || !seen.Keys[0].Hot || seen.Keys[0].Since > began+int64(time.Second) {
 			t.Fatalf("%d are hot, and the first is %+v", seen.Hot, seen.Keys[0])
 		}
@@ -118,7 +125,7 @@ func TestGetsHot(t *testing.T) {
 		t.Errorf("of %d objects %.0f a second", seen.Objects, seen.Rate)
 	}
 	began = s.now
-	for ; seen.Hot == 1; seen = s.look(nil) {
+	for ; seen.Hot == 1; seen = s.poll(nil) {
 		if s.now-began > int64(time.Minute) {
 			t.Fatal("it is hot for ever")
 		}
@@ -145,12 +152,12 @@ func TestGoneAreLeftOut(t *testing.T) {
 		}
 		s.add("stays")
 	}
-	if seen := s.look(nil); find(seen, "gone") < 0 || find(seen, "stays") < 0 || seen.Hot != 2 {
+	if seen := s.poll(nil); find(seen, "gone") < 0 || find(seen, "stays") < 0 || seen.Hot != 2 {
 		t.Fatalf("%+v", seen.Keys)
 	}
 	s.now += int64(time.Second) // the bucket is full again
 	s.store.Sweep(s.now)
-	if seen := s.look(nil); find(seen, "gone") >= 0 || find(seen, "stays") < 0 || seen.Hot != 1 || seen.Rate < 5000 {
+	if seen := s.poll(nil); find(seen, "gone") >= 0 || find(seen, "stays") < 0 || seen.Hot != 1 || seen.Rate < 5000 {
 		t.Errorf("%+v", seen)
 	}
 }
@@ -165,7 +172,7 @@ func TestHotLocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seen := s.look(nil)
+	seen := s.poll(nil)
 	if k := seen.Keys[0]; k.Ref != door || k.Kind != owner.KindLock || k.Waiting != 299 || !k.Hot {
 		t.Errorf("%+v", k)
 	}
@@ -205,7 +212,7 @@ func TestSharedTags(t *testing.T) {
 	for range 100_000 {
 		s.add(one)
 	}
-	seen := s.look(nil)
+	seen := s.poll(nil)
 	i, j := find(seen, one), find(seen, other)
 	if i < 0 || j < 0 || seen.Keys[i].Rate < 9000 || seen.Keys[j].Rate != seen.Keys[i].Rate || seen.Keys[i].Sure != 0 || seen.Hot != 0 {
 		t.Errorf("%d are hot; %+v", seen.Hot, seen.Keys[:2])
@@ -216,7 +223,7 @@ func TestSharedTags(t *testing.T) {
 // those are shown that are busiest.
 func TestManyHot(t *testing.T) {
 	s := newStove(t, heat.Policy{Floor: 1, Factor: 1, Max: 60}, nil)
-	for i := range 3 * shownKeys {
+	for i := range 3 * MaxHotKeys {
 		for range 100 + i {
 			s.add(fmt.Sprint(i))
 		}
@@ -224,12 +231,12 @@ func TestManyHot(t *testing.T) {
 	for i := range 20_000 { // so that the average is low
 		s.add(fmt.Sprint("idle", i))
 	}
-	seen := s.look(nil)
-	if len(seen.Keys) != shownKeys || seen.Hot != 60 || seen.LeftOut == 0 {
+	seen := s.poll(nil)
+	if len(seen.Keys) != MaxHotKeys || seen.Hot != 60 || seen.LeftOut == 0 {
 		t.Errorf("%d are shown, %d hot, %d left out", len(seen.Keys), seen.Hot, seen.LeftOut)
 	}
 	for i, k := range seen.Keys {
-		if want := fmt.Sprint(3*shownKeys - 1 - i); k.Key != want {
+		if want := fmt.Sprint(3*MaxHotKeys - 1 - i); k.Key != want {
 			t.Errorf("place %d has %s, want %s", i, k.Key, want)
 		}
 	}
@@ -238,70 +245,15 @@ func TestManyHot(t *testing.T) {
 	}
 }
 
-// A node shows the rates of calls that it gets, soon, and who is hot among them; its
-// metrics have neither keys nor names.
-func TestListHot(t *testing.T) {
-	n := start(t, nil)
-	conn, ctx := dial(t, n), bounded(t)
-	checks := pb.NewLimitServiceClient(conn)
-	batch := &pb.BatchCheckRequest{}
-	for range 500 {
-		batch.Checks = append(batch.Checks, &pb.CheckRequest{Key: "secret-key", Name: "secret-name", Limit: 1000, PeriodNs: 1e9})
-	}
-	load, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	began := time.Now()
-	wg.Go(func() {
-		for load.Err() == nil {
-			_, _ = checks.BatchCheck(load, batch)
-		}
-	})
-	var r *pb.ListHotResponse
-	eventually(t, "the key is hot", func() bool {
-		var err error
-		if r, err = pb.NewClusterServiceClient(conn).ListHot(ctx, &pb.ListHotRequest{}); err != nil {
-			t.Fatal(err)
-		}
-		return r.Hot > 0
-	})
-	t.Logf("hot after %s, at %.0f a second", time.Since(began).Round(time.Millisecond), r.Rate)
-	if k := r.Keys[0]; r.Id != "n1" || len(r.Keys) != 1 || k.Key != "secret-key" || k.Name != "secret-name" || k.Kind != "limit" || !k.Hot || k.Sure < 1000 || k.Rate < k.Sure ||
-		k.SinceNs < 0 || k.SinceNs > int64(time.Since(began)) || r.Objects != 1 || r.Policy.Floor != DefaultHotFloor || r.Policy.Factor != DefaultHotFactor {
-		t.Errorf("%v", r)
-	}
-	_, text := get(t, n, "/metrics")
-	for _, want := range []string{`keystead_hot_keys{kind="limit"} 1`, `keystead_hot_keys{kind="lock"} 0`, `keystead_hot_rate{rank="10"} 0`, "keystead_hot_left_out_total 0"} {
-		if !strings.Contains(text, "\n"+want+"\n") {
-			t.Errorf("%s is not there", want)
-		}
-	}
-	if strings.Contains(text, "secret") || strings.Contains(text, `keystead_hot_rate{rank="1"} 0`+"\n") || strings.Count(text, "\nkeystead_hot_rate{") != rankedKeys {
-		t.Errorf("metrics: %s", text)
-	}
-}
-
-func TestHotRefused(t *testing.T) {
-	for says, policy := range map[string]heat.Policy{
-		"hot keys: floor 0.5: choose": {Floor: 0.5},
-		"hot keys: factor -1: choose": {Factor: -1},
-	} {
-		if _, err := Start(Config{ID: "n1", Hot: HotConfig{Policy: policy}}); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%+v: %v, want %q", policy, err, says)
-		}
-	}
-}
-
 // checks is what does checks on many limits, a million a second, with sketches or without.
 func checks(tb testing.TB, keys int, counted bool) (some func(n int)) {
-	h, err := newObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
+	h, err := NewObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cfg := owner.Config{Rule: &sole{}}
+	cfg := owner.Config{Rule: alone{}}
 	if counted {
-		cfg.Heat = h.count
+		cfg.Heat = h.Sketch
 	}
 	s, err := owner.New(cfg, 0)
 	if err != nil {
@@ -360,10 +312,10 @@ func BenchmarkCheckHeat(b *testing.B) {
 	}
 }
 
-// BenchmarkLook is a look at sketches that are full, for those that get hot as well.
-func BenchmarkLook(b *testing.B) {
-	h, _ := newObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
-	s, err := owner.New(owner.Config{Rule: &sole{}, Heat: h.count}, 0)
+// BenchmarkPoll is a poll of sketches that are full, for those that get hot as well.
+func BenchmarkPoll(b *testing.B) {
+	h, _ := NewObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
+	s, err := owner.New(owner.Config{Rule: alone{}, Heat: h.Sketch}, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -376,6 +328,6 @@ func BenchmarkLook(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		h.look(s, 100_000, now)
+		h.poll(s, 100_000, now)
 	}
 }

@@ -156,3 +156,22 @@ func BenchmarkCheckShare(b *testing.B) {
 		must(s.Check(i*1000, part, noID, op))
 	}
 }
+
+// BenchmarkHandover is a lock that goes from one caller to another that waited.
+func BenchmarkHandover(b *testing.B) {
+	s := newStore(b, nil)
+	a, _, err := s.Acquire(0, door, noID, asks("a", 10*second, 0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for i := int64(1); b.Loop(); i++ {
+		_, w, err := s.Acquire(i, door, id(uint64(i)), asks("b", 10*second, second))
+		if err != nil {
+			b.Fatal(err)
+		}
+		must(s.Release(i, door, noID, a.Token))
+		<-w.Done()
+		a, _ = w.Answer()
+	}
+}

@@ -274,7 +274,7 @@ func TestWhatIsOverIsTold(t *testing.T) {
 	}
 }
 
-func must2(a AcquireAnswer, w *Wait, err error) {
+func must2(a AcquireAnswer, w *Wait[AcquireAnswer], err error) {
 	if err != nil || w != nil {
 		panic(fmt.Sprint(a, w, err))
 	}
@@ -286,7 +286,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = elsewhere })}
 	s := newStore(t, func(c *Config) { c.Sink = to })
 	const locks = 200
-	var waits []*Wait
+	var waits []*Wait[AcquireAnswer]
 	for i := range locks {
 		ref := Ref{Key: fmt.Sprint(i), Name: "lock"}
 		must2(s.Acquire(0, ref, noID, asks("h", second, 0)))

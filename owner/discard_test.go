@@ -28,7 +28,7 @@ func TestDiscard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waits := map[string]*Wait{}
+	waits := map[string]*Wait[AcquireAnswer]{}
 	for i := range 100 {
 		ref := Ref{Key: fmt.Sprint("k", i), Name: "lock"}
 		if _, _, err := s.Acquire(1, ref, reqid.ID{}, lock.Acquire{Holder: "h", TTL: 3600e9}); err != nil {

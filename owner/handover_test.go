@@ -60,7 +60,7 @@ func (n *node) ByPlace() bool { return n.byPlace }
 
 type caller struct {
 	holder string
-	w      *Wait
+	w      *Wait[AcquireAnswer]
 }
 
 func (n *node) Changed(r *Record) {

@@ -36,8 +36,8 @@ func (sh *shard) namedLocked(tag uint32) (objects []Object) {
 		e := sh.entryLocked(slot)
 		text := string(e.text())
 		o := Object{Ref: Ref{Key: text[:e.keyLen], Name: text[e.keyLen:]}, Kind: e.kind}
-		if g := machines[e.kind].grants; g != nil {
-			o.Waiting = g.waiting(sh, e)
+		if l := sh.lineLocked(e); l.places != nil {
+			o.Waiting = l.places.Len()
 		}
 		objects = append(objects, o)
 	}

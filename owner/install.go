@@ -246,11 +246,11 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	for _, place := range all {
 		id := &place.Caller.ID
-		if !id.Given() || sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] != nil {
+		if !id.Given() || sh.waiterLocked(t.slot, id) != nil {
 			continue
 		}
 		place.Ticket = sh.store.tickets.Add(1)
-		sh.addAwayLocked(t.slot, place.Ticket, ref, place.Caller, textOf(&place))
+		sh.addAwayLocked(t.slot, place.Ticket, ref, id, textOf(&place))
 		//guard:queue-order append(kept, place) -> append([]lock.Waiter{place}, kept...)
 		kept = append(kept, place)
 	}
@@ -261,7 +261,7 @@ func (t *target) installLockLocked(r *Record, state *lock.State) {
 		return
 	}
 	*t.lockLocked() = *state
-	t.countTextLocked()
+	sh.countTextLocked(t.e)
 	if len(kept) > 0 {
 		sh.copyLocked(t.slot)
 	}

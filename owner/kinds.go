@@ -34,7 +34,8 @@ type machine struct {
 
 	states states
 	slab   slab   // nil: all of a state is in the cell
-	grants grants // nil: nobody holds such an object, nor waits for one
+	grants grants // nil: nobody holds such an object
+	waits  waits  // nil: nobody waits for such an object
 	parts  parts  // nil: such an object is never split
 }
 
@@ -61,18 +62,11 @@ type slab interface {
 	room(sh *shard) bool
 }
 
-// grants is a kind whose objects are granted, under fencing tokens, and waited for. Its methods
-// are called with the shard locked.
+// grants is a kind whose objects are granted under fencing tokens. Its methods are called with
+// the shard locked.
 type grants interface {
 	// remembers reports whether an object that is absent knows a token that was used.
 	remembers(sh *shard, e *entry) bool
-	// waiting is the number of places in the queue.
-	waiting(sh *shard, e *entry) int
-	// over reports whether the time of a copy with a queue was over at a moment. If so,
-	// it has no queue any more.
-	over(sh *shard, slot uint32, at int64) bool
-	// dismiss answers all waiters that the object has moved.
-	dismiss(sh *shard, slot uint32)
 }
 
 // parts is a kind whose objects may be split. Its methods are called with the shard locked.

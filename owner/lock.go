@@ -2,6 +2,7 @@ package owner
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -46,7 +47,7 @@ type InspectAnswer struct {
 
 // Acquire takes a lock, or a place in its queue. If it returns a Wait, the
 // answer comes there.
-func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait, error) {
+func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait[AcquireAnswer], error) {
 	if err := op.Validate(); err != nil {
 		return AcquireAnswer{}, nil, err
 	}
@@ -59,7 +60,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 		return AcquireAnswer{}, nil, err
 	}
 	print := fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
-	if w, err := t.supersedeLocked(&id, print, op.Wait); w != nil || err != nil {
+	if w, err := supersedeLocked[AcquireAnswer](&t, &queue.Caller{ID: id, Print: print}, op.Wait); w != nil || err != nil {
 		return AcquireAnswer{}, w, err
 	}
 	replay, out, age, err := t.judgeLocked(&id, print)
@@ -81,7 +82,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 }
 
 // acquireLocked is an Acquire that was not done before.
-func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (AcquireAnswer, *Wait, error) {
+func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (AcquireAnswer, *Wait[AcquireAnswer], error) {
 	s, sh := t.sh.store, t.sh
 	token, err := sh.nextTokenLocked(s.cfg.Rule, t.permit)
 	if err != nil {
@@ -110,8 +111,8 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 		}
 		return AcquireAnswer{}, nil, errQueue
 	case lock.Queued:
-		w := s.addWaitLocked(t, op.Ticket, *id, print, len(op.Holder)+len(op.Metadata))
-		w.recordLocked(state.Queue.Find(op.Ticket))
+		w := addWaitLocked[AcquireAnswer](t, op.Ticket, id, len(op.Holder)+len(op.Metadata))
+		locks{}.changed(sh, t.e, op.Ticket)
 		t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
 		return AcquireAnswer{}, w, nil
 	}
@@ -128,7 +129,7 @@ func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 	}
 	if sh.fx.Changed {
 		sh.version++
-		t.countTextLocked()
+		sh.countTextLocked(t.e)
 	}
 	if id.Given() {
 		t.noteLocked(id, out)
@@ -137,15 +138,78 @@ func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 	if sh.fx.Changed || len(sh.done) > 0 {
 		sh.tellSinkLocked(t.slot, t.hash)
 	}
-	t.tellLocked()
+	t.answerLocked()
 	t.scheduleLocked()
 }
 
+// noteAnswersLocked remembers the answers that answerLocked gives, under the request
+// ids of the callers that the last step of a lock concerned. One record has all of
+// them: a copy must not know of a grant and not for whom it is.
+func (t *target) noteAnswersLocked() {
+	sh := t.sh
+	for i := range sh.fx.TimedOut {
+		over := &sh.fx.TimedOut[i]
+		w := sh.waits[over.Ticket]
+		if w == nil {
+			continue // it left, and had no request id
+		}
+		//guard:place-gone
+		sh.goneLocked(&over.Caller)
+		if !w.away() && w.named {
+			t.noteLocked(&over.Caller.ID, reqid.Outcome{Print: over.Caller.Print, Code: refused})
+		}
+	}
+	if g := &sh.fx.Grant; g.Token != 0 && g.Caller.ID.Given() {
+		sh.goneLocked(&g.Caller)
+		t.noteLocked(&g.Caller.ID, reqid.Outcome{Print: g.Caller.Print, Code: done, A: int64(g.Token), B: g.Waited})
+	}
+}
+
+// answerLocked answers the callers that the last step of a lock concerned: the one
+// that was granted it, and those whose wait was over. A place whose caller is not
+// here, and whose time is over, was nobody's: should its caller come back all the
+// same, it begins anew.
+func (t *target) answerLocked() {
+	sh := t.sh
+	for i := range sh.fx.TimedOut {
+		over := &sh.fx.TimedOut[i]
+		w := sh.waits[over.Ticket]
+		if w == nil {
+			continue // it left, and had no request id
+		}
+		answerLocked(w, t.slot, &over.Caller, AcquireAnswer{
+			Holder: sh.locks.At(t.e.lock).Holding(t.now), Place: over.Position, Meta: Meta{Permit: t.permit},
+		})
+	}
+	g := &sh.fx.Grant
+	if g.Token == 0 {
+		return
+	}
+	sh.tokenUsedLocked(g.Token)
+	w := sh.waits[g.Ticket]
+	if w == nil || w.away() {
+		panic("owner: a lock was granted to nobody")
+	}
+	answerLocked(w, t.slot, &g.Caller, AcquireAnswer{
+		Acquired: true, Token: g.Token, TTL: g.Expires - sh.locks.At(t.e.lock).At, Waited: g.Waited, Meta: Meta{Permit: t.permit},
+	})
+}
+
+// given reports whether the lock was granted.
+func (a AcquireAnswer) given() bool { return a.Acquired }
+
+// giveBack releases the lock, unless a retry was told of the grant.
+func (a AcquireAnswer) giveBack(t target) {
+	if t.sh.retold[t.slot] != a.Token {
+		_, _ = t.releaseLocked(a.Token, &reqid.ID{}, 0) // its TTL ends it otherwise
+	}
+}
+
 // countTextLocked counts what the state of a lock refers to, after a change.
-func (t *target) countTextLocked() {
-	n := lockText(t.sh.locks.At(t.e.lock))
-	t.sh.lockText += n - int(t.e.counted)
-	t.e.counted = uint32(n)
+func (sh *shard) countTextLocked(e *entry) {
+	n := lockText(sh.locks.At(e.lock))
+	sh.lockText += n - int(e.counted)
+	e.counted = uint32(n)
 }
 
 // replayAcquireLocked repeats the first answer with the state as it is now.
@@ -304,6 +368,9 @@ func (s *Store) checkTTL(ttl int64) error {
 	}
 	return nil
 }
+
+// waiterSize is what a place in a queue takes, without the text that it refers to.
+const waiterSize = int(unsafe.Sizeof(lock.Waiter{}))
 
 // lockText is the memory that a lock refers to, beside its cell and the text of
 // those who wait, which is counted with them.

@@ -16,7 +16,7 @@ func asks(holder string, ttl, wait int64) lock.Acquire {
 	return lock.Acquire{Holder: holder, TTL: ttl, Wait: wait}
 }
 
-func acquire(t *testing.T, s *Store, now int64, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait) {
+func acquire(t *testing.T, s *Store, now int64, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait[AcquireAnswer]) {
 	t.Helper()
 	a, w, err := s.Acquire(now, door, id, op)
 	if err != nil {
@@ -25,7 +25,7 @@ func acquire(t *testing.T, s *Store, now int64, id reqid.ID, op lock.Acquire) (A
 	return a, w
 }
 
-func answered(t *testing.T, w *Wait) (AcquireAnswer, error) {
+func answered(t *testing.T, w *Wait[AcquireAnswer]) (AcquireAnswer, error) {
 	t.Helper()
 	if !w.finished() {
 		t.Fatal("still waiting")
@@ -36,7 +36,7 @@ func answered(t *testing.T, w *Wait) (AcquireAnswer, error) {
 func TestQueueIsServedInOrder(t *testing.T) {
 	s := newStore(t, nil)
 	first, _ := acquire(t, s, 0, noID, asks("0", 10*second, 0))
-	var waits []*Wait
+	var waits []*Wait[AcquireAnswer]
 	for i := range 5 {
 		_, w := acquire(t, s, int64(i), noID, asks(fmt.Sprint(i+1), 10*second, 100*second))
 		waits = append(waits, w)

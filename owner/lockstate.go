@@ -4,7 +4,7 @@ package owner
 // slab.
 type locks struct{}
 
-var lockMachine = machine{name: "lock", states: locks{}, slab: locks{}, grants: locks{}}
+var lockMachine = machine{name: "lock", states: locks{}, slab: locks{}, grants: locks{}, waits: locks{}}
 
 func (locks) room(sh *shard) bool { return sh.locks.Room() }
 
@@ -42,23 +42,20 @@ func (locks) remembers(sh *shard, e *entry) bool {
 	return e.lock != 0 && sh.locks.At(e.lock).LastToken != 0
 }
 
-func (locks) waiting(sh *shard, e *entry) int {
+func (locks) line(sh *shard, e *entry) line {
 	if e.lock == 0 {
-		return 0
+		return line{}
 	}
-	return sh.locks.At(e.lock).Queue.Len()
+	state := sh.locks.At(e.lock)
+	return line{&state.Queue, state}
 }
 
-func (locks) over(sh *shard, slot uint32, at int64) bool {
-	return sh.locks.At(sh.entryLocked(slot).lock).Over(at) && sh.dropQueueLocked(slot)
+func (locks) step(t target) error { return t.expireLocked() }
+
+func (locks) changed(sh *shard, e *entry, ticket uint64) {
+	if place := sh.locks.At(e.lock).Queue.Find(ticket); sh.store.places != nil && place.Caller.ID.Given() {
+		sh.moves = append(sh.moves, Move{Waiter: *place})
+	}
 }
 
-func (locks) dismiss(sh *shard, slot uint32) {
-	e := sh.entryLocked(slot)
-	if e.lock == 0 {
-		return
-	}
-	for _, place := range sh.locks.At(e.lock).Queue.Places {
-		sh.moveLocked(slot, place.Ticket)
-	}
-}
+func (locks) account(sh *shard, e *entry) { sh.countTextLocked(e) }

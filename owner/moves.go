@@ -47,7 +47,7 @@ func (t *target) overfullLocked(r *Record) bool {
 	}
 	for i := range r.Moves {
 		m := &r.Moves[i]
-		here := t.sh.waitIDs[waitID{t.slot, m.Caller.ID.Client, m.Caller.ID.Sequence}] != nil
+		here := t.sh.waiterLocked(t.slot, &m.Caller.ID) != nil
 		switch {
 		case m.Gone && here:
 			n--
@@ -76,14 +76,13 @@ func (t *target) installMovesLocked(r *Record, from *lock.State) {
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	for i := range r.Moves {
 		m := &r.Moves[i]
-		w := sh.waitIDs[waitID{t.slot, m.Caller.ID.Client, m.Caller.ID.Sequence}]
+		w := sh.waiterLocked(t.slot, &m.Caller.ID)
 		switch {
 		case m.Gone && w == nil:
 		case m.Gone:
 			s.Cancel(w.ticket, s.At)
-			w.finishLocked(t.slot, AcquireAnswer{}, errMoved)
+			w.removeLocked(t.slot, &m.Caller, errMoved)
 		case w != nil:
-			w.id = m.Caller.ID
 			if place := s.Queue.Find(w.ticket); place != nil {
 				place.Caller.ID, place.GiveUp = m.Caller.ID, max(m.GiveUp, place.Since)
 			}
@@ -91,18 +90,18 @@ func (t *target) installMovesLocked(r *Record, from *lock.State) {
 			place := m.Waiter
 			place.Ticket, place.Away, place.Request.Metadata = sh.store.tickets.Add(1), true, bytes.Clone(place.Request.Metadata)
 			s.Append(place)
-			sh.addAwayLocked(t.slot, place.Ticket, ref, place.Caller, textOf(&place))
+			sh.addAwayLocked(t.slot, place.Ticket, ref, &place.Caller.ID, textOf(&place))
 		}
 	}
 	switch {
 	case s.Queue.Len() > 0:
-		t.countTextLocked()
+		sh.countTextLocked(t.e)
 		sh.copyLocked(t.slot)
 	case s.Token == 0:
 		delete(sh.copies, t.slot)
 		locks{}.clear(sh, t.e)
 	default:
-		t.countTextLocked()
+		sh.countTextLocked(t.e)
 		delete(sh.copies, t.slot)
 	}
 }

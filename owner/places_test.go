@@ -45,7 +45,7 @@ func TestManyLeaveWhileNobodyActs(t *testing.T) {
 		c.Sink = sinkOf(func(r *Record) { records, moved = records+1, moved+len(r.Done) })
 	})
 	first, _ := acquire(t, s, 0, noID, asks("a", 10*second, 0))
-	var waits []*Wait
+	var waits []*Wait[AcquireAnswer]
 	for i := range many {
 		_, w := acquire(t, s, 0, id(uint64(i+1)), asks(fmt.Sprint(i), second, 60*second))
 		waits = append(waits, w)
@@ -146,7 +146,7 @@ func TestMovesBeforeDismiss(t *testing.T) {
 	if err := s.Install(second, byPlace(moveOf(7, false)), func(uint64) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []*Wait{b, c} {
+	for _, w := range []*Wait[AcquireAnswer]{b, c} {
 		if _, err := answered(t, w); reason(err) != failure.NotOwner {
 			t.Error(err)
 		}
@@ -180,5 +180,31 @@ func TestMovesAreBounded(t *testing.T) {
 	}
 	if n := len(s.shard(Hash(door.Key)).waitIDs); n != MaxQueue {
 		t.Errorf("%d places", n)
+	}
+}
+
+// TestWakeOfACopyThatIsFree: a copy that could not be owned is tried again. By then a
+// record may have said that nobody has it and nobody waits, while its request ids stay.
+func TestWakeOfACopyThatIsFree(t *testing.T) {
+	rule := &testRule{epoch: 100, admit: errMoved}
+	s := newStore(t, func(c *Config) { c.Rule = rule })
+	install := func(r *Record) {
+		t.Helper()
+		if err := s.Install(second, r, always); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(byPlace(moveOf(7, false)))
+	s.Own(second, always, OwnGrace)
+	free := byPlace(moveOf(7, true))
+	free.Lock = &lock.State{LastToken: 9}
+	free.Done = []Done{{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: 7}}}
+	install(free)
+	if _, ok := s.NextWake(); !ok {
+		t.Fatal("nothing is to be tried again")
+	}
+	s.Wake(second + retryWake)
+	if _, ok := s.NextWake(); ok {
+		t.Error("it is tried again although nobody waits")
 	}
 }

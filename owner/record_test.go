@@ -62,7 +62,7 @@ func TestRecordsSayEverything(t *testing.T) {
 		}
 		now, seq := 200*second, uint64(0)
 		var tokens []uint64
-		var waits []*Wait
+		var waits []*Wait[AcquireAnswer]
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.SampledFrom([]int64{0, second / 3, 3 * second}).Draw(t, "pause")
 			key := fmt.Sprintf("key-%d", rapid.IntRange(0, 2).Draw(t, "key"))
@@ -89,7 +89,7 @@ func TestRecordsSayEverything(t *testing.T) {
 				_, err = s.Reset(now, Ref{Key: key, Name: "counter"}, rid)
 			case 4, 5:
 				var a AcquireAnswer
-				var w *Wait
+				var w *Wait[AcquireAnswer]
 				a, w, err = s.Acquire(now, Ref{Key: key, Name: "lock"}, rid, asks("h", 4*second, rapid.SampledFrom([]int64{0, 5 * second}).Draw(t, "wait")))
 				if a.Acquired {
 					tokens = append(tokens, a.Token)

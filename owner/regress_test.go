@@ -53,7 +53,7 @@ func TestTextIsCountedExactly(t *testing.T) {
 	now := int64(0)
 	for range 50 {
 		a, _ := acquire(t, s, now, noID, op(0))
-		var waits []*Wait
+		var waits []*Wait[AcquireAnswer]
 		for range 12 {
 			_, w := acquire(t, s, now, noID, op(20*second))
 			waits = append(waits, w)

@@ -41,8 +41,8 @@ type shard struct {
 	slide     []limit.Mark // of the sliding window that is decided; reused
 	fx        lock.Effects // of the last step of a lock; reused
 
-	waits     map[uint64]*Wait    // by ticket: callers in queues
-	waitIDs   map[waitID]*Wait    // … those that have a request id
+	waits     map[uint64]*waiter  // by ticket: callers in queues
+	waitIDs   map[waitID]*waiter  // … those that have a request id
 	scheduled map[uint32]int64    // by entry: earliest wake asked for
 	retold    map[uint32]uint64   // by entry: last grant that a retry was told of while it was held
 	copies    map[uint32]struct{} // by entry: locks with a queue that came from elsewhere; see Own
@@ -229,7 +229,7 @@ func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid
 	if t.e != nil {
 		ids = t.e.ids
 	}
-	if t.sh.waitIDs[waitID{t.slot, id.Client, id.Sequence}] != nil {
+	if t.sh.waiterLocked(t.slot, id) != nil {
 		return false, out, 0, errReused // for an Acquire that still waits
 	}
 	//guard:ids-from-before t.permit.Since -> 0

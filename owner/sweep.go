@@ -75,7 +75,11 @@ func (sh *shard) overLocked(slot uint32, now int64) bool {
 		return false
 	}
 	if sh.isCopyLocked(slot) { // it has a queue
-		return machines[e.kind].grants.over(sh, slot, now-copyLinger)
+		over := sh.lineLocked(e).object.Over(now - copyLinger)
+		if over {
+			sh.dropQueueLocked(slot)
+		}
+		return over
 	}
 	states := machines[e.kind].states
 	spent := states.spent(sh, e)

@@ -134,7 +134,7 @@ type op struct {
 
 type waiting struct {
 	op
-	a, b *owner.Wait
+	a, b *owner.Wait[owner.AcquireAnswer]
 	from int64 // when this attempt began to wait
 }
 
@@ -201,7 +201,7 @@ type answer struct {
 	body   any
 	token  uint64
 	ver    uint64
-	wait   *owner.Wait
+	wait   *owner.Wait[owner.AcquireAnswer]
 }
 
 func ask(s *owner.Store, now int64, o op, of uint64) answer {
@@ -372,7 +372,7 @@ func (p *pair) settle() {
 	p.waits = kept
 }
 
-func answered(w *owner.Wait) answer {
+func answered(w *owner.Wait[owner.AcquireAnswer]) answer {
 	r, err := w.Answer()
 	var e *failure.Error
 	if errors.As(err, &e) {
@@ -384,7 +384,7 @@ func answered(w *owner.Wait) answer {
 	return a
 }
 
-func finished(w *owner.Wait) bool {
+func finished(w *owner.Wait[owner.AcquireAnswer]) bool {
 	select {
 	case <-w.Done():
 		return true

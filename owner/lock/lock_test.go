@@ -162,7 +162,7 @@ func TestAllocs(t *testing.T) {
 			now++
 			waiting.Ticket = 1000
 			two.Acquire(waiting, now, 0, DefaultMaxWaiters, &fx)
-			two.Supersede(1000, 1001, &reqid.ID{}, second, now)
+			two.Supersede(1000, 1001, reqid.ID{}, second, now)
 			two.Cancel(1001, now)
 		}},
 		{"handover", func() {

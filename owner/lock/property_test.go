@@ -78,7 +78,7 @@ func (r *run) do(c call) error {
 	case 5:
 		step = false
 		r.used++
-		place, ok := r.s.Supersede(ticket, r.used, &reqid.ID{}, wait, now)
+		place, ok := r.s.Supersede(ticket, r.used, reqid.ID{}, wait, now)
 		wantPlace, wantOK := r.m.supersede(ticket, r.used, wait, now)
 		got, want = [2]any{place, ok}, [2]any{wantPlace, wantOK}
 	case 6:

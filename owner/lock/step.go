@@ -93,7 +93,7 @@ func (s *State) Detach(ticket uint64, now, grace int64) bool {
 // Supersede hands the place of a waiter to a retry of the same request: see
 // queue.Queue.Supersede. Like Cancel, it grants nothing: if the lock was kept for
 // a place that was Away, the next step grants it.
-func (s *State) Supersede(old, ticket uint64, id *reqid.ID, wait, now int64) (place int, found bool) {
+func (s *State) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (place int, found bool) {
 	now = s.clamp(now)
 	if place, found = s.Queue.Supersede(old, ticket, id, wait, now); found {
 		s.At = now

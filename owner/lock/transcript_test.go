@@ -119,7 +119,7 @@ func (sc *script) do(t *testing.T, d *datadriven.TestData, next uint64) string {
 		return "not in the queue\n"
 	case "supersede":
 		wait, _ := duration(t, d, "wait")
-		if place, ok := sc.s.Supersede(number(t, d, "ticket"), number(t, d, "by"), &reqid.ID{}, wait, sc.now); ok {
+		if place, ok := sc.s.Supersede(number(t, d, "ticket"), number(t, d, "by"), reqid.ID{}, wait, sc.now); ok {
 			return fmt.Sprintf("superseded: place %d\n", place)
 		}
 		return "not in the queue\n"

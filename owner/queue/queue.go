@@ -76,8 +76,8 @@ type Left struct {
 // Len is the number of places, those included whose time is over.
 func (q *Queue[R]) Len() int { return len(q.Places) }
 
-// At returns the ticket and the caller of the place at index i.
-func (q *Queue[R]) At(i int) (ticket uint64, caller *Caller) {
+// Seat returns the ticket and the caller of the place at index i.
+func (q *Queue[R]) Seat(i int) (ticket uint64, caller *Caller) {
 	return q.Places[i].Ticket, &q.Places[i].Caller
 }
 
@@ -196,6 +196,16 @@ func (q *Queue[R]) DetachAll() {
 	q.Grace = 0
 }
 
+// BeginGrace sets the moment from which places that are Away are over, and returns
+// the one that it was.
+func (q *Queue[R]) BeginGrace(until int64) (before int64) {
+	before, q.Grace = q.Grace, until
+	return before
+}
+
+// Clear removes all places.
+func (q *Queue[R]) Clear() { q.Places = nil }
+
 // Supersede hands a place to a later attempt of the same request, which waits under
 // its own ticket until now + wait (0 to MaxWait; what is outside counts as the
 // nearest; 0 gives up at the next step). The rest is of the first attempt: the
@@ -203,7 +213,7 @@ func (q *Queue[R]) DetachAll() {
 // ticket does not wait, or has to give up by now: the attempt is a newcomer then.
 // It serves nobody: if the object was kept for a place that was Away, the next step
 // serves it.
-func (q *Queue[R]) Supersede(old, ticket uint64, id *reqid.ID, wait, now int64) (position int, found bool) {
+func (q *Queue[R]) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (position int, found bool) {
 	i := q.Index(old)
 	if i < 0 || now >= q.until(&q.Places[i]) {
 		return 0, false
@@ -212,7 +222,7 @@ func (q *Queue[R]) Supersede(old, ticket uint64, id *reqid.ID, wait, now int64) 
 		panic(fmt.Sprintf("queue: ticket %d is in the queue already", ticket))
 	}
 	p := &q.Places[i]
-	p.Ticket, p.Caller.ID, p.GiveUp, p.Away = ticket, *id, now+min(max(wait, 0), MaxWait), false
+	p.Ticket, p.Caller.ID, p.GiveUp, p.Away = ticket, id, now+min(max(wait, 0), MaxWait), false
 	return q.position(i, now), true
 }
 

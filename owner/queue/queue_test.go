@@ -66,7 +66,7 @@ func (r *run) do(c call) error {
 		r.m.detachAll()
 	case "supersede":
 		r.used++
-		position, found := r.q.Supersede(c.ticket, r.used, &caller.ID, c.wait, r.now)
+		position, found := r.q.Supersede(c.ticket, r.used, caller.ID, c.wait, r.now)
 		wantPosition, wantFound := r.m.supersede(c.ticket, r.used, caller.ID, c.wait, r.now)
 		got, want = [2]any{position, found}, [2]any{wantPosition, wantFound}
 	case "expire":
@@ -101,7 +101,7 @@ func (r *run) compare() error {
 		if got := r.q.Places[i]; got != want.Place {
 			return fmt.Errorf("place %d is %+v, want %+v", i+1, got, want.Place)
 		}
-		ticket, caller := r.q.At(i)
+		ticket, caller := r.q.Seat(i)
 		if ticket != want.Ticket || *caller != want.Caller || r.q.Index(ticket) != i || r.q.Find(ticket).Request != want.Request {
 			return fmt.Errorf("place %d is not found by ticket %d", i+1, want.Ticket)
 		}
@@ -298,7 +298,7 @@ func TestGraceIsShared(t *testing.T) {
 func TestTicketsDiffer(t *testing.T) {
 	for name, again := range map[string]func(*Queue[int]){
 		"push":      func(q *Queue[int]) { q.Push(Place[int]{Ticket: 1}) },
-		"supersede": func(q *Queue[int]) { q.Supersede(2, 1, &reqid.ID{}, 5, 0) },
+		"supersede": func(q *Queue[int]) { q.Supersede(2, 1, reqid.ID{}, 5, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := Queue[int]{}
@@ -342,7 +342,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 			q.Push(Place[string]{Ticket: i, GiveUp: 10})
 		}
 		q.Detach(3, 1, 2, true)
-		q.Supersede(3, 9, &reqid.ID{}, 9, 2)
+		q.Supersede(3, 9, reqid.ID{}, 9, 2)
 		q.Cancel(1, 2)
 		q.Head()
 		q.Pop()

@@ -1,0 +1,189 @@
+package owner
+
+import "slices"
+
+// OwnGrace is how long, in ns, places in queues that have come to this process are
+// kept for their callers: as long as a call takes to be sent again.
+const OwnGrace = int64(1_000_000_000)
+
+// ownStep is how many objects or callers Own and Dismiss treat under one hold of a
+// shard's lock.
+const ownStep = 64
+
+// Own is called when this process has become the owner of the keys at the
+// positions that held reports, before or while operations on them are let in. It
+// begins the grace of the objects among them that have a queue: a caller that waited
+// elsewhere keeps its place for `grace` ns, and a call with the same request id takes
+// the place over. Until then the place is granted nothing. If its turn comes, the
+// object is kept for it until the grace ends; then all places that nobody has come
+// back to are dropped at once, and the head of those that are left is served.
+//
+// An operation on an object that Own has not treated yet does the same for it.
+func (s *Store) Own(now int64, held func(hash uint64) bool, grace int64) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for copies := range slices.Chunk(sh.copied(), ownStep) {
+			sh.own(copies, now, held, grace)
+		}
+	}
+}
+
+// copied returns the objects with a queue that came from elsewhere.
+func (sh *shard) copied() []uint32 {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	slots := make([]uint32, 0, len(sh.copies))
+	for slot := range sh.copies {
+		slots = append(slots, slot)
+	}
+	slices.Sort(slots)
+	return slots
+}
+
+func (sh *shard) own(slots []uint32, now int64, held func(uint64) bool, grace int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.now = max(sh.now, now)
+	for _, slot := range slots {
+		if !sh.isCopyLocked(slot) {
+			continue // not any more
+		}
+		t := sh.targetLocked(slot)
+		if !held(t.hash) {
+			continue
+		}
+		var err error
+		if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, sh.now); err == nil {
+			err = t.ownLocked(grace)
+		}
+		if err != nil {
+			t.retryLocked()
+		}
+	}
+}
+
+// targetLocked is an operation of the store's own on an object that is there.
+func (sh *shard) targetLocked(slot uint32) target {
+	e := sh.entryLocked(slot)
+	text := e.text()
+	ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
+	return target{sh: sh, e: e, slot: slot, kind: e.kind, hash: Hash(ref.Key), ref: ref, now: sh.now}
+}
+
+// isCopyLocked reports whether an object has a queue that came from elsewhere, and
+// this process has not treated it as its owner since.
+func (sh *shard) isCopyLocked(slot uint32) bool {
+	if len(sh.copies) == 0 {
+		return false
+	}
+	_, ok := sh.copies[slot]
+	//guard:copies-grant-nothing false
+	return ok
+}
+
+func (sh *shard) copyLocked(slot uint32) {
+	if sh.copies == nil {
+		sh.copies = map[uint32]struct{}{}
+	}
+	sh.copies[slot] = struct{}{}
+	delete(sh.scheduled, slot)
+}
+
+// ownLocked begins the grace of an object whose queue came from elsewhere, and lets
+// time pass for it from now on. If it fails, it has to be called again.
+func (t *target) ownLocked(grace int64) error {
+	kind := machines[t.e.kind].waits
+	places := kind.line(t.sh, t.e).places
+	//guard:queue-grace max(1, t.now+grace) -> 1
+	before := places.BeginGrace(max(1, t.now+grace))
+	if err := kind.step(*t); err != nil {
+		places.BeginGrace(before)
+		return err
+	}
+	delete(t.sh.copies, t.slot)
+	return nil
+}
+
+// Dismiss is called when the keys at the positions that lost reports have another
+// owner, and this process keeps what it has of them as a copy. Callers that wait here
+// are answered with NotOwner; the places of those that have a request id stay in the
+// copy. (Discard does the same for what is not kept.)
+func (s *Store) Dismiss(lost func(hash uint64) bool) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for callers := range slices.Chunk(sh.callers(), ownStep) {
+			sh.dismiss(callers, lost)
+		}
+	}
+}
+
+// callers returns those that wait here.
+func (sh *shard) callers() []*waiter {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	all := make([]*waiter, 0, len(sh.waits))
+	for _, w := range sh.waits {
+		if !w.away() {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func (sh *shard) dismiss(callers []*waiter, lost func(uint64) bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, w := range callers {
+		if sh.waits[w.ticket] != w || !lost(Hash(w.ref.Key)) {
+			continue // answered already, perhaps with others of its object
+		}
+		sh.detachLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref))
+	}
+	sh.accountLocked()
+}
+
+// detachLocked answers all callers that wait here for an object, and keeps the
+// places that they can come back to.
+func (sh *shard) detachLocked(slot uint32) {
+	places := sh.lineLocked(sh.entryLocked(slot)).places
+	for i := range places.Len() {
+		ticket, caller := places.Seat(i)
+		w := sh.waits[ticket]
+		if w == nil {
+			continue // it left, and had no request id
+		}
+		w.removeLocked(slot, caller, errMoved)
+		if caller.ID.Given() {
+			sh.addAwayLocked(slot, ticket, w.ref, &caller.ID, w.textLocked())
+		}
+	}
+	places.DetachAll()
+	delete(sh.scheduled, slot)
+	if places.Len() > 0 {
+		sh.copyLocked(slot)
+	}
+}
+
+// moveLocked answers all callers that wait here for an object that it has moved.
+func (sh *shard) moveLocked(slot uint32) {
+	places := sh.lineLocked(sh.entryLocked(slot)).places
+	if places == nil {
+		return
+	}
+	for i := range places.Len() {
+		ticket, caller := places.Seat(i)
+		if w := sh.waits[ticket]; w != nil {
+			w.removeLocked(slot, caller, errMoved)
+		}
+	}
+}
+
+// dropQueueLocked removes the queue of a copy.
+func (sh *shard) dropQueueLocked(slot uint32) {
+	sh.moveLocked(slot)
+	if l := sh.lineLocked(sh.entryLocked(slot)); l.places != nil {
+		l.places.Clear()
+	}
+	delete(sh.copies, slot)
+	delete(sh.scheduled, slot)
+}

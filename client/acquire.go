@@ -14,7 +14,7 @@ import (
 
 const (
 	// movedGrace is how long a node that does not own a lock any more may still
-	// answer those who wait for it, before the new owner is asked as well.
+	// answer the callers that wait there, before the new owner is asked as well.
 	movedGrace = 200 * time.Millisecond
 	// maxStanding bounds the attempts of one Acquire that are under way. Each but the
 	// last one is at a node that has lost the lock meanwhile.
@@ -38,15 +38,15 @@ func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *op
 	return s.answer, err
 }
 
-// standing are the attempts of one Acquire. One that waits at a node that has lost the
-// lock goes on while the next one is made: the node may have passed it on, and then it
-// has the place at the new owner. The next attempt takes the place over and ends it. To
-// cancel it before would be to leave the queue.
+// standing is the attempts of one Acquire. An attempt that waits at a node that does not
+// own the lock any more goes on while the next one is made: the node may have passed it
+// on, and it has the place in the queue at the new owner. The next attempt takes that
+// place over and ends it. Cancelling it before would be leaving the queue.
 type standing struct {
 	c      *Client
 	hash   uint64
 	open   []*acquisition    // under way, the latest last
-	ended  chan *acquisition // those that are not any more; has room for all that are open
+	ended  chan *acquisition // attempts that have ended; has room for all that are open
 	answer *pb.AcquireResponse
 }
 
@@ -90,7 +90,7 @@ func (s *standing) ask(ctx context.Context, n *node, v *view, wait time.Duration
 }
 
 // await returns when an attempt has ended, or when another node owns the lock and the
-// next one is to be made. An earlier one that is answered after all has the answer.
+// next attempt is due. An earlier attempt may bring the answer after all.
 func (s *standing) await(a *acquisition) (sent bool, err error) {
 	v := a.v
 	var moved <-chan time.Time

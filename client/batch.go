@@ -8,22 +8,22 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// CheckResult is the answer to one check of a batch, or why there is none.
+// CheckResult is the answer to one check of a batch, or its error.
 type CheckResult struct {
 	Decision
 	Err error
 }
 
-// ValueResult is the answer to one item of a batch, or why there is none.
+// ValueResult is the answer to one item of a batch, or its error.
 type ValueResult struct {
 	Value
 	Err error
 }
 
-// BatchCheck decides checks, at most MaxItems, each by itself. They go to their
+// BatchCheck decides checks, at most MaxItems, each on its own. They go to their
 // owners in parallel, and the results are in the order of the checks. Checks of
 // one key are done in order, unless some of them have to be sent again or the limit
-// is split. The error is that of the batch as a whole; items fail alone.
+// is split. The error is that of the whole batch; an item's is in its result.
 func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
 	out := make([]CheckResult, len(qs))
 	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind, what: "check",
@@ -83,8 +83,8 @@ type pending[Q any] struct {
 	node    string // that the last attempt was made at
 }
 
-// run sends all items, and those again that failed for a while, until there is
-// nothing left or no more time.
+// run sends all items, and again those whose failure may pass, until none is left or
+// the time is over.
 func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of object, req Q, changes bool)) error {
 	if err := tooMany(n); err != nil {
 		return about(err, b.what, "", "")
@@ -144,8 +144,8 @@ func (b *batch[Q, R]) over(p pending[Q], over error) error {
 }
 
 // round makes one attempt for every item: to all nodes at once, to each in
-// messages one after the other. What is to be sent again stays in b.reqs; wait is
-// for how long the nodes ask not to.
+// messages one after the other. What is to be sent again stays in b.reqs; wait is the
+// pause that the nodes ask for.
 func (b *batch[Q, R]) round(ctx context.Context, v *view) (wait time.Duration) {
 	groups := map[string][]int{} // items by address, in order
 	for i := range b.reqs {

@@ -45,12 +45,12 @@ func (c *Client) enter(ctx context.Context, slots chan struct{}) *Error {
 	}
 }
 
-// attempt makes one attempt at a node. sent says whether it was given to a
+// attempt makes one attempt at a node. sent reports whether it was given to a
 // connection.
 type attempt func(ctx context.Context, n *node, v *view) (sent bool, err error)
 
-// do makes attempts until there is an answer, an error that will not go away, or
-// no more time.
+// do makes attempts until there is an answer, an error that trying again does not
+// cure, or no time left.
 func (c *Client) do(ctx context.Context, r route, try attempt) error {
 	ctx, cancel := c.bounded(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -61,7 +61,7 @@ func (c *Client) do(ctx context.Context, r route, try attempt) error {
 	return c.insist(ctx, r, try)
 }
 
-// insist is do without the bounds.
+// insist is do without a bound on the time or on the calls under way.
 func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 	unknown := false
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -97,9 +97,9 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 // rest waits before the next attempt: about d, or until the key has another
 // owner. It fails if ctx ends before.
 func (c *Client) rest(ctx context.Context, r *route, v *view, d time.Duration) error {
-	d += time.Duration(rand.Int64N(int64(min(d, 2*maxPause))/2 + 1)) // so that those who failed together do not come back together
+	d += time.Duration(rand.Int64N(int64(min(d, 2*maxPause))/2 + 1)) // calls that failed together must not come back together
 	if end, has := ctx.Deadline(); has && time.Until(end) < d {
-		return errNoTime // nobody gains by waiting for it
+		return errNoTime // waiting for it would gain nothing
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -25,8 +25,8 @@ type Client struct {
 	pool   pool
 	view   atomic.Pointer[view] // nil until a table is known
 
-	// Two identities, so that one caller who waits long for a lock does not keep
-	// the ids of all others unsettled.
+	// Two identities: a caller that waits long for a lock must not keep the ids of all
+	// others unsettled.
 	ops, waits *identity
 	// Slots of calls under way.
 	opSlots, waitSlots chan struct{}
@@ -46,10 +46,10 @@ func Dial(ctx context.Context, addrs ...string) (*Client, error) {
 	return Config{}.Dial(ctx, addrs...)
 }
 
-// Dial learns from any of these nodes (host:port) who owns what, and keeps
-// itself informed. It asks all of them until one answers or ctx ends; a ctx
-// without a deadline gets that of Config.Timeout. Close the client when it is
-// no longer needed.
+// Dial connects to a cluster through any of these nodes (host:port). It asks all of
+// them for the table of owners until one answers or ctx ends; a ctx without a deadline
+// gets that of Config.Timeout. The client then follows the changes of the table. Close it
+// when it is no longer needed.
 func (cfg Config) Dial(ctx context.Context, addrs ...string) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(addrs); err != nil {
@@ -81,8 +81,8 @@ func (cfg Config) Dial(ctx context.Context, addrs ...string) (*Client, error) {
 
 // Close ends the watch, all calls under way and the renewal of all locks, and
 // waits for its goroutines. The contexts of locks end with the cause ErrClosed;
-// the locks themselves are not given back, but for their TTL. It may be called
-// more than once.
+// the locks themselves stay held until their TTL ends. It may be called more than
+// once.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.done = true
@@ -92,7 +92,7 @@ func (c *Client) Close() {
 	c.wg.Wait()
 }
 
-// start runs a goroutine that Close waits for; false after Close.
+// start runs a goroutine that Close waits for. It reports false after Close.
 func (c *Client) start(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,14 +112,14 @@ type stats struct {
 type Stats struct {
 	Attempts  int64 // of operations on keys, each item of a batch counted
 	Retries   int64 // … that were not the first of their operation
-	Forwarded int64 // answers that another node gave than the one that was asked
+	Forwarded int64 // answers by another node than the one that was asked
 	Messages  int64 // batches that were put together of single calls
 	Items     int64 // … the calls in them
 	Nodes     int   // with a connection that is up
 	Epoch     uint64
 }
 
-// Stats returns the figures of now.
+// Stats returns the current figures.
 func (c *Client) Stats() Stats {
 	s := Stats{
 		Attempts: c.stats.attempts.Load(), Retries: c.stats.retries.Load(), Forwarded: c.stats.forwarded.Load(),
@@ -160,7 +160,7 @@ func (r route) of(what string) route {
 	return r
 }
 
-// learn notes what a failed attempt at an address says of where to go next.
+// learn notes where the next attempt goes, after one at an address failed.
 func (r *route) learn(c *Client, e *Error, addr string) {
 	r.hint, r.avoid = "", ""
 	switch {
@@ -218,8 +218,7 @@ func others(to []string, v *view, but string) []string {
 	return to
 }
 
-// answered takes note of what an answer says of the table: by whom it was given
-// and in which epoch.
+// answered notes which node gave an answer and in which epoch.
 func (c *Client) answered(v *view, n *node, owner string, epoch uint64) {
 	if owner == "" || v == nil || v.cluster == "" {
 		return

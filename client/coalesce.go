@@ -21,8 +21,7 @@ type kind[Q, R any] struct {
 // coalescer puts single calls to one node together. While fewer than maxFlights
 // messages to the node are under way a call goes out at once and alone; the
 // others gather and go together when one of these comes back, as in a group
-// commit. So nothing waits for the sake of a batch, and the batches grow with
-// the load.
+// commit. So no call waits for a batch to fill, and batches grow with the load.
 type coalescer[Q, R any] struct {
 	c    *Client
 	n    *node
@@ -70,7 +69,7 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 	}
 }
 
-// withdraw takes an item back; false if it is being sent.
+// withdraw removes an item from the queue. It reports false if it is being sent.
 func (o *coalescer[Q, R]) withdraw(it *item[Q, R]) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +90,7 @@ func (o *coalescer[Q, R]) alone(ctx context.Context, req Q, op *operation) (resp
 	return resp, sent, err
 }
 
-// landed says that a message came back. If calls have gathered, they go.
+// landed notes that a message came back. If calls have gathered, they are sent.
 func (o *coalescer[Q, R]) landed() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,17 +15,17 @@ import (
 	"github.com/keystead/keystead/internal/clock"
 )
 
-// Config says how a client behaves. The zero Config is a good one.
+// Config is how a client behaves. The zero Config is a good one.
 type Config struct {
 	// Timeout is how long a call may take, retries included, when its context
 	// has no deadline. Default 5 s.
 	Timeout time.Duration
 	// AttemptTimeout is how long one attempt may take before another node is
-	// asked, with the same request id. Waiting for a lock does not count.
+	// asked, with the same request id. Time in the queue of a lock does not count.
 	// Default 2 s.
 	AttemptTimeout time.Duration
-	// MaxInFlight bounds the calls under way; more wait. Calls that acquire
-	// locks are counted by themselves. Default 10,000.
+	// MaxInFlight bounds the calls under way; more wait. Calls that acquire locks
+	// have a bound of their own, of the same size. Default 10,000.
 	MaxInFlight int
 	// NoBatching sends each Check and Add in a message of its own, however many
 	// there are.
@@ -36,7 +36,8 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// DialOptions are given to grpc.NewClient after the client's own.
 	DialOptions []grpc.DialOption
-	// Log is where the client says that it lost or found a node. Default: nowhere.
+	// Log is told of nodes that are lost and found, and of leases that are not renewed.
+	// Default: none.
 	Log *slog.Logger
 
 	clock     clock.Clock // default: clock.System

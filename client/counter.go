@@ -39,7 +39,7 @@ const (
 
 // Value is a counter after an operation.
 type Value struct {
-	// Applied says whether the operation changed the counter; of a Get, whether
+	// Applied reports whether the operation changed the counter; of a Get, whether
 	// it exists.
 	Applied bool
 	// Value after the operation: of its first attempt, if Replayed.
@@ -50,12 +50,12 @@ type Value struct {
 	Refusal Refusal
 	// Current is the value now. It differs from Value only if Replayed.
 	Current int64
-	// Parts is into how many the counter is split, because it is hot; 0 = it is whole.
-	// Of a split counter, an Add's Value and Current are what one part knows: its own
-	// adds, and the others' up to a moment ago. A Get's Value holds every add that was
-	// answered before it began, and never goes back while nobody subtracts; but it may
-	// be none that the counter had at one moment. Version is that of no SetIf then; a
-	// SetIf makes the counter whole.
+	// Parts is how many parts a hot counter is split into; 0 = it is whole.
+	// The Value and Current of an Add are then what one part knows: its own adds, and
+	// those of the others up to a moment ago. The Value of a Get holds every add that
+	// was answered before it began, and does not fall unless something is subtracted;
+	// the counter may never have had exactly this value. Version is of no use for a
+	// SetIf then: a SetIf makes the counter whole.
 	Parts int
 	Meta
 }
@@ -88,7 +88,7 @@ func added(r *pb.AddResponse) Value {
 		Parts: int(r.GetParts()), Meta: metaOf(r, r.GetReplay())}
 }
 
-// Get reads a counter. One that does not exist is 0 at version 0.
+// Get reads a counter. A counter that does not exist is 0 at version 0.
 func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
 		return Value{}, about(err, "get", q.Key, "")
@@ -136,7 +136,7 @@ func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
 }
 
 // Reset sets a counter back to 0. The answer's Value is what it was before, and
-// Applied says whether it existed.
+// Applied reports whether it existed.
 func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
 		return Value{}, about(err, "reset", q.Key, "")

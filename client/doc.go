@@ -11,16 +11,16 @@
 //   - An operation takes effect at most once, however often it has to be sent:
 //     each carries a request id, and is sent again under it when the connection
 //     breaks, the owner moves, dies or is overloaded, until the context ends.
-//   - A call that returns no error took effect; one that fails with
+//   - A call that returns no error took effect. One that fails with
 //     ErrOutcomeUnknown or ErrRequestTooOld may have; with ErrClosed its message
-//     says so; with any other error it did not.
+//     tells; with any other error it did not.
 //   - A Lock that fails holds nothing: with ErrLockHeld another has the lock; with
 //     ErrOutcomeUnknown a grant that was on its way is given back in the background, or
 //     by its TTL.
 //   - The context of a lock ends before its lease does, by LockOptions.Margin,
 //     and Held looks at the clock: a process that was stopped for too long sees
 //     that its time is over when it goes on.
-//   - Everything is bounded: calls under way, what is put together in a message,
+//   - Everything is bounded: calls under way, how many go in one message,
 //     the connections (one or a few to each member).
 //
 // # Picture
@@ -36,22 +36,22 @@
 // table, or none for a key, loses the time of a hop and nothing else. Calls that
 // have no key go to the one of two random nodes that has less to do (package p2c).
 //
-// The table also tells which limits and counters are split into parts, because they
-// are hot. A Check or an Add of one goes to the owner of the part that its request id
-// belongs to, a Get or a peek to any of these owners, chosen as above. What a part
-// cannot do (an Add with bounds or an IdleTTL, SetIf, Reset, windows) goes to the
-// owner of the key as ever. Answers say how many parts there are (Decision.Parts,
-// Value.Parts), and what that means for them.
+// The table also lists the limits and counters that are split into parts, because they
+// are hot. A Check or an Add of such an object goes to the owner of the part that its
+// request id belongs to; a Get or a peek to any of these owners, chosen as above. What a
+// part cannot do (an Add with bounds or an IdleTTL, SetIf, Reset, windows) goes to the
+// owner of the key as always. Answers carry the number of parts (Decision.Parts,
+// Value.Parts), and what that means for them is said there.
 //
 // # Non-guarantees
 //
 //   - Calls are not ordered among each other, unless one begins after the other
 //     has returned. Items of a batch for one key are done in order as long as none
 //     of them must be sent again, and what they are about is not split.
-//   - A lock says who may act. Only its fencing token, checked by what the lock
-//     protects, stops one who acts late. While the whole machine sleeps so do the
-//     timers: look at Held (or the context's Err) before what matters.
-//   - Close does not give locks back. Their TTL does.
+//   - A lock does not stop a holder that acts late. Its fencing token does, if what the
+//     lock protects checks it. Timers stand still while the whole machine is suspended:
+//     look at Held (or the context's Err) before what matters.
+//   - Close does not give locks back. They end by their TTL.
 //
 // # Compared with the gRPC API
 //

@@ -34,15 +34,15 @@ const (
 	ErrStoreFull       Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
 	ErrTooManyWaiters  Reason = "TOO_MANY_WAITERS"  // no room in the queue of the lock; see RetryAfter
 	ErrTooLarge        Reason = "TOO_LARGE"         // the batch is too large
-	ErrUnavailable     Reason = "UNAVAILABLE"       // nobody could decide in time; nothing happened
+	ErrUnavailable     Reason = "UNAVAILABLE"       // no node could decide in time; nothing happened
 	ErrOutcomeUnknown  Reason = "OUTCOME_UNKNOWN"   // sent, and not known whether it took effect
 	ErrGaveUp          Reason = "GAVE_UP"           // the context ended before it took effect; nothing happened
 	ErrSuperseded      Reason = "SUPERSEDED"        // a newer attempt took this one's place in the queue
 	ErrOverloaded      Reason = "OVERLOADED"        // the node has as many calls under way as it may
-	ErrNotOwner        Reason = "NOT_OWNER"         // nobody owned the key in time; nothing happened
+	ErrNotOwner        Reason = "NOT_OWNER"         // no node owned the key in time; nothing happened
 	ErrRecovering      Reason = "RECOVERING"        // what was kept of the key was lost, and locks of it may still be held; see RetryAfter
 	ErrUnknownNode     Reason = "UNKNOWN_NODE"      // Drain: no member has the id
-	ErrLastNode        Reason = "LAST_NODE"         // Drain: nobody would be left to take what the node owns
+	ErrLastNode        Reason = "LAST_NODE"         // Drain: no node would be left to take over what this one owns
 	ErrTooFewLeft      Reason = "TOO_FEW_LEFT"      // Drain: too few voters would be left, and it was not forced
 )
 
@@ -62,7 +62,7 @@ type Error struct {
 	Reason Reason
 	// Message is for people.
 	Message string
-	// Hint says what to do about it, for people; "" = nothing is known.
+	// Hint is what to do about it, for people; "" = nothing is known.
 	Hint string
 	// Field is the field at fault, for ErrInvalid.
 	Field string
@@ -82,7 +82,7 @@ type Error struct {
 	ownerAddr string // for ErrNotOwner; "" = not known
 	epoch     uint64 // for ErrNotOwner: of the row that says so
 	unknown   bool   // it may have taken effect
-	broken    bool   // the connection failed, or nobody answered
+	broken    bool   // the connection failed, or no answer came
 }
 
 func (e *Error) Error() string {
@@ -135,8 +135,8 @@ func (e *Error) said() string {
 	return e.Message
 }
 
-// about says which call an error is of, if it does not say so yet, and returns it. The
-// error is nobody else's.
+// about completes an error with the call that failed, unless it names one, and returns
+// it. The caller must be its only owner.
 func about(err error, op, key, node string) error {
 	if e, ok := err.(*Error); ok && e.Op == "" {
 		e.Op, e.Key, e.Node = op, key, node
@@ -144,7 +144,7 @@ func about(err error, op, key, node string) error {
 	return err
 }
 
-// Is says whether target is the reason of e.
+// Is reports whether target is the reason of e.
 func (e *Error) Is(target error) bool {
 	r, ok := target.(Reason)
 	return ok && r == e.Reason
@@ -156,13 +156,13 @@ func (e *Error) Unwrap() error { return e.cause }
 // GRPCStatus lets status.Code see the code.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// retry says whether another attempt makes sense.
+// retry reports whether another attempt makes sense.
 func (e *Error) retry() bool {
 	switch e.Reason {
 	case ErrUnavailable, ErrOutcomeUnknown, ErrOverloaded, ErrNotOwner, ErrRecovering, ErrSuperseded:
 		return true
 	case ErrGaveUp:
-		return true // of an attempt: whoever asks has looked at the caller's context
+		return true // of an attempt: the caller's own context has not ended
 	}
 	return e.broken
 }
@@ -191,8 +191,7 @@ func fromItem(e *pb.Error) *Error {
 // domain is the domain of the ErrorInfo of a node.
 const domain = "keystead"
 
-// fromCall is the error of an attempt. sent says whether it was given to a
-// connection.
+// fromCall is the error of an attempt. sent means that it was given to a connection.
 func fromCall(err error, sent bool) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -234,7 +233,7 @@ func fromCall(err error, sent bool) *Error {
 }
 
 // final is the error with which a call ends, given that of the last attempt.
-// unknown says that some attempt may have taken effect, over is the error of
+// unknown means that some attempt may have taken effect; over is the error of
 // the context if that is what ended the call.
 func final(e *Error, unknown bool, over error) error {
 	out := *e
@@ -270,7 +269,7 @@ func final(e *Error, unknown bool, over error) error {
 // after the deadline.
 var errNoTime = fmt.Errorf("no time is left to try again: %w", context.DeadlineExceeded)
 
-// silent is what is said of an attempt that the client ended.
+// silent is the message of an attempt that the client ended.
 func silent(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"

@@ -8,14 +8,14 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// identity makes request ids, and knows which operations are not finished.
+// identity makes request ids, and tracks the operations that are not finished.
 type identity struct {
 	client [16]byte
 	clock  clock.Clock
 
 	mu   sync.Mutex // guards what follows
 	next uint64
-	open operation // head of the ring of those that are not finished, by sequence
+	open operation // head of the ring of unfinished operations, by sequence
 }
 
 // operation is a call and its retries.
@@ -34,7 +34,7 @@ func newIdentity(c clock.Clock) *identity {
 	return id
 }
 
-// begin starts an operation. It must be finished, also when it is given up.
+// begin starts an operation. It must be finished, also after giving up.
 func (id *identity) begin() *operation {
 	op := &operation{of: id}
 	id.mu.Lock()
@@ -46,7 +46,7 @@ func (id *identity) begin() *operation {
 	return op
 }
 
-// finish says that the operation is answered, or never sent again.
+// finish marks the operation as answered, or never to be sent again.
 func (op *operation) finish() {
 	op.of.mu.Lock()
 	defer op.of.mu.Unlock()
@@ -63,7 +63,7 @@ func (op *operation) stamp() *pb.RequestId {
 	defer op.of.mu.Unlock()
 	r := &pb.RequestId{Client: op.of.client[:], Sequence: op.seq, Settled: op.seq}
 	if lowest := op.of.open.succ; lowest != &op.of.open {
-		r.Settled = min(lowest.seq, op.seq) // one that was just given up may still be on its way out
+		r.Settled = min(lowest.seq, op.seq) // a finished one may still be on its way out
 	}
 	if op.sent {
 		r.AgeNs = max(now-op.first, 1)

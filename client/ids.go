@@ -11,18 +11,17 @@ import (
 // MaxIDs is how many ids a call of NextIDs may ask for.
 const MaxIDs = 10_000
 
-// NextID returns a number below 2^63 that nobody was given before. Any node gives
-// it. One that is asked for more than a minute after another was received is
+// NextID returns a number below 2^63 that was never returned before. Any node issues
+// it. A number that is requested more than a minute after another was received is
 // greater. Errors: ErrUnavailable if no node has any in time.
 func (c *Client) NextID(ctx context.Context) (uint64, error) { return c.NextIDs(ctx, 1) }
 
-// NextIDs is NextID for n numbers, 1 to MaxIDs, of which it returns the first: they
-// follow each other.
+// NextIDs is NextID for n consecutive numbers, 1 to MaxIDs. It returns the first.
 func (c *Client) NextIDs(ctx context.Context, n int) (first uint64, err error) {
 	if n < 1 || n > MaxIDs {
 		return 0, about(invalid("count", "is %d; 1 to %d are allowed", n, MaxIDs), "ids", "", "")
 	}
-	// What an attempt without an answer was given is lost, and no harm is done.
+	// Numbers issued to an attempt whose answer is lost stay unused.
 	err = c.do(ctx, route{reads: true, what: "ids"}, func(ctx context.Context, at *node, _ *view) (bool, error) {
 		return c.unary(ctx, at, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
 			r, err := pb.NewIdServiceClient(at.conn()).Next(ctx, &pb.NextRequest{Count: uint32(n)}, opts...)

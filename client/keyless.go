@@ -11,7 +11,7 @@ import (
 
 // keyless is a call that any node may answer. Each attempt goes to one of the
 // members that two random choices give (package p2c), by what all calls to them
-// showed, and after a failure to another than before. r says whether the call only
+// showed, and after a failure to another than before. r tells whether the call only
 // reads; f makes one attempt, and is called again while the error may go away.
 func (c *Client) keyless(ctx context.Context, r route, f func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) error {
 	r.keyed = false
@@ -48,8 +48,8 @@ func (p *pool) lighter(addrs []string, now int64) string {
 	return addrs[p2c.Next(loads, now, rand.Uint64())]
 }
 
-// outcome is what an attempt says of the node that it was made at, given the
-// context of the call. waits says that the node was asked to wait.
+// outcome is what an attempt tells about its node, given the context of the call.
+// waits means that the node was asked to wait.
 func outcome(ctx context.Context, err error, waits bool) p2c.Outcome {
 	if err == nil && !waits {
 		return p2c.Answered

@@ -11,7 +11,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// Algorithm says how a limit refills.
+// Algorithm is how a limit refills.
 type Algorithm = pb.Algorithm
 
 // The algorithms. The zero Algorithm is a token bucket.
@@ -60,7 +60,7 @@ func (r Rate) Sliding() Rate {
 	return r
 }
 
-// Check asks whether a cost may be spent, or gives tokens back.
+// Check spends a cost if the limit has it, or gives tokens back.
 type Check struct {
 	Key  string // what is limited: 1 to 512 bytes of UTF-8
 	Name string // which limit of the key: at most 128 bytes; "" = "limit"
@@ -71,8 +71,8 @@ type Check struct {
 	// Peek false, and the answer is allowed. 0 = none.
 	Refund int64
 	// Anywhere lets any node decide out of a chunk of tokens that it takes from the
-	// owner for a second: it is not sent to the owner, and one that has to be sent
-	// again may spend twice. It never allows more than a check by the owner does,
+	// owner for a second. The check is not sent to the owner, and may spend twice when
+	// it has to be sent again. It never allows more than a check by the owner does,
 	// and may refuse earlier; see Decision.Slack. Token buckets only; in a batch it
 	// is ErrInvalid, unless Peek is set.
 	Anywhere bool
@@ -107,15 +107,15 @@ type Decision struct {
 	Remaining  uint64        // available after this check
 	RetryAfter time.Duration // until the same check can be allowed; 0 if it was
 	ResetAfter time.Duration // until everything is available again
-	// Slack is by how many tokens a refusal may come too early: with Anywhere, and of a
-	// limit that is split into parts, where it is what the other parts have of the
-	// burst. Remaining is then what this node, or part, has.
+	// Slack is how many tokens too early a refusal may come: with Anywhere, and for a
+	// limit that is split, where it is what the other parts have of the burst.
+	// Remaining is then what this node, or part, has.
 	Slack uint64
-	Parts int // into which the limit is split, because it is hot; 0 = it is whole
+	Parts int // that a hot limit is split into; 0 = it is whole
 	Meta
 }
 
-// Limit is a limit that is checked for many keys.
+// Limit is a named limit that many keys have, each its own.
 type Limit struct {
 	c    *Client
 	name string
@@ -140,8 +140,8 @@ func (l *Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, err
 }
 
 // Refund gives n tokens of the key's back that were spent and not used, at most up
-// to full. The limit does not know which ones they were: what was spent a period
-// ago or longer has come back by itself, and is not to be refunded. n is 1 or more.
+// to full. Refund only what was spent less than a period ago: the rest has come back by
+// itself, and the limit cannot tell. n is 1 or more.
 func (l *Limit) Refund(ctx context.Context, key string, n int64) (Decision, error) {
 	if n < 1 {
 		return Decision{}, about(invalid("refund", "is %d; it must be at least 1", n), "refund", key, "")
@@ -149,7 +149,7 @@ func (l *Limit) Refund(ctx context.Context, key string, n int64) (Decision, erro
 	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Refund: n})
 }
 
-// Peek says what a Check would, and spends nothing.
+// Peek returns what Check would, and spends nothing.
 func (l *Limit) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Peek: true})
 }
@@ -222,8 +222,8 @@ func (c *Client) checkAnywhere(ctx context.Context, req *pb.CheckRequest) (Decis
 	return decision(r), nil
 }
 
-// address judges key and name before anything is sent, so that one that is wrong
-// cannot spoil a batch.
+// address validates key and name before anything is sent: one bad item must not fail a
+// whole batch.
 func address(key, name string) error {
 	switch {
 	case key == "":

@@ -26,10 +26,10 @@ const (
 	marginPart = 10
 )
 
-// LockOptions say how a lock is taken and kept. The zero LockOptions are good
+// LockOptions are how a lock is acquired and kept. The zero LockOptions are good
 // ones.
 type LockOptions struct {
-	// Name is which lock of the key: at most 128 bytes. Default "lock".
+	// Name tells locks of one key apart: at most 128 bytes. Default "lock".
 	Name string
 	// TTL is how long the lock is held without a renewal: 10 ms to 24 h, or less
 	// if the node says so. Half of it, less the margin, must leave room for some
@@ -94,8 +94,8 @@ func holderOf(h *pb.Holder) *Holder {
 // Lock is a lock that is held, and renewed by itself at a third of its TTL. The lease
 // is counted from the first send of the request that was granted (or of the
 // renewal that was answered), so that it is over here before it is over for the
-// owner. If all who kept the lock die, it is taken back under its token from the
-// next owner, as long as the lease lasts.
+// owner. If all nodes that kept the lock die, the next owner gives it back under its
+// token, as long as the lease lasts.
 type Lock struct {
 	*lease
 	granted Meta
@@ -105,7 +105,7 @@ type Lock struct {
 // lock. Give it to what the lock protects, and have that refuse smaller ones.
 func (l *Lock) Token() uint64 { return l.token }
 
-// Meta says by whom and in which epoch the lock was granted.
+// Meta is which node granted the lock, and in which epoch.
 func (l *Lock) Meta() Meta { return l.granted }
 
 // Held reports whether the lock is held for certain: the lease, less the margin,
@@ -134,8 +134,8 @@ func (c *Client) newLock(values context.Context, key string, o LockOptions, r *p
 
 // lockGrant is how a lock is kept.
 func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
-	// A renewal says what is left of the lease, so that the owner gives the lock back if
-	// it was lost with those who kept it.
+	// A renewal carries what is left of the lease, so that an owner that has lost the
+	// lock can give it back.
 	renewal := func(left time.Duration) *pb.RenewRequest {
 		req := &pb.RenewRequest{Key: key, Name: o.Name, Token: token, TtlNs: int64(o.TTL)}
 		if left > 0 {
@@ -158,7 +158,7 @@ func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
 				req := &pb.ReleaseRequest{Key: key, Name: o.Name, Token: token, RequestId: id}
 				r, err := node.Release(ctx, req, opts...)
 				if claim := renewal(left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
-					// What the owner does not know it cannot take back.
+					// The owner must know the lock before it can release it.
 					if _, again := node.Renew(ctx, claim, opts...); again == nil {
 						return node.Release(ctx, req, opts...)
 					}
@@ -173,9 +173,9 @@ func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
 // Lock takes the lock of a key, waiting in its queue if it must, and keeps it
 // until Unlock. If another has it when the wait is over the error is ErrLockHeld.
 //
-// When ctx ends, the wait does, with ErrLockHeld as well: errors.Is finds what ended
-// ctx, too. If no node could say what became of the request the error is
-// ErrOutcomeUnknown; a grant that was on its way is then given back in the background.
+// The wait ends with ctx, also with ErrLockHeld: errors.Is finds what ended ctx, too. If
+// the outcome of the request cannot be learnt, the error is ErrOutcomeUnknown; a grant
+// that was on its way is then given back in the background.
 // The lock outlives ctx, and inherits its values but not its end.
 func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, error) {
 	o = o.withDefaults(c.holder)
@@ -196,12 +196,12 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 		first := op.firstSent()
 		//guard:client-settle
 		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil {
-			return nil, c.settle(values, key, o, op, err) // and finishes op
+			return nil, c.resolve(values, key, o, op, err) // and finishes op
 		}
 		op.finish()
 		switch {
 		case errors.Is(err, ErrRequestTooOld):
-			continue // a grant that nobody took ends by its TTL
+			continue // a grant whose answer was lost ends by its TTL
 		case err != nil:
 			return nil, err
 		case !r.GetAcquired():
@@ -235,7 +235,7 @@ type LockState struct {
 	Meta
 }
 
-// Inspect shows who has a lock, and who waits. name "" = "lock".
+// Inspect returns who has a lock, and who waits for it. name "" = "lock".
 func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, error) {
 	if err := address(key, name); err != nil {
 		return LockState{}, about(err, "inspect", key, "")

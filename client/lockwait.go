@@ -15,14 +15,14 @@ const (
 	// left for the answer that says who has the lock when the wait is over.
 	answerPart = 10
 	maxAnswer  = 100 * time.Millisecond
-	// settleTime is for how long after its end a Lock waits to hear what became of its
-	// last attempt. What it does not hear by then it says is unknown.
-	settleTime = 100 * time.Millisecond
+	// resolveTime is how long after its end a Lock waits for the outcome of its last
+	// attempt. After that it reports the outcome as unknown.
+	resolveTime = 100 * time.Millisecond
 )
 
 // timeInQueue is how long to wait at the owner: as long as was asked for, but not up
-// to the very end of ctx. Whoever leaves the queue himself does not know whether he
-// was granted the lock at that moment.
+// to the very end of ctx. A caller that leaves the queue by itself does not know whether
+// it was granted the lock at that moment.
 func timeInQueue(ctx context.Context, wait time.Duration) time.Duration {
 	if end, has := ctx.Deadline(); has {
 		left := time.Until(end)
@@ -51,11 +51,11 @@ func heldBy(r *pb.AcquireResponse, key string) *Error {
 	return e
 }
 
-// settle finds out what became of an acquire that ended with the error unknown, by
+// resolve learns the outcome of an acquire that ended with the error unknown, by
 // asking once more under its request id and without a wait, and gives the lock back if
 // it was granted. It goes on in the background, and returns the better error if it
 // knows one soon. It finishes op.
-func (c *Client) settle(values context.Context, key string, o LockOptions, op *operation, unknown error) error {
+func (c *Client) resolve(values context.Context, key string, o LockOptions, op *operation, unknown error) error {
 	heard := make(chan error, 1)
 	started := c.start(func() {
 		defer op.finish()
@@ -81,7 +81,7 @@ func (c *Client) settle(values context.Context, key string, o LockOptions, op *o
 	}
 	e := *unknown.(*Error)
 	e.Message += "; if the lock was granted, it is given back in the background"
-	timer := time.NewTimer(settleTime)
+	timer := time.NewTimer(resolveTime)
 	defer timer.Stop()
 	select {
 	case err := <-heard:

@@ -31,7 +31,7 @@ var phases = map[pb.Phase]string{
 	pb.Phase_PHASE_DRAINED: "drained",
 }
 
-// Members lists the nodes, as some node knows them.
+// Members lists the nodes as one of them knows them.
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	r, err := anywhere(ctx, c, "members", func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.ListMembersResponse, error) {
 		return cs.ListMembers(ctx, &pb.ListMembersRequest{}, opts...)
@@ -48,7 +48,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	return out, nil
 }
 
-// Status is what one node says of itself and the cluster.
+// Status is what one node reports of itself and the cluster.
 type Status struct {
 	ID       string
 	Cluster  string // "" for a node that runs alone
@@ -73,8 +73,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		Changing: r.Changing, Lease: time.Duration(r.LeaseLeftNs), Uptime: time.Duration(r.UptimeNs)}, nil
 }
 
-// anywhere is a call that has no key: the node that has less to do of two gets
-// it.
+// anywhere is a call without a key: of two nodes the less busy one gets it.
 func anywhere[R any](ctx context.Context, c *Client, what string, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
 	err = c.anyNode(ctx, route{reads: true, what: what}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
 		r, err = f(ctx, cs, opts...)
@@ -90,17 +89,17 @@ func (c *Client) anyNode(ctx context.Context, r route, f func(ctx context.Contex
 	})
 }
 
-// Owner is who owns a key, as the client knows it now.
+// Owner is the owner of a key by the client's table.
 type Owner struct {
 	Hash    uint64 // position of the key
-	Node    string // "" = nobody
+	Node    string // "" = none
 	Addr    string // of its API, host:port
 	Standby string // node that has a copy; "" = none
 	Epoch   uint64 // of the table
 }
 
-// Owner says who owns a key. It asks nobody. Parts of what is split have owners of
-// their own.
+// Owner returns the owner of a key by the client's table, without a call. Parts of a
+// split object have owners of their own.
 func (c *Client) Owner(key string) Owner {
 	v, h := c.view.Load(), ring.Hash(key)
 	o := Owner{Hash: h, Epoch: v.epoch}
@@ -119,7 +118,8 @@ type Share struct {
 	Owned      float64 // from 0 to 1
 }
 
-// Ring is who owns how much, as the client knows it now, by node. It asks nobody.
+// Ring returns each node's part of the hash space by the client's table, without a
+// call.
 func (c *Client) Ring() []Share {
 	v := c.view.Load()
 	out := make([]Share, len(v.members))

@@ -31,9 +31,9 @@ const (
 type pool struct {
 	c  *Client
 	mu sync.Mutex // guards what follows, and the fields of nodes that say so
-	// nodes are those that calls may still go to, by address.
+	// nodes are those that new calls may go to, by address.
 	nodes map[string]*node
-	// retired are those that calls still use, and no more will.
+	// retired are nodes that calls still use, but no new call may.
 	retired map[*node]bool
 	closed  bool
 }
@@ -91,8 +91,7 @@ func (p *pool) release(n *node) {
 	}
 }
 
-// keep lets go of all nodes but those at these addresses. Calls that are under
-// way finish.
+// keep retires all nodes but those at these addresses. Calls under way finish.
 func (p *pool) keep(addrs []string) {
 	p.mu.Lock()
 	var over []*node

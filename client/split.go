@@ -18,8 +18,8 @@ const (
 	counterObject = "counter"
 )
 
-// object is what a call is about. Of a kind "" are those that go to the owner of
-// their key, whatever is split: locks, and operations that a part cannot do.
+// object is what a call is about. Kind "" is for calls that go to the owner of their key,
+// whatever is split: those about locks, and operations that a part cannot do.
 type object struct{ kind, key, name string }
 
 // objectAt is an object of a kind. An empty name is that of the kind.
@@ -50,39 +50,39 @@ type split struct {
 	nodes []string  // addresses of the owners, each once
 }
 
-// divide reads what is told of splits, after what was told before: those that are new or
-// different, and ids of those that are over.
+// divide applies a change to the announced splits: the new and different ones, and the
+// ids of those that are over.
 func (v *view) divide(before map[uint64]*pb.Split, changed []*pb.Split, over []uint64) error {
-	v.told = before
+	v.announced = before
 	if len(changed)+len(over) > 0 {
-		//guard:split-view-copied -> if v.told == nil { v.told = map[uint64]*pb.Split{} }
-		v.told = make(map[uint64]*pb.Split, len(before)+len(changed))
-		maps.Copy(v.told, before)
+		//guard:split-view-copied -> if v.announced == nil { v.announced = map[uint64]*pb.Split{} }
+		v.announced = make(map[uint64]*pb.Split, len(before)+len(changed))
+		maps.Copy(v.announced, before)
 	}
 	for _, id := range over {
-		if v.told[id] == nil {
+		if v.announced[id] == nil {
 			return errors.New("a split is over that the table did not have")
 		}
-		delete(v.told, id)
+		delete(v.announced, id)
 	}
 	for _, w := range changed {
-		v.told[w.GetId()] = w
+		v.announced[w.GetId()] = w
 	}
-	v.splits = readSplits(v.told, v.members)
+	v.splits = readSplits(v.announced, v.members)
 	return nil
 }
 
 // readSplits are the objects whose parts are served; nil if there are none. While an
 // object is being divided, or made whole, its calls go to the owner of its key as ever.
-func readSplits(told map[uint64]*pb.Split, members []member) (all map[object]*split) {
-	if len(told) == 0 {
+func readSplits(announced map[uint64]*pb.Split, members []member) (all map[object]*split) {
+	if len(announced) == 0 {
 		return nil
 	}
 	byID := make(map[string]*member, len(members))
 	for i := range members {
 		byID[members[i].id] = &members[i]
 	}
-	for _, w := range told {
+	for _, w := range announced {
 		if w.GetPhase() != table.Open.String() || len(w.Parts) == 0 {
 			continue
 		}
@@ -98,7 +98,7 @@ func readSplits(told map[uint64]*pb.Split, members []member) (all map[object]*sp
 			}
 		}
 		if all == nil {
-			all = make(map[object]*split, len(told))
+			all = make(map[object]*split, len(announced))
 		}
 		all[objectAt(w.Kind, w.Key, w.Name)] = s
 	}
@@ -131,7 +131,7 @@ func (r *route) owner(v *view) *member {
 	return v.owner(r.hash)
 }
 
-// moved says whether an attempt by the view next would go elsewhere than one by v.
+// moved reports whether the view next sends an attempt elsewhere than v does.
 func (r *route) moved(v, next *view) bool {
 	if !r.keyed {
 		return false

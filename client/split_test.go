@@ -472,7 +472,7 @@ func TestSplitChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := &view{members: []member{{id: "n0", addr: "c"}, {id: "n1", addr: "d"}, {id: "n2", addr: "b"}}}
-	if err := next.divide(first.told, []*pb.Split{of(2, "y", "n0"), of(4, "u", "n2")}, []uint64{3}); err != nil {
+	if err := next.divide(first.announced, []*pb.Split{of(2, "y", "n0"), of(4, "u", "n2")}, []uint64{3}); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"x": "d", "y": "c", "z": "", "u": "b"} {
@@ -484,10 +484,10 @@ func TestSplitChanges(t *testing.T) {
 			t.Errorf("part 0 of %s is at %q, not %q", key, got, want)
 		}
 	}
-	if len(first.told) != 3 || first.split(objectAt(limitObject, "z", "")) == nil || first.splits[objectAt(limitObject, "y", "")].parts[0].addr != "b" {
+	if len(first.announced) != 3 || first.split(objectAt(limitObject, "z", "")) == nil || first.splits[objectAt(limitObject, "y", "")].parts[0].addr != "b" {
 		t.Error("the view before has changed")
 	}
-	if err := next.divide(first.told, nil, []uint64{4}); err == nil {
+	if err := next.divide(first.announced, nil, []uint64{4}); err == nil {
 		t.Error("one is over that was never there")
 	}
 }

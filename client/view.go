@@ -12,15 +12,15 @@ import (
 
 // view is the ownership table as the client knows it. It never changes.
 type view struct {
-	cluster string
-	epoch   uint64
-	members []member // by id
-	ends    []uint64
-	rows    []row                // by end
-	index   ring.Index           // of ends; only if there are any
-	told    map[uint64]*pb.Split // by id: what there was told of splits
-	splits  map[object]*split    // those of told that are served in parts
-	changed chan struct{}
+	cluster   string
+	epoch     uint64
+	members   []member // by id
+	ends      []uint64
+	rows      []row                // by end
+	index     ring.Index           // of ends; only if there are any
+	announced map[uint64]*pb.Split // by id, as announced last
+	splits    map[object]*split    // the announced ones that are served in parts
+	changed   chan struct{}
 }
 
 type member struct {
@@ -30,7 +30,7 @@ type member struct {
 }
 
 type row struct {
-	owner, standby int32 // members from 1; 0 = nobody
+	owner, standby int32 // members from 1; 0 = none
 	since          uint64
 }
 
@@ -81,7 +81,7 @@ func (v *view) set(i int, r *pb.Row) error {
 func (v *view) after(c *pb.TableChange, via string) (*view, error) {
 	next := &view{cluster: v.cluster, epoch: c.Epoch, members: readMembers(c.Members, via, v.cluster),
 		ends: v.ends, index: v.index, rows: slices.Clone(v.rows), changed: make(chan struct{})}
-	if err := next.divide(v.told, c.Splits, c.Merged); err != nil {
+	if err := next.divide(v.announced, c.Splits, c.Merged); err != nil {
 		return nil, err
 	}
 	// The rows that stay name their members by other numbers.
@@ -141,11 +141,11 @@ func (v *view) nameOf(addr string) string {
 	return addr
 }
 
-// replaces says whether v is to be believed rather than old. A node that runs
-// alone counts its epochs anew when it starts.
+// replaces reports whether v is newer than old. A node that runs alone counts its
+// epochs anew when it starts.
 func (v *view) replaces(old *view) bool {
 	return old == nil || v.cluster == "" || v.cluster != old.cluster || v.epoch >= old.epoch
 }
 
-// usable says whether anybody owns anything.
+// usable reports whether the table has rows and members.
 func (v *view) usable() bool { return len(v.rows) > 0 && len(v.members) > 0 }

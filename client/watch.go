@@ -23,17 +23,17 @@ const (
 	watchPause = 5 * time.Second
 )
 
-// watch is the state of the stream that tells of the table.
+// watch is the state of the stream that brings the table and its changes.
 type watch struct {
 	mu     sync.Mutex         // guards what follows
-	seen   uint64             // epoch that the stream has told of
-	want   uint64             // epoch that somebody has seen
+	seen   uint64             // latest epoch of the stream
+	want   uint64             // latest epoch seen in any answer
 	cancel context.CancelFunc // ends the stream; nil = there is none
 	timer  *time.Timer        // until patience ends; nil = the stream is not behind
 }
 
-// behind notes that a later epoch was seen. If the stream does not come there
-// soon, its node is cut off, and another is watched.
+// behind notes that an answer came from a later epoch. If the stream does not reach it
+// soon, another node is watched.
 func (w *watch) behind(epoch uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ func (w *watch) behind(epoch uint64) {
 	})
 }
 
-// heard notes the epoch that the stream told of.
+// heard notes an epoch that the stream has reached.
 func (w *watch) heard(epoch uint64) {
 	w.mu.Lock()
 	w.seen = epoch
@@ -143,7 +143,7 @@ func (c *Client) ask(ctx context.Context, addr string) (*view, error) {
 	return v, err
 }
 
-// install makes a table that was learnt the one to go by.
+// install makes a table the current one, if it is newer.
 func (c *Client) install(v *view) {
 	old := c.view.Load()
 	if !v.usable() || !v.replaces(old) {
@@ -159,8 +159,8 @@ func (c *Client) install(v *view) {
 	}
 }
 
-// keepWatch follows the table until Close: at one node after the other. A node
-// that does not answer costs nobody anything but the news.
+// keepWatch follows the table until Close, at one node after the other. While a node
+// does not answer, calls go by the old table.
 func (c *Client) keepWatch(from string) {
 	pause := firstPause
 	for c.ctx.Err() == nil {
@@ -184,8 +184,8 @@ func (c *Client) keepWatch(from string) {
 }
 
 // nextWatch is the node to watch after one that failed: another member, or one
-// of the addresses given to Dial, which are told again where the cluster is when
-// all members of old are gone.
+// of the addresses given to Dial, which lead to the cluster again when all members
+// of old are gone.
 func (c *Client) nextWatch(failed string) string {
 	addrs := others(nil, c.view.Load(), failed)
 	for _, a := range c.addrs {
@@ -199,8 +199,8 @@ func (c *Client) nextWatch(failed string) string {
 	return addrs[rand.IntN(len(addrs))]
 }
 
-// follow watches the table at one node until the stream ends. heard says whether
-// it told anything.
+// follow watches the table at one node until the stream ends. heard reports whether
+// it brought a table.
 func (c *Client) follow(addr string) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()

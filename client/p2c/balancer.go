@@ -20,11 +20,11 @@ const Name = "keystead_p2c"
 // Register makes the balancer known to gRPC. As for all balancers, that has to be
 // done before the first connection is made, and by one goroutine: at the start of
 // main, or in an init of the caller's. This package does not do it by itself,
-// because who imports it for the arithmetic alone should not change the process.
+// because importing it for the arithmetic alone should not change the process.
 // It may be called again.
 func Register() { balancer.Register(Builder()) }
 
-// Builder makes the balancers, for who registers it by other means.
+// Builder makes the balancers, for callers that register it by other means.
 func Builder() balancer.Builder { return builder{} }
 
 type builder struct{}
@@ -70,8 +70,8 @@ type p2c struct {
 // now is the time as loads count it.
 func (b *p2c) now() int64 { return int64(time.Since(b.born)) }
 
-// UpdateClientConnState takes what the resolver found. With other settings all is
-// learnt anew.
+// UpdateClientConnState adopts what the resolver found. With other settings all loads
+// are learnt anew.
 func (b *p2c) UpdateClientConnState(s balancer.ClientConnState) error {
 	if c, ok := s.BalancerConfig.(*lbConfig); ok {
 		b.mu.Lock()
@@ -85,8 +85,8 @@ func (b *p2c) UpdateClientConnState(s balancer.ClientConnState) error {
 	})
 }
 
-// UpdateState takes what has become of the connections, and gives gRPC a picker
-// among those that are READY. While there are none, what stands below knows best.
+// UpdateState gives gRPC a picker among the connections that are READY now. While none
+// is, the picker of the balancer below stands.
 func (b *p2c) UpdateState(s balancer.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

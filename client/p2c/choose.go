@@ -6,8 +6,8 @@ import (
 )
 
 // Choose is the index of the backend for a call: of two different ones, named by
-// the random bits r, the one that is not down and has the smaller load. If both are
-// down, one that is not is looked for. There must be at least one backend.
+// the random bits r, the one with the smaller load that is not down. If both are down,
+// it is any other that is up. There must be at least one backend.
 func Choose(loads []*Load, now int64, r uint64) int {
 	if len(loads) == 1 {
 		return 0
@@ -56,7 +56,7 @@ func pair(n int, r uint64) (i, j int) {
 	return i, j
 }
 
-// less says whether a is to be preferred to b.
+// less reports whether a is to be preferred to b.
 func less(a, b *Load, now int64) bool {
 	if down := a.Down(); down != b.Down() {
 		return !down
@@ -88,13 +88,13 @@ func Overdue(loads []*Load, now int64) (i int, next int64) {
 	}
 	l := loads[i]
 	if seen := l.seen.Load(); seen+l.patience.Load() > now || !l.seen.CompareAndSwap(seen, now) {
-		return -1, now // somebody else was quicker
+		return -1, now // another goroutine was quicker
 	}
 	return i, min(next, l.due())
 }
 
-// Next is Overdue, and if none is, Choose. It looks at every backend; a Chooser
-// does only when a probe may be due.
+// Next is Overdue, or Choose if none is overdue. It inspects every backend; a Chooser
+// does so only when a probe may be due.
 func Next(loads []*Load, now int64, r uint64) int {
 	if i, _ := Overdue(loads, now); i >= 0 {
 		return i
@@ -108,12 +108,12 @@ type Chooser struct {
 	due   atomic.Int64 // no probe is due before
 }
 
-// NewChooser chooses among these, of which there must be at least one.
+// NewChooser returns a Chooser of these loads, at least one.
 func NewChooser(loads []*Load) *Chooser { return &Chooser{loads: loads} }
 
 // Next is the index of the backend for a call, given random bits.
 func (c *Chooser) Next(now int64, r uint64) int {
-	// Whoever takes the turn looks; meanwhile the others choose.
+	// One caller inspects the backends; meanwhile the others choose.
 	if due := c.due.Load(); now >= due && c.due.CompareAndSwap(due, math.MaxInt64) {
 		i, next := Overdue(c.loads, now)
 		c.due.Store(next)

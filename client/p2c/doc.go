@@ -1,5 +1,5 @@
 // Package p2c chooses a backend by two random choices: of two different ones it
-// takes the one with the smaller load. It is a balancer for any gRPC client, under
+// chooses the one with the smaller load. It is a balancer for any gRPC client, under
 // the name keystead_p2c, and the arithmetic below it, which the Go client of
 // Keystead uses for calls that have no key.
 //
@@ -30,15 +30,15 @@
 //   - A backend to which no call went for Config.Probe is given the next call,
 //     whatever its load. One that is down and fails its probes waits twice as long
 //     after each, up to eight times.
-//   - A backend of which nothing is known is given one call at once and, until that
-//     returns, no more than it would get if it were as slow as Config.Penalty: who
-//     starts does not meet a herd.
+//   - A backend that was never called is given one call at once and, until that
+//     returns, no more than it would get if it were as slow as Config.Penalty: a
+//     backend that starts does not meet a herd.
 //   - Pick takes no lock and allocates nothing but what tells of the end of the call.
 //
 // # Non-guarantees
 //
-//   - It is for calls that any backend may answer. Who calls with a key goes to the
-//     owner: package client, or gRPC's ring_hash.
+//   - It is for calls that any backend may answer. Calls with a key go to the owner:
+//     package client, or gRPC's ring_hash.
 //   - Latencies are those of whole calls, all methods together. A stream counts as
 //     in flight while it lasts; if it ended well after more than Longest it says
 //     nothing of latency. Give streams and calls that wait (locks) a connection of

@@ -15,7 +15,7 @@ const (
 	maxDoublings = 3
 	// fadeTo is the part of a latency that stays, however long nothing is seen of
 	// the backend: an old peak comes back into play when the others are busy, and
-	// rare calls still find who was slow.
+	// rare calls still find the backend that was slow.
 	fadeTo = 0.25
 )
 
@@ -43,7 +43,7 @@ type Load struct {
 	doublings int   // of patience since then; guarded by mu
 }
 
-// NewLoad is the load of a backend of which nothing is known. cfg must come from
+// NewLoad returns the load of a backend that was not called yet. cfg must come from
 // Config.WithDefaults.
 func NewLoad(cfg Config, now int64) *Load {
 	l := &Load{cfg: cfg}
@@ -52,13 +52,13 @@ func NewLoad(cfg Config, now int64) *Load {
 	return l
 }
 
-// Begin says that a call goes to the backend. End must follow.
+// Begin notes that a call goes to the backend. End must follow.
 func (l *Load) Begin(now int64) {
 	l.inFlight.Add(1)
 	l.seen.Store(now)
 }
 
-// End says how a call ended that began at begin.
+// End notes the outcome of a call that began at begin.
 func (l *Load) End(begin, now int64, o Outcome) {
 	l.inFlight.Add(-1)
 	took := max(now-begin, 1)
@@ -84,7 +84,7 @@ func (l *Load) End(begin, now int64, o Outcome) {
 	l.heard.Store(true)
 }
 
-// observeLocked takes the latency of an answer: at once if it is slower than what
+// observeLocked records the latency of an answer: at once if it is slower than what
 // is known, else by how long ago that was learnt.
 func (l *Load) observeLocked(took, now int64) {
 	v, sample := math.Float64frombits(l.latency.Load()), float64(took)
@@ -95,7 +95,7 @@ func (l *Load) observeLocked(took, now int64) {
 	l.latencyAt.Store(max(now, l.latencyAt.Load()))
 }
 
-// atLeastLocked takes the time for which a call had no answer.
+// atLeastLocked records the time for which a call had no answer.
 func (l *Load) atLeastLocked(took, now int64) {
 	if v := math.Float64frombits(l.latency.Load()); v != 0 && float64(took) >= v && took <= int64(Longest) {
 		l.observeLocked(took, now)
@@ -136,16 +136,15 @@ func (l *Load) left(then, now int64) float64 {
 // InFlight is how many calls have begun and not ended.
 func (l *Load) InFlight() int64 { return l.inFlight.Load() }
 
-// Down says whether nothing but failures came lately: the last three in a row, or
-// all that there were.
+// Down reports whether the last calls all failed: three in a row, or as many as there
+// were.
 func (l *Load) Down() bool {
 	run := l.run.Load()
 	return run >= downAfter || run > 0 && l.latency.Load() == 0
 }
 
-// Cost is the load in nanoseconds, never negative: what a call is expected to
-// cost, times the calls in flight and this one. It is 0 for a backend of which
-// nothing is known and to which no call has gone yet.
+// Cost is the load in nanoseconds, never negative: the expected latency of a call,
+// times the calls in flight and this one. It is 0 for a backend that was never called.
 func (l *Load) Cost(now int64) float64 {
 	n := float64(max(l.inFlight.Load(), 0))
 	v := math.Float64frombits(l.latency.Load())

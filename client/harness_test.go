@@ -19,6 +19,7 @@ import (
 
 	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
@@ -304,21 +305,21 @@ func (h *house) Table() *table.Table {
 }
 
 // Drain gives the order to the table. A node that is cut off has nobody to ask.
-func (h *house) Drain(_ context.Context, o rpc.DrainOrder) (rpc.DrainState, error) {
-	s, ok := rpc.DrainStateOf(h.Table(), o.Node)
+func (h *house) Drain(_ context.Context, o drain.Order) (drain.State, error) {
+	s, ok := drain.StateOf(h.Table(), o.Node)
 	switch {
 	case h.frozen.Load() != nil:
 		return s, &failure.Error{Reason: failure.Unavailable, Message: "no leader", RetryAfter: time.Second}
 	case !ok:
-		return s, rpc.ErrUnknownNode(o.Node)
+		return s, drain.ErrUnknownNode(o.Node)
 	case o.Undo == (s.Member.Phase <= table.Active):
 		s.Already = true
 		return s, nil
 	case !o.Force && !o.Undo:
-		return s, rpc.ErrTooFewLeft(o.Node, 1, 3)
+		return s, drain.ErrTooFewLeft(o.Node, 1, 3)
 	}
 	h.apply(table.Command{Drain: &table.Drain{Member: s.Member.Holder(), Undo: o.Undo}})
-	s, _ = rpc.DrainStateOf(h.now(), o.Node)
+	s, _ = drain.StateOf(h.now(), o.Node)
 	return s, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"go.uber.org/goleak"
 )
@@ -138,11 +140,11 @@ func TestMetricsApart(t *testing.T) {
 // neverDrained fails the test when it is asked to drain.
 type neverDrained struct{ t *testing.T }
 
-func (d neverDrained) State() Drain { return Drain{} }
+func (d neverDrained) DrainState() drain.State { return drain.State{} }
 
-func (d neverDrained) Drain(context.Context) (Drain, error) {
+func (d neverDrained) Drain(context.Context) (drain.State, error) {
 	d.t.Error("the node is drained")
-	return Drain{}, nil
+	return drain.State{}, nil
 }
 
 // A page that an operator opens in a browser cannot have the node drained.

@@ -3,10 +3,12 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/keystead/keystead/internal/drain"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // Bounds of a drain that is waited for.
@@ -33,23 +35,23 @@ type Drain struct {
 
 // Drainer drains the node.
 type Drainer interface {
-	// State is how far it is.
-	State() Drain
+	// DrainState is how far it is.
+	DrainState() drain.State
 	// Drain drains the node, and returns when that is done. With the error of the
-	// context, the drain goes on. A *Refused says that there will be none.
-	Drain(ctx context.Context) (Drain, error)
+	// context, the drain goes on.
+	Drain(ctx context.Context) (drain.State, error)
 }
 
-// Refused is why a node is not drained, and will not be.
-type Refused struct{ Why error }
-
-func (r *Refused) Error() string { return r.Why.Error() }
-
-// Unwrap returns the cause.
-func (r *Refused) Unwrap() error { return r.Why }
+func newDrain(s drain.State) Drain {
+	d := Drain{Node: s.Member.Node, RowsOwned: s.Owned, RowsStandby: s.Standby, Already: s.Already, Drained: s.Member.Phase == table.Drained}
+	if s.Member.Phase != 0 {
+		d.Phase = s.Member.Phase.String()
+	}
+	return d
+}
 
 func drainPages(mux *http.ServeMux, d Drainer) {
-	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, d.State()) })
+	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, newDrain(d.DrainState())) })
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
 		within, err := drainTime(r)
 		if err != nil {
@@ -58,11 +60,12 @@ func drainPages(mux *http.ServeMux, d Drainer) {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), within)
 		defer cancel()
-		s, err := d.Drain(ctx)
-		code := http.StatusOK
+		state, err := d.Drain(ctx)
+		s, code := newDrain(state), http.StatusOK
 		switch {
 		case err == nil:
-		case errors.As(err, new(*Refused)):
+			s.Drained = true // if only its last transition has not ended yet
+		case drain.Final(err):
 			code, s.Problem = http.StatusConflict, err.Error()
 		case ctx.Err() != nil:
 			code, s.Problem = http.StatusGatewayTimeout, fmt.Sprintf("not drained within %v", within)

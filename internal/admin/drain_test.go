@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keystead/keystead/internal/drain"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // draining is a node whose drain ends when it is told to, or with an error.
@@ -17,18 +20,22 @@ type draining struct {
 	fail error
 }
 
-func (d *draining) State() Drain { return Drain{Node: "n1", Phase: "active", RowsOwned: 256} }
+func (d *draining) DrainState() drain.State { return state(table.Active, 256) }
 
-func (d *draining) Drain(ctx context.Context) (Drain, error) {
+func (d *draining) Drain(ctx context.Context) (drain.State, error) {
 	if d.fail != nil {
-		return d.State(), d.fail
+		return d.DrainState(), d.fail
 	}
 	select {
 	case <-d.end:
-		return Drain{Node: "n1", Phase: "drained", Drained: true}, nil
+		return state(table.Drained, 0), nil
 	case <-ctx.Done():
-		return Drain{Node: "n1", Phase: "leaving", RowsOwned: 7}, ctx.Err()
+		return state(table.Leaving, 7), ctx.Err()
 	}
+}
+
+func state(p table.Phase, rows int) drain.State {
+	return drain.State{DrainState: table.DrainState{Member: table.Member{Node: "n1", Phase: p}, Owned: rows}}
 }
 
 func TestDrainPages(t *testing.T) {
@@ -49,12 +56,12 @@ func TestDrainPages(t *testing.T) {
 			t.Errorf("%s %s: %s", method, path, body)
 		}
 	}
-	ask(http.MethodGet, "/drain", 200, d.State())
+	ask(http.MethodGet, "/drain", 200, Drain{Node: "n1", Phase: "active", RowsOwned: 256})
 	ask(http.MethodPost, "/drain?timeout=10ms", 504, Drain{Node: "n1", Phase: "leaving", RowsOwned: 7, Problem: "not drained within 10ms"})
 	close(d.end)
 	ask(http.MethodPost, "/drain", 200, Drain{Node: "n1", Phase: "drained", Drained: true})
-	d.fail = &Refused{errors.New("it is the last one")}
-	ask(http.MethodPost, "/drain", 409, Drain{Node: "n1", Phase: "active", RowsOwned: 256, Problem: "it is the last one"})
+	d.fail = drain.ErrLastNode("n1")
+	ask(http.MethodPost, "/drain", 409, Drain{Node: "n1", Phase: "active", RowsOwned: 256, Problem: "nobody would be left to take what n1 owns"})
 	d.fail = errors.New("no leader")
 	ask(http.MethodPost, "/drain?timeout=1m", 503, Drain{Node: "n1", Phase: "active", RowsOwned: 256, Problem: "no leader"})
 	for _, q := range []string{"x", "0s", "-1s", (MaxDrain + time.Second).String(), "1"} {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
@@ -87,6 +88,7 @@ type cluster struct {
 	pool     *member.Pool
 	group    *epoch.Group
 	self     member.Self
+	drains   *drain.Drainer
 	state    *state      // what is kept here and elsewhere
 	keeps    *keeps      // what is kept for the next process
 	saved    *disk.State // that an earlier process has left; nil = none, or it is acted by
@@ -148,7 +150,7 @@ func (c *cluster) join(store *owner.Store) error {
 	c.state.run(store)
 	c.running.Go(c.follow)
 	c.running.Go(c.lookForOthers)
-	c.running.Go(c.heed)
+	c.running.Go(c.handleEvents)
 	c.running.Go(c.recoverRows)
 	c.running.Go(c.sayWaiting)
 	if c.founds() {
@@ -186,8 +188,10 @@ func (c *cluster) start() (err error) {
 	}
 	if err != nil {
 		c.pool.Stop()
+		return err
 	}
-	return err
+	c.drains = c.newDrainer()
+	return nil
 }
 
 // learn is told of each table before the node acts by it.
@@ -400,7 +404,7 @@ func (c *cluster) retire() {
 	pause(ctx, flushTime)
 	// gofail: var nodeRetire struct{}
 
-	if t := c.group.Table(); c.cfg.DataDir != "" && (t.Stopped(c.Self()) || !hasTakers(t, c.cfg.ID) || c.group.Leader() == "") {
+	if t := c.group.Table(); c.cfg.DataDir != "" && (t.Stopped(c.Self()) || !t.HasTakers(c.cfg.ID) || c.group.Leader() == "") {
 		c.group.Silence()
 		return
 	}

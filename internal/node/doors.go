@@ -21,7 +21,7 @@ func (n *Node) openAdmin(reg *prometheus.Registry) error {
 	}
 	a, err := admin.Start(admin.Config{
 		Addr: n.cfg.AdminAddr, MetricsAddr: n.cfg.MetricsAddr, Gatherer: reg,
-		Status: func() any { return n.Status() }, Ready: n.ready, Drain: drainHook{n},
+		Status: func() any { return n.Status() }, Ready: n.ready, Drain: n,
 	})
 	if at := (*admin.ListenError)(nil); errors.As(err, &at) && at.Metrics {
 		return cannotListen("metrics and probes", "--metrics-addr", err)

@@ -11,7 +11,6 @@ import (
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -64,7 +63,7 @@ type agreement struct{ *cluster }
 func (a agreement) Propose(ctx context.Context, c table.Command) (uint64, error) {
 	c.ID = a.newID()
 	at, err := a.group.Propose(ctx, c)
-	if errors.Is(err, epoch.ErrNotProposed) {
+	if errors.Is(err, table.ErrNotProposed) {
 		err = home.ErrNotProposed
 	}
 	return at, err

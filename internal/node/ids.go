@@ -9,7 +9,6 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/ids"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -58,7 +57,7 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 			case errors.As(err, &refused):
 				//guard:id-epoch -> return got, nil
 				above = max(above, got) // somebody was quicker
-			case !errors.Is(err, epoch.ErrNotProposed):
+			case !errors.Is(err, table.ErrNotProposed):
 				rest = retakeUnknown
 			}
 		}

@@ -476,7 +476,9 @@ func (n *Node) Stop() {
 
 // KeepsState says whether an orderly stop keeps what the node has for its next
 // process.
-func (n *Node) KeepsState() bool { return n.cfg.DataDir != "" }
+func (n *Node) KeepsState() bool { return keepsState(n.cfg) }
+
+func keepsState(c Config) bool { return c.DataDir != "" }
 
 // Failed delivers an error if the node can no longer serve.
 func (n *Node) Failed() <-chan error { return n.failed }

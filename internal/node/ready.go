@@ -22,7 +22,7 @@ func (c *cluster) ready() error {
 	case len(t.Rows) == 0:
 		return errors.New("not ready: the ring has not been made yet")
 	}
-	return c.drained()
+	return c.drains.Gone()
 }
 
 // degraded says what keeps the node from doing its part although it may serve; nil =

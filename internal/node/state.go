@@ -62,6 +62,14 @@ func (s *state) run(store *owner.Store) {
 	s.source.Run(store)
 }
 
+// sent returns how many bytes the copies that are being made have sent.
+func (s *state) sent() (bytes int64) {
+	for _, c := range s.source.Progress().Copies {
+		bytes += c.Bytes
+	}
+	return bytes
+}
+
 // stateGreeting is how long a member that has connected may take for the first bytes of
 // gRPC. A stop waits for those who are at it: one that was cut off just then must not keep
 // a node from stopping, and from writing its state file, for two minutes.

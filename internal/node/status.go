@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keystead/keystead/envoy/rls"
-	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -95,7 +94,7 @@ func (c *cluster) status() *ClusterStatus {
 
 // rowsOf counts the rows that a process owns, and those that it stands by for.
 func rowsOf(t *table.Table, h table.Holder) (owned, standby int) {
-	if s, ok := rpc.DrainStateOf(t, h.Node); ok && s.Member.Holder() == h {
+	if s, ok := t.DrainState(h.Node); ok && s.Member.Holder() == h {
 		return s.Owned, s.Standby
 	}
 	return 0, 0

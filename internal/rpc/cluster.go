@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -21,46 +22,10 @@ type Cluster interface {
 	// State tells the rest, for people.
 	State() ClusterState
 	// Drain has a member give away what it has, or takes that back. It returns
-	// when that is agreed on. Its errors are *owner.Error, of the reasons
+	// when that is agreed on. Its errors are *failure.Error, of the reasons
 	// UnknownNode, LastNode, TooFewLeft, Unavailable and OutcomeUnknown, or
 	// those of the context.
-	Drain(ctx context.Context, o DrainOrder) (DrainState, error)
-}
-
-// DrainOrder is what a Drain is to do.
-type DrainOrder struct {
-	Node  string // id
-	Undo  bool   // take the drain back
-	Stop  bool   // the process of this node is about to stop, and can keep what it has
-	Force bool   // also if fewer than a majority of the voters are left that are not drained
-}
-
-// DrainState is what a member has left to give away.
-type DrainState struct {
-	Member  table.Member
-	Owned   int    // rows that it owns
-	Standby int    // rows that it stands by for
-	Already bool   // the order changed nothing
-	Epoch   uint64 // of the table that says so
-}
-
-// DrainStateOf is how far a member is, as a table has it. It is false for a node
-// that is no member.
-func DrainStateOf(t *table.Table, node string) (DrainState, bool) {
-	m, ok := t.Member(node)
-	if !ok {
-		return DrainState{}, false
-	}
-	s := DrainState{Member: m, Epoch: t.Epoch}
-	for i, h := 0, m.Holder(); i < len(t.Rows); i++ {
-		switch h {
-		case t.Rows[i].Owner:
-			s.Owned++
-		case t.Rows[i].Standby:
-			s.Standby++
-		}
-	}
-	return s, true
+	Drain(ctx context.Context, o drain.Order) (drain.State, error)
 }
 
 // ClusterState is what a node knows of its cluster beside the table.

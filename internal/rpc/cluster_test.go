@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -102,16 +103,16 @@ func (b *board) Table() *table.Table {
 func (b *board) State() ClusterState { return b.state }
 
 // Drain gives the order to the table, as it is.
-func (b *board) Drain(ctx context.Context, o DrainOrder) (DrainState, error) {
-	s, ok := DrainStateOf(b.Table(), o.Node)
+func (b *board) Drain(ctx context.Context, o drain.Order) (drain.State, error) {
+	s, ok := drain.StateOf(b.Table(), o.Node)
 	switch {
 	case o.Node == "slow":
 		<-ctx.Done()
 		return s, ctx.Err()
 	case !ok:
-		return s, ErrUnknownNode(o.Node)
+		return s, drain.ErrUnknownNode(o.Node)
 	case !o.Force && !o.Undo && s.Member.Node == "n3":
-		return s, ErrTooFewLeft(o.Node, 1, 3)
+		return s, drain.ErrTooFewLeft(o.Node, 1, 3)
 	}
 	if s.Already = o.Undo == (s.Member.Phase <= table.Active); s.Already {
 		return s, nil
@@ -121,9 +122,9 @@ func (b *board) Drain(ctx context.Context, o DrainOrder) (DrainState, error) {
 	b.table = next
 	b.mu.Unlock()
 	if err != nil {
-		return s, ErrLastNode(o.Node)
+		return s, drain.ErrLastNode(o.Node)
 	}
-	s, _ = DrainStateOf(next, o.Node)
+	s, _ = drain.StateOf(next, o.Node)
 	return s, nil
 }
 

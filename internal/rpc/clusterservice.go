@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -156,7 +157,7 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 			r.RowsUnowned++
 		}
 	}
-	if s, ok := DrainStateOf(t, self.Node); ok && s.Member.Holder() == self {
+	if s, ok := t.DrainState(self.Node); ok && s.Member.Holder() == self {
 		r.Phase, r.RowsOwned, r.RowsStandby = phases[s.Member.Phase], uint32(s.Owned), uint32(s.Standby)
 	}
 	return r, nil
@@ -164,17 +165,17 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 
 // Drain implements the service.
 func (c *cluster) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
-	s, err := c.drain(ctx, DrainOrder{Node: req.Node, Force: req.Force})
+	s, err := c.drain(ctx, drain.Order{Node: req.Node, Force: req.Force})
 	return &pb.DrainResponse{State: s}, err
 }
 
 // Undrain implements the service.
 func (c *cluster) Undrain(ctx context.Context, req *pb.UndrainRequest) (*pb.UndrainResponse, error) {
-	s, err := c.drain(ctx, DrainOrder{Node: req.Node, Undo: true})
+	s, err := c.drain(ctx, drain.Order{Node: req.Node, Undo: true})
 	return &pb.UndrainResponse{State: s}, err
 }
 
-func (c *cluster) drain(ctx context.Context, o DrainOrder) (*pb.DrainState, error) {
+func (c *cluster) drain(ctx context.Context, o drain.Order) (*pb.DrainState, error) {
 	if o.Node == "" {
 		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "node", Message: "is missing"})
 	}
@@ -246,16 +247,8 @@ func (l *lone) Table() *table.Table {
 }
 
 // Drain refuses: there is nobody to take anything.
-func (l *lone) Drain(_ context.Context, o DrainOrder) (DrainState, error) {
-	s, ok := DrainStateOf(l.Table(), o.Node)
-	switch {
-	case !ok:
-		return DrainState{}, ErrUnknownNode(o.Node)
-	case o.Undo:
-		s.Already = true
-		return s, nil
-	}
-	return DrainState{}, ErrLastNode(o.Node)
+func (l *lone) Drain(_ context.Context, o drain.Order) (drain.State, error) {
+	return drain.GiveAlone(l.Table(), o)
 }
 
 // Await waits for a change that does not come.

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -52,26 +51,6 @@ var errStopping = &failure.Error{Reason: failure.Unavailable, RetryAfter: 500 * 
 var errOverloaded = &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
 	Message: "as many calls are under way as this node allows; nothing happened",
 	Hint:    "try again later, use batches, or raise --max-calls"}
-
-// ErrUnknownNode is the error of a drain of a node that is no member.
-func ErrUnknownNode(node string) error {
-	return &failure.Error{Reason: failure.UnknownNode, Message: fmt.Sprintf("%q is no member of the cluster", node),
-		Hint: "`keystead members` lists those that are"}
-}
-
-// ErrLastNode is the error of a drain after which nobody would own anything.
-func ErrLastNode(node string) error {
-	return &failure.Error{Reason: failure.LastNode, Message: fmt.Sprintf("nobody would be left to take what %s owns", node),
-		Hint: "start another node, or take back the drain of one; to shut the service down, stop the node without a drain (--drain-timeout 0): with --data-dir its next process goes on from what it has, without it that ends"}
-}
-
-// ErrTooFewLeft is the error of a drain after which so many of the voters would
-// be left that are not drained.
-func ErrTooFewLeft(node string, left, voters int) error {
-	return &failure.Error{Reason: failure.TooFewLeft,
-		Message: fmt.Sprintf("with %s drained, %d of %d voters would be left that are not, and a majority is %d: when the drained ones are stopped, the cluster stops", node, left, voters, voters/2+1),
-		Hint:    "bring the nodes that are drained back first, or start others and wait until they vote; --force drains it all the same"}
-}
 
 // gaveUp is the error of a call whose caller has left: by its deadline, or
 // because it cancelled.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -131,8 +132,8 @@ func (m *member) run(t *testing.T, name string, l net.Listener, dial func(contex
 func (m *member) Self() table.Holder  { return m.self }
 func (m *member) State() ClusterState { return ClusterState{LeaseLeft: time.Second} }
 
-func (m *member) Drain(context.Context, DrainOrder) (DrainState, error) {
-	return DrainState{}, ErrUnknownNode("")
+func (m *member) Drain(context.Context, drain.Order) (drain.State, error) {
+	return drain.State{}, drain.ErrUnknownNode("")
 }
 
 func (m *member) Table() *table.Table {

@@ -125,7 +125,7 @@ func (g *Group) bring(ctx context.Context, c table.Command) (uint64, error) {
 }
 
 // Propose brings a command before the leader and returns when the leader has
-// applied it. ErrNotProposed and a *table.Refused say that it changes nothing;
+// applied it. table.ErrNotProposed and a *table.Refused say that it changes nothing;
 // after any other error it may still take effect. One that is proposed again under its
 // id, while it is under way to the same leader, waits for what becomes of the first.
 func (g *Group) Propose(ctx context.Context, c table.Command) (epoch uint64, err error) {
@@ -135,16 +135,16 @@ func (g *Group) Propose(ctx context.Context, c table.Command) (epoch uint64, err
 	addr, id := g.raft.LeaderWithID()
 	if id == g.self {
 		if epoch, err = g.bring(ctx, c); errors.Is(err, raft.ErrNotLeader) {
-			return 0, ErrNotProposed
+			return 0, table.ErrNotProposed
 		}
 		return epoch, err
 	}
 	if id == "" {
-		return 0, ErrNotProposed
+		return 0, table.ErrNotProposed
 	}
 	client, err := g.peers.client(addr)
 	if err != nil {
-		return 0, ErrNotProposed
+		return 0, table.ErrNotProposed
 	}
 	fl, err := g.asking.join(g.halt, c.ID, id, func(ctx context.Context) (uint64, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -152,7 +152,7 @@ func (g *Group) Propose(ctx context.Context, c table.Command) (epoch uint64, err
 		return ask(ctx, client, c)
 	})
 	if err != nil {
-		return 0, ErrNotProposed
+		return 0, table.ErrNotProposed
 	}
 	return fl.wait(ctx)
 }
@@ -164,7 +164,7 @@ func ask(ctx context.Context, client peerv1.LeaseServiceClient, c table.Command)
 	case err != nil:
 		return 0, fmt.Errorf("the outcome is unknown: %w", err)
 	case !r.Leader:
-		return 0, ErrNotProposed
+		return 0, table.ErrNotProposed
 	case r.Refused != "":
 		return r.Epoch, &table.Refused{Why: r.Refused}
 	}

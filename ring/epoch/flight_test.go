@@ -90,7 +90,7 @@ func TestFlightsAreBounded(t *testing.T) {
 	}
 	try, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := g.Propose(try, table.Command{Compact: &table.Compact{}}); !errors.Is(err, ErrNotProposed) {
+	if _, err := g.Propose(try, table.Command{Compact: &table.Compact{}}); !errors.Is(err, table.ErrNotProposed) {
 		t.Errorf("one more than may be under way: %v", err)
 	}
 	if epoch, err := g.apply(table.Command{Raise: &table.Raise{Above: g.Table().Epoch}}); err != nil || epoch != g.Table().Epoch {

@@ -151,7 +151,7 @@ func TestProposals(t *testing.T) {
 func TestNoLeader(t *testing.T) {
 	t.Parallel()
 	g := join(t, newPool(), "n2", nil)
-	if _, err := g.Propose(t.Context(), table.Command{Compact: &table.Compact{}}); !errors.Is(err, ErrNotProposed) {
+	if _, err := g.Propose(t.Context(), table.Command{Compact: &table.Compact{}}); !errors.Is(err, table.ErrNotProposed) {
 		t.Errorf("proposed to nobody: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*election)

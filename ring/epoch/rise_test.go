@@ -20,7 +20,7 @@ func TestNothingBeforeTheRise(t *testing.T) {
 		return err == nil
 	})
 	g.risen.Store(0) // as at the beginning of a term
-	if e, err := g.Propose(t.Context(), table.Command{Raise: &table.Raise{Above: g.Table().Epoch}}); !errors.Is(err, ErrNotProposed) {
+	if e, err := g.Propose(t.Context(), table.Command{Raise: &table.Raise{Above: g.Table().Epoch}}); !errors.Is(err, table.ErrNotProposed) {
 		t.Errorf("raised to %d: %v", e, err)
 	}
 }

@@ -287,9 +287,6 @@ func (g *Group) drain() {
 // which answers all that was proposed.
 const drainTime = 4 * leaderLease
 
-// ErrNotProposed is the error of a command that came before no leader.
-var ErrNotProposed = errors.New("there is no leader to propose to")
-
 // askLeader sends a renewal to whoever leads.
 func (g *Group) askLeader(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
 	addr, id := g.raft.LeaderWithID()

@@ -113,7 +113,7 @@ func TestDrainStockSerf(t *testing.T) {
 		event("keystead-drain", payload, "a node tells of an event for nobody", func() bool { return lines() > i })
 	}
 	event("keystead-drain", "n2", "n2 is drained once more", drained)
-	if !strings.Contains(n2.err(), "an event was obeyed") {
+	if !strings.Contains(n2.err(), "applied an event") {
 		t.Error("n2 says nothing of the event")
 	}
 }

@@ -311,6 +311,10 @@ func (c Command) Kind() string {
 	return "unknown"
 }
 
+// ErrNotProposed is the error of a command that came before no leader: it changes
+// nothing.
+var ErrNotProposed = errors.New("there is no leader to propose to")
+
 // Refused is why a command changed nothing.
 type Refused struct{ Why string }
 

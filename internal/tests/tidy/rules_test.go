@@ -207,6 +207,8 @@ func TestImports(t *testing.T) {
 		{name: "a codec is no wiring", g: Graph{"internal/rpc": {"owner", "handoff/record", "hotkey/divide"}}},
 		{name: "facts and truth", g: Graph{"internal/admin": {"ring/member", "ring/epoch"}},
 			want: []string{"internal/admin: imports: imports ring/member and ring/epoch; serf facts and raft truth meet in internal/node"}},
+		{name: "a word and raft", g: Graph{"internal/drain": {"ring/epoch"}, "ring/epoch": {"github.com/hashicorp/raft"}},
+			want: []string{"internal/drain: imports: a core knows no raft: internal/drain → ring/epoch → github.com/hashicorp/raft"}},
 		{name: "a leaf", g: Graph{"internal/failure": {"errors", "owner/limit"}},
 			want: []string{"internal/failure: imports: imports owner/limit; a leaf imports nothing of this module"}},
 		{name: "the node", g: Graph{"internal/admin": {"internal/node"}},

@@ -2,7 +2,6 @@ package home
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -45,13 +44,10 @@ type Cluster interface {
 	// or the error of the context.
 	Await(ctx context.Context, after uint64) (*table.Table, error)
 	// Propose brings a command before the leader, and returns the epoch in which it took
-	// effect. After ErrNotProposed and a *table.Refused it has changed nothing; after other
+	// effect. After table.ErrNotProposed and a *table.Refused it has changed nothing; after other
 	// errors that is unknown. It gives the command its ID.
 	Propose(ctx context.Context, c table.Command) (epoch uint64, err error)
 }
-
-// ErrNotProposed is the error of a command that no leader was asked about.
-var ErrNotProposed = errors.New("there is no leader to propose to")
 
 // Store is the store of this node: an *owner.Store.
 type Store interface {

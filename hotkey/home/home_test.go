@@ -338,7 +338,7 @@ func TestProposals(t *testing.T) {
 		e.run()
 		o := Order{Kind: owner.KindCounter, Key: e.own(), Name: "n"}
 		began := time.Now()
-		e.refuse = ErrNotProposed
+		e.refuse = table.ErrNotProposed
 		if _, _, err := e.home.Split(t.Context(), o); failure.ReasonOf(err) != failure.Unavailable || e.proposed < 10 || time.Since(began) < orderPatience {
 			t.Errorf("without a leader, %d proposals in %v: %v", e.proposed, time.Since(began), err)
 		}

@@ -60,7 +60,7 @@ func (h *Home) begin(ctx context.Context, o Order) (uint64, error) {
 		switch {
 		case err == nil:
 			return begun.ID, nil
-		case !errors.Is(err, ErrNotProposed) && !errors.As(err, new(*table.Refused)):
+		case !errors.Is(err, table.ErrNotProposed) && !errors.As(err, new(*table.Refused)):
 			return 0, errSplitUnknown
 		}
 		failed = err

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,11 +61,7 @@ type agreement struct{ *cluster }
 // Propose implements home.Cluster.
 func (a agreement) Propose(ctx context.Context, c table.Command) (uint64, error) {
 	c.ID = a.newID()
-	at, err := a.group.Propose(ctx, c)
-	if errors.Is(err, table.ErrNotProposed) {
-		err = home.ErrNotProposed
-	}
-	return at, err
+	return a.group.Propose(ctx, c)
 }
 
 // hotNodes are the nodes that are for hot keys.

@@ -16,25 +16,25 @@ func (o *overview) warn(hint, format string, args ...any) {
 	o.Warnings = append(o.Warnings, finding{fmt.Sprintf(format, args...), hint})
 }
 
-// alarm is a warning that --exit-code tells.
+// alarm is a warning that changes the exit code with --exit-code.
 func (o *overview) alarm(hint, format string, args ...any) {
 	o.alarmed = true
 	o.warn(hint, format, args...)
 }
 
-// assess finds what is wrong, the gravest first.
+// assess lists what is wrong, the gravest first.
 func (o *overview) assess(want int, st *pb.GetStatusResponse) {
 	if st.Waiting != "" {
 		o.problem("it goes on by itself when that is mended; compare --cluster-id, --founders, --join and --bootstrap of the nodes",
 			"%s is no member of the cluster %q yet: %s", o.ID, o.Cluster, st.Waiting)
-		o.told(st.Warnings)
+		o.addWarnings(st.Warnings)
 		return
 	}
 	if !o.alone() {
 		o.assessLeader()
 	}
 	o.assessRows()
-	o.told(st.Warnings)
+	o.addWarnings(st.Warnings)
 	if !o.alone() {
 		o.assessMembers()
 		o.assessVoters()
@@ -48,8 +48,8 @@ func (o *overview) assess(want int, st *pb.GetStatusResponse) {
 	}
 }
 
-// told adds what the node itself warns of.
-func (o *overview) told(warnings []*pb.Warning) {
+// addWarnings adds the warnings of the node itself.
+func (o *overview) addWarnings(warnings []*pb.Warning) {
 	for _, w := range warnings {
 		o.alarm(w.Hint, "%s", w.Problem)
 	}
@@ -122,7 +122,7 @@ func (o *overview) assessMembers() {
 	}
 }
 
-// them is how a hint calls n nodes that were just named.
+// them is the pronoun of a hint for n nodes.
 func them(n int) string {
 	if n == 1 {
 		return "it"
@@ -130,7 +130,7 @@ func them(n int) string {
 	return "one of them"
 }
 
-// assessVoters looks whether the raft group survives a death.
+// assessVoters checks whether the raft group survives a death.
 func (o *overview) assessVoters() {
 	if len(o.Voters) == 0 {
 		return

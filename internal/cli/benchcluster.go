@@ -16,8 +16,8 @@ import (
 	"github.com/keystead/keystead/internal/rpc"
 )
 
-// runClusterBench measures a cluster that it starts for the purpose, beside a
-// node that runs alone.
+// runClusterBench measures a cluster and a node that runs alone, which it starts for the
+// purpose.
 func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, acks, asJSON bool) error {
 	if n < 2 || n > maxDevNodes {
 		return usageError{fmt.Errorf("--nodes %d: choose 2 to %d", n, maxDevNodes)}
@@ -74,7 +74,7 @@ func (d *devCluster) addrs() []string {
 	return addrs
 }
 
-// startQuietCluster starts a cluster on free ports that says nothing. For objects
+// startQuietCluster starts a cluster on free ports that logs nothing. For objects
 // of the kinds in ackOwner, with commas, answers do not wait for the standby.
 func startQuietCluster(ctx context.Context, std Process, n int, ackOwner string) (*devCluster, error) {
 	var f nodeFlags

@@ -20,8 +20,8 @@ import (
 type atNode struct {
 	*client.Client
 	remote *remote
-	// refused is told of the errors of attempts. It returns what the client is to go by:
-	// the error as it is, or another one. nil = all as they are. It may call end.
+	// refused receives the errors of attempts, and returns the error that the client is to
+	// act on. It may call end. nil = all errors stay as they are.
 	refused func(method string, err error) error
 
 	mu      sync.Mutex // guards what follows
@@ -47,7 +47,7 @@ func (r *remote) client(ctx context.Context) (*atNode, error) {
 	return n, nil
 }
 
-// table says that the node owns all: the client sends everything there.
+// table is one in which the node owns everything, so that all calls go there.
 func (n *atNode) table() *pb.Table {
 	return &pb.Table{Epoch: 1, Members: []*pb.Member{{Id: n.remote.addr, GrpcAddr: n.remote.addr}}, Rows: []*pb.Row{{End: math.MaxUint64, Owner: 1}}}
 }
@@ -70,8 +70,9 @@ func (n *atNode) call(ctx context.Context, method string, req, reply any, conn *
 	return err
 }
 
-// attempted notes the outcome of an attempt. At a prompt, nobody waits for a node that is
-// not there, or for one that is something else.
+// attempted notes the outcome of an attempt. The first one ends the command if nothing
+// listens at the address, or something else than a node: a person at a prompt should not
+// wait for that.
 func (n *atNode) attempted(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,7 +96,7 @@ func (n *atNode) end(err error) {
 	n.over = err
 }
 
-// explain is the error of a command whose call failed: what the node said last.
+// explain is the error of a command whose call failed: that of the last attempt.
 func (n *atNode) explain(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,7 +111,7 @@ func (n *atNode) explain(err error) error {
 	return err
 }
 
-// stream tells the client of the table, and of no change.
+// stream is the client's watch of the table.
 func (n *atNode) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return &tableStream{ctx: ctx, table: n.table()}, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/keystead/keystead/ring/member"
 )
 
-// What ring/epoch takes. It is judged here as well: before the node opens a port
-// or gossips, and with the names of the flags.
+// Bounds of ring/epoch, checked here as well: before the node opens a port or gossips,
+// and with the names of the flags.
 const (
 	minLeaseTTL   = 200 * time.Millisecond
 	maxLeaseTTL   = time.Minute
@@ -24,12 +24,11 @@ const (
 	maxResumeWait = time.Hour
 )
 
-// ofClusters are flags that only a node of a cluster goes by.
+// ofClusters are flags that have an effect only in a cluster.
 var ofClusters = []string{"lease-ttl", "lease-margin", "join-settle", "resume-wait", "copy-rate", "ack-owner", "lost-limits",
 	"raft-addr", "gossip-addr", "gossip-key", "gossip-profile", "advertise", "hash-key", "hot-node"}
 
-// clusterOnly are those of the given flags that have no effect, because the node runs
-// alone.
+// clusterOnly returns the given flags that have no effect because the node runs alone.
 func clusterOnly(cmd *cobra.Command, cluster string) (idle []string) {
 	if cluster != "" {
 		return nil
@@ -67,7 +66,7 @@ func (f *nodeFlags) clusterSettings() error {
 	return f.clusterAddrs()
 }
 
-// clusterAddrs judges the addresses among the settings.
+// clusterAddrs validates the addresses among the settings.
 func (f *nodeFlags) clusterAddrs() error {
 	c := &f.Cluster
 	for _, a := range c.Join {

@@ -64,8 +64,8 @@ type counterJSON struct {
 	Parts   int    `json:"parts,omitempty"`
 }
 
-// show prints an answer. That the counter was lost goes to where errors go, so that
-// what is printed stays a number.
+// show prints an answer. A loss of the counter is reported on standard error, so that the
+// output stays a number.
 func (f *counterFlags) show(std Process, v *client.Value, applied *bool, refused string) error {
 	if f.json {
 		return printJSON(std.Out, counterJSON{strconv.FormatInt(v.Value, 10), strconv.FormatUint(v.Version, 10), applied, refused, v.Epoch, v.LostEpoch, v.Parts})

@@ -39,7 +39,7 @@ type devNode struct {
 	cmd                       *exec.Cmd
 }
 
-// runDevCluster runs nodes as processes until it is told to stop.
+// runDevCluster runs nodes as processes until a signal comes.
 func runDevCluster(cmd *cobra.Command, std Process, f *nodeFlags, n int) error {
 	if n < 1 || n > maxDevNodes {
 		return usageError{fmt.Errorf("--nodes %d: choose 1 to %d", n, maxDevNodes)}
@@ -173,7 +173,7 @@ func (d *devCluster) start(cmd *cobra.Command, n *devNode, dataDir string) error
 	if err != nil {
 		return err
 	}
-	join, others := "", d.nodes[len(d.nodes)-1].gossip // whoever comes back joins: a second cluster would not know of the first
+	join, others := "", d.nodes[len(d.nodes)-1].gossip // a node that comes back joins: a second cluster would not know of the first
 	if n != d.nodes[0] {
 		join, others = d.nodes[0].gossip, d.nodes[0].gossip
 	}
@@ -206,7 +206,7 @@ func shellCommand(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// await returns when every node is an active member and as many vote as shall.
+// await returns when every node is an active member and the right number of them vote.
 func (d *devCluster) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTime)
 	defer cancel()

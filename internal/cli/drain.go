@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// drainTimeout is how long `drain --wait` waits unless it is told otherwise.
+	// drainTimeout is how long `drain --wait` waits by default.
 	drainTimeout = 5 * time.Minute
 	// drainCall bounds the order itself, before any waiting: longer than a node
 	// tries to have it agreed on.
 	drainCall = 10 * time.Second
-	// drainLook is between two looks of a drain that is waited for.
-	drainLook = 200 * time.Millisecond
+	// drainPoll is the time between two inquiries about a drain that is waited for.
+	drainPoll = 200 * time.Millisecond
 )
 
 type drainFlags struct {
@@ -94,8 +94,8 @@ func (f *drainFlags) drainFlags(cmd *cobra.Command) {
 	f.timeout, t.DefValue = drainTimeout, drainTimeout.String()
 }
 
-// order gives an order within --timeout, and within drainCall. What a node has
-// answered stands: it has tried for a while itself.
+// order gives an order within --timeout, and within drainCall. It does not retry what a
+// node has answered: the node has tried for a while itself.
 func (f *drainFlags) order(ctx context.Context, order func(context.Context, pb.ClusterServiceClient) error) error {
 	r := f.remote
 	r.timeout = min(r.timeout, drainCall)
@@ -114,7 +114,7 @@ func (f *drainFlags) order(ctx context.Context, order func(context.Context, pb.C
 	return err
 }
 
-// drainJSON is how a drain stands, as --json prints it.
+// drainJSON is the state of a drain as --json prints it.
 type drainJSON struct {
 	Node        string `json:"node"`
 	Phase       string `json:"phase"`
@@ -132,7 +132,7 @@ func newDrainJSON(s *pb.DrainState) drainJSON {
 	}
 }
 
-// text is how it stands, for people.
+// text is the state for people.
 func (d drainJSON) text() string {
 	if d.Phase == phaseNames[pb.Phase_PHASE_DRAINED] {
 		return d.Node + " is drained: it owns nothing and stands by for nothing"
@@ -188,7 +188,7 @@ func (f *drainFlags) undo(ctx context.Context, std Process, node string) error {
 	return err
 }
 
-// await looks until the node is drained, or the time is over. d is how it stands.
+// await polls until the node is drained, or the time is over. d is its last state.
 func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within time.Duration) (drainJSON, error) {
 	conn, err := f.dial()
 	if err != nil {
@@ -205,7 +205,7 @@ func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within
 		select {
 		case <-ctx.Done():
 			return d, f.gaveUp(d)
-		case <-time.After(drainLook):
+		case <-time.After(drainPoll):
 		}
 		call, done := context.WithTimeout(ctx, drainCall)
 		r, err := client.ListMembers(call, &pb.ListMembersRequest{})
@@ -224,7 +224,7 @@ func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within
 	return d, nil
 }
 
-// next is how the drain stands by what a node answers later.
+// next is the state of the drain by a later answer.
 func (d drainJSON) next(r *pb.ListMembersResponse) (drainJSON, error) {
 	for _, m := range r.Members {
 		t := m.Member
@@ -244,8 +244,8 @@ func (f *drainFlags) gaveUp(d drainJSON) error {
 	return hinted{fmt.Errorf("not drained after %s: %s", f.timeout, d.text()), "it goes on: see `keystead members`; allow more with --timeout, or take it back with `keystead undrain " + d.Node + "`"}
 }
 
-// drainProgress says how far a drain is: on a terminal in a line that it writes
-// again, elsewhere in a line for each change.
+// drainProgress shows how far a drain is: on a terminal in a line that is redrawn,
+// elsewhere in a line for each change.
 type drainProgress struct {
 	out   io.Writer
 	bar   *progress // nil where there is no terminal

@@ -41,7 +41,7 @@ type envoyFlags struct {
 	failure     string
 }
 
-// listenerFlags are those that say nothing where there is no listener.
+// listenerFlags are those that have no effect without a listener.
 var listenerFlags = []string{"key-header", "upstream", "rls", "rls-descriptor", "rls-failure", "rls-timeout", "app"}
 
 func (f *envoyFlags) flags(cmd *cobra.Command) {
@@ -57,7 +57,7 @@ func (f *envoyFlags) flags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.listener.Upstream, "upstream", nil, "with --rls: `HOST:PORT`s of the application that gets what is let through, instead of the nodes")
 }
 
-// settings takes the flags together.
+// settings builds the settings from the flags.
 func (f *envoyFlags) settings(cmd *cobra.Command) error {
 	f.proxy.Made = madeBy(cmd)
 	if f.limit.Domain == "" {
@@ -243,7 +243,7 @@ func (f *envoyStaticFlags) run(cmd *cobra.Command) ([]byte, error) {
 	return text, nil
 }
 
-// ask asks a node for the nodes on the ring, and sees that it means the same ring.
+// ask asks a node for the nodes on the ring, and checks that its ring is the same.
 func (f *envoyStaticFlags) ask(ctx context.Context) ([]bootstrap.Node, error) {
 	if _, port, err := net.SplitHostPort(f.remote.addr); err != nil || port == "" {
 		return nil, usageError{fmt.Errorf("--from %q: write HOST:PORT, like %s", f.remote.addr, defaultAddr)}
@@ -266,7 +266,7 @@ func (f *envoyStaticFlags) ask(ctx context.Context) ([]bootstrap.Node, error) {
 	for i, n := range r.Nodes {
 		nodes[i] = bootstrap.Node{Addr: n.GrpcAddr, HashKey: n.HashKey}
 		if n.GrpcAddr == "" && len(r.Nodes) == 1 {
-			nodes[i].Addr = f.remote.addr // one that runs alone may not know how it is reached
+			nodes[i].Addr = f.remote.addr // a node that runs alone may not know how it is reached
 		}
 		keys[i] = n.HashKey
 	}
@@ -280,7 +280,7 @@ func (f *envoyStaticFlags) ask(ctx context.Context) ([]bootstrap.Node, error) {
 	return nodes, nil
 }
 
-// plainWord is what a shell takes as it is.
+// plainWord is a word that a shell does not change.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,=@%+-]+$`)
 
 // madeBy is the command that is running, with the flags that were set, in the order

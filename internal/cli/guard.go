@@ -79,7 +79,7 @@ func (f *lockFlags) guard(held *client.Lock, key, path string, command []string,
 		select {
 		case s := <-signals:
 			_ = syscall.Kill(-group, s.(syscall.Signal)) // it may have ended just now
-		case <-held.Context().Done(): // a tenth of the TTL before anybody else can be granted it
+		case <-held.Context().Done(): // a tenth of the TTL before the lock can be granted again
 			_ = syscall.Kill(-group, syscall.SIGKILL)
 			lost = whyLost(held)
 			select {

@@ -21,7 +21,7 @@ func ownGroup(in io.Reader) (attr *syscall.SysProcAttr, restore func()) {
 	}
 	fd, own := int(f.Fd()), unix.Getpgrp()
 	if front, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || front != own {
-		return attr, func() {} // no terminal, or somebody else has it
+		return attr, func() {} // no terminal, or another process group has it
 	}
 	attr.Foreground, attr.Ctty = true, fd
 	// Ctrl-Z would stop the command alone: its shell, which waits for keystead,

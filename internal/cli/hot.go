@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	maxHot     = 128 // of --top: what one node can be asked for
+	maxHot     = 128 // of --top: as many as one node answers
 	defaultTop = 20  // a screen of them
-	// hotEvery is between two looks of `hot --watch`: nodes look twice as often.
+	// hotEvery is the pace of `hot --watch`: nodes recompute twice as often.
 	hotEvery = time.Second
 	// hotWait is how long another node than the one at --addr is waited for, --timeout
-	// at most: one that is gone must not keep the others from being shown.
+	// at most: a node that is gone must not keep the others from being shown.
 	hotWait = 2 * time.Second
 	// hotAtOnce is how many nodes are asked at a time.
 	hotAtOnce = 16
@@ -108,7 +108,7 @@ type hotJSON struct {
 	Nodes []hotNodeJSON `json:"nodes"` // by id
 	Keys  []hotKeyJSON  `json:"keys"`  // the busiest first
 
-	splits []*pb.Split // of the cluster, as the node with the latest table tells
+	splits []*pb.Split // of the cluster, by the node with the latest table
 	epoch  uint64      // of that table
 	again  int         // parts that are hot, but for one of each object
 	parts  bool        // draw them
@@ -141,7 +141,7 @@ type hotKeyJSON struct {
 
 	Split *hotSplitJSON `json:"split"` // nil = it is whole
 
-	part, of int // which of how many parts a node tells of; of is 0 for a whole object
+	part, of int // which of how many parts the entry is of; of is 0 for a whole object
 }
 
 // ask asks the node at --addr, which names the others, and then those.
@@ -156,8 +156,8 @@ func (f *hotFlags) ask(ctx context.Context) (*hotJSON, error) {
 	return v, nil
 }
 
-// askAll asks all, and returns what they tell as they tell it: parts by themselves. Each
-// is asked for all that it shows, so that no part is missing where another is.
+// askAll asks all members, and returns their entries as they are, one for each part. Each
+// is asked for all that it shows, so that no part of an object is missing.
 func (f *hotFlags) askAll(ctx context.Context) (*hotJSON, error) {
 	var members []*pb.MemberStatus
 	var first *pb.ListHotResponse
@@ -210,7 +210,7 @@ func (f *hotFlags) askMember(ctx context.Context, addr string) (r *pb.ListHotRes
 	return r, err
 }
 
-// add takes in what a node says.
+// add merges the answer of a node.
 func (v *hotJSON) add(addr string, r *pb.ListHotResponse) {
 	v.Nodes = append(v.Nodes, hotNodeJSON{
 		ID: r.Id, Addr: addr, Epoch: fmt.Sprint(r.Epoch), Rate: r.Rate, Objects: r.Objects, Hot: r.Hot, LeftOut: r.LeftOut,
@@ -231,8 +231,7 @@ func (v *hotJSON) add(addr string, r *pb.ListHotResponse) {
 	}
 }
 
-// sort brings the nodes and the keys into order, and leaves the busiest keys, and those
-// that are split.
+// sort orders the nodes and the keys, and keeps the busiest keys and all split ones.
 func (v *hotJSON) sort(top int) {
 	slices.SortFunc(v.Nodes, func(a, b hotNodeJSON) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(v.Keys, func(a, b hotKeyJSON) int {
@@ -262,7 +261,7 @@ func (f *hotFlags) follow(ctx context.Context, std Process) error {
 	defer stop()
 	s := &screen{out: std.Out}
 	draws := func(v *hotJSON) error { return f.show(std, v) }
-	gone := false // the node at --addr is, and that was said
+	gone := false // the node at --addr is gone, and that was reported
 	lost := func(err error) {
 		if !gone {
 			printError(std.Err, err)

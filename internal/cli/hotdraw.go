@@ -54,20 +54,20 @@ func (v *hotJSON) draw(canvas) string {
 	return b.String()
 }
 
-// sums is what all nodes do together, and by what keys are hot.
+// sums is the total of all nodes, and the rule by which keys are hot.
 func (v *hotJSON) sums() string {
-	rate, hot, left, told := 0.0, -v.again, uint64(0), 0
+	rate, hot, left, answered := 0.0, -v.again, uint64(0), 0
 	var policies []string
 	for _, n := range v.Nodes {
 		if n.Error != "" {
 			continue
 		}
-		told++
+		answered++
 		rate, hot, left = rate+n.Rate, hot+int(n.Hot), left+n.LeftOut
 		policies = append(policies, fmt.Sprintf("%s a second and %s times the average of the others", decimal(n.Floor), decimal(n.Factor)))
 	}
 	slices.Sort(policies)
-	text := fmt.Sprintf("%s, %s operations a second, %s hot: from %s", plural(told, "node"), perSecond(rate), plural(hot, "key"),
+	text := fmt.Sprintf("%s, %s operations a second, %s hot: from %s", plural(answered, "node"), perSecond(rate), plural(hot, "key"),
 		strings.Join(slices.Compact(policies), ", or "))
 	if left > 0 {
 		text += fmt.Sprintf("; %d times there was no room for another one", left)
@@ -78,7 +78,7 @@ func (v *hotJSON) sums() string {
 	return text
 }
 
-// toTheRight fills a column up with spaces in front.
+// toTheRight pads a column with spaces in front.
 func toTheRight(rows []hotRow, column int) {
 	width := 0
 	for _, r := range rows {
@@ -89,8 +89,7 @@ func toTheRight(rows []hotRow, column int) {
 	}
 }
 
-// state is what there is to say of it beside numbers; with parts, they have lines of their
-// own.
+// state is the STATE column of an entry; with parts, these have lines of their own.
 func (k *hotKeyJSON) state(parts bool) string {
 	var about []string
 	if k.Hot {

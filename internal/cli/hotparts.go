@@ -21,7 +21,7 @@ const (
 	kindLimit   = "limit"
 	kindCounter = "counter"
 
-	byHand = "by hand" // the reason of a split that somebody has asked for, as nodes write it
+	byHand = "by hand" // the reason of a split by command, as nodes write it
 )
 
 // splitJSON is a split, as `hot split --json` prints it.
@@ -66,15 +66,15 @@ type hotObject struct{ kind, key, name string }
 
 func (k *hotKeyJSON) object() hotObject { return hotObject{k.Kind, k.Key, k.Name} }
 
-// unite makes one entry of all that is told of an object that is split. Its rate is the sum
-// of what its parts have, and of what the whole object still has of the time before.
+// unite merges the entries of a split object into one. Its rate is the sum of those of its
+// parts, and of what is left of the time when the object was whole.
 func (v *hotJSON) unite() {
 	apart := map[hotObject]*hotUnited{}
 	for _, s := range v.splits {
 		split := newSplitJSON(s)
 		apart[hotObject{s.Kind, s.Key, s.Name}] = &hotUnited{key: hotKeyJSON{Key: s.Key, Name: s.Name, Kind: s.Kind, Split: &split}}
 	}
-	for _, k := range v.Keys { // parts of what the latest table does not know, or not any more
+	for _, k := range v.Keys { // parts of splits that the latest table does not have, or no longer has
 		if o := k.object(); k.of > 0 && apart[o] == nil {
 			apart[o] = &hotUnited{key: hotKeyJSON{Key: k.Key, Name: k.Name, Kind: k.Kind}}
 		}
@@ -94,14 +94,14 @@ func (v *hotJSON) unite() {
 	v.Keys = append([]hotKeyJSON{}, keys...)
 }
 
-// hotUnited gathers what is told of a split object.
+// hotUnited gathers the entries of a split object.
 type hotUnited struct {
 	key   hotKeyJSON
-	hot   int      // of how many entries that is said
-	nodes []string // that tell of it
+	hot   int      // entries that are hot
+	nodes []string // that sent an entry of it
 }
 
-// add takes in an entry: of a part, or of the whole object.
+// add merges an entry: of a part, or of the whole object.
 func (u *hotUnited) add(k hotKeyJSON) {
 	u.nodes = append(u.nodes, k.Owner)
 	u.key.Rate, u.key.Sure = u.key.Rate+k.Rate, u.key.Sure+k.Sure
@@ -112,13 +112,12 @@ func (u *hotUnited) add(k hotKeyJSON) {
 	if u.key.Split == nil || k.of != len(u.key.Split.Parts) || k.part >= k.of {
 		return
 	}
-	if p := &u.key.Split.Parts[k.part]; p.Rate == nil || p.Owner == k.Owner { // whoever owned it before may still tell of it
+	if p := &u.key.Split.Parts[k.part]; p.Rate == nil || p.Owner == k.Owner { // the owner before may still count it
 		p.Rate, p.Sure, p.Share = &k.Rate, &k.Sure, &k.Share
 	}
 }
 
-// sum is the entry of the object. Its share is that of all that the nodes with parts of it
-// do.
+// sum is the entry of the object. Its share is of the total of all nodes with parts of it.
 func (u *hotUnited) sum(nodes []hotNodeJSON) hotKeyJSON {
 	if u.key.Split != nil {
 		for _, p := range u.key.Split.Parts {
@@ -163,7 +162,7 @@ func (k *hotKeyJSON) rows(parts bool) []hotRow {
 	return rows
 }
 
-// owners says where the parts are: on which node, or on how many.
+// owners is where the parts are: on which node, or on how many.
 func (s *hotSplitJSON) owners() string {
 	var owners []string
 	for i := range s.Parts {
@@ -183,8 +182,8 @@ func (p *hotPartJSON) owner() string {
 	return p.Owner
 }
 
-// text says how an object of a kind is split: and by which parts, or why, if they are shown
-// elsewhere.
+// text describes the split of an object: with its parts, or with the reason if these are
+// shown elsewhere.
 func (s *hotSplitJSON) text(kind string, elsewhere bool) string {
 	text := plural(len(s.Parts), "part")
 	if s.Phase != "open" {

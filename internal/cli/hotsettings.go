@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// hotFlags are the settings of hot keys, of which those that have a kind of their own are
-// judged by hotSettings.
+// hotFlags are the settings of hot keys. hotSettings validates them.
 func (f *nodeFlags) hotFlags(fl *pflag.FlagSet) {
 	defaults := f.Hot.WithDefaults()
 	f.Hot.Split = true
@@ -22,8 +21,8 @@ func (f *nodeFlags) hotFlags(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&f.Hot.Exclude, "hot-whole", nil, "`NAME`s of limits and counters that are never split, with commas; also BEGINNING*, and limit:NAME, counter:NAME")
 }
 
-// hotSettings turns the flags of hot keys into settings, and judges them with the names of
-// the flags.
+// hotSettings turns the flags of hot keys into settings, and validates them with the names
+// of the flags.
 func (f *nodeFlags) hotSettings() error {
 	f.Hot.Stay = int64(f.hotStay)
 	if err := f.Hot.WithDefaults().Validate(); err != nil {

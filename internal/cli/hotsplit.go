@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	minParts, maxParts = 2, 64 // of --into, as the cluster takes them
-	// splitTimeout is how long `hot split` and `hot merge` wait unless they are told
-	// otherwise: two commits and a copy take less than a second, and a change of the ring
-	// that has to be waited for some more.
+	minParts, maxParts = 2, 64 // of --into, as in the cluster
+	// splitTimeout is how long `hot split` and `hot merge` wait by default: two commits
+	// and a copy need less than a second, and a change of the ring that is under way some
+	// more.
 	splitTimeout = 30 * time.Second
 	// splitQuiet is how long they say nothing.
 	splitQuiet = time.Second
@@ -170,9 +170,9 @@ func (f *splitFlags) merge(ctx context.Context, std Process, key string) error {
 	return err
 }
 
-// object is the object that is meant. look returns those that it may be, with others, and an
-// error for when it is none of them.
-func (f *splitFlags) object(ctx context.Context, key string, look func(context.Context, string) ([]hotObject, error, error)) (hotObject, error) {
+// object is the object that is meant. find returns the candidates, and the error for the
+// case that none of them is meant.
+func (f *splitFlags) object(ctx context.Context, key string, find func(context.Context, string) ([]hotObject, error, error)) (hotObject, error) {
 	switch f.kind {
 	case kindLimit, kindCounter:
 		o := hotObject{f.kind, key, f.name}
@@ -186,7 +186,7 @@ func (f *splitFlags) object(ctx context.Context, key string, look func(context.C
 	default:
 		return hotObject{}, usageError{fmt.Errorf("--kind %q: choose limit or counter", f.kind)}
 	}
-	all, none, err := look(ctx, key)
+	all, none, err := find(ctx, key)
 	if err != nil {
 		return hotObject{}, err
 	}
@@ -242,7 +242,7 @@ func (f *splitFlags) apart(ctx context.Context, key string) (all []hotObject, no
 	return objectsOf(r.GetSplits()), hinted{fmt.Errorf("nothing of key %q%s is split", key, f.named()), "`keystead hot` shows what is"}, err
 }
 
-// named says which name was asked for, if one was.
+// named is the name that was asked for, if any.
 func (f *splitFlags) named() string {
 	if f.name == "" {
 		return ""
@@ -257,10 +257,10 @@ func objectsOf(splits []*pb.Split) (all []hotObject) {
 	return all
 }
 
-// order gives an order within --timeout, and says on std.Err that it is under way if that
-// takes long. What a node has answered stands: it has tried for a while itself.
+// order gives an order within --timeout, and reports on std.Err that it is under way if it
+// lasts long. It does not retry what a node has answered: the node has tried for a while.
 func (f *splitFlags) order(ctx context.Context, std Process, what string, order func(context.Context, pb.ClusterServiceClient) error) error {
-	end := sayWaiting(std.Err, what)
+	end := showWaiting(std.Err, what)
 	defer end()
 	var refused error
 	late := false
@@ -282,9 +282,9 @@ func (f *splitFlags) order(ctx context.Context, std Process, what string, order 
 	return err
 }
 
-// sayWaiting says what is waited for, once that has taken splitQuiet: on a terminal in a
-// line that goes away, elsewhere in one that stays. end ends it.
-func sayWaiting(out io.Writer, what string) (end func()) {
+// showWaiting shows what is waited for after splitQuiet: on a terminal in a line that is
+// cleared by end, elsewhere in one that stays.
+func showWaiting(out io.Writer, what string) (end func()) {
 	stop := make(chan struct{})
 	var done sync.WaitGroup
 	began := time.Now()

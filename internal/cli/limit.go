@@ -101,7 +101,7 @@ var algorithms = map[string]pb.Algorithm{
 	"sliding-window": pb.Algorithm_ALGORITHM_SLIDING_WINDOW,
 }
 
-// parseAlgorithm takes the names with underscores, too: the API has them so.
+// parseAlgorithm accepts underscores as well, as the API writes the names.
 func parseAlgorithm(name string) (pb.Algorithm, error) {
 	if a, ok := algorithms[strings.ReplaceAll(name, "_", "-")]; ok {
 		return a, nil

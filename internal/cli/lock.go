@@ -23,7 +23,7 @@ import (
 // Exit codes of `lock` when the command is not what ended it. They are those
 // of sysexits.h, which programs hardly use themselves.
 const (
-	exitNotAcquired = 75 // EX_TEMPFAIL: somebody else holds the lock
+	exitNotAcquired = 75 // EX_TEMPFAIL: another holds the lock
 	exitLockLost    = 76 // EX_PROTOCOL: the lock was lost and the command killed
 )
 
@@ -96,7 +96,7 @@ grace period of a loss, "lost_epoch": number besides.`,
 // minTTL leaves room for three renewals over a slow network.
 const minTTL = 300 * time.Millisecond
 
-// check judges the flags and the command, and fills in who asks.
+// check validates the flags, finds the command, and fills in the holder.
 func (f *lockFlags) check(command string) (path string, err error) {
 	if f.ttl < minTTL || f.ttl > lock.MaxTTL {
 		return "", usageError{fmt.Errorf("--ttl %s: choose %s to 24h", f.ttl, minTTL)}
@@ -172,11 +172,12 @@ func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std P
 	return held, node.explain(err)
 }
 
-// graceLook is the longest pause between two attempts in a grace period.
-const graceLook = time.Second
+// gracePoll is the longest pause between two attempts in a grace period.
+const gracePoll = time.Second
 
-// graceWait is what an Acquire does in a grace period, in which the lock is granted to
-// nobody: it says once that it waits. Where --wait is over before that, the lock is not got.
+// graceWait is how an Acquire waits for the end of a grace period, in which no lock is
+// granted. It reports once that it waits. If --wait ends before the period does, it does
+// not wait at all.
 type graceWait struct {
 	f    *lockFlags
 	node *atNode
@@ -186,7 +187,7 @@ type graceWait struct {
 	said sync.Once
 }
 
-// refused has the client try again soon: the period may end early.
+// refused shortens the pause that the node asks for: the period may end early.
 func (g *graceWait) refused(method string, err error) error {
 	if method != pb.LockService_Acquire_FullMethodName || errorReason(err) != string(client.ErrRecovering) {
 		return err
@@ -201,10 +202,10 @@ func (g *graceWait) refused(method string, err error) error {
 	g.said.Do(func() {
 		fmt.Fprintf(g.std.Err, what+" (--max-lock-ttl of the cluster); waiting\n", g.key, people(grace))
 	})
-	return &client.Error{Code: status.Code(err), Reason: client.ErrRecovering, Message: status.Convert(err).Message(), RetryAfter: min(grace, graceLook)}
+	return &client.Error{Code: status.Code(err), Reason: client.ErrRecovering, Message: status.Convert(err).Message(), RetryAfter: min(grace, gracePoll)}
 }
 
-// notAcquired tells who has the lock instead.
+// notAcquired reports who has the lock instead.
 func notAcquired(std Process, key string, e *client.Error) error {
 	var h client.Holder
 	if e.Holder != nil {

@@ -69,7 +69,7 @@ type memberJSON struct {
 	AppAddr     string  `json:"app_addr"`
 }
 
-// rows is a number of rows, - for one that is no member.
+// rows is a number of rows, or - for a node that is no member.
 func (m memberJSON) rows(n uint32) string {
 	if m.Phase == "" {
 		return "-"

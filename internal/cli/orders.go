@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// orderGap is how far apart two signals are that are two orders. What comes
+	// orderGap is the least time between two signals that are two orders. What comes
 	// sooner repeats the order before: GNU timeout signals a process and its group,
 	// shells and wrappers pass on what the terminal sends as well, and people press
 	// Ctrl-C twice.
@@ -20,19 +20,19 @@ const (
 	// keepBound is how long an order to end at once waits for the write of the state
 	// that is under way: some gigabytes on a slow disk.
 	keepBound = 30 * time.Second
-	// keepLook is how often it looks whether that is over.
-	keepLook = 5 * time.Millisecond
+	// keepPoll is how often that is checked.
+	keepPoll = 5 * time.Millisecond
 )
 
 // orders are the signals that stop a node, as orders.
 type orders struct {
 	signals chan os.Signal
-	next    chan os.Signal // capacity 1; one that nobody takes yet is not repeated
+	next    chan os.Signal // capacity 1; an order that is not read yet is not repeated
 	done    chan struct{}
 }
 
-// takeOrders begins to take signals as orders. None of them ends the process by itself
-// from then on.
+// takeOrders turns signals into orders. From then on none of them ends the process by
+// itself.
 func takeOrders() *orders {
 	o := &orders{signals: make(chan os.Signal, 16), next: make(chan os.Signal, 1), done: make(chan struct{})}
 	signal.Notify(o.signals, syscall.SIGINT, syscall.SIGTERM)
@@ -65,8 +65,8 @@ func (o *orders) end() {
 	close(o.done)
 }
 
-// stop stops a node that was told to. The next order cuts short what it waits for, and
-// the one after that ends the process, when a write of the state that has begun is done.
+// stop stops a node after an order. The next order cuts short what it waits for. The one
+// after that ends the process, as soon as no write of the state is under way.
 func (f *nodeFlags) stop(n *node.Node, o *orders, log *slog.Logger) (err error) {
 	n.KeepUntil(time.Now().Add(f.drainTimeout + f.StopGrace))
 	log.Info("stopping", "grace", f.StopGrace, "drain timeout", f.drainTimeout)
@@ -98,9 +98,9 @@ func endAtOnce(n *node.Node, s os.Signal, log *slog.Logger) {
 		log.Warn("ends when the state is written", "in at most", keepBound)
 	}
 	over := time.After(keepBound)
-	for look := time.NewTicker(keepLook); n.Keeping(); {
+	for poll := time.NewTicker(keepPoll); n.Keeping(); {
 		select {
-		case <-look.C:
+		case <-poll.C:
 			continue
 		case <-over:
 		}
@@ -113,7 +113,7 @@ func endAtOnce(n *node.Node, s os.Signal, log *slog.Logger) {
 	os.Exit(code)
 }
 
-// drain drains a node that is to stop, until that is done, or it is told to hurry, or the
+// drain drains a node that is to stop, until that is done, another order comes, or the
 // node fails.
 func (f *nodeFlags) drain(n *node.Node) (err error) {
 	done := make(chan struct{})

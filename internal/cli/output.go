@@ -14,7 +14,7 @@ import (
 	"github.com/keystead/keystead/client"
 )
 
-// printError says what went wrong and, where it is known, what to do.
+// printError prints what went wrong and, where it is known, what to do.
 func printError(w io.Writer, err error) {
 	msg, hint := explain(err)
 	fmt.Fprintf(w, "keystead: %s\n", msg)
@@ -62,7 +62,7 @@ func errorReason(err error) string {
 	return ""
 }
 
-// retryAfter is when an error says to try again; 0 = it does not.
+// retryAfter is the pause that an error asks for; 0 = none.
 func retryAfter(err error) time.Duration {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
@@ -72,8 +72,7 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// graceMark is what is added to an answer in the grace period of a loss; "" if there
-// was none.
+// graceMark is appended to an answer in the grace period of a loss; "" if there was none.
 func graceMark(lost uint64) string {
 	if lost == 0 {
 		return ""
@@ -85,7 +84,7 @@ func graceText(lost uint64) string {
 	return fmt.Sprintf("what was kept of the key was lost in epoch %d, and its grace period runs", lost)
 }
 
-// partsMark is what is added to an answer about a limit that is split; "" if it is whole.
+// partsMark is appended to an answer about a split limit; "" if it is whole.
 func partsMark(parts int) string {
 	if parts == 0 {
 		return ""

@@ -78,7 +78,7 @@ type ownerJSON struct {
 	Standby string `json:"standby"`
 }
 
-// ownedJSON is what a cluster says of a key.
+// ownedJSON is the cluster's answer about a key.
 type ownedJSON struct {
 	ownerJSON
 	OwnerAddr string `json:"owner_addr"`
@@ -116,7 +116,7 @@ func (f *ownerFlags) show(out io.Writer, keys []string, owners []*pb.KeyOwner) e
 	for i, o := range owners {
 		list[i] = ownedJSON{ownerJSON{keys[i], strconv.FormatUint(o.Hash, 10), o.Owner, o.Standby}, o.OwnerAddr, strconv.FormatUint(o.Since, 10)}
 		if o.Owner != "" {
-			list[i].OwnerAddr = cmp.Or(o.OwnerAddr, f.addr) // one that runs alone may not know how it is reached
+			list[i].OwnerAddr = cmp.Or(o.OwnerAddr, f.addr) // a node that runs alone may not know how it is reached
 		}
 	}
 	if f.json {

@@ -77,7 +77,7 @@ const (
 )
 
 // call makes an attempt, and further ones while the node cannot be reached and
-// time is left. f changes nothing: what does goes through client.
+// time is left. f only reads: calls that change something go through client.
 func (r *remote) call(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func (r *remote) call(ctx context.Context, f func(ctx context.Context) error) er
 			return r.explain(err)
 		}
 		if refusedConnection(err) && pause == firstPause {
-			return r.explain(err) // nobody is there: waiting helps nobody at a prompt
+			return r.explain(err) // nothing listens: at a prompt there is no point in waiting
 		}
 		if strings.Contains(err.Error(), "server preface") && pause == firstPause && speaks(r.addr) == "HTTP" {
 			return wrongPort(r.addr, "HTTP")

@@ -84,7 +84,7 @@ difference, or if lines went unanswered.`,
 	return cmd
 }
 
-// chooseTime finds out whose time decides. A node in the environment or in the
+// chooseTime determines whose time decides. A node in the environment or in the
 // configuration file is there for other commands as well: only one on the command line
 // is asked for here.
 func (f *replayFlags) chooseTime(from config.Sources) error {
@@ -149,7 +149,7 @@ func (f *replayFlags) run(ctx context.Context, std Process, path string) (err er
 	return f.finish(std, path, report, err)
 }
 
-// connect gets hold of the node that decides, and makes sure that it is there.
+// connect connects to the node that decides, and checks that it answers.
 func (f *replayFlags) connect(ctx context.Context) (leave func(), err error) {
 	stop := func() {}
 	if f.local {
@@ -211,7 +211,7 @@ func (f *replayFlags) mode() (err error) {
 	return nil
 }
 
-// reach makes sure that there is a node, before the log is read.
+// reach checks that there is a node before the log is read.
 func (f *replayFlags) reach(ctx context.Context) error {
 	err := f.call(ctx, func(ctx context.Context) error {
 		_, err := f.Counters.Get(ctx, &pb.GetRequest{Key: "replay"})
@@ -249,10 +249,10 @@ func open(in io.Reader, path string) (io.ReadCloser, int64, error) {
 type replayProgress struct {
 	*progress
 	lines io.Writer
-	told  time.Duration // when the last line was written
+	last  time.Duration // when the last line was written
 }
 
-// lineEvery is how often a replay says how far it is where there is no terminal.
+// lineEvery is how often a replay prints its progress where there is no terminal.
 const lineEvery = 10 * time.Second
 
 func newReplayProgress(w io.Writer) *replayProgress { return &replayProgress{newProgress(w), w, 0} }
@@ -267,20 +267,20 @@ func (p *replayProgress) show(at replay.Progress) {
 		p.progress.show(part, text)
 		return
 	}
-	if at.Elapsed-p.told < lineEvery || at.Finished {
+	if at.Elapsed-p.last < lineEvery || at.Finished {
 		return
 	}
-	p.told = at.Elapsed
+	p.last = at.Elapsed
 	if part >= 0 {
 		text = fmt.Sprintf("%.0f %%, %s", 100*part, text)
 	}
 	fmt.Fprintf(p.lines, "keystead: %s\n", text)
 }
 
-// steadyAfter is when the rate of a run says something about the rest of it.
+// steadyAfter is when the rate of a run is enough to predict the rest of it.
 const steadyAfter = time.Second
 
-// replaying says how far a run is, how fast it goes, and how long it still takes.
+// replaying describes how far a run is, how fast it is, and how long the rest takes.
 func replaying(at replay.Progress, part float64) string {
 	text := thousands(float64(at.Lines)) + " lines"
 	switch {
@@ -297,7 +297,7 @@ func replaying(at replay.Progress, part float64) string {
 	return text
 }
 
-// misuse names the flag by which a limit was asked for that there cannot be.
+// misuse names the flag at fault for an impossible limit.
 func misuse(err error) error {
 	var field *failure.Error
 	if !errors.As(err, &field) {
@@ -310,7 +310,7 @@ func misuse(err error) error {
 	return usageError{fmt.Errorf("--%s %s", flag, field.Message)}
 }
 
-// finish prints what there is to print, whole or not.
+// finish prints the report, also of a run that ended early.
 func (f *replayFlags) finish(std Process, path string, report *replay.Report, err error) error {
 	if report == nil {
 		return misuse(err)

@@ -98,7 +98,7 @@ func canvasOf(out io.Writer) canvas {
 		return canvas{width: plainWidth}
 	}
 	c := canvas{width: int(size.Col), height: int(size.Row), cut: true}
-	if c.width == 0 { // a terminal that does not say
+	if c.width == 0 { // a terminal that does not report its width
 		c.width, c.height = plainWidth, 0
 	}
 	c.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -141,7 +141,7 @@ func (v *ringView) json() ringJSON {
 	return j
 }
 
-// ringShow shows the states that a watch tells of.
+// ringShow shows the states of a watch.
 type ringShow interface {
 	show(v *ringView) error
 	again() // draws the last one again, for a terminal that has changed
@@ -192,7 +192,7 @@ func (f *ringFlags) follow(ctx context.Context, std Process) (err error) {
 	}
 }
 
-// passes says whether a watch that ended is to be tried again.
+// passes reports whether a watch that ended is to be tried again.
 func passes(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
@@ -258,7 +258,7 @@ type ringLines struct {
 	out, err io.Writer
 	json     bool
 	last     *ringView
-	gone     bool // the watch has ended, and that was said
+	gone     bool // the watch has ended, and that was reported
 }
 
 func (l *ringLines) show(v *ringView) error {
@@ -271,7 +271,7 @@ func (l *ringLines) show(v *ringView) error {
 	return err
 }
 
-// line is a state, and what led to it from an older one, which may be nil.
+// line is a state, with the change from an older one, which may be nil.
 func (v *ringView) line(old *ringView) string {
 	parts := []string{fmt.Sprintf("epoch %d", v.table.Epoch)}
 	if old != nil {
@@ -333,7 +333,7 @@ func (s *ringScreen) show(v *ringView) error {
 	if err := s.draws(func(c canvas) string { return v.draw(c, &s.marks) }); err != nil {
 		return err
 	}
-	time.Sleep(redrawPause) // nobody sees more
+	time.Sleep(redrawPause) // more cannot be seen
 	return nil
 }
 

@@ -91,7 +91,7 @@ func (v *ringView) draw(c canvas, p *palette) string {
 	d := &drawing{c, v, p.of(v.nodes)}
 	lines := d.head()
 	if d.width >= drawRoom && (d.height == 0 || d.height >= drawHeight+6) {
-		lines = append(lines, d.beside(d.circle(), d.legend(d.width-drawWidth-2))...)
+		lines = append(lines, d.sideBySide(d.circle(), d.legend(d.width-drawWidth-2))...)
 	} else {
 		lines = append(lines, d.legend(d.width)...)
 	}
@@ -203,9 +203,9 @@ func (d *drawing) circle() []string {
 	return lines
 }
 
-// beside puts a picture to the left of a text. The picture's lines are all
+// sideBySide puts a picture to the left of a text. The picture's lines are all
 // drawWidth wide.
-func (d *drawing) beside(picture, text []string) []string {
+func (d *drawing) sideBySide(picture, text []string) []string {
 	lines := make([]string, max(len(picture), len(text)))
 	from := max(0, (len(picture)-len(text))/2)
 	for i := range lines {
@@ -253,8 +253,8 @@ func (d *drawing) legend(width int) []string {
 	return lines
 }
 
-// shareBar draws what a node has: # is wanted and owned, · wanted and not owned
-// yet, + owned and not wanted any more.
+// shareBar draws the share of a node: # is wanted and owned, · wanted and not owned yet,
+// + owned and no longer wanted.
 func shareBar(n ringNode, most float64, width int) string {
 	if width < shareBarLeast || most == 0 {
 		return ""
@@ -306,7 +306,7 @@ func (d *drawing) foot() []string {
 	return append(lines, strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 }
 
-// leaving tells of the nodes that are drained, and what they have left.
+// leaving lists the nodes that are drained, and what they have left.
 func (d *drawing) leaving() []string {
 	var lines []string
 	for i, n := range d.nodes {

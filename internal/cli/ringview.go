@@ -16,8 +16,7 @@ import (
 	"github.com/keystead/keystead/ring"
 )
 
-// ringView is an ownership table beside the ring that it is to come to. It
-// never changes.
+// ringView is an ownership table and the ring that it moves towards. It never changes.
 type ringView struct {
 	table   *pb.Table
 	nodes   []ringNode // the members of the table, in its order
@@ -35,15 +34,15 @@ type ringNode struct {
 	wanted, owned     float64 // shares, 0 to 1
 }
 
-// ringRow is a segment: where it ends, and who owns it and shall own it, as
-// indexes into the nodes; -1 is nobody.
+// ringRow is a segment: where it ends, and its current and its wanted owner, as indexes
+// into the nodes; -1 = none.
 type ringRow struct {
 	end       uint64
 	owner, to int
 }
 
-// ringMove sums up what moves from a node to another. From is "" for rows that
-// nobody owns.
+// ringMove sums up what moves from one node to another. From is "" for rows without an
+// owner.
 type ringMove struct {
 	From  string  `json:"from"`
 	To    string  `json:"to"`
@@ -154,8 +153,8 @@ func (v *ringView) find(h uint64) int {
 	return i % len(v.rows)
 }
 
-// ringCell is what a character of a drawing stands for: who owns most of a
-// stretch of the hash space (-1 = nobody), and whether most of that moves.
+// ringCell is what a character of a drawing stands for: the owner of most of a stretch
+// of the hash space (-1 = none), and whether most of that moves.
 type ringCell struct {
 	owner  int
 	moving bool
@@ -246,8 +245,7 @@ func follow(t *pb.Table, m *pb.WatchResponse) (*pb.Table, error) {
 	return next, nil
 }
 
-// changes says what happened between two states, for people: "" if nothing that
-// shows.
+// changes describes the difference of two states for people: "" if none is visible.
 func (v *ringView) changes(old *ringView) string {
 	var said []string
 	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
@@ -322,7 +320,7 @@ func (v *ringView) moved(old *ringView) []ringMove {
 	return moves
 }
 
-// id is the id of a node, "" for nobody.
+// id is the id of a node, "" for -1.
 func (v *ringView) id(node int) string {
 	if node < 0 {
 		return ""

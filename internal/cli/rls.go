@@ -89,7 +89,7 @@ With --json: {"ok": bool, "files": […], "domains": […], "limits": [{"domain"
 	return cmd
 }
 
-// showProblems says what is wrong with files. Its error is the exit code.
+// showProblems prints what is wrong with files. Its error is the exit code.
 func showProblems(std Process, err error, asJSON bool) error {
 	var broken rls.Problems
 	if !errors.As(err, &broken) {

@@ -22,11 +22,11 @@ import (
 
 const defaultAdminAddr = "127.0.0.1:7480"
 
-// defaultDrain is how long a node that is told to stop may drain itself.
+// defaultDrain is how long a node may drain itself before it stops.
 const defaultDrain = 30 * time.Second
 
-// gcPercent lets the heap grow to five times what lives before it is
-// collected: the owner's objects hold no pointers, so what lives is cheap to
+// gcPercent lets the heap grow to five times the live heap before it is
+// collected: the owner's objects hold no pointers, so the live heap is cheap to
 // scan and small. GOGC overrides it.
 const gcPercent = 400
 
@@ -214,7 +214,7 @@ func suggest(w io.Writer, addr string) {
 	}
 }
 
-// run runs a node until it is told to stop or cannot go on.
+// run runs a node until a signal stops it or it cannot go on.
 func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	log, err := f.logger(std.Err)
 	if err != nil {
@@ -258,7 +258,7 @@ func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	return errors.Join(err, notKept(n.Kept(), f.DataDir))
 }
 
-// notKept is the error of a node that could not write its state down.
+// notKept is the error of a node that could not write its state.
 func notKept(err error, dir string) error {
 	if err == nil {
 		return nil
@@ -267,7 +267,7 @@ func notKept(err error, dir string) error {
 		"make room on the disk of --data-dir " + dir + ", or repair it, before the next stop"}
 }
 
-// tuneMemory tells the collector how much room there is: gcPercent, but not
+// tuneMemory bounds the heap of the collector: gcPercent, but not
 // beyond what the store may take, a quarter more, and memorySlack for calls and
 // connections. Without the limit, a full store would let the heap grow to five
 // times its size.
@@ -298,8 +298,8 @@ func storeSetting(err error) error {
 	return err
 }
 
-// noNil leaves an error out of a line of the log that is none.
-func noNil(_ []string, a slog.Attr) slog.Attr {
+// dropNil drops nil errors from a line of the log.
+func dropNil(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "error" && a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
 		return slog.Attr{}
 	}
@@ -311,7 +311,7 @@ func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return nil, usageError{fmt.Errorf("--log-level %q: choose debug, info, warn or error", f.logLevel)}
 	}
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: noNil}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: dropNil}
 	switch f.logFormat {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts)), nil

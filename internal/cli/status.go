@@ -22,7 +22,7 @@ import (
 // wrong.
 const exitUnhealthy = 3
 
-// statusPause is between two looks of `status --wait`.
+// statusPause is the time between two inquiries of `status --wait`.
 const statusPause = 200 * time.Millisecond
 
 // askCluster calls f with a client of the cluster's service, again while the
@@ -103,8 +103,8 @@ func (f *statusFlags) run(ctx context.Context, std Process) error {
 	return nil
 }
 
-// look asks the node once.
-func (f *statusFlags) look(ctx context.Context, c pb.ClusterServiceClient) (*overview, error) {
+// once asks the node once.
+func (f *statusFlags) once(ctx context.Context, c pb.ClusterServiceClient) (*overview, error) {
 	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
 	if err != nil {
 		return nil, err
@@ -116,19 +116,19 @@ func (f *statusFlags) look(ctx context.Context, c pb.ClusterServiceClient) (*ove
 	return newOverview(st, m.Members, f.members), nil
 }
 
-// ask looks once, or with --wait until the cluster is healthy.
+// ask asks once, or with --wait until the cluster is healthy.
 func (f *statusFlags) ask(ctx context.Context, progressTo io.Writer) (o *overview, err error) {
 	if f.wait > 0 {
 		return f.await(ctx, progressTo)
 	}
 	err = f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		o, err = f.look(ctx, c)
+		o, err = f.once(ctx, c)
 		return err
 	})
 	return o, err
 }
 
-// await looks until the cluster is healthy, or --wait is over.
+// await polls until the cluster is healthy, or --wait is over.
 func (f *statusFlags) await(ctx context.Context, progressTo io.Writer) (*overview, error) {
 	conn, err := f.dial()
 	if err != nil {
@@ -141,17 +141,17 @@ func (f *statusFlags) await(ctx context.Context, progressTo io.Writer) (*overvie
 	bar := newProgress(progressTo)
 	defer bar.clear()
 	began := time.Now()
-	var last *overview // or the error of the last look:
+	var last *overview // or the error of the last inquiry:
 	var lastErr error
 	for {
 		call, done := context.WithTimeout(ctx, f.timeout)
-		o, err := f.look(call, client)
+		o, err := f.once(call, client)
 		done()
 		switch code := status.Code(err); {
 		case err == nil && o.healthy():
 			return o, nil
 		case err != nil && ctx.Err() != nil && (last != nil || lastErr != nil):
-			return nil, f.gaveUp(last, lastErr) // that look was cut short, and says less than the one before
+			return nil, f.gaveUp(last, lastErr) // this inquiry was cut short, and tells less than the one before
 		case err != nil && code != codes.Unavailable && code != codes.DeadlineExceeded:
 			return nil, f.explain(err)
 		}
@@ -181,7 +181,7 @@ func (f *statusFlags) gaveUp(o *overview, err error) error {
 	return hinted{fmt.Errorf("not healthy after %s: %s", f.wait, firstLine(o, err)), hint}
 }
 
-// finding is something about the cluster that is not as it should be.
+// finding is a fault of the cluster.
 type finding struct {
 	Problem string `json:"problem"`
 	Hint    string `json:"hint"`
@@ -218,16 +218,16 @@ type overview struct {
 	Members         []memberJSON `json:"members"`
 
 	spare   int  // voters that may die
-	alarmed bool // a warning is one that --exit-code tells
+	alarmed bool // a warning changes the exit code with --exit-code
 }
 
 func (o *overview) healthy() bool { return len(o.Problems) == 0 }
 
-// alone says whether the node runs without a cluster.
+// alone reports whether the node runs without a cluster.
 func (o *overview) alone() bool { return o.Cluster == "" }
 
-// newOverview takes together what a node answered. want is how many active
-// members there shall be; 0 = any number.
+// newOverview combines the answers of a node. want is the number of active members
+// that there should be; 0 = any.
 func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,

@@ -27,10 +27,10 @@ func wrongUse(cmd *cobra.Command, problem, hint string) error {
 	return usageError{fmt.Errorf("%s\n  hint: %s", problem, hint)}
 }
 
-// exactArgs is cobra.ExactArgs with a message that says what is missing.
+// exactArgs is cobra.ExactArgs with a message that names what is missing.
 func exactArgs(names ...string) cobra.PositionalArgs { return rangeArgs(len(names), names...) }
 
-// rangeArgs takes all of names, of which those from the least-th on may be
+// rangeArgs accepts one argument for each of names; those from the least-th on may be
 // left out.
 func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -48,8 +48,8 @@ func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// onlySubcommands makes cmd one that does nothing itself: it shows its help,
-// and says what a wrong subcommand may have meant.
+// onlySubcommands is for a command that does nothing by itself: it shows its help, and
+// suggests what a wrong subcommand may have meant.
 func onlySubcommands(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -92,7 +92,7 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// wantedValue says what is typed for a flag of a type; "" = the flag itself says it.
+// wantedValue describes the values of a type of flag; "" = the flag's own error does.
 func wantedValue(kind, text string) string {
 	switch kind {
 	case "duration":
@@ -112,7 +112,7 @@ func wantedValue(kind, text string) string {
 	return ""
 }
 
-// flagError says what may have been meant by a wrong flag.
+// flagError suggests what may have been meant by a wrong flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	if errors.As(err, &value) {

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// knock is how long an address that does not speak the API is asked what it speaks.
-const knock = time.Second
+// probeTimeout bounds the test of what an address speaks that does not speak the API.
+const probeTimeout = time.Second
 
-// speaks says what else than the API is at an address where something listens; "" if
-// that is not known.
+// speaks names the protocol at an address where something listens that is not the API; ""
+// if it is not known.
 func speaks(addr string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), knock)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -39,7 +39,7 @@ func speaks(addr string) string {
 	return ""
 }
 
-// wrongPort is the error of an address at which something else than the API is.
+// wrongPort is the error of an address that speaks something else than the API.
 func wrongPort(addr, what string) error {
 	hint := "raft and gossip have ports of their own (--raft-addr, --gossip-addr)"
 	if what == "HTTP" {

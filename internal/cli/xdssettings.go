@@ -6,8 +6,7 @@ import (
 	"github.com/keystead/keystead/internal/node"
 )
 
-// xdsSettings judges the settings of what Envoy and gRPC clients are told, with the
-// names of the flags.
+// xdsSettings validates the settings of xDS, with the names of the flags.
 func (f *nodeFlags) xdsSettings() error {
 	listener := f.XDS
 	listener.KeyHeader = ""

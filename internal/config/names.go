@@ -70,8 +70,8 @@ func Program(root *cobra.Command) []string {
 	return slices.Compact(names)
 }
 
-// MarkSecret says that the values of these flags appear neither in errors nor
-// in what [Sources] shows. It panics when there is no such flag.
+// MarkSecret keeps the values of these flags out of errors and out of [Sources].
+// It panics when there is no such flag.
 func MarkSecret(fs *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if err := fs.SetAnnotation(name, secretAnnotation, []string{"true"}); err != nil {
@@ -97,7 +97,7 @@ func mustBeSettings(flags []*pflag.Flag) {
 	}
 }
 
-// reserved says why a variable can never be a setting's, or "".
+// reserved is why a variable can never be a setting's, or "".
 func reserved(variable string) string {
 	switch name := strings.TrimPrefix(variable, envPrefix); {
 	case name == "CONFIG":
@@ -112,7 +112,7 @@ func reserved(variable string) string {
 	return ""
 }
 
-// tolerated says why a variable that is nobody's setting is no mistake, or "".
+// tolerated is why a variable that belongs to no setting is no mistake, or "".
 func tolerated(variable, value string) string {
 	name := strings.TrimPrefix(variable, envPrefix)
 	switch {

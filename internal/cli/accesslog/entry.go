@@ -236,7 +236,7 @@ var (
 	question  = []byte{'?'}
 )
 
-// isToken says whether b may be a method (RFC 9110 §5.6.2).
+// isToken reports whether b may be a method (RFC 9110 §5.6.2).
 func isToken(b []byte) bool {
 	for _, c := range b {
 		switch {

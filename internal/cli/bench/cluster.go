@@ -26,7 +26,7 @@ const (
 	GatheredAckOwner = "client, gathered, ack=owner" // as Gathered, likewise
 )
 
-// Cluster says what to measure on a cluster, beside a node that runs alone.
+// Cluster is what to measure on a cluster and on a node that runs alone.
 type Cluster struct {
 	Config
 	Alone string   // address of the node that runs alone

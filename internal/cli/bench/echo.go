@@ -17,7 +17,7 @@ import (
 const epoch = 23_000_000_000
 
 // ServeEcho answers every call that a workload makes with constants, until the
-// listener is closed. Tuned says whether with the options of a node.
+// listener is closed. tuned gives it the options of a node.
 func ServeEcho(l net.Listener, tuned bool) error {
 	var opts []grpc.ServerOption
 	if tuned {

@@ -30,7 +30,7 @@ type Target struct {
 	Addr string
 }
 
-// Config says what to measure.
+// Config is what to measure.
 type Config struct {
 	Targets     []Target
 	Workloads   []string      // names; see Workloads
@@ -41,7 +41,7 @@ type Config struct {
 	Keys        int           // distinct keys
 	Conns       int           // connections to each target
 	RequestIDs  bool          // send a request id with each operation
-	// Progress is told what is measured; nil = nobody.
+	// Progress is called before each measurement. It may be nil.
 	Progress func(done, total int, what string)
 }
 
@@ -51,7 +51,7 @@ const (
 	maxRun         = 2 * time.Hour
 )
 
-// Validate says what in c makes no sense. Run asks it, too.
+// Validate returns what in c makes no sense. Run calls it, too.
 func (c *Config) Validate() error {
 	switch {
 	case len(c.Targets) == 0 || len(c.Workloads) == 0 || len(c.Concurrency) == 0:

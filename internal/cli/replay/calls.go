@@ -114,7 +114,7 @@ func (c *calls) get(ctx context.Context, keys []*keyStat, open []int, opts []grp
 	return outcomes, nil
 }
 
-// retry says whether something that failed should be tried again.
+// retry is whether and when something that failed is to be tried again.
 type retry struct {
 	ok    bool
 	after time.Duration // the server asks for so long a pause; 0 = it does not
@@ -155,7 +155,7 @@ func failure(e *pb.Error) outcome {
 
 func trimmed(name, prefix string) string { return strings.TrimPrefix(name, prefix) }
 
-// retryOf says whether a call that failed should be made again.
+// retryOf is the retry of a call that failed.
 func retryOf(err error) retry {
 	st := status.Convert(err)
 	r := retry{err: err}

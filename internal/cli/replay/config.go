@@ -11,7 +11,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// Mode says what is done with an entry.
+// Mode is what is done with an entry.
 type Mode uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	Count              // add 1 to the counter of its key
 )
 
-// Clock says whose time decides.
+// Clock is whose time decides.
 type Clock uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	LogTime
 )
 
-// Config says what to replay, and to whom.
+// Config is what to replay, and at which server.
 type Config struct {
 	// Source is the log, plain or gzip; required. Entries are sent when a batch
 	// is full or the log ends. If Run is cancelled while a Read does not
@@ -39,7 +39,7 @@ type Config struct {
 	Size   int64  // bytes of Source, for progress; 0 = unknown
 	By     string // what the key is made of: see accesslog.ParseBy; required
 	Mode   Mode
-	// Clock says whose time decides. Default NodeTime. With LogTime there is no server:
+	// Clock is whose time decides. Default NodeTime. With LogTime there is no server:
 	// Batch, Concurrency, Timeout, Patience, Limits and Counters have no use.
 	Clock Clock
 	// Verify reads every counter back at the end and compares it with the log.
@@ -68,8 +68,8 @@ type Config struct {
 	Patience time.Duration
 	MaxKeys  int // distinct keys in the log, all kept in memory. Default 5,000,000
 
-	// Progress is told how far the run is, at most ten times a second and once
-	// at the end, never concurrently; nil = nobody.
+	// Progress receives how far the run is, at most ten times a second and once
+	// at the end, never concurrently. It may be nil.
 	Progress func(Progress)
 
 	Limits   pb.LimitServiceClient   // required for Limits in NodeTime

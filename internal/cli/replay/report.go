@@ -11,7 +11,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// Report is what a run found out.
+// Report is the result of a run.
 type Report struct {
 	Mode      string `json:"mode"` // "limits" or "count"
 	By        string `json:"by"`
@@ -22,7 +22,7 @@ type Report struct {
 	Algorithm string `json:"algorithm,omitempty"`
 	Cost      uint64 `json:"cost,omitempty"` // 0 = 1
 
-	// Time says whose time decided: "log" or "node".
+	// Time is whose time decided: "log" or "node".
 	Time string `json:"time"`
 	// First and Last are the earliest and the latest time in the log, in UTC; nil if it
 	// has no entries.

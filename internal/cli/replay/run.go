@@ -43,7 +43,7 @@ type run struct {
 }
 
 // Run replays a log. If the configuration is bad, there is no report. If the
-// run ends early, the report says how far it came and the error why.
+// run ends early, the report shows how far it came and the error why.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.setDefaults()
 	by, err := cfg.validate()
@@ -179,7 +179,7 @@ func (r *run) deal(ctx context.Context, log *accesslog.Reader, take func(at time
 	}
 }
 
-// seen makes an entry known to the report.
+// seen counts an entry for the report.
 func (r *run) seen(log *accesslog.Reader, at time.Time) {
 	r.lines.Store(log.Lines())
 	r.entries.Store(log.Entries())
@@ -208,7 +208,7 @@ func (r *run) enqueue(ctx context.Context, worker int, batch []*keyStat) bool {
 	}
 }
 
-// note makes what the reader has seen known to the report.
+// note copies the figures of the reader for the report.
 func (r *run) note(log *accesslog.Reader) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,8 +239,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reportProgress tells cfg.Progress until the returned function is called, which
-// tells it for the last time.
+// reportProgress calls cfg.Progress until the returned function is called, which
+// calls it for the last time.
 func (r *run) reportProgress() (stop func()) {
 	if r.cfg.Progress == nil {
 		return func() {}

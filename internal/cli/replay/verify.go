@@ -54,7 +54,7 @@ func (v *verification) sort() {
 	slices.SortFunc(v.mismatches, func(a, b Mismatch) int { return strings.Compare(a.Key, b.Key) })
 }
 
-// compare holds one counter against the log. A key whose counter could not be
+// compare compares one counter with the log. A key whose counter could not be
 // read, now or at first, does not match.
 func (r *run) compare(v *verification, s *keyStat, o *outcome) {
 	if o.reason != "" {

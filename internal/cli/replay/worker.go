@@ -164,7 +164,7 @@ func (w *worker) finish(ctx context.Context, n int, a attempt) error {
 	return nil
 }
 
-// try makes one attempt. left says whether it may have reached the server.
+// try makes one attempt. left reports whether it may have reached the server.
 func (w *worker) try(ctx context.Context, open []int, age time.Duration, a *attempt) (outcomes []outcome, left bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.run.cfg.Timeout)
 	defer cancel()
@@ -184,8 +184,8 @@ func (w *worker) try(ctx context.Context, open []int, age time.Duration, a *atte
 	return outcomes, true, nil
 }
 
-// sift hands final outcomes on, and returns the items that remain open and the
-// reason that the last of them gave.
+// sift reports final outcomes, and returns the items that remain open and the
+// reason of the last of them.
 func (w *worker) sift(open []int, outcomes []outcome, a *attempt) (still []int, again retry) {
 	still = open[:0]
 	for j, i := range open {

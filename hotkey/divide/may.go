@@ -11,16 +11,16 @@ import (
 
 var errNotNow = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.Millisecond,
 	Message: "the object is split, or about to be, or not any more; nothing happened",
-	Hint:    "try again: the call is passed on by the table of now"}
+	Hint:    "try again: it will be routed by the current table"}
 
 // phaseFor is the phase in which a part may be acted on in a role.
 var phaseFor = map[owner.Role]table.SplitPhase{owner.Plant: table.Opening, owner.Share: table.Open, owner.Look: table.Open, owner.Reap: table.Closing}
 
-// May says whether an operation in the role of ref may be done on an object, by a table,
+// May returns nil if an operation in the role of ref may be done on an object, by a table,
 // and the weight of a part: it is what owner.Splits asks. A process that owns an object
 // goes by the table that it has applied, and by no other; then it does not matter how late
-// it is: who acts in a phase has heard from all who acted in the one before that they have
-// applied it. What was read of one split is joined in no later one of the same object.
+// it is: a process that acts in a phase has heard from all that acted in the one before
+// that they have applied it. What was read of one split is joined in no later one of the same object.
 func May(t *table.Table, ref owner.Ref, kind owner.Kind) (weight uint32, err error) {
 	switch ref.Role {
 	case owner.Whole, owner.Carry, owner.Join:
@@ -68,9 +68,9 @@ func mayWhole(t *table.Table, ref owner.Ref, kind owner.Kind) error {
 	return errNotNow
 }
 
-// Stale says whether the object under a key is a part of a split that is over. Records of
-// a part come to nobody before the table that has its split, so that one that is not in a
-// table of its epoch or a later one is over.
+// Stale reports whether the object under a key is a part of a split that is over. Records of
+// a part reach no process before the table that has its split, so that a split that is not in
+// a table of its epoch or a later one is over.
 func Stale(t *table.Table, key []byte) bool {
 	id, _, ok := table.OfPart(string(key))
 	_, is := t.SplitOf(id)

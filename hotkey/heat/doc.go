@@ -36,6 +36,6 @@
 //
 // # Time
 //
-// Nothing here reads a clock, locks or allocates on a touch: a sketch belongs to whoever
-// locks it. Moments are in nanoseconds of one clock that does not go back.
+// Nothing here reads a clock, locks or allocates on a touch: a sketch belongs to the
+// goroutine that locks it. Moments are in nanoseconds of one clock that does not go back.
 package heat

@@ -67,7 +67,7 @@ func compare(t *testing.T, what string, keys []string, sets int) {
 	worst, missing := 0.0, 0.0
 	for h, is := range exact {
 		c, has := shown[h>>58<<32|uint64(uint32(h))]
-		most, sure := math.Round(c.Rate/perSecond(0)/unit), math.Round(c.Sure/perSecond(0)/unit)
+		most, sure := math.Round(c.RateMax/perSecond(0)/unit), math.Round(c.RateMin/perSecond(0)/unit)
 		switch {
 		case !has:
 			missing = max(missing, is)

@@ -89,14 +89,14 @@ func up(count uint32) uint32 {
 	return count + unit
 }
 
-// late is how many ticks of the past leave a set as it is: operations come a little out
+// maxLag is how many ticks of the past leave a set as it is: operations arrive a little out
 // of order. Anything else is the future, which comes around after 136 years.
-const late = 60
+const maxLag = 60
 
 // decay brings a set to a tick.
 func (t *set) decay(tick uint32) {
 	by := tick - t.stamp
-	if by > 1<<32-1-late {
+	if by > 1<<32-1-maxLag {
 		return
 	}
 	t.stamp = tick
@@ -117,13 +117,13 @@ func decayed(count, ticks uint32) uint32 {
 // Count is what a sketch knows of a tag, as operations a second over the last ten
 // seconds or so.
 type Count struct {
-	Tag  uint32
-	Rate float64 // at most, but for rounding; see the package
-	Sure float64 // at least
+	Tag     uint32
+	RateMax float64 // but for rounding; see the package
+	RateMin float64
 }
 
 // Each calls f for every tag that has a place and some count left, in no order. It
-// brings all counts to now, so that the next look at an idle sketch is a short one.
+// brings all counts to now, so that the next poll of an idle sketch is a short one.
 func (s *Sketch) Each(now int64, f func(Count)) {
 	tick, per := tickOf(now), perSecond(now)
 	for i := range s.sets {
@@ -133,7 +133,7 @@ func (s *Sketch) Each(now int64, f func(Count)) {
 		}
 		for w := range ways {
 			if t.counts[w] > 0 {
-				f(Count{Tag: t.tags[w], Rate: float64(t.counts[w]) * per, Sure: float64(t.counts[w]-t.debts[w]) * per})
+				f(Count{Tag: t.tags[w], RateMax: float64(t.counts[w]) * per, RateMin: float64(t.counts[w]-t.debts[w]) * per})
 			}
 		}
 	}

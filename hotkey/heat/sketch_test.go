@@ -48,7 +48,7 @@ func holds(t interface {
 	seen := map[uint32]bool{}
 	s.Each(now, func(c Count) {
 		per := perSecond(now) * unit
-		most, sure, is := c.Rate/per, c.Sure/per, e.counts[c.Tag]
+		most, sure, is := c.RateMax/per, c.RateMin/per, e.counts[c.Tag]
 		if seen[c.Tag] {
 			t.Fatalf("tag %d has two places", c.Tag)
 		}
@@ -91,7 +91,7 @@ func TestBounds(t *testing.T) {
 func TestTimes(t *testing.T) {
 	s := NewSketch(1)
 	counted := func(now int64) (rate float64) {
-		s.Each(now, func(c Count) { rate += c.Rate })
+		s.Each(now, func(c Count) { rate += c.RateMax })
 		return rate / perSecond(now) / unit
 	}
 	for range 100 {
@@ -119,8 +119,8 @@ func TestRates(t *testing.T) {
 		s.Touch(42, now)
 		if i > 50*rate && i%777 == 0 {
 			s.Each(now, func(c Count) {
-				if math.Abs(c.Rate/rate-1) > 0.01 || c.Rate != c.Sure {
-					t.Fatalf("at %d ns: %.0f, at least %.0f, and it is %d a second", now, c.Rate, c.Sure, rate)
+				if math.Abs(c.RateMax/rate-1) > 0.01 || c.RateMax != c.RateMin {
+					t.Fatalf("at %d ns: %.0f, at least %.0f, and it is %d a second", now, c.RateMax, c.RateMin, rate)
 				}
 			})
 		}
@@ -166,7 +166,7 @@ func TestZipf(t *testing.T) {
 		for k, is := range counts {
 			h := hash(uint64(k))
 			c, has := found[h>>58<<32|uint64(uint32(h))]
-			most, sure := math.Round(c.Rate/perSecond(0)/unit), math.Round(c.Sure/perSecond(0)/unit) // no tick was rounded
+			most, sure := math.Round(c.RateMax/perSecond(0)/unit), math.Round(c.RateMin/perSecond(0)/unit) // no tick was rounded
 			switch {
 			case !has && is > touches/5000:
 				t.Errorf("skew %.1f: key %d has %.3f %% of all and is not shown", skew, k, 100*is/touches)

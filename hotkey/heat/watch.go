@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Policy says which keys are hot.
+// Policy decides which keys are hot.
 type Policy struct {
 	// Floor is the least rate of a hot key, in operations a second. Default 1,000: a
 	// node does many times that of a single key.
@@ -42,7 +42,7 @@ func (p Policy) WithDefaults() Policy {
 	}
 }
 
-// Validate says what is wrong with a policy.
+// Validate reports what is wrong with a policy.
 func (p Policy) Validate() error {
 	switch {
 	case !(p.Floor >= 1 && p.Floor <= 1e9):
@@ -57,13 +57,13 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// Seen is a key that a look has found, with its rates as in [Count].
+// Seen is a key that a poll has found, with its rates as in [Count].
 type Seen[K comparable] struct {
-	Key        K
-	Rate, Sure float64
+	Key              K
+	RateMax, RateMin float64
 }
 
-// Load is what a node does at a look.
+// Load is what a node does at a poll.
 type Load struct {
 	Rate float64 // operations a second, over the time for which counts speak
 	Keys int64   // keys that it holds
@@ -72,12 +72,12 @@ type Load struct {
 // Hot is a key that is hot.
 type Hot[K comparable] struct {
 	Key   K
-	Rate  float64 // at the last look
+	Rate  float64 // at the last poll
 	Since int64   // when it got so
 	above int64   // when it was last at half of the threshold or more; not before Since
 }
 
-// Change is a key that got hot at a look, or no longer is.
+// Change is a key that has become hot, or no longer is.
 type Change[K comparable] struct {
 	Key K
 	Hot bool
@@ -109,28 +109,28 @@ func (p Policy) Threshold(load Load, rate float64) float64 {
 	return max(p.Floor, p.Factor*others)
 }
 
-// Look takes in what the sketches show and returns what has changed. Keys that a look
-// does not show have no rate.
-func (w *Watch[K]) Look(now int64, load Load, seen []Seen[K]) []Change[K] {
+// Update applies what a poll of the sketches has found, and returns what has changed. Keys
+// that it has not found have no rate.
+func (w *Watch[K]) Update(now int64, load Load, seen []Seen[K]) []Change[K] {
 	var changes []Change[K]
 	for _, h := range w.hot {
 		h.Rate = 0
 	}
-	slices.SortFunc(seen, func(a, b Seen[K]) int { return cmp.Compare(b.Sure, a.Sure) }) // the hottest first, in case of no room
+	slices.SortFunc(seen, func(a, b Seen[K]) int { return cmp.Compare(b.RateMin, a.RateMin) }) // the hottest first, in case of no room
 	for _, s := range seen {
-		threshold := w.policy.Threshold(load, s.Rate)
+		threshold := w.policy.Threshold(load, s.RateMax)
 		h := w.hot[s.Key]
 		switch {
-		case h == nil && s.Sure < threshold:
+		case h == nil && s.RateMin < threshold:
 		case h == nil && len(w.hot) >= w.policy.Max:
 			w.left++
 		case h == nil:
-			w.hot[s.Key] = &Hot[K]{Key: s.Key, Rate: s.Rate, Since: now, above: now}
+			w.hot[s.Key] = &Hot[K]{Key: s.Key, Rate: s.RateMax, Since: now, above: now}
 			changes = append(changes, Change[K]{s.Key, true})
 		default:
-			h.Rate = max(h.Rate, s.Rate)
+			h.Rate = max(h.Rate, s.RateMax)
 			//guard:hot-half threshold/2 -> threshold
-			if s.Rate >= threshold/2 {
+			if s.RateMax >= threshold/2 {
 				h.above = now
 			}
 		}
@@ -154,5 +154,5 @@ func (w *Watch[K]) Hot() []Hot[K] {
 	return hot
 }
 
-// LeftOut is how often a key was hot at a look and there was no room for it.
+// LeftOut is how often a key was hot at a poll and there was no room for it.
 func (w *Watch[K]) LeftOut() int64 { return w.left }

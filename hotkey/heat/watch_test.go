@@ -21,7 +21,7 @@ func look(w *Watch[string], now int64, rates map[string]float64) string {
 		seen = append(seen, Seen[string]{k, r, r})
 	}
 	var b strings.Builder
-	for _, c := range w.Look(now, load, seen) {
+	for _, c := range w.Update(now, load, seen) {
 		fmt.Fprintf(&b, "%s:%v ", c.Key, c.Hot)
 	}
 	return strings.TrimSpace(b.String())
@@ -81,13 +81,13 @@ func TestThreshold(t *testing.T) {
 // Debts of a sketch make nothing hot, and keep nothing from staying so.
 func TestDebts(t *testing.T) {
 	w, _ := NewWatch[string](Policy{})
-	if c := w.Look(0, Load{5000, 2}, []Seen[string]{{"a", 4000, 900}}); len(c) != 0 {
+	if c := w.Update(0, Load{5000, 2}, []Seen[string]{{"a", 4000, 900}}); len(c) != 0 {
 		t.Errorf("%v: it may have 900 only", c)
 	}
-	if c := w.Look(0, Load{5000, 100_000}, []Seen[string]{{"a", 4000, 1000}}); len(c) != 1 {
+	if c := w.Update(0, Load{5000, 100_000}, []Seen[string]{{"a", 4000, 1000}}); len(c) != 1 {
 		t.Errorf("%v: it surely has 1,000", c)
 	}
-	w.Look(20*second, Load{5000, 100_000}, []Seen[string]{{"a", 4000, 10}})
+	w.Update(20*second, Load{5000, 100_000}, []Seen[string]{{"a", 4000, 10}})
 	if h := w.Hot(); len(h) != 1 || h[0].Rate != 4000 || h[0].Since != 0 {
 		t.Errorf("%+v: it may have 4,000 still", h)
 	}
@@ -139,7 +139,7 @@ func TestWatchInAnyOrder(t *testing.T) {
 					seen = append(seen, Seen[string]{k, most, rapid.Float64Range(0, most).Draw(t, "sure")})
 				}
 			}
-			for _, c := range w.Look(now, load, seen) {
+			for _, c := range w.Update(now, load, seen) {
 				at, hot := since[c.Key]
 				switch {
 				case c.Hot == hot:

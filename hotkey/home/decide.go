@@ -122,7 +122,7 @@ func (d *decisions) merged() {
 func (d *decisions) make(now int64, scene plan.Scene[object]) []plan.Decision[object] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	made := d.planner.Look(now, scene)
+	made := d.planner.Decide(now, scene)
 	for _, one := range made {
 		switch one.Action {
 		case plan.Split:
@@ -225,7 +225,7 @@ func (h *Home) candidates(t *table.Table) (some []plan.Candidate[object]) {
 			continue
 		}
 		if m, _, ok := t.Owner(ring.Hash(k.Key)); ok && m.Holder() == self {
-			some = append(some, plan.Candidate[object]{Key: o, Rate: k.Rate})
+			some = append(some, plan.Candidate[object]{Key: o, Rate: k.RateMax})
 		}
 	}
 	return some

@@ -99,7 +99,7 @@ type Config struct {
 	Hot      func() *HotKeys // what was seen of this node's busiest objects at the last poll
 	// HotNodes are the nodes that take parts before others. nil = there are none.
 	HotNodes func() map[string]bool
-	// Paused is told how long the calls of an object waited in a phase. nil = nobody is.
+	// Paused is called with how long the calls of an object waited in a phase. nil = no calls.
 	Paused func(phase table.SplitPhase, took time.Duration)
 	Log    *slog.Logger
 }
@@ -109,7 +109,7 @@ type Config struct {
 type Home struct {
 	cfg   Config
 	log   *slog.Logger
-	ctx   context.Context // ends with Close
+	ctx   context.Context // ends when Run is to return
 	end   context.CancelFunc
 	parts Parts // set by Run, before anything is driven
 
@@ -205,8 +205,8 @@ func (h *Home) drive(id uint64) {
 	}
 }
 
-// propose brings a command before the leader. What became of it, the table tells: with
-// no error, this node goes by it, unless the time was over.
+// propose brings a command before the leader. The table shows what became of it: after no
+// error, this node goes by it, unless the time was over.
 func (h *Home) propose(ctx context.Context, c table.Command) error {
 	if why := h.cfg.Cluster.Table().Knows(c); why != nil {
 		return why

@@ -75,7 +75,7 @@ func TestMadeWhole(t *testing.T) {
 			e.home.MakeWhole(sp.ID, "a test")
 		}
 		for range 20 { // five seconds in which it is hot
-			e.hot = &HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "counter"}, Kind: owner.KindCounter}, Rate: 9e4, Sure: 9e4, Hot: true}}}
+			e.hot = &HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "counter"}, Kind: owner.KindCounter}, RateMax: 9e4, RateMin: 9e4, Hot: true}}}
 			time.Sleep(pollEvery)
 		}
 		if n, c := len(e.Table().Splits), e.home.Counts(); n != 0 || c.Merges != 1 || c.Splits != 0 {
@@ -252,7 +252,7 @@ func TestKindsWithoutParts(t *testing.T) {
 	e := newEstate(t, nil, "n1", "n2")
 	key := e.own()
 	for kind := range owner.Kind(32) {
-		e.hot = &HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: kind}, Rate: 9e4, Sure: 9e4, Hot: true}}}
+		e.hot = &HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: kind}, RateMax: 9e4, RateMin: 9e4, Hot: true}}}
 		has := kind == owner.KindLimit || kind == owner.KindCounter
 		if got := len(e.home.scene(e.Table()).Hot); (got == 1) != has || kind.Parts() != has {
 			t.Errorf("%d, a %s: %d candidates", kind, kind, got)
@@ -361,10 +361,10 @@ func TestOthersHome(t *testing.T) {
 	for i := 0; ; i++ {
 		if other := fmt.Sprint("other-", i); !e.home.Of(e.Table(), &table.Split{Key: other}) {
 			e.hot = &HotKeys{Keys: []HotKey{
-				{Object: owner.Object{Ref: owner.Ref{Key: other, Name: "n"}, Kind: owner.KindCounter}, Rate: 9e4, Hot: true},
-				{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "calm"}, Kind: owner.KindCounter}, Rate: 9e4},
-				{Object: owner.Object{Ref: owner.Ref{Key: "\x00part", Name: "n"}, Kind: owner.KindCounter}, Rate: 9e4, Hot: true},
-				{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: owner.KindCounter}, Rate: 9e4, Hot: true},
+				{Object: owner.Object{Ref: owner.Ref{Key: other, Name: "n"}, Kind: owner.KindCounter}, RateMax: 9e4, Hot: true},
+				{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "calm"}, Kind: owner.KindCounter}, RateMax: 9e4},
+				{Object: owner.Object{Ref: owner.Ref{Key: "\x00part", Name: "n"}, Kind: owner.KindCounter}, RateMax: 9e4, Hot: true},
+				{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: owner.KindCounter}, RateMax: 9e4, Hot: true},
 			}}
 			break
 		}

@@ -44,10 +44,10 @@ type HotKeys struct {
 // HotKey is an object that is busy.
 type HotKey struct {
 	owner.Object
-	Rate  float64 // at most
-	Sure  float64 // at least
-	Hot   bool
-	Since int64 // when it got hot, ns by the clock of the store; 0 if it is not
+	RateMax float64
+	RateMin float64
+	Hot     bool
+	Since   int64 // when it got hot, ns by the clock of the store; 0 if it is not
 }
 
 // IsPart reports whether the object is a part of one that is split.
@@ -56,8 +56,7 @@ func (k *HotKey) IsPart() bool { return isPart(k.Key) }
 // isPart reports whether a key is that of a part: no user's key begins with NUL.
 func isPart(key string) bool { return key != "" && key[0] == 0 }
 
-// identity is what is hot or not. An object of another kind that comes in its place is
-// another one.
+// identity is what is hot or not. An object of another kind in its place is another one.
 type identity struct {
 	owner.Ref
 	kind owner.Kind
@@ -118,7 +117,7 @@ func (o *Observer) poll(store *owner.Store, objects, now int64) {
 	rate, shard := 0.0, 0
 	store.EachHeat(func(counted owner.Heat, _ func(uint32) []owner.Object) {
 		counted.(sketch).Each(now, func(c heat.Count) {
-			rate += c.Rate // what a place owes to others was counted for it, and for no other place
+			rate += c.RateMax // what a place owes to others was counted for it, and for no other place
 			top.add(place{c, shard})
 		})
 		shard++
@@ -126,9 +125,9 @@ func (o *Observer) poll(store *owner.Store, objects, now int64) {
 	keys := o.named(store, top.byShard())
 	seen := make([]heat.Seen[identity], len(keys))
 	for i, k := range keys {
-		seen[i] = heat.Seen[identity]{Key: identity{k.Ref, k.Kind}, Rate: k.Rate, Sure: k.Sure}
+		seen[i] = heat.Seen[identity]{Key: identity{k.Ref, k.Kind}, RateMax: k.RateMax, RateMin: k.RateMin}
 	}
-	changes := o.watch.Look(now, heat.Load{Rate: rate, Keys: objects}, seen)
+	changes := o.watch.Update(now, heat.Load{Rate: rate, Keys: objects}, seen)
 	o.last.Store(o.snapshot(now, rate, objects, keys))
 	o.write(changes)
 }
@@ -143,16 +142,16 @@ func (o *Observer) named(store *owner.Store, places []place) []HotKey {
 			objects := named(c.Tag)
 			//guard:hot-shared
 			if len(objects) > 1 {
-				c.Sure = 0 // they share a tag, and any of them may have done it all
+				c.RateMin = 0 // they share a tag, and any of them may have done it all
 			}
 			for _, x := range objects {
-				keys = append(keys, HotKey{Object: x, Rate: c.Rate, Sure: c.Sure})
+				keys = append(keys, HotKey{Object: x, RateMax: c.RateMax, RateMin: c.RateMin})
 			}
 		}
 		shard++
 	})
 	slices.SortFunc(keys, func(a, b HotKey) int {
-		return cmp.Or(cmp.Compare(b.Rate, a.Rate), strings.Compare(a.Key, b.Key), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.RateMax, a.RateMax), strings.Compare(a.Key, b.Key), strings.Compare(a.Name, b.Name))
 	})
 	return keys[:min(len(keys), MaxHotKeys)]
 }
@@ -210,7 +209,7 @@ type busiest struct {
 }
 
 func (b *busiest) add(p place) {
-	if p.Rate <= b.least {
+	if p.RateMax <= b.least {
 		return
 	}
 	if b.places = append(b.places, p); len(b.places) == 2*MaxHotKeys {
@@ -220,10 +219,10 @@ func (b *busiest) add(p place) {
 
 // cut leaves the highest MaxHotKeys.
 func (b *busiest) cut() {
-	slices.SortFunc(b.places, func(x, y place) int { return cmp.Compare(y.Rate, x.Rate) })
+	slices.SortFunc(b.places, func(x, y place) int { return cmp.Compare(y.RateMax, x.RateMax) })
 	if len(b.places) > MaxHotKeys {
 		b.places = b.places[:MaxHotKeys]
-		b.least = b.places[MaxHotKeys-1].Rate
+		b.least = b.places[MaxHotKeys-1].RateMax
 	}
 }
 

@@ -115,10 +115,10 @@ func TestGetsHot(t *testing.T) {
 			t.Fatalf("%d are hot, and the first is %+v", seen.Hot, seen.Keys[0])
 		}
 	}
-	if k := seen.Keys[0]; k.Kind != owner.KindCounter || k.Rate < 1900 || k.Rate > 2100 || k.Sure < 1900 || k.Sure > k.Rate {
+	if k := seen.Keys[0]; k.Kind != owner.KindCounter || k.RateMax < 1900 || k.RateMax > 2100 || k.RateMin < 1900 || k.RateMin > k.RateMax {
 		t.Errorf("2,000 a second are shown as %+v", k)
 	}
-	if i := find(seen, "calm"); i != 1 || seen.Keys[i].Hot || seen.Keys[i].Rate < 38 || seen.Keys[i].Rate > 42 {
+	if i := find(seen, "calm"); i != 1 || seen.Keys[i].Hot || seen.Keys[i].RateMax < 38 || seen.Keys[i].RateMax > 42 {
 		t.Errorf("40 a second are shown as %+v, place %d", seen.Keys[max(i, 0)], i)
 	}
 	if seen.Rate < 1940 || seen.Rate > 2140 || seen.Objects != 1002 {
@@ -214,7 +214,7 @@ func TestSharedTags(t *testing.T) {
 	}
 	seen := s.poll(nil)
 	i, j := find(seen, one), find(seen, other)
-	if i < 0 || j < 0 || seen.Keys[i].Rate < 9000 || seen.Keys[j].Rate != seen.Keys[i].Rate || seen.Keys[i].Sure != 0 || seen.Hot != 0 {
+	if i < 0 || j < 0 || seen.Keys[i].RateMax < 9000 || seen.Keys[j].RateMax != seen.Keys[i].RateMax || seen.Keys[i].RateMin != 0 || seen.Hot != 0 {
 		t.Errorf("%d are hot; %+v", seen.Hot, seen.Keys[:2])
 	}
 }

@@ -115,7 +115,7 @@ func turn(key, node string) uint64 {
 	return ring.Hash(fmt.Sprintf("%d:%s%s", len(key), key, node))
 }
 
-// uneven says whether a part shares its node, or stands on one that it does not belong to,
+// uneven reports whether a part shares its node, or is on one that it does not belong to,
 // while a node that it does belong to has none; and which.
 func uneven(places []string, nodes []Node) (from, to string, is bool) {
 	count := make(map[string]int, len(places))

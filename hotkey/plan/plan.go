@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// onset is how long a hot object is looked at before it is split, in nanoseconds: counts
+	// onset is how long a hot object is watched before it is split, in nanoseconds: counts
 	// speak of ten seconds, and what they show of a key that has just begun is too little
 	// by far. From their rise follows what they rise to; that of half a second is off by some
 	// hundredths.
 	onset = heat.Tick / 2
-	// settle is the same for a split that has just begun: there is no hurry.
-	settle = 2 * heat.Tick
-	// patience is how long a decision is not repeated, in nanoseconds. What was proposed
+	// warmUp is the same for a split that has just begun: there is no hurry.
+	warmUp = 2 * heat.Tick
+	// repeatAfter is how long a decision is not repeated, in nanoseconds. What was proposed
 	// is in the table by then, or was lost.
-	patience = int64(5 * time.Second)
+	repeatAfter = int64(5 * time.Second)
 	// slack is how far a rate may be off before the number of parts follows it: a number
 	// is kept as long as some rate within a quarter would want it.
 	slack = 1.25
@@ -35,14 +35,14 @@ const (
 // decides later, not otherwise.
 type Planner[K comparable] struct {
 	policy  Policy
-	hot     map[K]candidate // objects of the last look that are hot
-	divided map[K]span      // splits of the last look
+	hot     map[K]candidate // objects of the last scene that are hot
+	divided map[K]span      // splits of the last scene
 	notes   map[K]note      // objects that were split or were to be; len <= maxNotes
 	turn    uint64          // of the last note
 	left    int64           // objects that were to be split, and for which there was no room
 }
 
-// rise is where a count began to be looked at.
+// rise is where the watch of a count began.
 type rise struct {
 	at   int64
 	rate float64
@@ -51,42 +51,42 @@ type rise struct {
 // candidate is an object that is hot and not split.
 type candidate struct {
 	rise
-	told int64 // until when a split is not decided on again
+	heldUntil int64 // no split is decided on before
 }
 
 // span is how long a split has been as it is.
 type span struct {
-	rise          // when it was first seen open
-	id     uint64 // of the split
-	open   bool   // it was seen open
-	idle   cause  // it has less than half of the floor
-	misfit cause  // its number of parts is not what it is worth
-	uneven cause  // its parts stand unevenly
-	told   int64  // until when nothing is decided again
-	whole  bool   // an operation needs the object whole
+	rise             // when it was first seen open
+	id        uint64 // of the split
+	open      bool   // it was seen open
+	idle      cause  // it has less than half of the floor
+	misfit    cause  // its number of parts is not what it is worth
+	uneven    cause  // its parts are placed unevenly
+	heldUntil int64  // nothing is decided before
+	whole     bool   // an operation needs the object whole
 }
 
-// cause is a reason to do something, once it has stood for long enough.
+// cause is a reason to do something, once it has held for long enough.
 type cause struct {
-	stands bool
-	since  int64 // the look that first saw it
+	holds bool
+	since int64 // when it first did
 }
 
-func (c *cause) look(now int64, stands bool) {
-	if !stands || !c.stands {
-		*c = cause{stands, now}
+func (c *cause) update(now int64, holds bool) {
+	if !holds || !c.holds {
+		*c = cause{holds, now}
 	}
 }
 
-func (c cause) stood(now, long int64) bool { return c.stands && now-c.since >= long }
+func (c cause) lasted(now, long int64) bool { return c.holds && now-c.since >= long }
 
 // note is what is remembered of an object that is whole, or is to be.
 type note struct {
-	until int64
-	parts int    // it is to be split again, into so many; 0: it is not to be split
-	hand  bool   // the split of before was by hand
-	told  int64  // until when a split is not decided on again
-	turn  uint64 // later notes have later turns
+	until     int64
+	parts     int    // it is to be split again, into so many; 0: it is not to be split
+	hand      bool   // the split of before was by hand
+	heldUntil int64  // no split is decided on before
+	turn      uint64 // later notes have later turns
 }
 
 // NewPlanner returns a planner by a policy, whose zero fields mean the defaults.
@@ -98,8 +98,8 @@ func NewPlanner[K comparable](p Policy) (*Planner[K], error) {
 	return &Planner[K]{policy: p, hot: map[K]candidate{}, divided: map[K]span{}, notes: map[K]note{}}, nil
 }
 
-// NeedsWhole says that an operation needed the whole of an object: if it is split, the
-// next look decides to merge it, and for HoldOff no look decides to split it.
+// NeedsWhole records that an operation needed the whole of an object: if it is split, the
+// next decision is to merge it, and for HoldOff none is to split it.
 func (p *Planner[K]) NeedsWhole(key K, now int64) {
 	p.note(key, note{until: now + p.policy.HoldOff})
 	if s, ok := p.divided[key]; ok {
@@ -125,13 +125,13 @@ func (p *Planner[K]) note(key K, n note) {
 	delete(p.notes, first)
 }
 
-// LeftOut is how often a look would have split an object, and there was no room for it.
+// LeftOut is how often an object would have been split, and there was no room for it.
 func (p *Planner[K]) LeftOut() int64 { return p.left }
 
-// Look decides what is to be done. The decisions about splits come first, in the order of
+// Decide returns what is to be done. The decisions about splits come first, in the order of
 // the scene, then splits that follow a merge, and then those of candidates, the busiest
 // first. now is in nanoseconds of a clock that does not go back.
-func (p *Planner[K]) Look(now int64, scene Scene[K]) []Decision[K] {
+func (p *Planner[K]) Decide(now int64, scene Scene[K]) []Decision[K] {
 	var decisions []Decision[K]
 	seen := make(map[K]span, len(scene.Divided))
 	for _, d := range scene.Divided {
@@ -141,7 +141,7 @@ func (p *Planner[K]) Look(now int64, scene Scene[K]) []Decision[K] {
 		}
 		if d.Open {
 			if decision, ok := p.judge(now, &s, d, scene); ok {
-				s.told = now + patience
+				s.heldUntil = now + repeatAfter
 				decisions = append(decisions, decision)
 			}
 		} else if n, ok := p.notes[d.Key]; ok && n.parts > 0 {
@@ -171,26 +171,26 @@ func (p *Planner[K]) judge(now int64, s *span, d Divided[K], scene Scene[K]) (De
 		}
 	}
 	d.Rate = s.to(now, d.Rate)
-	have, worth, early := len(d.Places), p.worth(d, len(scene.Nodes)), now-s.at < settle
-	s.idle.look(now, d.Rate < p.policy.Floor/2 && d.Silent == 0 && !d.ByHand && !early)
-	s.misfit.look(now, worth != have && d.Silent == 0 && !scene.Moving && !early)
+	have, worth, early := len(d.Places), p.worth(d, len(scene.Nodes)), now-s.at < warmUp
+	s.idle.update(now, d.Rate < p.policy.Floor/2 && d.Silent == 0 && !d.ByHand && !early)
+	s.misfit.update(now, worth != have && d.Silent == 0 && !scene.Moving && !early)
 	from, to, is := uneven(d.Places, scene.Nodes)
-	s.uneven.look(now, is && worth >= MinParts && !scene.Moving)
+	s.uneven.update(now, is && worth >= MinParts && !scene.Moving)
 
 	stay := p.policy.Stay // no cause is older than the split, so that stays as long at least
 	long := time.Duration(stay)
 	switch {
-	case now < s.told:
+	case now < s.heldUntil:
 	case s.whole:
 		return p.unite(now, d, Merge, 0, "an operation needs it whole")
-	case s.idle.stood(now, stay):
+	case s.idle.lasted(now, stay):
 		return p.unite(now, d, Merge, 0, "it has had less than %.0f operations a second for %v, half of the floor", p.policy.Floor/2, long)
-	case s.misfit.stood(now, stay) && worth < MinParts:
+	case s.misfit.lasted(now, stay) && worth < MinParts:
 		return p.unite(now, d, Merge, 0, "there have been no two nodes for its parts for %v", long)
-	case s.misfit.stood(now, stay):
+	case s.misfit.lasted(now, stay):
 		return p.unite(now, d, Resize, worth, "%d parts have been too %s for %v: it gets %.0f operations a second, and %.0f are worth a part",
 			have, than(have, worth), long, d.Rate, p.policy.PerPart)
-	case s.uneven.stood(now, stay):
+	case s.uneven.lasted(now, stay):
 		return p.unite(now, d, Respread, worth, "a part belongs on node %s, which has none, and not on %s, for %v", to, from, long)
 	}
 	return Decision[K]{}, false
@@ -227,18 +227,18 @@ func (p *Planner[K]) worth(d Divided[K], nodes int) int {
 func (p *Planner[K]) resume(now int64, room *int) []Decision[K] {
 	var keys []K
 	for k, n := range p.notes {
-		if _, divided := p.divided[k]; n.parts > 0 && !divided && n.told <= now && now < n.until {
+		if _, divided := p.divided[k]; n.parts > 0 && !divided && n.heldUntil <= now && now < n.until {
 			keys = append(keys, k)
 		}
 	}
 	slices.SortFunc(keys, func(a, b K) int { return cmp.Compare(p.notes[a].turn, p.notes[b].turn) })
 	var decisions []Decision[K]
 	for _, k := range keys {
-		if !p.take(room) {
+		if !p.reserve(room) {
 			break
 		}
 		n := p.notes[k]
-		n.told = now + patience
+		n.heldUntil = now + repeatAfter
 		p.notes[k] = n
 		decisions = append(decisions, Decision[K]{Key: k, Action: Split, Parts: n.parts, ByHand: n.hand, Reason: "it was merged to be split anew"})
 	}
@@ -259,8 +259,8 @@ func (p *Planner[K]) choose(now int64, scene Scene[K], room *int) []Decision[K] 
 		rate := r.to(now, c.Rate)
 		parts := Parts(rate, p.policy.PerPart, len(scene.Nodes))
 		n, noted := p.notes[c.Key]
-		if noted = noted && now < n.until; !noted && now-r.at >= onset && now >= r.told && rate >= p.policy.Floor && parts >= MinParts && p.take(room) {
-			r.told = now + patience
+		if noted = noted && now < n.until; !noted && now-r.at >= onset && now >= r.heldUntil && rate >= p.policy.Floor && parts >= MinParts && p.reserve(room) {
+			r.heldUntil = now + repeatAfter
 			decisions = append(decisions, Decision[K]{Key: c.Key, Action: Split, Parts: parts,
 				Reason: fmt.Sprintf("it gets about %.0f operations a second, and %.0f are worth a part", rate, p.policy.PerPart)})
 		}
@@ -270,8 +270,8 @@ func (p *Planner[K]) choose(now int64, scene Scene[K], room *int) []Decision[K] 
 	return decisions
 }
 
-// take takes room for a split.
-func (p *Planner[K]) take(room *int) bool {
+// reserve takes room for a split.
+func (p *Planner[K]) reserve(room *int) bool {
 	if *room <= 0 {
 		p.left++
 		return false

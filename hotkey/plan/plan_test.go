@@ -53,7 +53,7 @@ func (s *stage) at(seconds float64, nodes, there, want string) {
 		}
 	}
 	var got []string
-	for _, d := range s.planner.Look(int64(seconds*heat.Tick), scene) {
+	for _, d := range s.planner.Decide(int64(seconds*heat.Tick), scene) {
 		line := d.Action.String()
 		if d.Parts > 0 {
 			line += fmt.Sprintf(" %d", d.Parts)
@@ -218,9 +218,9 @@ func TestPlanRoom(t *testing.T) {
 		Nodes: someNodes(8, 0), Splits: 3,
 		Hot: []Candidate[string]{{"a", 2000}, {"b", 4000}, {"c", 5000}, {"d", 3000}, {"e", 999}},
 	}
-	p.Look(0, scene)
+	p.Decide(0, scene)
 	var got []string
-	for _, d := range p.Look(2*heat.Tick, scene) {
+	for _, d := range p.Decide(2*heat.Tick, scene) {
 		got = append(got, fmt.Sprintf("%v %s %d", d.Action, d.Key, d.Parts))
 	}
 	if want := []string{"split c 5", "split b 4"}; !slices.Equal(got, want) || p.LeftOut() != 2 {
@@ -232,7 +232,7 @@ func TestPlanRoom(t *testing.T) {
 	if _, ok := p.notes[fmt.Sprint(maxNotes-1)]; ok || len(p.notes) != maxNotes {
 		t.Errorf("%d notes, the oldest among them: %v", len(p.notes), ok)
 	}
-	p.Look(3600*heat.Tick, Scene[string]{})
+	p.Decide(3600*heat.Tick, Scene[string]{})
 	if len(p.notes)+len(p.hot)+len(p.divided) != 0 {
 		t.Errorf("%d, %d and %d are remembered of nothing", len(p.notes), len(p.hot), len(p.divided))
 	}
@@ -295,7 +295,7 @@ func (w *world) run(t interface{ Fatal(...any) }, rate float64) string {
 		return c
 	}
 	home := counted(w.whole)
-	w.watch.Look(w.now, heat.Load{Rate: home.Rate, Keys: 1}, []heat.Seen[string]{{Key: "k", Rate: home.Rate, Sure: home.Sure}})
+	w.watch.Update(w.now, heat.Load{Rate: home.RateMax, Keys: 1}, []heat.Seen[string]{{Key: "k", RateMax: home.RateMax, RateMin: home.RateMin}})
 	scene := Scene[string]{Nodes: w.nodes}
 	switch {
 	case w.wait > 0:
@@ -305,14 +305,14 @@ func (w *world) run(t interface{ Fatal(...any) }, rate float64) string {
 			w.parts, w.opened = heat.NewSketch(1), w.now
 		}
 	case w.parts != nil:
-		scene.Divided = []Divided[string]{{Key: "k", ID: w.id, Open: true, Places: w.places, Rate: counted(w.parts).Rate}}
+		scene.Divided = []Divided[string]{{Key: "k", ID: w.id, Open: true, Places: w.places, Rate: counted(w.parts).RateMax}}
 	default:
 		for _, h := range w.watch.Hot() {
 			scene.Hot = append(scene.Hot, Candidate[string]{Key: h.Key, Rate: h.Rate})
 		}
 	}
 	scene.Splits = len(scene.Divided)
-	decisions := w.planner.Look(w.now, scene)
+	decisions := w.planner.Decide(w.now, scene)
 	if len(decisions) == 0 {
 		return ""
 	}

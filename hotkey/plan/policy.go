@@ -9,7 +9,7 @@ import (
 	"github.com/keystead/keystead/hotkey/heat"
 )
 
-// Policy says when an object is split, and into how many parts.
+// Policy decides when an object is split, and into how many parts.
 type Policy struct {
 	// Floor is the rate from which a hot object is split, in operations a second. It is
 	// made whole when it has had less than half of that for Stay. Default 1,000.
@@ -45,7 +45,7 @@ func (p Policy) WithDefaults() Policy {
 
 var errPolicy = errors.New("plan: the policy makes no sense")
 
-// Validate says what is wrong with a policy.
+// Validate reports what is wrong with a policy.
 func (p Policy) Validate() error {
 	switch {
 	case !(p.Floor >= 1 && p.Floor <= 1e9):
@@ -98,11 +98,11 @@ type Scene[K comparable] struct {
 // Action is what is to be done about an object.
 type Action uint8
 
-// Actions. A resize and a respread are a merge, after which a look decides on a split.
+// Actions. A resize and a respread are a merge, after which a later decision is to split.
 const (
 	Split    Action = iota + 1 // into Decision.Parts parts
 	Resize                     // merge: it is worth another number of parts
-	Respread                   // merge: its parts stand unevenly
+	Respread                   // merge: its parts are placed unevenly
 	Merge                      // merge, and leave it whole
 )
 

@@ -49,7 +49,7 @@ func (c *hotCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range rankedKeys {
 		rate := 0.0
 		if i < len(seen.Keys) {
-			rate = seen.Keys[i].Rate
+			rate = seen.Keys[i].RateMax
 		}
 		ch <- prometheus.MustNewConstMetric(c.rate, prometheus.GaugeValue, rate, strconv.Itoa(i+1))
 	}

@@ -45,7 +45,7 @@ func (c *cluster) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHo
 			}
 			continue
 		}
-		out := &pb.HotKey{Key: k.Key, Name: k.Name, Kind: k.Kind.String(), Rate: k.Rate, Sure: k.Sure, Hot: k.Hot, Waiting: uint32(k.Waiting)}
+		out := &pb.HotKey{Key: k.Key, Name: k.Name, Kind: k.Kind.String(), Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Waiting: uint32(k.Waiting)}
 		if k.Hot {
 			out.SinceNs = max(now-k.Since, 0)
 		}
@@ -62,7 +62,7 @@ func hotPart(t *table.Table, k *home.HotKey, now int64) *pb.HotKey {
 	if !ok {
 		return nil
 	}
-	out := &pb.HotKey{Key: sp.Key, Name: sp.Name, Kind: sp.Kind, Rate: k.Rate, Sure: k.Sure, Hot: k.Hot, Parts: uint32(len(sp.Parts)), Part: uint32(part)}
+	out := &pb.HotKey{Key: sp.Key, Name: sp.Name, Kind: sp.Kind, Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Parts: uint32(len(sp.Parts)), Part: uint32(part)}
 	if k.Hot {
 		out.SinceNs = max(now-k.Since, 0)
 	}

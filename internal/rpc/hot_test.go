@@ -18,8 +18,8 @@ func seenAt(at int64, n int) *home.HotKeys {
 	s := &home.HotKeys{At: at, Rate: 50_000, Objects: 7, LeftOut: 3, Hot: 1, Floor: 1000, Factor: 10, Stay: int64(10 * time.Second), Max: 100}
 	for i := range n {
 		s.Keys = append(s.Keys, home.HotKey{
-			Object: owner.Object{Ref: owner.Ref{Key: fmt.Sprintf("k%d\x1b", i), Name: "api"}, Kind: owner.KindLimit},
-			Rate:   float64(9000 - i), Sure: float64(8000 - i),
+			Object:  owner.Object{Ref: owner.Ref{Key: fmt.Sprintf("k%d\x1b", i), Name: "api"}, Kind: owner.KindLimit},
+			RateMax: float64(9000 - i), RateMin: float64(8000 - i),
 		})
 	}
 	return s

@@ -14,6 +14,8 @@
 //     serf facts (ring/member) and raft truth (ring/epoch), but for
 //     internal/tests/sim, which drives whole nodes; only internal/cli,
 //     internal/cli/bench and internal/tests/sim import internal/node.
+//     internal/node imports neither hotkey/heat nor hotkey/plan: it wires
+//     hotkey/home, which decides.
 //   - proto: proto holds .proto files, generated Go, generate.go, buf*.yaml and
 //     generated.sum.
 //   - generated: proto and the tools that generate it are those of the last

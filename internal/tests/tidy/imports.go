@@ -20,6 +20,8 @@ var (
 	carriers = []string{"handoff", "hotkey/divide", "hotkey/home"}
 	// codec is how a record is written. To know it is to know owner's records, and is no wiring.
 	codec = "handoff/record"
+	// decides is what internal/node leaves to those that it wires.
+	decides = []string{"hotkey/heat", "hotkey/plan"}
 	// nodeUsers may import internal/node: the binary and what runs whole nodes.
 	nodeUsers = []string{"internal/cli", "internal/cli/bench", "internal/node", "internal/tests/sim"}
 	// leaves import nothing of this module, so that all the rest may import them.
@@ -198,6 +200,11 @@ func (g Graph) meets(pkg string) []Finding {
 		}
 	}
 	if within(pkg, "internal/node") {
+		for _, core := range decides {
+			if imports(core) {
+				wrong("imports " + core + "; a node wires what decides, and does not decide")
+			}
+		}
 		return found
 	}
 	met := slices.DeleteFunc(slices.Clone(siblings), func(s string) bool {

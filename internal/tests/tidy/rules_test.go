@@ -205,6 +205,8 @@ func TestImports(t *testing.T) {
 		{name: "wiring elsewhere", g: Graph{"internal/rpc": {"owner", "handoff", "hotkey"}},
 			want: []string{"internal/rpc: imports: imports owner, handoff, hotkey; wiring is for internal/node"}},
 		{name: "a codec is no wiring", g: Graph{"internal/rpc": {"owner", "handoff/record", "hotkey/divide"}}},
+		{name: "a node that decides", g: Graph{"internal/node": {"hotkey/home", "hotkey/plan"}},
+			want: []string{"internal/node: imports: imports hotkey/plan; a node wires what decides, and does not decide"}},
 		{name: "facts and truth", g: Graph{"internal/admin": {"ring/member", "ring/epoch"}},
 			want: []string{"internal/admin: imports: imports ring/member and ring/epoch; serf facts and raft truth meet in internal/node"}},
 		{name: "a word and raft", g: Graph{"internal/drain": {"ring/epoch"}, "ring/epoch": {"github.com/hashicorp/raft"}},

@@ -37,7 +37,7 @@ func BenchmarkStepIdle(b *testing.B) {
 			rule.Learn(tab)
 			rule.Cleaned(tab.Epoch)
 			s.mu.Lock()
-			s.gained, s.gone = nil, nil // nothing is stored
+			s.plan.gained, s.plan.gone = nil, nil // nothing is stored
 			s.mu.Unlock()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -80,7 +80,7 @@ func TestTrap15SyncUndecided(t *testing.T) {
 func (s *Source) waiting(end uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.syncs[end] != nil
+	return s.plan.syncs[end] != nil
 }
 
 // TestSyncWaitsForAll: a Sync is proposed when the standby has all that may have

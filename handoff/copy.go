@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -23,17 +22,17 @@ func (s *Source) step() {
 	s.noticeFull(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.gained)+len(s.gone) > 0 {
-		gained, gone := inOrder(s.gained), inOrder(s.gone)
-		s.gained, s.gone = nil, nil
+	if len(s.plan.gained)+len(s.plan.gone) > 0 {
+		gained, gone := inOrder(s.plan.gained), inOrder(s.plan.gone)
+		s.plan.gained, s.plan.gone = nil, nil
 		s.work.Go(func() { s.change(gained, gone) })
 	}
-	maps.DeleteFunc(s.retry, func(_ table.Holder, at int64) bool { return at <= now })
-	for _, l := range s.links {
+	maps.DeleteFunc(s.plan.retry, func(_ table.Holder, at int64) bool { return at <= now })
+	for _, l := range s.plan.links {
 		s.tendLocked(l, now)
 	}
 	//guard:copy-of-clean-rows
-	if !s.cfg.Rule.Clean(s.table.Epoch) {
+	if !s.cfg.Rule.Clean(s.plan.table.Epoch) {
 		// What is still to be discarded here must not be copied.
 		s.work.Go(func() {
 			if s.pause(cleanLook) {
@@ -42,23 +41,17 @@ func (s *Source) step() {
 		})
 		return
 	}
-	for to, ranges := range s.missingLocked(now) {
-		if s.flips[to] {
+	for to, ranges := range s.plan.missing(now) {
+		if s.plan.flips[to] {
 			continue // a flip that is undecided must not find that the target has forgotten the rows
 		}
-		if l := s.links[to]; l == nil && s.retry[to] > now || l != nil && (l.busy || l.feed.Err() != nil || slices.ContainsFunc(l.jobs, func(j *job) bool { return !j.caught })) {
+		if l := s.plan.links[to]; l == nil && s.plan.retry[to] > now || l != nil && (l.busy || l.feed.Err() != nil || slices.ContainsFunc(l.jobs, func(j *job) bool { return !j.caught })) {
 			continue // after what goes on there
 		}
 		s.copyLocked(to, ranges, now)
 	}
 	s.protectLocked()
 	s.handOverLocked()
-}
-
-// inOrder puts ranges of several tables, perhaps, in order.
-func inOrder(ranges []serving.Range) []serving.Range {
-	slices.SortFunc(ranges, func(a, b serving.Range) int { return cmp.Compare(a.UpTo, b.UpTo) })
-	return slices.CompactFunc(ranges, func(a, b serving.Range) bool { return a.UpTo == b.UpTo })
 }
 
 // change looks through rows that have come to this process, and through those
@@ -82,50 +75,31 @@ func (s *Source) owns(h uint64) bool {
 // tendLocked takes a standby out that does not keep up, and ends a link that
 // nobody needs or that has failed.
 func (s *Source) tendLocked(l *link, now int64) {
-	failed, ends, why := l.feed.Err() != nil, s.standingLocked(l, false), "it does not keep up"
-	behind := failed ||
-		l.feed.Lag(now) >= int64(slowStandby) //guard:slow-taken-out
-	switch {
-	case !behind:
-		l.behindAt = 0
-	case l.behindAt == 0:
-		l.behindAt = now
-	}
-	switch {
-	case l.busy:
-		return
-	case behind:
-	case len(ends) == 0 && len(l.jobs) == 0:
+	switch c := s.plan.tend(l, now); {
+	case c.needless:
 		s.dropLocked(l)
-		return
+	case c.failed:
+		to, why := l.to.Node, l.feed.Err()
+		s.work.Go(func() { s.cfg.Log.Info("a copy failed", "to", to, "error", why) })
+		s.plan.retry[l.to] = now + int64(retryCopy)
+		s.dropLocked(l)
+		s.publishLocked()
+	case len(c.out) == 0:
+	case c.behind &&
+		!s.cfg.Heard(l.behindAt): //guard:deaf-keeps-standby
+		// It may be this node that hears nobody, and it is lost with all it has unless
+		// the standby has it.
 	default:
-		if ends, why = s.standingLocked(l, true), "the ring has no standby any more"; len(ends) == 0 {
-			return
-		}
+		s.takeOutLocked(l, c)
 	}
-	for end, p := range s.syncs {
-		if p.link == l && !slices.Contains(ends, end) {
-			return // it is being decided
-		}
-	}
-	if len(ends) == 0 {
-		if failed {
-			to, why := l.to.Node, l.feed.Err()
-			s.work.Go(func() { s.cfg.Log.Info("a copy failed", "to", to, "error", why) })
-			s.retry[l.to] = now + int64(retryCopy)
-			s.dropLocked(l)
-			s.publishLocked()
-		}
-		return
-	}
-	//guard:deaf-keeps-standby
-	if behind && !s.cfg.Heard(l.behindAt) {
-		return // it may be this node that hears nobody, and it is lost with all it has unless the standby has it
-	}
+}
+
+// takeOutLocked has it agreed on that rows go on without a standby.
+func (s *Source) takeOutLocked(l *link, c care) {
 	l.busy = true
-	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.self, Standby: l.to, Ends: ends}}
+	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.plan.self, Standby: l.to, Ends: c.out}}
 	s.work.Go(func() {
-		s.cfg.Log.Warn("a standby is taken out", "standby", command.Unsync.Standby.Node, "rows", len(ends), "why", why, "error", l.feed.Err())
+		s.cfg.Log.Warn("a standby is taken out", "standby", command.Unsync.Standby.Node, "rows", len(c.out), "why", c.why, "error", l.feed.Err())
 		// gofail: var handoffUnsyncPropose struct{}
 
 		err := s.propose(command)
@@ -134,7 +108,7 @@ func (s *Source) tendLocked(l *link, now int64) {
 		if err != nil {
 			s.cfg.Log.Info("a standby was not taken out", "standby", l.to.Node, "why", err)
 		} else {
-			s.dropped.Add(int64(len(ends)))
+			s.totals.dropped.Add(int64(len(c.out)))
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -143,65 +117,10 @@ func (s *Source) tendLocked(l *link, now int64) {
 	})
 }
 
-// standingLocked are the rows for which the process at the other end is the
-// synced standby; of these only those for which the ring wants none, if needless.
-func (s *Source) standingLocked(l *link, needless bool) []uint64 {
-	var ends []uint64
-	for _, i := range s.own {
-		r := &s.table.Rows[i]
-		if r.Standby != l.to {
-			continue
-		}
-		if wanted, standby := s.table.Wants(r.End); !needless || wanted == s.self && standby.None() {
-			ends = append(ends, r.End)
-		}
-	}
-	return ends
-}
-
-// missingLocked are the rows that somebody ought to have a copy of, and for whom
-// none is made.
-func (s *Source) missingLocked(now int64) map[table.Holder][]serving.Range {
-	missing, away := map[table.Holder][]serving.Range{}, map[table.Holder]bool{}
-	for _, i := range s.own {
-		to := s.table.CopyTo(i)
-		if to.None() || to == s.table.Rows[i].Standby || to == s.self {
-			continue
-		}
-		is, asked := away[to]
-		if !asked {
-			is = s.awayLocked(to, now)
-			away[to] = is
-		}
-		after, upTo := s.table.Segment(i)
-		seg := serving.Range{After: after, UpTo: upTo}
-		for _, h := range []table.Holder{to, s.table.Spare(i)} {
-			if h.None() || h != to &&
-				!is { //guard:spare-standby
-				continue
-			}
-			if l := s.links[h]; l == nil || !slices.ContainsFunc(l.jobs, func(j *job) bool { return covers(j.ranges, seg) }) {
-				missing[h] = append(missing[h], seg)
-			}
-		}
-	}
-	return missing
-}
-
-// awayLocked reports whether a process that ought to get copies cannot be reached, or
-// has not kept up for long: then another one stands by, if there is one to spare.
-func (s *Source) awayLocked(to table.Holder, now int64) bool {
-	if s.retry[to] > now {
-		return true
-	}
-	l := s.links[to]
-	return l != nil && (l.feed.Err() != nil || l.behindAt != 0 && now-l.behindAt >= int64(spareAfter))
-}
-
 // copyLocked begins a copy.
 func (s *Source) copyLocked(to table.Holder, ranges []serving.Range, now int64) {
 	l := s.linkLocked(to)
-	j := &job{to: to, ranges: ranges, began: now, expected: s.expectLocked(ranges)}
+	j := &job{to: to, ranges: ranges, began: now, expected: s.plan.expected(ranges, s.stored())}
 	// The records after this go to the target too, but what was there before it
 	// is told what to forget would be forgotten.
 	l.feed.Begin(ranges)
@@ -212,6 +131,14 @@ func (s *Source) copyLocked(to table.Holder, ranges []serving.Range, now int64) 
 		s.cfg.Log.Info("copying rows", "to", to.Node, "rows", len(ranges), "expected objects", j.expected)
 		s.copy(l, j, ranges)
 	})
+}
+
+// stored returns how many objects the store has.
+func (s *Source) stored() (n int64) {
+	for _, objects := range s.store.Load().Stats().Objects {
+		n += objects
+	}
+	return n
 }
 
 // copy sends all that the store holds of some rows. What changes meanwhile goes
@@ -233,8 +160,8 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 			n := bytes
 			j.sent.objects.Add(objects)
 			j.sent.bytes.Add(bytes)
-			s.copied.Add(objects)
-			s.copiedBytes.Add(bytes)
+			s.totals.objects.Add(objects)
+			s.totals.bytes.Add(bytes)
 			objects, bytes = 0, 0
 			return l.feed.Room(s.ctx) == nil && s.rest(n) && s.wanted(l, j)
 		})
@@ -243,7 +170,7 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 		s.nudge() // tendLocked sees the failure
 		return
 	}
-	s.copiedRows.Add(int64(len(ranges)))
+	s.totals.copied.Add(int64(len(ranges)))
 	s.mu.Lock()
 	j.caught = true
 	s.mu.Unlock()

@@ -45,7 +45,7 @@ func TestCrowdIsHeldBack(t *testing.T) {
 		if err := crowd("early", 100*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) || queued == 0 {
 			t.Fatalf("%d wait: %v", queued, err)
 		}
-		l := n[0].source.links[n[1].self]
+		l := n[0].source.plan.links[n[1].self]
 		if err := l.feed.Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -13,51 +12,17 @@ import (
 // waits for what is in flight, and a commit, however many objects the rows have.
 // Some rows at a time would each be frozen for as long, among copies.
 func (s *Source) handOverLocked() {
-	if s.table.Transition == nil {
-		return
-	}
-	ready, waiting := map[table.Holder][]uint64{}, map[table.Holder]bool{}
-	for _, i := range s.own {
-		r := &s.table.Rows[i]
-		to, _ := s.table.Wants(r.End)
-		if to.None() || to == s.self {
-			continue
-		}
-		if s.hasLocked(i, to) {
-			ready[to] = append(ready[to], r.End)
-		} else {
-			waiting[to] = true
-		}
-	}
-	for to, ends := range ready {
-		if s.flips[to] || waiting[to] {
-			continue
-		}
-		s.flips[to] = true
-		f := table.Flip{Transition: s.table.Transition.ID, From: s.self, To: to, Ends: ends}
+	for to, ends := range s.plan.handover() {
+		s.plan.flips[to] = true
+		f := table.Flip{Transition: s.plan.table.Transition.ID, From: s.plan.self, To: to, Ends: ends}
 		s.work.Go(func() {
 			s.flip(f)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			delete(s.flips, to)
+			delete(s.plan.flips, to)
 			s.nudge()
 		})
 	}
-}
-
-// hasLocked says whether a member has all of an own row, over a stream that
-// works.
-func (s *Source) hasLocked(i int, to table.Holder) bool {
-	l := s.links[to]
-	if l == nil || l.feed.Err() != nil {
-		return false
-	}
-	if r := &s.table.Rows[i]; r.Synced && r.Standby == to {
-		return true
-	}
-	after, upTo := s.table.Segment(i)
-	seg := serving.Range{After: after, UpTo: upTo}
-	return slices.ContainsFunc(l.jobs, func(j *job) bool { return j.caught && covers(j.ranges, seg) })
 }
 
 // flip hands rows over to one member. This process, which has all of them too,
@@ -93,7 +58,7 @@ func (s *Source) flip(f table.Flip) {
 		// gofail: var handoffFlipAnswered struct{}
 
 		if err == nil {
-			s.handed.Add(int64(len(f.Ends)))
+			s.totals.handed.Add(int64(len(f.Ends)))
 			s.cfg.Log.Info("handed rows over", "to", f.To.Node, "rows", len(f.Ends), "took", time.Since(began))
 			return
 		}
@@ -126,13 +91,13 @@ func (s *Source) flip(f table.Flip) {
 // all of them any more.
 func (s *Source) flush(f *table.Flip) bool {
 	s.mu.Lock()
-	l := s.links[f.To]
-	f.WantSince, f.Standby = s.table.WantSince, s.self
+	l := s.plan.links[f.To]
+	f.WantSince, f.Standby = s.plan.table.WantSince, s.plan.self
 	whole := l != nil
 	waits := map[*link]uint64{}
 	for _, end := range f.Ends {
-		i := s.table.Find(end)
-		whole = whole && s.table.Rows[i].Owner == s.self && s.hasLocked(i, f.To)
+		i := s.plan.table.Find(end)
+		whole = whole && s.plan.table.Rows[i].Owner == s.plan.self && s.plan.has(i, f.To)
 		for _, w := range s.routes.Load().rows[i].wait {
 			waits[w] = w.feed.Last()
 		}

@@ -54,10 +54,10 @@ func TestRetriesAreForgotten(t *testing.T) {
 	s := New(Config{Rule: serving.New(self), Now: func() int64 { return 5 }, Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	for i := range uint64(10) {
-		s.retry[table.Holder{Node: "n2", Incarnation: i}] = int64(i)
+		s.plan.retry[table.Holder{Node: "n2", Incarnation: i}] = int64(i)
 	}
 	s.step()
-	if len(s.retry) != 4 {
-		t.Errorf("%d are remembered: %v", len(s.retry), s.retry)
+	if len(s.plan.retry) != 4 {
+		t.Errorf("%d are remembered: %v", len(s.plan.retry), s.plan.retry)
 	}
 }

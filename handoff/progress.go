@@ -2,13 +2,11 @@ package handoff
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -68,11 +66,14 @@ type Totals struct {
 	Refused int64 // streams that ended because their target had no room
 }
 
+// totals counts what Totals shows.
+type totals struct{ objects, bytes, copied, synced, handed, dropped, refused atomic.Int64 }
+
 // full is which target had no room last.
 type full struct {
 	by   atomic.Pointer[string] // its node; nil = none had too little
-	seen atomic.Int64           // of noRoom, at the last step
-	at   atomic.Int64           // when a step saw noRoom grow
+	seen atomic.Int64           // of Totals.Refused, at the last step
+	at   atomic.Int64           // when a step saw that grow
 }
 
 // fullFor is how long a target counts as full: streams to it are tried again within
@@ -81,7 +82,7 @@ const fullFor = int64(time.Minute)
 
 // noticeFull notes when a target refused copies. Only step calls it.
 func (s *Source) noticeFull(now int64) {
-	if n := s.noRoom.Load(); n != s.full.seen.Swap(n) {
+	if n := s.totals.refused.Load(); n != s.full.seen.Swap(n) {
 		s.full.at.Store(now)
 	}
 }
@@ -103,8 +104,8 @@ type sent struct{ objects, bytes atomic.Int64 }
 func (s *Source) Progress() Progress {
 	now := s.cfg.Now()
 	p := Progress{Totals: Totals{
-		Objects: s.copied.Load(), Bytes: s.copiedBytes.Load(), Copied: s.copiedRows.Load(),
-		Synced: s.synced.Load(), Handed: s.handed.Load(), Dropped: s.dropped.Load(), Refused: s.noRoom.Load(),
+		Objects: s.totals.objects.Load(), Bytes: s.totals.bytes.Load(), Copied: s.totals.copied.Load(), Synced: s.totals.synced.Load(),
+		Handed: s.totals.handed.Load(), Dropped: s.totals.dropped.Load(), Refused: s.totals.refused.Load(),
 	}}
 	rows := map[*link]int{}
 	for _, r := range s.routes.Load().rows {
@@ -116,7 +117,7 @@ func (s *Source) Progress() Progress {
 		p.Standbys = append(p.Standbys, Standby{Node: l.to.Node, Rows: n, Lag: time.Duration(l.feed.Lag(now))})
 	}
 	s.mu.Lock()
-	for _, l := range s.links {
+	for _, l := range s.plan.links {
 		for _, j := range l.jobs {
 			p.Copies = append(p.Copies, Copy{
 				To: l.to.Node, Rows: len(j.ranges), Objects: j.sent.objects.Load(), Expected: j.expected, Bytes: j.sent.bytes.Load(),
@@ -129,37 +130,6 @@ func (s *Source) Progress() Progress {
 	slices.SortFunc(p.Standbys, func(a, b Standby) int { return cmp.Compare(a.Node, b.Node) })
 	p.Copies, p.Standbys = p.Copies[:min(len(p.Copies), maxShown)], p.Standbys[:min(len(p.Standbys), maxShown)]
 	return p
-}
-
-// expectLocked is about how many objects the store has in some ranges: the part of
-// all of them that the ranges are of what this process holds.
-func (s *Source) expectLocked(ranges []serving.Range) int64 {
-	held, asked := 0.0, 0.0
-	for i := range s.table.Rows {
-		if r := &s.table.Rows[i]; r.Owner == s.self || r.Standby == s.self {
-			after, upTo := s.table.Segment(i)
-			held += width(serving.Range{After: after, UpTo: upTo})
-		}
-	}
-	for _, r := range ranges {
-		asked += width(r)
-	}
-	if held == 0 {
-		return 0
-	}
-	objects := int64(0)
-	for _, n := range s.store.Load().Stats().Objects {
-		objects += n
-	}
-	return int64(math.Round(float64(objects) * min(asked/held, 1)))
-}
-
-// width is the part of the hash space that a range is, above 0 to 1.
-func width(r serving.Range) float64 {
-	if r.After == r.UpTo {
-		return 1
-	}
-	return float64(r.UpTo-r.After) / math.Exp2(64)
 }
 
 // wanted says whether a copy is still to be made.

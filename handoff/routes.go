@@ -27,24 +27,24 @@ type route struct {
 
 // publishLocked shows readers the routes of now.
 func (s *Source) publishLocked() {
-	t := s.table
+	t := s.plan.table
 	next := &routes{table: t, rows: make([]route, len(t.Rows)), changed: make(chan struct{})}
-	for _, i := range s.own {
+	for _, i := range s.plan.own {
 		r := &t.Rows[i]
 		w := &next.rows[i]
 		if r.Synced {
 			l := s.linkLocked(r.Standby)
 			w.feeds, w.wait = []*link{l}, []*link{l}
 		}
-		if p := s.syncs[r.End]; p != nil && !slices.Contains(w.wait, p.link) {
+		if p := s.plan.syncs[r.End]; p != nil && !slices.Contains(w.wait, p.link) {
 			//guard:union-new append(w.wait, p.link) -> w.wait
 			//guard:union-old append(w.wait, p.link) -> []*link{p.link}
 			w.feeds, w.wait = append(w.feeds, p.link), append(w.wait, p.link)
 		}
 	}
-	for _, l := range s.links {
+	for _, l := range s.plan.links {
 		for _, j := range l.jobs {
-			for _, i := range s.own {
+			for _, i := range s.plan.own {
 				after, upTo := t.Segment(i)
 				w := &next.rows[i]
 				if covers(j.ranges, serving.Range{After: after, UpTo: upTo}) && !slices.Contains(w.feeds, l) {

@@ -1,11 +1,9 @@
 package handoff
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,53 +79,18 @@ type Source struct {
 	closing sync.WaitGroup // of feeds
 	pace    pace           // of copies
 
-	mu                              sync.Mutex
-	table                           *table.Table            // guarded by mu
-	own                             []int                   // guarded by mu: the rows of table that are this process's, in order
-	self                            table.Holder            // guarded by mu
-	session                         uint64                  // guarded by mu: of the last feed that was made
-	links                           map[table.Holder]*link  // guarded by mu: to those who have or get copies
-	retry                           map[table.Holder]int64  // guarded by mu: when a new link may be made, after one has failed
-	syncs                           map[uint64]*pendingSync // guarded by mu: by end of row; proposed and undecided
-	syncing                         int                     // guarded by mu: Syncs that are being proposed
-	flips                           map[table.Holder]bool   // guarded by mu: targets to which rows are being handed over
-	gained                          []serving.Range         // guarded by mu: rows that came to this process and are not looked through yet
-	gone                            []serving.Range         // guarded by mu: rows that have left it, as well
-	copied, synced, handed, dropped atomic.Int64            // see Totals
-	copiedBytes, copiedRows, noRoom atomic.Int64            // likewise
-	full                            full
+	totals totals
+	full   full
+
+	mu      sync.Mutex
+	plan    plan   // guarded by mu
+	session uint64 // guarded by mu: of the last feed that was made
 }
-
-// link is the stream to one process, and the copies that are made over it.
-type link struct {
-	to   table.Holder
-	feed *feed.Sender
-	jobs []*job // guarded by Source.mu
-	busy bool   // guarded by Source.mu: a command about it is being proposed
-	// behindAt is when it was found not to keep up, 0 if it does; guarded by Source.mu.
-	behindAt int64
-}
-
-// job is a copy of some rows that is being made, or was and is kept up.
-type job struct {
-	to     table.Holder
-	ranges []serving.Range // guarded by Source.mu; only shrinks
-	caught bool            // guarded by Source.mu: the target has all of it
-
-	began    int64 // by Config.Now
-	expected int64 // about how many objects there are
-	sent     sent
-}
-
-// pendingSync is a Sync that was proposed, or is about to be.
-type pendingSync struct{ link *link }
 
 // New returns a source that does nothing before the first table.
 func New(cfg Config) *Source {
 	s := &Source{
-		cfg: cfg, wake: make(chan struct{}, 1), table: &table.Table{},
-		links: map[table.Holder]*link{}, retry: map[table.Holder]int64{},
-		syncs: map[uint64]*pendingSync{}, flips: map[table.Holder]bool{},
+		cfg: cfg, wake: make(chan struct{}, 1), plan: newPlan(),
 		pace: pace{rate: cfg.CopyRate},
 	}
 	if s.cfg.Heard == nil {
@@ -135,7 +98,7 @@ func New(cfg Config) *Source {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat()
-	s.routes.Store(&routes{table: s.table, changed: make(chan struct{})})
+	s.routes.Store(&routes{table: s.plan.table, changed: make(chan struct{})})
 	return s
 }
 
@@ -151,8 +114,8 @@ func (s *Source) Close() {
 	s.work.Wait()
 	s.beat()
 	s.mu.Lock()
-	links := s.links
-	s.links = map[table.Holder]*link{}
+	links := s.plan.links
+	s.plan.links = map[table.Holder]*link{}
 	s.mu.Unlock()
 	for _, l := range links {
 		l.feed.Close()
@@ -195,128 +158,50 @@ func (s *Source) nudge() {
 func (s *Source) Learn(t *table.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was, self := s.table, s.cfg.Rule.Self()
-	if self != s.self {
-		for _, l := range s.links {
+	was, self := s.plan.table, s.cfg.Rule.Self()
+	if self != s.plan.self {
+		for _, l := range s.plan.links {
 			s.dropLocked(l)
 		}
-		s.self, was = self, &table.Table{}
+		s.plan.self, was = self, &table.Table{}
 	}
-	known := t.Epoch
-	//guard:copy-of-missed-tables
-	if t.Epoch != was.Epoch+1 {
-		// Tables were missed. In one of them somebody may have had to discard a copy
-		// that is being made here: of any row if another ring was wanted there, or else of
-		// one that has changed since.
-		//guard:copy-of-changed-rows
-		known = was.Epoch
-		for _, l := range s.links {
-			if t.WantSince != was.WantSince {
-				l.jobs = nil
-			}
-		}
-	}
-	s.table, s.own = t, nil
-	for i := range t.Rows {
-		if t.Rows[i].Owner != s.self || s.self.None() {
-			continue
-		}
-		s.own = append(s.own, i)
-		after, upTo := t.Segment(i)
-		if w := was.Find(upTo); w < 0 || was.Rows[w].Owner != s.self {
-			s.gained = append(s.gained, serving.Range{After: after, UpTo: upTo})
-		}
-	}
-	for i := range was.Rows {
-		after, upTo := was.Segment(i)
-		if n := t.Find(upTo); was.Rows[i].Owner == s.self && (n < 0 || t.Rows[n].Owner != s.self) {
-			s.gone = append(s.gone, serving.Range{After: after, UpTo: upTo})
-		}
-	}
-	for _, l := range s.links {
-		s.shrinkLocked(l, known)
-	}
+	s.plan.learn(was, t)
 	s.publishLocked()
 	s.nudge()
 }
 
-// shrinkLocked takes out of the copies what the table does not want at the target
-// any more, and rows that have changed after an epoch: the target discards it. What was
-// taken out has to be copied anew should it be wanted again.
-func (s *Source) shrinkLocked(l *link, known uint64) {
-	kept := l.jobs[:0]
-	for _, j := range l.jobs {
-		var ranges []serving.Range
-		for _, i := range s.own {
-			after, upTo := s.table.Segment(i)
-			if r := (serving.Range{After: after, UpTo: upTo}); covers(j.ranges, r) &&
-				s.table.MayHold(i, l.to) && //guard:copy-shrinks
-				s.table.Rows[i].Since <= known {
-				ranges = append(ranges, r)
-			}
-		}
-		if j.ranges = ranges; len(ranges) > 0 {
-			kept = append(kept, j)
-		}
-	}
-	clear(l.jobs[len(kept):])
-	l.jobs = kept
-}
-
-// covers says whether a segment lies in one of the ranges as a whole.
-func covers(ranges []serving.Range, seg serving.Range) bool {
-	i, ok := find(ranges, seg.UpTo)
-	if !ok {
-		return false
-	}
-	r := ranges[i]
-	return r.After == r.UpTo || seg.After != seg.UpTo && seg.UpTo-seg.After <= seg.UpTo-r.After
-}
-
-// find is the range that a position lies in. Ranges are in order and apart.
-func find(ranges []serving.Range, h uint64) (int, bool) {
-	if len(ranges) == 0 {
-		return 0, false
-	}
-	i, _ := slices.BinarySearchFunc(ranges, h, func(r serving.Range, h uint64) int { return cmp.Compare(r.UpTo, h) })
-	if i == len(ranges) {
-		i = 0 // around the end
-	}
-	return i, ranges[i].Holds(h)
-}
-
-// linkLocked is the link to a process, made if there is none and it may be.
+// linkLocked returns the link to a process, made if there is none and it may be.
 func (s *Source) linkLocked(to table.Holder) *link {
-	if l := s.links[to]; l != nil {
+	if l := s.plan.links[to]; l != nil {
 		return l
 	}
 	s.session++
 	l := &link{to: to, feed: feed.NewSender(feed.SenderConfig{
-		Source: s.self, Target: to, Session: s.session, Encode: record.Append,
+		Source: s.plan.self, Target: to, Session: s.session, Encode: record.Append,
 		Dial: func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
 		// Not that of the serving rule, which learns of a table after this source: a
 		// target that is behind would not know yet whose records they are.
 		Epoch: func() uint64 { return s.routes.Load().table.Epoch }, //guard:feed-names-its-table s.routes.Load().table.Epoch -> 1
 		Now:   s.cfg.Now, Log: s.cfg.Log.With("to", to.Node),
 	})}
-	s.links[to] = l
+	s.plan.links[to] = l
 	return l
 }
 
 // dropLocked ends a link.
 func (s *Source) dropLocked(l *link) {
-	if s.links[l.to] == l {
-		delete(s.links, l.to)
+	if s.plan.links[l.to] == l {
+		delete(s.plan.links, l.to)
 	}
 	var refused *feed.Refused
 	if errors.As(l.feed.Err(), &refused) && refused.Reason == peerv1.FeedReason_FEED_REASON_NOT_TAKEN {
-		s.noRoom.Add(1)
+		s.totals.refused.Add(1)
 		s.full.by.Store(&l.to.Node)
 	}
 	l.jobs = nil
-	for end, p := range s.syncs {
+	for end, p := range s.plan.syncs {
 		if p.link == l {
-			delete(s.syncs, end)
+			delete(s.plan.syncs, end)
 		}
 	}
 	s.closing.Go(l.feed.Close) // which waits for a dial, at worst

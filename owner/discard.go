@@ -69,7 +69,7 @@ func (sh *shard) hashLocked(slot uint32) uint64 {
 // discardLocked forgets an object whatever its state.
 func (sh *shard) discardLocked(slot uint32) {
 	e := sh.entryLocked(slot)
-	sh.moveLocked(slot)
+	sh.answerMovedLocked(slot)
 	//guard:discard-all
 	if e.ids != 0 {
 		sh.ids.Drop(e.ids)

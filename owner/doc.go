@@ -25,7 +25,7 @@
 //
 // The state machines are pure: owner/limit, owner/counter and owner/lock decide,
 // this package finds the state, asks the serving rule (Rule), stores what
-// changed and says so to the Sink as a Record: the absolute new state of one
+// changed and gives it to the Sink as a Record: the absolute new state of one
 // object. The rule is asked twice: when an operation is let in, under the shard
 // lock, and by the caller just before the answer leaves (Store.Confirm).
 //
@@ -34,18 +34,31 @@
 // Records carry objects to other stores, change by change (Sink) and as a whole
 // (Export); Install takes them in. What a store has installed is a copy: it is what
 // the owner has, its times a little later, and decides nothing, until the serving
-// rule lets operations in and Own has looked through the queues of locks. A caller
-// that waits is not carried; its place is, and waits for the caller's retry.
-// Dismiss and Discard are for what is another's from now on, kept as a copy or
-// not.
+// rule lets operations in and Own has begun the grace of the queues. A caller that
+// waits is not carried; its place is, until the caller's retry comes. Dismiss and
+// Discard are for what is another's from now on, kept as a copy or not.
+//
+// # Waiting
+//
+// An operation that cannot be answered yet returns a Wait. The machine of its object
+// has a queue with a place for it (package queue) and decides when it is served; the
+// store has the caller, and the time:
+//
+//	operation ──▶ machine: queue.Push ──▶ Wait ──▶ Done, Answer
+//	                 │ step                ▲
+//	Wake, at NextWake┘─── effects ─────────┘
+//
+// A retry with the same request id takes the place over, here or at the next owner. A
+// caller that leaves calls GiveUp, and one whose way here has ended Detach: its place
+// is kept for a while.
 //
 // # Parts
 //
 // An object that is hot may be split: users then meet parts of it, each an object
 // with a key of its own, so that copies, request ids and all else is as for others.
 // Take and Put carry an object to its parts and back, as a whole and in one step
-// each; an operation says in which quality it comes (Role), and the serving rule
-// whether it may now (Splits). A part of a limit counts under a weight (package
+// each; an operation names in what capacity it acts (Role), and the serving rule
+// decides whether it may now (Splits). A part of a limit counts under a weight (package
 // limit), one of a counter from 0. What a part cannot decide is ErrWhole.
 //
 // A part of a limit that is lost is not full, as others are, but empty: all of it may
@@ -55,9 +68,8 @@
 // # Time
 //
 // Nothing here reads a clock: `now` is an argument, in nanoseconds of a clock
-// that never goes back. Nothing waits either: an Acquire that must wait returns
-// a Wait, and whoever runs the store calls Wake when NextWake says so and Sweep
-// now and then.
+// that never goes back. Nothing waits either: the program that runs the store calls
+// Wake at NextWake, and Sweep now and then.
 //
 // # Limits
 //

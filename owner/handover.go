@@ -164,8 +164,8 @@ func (sh *shard) detachLocked(slot uint32) {
 	}
 }
 
-// moveLocked answers all callers that wait here for an object that it has moved.
-func (sh *shard) moveLocked(slot uint32) {
+// answerMovedLocked answers all callers that wait here for an object that it has moved.
+func (sh *shard) answerMovedLocked(slot uint32) {
 	places := sh.lineLocked(sh.entryLocked(slot)).places
 	if places == nil {
 		return
@@ -180,7 +180,7 @@ func (sh *shard) moveLocked(slot uint32) {
 
 // dropQueueLocked removes the queue of a copy.
 func (sh *shard) dropQueueLocked(slot uint32) {
-	sh.moveLocked(slot)
+	sh.answerMovedLocked(slot)
 	if l := sh.lineLocked(sh.entryLocked(slot)); l.places != nil {
 		l.places.Clear()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// AcquireAnswer says who has the lock. In a replay, Acquired, Token and Waited
+// AcquireAnswer is the answer of an Acquire. In a replay, Acquired, Token and Waited
 // are those of the first answer and the rest is as of now: a grant whose TTL is
 // 0 is over.
 type AcquireAnswer struct {
@@ -24,7 +24,7 @@ type AcquireAnswer struct {
 	Meta
 }
 
-// RenewAnswer says whether the token still holds the lock.
+// RenewAnswer reports whether the token still holds the lock.
 type RenewAnswer struct {
 	Renewed   bool
 	Reclaimed bool         // it was lost, and given back: TTL is what its holder had left
@@ -33,7 +33,7 @@ type RenewAnswer struct {
 	Meta
 }
 
-// ReleaseAnswer says whether the token held the lock until now.
+// ReleaseAnswer reports whether the token held the lock until now.
 type ReleaseAnswer struct {
 	Released bool
 	Meta
@@ -45,8 +45,8 @@ type InspectAnswer struct {
 	Meta
 }
 
-// Acquire takes a lock, or a place in its queue. If it returns a Wait, the
-// answer comes there.
+// Acquire acquires a lock, or a place in its queue. If it returns a Wait, the Wait
+// gets the answer.
 func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait[AcquireAnswer], error) {
 	if err := op.Validate(); err != nil {
 		return AcquireAnswer{}, nil, err
@@ -120,8 +120,8 @@ func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (Acq
 	return answer, nil, nil
 }
 
-// steppedLocked closes a step of a lock: it records what changed, tells those
-// whom it concerned, and sees to the next wake.
+// steppedLocked concludes a step of a lock: it records what changed, answers the
+// callers that it concerned, and schedules the next wake.
 func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 	sh := t.sh
 	if sh.fx.Lapsed {
@@ -287,7 +287,7 @@ func (s *Store) renew(now int64, ref Ref, token uint64, ttl int64, claim *lock.R
 }
 
 // Release ends a grant. While the row is in grace and nothing is known of the
-// grant, the error is Recovering, for "not held" would say that it had been lost
+// grant, the error is Recovering, for "not held" would mean that it had been lost
 // before; see Reclaim.
 func (s *Store) Release(now int64, ref Ref, id reqid.ID, token uint64) (ReleaseAnswer, error) {
 	t := target{ref: ref, kind: KindLock, now: now}
@@ -331,7 +331,7 @@ func (t *target) releaseLocked(token uint64, id *reqid.ID, print uint32) (bool, 
 	return released, nil
 }
 
-// Inspect shows a lock and the first of those who wait, at most limit.
+// Inspect returns a lock and the first of its waiters, at most limit.
 func (s *Store) Inspect(now int64, ref Ref, limit int) (InspectAnswer, error) {
 	t := target{ref: ref, kind: KindLock, now: now}
 	if err := t.enter(s); err != nil {
@@ -373,7 +373,7 @@ func (s *Store) checkTTL(ttl int64) error {
 const waiterSize = int(unsafe.Sizeof(lock.Waiter{}))
 
 // lockText is the memory that a lock refers to, beside its cell and the text of
-// those who wait, which is counted with them.
+// its places, which is counted with them.
 func lockText(s *lock.State) int {
 	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue.Places)*waiterSize
 }

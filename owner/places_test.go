@@ -65,7 +65,7 @@ func TestManyLeaveWhileNobodyActs(t *testing.T) {
 		t.Errorf("granted with token %d after %d, %d records: %v", a.Token, first.Token, records, err)
 	}
 	if st := s.Stats(); st.Waiting != 0 || len(s.shard(Hash(door.Key)).waits) != 0 {
-		t.Errorf("%d still wait, %d in the books", st.Waiting, len(s.shard(Hash(door.Key)).waits))
+		t.Errorf("%d still wait, %d are registered", st.Waiting, len(s.shard(Hash(door.Key)).waits))
 	}
 	if moved != 0 {
 		t.Errorf("%d request ids of those who left are remembered", moved)

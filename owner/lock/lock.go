@@ -37,7 +37,7 @@ type State struct {
 	Waited   int64 // ns that the holder had been in the queue
 	Metadata []byte
 
-	// Queue is who waits.
+	// Queue has the callers that wait.
 	// Invariant: Queue.Len() > 0 ⇒ Token != 0 or Queue.Head() == nil. After a step
 	// moreover: Expires and every GiveUp lie after At.
 	Queue queue.Queue[Request]
@@ -109,9 +109,9 @@ type Effects struct {
 	// TimedOut are the waiters whose time to give up had come, in the order of
 	// the queue. Valid until the next step with this Effects.
 	TimedOut []queue.Left
-	// Lapsed says that the TTL of a grant was found to have ended.
+	// Lapsed reports that the TTL of a grant was found to have ended.
 	Lapsed bool
-	// Changed says that the step wrote to the state. Without it, the state is
+	// Changed reports that the step wrote to the state. Without it, the state is
 	// what it was.
 	Changed bool
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// Acquire takes the lock, or a place in the queue for op.Wait. At most
+// Acquire acquires the lock, or a place in the queue for op.Wait. At most
 // maxWaiters wait. `token` is the candidate for a grant in this step: to this
 // caller, or to the head of the queue if the TTL of the holder has ended; the
 // caller then comes after it.
@@ -57,8 +57,8 @@ func (s *State) Release(token uint64, now int64, next uint64, fx *Effects) Relea
 	return ReleaseResult{Released: held}
 }
 
-// Expire does what time alone does: waiters whose time is up leave, and if the
-// holder's TTL has ended, the head gets the lock with the token `next`. Calling
+// Expire does what time alone does: waiters whose time is over leave, and if the
+// holder's TTL has ended, the head is granted the lock with the token `next`. Calling
 // it too early or twice changes nothing.
 func (s *State) Expire(now int64, next uint64, fx *Effects) {
 	s.advance(now, next, false, fx)
@@ -76,7 +76,7 @@ func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
 }
 
 // Append puts a place at the end of the queue of a copy. It came not before those ahead
-// of it, and not after the last change, whatever it says.
+// of it, and not after the last change, whatever w has.
 func (s *State) Append(w Waiter) { s.Queue.Append(w, s.At) }
 
 // Leave has a waiter give up as of the last change: the next step drops it. It is
@@ -105,7 +105,7 @@ func (s *State) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (pla
 func (s *State) Kept() bool { return s.Token == 0 && s.Queue.Len() > 0 }
 
 // NextWake is the next moment at which Expire has something to do for those who
-// wait, but not before now; false if nobody waits.
+// wait, and not before now; false if nobody waits.
 func (s *State) NextWake(now int64) (int64, bool) {
 	if s.Queue.Len() == 0 {
 		return 0, false
@@ -117,8 +117,8 @@ func (s *State) NextWake(now int64) (int64, bool) {
 	return max(wake, s.clamp(now)), true
 }
 
-// advance begins every step: it drops the waiters whose time is up, ends the
-// grant if it is over or given back, and hands a free lock to the head, unless
+// advance begins every step: it removes the waiters whose time is over, ends the
+// grant if it is over or given back, and grants a free lock to the head, unless
 // that one is away. It returns now as it counts here.
 func (s *State) advance(now int64, next uint64, giveBack bool, fx *Effects) int64 {
 	now = s.clamp(now)

@@ -13,7 +13,7 @@ func (s *State) Held(now int64) bool {
 }
 
 // Over reports whether nothing is left to wait for: nobody holds the lock, and the
-// time of all who wait is up, whether or not a step has dropped them.
+// time of all waiters is over, whether or not a step has removed them.
 func (s *State) Over(now int64) bool {
 	if s.Held(now) {
 		return false
@@ -33,7 +33,7 @@ func (s *State) Absent(now int64) bool {
 	return s.Queue.Len() == 0 && !s.Held(now)
 }
 
-// Holding shows who holds the lock. Token 0 = nobody.
+// Holding is a grant that is in force. Token 0 = nobody holds the lock.
 type Holding struct {
 	Holder   string
 	Token    uint64
@@ -43,7 +43,7 @@ type Holding struct {
 	Metadata []byte
 }
 
-// Holding shows who holds the lock. See the package doc on reads.
+// Holding returns the grant that is in force. See the package doc on reads.
 func (s *State) Holding(now int64) Holding {
 	if !s.Held(now) {
 		return Holding{}
@@ -62,7 +62,7 @@ type View struct {
 	First   []Place // the first of them, in order
 }
 
-// Place shows one who waits.
+// Place is a waiter as Inspect returns it.
 type Place struct {
 	Ticket uint64
 	Holder string
@@ -70,7 +70,7 @@ type Place struct {
 	Left   int64 // ns until it gives up
 }
 
-// Inspect shows the lock and the first of those who wait, at most limit. See the
+// Inspect returns the lock and the first of its waiters, at most limit. See the
 // package doc on reads.
 func (s *State) Inspect(now int64, limit int) View {
 	now = s.clamp(now)

@@ -46,8 +46,9 @@
 // # Non-guarantees
 //
 // The queue has no bound of its own: the machine asks Len before it pushes. It does
-// not know whether a caller is still connected: whoever serves it tells the queue
-// (Cancel, Detach). Finding a place by its ticket, and Expire, look at every place.
+// not know whether a caller is still connected: the store does, and calls Cancel or
+// Detach. To find a place by its ticket, and to expire, takes time by the number of
+// places.
 //
 // Steps allocate nothing, except that the queue grows.
 package queue

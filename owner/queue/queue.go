@@ -125,7 +125,7 @@ func (q *Queue[R]) Push(p Place[R]) {
 
 // Append puts a place at the end of the queue of a copy, whose last change was at
 // last. It came no earlier than those ahead of it, and no later than the last
-// change, whatever it says.
+// change, whatever p has.
 func (q *Queue[R]) Append(p Place[R], last int64) {
 	p.Since = min(p.Since, last)
 	if n := len(q.Places); n > 0 {

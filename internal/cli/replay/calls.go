@@ -49,15 +49,7 @@ func (c *calls) check(ctx context.Context, batch []*keyStat, open []int, first u
 	if err != nil {
 		return nil, err
 	}
-	outcomes := make([]outcome, len(resp.Results))
-	for j, r := range resp.Results {
-		if r.GetResponse() == nil {
-			outcomes[j] = failure(r.GetError())
-			continue
-		}
-		outcomes[j].yes = r.Response.Allowed
-	}
-	return outcomes, nil
+	return outcomes(resp.Results, func(r *pb.CheckResponse) outcome { return outcome{yes: r.Allowed} }), nil
 }
 
 // add adds 1 to the counters of the open items of a batch, whose first has the
@@ -76,18 +68,12 @@ func (c *calls) add(ctx context.Context, batch []*keyStat, open []int, first uin
 	if err != nil {
 		return nil, err
 	}
-	outcomes := make([]outcome, len(resp.Results))
-	for j, r := range resp.Results {
-		switch {
-		case r.GetResponse() == nil:
-			outcomes[j] = failure(r.GetError())
-		case !r.Response.Applied:
-			outcomes[j] = outcome{reason: trimmed(r.Response.Refusal.String(), "REFUSAL_"), detail: "the add was refused"}
-		default:
-			outcomes[j].yes = true
+	return outcomes(resp.Results, func(r *pb.AddResponse) outcome {
+		if !r.Applied {
+			return outcome{reason: trimmed(r.Refusal.String(), "REFUSAL_"), detail: "the add was refused"}
 		}
-	}
-	return outcomes, nil
+		return outcome{yes: true}
+	}), nil
 }
 
 // get reads the counters of the open keys.
@@ -103,15 +89,24 @@ func (c *calls) get(ctx context.Context, keys []*keyStat, open []int, opts []grp
 	if err != nil {
 		return nil, err
 	}
-	outcomes := make([]outcome, len(resp.Results))
-	for j, r := range resp.Results {
-		if r.GetResponse() == nil {
-			outcomes[j] = failure(r.GetError())
-			continue
+	return outcomes(resp.Results, func(r *pb.GetResponse) outcome { return outcome{value: r.Value} }), nil
+}
+
+// outcomes are those of the results of a batch; of is the outcome of an answer.
+func outcomes[R interface {
+	GetResponse() A
+	GetError() *pb.Error
+}, A comparable](results []R, of func(A) outcome) []outcome {
+	out := make([]outcome, len(results))
+	var none A
+	for i, r := range results {
+		if a := r.GetResponse(); a != none {
+			out[i] = of(a)
+		} else {
+			out[i] = failure(r.GetError())
 		}
-		outcomes[j].value = r.Response.Value
 	}
-	return outcomes, nil
+	return out
 }
 
 // retry is whether and when something that failed is to be tried again.

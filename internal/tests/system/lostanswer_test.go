@@ -118,3 +118,21 @@ func TestCommandsActOnce(t *testing.T) {
 		t.Errorf("it was not given back: %v", v)
 	}
 }
+
+// A command asks the node at --addr, and no other: that others may know the node by an
+// address which leads nowhere does not matter.
+func TestCommandsAskTheNodeAtAddr(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil, "server", inPool("n1", "c", "--bootstrap", "--advertise", "192.0.2.1")...)
+	succeeds(t, "status", "--wait", "20s", "--addr", n.grpc)
+	if got := succeeds(t, "counter", "add", "k", "--addr", n.grpc); got != "1\n" {
+		t.Errorf("added: %q", got)
+	}
+	if got := succeeds(t, "limit", "check", "k", "--limit", "9/1h", "--addr", n.grpc); !strings.HasPrefix(got, "allowed  8 of 9 left") {
+		t.Errorf("checked: %q", got)
+	}
+	if got := succeeds(t, "lock", "k", "--addr", n.grpc, "--", "echo", "ran"); got != "ran\n" {
+		t.Errorf("locked: %q", got)
+	}
+	n.stop(t)
+}

@@ -81,7 +81,10 @@ func (c *Client) newLease(values context.Context, g grant, until int64) *lease {
 }
 
 // left is the time until the margin before the end of the lease.
-func (l *lease) left() time.Duration { return l.rest() - l.margin }
+func (l *lease) left() time.Duration {
+	//guard:client-lease-margin l.rest() - l.margin -> l.rest()
+	return l.rest() - l.margin
+}
 
 // rest is the time until the end of the lease.
 func (l *lease) rest() time.Duration { return time.Duration(l.until.Load() - l.c.clock.Now()) }
@@ -161,6 +164,7 @@ func (l *lease) sleep(until int64) bool {
 		if now >= until {
 			return true
 		}
+		//guard:client-lease-watched max(l.ttl/watchPart, time.Millisecond) -> time.Hour
 		t := time.NewTimer(min(time.Duration(until-now), l.left(), max(l.ttl/watchPart, time.Millisecond)))
 		select {
 		case <-t.C:
@@ -199,7 +203,7 @@ func (l *lease) attempt(r *route) (answered bool) {
 		return true
 	case err == nil:
 		l.c.answered(v, n, a.owner, a.epoch)
-		if !a.reclaimed {
+		if !a.reclaimed { //guard:client-lease-reclaimed true
 			l.until.Store(max(l.until.Load(), sent+int64(l.ttl)))
 		}
 		l.failed.Store(nil)

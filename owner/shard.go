@@ -100,7 +100,7 @@ func (t *target) enter(s *Store) error {
 	if (t.ref.Role != Whole || t.roles != 0) && !t.roles.allows(t.ref.Role, t.kind) {
 		return errRole
 	}
-	t.hash = Hash(t.ref.Key)
+	t.hash = t.ref.hash()
 	t.tag = s.addressTag(t.ref)
 	t.sh = s.shard(t.hash)
 	t.sh.mu.Lock()

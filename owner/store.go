@@ -27,6 +27,15 @@ type Ref struct {
 	Key, Name string
 	Role      Role   // in which an operation comes; no part of the address
 	Split     uint64 // of the roles Carry and Join: the split that it comes for
+	Hash      uint64 // of Key, from a caller that knows it; no part of the address. 0 = unknown
+}
+
+// hash is the position of the key.
+func (r *Ref) hash() uint64 {
+	if r.Hash != 0 {
+		return r.Hash
+	}
+	return Hash(r.Key)
 }
 
 func (r Ref) validate() *failure.Error {

@@ -135,7 +135,7 @@ func (s *Store) Waits(ref Ref, id reqid.ID) bool {
 	if !id.Given() {
 		return false
 	}
-	sh := s.shard(Hash(ref.Key))
+	sh := s.shard(ref.hash())
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	slot := sh.findLocked(s.addressTag(ref), ref)

@@ -22,9 +22,6 @@ const (
 // namedSince is the level from which on all members send these headers.
 const namedSince = 3
 
-// clusterUID is the cluster of this node; "" = it does not know yet.
-func (s *Server) clusterUID() string { return s.cfg.Cluster.Table().UID }
-
 // meant refuses a stream that is for another node, or for a node of another cluster.
 func (s *Server) meant(ctx context.Context) error {
 	cluster, target := metadata.ValueFromIncomingContext(ctx, clusterHeader), metadata.ValueFromIncomingContext(ctx, targetHeader)

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func newChunks(s *Server) *chunk.Book {
 func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Told, error) {
 	req := lessened(b, tokens)
 	req.RequestId = &pb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
-	a, err := s.pass(ctx, forwardCheck(req), time.Now())
+	m, err := s.pass(ctx, limitCheck.call(req, owner.Hash(req.Key)), time.Now())
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
 		if wire(err).Reason == pb.Reason_REASON_INVALID {
@@ -33,7 +34,7 @@ func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, to
 		}
 		return false, chunk.Told{}, err
 	}
-	r := a.GetCheck()
+	r := m.(*pb.CheckResponse)
 	return r.Allowed, chunk.Told{Remaining: r.Remaining, RetryAfter: r.RetryAfterNs, ResetAfter: r.ResetAfterNs,
 		Epoch: r.Epoch, Lost: r.LostEpoch, Owner: r.Owner}, nil
 }
@@ -50,7 +51,7 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	bad := func(field, message, hint string) (chunk.Bucket, error) {
 		return chunk.Bucket{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
 	}
-	b := chunk.Bucket{Key: req.Key, Name: ref(req.Key, req.Name, "limit").Name, Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}
+	b := chunk.Bucket{Key: req.Key, Name: cmp.Or(req.Name, limitKind), Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}
 	if b.Burst == 0 {
 		b.Burst = b.Limit
 	}
@@ -81,39 +82,39 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 // anywhere decides a check that any node may decide: out of a chunk that this node
 // holds, or at the owner if it is the owner, or none can be had. A chunk is paid for,
 // so that it may be spent without a lease.
-func (l *limits) anywhere(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (s *Server) anywhere(ctx context.Context, at *checkOp, req *pb.CheckRequest) (*pb.CheckResponse, error) {
 	if req.Peek { // nothing is spent
-		return l.atOwner(ctx, req)
+		return s.checkAtOwner(ctx, at, req)
 	}
-	o, alone := &l.s.cfg.Metrics.ops[opSpend], l.s.cfg.Cluster == nil
+	o, alone := s.row(limitSpend), s.cfg.Cluster == nil
 	b, err := bucketOf(req, alone)
 	switch {
 	case err != nil:
 		o.errored.Inc()
-		return nil, l.s.refuse(err)
+		return nil, s.refuse(err)
 	case alone:
-		return l.atOwner(ctx, req)
+		return s.checkAtOwner(ctx, at, req)
 	}
-	cost, t, self := max(req.Cost, 1), l.s.cfg.Cluster.Table(), l.s.cfg.Cluster.Self()
+	cost, t, self := max(req.Cost, 1), s.cfg.Cluster.Table(), s.cfg.Cluster.Self()
 	most := min(chunk.Cap(b.Burst, len(t.Members)), least(t, &b))
 	m, _, ok := t.Owner(owner.Hash(req.Key))
 	switch {
 	case len(req.Key) > owner.MaxKey || len(req.Name) > owner.MaxName: // which is for the owner to say
-		return l.aside(ctx, &b, cost)
+		return s.aside(ctx, at, &b, cost)
 	case !ok || m.Holder() == self || most < 2*cost ||
 		!mayHold(t, self): //guard:chunk-strangers
-		return l.aside(ctx, &b, cost)
+		return s.aside(ctx, at, &b, cost)
 	}
-	a, err := l.s.chunks.Spend(ctx, b, cost, most)
+	a, err := s.chunks.Spend(ctx, b, cost, most)
 	switch {
 	case errors.Is(err, chunk.ErrFull):
-		return l.aside(ctx, &b, cost)
+		return s.aside(ctx, at, &b, cost)
 	case err != nil:
 		if ctx.Err() != nil {
 			err = gaveUp(ctx)
 		}
 		o.errored.Inc()
-		return nil, l.s.refuse(err)
+		return nil, s.refuse(err)
 	case a.Allowed:
 		o.yes.Inc()
 	default:
@@ -160,8 +161,8 @@ func least(t *table.Table, b *chunk.Bucket) uint64 {
 }
 
 // aside has the owner decide, beside the chunks of others.
-func (l *limits) aside(ctx context.Context, b *chunk.Bucket, cost uint64) (*pb.CheckResponse, error) {
-	r, err := l.atOwner(ctx, lessened(b, cost))
+func (s *Server) aside(ctx context.Context, at *checkOp, b *chunk.Bucket, cost uint64) (*pb.CheckResponse, error) {
+	r, err := s.checkAtOwner(ctx, at, lessened(b, cost))
 	if err != nil {
 		return nil, err
 	}

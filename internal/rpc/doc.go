@@ -7,8 +7,12 @@
 // is queued for callers: a handler works only while its caller takes the answers,
 // so a slow reader holds up itself alone.
 //
-// A call that the store did not let in because another node owns its key is
-// passed on (forward.go) over a stream that carries many calls (links.go,
+// What an operation is stands in one line of kinds.go: from it come its method, its
+// metrics, what settings know of it, and how it is forwarded. The files of the services
+// (limits.go, counters.go, locks.go) convert fields.
+//
+// A call whose key the table has at another node, or that the store did not let in
+// because another node owns it, is passed on (forward.go) over a stream that carries many calls (links.go,
 // link.go), whose queue is bounded, and decided there (forwardservice.go). A call
 // that was passed on is never passed on again. What is sent a second time has a
 // request id; all else that is sent and not answered has an unknown outcome.

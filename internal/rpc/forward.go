@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -102,77 +100,16 @@ func staysHere(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, NoForward)) > 0
 }
 
-// key is what a call is about.
-func key(c *peerv1.ForwardCall) string {
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Check:
-		return x.Check.Key
-	case *peerv1.ForwardCall_Add:
-		return x.Add.Key
-	case *peerv1.ForwardCall_Get:
-		return x.Get.Key
-	case *peerv1.ForwardCall_SetIf:
-		return x.SetIf.Key
-	case *peerv1.ForwardCall_Reset_:
-		return x.Reset_.Key
-	case *peerv1.ForwardCall_Acquire:
-		return x.Acquire.Key
-	case *peerv1.ForwardCall_Renew:
-		return x.Renew.Key
-	case *peerv1.ForwardCall_Release:
-		return x.Release.Key
-	case *peerv1.ForwardCall_Inspect:
-		return x.Inspect.Key
-	}
-	return ""
-}
-
-// identified returns the request id of a call; nil if it has none.
-func identified(c *peerv1.ForwardCall) *pb.RequestId {
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Check:
-		return x.Check.RequestId
-	case *peerv1.ForwardCall_Add:
-		return x.Add.RequestId
-	case *peerv1.ForwardCall_SetIf:
-		return x.SetIf.RequestId
-	case *peerv1.ForwardCall_Reset_:
-		return x.Reset_.RequestId
-	case *peerv1.ForwardCall_Acquire:
-		return x.Acquire.RequestId
-	case *peerv1.ForwardCall_Release:
-		return x.Release.RequestId
-	}
-	return nil
-}
-
-// changesNothing says whether a call is a read.
-func changesNothing(c *peerv1.ForwardCall) bool {
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Get, *peerv1.ForwardCall_Inspect, *peerv1.ForwardCall_ReadPart, *peerv1.ForwardCall_Plant:
-		return true // to plant twice is the same as once
-	case *peerv1.ForwardCall_Check:
-		return x.Check.Peek
-	}
-	return false
-}
-
-// waits says whether a call may stand in the queue of a lock.
-func waits(c *peerv1.ForwardCall) bool {
-	a := c.GetAcquire()
-	return a != nil && a.WaitNs > 0
-}
-
 // pass gets a call answered that this node could not let in: by the owner of its
 // key, or here, when the key has come here meanwhile. The error is one for the
 // caller; nothing has been counted for it yet. The call came at began.
-func (s *Server) pass(ctx context.Context, c *peerv1.ForwardCall, began time.Time) (*peerv1.ForwardAnswer, error) {
+func (s *Server) pass(ctx context.Context, c *forward.Call, began time.Time) (forward.Message, error) {
 	return newPassage(ctx, s, c, began).run()
 }
 
-func newPassage(ctx context.Context, s *Server, c *peerv1.ForwardCall, began time.Time) *passage {
+func newPassage(ctx context.Context, s *Server, c *forward.Call, began time.Time) *passage {
 	now := time.Now()
-	return &passage{s: s, ctx: ctx, call: c, hash: hashOf(c), began: began, over: now.Add(maxAwait),
+	return &passage{s: s, ctx: ctx, call: c, hash: c.Hash, began: began, over: now.Add(maxAwait),
 		later: now.Sub(began) > lookAgain, stays: staysHere(ctx)}
 }
 
@@ -180,7 +117,7 @@ func newPassage(ctx context.Context, s *Server, c *peerv1.ForwardCall, began tim
 type passage struct {
 	s     *Server
 	ctx   context.Context
-	call  *peerv1.ForwardCall // as it came; nobody writes to it
+	call  *forward.Call // as it came; nobody writes to it
 	hash  uint64
 	began time.Time
 	over  time.Time     // when it stops waiting for tables
@@ -196,25 +133,18 @@ type passage struct {
 }
 
 // run tries until the call is answered or there is no point.
-func (p *passage) run() (*peerv1.ForwardAnswer, error) {
+func (p *passage) run() (forward.Message, error) {
 	answer, err := p.try()
 	if err != nil {
 		return nil, p.honest(err)
 	}
-	if r := answer.GetAcquire(); r != nil && r.Acquired && r.Replay == nil && p.later {
-		// It waited here, and with former owners, as well. A place that moved with the
-		// lock brought that time along: it must not count twice, for the caller takes
-		// its lease to begin so long after it sent the call.
-		if identified(p.call) == nil {
-			r.WaitedNs += int64(p.spent)
-		} else {
-			r.WaitedNs = max(r.WaitedNs, int64(p.spent))
-		}
+	if add := p.call.Op.Waited; add != nil && p.later {
+		add(answer, int64(p.spent), p.call.ID != nil)
 	}
 	return answer, nil
 }
 
-func (p *passage) try() (*peerv1.ForwardAnswer, error) {
+func (p *passage) try() (forward.Message, error) {
 	for p.hops < maxHops {
 		if wait := p.first; wait != nil {
 			p.first = nil
@@ -229,7 +159,7 @@ func (p *passage) try() (*peerv1.ForwardAnswer, error) {
 		}
 		m, since, ok := t.Owner(p.hash)
 		switch {
-		case sp != nil && p.part == nil && sp.Phase == table.Open && p.call.GetGet() != nil:
+		case sp != nil && p.part == nil && sp.Phase == table.Open && p.call.Op.Sum != nil:
 			answer, again, err := p.sum(sp)
 			if !again {
 				return answer, err
@@ -278,24 +208,24 @@ func (p *passage) send(m table.Member, since uint64) *attempt {
 
 // current is the call as it goes out now: its request id is as old as it is, and
 // it waits for as long as is left. Nothing in it is shared with attempts before,
-// which may be on their way out still.
-func (p *passage) current() *peerv1.ForwardCall {
+// which may be on their way out still, but what nobody writes to.
+func (p *passage) current() *forward.Call {
+	if !p.later && p.part == p.call.Part {
+		return p.call
+	}
+	c := *p.call
+	c.Part = p.part
 	if !p.later {
-		if p.part == p.call.Part {
-			return p.call
-		}
-		return &peerv1.ForwardCall{Call: p.call.Call, Part: p.part}
+		return &c
 	}
 	p.spent = time.Since(p.began)
-	c := proto.Clone(p.call).(*peerv1.ForwardCall)
-	c.Part = p.part
-	if id := identified(c); id != nil && (p.sent || id.AgeNs > 0) {
-		id.AgeNs += int64(max(p.spent, 1))
+	if id := c.ID; id != nil && (p.sent || id.AgeNs > 0) {
+		c.ID = &pb.RequestId{Client: id.Client, Sequence: id.Sequence, Settled: id.Settled, AgeNs: id.AgeNs + int64(max(p.spent, 1))}
 	}
-	if a := c.GetAcquire(); a != nil {
-		a.WaitNs = max(a.WaitNs-int64(p.spent), 0)
+	if c.Op.Waited != nil {
+		c.Wait = max(c.Wait-int64(p.spent), 0)
 	}
-	return c
+	return &c
 }
 
 // await waits for a table later than epoch.
@@ -351,30 +281,49 @@ func (p *passage) honest(err error) error {
 }
 
 // settle waits for an attempt and says whether the call must be tried again.
-func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, err error) {
+func (p *passage) settle(a *attempt) (answer forward.Message, again bool, err error) {
 	var stopping <-chan struct{}
-	if waits(a.call) {
+	if a.call.Waits() {
 		stopping = p.s.stopping
 	}
-	answer, err = a.wait(p.ctx, stopping, func() bool { return p.s.cfg.Cluster.Table().Uses(detachLevel) })
+	f, err := a.wait(p.ctx, stopping, func() bool { return p.s.cfg.Cluster.Table().Uses(detachLevel) })
+	if err != nil {
+		again, err = p.failed(a, err)
+		return nil, again, err
+	}
+	w := f.GetError()
 	switch {
-	case err == nil:
+	case w == nil:
+		if answer, err = forward.DecodeAnswer(f, a.call.Op); err != nil {
+			return nil, false, p.unread(err)
+		}
+		return answer, false, nil
+	case w.Reason != pb.Reason_REASON_NOT_OWNER:
+		return nil, w.Reason == pb.Reason_REASON_UNAVAILABLE && p.moved(a), asError(w)
+	}
+	p.turnedAway(a, w)
+	return nil, true, nil
+}
+
+// failed says what becomes of a call after an attempt that was not answered.
+func (p *passage) failed(a *attempt, err error) (again bool, _ error) {
+	switch {
 	case errors.Is(err, errMoved):
-		return nil, true, nil
+		return true, nil
 	case errors.Is(err, errUnsent):
 		if p.sent { // somebody must be asked what became of it
 			p.hops--
 			p.first = func() error { return p.look(p.s.cfg.Cluster.Table().Epoch) }
 		}
-		free := p.part != nil && !p.fixed && identified(p.call) == nil // another part will do
-		return nil, p.sent || free || p.moved(a), errUnreached
+		free := p.part != nil && !p.fixed && p.call.ID == nil // another part will do
+		return p.sent || free || p.moved(a), errUnreached
 	case errors.Is(err, errBroken):
-		if changesNothing(p.call) {
-			return nil, false, errUnreached
+		if p.call.Harmless {
+			return false, errUnreached
 		}
 		p.sent = true
-		if identified(p.call) == nil {
-			return nil, false, errUnheard
+		if p.call.ID == nil {
+			return false, errUnheard
 		}
 		p.renew(a)
 		// The way to the owner is gone, or the owner: it, or the next one, answers.
@@ -382,33 +331,39 @@ func (p *passage) settle(a *attempt) (answer *peerv1.ForwardAnswer, again bool, 
 			epoch := p.s.cfg.Cluster.Table().Epoch
 			p.first = func() error { return p.look(epoch) }
 		}
-		return nil, true, nil
-	default:
-		return nil, false, err
+		return true, nil
 	}
-	w := answer.GetError()
-	if w == nil || w.Reason != pb.Reason_REASON_NOT_OWNER {
-		if w != nil {
-			return nil, w.Reason == pb.Reason_REASON_UNAVAILABLE && p.moved(a), asError(w)
-		}
-		return answer, false, nil
-	}
-	// Nothing happened. Whoever is behind catches up.
+	return false, err
+}
+
+// turnedAway prepares the next attempt after one that another node did not act on.
+// Whichever node is behind catches up.
+func (p *passage) turnedAway(a *attempt, w *pb.Error) {
 	p.renew(a)
 	t := p.s.cfg.Cluster.Table()
 	after := t.Epoch
 	if p.astray(t) {
-		return nil, true, nil
+		return
 	}
 	if w.Epoch > 0 && w.Epoch <= t.Epoch {
 		if _, since, ok := t.Owner(p.hash); ok && since > a.since {
-			return nil, true, nil // it is here already
+			return // it is here already
 		}
 	} else if w.Epoch > 0 {
 		after = w.Epoch - 1
 	}
 	p.first = func() error { return p.await(after) }
-	return nil, true, nil
+}
+
+// unread is the error of a call whose answer cannot be read: it took effect, as far as
+// anybody knows.
+func (p *passage) unread(err error) error {
+	e := &failure.Error{Reason: failure.OutcomeUnknown, Message: err.Error() + "; it may have taken effect",
+		Hint: "the nodes are of versions that do not go together: upgrade the older one"}
+	if p.call.Harmless {
+		e.Reason = failure.Unavailable
+	}
+	return e
 }
 
 // moved says whether the key has another owner by now than the one of an attempt.
@@ -420,7 +375,7 @@ func (p *passage) moved(a *attempt) bool {
 // renew gives a call new patience that has stood in the queue of a lock for long,
 // before its owner let it go.
 func (p *passage) renew(a *attempt) {
-	if now := time.Now(); waits(a.call) && now.Sub(a.began) > maxAwait {
+	if now := time.Now(); a.call.Waits() && now.Sub(a.began) > maxAwait {
 		p.over, p.hops = now.Add(maxAwait), 0
 	}
 }
@@ -433,48 +388,13 @@ func (r *remote) Error() string { return r.w.Message }
 func asError(w *pb.Error) error { return &remote{w} }
 
 // decide does a call on this node, and confirms its answer.
-func (s *Server) decide(ctx context.Context, c *peerv1.ForwardCall, later *promises) (*peerv1.ForwardAnswer, error) {
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Check:
-		r, err := s.limits.decide(x.Check, c.Part, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Check{Check: r}}, err
-	case *peerv1.ForwardCall_Add:
-		r, err := s.counters.decideAdd(x.Add, c.Part, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Add{Add: r}}, err
-	case *peerv1.ForwardCall_Get:
-		r, err := s.counters.decideGet(x.Get, c.Part, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Get{Get: r}}, err
-	case *peerv1.ForwardCall_SetIf:
-		r, err := s.counters.decideSetIf(x.SetIf, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_SetIf{SetIf: r}}, err
-	case *peerv1.ForwardCall_Reset_:
-		r, err := s.counters.decideReset(x.Reset_, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Reset_{Reset_: r}}, err
-	case *peerv1.ForwardCall_Acquire:
-		r, err := s.locks.decideAcquire(ctx, x.Acquire, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Acquire{Acquire: r}}, err
-	case *peerv1.ForwardCall_Renew:
-		r, err := s.locks.decideRenew(x.Renew, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Renew{Renew: r}}, err
-	case *peerv1.ForwardCall_Release:
-		r, err := s.locks.decideRelease(x.Release, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Release{Release: r}}, err
-	case *peerv1.ForwardCall_Inspect:
-		r, err := s.locks.decideInspect(x.Inspect, later)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Inspect{Inspect: r}}, err
-	case *peerv1.ForwardCall_Plant:
-		r, err := s.plant(c.Part, x.Plant)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Plant{Plant: r}}, err
-	case *peerv1.ForwardCall_ReadPart:
-		r, err := s.readPart(c.Part, x.ReadPart)
-		return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_ReadPart{ReadPart: r}}, err
-	}
-	return nil, &failure.Error{Reason: failure.Invalid, Field: "call", Message: "is of a kind that this node does not know", Hint: fmt.Sprintf("upgrade this node (code %d)", codes.Unimplemented)}
+func (s *Server) decide(ctx context.Context, c *forward.Call, later *promises) (forward.Message, error) {
+	return s.sent[c.Op.Number].decide(ctx, s, c, later)
 }
 
 // forward gets one call of a caller answered, and counts how it ended. The call
 // came at began.
-func (s *Server) forward(ctx context.Context, c *peerv1.ForwardCall, began time.Time) (*peerv1.ForwardAnswer, error) {
+func (s *Server) forward(ctx context.Context, c *forward.Call, began time.Time) (forward.Message, error) {
 	a, err := s.pass(ctx, c, began)
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
@@ -482,6 +402,3 @@ func (s *Server) forward(ctx context.Context, c *peerv1.ForwardCall, began time.
 	}
 	return a, Status(err)
 }
-
-// hashOf is the position of the key that a call is about.
-func hashOf(c *peerv1.ForwardCall) uint64 { return owner.Hash(key(c)) }

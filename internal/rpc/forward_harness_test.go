@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/keystead/keystead/internal/forward"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"net"
 	"slices"
 	"sync"
@@ -33,6 +35,7 @@ type group struct {
 
 // member is one of them. It is the Cluster of its server, the rule of its store.
 type member struct {
+	admitted atomic.Int64 // how often its store asked whether it may act
 	*house
 	self    table.Holder
 	metrics *Metrics
@@ -188,6 +191,7 @@ func (m *member) hold(held bool) {
 
 // Admit implements owner.Rule.
 func (m *member) Admit(h uint64, _ int64) (owner.Permit, error) {
+	m.admitted.Add(1)
 	t := m.Table()
 	if !m.owns(t, h) || m.frozen.Load() {
 		return owner.Permit{}, &failure.Error{Reason: failure.NotOwner, Message: "another node owns the key"}
@@ -327,3 +331,14 @@ var (
 	unavailable = refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 200 * time.Millisecond}
 	unheard     = refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
 )
+
+// passed is a call as another node sends it, in the envelope of level 3.
+func passed(t testing.TB, tag uint64, deadline int64, c *forward.Call) *peerv1.ForwardCall {
+	t.Helper()
+	f, err := forward.Encode(c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Tag, f.DeadlineNs = tag, deadline
+	return f
+}

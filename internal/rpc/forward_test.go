@@ -468,12 +468,12 @@ func TestCallerLeavesMidCall(t *testing.T) {
 		}
 		s := n1.server
 		err := cut(func(ctx context.Context) error {
-			_, err := s.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1})
+			_, err := counterAdd.serve(ctx, s, &pb.AddRequest{Key: key, Delta: 1})
 			return err
 		})
 		unheard.check(t, err)
 		err = cut(func(ctx context.Context) error {
-			_, err := s.counters.Get(ctx, &pb.GetRequest{Key: key})
+			_, err := counterGet.serve(ctx, s, &pb.GetRequest{Key: key})
 			return err
 		})
 		refusal{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, err)

@@ -29,8 +29,7 @@ func TestForwardedCallsLeaveNothing(t *testing.T) {
 			for range atOnce {
 				tag++
 				// It is one that may wait, and is refused: it has no TTL.
-				req.Calls = append(req.Calls, &peerv1.ForwardCall{Tag: tag, DeadlineNs: int64(time.Hour),
-					Call: &peerv1.ForwardCall_Acquire{Acquire: &pb.AcquireRequest{Key: "k", WaitNs: 1}}})
+				req.Calls = append(req.Calls, passed(t, tag, int64(time.Hour), lockAcquire.call(&pb.AcquireRequest{Key: "k", WaitNs: 1}, 0)))
 			}
 			if err := stream.Send(req); err != nil {
 				t.Fatal(err)

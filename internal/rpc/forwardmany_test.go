@@ -241,7 +241,6 @@ func TestWaitSurvivesARetirement(t *testing.T) {
 func TestOwnKeysCostNoMore(t *testing.T) {
 	h := newHouse(t, nil)
 	alone := bare(h)
-	alone.counters = &counters{s: alone}
 	synctest.Test(t, func(t *testing.T) {
 		g := grouped(t, 3, false, nil)
 		n1, key := g.nodes["n1"].server, g.key("n1")
@@ -249,28 +248,28 @@ func TestOwnKeysCostNoMore(t *testing.T) {
 		for range 100 {
 			batch.Adds = append(batch.Adds, &pb.AddRequest{Key: key, Delta: 1})
 		}
-		for what, call := range map[string]func(*counters) error{
-			"one": func(c *counters) error {
-				_, err := c.Add(context.Background(), &pb.AddRequest{Key: key, Delta: 1})
+		for what, call := range map[string]func(*Server) error{
+			"one": func(s *Server) error {
+				_, err := counterAdd.serve(context.Background(), s, &pb.AddRequest{Key: key, Delta: 1})
 				return err
 			},
-			"a batch": func(c *counters) error {
-				_, err := c.BatchAdd(context.Background(), batch)
+			"a batch": func(s *Server) error {
+				_, err := (&counters{s: s}).BatchAdd(context.Background(), batch)
 				return err
 			},
 		} {
-			allocs := func(c *counters) float64 {
+			allocs := func(s *Server) float64 {
 				least := math.Inf(1) // of many: what others allocate is counted too, and pools lose things at random
 				for range 100 {
 					least = min(least, testing.AllocsPerRun(1, func() {
-						if err := call(c); err != nil {
+						if err := call(s); err != nil {
 							t.Fatal(err)
 						}
 					}))
 				}
 				return least
 			}
-			if in, out := allocs(n1.counters), allocs(alone.counters); in > out {
+			if in, out := allocs(n1), allocs(alone); in > out {
 				t.Errorf("%s: %v allocations in a cluster, %v alone", what, in, out)
 			}
 		}
@@ -332,7 +331,7 @@ func TestQueueIsBounded(t *testing.T) {
 		// call finds them full. No time may pass, for n2 is stuck in a lock.
 		err := error(nil)
 		for n := 0; err == nil && n < 30; n++ {
-			wg.Go(func() { _, _ = n1.server.counters.BatchAdd(ctx, req) })
+			wg.Go(func() { _, _ = (&counters{s: n1.server}).BatchAdd(ctx, req) })
 			synctest.Wait()
 			one := make(chan error, 1)
 			wg.Go(func() {
@@ -406,14 +405,14 @@ func TestManyLongAnswers(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 1000 {
 			wg.Go(func() {
-				_, _ = n2.server.locks.Acquire(ctx, wants(key, fmt.Sprintf("%0128d", i), time.Hour))
+				_, _ = lockAcquire.serve(ctx, n2.server, wants(key, fmt.Sprintf("%0128d", i), time.Hour))
 			})
 		}
 		synctest.Wait()
 		var looks sync.WaitGroup
 		for range 100 {
 			looks.Go(func() {
-				r, err := g.nodes["n1"].server.locks.Inspect(bound(t), &pb.InspectRequest{Key: key, MaxWaiters: 1000})
+				r, err := lockInspect.serve(bound(t), g.nodes["n1"].server, &pb.InspectRequest{Key: key, MaxWaiters: 1000})
 				if err != nil || len(r.Waiters) != 999 {
 					t.Errorf("%d waiters, %v", len(r.GetWaiters()), err)
 				}

@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -97,22 +99,8 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	var later promises
 	resp := &peerv1.ForwardResponse{Answers: make([]*peerv1.ForwardAnswer, 0, len(req.Calls))}
 	var late latecomers
-	for _, c := range req.Calls {
-		var answer *peerv1.ForwardAnswer
-		switch {
-		case waits(c) || ofHome(c):
-			answer = in.beside(c)
-		case late.follows(c):
-		//guard:lane-has-room
-		case in.s.lanes.full(c):
-			answer = failed(c.Tag, wire(errManyHeld))
-		default:
-			var behind bool
-			if answer, behind, _ = in.try(in.stream.Context(), c, &later); behind || refused(answer) {
-				late.add(c, answer, behind)
-				answer = nil
-			}
-		}
+	for _, f := range req.Calls {
+		answer := in.receive(f, &later, &late)
 		if answer == nil {
 			continue
 		}
@@ -134,6 +122,46 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	return in.settle(resp, later)
 }
 
+// receive does one call of a message, and returns its answer if that need not wait.
+func (in *inbound) receive(f *peerv1.ForwardCall, later *promises, late *latecomers) *peerv1.ForwardAnswer {
+	c, err := forward.Decode(f, in.s.known)
+	if err != nil {
+		return forward.Failed(f.Tag, wire(unreadable(err)))
+	}
+	switch {
+	case c.Waits() || ofHome(c):
+		return in.beside(c)
+	case late.follows(c):
+		return nil
+	//guard:lane-has-room
+	case in.s.lanes.full(c):
+		return forward.Failed(c.Tag, wire(errManyHeld))
+	}
+	answer, behind, _ := in.try(in.stream.Context(), c, later)
+	if behind || refused(answer) {
+		late.add(c, answer, behind)
+		return nil
+	}
+	return answer
+}
+
+// known is what forwarding has to know of an operation.
+func (s *Server) known(number uint32) *forward.Operation {
+	if number > maxOperation || s.sent[number] == nil {
+		return nil
+	}
+	return &s.sent[number].Operation
+}
+
+// unreadable is the error of a call that this node cannot read.
+func unreadable(err error) error {
+	if errors.As(err, new(*forward.Unknown)) {
+		return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: err.Error() + ", which owns the key; nothing happened",
+			Hint: "upgrade this node: `keystead status` shows the versions of all"}
+	}
+	return &failure.Error{Reason: failure.Invalid, Field: "call", Message: err.Error()}
+}
+
 // settle sends the answers of a message. Those that wait for copies go by the lane of
 // the process for which they wait, and hold up no others.
 func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
@@ -145,7 +173,7 @@ func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
 		if behind := p.behind(in.s); behind != ([2]table.Holder{}) {
 			resp.Answers[p.answer] = in.s.lanes.hold(held{in, answer, *p, behind}) // nil, unless there is no room
 		} else if err := p.confirm(in.s, now, nil); err != nil {
-			resp.Answers[p.answer] = failed(answer.Tag, wire(err))
+			resp.Answers[p.answer] = forward.Failed(answer.Tag, wire(err))
 		}
 	}
 	resp.Answers = slices.DeleteFunc(resp.Answers, func(a *peerv1.ForwardAnswer) bool { return a == nil })
@@ -168,22 +196,22 @@ type latecomers struct {
 }
 
 type lateKey struct {
-	calls  []*peerv1.ForwardCall
+	calls  []*forward.Call
 	answer *peerv1.ForwardAnswer // of the first one, if the node need not wait for anything
 }
 
-func (l *latecomers) add(c *peerv1.ForwardCall, answer *peerv1.ForwardAnswer, behind bool) {
+func (l *latecomers) add(c *forward.Call, answer *peerv1.ForwardAnswer, behind bool) {
 	if l.place == nil {
 		l.place = map[uint64]*lateKey{}
 	}
-	q := &lateKey{calls: []*peerv1.ForwardCall{c}}
+	q := &lateKey{calls: []*forward.Call{c}}
 	if !behind {
 		q.answer = answer
 	}
 	l.place[lineOf(c)], l.queues = q, append(l.queues, q)
 }
 
-func (l *latecomers) follows(c *peerv1.ForwardCall) bool {
+func (l *latecomers) follows(c *forward.Call) bool {
 	if len(l.place) == 0 {
 		return false
 	}
@@ -195,10 +223,10 @@ func (l *latecomers) follows(c *peerv1.ForwardCall) bool {
 }
 
 // failAll answers calls like one before them.
-func failAll(calls []*peerv1.ForwardCall, w *pb.Error) []*peerv1.ForwardAnswer {
+func failAll(calls []*forward.Call, w *pb.Error) []*peerv1.ForwardAnswer {
 	answers := make([]*peerv1.ForwardAnswer, len(calls))
 	for i, c := range calls {
-		answers[i] = failed(c.Tag, w)
+		answers[i] = forward.Failed(c.Tag, w)
 	}
 	return answers
 }
@@ -251,17 +279,17 @@ func (in *inbound) reply(resp *peerv1.ForwardResponse) error {
 
 // beside starts a call that may wait for long. It returns an answer if there is
 // no room for it.
-func (in *inbound) beside(c *peerv1.ForwardCall) *peerv1.ForwardAnswer {
+func (in *inbound) beside(c *forward.Call) *peerv1.ForwardAnswer {
 	if err := in.s.begin(); err != nil {
-		return failed(c.Tag, wire(errOverloaded))
+		return forward.Failed(c.Tag, wire(errOverloaded))
 	}
 	// It is none of the stream's contexts: it would stay with the stream, which may live
 	// for weeks, if it were not cancelled, and its end would be that of the caller.
 	//guard:one-context-a-call insert _, _ = context.WithCancelCause(in.stream.Context())
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(in.stream.Context()))
 	stop := context.CancelFunc(func() { cancel(nil) })
-	if c.DeadlineNs > 0 {
-		ctx, stop = context.WithTimeout(ctx, time.Duration(c.DeadlineNs))
+	if c.Deadline > 0 {
+		ctx, stop = context.WithTimeout(ctx, time.Duration(c.Deadline))
 	}
 	in.mu.Lock()
 	in.waiting[c.Tag] = cancel
@@ -300,7 +328,7 @@ func (in *inbound) end() {
 
 // answer does one call here; it is never passed on again. A node that is behind
 // waits until it knows what the sender knows.
-func (in *inbound) answer(ctx context.Context, c *peerv1.ForwardCall, patience time.Time) *peerv1.ForwardAnswer {
+func (in *inbound) answer(ctx context.Context, c *forward.Call, patience time.Time) *peerv1.ForwardAnswer {
 	for {
 		answer, behind, epoch := in.try(ctx, c, nil)
 		if !behind || !in.look(ctx, epoch, patience) {
@@ -311,21 +339,23 @@ func (in *inbound) answer(ctx context.Context, c *peerv1.ForwardCall, patience t
 
 // try does one call, and says whether to try again with a table later than epoch:
 // this node is behind the sender, or hands the row over.
-func (in *inbound) try(ctx context.Context, c *peerv1.ForwardCall, later *promises) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
+func (in *inbound) try(ctx context.Context, c *forward.Call, later *promises) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
 	if in.s.stopped.Load() {
-		return failed(c.Tag, wire(errStopping)), false, 0
+		return forward.Failed(c.Tag, wire(errStopping)), false, 0
 	}
 	cluster := in.s.cfg.Cluster
 	t := cluster.Table() // before the decision, so that a later one is not waited for
-	answer, err := in.s.decide(ctx, c, later)
-	switch {
-	case err == nil:
-		answer.Tag = c.Tag
-		return answer, false, 0
-	case !in.s.elsewhere(err):
-		return failed(c.Tag, wire(err)), false, 0
+	m, err := in.s.decide(ctx, c, later)
+	if err == nil {
+		if answer, err = forward.EncodeAnswer(c, m); err == nil {
+			return answer, false, 0
+		}
 	}
-	return failed(c.Tag, turnedAway(cluster.Table(), c)), mayBeBehind(t, c, cluster.Self()), t.Epoch
+	switch {
+	case !in.s.elsewhere(err):
+		return forward.Failed(c.Tag, wire(err)), false, 0
+	}
+	return forward.Failed(c.Tag, turnedAway(cluster.Table(), c)), mayBeBehind(t, c, cluster.Self()), t.Epoch
 }
 
 // look waits for a table later than epoch, or until it is worth looking again. It
@@ -341,8 +371,4 @@ func (in *inbound) look(ctx context.Context, epoch uint64, patience time.Time) b
 		<-step.Done()
 	}
 	return true
-}
-
-func failed(tag uint64, w *pb.Error) *peerv1.ForwardAnswer {
-	return &peerv1.ForwardAnswer{Tag: tag, Answer: &peerv1.ForwardAnswer_Error{Error: w}}
 }

@@ -22,20 +22,26 @@ func fuzzed(s *Server) []struct {
 	req proto.Message
 	do  func(ctx context.Context, req any) (any, error)
 } {
-	l, c, k := &limits{s: s}, &counters{s: s}, &locks{s: s}
+	l, c := &limits{s: s}, &counters{s: s}
 	return []struct {
 		req proto.Message
 		do  func(ctx context.Context, req any) (any, error)
 	}{
 		{&pb.CheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.Check(ctx, r.(*pb.CheckRequest)) }},
-		{&pb.AddRequest{}, func(ctx context.Context, r any) (any, error) { return c.Add(ctx, r.(*pb.AddRequest)) }},
-		{&pb.AcquireRequest{}, func(ctx context.Context, r any) (any, error) { return k.Acquire(ctx, r.(*pb.AcquireRequest)) }},
-		{&pb.SetIfRequest{}, func(ctx context.Context, r any) (any, error) { return c.SetIf(ctx, r.(*pb.SetIfRequest)) }},
-		{&pb.ReleaseRequest{}, func(ctx context.Context, r any) (any, error) { return k.Release(ctx, r.(*pb.ReleaseRequest)) }},
-		{&pb.RenewRequest{}, func(ctx context.Context, r any) (any, error) { return k.Renew(ctx, r.(*pb.RenewRequest)) }},
+		{&pb.AddRequest{}, func(ctx context.Context, r any) (any, error) { return counterAdd.serve(ctx, s, r.(*pb.AddRequest)) }},
+		{&pb.AcquireRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockAcquire.serve(ctx, s, r.(*pb.AcquireRequest))
+		}},
+		{&pb.SetIfRequest{}, func(ctx context.Context, r any) (any, error) { return counterSetIf.serve(ctx, s, r.(*pb.SetIfRequest)) }},
+		{&pb.ReleaseRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockRelease.serve(ctx, s, r.(*pb.ReleaseRequest))
+		}},
+		{&pb.RenewRequest{}, func(ctx context.Context, r any) (any, error) { return lockRenew.serve(ctx, s, r.(*pb.RenewRequest)) }},
 		{&pb.BatchCheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.BatchCheck(ctx, r.(*pb.BatchCheckRequest)) }},
 		{&pb.BatchAddRequest{}, func(ctx context.Context, r any) (any, error) { return c.BatchAdd(ctx, r.(*pb.BatchAddRequest)) }},
-		{&pb.InspectRequest{}, func(ctx context.Context, r any) (any, error) { return k.Inspect(ctx, r.(*pb.InspectRequest)) }},
+		{&pb.InspectRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockInspect.serve(ctx, s, r.(*pb.InspectRequest))
+		}},
 	}
 }
 

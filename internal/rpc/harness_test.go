@@ -138,6 +138,7 @@ func bare(h *house) *Server {
 	return &Server{
 		cfg:      Config{Store: h.store, Clock: h.clock, Metrics: NewMetrics(prometheus.NewRegistry())},
 		stopping: make(chan struct{}),
+		sent:     sentOperations(),
 	}
 }
 

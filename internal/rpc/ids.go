@@ -28,7 +28,7 @@ var errNoIDs = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Seco
 const maxIDs = 1 << 30
 
 func (i *idService) Next(ctx context.Context, req *pb.NextRequest) (*pb.NextResponse, error) {
-	o, n := &i.s.cfg.Metrics.ops[opNext], min(max(req.Count, 1), maxIDs)
+	o, n := i.s.row(idNext), min(max(req.Count, 1), maxIDs)
 	first, err := uint64(0), error(errNoIDs)
 	if i.s.cfg.IDs != nil {
 		first, err = i.s.cfg.IDs.Next(ctx, int(n))

@@ -9,19 +9,11 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
-	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
-
-// ref is the address in a request; an empty name is that of the kind.
-func ref(key, name, kind string) owner.Ref {
-	if name == "" {
-		name = kind
-	}
-	return owner.Ref{Key: key, Name: name}
-}
 
 // requestID is the id in a request, or the zero id if there is none.
 func requestID(id *pb.RequestId) (reqid.ID, error) {
@@ -52,90 +44,128 @@ func replayOf(m owner.Meta) *pb.Replay {
 	return &pb.Replay{AgeNs: m.Age}
 }
 
-// items runs the operations of a batch: do executes one and says whether it was
-// decided positively, put takes its answer or its error. The answers have been
-// confirmed when it returns. Items of other nodes' keys are passed on: call makes
-// the call, took takes its answer. All are called with the index of the item.
-type items[A any] struct {
-	bad  func(i int) error // what no node would do with it; nil = there is nothing like that
-	do   func(i int, now int64) (A, error)
-	call func(i int) *peerv1.ForwardCall
-	took func(i int, a *peerv1.ForwardAnswer)
-	meta func(a *A) owner.Meta
-	yes  func(a *A) bool
-	put  func(i int, a *A, err error)
+// batch does the operations of a batch, in order, and returns their results, in which put
+// sets the answer or the error. bad is why no node would do an item, nil if there is
+// nothing like that. Items of other nodes' keys are passed on. The answers have been
+// confirmed when it returns; results and answers are allocated in one piece.
+func batch[R, Q, A any, PQ request[Q], PA response[A]](ctx context.Context, s *Server, o *op[Q, A, PQ, PA], reqs []*Q, bad func(*Q) error, put func(r *R, a *A, w *pb.Error)) ([]*R, error) {
+	if err := checkItems(len(reqs)); err != nil {
+		return nil, s.refuse(err)
+	}
+	b := batched[R, Q, A, PQ, PA]{
+		s: s, o: o, reqs: reqs, put: put, row: s.row(o.operation),
+		cells: make([]cell[R, A], len(reqs)), verdicts: make([]verdict, len(reqs)), errs: make([]error, len(reqs)),
+	}
+	b.decide(ctx, bad)
+	// Others decide theirs while this node waits for the copies of its own.
+	sent := s.depart(ctx, b.away.items)
+	b.awaitCopies()
+	return b.finish(sent), nil
 }
 
-func run[A any](ctx context.Context, s *Server, o *op, n int, it items[A]) error {
-	if err := checkItems(n); err != nil {
-		return s.refuse(err)
-	}
-	answers := make([]A, n)
-	errs := make([]error, n)
-	now := s.cfg.Clock.Now()
+// cell is an item's result, and its answer if this node gives it.
+type cell[R, A any] struct {
+	result R
+	answer A
+}
+
+// batched is a batch that is being done.
+type batched[R, Q, A any, PQ request[Q], PA response[A]] struct {
+	s        *Server
+	o        *op[Q, A, PQ, PA]
+	row      *opMetrics
+	reqs     []*Q
+	put      func(r *R, a *A, w *pb.Error)
+	cells    []cell[R, A]
+	verdicts []verdict
+	errs     []error
+	away     elsewhere
+}
+
+// decide decides the items that are this node's to decide, and finds the others.
+func (b *batched[R, Q, A, PQ, PA]) decide(ctx context.Context, bad func(*Q) error) {
+	s, o, now := b.s, b.o, b.s.cfg.Clock.Now()
 	var left error
-	var away elsewhere
-	for i := range n {
+	for i, q := range b.reqs {
 		if left == nil {
 			left = leftAt(ctx, i)
 		}
-		switch {
-		case left != nil:
-			errs[i] = left
-		case it.bad != nil && it.bad(i) != nil:
-			errs[i] = it.bad(i)
-		case away.has(s, i, it.call):
-		default:
-			if answers[i], errs[i] = it.do(i, now); errs[i] != nil && s.elsewhere(errs[i]) {
-				away.add(i, it.call(i))
-			}
+		if b.errs[i] = left; left == nil && bad != nil {
+			b.errs[i] = bad(q)
+		}
+		if b.errs[i] != nil {
+			continue
+		}
+		hash, away := s.locate(o.of, PQ(q).GetKey(), PQ(q).GetName())
+		if away || b.away.follows(s, o.of, PQ(q).GetKey(), PQ(q).GetName(), hash) {
+			b.away.add(i, o.call(q, hash))
+			continue
+		}
+		f, err := o.frame(ctx, q, hash, now)
+		if err == nil {
+			b.verdicts[i], err = o.do(s, f, q, &b.cells[i].answer)
+		}
+		if b.errs[i] = err; err != nil && s.elsewhere(err) {
+			b.away.add(i, o.call(q, hash))
 		}
 	}
-	// Others decide theirs while this node waits for the copies of its own.
-	sent := s.depart(ctx, away.items)
-	if s.cfg.Copies != nil {
-		for i := range n {
-			if errs[i] == nil && !away.is(i) {
-				//guard:answers-wait-batch
-				//guard:answer-not-told-batch errs[i] -> _
-				errs[i] = s.await(o, it.meta(&answers[i]).Permit)
-			}
+}
+
+// awaitCopies waits until the answers that this node gives may be told.
+func (b *batched[R, Q, A, PQ, PA]) awaitCopies() {
+	if b.s.cfg.Copies == nil {
+		return
+	}
+	for i := range b.reqs {
+		if b.errs[i] == nil && !b.away.is(i) {
+			//guard:answers-wait-batch
+			//guard:answer-not-told-batch b.errs[i] -> _
+			b.errs[i] = b.s.await(b.row, b.verdicts[i].Permit)
 		}
 	}
+}
+
+// finish confirms the answers of this node, and waits for those of others.
+func (b *batched[R, Q, A, PQ, PA]) finish(sent departed) []*R {
+	results := make([]*R, len(b.reqs))
 	var t tally
-	now = s.cfg.Clock.Now()
+	now := b.s.cfg.Clock.Now()
+	fail := func(i int, err error) {
+		t.errored++
+		w := wire(err)
+		b.row.failed[w.Reason].Inc()
+		b.put(results[i], nil, w)
+	}
 	next := 0 // of away
-	for i := range n {
-		if next < len(away.items) && away.items[next].i == i {
+	for i := range b.reqs {
+		results[i] = &b.cells[i].result
+		if next < len(b.away.items) && b.away.items[next].i == i {
 			next++
 			continue
 		}
-		err := errs[i]
+		err := b.errs[i]
 		if err == nil {
 			//guard:answer-check-batch
-			err = s.cfg.Store.Confirm(it.meta(&answers[i]).Permit, now)
+			err = b.s.cfg.Store.Confirm(b.verdicts[i].Permit, now)
 		}
 		if err != nil {
-			t.errored++
-			o.failed[wire(err).Reason].Inc()
-		} else {
-			t.decided(it.yes(&answers[i]), it.meta(&answers[i]).Replayed)
+			fail(i, err)
+			continue
 		}
-		it.put(i, &answers[i], err)
+		t.decided(b.verdicts[i].yes, b.verdicts[i].Replayed)
+		b.put(results[i], &b.cells[i].answer, nil)
 	}
-	if len(away.items) > 0 {
-		s.arrive(sent, func(i int, a *peerv1.ForwardAnswer, err error) {
-			if err == nil {
-				it.took(i, a)
+	if len(b.away.items) > 0 {
+		b.s.arrive(sent, func(i int, m forward.Message, err error) {
+			if err != nil {
+				fail(i, err)
 				return
 			}
-			t.errored++
-			o.failed[wire(err).Reason].Inc()
-			it.put(i, nil, err)
+			b.put(results[i], any(m).(*A), nil)
 		})
 	}
-	o.add(t)
-	return nil
+	b.row.add(t)
+	return results
 }
 
 // elsewhere are the items of a batch whose keys belong to other nodes, in order.
@@ -146,32 +176,24 @@ type elsewhere struct {
 
 type item struct {
 	i    int // in the batch
-	call *peerv1.ForwardCall
+	call *forward.Call
 }
 
-func (e *elsewhere) add(i int, c *peerv1.ForwardCall) {
+func (e *elsewhere) add(i int, c *forward.Call) {
 	if e.keys == nil {
 		e.keys = map[uint64]bool{}
 	}
-	e.keys[hashOf(c)] = true
+	e.keys[c.Hash] = true
 	e.items = append(e.items, item{i, c})
 }
 
-// has takes an item whose key another item had that is away: what is asked of
-// one key stays in order, unless the object is split.
-func (e *elsewhere) has(s *Server, i int, call func(int) *peerv1.ForwardCall) bool {
-	if len(e.keys) == 0 {
-		return false
-	}
-	c := call(i)
-	if !e.keys[hashOf(c)] || splitOf(s.cfg.Cluster.Table(), c) != nil {
-		return false
-	}
-	e.items = append(e.items, item{i, c})
-	return true
+// follows reports whether another item with this key is away: what is asked of one key
+// stays in order, unless the object is split.
+func (e *elsewhere) follows(s *Server, k *kind, key, name string, hash uint64) bool {
+	return len(e.keys) > 0 && e.keys[hash] && s.splitAt(s.cfg.Cluster.Table(), k, key, name) == nil
 }
 
-// is says whether an item is among them.
+// is reports whether an item is among them.
 func (e *elsewhere) is(i int) bool {
 	_, found := slices.BinarySearchFunc(e.items, i, func(x item, i int) int { return cmp.Compare(x.i, i) })
 	return found
@@ -208,10 +230,10 @@ func (s *Server) depart(ctx context.Context, items []item) departed {
 
 // arrive waits for items that have departed, tries those again for which that is
 // due, and hands over what became of each.
-func (s *Server) arrive(d departed, put func(i int, a *peerv1.ForwardAnswer, err error)) {
+func (s *Server) arrive(d departed, put func(i int, m forward.Message, err error)) {
 	items, passages, attempts := d.items, d.passages, d.attempts
 	over := time.Now().Add(maxAwait) // this node may have waited for copies meanwhile
-	answers, failures := make([]*peerv1.ForwardAnswer, len(items)), make([]error, len(items))
+	answers, failures := make([]forward.Message, len(items)), make([]error, len(items))
 	var again [][]int         // what has to be tried again, by key
 	place := map[uint64]int{} // of a key in again
 	for n, p := range passages {

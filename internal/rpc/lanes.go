@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -85,12 +86,12 @@ func (l *lanes) close() {
 
 // full reports whether so many answers wait for the standby of a call's key that the call
 // is not to be done.
-func (l *lanes) full(c *peerv1.ForwardCall) bool {
+func (l *lanes) full(c *forward.Call) bool {
 	if l.filled.Load() == 0 {
 		return false
 	}
 	t := l.s.cfg.Cluster.Table()
-	i := t.Find(hashOf(c))
+	i := t.Find(c.Hash)
 	if i < 0 {
 		return false
 	}
@@ -111,7 +112,7 @@ func (l *lanes) hold(h held) *peerv1.ForwardAnswer {
 	}
 	if k == nil || k.n >= l.most {
 		err := h.confirm(l.s, 0, manyHeld(h.o.read))
-		return failed(h.answer.Tag, wire(err))
+		return forward.Failed(h.answer.Tag, wire(err))
 	}
 	h.in.expect()
 	l.putLocked(k, h)
@@ -214,7 +215,7 @@ func (l *lanes) answer(k *lane, hs []held, err error) []held {
 	for i := range hs {
 		h := &hs[i]
 		if err := h.confirm(l.s, now, err); err != nil {
-			h.answer = failed(h.answer.Tag, wire(err))
+			h.answer = forward.Failed(h.answer.Tag, wire(err))
 		}
 		h.in.put(h.answer)
 	}

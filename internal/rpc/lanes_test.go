@@ -117,7 +117,7 @@ func TestManyAnswersWait(t *testing.T) {
 		send := func(n int) {
 			req := &peerv1.ForwardRequest{}
 			for range n {
-				req.Calls = append(req.Calls, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Add{Add: &pb.AddRequest{Key: key, Delta: 1}}})
+				req.Calls = append(req.Calls, passed(t, 0, 0, counterAdd.call(&pb.AddRequest{Key: key, Delta: 1}, 0)))
 			}
 			if err := stream.Send(req); err != nil {
 				t.Fatal(err)
@@ -177,7 +177,7 @@ func TestStreamThatEndsWithHeldAnswers(t *testing.T) {
 		n := g.nodes["n1"]
 		ctx, cancel := context.WithCancel(bound(t))
 		stream := must(peerv1.NewForwardServiceClient(n.conn).Forward(ctx))(t)
-		call := &peerv1.ForwardCall{Tag: 1, Call: &peerv1.ForwardCall_Add{Add: &pb.AddRequest{Key: "k", Delta: 1}}}
+		call := passed(t, 1, 0, counterAdd.call(&pb.AddRequest{Key: "k", Delta: 1}, 0))
 		if err := stream.Send(&peerv1.ForwardRequest{Calls: []*peerv1.ForwardCall{call}}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,35 +10,30 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// limits is the LimitService.
+// limits is the LimitService: what is not in the table of operations, and checks for
+// callers in this process.
 type limits struct {
 	pb.UnimplementedLimitServiceServer
 	s *Server
 }
 
+// checkOp is the type of limitCheck.
+type checkOp = op[pb.CheckRequest, pb.CheckResponse, *pb.CheckRequest, *pb.CheckResponse]
+
 // check decides a check. With a part, it is for that; without, for the object, or if that
 // is split, for the part of it that is here.
-func (l *limits) check(req *pb.CheckRequest, part *peerv1.Part, now int64) (checked, error) {
-	var id reqid.ID
-	if !req.Peek { // it changes nothing, so that there is nothing to repeat
-		var err error
-		if id, err = requestID(req.RequestId); err != nil {
-			return checked{}, err
-		}
-	}
+func (s *Server) check(f frame, req *pb.CheckRequest, r *pb.CheckResponse) (verdict, error) {
 	op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Peek: req.Peek}
 	if req.Refund == 0 {
 		op.Cost = max(req.Cost, 1)
 	} else if err := refund(req, &op); err != nil {
-		return checked{}, err
+		return verdict{}, err
 	}
 	switch req.Algorithm {
 	case pb.Algorithm_ALGORITHM_UNSPECIFIED, pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
@@ -48,28 +43,34 @@ func (l *limits) check(req *pb.CheckRequest, part *peerv1.Part, now int64) (chec
 	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
 		op.Algorithm = limit.SlidingWindow
 	default:
-		return checked{}, &failure.Error{Reason: failure.Invalid, Field: "algorithm",
+		return verdict{}, &failure.Error{Reason: failure.Invalid, Field: "algorithm",
 			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW or SLIDING_WINDOW"}
 	}
-	r, h, err := l.s.place(limitKind, ref(req.Key, req.Name, limitKind), part, &id)
+	at, h, err := s.place(limitKind, f.at, f.part, &f.id)
 	if err != nil {
-		return checked{}, err
+		return verdict{}, err
 	}
-	a, err := l.s.cfg.Store.Check(now, r, id, op)
-	if h.split == nil {
-		return checked{a, 0}, err
+	a, err := s.cfg.Store.Check(f.now, at, f.id, op)
+	if h.split != nil {
+		if err != nil {
+			return verdict{}, s.divided(h, err)
+		}
+		s.countCheck(h, &op, &a)
+		r.Parts = uint32(len(h.split.Parts))
 	}
 	if err != nil {
-		return checked{}, l.s.divided(h, err)
+		return verdict{}, err
 	}
-	l.s.countCheck(h, &op, &a)
-	return checked{a, uint32(len(h.split.Parts))}, nil
+	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
+	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
+	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node
+	r.LostEpoch, r.Slack = a.Permit.LostEpoch(), a.Slack
+	return verdict{a.Meta, a.Allowed}, nil
 }
 
-// checked is the answer of a limit, or of one of so many parts.
-type checked struct {
-	owner.CheckAnswer
-	parts uint32
+// checkDivides reports whether a part can do a check.
+func checkDivides(req *pb.CheckRequest) bool {
+	return req.Algorithm == pb.Algorithm_ALGORITHM_UNSPECIFIED || req.Algorithm == pb.Algorithm_ALGORITHM_TOKEN_BUCKET
 }
 
 // refund makes an operation one that gives tokens back.
@@ -89,34 +90,26 @@ func refund(req *pb.CheckRequest, op *limit.Op) error {
 	return nil
 }
 
-func (l *limits) fill(r *pb.CheckResponse, a *checked) {
-	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
-	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
-	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), l.s.cfg.Node
-	r.LostEpoch, r.Slack, r.Parts = a.Permit.LostEpoch(), a.Slack, a.parts
-}
-
-func checkMeta(a *checked) owner.Meta { return a.Meta }
-func checkYes(a *checked) bool        { return a.Allowed }
-
+// Check implements the service for callers in this process.
 func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
-	if req.Anywhere {
-		return l.anywhere(ctx, req)
-	}
-	return l.atOwner(ctx, req)
+	return l.s.frontCheck(ctx, limitCheck, req)
 }
 
-// atOwner has the owner of the key decide.
-func (l *limits) atOwner(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
-	r, err := l.decide(req, nil, nil)
-	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, forwardCheck(req), time.Now())
-		return a.GetCheck(), err
+// frontCheck answers the check of a user.
+func (s *Server) frontCheck(ctx context.Context, o *checkOp, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+	if req.Anywhere {
+		return s.anywhere(ctx, o, req)
 	}
-	if err == nil && r.Parts > 0 && !r.Allowed {
-		r = l.second(ctx, req, r)
+	return s.checkAtOwner(ctx, o, req)
+}
+
+// checkAtOwner has the owner of the key decide, or the owners of two parts.
+func (s *Server) checkAtOwner(ctx context.Context, o *checkOp, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+	r, err := o.atOwner(ctx, s, req)
+	if err == nil && r.Parts > 0 && !r.Allowed && r.Owner == s.cfg.Node {
+		r = s.second(ctx, o, req, r)
 	}
-	return r, Status(err)
+	return r, err
 }
 
 // secondTime is how long a check that was refused waits for another part: some calls on a
@@ -125,86 +118,43 @@ const secondTime = 50 * time.Millisecond
 
 // second asks another part for what the one that is here has refused, if that is known to
 // have had so much left a moment ago. With a request id there is no other part.
-func (l *limits) second(ctx context.Context, req *pb.CheckRequest, first *pb.CheckResponse) *pb.CheckResponse {
+func (s *Server) second(ctx context.Context, o *checkOp, req *pb.CheckRequest, first *pb.CheckResponse) *pb.CheckResponse {
 	if req.RequestId != nil || req.Peek || req.Refund != 0 || staysHere(ctx) {
 		return first
 	}
-	t := l.s.cfg.Cluster.Table()
-	sp := splitOf(t, forwardCheck(req))
+	t, c := s.cfg.Cluster.Table(), o.call(req, 0)
+	sp := splitOf(t, c)
 	if sp == nil || sp.Phase != table.Open {
 		return first
 	}
-	i, ok := l.s.richer(t, sp, max(req.Cost, 1))
+	i, ok := s.richer(t, sp, max(req.Cost, 1))
 	if !ok {
 		return first
 	}
 	ctx, cancel := context.WithTimeout(ctx, secondTime)
 	defer cancel()
-	p := newPassage(ctx, l.s, forwardCheck(req), time.Now())
+	p := newPassage(ctx, s, c, time.Now())
 	p.fixed, p.once, p.part = true, true, &peerv1.Part{Split: sp.ID, Index: uint32(i)}
-	a, err := p.run()
-	l.s.cfg.Metrics.forwarded(err)
+	m, err := p.run()
+	s.cfg.Metrics.forwarded(err)
 	if err != nil {
-		l.s.parts.of(sp.ID, i).remaining.Store(0) // until its home says how it does
-		return first                              // nothing is known of the second, and the first is an answer
+		s.parts.of(sp.ID, i).remaining.Store(0) // until its home says how it does
+		return first                            // nothing is known of the second, and the first is an answer
 	}
-	l.s.parts.of(sp.ID, i).remaining.Store(a.GetCheck().Remaining)
-	if !a.GetCheck().Allowed {
+	r := m.(*pb.CheckResponse)
+	s.parts.of(sp.ID, i).remaining.Store(r.Remaining)
+	if !r.Allowed {
 		return first
 	}
-	return a.GetCheck()
+	return r
 }
 
-func forwardCheck(req *pb.CheckRequest) *peerv1.ForwardCall {
-	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Check{Check: req}}
-}
-
-// decide decides a check on this node.
-func (l *limits) decide(req *pb.CheckRequest, part *peerv1.Part, later *promises) (*pb.CheckResponse, error) {
-	a, err := l.check(req, part, l.s.cfg.Clock.Now())
-	o := &l.s.cfg.Metrics.ops[opCheck]
-	if req.Peek {
-		o = &l.s.cfg.Metrics.ops[opPeek]
-	}
-	if err := one(l.s, later, o, &a, checkMeta, checkYes, err); err != nil {
-		return nil, err
-	}
-	r := new(pb.CheckResponse)
-	l.fill(r, &a)
-	return r, nil
-}
-
-// checks decides a batch. Results and responses are allocated in one piece.
+// checks decides a batch.
 func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-	type cell struct {
-		result   pb.CheckResult
-		response pb.CheckResponse
-	}
-	cells, results := make([]cell, len(reqs)), make([]*pb.CheckResult, len(reqs))
-	err := run(ctx, l.s, &l.s.cfg.Metrics.ops[opCheck], len(reqs), items[checked]{
-		bad:  func(i int) error { return alone(reqs[i]) },
-		do:   func(i int, now int64) (checked, error) { return l.check(reqs[i], nil, now) },
-		call: func(i int) *peerv1.ForwardCall { return forwardCheck(reqs[i]) },
-		took: func(i int, a *peerv1.ForwardAnswer) {
-			results[i] = &cells[i].result
-			results[i].Response = a.GetCheck()
-		},
-		meta: checkMeta,
-		yes:  checkYes,
-		put: func(i int, a *checked, err error) {
-			c := &cells[i]
-			results[i] = &c.result
-			if err != nil {
-				c.result.Error = wire(err)
-				return
-			}
-			l.fill(&c.response, a)
-			c.result.Response = &c.response
-		},
-	})
-	return results, err
+	return batch(ctx, l.s, limitCheck, reqs, alone, func(r *pb.CheckResult, a *pb.CheckResponse, w *pb.Error) { r.Response, r.Error = a, w })
 }
 
+// BatchCheck implements the service.
 func (l *limits) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
 	results, err := l.checks(ctx, req.Checks)
 	if err != nil {
@@ -213,6 +163,7 @@ func (l *limits) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb
 	return &pb.BatchCheckResponse{Results: results}, nil
 }
 
+// StreamCheck implements the service.
 func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[pb.StreamCheckRequest, pb.StreamCheckResponse]) error {
 	for {
 		req, err := stream.Recv()

@@ -8,18 +8,18 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // link is a stream to another node. One goroutine opens it and sends, another
 // one receives.
 type link struct {
-	conn    *grpc.ClientConn
-	node    string        // at the other end, as the table says
-	cluster func() string // that both are of
-	wake    chan struct{} // capacity 1: there is something to send, or the link is closed
+	conn  *grpc.ClientConn
+	node  string              // at the other end, as the table says
+	table func() *table.Table // as this node knows it
+	wake  chan struct{}       // capacity 1: there is something to send, or the link is closed
 
 	mu        sync.Mutex
 	queue     []*attempt          // guarded by mu
@@ -90,36 +90,43 @@ func (k *link) abandon(a *attempt, why error, keeps bool) (*peerv1.ForwardAnswer
 		return nil, why
 	}
 	//guard:detached-told
-	if keeps && waits(a.call) && identified(a.call) != nil {
-		k.detached = append(k.detached, a.call.Tag)
+	if keeps && a.call.Waits() && a.call.ID != nil {
+		k.detached = append(k.detached, a.wire.Tag)
 	} else {
-		k.cancelled = append(k.cancelled, a.call.Tag)
+		k.cancelled = append(k.cancelled, a.wire.Tag)
 	}
 	k.nudge()
 	a.finishLocked(nil, errBroken)
-	if waits(a.call) { // it stays in pending: see unwantedLocked
-		if identified(a.call) != nil {
+	if a.call.Waits() { // it stays in pending: see unwantedLocked
+		if a.call.ID != nil {
 			return nil, errUnheard // what it may have been granted meanwhile is a retry's
 		}
 		return nil, why
 	}
-	delete(k.pending, a.call.Tag)
-	if changesNothing(a.call) {
+	delete(k.pending, a.wire.Tag)
+	if a.call.Harmless {
 		return nil, why
 	}
 	return nil, errUnheard
 }
 
-// unwantedLocked gives a lock back that was granted as its caller left. With a
-// request id a retry may have been told of the grant, so that it is the retry's.
-func (k *link) unwantedLocked(a *attempt, answer *peerv1.ForwardAnswer) {
-	r, c := answer.GetAcquire(), a.call.GetAcquire()
-	if r == nil || !r.Acquired || c == nil || c.RequestId != nil || k.closed {
+// unwantedLocked takes back what was given as its caller left.
+func (k *link) unwantedLocked(a *attempt, f *peerv1.ForwardAnswer) {
+	if a.call.Op.Undo == nil || f.GetError() != nil || k.closed {
 		return
 	}
-	release := &peerv1.ForwardCall{Since: a.since, Call: &peerv1.ForwardCall_Release{
-		Release: &pb.ReleaseRequest{Key: c.Key, Name: c.Name, Token: r.Token}}}
-	back := &attempt{to: a.to, since: a.since, hash: a.hash, call: release, size: release.SizeVT(), link: k, began: time.Now(), done: make(chan struct{})}
+	answer, err := forward.DecodeAnswer(f, a.call.Op)
+	if err != nil {
+		return // it ends with its lease
+	}
+	undo := a.call.Op.Undo(a.call.Request, answer)
+	if undo == nil {
+		return
+	}
+	back := &attempt{to: a.to, since: a.since, hash: a.hash, call: undo, link: k, began: time.Now(), done: make(chan struct{})}
+	if back.encode(k.table()) != nil {
+		return
+	}
 	k.queue, k.bytes = append(k.queue, back), k.bytes+back.size
 	k.nudge()
 }
@@ -207,7 +214,7 @@ func (k *link) run(halt context.Context) {
 
 // open opens the stream; nil if the node cannot be reached.
 func (k *link) open(halt context.Context) *outbound {
-	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(halt, clusterHeader, k.cluster(), targetHeader, k.node))
+	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(halt, clusterHeader, k.table().UID, targetHeader, k.node))
 	late := time.AfterFunc(openTime, end)
 	stream, err := peerv1.NewForwardServiceClient(k.conn).Forward(ctx)
 	var accepted metadata.MD
@@ -247,9 +254,9 @@ func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 		}
 		k.tag++
 		k.bytes -= a.size
-		a.call.Tag, a.state = k.tag, sent
+		a.wire.Tag, a.state = k.tag, sent
 		k.pending[k.tag] = a
-		req.Calls = append(req.Calls, a.call)
+		req.Calls = append(req.Calls, a.wire)
 	}
 	if k.queue = k.queue[n:]; len(k.queue) == 0 {
 		k.queue = nil

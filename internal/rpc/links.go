@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/vtcodec"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -56,7 +58,8 @@ type attempt struct {
 	to    table.Holder
 	since uint64
 	hash  uint64
-	call  *peerv1.ForwardCall
+	call  *forward.Call       // nobody writes to it
+	wire  *peerv1.ForwardCall // … as it is sent
 	size  int
 	began time.Time
 	link  *link         // nil = there is none any more: it is done
@@ -124,21 +127,36 @@ func newLinks(s *Server) *links {
 
 // submit sends a call to a member. The attempt ends by itself if the member no
 // longer owns the key.
-func (l *links) submit(ctx context.Context, hash uint64, to table.Member, since uint64, call *peerv1.ForwardCall) *attempt {
-	c := &peerv1.ForwardCall{Since: since, Call: call.Call, Part: call.Part}
-	if d, ok := ctx.Deadline(); ok {
-		c.DeadlineNs = max(int64(time.Until(d)), 1)
-	}
-	a := &attempt{to: to.Holder(), since: since, hash: hash, call: c, size: c.SizeVT(), began: time.Now(), done: make(chan struct{})}
+func (l *links) submit(ctx context.Context, hash uint64, to table.Member, since uint64, call *forward.Call) *attempt {
+	a := &attempt{to: to.Holder(), since: since, hash: hash, call: call, began: time.Now(), done: make(chan struct{})}
 	p, err := l.peer(to)
+	if err == nil {
+		err = a.encode(l.s.cfg.Cluster.Table())
+	} else {
+		err = errUnsent
+	}
 	if err != nil {
-		a.err = errUnsent
+		a.err = err
 		close(a.done)
 		return a
+	}
+	if d, ok := ctx.Deadline(); ok {
+		a.wire.DeadlineNs = max(int64(time.Until(d)), 1)
 	}
 	a.link = p.links[hash%linksPerPeer]
 	a.link.add(a)
 	return a
+}
+
+// encode writes the call as the nodes of this table understand it.
+func (a *attempt) encode(t *table.Table) (err error) {
+	//guard:envelope-level t.Uses(forward.EnvelopeLevel) -> true
+	if a.wire, err = forward.Encode(a.call, t.Uses(forward.EnvelopeLevel)); err != nil {
+		return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: err.Error() + "; nothing happened",
+			Hint: "upgrade all nodes: `keystead status` shows their versions"}
+	}
+	a.wire.Since, a.size = a.since, a.wire.SizeVT()
+	return nil
 }
 
 func (l *links) peer(to table.Member) (*peer, error) {
@@ -156,7 +174,7 @@ func (l *links) peer(to table.Member) (*peer, error) {
 		}
 		p = &peer{conn: conn}
 		for i := range p.links {
-			k := &link{conn: conn, node: at.node, cluster: l.s.clusterUID, wake: make(chan struct{}, 1), pending: map[uint64]*attempt{}}
+			k := &link{conn: conn, node: at.node, table: l.s.cfg.Cluster.Table, wake: make(chan struct{}, 1), pending: map[uint64]*attempt{}}
 			p.links[i] = k
 			l.wg.Go(func() { k.run(l.halt) })
 		}

@@ -4,24 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
-	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
-
-// locks is the LockService.
-type locks struct {
-	pb.UnimplementedLockServiceServer
-	s *Server
-}
 
 const (
 	defaultWaiters = 10   // listed by Inspect when the caller does not say
 	maxWaiters     = 1000 // listed at most
 )
-
-func lockRef(key, name string) owner.Ref { return ref(key, name, "lock") }
 
 func holderOf(h lock.Holding) *pb.Holder {
 	if h.Token == 0 {
@@ -30,148 +22,116 @@ func holderOf(h lock.Holding) *pb.Holder {
 	return &pb.Holder{Holder: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
 }
 
-func (l *locks) Acquire(ctx context.Context, req *pb.AcquireRequest) (*pb.AcquireResponse, error) {
-	began := time.Now()
-	r, err := l.decideAcquire(ctx, req, nil)
-	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: req}}, began)
-		return a.GetAcquire(), err
-	}
-	return r, Status(err)
-}
-
-func (l *locks) decideAcquire(ctx context.Context, req *pb.AcquireRequest, later *promises) (*pb.AcquireResponse, error) {
-	a, err := l.acquire(ctx, req)
-	err = one(l.s, later, &l.s.cfg.Metrics.ops[opAcquire], &a,
-		func(a *owner.AcquireAnswer) owner.Meta { return a.Meta },
-		func(a *owner.AcquireAnswer) bool { return a.Acquired }, err)
+func (s *Server) acquire(f frame, req *pb.AcquireRequest, r *pb.AcquireResponse) (verdict, error) {
+	a, err := s.acquired(f, req)
 	if err != nil {
-		return nil, err
+		return verdict{}, err
 	}
-	return &pb.AcquireResponse{
-		Acquired: a.Acquired, Token: a.Token, TtlNs: a.TTL, WaitedNs: a.Waited,
-		Holder: holderOf(a.Holder), Place: uint32(a.Place), Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.LostEpoch(),
-	}, nil
+	r.Acquired, r.Token, r.TtlNs, r.WaitedNs = a.Acquired, a.Token, a.TTL, a.Waited
+	r.Holder, r.Place = holderOf(a.Holder), uint32(a.Place)
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.Acquired}, nil
 }
 
-// acquire waits in the queue if it must. When the caller leaves, the place is left
+// acquired waits in the queue if it must. When the caller leaves, the place is left
 // and a grant that comes at that moment is given back. When only the way to the caller
 // ends, because a node stops or a stream breaks, a place with a request id is kept.
-func (l *locks) acquire(ctx context.Context, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
-	id, err := requestID(req.RequestId)
+func (s *Server) acquired(f frame, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
 	//guard:crowd-room
-	if err == nil && req.WaitNs > 0 &&
-		!l.s.cfg.Store.Waits(lockRef(req.Key, req.Name), id) { //guard:crowd-retries
-		err = l.s.room(ctx, req.Key)
+	if f.wait > 0 &&
+		!s.cfg.Store.Waits(f.at, f.id) { //guard:crowd-retries
+		if err := s.room(f.ctx, req.Key); err != nil {
+			return owner.AcquireAnswer{}, err
+		}
 	}
-	if err != nil {
-		return owner.AcquireAnswer{}, err
-	}
-	a, wait, err := l.s.cfg.Store.Acquire(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), id, lock.Acquire{
-		Holder: req.Holder, TTL: req.TtlNs, Wait: req.WaitNs, Metadata: req.Metadata,
+	a, wait, err := s.cfg.Store.Acquire(s.cfg.Clock.Now(), f.at, f.id, lock.Acquire{
+		Holder: req.Holder, TTL: req.TtlNs, Wait: f.wait, Metadata: req.Metadata,
 	})
 	if err != nil || wait == nil {
 		return a, err
 	}
 	select {
 	case <-wait.Done():
-	case <-ctx.Done():
-	case <-l.s.stopping:
-		if wait.Detach(l.s.cfg.Clock.Now()) {
+	case <-f.ctx.Done():
+	case <-s.stopping:
+		if wait.Detach(s.cfg.Clock.Now()) {
 			return wait.Answer() // the caller is there to hear it
 		}
 		return owner.AcquireAnswer{}, errStopping
 	}
-	if ctx.Err() == nil {
+	if f.ctx.Err() == nil {
 		return wait.Answer()
 	}
 	//guard:way-of-caller true
-	if context.Cause(ctx) != errWayEnded {
-		wait.GiveUp(l.s.cfg.Clock.Now())
-	} else if wait.Detach(l.s.cfg.Clock.Now()) {
+	if context.Cause(f.ctx) != errWayEnded {
+		wait.GiveUp(s.cfg.Clock.Now())
+	} else if wait.Detach(s.cfg.Clock.Now()) {
 		// It was granted the lock and may not have heard of it. Its retry will.
-		time.AfterFunc(time.Duration(owner.OwnGrace), func() { wait.GiveUp(l.s.cfg.Clock.Now()) })
+		time.AfterFunc(time.Duration(owner.OwnGrace), func() { wait.GiveUp(s.cfg.Clock.Now()) })
 	}
-	return owner.AcquireAnswer{}, gaveUp(ctx)
+	return owner.AcquireAnswer{}, gaveUp(f.ctx)
 }
 
-func (l *locks) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
-	r, err := l.decideRenew(req, nil)
-	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Renew{Renew: req}}, time.Now())
-		return a.GetRenew(), err
+// ungrant is the release of a lock that was granted as its caller left. With a request id
+// a retry may have been told of the grant, so that it is the retry's.
+func ungrant(req *pb.AcquireRequest, r *pb.AcquireResponse) *forward.Call {
+	if !r.Acquired || req.RequestId != nil {
+		return nil
 	}
-	return r, Status(err)
+	return lockRelease.call(&pb.ReleaseRequest{Key: req.Key, Name: req.Name, Token: r.Token}, owner.Hash(req.Key))
 }
 
-func (l *locks) decideRenew(req *pb.RenewRequest, later *promises) (*pb.RenewResponse, error) {
-	a, err := l.renew(req)
-	err = one(l.s, later, &l.s.cfg.Metrics.ops[opRenew], &a,
-		func(a *owner.RenewAnswer) owner.Meta { return a.Meta },
-		func(a *owner.RenewAnswer) bool { return a.Renewed }, err)
-	if err != nil {
-		return nil, err
+// addWaited adds what a caller had waited before, here and with former owners. A place
+// that moved with the lock brought that time along: it must not count twice, for the
+// caller takes its lease to begin so long after it sent the call.
+func addWaited(r *pb.AcquireResponse, before int64, identified bool) {
+	switch {
+	case !r.Acquired || r.Replay != nil:
+	case identified:
+		r.WaitedNs = max(r.WaitedNs, before)
+	default:
+		r.WaitedNs += before
 	}
-	return &pb.RenewResponse{Renewed: a.Renewed, TtlNs: a.TTL, Holder: holderOf(a.Holder), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node,
-		Reclaimed: a.Reclaimed, LostEpoch: a.Permit.LostEpoch()}, nil
 }
 
-func (l *locks) renew(req *pb.RenewRequest) (owner.RenewAnswer, error) {
-	now, at := l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name)
+func (s *Server) renew(f frame, req *pb.RenewRequest, r *pb.RenewResponse) (verdict, error) {
+	var a owner.RenewAnswer
+	var err error
 	if c := req.Reclaim; c != nil {
-		return l.s.cfg.Store.Reclaim(now, at, req.Token, req.TtlNs, owner.Claim{Holder: c.Holder, Metadata: c.Metadata, Left: c.LeftNs})
+		a, err = s.cfg.Store.Reclaim(f.now, f.at, req.Token, req.TtlNs, owner.Claim{Holder: c.Holder, Metadata: c.Metadata, Left: c.LeftNs})
+	} else {
+		a, err = s.cfg.Store.Renew(f.now, f.at, req.Token, req.TtlNs)
 	}
-	return l.s.cfg.Store.Renew(now, at, req.Token, req.TtlNs)
-}
-
-func (l *locks) Release(ctx context.Context, req *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
-	r, err := l.decideRelease(req, nil)
-	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Release{Release: req}}, time.Now())
-		return a.GetRelease(), err
-	}
-	return r, Status(err)
-}
-
-func (l *locks) decideRelease(req *pb.ReleaseRequest, later *promises) (*pb.ReleaseResponse, error) {
-	id, err := requestID(req.RequestId)
-	var a owner.ReleaseAnswer
-	if err == nil {
-		a, err = l.s.cfg.Store.Release(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), id, req.Token)
-	}
-	err = one(l.s, later, &l.s.cfg.Metrics.ops[opRelease], &a,
-		func(a *owner.ReleaseAnswer) owner.Meta { return a.Meta },
-		func(a *owner.ReleaseAnswer) bool { return a.Released }, err)
 	if err != nil {
-		return nil, err
+		return verdict{}, err
 	}
-	return &pb.ReleaseResponse{Released: a.Released, Epoch: a.Permit.Epoch, Replay: replayOf(a.Meta), Owner: l.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}, nil
+	r.Renewed, r.TtlNs, r.Holder, r.Reclaimed = a.Renewed, a.TTL, holderOf(a.Holder), a.Reclaimed
+	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.Renewed}, nil
 }
 
-func (l *locks) Inspect(ctx context.Context, req *pb.InspectRequest) (*pb.InspectResponse, error) {
-	r, err := l.decideInspect(req, nil)
-	if err != nil && l.s.elsewhere(err) {
-		a, err := l.s.forward(ctx, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Inspect{Inspect: req}}, time.Now())
-		return a.GetInspect(), err
+func (s *Server) release(f frame, req *pb.ReleaseRequest, r *pb.ReleaseResponse) (verdict, error) {
+	a, err := s.cfg.Store.Release(f.now, f.at, f.id, req.Token)
+	if err != nil {
+		return verdict{}, err
 	}
-	return r, Status(err)
+	r.Released = a.Released
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.Released}, nil
 }
 
-func (l *locks) decideInspect(req *pb.InspectRequest, later *promises) (*pb.InspectResponse, error) {
+func (s *Server) inspect(f frame, req *pb.InspectRequest, r *pb.InspectResponse) (verdict, error) {
 	limit := int(min(req.MaxWaiters, maxWaiters))
 	if limit == 0 {
 		limit = defaultWaiters
 	}
-	a, err := l.s.cfg.Store.Inspect(l.s.cfg.Clock.Now(), lockRef(req.Key, req.Name), limit)
-	err = one(l.s, later, &l.s.cfg.Metrics.ops[opInspect], &a,
-		func(a *owner.InspectAnswer) owner.Meta { return a.Meta },
-		func(a *owner.InspectAnswer) bool { return a.Holding.Token != 0 }, err)
+	a, err := s.cfg.Store.Inspect(f.now, f.at, limit)
 	if err != nil {
-		return nil, err
+		return verdict{}, err
 	}
-	resp := &pb.InspectResponse{Holder: holderOf(a.Holding), Waiting: uint32(a.Waiting), Epoch: a.Permit.Epoch, Owner: l.s.cfg.Node, LostEpoch: a.Permit.LostEpoch()}
+	r.Holder, r.Waiting, r.Epoch, r.Owner, r.LostEpoch = holderOf(a.Holding), uint32(a.Waiting), a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
 	for _, p := range a.First {
-		resp.Waiters = append(resp.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
+		r.Waiters = append(r.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
 	}
-	return resp, nil
+	return verdict{a.Meta, a.Holding.Token != 0}, nil
 }

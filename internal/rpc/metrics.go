@@ -18,7 +18,7 @@ import (
 type Metrics struct {
 	methods map[string]*method
 	other   *method
-	ops     [len(operations)]op
+	ops     [maxOperation + 1]opMetrics // by number
 	failed  map[pb.Reason]prometheus.Counter
 
 	passed   map[string]prometheus.Counter // calls passed on, by outcome
@@ -32,8 +32,8 @@ type method struct {
 	codes   [17]prometheus.Counter // by codes.Code
 }
 
-// op counts one operation by its outcomes.
-type op struct {
+// opMetrics counts one operation by its outcomes.
+type opMetrics struct {
 	// alone says that answers do not wait for copies.
 	alone bool
 	// read says that the operation changes nothing.
@@ -42,37 +42,8 @@ type op struct {
 	failed                     map[pb.Reason]prometheus.Counter
 }
 
-// operations are the label values: operation, outcome of a positive and of a
-// negative decision.
-var operations = [...][3]string{
-	opCheck:   {"check", "allowed", "denied"},
-	opPeek:    {"peek", "allowed", "denied"},
-	opAdd:     {"add", "applied", "refused"},
-	opSetIf:   {"set_if", "applied", "refused"},
-	opGet:     {"get", "answered", "absent"},
-	opReset:   {"reset", "applied", "absent"},
-	opAcquire: {"acquire", "acquired", "held"},
-	opRenew:   {"renew", "renewed", "gone"},
-	opRelease: {"release", "released", "gone"},
-	opInspect: {"inspect", "held", "free"},
-	opNext:    {"next", "given", "none"},
-	opSpend:   {"check_anywhere", "allowed", "denied"},
-}
-
-const (
-	opCheck = iota
-	opPeek
-	opAdd
-	opSetIf
-	opGet
-	opReset
-	opAcquire
-	opRenew
-	opRelease
-	opInspect
-	opNext
-	opSpend // of a chunk; taking it is a check at the owner
-)
+// row is the counts of an operation.
+func (s *Server) row(o *operation) *opMetrics { return &s.cfg.Metrics.ops[o.Number] }
 
 // NewMetrics registers the server's metrics. Methods of more services are counted
 // by name, too.
@@ -115,10 +86,13 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 		}
 		return x
 	}
-	for _, sd := range append([]*grpc.ServiceDesc{
-		&pb.LimitService_ServiceDesc, &pb.CounterService_ServiceDesc, &pb.LockService_ServiceDesc, &pb.IdService_ServiceDesc,
-		&peerv1.ForwardService_ServiceDesc, &pb.ClusterService_ServiceDesc,
-	}, more...) {
+	more = append(more, &pb.IdService_ServiceDesc, &peerv1.ForwardService_ServiceDesc, &pb.ClusterService_ServiceDesc)
+	for _, k := range catalog {
+		if k.service != nil {
+			more = append(more, k.service)
+		}
+	}
+	for _, sd := range more {
 		for _, name := range namesOf(sd) {
 			m.methods["/"+sd.ServiceName+"/"+name] = newMethod(sd.ServiceName, name)
 		}
@@ -128,9 +102,14 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 	for r := range pb.Reason_name {
 		m.failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
 	}
-	for i, names := range operations {
-		count := func(outcome string) prometheus.Counter { return ops.WithLabelValues(names[0], outcome) }
-		m.ops[i] = op{yes: count(names[1]), no: count(names[2]), replayed: count("replayed"), errored: count("error"), failed: m.failed}
+	for _, k := range catalog {
+		for _, o := range k.ops {
+			if o.yes == "" {
+				continue // of nodes among each other
+			}
+			count := func(outcome string) prometheus.Counter { return ops.WithLabelValues(o.Name, outcome) }
+			m.ops[o.Number] = opMetrics{read: o.reads, yes: count(o.yes), no: count(o.no), replayed: count("replayed"), errored: count("error"), failed: m.failed}
+		}
 	}
 	return m
 }
@@ -191,7 +170,7 @@ func (t *tally) decided(positive, replay bool) {
 }
 
 // add counts what a call did.
-func (o *op) add(t tally) {
+func (o *opMetrics) add(t tally) {
 	addTo(o.yes, t.yes)
 	addTo(o.no, t.no)
 	addTo(o.replayed, t.replayed)

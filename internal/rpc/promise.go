@@ -35,22 +35,9 @@ var (
 		Hint:    "try again: the node gets its lease back, or another one takes over"}
 )
 
-// Kinds are the kinds of objects, as settings name them.
-var Kinds = []string{"limits", "counters", "locks"}
-
-// kindOf is the kind that each operation is about.
-var kindOf = [len(operations)]string{
-	opCheck: Kinds[0], opPeek: Kinds[0],
-	opAdd: Kinds[1], opSetIf: Kinds[1], opGet: Kinds[1], opReset: Kinds[1],
-	opAcquire: Kinds[2], opRenew: Kinds[2], opRelease: Kinds[2], opInspect: Kinds[2],
-}
-
-// reads are the operations that change nothing.
-var reads = [len(operations)]bool{opPeek: true, opGet: true, opInspect: true}
-
 // await waits until a decision may be told. The error is what the caller gets if it
 // may not.
-func (s *Server) await(o *op, p owner.Permit) error {
+func (s *Server) await(o *opMetrics, p owner.Permit) error {
 	// gofail: var rpcDecided struct{}
 
 	if o.alone {
@@ -78,7 +65,7 @@ func untold(read bool) error {
 
 // promise is a decision that was not told yet.
 type promise struct {
-	o             *op
+	o             *opMetrics
 	permit        owner.Permit
 	yes, replayed bool
 	answer        int // its place among the answers of a message
@@ -116,28 +103,28 @@ type promises []promise
 // one closes a single operation; its error is for the caller, or says that the
 // operation belongs elsewhere. With later, the answer is not confirmed yet: later
 // has it.
-func one[A any](s *Server, later *promises, o *op, a *A, meta func(*A) owner.Meta, yes func(*A) bool, err error) error {
+func (s *Server) one(later *promises, o *opMetrics, v verdict, err error) error {
 	if err != nil && s.elsewhere(err) {
-		return err // whoever does it counts it
+		return err // the node that does it counts it
 	}
 	if err == nil && later != nil {
-		*later = append(*later, promise{o: o, answer: -1, permit: meta(a).Permit, yes: yes(a), replayed: meta(a).Replayed})
+		*later = append(*later, promise{o: o, answer: -1, permit: v.Permit, yes: v.yes, replayed: v.Replayed})
 		return nil
 	}
 	var t tally
 	if err == nil {
 		//guard:answers-wait-one
-		err = s.await(o, meta(a).Permit)
+		err = s.await(o, v.Permit)
 	}
 	if err == nil {
 		//guard:answer-check-one
-		err = s.cfg.Store.Confirm(meta(a).Permit, s.cfg.Clock.Now())
+		err = s.cfg.Store.Confirm(v.Permit, s.cfg.Clock.Now())
 	}
 	if err != nil {
 		t.errored++
 		o.failed[wire(err).Reason].Inc()
 	} else {
-		t.decided(yes(a), meta(a).Replayed)
+		t.decided(v.yes, v.Replayed)
 	}
 	o.add(t)
 	// gofail: var rpcConfirmed struct{}

@@ -96,15 +96,13 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	grpc     *grpc.Server
-	limits   *limits
-	counters *counters
-	locks    *locks
-	parts    parts         // of split objects
-	links    *links        // to other nodes; nil = this node runs alone
-	lanes    *lanes        // of answers to other nodes; nil = this node runs alone
-	chunks   *chunk.Book   // of limits of other nodes; nil = this node runs alone
-	stopping chan struct{} // closed when the server stops
-	hurried  chan struct{} // closed by Hurry
+	sent     [maxOperation + 1]*operation // that nodes send each other, by number
+	parts    parts                        // of split objects
+	links    *links                       // to other nodes; nil = this node runs alone
+	lanes    *lanes                       // of answers to other nodes; nil = this node runs alone
+	chunks   *chunk.Book                  // of limits of other nodes; nil = this node runs alone
+	stopping chan struct{}                // closed when the server stops
+	hurried  chan struct{}                // closed by Hurry
 	hurry    sync.Once
 	stopped  atomic.Bool
 	calls    atomic.Int64 // under way
@@ -128,10 +126,12 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxCalls == 0 {
 		cfg.MaxCalls = 100_000
 	}
-	for i := range cfg.Metrics.ops {
-		cfg.Metrics.ops[i].alone, cfg.Metrics.ops[i].read = slices.Contains(cfg.AckOwner, kindOf[i]), reads[i]
+	for _, k := range catalog {
+		for _, o := range k.ops {
+			cfg.Metrics.ops[o.Number].alone = slices.Contains(cfg.AckOwner, k.setting)
+		}
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), hurried: make(chan struct{})}
+	s := &Server{cfg: cfg, sent: sentOperations(), stopping: make(chan struct{}), hurried: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -149,10 +149,13 @@ func NewServer(cfg Config) *Server {
 		grpc.StreamInterceptor(s.stream),
 	)
 	s.grpc = grpc.NewServer(opts...)
-	s.limits, s.counters, s.locks = &limits{s: s}, &counters{s: s}, &locks{s: s}
-	pb.RegisterLimitServiceServer(s.grpc, s.limits)
-	pb.RegisterCounterServiceServer(s.grpc, s.counters)
-	pb.RegisterLockServiceServer(s.grpc, s.locks)
+	own := &limits{s: s}
+	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}}
+	for _, k := range catalog {
+		if k.service != nil {
+			s.register(k, impls[k.of])
+		}
+	}
 	pb.RegisterIdServiceServer(s.grpc, &idService{s: s})
 	if cfg.Cluster != nil {
 		s.links, s.lanes, s.chunks = newLinks(s), newLanes(s), newChunks(s)
@@ -160,7 +163,7 @@ func NewServer(cfg Config) *Server {
 	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
 	if cfg.Register != nil {
-		cfg.Register(s.grpc, s.limits)
+		cfg.Register(s.grpc, own)
 	}
 	healthpb.RegisterHealthServer(s.grpc, newHealth(s))
 	reflection.Register(s.grpc)

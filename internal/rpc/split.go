@@ -8,11 +8,11 @@ import (
 
 	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/hotkey/home"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -25,29 +25,12 @@ type Splits interface {
 	// the table that has it.
 	Split(ctx context.Context, o home.Order) (*table.Table, *table.Split, error)
 	// Merge has an object made whole, and returns when it is. Errors of both are
-	// *owner.Error, or those of the context.
+	// *failure.Error, or those of the context.
 	Merge(ctx context.Context, o home.Order) error
 }
 
 // splitVersion marks versions of split counters: whole ones have none of these.
 const splitVersion = 1 << 63
-
-// object is what a call is about, if it is of a kind that may be split.
-func object(c *peerv1.ForwardCall) (kind, key, name string) {
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Check:
-		return limitKind, x.Check.Key, x.Check.Name
-	case *peerv1.ForwardCall_Add:
-		return counterKind, x.Add.Key, x.Add.Name
-	case *peerv1.ForwardCall_Get:
-		return counterKind, x.Get.Key, x.Get.Name
-	case *peerv1.ForwardCall_SetIf:
-		return counterKind, x.SetIf.Key, x.SetIf.Name
-	case *peerv1.ForwardCall_Reset_:
-		return counterKind, x.Reset_.Key, x.Reset_.Name
-	}
-	return "", "", ""
-}
 
 // The kinds that may be split, and their default names.
 const (
@@ -56,12 +39,11 @@ const (
 )
 
 // splitOf finds the split that a call is about; nil if its object is whole.
-func splitOf(t *table.Table, c *peerv1.ForwardCall) *table.Split {
-	if len(t.Splits) == 0 {
+func splitOf(t *table.Table, c *forward.Call) *table.Split {
+	if len(t.Splits) == 0 || c.Kind == "" {
 		return nil
 	}
-	kind, key, name := object(c)
-	return findSplit(t, kind, ref(key, name, kind))
+	return findSplit(t, c.Kind, owner.Ref{Key: c.Key, Name: c.Name})
 }
 
 func findSplit(t *table.Table, kind string, r owner.Ref) *table.Split {
@@ -72,22 +54,6 @@ func findSplit(t *table.Table, kind string, r owner.Ref) *table.Split {
 	return sp
 }
 
-// divisible says whether a call can be done by a part, as far as the call tells.
-func divisible(c *peerv1.ForwardCall) bool {
-	switch x := c.Call.(type) {
-	case *peerv1.ForwardCall_Check:
-		a := x.Check.Algorithm
-		return a == pb.Algorithm_ALGORITHM_UNSPECIFIED || a == pb.Algorithm_ALGORITHM_TOKEN_BUCKET
-	case *peerv1.ForwardCall_Add:
-		return x.Add.Min == nil && //guard:split-divisible
-			x.Add.Max == nil && //guard:split-divisible
-			x.Add.IdleTtlNs == 0
-	case *peerv1.ForwardCall_Get:
-		return true
-	}
-	return false
-}
-
 // share is a part of a split object, as an operation addresses it.
 type share struct {
 	split *table.Split
@@ -96,7 +62,7 @@ type share struct {
 
 // ref is the part's own object.
 func (h share) ref(role owner.Role) owner.Ref {
-	return owner.Ref{Key: h.split.PartKey(h.index), Name: h.split.Name, Role: role}
+	return owner.Ref{Key: h.split.PartKey(h.index), Name: h.split.Name, Role: role, Hash: h.split.PartHash(h.index)}
 }
 
 // kind is that of the part's object; 0 if this program knows none of that name that has parts.

@@ -16,6 +16,7 @@ import (
 	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
@@ -95,49 +96,62 @@ func (b *board) owned(node string) string {
 	}
 }
 
-func checkOf(key string, a pb.Algorithm) *peerv1.ForwardCall {
-	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Check{Check: &pb.CheckRequest{Key: key, Algorithm: a}}}
+func checkOf(key string, a pb.Algorithm) *forward.Call {
+	return limitCheck.call(&pb.CheckRequest{Key: key, Algorithm: a}, owner.Hash(key))
 }
 
-func addOf(req *pb.AddRequest) *peerv1.ForwardCall {
-	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Add{Add: req}}
+func addOf(req *pb.AddRequest) *forward.Call { return counterAdd.call(req, owner.Hash(req.Key)) }
+
+func getOf(key string) *forward.Call {
+	return counterGet.call(&pb.GetRequest{Key: key}, owner.Hash(key))
 }
 
-func getOf(key string) *peerv1.ForwardCall {
-	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: &pb.GetRequest{Key: key}}}
+// with is a call as another node passes it on.
+func with(c *forward.Call, since uint64, part *peerv1.Part) *forward.Call {
+	x := *c
+	x.Since, x.Part = since, part
+	return &x
 }
 
-func setOf(key string) *peerv1.ForwardCall {
-	return &peerv1.ForwardCall{Call: &peerv1.ForwardCall_SetIf{SetIf: &pb.SetIfRequest{Key: key}}}
+func setOf(key string) *forward.Call {
+	return counterSetIf.call(&pb.SetIfRequest{Key: key}, owner.Hash(key))
+}
+
+func plantOf(req *peerv1.PlantRequest) *forward.Call {
+	c := partPlant.Call(req)
+	return &c
+}
+
+func readOf(req *peerv1.ReadPartRequest) *forward.Call {
+	c := partRead.Call(req)
+	return &c
 }
 
 // TestDivisible tells which calls a part can do, and what each call is about.
 func TestDivisible(t *testing.T) {
 	bound := int64(3)
 	for name, tc := range map[string]struct {
-		call *peerv1.ForwardCall
+		call *forward.Call
 		kind string
 		want bool
 	}{
-		"a check":              {checkOf("k", 0), limitKind, true},
-		"a token bucket":       {checkOf("k", pb.Algorithm_ALGORITHM_TOKEN_BUCKET), limitKind, true},
-		"a fixed window":       {checkOf("k", pb.Algorithm_ALGORITHM_FIXED_WINDOW), limitKind, false},
-		"a sliding window":     {checkOf("k", pb.Algorithm_ALGORITHM_SLIDING_WINDOW), limitKind, false},
-		"an unknown one":       {checkOf("k", 99), limitKind, false},
-		"an add":               {addOf(&pb.AddRequest{Key: "k"}), counterKind, true},
-		"with a least value":   {addOf(&pb.AddRequest{Key: "k", Min: &bound}), counterKind, false},
-		"with a most value":    {addOf(&pb.AddRequest{Key: "k", Max: &bound}), counterKind, false},
-		"with an idle TTL":     {addOf(&pb.AddRequest{Key: "k", IdleTtlNs: 1}), counterKind, false},
-		"a get":                {getOf("k"), counterKind, true},
-		"a set if":             {setOf("k"), counterKind, false},
-		"a reset":              {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Reset_{Reset_: &pb.ResetRequest{Key: "k"}}}, counterKind, false},
-		"an acquire":           {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: &pb.AcquireRequest{Key: "k"}}}, "", false},
-		"a planting":           {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Plant{Plant: &peerv1.PlantRequest{}}}, "", false},
-		"nothing that we know": {&peerv1.ForwardCall{}, "", false},
+		"a check":            {checkOf("k", 0), limitKind, true},
+		"a token bucket":     {checkOf("k", pb.Algorithm_ALGORITHM_TOKEN_BUCKET), limitKind, true},
+		"a fixed window":     {checkOf("k", pb.Algorithm_ALGORITHM_FIXED_WINDOW), limitKind, false},
+		"a sliding window":   {checkOf("k", pb.Algorithm_ALGORITHM_SLIDING_WINDOW), limitKind, false},
+		"an unknown one":     {checkOf("k", 99), limitKind, false},
+		"an add":             {addOf(&pb.AddRequest{Key: "k"}), counterKind, true},
+		"with a least value": {addOf(&pb.AddRequest{Key: "k", Min: &bound}), counterKind, false},
+		"with a most value":  {addOf(&pb.AddRequest{Key: "k", Max: &bound}), counterKind, false},
+		"with an idle TTL":   {addOf(&pb.AddRequest{Key: "k", IdleTtlNs: 1}), counterKind, false},
+		"a get":              {getOf("k"), counterKind, true},
+		"a set if":           {setOf("k"), counterKind, false},
+		"a reset":            {counterReset.call(&pb.ResetRequest{Key: "k"}, owner.Hash("k")), counterKind, false},
+		"an acquire":         {lockAcquire.call(&pb.AcquireRequest{Key: "k"}, owner.Hash("k")), "", false},
+		"a planting":         {plantOf(&peerv1.PlantRequest{}), "", false},
 	} {
-		kind, key, _ := object(tc.call)
-		if got := divisible(tc.call); got != tc.want || kind != tc.kind || (key == "k") != (kind != "") {
-			t.Errorf("%s: %v, of a %q with the key %q", name, got, kind, key)
+		if got, kind := tc.call.Divisible, tc.call.Kind; got != tc.want || kind != tc.kind || kind != "" && tc.call.Key != "k" {
+			t.Errorf("%s: %v, of a %q with the key %q", name, got, kind, tc.call.Key)
 		}
 	}
 }
@@ -151,7 +165,7 @@ func TestSplitOf(t *testing.T) {
 	}
 	id := b.divide(counterKind, "k", "n1", "n2")
 	for name, tc := range map[string]struct {
-		call *peerv1.ForwardCall
+		call *forward.Call
 		want bool
 	}{
 		"the default name": {addOf(&pb.AddRequest{Key: "k"}), true},
@@ -159,7 +173,7 @@ func TestSplitOf(t *testing.T) {
 		"another name":     {addOf(&pb.AddRequest{Key: "k", Name: "n"}), false},
 		"another key":      {addOf(&pb.AddRequest{Key: "l"}), false},
 		"another kind":     {checkOf("k", 0), false},
-		"a lock":           {&peerv1.ForwardCall{Call: &peerv1.ForwardCall_Acquire{Acquire: &pb.AcquireRequest{Key: "k"}}}, false},
+		"a lock":           {lockAcquire.call(&pb.AcquireRequest{Key: "k"}, owner.Hash("k")), false},
 	} {
 		if sp := splitOf(b.Table(), tc.call); (sp != nil) != tc.want || sp != nil && sp.ID != id {
 			t.Errorf("%s: %+v", name, sp)
@@ -180,12 +194,12 @@ func TestMayBeBehind(t *testing.T) {
 	tables["closing"] = b.Table()
 	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: holder("n1"), Since: b.Table().Epoch}})
 	tables["whole"] = b.Table()
-	add, plant := addOf(&pb.AddRequest{Key: key}), &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Plant{Plant: &peerv1.PlantRequest{}}}
-	look := &peerv1.ForwardCall{Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{}}}
-	reap := &peerv1.ForwardCall{Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{All: true}}}
+	add, plant := addOf(&pb.AddRequest{Key: key}), plantOf(&peerv1.PlantRequest{})
+	look := readOf(&peerv1.ReadPartRequest{})
+	reap := readOf(&peerv1.ReadPartRequest{All: true})
 	never, always := map[string]bool{}, map[string]bool{"opening": true, "open": true, "closing": true, "whole": true}
 	for name, tc := range map[string]struct {
-		call  *peerv1.ForwardCall
+		call  *forward.Call
 		part  int // -1 = no part
 		since uint64
 		self  string
@@ -210,7 +224,7 @@ func TestMayBeBehind(t *testing.T) {
 		"to reap, of this very one": {reap, 0, id, "n2", never},
 	} {
 		for phase, tab := range tables {
-			c := &peerv1.ForwardCall{Call: tc.call.Call, Since: tc.since}
+			c := with(tc.call, tc.since, nil)
 			if tc.part >= 0 {
 				c.Part = &peerv1.Part{Split: id, Index: uint32(tc.part)}
 			}
@@ -220,7 +234,7 @@ func TestMayBeBehind(t *testing.T) {
 		}
 	}
 	before := newBoard(t, "n1", "n2").Table() // it has not heard of the split
-	c := &peerv1.ForwardCall{Call: add.Call, Since: id, Part: &peerv1.Part{Split: id}}
+	c := with(add, id, &peerv1.Part{Split: id})
 	if !mayBeBehind(before, c, holder("n2")) {
 		t.Error("a node that does not know the split yet does not wait for it")
 	}
@@ -298,8 +312,8 @@ func TestPlaceOfOperation(t *testing.T) {
 	id := b.divide(counterKind, "k", "n1", "n2")
 	at("opening", nil, nil, whole, true)
 	sp := b.reach(id, table.Open)
-	mine := owner.Ref{Key: sp.PartKey(0), Name: counterKind, Role: owner.Share}
-	theirs := owner.Ref{Key: sp.PartKey(1), Name: counterKind, Role: owner.Share}
+	mine := owner.Ref{Key: sp.PartKey(0), Name: counterKind, Role: owner.Share, Hash: sp.PartHash(0)}
+	theirs := owner.Ref{Key: sp.PartKey(1), Name: counterKind, Role: owner.Share, Hash: sp.PartHash(1)}
 	at("open, without an id", nil, &reqid.ID{}, mine, false)
 	at("open, an id of this node's part", nil, rid(0), mine, false)
 	at("open, an id of another", nil, rid(1), mine, true)
@@ -327,7 +341,7 @@ func TestAim(t *testing.T) {
 	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	add, get := addOf(&pb.AddRequest{Key: "k", RequestId: rid}), getOf("k")
 	// aim says whether the call goes to the whole, and which part it goes to otherwise.
-	aim := func(c *peerv1.ForwardCall) (sp *table.Split, part int) {
+	aim := func(c *forward.Call) (sp *table.Split, part int) {
 		t.Helper()
 		p := &passage{s: s, call: c, part: &peerv1.Part{Split: 99}} // from an attempt before
 		sp, err := p.aim(b.Table())
@@ -380,10 +394,10 @@ func TestAim(t *testing.T) {
 func TestAimAtAPart(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	s := &Server{cfg: Config{Cluster: b}}
-	calls := map[table.SplitPhase][]*peerv1.ForwardCall{
-		table.Opening: {{Call: &peerv1.ForwardCall_Plant{Plant: &peerv1.PlantRequest{}}}},
-		table.Open:    {getOf("k"), {Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{}}}},
-		table.Closing: {{Call: &peerv1.ForwardCall_ReadPart{ReadPart: &peerv1.ReadPartRequest{All: true}}}},
+	calls := map[table.SplitPhase][]*forward.Call{
+		table.Opening: {plantOf(&peerv1.PlantRequest{})},
+		table.Open:    {getOf("k"), readOf(&peerv1.ReadPartRequest{})},
+		table.Closing: {readOf(&peerv1.ReadPartRequest{All: true})},
 	}
 	id := b.divide(counterKind, "k", "n1", "n2")
 	for phase := table.Opening; phase <= table.Closing; phase++ {
@@ -667,7 +681,7 @@ func TestTurnedAway(t *testing.T) {
 	id := b.divide(counterKind, key, "n2", "n1")
 	sp := b.reach(id, table.Open)
 	for i, want := range []string{"n2", "n1"} {
-		w := turnedAway(b.Table(), &peerv1.ForwardCall{Call: addOf(&pb.AddRequest{Key: key}).Call, Part: &peerv1.Part{Split: id, Index: uint32(i)}})
+		w := turnedAway(b.Table(), with(addOf(&pb.AddRequest{Key: key}), 0, &peerv1.Part{Split: id, Index: uint32(i)}))
 		if w.Reason != pb.Reason_REASON_NOT_OWNER || w.Owner != want || w.Epoch != sp.Since {
 			t.Errorf("part %d: %v", i, w)
 		}
@@ -676,7 +690,7 @@ func TestTurnedAway(t *testing.T) {
 	if w.Owner != "n1" || w.Epoch != sp.Since { // the sender has to learn of the split
 		t.Errorf("the whole: %v", w)
 	}
-	if w := turnedAway(b.Table(), &peerv1.ForwardCall{Part: &peerv1.Part{Split: id + 1}}); w.Owner != "" || w.Epoch != 0 {
+	if w := turnedAway(b.Table(), &forward.Call{Part: &peerv1.Part{Split: id + 1}}); w.Owner != "" || w.Epoch != 0 {
 		t.Errorf("no such split: %v", w)
 	}
 	p := &passage{s: &Server{cfg: Config{Cluster: b}}, call: addOf(&pb.AddRequest{Key: key}), began: time.Now()}
@@ -690,7 +704,7 @@ func TestTurnedAway(t *testing.T) {
 	if !p.astray(b.Table()) {
 		t.Error("a call that went to a part that is closed is not astray")
 	}
-	if lineOf(&peerv1.ForwardCall{Part: &peerv1.Part{Split: id}}) == lineOf(&peerv1.ForwardCall{Part: &peerv1.Part{Split: id, Index: 1}}) {
+	if lineOf(&forward.Call{Part: &peerv1.Part{Split: id}}) == lineOf(&forward.Call{Part: &peerv1.Part{Split: id, Index: 1}}) {
 		t.Error("two parts stand in one line")
 	}
 }

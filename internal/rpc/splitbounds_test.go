@@ -8,7 +8,6 @@ import (
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
-	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -92,10 +91,10 @@ func TestSumByTheHome(t *testing.T) {
 	b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: sp.ID, Home: m.Holder(), Base: 5}})
 	for _, node := range []string{"n1", "n2"} {
 		s := bare(newHouse(t, nil))
-		s.cfg.Cluster, s.counters = b, &counters{s: s}
+		s.cfg.Cluster = b
 		b.self = holder(node)
 		open, _ := b.Table().SplitOf(sp.ID)
-		call := &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Get{Get: &pb.GetRequest{Key: key}}}
+		call := getOf(key)
 		p := newPassage(t.Context(), s, call, time.Now())
 		p.stays = true
 		p.over = p.began // it waits for nothing

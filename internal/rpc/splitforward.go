@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -24,7 +25,7 @@ func (p *passage) aim(t *table.Table) (*table.Split, error) {
 			return nil, errSplitOver
 		}
 		//guard:split-aim-phase
-		if sp.Phase != phaseOf(p.call) {
+		if sp.Phase != p.call.InPhase() {
 			return nil, errSplitOver
 		}
 		p.hash = sp.PartHash(int(p.part.Index))
@@ -33,17 +34,17 @@ func (p *passage) aim(t *table.Table) (*table.Split, error) {
 	sp := splitOf(t, p.call)
 	p.part = nil
 	switch {
-	case sp == nil, sp.Phase != table.Open, p.call.GetGet() != nil:
-		p.hash = hashOf(p.call)
+	case sp == nil, sp.Phase != table.Open, p.call.Op.Sum != nil:
+		p.hash = p.call.Hash
 		return sp, nil
-	case !divisible(p.call):
+	case !p.call.Divisible:
 		if p.s.cfg.Splits != nil {
 			p.s.cfg.Splits.MakeWhole(sp.ID, "an operation that needs the whole")
 		}
-		p.hash = hashOf(p.call)
+		p.hash = p.call.Hash
 		return sp, nil
 	}
-	id, err := requestID(identified(p.call))
+	id, err := requestID(p.call.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -51,17 +52,6 @@ func (p *passage) aim(t *table.Table) (*table.Split, error) {
 	p.part = &peerv1.Part{Split: sp.ID, Index: uint32(i)}
 	p.hash = sp.PartHash(i)
 	return sp, nil
-}
-
-// phaseOf is the phase in which a part answers a call about it.
-func phaseOf(c *peerv1.ForwardCall) table.SplitPhase {
-	switch {
-	case c.GetPlant() != nil:
-		return table.Opening
-	case c.GetReadPart().GetAll():
-		return table.Closing
-	}
-	return table.Open
 }
 
 // sinceOf is the epoch since which a split is as it is; 0 if there is none.
@@ -82,18 +72,18 @@ func (p *passage) astray(t *table.Table) bool {
 	return !ok || sp.Phase != table.Open && !p.fixed
 }
 
-// sum reads a split counter part by part. again says that the split was closed
+// sum has all parts of a split object answer. again says that the split was closed
 // meanwhile.
 //
 // Each part is read after the call came, so what was acknowledged before is in the sum.
 // Of two sums, one after the other, each part of the second is read after that of the
 // first.
-func (p *passage) sum(sp *table.Split) (answer *peerv1.ForwardAnswer, again bool, err error) {
+func (p *passage) sum(sp *table.Split) (answer forward.Message, again bool, err error) {
 	t := p.s.cfg.Cluster.Table()
 	if m, _, ok := t.Owner(p.hash); p.stays && (!ok || m.Holder() != p.s.cfg.Cluster.Self()) {
 		return nil, false, asError(notOwner(t, p.hash)) // the home asks the parts for everybody
 	}
-	answers, errs := make([]*peerv1.ForwardAnswer, len(sp.Parts)), make([]error, len(sp.Parts))
+	answers, errs := make([]forward.Message, len(sp.Parts)), make([]error, len(sp.Parts))
 	var wg sync.WaitGroup
 	for i := range sp.Parts {
 		q := newPassage(p.ctx, p.s, p.call, p.began)
@@ -101,27 +91,22 @@ func (p *passage) sum(sp *table.Split) (answer *peerv1.ForwardAnswer, again bool
 		wg.Go(func() { answers[i], errs[i] = q.run() })
 	}
 	wg.Wait()
-	r := &pb.GetResponse{Value: sp.Base, Version: splitVersion, Epoch: sp.ID, Owner: p.s.cfg.Node, Parts: uint32(len(sp.Parts))}
-	for i, a := range answers {
+	for _, err := range errs {
 		switch {
-		case errors.Is(errs[i], errSplitOver):
+		case errors.Is(err, errSplitOver):
 			return nil, true, nil
-		case errs[i] != nil:
-			return nil, false, errs[i]
+		case err != nil:
+			return nil, false, err
 		}
-		g := a.GetGet()
-		r.Value += g.Value
-		r.Version = (r.Version + g.Version) | splitVersion
-		r.Epoch, r.LostEpoch = max(r.Epoch, g.Epoch), max(r.LostEpoch, g.LostEpoch)
 	}
-	return &peerv1.ForwardAnswer{Answer: &peerv1.ForwardAnswer_Get{Get: r}}, false, nil
+	return p.call.Op.Sum(p.s.cfg.Node, sp, answers), false, nil
 }
 
 // ownerOf is who owns what a call is about, and since when it is for the owner to do:
 // the row, or the split, is as it is since then.
-func ownerOf(t *table.Table, c *peerv1.ForwardCall) (m table.Member, since uint64, ok bool) {
+func ownerOf(t *table.Table, c *forward.Call) (m table.Member, since uint64, ok bool) {
 	if c.Part == nil {
-		m, since, ok = t.Owner(hashOf(c))
+		m, since, ok = t.Owner(c.Hash)
 		return m, max(since, sinceOf(splitOf(t, c))), ok
 	}
 	sp, ok := t.SplitOf(c.Part.Split)
@@ -135,7 +120,7 @@ func ownerOf(t *table.Table, c *peerv1.ForwardCall) (m table.Member, since uint6
 // mayBeBehind says whether a call from another node was not let in because this one does
 // not know yet what the sender knows, or hands the row over, so that a later table may
 // let it in.
-func mayBeBehind(t *table.Table, c *peerv1.ForwardCall, self table.Holder) bool {
+func mayBeBehind(t *table.Table, c *forward.Call, self table.Holder) bool {
 	m, since, ok := ownerOf(t, c)
 	if c.Part == nil {
 		if sp := splitOf(t, c); sp != nil {
@@ -149,14 +134,14 @@ func mayBeBehind(t *table.Table, c *peerv1.ForwardCall, self table.Holder) bool 
 	case !found:
 		return t.Epoch < c.Since
 	//guard:split-behind-part
-	case sp.Phase > phaseOf(c):
+	case sp.Phase > c.InPhase():
 		return false // it is over
 	}
 	return !ok || since < c.Since || m.Holder() == self
 }
 
 // turnedAway is the error for a call from another node that this one does not act for.
-func turnedAway(t *table.Table, c *peerv1.ForwardCall) *pb.Error {
+func turnedAway(t *table.Table, c *forward.Call) *pb.Error {
 	w := wire(errNotOwner)
 	if m, since, ok := ownerOf(t, c); ok {
 		w.Owner, w.OwnerAddr, w.Epoch = m.Node, m.GRPCAddr, since
@@ -166,12 +151,12 @@ func turnedAway(t *table.Table, c *peerv1.ForwardCall) *pb.Error {
 
 // ofHome says whether a call is one that a split's home makes of a part. It waits for
 // the copies of the part before it is answered, and no other call is to wait with it.
-func ofHome(c *peerv1.ForwardCall) bool { return c.GetPlant() != nil || c.GetReadPart() != nil }
+func ofHome(c *forward.Call) bool { return c.Op.Beside }
 
 // lineOf is the line in which a call stands with others: those on one object.
-func lineOf(c *peerv1.ForwardCall) uint64 {
+func lineOf(c *forward.Call) uint64 {
 	if c.Part != nil {
 		return owner.Hash(table.PartKey(c.Part.Split, int(c.Part.Index), 0))
 	}
-	return hashOf(c)
+	return c.Hash
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -18,6 +19,14 @@ import (
 const maxPartRecords = 64
 
 var errPartRecords = &failure.Error{Reason: failure.Invalid, Field: "records", Message: "are not those of a part of this split"}
+
+// phaseOfRead is the phase in which a part is read: all of it when the split is closed.
+func phaseOfRead(req *peerv1.ReadPartRequest) table.SplitPhase {
+	if req.All {
+		return table.Closing
+	}
+	return table.Open
+}
 
 // plant makes a part of this node's what its share of the whole object is. It returns when
 // the standby has it.
@@ -150,7 +159,7 @@ func partRecords(encoded [][]byte, now int64) ([]*owner.Record, error) {
 func (s *Server) Plant(ctx context.Context, sp *table.Split, part int, records []*owner.Record, now int64) error {
 	self := s.cfg.Cluster.Self()
 	req := &peerv1.PlantRequest{Home: self.Node, HomeIncarnation: self.Incarnation, Records: encoded(records, now)}
-	_, err := s.askPart(ctx, sp, part, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_Plant{Plant: req}})
+	_, err := s.askPart(ctx, sp, part, partPlant, req)
 	return err
 }
 
@@ -170,13 +179,17 @@ func (s *Server) Reap(ctx context.Context, sp *table.Split, part int) ([]*owner.
 }
 
 func (s *Server) askToRead(ctx context.Context, sp *table.Split, part int, req *peerv1.ReadPartRequest) (*peerv1.ReadPartResponse, error) {
-	a, err := s.askPart(ctx, sp, part, &peerv1.ForwardCall{Call: &peerv1.ForwardCall_ReadPart{ReadPart: req}})
-	return a.GetReadPart(), err
+	a, err := s.askPart(ctx, sp, part, partRead, req)
+	if err != nil {
+		return nil, err
+	}
+	return a.(*peerv1.ReadPartResponse), nil
 }
 
 // askPart asks the owner of a part, on whichever node it is.
-func (s *Server) askPart(ctx context.Context, sp *table.Split, part int, c *peerv1.ForwardCall) (*peerv1.ForwardAnswer, error) {
-	p := newPassage(ctx, s, c, time.Now())
+func (s *Server) askPart(ctx context.Context, sp *table.Split, part int, o *operation, req forward.Message) (forward.Message, error) {
+	c := o.Call(req)
+	p := newPassage(ctx, s, &c, time.Now())
 	p.fixed, p.part = true, &peerv1.Part{Split: sp.ID, Index: uint32(part)}
 	return p.run()
 }

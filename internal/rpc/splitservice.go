@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ func order(word, key, name string) (home.Order, error) {
 	case len(name) > owner.MaxName || !utf8.ValidString(name):
 		return bad("name", fmt.Sprintf("has more than %d bytes, or is not valid UTF-8", owner.MaxName), "")
 	}
-	return home.Order{Kind: kind, Key: key, Name: ref(key, name, word).Name, Manual: true}, nil
+	return home.Order{Kind: kind, Key: key, Name: cmp.Or(name, word), Manual: true}, nil
 }
 
 var errNoSplits = &failure.Error{Reason: failure.Invalid,

@@ -196,7 +196,6 @@ func TestBrokenConnectionsLeaveTheQueue(t *testing.T) {
 func TestLeavingAtTheGrant(t *testing.T) {
 	for range 20 { // the handler's select chooses at random
 		bubble(t, nil, func(t *testing.T, h *house) {
-			s := &locks{s: h.server}
 			holder := must(h.locks.Acquire(bound(t), acquire("holder", time.Hour, 0)))(t)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -204,7 +203,7 @@ func TestLeavingAtTheGrant(t *testing.T) {
 			req.RequestId = requestN(1, 1)
 			left := make(chan error, 1)
 			go func() {
-				_, err := s.Acquire(ctx, req)
+				_, err := lockAcquire.serve(ctx, h.server, req)
 				left <- err
 			}()
 			synctest.Wait()

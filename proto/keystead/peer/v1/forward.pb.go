@@ -88,6 +88,12 @@ func (x *ForwardRequest) GetDetached() []uint64 {
 }
 
 // ForwardCall is one call.
+//
+// It comes in one of two envelopes. Up to level 3 the request stands in the field of
+// its operation, with the age of its request id and the time that it may wait. From
+// level 4 on it stands in request, as it came from the caller, and what changes on
+// the way, or is of interest before the request is read, stands beside it: operation
+// is not 0 then.
 type ForwardCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the call on this stream; its answer names it.
@@ -97,7 +103,8 @@ type ForwardCall struct {
 	Since uint64 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
 	// Time that the caller still waits, in nanoseconds; 0 = for ever.
 	DeadlineNs int64 `protobuf:"varint,3,opt,name=deadline_ns,json=deadlineNs,proto3" json:"deadline_ns,omitempty"`
-	// What to do.
+	// The request, up to level 3, as its own message is written: an embedded message and
+	// its bytes are the same on the wire. No operation is added to these.
 	//
 	// Types that are valid to be assigned to Call:
 	//
@@ -113,9 +120,25 @@ type ForwardCall struct {
 	//	*ForwardCall_Plant
 	//	*ForwardCall_ReadPart
 	Call isForwardCall_Call `protobuf_oneof:"call"`
-	// The part of a split object that a check, an add or a get is for; the two above
-	// are for parts only.
-	Part          *Part `protobuf:"bytes,13,opt,name=part,proto3" json:"part,omitempty"`
+	// The part of a split object that a check, an add or a get is for; plant and
+	// read_part are for parts only.
+	Part *Part `protobuf:"bytes,13,opt,name=part,proto3" json:"part,omitempty"`
+	// What to do, from level 4 on. A number stands for one operation with one form of
+	// request and answer for ever; those of before have the numbers of their fields.
+	Operation uint32 `protobuf:"varint,16,opt,name=operation,proto3" json:"operation,omitempty"`
+	// The request of the operation.
+	Request []byte `protobuf:"bytes,17,opt,name=request,proto3" json:"request,omitempty"`
+	// The key that it is about; "" if it is about a part.
+	Key string `protobuf:"bytes,18,opt,name=key,proto3" json:"key,omitempty"`
+	// Its request id, as old as it is now. It counts, and not the one in the request.
+	RequestId *v1.RequestId `protobuf:"bytes,19,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// How long it may still stand in a queue, in nanoseconds. It counts, and not what the
+	// request says.
+	WaitNs int64 `protobuf:"varint,20,opt,name=wait_ns,json=waitNs,proto3" json:"wait_ns,omitempty"`
+	// For whom it is done. Nobody sets it yet.
+	Principal string `protobuf:"bytes,21,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The W3C traceparent of the caller's span; "" if there is none.
+	TraceParent   string `protobuf:"bytes,22,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -178,7 +201,7 @@ func (x *ForwardCall) GetCall() isForwardCall_Call {
 	return nil
 }
 
-func (x *ForwardCall) GetCheck() *v1.CheckRequest {
+func (x *ForwardCall) GetCheck() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Check); ok {
 			return x.Check
@@ -187,7 +210,7 @@ func (x *ForwardCall) GetCheck() *v1.CheckRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetAdd() *v1.AddRequest {
+func (x *ForwardCall) GetAdd() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Add); ok {
 			return x.Add
@@ -196,7 +219,7 @@ func (x *ForwardCall) GetAdd() *v1.AddRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetGet() *v1.GetRequest {
+func (x *ForwardCall) GetGet() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Get); ok {
 			return x.Get
@@ -205,7 +228,7 @@ func (x *ForwardCall) GetGet() *v1.GetRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetSetIf() *v1.SetIfRequest {
+func (x *ForwardCall) GetSetIf() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_SetIf); ok {
 			return x.SetIf
@@ -214,7 +237,7 @@ func (x *ForwardCall) GetSetIf() *v1.SetIfRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetReset_() *v1.ResetRequest {
+func (x *ForwardCall) GetReset_() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Reset_); ok {
 			return x.Reset_
@@ -223,7 +246,7 @@ func (x *ForwardCall) GetReset_() *v1.ResetRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetAcquire() *v1.AcquireRequest {
+func (x *ForwardCall) GetAcquire() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Acquire); ok {
 			return x.Acquire
@@ -232,7 +255,7 @@ func (x *ForwardCall) GetAcquire() *v1.AcquireRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetRenew() *v1.RenewRequest {
+func (x *ForwardCall) GetRenew() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Renew); ok {
 			return x.Renew
@@ -241,7 +264,7 @@ func (x *ForwardCall) GetRenew() *v1.RenewRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetRelease() *v1.ReleaseRequest {
+func (x *ForwardCall) GetRelease() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Release); ok {
 			return x.Release
@@ -250,7 +273,7 @@ func (x *ForwardCall) GetRelease() *v1.ReleaseRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetInspect() *v1.InspectRequest {
+func (x *ForwardCall) GetInspect() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Inspect); ok {
 			return x.Inspect
@@ -259,7 +282,7 @@ func (x *ForwardCall) GetInspect() *v1.InspectRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetPlant() *PlantRequest {
+func (x *ForwardCall) GetPlant() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_Plant); ok {
 			return x.Plant
@@ -268,7 +291,7 @@ func (x *ForwardCall) GetPlant() *PlantRequest {
 	return nil
 }
 
-func (x *ForwardCall) GetReadPart() *ReadPartRequest {
+func (x *ForwardCall) GetReadPart() []byte {
 	if x != nil {
 		if x, ok := x.Call.(*ForwardCall_ReadPart); ok {
 			return x.ReadPart
@@ -284,63 +307,112 @@ func (x *ForwardCall) GetPart() *Part {
 	return nil
 }
 
+func (x *ForwardCall) GetOperation() uint32 {
+	if x != nil {
+		return x.Operation
+	}
+	return 0
+}
+
+func (x *ForwardCall) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ForwardCall) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ForwardCall) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *ForwardCall) GetWaitNs() int64 {
+	if x != nil {
+		return x.WaitNs
+	}
+	return 0
+}
+
+func (x *ForwardCall) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *ForwardCall) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
+}
+
 type isForwardCall_Call interface {
 	isForwardCall_Call()
 }
 
 type ForwardCall_Check struct {
-	// A check.
-	Check *v1.CheckRequest `protobuf:"bytes,4,opt,name=check,proto3,oneof"`
+	// A keystead.v1.CheckRequest.
+	Check []byte `protobuf:"bytes,4,opt,name=check,proto3,oneof"`
 }
 
 type ForwardCall_Add struct {
-	// An add.
-	Add *v1.AddRequest `protobuf:"bytes,5,opt,name=add,proto3,oneof"`
+	// A keystead.v1.AddRequest.
+	Add []byte `protobuf:"bytes,5,opt,name=add,proto3,oneof"`
 }
 
 type ForwardCall_Get struct {
-	// A get.
-	Get *v1.GetRequest `protobuf:"bytes,6,opt,name=get,proto3,oneof"`
+	// A keystead.v1.GetRequest.
+	Get []byte `protobuf:"bytes,6,opt,name=get,proto3,oneof"`
 }
 
 type ForwardCall_SetIf struct {
-	// A conditional set.
-	SetIf *v1.SetIfRequest `protobuf:"bytes,7,opt,name=set_if,json=setIf,proto3,oneof"`
+	// A keystead.v1.SetIfRequest.
+	SetIf []byte `protobuf:"bytes,7,opt,name=set_if,json=setIf,proto3,oneof"`
 }
 
 type ForwardCall_Reset_ struct {
-	// A reset.
-	Reset_ *v1.ResetRequest `protobuf:"bytes,8,opt,name=reset,proto3,oneof"`
+	// A keystead.v1.ResetRequest.
+	Reset_ []byte `protobuf:"bytes,8,opt,name=reset,proto3,oneof"`
 }
 
 type ForwardCall_Acquire struct {
-	// An acquire.
-	Acquire *v1.AcquireRequest `protobuf:"bytes,9,opt,name=acquire,proto3,oneof"`
+	// A keystead.v1.AcquireRequest.
+	Acquire []byte `protobuf:"bytes,9,opt,name=acquire,proto3,oneof"`
 }
 
 type ForwardCall_Renew struct {
-	// A renewal.
-	Renew *v1.RenewRequest `protobuf:"bytes,10,opt,name=renew,proto3,oneof"`
+	// A keystead.v1.RenewRequest.
+	Renew []byte `protobuf:"bytes,10,opt,name=renew,proto3,oneof"`
 }
 
 type ForwardCall_Release struct {
-	// A release.
-	Release *v1.ReleaseRequest `protobuf:"bytes,11,opt,name=release,proto3,oneof"`
+	// A keystead.v1.ReleaseRequest.
+	Release []byte `protobuf:"bytes,11,opt,name=release,proto3,oneof"`
 }
 
 type ForwardCall_Inspect struct {
-	// A look at a lock.
-	Inspect *v1.InspectRequest `protobuf:"bytes,12,opt,name=inspect,proto3,oneof"`
+	// A keystead.v1.InspectRequest.
+	Inspect []byte `protobuf:"bytes,12,opt,name=inspect,proto3,oneof"`
 }
 
 type ForwardCall_Plant struct {
-	// A part to plant.
-	Plant *PlantRequest `protobuf:"bytes,14,opt,name=plant,proto3,oneof"`
+	// A PlantRequest.
+	Plant []byte `protobuf:"bytes,14,opt,name=plant,proto3,oneof"`
 }
 
 type ForwardCall_ReadPart struct {
-	// A part to read.
-	ReadPart *ReadPartRequest `protobuf:"bytes,15,opt,name=read_part,json=readPart,proto3,oneof"`
+	// A ReadPartRequest.
+	ReadPart []byte `protobuf:"bytes,15,opt,name=read_part,json=readPart,proto3,oneof"`
 }
 
 func (*ForwardCall_Check) isForwardCall_Call() {}
@@ -731,12 +803,12 @@ func (x *ForwardResponse) GetAnswers() []*ForwardAnswer {
 	return nil
 }
 
-// ForwardAnswer is one answer.
+// ForwardAnswer is one answer, in the envelope of its call.
 type ForwardAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tag of the call.
 	Tag uint64 `protobuf:"varint,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// The answer.
+	// The answer, up to level 3, as its own message is written.
 	//
 	// Types that are valid to be assigned to Answer:
 	//
@@ -752,7 +824,11 @@ type ForwardAnswer struct {
 	//	*ForwardAnswer_Inspect
 	//	*ForwardAnswer_Plant
 	//	*ForwardAnswer_ReadPart
-	Answer        isForwardAnswer_Answer `protobuf_oneof:"answer"`
+	Answer isForwardAnswer_Answer `protobuf_oneof:"answer"`
+	// The operation of the call, from level 4 on.
+	Operation uint32 `protobuf:"varint,14,opt,name=operation,proto3" json:"operation,omitempty"`
+	// The response of the operation.
+	Response      []byte `protobuf:"bytes,15,opt,name=response,proto3" json:"response,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,7 +886,7 @@ func (x *ForwardAnswer) GetError() *v1.Error {
 	return nil
 }
 
-func (x *ForwardAnswer) GetCheck() *v1.CheckResponse {
+func (x *ForwardAnswer) GetCheck() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Check); ok {
 			return x.Check
@@ -819,7 +895,7 @@ func (x *ForwardAnswer) GetCheck() *v1.CheckResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetAdd() *v1.AddResponse {
+func (x *ForwardAnswer) GetAdd() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Add); ok {
 			return x.Add
@@ -828,7 +904,7 @@ func (x *ForwardAnswer) GetAdd() *v1.AddResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetGet() *v1.GetResponse {
+func (x *ForwardAnswer) GetGet() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Get); ok {
 			return x.Get
@@ -837,7 +913,7 @@ func (x *ForwardAnswer) GetGet() *v1.GetResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetSetIf() *v1.SetIfResponse {
+func (x *ForwardAnswer) GetSetIf() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_SetIf); ok {
 			return x.SetIf
@@ -846,7 +922,7 @@ func (x *ForwardAnswer) GetSetIf() *v1.SetIfResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetReset_() *v1.ResetResponse {
+func (x *ForwardAnswer) GetReset_() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Reset_); ok {
 			return x.Reset_
@@ -855,7 +931,7 @@ func (x *ForwardAnswer) GetReset_() *v1.ResetResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetAcquire() *v1.AcquireResponse {
+func (x *ForwardAnswer) GetAcquire() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Acquire); ok {
 			return x.Acquire
@@ -864,7 +940,7 @@ func (x *ForwardAnswer) GetAcquire() *v1.AcquireResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetRenew() *v1.RenewResponse {
+func (x *ForwardAnswer) GetRenew() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Renew); ok {
 			return x.Renew
@@ -873,7 +949,7 @@ func (x *ForwardAnswer) GetRenew() *v1.RenewResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetRelease() *v1.ReleaseResponse {
+func (x *ForwardAnswer) GetRelease() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Release); ok {
 			return x.Release
@@ -882,7 +958,7 @@ func (x *ForwardAnswer) GetRelease() *v1.ReleaseResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetInspect() *v1.InspectResponse {
+func (x *ForwardAnswer) GetInspect() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Inspect); ok {
 			return x.Inspect
@@ -891,7 +967,7 @@ func (x *ForwardAnswer) GetInspect() *v1.InspectResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetPlant() *PlantResponse {
+func (x *ForwardAnswer) GetPlant() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_Plant); ok {
 			return x.Plant
@@ -900,11 +976,25 @@ func (x *ForwardAnswer) GetPlant() *PlantResponse {
 	return nil
 }
 
-func (x *ForwardAnswer) GetReadPart() *ReadPartResponse {
+func (x *ForwardAnswer) GetReadPart() []byte {
 	if x != nil {
 		if x, ok := x.Answer.(*ForwardAnswer_ReadPart); ok {
 			return x.ReadPart
 		}
+	}
+	return nil
+}
+
+func (x *ForwardAnswer) GetOperation() uint32 {
+	if x != nil {
+		return x.Operation
+	}
+	return 0
+}
+
+func (x *ForwardAnswer) GetResponse() []byte {
+	if x != nil {
+		return x.Response
 	}
 	return nil
 }
@@ -914,63 +1004,63 @@ type isForwardAnswer_Answer interface {
 }
 
 type ForwardAnswer_Error struct {
-	// Why there is none.
+	// Why there is none; in both envelopes.
 	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 
 type ForwardAnswer_Check struct {
-	// To a check.
-	Check *v1.CheckResponse `protobuf:"bytes,3,opt,name=check,proto3,oneof"`
+	// A keystead.v1.CheckResponse.
+	Check []byte `protobuf:"bytes,3,opt,name=check,proto3,oneof"`
 }
 
 type ForwardAnswer_Add struct {
-	// To an add.
-	Add *v1.AddResponse `protobuf:"bytes,4,opt,name=add,proto3,oneof"`
+	// A keystead.v1.AddResponse.
+	Add []byte `protobuf:"bytes,4,opt,name=add,proto3,oneof"`
 }
 
 type ForwardAnswer_Get struct {
-	// To a get.
-	Get *v1.GetResponse `protobuf:"bytes,5,opt,name=get,proto3,oneof"`
+	// A keystead.v1.GetResponse.
+	Get []byte `protobuf:"bytes,5,opt,name=get,proto3,oneof"`
 }
 
 type ForwardAnswer_SetIf struct {
-	// To a conditional set.
-	SetIf *v1.SetIfResponse `protobuf:"bytes,6,opt,name=set_if,json=setIf,proto3,oneof"`
+	// A keystead.v1.SetIfResponse.
+	SetIf []byte `protobuf:"bytes,6,opt,name=set_if,json=setIf,proto3,oneof"`
 }
 
 type ForwardAnswer_Reset_ struct {
-	// To a reset.
-	Reset_ *v1.ResetResponse `protobuf:"bytes,7,opt,name=reset,proto3,oneof"`
+	// A keystead.v1.ResetResponse.
+	Reset_ []byte `protobuf:"bytes,7,opt,name=reset,proto3,oneof"`
 }
 
 type ForwardAnswer_Acquire struct {
-	// To an acquire.
-	Acquire *v1.AcquireResponse `protobuf:"bytes,8,opt,name=acquire,proto3,oneof"`
+	// A keystead.v1.AcquireResponse.
+	Acquire []byte `protobuf:"bytes,8,opt,name=acquire,proto3,oneof"`
 }
 
 type ForwardAnswer_Renew struct {
-	// To a renewal.
-	Renew *v1.RenewResponse `protobuf:"bytes,9,opt,name=renew,proto3,oneof"`
+	// A keystead.v1.RenewResponse.
+	Renew []byte `protobuf:"bytes,9,opt,name=renew,proto3,oneof"`
 }
 
 type ForwardAnswer_Release struct {
-	// To a release.
-	Release *v1.ReleaseResponse `protobuf:"bytes,10,opt,name=release,proto3,oneof"`
+	// A keystead.v1.ReleaseResponse.
+	Release []byte `protobuf:"bytes,10,opt,name=release,proto3,oneof"`
 }
 
 type ForwardAnswer_Inspect struct {
-	// To a look at a lock.
-	Inspect *v1.InspectResponse `protobuf:"bytes,11,opt,name=inspect,proto3,oneof"`
+	// A keystead.v1.InspectResponse.
+	Inspect []byte `protobuf:"bytes,11,opt,name=inspect,proto3,oneof"`
 }
 
 type ForwardAnswer_Plant struct {
-	// To a part that was planted.
-	Plant *PlantResponse `protobuf:"bytes,12,opt,name=plant,proto3,oneof"`
+	// A PlantResponse.
+	Plant []byte `protobuf:"bytes,12,opt,name=plant,proto3,oneof"`
 }
 
 type ForwardAnswer_ReadPart struct {
-	// To a part that was read.
-	ReadPart *ReadPartResponse `protobuf:"bytes,13,opt,name=read_part,json=readPart,proto3,oneof"`
+	// A ReadPartResponse.
+	ReadPart []byte `protobuf:"bytes,13,opt,name=read_part,json=readPart,proto3,oneof"`
 }
 
 func (*ForwardAnswer_Error) isForwardAnswer_Answer() {}
@@ -1001,29 +1091,37 @@ var File_keystead_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x18keystead/v1/common.proto\x1a\x19keystead/v1/counter.proto\x1a\x17keystead/v1/limit.proto\x1a\x16keystead/v1/lock.proto\"\x7f\n" +
+	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x18keystead/v1/common.proto\"\x7f\n" +
 	"\x0eForwardRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.keystead.peer.v1.ForwardCallR\x05calls\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\x12\x1a\n" +
-	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\xd6\x05\n" +
+	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\xf9\x04\n" +
 	"\vForwardCall\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1f\n" +
 	"\vdeadline_ns\x18\x03 \x01(\x03R\n" +
-	"deadlineNs\x121\n" +
-	"\x05check\x18\x04 \x01(\v2\x19.keystead.v1.CheckRequestH\x00R\x05check\x12+\n" +
-	"\x03add\x18\x05 \x01(\v2\x17.keystead.v1.AddRequestH\x00R\x03add\x12+\n" +
-	"\x03get\x18\x06 \x01(\v2\x17.keystead.v1.GetRequestH\x00R\x03get\x122\n" +
-	"\x06set_if\x18\a \x01(\v2\x19.keystead.v1.SetIfRequestH\x00R\x05setIf\x121\n" +
-	"\x05reset\x18\b \x01(\v2\x19.keystead.v1.ResetRequestH\x00R\x05reset\x127\n" +
-	"\aacquire\x18\t \x01(\v2\x1b.keystead.v1.AcquireRequestH\x00R\aacquire\x121\n" +
+	"deadlineNs\x12\x16\n" +
+	"\x05check\x18\x04 \x01(\fH\x00R\x05check\x12\x12\n" +
+	"\x03add\x18\x05 \x01(\fH\x00R\x03add\x12\x12\n" +
+	"\x03get\x18\x06 \x01(\fH\x00R\x03get\x12\x17\n" +
+	"\x06set_if\x18\a \x01(\fH\x00R\x05setIf\x12\x16\n" +
+	"\x05reset\x18\b \x01(\fH\x00R\x05reset\x12\x1a\n" +
+	"\aacquire\x18\t \x01(\fH\x00R\aacquire\x12\x16\n" +
 	"\x05renew\x18\n" +
-	" \x01(\v2\x19.keystead.v1.RenewRequestH\x00R\x05renew\x127\n" +
-	"\arelease\x18\v \x01(\v2\x1b.keystead.v1.ReleaseRequestH\x00R\arelease\x127\n" +
-	"\ainspect\x18\f \x01(\v2\x1b.keystead.v1.InspectRequestH\x00R\ainspect\x126\n" +
-	"\x05plant\x18\x0e \x01(\v2\x1e.keystead.peer.v1.PlantRequestH\x00R\x05plant\x12@\n" +
-	"\tread_part\x18\x0f \x01(\v2!.keystead.peer.v1.ReadPartRequestH\x00R\breadPart\x12*\n" +
-	"\x04part\x18\r \x01(\v2\x16.keystead.peer.v1.PartR\x04partB\x06\n" +
+	" \x01(\fH\x00R\x05renew\x12\x1a\n" +
+	"\arelease\x18\v \x01(\fH\x00R\arelease\x12\x1a\n" +
+	"\ainspect\x18\f \x01(\fH\x00R\ainspect\x12\x16\n" +
+	"\x05plant\x18\x0e \x01(\fH\x00R\x05plant\x12\x1d\n" +
+	"\tread_part\x18\x0f \x01(\fH\x00R\breadPart\x12*\n" +
+	"\x04part\x18\r \x01(\v2\x16.keystead.peer.v1.PartR\x04part\x12\x1c\n" +
+	"\toperation\x18\x10 \x01(\rR\toperation\x12\x18\n" +
+	"\arequest\x18\x11 \x01(\fR\arequest\x12\x10\n" +
+	"\x03key\x18\x12 \x01(\tR\x03key\x125\n" +
+	"\n" +
+	"request_id\x18\x13 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\x12\x17\n" +
+	"\await_ns\x18\x14 \x01(\x03R\x06waitNs\x12\x1c\n" +
+	"\tprincipal\x18\x15 \x01(\tR\tprincipal\x12!\n" +
+	"\ftrace_parent\x18\x16 \x01(\tR\vtraceParentB\x06\n" +
 	"\x04call\"2\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05split\x18\x01 \x01(\x04R\x05split\x12\x14\n" +
@@ -1048,22 +1146,24 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\arecords\x18\x06 \x03(\fR\arecords\x12\x12\n" +
 	"\x04left\x18\a \x01(\x04R\x04left\"L\n" +
 	"\x0fForwardResponse\x129\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xae\x05\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xa5\x03\n" +
 	"\rForwardAnswer\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12*\n" +
-	"\x05error\x18\x02 \x01(\v2\x12.keystead.v1.ErrorH\x00R\x05error\x122\n" +
-	"\x05check\x18\x03 \x01(\v2\x1a.keystead.v1.CheckResponseH\x00R\x05check\x12,\n" +
-	"\x03add\x18\x04 \x01(\v2\x18.keystead.v1.AddResponseH\x00R\x03add\x12,\n" +
-	"\x03get\x18\x05 \x01(\v2\x18.keystead.v1.GetResponseH\x00R\x03get\x123\n" +
-	"\x06set_if\x18\x06 \x01(\v2\x1a.keystead.v1.SetIfResponseH\x00R\x05setIf\x122\n" +
-	"\x05reset\x18\a \x01(\v2\x1a.keystead.v1.ResetResponseH\x00R\x05reset\x128\n" +
-	"\aacquire\x18\b \x01(\v2\x1c.keystead.v1.AcquireResponseH\x00R\aacquire\x122\n" +
-	"\x05renew\x18\t \x01(\v2\x1a.keystead.v1.RenewResponseH\x00R\x05renew\x128\n" +
+	"\x05error\x18\x02 \x01(\v2\x12.keystead.v1.ErrorH\x00R\x05error\x12\x16\n" +
+	"\x05check\x18\x03 \x01(\fH\x00R\x05check\x12\x12\n" +
+	"\x03add\x18\x04 \x01(\fH\x00R\x03add\x12\x12\n" +
+	"\x03get\x18\x05 \x01(\fH\x00R\x03get\x12\x17\n" +
+	"\x06set_if\x18\x06 \x01(\fH\x00R\x05setIf\x12\x16\n" +
+	"\x05reset\x18\a \x01(\fH\x00R\x05reset\x12\x1a\n" +
+	"\aacquire\x18\b \x01(\fH\x00R\aacquire\x12\x16\n" +
+	"\x05renew\x18\t \x01(\fH\x00R\x05renew\x12\x1a\n" +
 	"\arelease\x18\n" +
-	" \x01(\v2\x1c.keystead.v1.ReleaseResponseH\x00R\arelease\x128\n" +
-	"\ainspect\x18\v \x01(\v2\x1c.keystead.v1.InspectResponseH\x00R\ainspect\x127\n" +
-	"\x05plant\x18\f \x01(\v2\x1f.keystead.peer.v1.PlantResponseH\x00R\x05plant\x12A\n" +
-	"\tread_part\x18\r \x01(\v2\".keystead.peer.v1.ReadPartResponseH\x00R\breadPartB\b\n" +
+	" \x01(\fH\x00R\arelease\x12\x1a\n" +
+	"\ainspect\x18\v \x01(\fH\x00R\ainspect\x12\x16\n" +
+	"\x05plant\x18\f \x01(\fH\x00R\x05plant\x12\x1d\n" +
+	"\tread_part\x18\r \x01(\fH\x00R\breadPart\x12\x1c\n" +
+	"\toperation\x18\x0e \x01(\rR\toperation\x12\x1a\n" +
+	"\bresponse\x18\x0f \x01(\fR\bresponseB\b\n" +
 	"\x06answer2d\n" +
 	"\x0eForwardService\x12R\n" +
 	"\aForward\x12 .keystead.peer.v1.ForwardRequest\x1a!.keystead.peer.v1.ForwardResponse(\x010\x01B<Z:github.com/keystead/keystead/proto/keystead/peer/v1;peerv1b\x06proto3"
@@ -1082,69 +1182,31 @@ func file_keystead_peer_v1_forward_proto_rawDescGZIP() []byte {
 
 var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_keystead_peer_v1_forward_proto_goTypes = []any{
-	(*ForwardRequest)(nil),     // 0: keystead.peer.v1.ForwardRequest
-	(*ForwardCall)(nil),        // 1: keystead.peer.v1.ForwardCall
-	(*Part)(nil),               // 2: keystead.peer.v1.Part
-	(*PlantRequest)(nil),       // 3: keystead.peer.v1.PlantRequest
-	(*PlantResponse)(nil),      // 4: keystead.peer.v1.PlantResponse
-	(*ReadPartRequest)(nil),    // 5: keystead.peer.v1.ReadPartRequest
-	(*ReadPartResponse)(nil),   // 6: keystead.peer.v1.ReadPartResponse
-	(*ForwardResponse)(nil),    // 7: keystead.peer.v1.ForwardResponse
-	(*ForwardAnswer)(nil),      // 8: keystead.peer.v1.ForwardAnswer
-	(*v1.CheckRequest)(nil),    // 9: keystead.v1.CheckRequest
-	(*v1.AddRequest)(nil),      // 10: keystead.v1.AddRequest
-	(*v1.GetRequest)(nil),      // 11: keystead.v1.GetRequest
-	(*v1.SetIfRequest)(nil),    // 12: keystead.v1.SetIfRequest
-	(*v1.ResetRequest)(nil),    // 13: keystead.v1.ResetRequest
-	(*v1.AcquireRequest)(nil),  // 14: keystead.v1.AcquireRequest
-	(*v1.RenewRequest)(nil),    // 15: keystead.v1.RenewRequest
-	(*v1.ReleaseRequest)(nil),  // 16: keystead.v1.ReleaseRequest
-	(*v1.InspectRequest)(nil),  // 17: keystead.v1.InspectRequest
-	(*v1.Error)(nil),           // 18: keystead.v1.Error
-	(*v1.CheckResponse)(nil),   // 19: keystead.v1.CheckResponse
-	(*v1.AddResponse)(nil),     // 20: keystead.v1.AddResponse
-	(*v1.GetResponse)(nil),     // 21: keystead.v1.GetResponse
-	(*v1.SetIfResponse)(nil),   // 22: keystead.v1.SetIfResponse
-	(*v1.ResetResponse)(nil),   // 23: keystead.v1.ResetResponse
-	(*v1.AcquireResponse)(nil), // 24: keystead.v1.AcquireResponse
-	(*v1.RenewResponse)(nil),   // 25: keystead.v1.RenewResponse
-	(*v1.ReleaseResponse)(nil), // 26: keystead.v1.ReleaseResponse
-	(*v1.InspectResponse)(nil), // 27: keystead.v1.InspectResponse
+	(*ForwardRequest)(nil),   // 0: keystead.peer.v1.ForwardRequest
+	(*ForwardCall)(nil),      // 1: keystead.peer.v1.ForwardCall
+	(*Part)(nil),             // 2: keystead.peer.v1.Part
+	(*PlantRequest)(nil),     // 3: keystead.peer.v1.PlantRequest
+	(*PlantResponse)(nil),    // 4: keystead.peer.v1.PlantResponse
+	(*ReadPartRequest)(nil),  // 5: keystead.peer.v1.ReadPartRequest
+	(*ReadPartResponse)(nil), // 6: keystead.peer.v1.ReadPartResponse
+	(*ForwardResponse)(nil),  // 7: keystead.peer.v1.ForwardResponse
+	(*ForwardAnswer)(nil),    // 8: keystead.peer.v1.ForwardAnswer
+	(*v1.RequestId)(nil),     // 9: keystead.v1.RequestId
+	(*v1.Error)(nil),         // 10: keystead.v1.Error
 }
 var file_keystead_peer_v1_forward_proto_depIdxs = []int32{
 	1,  // 0: keystead.peer.v1.ForwardRequest.calls:type_name -> keystead.peer.v1.ForwardCall
-	9,  // 1: keystead.peer.v1.ForwardCall.check:type_name -> keystead.v1.CheckRequest
-	10, // 2: keystead.peer.v1.ForwardCall.add:type_name -> keystead.v1.AddRequest
-	11, // 3: keystead.peer.v1.ForwardCall.get:type_name -> keystead.v1.GetRequest
-	12, // 4: keystead.peer.v1.ForwardCall.set_if:type_name -> keystead.v1.SetIfRequest
-	13, // 5: keystead.peer.v1.ForwardCall.reset:type_name -> keystead.v1.ResetRequest
-	14, // 6: keystead.peer.v1.ForwardCall.acquire:type_name -> keystead.v1.AcquireRequest
-	15, // 7: keystead.peer.v1.ForwardCall.renew:type_name -> keystead.v1.RenewRequest
-	16, // 8: keystead.peer.v1.ForwardCall.release:type_name -> keystead.v1.ReleaseRequest
-	17, // 9: keystead.peer.v1.ForwardCall.inspect:type_name -> keystead.v1.InspectRequest
-	3,  // 10: keystead.peer.v1.ForwardCall.plant:type_name -> keystead.peer.v1.PlantRequest
-	5,  // 11: keystead.peer.v1.ForwardCall.read_part:type_name -> keystead.peer.v1.ReadPartRequest
-	2,  // 12: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
-	8,  // 13: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
-	18, // 14: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.v1.Error
-	19, // 15: keystead.peer.v1.ForwardAnswer.check:type_name -> keystead.v1.CheckResponse
-	20, // 16: keystead.peer.v1.ForwardAnswer.add:type_name -> keystead.v1.AddResponse
-	21, // 17: keystead.peer.v1.ForwardAnswer.get:type_name -> keystead.v1.GetResponse
-	22, // 18: keystead.peer.v1.ForwardAnswer.set_if:type_name -> keystead.v1.SetIfResponse
-	23, // 19: keystead.peer.v1.ForwardAnswer.reset:type_name -> keystead.v1.ResetResponse
-	24, // 20: keystead.peer.v1.ForwardAnswer.acquire:type_name -> keystead.v1.AcquireResponse
-	25, // 21: keystead.peer.v1.ForwardAnswer.renew:type_name -> keystead.v1.RenewResponse
-	26, // 22: keystead.peer.v1.ForwardAnswer.release:type_name -> keystead.v1.ReleaseResponse
-	27, // 23: keystead.peer.v1.ForwardAnswer.inspect:type_name -> keystead.v1.InspectResponse
-	4,  // 24: keystead.peer.v1.ForwardAnswer.plant:type_name -> keystead.peer.v1.PlantResponse
-	6,  // 25: keystead.peer.v1.ForwardAnswer.read_part:type_name -> keystead.peer.v1.ReadPartResponse
-	0,  // 26: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
-	7,  // 27: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
-	27, // [27:28] is the sub-list for method output_type
-	26, // [26:27] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	2,  // 1: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
+	9,  // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.v1.RequestId
+	8,  // 3: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
+	10, // 4: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.v1.Error
+	0,  // 5: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
+	7,  // 6: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
+	6,  // [6:7] is the sub-list for method output_type
+	5,  // [5:6] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_keystead_peer_v1_forward_proto_init() }

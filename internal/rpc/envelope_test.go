@@ -1,0 +1,184 @@
+package rpc
+
+import (
+	"bytes"
+	"encoding/hex"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/keystead/keystead/internal/forward"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// enveloped are calls as they go over the wire: in the envelope of level 3, as a program
+// of that level has written them, and in that of level 4.
+func enveloped() []struct {
+	op      *operation
+	request forward.Message
+	three   string
+	four    string
+	answer  forward.Message
+	answer3 string
+	answer4 string
+	onPart  bool
+} {
+	id := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 7, Settled: 5, AgeNs: 9}
+	return []struct {
+		op      *operation
+		request forward.Message
+		three   string
+		four    string
+		answer  forward.Message
+		answer3 string
+		answer4 string
+		onPart  bool
+	}{
+		{limitCheck.operation, &pb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, RequestId: id},
+			"0801100218036a040803100122280a016b12016e1805208094ebdc034a180a1030313233343536373839616263646566100718052009",
+			"0801100218036a04080310018001048a01280a016b12016e1805208094ebdc034a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&pb.CheckResponse{Allowed: true, Limit: 5}, "08011a0408011005", "080170047a0408011005", true},
+		{counterAdd.operation, &pb.AddRequest{Key: "k", Delta: -2, RequestId: id},
+			"0801100218032a1f0a016b18033a180a1030313233343536373839616263646566100718052009",
+			"0801100218038001058a011f0a016b18033a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&pb.AddResponse{Applied: true, Value: -2}, "0801220408011003", "080170057a0408011003", false},
+		{counterGet.operation, &pb.GetRequest{Key: "k"},
+			"0801100218036a040803100132030a016b",
+			"0801100218036a04080310018001068a01030a016b9201016b",
+			&pb.GetResponse{Value: 3}, "08012a020806", "080170067a020806", true},
+		{counterSetIf.operation, &pb.SetIfRequest{Key: "k", Value: 3, RequestId: id},
+			"0801100218033a1f0a016b180632180a1030313233343536373839616263646566100718052009",
+			"0801100218038001078a011f0a016b180632180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&pb.SetIfResponse{Applied: true}, "080132020801", "080170077a020801", false},
+		{counterReset.operation, &pb.ResetRequest{Key: "k", RequestId: id},
+			"080110021803421d0a016b1a180a1030313233343536373839616263646566100718052009",
+			"0801100218038001088a011d0a016b1a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&pb.ResetResponse{Previous: 4}, "08013a020808", "080170087a020808", false},
+		{lockAcquire.operation, &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 2e9, RequestId: id},
+			"0801100218034a2c0a016b1a0168208094ebdc032880a8d6b9073a180a1030313233343536373839616263646566100718052009",
+			"0801100218038001098a012c0a016b1a0168208094ebdc032880a8d6b9073a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009a00180a8d6b907",
+			&pb.AcquireResponse{Acquired: true, Token: 8}, "0801420408011008", "080170097a0408011008", false},
+		{lockRenew.operation, &pb.RenewRequest{Key: "k", Token: 8, TtlNs: 1e9},
+			"080110021803520b0a016b1808208094ebdc03",
+			"08011002180380010a8a010b0a016b1808208094ebdc039201016b",
+			&pb.RenewResponse{Renewed: true}, "08014a020801", "0801700a7a020801", false},
+		{lockRelease.operation, &pb.ReleaseRequest{Key: "k", Token: 8, RequestId: id},
+			"0801100218035a1f0a016b180822180a1030313233343536373839616263646566100718052009",
+			"08011002180380010b8a011f0a016b180822180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&pb.ReleaseResponse{Released: true}, "080152020801", "0801700b7a020801", false},
+		{lockInspect.operation, &pb.InspectRequest{},
+			"0801100218036200",
+			"08011002180380010c",
+			&pb.InspectResponse{Waiting: 2}, "08015a021802", "0801700c7a021802", false},
+		{partPlant, &peerv1.PlantRequest{Home: "n1", HomeIncarnation: 2},
+			"0801100218036a0408031001720612026e311802",
+			"0801100218036a040803100180010e8a010612026e311802",
+			&peerv1.PlantResponse{}, "08016200", "0801700e", true},
+		{partRead, &peerv1.ReadPartRequest{All: true},
+			"0801100218036a04080310017a020801",
+			"0801100218036a040803100180010f8a01020801",
+			&peerv1.ReadPartResponse{Value: 6}, "08016a02100c", "0801700f7a02100c", true},
+	}
+}
+
+// TestEnvelopes: what is written is what was written before, byte by byte, and is read
+// again as what it was.
+func TestEnvelopes(t *testing.T) {
+	known := (&Server{sent: sentOperations()}).known
+	covered := map[uint32]bool{}
+	for _, tc := range enveloped() {
+		covered[tc.op.Number] = true
+		c := tc.op.Call(tc.request)
+		c.Since, c.Deadline = 2, 3
+		if tc.onPart {
+			c.Part = &peerv1.Part{Split: 3, Index: 1}
+		}
+		for level, golden := range map[int][2]string{3: {tc.three, tc.answer3}, 4: {tc.four, tc.answer4}} {
+			f, err := forward.Encode(&c, level == 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Tag = 1
+			sent := must(f.MarshalVT())(t)
+			if hex.EncodeToString(sent) != golden[0] {
+				t.Errorf("%s, level %d: written as\n%x, not\n%s", tc.op.Name, level, sent, golden[0])
+			}
+			read := &peerv1.ForwardCall{}
+			if err := read.UnmarshalVT(sent); err != nil {
+				t.Fatal(err)
+			}
+			got, err := forward.Decode(read, known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Op != &tc.op.Operation || !proto.Equal(got.Request, tc.request) || !proto.Equal(got.ID, c.ID) || got.Wait != c.Wait ||
+				got.Tag != 1 || got.Since != 2 || got.Deadline != 3 || !proto.Equal(got.Part, c.Part) || got.Key != c.Key || got.Enveloped != (level == 4) {
+				t.Errorf("%s, level %d: read as %+v, not %+v", tc.op.Name, level, got, c)
+			}
+			answer := must(must(forward.EncodeAnswer(got, tc.answer))(t).MarshalVT())(t)
+			if hex.EncodeToString(answer) != golden[1] {
+				t.Errorf("%s, level %d: answered as\n%x, not\n%s", tc.op.Name, level, answer, golden[1])
+			}
+			back := &peerv1.ForwardAnswer{}
+			if err := back.UnmarshalVT(answer); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := forward.DecodeAnswer(back, &tc.op.Operation); err != nil || !proto.Equal(m, tc.answer) {
+				t.Errorf("%s, level %d: the answer is read as %v, %v", tc.op.Name, level, m, err)
+			}
+			if m, err := forward.DecodeAnswer(back, &forward.Operation{Number: 13, Name: "another"}); err == nil {
+				t.Errorf("%s, level %d: the answer to another operation is read as %v", tc.op.Name, level, m)
+			}
+		}
+	}
+	for number, o := range sentOperations() {
+		if o != nil && !covered[uint32(number)] {
+			t.Errorf("nothing is known of how %s travels", o.Name)
+		}
+	}
+}
+
+// TestEnvelopesAge: a call that is sent later has an older id, and less time to wait, in
+// both envelopes; what its caller sent stays as it was.
+func TestEnvelopesAge(t *testing.T) {
+	known := (&Server{sent: sentOperations()}).known
+	req := &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 100, RequestId: requestN(1, 1)}
+	before := must(req.MarshalVT())(t)
+	c := lockAcquire.Call(req)
+	c.Wait, c.ID = 60, &pb.RequestId{Client: req.RequestId.Client, Sequence: req.RequestId.Sequence, AgeNs: 40}
+	for _, level4 := range []bool{false, true} {
+		f := must(forward.Encode(&c, level4))(t)
+		got := must(forward.Decode(f, known))(t)
+		if got.Wait != 60 || got.ID.AgeNs != 40 || got.ID.Sequence != 1 {
+			t.Errorf("level 4: %v: it waits %d, with the id %v", level4, got.Wait, got.ID)
+		}
+		if after := must(req.MarshalVT())(t); !bytes.Equal(before, after) {
+			t.Errorf("level 4: %v: the request has become %v", level4, req)
+		}
+	}
+	// What has no field of its own does not travel before level 4.
+	later := forward.Call{Op: &forward.Operation{Number: 20, Name: "later", Call: lockAcquire.Call}, Request: req}
+	if f, err := forward.Encode(&later, false); err == nil {
+		t.Errorf("it travels as %v", f)
+	}
+	if f, err := forward.Encode(&later, true); err != nil || f.Operation != 20 {
+		t.Errorf("from level 4 on: %v, %v", f, err)
+	}
+}
+
+// TestEnvelopeByLevel: a call is sent by the number of its operation from the commit of
+// the level on that says that all members read it, and not before.
+func TestEnvelopeByLevel(t *testing.T) {
+	for level, number := range map[uint32]uint32{0: 0, 3: 0, 4: opAdd} {
+		a := &attempt{call: counterAdd.call(&pb.AddRequest{Key: "k"}, 1), since: 5}
+		if err := a.encode(&table.Table{Level: level}); err != nil || a.wire.Operation != number || (a.wire.Call == nil) != (number != 0) || a.wire.Since != 5 {
+			t.Errorf("level %d: %v, %v", level, a.wire, err)
+		}
+	}
+	a := &attempt{call: &forward.Call{Op: &forward.Operation{Number: 20, Name: "later", Call: counterAdd.Call}, Request: &pb.AddRequest{}}}
+	if err := a.encode(&table.Table{Level: 3}); wire(err).Reason != pb.Reason_REASON_UNAVAILABLE || wire(err).Hint == "" {
+		t.Errorf("an operation that is too new: %v", err)
+	}
+}

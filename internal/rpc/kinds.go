@@ -1,0 +1,129 @@
+package rpc
+
+import (
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/keystead/keystead/owner"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// Numbers of operations, by which nodes and metrics name them. A number stands for one
+// form of request and answer for ever: what changes gets another one. Numbers below 4 are
+// counted and never sent.
+const (
+	opPeek  = 1 // a check that changes nothing
+	opNext  = 2 // of IdService
+	opSpend = 3 // of a chunk; taking it is a check at the owner
+
+	opCheck    = 4
+	opAdd      = 5
+	opGet      = 6
+	opSetIf    = 7
+	opReset    = 8
+	opAcquire  = 9
+	opRenew    = 10
+	opRelease  = 11
+	opInspect  = 12
+	opPlant    = 14
+	opReadPart = 15
+
+	maxOperation = 63 // numbers are indexes
+)
+
+// The operations. Their order in a line: number, method, name and outcomes in metrics,
+// what does it.
+var (
+	limitCheck   = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*pb.CheckRequest).GetPeek).dividing(checkDivides).fronted((*Server).frontCheck)
+	limitPeek    = counted(opPeek, "peek", "allowed", "denied")
+	limitSpend   = counted(opSpend, "check_anywhere", "allowed", "denied")
+	counterAdd   = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
+	counterGet   = reads(opGet, "Get", "get", "answered", "absent", (*Server).get).dividing(getDivides).summing(sumOfParts)
+	counterSetIf = changes(opSetIf, "SetIf", "set_if", "applied", "refused", (*Server).setIf)
+	counterReset = changes(opReset, "Reset", "reset", "applied", "absent", (*Server).reset)
+	lockAcquire  = waits(opAcquire, "Acquire", "acquire", "acquired", "held", (*Server).acquire, ungrant, addWaited)
+	lockRenew    = changes(opRenew, "Renew", "renew", "renewed", "gone", (*Server).renew)
+	lockRelease  = changes(opRelease, "Release", "release", "released", "gone", (*Server).release)
+	lockInspect  = reads(opInspect, "Inspect", "inspect", "held", "free", (*Server).inspect)
+	idNext       = counted(opNext, "next", "given", "none")
+
+	partPlant = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
+	partRead  = ofPart(opReadPart, "read_part", phaseOfRead, (*Server).readPart)
+)
+
+// catalog is all of them: the kinds of objects with their operations, and what is of no
+// kind. A kind that is added here is served, counted, forwarded, and known to settings.
+var catalog = []*kind{
+	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &pb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend),
+	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &pb.CounterService_ServiceDesc}, counterAdd.operation, counterSetIf.operation, counterGet.operation, counterReset.operation),
+	newKind(kind{of: owner.KindLock, name: "lock", setting: "locks", service: &pb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
+	newKind(kind{}, idNext, partPlant, partRead),
+}
+
+// kind is a kind of object, as the API knows it.
+type kind struct {
+	of      owner.Kind
+	name    string // of objects that a request does not name, and of the kind where splits name it
+	setting string // what settings call its objects; "" = they do not
+	parts   bool   // its objects may be split
+	service *grpc.ServiceDesc
+	ops     []*operation
+}
+
+func newKind(k kind, ops ...*operation) *kind {
+	k.ops = ops
+	for _, o := range ops {
+		o.of = &k
+	}
+	return &k
+}
+
+// named is the name of an object that a request gives this name.
+func (k *kind) named(name string) string {
+	if name == "" {
+		return k.name
+	}
+	return name
+}
+
+// Kinds are the kinds of objects, as settings name them.
+var Kinds = settings()
+
+func settings() (names []string) {
+	for _, k := range catalog {
+		if k.setting != "" {
+			names = append(names, k.setting)
+		}
+	}
+	return names
+}
+
+// sentOperations are the operations that nodes send each other, by number.
+func sentOperations() (sent [maxOperation + 1]*operation) {
+	for _, k := range catalog {
+		for _, o := range k.ops {
+			if o.decide != nil {
+				sent[o.Number] = o
+			}
+		}
+	}
+	return sent
+}
+
+// register serves a service: the operations of the kind by the table, the rest (batches
+// and streams) by impl.
+func (s *Server) register(k *kind, impl any) {
+	sd := *k.service
+	sd.Methods = slices.Clone(sd.Methods)
+	for i, m := range sd.Methods {
+		for _, o := range k.ops {
+			if o.handler != nil && o.method == m.MethodName {
+				sd.Methods[i] = o.handler(s, sd.ServiceName)
+			}
+		}
+	}
+	s.grpc.RegisterService(&sd, impl)
+}

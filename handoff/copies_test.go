@@ -346,7 +346,7 @@ func TestInstallWaitsForClean(t *testing.T) {
 			t.Errorf("a copy has begun: %v; a record was taken: %v; and old state is still to be discarded", len(began) > 0, len(taken) > 0)
 		}
 		n[2].clean()
-		time.Sleep(2 * cleanLook)
+		synctest.Wait() // nobody polls
 		if len(began) == 0 || len(taken) == 0 {
 			t.Fatalf("a copy has begun: %v; a record was taken: %v; and all is discarded", len(began) > 0, len(taken) > 0)
 		}

@@ -33,13 +33,7 @@ func (s *Source) step() {
 	}
 	//guard:copy-of-clean-rows
 	if !s.cfg.Rule.Clean(s.plan.table.Epoch) {
-		// What is still to be discarded here must not be copied.
-		s.work.Go(func() {
-			if s.pause(cleanLook) {
-				s.nudge()
-			}
-		})
-		return
+		return // what is still to be discarded here must not be copied; see run
 	}
 	for to, ranges := range s.plan.missing(now) {
 		if s.plan.flips[to] {

@@ -126,14 +126,17 @@ func (s *Source) Close() {
 func (s *Source) run() {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+	cleaned := s.cfg.Rule.CleanChanged()
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.wake:
+		case <-cleaned:
 		case <-tick.C:
 			s.beat()
 		}
+		cleaned = s.cfg.Rule.CleanChanged() // before step asks whether all is clean
 		s.step()
 	}
 }

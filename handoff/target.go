@@ -15,11 +15,8 @@ import (
 )
 
 // cleanTime bounds the wait until what a node had before of the rows of a copy is
-// discarded, and cleanLook is between two looks at that.
-const (
-	cleanTime = 5 * time.Second
-	cleanLook = 2 * time.Millisecond
-)
+// discarded.
+const cleanTime = 5 * time.Second
 
 // TargetConfig is what a Target needs.
 type TargetConfig struct {
@@ -56,12 +53,10 @@ func NewTarget(cfg TargetConfig) *Target {
 
 // begin forgets what the node has of the rows of a copy that begins.
 func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
-	over := time.Now().Add(cleanTime)
-	for epoch := t.cfg.Rule.Table().Epoch; !t.cfg.Rule.Clean(epoch); {
-		if time.Now().After(over) {
-			return errors.New("what this node had of the rows before is not discarded yet")
-		}
-		time.Sleep(cleanLook)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+	defer cancel()
+	if t.cfg.Rule.AwaitClean(ctx, t.cfg.Rule.Table().Epoch) != nil {
+		return errors.New("what this node had of the rows before is not discarded yet")
 	}
 	// gofail: var handoffTargetBegin struct{}
 
@@ -81,28 +76,40 @@ func (t *Target) install(from table.Holder, b []byte) error {
 	}
 	// gofail: var handoffTargetInstall struct{}
 
-	over := time.Now().Add(cleanTime)
+	if unclean, err := t.tryInstall(from, &r, now); !unclean {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+	defer cancel()
 	for {
-		unclean := false
-		err := t.cfg.Store.Install(now, &r, func(h uint64) bool {
-			unclean = t.cfg.Rule.Unclean(h, from)
-			//guard:records-of-others true
-			return t.cfg.Rule.Takes(h, from)
-		})
-		// gofail: var handoffTargetInstalled struct{}
-		switch {
-		case !errors.Is(err, owner.ErrNotAccepted):
-			//guard:joiner-full-store
-			if full := (*failure.Error)(nil); errors.As(err, &full) && full.Reason == failure.StoreFull {
-				t.cfg.NoRoom()
-			}
+		changed := t.cfg.Rule.CleanChanged()
+		if unclean, err := t.tryInstall(from, &r, now); !unclean {
 			return err
-		//guard:records-of-unclean-rows true
-		case !unclean:
-			return nil
-		case time.Now().After(over):
+		}
+		select { // dropped, it would count as had
+		case <-changed:
+		case <-ctx.Done():
 			return errors.New("what this node had of a row before is not discarded yet")
 		}
-		time.Sleep(cleanLook) // dropped, it would count as had
 	}
+}
+
+// tryInstall takes a record in, or drops it. It reports whether it did neither, because
+// what this node had of the row before is not discarded yet.
+func (t *Target) tryInstall(from table.Holder, r *owner.Record, now int64) (unclean bool, err error) {
+	err = t.cfg.Store.Install(now, r, func(h uint64) bool {
+		unclean = t.cfg.Rule.Unclean(h, from)
+		//guard:records-of-others true
+		return t.cfg.Rule.Takes(h, from)
+	})
+	// gofail: var handoffTargetInstalled struct{}
+	if errors.Is(err, owner.ErrNotAccepted) {
+		//guard:records-of-unclean-rows unclean -> false
+		return unclean, nil
+	}
+	//guard:joiner-full-store
+	if failure.ReasonOf(err) == failure.StoreFull {
+		t.cfg.NoRoom()
+	}
+	return false, err
 }

@@ -266,16 +266,12 @@ var errNotClean = errors.New("what this process has lost is not discarded yet")
 func (c *cluster) awaitClean(epoch uint64) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()
-	for !c.serving.Clean(epoch) {
-		if !pause(ctx, cleanLook) {
-			c.log.Error("the state was not kept for the next process", "why", errNotClean)
-			return false
-		}
+	if c.serving.AwaitClean(ctx, epoch) != nil {
+		c.log.Error("the state was not kept for the next process", "why", errNotClean)
+		return false
 	}
 	return true
 }
 
-const (
-	cleanTime = 5 * time.Second // discarding millions of objects takes less
-	cleanLook = 2 * time.Millisecond
-)
+// cleanTime bounds that wait: discarding millions of objects takes less.
+const cleanTime = 5 * time.Second

@@ -21,6 +21,7 @@
 package serving
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -54,8 +55,9 @@ type Rule struct {
 
 	clock func() int64 // see Clock
 
-	mu     sync.Mutex        // guards changes of now, and what follows
-	frozen map[uint64]freeze // by end of row
+	mu      sync.Mutex        // guards changes of now, and what follows
+	frozen  map[uint64]freeze // by end of row
+	cleaned chan struct{}     // closed by the next Cleaned
 }
 
 // state is what readers see.
@@ -84,7 +86,7 @@ type row struct {
 
 // New returns the rule of a process that is no member yet and has no lease.
 func New(self table.Holder) *Rule {
-	r := &Rule{frozen: map[uint64]freeze{}}
+	r := &Rule{frozen: map[uint64]freeze{}, cleaned: make(chan struct{})}
 	r.now.Store(&state{table: &table.Table{}, self: self})
 	return r
 }
@@ -218,6 +220,29 @@ func (r *Rule) Unclean(h uint64, source table.Holder) bool {
 // epoch.
 func (r *Rule) Clean(epoch uint64) bool { return r.clean.Load() >= epoch }
 
+// CleanChanged returns a channel that is closed by the next Cleaned, after which Clean,
+// Takes and Unclean may answer otherwise. Each table that is learned is followed by one.
+func (r *Rule) CleanChanged() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cleaned
+}
+
+// AwaitClean waits until Clean reports true, or returns the error of the context.
+func (r *Rule) AwaitClean(ctx context.Context, epoch uint64) error {
+	for {
+		changed := r.CleanChanged()
+		if r.Clean(epoch) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Until is when the lease ends, 0 = there is none.
 func (r *Rule) Until() int64 { return r.until.Load() }
 
@@ -252,7 +277,13 @@ func (r *Rule) Learn(t *table.Table) []Range {
 
 // Cleaned says that all that was lost in tables up to this epoch is discarded.
 // Calls come in order of their epochs.
-func (r *Rule) Cleaned(epoch uint64) { r.clean.Store(epoch) }
+func (r *Rule) Cleaned(epoch uint64) {
+	r.clean.Store(epoch)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.cleaned)
+	r.cleaned = make(chan struct{})
+}
 
 // time is what the rule's clock shows; 0 if it has none.
 func (r *Rule) time() int64 {

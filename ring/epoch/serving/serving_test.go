@@ -1,10 +1,13 @@
 package serving
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -376,4 +379,37 @@ func TestReopen(t *testing.T) {
 	may(t, r, moves[0], 1, Frozen)
 	r.Thaw(n3)
 	may(t, r, moves[0], 1, Yes)
+}
+
+// TestAwaitClean: who waits for what is to be discarded is woken when it is, also if that
+// came just before, and by no earlier epoch.
+func TestAwaitClean(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(holder("n1", 1))
+		r.Cleaned(3)
+		if err := r.AwaitClean(t.Context(), 3); err != nil {
+			t.Error(err)
+		}
+		over, cancel := context.WithCancel(t.Context())
+		given := make(chan error, 1)
+		go func() { given <- r.AwaitClean(over, 9) }()
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- r.AwaitClean(t.Context(), 5) }()
+		}
+		r.Cleaned(4)
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("epoch 4 is clean, and 5 was waited for")
+		}
+		r.Cleaned(6)
+		synctest.Wait()
+		if len(done) != 2 || len(given) > 0 {
+			t.Errorf("%d of 2 were woken; %d that wait for a later epoch", len(done), len(given))
+		}
+		cancel()
+		if err := <-given; !errors.Is(err, context.Canceled) {
+			t.Errorf("given up: %v", err)
+		}
+	})
 }

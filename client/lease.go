@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// The rule by which every lease is kept, in parts of its TTL. An owner that dies right
-// after a renewal has the time from the next one to the margin to be replaced: with the
-// default margin, more than half of the TTL.
+// The rule by which every lease is kept, in parts of its TTL. An owner that dies just
+// before a renewal has until the margin to be replaced: with the default margin, more
+// than half of the TTL.
 const (
 	// renewPart of the TTL after the send that counts, the lease is renewed.
 	renewPart = 3

@@ -120,7 +120,7 @@ func TestDialToNobody(t *testing.T) {
 		_, err := cfg.dialing(w.dial).Dial(context.Background(), "n1:1", "n2:1")
 		var e *Error
 		if !errors.As(err, &e) || e.Reason != ErrUnavailable || e.Code != codes.Unavailable || strings.Contains(err.Error(), "rpc error") ||
-			!strings.HasPrefix(err.Error(), "keystead: dial n1:1, n2:1: UNAVAILABLE: no node has told who owns what: ") || !strings.Contains(err.Error(), "n1:1: connection refused") {
+			!strings.HasPrefix(err.Error(), "keystead: dial n1:1, n2:1: UNAVAILABLE: no node has sent the table of owners: ") || !strings.Contains(err.Error(), "n1:1: connection refused") {
 			t.Errorf("error %v", err)
 		}
 	})

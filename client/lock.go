@@ -38,7 +38,7 @@ type LockOptions struct {
 	// Wait is how long to stand in the queue: up to 24 h, which is the default;
 	// NoWait tries once. The context of Lock counts as well.
 	Wait time.Duration
-	// Holder is who asks, shown to others: at most 128 bytes. Default host:pid.
+	// Holder names the caller to others: at most 128 bytes. Default host:pid.
 	Holder string
 	// Metadata is whatever others may want to see: at most 1,024 bytes.
 	Metadata []byte
@@ -75,7 +75,7 @@ func (o *LockOptions) validate() error {
 	return nil
 }
 
-// Holder is who has a lock.
+// Holder is the holder of a lock.
 type Holder struct {
 	Holder   string
 	Token    uint64        // fencing token of the grant

@@ -86,7 +86,7 @@ func (c *Client) learn(ctx context.Context) (from string, err error) {
 		}
 		if e := c.rest(ctx, &route{}, nil, pause); e != nil {
 			return "", &Error{Code: codes.Unavailable, Reason: ErrUnavailable, cause: cmp.Or(ctx.Err(), e),
-				Message: fmt.Sprintf("no node has told who owns what: %v", err)}
+				Message: fmt.Sprintf("no node has sent the table of owners: %v", err)}
 		}
 	}
 }

@@ -23,13 +23,13 @@ func newID(std Process) *cobra.Command {
 	var count uint64
 	cmd := &cobra.Command{
 		Use:   "id",
-		Short: "Get numbers that nobody was given before",
-		Long: `Asks the node at --addr for ids: numbers below 2^63, of which none comes twice, from
-whichever node. One that is asked for more than a minute after another was received is
-greater.
+		Short: "Get unique numbers",
+		Long: `Asks the node at --addr for ids: numbers below 2^63 that are unique in the cluster,
+whichever node issues them. An id that is requested more than a minute after another was
+received is greater.
 
 Prints one a line; with --json {"first": "id", "count": number, "node": id} for each run
-of ids that follow each other, of at most 10,000.`,
+of consecutive ids, of at most 10,000.`,
 		Example: `  keystead id
   keystead id --count 1000 --addr n2:7400
   keystead id --count 100 --json`,

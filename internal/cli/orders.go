@@ -80,7 +80,7 @@ func (f *nodeFlags) stop(n *node.Node, o *orders, log *slog.Logger) (err error) 
 	case <-stopped:
 		return err
 	case <-o.next:
-		log.Warn("told to stop once more: nothing is waited for any more; a further signal ends the process at once")
+		log.Warn("another signal to stop: waiting is cut short; a further signal ends the process at once")
 		n.Hurry()
 	}
 	select {

@@ -194,7 +194,7 @@ func ownersOf(ctx context.Context, conn *grpc.ClientConn, keys, nodes []string) 
 		for i, o := range r.Owners {
 			at, ok := place[o.OwnerAddr]
 			if !ok {
-				return nil, fmt.Errorf("the owner of %s is at %q, which is none of the nodes", part[i], o.OwnerAddr)
+				return nil, fmt.Errorf("the owner of %s is at %q, which is not one of the nodes", part[i], o.OwnerAddr)
 			}
 			owners[part[i]] = at
 		}

@@ -203,7 +203,7 @@ func TestDrainIsCutShort(t *testing.T) {
 				node.said("draining: others take over")
 				eventually(t, "it takes a second order", func() bool { // what comes within a second repeats the first
 					node.signal(t, syscall.SIGTERM)
-					return strings.Contains(node.err(), "told to stop once more")
+					return strings.Contains(node.err(), "another signal to stop")
 				})
 			}
 			node.ends(t, 0)

@@ -129,6 +129,7 @@ func (d *drive) weigh(home table.Holder, sp *table.Split, applied bool) {
 		d.log.Debug("weighing", "weights", weights, "error", err)
 	}
 	if l.aim != nil && slices.Equal(old, l.cut) {
+		//guard:split-raise-applied true
 		if applied {
 			propose(l.aim)
 			l.aim = nil

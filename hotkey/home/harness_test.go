@@ -27,10 +27,11 @@ type estate struct {
 	home  *Home
 	hot   *HotKeys
 
-	lost      uint64        // of the permits
-	copying   time.Duration // until copies have what they are to have
-	leaseless bool          // Await of copies gives up
-	refuse    error         // of all proposals
+	lost      uint64                                 // of the permits
+	copying   time.Duration                          // until copies have what they are to have
+	leaseless bool                                   // Await of copies gives up
+	refuse    error                                  // of all proposals
+	report    func(sp *table.Split, part int) Report // what parts answer; nil = what the store has
 
 	mu       sync.Mutex
 	tab      *table.Table  // guarded by mu
@@ -172,6 +173,9 @@ func (e *estate) Plant(_ context.Context, sp *table.Split, part int, records []*
 
 // Ask implements Parts.
 func (e *estate) Ask(_ context.Context, sp *table.Split, part int, _ Question) (Report, error) {
+	if e.report != nil {
+		return e.report(sp, part), nil
+	}
 	r := Report{Weighed: sp.Weighed}
 	_, err := e.store.Take(e.now(), e.part(sp, part, owner.Look), objectOf(sp).kind, func(x *owner.Record, _ int64) { r.Value = x.Counter.Value })
 	return r, err

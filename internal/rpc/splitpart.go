@@ -94,7 +94,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	}
 	if req.All {
 		// A part may have more request ids than there is room for in a message.
-		//guard:split-trimmed divide.Trim(all) -> all
+		//guard:split-trimmed divide.Trim(all) -> append(divide.Trim(all)[:0:0], all...)
 		r.Records = encoded(divide.Trim(all), s.cfg.Clock.Now())
 	}
 	x := s.parts.of(h.split.ID, h.index)

@@ -1,0 +1,11 @@
+// Package sessions is the model of sessions, before there are any: the rules of
+// docs/decisions/0036-sessions.md, with a network that loses, doubles, delays and
+// reorders messages, owners that die or hand their rows over, and a client that
+// pauses, forgets and dies. Its tests check what the decision promises, and that each
+// rule is needed: without it, a promise breaks.
+//
+// # Non-guarantees
+//
+// All clocks are one, and a key is a row of its own. A row with neither owner nor
+// standby left is not in the model: its state is claimed, as that of locks is.
+package sessions

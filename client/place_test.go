@@ -38,8 +38,8 @@ func TestSupersededComesBack(t *testing.T) {
 		token := n1.holding("k")
 		var place reqid.ID
 		n1.on(func(r *owner.Record) {
-			if r.Lock != nil && r.Lock.Queue.Len() > 0 {
-				place = r.Lock.Queue.Places[0].Caller.ID
+			if l := r.Lock(); l != nil && l.Queue.Len() > 0 {
+				place = l.Queue.Places[0].Caller.ID
 			}
 		})
 		var l *Lock

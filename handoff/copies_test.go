@@ -222,7 +222,7 @@ func TestCopyBeginsWithNothing(t *testing.T) {
 		ghost := w.counter(keys[49], 7)
 		n[0].to(n[1].self).stall()
 		w.out(n[0], n[1])
-		if err := n[1].store.Install(w.now(), &ghost, func(uint64) bool { return true }); err != nil {
+		if err := n[1].store.Install(w.now(), ghost, func(uint64) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		n[0].to(n[1].self).flow()
@@ -232,10 +232,10 @@ func TestCopyBeginsWithNothing(t *testing.T) {
 }
 
 // counter is the record of a counter.
-func (w *world) counter(key string, value int64) owner.Record {
+func (w *world) counter(key string, value int64) *owner.Record {
 	now := w.now()
-	return owner.Record{Hash: owner.Hash(key), Key: []byte(key), Name: []byte(ref(key).Name), Kind: owner.KindCounter, Version: 1,
-		Counter: counter.State{Value: value, Version: 1, At: now}, At: now}
+	r := &owner.Record{Hash: owner.Hash(key), Key: []byte(key), Name: []byte(ref(key).Name), Version: 1, At: now}
+	return r.SetCounter(counter.State{Value: value, Version: 1, At: now})
 }
 
 // passing takes n3 out of the copies of n1, and gives it a place among them again
@@ -337,7 +337,7 @@ func TestInstallWaitsForClean(t *testing.T) {
 		w.out(n[0], n[2])
 		key := w.passing(n)[0]
 		r := w.counter(key, 7)
-		b := record.Append(nil, &r, w.now())
+		b := record.Append(nil, r, w.now())
 		began, taken := make(chan error, 1), make(chan error, 1)
 		go func() { began <- n[2].target.begin(n[0].self, []serving.Range{{}}) }()
 		go func() { taken <- n[2].target.install(n[0].self, b) }()

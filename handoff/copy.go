@@ -12,9 +12,9 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// The largest record that there can be, of a lock that as many wait for as may, fits
+// The largest record that there can be, of an object that as many wait for as may, fits
 // the stream.
-const _ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxPlace + record.MaxRest))
+const _ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxMember + record.MaxRest))
 
 // step looks what is to be done, and begins it.
 func (s *Source) step() {
@@ -143,6 +143,9 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 	objects, bytes := int64(0), int64(0) // of the present step
 	whole := s.store.Load().Export(s.cfg.Now, held,
 		func(r *owner.Record, now int64) bool {
+			if !sends(s.routes.Load().table, r.Kind.Level()) {
+				return true
+			}
 			bytes += int64(l.feed.AppendSize(r, now))
 			if !r.More {
 				objects++

@@ -626,7 +626,7 @@ func (a *answer) told(t *testing.T, why string) {
 func (p *process) holds() map[string]int64 {
 	values := map[string]int64{}
 	p.store.Export(p.w.now, func(uint64) bool { return true },
-		func(r *owner.Record, _ int64) bool { values[string(r.Key)] = r.Counter.Value; return true },
+		func(r *owner.Record, _ int64) bool { values[string(r.Key)] = r.Counter().Value; return true },
 		func() bool { return true })
 	return values
 }

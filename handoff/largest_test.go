@@ -41,16 +41,13 @@ func TestLargestQueue(t *testing.T) {
 			live += size
 		}
 		largest = max(largest, size)
-		n := len(r.Moves)
-		if r.Lock != nil && !r.ByPlace {
-			n += r.Lock.Queue.Len()
-		}
-		if size > n*record.MaxPlace+record.MaxRest {
+		n := len(r.Members)
+		if size > n*record.MaxMember+record.MaxRest {
 			t.Fatalf("a record of %d waiters has %d bytes", n, size)
 		}
 		return true
 	}
-	source := storeWith(t, byPlace{sinkFunc(func(r *owner.Record) { emit(r, r.At) })})
+	source := storeWith(t, partial{sinkFunc(func(r *owner.Record) { emit(r, r.At) })})
 	ref := owner.Ref{Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName)}
 	op := lock.Acquire{Holder: strings.Repeat("h", lock.MaxHolder), Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
 	id := func(i int) reqid.ID {
@@ -62,7 +59,7 @@ func TestLargestQueue(t *testing.T) {
 			t.Fatalf("%d: %+v %v", i, a, err)
 		}
 	}
-	if queued = live; queued > (owner.MaxQueue+1)*(record.MaxPlace+len(ref.Key)+len(ref.Name)+2*lock.MaxMetadata) {
+	if queued = live; queued > (owner.MaxQueue+1)*(record.MaxMember+len(ref.Key)+len(ref.Name)+2*lock.MaxMetadata) {
 		t.Errorf("%d bytes for a queue of %d", queued, owner.MaxQueue)
 	}
 	op.Wait = 0
@@ -86,9 +83,9 @@ func TestLargestQueue(t *testing.T) {
 }
 
 // byPlace is a sink that gets changes of locks place by place.
-type byPlace struct{ owner.Sink }
+type partial struct{ owner.Sink }
 
-func (byPlace) ByPlace() bool { return true }
+func (partial) Partial() bool { return true }
 
 type sinkFunc func(*owner.Record)
 
@@ -168,14 +165,14 @@ func acked(t *testing.T, s *feed.Sender) {
 // kilobyte of metadata, and the holder renews all the while. What goes to the standby,
 // over a real wire, is as much as each of them says, once: it keeps up.
 func TestCrowdAtOneLock(t *testing.T) {
-	const callers, renewals, each = 1024, 4, record.MaxPlace + 512
+	const callers, renewals, each = 1024, 4, record.MaxMember + 512
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	target := storeWith(t, nil)
 	sender := sendOver(t, target, loopback{l})
-	source := storeWith(t, byPlace{sinkFunc(func(r *owner.Record) { sender.Append(r, r.At) })})
+	source := storeWith(t, partial{sinkFunc(func(r *owner.Record) { sender.Append(r, r.At) })})
 	ref := owner.Ref{Key: "crowd", Name: "lock"}
 	op := lock.Acquire{Holder: "worker", Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
 	var token uint64

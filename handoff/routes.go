@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -57,18 +58,28 @@ func (s *Source) publishLocked() {
 	close(was.changed)
 }
 
-// placeLevel is the level of the cluster from which on records of locks name the places
+// partialLevel is the level of the cluster from which on records of locks name the places
 // that changed: see handoff/record.
-const placeLevel = 3
+const partialLevel = 3
 
-// ByPlace implements owner.PlaceSink.
-func (s *Source) ByPlace() bool { return s.routes.Load().table.Uses(placeLevel) } //guard:place-level true
+// Partial implements owner.PartialSink.
+func (s *Source) Partial() bool { return s.routes.Load().table.Uses(partialLevel) } //guard:place-level true
+
+// encode writes a record as all members of the cluster read it.
+func (s *Source) encode(dst []byte, r *owner.Record, now int64) []byte {
+	return record.AppendAt(s.routes.Load().table.Level, dst, r, now)
+}
+
+// sends reports whether the members of a cluster know objects of a kind that has a level.
+// Before, there are none but those that a state file of another cluster brought: a copy
+// would end at them.
+func sends(t *table.Table, level uint32) bool { return level == 0 || t.Uses(level) }
 
 // Changed implements owner.Sink.
 func (s *Source) Changed(r *owner.Record) {
 	rt := s.routes.Load()
 	i := rt.table.Find(r.Hash)
-	if i < 0 {
+	if i < 0 || !sends(rt.table, r.Kind.Level()) {
 		return
 	}
 	for _, l := range rt.rows[i].feeds {

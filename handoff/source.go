@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/handoff/feed"
-	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/serving"
@@ -180,7 +179,7 @@ func (s *Source) linkLocked(to table.Holder) *link {
 	}
 	s.session++
 	l := &link{to: to, feed: feed.NewSender(feed.SenderConfig{
-		Source: s.plan.self, Target: to, Session: s.session, Encode: record.Append,
+		Source: s.plan.self, Target: to, Session: s.session, Encode: s.encode,
 		Dial: func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
 		// Not that of the serving rule, which learns of a table after this source: a
 		// target that is behind would not know yet whose records they are.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/keystead/keystead/handoff/feed"
@@ -35,8 +36,9 @@ type TargetConfig struct {
 // to be taken in, because the table names another owner or this node as none who
 // may hold a copy, is dropped: nobody waits for it who may still answer.
 type Target struct {
-	cfg    TargetConfig
-	Intake *feed.Intake
+	cfg     TargetConfig
+	records sync.Pool // of records that were installed: their lists are used again
+	Intake  *feed.Intake
 }
 
 // NewTarget returns a target whose Intake is to be served.
@@ -44,7 +46,7 @@ func NewTarget(cfg TargetConfig) *Target {
 	if cfg.NoRoom == nil {
 		cfg.NoRoom = func() {}
 	}
-	t := &Target{cfg: cfg}
+	t := &Target{cfg: cfg, records: sync.Pool{New: func() any { return &owner.Record{} }}}
 	t.Intake = feed.NewIntake(feed.IntakeConfig{
 		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Install: t.install, Log: cfg.Log,
 	})
@@ -69,21 +71,22 @@ func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
 }
 
 func (t *Target) install(from table.Holder, b []byte) error {
-	var r owner.Record
+	r := t.records.Get().(*owner.Record)
+	defer t.records.Put(r)
 	now := t.cfg.Now()
-	if err := record.Decode(b, now, &r); err != nil {
+	if err := record.Decode(b, now, r); err != nil {
 		return err
 	}
 	// gofail: var handoffTargetInstall struct{}
 
-	if unclean, err := t.tryInstall(from, &r, now); !unclean {
+	if unclean, err := t.tryInstall(from, r, now); !unclean {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()
 	for {
 		changed := t.cfg.Rule.CleanChanged()
-		if unclean, err := t.tryInstall(from, &r, now); !unclean {
+		if unclean, err := t.tryInstall(from, r, now); !unclean {
 			return err
 		}
 		select { // dropped, it would count as had

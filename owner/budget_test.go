@@ -69,7 +69,7 @@ func copyIn(s *Store, n int) error {
 			continue
 		}
 		n--
-		r := &Record{Hash: Hash(key), Key: []byte(key), Name: []byte("n"), Kind: KindCounter, Counter: counter.State{Value: 1, Version: 1}}
+		r := (&Record{Hash: Hash(key), Key: []byte(key), Name: []byte("n")}).SetCounter(counter.State{Value: 1, Version: 1})
 		if err := s.Install(0, r, always); err != nil {
 			return fmt.Errorf("%d copies are left: %w", n, err)
 		}

@@ -161,7 +161,7 @@ func TestManyIDsTakeManyRecords(t *testing.T) {
 
 func TestInstallAsksFirst(t *testing.T) {
 	s := newStore(t, nil)
-	r := &Record{Key: []byte("k"), Name: []byte("n"), Kind: KindCounter, Counter: counter.State{Value: 1, Version: 1}}
+	r := (&Record{Key: []byte("k"), Name: []byte("n")}).SetCounter(counter.State{Value: 1, Version: 1})
 	var asked uint64
 	err := s.Install(0, r, func(h uint64) bool {
 		asked = h
@@ -182,14 +182,14 @@ func TestRecordWins(t *testing.T) {
 	s := newStore(t, nil)
 	ref := Ref{Key: "k", Name: "n"}
 	must(s.Check(0, ref, id(1), perSecond(1)))
-	r := &Record{Key: []byte("k"), Name: []byte("n"), Kind: KindCounter, Counter: counter.State{Value: 5, Version: 1000}}
+	r := (&Record{Key: []byte("k"), Name: []byte("n")}).SetCounter(counter.State{Value: 5, Version: 1000})
 	if err := s.Install(0, r, always); err != nil {
 		t.Fatal(err)
 	}
 	if a := must(s.Add(0, ref, noID, counter.AddOp{Delta: 1})); a.Value != 6 || a.Version <= 1000 {
 		t.Errorf("%+v", a)
 	}
-	r.Counter = counter.State{}
+	r.SetCounter(counter.State{})
 	if err := s.Install(0, r, always); err != nil || held(s) != 0 {
 		t.Errorf("%v: an object that is absent and has no ids is kept", err)
 	}
@@ -198,7 +198,7 @@ func TestRecordWins(t *testing.T) {
 // Copies may take a quarter more than own objects, and no more.
 func TestRoomForCopies(t *testing.T) {
 	record := func(i int) *Record {
-		return &Record{Key: fmt.Append(nil, i), Kind: KindCounter, Counter: counter.State{Value: 1, Version: 1}}
+		return (&Record{Key: fmt.Append(nil, i)}).SetCounter(counter.State{Value: 1, Version: 1})
 	}
 	for name, change := range map[string]func(*Config){
 		"objects": func(c *Config) { c.MaxObjects = 100 },
@@ -437,15 +437,15 @@ func TestExportOfQueues(t *testing.T) {
 	const locks, waiters = 20, 100
 	s := newStore(t, func(c *Config) { c.Shards = 1 })
 	for l := range locks {
-		for range waiters + 1 {
-			if _, _, err := s.Acquire(0, Ref{Key: fmt.Sprint("lock", l), Name: ""}, noID, lock.Acquire{Holder: "h", TTL: lock.MaxTTL, Wait: lock.MaxWait}); err != nil {
+		for i := range uint64(waiters + 1) {
+			if _, _, err := s.Acquire(0, Ref{Key: fmt.Sprint("lock", l), Name: ""}, id(i+1), lock.Acquire{Holder: "h", TTL: lock.MaxTTL, Wait: lock.MaxWait}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	places, most, all := 0, 0, 0
 	whole := s.Export(func() int64 { return 1 }, always, func(r *Record, _ int64) bool {
-		places += r.Lock.Queue.Len()
+		places += r.Lock().Queue.Len()
 		return true
 	}, func() bool {
 		most, all, places = max(most, places), all+places, 0

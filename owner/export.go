@@ -74,23 +74,20 @@ func (sh *shard) export(slot uint32, clock func() int64, hold func(uint64) bool,
 // exportOneLocked emits an object, and says what that counts for in cells.
 func (sh *shard) exportOneLocked(slot uint32, hash uint64, emit func(*Record, int64) bool) (cost int, ok bool) {
 	var at reqid.Cursor
-	ids, places := 0, 0
+	ids, waiting := 0, sh.waitingLocked(sh.entryLocked(slot))
 	for done, more := false, false; !done; more = true {
 		at, done = sh.ids.Save(sh.entryLocked(slot).ids, at, MaxKept, &sh.kept)
 		r := sh.recordLocked(slot, hash, false)
 		r.Whole, r.More, r.IDs = !more, more, &sh.kept
 		if more {
-			r.clear()
-		}
-		if r.Lock != nil {
-			places += r.Lock.Queue.Len()
+			r.State, r.Members = State{}, r.Members[:0]
 		}
 		if !emit(r, sh.now) {
 			return 0, false
 		}
 		ids += len(sh.kept.Ops)
 	}
-	return exportCost + ids/exportIDs + places, true
+	return exportCost + ids/exportIDs + waiting, true
 }
 
 // Barrier returns when every operation that was under way has let go of its

@@ -1,12 +1,9 @@
 package owner
 
 import (
-	"errors"
 	"unsafe"
 
 	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -22,46 +19,43 @@ const (
 	copyRoom = 4
 )
 
+var (
+	errState = invalid("record", "the state of the object is not one that its kind writes")
+	errTime  = invalid("record", "a time is out of range")
+)
+
 // Validate reports what in a record that came from elsewhere cannot be, as an
-// *Error of reason Invalid. now is the moment by which its times were made.
+// *failure.Error of reason Invalid. now is the moment by which its times were made.
 func (r *Record) Validate(now int64) error {
-	_, err := r.validate(now)
+	if r.State.e != nil {
+		r = r.Clone()
+	}
+	_, _, err := r.validate(now)
 	return err
 }
 
-// validate returns the state of the lock, if it is one that is not absent, as the
-// store can take it: with a copy of the queue, from which those are gone who cannot
-// come back.
-func (r *Record) validate(now int64) (*lock.State, error) {
+// validate returns beside the error what the kind makes of the state, for install, and
+// whether the object is absent.
+func (r *Record) validate(now int64) (judged any, absent bool, err error) {
 	if err := (Ref{Key: view(r.Key), Name: view(r.Name)}).validAddress(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	bad := func(what string) (*lock.State, error) { return nil, invalid("record", "%s", what) }
+	bad := func(what string) (any, bool, error) { return nil, false, invalid("record", "%s", what) }
 	switch {
-	case !r.Kind.known():
+	case !r.Kind.Known():
 		return bad("the kind is unknown")
 	case r.Version > maxVersion:
 		return bad("the version is out of range")
 	case r.At > now || r.At < -maxMoment || now > maxMoment:
-		return bad("a time is out of range")
+		return nil, false, errTime
 	case r.Whole && r.More, (r.Whole || r.More) != (r.IDs != nil):
 		return bad("it is neither a change nor a whole")
-	case r.ByPlace && (r.Kind != KindLock || r.IDs != nil), !r.ByPlace && len(r.Moves) != 0:
-		return bad("it is neither a change of places nor a queue")
-	case r.IDs != nil && len(r.Done) != 0, r.More && !r.stateless():
+	case r.Partial && r.IDs != nil:
+		return bad("it is neither partial nor a whole")
+	case len(r.Members) > 0 && r.State.Absent():
+		return bad("it has members of an object that is absent")
+	case r.IDs != nil && len(r.Done) != 0, r.More && !r.State.Absent():
 		return bad("it is more than it may be")
-	case r.Kind != KindLimit && (r.Limit != limit.State{} || len(r.Marks) != 0), r.Kind != KindCounter && r.Counter != counter.State{}, r.Kind != KindLock && r.Lock != nil:
-		return bad("it has the state of another kind")
-	case r.Limit.At > now || r.Limit.At < -maxMoment || r.Counter.At > now || r.Counter.At < -maxMoment:
-		return bad("a time is out of range")
-	case r.Counter.Version > maxVersion:
-		return bad("the counter's version is out of range")
-	}
-	if err := errors.Join(r.Limit.Valid(), r.Limit.ValidMarks(r.Marks)); err != nil {
-		return bad(err.Error())
-	}
-	if err := r.Counter.Valid(); err != nil {
-		return bad(err.Error())
 	}
 	for i := range r.Done {
 		if d := &r.Done[i]; !validID(&d.ID) || !d.ID.Given() || !validOutcome(d.Outcome) {
@@ -78,51 +72,22 @@ func (r *Record) validate(now int64) (*lock.State, error) {
 			}
 		}
 	}
-	return r.validLock(now)
+	return machines[r.Kind].states.judge(r, now)
+}
+
+// memberless returns the error of a record of a kind that has no members, nil if it has
+// none.
+func (r *Record) memberless() error {
+	if r.Partial || len(r.Members) > 0 {
+		return invalid("record", "an object of kind %s has no members", r.Kind)
+	}
+	return nil
 }
 
 // validID says whether an id can be one; the zero ID is none.
 func validID(id *reqid.ID) bool { return id.Settled <= id.Sequence }
 
 func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(counter.Overflow) }
-
-// stateless says whether the object is absent.
-func (r *Record) stateless() bool {
-	return r.Limit.Spent == 0 && r.Limit.Weight == 0 && r.Counter.Version == 0 && (r.Lock == nil || !r.ByPlace && r.Lock.Token == 0 && r.Lock.Queue.Len() == 0)
-}
-
-// clear takes the state out of a record.
-func (r *Record) clear() {
-	r.Limit, r.Marks, r.Counter, r.Lock = limit.State{}, nil, counter.State{}, nil
-}
-
-// validLock returns the lock's state as a copy has it: all places are away, and
-// have a request id.
-func (r *Record) validLock(now int64) (*lock.State, error) {
-	if r.ByPlace {
-		return r.validMoves(now)
-	}
-	if r.Lock == nil {
-		return nil, nil
-	}
-	if r.Lock.At > now {
-		return nil, invalid("record", "a time is out of range")
-	}
-	s := r.Lock.Clone()
-	s.Queue.Grace = 0
-	for i := range s.Queue.Places {
-		p := &s.Queue.Places[i]
-		if !validID(&p.Caller.ID) {
-			return nil, invalid("record", "the request id of place %d is out of range", i+1)
-		}
-		//guard:queue-away true -> false
-		p.Ticket, p.Away = uint64(i), true
-	}
-	if err := s.Valid(); err != nil {
-		return nil, invalid("record", "%v", err)
-	}
-	return &s, nil
-}
 
 // Install makes an object what a record from elsewhere says: a copy. It is the
 // counterpart of the Sink and of Export, and tells the Sink nothing. accept is asked
@@ -136,7 +101,10 @@ func (r *Record) validLock(now int64) (*lock.State, error) {
 // Errors are *Error: Invalid for what cannot be, and StoreFull if the store has no
 // room, a quarter more than for its own objects. Nothing has changed then.
 func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) error {
-	state, err := r.validate(now)
+	if r.State.e != nil {
+		r = r.Clone() // it is of another store, and stands there
+	}
+	judged, absent, err := r.validate(now)
 	if err != nil {
 		return err
 	}
@@ -155,11 +123,11 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	if t.slot = sh.findLocked(t.tag, t.ref); t.slot != 0 {
 		t.e = sh.entryLocked(t.slot)
 	}
-	empty := r.stateless() && len(r.Done) == 0 && (r.IDs == nil || len(r.IDs.Clients) == 0)
+	empty := absent && len(r.Done) == 0 && (r.IDs == nil || len(r.IDs.Clients) == 0)
 	if err := t.copyRoomLocked(r); err != nil && !empty {
 		return err
 	}
-	sh.version = max(sh.version, r.Version, r.Counter.Version)
+	sh.version = max(sh.version, r.Version)
 	if t.e != nil && (t.e.kind != r.Kind || empty && (r.Whole || t.e.ids == 0 && !r.More)) {
 		sh.discardLocked(t.slot)
 		t.slot, t.e = 0, nil
@@ -172,24 +140,27 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 		sh.ids.Drop(t.e.ids)
 		t.e.ids = 0
 	}
-	if r.ByPlace && t.overfullLocked(r) {
-		return invalid("record", "more places than a queue may have")
+	m := &machines[t.kind]
+	if m.waits != nil {
+		if err := m.waits.fits(t, r, judged); err != nil {
+			return err
+		}
 	}
-	t.installLocked(r, state)
-	if r.ByPlace && t.e.lock == 0 && t.e.ids == 0 {
+	t.installLocked(r, judged)
+	if r.Partial && t.e.ids == 0 && !m.states.spent(sh, t.e) && sh.waitingLocked(t.e) == 0 {
 		sh.forgetLocked(t.slot)
 	}
 	sh.accountLocked()
 	return nil
 }
 
-// copyRoomLocked says whether a copy may take the room that it needs.
+// copyRoomLocked returns the error of a copy that may not take the room that it needs.
 func (t *target) copyRoomLocked(r *Record) error {
 	s := t.sh.store
 	if t.slot == 0 && s.all() >= s.cfg.MaxObjects+s.cfg.MaxObjects/copyRoom {
 		return errObjects
 	}
-	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || r.Lock != nil && !r.ByPlace && r.Lock.Queue.Len() > 0 || len(r.Moves) > 0 || len(r.Marks) > 0
+	grows := t.slot == 0 || len(r.Done) > 0 || r.IDs != nil || machines[t.kind].states.grows(r)
 	if grows && s.bytes.Load() >= s.cfg.MaxBytes+s.cfg.MaxBytes/copyRoom {
 		return errMemory
 	}
@@ -197,24 +168,13 @@ func (t *target) copyRoomLocked(r *Record) error {
 }
 
 // installLocked gives the object its state and its ids.
-func (t *target) installLocked(r *Record, state *lock.State) {
+func (t *target) installLocked(r *Record, judged any) {
 	sh := t.sh
 	if t.slot == 0 {
 		t.createLocked()
 	}
 	if !r.More {
-		switch t.kind {
-		case KindLimit:
-			sh.setLimitLocked(t.e, &r.Limit, r.Marks)
-		case KindCounter:
-			*t.e.counter() = r.Counter
-		case KindLock:
-			if r.ByPlace && state != nil {
-				t.installMovesLocked(r, state)
-			} else {
-				t.installLockLocked(r, state)
-			}
-		}
+		machines[t.kind].states.install(*t, r, judged)
 	}
 	for i := range r.Done {
 		//guard:install-ids
@@ -225,45 +185,6 @@ func (t *target) installLocked(r *Record, state *lock.State) {
 	//guard:install-kept-ids
 	if r.IDs != nil {
 		t.e.ids = sh.ids.Load(t.e.ids, t.slot, r.IDs, t.now)
-	}
-}
-
-// installLockLocked puts the state of a lock in the place of the one that is here,
-// with all who wait.
-func (t *target) installLockLocked(r *Record, state *lock.State) {
-	sh := t.sh
-	if t.e.lock != 0 {
-		sh.dropQueueLocked(t.slot)
-	}
-	if state == nil || state.Token == 0 && state.Queue.Len() == 0 {
-		locks{}.clear(sh, t.e)
-		return
-	}
-	//guard:token-floor
-	sh.lastToken = max(sh.lastToken, state.LastToken)
-	all := state.Queue.Places
-	kept := all[:0]
-	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
-	for _, place := range all {
-		id := &place.Caller.ID
-		if !id.Given() || sh.waiterLocked(t.slot, id) != nil {
-			continue
-		}
-		place.Ticket = sh.store.tickets.Add(1)
-		sh.addAwayLocked(t.slot, place.Ticket, ref, id, textOf(&place))
-		//guard:queue-order append(kept, place) -> append([]lock.Waiter{place}, kept...)
-		kept = append(kept, place)
-	}
-	clear(all[len(kept):])
-	state.Queue.Places = kept
-	if state.Token == 0 && len(kept) == 0 {
-		locks{}.clear(sh, t.e)
-		return
-	}
-	*t.lockLocked() = *state
-	sh.countTextLocked(t.e)
-	if len(kept) > 0 {
-		sh.copyLocked(t.slot)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/wire"
 )
 
 // Kind is what an object is.
@@ -37,6 +38,7 @@ type machine struct {
 	grants grants // nil: nobody holds such an object
 	waits  waits  // nil: nobody waits for such an object
 	parts  parts  // nil: such an object is never split
+	old    old    // nil: headers before version 4 cannot have its state
 }
 
 // states are those of the objects of one kind. Their methods are called with the shard
@@ -51,9 +53,29 @@ type states interface {
 	fades() bool
 	// clear makes an object absent. Its waiters have been answered before.
 	clear(sh *shard, e *entry)
-	// record puts the state into a record: all of it, or, if changes is set and the kind
-	// has members, the members that have changed since the last record.
-	record(sh *shard, e *entry, r *Record, changes bool)
+	// record puts the state into a record, where it stands, and the members: all of them,
+	// or, if partial is set, those that have changed since the last record.
+	record(sh *shard, e *entry, r *Record, partial bool)
+	// write appends the state of a record, without its members. It is not absent.
+	write(r *Record, to []byte, now int64) []byte
+	// judge reports what in a record from elsewhere cannot be, and whether its object is
+	// absent. What it returns beside that is for install, and may be nil. The shard is not
+	// locked.
+	judge(r *Record, now int64) (judged any, absent bool, err error)
+	// grows reports whether what a record says may take memory beside the cell.
+	grows(r *Record) bool
+	// install makes the object, which has a cell, what a record says that was judged.
+	install(t target, r *Record, judged any)
+}
+
+// old is a kind that there was before version 4 of the header of records.
+type old interface {
+	// version is the first one that can say what the record does.
+	version(r *Record) byte
+	// write appends the state with all that belongs to it.
+	write(r *Record, to []byte, now int64) []byte
+	// read reads what write wrote into State and Members, and returns what is behind it.
+	read(r *Record, from wire.Reader, version byte) (rest wire.Reader)
 }
 
 // slab is where a kind keeps states that have no room in the cell.
@@ -91,6 +113,8 @@ func check(machines *[kinds]machine) error {
 			return fmt.Errorf("owner: kind %d has no name of its own", k)
 		case m.states == nil:
 			return fmt.Errorf("owner: kind %s has no states", m.name)
+		case m.old == nil && m.level < RecordLevel:
+			return fmt.Errorf("owner: kind %s is there before records can tell of it", m.name)
 		case m.cell == 0 && m.slab == nil:
 			return fmt.Errorf("owner: the states of kind %s are nowhere", m.name)
 		}
@@ -99,28 +123,38 @@ func check(machines *[kinds]machine) error {
 	return nil
 }
 
-// known reports whether there is such a kind.
-func (k Kind) known() bool { return k > 0 && k < kinds }
+// Known reports whether there is such a kind.
+func (k Kind) Known() bool { return k > 0 && k < kinds }
 
 // String returns the name of the kind.
 func (k Kind) String() string {
-	if !k.known() {
+	if !k.Known() {
 		return "object of an unknown kind"
 	}
 	return machines[k].name
 }
 
 // Parts reports whether objects of the kind may be split.
-func (k Kind) Parts() bool { return k.known() && machines[k].parts != nil }
+func (k Kind) Parts() bool { return k.Known() && machines[k].parts != nil }
 
 // Level returns the level of the cluster from which on there are objects of the kind: see
 // package table.
 func (k Kind) Level() uint32 {
-	if !k.known() {
+	if !k.Known() {
 		return 0
 	}
 	return machines[k].level
 }
+
+// RecordLevel is the level of the cluster from which on records have the header of version 4.
+const RecordLevel = 4
+
+// The most bytes that the state of an object takes in a record without its members, and that
+// of one member. No kind has more.
+const (
+	MaxState  = 2048
+	MaxMember = 1200
+)
 
 // Levels is what a Rule implements, too, if the members of a cluster agree on what they
 // understand. Under one that does not, there are objects of all kinds.

@@ -46,7 +46,7 @@ func (m *machine) number() Kind {
 
 func TestKindsByName(t *testing.T) {
 	for _, k := range Kinds() {
-		if got, ok := ParseKind(k.String()); got != k || !ok || !k.known() {
+		if got, ok := ParseKind(k.String()); got != k || !ok || !k.Known() {
 			t.Errorf("%d is read as %d, %v", k, got, ok)
 		}
 	}
@@ -55,7 +55,7 @@ func TestKindsByName(t *testing.T) {
 			t.Errorf("%q is kind %d", name, k)
 		}
 	}
-	if len(Kinds()) != 3 || Kind(0).known() || kinds.known() || Kind(255).Parts() || Kind(255).Level() != 0 {
+	if len(Kinds()) != 3 || Kind(0).Known() || kinds.Known() || Kind(255).Parts() || Kind(255).Level() != 0 {
 		t.Error("kinds that there are not")
 	}
 }

@@ -1,17 +1,19 @@
 package owner
 
 import (
+	"errors"
 	"unsafe"
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/wire"
 )
 
 // limits is the kind of rate limits.
 type limits struct{}
 
-var limitMachine = machine{name: "limit", cell: unsafe.Sizeof(limitCell{}), states: limits{}, parts: limits{}}
+var limitMachine = machine{name: "limit", cell: unsafe.Sizeof(limitCell{}), states: limits{}, parts: limits{}, old: limits{}}
 
 func (limits) absent(_ *shard, e *entry, now int64) bool {
 	c := e.limit()
@@ -25,7 +27,109 @@ func (limits) fades() bool { return true }
 func (limits) clear(sh *shard, e *entry) { sh.setLimitLocked(e, &limit.State{}, nil) }
 
 func (limits) record(sh *shard, e *entry, r *Record, _ bool) {
-	r.Limit, r.Marks = e.limit().state(), sh.marksLocked(e.limit())
+	if *e.limit() != (limitCell{}) {
+		r.State = State{sh: sh, e: e}
+	}
+}
+
+// Limit returns the state of a limit; the zero State if it is absent, cannot be read, or
+// is another kind's. The marks may be the store's.
+func (r *Record) Limit() (s limit.State, marks []limit.Mark) {
+	if r.Kind != KindLimit || r.State.Absent() {
+		return s, nil
+	}
+	if e := r.State.e; e != nil {
+		return e.limit().state(), r.State.sh.marksLocked(e.limit())
+	}
+	from := r.State.reader()
+	if marks = s.ReadFrom(&from, nil); !from.Ends() {
+		return limit.State{}, nil
+	}
+	return s, marks
+}
+
+// SetLimit makes the record that of a limit, and returns it.
+func (r *Record) SetLimit(s limit.State, marks []limit.Mark) *Record {
+	r.Kind, r.State = KindLimit, State{}
+	if s != (limit.State{}) {
+		w := wire.Writer{Now: s.At}
+		s.AppendTo(&w, marks)
+		r.State = ReadState(w.B, w.Now)
+	}
+	return r
+}
+
+func (limits) write(r *Record, to []byte, now int64) []byte {
+	s, marks := r.Limit()
+	w := wire.Writer{B: to, Now: now}
+	s.AppendTo(&w, marks)
+	return w.B
+}
+
+func (limits) judge(r *Record, now int64) (judged any, absent bool, err error) {
+	if err := r.memberless(); err != nil || r.State.Absent() {
+		return nil, true, err
+	}
+	var s limit.State
+	var room [limit.MaxMarks]limit.Mark
+	from := r.State.reader()
+	marks := s.ReadFrom(&from, room[:0])
+	switch {
+	case !from.Ends():
+		return nil, false, errState
+	case s.At > now || s.At < -maxMoment:
+		return nil, false, errTime
+	}
+	if err := errors.Join(s.Valid(), s.ValidMarks(marks)); err != nil {
+		return nil, false, invalid("record", "%v", err)
+	}
+	return nil, false, nil
+}
+
+func (limits) grows(r *Record) bool {
+	return len(r.State.bytes) > 0 && limit.Algorithm(r.State.bytes[0]) == limit.SlidingWindow
+}
+
+func (limits) install(t target, r *Record, _ any) {
+	var s limit.State
+	var room [limit.MaxMarks]limit.Mark
+	var marks []limit.Mark
+	if !r.State.Absent() {
+		from := r.State.reader()
+		marks = s.ReadFrom(&from, room[:0])
+	}
+	t.sh.setLimitLocked(t.e, &s, marks)
+}
+
+// Version 2 has sliding windows, and version 3 buckets that have a weight, for who knows an
+// earlier one would take them for what ends at once, and for whole ones.
+func (limits) version(r *Record) byte {
+	var s limit.State
+	if e := r.State.e; e != nil {
+		s.Weight, s.Algorithm = e.limit().weight(), e.limit().algorithm()
+	} else {
+		s, _ = r.Limit()
+	}
+	switch {
+	case s.Weight != 0:
+		return 3
+	case s.Algorithm == limit.SlidingWindow:
+		return 2
+	}
+	return 1
+}
+
+// A weight is written where its version says so, and the rest is as ever.
+func (limits) read(r *Record, from wire.Reader, version byte) wire.Reader {
+	before := from.B
+	var s limit.State
+	var room [limit.MaxMarks]limit.Mark
+	s.ReadWhole(&from, room[:0])
+	if version == 3 {
+		s.ReadWeight(&from)
+	}
+	r.State = ReadState(before[:len(before)-len(from.B)], from.Now)
+	return from
 }
 
 // refresh applies a weight that is lower than that under which a part counts. It is a
@@ -38,10 +142,14 @@ func (limits) refresh(t *target) {
 }
 
 func (limits) room(t *target, id *reqid.ID, r *Record) *failure.Error {
-	return t.roomForLocked(id, r.Marks, true)
+	_, marks := r.Limit()
+	return t.roomForLocked(id, marks, true)
 }
 
-func (limits) put(t *target, r *Record) { t.sh.setLimitLocked(t.e, &r.Limit, r.Marks) }
+func (limits) put(t *target, r *Record) {
+	s, marks := r.Limit()
+	t.sh.setLimitLocked(t.e, &s, marks)
+}
 
 func (e *entry) limit() *limitCell { return (*limitCell)(e.state()) }
 
@@ -61,6 +169,9 @@ const (
 func packLimit(s limit.State) limitCell {
 	return limitCell{s.At, s.Spent, s.Carry, s.Limit | uint64(s.Weight)<<weightShift, uint64(s.Period) | uint64(s.Algorithm)<<algorithmShift}
 }
+
+// algorithm is that of the state.
+func (c *limitCell) algorithm() limit.Algorithm { return limit.Algorithm(c.period >> algorithmShift) }
 
 // weight is that of the state.
 func (c *limitCell) weight() uint32 { return uint32(c.rate >> weightShift) }

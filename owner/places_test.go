@@ -130,8 +130,8 @@ func moveOf(n uint64, gone bool) Move {
 }
 
 func byPlace(moves ...Move) *Record {
-	return &Record{Key: []byte(door.Key), Name: []byte(door.Name), Kind: KindLock, Version: 1, ByPlace: true, Moves: moves,
-		Lock: &lock.State{Holder: "a", Token: 9, LastToken: 9, Expires: 60 * second}}
+	r := &Record{Key: []byte(door.Key), Name: []byte(door.Name), Version: 1}
+	return r.SetMoves(lock.State{Holder: "a", Token: 9, LastToken: 9, Expires: 60 * second}, moves...)
 }
 
 // TestMovesBeforeDismiss: a record of the new owner may come before this node has told
@@ -196,8 +196,7 @@ func TestWakeOfACopyThatIsFree(t *testing.T) {
 	}
 	install(byPlace(moveOf(7, false)))
 	s.Own(second, always, OwnGrace)
-	free := byPlace(moveOf(7, true))
-	free.Lock = &lock.State{LastToken: 9}
+	free := byPlace().SetMoves(lock.State{LastToken: 9}, moveOf(7, true))
 	free.Done = []Done{{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: 7}}}
 	install(free)
 	if _, ok := s.NextWake(); !ok {

@@ -1,11 +1,6 @@
 package owner
 
-import (
-	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
-	"github.com/keystead/keystead/owner/reqid"
-)
+import "github.com/keystead/keystead/owner/reqid"
 
 // Record is one object: its absolute state after a change, and the request ids
 // that the change answered, or, of a copy that is made (Store.Export), all that is
@@ -21,17 +16,14 @@ type Record struct {
 	Kind    Kind
 	Version uint64 // rises with every change in a shard, hence with every change of an object
 
-	// The state of the object's kind; the zero state says that it is absent.
-	Limit   limit.State
-	Marks   []limit.Mark // of Limit, if it is a sliding window that has some
-	Counter counter.State
-	Lock    *lock.State // Tickets, Away and Grace of its queue mean nothing elsewhere
-
-	// ByPlace says that the record is a change of a lock that names the places that it
-	// changed, in Moves, in the order in which they are to be applied; Lock.Queue means
-	// nothing then. Without a Lock nobody waits any more.
-	ByPlace bool
-	Moves   []Move
+	// State is the state of the object, which only its kind reads; zero if it is absent.
+	State State
+	// Members are the parts of the state that travel one by one, such as the places in the
+	// queue of a lock: all of them, in order, or, if the record is Partial, those that the
+	// change changed, in the order in which that is to be applied. The others stay then,
+	// unless the object is absent.
+	Members []Member
+	Partial bool
 
 	At   int64  // when it took effect
 	Done []Done // the request ids that it answered, in the order in which they are remembered
@@ -43,13 +35,19 @@ type Record struct {
 	IDs         *reqid.Kept
 }
 
-// Move is what a change did to one place in the queue of a lock. It is absolute: the
-// place is known by its request id, and is gone or is what the Waiter says, where it stands
-// or, if it stands nowhere, at the end. Ticket and Away mean nothing. Places without a
-// request id are nobody's elsewhere, and are not mentioned.
-type Move struct {
-	lock.Waiter
-	Gone bool
+// Member is one part of the state of an object. It is absolute: it is gone, or is what its
+// State says, where it stands already or, if it stands nowhere, at the end.
+type Member struct {
+	ID    MemberID
+	Gone  bool
+	State []byte // which only the kind reads; its moments are told from one in the object's state
+}
+
+// MemberID names a member within its object, everywhere: a client and its request, or what
+// a kind puts in their place.
+type MemberID struct {
+	Client   reqid.Client
+	Sequence uint64
 }
 
 // Done is a request id, and what is remembered of it.
@@ -64,10 +62,11 @@ type Sink interface {
 	Changed(r *Record)
 }
 
-// PlaceSink is a Sink that may get changes of locks place by place.
-type PlaceSink interface {
+// PartialSink is a Sink that may get changes of objects that have members as records that
+// are Partial.
+type PartialSink interface {
 	Sink
-	// ByPlace reports whether it gets them so now. It is asked under the shard lock,
-	// before each of them. If not, a record has the whole queue.
-	ByPlace() bool
+	// Partial reports whether it gets them so now. It is asked under the shard lock,
+	// before each of them. If not, a record has all members.
+	Partial() bool
 }

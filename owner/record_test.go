@@ -31,6 +31,17 @@ type copied struct {
 	lock    lock.State
 }
 
+func copyOf(r *Record) copied {
+	c := copied{kind: r.Kind, counter: r.Counter()}
+	var marks []limit.Mark
+	c.limit, marks = r.Limit()
+	c.marks = fmt.Sprint(marks)
+	if l := r.Lock(); l != nil {
+		c.lock = l.Clone()
+	}
+	return c
+}
+
 func (m *mirror) Changed(r *Record) {
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	if r.Hash != Hash(ref.Key) {
@@ -41,11 +52,7 @@ func (m *mirror) Changed(r *Record) {
 		m.t.Fatalf("version %d after %d", r.Version, m.version[shard])
 	}
 	m.version[shard] = r.Version
-	c := copied{kind: r.Kind, limit: r.Limit, marks: fmt.Sprint(r.Marks), counter: r.Counter}
-	if r.Lock != nil {
-		c.lock = r.Lock.Clone()
-	}
-	m.objects[ref] = c
+	m.objects[ref] = copyOf(r)
 	for _, d := range r.Done {
 		m.ids[fmt.Sprint(ref, d.ID.Client, d.ID.Sequence)] = d.Outcome
 	}
@@ -131,10 +138,7 @@ func (m *mirror) compare(s *Store) {
 			text := e.text()
 			ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
 			r := sh.recordLocked(slot, Hash(ref.Key), false)
-			want := copied{kind: r.Kind, limit: r.Limit, marks: fmt.Sprint(r.Marks), counter: r.Counter}
-			if r.Lock != nil {
-				want.lock = r.Lock.Clone()
-			}
+			want := copyOf(r)
 			if got := m.objects[ref]; !same(got, want) {
 				m.t.Fatalf("%v:\nrecorded %+v\n    held %+v", ref, got, want)
 			}

@@ -25,21 +25,22 @@ type shard struct {
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
-	version   uint64       // of the last change
-	lastToken uint64       // greatest fencing token used here
-	reported  int          // bytes that the store counts for this shard
-	idsTold   int          // … of them, those of request ids
-	lockText  int          // bytes that lock states refer to
-	sweepAt   uint32       // entry that the sweep looks at next
-	mine      int64        // objects that are this process's own, about; see budget.go
-	sampled   int64        // … that this round of the sweep has found
-	shifts    uint64       // raised when entries may have moved in the index
-	record    Record       // reused for the sink
-	done      []Done       // ids remembered since the last record; reused
-	moves     []Move       // places of a lock that changed since the last record; reused
-	kept      reqid.Kept   // reused for whole records
-	slide     []limit.Mark // of the sliding window that is decided; reused
-	fx        lock.Effects // of the last step of a lock; reused
+	version    uint64       // of the last change
+	lastToken  uint64       // greatest fencing token used here
+	reported   int          // bytes that the store counts for this shard
+	idsTold    int          // … of them, those of request ids
+	lockText   int          // bytes that lock states refer to
+	sweepAt    uint32       // entry that the sweep looks at next
+	mine       int64        // objects that are this process's own, about; see budget.go
+	sampled    int64        // … that this round of the sweep has found
+	shifts     uint64       // raised when entries may have moved in the index
+	record     Record       // reused for the sink
+	done       []Done       // ids remembered since the last record; reused
+	moves      []Move       // places of a lock that changed since the last record; reused
+	memberText []byte       // of the members of a record; reused
+	kept       reqid.Kept   // reused for whole records
+	slide      []limit.Mark // of the sliding window that is decided; reused
+	fx         lock.Effects // of the last step of a lock; reused
 
 	waits     map[uint64]*waiter  // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter  // … those that have a request id
@@ -268,7 +269,7 @@ func (t *target) noteLocked(id *reqid.ID, out reqid.Outcome) {
 func (sh *shard) tellSinkLocked(slot uint32, hash uint64) {
 	sh.accountLocked()
 	if sink := sh.store.cfg.Sink; sink != nil {
-		r := sh.recordLocked(slot, hash, sh.store.places != nil && sh.store.places.ByPlace())
+		r := sh.recordLocked(slot, hash, sh.store.partial != nil && sh.store.partial.Partial())
 		//guard:record-ids
 		r.Done = sh.done
 		sink.Changed(r)
@@ -281,12 +282,12 @@ func (sh *shard) tellSinkLocked(slot uint32, hash uint64) {
 // recordLocked fills the shard's record with the state of an entry, under the
 // version of the last change: of a lock with its queue, or with the places that have
 // changed.
-func (sh *shard) recordLocked(slot uint32, hash uint64, byPlace bool) *Record {
+func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 	e := sh.entryLocked(slot)
 	text := e.text()
 	r := &sh.record
-	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now}
-	machines[e.kind].states.record(sh, e, r, byPlace)
+	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now, Members: r.Members[:0]}
+	machines[e.kind].states.record(sh, e, r, partial)
 	return r
 }
 

@@ -154,18 +154,21 @@ func TestSlidingExport(t *testing.T) {
 	}
 	now := second / 2
 	s.Export(func() int64 { return now }, func(uint64) bool { return true }, func(r *Record, now int64) bool {
-		if len(r.Marks) != limit.MaxMarks {
-			t.Errorf("%d marks", len(r.Marks))
+		state, marks := r.Limit()
+		if len(marks) != limit.MaxMarks {
+			t.Errorf("%d marks", len(marks))
 		}
-		bad := *r
+		bad := r.Clone()
 		for what, change := range map[string]func(){
-			"of another kind": func() { bad.Kind, bad.Limit = KindCounter, limit.State{} },
-			"of a bucket":     func() { bad.Limit.Algorithm = limit.TokenBucket },
-			"too few":         func() { bad.Marks = r.Marks[1:] },
-			"of nothing":      func() { bad.Limit = limit.State{} },
+			"of another kind": func() { bad.Kind = KindCounter },
+			"more than spent": func() { state.Spent = 1; bad.SetLimit(state, marks) },
+			"cut short":       func() { bad.State.bytes = bad.State.bytes[:len(bad.State.bytes)-1] },
+			"too long":        func() { bad.State.bytes = append(bad.State.bytes, 1, 1) },
+			"of nothing":      func() { bad.SetLimit(limit.State{Algorithm: limit.SlidingWindow}, marks) },
 		} {
-			bad = *r
-			if change(); reason(to.Install(now, &bad, func(uint64) bool { return true })) != failure.Invalid {
+			state, marks = r.Limit()
+			bad = r.Clone()
+			if change(); reason(to.Install(now, bad, func(uint64) bool { return true })) != failure.Invalid {
 				t.Errorf("%s: installed", what)
 			}
 		}

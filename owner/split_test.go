@@ -94,10 +94,7 @@ func taken(t testing.TB, s *Store, now int64, ref Ref, kind Kind) (all []*Record
 		if at < now || r.Validate(at) != nil {
 			t.Fatalf("%+v: %v", r, r.Validate(at))
 		}
-		c := *r
-		c.Key, c.Name, c.Marks = slices.Clone(r.Key), slices.Clone(r.Name), slices.Clone(r.Marks)
-		c.IDs = &reqid.Kept{Evicted: r.IDs.Evicted, Clients: slices.Clone(r.IDs.Clients), Ops: slices.Clone(r.IDs.Ops)}
-		all = append(all, &c)
+		all = append(all, r.Clone())
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +110,9 @@ func (r *splitRule) split(t testing.TB, s *Store, now int64, name string, kind K
 	t.Helper()
 	r.phase, r.weights = opening, weights
 	whole := taken(t, s, now, Ref{Key: r.home, Name: name, Role: Carry}, kind)
-	base = whole[0].Counter.Value
-	states := whole[0].Limit.Divide(weights, now)
+	base = whole[0].Counter().Value
+	state, _ := whole[0].Limit()
+	states := state.Divide(weights, now)
 	for i := range weights {
 		var records []*Record
 		for _, from := range whole {
@@ -133,7 +131,7 @@ func (r *splitRule) split(t testing.TB, s *Store, now int64, name string, kind K
 			}
 			to := &Record{Kind: kind, Whole: from.Whole, More: from.More, IDs: ids, At: now}
 			if from.Whole && kind == KindLimit {
-				to.Limit = states[i]
+				to.SetLimit(states[i], nil)
 			}
 			records = append(records, to)
 		}
@@ -156,8 +154,9 @@ func (r *splitRule) join(t testing.TB, s *Store, now int64, name string, kind Ki
 	for i := range r.weights {
 		for n, from := range taken(t, s, now, Ref{Key: partKey(i), Name: name, Role: Reap}, kind) {
 			if n == 0 {
-				states = append(states, from.Limit)
-				base += from.Counter.Value
+				state, _ := from.Limit()
+				states = append(states, state)
+				base += from.Counter().Value
 			}
 			ids.Evicted = max(ids.Evicted, from.IDs.Evicted)
 			rest := from.IDs.Ops
@@ -178,9 +177,9 @@ func (r *splitRule) join(t testing.TB, s *Store, now int64, name string, kind Ki
 		c.Ops, c.Linked = len(own), min(c.Linked, c.Seen)
 		ids.Clients, ids.Ops = append(ids.Clients, *c), append(ids.Ops, own...)
 	}
-	to := &Record{Kind: kind, Whole: true, IDs: ids, At: now, Counter: counter.State{Value: base}}
+	to := (&Record{Whole: true, IDs: ids, At: now}).SetCounter(counter.State{Value: base})
 	if kind == KindLimit {
-		to.Counter, to.Limit = counter.State{}, limit.Unite(states, now)
+		to.SetLimit(limit.Unite(states, now), nil)
 	}
 	for range 2 {
 		must(s.Put(now, Ref{Key: r.home, Name: name, Role: Join}, []*Record{to}))
@@ -404,7 +403,8 @@ func stateOf(t testing.TB, s *Store, ref Ref) (state limit.State) {
 	found := false
 	s.Export(func() int64 { return 0 }, always, func(r *Record, _ int64) bool {
 		if string(r.Key) == ref.Key && string(r.Name) == ref.Name {
-			state, found = r.Limit, true
+			state, _ = r.Limit()
+			found = true
 		}
 		return true
 	}, func() bool { return true })
@@ -447,8 +447,8 @@ func TestWeightsGetToStates(t *testing.T) {
 	both(limit.State{Weight: limit.Whole, At: now, Spent: 95, Limit: 100, Period: 1000 * second})
 	rule.weights[0] = limit.Whole / 2
 	look := Ref{Key: part.Key, Name: "n", Role: Look}
-	if r := taken(t, s, now, look, KindLimit); r[0].Limit.Weight != limit.Whole/2 || r[0].Limit.Spent != 95 {
-		t.Errorf("looked at: %+v", r[0].Limit)
+	if state, _ := taken(t, s, now, look, KindLimit)[0].Limit(); state.Weight != limit.Whole/2 || state.Spent != 95 {
+		t.Errorf("looked at: %+v", state)
 	}
 	both(limit.State{Weight: limit.Whole / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
 	rule.weights[0] = limit.Whole
@@ -583,21 +583,21 @@ func TestPutRefuses(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Rule, c.MaxObjects = rule, 1 })
 	ref := Ref{Key: partKey(0), Name: "n", Role: Plant}
 	ids := &reqid.Kept{Evicted: math.MinInt64}
-	good := Record{Kind: KindCounter, Whole: true, IDs: ids, Counter: counter.State{Value: 5}}
+	good := *(&Record{Whole: true, IDs: ids}).SetCounter(counter.State{Value: 5})
 	more := Record{Kind: KindCounter, More: true, IDs: ids}
 	with := func(r Record, f func(*Record)) *Record { f(&r); return &r }
 	for name, records := range map[string][]*Record{
 		"none":         {},
-		"a lock":       {with(good, func(r *Record) { r.Kind, r.Counter = KindLock, counter.State{} })},
+		"a lock":       {with(good, func(r *Record) { r.Kind, r.State = KindLock, State{} })},
 		"two wholes":   {&good, &good},
 		"more first":   {&more},
 		"other kind":   {&good, with(more, func(r *Record) { r.Kind = KindLimit })},
 		"a change":     {with(good, func(r *Record) { r.Whole, r.IDs = false, nil })},
 		"no ids":       {with(good, func(r *Record) { r.IDs = nil })},
 		"later":        {with(good, func(r *Record) { r.At = 101 })},
-		"a state":      {&good, with(more, func(r *Record) { r.Counter.Version = 1 })},
-		"out of range": {with(good, func(r *Record) { r.Counter.IdleTTL = -1 })},
-		"weight":       {{Kind: KindLimit, Whole: true, IDs: ids, Limit: limit.State{Weight: limit.Whole + 1}}},
+		"a state":      {&good, with(more, func(r *Record) { r.SetCounter(counter.State{Version: 1}) })},
+		"out of range": {with(good, func(r *Record) { r.SetCounter(counter.State{Value: 5, IdleTTL: -1}) })},
+		"weight":       {(&Record{Whole: true, IDs: ids}).SetLimit(limit.State{Weight: limit.Whole + 1}, nil)},
 	} {
 		if _, err := s.Put(100, ref, records); reason(err) != failure.Invalid {
 			t.Errorf("%s: %v", name, err)
@@ -672,7 +672,7 @@ func TestTakeAndPutOfMany(t *testing.T) {
 // normal is a record without its lists.
 func normal(r *Record) Record {
 	c := *r
-	c.IDs, c.Marks = nil, nil
+	c.IDs, c.Members = nil, nil
 	return c
 }
 
@@ -682,7 +682,7 @@ func TestTakeOfAnIdleCounter(t *testing.T) {
 	s, standby := newSplit(t, rule)
 	must(s.Add(0, Ref{Key: "home", Name: "n"}, noID, counter.AddOp{Delta: 5, IdleTTL: second}))
 	rule.phase = opening
-	if r := taken(t, s, second, Ref{Key: "home", Name: "n", Role: Carry}, KindCounter); len(r) != 1 || r[0].Counter != (counter.State{}) {
+	if r := taken(t, s, second, Ref{Key: "home", Name: "n", Role: Carry}, KindCounter); len(r) != 1 || !r[0].State.Absent() {
 		t.Errorf("%+v", r[0])
 	}
 	own(standby, rule)

@@ -175,15 +175,15 @@ func (c Config) validate() *failure.Error {
 // Store holds the objects of this process. Its methods may be called from any
 // goroutine.
 type Store struct {
-	cfg    Config
-	shift  int          // of a hash, to its shard
-	seed   maphash.Seed // of the tags in the indexes
-	splits Splits       // the rule, if objects may be split; else nil
-	places PlaceSink    // the sink, if it may get places one by one; else nil
-	owners Owners       // the rule, if copies of others' may come here; else nil
-	levels Levels       // the rule, if it is that of a cluster with levels; else nil
-	shards []shard
-	wakes  wakes
+	cfg     Config
+	shift   int          // of a hash, to its shard
+	seed    maphash.Seed // of the tags in the indexes
+	splits  Splits       // the rule, if objects may be split; else nil
+	partial PartialSink  // the sink, if it may get records that are Partial; else nil
+	owners  Owners       // the rule, if copies of others' may come here; else nil
+	levels  Levels       // the rule, if it is that of a cluster with levels; else nil
+	shards  []shard
+	wakes   wakes
 
 	tickets atomic.Uint64 // the last ticket of a queue place
 	waiting atomic.Int64  // callers in queues
@@ -215,7 +215,7 @@ func New(cfg Config, now int64) (*Store, error) {
 		wakes:  wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
 	}
 	s.splits, _ = cfg.Rule.(Splits)
-	s.places, _ = cfg.Sink.(PlaceSink)
+	s.partial, _ = cfg.Sink.(PartialSink)
 	s.owners, _ = cfg.Rule.(Owners)
 	s.levels, _ = cfg.Rule.(Levels)
 	for i := range s.shards {

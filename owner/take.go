@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -72,7 +71,7 @@ func (t *target) nothingLocked() *Record {
 	r := &t.sh.record
 	t.sh.kept = reqid.Kept{Evicted: math.MinInt64, Clients: t.sh.kept.Clients[:0], Ops: t.sh.kept.Ops[:0]}
 	*r = Record{Hash: t.hash, Key: []byte(t.ref.Key), Name: []byte(t.ref.Name), Kind: t.kind, Version: t.sh.version,
-		At: t.now, Whole: true, IDs: &t.sh.kept}
+		At: t.now, Members: r.Members[:0], Whole: true, IDs: &t.sh.kept}
 	return r
 }
 
@@ -117,7 +116,7 @@ func (s *Store) Put(now int64, ref Ref, records []*Record) (Meta, error) {
 		return Meta{}, err
 	}
 	meta := Meta{Permit: t.permit}
-	if t.slot == 0 && first.stateless() && !some.Given() {
+	if t.slot == 0 && first.State.Absent() && !some.Given() {
 		return meta, nil
 	}
 	t.putLocked(all)
@@ -161,9 +160,6 @@ func (r Ref) records(now int64, records []*Record) ([]Record, error) {
 		to := &all[i]
 		*to = *from
 		to.Key, to.Name = []byte(r.Key), []byte(r.Name)
-		if to.Counter.Version == 0 && to.Counter != (counter.State{}) {
-			to.Counter.Version = 1 // it gets one here
-		}
 		switch {
 		case !to.Kind.Parts(), to.Kind != all[0].Kind:
 			return nil, errKind

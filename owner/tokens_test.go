@@ -13,11 +13,11 @@ func TestTokensRiseAboveCopies(t *testing.T) {
 	const before = 105<<SeqBits | 7
 	rule := &testRule{epoch: 100}
 	s := newStore(t, func(c *Config) { c.Rule = rule })
-	r := Record{
-		Hash: Hash(door.Key), Key: []byte(door.Key), Name: []byte(door.Name), Kind: KindLock, Version: 1,
-		Lock: &lock.State{Token: before, LastToken: before, Holder: "a", Expires: second},
+	r := &Record{
+		Hash: Hash(door.Key), Key: []byte(door.Key), Name: []byte(door.Name), Version: 1,
 	}
-	if err := s.Install(0, &r, always); err != nil {
+	r.SetLock(lock.State{Token: before, LastToken: before, Holder: "a", Expires: second})
+	if err := s.Install(0, r, always); err != nil {
 		t.Fatal(err)
 	}
 	if a, _ := acquire(t, s, 2*second, noID, asks("b", second, 0)); a.Token != before+1 {

@@ -16,6 +16,9 @@ type waits interface {
 	step(t target) error
 	// changed has the next record say what a place is now.
 	changed(sh *shard, e *entry, ticket uint64)
+	// fits returns the error of a judged record that leads to a queue that no owner can
+	// have, nil if it does not. The target may be in no cell.
+	fits(t target, r *Record, judged any) error
 	// account counts the memory that a state refers to, after a change of its queue.
 	account(sh *shard, e *entry)
 }
@@ -54,6 +57,14 @@ func (sh *shard) lineLocked(e *entry) line {
 		return w.line(sh, e)
 	}
 	return line{}
+}
+
+// waitingLocked is the length of the queue of an object.
+func (sh *shard) waitingLocked(e *entry) int {
+	if l := sh.lineLocked(e); l.places != nil {
+		return l.places.Len()
+	}
+	return 0
 }
 
 // caller is that of a place, the zero Caller if the ticket does not wait.
@@ -187,7 +198,7 @@ func (w *waiter) textLocked() int {
 
 // goneLocked has the next record say that a place is gone.
 func (sh *shard) goneLocked(caller *queue.Caller) {
-	if sh.store.places != nil && caller.ID.Given() {
+	if sh.store.partial != nil && caller.ID.Given() {
 		m := Move{Gone: true}
 		m.Caller = *caller
 		sh.moves = append(sh.moves, m)

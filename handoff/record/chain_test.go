@@ -10,9 +10,9 @@ import (
 )
 
 // fork is a sink with two copies, as a source has while a row moves.
-type fork struct{ one, two *wire }
+type fork struct{ one, two *cable }
 
-func (f *fork) ByPlace() bool { return f.one.places }
+func (f *fork) Partial() bool { return f.one.places }
 
 func (f *fork) Changed(r *owner.Record) {
 	f.one.Changed(r)
@@ -24,14 +24,14 @@ func (f *fork) Changed(r *owner.Record) {
 // Some callers come to the new owner, some are detached, some never come.
 func TestQueueOfNextStandby(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		one, two, onward := &wire{t: t}, &wire{t: t}, &wire{t: t}
+		one, two, onward := &cable{t: t}, &cable{t: t}, &cable{t: t}
 		p := &pair{t: t, wire: one, crowd: true, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
 		p.a = newStore(t, &rule{epoch: 7}, &fork{one, two})
 		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, onward)
 		c := newStore(t, &rule{epoch: 9, since: math.MinInt64}, nil)
-		steps := func(name string, most int, w *wire, then func()) {
+		steps := func(name string, most int, w *cable, then func()) {
 			for range rapid.IntRange(0, most).Draw(t, name) {
-				w.places = rapid.IntRange(0, 3).Draw(t, "by place") > 0
+				w.places, w.old = rapid.IntRange(0, 3).Draw(t, "by place") > 0, rapid.Bool().Draw(t, "old")
 				p.step()
 				then()
 			}
@@ -39,7 +39,7 @@ func TestQueueOfNextStandby(t *testing.T) {
 		nothing := func() {}
 		steps("before", 10, one, nothing)
 		for _, to := range []struct {
-			w *wire
+			w *cable
 			s *owner.Store
 		}{{one, p.b}, {two, c}} {
 			to.w.to = to.s

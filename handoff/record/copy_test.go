@@ -58,28 +58,33 @@ type failer interface {
 	Fatalf(string, ...any)
 }
 
-// wire carries records to a copy as bytes, once there is one.
-type wire struct {
+// cable carries records to a copy as bytes, once there is one.
+type cable struct {
 	t      failer
 	to     *owner.Store
 	buf    []byte
 	sent   int
 	places bool // changes of locks come place by place
+	old    bool // the cluster has not committed the level of version 4
 
 	late func() int64 // how long a record is on its way, beside what those before it need; nil = no time
 	last int64        // when the last one came
 }
 
-func (w *wire) ByPlace() bool { return w.places }
+func (w *cable) Partial() bool { return w.places }
 
-func (w *wire) Changed(r *owner.Record) { w.send(r, r.At) }
+func (w *cable) Changed(r *owner.Record) { w.send(r, r.At) }
 
-func (w *wire) send(r *owner.Record, now int64) bool {
+func (w *cable) send(r *owner.Record, now int64) bool {
 	if w.to == nil {
 		return true
 	}
 	w.sent++
-	w.buf = Append(w.buf[:0], r, now)
+	level := uint32(Level)
+	if w.old {
+		level--
+	}
+	w.buf = AppendAt(level, w.buf[:0], r, now)
 	if w.late != nil {
 		now = max(w.last, now+w.late())
 		w.last = now
@@ -107,7 +112,7 @@ type pair struct {
 	version map[stamp]uint64
 	asked   []op
 	waits   []*waiting
-	wire    *wire
+	wire    *cable
 	crowd   bool // all is about the queue of one lock
 
 	detached bool   // some callers were detached: their grace is another one at the copy
@@ -436,7 +441,7 @@ func stamps(m map[stamp]uint64, key string) []stamp {
 // included.
 func TestCopyAnswersLikeTheOriginal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &wire{t: t}
+		w := &cable{t: t, old: rapid.Bool().Draw(t, "old")}
 		p := &pair{t: t, wire: w, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
 		p.a = newStore(t, &rule{epoch: 7}, w)
 		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)

@@ -21,7 +21,7 @@ func (r *splitRule) May(owner.Ref, owner.Kind) (uint32, error) { return limit.Wh
 // in as many records as they take, and so does what changes from then on.
 func TestPlantedPartGetsToTheCopy(t *testing.T) {
 	const ids = owner.MaxKept + 10
-	r, w := &splitRule{rule{epoch: 7, since: math.MinInt64}}, &wire{t: t}
+	r, w := &splitRule{rule{epoch: 7, since: math.MinInt64}}, &cable{t: t}
 	store := func(sink owner.Sink) *owner.Store {
 		s, err := owner.New(owner.Config{Rule: r, Sink: sink, Shards: 2, RequestIDs: reqid.Config{Window: window, IDsPerClient: 2 * ids}}, 0)
 		if err != nil {
@@ -37,14 +37,11 @@ func TestPlantedPartGetsToTheCopy(t *testing.T) {
 	put := func(key string, r owner.Role, from owner.Ref, kind owner.Kind) {
 		var all []*owner.Record
 		_, err := a.Take(now, from, kind, func(r *owner.Record, now int64) {
-			var one owner.Record // through bytes: it has a life of its own
-			if err := Decode(Append(nil, r, now), now, &one); err != nil {
-				t.Fatal(err)
+			one := r.Clone()
+			if state, _ := one.Limit(); state != (limit.State{}) {
+				one.SetLimit(state.Divide([]uint32{limit.Whole / 2}, now)[0], nil)
 			}
-			if one.Limit != (limit.State{}) {
-				one.Limit = one.Limit.Divide([]uint32{limit.Whole / 2}, now)[0]
-			}
-			all = append(all, &one)
+			all = append(all, one)
 		})
 		if err == nil {
 			_, err = a.Put(now, owner.Ref{Key: key, Name: from.Name, Role: r}, all)
@@ -83,7 +80,8 @@ func TestPlantedPartGetsToTheCopy(t *testing.T) {
 			}
 		}
 		_, err := s.Take(now, owner.Ref{Key: "\x00p", Name: "limit", Role: owner.Reap}, owner.KindLimit, func(r *owner.Record, _ int64) {
-			answers[n] += fmt.Sprintf("%+v %v %v %+v\n", r.Limit, r.Whole, r.More, *r.IDs)
+			state, _ := r.Limit()
+			answers[n] += fmt.Sprintf("%+v %v %v %+v\n", state, r.Whole, r.More, *r.IDs)
 		})
 		if err != nil {
 			t.Fatal(err)

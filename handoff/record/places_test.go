@@ -4,16 +4,14 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
 )
 
-func crowded(t *rapid.T, w *wire) *pair {
+func crowded(t *rapid.T, w *cable) *pair {
 	p := &pair{t: t, wire: w, crowd: true, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
 	p.a = newStore(t, &rule{epoch: 7}, w)
 	p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
@@ -23,7 +21,7 @@ func crowded(t *rapid.T, w *wire) *pair {
 // steps does some things at the lock, of which the copy hears by place or by whole queues.
 func (p *pair) steps(name string, most int, then func()) {
 	for range rapid.IntRange(0, most).Draw(p.t, name) {
-		p.wire.places = rapid.IntRange(0, 3).Draw(p.t, "by place") > 0
+		p.wire.places, p.wire.old = rapid.IntRange(0, 3).Draw(p.t, "by place") > 0, rapid.Bool().Draw(p.t, "old")
 		p.step()
 		then()
 	}
@@ -33,7 +31,7 @@ func (p *pair) steps(name string, most int, then func()) {
 // copy: when all is acknowledged, the copy has the same places in the same order.
 func TestQueueOfCopy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &wire{t: t}
+		w := &cable{t: t}
 		p := crowded(t, w)
 		nothing := func() {}
 		for range rapid.IntRange(1, 3).Draw(t, "streams") {
@@ -61,7 +59,7 @@ func TestQueueOfCopy(t *testing.T) {
 // cannot be, and has the same places in the same order.
 func TestQueueOverSlowWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &wire{t: t, late: func() int64 { return rapid.SampledFrom([]int64{0, 0, 1, second / 2, 2 * second}).Draw(t, "late") }}
+		w := &cable{t: t, late: func() int64 { return rapid.SampledFrom([]int64{0, 0, 1, second / 2, 2 * second}).Draw(t, "late") }}
 		p := crowded(t, w)
 		w.to = p.b
 		p.steps("steps", 80, func() {
@@ -78,26 +76,26 @@ func (p *pair) sameQueues() {
 	queues := func(s *owner.Store) map[string]string {
 		all := map[string]string{}
 		s.Export(func() int64 { return p.now }, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
-			named := func(w lock.Waiter) bool { return w.Caller.ID.Given() }
-			if r.Kind != owner.KindLock || r.Lock == nil || !r.Lock.Held(p.now) && !slices.ContainsFunc(r.Lock.Queue.Places, named) {
+			state := r.Lock()
+			if state == nil || !state.Held(p.now) && state.Queue.Len() == 0 {
 				return true
 			}
-			if err := r.Lock.Valid(); err != nil {
+			for i := range state.Queue.Places {
+				state.Queue.Places[i].Away = true
+			}
+			if err := state.Valid(); err != nil {
 				p.t.Fatal(err)
 			}
-			state := r.Lock.Clone()
-			r.Lock = &state
 			if p.wire.late != nil {
 				state.Expires = 0
 				for i := range state.Queue.Places {
 					state.Queue.Places[i].Since, state.Queue.Places[i].GiveUp = 0, 0
 				}
 			}
-			text := fmt.Sprintf("%s %d %q %d %d", r.Lock.Holder, r.Lock.Token, r.Lock.Metadata, r.Lock.Waited, r.Lock.Expires)
-			for _, w := range r.Lock.Queue.Places {
-				if q := &w.Request; named(w) {
-					text += fmt.Sprintf(", %s %+v %d %d %q %d %d", q.Holder, w.Caller.ID.Client, w.Caller.ID.Sequence, q.TTL, q.Metadata, w.Since, w.GiveUp)
-				}
+			text := fmt.Sprintf("%s %d %q %d %d", state.Holder, state.Token, state.Metadata, state.Waited, state.Expires)
+			for _, w := range state.Queue.Places {
+				q := &w.Request
+				text += fmt.Sprintf(", %s %+v %d %d %q %d %d", q.Holder, w.Caller.ID.Client, w.Caller.ID.Sequence, q.TTL, q.Metadata, w.Since, w.GiveUp)
 			}
 			all[string(r.Key)] = text
 			return true

@@ -12,34 +12,34 @@
 //
 // # Format
 //
+//	4 | kind | flags | key | name | version of the object | age | length, state
+//	| request ids answered | request ids kept | number of members | member …
+//
+// Numbers are varints, signed ones zigzag; texts have their length before them. A
+// fingerprint takes 4 bytes and a client 16, big-endian. What the state consists of is its
+// kind's: a reader that does not know the kind knows where the state ends, and that it is a
+// kind, and no damage. A member is one part of the state that travels by itself: it is
+// absolute, and known by its id.
+//
+//	client | sequence | flags | length, state
+//
+// The members are all that there are, or those that a change changed, by a flag. So no
+// change of one sends the others.
+//
+// # Versions
+//
+// No version changes any more: testdata has records of them. Level 4 of the cluster says
+// that all members read all of version 4; what was kept or sent before is read for ever.
+// Level 3 says that they read changes of locks in it, by place and without flags above
+// withMembers.
+//
+// Before level 4, everything else has the header of version 1, 2 or 3:
+//
 //	version | kind and flags | key | name | version of the object | age
 //	| state of the kind | request ids answered | request ids kept
 //
-// Numbers are varints, signed ones zigzag; texts have their length before them. A
-// fingerprint takes 4 bytes and a client 16, big-endian. No version changes any
-// more: testdata has records of them.
-//
-// A sliding window is of version 2, a bucket that has a weight of version 3, and
-// everything else of version 1: who knows version 1 only takes all other records, and
-// refuses a sliding window instead of taking it for a window that ends at once, and a
-// bucket with a weight instead of taking it for a whole one. Behind the state of a
-// sliding window stand its marks but for the last one, which the state tells: their
-// number, and of each, the last one first, the time to the next and the tokens.
-// Behind the state of a bucket that has a weight stands the weight.
-//
-// Version 4 is that of a change of a lock that names the places in the queue that it
-// changed, instead of the whole queue: a crowd would cost its square otherwise. It may
-// be written when the cluster has committed level 3. Its header has room for all that
-// is to come:
-//
-//	4 | kind | flags | key | name | version of the object | age | length, state
-//	| request ids answered | number of members | member …
-//
-// Kind and flags are varints. A member is known by its request id; it is absolute, and
-// may be gone:
-//
-//	client | sequence | flags | length, state: settled, fingerprint, holder, metadata,
-//	TTL, how long before the last change it came, its patience
+// These say the same, but for the kind, which decides: see package owner. A reader that
+// knows version 1 only refuses what it would get wrong.
 //
 // # Non-guarantee
 //
@@ -48,220 +48,167 @@ package record
 
 import (
 	"errors"
+	"fmt"
 	"math"
-	"slices"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/wire"
 )
 
-// Version is the greatest one of the format, that of changes by place. weightVersion is
-// that of buckets that have a weight, slidingVersion that of sliding windows, and
-// firstVersion that of everything else.
+// Version is the greatest one of the header, and firstVersion the least.
 const (
-	Version        = 4
-	weightVersion  = 3
-	slidingVersion = 2
-	firstVersion   = 1
+	Version      = 4
+	firstVersion = 1
 )
 
-// Flags, above the two bits of the kind.
+// Levels of the cluster: at placeLevel members read version 4 of changes of locks by place,
+// at Level all of it.
 const (
-	kindMask  = 3
-	hasState  = 1 << 2 // the object is not absent
-	hasDone   = 1 << 3
-	isWhole   = 1 << 4
-	isMore    = 1 << 5
-	flagsMask = kindMask | hasState | hasDone | isWhole | isMore
+	placeLevel = 3
+	Level      = owner.RecordLevel
 )
 
-// maxAge bounds durations, in ns: 73 years, which no process has seen. Longer
-// ones are cut.
-const maxAge = 1 << 61
+// Flags of version 4, and of a member in it.
+const (
+	withState   = 1 << 0 // the object is not absent
+	withDone    = 1 << 1
+	withMembers = 1 << 2
+	allMembers  = 1 << 3 // no others stay
+	whole       = 1 << 4
+	more        = 1 << 5
+	flagsMask   = 1<<6 - 1
+
+	memberGone = 1 << 0
+)
+
+// Flags of versions 1 to 3, above the two bits of the kind.
+const (
+	oldKindMask = 3
+	oldState    = 1 << 2
+	oldDone     = 1 << 3
+	oldWhole    = 1 << 4
+	oldMore     = 1 << 5
+	oldMask     = 1<<6 - 1
+)
 
 // ErrDamaged is the error of bytes that Append did not make.
 var ErrDamaged = errors.New("record: the bytes are not a record of version 1, 2, 3 or 4")
 
-// version is that of the format in which a record is written.
-func version(r *owner.Record) byte {
-	switch {
-	case r.ByPlace:
-		return Version
-	case r.Kind == owner.KindLimit && r.Limit.Weight != 0:
-		return weightVersion
-	case r.Kind == owner.KindLimit && r.Limit.Algorithm == limit.SlidingWindow:
-		return slidingVersion
+// ErrKind is the error of a record of a kind that this program does not know. It is not
+// left out: a copy without it would not be one.
+var ErrKind = errors.New("record: this program does not know the kind of the object")
+
+// Append appends the bytes of a record to dst, as members of a cluster that has committed
+// Level read it. now is a moment of the clock that the record's times are of, not before any
+// of them but the ends of grants and waits.
+func Append(dst []byte, r *owner.Record, now int64) []byte { return AppendAt(Level, dst, r, now) }
+
+// AppendAt is Append for members of a cluster that has committed a level.
+func AppendAt(level uint32, dst []byte, r *owner.Record, now int64) []byte {
+	e := encoder{wire.Writer{B: dst, Now: now}}
+	if level >= Level || r.Partial || !r.Kind.Old() {
+		e.record(r)
+	} else {
+		e.old(r)
 	}
-	return firstVersion
+	return e.B
 }
 
-// absent says whether there is no state to write.
-func absent(r *owner.Record) bool {
-	switch r.Kind {
-	case owner.KindLimit:
-		return r.Limit == limit.State{}
-	case owner.KindCounter:
-		return r.Counter.Version == 0
+// set returns a flag if it is to be set.
+func set(flag uint64, is bool) uint64 {
+	if is {
+		return flag
 	}
-	return r.Lock == nil
+	return 0
 }
 
-// age is how long before now a moment was, as it is written.
-func age(now, at int64) uint64 {
-	if at >= now {
-		return 0
-	}
-	return min(uint64(now)-uint64(at), maxAge)
-}
-
-// Append appends the bytes of a record to dst. now is a moment of the clock that
-// the record's times are of, not before any of them but the ends of grants and
-// waits.
-func Append(dst []byte, r *owner.Record, now int64) []byte {
-	e := encoder{dst, now}
-	if r.ByPlace {
-		e.byPlace(r)
-		return e.b
-	}
-	flags := byte(r.Kind) & kindMask
-	if !absent(r) {
-		flags |= hasState
+func (e *encoder) record(r *owner.Record) {
+	e.Byte(Version)
+	e.Uint(uint64(r.Kind))
+	e.Uint(set(withState, !r.State.Absent()) | set(withDone, len(r.Done) > 0) | set(withMembers, len(r.Members) > 0) |
+		set(allMembers, !r.Partial) | set(whole, r.Whole) | set(more, r.More))
+	e.Bytes(r.Key)
+	e.Bytes(r.Name)
+	e.Uint(r.Version)
+	e.Moment(r.At)
+	if !r.State.Absent() {
+		part := e.Begin()
+		r.AppendState(&e.Writer)
+		e.End(part)
 	}
 	//guard:record-ids-written
 	if len(r.Done) > 0 {
-		flags |= hasDone
-	}
-	if r.Whole {
-		flags |= isWhole
-	}
-	if r.More {
-		flags |= isMore
-	}
-	e.b = append(e.b, version(r), flags)
-	e.bytes(r.Key)
-	e.bytes(r.Name)
-	e.uint(r.Version)
-	e.age(r.At)
-	if flags&hasState != 0 {
-		e.state(r)
-	}
-	if flags&hasDone != 0 {
 		e.done(r.Done)
 	}
-	if r.IDs != nil && flags&(isWhole|isMore) != 0 {
+	if r.IDs != nil && (r.Whole || r.More) {
 		e.kept(r.IDs)
 	}
-	return e.b
+	if len(r.Members) == 0 {
+		return
+	}
+	e.Uint(uint64(len(r.Members)))
+	for i := range r.Members {
+		m := &r.Members[i]
+		e.client(m.ID.Client)
+		e.Uint(m.ID.Sequence)
+		if e.Uint(set(memberGone, m.Gone)); !m.Gone {
+			e.Bytes(m.State)
+		}
+	}
+}
+
+func (e *encoder) old(r *owner.Record) {
+	version := byte(firstVersion)
+	if !r.State.Absent() {
+		version = r.OldVersion()
+	}
+	e.Byte(version)
+	e.Byte(byte(uint64(r.Kind) | set(oldState, !r.State.Absent()) | set(oldDone, len(r.Done) > 0) | set(oldWhole, r.Whole) | set(oldMore, r.More)))
+	e.Bytes(r.Key)
+	e.Bytes(r.Name)
+	e.Uint(r.Version)
+	e.Moment(r.At)
+	if !r.State.Absent() {
+		r.AppendOld(&e.Writer)
+	}
+	if len(r.Done) > 0 {
+		e.done(r.Done)
+	}
+	if r.IDs != nil && (r.Whole || r.More) {
+		e.kept(r.IDs)
+	}
 }
 
 func (e *encoder) done(all []owner.Done) {
-	e.uint(uint64(len(all)))
+	e.Uint(uint64(len(all)))
 	for i := range all {
 		d := &all[i]
 		e.client(d.ID.Client)
-		e.uint(d.ID.Sequence)
-		e.uint(d.ID.Settled)
+		e.Uint(d.ID.Sequence)
+		e.Uint(d.ID.Settled)
 		e.outcome(&d.Outcome)
-	}
-}
-
-func (e *encoder) state(r *owner.Record) {
-	switch r.Kind {
-	case owner.KindLimit:
-		s := &r.Limit
-		e.b = append(e.b, byte(s.Algorithm))
-		if s.Spent != 0 {
-			e.age(s.At)
-		} else {
-			e.uint(0) // it says nothing but its weight
-		}
-		e.uint(s.Spent)
-		e.uint(s.Carry)
-		e.uint(s.Limit)
-		e.uint(uint64(s.Period))
-		if s.Algorithm == limit.SlidingWindow {
-			e.marks(r.Marks)
-		}
-		if s.Weight != 0 {
-			e.uint(uint64(s.Weight))
-		}
-	case owner.KindCounter:
-		s := &r.Counter
-		e.int(s.Value)
-		e.uint(s.Version)
-		e.age(s.At)
-		e.uint(uint64(s.IdleTTL))
-	case owner.KindLock:
-		e.lock(r.Lock)
-	}
-}
-
-// marks writes the marks of a sliding window but for the last one.
-func (e *encoder) marks(marks []limit.Mark) {
-	older := max(len(marks)-1, 0)
-	e.uint(uint64(older))
-	for i := older - 1; i >= 0; i-- {
-		e.uint(uint64(marks[i+1].At - marks[i].At))
-		e.uint(marks[i].Tokens)
-	}
-}
-
-// lock writes the grant, if there is one, and the queue. Moments are written from
-// the moment of the last change.
-func (e *encoder) lock(s *lock.State) {
-	e.grant(s)
-	e.uint(uint64(s.Queue.Len()))
-	for i := range s.Queue.Places {
-		w := &s.Queue.Places[i]
-		e.text(w.Request.Holder)
-		e.bytes(w.Request.Metadata)
-		e.uint(uint64(w.Request.TTL))
-		e.uint(uint64(s.At - w.Since))
-		e.uint(uint64(w.GiveUp - w.Since))
-		c := &w.Caller
-		e.uint(c.ID.Sequence)
-		if c.ID.Given() {
-			e.client(c.ID.Client)
-			e.uint(c.ID.Settled)
-			e.fixed32(c.Print)
-		}
-	}
-}
-
-// grant writes a lock without its queue.
-func (e *encoder) grant(s *lock.State) {
-	e.age(s.At)
-	e.uint(s.LastToken)
-	e.uint(s.Token)
-	if s.Token != 0 {
-		e.text(s.Holder)
-		e.bytes(s.Metadata)
-		e.uint(uint64(s.At - s.Since))
-		e.uint(uint64(s.Expires - s.Since))
-		e.uint(uint64(s.Waited))
 	}
 }
 
 func (e *encoder) kept(k *reqid.Kept) {
 	if k.Evicted == math.MinInt64 {
-		e.uint(0)
+		e.Uint(0)
 	} else {
-		e.uint(age(e.now, k.Evicted) + 1)
+		e.Uint(wire.Age(e.Now, k.Evicted) + 1)
 	}
-	e.uint(uint64(len(k.Clients)))
+	e.Uint(uint64(len(k.Clients)))
 	ops := k.Ops
 	for i := range k.Clients {
 		c := &k.Clients[i]
 		e.client(c.Client)
-		e.uint(c.Floor)
-		e.age(c.Seen)
-		e.uint(uint64(c.Seen - c.Linked))
-		e.uint(uint64(c.Ops))
+		e.Uint(c.Floor)
+		e.Moment(c.Seen)
+		e.Uint(uint64(c.Seen - c.Linked))
+		e.Uint(uint64(c.Ops))
 		for j := range ops[:c.Ops] {
-			e.uint(ops[j].Sequence)
-			e.age(ops[j].At)
+			e.Uint(ops[j].Sequence)
+			e.Moment(ops[j].At)
 			e.outcome(&ops[j].Outcome)
 		}
 		ops = ops[c.Ops:]
@@ -269,144 +216,120 @@ func (e *encoder) kept(k *reqid.Kept) {
 }
 
 // Decode reads what Append made, by the clock of this process: now is a moment not
-// before the bytes came. Key and Name are parts of b; nothing else is. What r has
-// room for is used again.
+// before the bytes came. Key, Name, State and Members have parts of b; nothing else has.
+// What r has room for is used again. The error is ErrDamaged or ErrKind.
 func Decode(b []byte, now int64, r *owner.Record) error {
-	d := decoder{b: b, now: now}
+	d := decoder{wire.Reader{B: b, Now: now}}
 	ids := r.IDs
-	clear(r.Moves)
-	*r = owner.Record{Moves: r.Moves[:0], Done: r.Done[:0], Marks: r.Marks[:0]}
-	written := d.byte()
-	if written == Version {
-		return d.byPlace(r)
-	}
-	flags := d.byte()
-	if d.bad || written < firstVersion || written > Version || flags&^flagsMask != 0 {
+	clear(r.Members)
+	*r = owner.Record{Members: r.Members[:0], Done: r.Done[:0]}
+	version := d.Byte()
+	switch {
+	case version == Version:
+		return d.record(r, ids)
+	case version < firstVersion || version > Version:
 		return ErrDamaged
 	}
-	r.Kind = owner.Kind(flags & kindMask)
-	r.Key, r.Name = d.bytes(owner.MaxKey), d.bytes(owner.MaxName)
-	r.Version = d.uint(math.MaxUint64)
-	r.At = d.age()
-	r.Hash = owner.Hash(string(r.Key))
-	if flags&hasState != 0 {
-		d.state(r, written)
+	return d.old(r, ids, version)
+}
+
+func (d *decoder) record(r *owner.Record, ids *reqid.Kept) error {
+	kind, flags := d.Uint(math.MaxUint8), d.Uint(flagsMask)
+	if r.Kind = owner.Kind(kind); d.Bad || r.Kind == 0 {
+		return ErrDamaged
 	}
-	if flags&hasDone != 0 {
+	if !r.Kind.Known() {
+		return fmt.Errorf("%w: kind %d", ErrKind, kind)
+	}
+	d.head(r)
+	if flags&withState != 0 {
+		r.State = owner.ReadState(d.Part(), d.Now)
+	}
+	if flags&withDone != 0 {
 		d.done(r)
 	}
-	r.Whole, r.More = flags&isWhole != 0, flags&isMore != 0
-	if r.Whole || r.More {
-		if r.IDs = ids; ids == nil {
-			r.IDs = &reqid.Kept{}
-		}
-		d.kept(r.IDs)
+	if r.Whole, r.More = flags&whole != 0, flags&more != 0; r.Whole || r.More {
+		d.kept(r, ids)
 	}
-	if d.bad || len(d.b) > 0 || r.Kind == 0 || written != version(r) {
+	r.Partial = flags&allMembers == 0
+	if flags&withMembers != 0 {
+		d.members(r)
+	}
+	if !d.Ends() || (flags&withState != 0) == r.State.Absent() || (flags&withDone != 0) != (len(r.Done) > 0) || (flags&withMembers != 0) != (len(r.Members) > 0) {
+		return ErrDamaged
+	}
+	return nil
+}
+
+// head reads the address, the version and the moment.
+func (d *decoder) head(r *owner.Record) {
+	r.Key, r.Name = d.Bytes(owner.MaxKey), d.Bytes(owner.MaxName)
+	r.Version = d.Uint(math.MaxUint64)
+	r.At = d.Moment()
+	r.Hash = owner.Hash(string(r.Key))
+}
+
+func (d *decoder) members(r *owner.Record) {
+	for range d.Count(minMember) {
+		m := owner.Member{ID: owner.MemberID{Client: d.client(), Sequence: d.Uint(math.MaxUint64)}}
+		if m.Gone = d.Uint(memberGone) != 0; !m.Gone {
+			m.State = d.Part()
+		}
+		if d.Bad {
+			return
+		}
+		r.Members = append(r.Members, m)
+	}
+}
+
+func (d *decoder) old(r *owner.Record, ids *reqid.Kept, version byte) error {
+	flags := d.Byte()
+	if r.Kind = owner.Kind(flags & oldKindMask); d.Bad || flags&^oldMask != 0 || !r.Kind.Old() {
+		return ErrDamaged
+	}
+	d.head(r)
+	if flags&oldState != 0 {
+		r.ReadOld(&d.Reader, version)
+	} else if version != firstVersion {
+		return ErrDamaged
+	}
+	if flags&oldDone != 0 {
+		d.done(r)
+	}
+	if r.Whole, r.More = flags&oldWhole != 0, flags&oldMore != 0; r.Whole || r.More {
+		d.kept(r, ids)
+	}
+	if !d.Ends() {
 		return ErrDamaged
 	}
 	return nil
 }
 
 func (d *decoder) done(r *owner.Record) {
-	for range d.count(minDone) {
-		id := reqid.ID{Client: d.client(), Sequence: d.uint(math.MaxUint64), Settled: d.uint(math.MaxUint64)}
+	for range d.Count(minDone) {
+		id := reqid.ID{Client: d.client(), Sequence: d.Uint(math.MaxUint64), Settled: d.Uint(math.MaxUint64)}
 		r.Done = append(r.Done, owner.Done{ID: id, Outcome: d.outcome()})
 	}
 }
 
-func (d *decoder) state(r *owner.Record, written byte) {
-	switch r.Kind {
-	case owner.KindLimit:
-		r.Limit = limit.State{
-			Algorithm: limit.Algorithm(d.byte()), At: d.age(), Spent: d.uint(limit.MaxLimit), Carry: d.uint(limit.MaxPeriod),
-			Limit: d.uint(limit.MaxLimit), Period: int64(d.uint(limit.MaxPeriod)),
-		}
-		if r.Limit.Algorithm == limit.SlidingWindow {
-			d.marks(r)
-		}
-		if written == weightVersion {
-			d.weight(&r.Limit)
-		}
-	case owner.KindCounter:
-		s := &r.Counter
-		s.Value, s.Version, s.At = d.int(), d.uint(math.MaxUint64), d.age()
-		s.IdleTTL = int64(d.uint(maxAge))
-	case owner.KindLock:
-		r.Lock = &lock.State{}
-		d.lock(r.Lock)
+func (d *decoder) kept(r *owner.Record, k *reqid.Kept) {
+	if k == nil {
+		k = &reqid.Kept{}
 	}
-}
-
-func (d *decoder) weight(s *limit.State) {
-	s.Weight = uint32(d.uint(limit.Whole))
-	if s.Spent == 0 && s.At == d.now {
-		s.At = 0
-	}
-}
-
-func (d *decoder) marks(r *owner.Record) {
-	older := d.uint(limit.MaxMarks - 1)
-	if older == 0 {
-		return
-	}
-	m := limit.Mark{At: r.Limit.At, Tokens: r.Limit.Spent}
-	r.Marks = append(r.Marks, m)
-	for range older {
-		m = limit.Mark{At: m.At - int64(d.uint(limit.MaxPeriod)), Tokens: d.uint(limit.MaxLimit)}
-		r.Marks[0].Tokens -= m.Tokens // below 0 it is none that Validate lets pass
-		r.Marks = append(r.Marks, m)
-	}
-	slices.Reverse(r.Marks)
-}
-
-func (d *decoder) lock(s *lock.State) {
-	d.grant(s)
-	n := d.count(minPlace)
-	if n == 0 {
-		return
-	}
-	places := make([]lock.Waiter, 0, min(n, startPlaces))
-	for range n {
-		w := lock.Waiter{Ticket: uint64(len(places)), Request: lock.Request{Holder: string(d.bytes(lock.MaxHolder)), Metadata: d.copied(lock.MaxMetadata), TTL: int64(d.uint(lock.MaxTTL))}}
-		w.Since = s.At - int64(d.uint(maxAge))
-		w.GiveUp = w.Since + int64(d.uint(maxAge))
-		c := &w.Caller
-		if c.ID.Sequence = d.uint(math.MaxUint64); c.ID.Given() {
-			c.ID.Client, c.ID.Settled, c.Print = d.client(), d.uint(math.MaxUint64), d.fixed32()
-		}
-		if d.bad {
-			return
-		}
-		places = append(places, w)
-	}
-	s.Queue.Places = places
-}
-
-func (d *decoder) grant(s *lock.State) {
-	s.At, s.LastToken, s.Token = d.age(), d.uint(lock.MaxToken), d.uint(lock.MaxToken)
-	if s.Token != 0 {
-		s.Holder, s.Metadata = string(d.bytes(lock.MaxHolder)), d.copied(lock.MaxMetadata)
-		s.Since = s.At - int64(d.uint(maxAge))
-		s.Expires = s.Since + int64(d.uint(maxAge))
-		s.Waited = int64(d.uint(maxAge))
-	}
-}
-
-func (d *decoder) kept(k *reqid.Kept) {
+	r.IDs = k
 	k.Evicted, k.Clients, k.Ops = math.MinInt64, k.Clients[:0], k.Ops[:0]
-	if ago := d.uint(maxAge + 1); ago > 0 {
-		k.Evicted = d.now - int64(ago-1)
+	if ago := d.Uint(wire.MaxAge + 1); ago > 0 {
+		k.Evicted = d.Now - int64(ago-1)
 	}
-	for range d.count(minClient) {
-		c := reqid.KeptClient{Client: d.client(), Floor: d.uint(math.MaxUint64), Seen: d.age()}
-		c.Linked = c.Seen - int64(d.uint(maxAge))
-		c.Ops = d.count(minOp)
-		if d.bad {
+	for range d.Count(minClient) {
+		c := reqid.KeptClient{Client: d.client(), Floor: d.Uint(math.MaxUint64), Seen: d.Moment()}
+		c.Linked = c.Seen - int64(d.Uint(wire.MaxAge))
+		c.Ops = d.Count(minOp)
+		if d.Bad {
 			return
 		}
 		for range c.Ops {
-			k.Ops = append(k.Ops, reqid.KeptOp{Sequence: d.uint(math.MaxUint64), At: d.age(), Outcome: d.outcome()})
+			k.Ops = append(k.Ops, reqid.KeptOp{Sequence: d.Uint(math.MaxUint64), At: d.Moment(), Outcome: d.outcome()})
 		}
 		k.Clients = append(k.Clients, c)
 	}

@@ -63,7 +63,7 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	switch {
 	case sp.Kind == "counter":
 		kind = owner.KindCounter
-		switch c := first.Counter; {
+		switch c := first.Counter(); {
 		//guard:split-ttl
 		case c.IdleTTL != 0:
 			return nil, 0, ErrTTL
@@ -73,15 +73,17 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 		default:
 			base = c.Value
 		}
-	//guard:split-window
-	case first.Limit.Spent != 0 && first.Limit.Algorithm != limit.TokenBucket:
-		return nil, 0, ErrWindow
 	default:
+		s, _ := first.Limit()
+		//guard:split-window
+		if s.Spent != 0 && s.Algorithm != limit.TokenBucket {
+			return nil, 0, ErrWindow
+		}
 		weights := make([]uint32, n)
 		for i, p := range sp.Parts {
 			weights[i] = p.Weight
 		}
-		states = first.Limit.Divide(weights, now)
+		states = s.Divide(weights, now)
 	}
 	ids := gather(whole)
 	if kind == owner.KindCounter {
@@ -91,7 +93,10 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	for i := range n {
 		//guard:split-ids-part table.PartOf(c.Hi, c.Lo, seq, n) -> int(seq)%n
 		mine := ids.of(func(c reqid.Client, seq uint64) bool { return table.PartOf(c.Hi, c.Lo, seq, n) == i })
-		at := &owner.Record{Key: []byte(sp.PartKey(i)), Name: []byte(sp.Name), Kind: kind, At: now, Limit: states[i]}
+		at := &owner.Record{Key: []byte(sp.PartKey(i)), Name: []byte(sp.Name), Kind: kind, At: now}
+		if kind == owner.KindLimit {
+			at.SetLimit(states[i], nil)
+		}
 		parts = append(parts, records(at, mine))
 	}
 	return parts, base, nil
@@ -109,9 +114,10 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record 
 		if len(part) == 0 {
 			continue
 		}
-		value, exists = value+part[0].Counter.Value, exists || part[0].Counter.Version != 0
+		c := part[0].Counter()
+		value, exists = value+c.Value, exists || c.Version != 0
 		//guard:split-lost-empty true
-		if s := part[0].Limit; s.Weight != 0 {
+		if s, _ := part[0].Limit(); s.Weight != 0 {
 			//guard:split-lost-empty insert s.Weight = max(s.Weight, sp.Parts[0].Weight)
 			states = append(states, s)
 		}
@@ -128,12 +134,12 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record 
 			}
 		})
 		if exists {
-			at.Counter = counter.State{Value: value, Version: 1, At: now}
+			at.SetCounter(counter.State{Value: value, Version: 1, At: now})
 		}
 	case len(states) > 0:
-		at.Limit = limit.Unite(states, now)
+		at.SetLimit(limit.Unite(states, now), nil)
 	default: // nothing is left of it
-		at.Limit = limit.State{Weight: 1}
+		at.SetLimit(limit.State{Weight: 1}, nil)
 	}
 	return records(at, ids)
 }

@@ -62,14 +62,14 @@ func TestThereAndBack(t *testing.T) {
 		whole := h.take(h.whole(owner.Carry), owner.KindCounter)
 		before := encoded(whole, h.now)
 		parts, base, err := Divide(whole, sp, h.now)
-		if err != nil || base != whole[0].Counter.Value || !bytes.Equal(before, encoded(whole, h.now)) {
-			rt.Fatalf("base %d of %d, %v; or the whole was changed", base, whole[0].Counter.Value, err)
+		if err != nil || base != whole[0].Counter().Value || !bytes.Equal(before, encoded(whole, h.now)) {
+			rt.Fatalf("base %d of %d, %v; or the whole was changed", base, whole[0].Counter().Value, err)
 		}
 		known := 0
 		for i, part := range parts {
 			for _, r := range part {
 				known += len(r.IDs.Ops)
-				if r.Counter != (counter.State{}) || r.Limit != (limit.State{}) || string(r.Key) != sp.PartKey(i) || string(r.Name) != "n" || r.Kind != owner.KindCounter {
+				if !r.State.Absent() || string(r.Key) != sp.PartKey(i) || string(r.Name) != "n" || r.Kind != owner.KindCounter {
 					rt.Fatalf("part %d: %+v", i, r)
 				}
 				ops := r.IDs.Ops
@@ -92,7 +92,7 @@ func TestThereAndBack(t *testing.T) {
 		switch b, w := back[0], whole[0]; {
 		case known != len(ids(whole)) || !reflect.DeepEqual(ids(back), ids(whole)):
 			rt.Fatalf("the ids are %v and were %v", ids(back), ids(whole))
-		case b.Counter.Value != w.Counter.Value || string(b.Key) != "k" || b.IDs.Evicted != w.IDs.Evicted || !reflect.DeepEqual(floors(back), floors(whole)):
+		case b.Counter().Value != w.Counter().Value || string(b.Key) != "k" || b.IDs.Evicted != w.IDs.Evicted || !reflect.DeepEqual(floors(back), floors(whole)):
 			rt.Fatalf("it is %+v and was %+v", b, w)
 		case w.IDs.Evicted != math.MinInt64:
 			evicted++
@@ -151,7 +151,8 @@ func TestBucketThereAndBack(t *testing.T) {
 
 // spentIn is what is spent in a part of a limit.
 func spentIn(h *house, i int) uint64 {
-	return h.take(h.part(i, owner.Look), owner.KindLimit)[0].Limit.Spent
+	s, _ := h.take(h.part(i, owner.Look), owner.KindLimit)[0].Limit()
+	return s.Spent
 }
 
 // TestLostParts: of a limit, all that a lost part had is spent, and of a counter nothing
@@ -164,19 +165,19 @@ func TestLostParts(t *testing.T) {
 		h.open()
 		sp, parts := h.close()
 		for i := range parts { // full, each
-			if s := parts[i][0].Limit; s.Weight != table.WholeWeight/4 || s.Spent != 0 {
+			if s, _ := parts[i][0].Limit(); s.Weight != table.WholeWeight/4 || s.Spent != 0 {
 				t.Fatalf("part %d is %+v", i, s)
 			}
 		}
 		none := []*owner.Record{{Key: []byte(sp.PartKey(2)), Name: []byte("n"), Kind: owner.KindLimit, At: h.now, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}}
 		for name, lost := range map[string][]*owner.Record{"no record": nil, "no state": none} {
 			back := Unite([][]*owner.Record{parts[0], parts[1], lost, parts[3]}, sp, h.now)
-			if s := back[0].Limit; s.Weight != table.WholeWeight/4*3 {
+			if s, _ := back[0].Limit(); s.Weight != table.WholeWeight/4*3 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
 		back := Unite([][]*owner.Record{nil, nil, none, nil}, sp, h.now)
-		if s := back[0].Limit; s.Weight != 1 || s.Spent != 0 {
+		if s, _ := back[0].Limit(); s.Weight != 1 || s.Spent != 0 {
 			t.Errorf("of nothing: %+v", s)
 		}
 		h.join(sp, Unite([][]*owner.Record{parts[0], none, none, parts[3]}, sp, h.now))
@@ -224,10 +225,10 @@ func TestIndivisible(t *testing.T) {
 	ofLimit := *sp
 	ofLimit.Kind = "limit"
 	of := func(value, ttl int64) *owner.Record {
-		return &owner.Record{Kind: owner.KindCounter, Whole: true, IDs: &reqid.Kept{}, Counter: counter.State{Value: value, IdleTTL: ttl, Version: 1}}
+		return (&owner.Record{Whole: true, IDs: &reqid.Kept{}}).SetCounter(counter.State{Value: value, IdleTTL: ttl, Version: 1})
 	}
 	window := func(a limit.Algorithm) *owner.Record {
-		return &owner.Record{Kind: owner.KindLimit, Whole: true, IDs: &reqid.Kept{}, Limit: limit.State{Algorithm: a, Spent: 1, Limit: 5, Period: second}}
+		return (&owner.Record{Whole: true, IDs: &reqid.Kept{}}).SetLimit(limit.State{Algorithm: a, Spent: 1, Limit: 5, Period: second}, nil)
 	}
 	for name, tc := range map[string]struct {
 		sp   *table.Split
@@ -247,7 +248,7 @@ func TestIndivisible(t *testing.T) {
 		"no state of a limit": {&ofLimit, &owner.Record{Kind: owner.KindLimit, Whole: true, IDs: &reqid.Kept{}}, nil},
 	} {
 		parts, base, err := Divide([]*owner.Record{tc.of}, tc.sp, 0)
-		if !errors.Is(err, tc.want) || (err == nil) != (len(parts) == 2) || err == nil && base != tc.of.Counter.Value {
+		if !errors.Is(err, tc.want) || (err == nil) != (len(parts) == 2) || err == nil && base != tc.of.Counter().Value {
 			t.Errorf("%s: %d parts, base %d, %v", name, len(parts), base, err)
 		}
 	}
@@ -294,13 +295,15 @@ func TestAbsent(t *testing.T) {
 			if kind == "limit" {
 				want.Weight = table.WholeWeight / 3
 			}
-			if r := h.take(h.part(i, owner.Look), kindOf(h.split()))[0]; r.Counter.Version != 0 || r.Limit != want {
+			r := h.take(h.part(i, owner.Look), kindOf(h.split()))[0]
+			if s, _ := r.Limit(); r.Counter().Version != 0 || s != want {
 				t.Errorf("part %d of a %s: %+v", i, kind, r)
 			}
 		}
 		sp, parts := h.close()
 		back := Unite(parts, sp, h.now)
-		if len(back) != 1 || back[0].Counter != (counter.State{}) || back[0].Limit.Spent != 0 || len(back[0].IDs.Clients) != 0 {
+		s, _ := back[0].Limit()
+		if len(back) != 1 || back[0].Counter() != (counter.State{}) || s.Spent != 0 || len(back[0].IDs.Clients) != 0 {
 			t.Errorf("a %s: %+v", kind, back[0])
 		}
 	}

@@ -242,7 +242,7 @@ func TestLargest(t *testing.T) {
 		}
 		k.Clients = append(k.Clients, kc)
 	}
-	whole := []*owner.Record{{Key: key, Name: name, Kind: owner.KindCounter, At: now, Whole: true, IDs: k, Counter: counter.State{Value: 1, Version: 1, At: now}}}
+	whole := []*owner.Record{(&owner.Record{Key: key, Name: name, At: now, Whole: true, IDs: k}).SetCounter(counter.State{Value: 1, Version: 1, At: now})}
 	parts, base, err := Divide(whole, sp, now)
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestTrim(t *testing.T) {
 		t.Error("the records were changed")
 	}
 	known := ids(few)
-	if c := few[0].Counter; c != all[0].Counter || len(known) != MaxIDs || few[0].IDs.Evicted < done[99].at || few[0].IDs.Evicted >= done[100].at {
+	if c := few[0].Counter(); c != all[0].Counter() || len(known) != MaxIDs || few[0].IDs.Evicted < done[99].at || few[0].IDs.Evicted >= done[100].at {
 		t.Errorf("%+v; %d ids, evicted %d", c, len(known), few[0].IDs.Evicted)
 	}
 	if again := Trim(few); &again[0] != &few[0] || len(again) != len(few) {

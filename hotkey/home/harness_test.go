@@ -177,7 +177,7 @@ func (e *estate) Ask(_ context.Context, sp *table.Split, part int, _ Question) (
 		return e.report(sp, part), nil
 	}
 	r := Report{Weighed: sp.Weighed}
-	_, err := e.store.Take(e.now(), e.part(sp, part, owner.Look), objectOf(sp).kind, func(x *owner.Record, _ int64) { r.Value = x.Counter.Value })
+	_, err := e.store.Take(e.now(), e.part(sp, part, owner.Look), objectOf(sp).kind, func(x *owner.Record, _ int64) { r.Value = x.Counter().Value })
 	return r, err
 }
 

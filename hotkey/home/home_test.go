@@ -123,8 +123,8 @@ func TestTakenAsItWas(t *testing.T) {
 			t.Fatalf("%d records at %d, %v", len(all), now, err)
 		}
 		r := all[0]
-		if string(r.Key) != key || string(r.Name) != name || r.Limit.Spent == 0 || r.Limit.At != at {
-			t.Errorf("%s %s: %+v, not of %d", r.Key, r.Name, r.Limit, at)
+		if state, _ := r.Limit(); string(r.Key) != key || string(r.Name) != name || state.Spent == 0 || state.At != at {
+			t.Errorf("%s %s: %+v, not of %d", r.Key, r.Name, state, at)
 		}
 		if len(r.IDs.Clients) != 1 || len(r.IDs.Ops) != 1 || r.IDs.Ops[0].At != at || r.IDs.Clients[0].Client.Hi != 1 {
 			t.Errorf("%+v", r.IDs)
@@ -144,7 +144,7 @@ func TestTakeWholeOfMany(t *testing.T) {
 	}
 	sp := e.divide(key)
 	all, now, err := e.home.takeWhole(sp)
-	if err != nil || len(all) <= 64 || all[0].Counter.Value != more {
+	if err != nil || len(all) <= 64 || all[0].Counter().Value != more {
 		t.Fatalf("%d records, %v", len(all), err)
 	}
 	ids := 0

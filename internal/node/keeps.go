@@ -74,16 +74,17 @@ func (n *Node) Keeping() bool { return n.keeps.busy.Load() }
 // write.
 func (n *Node) Kept() error { return n.keeps.err } //guard:keep-error n.keeps.err -> nil
 
-// keep writes the state. A disk that has no room, or fails, may be mended meanwhile: it
+// keep writes the state, as a program that knows this level reads it: of a node that runs
+// alone, any. A disk that has no room, or fails, may be mended meanwhile: it
 // is tried again.
-func (k *keeps) keep(head func() disk.Header, store *owner.Store) {
+func (k *keeps) keep(head func() disk.Header, level uint32, store *owner.Store) {
 	k.busy.Store(true)
 	defer k.busy.Store(false)
 	ctx, release := k.unlessHurried(context.Background())
 	defer release()
 	var said time.Time
 	for {
-		k.err = keepState(k.cfg.DataDir, head(), store, k.cfg.Clock, k.cfg.Log)
+		k.err = keepState(k.cfg.DataDir, head(), level, store, k.cfg.Clock, k.cfg.Log)
 		if k.err != nil {
 			k.tries.Add(1)
 		}

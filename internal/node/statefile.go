@@ -70,12 +70,12 @@ func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logge
 
 // keepState writes what a store holds, which nobody uses any more, for the next
 // process.
-func keepState(dir string, h disk.Header, store *owner.Store, c clock.Clock, log *slog.Logger) error {
+func keepState(dir string, h disk.Header, level uint32, store *owner.Store, c clock.Clock, log *slog.Logger) error {
 	began := time.Now()
 	n, err := disk.Write(dir, h, func(put func([]byte) error) (err error) {
 		var b []byte
 		store.Export(c.Now, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
-			b = record.Append(b[:0], r, now)
+			b = record.AppendAt(level, b[:0], r, now)
 			err = put(b)
 			return err == nil
 		}, func() bool { return true })
@@ -169,7 +169,7 @@ func (n *Node) keepSole() {
 			h.Lost, h.LostLeft = n.rule.lost, left
 		}
 		return h
-	}, n.store)
+	}, 0, n.store)
 }
 
 // findState looks for the state of an earlier process of this node in its cluster.
@@ -255,7 +255,7 @@ func (c *cluster) keep() {
 			Cluster: c.self.Cluster, UID: t.UID, Node: self.Node, Incarnation: self.Incarnation, Next: next,
 			Epoch: t.Epoch, Version: c.cfg.Version,
 		}
-	}, c.store)
+	}, t.Level, c.store)
 }
 
 // errNotClean says why a state was not kept that would count what others have.

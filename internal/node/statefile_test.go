@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
@@ -217,7 +218,7 @@ func BenchmarkState(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		keepState(dir, disk.Header{Node: "n1", Epoch: 1}, store, c, log)
+		keepState(dir, disk.Header{Node: "n1", Epoch: 1}, record.Level, store, c, log)
 		s, err := disk.Open(dir)
 		if err != nil {
 			b.Fatal(err)

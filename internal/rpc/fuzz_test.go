@@ -94,7 +94,7 @@ func FuzzUnmarshalAndServe(f *testing.F) {
 			// Who has to wait leaves as soon as it stands in the queue.
 			ctx, cancel := context.WithCancel(context.Background())
 			sink.on(func(r *owner.Record) {
-				if r.Lock != nil && r.Lock.Queue.Len() > 0 {
+				if l := r.Lock(); l != nil && l.Queue.Len() > 0 {
 					cancel()
 				}
 			})

@@ -535,8 +535,8 @@ func TestPlantAndRead(t *testing.T) {
 	part := &peerv1.Part{Split: id, Index: 1}
 	now := s.cfg.Clock.Now()
 	of := func(change func(r *owner.Record)) *peerv1.PlantRequest {
-		r := &owner.Record{Key: []byte(sp.PartKey(1)), Name: []byte(counterKind), Kind: owner.KindCounter, At: now, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64},
-			Counter: counter.State{Value: 7, Version: 1, At: now}}
+		r := &owner.Record{Key: []byte(sp.PartKey(1)), Name: []byte(counterKind), At: now, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}
+		r.SetCounter(counter.State{Value: 7, Version: 1, At: now})
 		change(r)
 		return &peerv1.PlantRequest{Home: "n1", HomeIncarnation: 1, Records: [][]byte{record.Append(nil, r, now)}}
 	}
@@ -546,7 +546,7 @@ func TestPlantAndRead(t *testing.T) {
 		"too many":     {Home: "n1", HomeIncarnation: 1, Records: make([][]byte, maxPartRecords+1)},
 		"another key":  of(func(r *owner.Record) { r.Key = []byte(sp.PartKey(0)) }),
 		"another name": of(func(r *owner.Record) { r.Name = []byte("n") }),
-		"another kind": of(func(r *owner.Record) { r.Kind, r.Counter = owner.KindLimit, counter.State{} }),
+		"another kind": of(func(r *owner.Record) { r.SetLimit(limit.State{}, nil) }),
 		"no whole":     of(func(r *owner.Record) { r.Whole, r.IDs = false, nil }),
 	} {
 		if _, err := s.plant(part, req); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
@@ -598,7 +598,7 @@ func TestPlantAndRead(t *testing.T) {
 		t.Fatalf("%v, %v", r, err)
 	}
 	all, err := partRecords(r.Records, s.cfg.Clock.Now())
-	if err != nil || all[0].Counter.Value != 7 || string(all[0].Key) != sp.PartKey(1) {
+	if err != nil || all[0].Counter().Value != 7 || string(all[0].Key) != sp.PartKey(1) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -627,7 +627,7 @@ func TestReadPartOfMany(t *testing.T) {
 	}
 	now := s.cfg.Clock.Now()
 	all, err := partRecords(r.Records, now)
-	if err != nil || all[0].Counter.Value != more {
+	if err != nil || all[0].Counter().Value != more {
 		t.Fatalf("%v", err)
 	}
 	ids := 0

@@ -80,7 +80,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	meta, err := s.cfg.Store.Take(s.cfg.Clock.Now(), h.ref(role), h.kind(), func(x *owner.Record, _ int64) {
 		//guard:split-look-value -> x.Whole || x.More
 		if x.Whole { // those that are More have no value
-			r.Value = x.Counter.Value
+			r.Value = x.Counter().Value
 		}
 		if req.All {
 			all = append(all, x.Clone())
@@ -95,7 +95,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	if req.All {
 		// A part may have more request ids than there is room for in a message.
 		//guard:split-trimmed divide.Trim(all) -> append(divide.Trim(all)[:0:0], all...)
-		r.Records = encoded(divide.Trim(all), s.cfg.Clock.Now())
+		r.Records = s.encoded(divide.Trim(all), s.cfg.Clock.Now())
 	}
 	x := s.parts.of(h.split.ID, h.index)
 	r.Operations, r.Asked, r.Refused, r.Left = x.operations.Load(), x.asked.Load(), x.refused.Load(), x.remaining.Load()
@@ -131,11 +131,12 @@ func (s *Server) told(m owner.Meta, read bool) error {
 	return s.cfg.Store.Confirm(m.Permit, s.cfg.Clock.Now())
 }
 
-// encoded are records as they travel. now is by the clock of their times.
-func encoded(records []*owner.Record, now int64) [][]byte {
-	b := make([][]byte, len(records))
+// encoded are records as they travel, as all members of the cluster read them. now is by
+// the clock of their times.
+func (s *Server) encoded(records []*owner.Record, now int64) [][]byte {
+	b, level := make([][]byte, len(records)), s.cfg.Cluster.Table().Level
 	for i, r := range records {
-		b[i] = record.Append(nil, r, now)
+		b[i] = record.AppendAt(level, nil, r, now)
 	}
 	return b
 }
@@ -158,7 +159,7 @@ func partRecords(encoded [][]byte, now int64) ([]*owner.Record, error) {
 // Plant implements home.Parts.
 func (s *Server) Plant(ctx context.Context, sp *table.Split, part int, records []*owner.Record, now int64) error {
 	self := s.cfg.Cluster.Self()
-	req := &peerv1.PlantRequest{Home: self.Node, HomeIncarnation: self.Incarnation, Records: encoded(records, now)}
+	req := &peerv1.PlantRequest{Home: self.Node, HomeIncarnation: self.Incarnation, Records: s.encoded(records, now)}
 	_, err := s.askPart(ctx, sp, part, partPlant, req)
 	return err
 }

@@ -209,7 +209,7 @@ func TestLeavingAtTheGrant(t *testing.T) {
 			synctest.Wait()
 			next := h.await(acquire("next", time.Second, time.Hour))
 			h.sink.on(func(r *owner.Record) {
-				if r.Lock != nil && r.Lock.Holder == "gone" {
+				if l := r.Lock(); l != nil && l.Holder == "gone" {
 					cancel() // under the shard's lock, before the answer is there
 				}
 			})

@@ -154,8 +154,9 @@ func (s *splitScene) holdings() string {
 			if !isPart && may {
 				return
 			}
+			state, _ := r.Limit()
 			out = append(out, fmt.Sprintf("%s epoch %d holds %s %q %s: part %d of %d (is part %v, is split %v), may hold %v, %d ids, limit %+v, row %+v", h.name, t.Epoch,
-				r.Kind, r.Key, r.Name, part, id, isPart, lives, may, len(r.IDs.Ops), r.Limit, t.Rows[max(i, 0)]))
+				r.Kind, r.Key, r.Name, part, id, isPart, lives, may, len(r.IDs.Ops), state, t.Rows[max(i, 0)]))
 		})
 	}
 	slices.Sort(out)

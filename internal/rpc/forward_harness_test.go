@@ -27,7 +27,7 @@ import (
 
 // group is several servers, each with its store, that follow one table.
 type group struct {
-	t     *testing.T
+	t     testing.TB
 	board *board   // the table that is agreed on
 	conns sync.Map // from a node to another, as "n1 n2:7400" → net.Conn, the last one
 	nodes map[string]*member
@@ -54,7 +54,7 @@ type member struct {
 }
 
 // grouped starts the servers of n1 to n<n>, on sockets or in memory.
-func grouped(t *testing.T, n int, sockets bool, change func(*Config)) *group {
+func grouped(t testing.TB, n int, sockets bool, change func(*Config)) *group {
 	t.Helper()
 	g := &group{t: t, nodes: map[string]*member{}}
 	var names []string
@@ -107,7 +107,7 @@ func grouped(t *testing.T, n int, sockets bool, change func(*Config)) *group {
 	return g
 }
 
-func (m *member) run(t *testing.T, name string, l net.Listener, dial func(context.Context, string) (net.Conn, error), change func(*Config)) {
+func (m *member) run(t testing.TB, name string, l net.Listener, dial func(context.Context, string) (net.Conn, error), change func(*Config)) {
 	t.Helper()
 	m.house = &house{t: t, sink: &sink{}, clock: clock.NewProcess()}
 	var err error

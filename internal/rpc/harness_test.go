@@ -73,7 +73,7 @@ func (s *sink) Changed(r *owner.Record) {
 
 // house is a server with everything that it stands on, and clients of it.
 type house struct {
-	t        *testing.T
+	t        testing.TB
 	rule     *rule
 	sink     *sink
 	store    *owner.Store
@@ -193,7 +193,7 @@ func (h *house) connectStandard() *grpc.ClientConn {
 }
 
 // bound is a context for a call that must not hang.
-func bound(t *testing.T) context.Context {
+func bound(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -218,6 +219,9 @@ func (l *lanes) answer(k *lane, hs []held, err error) []held {
 			h.answer = forward.Failed(h.answer.Tag, wire(err))
 		}
 		h.in.put(h.answer)
+		if i+1 == len(hs) || hs[i+1].in != h.in {
+			h.in.nudge() // once for those that follow each other: they go out in one message
+		}
 	}
 	l.mu.Lock()
 	l.leftLocked(k, len(hs))
@@ -245,7 +249,8 @@ func (in *inbound) expect() {
 	in.mu.Unlock()
 }
 
-// put takes an answer that was held back. It does not wait for the stream.
+// put takes an answer that was held back, which goes out after the next nudge. It does not
+// wait for the stream.
 func (in *inbound) put(a *peerv1.ForwardAnswer) {
 	in.mu.Lock()
 	if in.ended {
@@ -255,7 +260,6 @@ func (in *inbound) put(a *peerv1.ForwardAnswer) {
 		in.outbox = append(in.outbox, a)
 	}
 	in.mu.Unlock()
-	in.nudge()
 }
 
 func (in *inbound) nudge() {
@@ -287,6 +291,7 @@ func (in *inbound) sendHeld() {
 		}
 		select {
 		case <-in.ready:
+			runtime.Gosched() // lanes that are about to put something do so first
 		case <-in.stream.Context().Done():
 		}
 	}

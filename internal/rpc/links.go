@@ -22,8 +22,9 @@ import (
 // Bounds of the way to other nodes.
 const (
 	// linksPerPeer are streams to one node. A key always takes the same one, so
-	// that its calls stay in order; two keep both directions of a connection busy.
-	linksPerPeer = 2
+	// that its calls stay in order. With one stream, calls that come at the same time
+	// share a message as often as they can, which is most of what forwarding costs.
+	linksPerPeer = 1
 	// maxQueued bounds the calls to one node that wait to be sent, for each
 	// stream. Those sent are bounded by the receiver's flow control and by
 	// MaxCalls.

@@ -8,7 +8,9 @@ package clock
 
 import "time"
 
-// Clock tells nanoseconds since some fixed moment of this boot or process.
+// Clock tells nanoseconds since some fixed moment of this boot or process. Whatever has
+// its method is one: packages outside internal, such as ring/epoch, may ask for it without
+// their users naming it.
 type Clock interface {
 	Now() int64
 }

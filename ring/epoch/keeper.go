@@ -40,8 +40,7 @@ type keeper struct {
 	asksAt     int64 // when to ask them next
 	failedAt   int64 // when it was logged last that the log cannot be written; 0 = it can
 
-	// The leader's side.
-	lead
+	leaderState
 }
 
 // Renewals.

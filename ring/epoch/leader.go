@@ -13,8 +13,8 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// lead is the leader's side of the keeper.
-type lead struct {
+// leaderState is the leader's side of the keeper.
+type leaderState struct {
 	grants *lease.Grants[table.Holder]
 	synced *table.Table // that grants knows the members of
 

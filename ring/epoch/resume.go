@@ -60,7 +60,7 @@ func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
 	for _, n := range k.asking() {
 		c := k.candidates[n]
 		if m, is := t.Member(n); is && c.resume == m.Incarnation && k.follows(c, t) {
-			r := table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume, Cold: k.cold(t)}}
+			r := table.Command{Resume: &table.Resume{Member: c.member, Old: c.resume, Cold: k.coldStart(t)}}
 			//guard:resume-tried true
 			if k.tries(t, n, r) {
 				return r, true
@@ -76,7 +76,7 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 	for _, n := range k.asking() {
 		c := k.candidates[n]
 		if _, is := t.Member(n); !is && k.follows(c, t) {
-			a := table.Command{Admit: &table.Admit{Member: c.member, Cold: k.cold(t)}}
+			a := table.Command{Admit: &table.Admit{Member: c.member, Cold: k.coldStart(t)}}
 			if k.tries(t, n, a) {
 				return a, true
 			}
@@ -104,9 +104,9 @@ func (k *keeper) expired() []table.Holder {
 	})
 }
 
-// cold reports whether a process that comes now is to be marked as returned: others are
+// coldStart reports whether a process that comes now is to be marked as returned: others are
 // waited for, and all nodes can read the mark.
-func (k *keeper) cold(t *table.Table) bool { return t.Uses(3) && k.roll.waits(k.now) }
+func (k *keeper) coldStart(t *table.Table) bool { return t.Uses(3) && k.roll.waits(k.now) }
 
 // termOf is the term that a removal names, where all nodes can read it.
 func (k *keeper) termOf(t *table.Table) uint64 {

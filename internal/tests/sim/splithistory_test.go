@@ -92,13 +92,13 @@ func (h *splitHistory) learn(was, is *table.Table, c table.Command) {
 		}
 	case c.Remove != nil:
 		for _, key := range splitKeys() {
-			h.bereave(was, is, key)
+			h.noteLoss(was, is, key)
 		}
 	}
 }
 
-// bereave takes note of what is declared lost of an object by a table.
-func (h *splitHistory) bereave(was, is *table.Table, key string) {
+// noteLoss takes note of what is declared lost of an object by a table.
+func (h *splitHistory) noteLoss(was, is *table.Table, key string) {
 	lost := func(hash uint64) bool { i := is.Find(hash); return i >= 0 && is.Rows[i].Lost == is.Epoch }
 	sp, split := was.Split(kindOf(key), key, defaultName(key))
 	served := split && sp.Phase != table.Opening

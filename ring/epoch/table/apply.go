@@ -287,7 +287,7 @@ func (t *Table) remove(c *Remove) *Refused {
 	survivors := t.ringOf(nodes, nil)
 	t.Rows = slices.Clone(t.Rows)
 	for i := range t.Rows {
-		t.bereave(&t.Rows[i], gone, survivors)
+		t.removeHolders(&t.Rows[i], gone, survivors)
 	}
 	//guard:last-taker-dies
 	if t.nodes = nodes; !slices.ContainsFunc(t.Members, Member.Takes) && allStop(t.Members) {
@@ -296,9 +296,9 @@ func (t *Table) remove(c *Remove) *Refused {
 	return nil
 }
 
-// bereave takes the gone out of a row. The synced standby becomes the owner;
+// removeHolders drops removed members from a row. The synced standby becomes the owner;
 // where there is none, a survivor does and the loss is written down.
-func (t *Table) bereave(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
+func (t *Table) removeHolders(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
 	//guard:removal-drops-standby
 	if gone[r.Standby] {
 		r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch

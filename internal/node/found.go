@@ -58,7 +58,7 @@ func (c *cluster) found() {
 	if err != nil || !empty {
 		return // Start has read the log as well, and judged it
 	}
-	v := newVigil(member.Profile(c.cfg.Cluster.Profile))
+	v := newFounderWatch(member.Profile(c.cfg.Cluster.Profile))
 	tick := time.NewTicker(founderLook)
 	defer tick.Stop()
 	said := ""
@@ -85,8 +85,8 @@ func (c *cluster) found() {
 }
 
 // makes makes the cluster, if the founders say once more that they belong to none. It
-// returns whether there is one; if not, the vigil begins anew.
-func (c *cluster) makes(v *vigil) bool {
+// returns whether there is one; if not, the watch begins anew.
+func (c *cluster) makes(v *founderWatch) bool {
 	err := c.askFounders()
 	if err == nil {
 		err = c.group.Found(func() error { return v.fresh(c.cfg.Clock.Now()) })

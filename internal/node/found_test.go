@@ -51,7 +51,7 @@ func TestVigil(t *testing.T) {
 	t.Parallel()
 	const wait, step = int64(20 * time.Second), int64(founderLook)
 	run := func(change func(now int64, seen *bool) int64) (at int64) {
-		v := &vigil{wait: wait}
+		v := &founderWatch{wait: wait}
 		for now := int64(1); now < 10*wait; now += step {
 			seen := true
 			now += change(now, &seen)
@@ -77,7 +77,7 @@ func TestVigil(t *testing.T) {
 			t.Errorf("%s: after %s, want %s to %s", name, time.Duration(at), tc.from, tc.to)
 		}
 	}
-	v := newVigil(member.LAN)
+	v := newFounderWatch(member.LAN)
 	v.look(0, true)
 	if v.fresh(int64(founderGap)) != nil || v.fresh(int64(founderGap)+1) == nil {
 		t.Error("a look counts for longer, or not for so long")

@@ -25,38 +25,38 @@ const (
 // errSlept says that a look is too old to make a cluster by.
 var errSlept = errors.New("this process was stopped, or held up, since it has seen the founders")
 
-// vigil counts for how long all founders have been seen without a cluster. It is a plain
+// founderWatch counts for how long all founders have been seen without a cluster. It is a plain
 // state machine; time is an argument, in nanoseconds, suspended time included.
-type vigil struct {
+type founderWatch struct {
 	wait  int64 // for how long they are to be seen, without a break
 	seen  bool  // they were, at the last look
 	since int64 // … and have been since
 	last  int64 // when the last look was
 }
 
-func newVigil(p member.Profile) *vigil {
+func newFounderWatch(p member.Profile) *founderWatch {
 	//guard:founders-wait founderRounds -> 0
-	return &vigil{wait: int64(founderRounds*p.Reconnect() + founderSpare)}
+	return &founderWatch{wait: int64(founderRounds*p.Reconnect() + founderSpare)}
 }
 
 // look takes in whether they are seen now, and returns whether they have been for long
 // enough.
-func (v *vigil) look(now int64, seen bool) bool {
-	if !v.seen || v.fresh(now) != nil {
-		v.since = now
+func (w *founderWatch) look(now int64, seen bool) bool {
+	if !w.seen || w.fresh(now) != nil {
+		w.since = now
 	}
-	v.seen, v.last = seen, now
-	return seen && now-v.since >= v.wait
+	w.seen, w.last = seen, now
+	return seen && now-w.since >= w.wait
 }
 
 // fresh says whether the last look still counts.
-func (v *vigil) fresh(now int64) error {
+func (w *founderWatch) fresh(now int64) error {
 	//guard:founders-slept
-	if now-v.last > int64(founderGap) {
+	if now-w.last > int64(founderGap) {
 		return errSlept
 	}
 	return nil
 }
 
 // restart begins anew.
-func (v *vigil) restart() { v.seen = false }
+func (w *founderWatch) restart() { w.seen = false }

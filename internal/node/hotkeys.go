@@ -64,17 +64,6 @@ func (a agreement) Propose(ctx context.Context, c table.Command) (uint64, error)
 	return a.group.Propose(ctx, c)
 }
 
-// hotNodes are the nodes that are for hot keys.
-func (c *cluster) hotNodes() map[string]bool {
-	hot := map[string]bool{}
-	for _, f := range c.pool.Facts() {
-		if f.Ours && f.Self.Hot {
-			hot[f.Self.Node] = true
-		}
-	}
-	return hot
-}
-
 // ownedObjects is about how many objects the node holds as their owner. The store does
 // not count those apart that it holds for others; they are taken to be spread over the
 // rows alike.

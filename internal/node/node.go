@@ -16,9 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"github.com/keystead/keystead/envoy/rls"
 	"github.com/keystead/keystead/envoy/xds"
 	"github.com/keystead/keystead/hotkey/home"
@@ -26,7 +23,6 @@ import (
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/ring/epoch"
 )
 
 // Config says what a node is and where it listens.
@@ -387,34 +383,17 @@ func (n *Node) wake(ctx context.Context) {
 
 // serve starts the gRPC and the admin server.
 func (n *Node) serve() error {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n), newLimitCollector(n), newDiskCollector(n), newHotCollector(n.observer))
-	if n.cluster != nil {
-		reg.MustRegister(newClusterCollector(n.cluster), newCopyCollector(n.cluster.state))
-	}
-	if n.cluster != nil && n.cfg.ProcessMetrics {
-		if err := showLibraries(reg); err != nil {
-			return err
-		}
+	reg, err := n.newRegistry()
+	if err != nil {
+		return err
 	}
 	if err := n.startRLS(reg); err != nil {
 		return err
 	}
-	metrics := rpc.NewMetrics(reg, n.moreServices()...)
+	conf := n.apiConfig(reg)
 	if err := n.openAdmin(reg); err != nil {
 		return err
 	}
-	conf := rpc.Config{Store: n.store, Clock: n.cfg.Clock, Metrics: metrics, MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls, AckOwner: n.cfg.AckOwner, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr()}
-	conf.Warnings = n.warnings
-	if n.rule != nil {
-		conf.Alone = rpc.Alone{Epoch: n.rule.epoch.Load, Incarnation: epoch.NewIncarnation(n.cfg.Wires.Wall()), Version: n.cfg.Version}
-	}
-	if n.cluster != nil {
-		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
-	}
-	conf.Register, conf.Hot, conf.Ready = n.register, n.observer.Last, n.ready
-	var err error
 	if n.xds, err = n.tellRing(reg); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/drain"
+	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -40,7 +41,7 @@ type ClusterState struct {
 	Started   time.Time     // when the process started
 	Version   string        // of its program
 	GRPCAddr  string        // where this node's API listens
-	Copies    []Copy        // that this node makes
+	Copies    []*pb.Copy    // that this node makes
 	ClusterID string        // of which the node is part, whether it has heard of it or not; "" = it runs alone
 	Waiting   string        // why it is no member of its cluster yet; "" = it is one
 }
@@ -59,17 +60,6 @@ type Alone struct {
 	Incarnation uint64
 	// Version of the program.
 	Version string
-}
-
-// Copy is a copy of some rows that this node makes for another.
-type Copy struct {
-	To       string // node id
-	Rows     int
-	Objects  int64 // sent so far
-	Expected int64 // about how many there are
-	Bytes    int64 // sent so far
-	Age      time.Duration
-	Caught   bool // the target has all of it
 }
 
 // Gossiper is somebody in the gossip pool.

@@ -202,7 +202,7 @@ func TestClusterAnswers(t *testing.T) {
 			LeaseLeft: time.Second, Leader: "n2", Voters: []string{"n1", "n2"}, Nonvoters: []string{"n3"}, Started: time.Now(),
 			Gossip:   []Gossiper{{"n1", "n1:1", "alive", "n1:8080"}, {"n3", "n3:1", "failed", ""}, {"stranger", "x:1", "alive", ""}},
 			RaftAddr: "n1:2", Gossips: "n1:1", GRPCAddr: "n1:7400", Version: "v",
-			Copies: []Copy{{To: "n2", Rows: 3, Objects: 5, Expected: 7, Bytes: 9, Age: 11, Caught: true}},
+			Copies: []*pb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
 		}
 		_, c := clusterOf(t, Config{Cluster: b})
 		ctx, tab := bound(t), b.Table()

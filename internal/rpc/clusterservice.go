@@ -143,12 +143,7 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 			r.Warnings = append(r.Warnings, &pb.Warning{Problem: w.Problem, Hint: w.Hint})
 		}
 	}
-	for _, y := range st.Copies {
-		r.Copies = append(r.Copies, &pb.Copy{
-			To: y.To, Rows: uint32(y.Rows), Objects: uint64(y.Objects), ObjectsExpected: uint64(y.Expected), Bytes: uint64(y.Bytes),
-			AgeNs: int64(y.Age), CaughtUp: y.Caught,
-		})
-	}
+	r.Copies = st.Copies
 	if !st.Started.IsZero() {
 		r.UptimeNs = int64(time.Since(st.Started))
 	}

@@ -54,16 +54,16 @@ func (s *Server) add(f frame, req *pb.AddRequest, r *pb.AddResponse) (verdict, e
 	return verdict{a.Meta, a.Applied}, nil
 }
 
-// addOthers makes the answer of a part one of the counter, as far as this node was told
+// addOthers makes the answer of a part one of the counter, as far as this node has heard
 // what the other parts have.
 func (s *Server) addOthers(h share, a *owner.AddAnswer) {
-	beside := s.beside(h)
+	others := s.remainder(h)
 	if a.Replayed && a.Version&divide.OfWhole != 0 { // the whole has answered: just that again
 		a.Value, a.Version = a.Value+h.split.Base, a.Version&^divide.OfWhole
 	} else {
-		a.Value, a.Version = a.Value+beside, a.Version|splitVersion
+		a.Value, a.Version = a.Value+others, a.Version|splitVersion
 	}
-	a.Current += beside
+	a.Current += others
 }
 
 // addDivides reports whether a part can do an add.

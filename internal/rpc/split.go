@@ -116,7 +116,7 @@ func (s *Server) place(kind string, r owner.Ref, part *peerv1.Part, id *reqid.ID
 }
 
 // choose chooses the part for an operation: the one of its request id, or else one of
-// this node's own, or else the better one of two. here says whether it is this node's.
+// this node's own, or else the better one of two. here reports whether it is this node's.
 func (s *Server) choose(t *table.Table, sp *table.Split, id *reqid.ID) (i int, here bool) {
 	n, self := len(sp.Parts), s.cfg.Cluster.Self()
 	own := func(i int) bool {
@@ -186,7 +186,7 @@ const maxPartStates = 2 * table.MaxSplits * table.MaxParts
 type partState struct {
 	operations, asked, refused atomic.Uint64
 	elsewhere                  atomic.Int64 // of a counter: base and other parts, at the last reading
-	told                       atomic.Bool  // elsewhere was told
+	heard                      atomic.Bool  // the home has told elsewhere
 	remaining                  atomic.Uint64
 }
 
@@ -233,10 +233,11 @@ func (s *Server) countCheck(h share, op *limit.Op, a *owner.CheckAnswer) {
 	}
 }
 
-// beside is what a counter has beside a part, as far as this node was told.
-func (s *Server) beside(h share) int64 {
+// remainder is the sum of the base of a counter and its other parts, as the home has last
+// told this node.
+func (s *Server) remainder(h share) int64 {
 	x := s.parts.of(h.split.ID, h.index)
-	if x.told.Load() {
+	if x.heard.Load() {
 		return x.elsewhere.Load()
 	}
 	return h.split.Base

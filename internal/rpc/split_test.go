@@ -582,11 +582,11 @@ func TestPlantAndRead(t *testing.T) {
 	if err != nil || r.Value != 7 || r.Weighed != sp.Weighed || len(r.Records) != 0 {
 		t.Errorf("%v, %v", r, err)
 	}
-	if got := s.beside(share{sp, 1}); got != 30 {
+	if got := s.remainder(share{sp, 1}); got != 30 {
 		t.Errorf("beside the part is %d", got)
 	}
 	open, _ := b.Table().SplitOf(id)
-	if got := s.beside(share{open, 0}); got != 5 {
+	if got := s.remainder(share{open, 0}); got != 5 {
 		t.Errorf("beside a part that was not told is %d, not the base", got)
 	}
 	if _, err := s.readPart(part, &peerv1.ReadPartRequest{All: true}); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {

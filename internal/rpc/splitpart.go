@@ -56,7 +56,7 @@ func (s *Server) plant(part *peerv1.Part, req *peerv1.PlantRequest) (*peerv1.Pla
 	}
 	meta, err := s.cfg.Store.Put(now, r, records)
 	if err == nil {
-		err = s.told(meta, false)
+		err = s.replicated(meta, false)
 	}
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 		}
 	})
 	if err == nil {
-		err = s.told(meta, true)
+		err = s.replicated(meta, true)
 	}
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	}
 	if !req.All && h.kind() == owner.KindCounter {
 		x.elsewhere.Store(req.Elsewhere)
-		x.told.Store(true)
+		x.heard.Store(true)
 	}
 	s.parts.prune(s.cfg.Cluster.Table())
 	return r, nil
@@ -122,9 +122,9 @@ func (s *Server) partOf(part *peerv1.Part) (share, error) {
 	return s.shareOf(part)
 }
 
-// told returns nil when a decision may be told: the copies have it, and it was this
-// node's to take.
-func (s *Server) told(m owner.Meta, read bool) error {
+// replicated returns nil when a decision is with the copies, and this node still had the
+// right to decide.
+func (s *Server) replicated(m owner.Meta, read bool) error {
 	if err := s.awaitCopies(m.Permit.Hash, read); err != nil {
 		return err
 	}

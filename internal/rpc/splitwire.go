@@ -16,7 +16,7 @@ func wireSplit(t *table.Table, s *table.Split) *pb.Split {
 	return w
 }
 
-// partOwner is the node that owns a part; "" if nobody does.
+// partOwner is the node that owns a part; "" if none does.
 func partOwner(t *table.Table, s *table.Split, i int) string {
 	m, _, _ := t.Owner(s.PartHash(i))
 	return m.Node
@@ -38,7 +38,7 @@ func wireSplitChange(from, to *table.Table) (changed []*pb.Split, merged []uint6
 	return changed, merged
 }
 
-// splitDiffers says whether two splits of one id differ in what travels of them.
+// splitDiffers reports whether two splits of one id differ in what travels of them.
 func splitDiffers(from *table.Table, was *table.Split, to *table.Table, s *table.Split) bool {
 	if was.Phase != s.Phase || was.Since != s.Since || was.Manual != s.Manual || was.Reason != s.Reason || len(was.Parts) != len(s.Parts) {
 		return true

@@ -24,12 +24,12 @@ func TestUntoldParts(t *testing.T) {
 		n := g.nodes["n1"]
 		a := must(n.store.Add(n.clock.Now(), owner.Ref{Key: "k", Name: "c"}, reqid.ID{}, counter.AddOp{Delta: 1}))(t)
 		for read, want := range map[bool]error{false: errUntold, true: errUntoldRead} {
-			if err := n.server.told(a.Meta, read); err != want {
+			if err := n.server.replicated(a.Meta, read); err != want {
 				t.Errorf("read %v: %v", read, err)
 			}
 		}
 		copies.had.Store(true)
-		if err := n.server.told(a.Meta, false); err != nil {
+		if err := n.server.replicated(a.Meta, false); err != nil {
 			t.Error(err)
 		}
 	})

@@ -375,7 +375,7 @@ const waiterSize = int(unsafe.Sizeof(lock.Waiter{}))
 // lockText is the memory that a lock refers to, beside its cell and the text of
 // its places, which is counted with them.
 func lockText(s *lock.State) int {
-	return len(s.Holder) + cap(s.Metadata) + cap(s.Queue.Places)*waiterSize
+	return len(s.Holder) + cap(s.Metadata) + s.Queue.Room()*waiterSize
 }
 
 // textOf is the memory that a place refers to.

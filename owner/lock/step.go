@@ -17,17 +17,18 @@ func (s *State) Acquire(op Acquire, now int64, token uint64, maxWaiters int, fx 
 	mustTTL(op.TTL)
 	now = s.advance(now, token, false, fx)
 	place := s.Queue.Len() + 1
-	request := Request{Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata}
 	switch {
 	case s.Token == 0 && s.Queue.Len() == 0:
-		s.grant(&request, now, now, token, fx)
+		s.grant(&Request{Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata}, now, now, token, fx)
 		return AcquireResult{Outcome: Granted, Token: s.Token, Expires: s.Expires}
 	case op.Wait == 0:
 		return AcquireResult{Outcome: Refused, Place: place}
 	case place > maxWaiters:
 		return AcquireResult{Outcome: QueueFull, Place: place}
 	}
-	s.Queue.Push(Waiter{Ticket: op.Ticket, Caller: op.Caller, Request: request, Since: now, GiveUp: now + op.Wait})
+	w := s.Queue.Push(op.Ticket)
+	w.Caller, w.Since, w.GiveUp = op.Caller, now, now+op.Wait
+	w.Request = Request{Holder: op.Holder, TTL: op.TTL, Metadata: op.Metadata}
 	s.changed(now, fx)
 	return AcquireResult{Outcome: Queued, Place: place}
 }

@@ -15,6 +15,10 @@ const (
 	// keepRoom is the room, in places, that an empty queue keeps: enough that an
 	// object which two or three contend for does not allocate at every handover.
 	keepRoom = 8
+
+	// moveAll is the length up to which a queue is moved at each Pop: that costs less
+	// than to keep account of where it begins.
+	moveAll = 16
 )
 
 // Caller is the request that has a place.
@@ -63,6 +67,10 @@ type Queue[R any] struct {
 	// Grace is the moment from which places that are Away are over, all at once;
 	// 0 = not before their GiveUp.
 	Grace int64
+
+	// array is the array that Places is the end of, nil if it is all of it: a long queue
+	// is not moved at each Pop. What is in front of Places is zero.
+	array []Place[R]
 }
 
 // Left is a place whose time was over.
@@ -111,17 +119,47 @@ func (q *Queue[R]) Head() *Place[R] {
 
 // Pop removes the first place.
 func (q *Queue[R]) Pop() {
+	last := len(q.Places) - 1
+	if last >= moveAll {
+		if q.array == nil {
+			q.array = q.Places[:cap(q.Places)]
+		}
+		q.Places[0] = Place[R]{}
+		q.Places = q.Places[1:]
+		return
+	}
 	copy(q.Places, q.Places[1:])
-	q.truncate(len(q.Places) - 1)
+	q.Places[last] = Place[R]{}
+	if q.Places = q.Places[:last]; last == 0 && q.Room() > keepRoom {
+		q.Clear()
+	}
 }
 
-// Push puts a newcomer at the end.
-func (q *Queue[R]) Push(p Place[R]) {
-	if q.Index(p.Ticket) >= 0 {
-		panic(fmt.Sprintf("queue: ticket %d is in the queue already", p.Ticket))
+// Push puts a newcomer at the end, and returns its place to be filled in.
+func (q *Queue[R]) Push(ticket uint64) *Place[R] {
+	if q.Index(ticket) >= 0 {
+		panic(fmt.Sprintf("queue: ticket %d is in the queue already", ticket))
+	}
+	return q.add(Place[R]{Ticket: ticket})
+}
+
+// add puts a place at the end.
+func (q *Queue[R]) add(p Place[R]) *Place[R] {
+	n := len(q.Places)
+	if n == cap(q.Places) && q.array != nil {
+		if all := q.array; n+n/8 < len(all) { // enough has been popped in front of it
+			copy(all, q.Places)
+			clear(all[max(n, len(all)-n):])
+			q.Places = all[:n]
+		}
+		q.array = nil
 	}
 	q.Places = append(q.Places, p)
+	return &q.Places[n]
 }
+
+// Room is the number of places that memory is allocated for.
+func (q *Queue[R]) Room() int { return max(cap(q.Places), len(q.array)) }
 
 // Append puts a place at the end of the queue of a copy, whose last change was at
 // last. It came no earlier than those ahead of it, and no later than the last
@@ -133,7 +171,7 @@ func (q *Queue[R]) Append(p Place[R], last int64) {
 		p.Since = max(p.Since, q.Places[n-1].Since)
 	}
 	p.GiveUp = max(p.GiveUp, p.Since)
-	q.Places = append(q.Places, p)
+	q.add(p)
 }
 
 // Cancel removes a place and returns the position that it had; found is false if
@@ -204,7 +242,7 @@ func (q *Queue[R]) BeginGrace(until int64) (before int64) {
 }
 
 // Clear removes all places.
-func (q *Queue[R]) Clear() { q.Places = nil }
+func (q *Queue[R]) Clear() { q.Places, q.array = nil, nil }
 
 // Supersede hands a place to a later attempt of the same request, which waits under
 // its own ticket until now + wait (0 to MaxWait; what is outside counts as the
@@ -315,8 +353,8 @@ func (q *Queue[R]) position(i int, now int64) int {
 
 // truncate shortens the queue and lets go of what the rest refers to.
 func (q *Queue[R]) truncate(n int) {
-	if n == 0 && cap(q.Places) > keepRoom {
-		q.Places = nil
+	if n == 0 && q.Room() > keepRoom {
+		q.Clear()
 		return
 	}
 	clear(q.Places[n:])

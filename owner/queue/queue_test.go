@@ -46,7 +46,7 @@ func (r *run) do(c call) error {
 	case "push":
 		r.used++
 		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now, GiveUp: r.now + c.wait}
-		r.q.Push(p)
+		*r.q.Push(p.Ticket) = p
 		r.m.push(p, r.now)
 	case "append":
 		r.used++
@@ -278,7 +278,7 @@ func TestGraceIsShared(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		q := Queue[string]{}
 		for i := range uint64(3) {
-			q.Push(Place[string]{Ticket: i, GiveUp: 1000})
+			q.Push(i).GiveUp = 1000
 		}
 		q.Detach(0, 10, 50, true)
 		q.Detach(1, 40, 50, busy)
@@ -297,13 +297,13 @@ func TestGraceIsShared(t *testing.T) {
 
 func TestTicketsDiffer(t *testing.T) {
 	for name, again := range map[string]func(*Queue[int]){
-		"push":      func(q *Queue[int]) { q.Push(Place[int]{Ticket: 1}) },
+		"push":      func(q *Queue[int]) { q.Push(1) },
 		"supersede": func(q *Queue[int]) { q.Supersede(2, 1, reqid.ID{}, 5, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := Queue[int]{}
-			q.Push(Place[int]{Ticket: 1, GiveUp: 9})
-			q.Push(Place[int]{Ticket: 2, GiveUp: 9})
+			q.Push(1).GiveUp = 9
+			q.Push(2).GiveUp = 9
 			defer func() {
 				if r := fmt.Sprint(recover()); !strings.Contains(r, "ticket 1 is in the queue already") {
 					t.Error(r)
@@ -319,7 +319,7 @@ func TestEmptyQueueRoom(t *testing.T) {
 	for _, waiters := range []int{keepRoom / 2, 100} {
 		q := Queue[string]{}
 		for i := range waiters {
-			q.Push(Place[string]{Ticket: uint64(i), Request: "b", GiveUp: 5})
+			*q.Push(uint64(i)) = Place[string]{Ticket: uint64(i), Request: "b", GiveUp: 5}
 		}
 		left := q.Expire(5, nil)
 		if len(left) != waiters || q.Len() != 0 || cap(q.Places) > keepRoom {
@@ -333,13 +333,58 @@ func TestEmptyQueueRoom(t *testing.T) {
 	}
 }
 
+// TestLongQueues: a long queue is not moved at each Pop, keeps its order and its room,
+// and refers to nothing that has left it.
+func TestLongQueues(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q Queue[*int]
+		var want []uint64
+		next, most := uint64(0), 0
+		for range 400 {
+			for range rapid.IntRange(0, 12).Draw(t, "come") {
+				next++
+				q.Push(next).Request = new(int)
+				want = append(want, next)
+			}
+			for range min(rapid.IntRange(0, 12).Draw(t, "go"), len(want)) {
+				if q.Head().Ticket != want[0] {
+					t.Fatalf("the head is %d, want %d", q.Head().Ticket, want[0])
+				}
+				q.Pop()
+				want = want[1:]
+			}
+			if n := len(want); n > 0 && rapid.IntRange(0, 9).Draw(t, "leave") == 0 {
+				q.Cancel(want[n/2], 0)
+				want = slices.Delete(slices.Clone(want), n/2, n/2+1)
+			}
+			most = max(most, len(want))
+			if q.Len() != len(want) || len(want) > 0 && q.Places[len(want)-1].Ticket != want[len(want)-1] {
+				t.Fatalf("%d places, want %d", q.Len(), len(want))
+			}
+			held := 0
+			all := q.Places[:cap(q.Places)]
+			if q.array != nil {
+				all = q.array
+			}
+			for i := range all {
+				if all[i].Request != nil {
+					held++
+				}
+			}
+			if held != len(want) || q.Room() > 4*most+2*keepRoom {
+				t.Fatalf("%d places of %d are referred to, in room for %d; at most %d waited", held, len(want), q.Room(), most)
+			}
+		}
+	})
+}
+
 // TestStepsAllocateNothing: a queue that has its room serves and expires without any.
 func TestStepsAllocateNothing(t *testing.T) {
 	q := Queue[string]{}
 	var left []Left
 	n := testing.AllocsPerRun(100, func() {
 		for i := range uint64(4) {
-			q.Push(Place[string]{Ticket: i, GiveUp: 10})
+			q.Push(i).GiveUp = 10
 		}
 		q.Detach(3, 1, 2, true)
 		q.Supersede(3, 9, reqid.ID{}, 9, 2)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -22,6 +23,7 @@ type Canary struct {
 
 // Tests are what go test runs.
 type Tests struct {
+	Module  string // directory of the package's module, or "" for that of the repository
 	Package string // its directory, from the root of the repository, with slashes
 	Run     string // pattern of -run
 	Tries   int    // how often they are run until they fail
@@ -85,6 +87,7 @@ func readCanaries(root, text string) ([]Canary, error) {
 	marks, err := readMarks(root)
 	wrong := []error{err}
 	for i, c := range all {
+		all[i].Tests.Module = moduleOf(root, c.Tests.Package)
 		if all[i].Marks = marks[c.Name]; len(marks[c.Name]) == 0 {
 			wrong = append(wrong, fmt.Errorf("guards.txt: %s has no mark //guard:%s", c.Name, c.Name))
 		} else if _, err := apply(root, all[i].Marks); err != nil {
@@ -98,6 +101,16 @@ func readCanaries(root, text string) ([]Canary, error) {
 		}
 	}
 	return all, errors.Join(wrong...)
+}
+
+// moduleOf returns the directory with the go.mod of a package, or "".
+func moduleOf(root, pkg string) string {
+	for ; pkg != "."; pkg = path.Dir(pkg) {
+		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(pkg), "go.mod")); err == nil {
+			return pkg
+		}
+	}
+	return ""
 }
 
 // apply returns the content of the files with marks, as it is without their guard.

@@ -116,7 +116,7 @@ func TestReadCanaries(t *testing.T) {
 		write("a_test.go", function("//guard:of-a-test\nf()\nreturn true"))
 		all, err := readCanaries(root, "# Words.\n\n"+c.table)
 		switch {
-		case c.wrong == "" && (err != nil || len(all) != 1 || len(all[0].Marks) != 1 || all[0].Tests != (Tests{"p", "^TestA$", 1})):
+		case c.wrong == "" && (err != nil || len(all) != 1 || len(all[0].Marks) != 1 || all[0].Tests != (Tests{Package: "p", Run: "^TestA$", Tries: 1})):
 			t.Errorf("%s: %+v, %v", c.what, all, err)
 		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 			t.Errorf("%s: %v", c.what, err)

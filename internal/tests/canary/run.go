@@ -136,19 +136,24 @@ func (r *runner) control(ctx context.Context, t Tests) (Verdict, string) {
 
 // command is how a person runs the tests.
 func (t Tests) command() string {
-	return strings.Join(append([]string{"go test"}, t.args()...), " ")
+	return strings.Join(append([]string{"go"}, t.args()...), " ")
 }
 
-func (t Tests) args() []string {
-	return []string{"./" + t.Package, "-run=" + t.Run, "-count=1", "-timeout=" + testTime.String()}
+// args are those of the go command.
+func (t Tests) args(flags ...string) []string {
+	args, pkg := []string{"test"}, t.Package
+	if t.Module != "" {
+		args, pkg = []string{"-C", t.Module, "test"}, strings.TrimPrefix(strings.TrimPrefix(pkg, t.Module), "/")
+	}
+	args = append(args, flags...)
+	return append(args, "./"+pkg, "-run="+t.Run, "-count=1", "-timeout="+testTime.String())
 }
 
 // test runs tests and judges what they say. vet has looked at the code already.
 func (r *runner) test(ctx context.Context, t Tests, more ...string) (Verdict, string) {
 	ctx, cancel := context.WithTimeout(ctx, buildTime)
 	defer cancel()
-	args := append([]string{"test", "-json", "-vet=off", "-failfast"}, more...)
-	args = append(args, t.args()...)
+	args := t.args(append([]string{"-json", "-vet=off", "-failfast"}, more...)...)
 	if r.usesRapid(t.Package) {
 		args = append(args, "-rapid.nofailfile")
 	}

@@ -26,8 +26,6 @@ import (
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/keystead/keystead/internal/node"
 )
 
 // patience is how long a test waits for what has to come: a cluster of founders takes
@@ -132,10 +130,20 @@ func (p *process) get(path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-func (p *process) status() *node.ClusterStatus {
-	var s node.Status
-	if _, text := p.get("/status"); json.Unmarshal([]byte(text), &s) != nil || s.Cluster == nil {
-		return &node.ClusterStatus{}
+// status is what a node's page of that name says of its cluster.
+type status struct {
+	Incarnation     string
+	Ready           bool
+	Members         []string
+	Voters          []string
+	RowsToMove      int `json:"rows_to_move"`
+	RowsUnprotected int `json:"rows_unprotected"`
+}
+
+func (p *process) status() status {
+	var s struct{ Cluster status }
+	if _, text := p.get("/status"); json.Unmarshal([]byte(text), &s) != nil {
+		return status{}
 	}
 	return s.Cluster
 }
@@ -279,6 +287,7 @@ func TestCompose(t *testing.T) {
 	}
 	keystead(t, "status", "--wait", patience.String(), "--members", "3", "--addr", ps[0].addr+":7400")
 	keystead(t, "counter", "add", "kept", "41", "--addr", ps[0].addr+":7400")
+	label := regexp.MustCompile(`([a-zA-Z_]+)="`)
 	shown, labels := map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range ps {
 		_, text := p.get("/metrics")

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"path"
@@ -8,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
 )
 
 // The compose file, and what the Envoy there starts from.
@@ -16,33 +20,14 @@ const (
 	envoyFile   = "deploy/compose/envoy.yaml"
 )
 
-// composeService is what is in use of a service of compose.
-type composeService struct {
-	Image       string
-	Build       struct{ Context, Dockerfile string }
-	Command     []string
-	Environment map[string]string
-	Networks    []string
-	Restart     string
-	StopGrace   string   `yaml:"stop_grace_period"`
-	ReadOnly    bool     `yaml:"read_only"`
-	CapDrop     []string `yaml:"cap_drop"`
-	SecurityOpt []string `yaml:"security_opt"`
-	MemLimit    string   `yaml:"mem_limit"`
-	Ulimits     map[string]int
-	Ports       []string
-	Volumes     []string
-	Profiles    []string
-	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
-}
-
-// composeProject is a compose file.
-type composeProject struct {
-	Name     string
-	Services map[string]composeService
-	Networks map[string]struct{}
-	Volumes  map[string]struct{}
-	Shared   map[string]any `yaml:",inline"` // x-…, which services take parts from
+// readCompose reads a compose file. Paths in it are then those from the root of the
+// repository, which is "/".
+func readCompose(text string) (*types.Project, error) {
+	return loader.LoadWithContext(context.Background(), types.ConfigDetails{
+		WorkingDir:  "/" + path.Dir(composeFile),
+		ConfigFiles: []types.ConfigFile{{Filename: composeFile, Content: []byte(text)}},
+		Environment: types.Mapping{},
+	}, loader.WithProfiles([]string{"*"}))
 }
 
 // Compose are the nodes of a compose file, by service; its other services are left
@@ -54,40 +39,32 @@ func Compose(text string, image *Image) (map[string]*Node, error) {
 	}
 	nodes := map[string]*Node{}
 	for name, s := range p.Services {
-		if s.Build.Dockerfile == "" {
+		if s.Build == nil {
 			continue
 		}
-		n := &Node{Where: composeFile + " " + name, Args: s.Command, Env: under(image.Env, s.Environment)}
+		env := map[string]string{}
+		for k, v := range s.Environment {
+			if v == nil {
+				return nil, fmt.Errorf("%s: %s has the value that it has wherever compose is run", name, k)
+			}
+			env[k] = *v
+		}
+		n := &Node{Where: composeFile + " " + name, Args: s.Command, Env: under(image.Env, env), Memory: int64(s.MemLimit)}
 		if len(n.Args) == 0 {
 			n.Args = image.Cmd
 		}
-		if s.MemLimit != "" {
-			n.Memory = size(s.MemLimit)
-		}
-		if n.Patience, err = time.ParseDuration(s.StopGrace); err != nil {
-			return nil, fmt.Errorf("%s: stop_grace_period: %w", name, err)
+		n.Patience = 10 * time.Second // the default
+		if s.StopGracePeriod != nil {
+			n.Patience = time.Duration(*s.StopGracePeriod)
 		}
 		for _, v := range s.Volumes {
-			if from, to, _ := strings.Cut(v, ":"); !strings.ContainsAny(from, "./") {
-				n.Volume = to
+			if v.Type == types.VolumeTypeVolume {
+				n.Volume = v.Target
 			}
 		}
 		nodes[name] = n
 	}
 	return nodes, nil
-}
-
-func readCompose(text string) (composeProject, error) {
-	var p composeProject
-	if err := strict(text, func() any { return &p }); err != nil {
-		return p, err
-	}
-	for key := range p.Shared {
-		if !strings.HasPrefix(key, "x-") {
-			return p, fmt.Errorf("%q is no key of compose", key)
-		}
-	}
-	return p, nil
 }
 
 // compose judges the compose file, and returns the names of its nodes' services.
@@ -124,63 +101,56 @@ func (r *reader) compose(image *Image) []string {
 			r.wrong(envoyFile, "it does not ask %s: make it anew, as its first lines say", at)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Services)) {
-		r.composeService(name, p, nodes[name])
-		r.composeEnvoy(composeFile+" "+name, p.Services[name], all)
+	for name, s := range p.Services {
+		r.composeService(composeFile+" "+name, s, nodes[name])
+		r.composeEnvoy(composeFile+" "+name, s, all)
 	}
 	return names
 }
 
 // composeEnvoy judges an Envoy that starts from envoyFile: the nodes say where it
 // listens, and that has to be where others reach its container.
-func (r *reader) composeEnvoy(where string, s composeService, nodes []*Node) {
-	if !slices.ContainsFunc(s.Volumes, func(v string) bool { return strings.HasPrefix(v, "./"+path.Base(envoyFile)+":") }) {
+func (r *reader) composeEnvoy(where string, s types.ServiceConfig, nodes []*Node) {
+	if !slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Source == "/"+envoyFile }) {
 		return
 	}
 	for _, port := range s.Ports {
-		want := "0.0.0.0" + port[strings.LastIndexByte(port, ':'):]
+		want := fmt.Sprintf("0.0.0.0:%d", port.Target)
 		for _, n := range nodes {
 			if got := n.settings["xds-listener"]; got != want {
-				r.wrong(where, "it publishes %s, and %s has it listen at %q: set xds-listener to %s", port, n.settings["id"], got, want)
+				r.wrong(where, "it publishes %d, and %s has it listen at %q: set xds-listener to %s", port.Target, n.settings["id"], got, want)
 			}
 		}
 	}
 }
 
 // composeService judges a service; n is nil when it is not a node.
-func (r *reader) composeService(name string, p composeProject, n *Node) {
-	s, where := p.Services[name], composeFile+" "+name
-	for _, x := range s.Networks {
-		if _, ok := p.Networks[x]; !ok {
-			r.wrong(where, "there is no network %q", x)
-		}
-	}
+func (r *reader) composeService(where string, s types.ServiceConfig, n *Node) {
 	for on, how := range s.DependsOn {
-		if _, ok := p.Services[on]; !ok || how.Condition != "service_healthy" {
+		if how.Condition != types.ServiceConditionHealthy {
 			r.wrong(where, "it depends on %s, %s: wait for a service that is healthy", on, how.Condition)
 		}
 	}
 	for _, v := range s.Volumes {
-		from, _, _ := strings.Cut(v, ":")
-		if _, ok := p.Volumes[from]; !ok && !r.exists(path.Join(path.Dir(composeFile), from)) {
-			r.wrong(where, "there is neither a volume nor a file %q", from)
+		if v.Type == types.VolumeTypeBind && !r.exists(strings.TrimPrefix(v.Source, "/")) {
+			r.wrong(where, "there is no file %q", v.Source)
 		}
 	}
-	for _, v := range s.Ports {
-		if !strings.HasPrefix(v, "127.0.0.1:") {
-			r.wrong(where, "the port %s is open to other machines, and nothing authenticates there", v)
+	for _, p := range s.Ports {
+		if p.HostIP != "127.0.0.1" {
+			r.wrong(where, "the port %s is open to other machines, and nothing authenticates there", p.Published)
 		}
 	}
 	if n == nil {
 		return
 	}
-	if path.Join(path.Dir(composeFile), s.Build.Context, s.Build.Dockerfile) != dockerfile {
+	if s.Build.Context != "/" || s.Build.Dockerfile != dockerfile {
 		r.wrong(where, "it is built from %s of %s", s.Build.Dockerfile, s.Build.Context)
 	}
 	inside := slices.Collect(maps.Values(n.ports()))
-	for _, v := range s.Ports {
-		if port, err := strconv.Atoi(v[strings.LastIndexByte(v, ':')+1:]); err != nil || !slices.Contains(inside, port) {
-			r.wrong(where, "it publishes %s, where the node does not listen", v)
+	for _, p := range s.Ports {
+		if !slices.Contains(inside, int(p.Target)) {
+			r.wrong(where, "it publishes %d, where the node does not listen", p.Target)
 		}
 	}
 }

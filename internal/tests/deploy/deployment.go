@@ -1,10 +1,7 @@
 package deploy
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -12,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	labelset "k8s.io/apimachinery/pkg/labels"
 )
 
 // Program is what a deployment has to fit.
@@ -82,21 +80,6 @@ func (r *reader) text(path string) string {
 func (r *reader) exists(path string) bool {
 	_, err := fs.Stat(r.fs, path)
 	return err == nil
-}
-
-// strict reads the YAML documents of a text into values that next makes. Keys that
-// they have no field for are errors.
-func strict(text string, next func() any) error {
-	d := yaml.NewDecoder(bytes.NewReader([]byte(text)))
-	d.KnownFields(true)
-	for n := 0; ; n++ {
-		switch err := d.Decode(next()); {
-		case errors.Is(err, io.EOF) && n > 0:
-			return nil
-		case err != nil:
-			return err
-		}
-	}
 }
 
 // node judges what is the same for all deployments.
@@ -199,11 +182,11 @@ func list(text string) []string {
 	return strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
 }
 
-// sizes are the units of bytes in the files, longest names first.
+// sizes are the units of bytes in settings and GOMEMLIMIT.
 var sizes = []struct {
 	suffix string
 	bytes  int64
-}{{"MiB", 1 << 20}, {"GiB", 1 << 30}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {"m", 1 << 20}, {"g", 1 << 30}}
+}{{"MiB", 1 << 20}, {"GiB", 1 << 30}}
 
 // size reads a number of bytes; -1 if it is none.
 func size(text string) int64 {
@@ -231,15 +214,14 @@ func under(below, above map[string]string) map[string]string {
 	return out
 }
 
-// has says whether all labels of a selector are among those of an object. An empty
-// selector means everything, which is never meant here.
-func has(labels, selector map[string]string) bool {
-	for k, v := range selector {
-		if labels[k] != v {
-			return false
-		}
+// has reports whether a selector, which names labels alone, selects an object. An empty
+// one means everything, which is never meant here.
+func has(labels map[string]string, selector *meta.LabelSelector) bool {
+	if selector == nil || len(selector.MatchLabels) == 0 {
+		return false
 	}
-	return len(selector) > 0
+	s, err := meta.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(labelset.Set(labels))
 }
 
 // files are the names of the files of a directory that end so.

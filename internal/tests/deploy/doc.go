@@ -3,10 +3,13 @@
 // the dashboard. No tool that would run these things is needed for that, and none of
 // them can tell what a setting of the program means.
 //
+// The package is a module of its own and imports nothing of the program: the files are
+// read by the libraries that their ecosystems read them with, and the program's go.mod
+// knows none of them. `go test ./...` at the top does not come here.
+//
 // # What is judged
 //
-// Every file is read strictly: a key that nobody here knows is a finding, because it is
-// a slip more often than a wish. Then
+// Every file is read strictly: a key that its library does not know is a finding. Then
 //
 //   - each node that a file starts has settings that the program takes ([Resolve] asks
 //     the program itself), and more time to end than it needs;
@@ -21,6 +24,6 @@
 //
 // # Not judged
 //
-// Whether Docker, Kubernetes and Envoy take the files: they do not run here. What a
-// schema of theirs says beyond the fields in use is not known here.
+// Whether Docker, Kubernetes and Envoy take the files: they do not run here. Their
+// libraries know keys and types, and not all values that a server refuses.
 package deploy

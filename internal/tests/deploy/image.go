@@ -1,12 +1,15 @@
 package deploy
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
 )
 
 // Image is what the Dockerfile makes.
@@ -18,78 +21,83 @@ type Image struct {
 	Cmd           []string
 	Env           map[string]string
 	Volume        string
+	Exposed       []string
+	User          string
+	Health        []string
+	GoVersion     string
 }
 
 const dockerfile = "deploy/docker/Dockerfile"
 
 var (
 	goDirective = regexp.MustCompile(`(?m)^go (\S+)$`)
-	variable    = regexp.MustCompile(`(\w+)=(\S+)`)
 	output      = regexp.MustCompile(`-o (/out\S+)`)
 )
 
-// Dockerfile reads the instructions of a Dockerfile, in order: each a word and what
-// follows it, continuation lines joined, comments left out.
-func Dockerfile(text string) [][2]string {
-	var out [][2]string
-	line := ""
-	for part := range strings.Lines(text) {
-		part = strings.TrimSpace(part)
-		if strings.HasPrefix(part, "#") || part == "" {
-			continue
-		}
-		rest, more := strings.CutSuffix(part, `\`)
-		line += rest
-		if more {
-			continue
-		}
-		word, what, _ := strings.Cut(line, " ")
-		out = append(out, [2]string{strings.ToUpper(word), strings.TrimSpace(what)})
-		line = ""
-	}
-	return out
-}
-
-// ReadImage reads the Dockerfile.
+// ReadImage reads the Dockerfile. Only the last stage counts, but for the command that
+// builds the program.
 func ReadImage(text string) (*Image, error) {
+	file, err := parser.Parse(strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	stages, args, err := instructions.Parse(file.AST, nil)
+	if err != nil {
+		return nil, err
+	}
 	m := &Image{Env: map[string]string{}}
-	for _, in := range Dockerfile(text) {
-		word, what := in[0], in[1]
-		var err error
-		switch word {
-		case "FROM":
-			*m = Image{Build: m.Build, Binary: m.Binary, Env: map[string]string{}} // only the last stage counts
-		case "RUN":
-			if o := output.FindStringSubmatch(what); o != nil && strings.Contains(what, "go build") {
-				m.Build, m.Binary = what, o[1]
+	for _, a := range args {
+		for _, v := range a.Args {
+			if v.Key == "GO_VERSION" {
+				m.GoVersion = v.ValueString()
 			}
-		case "ENV":
-			for _, v := range variable.FindAllStringSubmatch(what, -1) {
-				m.Env[v[1]] = v[2]
-			}
-		case "ENTRYPOINT":
-			err = json.Unmarshal([]byte(what), &m.Entrypoint)
-		case "CMD":
-			err = json.Unmarshal([]byte(what), &m.Cmd)
-		case "VOLUME":
-			m.Volume = what
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: write a JSON list: %w", word, err)
+	}
+	for i, s := range stages {
+		for _, c := range s.Commands {
+			if run, ok := c.(*instructions.RunCommand); ok {
+				command := strings.Join(run.CmdLine, " ")
+				if o := output.FindStringSubmatch(command); o != nil && strings.Contains(command, "go build") {
+					m.Build, m.Binary = command, o[1]
+				}
+			} else if i == len(stages)-1 {
+				m.take(c)
+			}
 		}
 	}
 	return m, nil
 }
 
+// take does an instruction of the last stage.
+func (m *Image) take(c instructions.Command) {
+	switch c := c.(type) {
+	case *instructions.EnvCommand:
+		for _, v := range c.Env {
+			m.Env[v.Key] = v.Value
+		}
+	case *instructions.EntrypointCommand:
+		m.Entrypoint = c.CmdLine
+	case *instructions.CmdCommand:
+		m.Cmd = c.CmdLine
+	case *instructions.VolumeCommand:
+		m.Volume = c.Volumes[len(c.Volumes)-1]
+	case *instructions.ExposeCommand:
+		m.Exposed = append(m.Exposed, c.Ports...)
+	case *instructions.UserCommand:
+		m.User = c.User
+	case *instructions.HealthCheckCommand:
+		m.Health = c.Health.Test
+	}
+}
+
 // image judges the Dockerfile, and returns what it makes.
 func (r *reader) image() *Image {
-	text := r.text(dockerfile)
-	m, err := ReadImage(text)
+	m, err := ReadImage(r.text(dockerfile))
 	if err != nil {
 		r.wrong(dockerfile, "%v", err)
 		return &Image{}
 	}
-	if want := goDirective.FindStringSubmatch(r.text("go.mod")); want == nil || !strings.Contains(text, "ARG GO_VERSION="+want[1]+"\n") {
+	if want := goDirective.FindStringSubmatch(r.text("go.mod")); want == nil || m.GoVersion != want[1] {
 		r.wrong(dockerfile, "GO_VERSION is not the version of go.mod, %v", want)
 	}
 	if !strings.Contains(m.Build, "CGO_ENABLED=0 ") {
@@ -101,41 +109,29 @@ func (r *reader) image() *Image {
 	n := &Node{Where: dockerfile, Args: m.Cmd, Env: m.Env, Volume: m.Volume}
 	n.Patience = time.Hour // whoever runs the image says how long
 	r.node(n)
-	r.instructions(text, m, n)
+	r.exposed(m, n.ports())
+	if want := append(append([]string{"CMD"}, m.Entrypoint...), "status"); len(m.Health) < len(want) || !slices.Equal(m.Health[:len(want)], want) {
+		r.wrong(dockerfile, "the health check does not ask the program: %v", m.Health)
+	}
+	if id, err := strconv.Atoi(strings.Split(m.User, ":")[0]); err != nil || id == 0 {
+		r.wrong(dockerfile, "the user %q: give a number that is not root's, which Kubernetes can judge", m.User)
+	}
 	return m
 }
 
-// instructions judges those of the last stage that are there for others.
-func (r *reader) instructions(text string, m *Image, n *Node) {
-	ports := n.ports()
-	want := map[string]bool{
-		strconv.Itoa(ports["grpc"]) + "/tcp": true, strconv.Itoa(ports["raft"]) + "/tcp": true, strconv.Itoa(ports["metrics"]) + "/tcp": true,
-		strconv.Itoa(ports["gossip"]) + "/tcp": true, strconv.Itoa(ports["gossip"]) + "/udp": true,
+// exposed judges the ports that an image names.
+func (r *reader) exposed(m *Image, ports map[string]int) {
+	want := map[string]bool{fmt.Sprintf("%d/udp", ports["gossip"]): true}
+	for _, p := range ports {
+		want[fmt.Sprintf("%d/tcp", p)] = true
 	}
-	user := ""
-	for _, in := range Dockerfile(text) {
-		switch in[0] {
-		case "FROM":
-			user = ""
-		case "USER":
-			user = in[1]
-		case "EXPOSE":
-			for _, p := range strings.Fields(in[1]) {
-				if !want[p] {
-					r.wrong(dockerfile, "it exposes %s, where no setting has the program listen", p)
-				}
-				delete(want, p)
-			}
-		case "HEALTHCHECK":
-			if !strings.Contains(in[1], `"`+strings.Join(m.Entrypoint, "")+`", "status"`) {
-				r.wrong(dockerfile, "the health check does not ask the program: %s", in[1])
-			}
+	for _, p := range m.Exposed {
+		if !want[p] {
+			r.wrong(dockerfile, "it exposes %s, where no setting has the program listen", p)
 		}
+		delete(want, p)
 	}
 	for p := range want {
 		r.wrong(dockerfile, "it does not expose %s", p)
-	}
-	if id, err := strconv.Atoi(strings.Split(user, ":")[0]); err != nil || id == 0 {
-		r.wrong(dockerfile, "the user %q: give a number that is not root's, which Kubernetes can judge", user)
 	}
 }

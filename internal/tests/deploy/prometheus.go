@@ -3,9 +3,14 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"sigs.k8s.io/yaml"
 )
 
 // The files of Prometheus and Grafana, and where people are told what to do.
@@ -19,104 +24,60 @@ const (
 	runbooks       = "https://github.com/keystead/keystead/blob/main/" + operationsFile + "#"
 )
 
-// metricName finds the names of series in an expression: ours, those of the process and
-// of the Go runtime, and Prometheus' own.
-var metricName = regexp.MustCompile(`\b(?:(?:keystead|process|go)_[a-z0-9_]+|up)\b`)
-
-// ownSeries are those that Prometheus makes itself.
-var ownSeries = []string{"up", "ALERTS"}
-
-// MetricNames are the names of the series that an expression of Prometheus asks for, in
-// order, each once.
-func MetricNames(expr string) []string {
-	names := metricName.FindAllString(expr, -1)
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// metrics judges the names of an expression.
-func (r *reader) metrics(where, expr string) {
-	names := MetricNames(expr)
-	if len(names) == 0 {
-		r.wrong(where, "%q asks for no series", expr)
-	}
-	if r.prog.Metrics == nil {
-		return
-	}
-	for _, name := range names {
-		if !r.prog.Metrics[name] && !slices.Contains(ownSeries, name) {
-			r.wrong(where, "no node shows %s", name)
-		}
-	}
-	r.labels(where, expr)
-}
-
-type alertRules struct {
-	Groups []struct {
-		Name  string
-		Rules []alert
-	}
-}
-
-type alert struct {
-	Alert, Expr, For    string
-	Labels, Annotations map[string]string
-}
-
 type ruleTests struct {
-	RuleFiles []string `yaml:"rule_files"`
-	Every     string   `yaml:"evaluation_interval"`
+	RuleFiles []string `json:"rule_files"`
+	Every     string   `json:"evaluation_interval"`
 	Tests     []struct {
 		Name, Interval string
-		Input          []struct{ Series, Values string } `yaml:"input_series"`
+		Input          []struct{ Series, Values string } `json:"input_series"`
 		Exprs          []struct {
 			Expr    string
-			At      string `yaml:"eval_time"`
+			At      string `json:"eval_time"`
 			Samples []struct {
 				Labels string
 				Value  float64
-			} `yaml:"exp_samples"`
-		} `yaml:"promql_expr_test"`
+			} `json:"exp_samples"`
+		} `json:"promql_expr_test"`
 	}
 }
 
 type scrapeConfig struct {
 	Global struct {
-		Every    string `yaml:"scrape_interval"`
-		Evaluate string `yaml:"evaluation_interval"`
+		Every    string `json:"scrape_interval"`
+		Evaluate string `json:"evaluation_interval"`
 	}
-	RuleFiles []string    `yaml:"rule_files"`
-	Jobs      []scrapeJob `yaml:"scrape_configs"`
+	RuleFiles []string    `json:"rule_files"`
+	Jobs      []scrapeJob `json:"scrape_configs"`
 }
 
 type scrapeJob struct {
-	Name   string `yaml:"job_name"`
+	Name   string `json:"job_name"`
 	Static []struct {
 		Targets []string
 		Labels  map[string]string
-	} `yaml:"static_configs"`
+	} `json:"static_configs"`
 	Pods []struct {
 		Role      string
 		Selectors []struct{ Role, Label string }
-	} `yaml:"kubernetes_sd_configs"`
+	} `json:"kubernetes_sd_configs"`
 	Relabel []struct {
-		Sources       []string `yaml:"source_labels"`
+		Sources       []string `json:"source_labels"`
 		Regex, Action string
-		Target        string `yaml:"target_label"`
-	} `yaml:"relabel_configs"`
+		Target        string `json:"target_label"`
+	} `json:"relabel_configs"`
 }
 
 // prometheus judges the scrape configurations, the alerts and their tests. nodes are
 // those of compose.
 func (r *reader) prometheus(nodes []string) {
 	var s scrapeConfig
-	if err := strict(r.text(scrapeFile), func() any { return &s }); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(r.text(scrapeFile)), &s); err != nil {
 		r.wrong(scrapeFile, "%v", err)
 	} else if got, want := targets(s), nodes; !slices.Equal(got, want) {
 		r.wrong(scrapeFile, "it scrapes %v, and compose runs %v", got, want)
 	}
 	var pods scrapeConfig
-	if err := strict(r.text(scrapePodsFile), func() any { return &pods }); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(r.text(scrapePodsFile)), &pods); err != nil {
 		r.wrong(scrapePodsFile, "%v", err)
 	}
 	for file, c := range map[string]scrapeConfig{scrapeFile: s, scrapePodsFile: pods} {
@@ -124,18 +85,20 @@ func (r *reader) prometheus(nodes []string) {
 			r.wrong(file, "the alerts want one job, keystead, and are in keystead.rules.yml")
 		}
 	}
-	var rules alertRules
-	if err := strict(r.text(rulesFile), func() any { return &rules }); err != nil {
+	rules, wrong := rulefmt.Parse([]byte(r.text(rulesFile)), false, model.LegacyValidation, language, slog.New(slog.DiscardHandler))
+	for _, err := range wrong {
 		r.wrong(rulesFile, "%v", err)
 	}
 	var tests ruleTests
-	if err := strict(r.text(rulesTestFile), func() any { return &tests }); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(r.text(rulesTestFile)), &tests); err != nil {
 		r.wrong(rulesTestFile, "%v", err)
 	}
-	r.alerts(rules, fires(tests))
+	if rules != nil {
+		r.alerts(rules, fires(tests))
+	}
 	for _, t := range tests.Tests {
 		for _, in := range t.Input {
-			r.metrics(rulesTestFile, in.Series)
+			r.series(rulesTestFile, in.Series)
 		}
 	}
 }
@@ -167,12 +130,12 @@ func fires(t ruleTests) string {
 	return all.String()
 }
 
-func (r *reader) alerts(rules alertRules, tested string) {
+func (r *reader) alerts(rules *rulefmt.RuleGroups, tested string) {
 	anchors, documented := Anchors(r.text(operationsFile)), 0
 	for _, g := range rules.Groups {
 		for _, a := range g.Rules {
 			where := rulesFile + " " + a.Alert
-			r.metrics(where, a.Expr)
+			r.series(where, a.Expr)
 			if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
 				r.wrong(where, "it lacks a severity, a summary or a description")
 			}
@@ -226,7 +189,7 @@ func (r *reader) dashboard() {
 		}
 		ids[p.ID] = true
 		for _, t := range p.Targets {
-			r.metrics(dashboardFile+" "+p.Title, t.Expr)
+			r.series(dashboardFile+" "+p.Title, t.Expr)
 		}
 	}
 	if len(d.Panels) == 0 || d.UID == "" {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/unit"
 )
 
 // The unit, and the example of the file that it reads its settings from.
@@ -28,21 +30,13 @@ func (u Unit) Last(key string) string {
 
 // ReadUnit reads a unit file.
 func ReadUnit(text string) (Unit, error) {
-	u, section := Unit{}, ""
-	for n, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
-		key, value, ok := strings.Cut(line, "=")
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]"):
-			section = strings.Trim(line, "[]")
-		case !ok || section == "":
-			return nil, fmt.Errorf("line %d: %q is not KEY=VALUE in a section", n+1, line)
-		default:
-			u[section+"."+key] = append(u[section+"."+key], value)
-		}
+	options, err := unit.DeserializeOptions(strings.NewReader(text))
+	u := Unit{}
+	for _, o := range options {
+		key := o.Section + "." + o.Name
+		u[key] = append(u[key], o.Value)
 	}
-	return u, nil
+	return u, err
 }
 
 // ReadEnv reads a file of variables, as systemd's EnvironmentFile and Docker's

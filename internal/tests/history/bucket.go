@@ -107,7 +107,7 @@ func Bucket(p BucketParams) Model {
 			return []bucketState{next}
 		}
 		return nil
-	})
+	}, bucketState{lo: past, hi: ever, base: past, late: b.late})
 	m.late = p.Late
 	return m
 }

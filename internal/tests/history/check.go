@@ -13,9 +13,20 @@ import (
 // Model is how the objects of a kind behave.
 type Model struct {
 	model  porcupine.Model
-	late   int64 // ns
+	unsure *porcupine.Model // the same from an unknown state on
+	late   int64            // ns
 	drift  Drift
 	splits Splits
+}
+
+// Unsure is the model of objects whose state was declared lost before: there may have been
+// a copy all the same, an old one or the latest. ok is false if the kind has none.
+func (m Model) Unsure() (_ Model, ok bool) {
+	if m.unsure == nil {
+		return Model{}, false
+	}
+	m.model = *m.unsure
+	return m, true
 }
 
 // ErrTimeout says that a check took too long to come to a result.
@@ -142,8 +153,9 @@ func (s *state[S]) setDone(number int) {
 
 // newModel makes a model of a step function over states that can be compared
 // with ==. The function returns the states that may follow, none if the output
-// is impossible; out is nil if the answer was lost.
-func newModel[S comparable](initial S, next func(s S, at step, out any) []S) Model {
+// is impossible; out is nil if the answer was lost. unsure is the state of which nothing
+// is known, if there is one.
+func newModel[S comparable](initial S, next func(s S, at step, out any) []S, unsure ...S) Model {
 	nm := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{state[S]{s: initial}} },
 		Step: func(from, in, out any) []any {
@@ -167,5 +179,12 @@ func newModel[S comparable](initial S, next func(s S, at step, out any) []S) Mod
 		},
 		DescribeState: func(s any) string { return fmt.Sprintf("%+v", s.(state[S]).s) },
 	}
-	return Model{model: nm.ToModel()}
+	m := Model{model: nm.ToModel()}
+	if len(unsure) > 0 {
+		other := nm // a model keeps what it was made of
+		other.Init = func() []any { return []any{state[S]{s: unsure[0]}} }
+		from := other.ToModel()
+		m.unsure = &from
+	}
+	return m
 }

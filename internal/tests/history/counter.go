@@ -61,6 +61,7 @@ type counterState struct {
 	version uint64
 	above   bool // the version is not known, but above version: it was changed by a lost call
 	split   bool // it may have been split: the version, if there is any, may be above, too
+	unsure  bool // nothing is known of it
 }
 
 func (s counterState) exists() bool { return s.version != 0 || s.above }
@@ -99,6 +100,9 @@ func Counter() Model {
 		if s.split = s.split || at.split; told && o.inexact() {
 			return s.ofParts(at, in, o)
 		}
+		if s.unsure {
+			return s.learned(in, o, told)
+		}
 		switch in.Op {
 		case CounterAdd:
 			return s.add(in, o, !told)
@@ -116,7 +120,20 @@ func Counter() Model {
 			return []counterState{s}
 		}
 		return s.at(o.Version)
-	})
+	}, counterState{unsure: true})
+}
+
+// learned is a counter of which nothing was known, after the first that is told of it.
+func (s counterState) learned(in CounterInput, o CounterOutput, told bool) []counterState {
+	switch {
+	case !told:
+		return []counterState{s}
+	case in.Op == counterValue:
+		return []counterState{{value: o.Value, above: true, split: s.split}}
+	case in.Op == CounterReset:
+		o.Value = 0
+	}
+	return []counterState{{value: o.Value, version: o.Version, split: s.split}}
 }
 
 // LateCounter is the model of counters that are copied: the ages of replays may be too

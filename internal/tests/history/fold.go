@@ -128,7 +128,7 @@ func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, er
 	switch {
 	case original != nil:
 		s.call, s.ret, out = original.Start, original.End, original.Output
-	case len(replays) > 0 && !lost:
+	case len(replays) > 0 && !lost && !passedOn(replays[0]):
 		return nil, fmt.Errorf("is a replay, but nothing went before it")
 	case len(replays) > 0:
 		s.lost, out = true, firstOf(replays).bare()
@@ -153,6 +153,13 @@ func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, er
 	}
 	op.Input = s
 	return append(ops, op), nil
+}
+
+// passedOn reports whether a replay can be of its own attempt: whoever passed it on to the
+// owner did so again, having had no answer, and it had acted before.
+func passedOn(c Call) bool {
+	age := c.Output.(output).replay().Age
+	return age > 0 && age < c.End-c.Start
 }
 
 func describe(attempts []Call) string {

@@ -66,7 +66,7 @@ func Window(p WindowParams) Model {
 			return nil
 		}
 		return []windowState{next}
-	})
+	}, windowState{gone: ever, some: true})
 	m.late = p.Late
 	return m
 }

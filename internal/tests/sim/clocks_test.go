@@ -12,7 +12,7 @@ const slewed = 0.08333
 // of all others as fast. Then it is cut off: nobody acts for its rows before it has stopped.
 func TestTrap45SlewedClocks(t *testing.T) {
 	t.Parallel()
-	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+	play(t, setting{nodes: 3, clients: 3, drift: slewDrift}, func(s *scene) {
 		for range max(6/slower, 1) {
 			i := s.follower()
 			for k := range s.hosts {
@@ -39,7 +39,7 @@ func TestTrap45SlewedClocks(t *testing.T) {
 // clock is right again, it comes back.
 func TestSlowHardware(t *testing.T) {
 	t.Parallel()
-	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+	play(t, setting{nodes: 3, clients: 3, drift: slewDrift}, func(s *scene) {
 		i := s.follower()
 		s.RunClock(i, -slewed)
 		s.until(settleTime, "the others serve all", func() bool { return s.servedWithout(i) })
@@ -57,7 +57,7 @@ func TestSlowHardware(t *testing.T) {
 // another one leads.
 func TestFastLeader(t *testing.T) {
 	t.Parallel()
-	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+	play(t, setting{nodes: 3, clients: 3, drift: slewDrift}, func(s *scene) {
 		i := s.leader()
 		s.RunClock(i, slewed)
 		s.until(settleTime, "another one leads", func() bool { l := s.Leader(); return l >= 0 && l != i })
@@ -75,7 +75,7 @@ func TestFastLeader(t *testing.T) {
 // the leader the guest drops its lease, asks again, and serves on.
 func TestPausedGuest(t *testing.T) {
 	t.Parallel()
-	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
+	play(t, setting{nodes: 3, clients: 3, drift: slewDrift}, func(s *scene) {
 		i := s.follower()
 		s.sleep(20 * time.Second)
 		p, _ := s.Process(i)

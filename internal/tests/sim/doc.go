@@ -8,7 +8,8 @@
 //	   ├─ gossip.Network   packets between hosts: serf
 //	   ├─ Verifier         asks every node at the same instant whether it would
 //	   │                   acknowledge an operation: at most one may
-//	   └─ Client           calls through gRPC and judges the answers
+//	   ├─ Client           calls through gRPC, on objects of all kinds
+//	   └─ Judge            holds the answers against the models of the kinds
 //
 // Everything must be made and used inside of one bubble. Because simulated time
 // stands still while a goroutine runs, what the Verifier asks of several nodes

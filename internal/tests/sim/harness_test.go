@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -52,17 +54,26 @@ type scene struct {
 	seed   uint64
 	rnd    *rand.Rand
 	v      *Verifier
-	ledger *Ledger
+	judge  *Judge
 	formed time.Duration // how long it took until all nodes served
 }
 
 // wholeLogs are not cut short: some judge by the log from its first entry on.
 var wholeLogs = epoch.Snapshots{Every: time.Minute, After: 1 << 20, Trailing: 1 << 20}
 
+const (
+	// clockDrift is by how much clocks of hosts run fast or slow, with something to spare.
+	clockDrift = history.Drift(2 * maxDrift * 1e6)
+	// slewDrift is the same where they are slewed as well, or run fast.
+	slewDrift = history.Drift((maxDrift + slewed + 0.01) * 1e6)
+)
+
 // setting is what a scenario begins with.
 type setting struct {
 	nodes, clients int
 	config         func(*Config)
+	// drift is that of the clocks. Default clockDrift.
+	drift history.Drift
 }
 
 // play runs a scenario with several seeds.
@@ -70,12 +81,26 @@ func play(t *testing.T, set setting, act func(*scene)) {
 	for i := range *seeds {
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { playOnce(t, set, seed, act) })
+			var j *Judge
+			defer func() { // by the clock of the machine
+				if j == nil {
+					return
+				}
+				began := time.Now()
+				for _, f := range j.Faults() {
+					t.Error(f)
+				}
+				t.Logf("%s; judged in %s", j.Told(), time.Since(began).Round(time.Millisecond))
+			}()
+			synctest.Test(t, func(t *testing.T) {
+				j = NewJudge(cmp.Or(set.drift, clockDrift))
+				playOnce(t, set, seed, j, act)
+			})
 		})
 	}
 }
 
-func playOnce(t *testing.T, set setting, seed uint64, act func(*scene)) {
+func playOnce(t *testing.T, set setting, seed uint64, j *Judge, act func(*scene)) {
 	cfg := Config{Nodes: set.nodes, Seed: seed}
 	if *verbose {
 		cfg.Log = slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})
@@ -83,8 +108,8 @@ func playOnce(t *testing.T, set setting, seed uint64, act func(*scene)) {
 	if set.config != nil {
 		set.config(&cfg)
 	}
-	s := &scene{Cluster: New(cfg), t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0x7363656e)), v: NewVerifier(positions, seed), ledger: NewLedger()}
-	s.v.OnTable(s.ledger.Learn)
+	s := &scene{Cluster: New(cfg), t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0x7363656e)), v: NewVerifier(positions, seed), judge: j}
+	s.v.OnTable(j.Learn)
 	defer scenes.begin(t.Name())()
 	began := time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -95,19 +120,18 @@ func playOnce(t *testing.T, set setting, seed uint64, act func(*scene)) {
 		running.Wait()
 		s.Close()
 		simulated.Add(int64(time.Since(began)))
-		for _, f := range append(s.v.Faults(), s.ledger.Faults()...) {
+		for _, f := range s.v.Faults() {
 			t.Error(f)
 		}
 		if n := s.Net.Open(); n > 0 {
 			t.Errorf("%d ends of connections are still open", n)
 		}
 		looks, permits, confirmed := s.v.Figures()
-		grants, adds, _ := s.ledger.Answered()
-		t.Logf("%d looks, %d permits, %d confirmed; %d grants, %d adds, errors %s; %+v", looks, permits, confirmed, grants, adds, s.ledger.Errors(), s.Net.Stats())
+		t.Logf("%d looks, %d permits, %d confirmed; %+v", looks, permits, confirmed, s.Net.Stats())
 	}()
 	s.form()
 	for i := range set.clients {
-		k, err := NewClient(s.Cluster, s.ledger, i+1, 6)
+		k, err := NewClient(s.Cluster, j, i+1, 6)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +198,7 @@ func (s *scene) settled() bool {
 // rows had their standby before.
 func (s *scene) lostNothing() {
 	s.t.Helper()
-	if n := s.ledger.Lost(); n > 0 {
+	if n := s.judge.Lost(); n > 0 {
 		s.t.Errorf("state of %d keys was lost", n)
 	}
 }

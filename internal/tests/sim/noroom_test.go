@@ -20,7 +20,7 @@ const awayTime = 10 * time.Second
 // fill has the cluster count so many keys once more.
 func (s *scene) fill(k *Client, keys int) {
 	for i := range keys {
-		k.add(s.t.Context(), fmt.Sprintf("key-%d", i))
+		k.Add(s.t.Context(), fmt.Sprintf("key-%d", i))
 	}
 }
 
@@ -52,7 +52,7 @@ func TestJoinerWithoutRoom(t *testing.T) {
 	}}, func(s *scene) {
 		maxObjects = 0
 		s.takeAway(small)
-		k, err := NewClient(s.Cluster, s.ledger, 9, keys)
+		k, err := NewClient(s.Cluster, s.judge, 9, keys)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestSlowJoinerStays(t *testing.T) {
 		c.Tune = func(_ int, cfg *node.Config) { cfg.CopyRate = 50 }
 	}}, func(s *scene) {
 		s.takeAway(slow)
-		k, err := NewClient(s.Cluster, s.ledger, 9, keys)
+		k, err := NewClient(s.Cluster, s.judge, 9, keys)
 		if err != nil {
 			s.t.Fatal(err)
 		}

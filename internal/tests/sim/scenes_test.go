@@ -206,7 +206,7 @@ func TestAllWiped(t *testing.T) {
 			s.Crash(i)
 			s.Wipe(i)
 		}
-		s.ledger.AllLost() // no table says so: nobody is left who knows
+		s.judge.AllLost() // no table says so: nobody is left who knows
 		s.settle()
 		s.sleep(2 * time.Second)
 	})
@@ -235,7 +235,7 @@ func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{3, 5} {
 		var took times
-		play(t, setting{nodes: nodes, clients: 4}, func(s *scene) {
+		play(t, setting{nodes: nodes, clients: 4, drift: slewDrift}, func(s *scene) {
 			for over := time.Now().Add(chaosTime); time.Now().Before(over); {
 				s.chaos()
 				s.sleep(s.between(time.Millisecond, 2*time.Second))

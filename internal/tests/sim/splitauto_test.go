@@ -179,7 +179,7 @@ func (s *scene) refusals(b bucket, one bool, settle time.Duration) (all, refused
 }
 
 // ask does one check that is not repeated.
-func (s *scene) ask(l *splitLoad, k *caller, conns []*grpc.ClientConn, rnd *rand.Rand, b bucket, log *checkLog, named bool) {
+func (s *scene) ask(l *splitLoad, k *splitCaller, conns []*grpc.ClientConn, rnd *rand.Rand, b bucket, log *checkLog, named bool) {
 	began := time.Now()
 	same := l.same(b.key, "check", began)
 	call := func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) error {

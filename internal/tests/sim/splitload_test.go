@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/internal/tests/caller"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -48,23 +48,18 @@ type bucket struct {
 
 var buckets = []bucket{{"big", 2000, 2000, 3}, {"tight", 30, 40, 3}, {"small", 100, 20, 2}, {keptLimit, 2, 30, 2}}
 
-// caller is a client process: it numbers operations as the client library does, and
-// sends each of them through any node, under its number, until what became of it is known.
-type caller struct {
+// splitCaller is a client process: it sends each operation through any node, under its
+// number, until what became of it is known.
+type splitCaller struct {
+	*caller.Caller
 	s     *scene
-	id    []byte
 	conns []*grpc.ClientConn // by host
 	quit  <-chan struct{}    // no more operations are begun
-
-	mu   sync.Mutex
-	next uint64               // guarded by mu
-	open map[uint64]time.Time // guarded by mu: operations without outcome, since when
 }
 
-func (l *splitLoad) newCaller(number int) (*caller, error) {
-	k := &caller{s: l.s, id: make([]byte, 16), open: map[uint64]time.Time{}, quit: l.quit}
-	binary.BigEndian.PutUint64(k.id, l.s.seed)
-	binary.BigEndian.PutUint64(k.id[8:], uint64(number))
+func (l *splitLoad) newCaller(number int) (*splitCaller, error) {
+	began := time.Now()
+	k := &splitCaller{Caller: caller.New(l.s.seed, uint64(number), func() int64 { return int64(time.Since(began)) }), s: l.s, quit: l.quit}
 	for i := range l.s.hosts {
 		conn, err := l.s.Dial(fmt.Sprintf("10.0.7.%d", number), i)
 		if err != nil {
@@ -75,41 +70,13 @@ func (l *splitLoad) newCaller(number int) (*caller, error) {
 	return k, nil
 }
 
-func (k *caller) close() {
+func (k *splitCaller) close() {
 	for _, c := range k.conns {
 		_ = c.Close()
 	}
 }
 
-func (k *caller) begin() uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.next++
-	k.open[k.next] = time.Now()
-	return k.next
-}
-
-func (k *caller) finish(seq uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.open, seq)
-}
-
-// stamp is the request id of an attempt.
-func (k *caller) stamp(seq uint64, again bool) *pb.RequestId {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	id := &pb.RequestId{Client: k.id, Sequence: seq, Settled: seq}
-	for other := range k.open {
-		id.Settled = min(id.Settled, other)
-	}
-	if again {
-		id.AgeNs = int64(max(time.Since(k.open[seq]), 1))
-	}
-	return id
-}
-
-func (k *caller) over() bool {
+func (k *splitCaller) over() bool {
 	select {
 	case <-k.quit:
 		return true
@@ -120,14 +87,14 @@ func (k *caller) over() bool {
 
 // known does an operation under a request id until its outcome is known, and sometimes
 // once more; it returns an error if that cannot be, or takes too long.
-func (k *caller) known(rnd *rand.Rand, failed func(error), call func(context.Context, *grpc.ClientConn, *pb.RequestId) error) error {
-	seq := k.begin()
-	defer k.finish(seq)
+func (k *splitCaller) known(rnd *rand.Rand, failed func(error), call func(context.Context, *grpc.ClientConn, *pb.RequestId) error) error {
+	r := k.Begin()
+	defer r.End()
 	var late time.Time // since when it is over
 	again := rnd.IntN(splitRepeat) == 0
-	for try := 0; ; try++ {
+	for {
 		ctx, cancel := context.WithTimeout(context.Background(), splitCall)
-		err := call(ctx, k.conns[rnd.IntN(len(k.conns))], k.stamp(seq, try > 0))
+		err := call(ctx, k.conns[rnd.IntN(len(k.conns))], r.ID())
 		cancel()
 		if err == nil && !again {
 			return nil
@@ -159,7 +126,7 @@ type splitLoad struct {
 	s       *scene
 	quit    chan struct{}
 	running sync.WaitGroup
-	callers []*caller
+	callers []*splitCaller
 	sums    map[string]*sumLog
 	checks  map[string]*checkLog
 
@@ -182,7 +149,7 @@ func newSplitLoad(s *scene) *splitLoad {
 // start has clients call until stop.
 func (l *splitLoad) start() {
 	l.s.t.Helper()
-	work := func(number int, workers ...func(*caller, *rand.Rand)) {
+	work := func(number int, workers ...func(*splitCaller, *rand.Rand)) {
 		k, err := l.newCaller(number)
 		if err != nil {
 			l.s.t.Fatal(err)
@@ -242,7 +209,7 @@ func (l *splitLoad) failed(err error) {
 }
 
 // count adds to one of the counters, or reads it.
-func (l *splitLoad) count(k *caller, rnd *rand.Rand) {
+func (l *splitLoad) count(k *splitCaller, rnd *rand.Rand) {
 	key := sumCounters[rnd.IntN(len(sumCounters))]
 	if rnd.IntN(5) == 0 {
 		l.get(k, rnd, key)
@@ -251,7 +218,7 @@ func (l *splitLoad) count(k *caller, rnd *rand.Rand) {
 	l.add(k, rnd, key, nil)
 }
 
-func (l *splitLoad) add(k *caller, rnd *rand.Rand, key string, most *int64) {
+func (l *splitLoad) add(k *splitCaller, rnd *rand.Rand, key string, most *int64) {
 	op, delta := l.sums[key].begin(1), int64(1)
 	var got *pb.AddResponse
 	same := l.same(key, "add to "+key, op.start)
@@ -273,7 +240,7 @@ func (l *splitLoad) add(k *caller, rnd *rand.Rand, key string, most *int64) {
 }
 
 // get reads a counter, and returns what it has read.
-func (l *splitLoad) get(k *caller, rnd *rand.Rand, key string) *pb.GetResponse {
+func (l *splitLoad) get(k *splitCaller, rnd *rand.Rand, key string) *pb.GetResponse {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), splitCall)
 	defer cancel()
@@ -287,7 +254,7 @@ func (l *splitLoad) get(k *caller, rnd *rand.Rand, key string) *pb.GetResponse {
 }
 
 // compare does operations on a counter of its own: some of them need it whole.
-func (l *splitLoad) compare(k *caller, rnd *rand.Rand) {
+func (l *splitLoad) compare(k *splitCaller, rnd *rand.Rand) {
 	switch x := rnd.IntN(40); {
 	case x > 1:
 		l.add(k, rnd, casCounter, nil)
@@ -300,7 +267,7 @@ func (l *splitLoad) compare(k *caller, rnd *rand.Rand) {
 }
 
 // setIf reads, and sets if nobody has written since.
-func (l *splitLoad) setIf(k *caller, rnd *rand.Rand) {
+func (l *splitLoad) setIf(k *splitCaller, rnd *rand.Rand) {
 	was := l.get(k, rnd, casCounter)
 	if was == nil {
 		return
@@ -337,7 +304,7 @@ func (l *splitLoad) same(key, what string, start time.Time) func(yes bool, repla
 }
 
 // check spends a token of one of the limits, with a request id or without.
-func (l *splitLoad) check(k *caller, rnd *rand.Rand) {
+func (l *splitLoad) check(k *splitCaller, rnd *rand.Rand) {
 	x, i := rnd.IntN(10), 0
 	for x >= buckets[i].weight {
 		x -= buckets[i].weight

@@ -8,15 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/internal/failure"
-)
-
-// The headers of a stream between nodes: for which cluster, and for which of its nodes,
-// the sender takes whoever answers at the address. A node that cannot be reached for long
-// stays in the table of a cluster without a majority, and somebody else may be at its
-// address by then.
-const (
-	clusterHeader = "x-keystead-cluster"
-	targetHeader  = "x-keystead-target"
+	"github.com/keystead/keystead/internal/forward"
 )
 
 // namedSince is the level from which on all members send these headers.
@@ -24,7 +16,7 @@ const namedSince = 3
 
 // meant refuses a stream that is for another node, or for a node of another cluster.
 func (s *Server) meant(ctx context.Context) error {
-	cluster, target := metadata.ValueFromIncomingContext(ctx, clusterHeader), metadata.ValueFromIncomingContext(ctx, targetHeader)
+	cluster, target := metadata.ValueFromIncomingContext(ctx, forward.ClusterHeader), metadata.ValueFromIncomingContext(ctx, forward.TargetHeader)
 	t := s.cfg.Cluster.Table()
 	named := len(cluster) > 0 || len(target) > 0
 	switch {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -74,12 +75,12 @@ func TestStreamNamesItsTarget(t *testing.T) {
 	}{
 		"a version before":                     {nil, 2, false},
 		"a version before, when all are later": {nil, 3, true},
-		"as it should be":                      {[]string{clusterHeader, "one", targetHeader, "n1"}, 3, false},
-		"... while others are older":           {[]string{clusterHeader, "one", targetHeader, "n1"}, 2, false},
-		"another cluster":                      {[]string{clusterHeader, "two", targetHeader, "n1"}, 2, true},
-		"another node":                         {[]string{clusterHeader, "one", targetHeader, "n2"}, 2, true},
-		"no node":                              {[]string{clusterHeader, "one"}, 3, true},
-		"two clusters":                         {[]string{clusterHeader, "one", clusterHeader, "two", targetHeader, "n1"}, 3, true},
+		"as it should be":                      {[]string{forward.ClusterHeader, "one", forward.TargetHeader, "n1"}, 3, false},
+		"... while others are older":           {[]string{forward.ClusterHeader, "one", forward.TargetHeader, "n1"}, 2, false},
+		"another cluster":                      {[]string{forward.ClusterHeader, "two", forward.TargetHeader, "n1"}, 2, true},
+		"another node":                         {[]string{forward.ClusterHeader, "one", forward.TargetHeader, "n2"}, 2, true},
+		"no node":                              {[]string{forward.ClusterHeader, "one"}, 3, true},
+		"two clusters":                         {[]string{forward.ClusterHeader, "one", forward.ClusterHeader, "two", forward.TargetHeader, "n1"}, 3, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

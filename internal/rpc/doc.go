@@ -12,9 +12,9 @@
 // (limits.go, counters.go, locks.go) convert fields.
 //
 // A call whose key the table has at another node, or that the store did not let in
-// because another node owns it, is passed on (forward.go) over a stream that carries many calls (links.go,
-// link.go), whose queue is bounded, and decided there (forwardservice.go). A call
-// that was passed on is never passed on again. What is sent a second time has a
+// because another node owns it, is passed on (forward.go) by the links of
+// internal/forward, whose queues are bounded, and decided there (forwardservice.go). A
+// call that was passed on is never passed on again. What is sent a second time has a
 // request id; all else that is sent and not answered has an unknown outcome.
 //
 // Panics are not recovered. A broken invariant under a shard lock must stop the

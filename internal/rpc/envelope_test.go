@@ -10,7 +10,6 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
-	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // enveloped are calls as they go over the wire: in the envelope of level 3, as a program
@@ -165,20 +164,5 @@ func TestEnvelopesAge(t *testing.T) {
 	}
 	if f, err := forward.Encode(&later, true); err != nil || f.Operation != 20 {
 		t.Errorf("from level 4 on: %v, %v", f, err)
-	}
-}
-
-// TestEnvelopeByLevel: a call is sent by the number of its operation from the commit of
-// the level on that says that all members read it, and not before.
-func TestEnvelopeByLevel(t *testing.T) {
-	for level, number := range map[uint32]uint32{0: 0, 3: 0, 4: opAdd} {
-		a := &attempt{call: counterAdd.call(&pb.AddRequest{Key: "k"}, 1), since: 5}
-		if err := a.encode(&table.Table{Level: level}); err != nil || a.wire.Operation != number || (a.wire.Call == nil) != (number != 0) || a.wire.Since != 5 {
-			t.Errorf("level %d: %v, %v", level, a.wire, err)
-		}
-	}
-	a := &attempt{call: &forward.Call{Op: &forward.Operation{Number: 20, Name: "later", Call: counterAdd.Call}, Request: &pb.AddRequest{}}}
-	if err := a.encode(&table.Table{Level: 3}); wire(err).Reason != pb.Reason_REASON_UNAVAILABLE || wire(err).Hint == "" {
-		t.Errorf("an operation that is too new: %v", err)
 	}
 }

@@ -68,10 +68,6 @@ var errUnreached = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 *
 	Message: "the owner of the key cannot be reached; nothing happened",
 	Hint:    "try again: it comes back, or another node takes over within seconds"}
 
-var errUnheard = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
-	Message: "the call was passed on to the owner of the key and no answer came; it may have taken effect",
-	Hint:    "try again with the same request id to learn what became of it"}
-
 const (
 	// startTime is how long after the start of the process calls wait for its cluster.
 	startTime = 2 * time.Second
@@ -201,9 +197,9 @@ func (p *passage) try() (forward.Message, error) {
 }
 
 // send makes an attempt at a member.
-func (p *passage) send(m table.Member, since uint64) *attempt {
+func (p *passage) send(m table.Member, since uint64) *forward.Attempt {
 	p.hops++
-	return p.s.links.submit(p.ctx, p.hash, m, since, p.current())
+	return p.s.links.Submit(p.ctx, p.hash, m, since, p.current())
 }
 
 // current is the call as it goes out now: its request id is as old as it is, and
@@ -261,7 +257,7 @@ func (p *passage) look(epoch uint64) error {
 // have received it.
 func (p *passage) noOwner() error {
 	if p.sent {
-		return errUnheard
+		return forward.ErrUnheard
 	}
 	return errNoOwner
 }
@@ -275,18 +271,18 @@ func (p *passage) honest(err error) error {
 	switch wire(err).Reason {
 	case pb.Reason_REASON_UNAVAILABLE, pb.Reason_REASON_OVERLOADED, pb.Reason_REASON_STORE_FULL,
 		pb.Reason_REASON_TOO_MANY_WAITERS, pb.Reason_REASON_GAVE_UP, pb.Reason_REASON_NOT_OWNER:
-		return errUnheard
+		return forward.ErrUnheard
 	}
 	return err
 }
 
 // settle waits for an attempt and says whether the call must be tried again.
-func (p *passage) settle(a *attempt) (answer forward.Message, again bool, err error) {
+func (p *passage) settle(a *forward.Attempt) (answer forward.Message, again bool, err error) {
 	var stopping <-chan struct{}
-	if a.call.Waits() {
+	if a.Call.Waits() {
 		stopping = p.s.stopping
 	}
-	f, err := a.wait(p.ctx, stopping, func() bool { return p.s.cfg.Cluster.Table().Uses(detachLevel) })
+	f, err := a.Wait(p.ctx, callerGone, stopping, errStopping, func() bool { return p.s.cfg.Cluster.Table().Uses(detachLevel) })
 	if err != nil {
 		again, err = p.failed(a, err)
 		return nil, again, err
@@ -294,7 +290,7 @@ func (p *passage) settle(a *attempt) (answer forward.Message, again bool, err er
 	w := f.GetError()
 	switch {
 	case w == nil:
-		if answer, err = forward.DecodeAnswer(f, a.call.Op); err != nil {
+		if answer, err = forward.DecodeAnswer(f, a.Call.Op); err != nil {
 			return nil, false, p.unread(err)
 		}
 		return answer, false, nil
@@ -305,25 +301,28 @@ func (p *passage) settle(a *attempt) (answer forward.Message, again bool, err er
 	return nil, true, nil
 }
 
+// callerGone is gaveUp as an error.
+func callerGone(ctx context.Context) error { return gaveUp(ctx) }
+
 // failed says what becomes of a call after an attempt that was not answered.
-func (p *passage) failed(a *attempt, err error) (again bool, _ error) {
+func (p *passage) failed(a *forward.Attempt, err error) (again bool, _ error) {
 	switch {
-	case errors.Is(err, errMoved):
+	case errors.Is(err, forward.ErrMoved):
 		return true, nil
-	case errors.Is(err, errUnsent):
+	case errors.Is(err, forward.ErrUnsent):
 		if p.sent { // somebody must be asked what became of it
 			p.hops--
 			p.first = func() error { return p.look(p.s.cfg.Cluster.Table().Epoch) }
 		}
 		free := p.part != nil && !p.fixed && p.call.ID == nil // another part will do
 		return p.sent || free || p.moved(a), errUnreached
-	case errors.Is(err, errBroken):
+	case errors.Is(err, forward.ErrBroken):
 		if p.call.Harmless {
 			return false, errUnreached
 		}
 		p.sent = true
 		if p.call.ID == nil {
-			return false, errUnheard
+			return false, forward.ErrUnheard
 		}
 		p.renew(a)
 		// The way to the owner is gone, or the owner: it, or the next one, answers.
@@ -338,7 +337,7 @@ func (p *passage) failed(a *attempt, err error) (again bool, _ error) {
 
 // turnedAway prepares the next attempt after one that another node did not act on.
 // Whichever node is behind catches up.
-func (p *passage) turnedAway(a *attempt, w *pb.Error) {
+func (p *passage) turnedAway(a *forward.Attempt, w *pb.Error) {
 	p.renew(a)
 	t := p.s.cfg.Cluster.Table()
 	after := t.Epoch
@@ -346,7 +345,7 @@ func (p *passage) turnedAway(a *attempt, w *pb.Error) {
 		return
 	}
 	if w.Epoch > 0 && w.Epoch <= t.Epoch {
-		if _, since, ok := t.Owner(p.hash); ok && since > a.since {
+		if _, since, ok := t.Owner(p.hash); ok && since > a.Since {
 			return // it is here already
 		}
 	} else if w.Epoch > 0 {
@@ -367,15 +366,15 @@ func (p *passage) unread(err error) error {
 }
 
 // moved says whether the key has another owner by now than the one of an attempt.
-func (p *passage) moved(a *attempt) bool {
+func (p *passage) moved(a *forward.Attempt) bool {
 	m, _, ok := p.s.cfg.Cluster.Table().Owner(p.hash)
-	return ok && m.Holder() != a.to
+	return ok && m.Holder() != a.To
 }
 
 // renew gives a call new patience that has stood in the queue of a lock for long,
 // before its owner let it go.
-func (p *passage) renew(a *attempt) {
-	if now := time.Now(); a.call.Waits() && now.Sub(a.began) > maxAwait {
+func (p *passage) renew(a *forward.Attempt) {
+	if now := time.Now(); a.Call.Waits() && now.Sub(a.Began) > maxAwait {
 		p.over, p.hops = now.Add(maxAwait), 0
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -261,7 +262,7 @@ func TestOthersDoNotWait(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.begin("n1", "n2")
 		key, n1, n2 := g.moving("n3", "n2"), g.nodes["n1"], g.nodes["n2"]
-		other := g.keys("n2", 1, func(h uint64) bool { return h%linksPerPeer == owner.Hash(key)%linksPerPeer })[0]
+		other := g.keys("n2", 1, func(h uint64) bool { return h%forward.LinksPerPeer == owner.Hash(key)%forward.LinksPerPeer })[0]
 		n2.hold(true)
 		g.flip(key)
 		done := make(chan error)
@@ -345,7 +346,7 @@ func TestPeerIsUnreachable(t *testing.T) {
 			began := time.Now()
 			_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
 			unavailable.check(t, err)
-			if took := time.Since(began); took > openTime {
+			if took := time.Since(began); took > forward.OpenTime {
 				t.Errorf("it took %v", took)
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -399,7 +400,7 @@ func TestPeerDiesMidCall(t *testing.T) {
 				<-reached
 				down := func() bool { return false }
 				n2.wire.Store(&down)
-				n1.server.links.peers[place{"n2", "n2:7400"}].conn.ResetConnectBackoff()
+				peerOf(t, n1.server, "n2").Conn.ResetConnectBackoff()
 				go n2.stop()
 				synctest.Wait()
 				close(die) // its answer finds nobody
@@ -480,20 +481,22 @@ func TestCallerLeavesMidCall(t *testing.T) {
 		if r := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t); r.Value != 1 {
 			t.Errorf("the stream goes on: %v", r)
 		}
-		if n := s.links.peers[place{"n2", "n2:7400"}].pending(); n != 0 {
+		if n := peerOf(t, s, "n2").Pending; n != 0 {
 			t.Errorf("%d calls are still awaited", n)
 		}
 	})
 }
 
-func (p *peer) pending() int {
-	n := 0
-	for _, k := range p.links {
-		k.mu.Lock()
-		n += len(k.pending) + len(k.queue)
-		k.mu.Unlock()
+// peerOf is what a server knows of its way to another node.
+func peerOf(t testing.TB, s *Server, node string) forward.Peer {
+	t.Helper()
+	for _, p := range s.links.Peers() {
+		if p.Node == node {
+			return p
+		}
 	}
-	return n
+	t.Fatalf("there is no connection to %s", node)
+	return forward.Peer{}
 }
 
 // Who waits for a lock through a node that stops is sent away: nothing happened; or
@@ -505,7 +508,7 @@ func TestStopOfTheSender(t *testing.T) {
 	})
 	t.Run("with an id", func(t *testing.T) {
 		stopOfTheSender(t, &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1},
-			refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: errUnheard.RetryAfter})
+			refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: forward.ErrUnheard.RetryAfter})
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
@@ -228,7 +229,7 @@ func TestWaitSurvivesARetirement(t *testing.T) {
 		p := g.asks(t, "n1", context.Background(), wants(key, "me", time.Hour))
 		n2.hold(true) // the others know it a little earlier
 		g.without("n2")
-		time.Sleep(partingTime / 2)
+		time.Sleep(forward.PartingTime / 2)
 		n2.hold(false)
 		g.tell()
 		if r := p.granted(t); r.Owner == "n2" {
@@ -344,7 +345,7 @@ func TestQueueIsBounded(t *testing.T) {
 			default:
 			}
 		}
-		if n := n1.server.links.peers[place{"n2", "n2:7400"}].pending(); n < maxQueued || n > 2*(maxQueued+MaxBatchItems) {
+		if n := peerOf(t, n1.server, "n2").Pending; n < forward.MaxQueued || n > 2*(forward.MaxQueued+MaxBatchItems) {
 			t.Errorf("%d calls are on their way", n)
 		}
 		refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}.check(t, err)
@@ -352,7 +353,7 @@ func TestQueueIsBounded(t *testing.T) {
 		wg.Wait()
 		close(hang)
 		synctest.Wait()
-		if n := n1.server.links.peers[place{"n2", "n2:7400"}].pending(); n != 0 {
+		if n := peerOf(t, n1.server, "n2").Pending; n != 0 {
 			t.Errorf("%d calls are still on their way", n)
 		}
 		before := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t).Value
@@ -370,11 +371,11 @@ func TestIdlePeers(t *testing.T) {
 			if r := must(n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t); r.Value != i+1 {
 				t.Errorf("add %d: %v", i, r)
 			}
-			if n := len(n1.server.links.all()); n != 1 {
+			if n := len(n1.server.links.Peers()); n != 1 {
 				t.Errorf("there are %d peers", n)
 			}
-			time.Sleep(2 * peerIdle)
-			if n := len(n1.server.links.all()); n != 0 {
+			time.Sleep(2 * forward.PeerIdle)
+			if n := len(n1.server.links.Peers()); n != 0 {
 				t.Errorf("%d idle peers are kept", n)
 			}
 		}

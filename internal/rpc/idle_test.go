@@ -62,17 +62,14 @@ func TestIdleIsClosedBeside(t *testing.T) {
 		}
 	}
 	add("n2")
+	before := time.Now()
 	add("n3")
-	links := n1.server.links
-	links.mu.Lock()
-	links.peers[place{"n2", "n2:7400"}].used = time.Now().Add(-2 * peerIdle)
-	idle := links.peers[place{"n2", "n2:7400"}]
-	links.mu.Unlock()
+	links, idle := n1.server.links, peerOf(t, n1.server, "n2")
 	close(full)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		links.closeIdle()
+		links.CloseIdle(time.Since(before))
 	}()
 	<-blocked
 	add("n3")
@@ -83,7 +80,7 @@ func TestIdleIsClosedBeside(t *testing.T) {
 	}
 	_ = (<-dialled).Close()
 	<-over
-	if idle.conn.GetState().String() != "SHUTDOWN" {
-		t.Errorf("the idle connection is %s", idle.conn.GetState())
+	if idle.Conn.GetState().String() != "SHUTDOWN" {
+		t.Errorf("the idle connection is %s", idle.Conn.GetState())
 	}
 }

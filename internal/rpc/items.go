@@ -203,7 +203,7 @@ func (e *elsewhere) is(i int) bool {
 type departed struct {
 	items    []item
 	passages []*passage
-	attempts []*attempt // the first ones; nil = none was made
+	attempts []*forward.Attempt // the first ones; nil = none was made
 }
 
 // depart passes items on to the owners of their keys, all at once.
@@ -212,7 +212,7 @@ func (s *Server) depart(ctx context.Context, items []item) departed {
 		return departed{}
 	}
 	began := time.Now()
-	d := departed{items, make([]*passage, len(items)), make([]*attempt, len(items))}
+	d := departed{items, make([]*passage, len(items)), make([]*forward.Attempt, len(items))}
 	t, self := s.cfg.Cluster.Table(), s.cfg.Cluster.Self()
 	for n, x := range items {
 		p := newPassage(ctx, s, x.call, began)

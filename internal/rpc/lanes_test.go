@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -53,7 +54,7 @@ func (h *hanging) AwaitOf(ctx context.Context, hash uint64, _ table.Holder) bool
 // oneStream are keys of n1 that are passed on over one and the same stream, of which
 // those before the last have a standby that hangs.
 func (g *group) oneStream(n int) (stuck []string, well string, of func(hash uint64) bool) {
-	keys := g.keys("n1", n+1, func(h uint64) bool { return h%linksPerPeer == 0 })
+	keys := g.keys("n1", n+1, func(h uint64) bool { return h%forward.LinksPerPeer == 0 })
 	well = keys[n]
 	return keys[:n], well, func(hash uint64) bool { return hash != owner.Hash(well) }
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -31,6 +32,8 @@ const (
 	MaxRequest    = 64 << 10 // bytes of a message that is not a batch
 	MaxBatch      = 1 << 20  // bytes of a batch or stream message
 	MaxBatchItems = 10_000   // items of a batch or stream message
+
+	maxFlushBytes = MaxBatch - MaxRequest // bytes of a message of calls to another node
 
 	// maxReceive is where grpc itself cuts off, without a typed error: far
 	// enough above MaxBatch that a caller who is a little over gets a good one.
@@ -98,7 +101,7 @@ type Server struct {
 	grpc     *grpc.Server
 	sent     [maxOperation + 1]*operation // that nodes send each other, by number
 	parts    parts                        // of split objects
-	links    *links                       // to other nodes; nil = this node runs alone
+	links    *forward.Links               // to other nodes; nil = this node runs alone
 	lanes    *lanes                       // of answers to other nodes; nil = this node runs alone
 	chunks   *chunk.Book                  // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{}                // closed when the server stops
@@ -158,7 +161,7 @@ func NewServer(cfg Config) *Server {
 	}
 	pb.RegisterIdServiceServer(s.grpc, &idService{s: s})
 	if cfg.Cluster != nil {
-		s.links, s.lanes, s.chunks = newLinks(s), newLanes(s), newChunks(s)
+		s.links, s.lanes, s.chunks = forward.NewLinks(forward.LinksConfig{Table: cfg.Cluster, Dial: cfg.Dial, Full: errOverloaded, MaxMessage: maxFlushBytes, MaxReceive: 2 * maxReceive}), newLanes(s), newChunks(s)
 		peerv1.RegisterForwardServiceServer(s.grpc, &forwards{s: s})
 	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
@@ -192,7 +195,7 @@ func (s *Server) Stop(grace time.Duration) {
 	<-done
 	if s.links != nil {
 		s.chunks.Close()
-		s.links.close()
+		s.links.Close()
 		s.lanes.close()
 	}
 }

@@ -1,4 +1,4 @@
-package rpc
+package forward
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -20,27 +19,29 @@ type link struct {
 	conn  *grpc.ClientConn
 	node  string              // at the other end, as the table says
 	table func() *table.Table // as this node knows it
+	full  error               // of a call for which there is no room
+	most  int                 // bytes of a message
 	wake  chan struct{}       // capacity 1: there is something to send, or the link is closed
 
 	mu        sync.Mutex
-	queue     []*attempt          // guarded by mu
+	queue     []*Attempt          // guarded by mu
 	bytes     int                 // guarded by mu: of queue
 	cancelled []uint64            // guarded by mu: tags to tell the receiver of, as are
 	detached  []uint64            // guarded by mu: … those whose callers may come back another way
-	pending   map[uint64]*attempt // guarded by mu: sent, by tag
+	pending   map[uint64]*Attempt // guarded by mu: sent, by tag
 	tag       uint64              // guarded by mu: last used
 	closed    bool                // guarded by mu
 }
 
-func (k *link) add(a *attempt) {
+func (k *link) add(a *Attempt) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case k.closed:
-		a.finishLocked(nil, errUnsent)
+		a.finishLocked(nil, ErrUnsent)
 		return
-	case len(k.queue) >= maxQueued || k.bytes+a.size > maxQueuedBytes:
-		a.finishLocked(nil, errOverloaded)
+	case len(k.queue) >= MaxQueued || k.bytes+a.size > maxQueuedBytes:
+		a.finishLocked(nil, k.full)
 		return
 	}
 	k.queue, k.bytes = append(k.queue, a), k.bytes+a.size
@@ -68,7 +69,7 @@ func (k *link) close() {
 }
 
 // finishLocked delivers what became of an attempt.
-func (a *attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
+func (a *Attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
 	if a.state == finished {
 		return
 	}
@@ -80,7 +81,7 @@ func (a *attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
 // nothing happened, unless it was granted a lock at that very moment. If the caller is
 // sent away and has a request id, it may come back another way: keeps says that the
 // receiver knows what to keep for it then.
-func (k *link) abandon(a *attempt, why error, keeps bool) (*peerv1.ForwardAnswer, error) {
+func (k *link) abandon(a *Attempt, why error, keeps bool) (*peerv1.ForwardAnswer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch a.state {
@@ -91,40 +92,40 @@ func (k *link) abandon(a *attempt, why error, keeps bool) (*peerv1.ForwardAnswer
 		return nil, why
 	}
 	//guard:detached-told
-	if keeps && a.call.Waits() && a.call.ID != nil {
+	if keeps && a.Call.Waits() && a.Call.ID != nil {
 		k.detached = append(k.detached, a.wire.Tag)
 	} else {
 		k.cancelled = append(k.cancelled, a.wire.Tag)
 	}
 	k.nudge()
-	a.finishLocked(nil, errBroken)
-	if a.call.Waits() { // it stays in pending: see unwantedLocked
-		if a.call.ID != nil {
-			return nil, errUnheard // what it may have been granted meanwhile is a retry's
+	a.finishLocked(nil, ErrBroken)
+	if a.Call.Waits() { // it stays in pending: see unwantedLocked
+		if a.Call.ID != nil {
+			return nil, ErrUnheard // what it may have been granted meanwhile is a retry's
 		}
 		return nil, why
 	}
 	delete(k.pending, a.wire.Tag)
-	if a.call.Harmless {
+	if a.Call.Harmless {
 		return nil, why
 	}
-	return nil, errUnheard
+	return nil, ErrUnheard
 }
 
 // unwantedLocked takes back what was given as its caller left.
-func (k *link) unwantedLocked(a *attempt, f *peerv1.ForwardAnswer) {
-	if a.call.Op.Undo == nil || f.GetError() != nil || k.closed {
+func (k *link) unwantedLocked(a *Attempt, f *peerv1.ForwardAnswer) {
+	if a.Call.Op.Undo == nil || f.GetError() != nil || k.closed {
 		return
 	}
-	answer, err := forward.DecodeAnswer(f, a.call.Op)
+	answer, err := DecodeAnswer(f, a.Call.Op)
 	if err != nil {
 		return // it ends with its lease
 	}
-	undo := a.call.Op.Undo(a.call.Request, answer)
+	undo := a.Call.Op.Undo(a.Call.Request, answer)
 	if undo == nil {
 		return
 	}
-	back := &attempt{to: a.to, since: a.since, hash: a.hash, call: undo, link: k, began: time.Now(), done: make(chan struct{})}
+	back := &Attempt{To: a.To, Since: a.Since, Call: undo, Began: time.Now(), hash: a.hash, link: k, done: make(chan struct{})}
 	if back.encode(k.table()) != nil {
 		return
 	}
@@ -140,19 +141,19 @@ func (k *link) review(t *table.Table, now time.Time) (again bool) {
 	defer k.mu.Unlock()
 	for tag, a := range k.pending {
 		switch {
-		case t.Epoch < a.since || t.Holds(a.to):
+		case t.Epoch < a.Since || t.Holds(a.To):
 		case a.gone.IsZero():
 			a.gone, again = now, true
-		case now.Sub(a.gone) < partingTime:
+		case now.Sub(a.gone) < PartingTime:
 			again = true
 		default:
 			delete(k.pending, tag)
-			a.finishLocked(nil, errBroken)
+			a.finishLocked(nil, ErrBroken)
 		}
 	}
 	for _, a := range k.queue {
-		if m, _, ok := t.Owner(a.hash); t.Epoch >= a.since && (!ok || m.Holder() != a.to) {
-			a.finishLocked(nil, errMoved)
+		if m, _, ok := t.Owner(a.hash); t.Epoch >= a.Since && (!ok || m.Holder() != a.To) {
+			a.finishLocked(nil, ErrMoved)
 		}
 	}
 	return again
@@ -218,8 +219,8 @@ func (k *link) run(halt context.Context) {
 
 // open opens the stream; nil if the node cannot be reached.
 func (k *link) open(halt context.Context) *outbound {
-	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(halt, clusterHeader, k.table().UID, targetHeader, k.node))
-	late := time.AfterFunc(openTime, end)
+	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(halt, ClusterHeader, k.table().UID, TargetHeader, k.node))
+	late := time.AfterFunc(OpenTime, end)
 	stream, err := peerv1.NewForwardServiceClient(k.conn).Forward(ctx)
 	var accepted metadata.MD
 	if err == nil {
@@ -252,7 +253,7 @@ func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 			k.bytes -= a.size
 			continue // its caller has left
 		}
-		if bytes += a.size; len(req.Calls) == maxFlush || bytes > maxFlushBytes {
+		if bytes += a.size; len(req.Calls) == maxFlush || bytes > k.most {
 			n--
 			break
 		}
@@ -273,7 +274,7 @@ func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 func (k *link) unsend(req *peerv1.ForwardRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var back []*attempt
+	var back []*Attempt
 	for _, c := range req.Calls {
 		a := k.pending[c.Tag]
 		if a == nil {
@@ -283,7 +284,7 @@ func (k *link) unsend(req *peerv1.ForwardRequest) {
 		switch {
 		case a.state == finished:
 		case a.unsent:
-			a.finishLocked(nil, errUnsent)
+			a.finishLocked(nil, ErrUnsent)
 		default:
 			a.unsent, a.state = true, queued
 			k.bytes += a.size
@@ -302,7 +303,7 @@ func (k *link) receive(stream grpc.BidiStreamingClient[peerv1.ForwardRequest, pe
 		if err != nil {
 			for tag, a := range k.pending {
 				delete(k.pending, tag)
-				a.finishLocked(nil, errBroken)
+				a.finishLocked(nil, ErrBroken)
 			}
 			k.cancelled, k.detached = nil, nil
 			k.mu.Unlock()
@@ -326,7 +327,7 @@ func (k *link) refuseQueued() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range k.queue {
-		a.finishLocked(nil, errUnsent)
+		a.finishLocked(nil, ErrUnsent)
 	}
 	k.queue, k.bytes, k.cancelled, k.detached = nil, 0, nil, nil
 }
@@ -339,6 +340,6 @@ func (k *link) fail() {
 	k.closed = true
 	for tag, a := range k.pending {
 		delete(k.pending, tag)
-		a.finishLocked(nil, errBroken)
+		a.finishLocked(nil, ErrBroken)
 	}
 }

@@ -59,10 +59,10 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	if len(whole) > 0 {
 		first = *whole[0]
 	}
-	kind, states := owner.KindLimit, make([]limit.State, n)
-	switch {
-	case sp.Kind == "counter":
-		kind = owner.KindCounter
+	kind, _ := KindOf(sp.Kind)
+	var states []limit.State
+	switch kind {
+	case owner.KindCounter:
 		switch c := first.Counter(); {
 		//guard:split-ttl
 		case c.IdleTTL != 0:
@@ -73,7 +73,7 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 		default:
 			base = c.Value
 		}
-	default:
+	case owner.KindLimit:
 		s, _ := first.Limit()
 		//guard:split-window
 		if s.Spent != 0 && s.Algorithm != limit.TokenBucket {
@@ -84,6 +84,8 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 			weights[i] = p.Weight
 		}
 		states = s.Divide(weights, now)
+	default:
+		return nil, 0, ErrKind
 	}
 	ids := gather(whole)
 	if kind == owner.KindCounter {
@@ -105,7 +107,8 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 // Unite returns the records of the whole object that these parts are of. A part that has
 // no record, or no state where it should, was lost: of a limit, all of it counts as spent.
 func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record {
-	at := &owner.Record{Key: []byte(sp.Key), Name: []byte(sp.Name), Kind: owner.KindLimit, At: now}
+	kind, _ := KindOf(sp.Kind)
+	at := &owner.Record{Key: []byte(sp.Key), Name: []byte(sp.Name), Kind: kind, At: now}
 	ids := gather(slices.Concat(parts...))
 	var states []limit.State
 	//guard:split-base -> value, exists := int64(0), sp.Base != 0
@@ -123,8 +126,7 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record 
 		}
 	}
 	switch {
-	case sp.Kind == "counter":
-		at.Kind = owner.KindCounter
+	case kind == owner.KindCounter:
 		ids.answers(func(o *reqid.Outcome) {
 			//guard:split-ids-united sp.Base -> 0
 			if o.A += sp.Base; o.B&OfWhole != 0 {
@@ -136,6 +138,8 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record 
 		if exists {
 			at.SetCounter(counter.State{Value: value, Version: 1, At: now})
 		}
+	case kind != owner.KindLimit:
+		panic("divide: a split of an object that has no parts")
 	case len(states) > 0:
 		at.SetLimit(limit.Unite(states, now), nil)
 	default: // nothing is left of it

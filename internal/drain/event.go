@@ -46,6 +46,7 @@ func (d *Drainer) Heard(ctx context.Context, e Event) {
 	case stale:
 		log.Info("ignored a stale event", "why", err)
 		return
+	//guard:drain-fresh
 	case err != nil:
 		log.Warn("ignored an event that may be a stale one; say it again", "why", err)
 		return

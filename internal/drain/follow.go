@@ -179,7 +179,7 @@ func (d *Drainer) awaitGivers(ctx context.Context, within time.Duration) {
 		givers := 0
 		for _, m := range t.Members {
 			if m.Phase == table.Leaving && m.Holder() != g.Self() {
-				givers++
+				givers++ //guard:drain-awaits-givers
 			}
 		}
 		if g.Leader() != "" {
@@ -223,6 +223,7 @@ func (d *Drainer) whileMoving(ctx context.Context) (context.Context, func()) {
 			if now, sent := d.cfg.Group.Table().Epoch, d.cfg.Sent(); now != epoch || sent != bytes {
 				epoch, bytes, still = now, sent, time.Now()
 			}
+			//guard:drain-gives-up
 			if time.Since(still) >= stuckAfter+2*d.cfg.Lease {
 				cancel(errStuck)
 				return

@@ -126,6 +126,7 @@ func (d *Drainer) Give(ctx context.Context, o Order) (State, error) {
 			return s, err
 		}
 		c := table.Command{ID: id, Drain: &table.Drain{Member: s.Member.Holder(), Undo: o.Undo, Stop: o.Stop}}
+		//guard:drain-stop-known
 		if t.Knows(c) != nil { // an older node would not understand that it stops
 			c.Drain.Stop = false
 		}
@@ -189,6 +190,7 @@ func judge(t *table.Table, voters []string, o Order) (s State, done bool, err er
 	if o.Undo {
 		return s, false, nil
 	}
+	//guard:drain-needs-takers
 	if !t.HasTakers(o.Node) {
 		if o.Stop && t.OthersStop(o.Node) {
 			return s, false, nil
@@ -201,6 +203,7 @@ func judge(t *table.Table, voters []string, o Order) (s State, done bool, err er
 			left++
 		}
 	}
+	//guard:drain-keeps-majority
 	if !o.Force && left < len(voters)/2+1 {
 		return s, false, ErrTooFewLeft(o.Node, left, len(voters))
 	}

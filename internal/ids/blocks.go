@@ -1,17 +1,14 @@
 package ids
 
-import (
-	"time"
+import "time"
 
-	"github.com/keystead/keystead/owner"
-)
-
-// Layout and bounds.
+// Layout and bounds. The layout is that of fencing tokens: both get their epochs in the same
+// way, and end with the same one.
 const (
 	// SeqBits is the width of the sequence: an id is epoch << SeqBits | sequence.
-	SeqBits = owner.SeqBits
+	SeqBits = 24
 	// MaxEpoch is the greatest epoch of an id: 39 bits, so that ids stay below 2^63.
-	MaxEpoch = owner.MaxEpoch
+	MaxEpoch = 1<<39 - 1
 	// MaxCount is how many ids a call may ask for. What is too short for a call at the
 	// end of a block is left: 0.06% of it at most.
 	MaxCount = 10_000

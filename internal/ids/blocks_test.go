@@ -4,7 +4,16 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/keystead/keystead/owner"
 )
+
+// TestLayout: ids and fencing tokens have the same epochs.
+func TestLayout(t *testing.T) {
+	if SeqBits != owner.SeqBits || MaxEpoch != uint64(owner.MaxEpoch) {
+		t.Errorf("ids have %d bits and epochs up to %d, tokens %d and %d", SeqBits, uint64(MaxEpoch), owner.SeqBits, uint64(owner.MaxEpoch))
+	}
+}
 
 // TestBlocks follows one process through the life of its blocks.
 func TestBlocks(t *testing.T) {

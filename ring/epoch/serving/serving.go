@@ -281,7 +281,7 @@ func (r *Rule) Cleaned(epoch uint64) {
 	r.clean.Store(epoch)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.cleaned)
+	close(r.cleaned) //guard:clean-wakes
 	r.cleaned = make(chan struct{})
 }
 

@@ -14,7 +14,7 @@ type waits interface {
 	// step lets time pass for an object that is not absent: places whose time is over
 	// go, and the head is served if it can be. If it fails, nothing has changed.
 	step(t target) error
-	// changed has the next record say what a place is now.
+	// changed adds a place, as it is now, to the next record.
 	changed(sh *shard, e *entry, ticket uint64)
 	// fits returns the error of a judged record that leads to a queue that no owner can
 	// have, nil if it does not. The target may be in no cell.
@@ -196,7 +196,7 @@ func (w *waiter) textLocked() int {
 	return w.text
 }
 
-// goneLocked has the next record say that a place is gone.
+// goneLocked adds to the next record that a place is gone.
 func (sh *shard) goneLocked(caller *queue.Caller) {
 	if sh.store.partial != nil && caller.ID.Given() {
 		m := Move{Gone: true}
@@ -249,7 +249,7 @@ func (w *waiter) leaveLocked(slot uint32, err error) {
 	}
 }
 
-// supersedeLocked hands the place of a waiting call to a retry of it, and returns
+// supersedeLocked gives the place of a waiting call to a retry of it, and returns
 // the retry's Wait; nil if no such call waits.
 func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wait[A], error) {
 	sh, id := t.sh, &retry.ID

@@ -132,7 +132,7 @@ type passage struct {
 func (p *passage) run() (forward.Message, error) {
 	answer, err := p.try()
 	if err != nil {
-		return nil, p.honest(err)
+		return nil, p.unknownIfSent(err)
 	}
 	if add := p.call.Op.Waited; add != nil && p.later {
 		add(answer, int64(p.spent), p.call.ID != nil)
@@ -183,7 +183,7 @@ func (p *passage) try() (forward.Message, error) {
 				return nil, err
 			}
 		default:
-			answer, again, err := p.settle(p.send(m, max(since, sinceOf(sp))))
+			answer, again, err := p.conclude(p.send(m, max(since, sinceOf(sp))))
 			switch {
 			case !again:
 				return answer, err
@@ -262,9 +262,9 @@ func (p *passage) noOwner() error {
 	return errNoOwner
 }
 
-// honest turns an error by which nothing happened into an unknown outcome, if an
-// attempt before may have taken effect.
-func (p *passage) honest(err error) error {
+// unknownIfSent reports an unknown outcome where an error says that nothing happened, and
+// an earlier attempt may have taken effect.
+func (p *passage) unknownIfSent(err error) error {
 	if !p.sent {
 		return err
 	}
@@ -276,91 +276,122 @@ func (p *passage) honest(err error) error {
 	return err
 }
 
-// settle waits for an attempt and says whether the call must be tried again.
-func (p *passage) settle(a *forward.Attempt) (answer forward.Message, again bool, err error) {
+// outcome is what became of an attempt.
+type outcome uint8
+
+const (
+	answered   outcome = iota // with a response
+	refused                   // with an error of the owner's
+	declined                  // the receiver does not act for the key: nothing happened
+	moved                     // it was never sent, and the key has another owner now
+	unsent                    // it was never sent
+	unanswered                // it was sent, and no answer came
+	abandoned                 // the caller has left, or this node stops
+	outcomes
+)
+
+func outcomeOf(f *peerv1.ForwardAnswer, err error) outcome {
+	switch {
+	case errors.Is(err, forward.ErrMoved):
+		return moved
+	case errors.Is(err, forward.ErrUnsent):
+		return unsent
+	case errors.Is(err, forward.ErrBroken):
+		return unanswered
+	case err != nil:
+		return abandoned
+	case f.GetError() == nil:
+		return answered
+	case f.GetError().Reason == pb.Reason_REASON_NOT_OWNER:
+		return declined
+	}
+	return refused
+}
+
+// afterOutcome is what follows each outcome: whether the call is tried again, and what its caller
+// is told if it is not. err is that of the attempt, w the error that its answer is.
+var afterOutcome = [outcomes]func(p *passage, a *forward.Attempt, err error, w *pb.Error) (again bool, _ error){
+	answered: func(*passage, *forward.Attempt, error, *pb.Error) (bool, error) { return false, nil },
+	refused: func(p *passage, a *forward.Attempt, _ error, w *pb.Error) (bool, error) {
+		return w.Reason == pb.Reason_REASON_UNAVAILABLE && p.moved(a), asError(w)
+	},
+	declined:   (*passage).afterDeclined,
+	moved:      func(*passage, *forward.Attempt, error, *pb.Error) (bool, error) { return true, nil },
+	unsent:     (*passage).afterUnsent,
+	unanswered: (*passage).afterUnanswered,
+	abandoned:  func(_ *passage, _ *forward.Attempt, err error, _ *pb.Error) (bool, error) { return false, err },
+}
+
+// conclude waits for an attempt and reports whether the call must be tried again.
+func (p *passage) conclude(a *forward.Attempt) (answer forward.Message, again bool, err error) {
 	var stopping <-chan struct{}
 	if a.Call.Waits() {
 		stopping = p.s.stopping
 	}
 	f, err := a.Wait(p.ctx, callerGone, stopping, errStopping, func() bool { return p.s.cfg.Cluster.Table().Uses(detachLevel) })
-	if err != nil {
-		again, err = p.failed(a, err)
-		return nil, again, err
-	}
-	w := f.GetError()
-	switch {
-	case w == nil:
+	o := outcomeOf(f, err)
+	if again, err = afterOutcome[o](p, a, err, f.GetError()); o == answered {
 		if answer, err = forward.DecodeAnswer(f, a.Call.Op); err != nil {
 			return nil, false, p.unread(err)
 		}
-		return answer, false, nil
-	case w.Reason != pb.Reason_REASON_NOT_OWNER:
-		return nil, w.Reason == pb.Reason_REASON_UNAVAILABLE && p.moved(a), asError(w)
 	}
-	p.turnedAway(a, w)
-	return nil, true, nil
+	return answer, again, err
 }
 
 // callerGone is gaveUp as an error.
 func callerGone(ctx context.Context) error { return gaveUp(ctx) }
 
-// failed says what becomes of a call after an attempt that was not answered.
-func (p *passage) failed(a *forward.Attempt, err error) (again bool, _ error) {
-	switch {
-	case errors.Is(err, forward.ErrMoved):
-		return true, nil
-	case errors.Is(err, forward.ErrUnsent):
-		if p.sent { // somebody must be asked what became of it
-			p.hops--
-			p.first = func() error { return p.look(p.s.cfg.Cluster.Table().Epoch) }
-		}
-		free := p.part != nil && !p.fixed && p.call.ID == nil // another part will do
-		return p.sent || free || p.moved(a), errUnreached
-	case errors.Is(err, forward.ErrBroken):
-		if p.call.Harmless {
-			return false, errUnreached
-		}
-		p.sent = true
-		if p.call.ID == nil {
-			return false, forward.ErrUnheard
-		}
-		p.renew(a)
-		// The way to the owner is gone, or the owner: it, or the next one, answers.
-		if !p.moved(a) {
-			epoch := p.s.cfg.Cluster.Table().Epoch
-			p.first = func() error { return p.look(epoch) }
-		}
-		return true, nil
+func (p *passage) afterUnsent(a *forward.Attempt, _ error, _ *pb.Error) (again bool, _ error) {
+	if p.sent { // some node must be asked what became of it
+		p.hops--
+		p.first = func() error { return p.look(p.s.cfg.Cluster.Table().Epoch) }
 	}
-	return false, err
+	free := p.part != nil && !p.fixed && p.call.ID == nil // another part will do
+	return p.sent || free || p.moved(a), errUnreached
 }
 
-// turnedAway prepares the next attempt after one that another node did not act on.
-// Whichever node is behind catches up.
-func (p *passage) turnedAway(a *forward.Attempt, w *pb.Error) {
+func (p *passage) afterUnanswered(a *forward.Attempt, _ error, _ *pb.Error) (again bool, _ error) {
+	if p.call.Harmless {
+		return false, errUnreached
+	}
+	p.sent = true
+	if p.call.ID == nil {
+		return false, forward.ErrUnheard
+	}
+	p.renew(a)
+	// The way to the owner is gone, or the owner: it, or the next one, answers.
+	if !p.moved(a) {
+		epoch := p.s.cfg.Cluster.Table().Epoch
+		p.first = func() error { return p.look(epoch) }
+	}
+	return true, nil
+}
+
+// afterDeclined has whichever node is behind catch up.
+func (p *passage) afterDeclined(a *forward.Attempt, _ error, w *pb.Error) (again bool, _ error) {
 	p.renew(a)
 	t := p.s.cfg.Cluster.Table()
 	after := t.Epoch
-	if p.astray(t) {
-		return
+	if p.misrouted(t) {
+		return true, nil
 	}
 	if w.Epoch > 0 && w.Epoch <= t.Epoch {
 		if _, since, ok := t.Owner(p.hash); ok && since > a.Since {
-			return // it is here already
+			return true, nil // it is here already
 		}
 	} else if w.Epoch > 0 {
 		after = w.Epoch - 1
 	}
 	p.first = func() error { return p.await(after) }
+	return true, nil
 }
 
-// unread is the error of a call whose answer cannot be read: it took effect, as far as
-// anybody knows.
+// unread is the error of a call whose answer cannot be read.
 func (p *passage) unread(err error) error {
 	e := &failure.Error{Reason: failure.OutcomeUnknown, Message: err.Error() + "; it may have taken effect",
 		Hint: "the nodes are of versions that do not go together: upgrade the older one"}
 	if p.call.Harmless {
-		e.Reason = failure.Unavailable
+		e.Reason, e.Message = failure.Unavailable, err.Error()
 	}
 	return e
 }
@@ -387,7 +418,7 @@ func (r *remote) Error() string { return r.w.Message }
 func asError(w *pb.Error) error { return &remote{w} }
 
 // decide does a call on this node, and confirms its answer.
-func (s *Server) decide(ctx context.Context, c *forward.Call, later *promises) (forward.Message, error) {
+func (s *Server) decide(ctx context.Context, c *forward.Call, later *pendingAnswers) (forward.Message, error) {
 	return s.sent[c.Op.Number].decide(ctx, s, c, later)
 }
 

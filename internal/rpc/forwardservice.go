@@ -96,9 +96,9 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	}
 	in.mu.Unlock()
 	bytes := 0 // of resp
-	var later promises
+	var later pendingAnswers
 	resp := &peerv1.ForwardResponse{Answers: make([]*peerv1.ForwardAnswer, 0, len(req.Calls))}
-	var late latecomers
+	var late deferredCalls
 	for _, f := range req.Calls {
 		answer := in.receive(f, &later, &late)
 		if answer == nil {
@@ -123,13 +123,13 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 }
 
 // receive does one call of a message, and returns its answer if that need not wait.
-func (in *inbound) receive(f *peerv1.ForwardCall, later *promises, late *latecomers) *peerv1.ForwardAnswer {
+func (in *inbound) receive(f *peerv1.ForwardCall, later *pendingAnswers, late *deferredCalls) *peerv1.ForwardAnswer {
 	c, err := forward.Decode(f, in.s.known)
 	if err != nil {
 		return forward.Failed(f.Tag, wire(unreadable(err)))
 	}
 	switch {
-	case c.Waits() || ofHome(c):
+	case c.Waits() || fromHome(c):
 		return in.beside(c)
 	case late.follows(c):
 		return nil
@@ -138,7 +138,7 @@ func (in *inbound) receive(f *peerv1.ForwardCall, later *promises, late *latecom
 		return forward.Failed(c.Tag, wire(errManyHeld))
 	}
 	answer, behind, _ := in.try(in.stream.Context(), c, later)
-	if behind || refused(answer) {
+	if behind || turnedBack(answer) {
 		late.add(c, answer, behind)
 		return nil
 	}
@@ -164,7 +164,7 @@ func unreadable(err error) error {
 
 // settle sends the answers of a message. Those that wait for copies go by the lane of
 // the process for which they wait, and hold up no others.
-func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
+func (in *inbound) settle(resp *peerv1.ForwardResponse, later pendingAnswers) error {
 	now := in.s.cfg.Clock.Now()
 	for i := range later {
 		p := &later[i]
@@ -180,38 +180,38 @@ func (in *inbound) settle(resp *peerv1.ForwardResponse, later promises) error {
 	return in.reply(resp)
 }
 
-// refused says whether nothing happened because the node does not act for the
+// turnedBack reports whether nothing happened because the node does not act for the
 // key.
-func refused(a *peerv1.ForwardAnswer) bool {
+func turnedBack(a *peerv1.ForwardAnswer) bool {
 	w := a.GetError().GetReason()
 	return w == pb.Reason_REASON_NOT_OWNER || w == pb.Reason_REASON_UNAVAILABLE
 }
 
-// latecomers are the calls of a message that were not done at once, by their keys: who
+// deferredCalls are the calls of a message that were not done at once, by their keys: who
 // comes after another one on the same key waits with it and is refused with it,
 // so that what is asked of one key stays in order.
-type latecomers struct {
-	queues []*lateKey
-	place  map[uint64]*lateKey // by hash
+type deferredCalls struct {
+	queues []*deferredKey
+	place  map[uint64]*deferredKey // by hash
 }
 
-type lateKey struct {
+type deferredKey struct {
 	calls  []*forward.Call
 	answer *peerv1.ForwardAnswer // of the first one, if the node need not wait for anything
 }
 
-func (l *latecomers) add(c *forward.Call, answer *peerv1.ForwardAnswer, behind bool) {
+func (l *deferredCalls) add(c *forward.Call, answer *peerv1.ForwardAnswer, behind bool) {
 	if l.place == nil {
-		l.place = map[uint64]*lateKey{}
+		l.place = map[uint64]*deferredKey{}
 	}
-	q := &lateKey{calls: []*forward.Call{c}}
+	q := &deferredKey{calls: []*forward.Call{c}}
 	if !behind {
 		q.answer = answer
 	}
 	l.place[lineOf(c)], l.queues = q, append(l.queues, q)
 }
 
-func (l *latecomers) follows(c *forward.Call) bool {
+func (l *deferredCalls) follows(c *forward.Call) bool {
 	if len(l.place) == 0 {
 		return false
 	}
@@ -234,7 +234,7 @@ func failAll(calls []*forward.Call, w *pb.Error) []*peerv1.ForwardAnswer {
 // hold has the calls on one key wait beside the stream, for keys whose rows do
 // not move must not wait for them. It returns the answers if they need not, or
 // there is no room for them.
-func (in *inbound) hold(q *lateKey) []*peerv1.ForwardAnswer {
+func (in *inbound) hold(q *deferredKey) []*peerv1.ForwardAnswer {
 	if q.answer != nil {
 		return failAll(q.calls, q.answer.GetError())
 	}
@@ -252,7 +252,7 @@ func (in *inbound) hold(q *lateKey) []*peerv1.ForwardAnswer {
 		for i, c := range q.calls {
 			answer := in.answer(in.stream.Context(), c, patience)
 			resp.Answers = append(resp.Answers, answer)
-			if refused(answer) {
+			if turnedBack(answer) {
 				resp.Answers = append(resp.Answers, failAll(q.calls[i+1:], answer.GetError())...)
 				break
 			}
@@ -339,7 +339,7 @@ func (in *inbound) answer(ctx context.Context, c *forward.Call, patience time.Ti
 
 // try does one call, and says whether to try again with a table later than epoch:
 // this node is behind the sender, or hands the row over.
-func (in *inbound) try(ctx context.Context, c *forward.Call, later *promises) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
+func (in *inbound) try(ctx context.Context, c *forward.Call, later *pendingAnswers) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
 	if in.s.stopped.Load() {
 		return forward.Failed(c.Tag, wire(errStopping)), false, 0
 	}

@@ -240,10 +240,10 @@ func (s *Server) arrive(d departed, put func(i int, m forward.Message, err error
 		p.over = over
 		retry := attempts[n] == nil
 		if !retry {
-			answers[n], retry, failures[n] = p.settle(attempts[n])
+			answers[n], retry, failures[n] = p.conclude(attempts[n])
 			p.later = true
 			if failures[n] != nil {
-				failures[n] = p.honest(failures[n])
+				failures[n] = p.unknownIfSent(failures[n])
 			}
 		}
 		if !retry {

@@ -68,7 +68,7 @@ type lane struct {
 type held struct {
 	in     *inbound
 	answer *peerv1.ForwardAnswer
-	promise
+	pendingAnswer
 	behind [2]table.Holder // it waits for; the first one is the lane's
 }
 

@@ -694,15 +694,15 @@ func TestTurnedAway(t *testing.T) {
 		t.Errorf("no such split: %v", w)
 	}
 	p := &passage{s: &Server{cfg: Config{Cluster: b}}, call: addOf(&pb.AddRequest{Key: key}), began: time.Now()}
-	if !p.astray(b.Table()) {
-		t.Error("a call that went to the whole is not astray when the object is split")
+	if !p.misrouted(b.Table()) {
+		t.Error("a call that went to the whole is not misrouted when the object is split")
 	}
-	if p.part = (&peerv1.Part{Split: id}); p.astray(b.Table()) {
-		t.Error("a call that went to a part that is served is astray")
+	if p.part = (&peerv1.Part{Split: id}); p.misrouted(b.Table()) {
+		t.Error("a call that went to a part that is served is misrouted")
 	}
 	b.reach(id, table.Closing)
-	if !p.astray(b.Table()) {
-		t.Error("a call that went to a part that is closed is not astray")
+	if !p.misrouted(b.Table()) {
+		t.Error("a call that went to a part that is closed is not misrouted")
 	}
 	if lineOf(&forward.Call{Part: &peerv1.Part{Split: id}}) == lineOf(&forward.Call{Part: &peerv1.Part{Split: id, Index: 1}}) {
 		t.Error("two parts stand in one line")

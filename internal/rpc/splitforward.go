@@ -62,9 +62,9 @@ func sinceOf(sp *table.Split) uint64 {
 	return sp.Since
 }
 
-// astray says whether an attempt went where a later table does not have it go: it can be
+// misrouted says whether an attempt went where a later table does not have it go: it can be
 // made again at once.
-func (p *passage) astray(t *table.Table) bool {
+func (p *passage) misrouted(t *table.Table) bool {
 	if p.part == nil {
 		return splitOf(t, p.call) != nil
 	}
@@ -149,9 +149,9 @@ func turnedAway(t *table.Table, c *forward.Call) *pb.Error {
 	return w
 }
 
-// ofHome says whether a call is one that a split's home makes of a part. It waits for
+// fromHome says whether a call is one that a split's home makes of a part. It waits for
 // the copies of the part before it is answered, and no other call is to wait with it.
-func ofHome(c *forward.Call) bool { return c.Op.Beside }
+func fromHome(c *forward.Call) bool { return c.Op.Beside }
 
 // lineOf is the line in which a call stands with others: those on one object.
 func lineOf(c *forward.Call) uint64 {

@@ -63,16 +63,16 @@ func untold(read bool) error {
 	return errUntold
 }
 
-// promise is a decision that was not told yet.
-type promise struct {
+// pendingAnswer is a decision that was not told yet.
+type pendingAnswer struct {
 	o             *opMetrics
 	permit        owner.Permit
 	yes, replayed bool
 	answer        int // its place among the answers of a message
 }
 
-// behind are the processes whose acknowledgement the promise waits for.
-func (p *promise) behind(s *Server) (none [2]table.Holder) {
+// behind are the processes whose acknowledgement the answer waits for.
+func (p *pendingAnswer) behind(s *Server) (none [2]table.Holder) {
 	if s.cfg.Copies == nil || p.o.alone {
 		return none
 	}
@@ -81,7 +81,7 @@ func (p *promise) behind(s *Server) (none [2]table.Holder) {
 
 // confirm does the check before the answer, unless the wait for the copies has failed
 // already, and counts the operation. With an error it must not be told.
-func (p *promise) confirm(s *Server, now int64, err error) error {
+func (p *pendingAnswer) confirm(s *Server, now int64, err error) error {
 	var t tally
 	if err == nil {
 		//guard:answer-check-forwarded
@@ -97,18 +97,18 @@ func (p *promise) confirm(s *Server, now int64, err error) error {
 	return err
 }
 
-// promises are the decisions of one message.
-type promises []promise
+// pendingAnswers are the decisions of one message.
+type pendingAnswers []pendingAnswer
 
 // one closes a single operation; its error is for the caller, or says that the
 // operation belongs elsewhere. With later, the answer is not confirmed yet: later
 // has it.
-func (s *Server) one(later *promises, o *opMetrics, v verdict, err error) error {
+func (s *Server) one(later *pendingAnswers, o *opMetrics, v verdict, err error) error {
 	if err != nil && s.elsewhere(err) {
 		return err // the node that does it counts it
 	}
 	if err == nil && later != nil {
-		*later = append(*later, promise{o: o, answer: -1, permit: v.Permit, yes: v.yes, replayed: v.Replayed})
+		*later = append(*later, pendingAnswer{o: o, answer: -1, permit: v.Permit, yes: v.yes, replayed: v.Replayed})
 		return nil
 	}
 	var t tally

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,21 @@ import (
 
 // permit is a grant of no kind that the program has.
 type permit struct {
-	began    time.Time
+	began  time.Time
+	answer func(ctx context.Context, attempt int) (renewed, error)
+	had    bool // what the owner says of a release
+
+	mu       sync.Mutex      // guards what follows
 	renewals []time.Duration // when each attempt was made
-	left     []time.Duration // what it was told of the lease
-	answer   func(ctx context.Context) (renewed, error)
+	left     []time.Duration // what each was told of the lease
 	released int
-	had      bool // what the owner says of a release
+}
+
+// seen is when attempts were made, and what was left of the lease then.
+func (p *permit) seen() (at, left []time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.renewals), slices.Clone(p.left)
 }
 
 // leased keeps a permit as client.Lock keeps a lock.
@@ -31,10 +41,15 @@ func (p *permit) leased(t *testing.T, c *Client, ttl time.Duration) *lease {
 	l := c.newLease(context.Background(), grant{
 		what: "permit", undo: "return", key: "k", token: 7, ttl: ttl, margin: ttl / marginPart,
 		renew: func(ctx context.Context, _ *grpc.ClientConn, left time.Duration, _ ...grpc.CallOption) (renewed, error) {
+			p.mu.Lock()
 			p.renewals, p.left = append(p.renewals, time.Since(p.began)), append(p.left, left)
-			return p.answer(ctx)
+			attempt := len(p.renewals)
+			p.mu.Unlock()
+			return p.answer(ctx, attempt)
 		},
 		release: func(context.Context, func() time.Duration) (bool, error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
 			p.released++
 			return p.had, nil
 		},
@@ -45,8 +60,8 @@ func (p *permit) leased(t *testing.T, c *Client, ttl time.Duration) *lease {
 	return l
 }
 
-func answers(a renewed) func(context.Context) (renewed, error) {
-	return func(context.Context) (renewed, error) { return a, nil }
+func answers(a renewed) func(context.Context, int) (renewed, error) {
+	return func(context.Context, int) (renewed, error) { return a, nil }
 }
 
 // TestLeaseIsRenewed: whatever was granted is renewed a third of its TTL after the send
@@ -57,11 +72,12 @@ func TestLeaseIsRenewed(t *testing.T) {
 		p := &permit{answer: answers(renewed{held: true}), had: true}
 		l := p.leased(t, build(t, []string{"n1"}, nil).client(Config{}, "n1"), ttl)
 		time.Sleep(10 * time.Second)
-		if want := []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}; !slices.Equal(p.renewals, want) || !l.held() {
-			t.Errorf("renewed after %v, held %v", p.renewals, l.held())
+		at, left := p.seen()
+		if want := []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}; !slices.Equal(at, want) || !l.held() {
+			t.Errorf("renewed after %v, held %v", at, l.held())
 		}
-		if want := []time.Duration{6 * time.Second, 6 * time.Second, 6 * time.Second}; !slices.Equal(p.left, want) {
-			t.Errorf("it was told of %v", p.left)
+		if want := []time.Duration{6 * time.Second, 6 * time.Second, 6 * time.Second}; !slices.Equal(left, want) {
+			t.Errorf("it was told of %v", left)
 		}
 		over := errors.New("over")
 		for range 2 {
@@ -79,14 +95,14 @@ func TestLeaseIsRenewed(t *testing.T) {
 // renewed at once.
 func TestLeaseIsReclaimed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &permit{}
-		p.answer = func(context.Context) (renewed, error) {
-			return renewed{held: true, reclaimed: len(p.renewals) == 1}, nil
-		}
+		p := &permit{answer: func(_ context.Context, attempt int) (renewed, error) {
+			return renewed{held: true, reclaimed: attempt == 1}, nil
+		}}
 		l := p.leased(t, build(t, []string{"n1"}, nil).client(Config{}, "n1"), 9*time.Second)
 		time.Sleep(4 * time.Second)
-		if want := []time.Duration{3 * time.Second, 3 * time.Second}; !slices.Equal(p.renewals, want) || l.rest() != 8*time.Second {
-			t.Errorf("renewed after %v, %v left", p.renewals, l.rest())
+		at, _ := p.seen()
+		if want := []time.Duration{3 * time.Second, 3 * time.Second}; !slices.Equal(at, want) || l.rest() != 8*time.Second {
+			t.Errorf("renewed after %v, %v left", at, l.rest())
 		}
 	})
 }
@@ -96,16 +112,16 @@ func TestLeaseIsReclaimed(t *testing.T) {
 func TestLeaseIsLost(t *testing.T) {
 	const ttl = 10 * time.Second
 	for name, tt := range map[string]struct {
-		answer func(context.Context) (renewed, error)
+		answer func(context.Context, int) (renewed, error)
 		after  time.Duration
 		says   string
 	}{
 		"another has it": {answers(renewed{holder: &Holder{Holder: "other"}}), ttl / renewPart, "or another holder has it"},
-		"no answer": {func(ctx context.Context) (renewed, error) {
+		"no answer": {func(ctx context.Context, _ int) (renewed, error) {
 			<-ctx.Done()
 			return renewed{}, ctx.Err()
 		}, ttl - ttl/marginPart, "could not be renewed in time: no answer in time"},
-		"refused": {func(context.Context) (renewed, error) {
+		"refused": {func(context.Context, int) (renewed, error) {
 			return renewed{}, status.Error(codes.Unavailable, "no lease")
 		}, ttl - ttl/marginPart, "could not be renewed in time: no lease"},
 	} {
@@ -121,8 +137,8 @@ func TestLeaseIsLost(t *testing.T) {
 				if took := time.Since(p.began); took != tt.after {
 					t.Errorf("after %v, want %v", took, tt.after)
 				}
-				if len(p.renewals) < 3 && tt.after > ttl/2 {
-					t.Errorf("it was tried at %v only", p.renewals)
+				if at, _ := p.seen(); len(at) < 3 && tt.after > ttl/2 {
+					t.Errorf("it was tried at %v only", at)
 				}
 				if err := l.giveBack(soon(t), ErrUnlocked); !errors.Is(err, ErrLockLost) {
 					t.Errorf("given back: %v", err)
@@ -144,7 +160,7 @@ func TestSuspendedMachine(t *testing.T) {
 		l := (&permit{answer: answers(renewed{held: true})}).leased(t, c, ttl)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		jump.by = int64(time.Hour)
+		jump.by.Store(int64(time.Hour))
 		began := time.Now()
 		<-l.inner.Done()
 		if took := time.Since(began); took > ttl/watchPart {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,7 +245,7 @@ func TestStoppedProcess(t *testing.T) {
 		child, cancel := context.WithCancel(l.Context())
 		defer cancel()
 		synctest.Wait()
-		jump.by = int64(9 * time.Second)
+		jump.by.Store(int64(9 * time.Second))
 		if err := l.Context().Err(); err == nil {
 			t.Error("the context is not over")
 		}
@@ -257,7 +258,7 @@ func TestStoppedProcess(t *testing.T) {
 // jumping is a clock that can be moved on.
 type jumping struct {
 	base interface{ Now() int64 }
-	by   int64
+	by   atomic.Int64
 }
 
-func (j *jumping) Now() int64 { return j.base.Now() + j.by }
+func (j *jumping) Now() int64 { return j.base.Now() + j.by.Load() }

@@ -231,5 +231,5 @@ func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
 func (p *pending[Q]) failed(c *Client, e *Error, v *view, addr string) {
 	p.node = v.nameOf(addr)
 	p.last, p.unknown = e, p.unknown || e.unknown && !p.route.reads
-	p.route.learn(c, e, addr)
+	p.route.learn(c, e, v, addr)
 }

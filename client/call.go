@@ -86,7 +86,7 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 		if !e.retry() {
 			return about(final(e, unknown, nil), r.what, r.key, v.nameOf(n.addr))
 		}
-		r.learn(c, e, n.addr)
+		r.learn(c, e, v, n.addr)
 		if err := c.rest(ctx, &r, v, max(pause, e.RetryAfter)); err != nil {
 			return about(final(e, unknown, err), r.what, r.key, v.nameOf(n.addr))
 		}

@@ -136,7 +136,8 @@ type route struct {
 	keyed bool
 	reads bool // nothing is changed: an attempt without an answer is no loss
 	hash  uint64
-	hint  string // address that a node named
+	hint  string // address that a node named, when the table was …
+	at    *view  // … this one
 	avoid string // address that did not answer
 
 	what, key string // the operation and its key, for errors
@@ -160,15 +161,16 @@ func (r route) of(what string) route {
 	return r
 }
 
-// learn notes where the next attempt goes, after one at an address failed.
-func (r *route) learn(c *Client, e *Error, addr string) {
+// learn notes where the next attempt goes, after one at an address failed that went by
+// the table v.
+func (r *route) learn(c *Client, e *Error, v *view, addr string) {
 	r.hint, r.avoid = "", ""
 	switch {
 	case e.broken, !r.keyed: // where there is no owner, any other may do better
 		r.avoid = addr
 	case e.Reason == ErrNotOwner:
 		c.watch.behind(e.epoch)
-		if r.hint = e.ownerAddr; r.hint == "" {
+		if r.hint, r.at = e.ownerAddr, v; r.hint == "" {
 			r.avoid = addr
 		}
 	}
@@ -184,6 +186,9 @@ func (c *Client) pick(r *route) (*node, *view, error) {
 // address is that of the owner of the key, or of a part of what is split. If that is not
 // known, or did not answer just now, any other node will do: it forwards.
 func (c *Client) address(v *view, r *route) string {
+	if r.hint != "" && v != r.at && r.moved(r.at, v) {
+		r.hint = "" // the table knows better now
+	}
 	if r.hint != "" && r.hint != r.avoid {
 		return r.hint
 	}

@@ -213,7 +213,7 @@ func (l *lease) attempt(r *route) (answered bool) {
 		return false
 	}
 	e := fromCall(err, true)
-	r.learn(l.c, e, n.addr)
+	r.learn(l.c, e, v, n.addr)
 	l.failed.Store(e)
 	l.c.cfg.Log.Warn("a lease could not be renewed; it is tried again", "of", l.what, "key", l.key, "left", l.left(), "err", e)
 	return false

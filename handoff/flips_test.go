@@ -239,9 +239,14 @@ func TestTrap20TargetRestarts(t *testing.T) {
 		n := w.cluster(2)
 		n = append(n, w.start("n3", 1))
 		w.set("flip", held)
+		keys := w.keys(200, func(_ *table.Table, r *table.Row) bool { return r.Owner == n[0].self })
+		n[0].put(keys, 1) // before rows may be frozen
 		w.towards(n...)
-		keys := w.keys(20, moving(n[0], n[2]))
-		n[0].put(keys, 1)
+		t1 := w.agreed()
+		keys = slices.DeleteFunc(keys, func(k string) bool { return !moving(n[0], n[2])(t1, &t1.Rows[t1.Find(owner.Hash(k))]) })
+		if len(keys) == 0 {
+			t.Fatal("none of the keys moves")
+		}
 		w.until("flips are proposed", func() bool { return w.count("flip") > 1 })
 		n[2].deafen()
 		w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n[2].self}}})

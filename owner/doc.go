@@ -29,6 +29,13 @@
 // object. The rule is asked twice: when an operation is let in, under the shard
 // lock, and by the caller just before the answer leaves (Store.Confirm).
 //
+// # Kinds
+//
+// What the store knows of a kind of object beside its operations is one machine, in the list
+// of kinds.go: where its states are, when one is absent or over, how it is written and read.
+// A state travels as bytes that only its kind reads; parts of it that change by themselves
+// (Member), such as the places in a queue, one by one. Check and Add call no machine.
+//
 // # Copies
 //
 // Records carry objects to other stores, change by change (Sink) and as a whole

@@ -19,8 +19,6 @@ import (
 	"slices"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -29,76 +27,37 @@ const (
 	// MaxIDs is how many request ids travel when an object is divided, or put together:
 	// with those of as many clients as may be, some 500 KB in all.
 	MaxIDs = 8192
-	// maxBase bounds the value of a counter that is divided, in either direction: the sum
-	// of it and table.MaxParts parts, which package owner bounds by 2^56 each, does not
-	// overflow.
-	maxBase = 1 << 61
 	// chunk is how many ids are in one record.
 	chunk = owner.MaxKept / 2
 )
 
-// Marks in the version that a counter answered with. Versions are below both.
-const (
-	OfWhole = 1 << 62       // while it is remembered by a part: the whole answered
-	ofPart  = math.MinInt64 // while it is remembered by the whole: a part answered
-)
+// ErrKind is the error of a split of a kind that has no parts.
+var ErrKind = errors.New("objects of this kind are not split")
 
-// Why an object is not divided. They are for people.
-var (
-	ErrKind   = errors.New("objects of this kind are not split")
-	ErrWindow = errors.New("only limits that are token buckets are split")
-	ErrTTL    = errors.New("counters with an idle TTL are not split")
-	ErrLarge  = errors.New("the counter is too large to be split")
-)
-
-// Divide returns the records of each part of an object, and of a counter the value that
-// no part has. The times of the records are of one clock, and now is of it.
+// Divide returns the records of each part of an object, and the value that no part has.
+// The times of the records are of one clock, and now is of it. Its errors are for people:
+// the object cannot be divided.
 func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner.Record, base int64, err error) {
-	n := len(sp.Parts)
-	first := owner.Record{}
-	if len(whole) > 0 {
-		first = *whole[0]
-	}
-	kind, _ := KindOf(sp.Kind)
-	var states []limit.State
-	switch kind {
-	case owner.KindCounter:
-		switch c := first.Counter(); {
-		//guard:split-ttl
-		case c.IdleTTL != 0:
-			return nil, 0, ErrTTL
-		case c.Value > maxBase ||
-			c.Value < -maxBase: //guard:split-large
-			return nil, 0, ErrLarge
-		default:
-			base = c.Value
-		}
-	case owner.KindLimit:
-		s, _ := first.Limit()
-		//guard:split-window
-		if s.Spent != 0 && s.Algorithm != limit.TokenBucket {
-			return nil, 0, ErrWindow
-		}
-		weights := make([]uint32, n)
-		for i, p := range sp.Parts {
-			weights[i] = p.Weight
-		}
-		states = s.Divide(weights, now)
-	default:
+	kind, ok := KindOf(sp.Kind)
+	if !ok {
 		return nil, 0, ErrKind
 	}
-	ids := gather(whole)
-	if kind == owner.KindCounter {
-		//guard:split-ids-answers o.A-base -> o.A
-		ids.answers(func(o *reqid.Outcome) { o.A, o.B = o.A-base, o.B|OfWhole })
+	d, first := dividerOf(kind), &owner.Record{Kind: kind}
+	if len(whole) > 0 {
+		first = whole[0]
 	}
-	for i := range n {
-		//guard:split-ids-part table.PartOf(c.Hi, c.Lo, seq, n) -> int(seq)%n
-		mine := ids.of(func(c reqid.Client, seq uint64) bool { return table.PartOf(c.Hi, c.Lo, seq, n) == i })
-		at := &owner.Record{Key: []byte(sp.PartKey(i)), Name: []byte(sp.Name), Kind: kind, At: now}
-		if kind == owner.KindLimit {
-			at.SetLimit(states[i], nil)
-		}
+	states := make([]*owner.Record, len(sp.Parts))
+	for i := range states {
+		states[i] = &owner.Record{Key: []byte(sp.PartKey(i)), Name: []byte(sp.Name), Kind: kind, At: now}
+	}
+	if base, err = d.divide(first, sp, states); err != nil {
+		return nil, 0, err
+	}
+	ids := gather(whole)
+	ids.answers(d.divided, base)
+	for i, at := range states {
+		//guard:split-ids-part table.PartOf(c.Hi, c.Lo, seq, len(states)) -> int(seq)%len(states)
+		mine := ids.of(func(c reqid.Client, seq uint64) bool { return table.PartOf(c.Hi, c.Lo, seq, len(states)) == i })
 		parts = append(parts, records(at, mine))
 	}
 	return parts, base, nil
@@ -106,46 +65,22 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 
 // Unite returns the records of the whole object that these parts are of. A part that has
 // no record, or no state where it should, was lost: of a limit, all of it counts as spent.
-func Unite(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record {
-	kind, _ := KindOf(sp.Kind)
-	at := &owner.Record{Key: []byte(sp.Key), Name: []byte(sp.Name), Kind: kind, At: now}
+func Unite(parts [][]*owner.Record, sp *table.Split, now int64) ([]*owner.Record, error) {
+	kind, ok := KindOf(sp.Kind)
+	if !ok {
+		return nil, ErrKind
+	}
+	d, at := dividerOf(kind), &owner.Record{Key: []byte(sp.Key), Name: []byte(sp.Name), Kind: kind, At: now}
+	states := make([]*owner.Record, len(parts))
+	for i, part := range parts {
+		if len(part) > 0 {
+			states[i] = part[0]
+		}
+	}
+	d.unite(states, sp, at)
 	ids := gather(slices.Concat(parts...))
-	var states []limit.State
-	//guard:split-base -> value, exists := int64(0), sp.Base != 0
-	value, exists := sp.Base, sp.Base != 0
-	for _, part := range parts {
-		if len(part) == 0 {
-			continue
-		}
-		c := part[0].Counter()
-		value, exists = value+c.Value, exists || c.Version != 0
-		//guard:split-lost-empty true
-		if s, _ := part[0].Limit(); s.Weight != 0 {
-			//guard:split-lost-empty insert s.Weight = max(s.Weight, sp.Parts[0].Weight)
-			states = append(states, s)
-		}
-	}
-	switch {
-	case kind == owner.KindCounter:
-		ids.answers(func(o *reqid.Outcome) {
-			//guard:split-ids-united sp.Base -> 0
-			if o.A += sp.Base; o.B&OfWhole != 0 {
-				o.B &^= OfWhole
-			} else {
-				o.B |= ofPart
-			}
-		})
-		if exists {
-			at.SetCounter(counter.State{Value: value, Version: 1, At: now})
-		}
-	case kind != owner.KindLimit:
-		panic("divide: a split of an object that has no parts")
-	case len(states) > 0:
-		at.SetLimit(limit.Unite(states, now), nil)
-	default: // nothing is left of it
-		at.SetLimit(limit.State{Weight: 1}, nil)
-	}
-	return records(at, ids)
+	ids.answers(d.united, sp.Base)
+	return records(at, ids), nil
 }
 
 // Trim returns the records of an object with as many ids as travel, the latest ones; the
@@ -264,11 +199,14 @@ func (k *kept) bound(total int) {
 	}
 }
 
-// answers changes all that is remembered of the answers.
-func (k *kept) answers(f func(o *reqid.Outcome)) {
+// answers changes all that is remembered of the answers; not if change is nil.
+func (k *kept) answers(change func(o *reqid.Outcome, base int64), base int64) {
+	if change == nil {
+		return
+	}
 	for i := range k.clients {
 		for j := range k.clients[i].ops {
-			f(&k.clients[i].ops[j].Outcome)
+			change(&k.clients[i].ops[j].Outcome, base)
 		}
 	}
 }

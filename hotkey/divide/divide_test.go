@@ -88,7 +88,7 @@ func TestThereAndBack(t *testing.T) {
 		}
 		open := *sp
 		open.Base = base
-		back := Unite(parts, &open, h.now)
+		back := united(parts, &open, h.now)
 		switch b, w := back[0], whole[0]; {
 		case known != len(ids(whole)) || !reflect.DeepEqual(ids(back), ids(whole)):
 			rt.Fatalf("the ids are %v and were %v", ids(back), ids(whole))
@@ -171,16 +171,16 @@ func TestLostParts(t *testing.T) {
 		}
 		none := []*owner.Record{{Key: []byte(sp.PartKey(2)), Name: []byte("n"), Kind: owner.KindLimit, At: h.now, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}}
 		for name, lost := range map[string][]*owner.Record{"no record": nil, "no state": none} {
-			back := Unite([][]*owner.Record{parts[0], parts[1], lost, parts[3]}, sp, h.now)
+			back := united([][]*owner.Record{parts[0], parts[1], lost, parts[3]}, sp, h.now)
 			if s, _ := back[0].Limit(); s.Weight != table.WholeWeight/4*3 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
-		back := Unite([][]*owner.Record{nil, nil, none, nil}, sp, h.now)
+		back := united([][]*owner.Record{nil, nil, none, nil}, sp, h.now)
 		if s, _ := back[0].Limit(); s.Weight != 1 || s.Spent != 0 {
 			t.Errorf("of nothing: %+v", s)
 		}
-		h.join(sp, Unite([][]*owner.Record{parts[0], none, none, parts[3]}, sp, h.now))
+		h.join(sp, united([][]*owner.Record{parts[0], none, none, parts[3]}, sp, h.now))
 		if a, err := h.s.Check(h.now, h.whole(owner.Whole), reqid.ID{}, op); err != nil || !a.Allowed || a.Remaining != 499 {
 			t.Errorf("%+v, %v", a, err)
 		}
@@ -205,7 +205,7 @@ func TestLostParts(t *testing.T) {
 		heir.tab, heir.now, heir.since = h.tab, h.now, h.now
 		parts[1] = heir.take(heir.part(1, owner.Reap), owner.KindCounter)
 		h.now += second
-		h.join(sp, Unite(parts, sp, h.now))
+		h.join(sp, united(parts, sp, h.now))
 		if v := h.value(); v != 70 {
 			t.Errorf("the counter is %d", v)
 		}
@@ -251,6 +251,14 @@ func TestIndivisible(t *testing.T) {
 		if !errors.Is(err, tc.want) || (err == nil) != (len(parts) == 2) || err == nil && base != tc.of.Counter().Value {
 			t.Errorf("%s: %d parts, base %d, %v", name, len(parts), base, err)
 		}
+	}
+	ofLock := *sp
+	ofLock.Kind = "lock"
+	if _, _, err := Divide(nil, &ofLock, 0); !errors.Is(err, ErrKind) {
+		t.Errorf("a lock is divided: %v", err)
+	}
+	if _, err := Unite(make([][]*owner.Record, 2), &ofLock, 0); !errors.Is(err, ErrKind) {
+		t.Errorf("a lock is united: %v", err)
 	}
 	if parts, base, err := Divide(nil, sp, 0); err != nil || base != 0 || len(parts) != 2 {
 		t.Errorf("nothing: %d parts, base %d, %v", len(parts), base, err)
@@ -301,7 +309,7 @@ func TestAbsent(t *testing.T) {
 			}
 		}
 		sp, parts := h.close()
-		back := Unite(parts, sp, h.now)
+		back := united(parts, sp, h.now)
 		s, _ := back[0].Limit()
 		if len(back) != 1 || back[0].Counter() != (counter.State{}) || s.Spent != 0 || len(back[0].IDs.Clients) != 0 {
 			t.Errorf("a %s: %+v", kind, back[0])

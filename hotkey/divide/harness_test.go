@@ -178,7 +178,7 @@ func (h *house) close() (sp *table.Split, parts [][]*owner.Record) {
 func (h *house) merge() {
 	h.t.Helper()
 	sp, parts := h.close()
-	h.join(sp, Unite(parts, sp, h.now))
+	h.join(sp, united(parts, sp, h.now))
 }
 
 func (h *house) join(sp *table.Split, all []*owner.Record) {
@@ -267,4 +267,13 @@ func ids(all []*owner.Record) map[string]reqid.Outcome {
 		}
 	}
 	return m
+}
+
+// united is what parts of an object that may be split make.
+func united(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record {
+	all, err := Unite(parts, sp, now)
+	if err != nil {
+		panic(err)
+	}
+	return all
 }

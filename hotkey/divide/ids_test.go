@@ -199,12 +199,12 @@ func TestJoinReplaces(t *testing.T) {
 	}
 	known(3, 30)
 	sp, parts := h.close()
-	all := Unite(parts, sp, h.now)
+	all := united(parts, sp, h.now)
 	h.put(h.whole(owner.Join), all) // and another home does it again
 	h.join(sp, all)
 	known(3, 30)
 	sp, parts = h.close()
-	h.join(sp, []*owner.Record{Bare(Unite(parts, sp, h.now)[0], h.now)})
+	h.join(sp, []*owner.Record{Bare(united(parts, sp, h.now)[0], h.now)})
 	known(0, 30)
 	h.merge()
 	h.now += second
@@ -249,7 +249,7 @@ func TestLargest(t *testing.T) {
 	}
 	open := *sp
 	open.Base = base
-	back := Unite(parts, &open, now)
+	back := united(parts, &open, now)
 	if n := len(ids(back)); n != MaxIDs {
 		t.Errorf("%d ids are left", n)
 	}
@@ -303,7 +303,7 @@ func TestTogether(t *testing.T) {
 		return []*owner.Record{r}
 	}
 	sp := &table.Split{Kind: "counter", Key: "k", Parts: make([]table.Part, 4)}
-	all := Unite([][]*owner.Record{at(1, 50, 3, 10, 40), at(2, 30, 0, 5), at(1, 20, 9, 1, 30, 45), at(3, 10, 0)}, sp, 60)
+	all := united([][]*owner.Record{at(1, 50, 3, 10, 40), at(2, 30, 0, 5), at(1, 20, 9, 1, 30, 45), at(3, 10, 0)}, sp, 60)
 	k := all[0].IDs
 	if len(all) != 1 || len(k.Clients) != 2 || k.Evicted != 49 {
 		t.Fatalf("%+v", k)

@@ -20,14 +20,14 @@ func TestKinds(t *testing.T) {
 		sp := table.Split{ID: h.tab.Epoch + 1, Kind: word, Key: "k", Name: "n", Parts: []table.Part{{Weight: 1}, {Weight: 1}}}
 		_, err := h.tab.Apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
 		k, ok := KindOf(word)
-		if ok != (err == nil) || ok && (k.String() != word || !k.Parts()) {
+		if ok != (err == nil) || ok && (k.String() != word || !k.Parts() || dividerOf(k) == nil) {
 			t.Errorf("%q is the kind %d, %v; the table has %v", word, k, ok, err)
 		}
 		if ok {
 			named++
 		}
 	}
-	if named != len(kinds) || named == 0 {
-		t.Errorf("%d of %d kinds", named, len(kinds))
+	if named != len(dividers) || named == 0 {
+		t.Errorf("%d of %d kinds", named, len(dividers))
 	}
 }

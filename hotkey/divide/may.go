@@ -42,7 +42,8 @@ func May(t *table.Table, ref owner.Ref, kind owner.Kind) (weight uint32, err err
 }
 
 func mayWhole(t *table.Table, ref owner.Ref, kind owner.Kind) error {
-	for _, k := range kinds {
+	for _, d := range dividers {
+		k := d.kind
 		sp, ok := t.Split(k.String(), ref.Key, ref.Name)
 		switch {
 		case !ok:

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keystead/keystead/hotkey/divide"
 	"github.com/keystead/keystead/hotkey/plan"
-	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -88,7 +88,7 @@ func (d *drive) balance(home table.Holder, t *table.Table, sp *table.Split) {
 	}
 	d.h.decisions.report(plan.Divided[object]{Key: objectOf(sp), ID: sp.ID, Open: true, ByHand: sp.Manual,
 		Rate: l.counted * -math.Log(fade), Silent: silent, Places: placesOf(t, sp)})
-	if objectOf(sp).kind == owner.KindLimit {
+	if divide.Weighed(objectOf(sp).kind) {
 		d.weigh(home, sp, applied)
 	}
 }

@@ -81,6 +81,7 @@ func TestCutBeforeRaise(t *testing.T) {
 		if cut == 0 || raised != cut || was[0] < 3*was[1] || was[0]+was[1] != table.WholeWeight {
 			t.Errorf("%d cuts, %d raises, %v", cut, raised, was)
 		}
+		synctest.Wait()
 		if c := e.home.Counts(); c.Reweighs != int64(cut+raised) {
 			t.Errorf("%+v", c)
 		}

@@ -134,7 +134,11 @@ func (d *drive) close(home table.Holder, sp *table.Split) error {
 	// gofail: var homeReaped struct{}
 
 	now := d.h.cfg.Now()
-	if err := d.h.putWhole(sp, divide.Unite(parts, sp, now)); err != nil {
+	whole, err := divide.Unite(parts, sp, now)
+	if err != nil {
+		return err
+	}
+	if err := d.h.putWhole(sp, whole); err != nil {
 		return fmt.Errorf("writing the whole: %w", err)
 	}
 	// gofail: var homeUnited struct{}

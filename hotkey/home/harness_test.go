@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ type estate struct {
 	store *owner.Store
 	began time.Time
 	home  *Home
-	hot   *HotKeys
+	hot   atomic.Pointer[HotKeys]
 
 	lost      uint64                                 // of the permits
 	copying   time.Duration                          // until copies have what they are to have
@@ -41,7 +42,8 @@ type estate struct {
 
 func newEstate(t testing.TB, change func(*Config), nodes ...string) *estate {
 	t.Helper()
-	e := &estate{t: t, began: time.Now(), tab: &table.Table{}, changed: make(chan struct{}), hot: &HotKeys{}}
+	e := &estate{t: t, began: time.Now(), tab: &table.Table{}, changed: make(chan struct{})}
+	e.hot.Store(&HotKeys{})
 	e.apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
 	want := make([]table.Holder, len(nodes))
 	for i, n := range nodes {
@@ -55,7 +57,7 @@ func newEstate(t testing.TB, change func(*Config), nodes ...string) *estate {
 		t.Fatal(err)
 	}
 	cfg := Config{Settings: Settings{Split: true}.WithDefaults(), Cluster: e, Store: e.store, Copies: copies{e}, Now: e.now,
-		Hot: func() *HotKeys { return e.hot }, Log: slog.New(slog.DiscardHandler)}
+		Hot: e.hot.Load, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}
@@ -174,6 +176,8 @@ func (e *estate) Plant(_ context.Context, sp *table.Split, part int, records []*
 // Ask implements Parts.
 func (e *estate) Ask(_ context.Context, sp *table.Split, part int, _ Question) (Report, error) {
 	if e.report != nil {
+		e.mu.Lock() // all parts are asked at once
+		defer e.mu.Unlock()
 		return e.report(sp, part), nil
 	}
 	r := Report{Weighed: sp.Weighed}

@@ -51,6 +51,7 @@ func TestSplitAndMerge(t *testing.T) {
 		if a := e.add(whole, id(9)); a.Value != 9 {
 			t.Errorf("the value is %d after 9 adds", a.Value)
 		}
+		synctest.Wait()
 		if c := e.home.Counts(); c.Merges != 1 || waited[table.Opening] != 1 || waited[table.Closing] != 1 {
 			t.Errorf("%+v, %v", c, waited)
 		}
@@ -75,7 +76,7 @@ func TestMadeWhole(t *testing.T) {
 			e.home.MakeWhole(sp.ID, "a test")
 		}
 		for range 20 { // five seconds in which it is hot
-			e.hot = &HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "counter"}, Kind: owner.KindCounter}, RateMax: 9e4, RateMin: 9e4, Hot: true}}}
+			e.hot.Store(&HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "counter"}, Kind: owner.KindCounter}, RateMax: 9e4, RateMin: 9e4, Hot: true}}})
 			time.Sleep(pollEvery)
 		}
 		if n, c := len(e.Table().Splits), e.home.Counts(); n != 0 || c.Merges != 1 || c.Splits != 0 {
@@ -177,7 +178,11 @@ func (e *estate) reap(sp *table.Split) (*table.Split, []*owner.Record) {
 		}
 		parts = append(parts, all)
 	}
-	return closing, divide.Unite(parts, closing, e.now())
+	whole, err := divide.Unite(parts, closing, e.now())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return closing, whole
 }
 
 // TestWholeOfAnEarlierSplit: a home that was held up between reading the parts of a split
@@ -257,7 +262,7 @@ func TestKindsWithoutParts(t *testing.T) {
 	e := newEstate(t, nil, "n1", "n2")
 	key := e.own()
 	for kind := range owner.Kind(32) {
-		e.hot = &HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: kind}, RateMax: 9e4, RateMin: 9e4, Hot: true}}}
+		e.hot.Store(&HotKeys{Keys: []HotKey{{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: kind}, RateMax: 9e4, RateMin: 9e4, Hot: true}}})
 		has := kind == owner.KindLimit || kind == owner.KindCounter
 		if got := len(e.home.scene(e.Table()).Hot); (got == 1) != has || kind.Parts() != has {
 			t.Errorf("%d, a %s: %d candidates", kind, kind, got)
@@ -365,12 +370,12 @@ func TestOthersHome(t *testing.T) {
 	key := e.own()
 	for i := 0; ; i++ {
 		if other := fmt.Sprint("other-", i); !e.home.Of(e.Table(), &table.Split{Key: other}) {
-			e.hot = &HotKeys{Keys: []HotKey{
+			e.hot.Store(&HotKeys{Keys: []HotKey{
 				{Object: owner.Object{Ref: owner.Ref{Key: other, Name: "n"}, Kind: owner.KindCounter}, RateMax: 9e4, Hot: true},
 				{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "calm"}, Kind: owner.KindCounter}, RateMax: 9e4},
 				{Object: owner.Object{Ref: owner.Ref{Key: "\x00part", Name: "n"}, Kind: owner.KindCounter}, RateMax: 9e4, Hot: true},
 				{Object: owner.Object{Ref: owner.Ref{Key: key, Name: "n"}, Kind: owner.KindCounter}, RateMax: 9e4, Hot: true},
-			}}
+			}})
 			break
 		}
 	}

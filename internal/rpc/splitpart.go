@@ -106,7 +106,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 			}
 		}
 	}
-	if !req.All && h.kind() == owner.KindCounter {
+	if !req.All {
 		x.elsewhere.Store(req.Elsewhere)
 		x.heard.Store(true)
 	}

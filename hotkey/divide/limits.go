@@ -1,0 +1,51 @@
+package divide
+
+import (
+	"errors"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// ErrWindow is why some limits are not divided. It is for people.
+var ErrWindow = errors.New("only limits that are token buckets are split")
+
+// limits are divided by weight: each part has its share of the bucket, and of what is spent.
+var limits = divider{kind: owner.KindLimit, weighed: true, divide: divideLimit, unite: uniteLimit}
+
+func divideLimit(whole *owner.Record, sp *table.Split, parts []*owner.Record) (base int64, err error) {
+	s, _ := whole.Limit()
+	//guard:split-window
+	if s.Spent != 0 && s.Algorithm != limit.TokenBucket {
+		return 0, ErrWindow
+	}
+	weights := make([]uint32, len(parts))
+	for i, p := range sp.Parts {
+		weights[i] = p.Weight
+	}
+	for i, state := range s.Divide(weights, parts[0].At) {
+		parts[i].SetLimit(state, nil)
+	}
+	return 0, nil
+}
+
+// uniteLimit takes all that a lost part had as spent.
+func uniteLimit(parts []*owner.Record, sp *table.Split, whole *owner.Record) {
+	var states []limit.State
+	for _, part := range parts {
+		if part == nil {
+			continue
+		}
+		//guard:split-lost-empty true
+		if s, _ := part.Limit(); s.Weight != 0 {
+			//guard:split-lost-empty insert s.Weight = max(s.Weight, sp.Parts[0].Weight)
+			states = append(states, s)
+		}
+	}
+	if len(states) == 0 { // nothing is left of it
+		whole.SetLimit(limit.State{Weight: 1}, nil)
+		return
+	}
+	whole.SetLimit(limit.Unite(states, whole.At), nil)
+}

@@ -196,7 +196,7 @@ func (k *link) run(halt context.Context) {
 		// Callers that are about to add something do so first: one message for many calls
 		// costs little more than for one. Where nobody is, this takes no time.
 		runtime.Gosched()
-		// gofail: var rpcForwardSend struct{}
+		// gofail: var forwardSend struct{}
 
 		for more := true; more; {
 			if out == nil {

@@ -35,7 +35,7 @@
 //	rpcConfirmed           an answer may be told, and does not leave yet
 //	rpcManyConfirmed       answers to calls that another node passed on may be told, and do
 //	                       not leave yet
-//	rpcForwardSend         a node has calls for another one, and sends them next, in one message
+//	forwardSend            a node has calls for another one, and sends them next, in one message
 //	homePlant              the home of an object has read it, and is about to plant its parts
 //	homePlanted            all parts are planted, and not served yet
 //	homeReaped             the home has read all parts of a split that is being closed

@@ -172,7 +172,7 @@ func TestPointsForwarderRetries(t *testing.T) {
 	leads, a, b := c.roles()
 	r := newRetried(a, c.keysAt(a, b, 4))
 	a.arm("rpcManyConfirmed", held)
-	leads.arm("rpcForwardSend", `1*sleep("1s")`) // all in one message: answers to others would wait behind the first
+	leads.arm("forwardSend", `1*sleep("1s")`) // all in one message: answers to others would wait behind the first
 	r.send(leads)
 	r.decided(a)
 	decided := time.Now()

@@ -67,13 +67,14 @@ func (s *Source) Partial() bool { return s.routes.Load().table.Uses(partialLevel
 
 // encode writes a record as all members of the cluster read it.
 func (s *Source) encode(dst []byte, r *owner.Record, now int64) []byte {
+	//guard:record-level s.routes.Load().table.Level -> record.Level
 	return record.AppendAt(s.routes.Load().table.Level, dst, r, now)
 }
 
 // sends reports whether the members of a cluster know objects of a kind that has a level.
 // Before, there are none but those that a state file of another cluster brought: a copy
 // would end at them.
-func sends(t *table.Table, level uint32) bool { return level == 0 || t.Uses(level) }
+func sends(t *table.Table, level uint32) bool { return level == 0 || t.Uses(level) } //guard:kind-sent true
 
 // Changed implements owner.Sink.
 func (s *Source) Changed(r *owner.Record) {

@@ -111,6 +111,7 @@ func (t *target) enter(s *Store) error {
 	t.now = t.sh.now
 	var err error
 	t.permit, err = s.cfg.Rule.Admit(t.hash, t.now)
+	//guard:kind-level
 	if need := machines[t.kind].level; err == nil && need != 0 && s.levels != nil && !s.levels.Uses(need) {
 		err = errLevel
 	}

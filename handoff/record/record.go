@@ -238,6 +238,7 @@ func (d *decoder) record(r *owner.Record, ids *reqid.Kept) error {
 	if r.Kind = owner.Kind(kind); d.Bad || r.Kind == 0 {
 		return ErrDamaged
 	}
+	//guard:record-kind
 	if !r.Kind.Known() {
 		return fmt.Errorf("%w: kind %d", ErrKind, kind)
 	}

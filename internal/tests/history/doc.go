@@ -19,6 +19,7 @@
 //   - Counters and token buckets that are split into parts, and made whole: see
 //     Model.Split.
 //   - Sliding windows of at most 17 tokens: see Window. No refunds to them.
+//   - Epochs of answers about one object do not go back: see Epochs.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused
 //     callers are told of the holder.
@@ -30,9 +31,9 @@
 // The order in which waiters are served; places in the queue; idle TTLs of
 // counters; fixed windows and larger sliding ones; limits whose parameters change. That an operation
 // was refused with an error although it could have been decided: availability
-// is for others to judge. Two clocks that run at different speeds: recorder and
-// node must follow the same one, or clocks that drift by less than the time of
-// a call within a TTL.
+// is for others to judge. Two clocks that run at different speeds are allowed for by
+// as much as the model is told (Model.Drifting); else recorder and node must follow the
+// same one. What becomes of a state whose loss was declared (Model.Unsure).
 //
 // A model accepts no history that is illegal but for the relaxations that it
 // names. Checks are exponential at worst: keep the number of concurrent calls

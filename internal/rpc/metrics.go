@@ -79,6 +79,26 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 	for _, outcome := range []string{"answered", "not_owner", "unavailable", "unknown", "error"} {
 		m.passed[outcome] = passed.WithLabelValues(outcome)
 	}
+	m.addMethods(calls, seconds, more)
+	m.failed = map[pb.Reason]prometheus.Counter{}
+	for r := range pb.Reason_name {
+		m.failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
+	}
+	for _, k := range catalog {
+		for _, o := range k.ops {
+			if o.yes == "" {
+				continue // of nodes among each other
+			}
+			count := func(outcome string) prometheus.Counter { return ops.WithLabelValues(o.Name, outcome) }
+			m.ops[o.Number] = opMetrics{read: o.reads, yes: count(o.yes), no: count(o.no), replayed: count("replayed"), errored: count("error"), failed: m.failed}
+		}
+	}
+	return m
+}
+
+// addMethods makes the counts of all methods: those of the API, of nodes among each other,
+// and of further services.
+func (m *Metrics) addMethods(calls *prometheus.CounterVec, seconds *prometheus.HistogramVec, more []*grpc.ServiceDesc) {
 	newMethod := func(service, name string) *method {
 		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwner", seconds: seconds.WithLabelValues(service, name)}
 		for c := range x.codes {
@@ -98,20 +118,6 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 		}
 	}
 	m.other = newMethod("other", "other")
-	m.failed = map[pb.Reason]prometheus.Counter{}
-	for r := range pb.Reason_name {
-		m.failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
-	}
-	for _, k := range catalog {
-		for _, o := range k.ops {
-			if o.yes == "" {
-				continue // of nodes among each other
-			}
-			count := func(outcome string) prometheus.Counter { return ops.WithLabelValues(o.Name, outcome) }
-			m.ops[o.Number] = opMetrics{read: o.reads, yes: count(o.yes), no: count(o.no), replayed: count("replayed"), errored: count("error"), failed: m.failed}
-		}
-	}
-	return m
 }
 
 // namesOf are the methods of a service, streams among them.

@@ -14,7 +14,7 @@ import (
 
 // Sizes, in lines.
 const (
-	maxFunction = 70
+	maxFunction = 60
 	maxFile     = 500
 	maxTestFile = 800
 )

@@ -24,6 +24,10 @@ var (
 	decides = []string{"hotkey/heat", "hotkey/plan"}
 	// nodeUsers may import internal/node: the binary and what runs whole nodes.
 	nodeUsers = []string{"internal/cli", "internal/cli/bench", "internal/node", "internal/tests/sim"}
+	// kinds are the state machines of objects, which do not know each other.
+	kinds = []string{"owner/counter", "owner/limit", "owner/lock"}
+	// kindless are rooms that serve all kinds and know none, by any way.
+	kindless = []string{"internal/forward", "owner/queue", "owner/reqid", "owner/wire"}
 	// leaves import nothing of this module, so that all the rest may import them.
 	leaves = []string{"internal/failure"}
 	// words are spoken by more than one service: no transport is reached for one of them.
@@ -167,6 +171,11 @@ func (g Graph) reaches(pkg string) []Finding {
 			arrow("a core knows no "+name, func(p string) bool { return within(p, prefix) })
 		}
 	}
+	if slices.Contains(kinds, pkg) || slices.Contains(kindless, pkg) {
+		arrow("one kind of object is not another's, nor a passage's, business", func(p string) bool {
+			return slices.ContainsFunc(kinds, func(k string) bool { return within(p, k) })
+		})
+	}
 	for _, s := range siblings {
 		if within(pkg, s) {
 			arrow("siblings meet in internal/node", func(p string) bool {
@@ -198,6 +207,9 @@ func (g Graph) meets(pkg string) []Finding {
 				wrong("imports " + p + "; a leaf imports nothing of this module")
 			}
 		}
+	}
+	if within(pkg, "handoff") && slices.ContainsFunc(kinds, imports) {
+		wrong("imports a kind of object; what moves state does not read it")
 	}
 	if within(pkg, "internal/node") {
 		for _, core := range decides {

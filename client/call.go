@@ -170,7 +170,7 @@ func (c *Client) unary(ctx context.Context, n *node, wait time.Duration, f func(
 	return p.Addr != nil, err
 }
 
-// codeOf is the code of a context that has ended.
+// codeOf returns the code of a context that has ended.
 func codeOf(ctx context.Context) codes.Code {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return codes.DeadlineExceeded

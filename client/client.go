@@ -150,12 +150,12 @@ func toKey(key string, reads bool) route {
 	return route{keyed: true, reads: reads, hash: ring.Hash(key), key: key}
 }
 
-// toObject is the route of a call about an object; op is nil if it changes nothing.
+// toObject returns the route of a call about an object; op is nil if it changes nothing.
 func toObject(o object, op *operation) route {
 	return route{keyed: true, reads: op == nil, hash: ring.Hash(o.key), object: o, op: op, key: o.key}
 }
 
-// of is the route of the operation that is named so in errors.
+// of returns the route of the operation that is named so in errors.
 func (r route) of(what string) route {
 	r.what = what
 	return r
@@ -183,7 +183,7 @@ func (c *Client) pick(r *route) (*node, *view, error) {
 	return n, v, err
 }
 
-// address is that of the owner of the key, or of a part of what is split. If that is not
+// address returns that of the owner of the key, or of a part of what is split. If that is not
 // known, or did not answer just now, any other node will do: it forwards.
 func (c *Client) address(v *view, r *route) string {
 	if r.hint != "" && v != r.at && r.moved(r.at, v) {

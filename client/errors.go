@@ -127,7 +127,7 @@ var goFields = map[string]string{
 	"ttl_ns": "TTL", "wait_ns": "Wait", "holder": "Holder", "metadata": "Metadata", "address": "address",
 }
 
-// said is the message, with the field at fault by its name in this package.
+// said returns the message, with the field at fault by its name in this package.
 func (e *Error) said() string {
 	if what, ok := strings.CutPrefix(e.Message, e.Field+": "); ok && goFields[e.Field] != "" {
 		return goFields[e.Field] + " " + what
@@ -175,7 +175,7 @@ func errClosed() *Error {
 	return &Error{Code: codes.Canceled, Reason: ErrClosed, Message: "the client was closed"}
 }
 
-// fromItem is the error of an item of a batch.
+// fromItem returns the error of an item of a batch.
 func fromItem(e *pb.Error) *Error {
 	out := &Error{
 		Code: codes.Code(e.Code), Message: e.Message, Hint: e.Hint, Field: e.Field,
@@ -191,7 +191,7 @@ func fromItem(e *pb.Error) *Error {
 // domain is the domain of the ErrorInfo of a node.
 const domain = "keystead"
 
-// fromCall is the error of an attempt. sent means that it was given to a connection.
+// fromCall returns the error of an attempt. sent means that it was given to a connection.
 func fromCall(err error, sent bool) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -232,7 +232,7 @@ func fromCall(err error, sent bool) *Error {
 	return out
 }
 
-// final is the error with which a call ends, given that of the last attempt.
+// final returns the error with which a call ends, given that of the last attempt.
 // unknown means that some attempt may have taken effect; over is the error of
 // the context if that is what ended the call.
 func final(e *Error, unknown bool, over error) error {
@@ -269,7 +269,7 @@ func final(e *Error, unknown bool, over error) error {
 // after the deadline.
 var errNoTime = fmt.Errorf("no time is left to try again: %w", context.DeadlineExceeded)
 
-// silent is the message of an attempt that the client ended.
+// silent returns the message of an attempt that the client ended.
 func silent(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"
@@ -277,7 +277,7 @@ func silent(err error) string {
 	return err.Error()
 }
 
-// plain is the message of a status that may come from grpc itself, without what grpc
+// plain returns the message of a status that may come from grpc itself, without what grpc
 // puts around the error of the network.
 func plain(st *status.Status) string {
 	msg := st.Message()

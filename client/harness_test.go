@@ -194,7 +194,7 @@ func (w *town) client(cfg Config, ids ...string) *Client {
 	return c
 }
 
-// dialing is the configuration with connections made by dial.
+// dialing returns the configuration with connections made by dial.
 func (c Config) dialing(dial func(context.Context, string) (net.Conn, error)) Config {
 	c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dial), grpc.WithStaticStreamWindowSize(1<<20), grpc.WithStaticConnWindowSize(4<<20))
 	return c

@@ -56,7 +56,7 @@ func (op *operation) finish() {
 	}
 }
 
-// stamp is the request id of the attempt that is sent now.
+// stamp returns the request id of the attempt that is sent now.
 func (op *operation) stamp() *pb.RequestId {
 	now := op.of.clock.Now()
 	op.of.mu.Lock()
@@ -73,7 +73,7 @@ func (op *operation) stamp() *pb.RequestId {
 	return r
 }
 
-// firstSent is when the operation was first sent, by the clock.
+// firstSent returns when the operation was first sent, by the clock.
 func (op *operation) firstSent() int64 {
 	op.of.mu.Lock()
 	defer op.of.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 // keyless is a call that any node may answer. Each attempt goes to one of the
 // members that two random choices give (package p2c), by what all calls to them
-// showed, and after a failure to another than before. r tells whether the call only
+// showed, and after a failure to another than before. r reports whether the call only
 // reads; f makes one attempt, and is called again while the error may go away.
 func (c *Client) keyless(ctx context.Context, r route, f func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) error {
 	r.keyed = false
@@ -22,13 +22,13 @@ func (c *Client) keyless(ctx context.Context, r route, f func(ctx context.Contex
 	})
 }
 
-// newLoad is that of a node that was not called yet.
+// newLoad returns that of a node that was not called yet.
 func newLoad(now int64) *p2c.Load {
 	cfg, _ := p2c.Config{}.WithDefaults() // has no errors
 	return p2c.NewLoad(cfg, now)
 }
 
-// lighter is the one of some addresses that a call without a key goes to; "" if
+// lighter returns the one of some addresses that a call without a key goes to; "" if
 // there are none. A node that was never called is like a new one.
 func (p *pool) lighter(addrs []string, now int64) string {
 	if len(addrs) == 0 {
@@ -48,7 +48,7 @@ func (p *pool) lighter(addrs []string, now int64) string {
 	return addrs[p2c.Next(loads, now, rand.Uint64())]
 }
 
-// outcome is what an attempt tells about its node, given the context of the call.
+// outcome returns what an attempt tells about its node, given the context of the call.
 // waits means that the node was asked to wait.
 func outcome(ctx context.Context, err error, waits bool) p2c.Outcome {
 	if err == nil && !waits {

@@ -80,13 +80,13 @@ func (c *Client) newLease(values context.Context, g grant, until int64) *lease {
 	return l
 }
 
-// left is the time until the margin before the end of the lease.
+// left returns the time until the margin before the end of the lease.
 func (l *lease) left() time.Duration {
 	//guard:client-lease-margin l.rest() - l.margin -> l.rest()
 	return l.rest() - l.margin
 }
 
-// rest is the time until the end of the lease.
+// rest returns the time until the end of the lease.
 func (l *lease) rest() time.Duration { return time.Duration(l.until.Load() - l.c.clock.Now()) }
 
 // held reports whether the lease, less the margin, runs at this moment. If not, it ends
@@ -102,7 +102,7 @@ func (l *lease) held() bool {
 	return false
 }
 
-// late is the cause with which a lease ends that was not renewed in time.
+// late returns the cause with which a lease ends that was not renewed in time.
 func (l *lease) late() error {
 	e := l.lost("this machine stood still for longer than the TTL")
 	if failed := l.failed.Load(); failed != nil {
@@ -148,10 +148,10 @@ func (l *lease) keep() {
 	}
 }
 
-// due is when a lease is to be renewed.
+// due returns when a lease is to be renewed.
 func (l *lease) due() int64 { return l.until.Load() - int64(l.ttl-l.ttl/renewPart) }
 
-// pause is the time between an attempt that failed and the next.
+// pause returns the time between an attempt that failed and the next.
 func (l *lease) pause() int64 {
 	p := int64(max(l.ttl/pausePart, time.Millisecond))
 	return p + rand.Int64N(p)
@@ -219,7 +219,7 @@ func (l *lease) attempt(r *route) (answered bool) {
 	return false
 }
 
-// tryTime is what an attempt to renew gets.
+// tryTime returns what an attempt to renew gets.
 func (l *lease) tryTime() time.Duration {
 	left := max(l.left(), 1)
 	return min(l.c.cfg.AttemptTimeout, max(left/tryPart, minTry), left)

@@ -27,7 +27,7 @@ type permit struct {
 	released int
 }
 
-// seen is when attempts were made, and what was left of the lease then.
+// seen returns when attempts were made, and what was left of the lease then.
 func (p *permit) seen() (at, left []time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

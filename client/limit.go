@@ -41,19 +41,19 @@ func PerMinute(n uint64) Rate { return Per(n, time.Minute) }
 // PerHour is a token bucket of n tokens an hour.
 func PerHour(n uint64) Rate { return Per(n, time.Hour) }
 
-// WithBurst is the rate with a bucket that holds burst tokens.
+// WithBurst returns the rate with a bucket that holds burst tokens.
 func (r Rate) WithBurst(burst uint64) Rate {
 	r.Burst = burst
 	return r
 }
 
-// Windowed is the rate as fixed windows, which open with their first hit.
+// Windowed returns the rate as fixed windows, which open with their first hit.
 func (r Rate) Windowed() Rate {
 	r.Algorithm = FixedWindow
 	return r
 }
 
-// Sliding is the rate as a sliding window: at most Limit in any time shorter than
+// Sliding returns the rate as a sliding window: at most Limit in any time shorter than
 // Period. What was spent counts for less than nine eighths of the period.
 func (r Rate) Sliding() Rate {
 	r.Algorithm = SlidingWindow
@@ -181,7 +181,7 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 	return decision(r), nil
 }
 
-// what is the operation, for errors.
+// what returns the operation, for errors.
 func (q *Check) what() string {
 	switch {
 	case q.Refund != 0:

@@ -101,11 +101,11 @@ type Lock struct {
 	granted Meta
 }
 
-// Token is the fencing token: greater than that of every earlier grant of this
+// Token returns the fencing token: greater than that of every earlier grant of this
 // lock. Give it to what the lock protects, and have that refuse smaller ones.
 func (l *Lock) Token() uint64 { return l.token }
 
-// Meta is which node granted the lock, and in which epoch.
+// Meta returns which node granted the lock, and in which epoch.
 func (l *Lock) Meta() Meta { return l.granted }
 
 // Held reports whether the lock is held for certain: the lease, less the margin,
@@ -132,7 +132,7 @@ func (c *Client) newLock(values context.Context, key string, o LockOptions, r *p
 	return &Lock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay())}
 }
 
-// lockGrant is how a lock is kept.
+// lockGrant returns how a lock is kept.
 func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
 	// A renewal carries what is left of the lease, so that an owner that has lost the
 	// lock can give it back.

@@ -20,7 +20,7 @@ const (
 	resolveTime = 100 * time.Millisecond
 )
 
-// timeInQueue is how long to wait at the owner: as long as was asked for, but not up
+// timeInQueue returns how long to wait at the owner: as long as was asked for, but not up
 // to the very end of ctx. A caller that leaves the queue by itself does not know whether
 // it was granted the lock at that moment.
 func timeInQueue(ctx context.Context, wait time.Duration) time.Duration {
@@ -41,7 +41,7 @@ func (c *Client) outlast(ctx context.Context) error {
 	}
 }
 
-// heldBy is the error of a lock that another has.
+// heldBy returns the error of a lock that another has.
 func heldBy(r *pb.AcquireResponse, key string) *Error {
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
 		Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()), Message: "another has the lock"}

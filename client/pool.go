@@ -112,7 +112,7 @@ func (p *pool) keep(addrs []string) {
 	}
 }
 
-// live is how many nodes have a connection that is up.
+// live returns how many nodes have a connection that is up.
 func (p *pool) live() (up int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,12 +22,12 @@ const (
 // whatever is split: those about locks, and operations that a part cannot do.
 type object struct{ kind, key, name string }
 
-// objectAt is an object of a kind. An empty name is that of the kind.
+// objectAt returns an object of a kind. An empty name is that of the kind.
 func objectAt(kind, key, name string) object {
 	return object{kind, key, cmp.Or(name, kind)}
 }
 
-// object is what a check is about. Only token buckets can be split.
+// object returns what a check is about. Only token buckets can be split.
 func (q *Check) object() object {
 	if q.Algorithm != TokenBucket && q.Algorithm != 0 {
 		return object{key: q.Key, name: q.Name}
@@ -35,7 +35,7 @@ func (q *Check) object() object {
 	return objectAt(limitObject, q.Key, q.Name)
 }
 
-// object is what an add is about. One with bounds or an expiry needs the whole
+// object returns what an add is about. One with bounds or an expiry needs the whole
 // counter: the owner of its key makes it whole.
 func (q *Add) object() object {
 	if q.Min != nil || q.Max != nil || q.IdleTTL != 0 {
@@ -72,7 +72,7 @@ func (v *view) divide(before map[uint64]*pb.Split, changed []*pb.Split, over []u
 	return nil
 }
 
-// readSplits are the objects whose parts are served; nil if there are none. While an
+// readSplits returns the objects whose parts are served; nil if there are none. While an
 // object is being divided, or made whole, its calls go to the owner of its key as ever.
 func readSplits(announced map[uint64]*pb.Split, members []member) (all map[object]*split) {
 	if len(announced) == 0 {
@@ -113,13 +113,13 @@ func (v *view) split(o object) *split {
 	return v.splits[o]
 }
 
-// part is the owner of the part that an operation goes to; nil if it is not known.
+// part returns the owner of the part that an operation goes to; nil if it is not known.
 func (s *split) part(op *operation) *member {
 	c := &op.of.client
 	return s.parts[table.PartOf(binary.BigEndian.Uint64(c[:8]), binary.BigEndian.Uint64(c[8:]), op.seq, len(s.parts))]
 }
 
-// owner is the member that a call goes to: the owner of its part if the object is
+// owner returns the member that a call goes to: the owner of its part if the object is
 // split, or else of its key; nil if that is not known. Of a split object that is only
 // read it is not meant: any part will do.
 func (r *route) owner(v *view) *member {
@@ -144,7 +144,7 @@ func (r *route) moved(v, next *view) bool {
 	return !sameOwner(r.owner(v), r.owner(next))
 }
 
-// anyPart is the address of the owner of one of the parts for a call that only
+// anyPart returns the address of the owner of one of the parts for a call that only
 // reads, by the choice of package p2c; "" if the object is not split, or no owner is
 // known but the one to be avoided.
 func (c *Client) anyPart(v *view, r *route) string {

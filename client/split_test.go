@@ -59,7 +59,7 @@ type spy struct {
 	got []asked
 }
 
-// taken are the operations since the last call.
+// taken returns the operations since the last call.
 func (s *spy) taken() []asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *spy) taken() []asked {
 	return got
 }
 
-// nodes are those that were asked since the last call, each with how often.
+// nodes returns those that were asked since the last call, each with how often.
 func (s *spy) nodes() map[string]int {
 	n := map[string]int{}
 	for _, a := range s.taken() {
@@ -137,7 +137,7 @@ func (w *town) watched(s *spy) *Client {
 	return w.client(cfg, "n1")
 }
 
-// hashed is the node of the part that a request id belongs to, by the rule that
+// hashed returns the node of the part that a request id belongs to, by the rule that
 // clients in any language go by.
 func hashed(id *pb.RequestId, parts []string) string {
 	h := xxhash.Sum64(binary.BigEndian.AppendUint64(slices.Clone(id.Client), id.Sequence))

@@ -77,7 +77,7 @@ func (v *view) set(i int, r *pb.Row) error {
 	return nil
 }
 
-// after is the view after a change.
+// after returns the view after a change.
 func (v *view) after(c *pb.TableChange, via string) (*view, error) {
 	next := &view{cluster: v.cluster, epoch: c.Epoch, members: readMembers(c.Members, via, v.cluster),
 		ends: v.ends, index: v.index, rows: slices.Clone(v.rows), changed: make(chan struct{})}
@@ -107,7 +107,7 @@ func (v *view) after(c *pb.TableChange, via string) (*view, error) {
 	return next, nil
 }
 
-// owner is the member that owns a position; nil if it is not known.
+// owner returns the member that owns a position; nil if it is not known.
 func (v *view) owner(h uint64) *member {
 	if v == nil || len(v.rows) == 0 {
 		return nil
@@ -129,7 +129,7 @@ func (v *view) member(i int32) *member {
 	return &v.members[i-1]
 }
 
-// nameOf is the id of the member at an address, or the address.
+// nameOf returns the id of the member at an address, or the address.
 func (v *view) nameOf(addr string) string {
 	if v != nil {
 		for i := range v.members {

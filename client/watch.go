@@ -183,7 +183,7 @@ func (c *Client) keepWatch(from string) {
 	}
 }
 
-// nextWatch is the node to watch after one that failed: another member, or one
+// nextWatch returns the node to watch after one that failed: another member, or one
 // of the addresses given to Dial, which lead to the cluster again when all members
 // of old are gone.
 func (c *Client) nextWatch(failed string) string {
@@ -233,7 +233,7 @@ func (c *Client) follow(addr string) (heard bool, err error) {
 	}
 }
 
-// next is the table after the next message of a stream.
+// next returns the table after the next message of a stream.
 func next(stream grpc.ServerStreamingClient[pb.WatchResponse], v *view, via string) (*view, error) {
 	m, err := stream.Recv()
 	switch {

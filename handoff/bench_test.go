@@ -47,7 +47,7 @@ func BenchmarkStepIdle(b *testing.B) {
 	}
 }
 
-// calm is the table of a cluster in which every row has its standby, and one of its
+// calm returns the table of a cluster in which every row has its standby, and one of its
 // members.
 func calm(b *testing.B, nodes int) (*table.Table, table.Holder) {
 	b.Helper()

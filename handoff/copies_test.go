@@ -14,7 +14,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// staying is for keys: rows that stay with their owner and get this standby.
+// staying returns for keys: rows that stay with their owner and get this standby.
 func staying(o, next *process) func(*table.Table, *table.Row) bool {
 	return func(t *table.Table, r *table.Row) bool {
 		wanted, standby := t.Wants(r.End)
@@ -22,7 +22,7 @@ func staying(o, next *process) func(*table.Table, *table.Row) bool {
 	}
 }
 
-// moving is for keys: rows that the transition gives to another.
+// moving returns for keys: rows that the transition gives to another.
 func moving(o, to *process) func(*table.Table, *table.Row) bool {
 	return func(t *table.Table, r *table.Row) bool {
 		wanted, _ := t.Wants(r.End)
@@ -76,7 +76,7 @@ func TestTrap15SyncUndecided(t *testing.T) {
 	})
 }
 
-// waiting says whether a Sync of the row that ends there is undecided.
+// waiting reports whether a Sync of the row that ends there is undecided.
 func (s *Source) waiting(end uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +231,7 @@ func TestCopyBeginsWithNothing(t *testing.T) {
 	})
 }
 
-// counter is the record of a counter.
+// counter returns the record of a counter.
 func (w *world) counter(key string, value int64) *owner.Record {
 	now := w.now()
 	r := &owner.Record{Hash: owner.Hash(key), Key: []byte(key), Name: []byte(ref(key).Name), Version: 1, At: now}

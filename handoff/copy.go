@@ -59,7 +59,7 @@ func (s *Source) change(gained, gone []serving.Range) {
 	}
 }
 
-// owns says whether this process owns the row of a position.
+// owns reports whether this process owns the row of a position.
 func (s *Source) owns(h uint64) bool {
 	t := s.routes.Load().table
 	i := t.Find(h)

@@ -132,7 +132,7 @@ func (s *Source) flush(f *table.Flip) bool {
 	return s.pause(leaveTime)
 }
 
-// waits says whether answers for any of these rows wait for a link.
+// waits reports whether answers for any of these rows wait for a link.
 func (s *Source) waits(ends []uint64, l *link) bool {
 	rt := s.routes.Load()
 	return slices.ContainsFunc(ends, func(end uint64) bool { return slices.Contains(rt.rows[rt.table.Find(end)].wait, l) })

@@ -140,7 +140,7 @@ func (w *world) start(node string, incarnation uint64) *process {
 
 func (w *world) newID() string { return fmt.Sprint(w.ids.Add(1)) }
 
-// agreed is the table that was agreed on last.
+// agreed returns the table that was agreed on last.
 func (w *world) agreed() *table.Table {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *world) watch(f func(c table.Command)) {
 	w.look = f
 }
 
-// count is how many commands of a kind were proposed.
+// count returns how many commands of a kind were proposed.
 func (w *world) count(kind string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -545,7 +545,7 @@ func (w *world) keys(n int, ok func(t *table.Table, r *table.Row) bool) []string
 	return keys
 }
 
-// ownedBy is for keys: rows of an owner with a standby.
+// ownedBy returns for keys: rows of an owner with a standby.
 func ownedBy(o, standby *process) func(*table.Table, *table.Row) bool {
 	return func(_ *table.Table, r *table.Row) bool { return r.Owner == o.self && r.Standby == standby.self }
 }
@@ -622,7 +622,7 @@ func (a *answer) told(t *testing.T, why string) {
 	}
 }
 
-// holds are the counters that a process has in its memory.
+// holds returns the counters that a process has in its memory.
 func (p *process) holds() map[string]int64 {
 	values := map[string]int64{}
 	p.store.Export(p.w.now, func(uint64) bool { return true },

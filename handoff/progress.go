@@ -87,7 +87,7 @@ func (s *Source) noticeFull(now int64) {
 	}
 }
 
-// Full is the node that has refused copies for want of room within the last minute, ""
+// Full returns the node that has refused copies for want of room within the last minute, ""
 // if none has.
 func (s *Source) Full() string {
 	by := s.full.by.Load()
@@ -132,7 +132,7 @@ func (s *Source) Progress() Progress {
 	return p
 }
 
-// wanted says whether a copy is still to be made.
+// wanted reports whether a copy is still to be made.
 func (s *Source) wanted(l *link, j *job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

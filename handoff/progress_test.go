@@ -146,7 +146,7 @@ func (d *duo) must(commands ...table.Command) {
 	}
 }
 
-// unprotected are the rows without their standby.
+// unprotected returns the rows without their standby.
 func (d *duo) unprotected() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -109,7 +109,7 @@ func (s *Source) Room(ctx context.Context, hash uint64) error {
 	return nil
 }
 
-// Told says whether all those that answers about a key at this position wait for
+// Told reports whether all those that answers about a key at this position wait for
 // have acknowledged what was decided last about it.
 func (s *Source) Told(hash uint64) bool {
 	rt := s.routes.Load()
@@ -126,7 +126,7 @@ func (s *Source) Told(hash uint64) bool {
 	return true
 }
 
-// Behind are those of them that have not, at most two; the zero value is none.
+// Behind returns those of them that have not, at most two; the zero value is none.
 func (s *Source) Behind(hash uint64) (behind [2]table.Holder) {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)

@@ -48,7 +48,7 @@ type Config struct {
 	Propose func(ctx context.Context, c table.Command) (epoch uint64, err error)
 	// Dial connects to the intake of another member.
 	Dial func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error)
-	// Heard says whether the leader has answered this node what it asked after a
+	// Heard reports whether the leader has answered this node what it asked after a
 	// moment, and has the node ask if not. Default: it always has.
 	Heard func(since int64) bool
 	Rule  *serving.Rule

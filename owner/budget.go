@@ -36,7 +36,7 @@ type Owners interface {
 	Shared() bool
 }
 
-// all is how many objects there are.
+// all returns how many objects there are.
 func (s *Store) all() int64 {
 	n := int64(0)
 	for k := range s.objects {
@@ -72,7 +72,7 @@ func (s *Store) ownFull(part, of int64) bool {
 
 func (s *Store) shared() bool { return s.owners != nil && s.owners.Shared() }
 
-// roomLocked says whether the operation may take the room that it needs: for
+// roomLocked reports whether the operation may take the room that it needs: for
 // an object that is not there yet, or for a request id. At the limit of memory
 // it may take what was freed before.
 func (t *target) roomLocked(id *reqid.ID) *failure.Error {

@@ -34,7 +34,7 @@ type GetAnswer struct {
 	Meta
 }
 
-// counterLocked is the state of the target, absent if its time is over.
+// counterLocked returns the state of the target, absent if its time is over.
 func (t *target) counterLocked() counter.State {
 	if t.e == nil {
 		return counter.State{}
@@ -142,7 +142,7 @@ func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
 	return ResetAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
 }
 
-// enterCounter lets an operation that may change a counter in, and says whether
+// enterCounter lets an operation that may change a counter in, and reports whether
 // it is a replay. partible says that a part can decide it. If it succeeds, the shard
 // is locked until leave.
 func (s *Store) enterCounter(now int64, ref Ref, id *reqid.ID, print uint32, partible bool) (t target, replay bool, out reqid.Outcome, age int64, err error) {

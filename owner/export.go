@@ -26,7 +26,7 @@ const (
 // clock is read under the lock at each step; now is the moment by which the times
 // of a record are to be turned into durations. emit returns false to stop. pause is
 // called between the steps, when no lock is held, and returns false to stop; it may
-// wait. The result says whether everything was emitted.
+// wait. The result reports whether everything was emitted.
 func (s *Store) Export(clock func() int64, hold func(hash uint64) bool, emit func(r *Record, now int64) bool, pause func() bool) (whole bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]

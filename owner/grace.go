@@ -23,7 +23,7 @@ type Claim struct {
 	Left     int64  // ns that the holder still counts on, by its own count
 }
 
-// maxLockTTL is the longest TTL of a lock. It is asked for when an operation was
+// maxLockTTL returns the longest TTL of a lock. It is asked for when an operation was
 // let in, for then the terms are known.
 func (s *Store) maxLockTTL() int64 {
 	if agreed := s.cfg.Rule.Terms().LockTTL; agreed != 0 {
@@ -32,7 +32,7 @@ func (s *Store) maxLockTTL() int64 {
 	return s.cfg.MaxLockTTL
 }
 
-// recovering is the error of what cannot be decided while the row is in grace.
+// recovering returns the error of what cannot be decided while the row is in grace.
 func (t *target) recovering(message string) *failure.Error {
 	left := t.permit.LostAt + t.sh.store.cfg.Rule.Terms().Grace - t.now
 	return &failure.Error{Reason: failure.Recovering, Message: message, RetryAfter: max(time.Duration(left), retrySoon),
@@ -44,7 +44,7 @@ const (
 	unknownRecovering = "what is kept of the key was lost, and this lock with it, whether or not the token holds it; nothing happened"
 )
 
-// missesLocked says whether the row is in grace and the token may be that of a
+// missesLocked reports whether the row is in grace and the token may be that of a
 // grant of before the loss, of which nothing is known here. Those of before have
 // an epoch before the loss: each of its commits raised the epoch.
 func (t *target) missesLocked(token uint64) bool {
@@ -104,7 +104,7 @@ func (sh *shard) remembersLocked(e *entry) bool {
 	return g != nil && g.remembers(sh, e)
 }
 
-// startsEmpty says whether a limit that is absent stands for one that was lost, and
+// startsEmpty reports whether a limit that is absent stands for one that was lost, and
 // that is taken to have been used up when the row came here.
 func (t *target) startsEmpty() bool {
 	return t.permit.Lost != 0 && t.sh.store.cfg.LostLimits == LostEmpty

@@ -62,7 +62,7 @@ func (sh *shard) own(slots []uint32, now int64, held func(uint64) bool, grace in
 	}
 }
 
-// targetLocked is an operation of the store's own on an object that is there.
+// targetLocked returns an operation of the store's own on an object that is there.
 func (sh *shard) targetLocked(slot uint32) target {
 	e := sh.entryLocked(slot)
 	text := e.text()

@@ -29,7 +29,7 @@ func (s *Store) EachHeat(f func(h Heat, named func(tag uint32) []Object)) {
 	}
 }
 
-// namedLocked are the objects under a tag.
+// namedLocked returns the objects under a tag.
 func (sh *shard) namedLocked(tag uint32) (objects []Object) {
 	x := &sh.index
 	for slot, pos, ok := x.Seek(tag, x.Home(tag)); ok; slot, pos, ok = x.Seek(tag, pos+1) {

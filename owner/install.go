@@ -84,7 +84,7 @@ func (r *Record) memberless() error {
 	return nil
 }
 
-// validID says whether an id can be one; the zero ID is none.
+// validID reports whether an id can be one; the zero ID is none.
 func validID(id *reqid.ID) bool { return id.Settled <= id.Sequence }
 
 func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(counter.Overflow) }

@@ -170,10 +170,10 @@ func packLimit(s limit.State) limitCell {
 	return limitCell{s.At, s.Spent, s.Carry, s.Limit | uint64(s.Weight)<<weightShift, uint64(s.Period) | uint64(s.Algorithm)<<algorithmShift}
 }
 
-// algorithm is that of the state.
+// algorithm returns that of the state.
 func (c *limitCell) algorithm() limit.Algorithm { return limit.Algorithm(c.period >> algorithmShift) }
 
-// weight is that of the state.
+// weight returns that of the state.
 func (c *limitCell) weight() uint32 { return uint32(c.rate >> weightShift) }
 
 // weigh gives the state, which has none, a weight.
@@ -190,7 +190,7 @@ func (c *limitCell) state() limit.State {
 	return s
 }
 
-// markCellLocked is the room for marks of a sliding window, nil if it has none.
+// markCellLocked returns the room for marks of a sliding window, nil if it has none.
 func (sh *shard) markCellLocked(c *limitCell) []limit.Mark {
 	slot, room := c.markCell()
 	if slot == 0 {

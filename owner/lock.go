@@ -81,7 +81,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 	return t.acquireLocked(&id, print, op)
 }
 
-// acquireLocked is an Acquire that was not done before.
+// acquireLocked returns an Acquire that was not done before.
 func (t *target) acquireLocked(id *reqid.ID, print uint32, op lock.Acquire) (AcquireAnswer, *Wait[AcquireAnswer], error) {
 	s, sh := t.sh.store, t.sh
 	token, err := sh.nextTokenLocked(s.cfg.Rule, t.permit)
@@ -372,11 +372,11 @@ func (s *Store) checkTTL(ttl int64) error {
 // waiterSize is what a place in a queue takes, without the text that it refers to.
 const waiterSize = int(unsafe.Sizeof(lock.Waiter{}))
 
-// lockText is the memory that a lock refers to, beside its cell and the text of
+// lockText returns the memory that a lock refers to, beside its cell and the text of
 // its places, which is counted with them.
 func lockText(s *lock.State) int {
 	return len(s.Holder) + cap(s.Metadata) + s.Queue.Room()*waiterSize
 }
 
-// textOf is the memory that a place refers to.
+// textOf returns the memory that a place refers to.
 func textOf(w *lock.Waiter) int { return len(w.Request.Holder) + len(w.Request.Metadata) }

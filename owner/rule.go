@@ -9,7 +9,7 @@ type Rule interface {
 	// Admit lets an operation on a key of this hash in, or says why not with
 	// an *Error of reason NotOwner or Unavailable.
 	Admit(hash uint64, now int64) (Permit, error)
-	// Confirm says whether what Admit found still holds, or fails with an
+	// Confirm reports whether what Admit found still holds, or fails with an
 	// *Error of reason OutcomeUnknown.
 	Confirm(p Permit, now int64) error
 	// Exhausted says that the tokens of an epoch are used up. The rule raises
@@ -55,7 +55,7 @@ type Permit struct {
 	Told uint64
 }
 
-// LostEpoch is the epoch of the loss that answers name, 0 if there is none.
+// LostEpoch returns the epoch of the loss that answers name, 0 if there is none.
 func (p *Permit) LostEpoch() uint64 { return max(p.Lost, p.Told) }
 
 // SeqBits is the width of the sequence in a fencing token, below the epoch.

@@ -64,10 +64,10 @@ type entry struct {
 
 const entrySize = unsafe.Sizeof(entry{})
 
-// state is the room for the state behind the entry, of which the kind says the size.
+// state returns the room for the state behind the entry, of which the kind says the size.
 func (e *entry) state() unsafe.Pointer { return unsafe.Add(unsafe.Pointer(e), entrySize) }
 
-// text is the key and the name.
+// text returns the key and the name.
 func (e *entry) text() []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(e), entrySize+machines[e.kind].cell)), int(e.keyLen)+int(e.nameLen))
 }
@@ -162,7 +162,7 @@ func (s *Store) addressTag(r Ref) uint32 {
 	return s.tag(maphash.String(s.seed, r.Key), maphash.String(s.seed, r.Name))
 }
 
-// tag is where an address stands in the index. It is made of hashes under a seed
+// tag returns where an address stands in the index. It is made of hashes under a seed
 // of this process: whoever chooses keys must not choose where they stand.
 func (s *Store) tag(keyHash, nameHash uint64) uint32 {
 	return uint32((keyHash*0x9E3779B97F4A7C15 + nameHash) >> 32)
@@ -183,7 +183,7 @@ func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
 	return 0
 }
 
-// size is that of the target's cell.
+// size returns that of the target's cell.
 func (t *target) size() int {
 	return int(entrySize+machines[t.kind].cell) + len(t.ref.Key) + len(t.ref.Name)
 }
@@ -208,7 +208,7 @@ func (t *target) createLocked() {
 	}
 }
 
-// lockLocked is the state of the target, a lock, made if there is none.
+// lockLocked returns the state of the target, a lock, made if there is none.
 func (t *target) lockLocked() *lock.State {
 	if t.slot == 0 {
 		t.createLocked()

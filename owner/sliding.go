@@ -18,7 +18,7 @@ var markRooms = [...]int{2, 4, 8, limit.MaxMarks}
 // markSize is the size of a mark in a cell, in bytes.
 const markSize = 16
 
-// markRoom is the room that so many marks are given.
+// markRoom returns the room that so many marks are given.
 func markRoom(n int) int {
 	for _, room := range markRooms {
 		if n <= room {
@@ -28,7 +28,7 @@ func markRoom(n int) int {
 	panic("owner: a sliding window of too many marks")
 }
 
-// markCell is where the marks of a sliding window are, 0 = nowhere, and for how
+// markCell returns where the marks of a sliding window are, 0 = nowhere, and for how
 // many of them there is room.
 func (c *limitCell) markCell() (slot uint32, room int) {
 	if limit.Algorithm(c.period>>algorithmShift) != limit.SlidingWindow {
@@ -37,7 +37,7 @@ func (c *limitCell) markCell() (slot uint32, room int) {
 	return uint32(c.carry), int(c.carry >> 32)
 }
 
-// marksLocked are the marks of a limit, in their cell.
+// marksLocked returns the marks of a limit, in their cell.
 func (sh *shard) marksLocked(c *limitCell) []limit.Mark {
 	marks := sh.markCellLocked(c)
 	for len(marks) > 0 && marks[len(marks)-1].Tokens == 0 {
@@ -76,7 +76,7 @@ func (sh *shard) setLimitLocked(e *entry, s *limit.State, marks []limit.Mark) {
 	clear(cell[copy(cell, marks):])
 }
 
-// plain says whether an operation on a state is a check for limit.Apply alone, as
+// plain reports whether an operation on a state is a check for limit.Apply alone, as
 // most are.
 func plain(s *limit.State, op *limit.Op) bool { return op.Refund == 0 && !op.Slides(s) }
 
@@ -108,7 +108,7 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 }
 
-// decideLocked is what package limit says of an operation on a limit of the given
+// decideLocked returns what package limit says of an operation on a limit of the given
 // state, that of the target if it is there. The marks are valid until the shard
 // decides again.
 func (t *target) decideLocked(s *limit.State, op *limit.Op) (next limit.State, marks []limit.Mark, res limit.Result, changed bool) {

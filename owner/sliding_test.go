@@ -41,7 +41,7 @@ func (x *slid) apply(op limit.Op, now int64) (res limit.Result) {
 	return res
 }
 
-// marksHeld is how many cells for marks are in use, by looking for what is in them.
+// marksHeld returns how many cells for marks are in use, by looking for what is in them.
 func marksHeld(s *Store) (n int) {
 	for i := range s.shards {
 		sh := &s.shards[i]

@@ -24,7 +24,7 @@ const (
 // reserved is the first byte of the keys of parts.
 const reserved = 0
 
-// onPart says whether operations of this role are on parts.
+// onPart reports whether operations of this role are on parts.
 func (r Role) onPart() bool {
 	return r == Share || r == Plant || r == Reap || r == Look
 }
@@ -41,7 +41,7 @@ func rolesOf(some ...Role) (set roles) {
 	return set
 }
 
-// allows says whether an operation may come in a role.
+// allows reports whether an operation may come in a role.
 func (set roles) allows(r Role, k Kind) bool {
 	if set == 0 {
 		return r == Whole || r == Share && k.Parts()
@@ -52,11 +52,11 @@ func (set roles) allows(r Role, k Kind) bool {
 // Splits is what a Rule implements, too, if objects may be split. One that does not,
 // lets in no roles but Whole.
 type Splits interface {
-	// Split says whether May is to be asked about keys of this hash: whether one of
+	// Split reports whether May is to be asked about keys of this hash: whether one of
 	// them may be that of an object that is split, or of a part of one. It is called
 	// for every operation that Admit lets in, under the shard lock, and must be quick.
 	Split(hash uint64) bool
-	// May says whether an operation in the role of ref may be done now on the object
+	// May reports whether an operation in the role of ref may be done now on the object
 	// of this kind, or why not. weight is that of the part, from 1 to limit.Whole, if
 	// the role is Share or Look and it is one of a limit; otherwise it means nothing.
 	// It is called under the shard lock and must be quick.
@@ -113,14 +113,14 @@ func (t *target) weighLocked(state *limit.State, op *limit.Op) (again bool, err 
 	return again, nil
 }
 
-// partible says whether a part can decide an add by itself, before it is tried.
+// partible reports whether a part can decide an add by itself, before it is tried.
 func partible(op counter.AddOp) bool {
 	return op.IdleTTL == 0 &&
 		!op.HasMin && //guard:split-partible
 		!op.HasMax //guard:split-partible
 }
 
-// fitsShare says whether a part of a counter can have become that: what would
+// fitsShare reports whether a part of a counter can have become that: what would
 // overflow in it might not, in the whole.
 func fitsShare(next counter.State, res counter.AddResult) bool {
 	return res.Applied &&
@@ -128,7 +128,7 @@ func fitsShare(next counter.State, res counter.AddResult) bool {
 		next.Value >= -maxShare
 }
 
-// staleLocked says whether an object is a part of something that is not split any
+// staleLocked reports whether an object is a part of something that is not split any
 // more.
 func (sh *shard) staleLocked(slot uint32) bool {
 	key := sh.entryLocked(slot).text()

@@ -74,7 +74,7 @@ func (l *life) pass(d int64) {
 	l.room = min(l.full(), l.room+uint64(d)*l.op.Limit)
 }
 
-// at is where an operation goes.
+// at returns where an operation goes.
 func (l *life) at(id reqid.ID) Ref {
 	if l.rule.phase == single {
 		return Ref{Key: "home", Name: "n"}

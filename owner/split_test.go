@@ -87,7 +87,7 @@ func own(standby *Store, rule *splitRule) {
 	standby.cfg.Rule, standby.splits = rule, rule
 }
 
-// taken is what Take gives, with a life of its own.
+// taken returns what Take gives, with a life of its own.
 func taken(t testing.TB, s *Store, now int64, ref Ref, kind Kind) (all []*Record) {
 	t.Helper()
 	_, err := s.Take(now, ref, kind, func(r *Record, at int64) {
@@ -102,7 +102,7 @@ func taken(t testing.TB, s *Store, now int64, ref Ref, kind Kind) (all []*Record
 	return all
 }
 
-// ofPart is which of n parts remembers an operation.
+// ofPart returns which of n parts remembers an operation.
 func ofPart(c reqid.Client, seq uint64, n int) int { return int((c.Hi ^ c.Lo ^ seq) % uint64(n)) }
 
 // split does what the home of an object does: it carries it to its parts.
@@ -397,7 +397,7 @@ func TestLimitSplitAndJoined(t *testing.T) {
 	}
 }
 
-// stateOf is the limit that a store holds.
+// stateOf returns the limit that a store holds.
 func stateOf(t testing.TB, s *Store, ref Ref) (state limit.State) {
 	t.Helper()
 	found := false

@@ -45,7 +45,7 @@ func (r *Record) AppendState(w *wire.Writer) {
 // Old reports whether there were objects of the kind before version 4 of the header.
 func (k Kind) Old() bool { return k.Known() && machines[k].old != nil }
 
-// OldVersion is the version that says what the record does, of a kind that is Old.
+// OldVersion returns the version that says what the record does, of a kind that is Old.
 func (r *Record) OldVersion() byte { return machines[r.Kind].old.version(r) }
 
 // AppendOld writes the state and the members as they stand behind the headers of versions 1

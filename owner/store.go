@@ -30,7 +30,7 @@ type Ref struct {
 	Hash      uint64 // of Key, from a caller that knows it; no part of the address. 0 = unknown
 }
 
-// hash is the position of the key.
+// hash returns the position of the key.
 func (r *Ref) hash() uint64 {
 	if r.Hash != 0 {
 		return r.Hash
@@ -90,7 +90,7 @@ type Config struct {
 	// counted.
 	Heat func() Heat
 
-	// Stale says whether a part of a split object, by its key, which begins with a NUL
+	// Stale reports whether a part of a split object, by its key, which begins with a NUL
 	// byte, and the hash of that, is of a split that is over. The sweep asks it, with the
 	// shard locked, and forgets such parts whoever owns them, with request ids and all,
 	// and tells the Sink nothing. It must be quick and not keep the key. nil = none is.
@@ -228,7 +228,7 @@ func New(cfg Config, now int64) (*Store, error) {
 	return s, nil
 }
 
-// Confirm is the check before the answer: see Rule.
+// Confirm returns the check before the answer: see Rule.
 func (s *Store) Confirm(p Permit, now int64) error { return s.cfg.Rule.Confirm(p, now) }
 
 // Hash is a key's position on the ring.

@@ -19,7 +19,7 @@ func (s *Store) Sweep(now int64) {
 	}
 }
 
-// expireIDs forgets some request ids and says whether there are more.
+// expireIDs forgets some request ids and reports whether there are more.
 func (sh *shard) expireIDs(now int64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -30,7 +30,7 @@ func (sh *shard) expireIDs(now int64) bool {
 	return more
 }
 
-// sweepStep looks at some entries and says whether there are more.
+// sweepStep looks at some entries and reports whether there are more.
 func (sh *shard) sweepStep(now int64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -66,7 +66,7 @@ func (sh *shard) sweepStep(now int64) bool {
 // told to nobody, so it must be long over everywhere.
 const copyLinger = int64(60_000_000_000)
 
-// overLocked says whether an object may be forgotten. If it is its time that is
+// overLocked reports whether an object may be forgotten. If it is its time that is
 // over, and this process is the owner, it counts it, and says so to the sink: from
 // now on answers show that the object is gone. One that fades needs no word.
 func (sh *shard) overLocked(slot uint32, now int64) bool {

@@ -66,7 +66,7 @@ func (t *target) lowerLocked() {
 	t.sh.tellSinkLocked(t.slot, t.hash)
 }
 
-// nothingLocked is the record of an object that is not there.
+// nothingLocked returns the record of an object that is not there.
 func (t *target) nothingLocked() *Record {
 	r := &t.sh.record
 	t.sh.kept = reqid.Kept{Evicted: math.MinInt64, Clients: t.sh.kept.Clients[:0], Ops: t.sh.kept.Ops[:0]}
@@ -149,7 +149,7 @@ func (t *target) putLocked(all []Record) {
 	}
 }
 
-// records are those of a Put as they are taken in: with the address of the object,
+// records returns those of a Put as they are taken in: with the address of the object,
 // and each as Install would take it.
 func (r Ref) records(now int64, records []*Record) ([]Record, error) {
 	if len(records) == 0 {

@@ -51,7 +51,7 @@ type waited interface {
 	Kept() bool          // it is kept for the head of its queue
 }
 
-// lineLocked is the queue of an object, the zero line if it has none.
+// lineLocked returns the queue of an object, the zero line if it has none.
 func (sh *shard) lineLocked(e *entry) line {
 	if w := machines[e.kind].waits; w != nil {
 		return w.line(sh, e)
@@ -59,7 +59,7 @@ func (sh *shard) lineLocked(e *entry) line {
 	return line{}
 }
 
-// waitingLocked is the length of the queue of an object.
+// waitingLocked returns the length of the queue of an object.
 func (sh *shard) waitingLocked(e *entry) int {
 	if l := sh.lineLocked(e); l.places != nil {
 		return l.places.Len()
@@ -67,7 +67,7 @@ func (sh *shard) waitingLocked(e *entry) int {
 	return 0
 }
 
-// caller is that of a place, the zero Caller if the ticket does not wait.
+// caller returns that of a place, the zero Caller if the ticket does not wait.
 func (l line) caller(ticket uint64) queue.Caller {
 	if l.places == nil {
 		return queue.Caller{}
@@ -124,7 +124,7 @@ type answer interface {
 // Done is closed when the answer is there.
 func (w *Wait[A]) Done() <-chan struct{} { return w.done }
 
-// Answer is the answer, once Done is closed.
+// Answer returns the answer, once Done is closed.
 func (w *Wait[A]) Answer() (A, error) { return w.answer, w.err }
 
 // waitID finds the place of a call that has a request id.
@@ -134,7 +134,7 @@ type waitID struct {
 	seq    uint64
 }
 
-// waiterLocked is the one that has a place in the queue of an object under a request
+// waiterLocked returns the one that has a place in the queue of an object under a request
 // id, nil if there is none.
 func (sh *shard) waiterLocked(slot uint32, id *reqid.ID) *waiter {
 	return sh.waitIDs[waitID{slot, id.Client, id.Sequence}]
@@ -188,7 +188,7 @@ func (sh *shard) addAwayLocked(slot uint32, ticket uint64, ref Ref, id *reqid.ID
 	return w
 }
 
-// textLocked is how many bytes the place refers to.
+// textLocked returns how many bytes the place refers to.
 func (w *waiter) textLocked() int {
 	if w.away() {
 		return w.text - awaySize

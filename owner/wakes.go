@@ -76,7 +76,7 @@ func (w *wakes) due(now int64) (wake, bool) {
 	return heap.Pop(&w.heap).(wake), true
 }
 
-// NextWake is the moment at which Wake has something to do, if there is one.
+// NextWake returns the moment at which Wake has something to do, if there is one.
 func (s *Store) NextWake() (at int64, ok bool) {
 	s.wakes.mu.Lock()
 	defer s.wakes.mu.Unlock()

@@ -17,7 +17,7 @@ type Move struct {
 	OldBackup, NewBackup string // standby; "" = none
 }
 
-// Share is how much of the hash space the stretch is, from 0 to 1.
+// Share returns how much of the hash space the stretch is, from 0 to 1.
 func (m Move) Share() float64 {
 	if m.After == m.UpTo {
 		return 1
@@ -27,7 +27,7 @@ func (m Move) Share() float64 {
 
 func share(width uint64) float64 { return float64(width) / math.Exp2(64) }
 
-// Diff is who hands what to whom when a ring becomes another one: the stretches
+// Diff returns who hands what to whom when a ring becomes another one: the stretches
 // whose owner or standby changes, in order of position, neighbours that change
 // alike taken together.
 func Diff(from, to *Ring) []Move {

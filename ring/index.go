@@ -28,7 +28,7 @@ func NewIndex(points []uint64) Index {
 	return x
 }
 
-// Find is the index of the point that a position belongs to.
+// Find returns the index of the point that a position belongs to.
 func (x *Index) Find(h uint64) int {
 	i := int(x.first[h>>x.shift])
 	for i < len(x.points) && x.points[i] < h {

@@ -48,10 +48,10 @@ const (
 	MaxHashKey = 512
 )
 
-// Hash is the position of a key.
+// Hash returns the position of a key.
 func Hash(key string) uint64 { return xxhash.Sum64String(key) }
 
-// HashValues is the position that Envoy gives a request whose hashed header has
+// HashValues returns the position that Envoy gives a request whose hashed header has
 // several values: they are sorted, and each is hashed with the hash of those
 // before it as the seed. For one value it is Hash.
 func HashValues(values []string) uint64 {
@@ -187,13 +187,13 @@ func (r *Ring) sum() {
 	r.digest = d.Sum64()
 }
 
-// Point is the index of the point that a position belongs to.
+// Point returns the index of the point that a position belongs to.
 func (r *Ring) Point(h uint64) int { return r.index.Find(h) }
 
-// Owner is the hash key of the node that a position belongs to.
+// Owner returns the hash key of the node that a position belongs to.
 func (r *Ring) Owner(h uint64) string { return r.nodes[r.owner[r.Point(h)]] }
 
-// Standby is the hash key of the next distinct node clockwise, which a position
+// Standby returns the hash key of the next distinct node clockwise, which a position
 // belongs to when its owner is gone. ok is false if there is only one node.
 func (r *Ring) Standby(h uint64) (node string, ok bool) {
 	next := r.next[r.Point(h)]
@@ -203,7 +203,7 @@ func (r *Ring) Standby(h uint64) (node string, ok bool) {
 	return r.nodes[next], true
 }
 
-// Third is the hash key of the next distinct node clockwise after the standby. ok is
+// Third returns the hash key of the next distinct node clockwise after the standby. ok is
 // false if there are fewer than three nodes. It takes a few steps among many nodes, and
 // one for each point of a ring at worst.
 func (r *Ring) Third(h uint64) (node string, ok bool) {
@@ -220,13 +220,13 @@ func (r *Ring) Third(h uint64) (node string, ok bool) {
 	return "", false
 }
 
-// Nodes are the hash keys, bytewise. The caller must not change them.
+// Nodes returns the hash keys, bytewise. The caller must not change them.
 func (r *Ring) Nodes() []string { return r.nodes }
 
-// Size is the number of points.
+// Size returns the number of points.
 func (r *Ring) Size() int { return len(r.points) }
 
-// At is the position and the node of a point, by index.
+// At returns the position and the node of a point, by index.
 func (r *Ring) At(i int) (position uint64, node string) { return r.points[i], r.nodes[r.owner[i]] }
 
 // Digest is equal for equal rings, and, but for one chance in 2^64, different

@@ -67,7 +67,7 @@ type p2c struct {
 	known *resolver.EndpointMap[*Load] // of all endpoints, READY or not
 }
 
-// now is the time as loads count it.
+// now returns the time as loads count it.
 func (b *p2c) now() int64 { return int64(time.Since(b.born)) }
 
 // UpdateClientConnState adopts what the resolver found. With other settings all loads

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Choose is the index of the backend for a call: of two different ones, named by
+// Choose returns the index of the backend for a call: of two different ones, named by
 // the random bits r, the one with the smaller load that is not down. If both are down,
 // it is any other that is up. There must be at least one backend.
 func Choose(loads []*Load, now int64, r uint64) int {
@@ -64,7 +64,7 @@ func less(a, b *Load, now int64) bool {
 	return a.Cost(now) < b.Cost(now)
 }
 
-// Overdue is the index of the backend that has waited longest for a probe, or -1
+// Overdue returns the index of the backend that has waited longest for a probe, or -1
 // if none is due, and when the next one may be. The backend counts as seen from
 // now on: of several callers only one gets it.
 func Overdue(loads []*Load, now int64) (i int, next int64) {
@@ -111,7 +111,7 @@ type Chooser struct {
 // NewChooser returns a Chooser of these loads, at least one.
 func NewChooser(loads []*Load) *Chooser { return &Chooser{loads: loads} }
 
-// Next is the index of the backend for a call, given random bits.
+// Next returns the index of the backend for a call, given random bits.
 func (c *Chooser) Next(now int64, r uint64) int {
 	// One caller inspects the backends; meanwhile the others choose.
 	if due := c.due.Load(); now >= due && c.due.CompareAndSwap(due, math.MaxInt64) {

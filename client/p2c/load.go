@@ -128,12 +128,12 @@ func (l *Load) failedLocked(begin, now int64) {
 	}
 }
 
-// left is the part that is left at now of what was learnt at then.
+// left returns the part that is left at now of what was learnt at then.
 func (l *Load) left(then, now int64) float64 {
 	return math.Exp(-float64(max(now-then, 0)) / float64(l.cfg.Decay))
 }
 
-// InFlight is how many calls have begun and not ended.
+// InFlight returns how many calls have begun and not ended.
 func (l *Load) InFlight() int64 { return l.inFlight.Load() }
 
 // Down reports whether the last calls all failed: three in a row, or as many as there
@@ -143,7 +143,7 @@ func (l *Load) Down() bool {
 	return run >= downAfter || run > 0 && l.latency.Load() == 0
 }
 
-// Cost is the load in nanoseconds, never negative: the expected latency of a call,
+// Cost returns the load in nanoseconds, never negative: the expected latency of a call,
 // times the calls in flight and this one. It is 0 for a backend that was never called.
 func (l *Load) Cost(now int64) float64 {
 	n := float64(max(l.inFlight.Load(), 0))
@@ -162,5 +162,5 @@ func (l *Load) Cost(now int64) float64 {
 	return v * (n + 1)
 }
 
-// due is when a probe is due if no call begins before.
+// due returns when a probe is due if no call begins before.
 func (l *Load) due() int64 { return l.seen.Load() + l.patience.Load() }

@@ -15,7 +15,7 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// settled is the Config of the tests: the defaults.
+// settled returns the Config of the tests: the defaults.
 func settled(t testing.TB, c Config) Config {
 	t.Helper()
 	c, err := c.WithDefaults()

@@ -39,7 +39,7 @@ func OutcomeOf(err error) Outcome {
 	return Answered
 }
 
-// judge is the outcome of a call that gRPC tells of.
+// judge returns the outcome of a call that gRPC tells of.
 func judge(d balancer.DoneInfo) Outcome {
 	switch {
 	case d.Err == nil && !d.BytesReceived:

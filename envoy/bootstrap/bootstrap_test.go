@@ -443,7 +443,7 @@ func FuzzStatic(f *testing.F) {
 	})
 }
 
-// same says whether two configurations route alike.
+// same reports whether two configurations route alike.
 func same(t *testing.T, a, b *bootstrapv3.Bootstrap) bool {
 	t.Helper()
 	return slices.EqualFunc(routes(t, a), routes(t, b), func(x, y *routev3.Route) bool { return proto.Equal(x, y) })

@@ -54,7 +54,7 @@ type cluster struct {
 	Hosts []endpoint
 }
 
-// MinimumRingSize is how many points the ring of the hosts has.
+// MinimumRingSize returns how many points the ring of the hosts has.
 func (c cluster) MinimumRingSize() int { return ring.PointsPerNode * len(c.Hosts) }
 
 // MaximumRingSize is Envoy's own limit, which is the default, too.
@@ -121,7 +121,7 @@ func (x Proxy) page() (*page, error) {
 	return p, nil
 }
 
-// page is the listener, and the cluster of what it stands before, if that is not
+// page returns the listener, and the cluster of what it stands before, if that is not
 // Keystead.
 func (l Listener) page(cds bool) (*listener, cluster, error) {
 	none := cluster{}
@@ -194,7 +194,7 @@ func (r *RateLimit) withDefaults(keyHeader string) (*RateLimit, error) {
 	return &c, nil
 }
 
-// ringOf is the ring's hosts, bytewise by hash key.
+// ringOf returns the ring's hosts, bytewise by hash key.
 func ringOf(nodes []Node) (cluster, error) {
 	addrs := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -248,7 +248,7 @@ func clusterOf(field string, addrs []string) (cluster, error) {
 	return c, nil
 }
 
-// bindable is an address to listen on, which Envoy wants by number.
+// bindable returns an address to listen on, which Envoy wants by number.
 func bindable(field, addr string) (endpoint, error) {
 	e, err := split(field, addr)
 	if err == nil && !e.ip {
@@ -279,7 +279,7 @@ func split(field, addr string) (endpoint, error) {
 	return endpoint{Host: host, Port: uint16(n), ip: err == nil}, nil
 }
 
-// digits says whether a name is an IP address that went wrong, like 10.0.0.256.
+// digits reports whether a name is an IP address that went wrong, like 10.0.0.256.
 func digits(host string) bool { return strings.Trim(host, "0123456789.") == "" }
 
 func checkHeader(field, name string) error {

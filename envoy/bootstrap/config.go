@@ -138,7 +138,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%s)", e.Field, e.Problem, e.Hint) }
 
-// YAML is the configuration, commented. It ends with a line break. The error is an
+// YAML returns the configuration, commented. It ends with a line break. The error is an
 // *Error, and there is no YAML then.
 func (s Static) YAML() ([]byte, error) {
 	p, err := s.page()
@@ -148,7 +148,7 @@ func (s Static) YAML() ([]byte, error) {
 	return p.render("static.yaml.tmpl"), nil
 }
 
-// YAML is the configuration, commented. It ends with a line break. The error is an
+// YAML returns the configuration, commented. It ends with a line break. The error is an
 // *Error, and there is no YAML then.
 func (d Dynamic) YAML() ([]byte, error) {
 	p, err := d.page()

@@ -27,7 +27,7 @@ type point struct {
 	key string
 }
 
-// envoyRing is the ring that Envoy makes of a cluster, written from its sources and
+// envoyRing returns the ring that Envoy makes of a cluster, written from its sources and
 // without package ring: thread_aware_lb_impl.cc for the weights, ring_hash_lb.cc for
 // the points. It is an error if the cluster has anything in it by which Envoy would
 // use another ring, or go past it.
@@ -88,7 +88,7 @@ func points(hosts []*endpointv3.LbEndpoint, lo, hi uint64) []point {
 	return all
 }
 
-// hashKey is the metadata if it is a string that is not empty, and the address
+// hashKey returns the metadata if it is a string that is not empty, and the address
 // otherwise.
 func hashKey(h *endpointv3.LbEndpoint) string {
 	if v, ok := h.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetKind().(*structpb.Value_StringValue); ok && v.StringValue != "" {
@@ -98,7 +98,7 @@ func hashKey(h *endpointv3.LbEndpoint) string {
 	return net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
 }
 
-// ours is the ring of package ring.
+// ours returns the ring of package ring.
 func ours(t *testing.T, keys []string) []point {
 	t.Helper()
 	r, err := ring.New(keys)
@@ -207,13 +207,13 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// owner is who owns a position.
+// owner returns who owns a position.
 func owner(ring []point, h uint64) string {
 	i, _ := slices.BinarySearchFunc(ring, h, func(p point, h uint64) int { return cmp.Compare(p.at, h) })
 	return ring[i%len(ring)].key
 }
 
-// elsewhere is the share of the hash space that belongs to another node on b than on
+// elsewhere returns the share of the hash space that belongs to another node on b than on
 // a.
 func elsewhere(a, b []point) float64 {
 	cuts := make([]uint64, 0, len(a)+len(b))

@@ -132,7 +132,7 @@ func as[M proto.Message](t *testing.T, packed *anypb.Any, m M) M {
 	return m
 }
 
-// connections is the HTTP connection manager of the one listener.
+// connections returns the HTTP connection manager of the one listener.
 func connections(t *testing.T, b *bootstrapv3.Bootstrap) *hcmv3.HttpConnectionManager {
 	t.Helper()
 	ls := b.GetStaticResources().GetListeners()
@@ -142,7 +142,7 @@ func connections(t *testing.T, b *bootstrapv3.Bootstrap) *hcmv3.HttpConnectionMa
 	return as(t, ls[0].FilterChains[0].Filters[0].GetTypedConfig(), &hcmv3.HttpConnectionManager{})
 }
 
-// routes are those of the one virtual host.
+// routes returns those of the one virtual host.
 func routes(t *testing.T, b *bootstrapv3.Bootstrap) []*routev3.Route {
 	t.Helper()
 	hosts := connections(t, b).GetRouteConfig().GetVirtualHosts()
@@ -152,7 +152,7 @@ func routes(t *testing.T, b *bootstrapv3.Bootstrap) []*routev3.Route {
 	return hosts[0].Routes
 }
 
-// limitFilter is the rate limit filter, nil if there is none. The last filter has to
+// limitFilter returns the rate limit filter, nil if there is none. The last filter has to
 // be the router.
 func limitFilter(t *testing.T, b *bootstrapv3.Bootstrap) *ratelimitv3.RateLimit {
 	t.Helper()
@@ -166,7 +166,7 @@ func limitFilter(t *testing.T, b *bootstrapv3.Bootstrap) *ratelimitv3.RateLimit 
 	return as(t, fs[0].GetTypedConfig(), &ratelimitv3.RateLimit{})
 }
 
-// speaksHTTP2 says whether connections to a cluster's hosts are HTTP/2.
+// speaksHTTP2 reports whether connections to a cluster's hosts are HTTP/2.
 func speaksHTTP2(t *testing.T, c *clusterv3.Cluster) bool {
 	t.Helper()
 	o := as(t, c.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"], &httpv3.HttpProtocolOptions{})

@@ -13,7 +13,7 @@ import (
 // answer is a RateLimitResponse as it goes to the wire.
 type answer struct{ wire []byte }
 
-// SizeVT is the size in bytes.
+// SizeVT returns the size in bytes.
 func (a *answer) SizeVT() int { return len(a.wire) }
 
 // MarshalToSizedBufferVT writes the answer to the end of data.
@@ -88,7 +88,7 @@ func appendMessage(b []byte, number protowire.Number, body []byte) []byte {
 // small is a number of tokens as answers have it.
 func small(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// wholeSeconds are those after which a duration is over.
+// wholeSeconds returns those after which a duration is over.
 func wholeSeconds(d time.Duration) uint64 {
 	return uint64((d + time.Second - 1) / time.Second)
 }

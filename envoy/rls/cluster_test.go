@@ -96,7 +96,7 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// objectKey is the key of a descriptor of one entry, as key.go describes it.
+// objectKey returns the key of a descriptor of one entry, as key.go describes it.
 func objectKey(key, value string) string {
 	return fmt.Sprintf("1:d%d:%s%d:%s", len(key), key, len(value), value)
 }

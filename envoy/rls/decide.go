@@ -87,7 +87,7 @@ func (c *call) decide() (err error) {
 // limit takes effect: before the caller gives up, and decides by itself.
 const answerBy = 0.75
 
-// timely is the context of the call; it ends early if a limit has a policy for
+// timely returns the context of the call; it ends early if a limit has a policy for
 // owners that do not answer.
 func (c *call) timely() (context.Context, context.CancelFunc) {
 	until, bounded := c.ctx.Deadline()
@@ -140,7 +140,7 @@ func (it *item) address(check *pb.CheckRequest) {
 	check.Limit, check.PeriodNs, check.Burst = uint64(it.limit.RequestsPerUnit), int64(it.limit.period), it.limit.Burst
 }
 
-// asked are the items that were asked for, in order.
+// asked returns the items that were asked for, in order.
 func (c *call) asked() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
 		for i := range c.items {
@@ -176,7 +176,7 @@ func begin(it *item, check *pb.CheckRequest) bool {
 	return true
 }
 
-// needs is how many hits have to fit: as many as were asked for, or all that can.
+// needs returns how many hits have to fit: as many as were asked for, or all that can.
 func (it *item) needs() uint64 { return min(max(it.hits, 1), it.limit.capacity()) }
 
 // settle takes the answers to the first checks. The error is that of an item
@@ -335,7 +335,7 @@ func (c *call) askAgain(ctx context.Context) {
 	}
 }
 
-// status is what is answered to a descriptor.
+// status returns what is answered to a descriptor.
 func (it *item) status() status {
 	switch {
 	case it.unlimited:

@@ -85,7 +85,7 @@ func (t *described) merge(fields map[string]*structpb.Value, n *yaml.Node, depth
 	}
 }
 
-// name is the name of a value: whatever is written, as text.
+// name returns the name of a value: whatever is written, as text.
 func (t *described) name(n *yaml.Node) string {
 	n = t.look(n)
 	if n.Kind != yaml.ScalarNode {

@@ -18,7 +18,7 @@ import (
 // errorDomain is that of the ErrorInfo of Keystead's API.
 const errorDomain = "keystead"
 
-// invalid is the error of a request that makes no sense, with the same details as
+// invalid returns the error of a request that makes no sense, with the same details as
 // errors of Keystead's API.
 func invalid(field, message, hint string) error {
 	return asStatus(&pb.Error{Code: int32(codes.InvalidArgument), Reason: pb.Reason_REASON_INVALID, Field: field, Message: message, Hint: hint})
@@ -40,7 +40,7 @@ var errLeft = asStatus(&pb.Error{Code: int32(codes.Canceled), Reason: pb.Reason_
 var errCrowded = asStatus(&pb.Error{Code: int32(codes.ResourceExhausted), Reason: pb.Reason_REASON_OVERLOADED, RetryAfterNs: int64(200 * time.Millisecond),
 	Message: fmt.Sprintf("%d questions wait for owners that do not answer; this one was not asked, and nothing was counted", maxDeferred), Hint: "look at `keystead status`"})
 
-// failure is the error for a caller whose hits nobody decided: that of the check,
+// failure returns the error for a caller whose hits nobody decided: that of the check,
 // or of the whole batch.
 func failure(e *pb.Error, whole error) error {
 	switch {
@@ -52,7 +52,7 @@ func failure(e *pb.Error, whole error) error {
 	return asStatus(e)
 }
 
-// isInvalid says whether an error is the fault of what was asked.
+// isInvalid reports whether an error is the fault of what was asked.
 func isInvalid(e *pb.Error, whole error) bool {
 	if whole != nil {
 		return grpcstatus.Code(whole) == codes.InvalidArgument

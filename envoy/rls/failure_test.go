@@ -48,7 +48,7 @@ func newService(t *testing.T, text string, o owners) *Service {
 	return s
 }
 
-// counted is the sum of the counters of a name, with a value of their label unless
+// counted returns the sum of the counters of a name, with a value of their label unless
 // that is "".
 func (s *Service) counted(t *testing.T, name, label string) (sum float64) {
 	t.Helper()
@@ -75,7 +75,7 @@ func asked(hits uint32, keys ...string) *request {
 	return r
 }
 
-// got is the answer to a request: the codes, overall first, or the error.
+// got returns the answer to a request: the codes, overall first, or the error.
 func (s *Service) got(t *testing.T, ctx context.Context, r *request) string {
 	t.Helper()
 	a, err := s.answer(ctx, r)

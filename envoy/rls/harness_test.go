@@ -145,7 +145,7 @@ func show(r *rlspb.RateLimitResponse) string {
 	return text
 }
 
-// metrics is what the node's admin port says at /metrics.
+// metrics returns what the node's admin port says at /metrics.
 func (s *service) metrics(t testing.TB) string {
 	t.Helper()
 	return s.get(t, "/metrics")

@@ -103,7 +103,7 @@ func (s *Service) room(places chan struct{}) bool {
 	}
 }
 
-// questions are the checks of a batch by key.
+// questions returns the checks of a batch by key.
 func (c *call) questions(batch []*pb.CheckRequest) []*question {
 	byKey := make(map[string]*question, len(batch))
 	questions := make([]*question, 0, len(batch))
@@ -121,7 +121,7 @@ func (c *call) questions(batch []*pb.CheckRequest) []*question {
 	return questions
 }
 
-// lateness is the error of a question whose answer did not come in time.
+// lateness returns the error of a question whose answer did not come in time.
 func (c *call) lateness() error {
 	if errors.Is(c.ctx.Err(), context.Canceled) {
 		return errLeft

@@ -39,7 +39,7 @@ const (
 	asPattern = '*'
 )
 
-// fit is the key that goes to Keystead.
+// fit returns the key that goes to Keystead.
 func fit(key []byte) string {
 	if len(key) <= maxKey {
 		return string(key)
@@ -48,7 +48,7 @@ func fit(key []byte) string {
 	return "#" + hex.EncodeToString(sum[:])
 }
 
-// objectName is the name of the objects of a limit.
+// objectName returns the name of the objects of a limit.
 func objectName(a Algorithm, period time.Duration) string {
 	return "envoy.rls/" + a.String() + "/" + strconv.FormatInt(int64(period/time.Second), 10) + "s"
 }

@@ -95,7 +95,7 @@ var algorithms = []struct {
 	SlidingWindow: {"sliding_window", pb.Algorithm_ALGORITHM_SLIDING_WINDOW},
 }
 
-// String is the name in the files.
+// String returns the name in the files.
 func (a Algorithm) String() string { return algorithms[a].name }
 
 // Policy says what becomes of a request while the owner of a key cannot answer.
@@ -110,10 +110,10 @@ const (
 
 var policies = []string{FailError: "error", FailAllow: "allow", FailDeny: "deny"}
 
-// String is the name in the files.
+// String returns the name in the files.
 func (p Policy) String() string { return policies[p] }
 
-// Rate is the limit for people: 10/minute, unlimited.
+// Rate returns the limit for people: 10/minute, unlimited.
 func (l *Limit) Rate() string {
 	if l.Unlimited {
 		return "unlimited"
@@ -121,7 +121,7 @@ func (l *Limit) Rate() string {
 	return fmt.Sprintf("%d/%s", l.RequestsPerUnit, unitName(l.Unit))
 }
 
-// capacity is the most that can be available at once.
+// capacity returns the most that can be available at once.
 func (l *Limit) capacity() uint64 {
 	if l.Burst != 0 {
 		return l.Burst

@@ -75,7 +75,7 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// unreadable is the problem of a file that could not be read.
+// unreadable returns the problem of a file that could not be read.
 func unreadable(path string, err error) Problem {
 	p := Problem{File: path, Message: "cannot be read: " + err.Error()}
 	var cause *fs.PathError

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// metadata is the dynamic metadata of an answer, with the names of upstream: the
+// metadata returns the dynamic metadata of an answer, with the names of upstream: the
 // domain, the descriptors, the hits, and what the configuration says of descriptors
 // that are not over their limit.
 func (c *call) metadata() *structpb.Struct {
@@ -49,7 +49,7 @@ func (d *descriptor) describe() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// String is the limit as protobuf prints it: what is 0 is left out.
+// String returns the limit as protobuf prints it: what is 0 is left out.
 func (o *override) String() string {
 	if o.requests == 0 {
 		return "unit:" + o.unit.String()
@@ -57,7 +57,7 @@ func (o *override) String() string {
 	return fmt.Sprintf("requests_per_unit:%d unit:%s", o.requests, o.unit)
 }
 
-// merged is what a and b say together: where both have a value, the maps among them
+// merged returns what a and b say together: where both have a value, the maps among them
 // are merged, and of others a's counts. It changes neither: they belong to the
 // configuration.
 func merged(a, b map[string]*structpb.Value) map[string]*structpb.Value {

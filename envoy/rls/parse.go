@@ -31,7 +31,7 @@ type loader struct {
 // maxLooks bounds the nodes of a file as often as aliases repeat them.
 const maxLooks = 40 * MaxDescriptors
 
-// full says whether so much is wrong already that the rest does not matter.
+// full reports whether so much is wrong already that the rest does not matter.
 func (l *loader) full() bool { return l.stop || len(l.problems) >= maxProblems }
 
 func (l *loader) wrong(line int, hint, format string, args ...any) {

@@ -48,7 +48,7 @@ var (
 	errWireType = errors.New("a field has another type than rls.proto gives it")
 )
 
-// SizeVT is the size in bytes; the server bounds it.
+// SizeVT returns the size in bytes; the server bounds it.
 func (r *request) SizeVT() int { return r.size }
 
 // MarshalToSizedBufferVT makes a request one of the messages that the server's

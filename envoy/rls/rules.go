@@ -13,10 +13,10 @@ type Rules struct {
 	files   []string
 }
 
-// Limits are all limits, in the order of the files.
+// Limits returns all limits, in the order of the files.
 func (r *Rules) Limits() []*Limit { return slices.Clone(r.limits) }
 
-// Domains are the names of the domains, sorted.
+// Domains returns the names of the domains, sorted.
 func (r *Rules) Domains() []string {
 	names := make([]string, 0, len(r.domains))
 	for name := range r.domains {
@@ -26,7 +26,7 @@ func (r *Rules) Domains() []string {
 	return names
 }
 
-// Files are the files that were read, in their order.
+// Files returns the files that were read, in their order.
 func (r *Rules) Files() []string { return slices.Clone(r.files) }
 
 // Match returns the limit that counts for a descriptor of keys and values, and the
@@ -113,7 +113,7 @@ const (
 	byKey
 )
 
-// next is the level for an entry, the most specific that there is: its value,
+// next returns the level for an entry, the most specific that there is: its value,
 // else the first wildcard that fits, else its key. nil = none. A value that is
 // written like a wildcard belongs to that one, whichever comes first.
 func (l *level) next(e entry) (*level, how) {
@@ -133,7 +133,7 @@ func (l *level) next(e entry) (*level, how) {
 	return l.bare[e.key], byKey
 }
 
-// written is the level of the wildcard with this key and pattern, nil if there is
+// written returns the level of the wildcard with this key and pattern, nil if there is
 // none.
 func (l *level) written(e entry) *level {
 	for i := range l.wild {
@@ -144,7 +144,7 @@ func (l *level) written(e entry) *level {
 	return nil
 }
 
-// leaf says whether a descriptor that is longer cannot be matched.
+// leaf reports whether a descriptor that is longer cannot be matched.
 func (l *level) leaf() bool { return len(l.exact) == 0 && len(l.bare) == 0 && len(l.wild) == 0 }
 
 // find returns the limit for the entries of a descriptor, nil if there is none,
@@ -173,7 +173,7 @@ func (l *level) find(entries []entry, key []byte) (*Limit, []byte) {
 	return nil, key
 }
 
-// label is the path in the metrics of a limit that find has found and for which
+// label returns the path in the metrics of a limit that find has found and for which
 // that depends on the request.
 func (l *level) label(entries []entry, detailed bool) string {
 	var b strings.Builder

@@ -252,7 +252,7 @@ func (c *call) find(rules *Rules) error {
 // keySpace is room for most keys, in bytes.
 const keySpace = 128
 
-// overriding is the limit that comes with a descriptor. Its path in the metrics is
+// overriding returns the limit that comes with a descriptor. Its path in the metrics is
 // made of the keys alone: the values are the request's.
 func overriding(domain string, d *descriptor) (*Limit, error) {
 	o := d.override
@@ -306,7 +306,7 @@ func (s *Service) Status() Status {
 	return Status{Path: s.cfg.Path, Files: len(n.rules.files), Domains: len(n.rules.domains), Limits: len(n.rules.limits), Read: n.at, Broken: n.broken}
 }
 
-// asProblems are the problems in an error of Load.
+// asProblems returns the problems in an error of Load.
 func asProblems(err error) Problems {
 	var p Problems
 	if err != nil && !errors.As(err, &p) {

@@ -26,7 +26,7 @@ type seen struct {
 	info os.FileInfo // nil = it was not there
 }
 
-// same says whether a file looks as it did.
+// same reports whether a file looks as it did.
 func (a seen) same(b seen) bool {
 	if a.path != b.path || (a.info == nil) != (b.info == nil) {
 		return false
@@ -54,7 +54,7 @@ func look(path string) []seen {
 	return all
 }
 
-// changed says whether the files may not be those that were read at a moment.
+// changed reports whether the files may not be those that were read at a moment.
 func (n *loaded) changed(now []seen) bool {
 	return !slices.EqualFunc(n.seen, now, seen.same) || slices.ContainsFunc(now, func(s seen) bool {
 		return s.info != nil && n.last.Sub(s.info.ModTime()) < settled

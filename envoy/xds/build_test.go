@@ -38,7 +38,7 @@ func three() View {
 	}}
 }
 
-// all are the resources, in the order of their types and names.
+// all returns the resources, in the order of their types and names.
 func (r Resources) all() []proto.Message {
 	var all []proto.Message
 	for _, m := range r.Listeners {
@@ -162,7 +162,7 @@ func assignment(t *testing.T, r Resources, name string) *endpointv3.ClusterLoadA
 	return r.Endpoints[i]
 }
 
-// hashKeys are those of the endpoints, in their order.
+// hashKeys returns those of the endpoints, in their order.
 func hashKeys(e *endpointv3.ClusterLoadAssignment) []string {
 	var keys []string
 	for _, h := range e.Endpoints[0].LbEndpoints {

@@ -106,7 +106,7 @@ func edsCluster(name, endpoints string, protocol *anypb.Any) *clusterv3.Cluster 
 // protocolOptions is the name under which Envoy looks for the protocol of a cluster.
 const protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-// http2 is the protocol of gRPC.
+// http2 returns the protocol of gRPC.
 func http2() *anypb.Any {
 	return pack(&httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
 		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
@@ -115,7 +115,7 @@ func http2() *anypb.Any {
 	}})
 }
 
-// likeDownstream is the protocol of whoever sent the request.
+// likeDownstream returns the protocol of whoever sent the request.
 func likeDownstream() *anypb.Any {
 	return pack(&httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
 		UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{

@@ -16,7 +16,7 @@ type logLimiter struct {
 	left int        // lines that did not since the last one that did
 }
 
-// allow says whether a allow may pass, and how many did not since the last one.
+// allow reports whether a allow may pass, and how many did not since the last one.
 func (s *logLimiter) allow(now time.Time) (left int, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ var clientNames = [clients]string{Envoy: "envoy", GRPC: "grpc", GRPCJS: "grpc-js
 
 func (c Client) String() string { return clientNames[c] }
 
-// anyone is the cluster for calls that any node may take. A client of gRPC in
+// anyone returns the cluster for calls that any node may take. A client of gRPC in
 // JavaScript keeps its connections in a pool. When a pick makes its ring connect to a
 // node that is in there already, the ring is ready within the pick, wakes the calls
 // that wait, and has this one wait afterwards: nobody wakes it. Balancing by turns
@@ -88,7 +88,7 @@ func Build(v View, s Settings, c Client) Resources {
 	return r
 }
 
-// hostsOf are the nodes that have an address. Of two with the same one, the first is
+// hostsOf returns the nodes that have an address. Of two with the same one, the first is
 // taken: gRPC refuses all endpoints if one is there twice.
 func hostsOf(nodes []Node, addr func(Node) netip.AddrPort) []host {
 	var hosts []host
@@ -110,7 +110,7 @@ func (r *Resources) service(hosts []host, owners, any string, protocol *anypb.An
 	r.Endpoints = append(r.Endpoints, endpoints(any, hosts), endpoints(ring, hosts))
 }
 
-// ringName is the name of the endpoints of a ring of n nodes. A cluster of another
+// ringName returns the name of the endpoints of a ring of n nodes. A cluster of another
 // size has others, so nobody takes the size of one ring with the nodes of another.
 func ringName(cluster string, n int) string { return fmt.Sprintf("%s/%d", cluster, n) }
 

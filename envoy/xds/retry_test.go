@@ -39,7 +39,7 @@ func retry(ctx context.Context, method string, req, reply any, cc *grpc.ClientCo
 
 const page = "../../docs/xds.md"
 
-// block is the code on the page that is of a language and has some text in it.
+// block returns the code on the page that is of a language and has some text in it.
 func block(t *testing.T, language, with string) string {
 	t.Helper()
 	text, err := os.ReadFile(page)

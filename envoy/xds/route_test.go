@@ -55,7 +55,7 @@ func stock(t *testing.T, node, target string) *grpc.ClientConn {
 	return conn
 }
 
-// served is the address that a call with some metadata came to.
+// served returns the address that a call with some metadata came to.
 func served(t *testing.T, conn *grpc.ClientConn, md ...string) netip.AddrPort {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), md...), patience)

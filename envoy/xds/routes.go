@@ -70,7 +70,7 @@ func unsent() *routev3.RetryPolicy {
 	}
 }
 
-// listeners are where a kind of client begins.
+// listeners returns where a kind of client begins.
 func listeners(s Settings, c Client, app bool) []*listenerv3.Listener {
 	if c != Envoy {
 		l := []*listenerv3.Listener{apiListener(Keystead)}
@@ -91,12 +91,12 @@ func listeners(s Settings, c Client, app bool) []*listenerv3.Listener {
 	}}
 }
 
-// apiListener is what a gRPC client asks for by the name of its target.
+// apiListener returns what a gRPC client asks for by the name of its target.
 func apiListener(name string) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: connections(name)}}
 }
 
-// connections is what becomes of connections: their requests go where the routes of
+// connections returns what becomes of connections: their requests go where the routes of
 // a name have them. Streams may be idle, as a watch is while nothing changes.
 func connections(name string) *anypb.Any {
 	return pack(&hcmv3.HttpConnectionManager{

@@ -137,7 +137,7 @@ func (s *Server) Publish(v View) error {
 	return failed
 }
 
-// snapshot is the resources of a View, and whether they differ from the last ones.
+// snapshot returns the resources of a View, and whether they differ from the last ones.
 // Resources that do not keep their version: it is the epoch in which they became
 // what they are, and a sum, because the address of an application can change without
 // an epoch.

@@ -245,7 +245,7 @@ func equal(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// two is the ring of three with a node less, and no applications.
+// two returns the ring of three with a node less, and no applications.
 func two() View {
 	v := three()
 	v.Epoch, v.Nodes = 8, v.Nodes[:2]

@@ -58,7 +58,7 @@ type typeState struct {
 	held    int                 // what all takes that is kept of it
 }
 
-// held is what texts take, as MaxHeld counts.
+// held returns what texts take, as MaxHeld counts.
 func held(texts ...string) int {
 	n := 0
 	for _, t := range texts {
@@ -67,7 +67,7 @@ func held(texts ...string) int {
 	return n
 }
 
-// clientOf is the kind of a client: gRPC's say so, and all others are taken for
+// clientOf returns the kind of a client: gRPC's say so, and all others are taken for
 // proxies.
 func clientOf(n *corev3.Node) Client {
 	switch name := strings.ToLower(n.GetUserAgentName()); {
@@ -183,7 +183,7 @@ func (x *session) broke(err error) error {
 	return err
 }
 
-// outcome is how the stream has ended, as its client is told.
+// outcome returns how the stream has ended, as its client is told.
 func (x *session) outcome(err error) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // routes one after the other for each request. A table has no more split objects.
 const MaxSplitKeys = 100
 
-// split is the keys that get a route of their own, each once and in order: nodes that
+// split returns the keys that get a route of their own, each once and in order: nodes that
 // know the same serve the same.
 func (v View) split() []string {
 	var keys []string
@@ -26,7 +26,7 @@ func (v View) split() []string {
 	return keys[:min(len(keys), MaxSplitKeys)]
 }
 
-// fitsHeader says whether a key can be the value of a header, as it is: bytes of
+// fitsHeader reports whether a key can be the value of a header, as it is: bytes of
 // visible ASCII or above, with spaces in between (RFC 9110, 5.5). It is UTF-8 as all
 // keys, and all text in a resource.
 func fitsHeader(key string) bool {
@@ -36,7 +36,7 @@ func fitsHeader(key string) bool {
 	return !slices.ContainsFunc([]byte(key), func(b byte) bool { return b < ' ' || b == 0x7f })
 }
 
-// spread are the routes that send requests with some keys to any node: each has a part
+// spread returns the routes that send requests with some keys to any node: each has a part
 // of what they are about, or knows who has the one that it takes.
 func spread(keys []string, header string, c Client) []*routev3.Route {
 	all := make([]*routev3.Route, 0, len(keys)+2) // room for those that follow

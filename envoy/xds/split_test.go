@@ -23,7 +23,7 @@ func splitting() View {
 	return v
 }
 
-// matched are the values of the header that have a route of their own, with the
+// matched returns the values of the header that have a route of their own, with the
 // cluster that they go to.
 func matched(t *testing.T, c *routev3.RouteConfiguration) (keys, clusters []string) {
 	t.Helper()

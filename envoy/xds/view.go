@@ -74,7 +74,7 @@ func CheckAddr(a netip.AddrPort) error {
 	return fmt.Errorf("%s %s: %w", a, problem, ErrAddr)
 }
 
-// ring is the nodes in the order of their hash keys, bytewise: that of package ring,
+// ring returns the nodes in the order of their hash keys, bytewise: that of package ring,
 // by which the points of hosts are counted.
 func (v View) ring() []Node {
 	return slices.SortedFunc(slices.Values(v.Nodes), func(a, b Node) int { return cmp.Compare(a.HashKey, b.HashKey) })

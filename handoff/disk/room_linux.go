@@ -15,7 +15,7 @@ func allocate(f *os.File, bytes int64) error {
 	return err
 }
 
-// freeSpace is how many bytes the file system of a directory has left.
+// freeSpace returns how many bytes the file system of a directory has left.
 func freeSpace(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

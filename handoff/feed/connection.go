@@ -136,7 +136,7 @@ func (s *Sender) greet(st stream, number uint64) error {
 	return nil
 }
 
-// sentOnceLocked says whether the target may have a record.
+// sentOnceLocked reports whether the target may have a record.
 func (s *Sender) sentOnceLocked(seq uint64) bool {
 	if s.err != nil || seq <= s.acked.Load() {
 		return true
@@ -214,7 +214,7 @@ func (s *Sender) receive(st stream) error {
 	}
 }
 
-// sentNowLocked says whether a record was sent over the connection of now, or
+// sentNowLocked reports whether a record was sent over the connection of now, or
 // acknowledged before.
 func (s *Sender) sentNowLocked(seq uint64) bool {
 	return s.err != nil || seq <= s.acked.Load() || s.sent > 0 && seq <= s.queue[s.sent-1].last()

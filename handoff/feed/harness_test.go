@@ -189,7 +189,7 @@ func (w *wires) connect() (net.Conn, error) {
 	return mine, nil
 }
 
-// budget is how many bytes a direction carries before it breaks.
+// budget returns how many bytes a direction carries before it breaks.
 func (w *wires) budget() int { return 250 + int(w.rnd.ExpFloat64()*700) }
 
 // chunk is some bytes under way.
@@ -248,7 +248,7 @@ func (k *wire) end() {
 	})
 }
 
-// lift says whether new connections can be made.
+// lift reports whether new connections can be made.
 func (w *wires) lift(up bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -43,7 +43,7 @@ func (b *batch) seen(now int64) {
 	}
 }
 
-// waited is the channel to wait on.
+// waited returns the channel to wait on.
 func (b *batch) waited() chan struct{} {
 	if b.wait == nil {
 		b.wait = make(chan struct{})
@@ -115,7 +115,7 @@ func (s *Sender) nudge() {
 	}
 }
 
-// holdingLocked is the batch of a record that is not acknowledged.
+// holdingLocked returns the batch of a record that is not acknowledged.
 func (s *Sender) holdingLocked(seq uint64) *batch {
 	i := sort.Search(len(s.queue), func(i int) bool { return s.queue[i].last() >= seq })
 	if i == len(s.queue) {

@@ -194,14 +194,14 @@ func (s *Sender) Begin(ranges []serving.Range) uint64 {
 	return s.last.Load()
 }
 
-// Last is the number of the record appended last; 0 = none.
+// Last returns the number of the record appended last; 0 = none.
 func (s *Sender) Last() uint64 { return s.last.Load() }
 
 // LastOf is at least the number of the record appended last about an object at
 // this position, and at most Last; 0 = none.
 func (s *Sender) LastOf(hash uint64) uint64 { return s.lastOf[hash%slots].Load() }
 
-// Acked is the number up to which all records are installed at the target.
+// Acked returns the number up to which all records are installed at the target.
 func (s *Sender) Acked() uint64 { return s.acked.Load() }
 
 // Done returns a channel that is closed when everything up to seq is acknowledged,
@@ -271,7 +271,7 @@ func (s *Sender) below(ctx context.Context, window int, opens *chan struct{}) er
 	}
 }
 
-// Lag is for how long, in nanoseconds, the oldest unacknowledged record has been
+// Lag returns for how long, in nanoseconds, the oldest unacknowledged record has been
 // waiting, since it was sent or somebody asked; 0 = there is none, or the sender has
 // failed.
 func (s *Sender) Lag(now int64) int64 {

@@ -36,7 +36,7 @@ const kindBegin = 1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is that of a batch.
+// checksum returns that of a batch.
 func checksum(session, first, count, epoch uint64, records []byte) uint32 {
 	var head [32]byte
 	for i, v := range [...]uint64{session, first, count, epoch} {
@@ -53,7 +53,7 @@ var (
 	errNumbers  = errors.New("the records are numbered wrongly")
 )
 
-// check says whether a batch is whole.
+// check reports whether a batch is whole.
 func check(b *peerv1.FeedBatch) error {
 	//guard:feed-checksum
 	if b.Checksum != checksum(b.Session, b.First, uint64(b.Count), b.Epoch, b.Records) {
@@ -126,7 +126,7 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("feed: the target refused: %v: %s", r.Reason, r.Message)
 }
 
-// passing says whether the source may say hello again.
+// passing reports whether the source may say hello again.
 func (r *Refused) passing() bool {
 	return r.Reason == peerv1.FeedReason_FEED_REASON_SUPERSEDED || r.Reason == peerv1.FeedReason_FEED_REASON_BEHIND
 }

@@ -424,7 +424,7 @@ func (p *pair) handOver() {
 	p.settle()
 }
 
-// stamps are those of a key, and none.
+// stamps returns those of a key, and none.
 func stamps(m map[stamp]uint64, key string) []stamp {
 	all := []stamp{{}}
 	for s := range m {

@@ -116,7 +116,7 @@ func say(r *owner.Record) said {
 
 func equal(a, b *owner.Record) bool { return reflect.DeepEqual(say(a), say(b)) }
 
-// golden is the file of an example in a folder of testdata.
+// golden returns the file of an example in a folder of testdata.
 func golden(t *testing.T, dir, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", dir, strings.ReplaceAll(name, ", ", "-")+".hex")

@@ -106,7 +106,7 @@ func Bare(whole *owner.Record, now int64) *owner.Record {
 	return records(&bare, kept{evicted: now})[0]
 }
 
-// records are a record with these ids, cut into some.
+// records returns a record with these ids, cut into some.
 func records(whole *owner.Record, ids kept) []*owner.Record {
 	//guard:split-ids-nobody
 	if len(ids.clients) == 0 && ids.evicted != math.MinInt64 {
@@ -211,7 +211,7 @@ func (k *kept) answers(change func(o *reqid.Outcome, base int64), base int64) {
 	}
 }
 
-// of are the ids of a part: those that belong to it, and the floors of all clients.
+// of returns the ids of a part: those that belong to it, and the floors of all clients.
 func (k *kept) of(mine func(c reqid.Client, sequence uint64) bool) kept {
 	out := kept{evicted: k.evicted}
 	for _, c := range k.clients {

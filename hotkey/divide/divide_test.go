@@ -23,7 +23,7 @@ func fewIDs(c *owner.Config) {
 	c.RequestIDs = reqid.Config{Window: 1_000_000 * second, ClientsPerObject: 4, IDsPerClient: 5}
 }
 
-// floors are those of all clients that have one.
+// floors returns those of all clients that have one.
 func floors(all []*owner.Record) map[reqid.Client]uint64 {
 	m := map[reqid.Client]uint64{}
 	for _, r := range all {
@@ -36,7 +36,7 @@ func floors(all []*owner.Record) map[reqid.Client]uint64 {
 	return m
 }
 
-// encoded is what records are when they travel.
+// encoded returns what records are when they travel.
 func encoded(all []*owner.Record, now int64) (b []byte) {
 	for _, r := range all {
 		b = record.Append(b, r, now)
@@ -149,7 +149,7 @@ func TestBucketThereAndBack(t *testing.T) {
 	})
 }
 
-// spentIn is what is spent in a part of a limit.
+// spentIn returns what is spent in a part of a limit.
 func spentIn(h *house, i int) uint64 {
 	s, _ := h.take(h.part(i, owner.Look), owner.KindLimit)[0].Limit()
 	return s.Spent

@@ -68,7 +68,7 @@ func (h *house) Exhausted(epoch uint64) (uint64, error)        { return epoch + 
 func (h *house) Split(hash uint64) bool                        { return h.tab.MaySplit(hash) }
 func (h *house) May(r owner.Ref, k owner.Kind) (uint32, error) { return May(h.tab, r, k) }
 
-// kindOf is the kind of a split's object.
+// kindOf returns the kind of a split's object.
 func kindOf(sp *table.Split) owner.Kind {
 	if sp.Kind == "counter" {
 		return owner.KindCounter
@@ -124,7 +124,7 @@ func (h *house) begin(kind string, weights ...uint32) *table.Split {
 	return h.split()
 }
 
-// split is the one that there is.
+// split returns the one that there is.
 func (h *house) split() *table.Split {
 	h.t.Helper()
 	if len(h.tab.Splits) != 1 {
@@ -148,13 +148,13 @@ func (h *house) open() *table.Split {
 	return h.split()
 }
 
-// part is the address of a part.
+// part returns the address of a part.
 func (h *house) part(i int, role owner.Role) owner.Ref {
 	sp := h.split()
 	return owner.Ref{Key: sp.PartKey(i), Name: sp.Name, Role: role}
 }
 
-// whole is the address of the object, for the split that there is.
+// whole returns the address of the object, for the split that there is.
 func (h *house) whole(role owner.Role) owner.Ref {
 	ref := owner.Ref{Key: "k", Name: "n", Role: role}
 	if role != owner.Whole && len(h.tab.Splits) == 1 {
@@ -187,7 +187,7 @@ func (h *house) join(sp *table.Split, all []*owner.Record) {
 	h.apply(table.Command{EndSplit: &table.EndSplit{ID: sp.ID, Home: h.home, Since: sp.Since}})
 }
 
-// at is where an operation with a request id goes.
+// at returns where an operation with a request id goes.
 func (h *house) at(id reqid.ID) owner.Ref {
 	if len(h.tab.Splits) == 0 {
 		return h.whole(owner.Whole)
@@ -205,7 +205,7 @@ func (h *house) add(id reqid.ID, delta int64) owner.AddAnswer {
 	return a
 }
 
-// value is that of the counter.
+// value returns that of the counter.
 func (h *house) value() int64 {
 	h.t.Helper()
 	if len(h.tab.Splits) == 0 {
@@ -236,7 +236,7 @@ func idOf(client, sequence uint64, age int64) reqid.ID {
 	return reqid.ID{Client: reqid.Client{Hi: client, Lo: ^client}, Sequence: sequence, Age: age}
 }
 
-// even are the weights of n parts that are the same.
+// even returns the weights of n parts that are the same.
 func even(n int) []uint32 {
 	weights := make([]uint32, n)
 	for i := range weights {
@@ -245,7 +245,7 @@ func even(n int) []uint32 {
 	return weights
 }
 
-// reason is that of an error of a store.
+// reason returns that of an error of a store.
 func reason(err error) failure.Reason {
 	var e *failure.Error
 	if errors.As(err, &e) {
@@ -254,7 +254,7 @@ func reason(err error) failure.Reason {
 	return 0
 }
 
-// ids are all that records remember: by client and sequence, what became of it.
+// ids returns all that records remember: by client and sequence, what became of it.
 func ids(all []*owner.Record) map[string]reqid.Outcome {
 	m := map[string]reqid.Outcome{}
 	for _, r := range all {
@@ -269,7 +269,7 @@ func ids(all []*owner.Record) map[string]reqid.Outcome {
 	return m
 }
 
-// united is what parts of an object that may be split make.
+// united returns what parts of an object that may be split make.
 func united(parts [][]*owner.Record, sp *table.Split, now int64) []*owner.Record {
 	all, err := Unite(parts, sp, now)
 	if err != nil {

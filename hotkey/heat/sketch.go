@@ -57,7 +57,7 @@ func (s *Sketch) set(tag uint32) *set {
 	return &s.sets[uint64(tag*spread)>>s.shift] // of 64 bits: a shift by 32 leaves set 0
 }
 
-// tickOf is the number of a tick, modulo 2^32.
+// tickOf returns the number of a tick, modulo 2^32.
 func tickOf(now int64) uint32 { return uint32(uint64(now) / Tick) }
 
 // Touch counts one more for a tag.
@@ -146,5 +146,5 @@ func perSecond(now int64) float64 {
 	return 1 / (unit * (Forget - 1 + part))
 }
 
-// Size is the memory of a sketch in bytes.
+// Size returns the memory of a sketch in bytes.
 func (s *Sketch) Size() int { return len(s.sets) * int(unsafe.Sizeof(set{})) }

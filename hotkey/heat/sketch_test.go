@@ -28,7 +28,7 @@ func (e *exact) to(now int64) {
 	}
 }
 
-// sum is the count of all in the set of a tag.
+// sum returns the count of all in the set of a tag.
 func (e *exact) sum(s *Sketch, tag uint32) (sum float64) {
 	for other, n := range e.counts {
 		if s.set(other) == s.set(tag) {

@@ -101,7 +101,7 @@ func NewWatch[K comparable](p Policy) (*Watch[K], error) {
 
 var errPolicy = errors.New("heat: the policy makes no sense")
 
-// Threshold is the rate from which a key with this rate is hot: the others are what it is
+// Threshold returns the rate from which a key with this rate is hot: the others are what it is
 // compared with, so it depends on its own.
 func (p Policy) Threshold(load Load, rate float64) float64 {
 	//guard:hot-others load.Rate-rate -> load.Rate
@@ -144,7 +144,7 @@ func (w *Watch[K]) Update(now int64, load Load, seen []Seen[K]) []Change[K] {
 	return changes
 }
 
-// Hot are the keys that are hot, the hottest first.
+// Hot returns the keys that are hot, the hottest first.
 func (w *Watch[K]) Hot() []Hot[K] {
 	hot := make([]Hot[K], 0, len(w.hot))
 	for _, h := range w.hot {
@@ -154,5 +154,5 @@ func (w *Watch[K]) Hot() []Hot[K] {
 	return hot
 }
 
-// LeftOut is how often a key was hot at a poll and there was no room for it.
+// LeftOut returns how often a key was hot at a poll and there was no room for it.
 func (w *Watch[K]) LeftOut() int64 { return w.left }

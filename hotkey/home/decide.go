@@ -64,7 +64,7 @@ func (d *decisions) report(r plan.Divided[object]) {
 	d.reports[r.ID] = r
 }
 
-// reported is the last report about a split, if there is one.
+// reported returns the last report about a split, if there is one.
 func (d *decisions) reported(id uint64) (plan.Divided[object], bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,7 +191,7 @@ func (h *Home) act(d plan.Decision[object]) {
 	log.Info("hot key")
 }
 
-// scene is what there is to decide from.
+// scene returns what there is to decide from.
 func (h *Home) scene(t *table.Table) plan.Scene[object] {
 	scene := plan.Scene[object]{Moving: t.Transition != nil, Splits: len(t.Splits), Nodes: h.nodes(t)}
 	for i := range t.Splits {
@@ -210,7 +210,7 @@ func (h *Home) scene(t *table.Table) plan.Scene[object] {
 	return scene
 }
 
-// candidates are the hot objects of this home that are whole and may be split. One of a
+// candidates returns the hot objects of this home that are whole and may be split. One of a
 // kind without parts is never among them.
 func (h *Home) candidates(t *table.Table) (some []plan.Candidate[object]) {
 	self := h.cfg.Cluster.Self()
@@ -231,7 +231,7 @@ func (h *Home) candidates(t *table.Table) (some []plan.Candidate[object]) {
 	return some
 }
 
-// nodes are the nodes of the wanted ring.
+// nodes returns the nodes of the wanted ring.
 func (h *Home) nodes(t *table.Table) []plan.Node {
 	var hot map[string]bool
 	if h.cfg.HotNodes != nil {
@@ -244,7 +244,7 @@ func (h *Home) nodes(t *table.Table) []plan.Node {
 	return nodes
 }
 
-// placesOf are the nodes of a split's parts, by the wanted ring.
+// placesOf returns the nodes of a split's parts, by the wanted ring.
 func placesOf(t *table.Table, sp *table.Split) []string {
 	places := make([]string, len(sp.Parts))
 	for i := range places {

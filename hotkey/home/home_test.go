@@ -319,7 +319,7 @@ func TestMayBegin(t *testing.T) {
 	}
 }
 
-// fill is the table with as many splits as there may be.
+// fill returns the table with as many splits as there may be.
 func (e *estate) fill() *table.Table {
 	e.t.Helper()
 	t := e.Table()

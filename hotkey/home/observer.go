@@ -93,7 +93,7 @@ type sketch interface {
 // Sketch returns what counts in one shard of the store: see owner.Config.
 func (o *Observer) Sketch() owner.Heat { return heat.NewSketch(heat.DefaultSets) }
 
-// Last is what the last poll saw.
+// Last returns what the last poll saw.
 func (o *Observer) Last() *HotKeys { return o.last.Load() }
 
 // Run polls the sketches of a store until the context ends. objects returns about how
@@ -156,7 +156,7 @@ func (o *Observer) named(store *owner.Store, places []place) []HotKey {
 	return keys[:min(len(keys), MaxHotKeys)]
 }
 
-// snapshot is what a poll has seen. It marks which of the keys are hot.
+// snapshot returns what a poll has seen. It marks which of the keys are hot.
 func (o *Observer) snapshot(now int64, rate float64, objects int64, keys []HotKey) *HotKeys {
 	hot := map[identity]int64{}
 	for _, k := range o.watch.Hot() {
@@ -226,7 +226,7 @@ func (b *busiest) cut() {
 	}
 }
 
-// byShard are the places that are left, those of the first shard first.
+// byShard returns the places that are left, those of the first shard first.
 func (b *busiest) byShard() []place {
 	b.cut()
 	slices.SortStableFunc(b.places, func(x, y place) int { return cmp.Compare(x.shard, y.shard) })

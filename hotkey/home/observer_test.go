@@ -84,7 +84,7 @@ func (s *stove) objects() (n int64) {
 	return n
 }
 
-// find is the place of a key among what was seen, -1 if it is not there.
+// find returns the place of a key among what was seen, -1 if it is not there.
 func find(seen *HotKeys, key string) int {
 	for i := range seen.Keys {
 		if seen.Keys[i].Key == key {
@@ -245,7 +245,7 @@ func TestManyHot(t *testing.T) {
 	}
 }
 
-// checks is what does checks on many limits, a million a second, with sketches or without.
+// checks returns what does checks on many limits, a million a second, with sketches or without.
 func checks(tb testing.TB, keys int, counted bool) (some func(n int)) {
 	h, err := NewObserver(heat.Policy{}, 0, slog.New(slog.DiscardHandler))
 	if err != nil {

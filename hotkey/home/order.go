@@ -96,7 +96,7 @@ func mayBegin(t *table.Table, o Order) error {
 	return nil
 }
 
-// divided is the split that an order asks for, with parts on some of the nodes.
+// divided returns the split that an order asks for, with parts on some of the nodes.
 func divided(t *table.Table, o Order, nodes []plan.Node) (table.Split, error) {
 	n := o.Parts
 	if n == 0 {
@@ -117,7 +117,7 @@ func divided(t *table.Table, o Order, nodes []plan.Node) (table.Split, error) {
 	return sp, nil
 }
 
-// errNotSplit is the error of an order that was not agreed on.
+// errNotSplit returns the error of an order that was not agreed on.
 func errNotSplit(why error) error {
 	return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: fmt.Sprintf("it was not split: %v", why), Hint: "try again"}
 }
@@ -244,7 +244,7 @@ func (h *Home) anew(ctx context.Context, t **table.Table, o Order) (*table.Split
 	}
 }
 
-// gaveUp is the error of an order whose time was over.
+// gaveUp returns the error of an order whose time was over.
 func (h *Home) gaveUp(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) || err == nil {
 		return ctx.Err()

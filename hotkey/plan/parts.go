@@ -18,7 +18,7 @@ const (
 	MaxParts = 64
 )
 
-// Parts is how many parts an object with this rate, in operations a second, is worth: one
+// Parts returns how many parts an object with this rate, in operations a second, is worth: one
 // for each perPart of it, at least [MinParts], at most as many as there are nodes and
 // [MaxParts]. It is 1, the whole object, where there are not two nodes.
 func Parts(rate, perPart float64, nodes int) int {
@@ -42,7 +42,7 @@ type Node struct {
 	Hot  bool   // it has the tag hot=true: it is there for hot keys
 }
 
-// wanted are the nodes that n parts belong to: those for hot keys where they are enough,
+// wanted returns the nodes that n parts belong to: those for hot keys where they are enough,
 // and all otherwise.
 func wanted(n int, nodes []Node) []Node {
 	hot := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Hot })

@@ -125,7 +125,7 @@ func (p *Planner[K]) note(key K, n note) {
 	delete(p.notes, first)
 }
 
-// LeftOut is how often an object would have been split, and there was no room for it.
+// LeftOut returns how often an object would have been split, and there was no room for it.
 func (p *Planner[K]) LeftOut() int64 { return p.left }
 
 // Decide returns what is to be done. The decisions about splits come first, in the order of
@@ -212,7 +212,7 @@ func than(have, worth int) string {
 	return "few"
 }
 
-// worth is how many parts a split should have; as many as it has, if some rate near its
+// worth returns how many parts a split should have; as many as it has, if some rate near its
 // own would want that.
 func (p *Planner[K]) worth(d Divided[K], nodes int) int {
 	parts := func(rate float64) int { return Parts(rate, p.policy.PerPart, nodes) }
@@ -280,7 +280,7 @@ func (p *Planner[K]) reserve(room *int) bool {
 	return true
 }
 
-// to is the rate to which a count rises or falls, to a whole operation a second: a tenth of
+// to returns the rate to which a count rises or falls, to a whole operation a second: a tenth of
 // the difference is made up for in each second, so what was there at the beginning can be
 // taken out. For a constant rate that is the rate itself, as soon as the count is exact
 // enough; see onset.

@@ -28,7 +28,7 @@ type Share struct {
 	Asked, Refused float64
 }
 
-// Even are the weights of n parts that begin, which sum up to [FullWeight]. n is 1 to [MaxParts].
+// Even returns the weights of n parts that begin, which sum up to [FullWeight]. n is 1 to [MaxParts].
 func Even(n int) []uint32 {
 	weights := make([]uint32, n)
 	for i := range weights {
@@ -95,7 +95,7 @@ func (s Share) demand() float64 {
 	return asked + min(positive(s.Refused), asked)
 }
 
-// least is the lowest weight of one of n parts.
+// least returns the lowest weight of one of n parts.
 func least(n int) float64 { return float64(FullWeight / (leastShare * n)) }
 
 // proportional divides FullWeight in proportion to demands, but for parts that would get less

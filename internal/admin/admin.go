@@ -126,7 +126,7 @@ func open(addr string, h http.Handler) (*door, error) {
 	return d, nil
 }
 
-// probes are the pages that change nothing and tell little.
+// probes returns the pages that change nothing and tell little.
 func (s *Server) probes(cfg Config) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
@@ -150,7 +150,7 @@ func (s *Server) probes(cfg Config) *http.ServeMux {
 	return mux
 }
 
-// operators are all pages.
+// operators returns all pages.
 func (s *Server) operators(cfg Config) http.Handler {
 	probes, mux := s.probes(cfg), http.NewServeMux()
 	for _, page := range []string{"/metrics", "/healthz", "/readyz"} {
@@ -210,10 +210,10 @@ func noBrowsers(h http.Handler) http.Handler {
 // SetReady says what /readyz answers.
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
 
-// Addr is where operators come, "" if they do not.
+// Addr returns where operators come, "" if they do not.
 func (s *Server) Addr() string { return s.admin.addr() }
 
-// MetricsAddr is where metrics and probes are served: at an address of their own, or
+// MetricsAddr returns where metrics and probes are served: at an address of their own, or
 // where operators come.
 func (s *Server) MetricsAddr() string {
 	if s.metrics != nil {

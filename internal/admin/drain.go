@@ -76,7 +76,7 @@ func drainPages(mux *http.ServeMux, d Drainer) {
 	})
 }
 
-// drainTime is how long a request waits.
+// drainTime returns how long a request waits.
 func drainTime(r *http.Request) (time.Duration, error) {
 	text := r.URL.Query().Get("timeout")
 	if text == "" {

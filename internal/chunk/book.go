@@ -62,7 +62,7 @@ type Bucket struct {
 // so a node has one chunk.
 type address struct{ key, name string }
 
-// same says whether two callers of a bucket state the same parameters.
+// same reports whether two callers of a bucket state the same parameters.
 func (b *Bucket) same(o *Bucket) bool {
 	return b.Limit == o.Limit && b.Period == o.Period && b.Burst == o.Burst
 }
@@ -296,7 +296,7 @@ func (e *entry) tell(place *list.Element, a Answer) {
 	close(w.done)
 }
 
-// refill is how long so many tokens take to come back, in ns.
+// refill returns how long so many tokens take to come back, in ns.
 func (b *Bucket) refill(tokens uint64) int64 {
 	hi, lo := bits.Mul64(tokens, uint64(b.Period))
 	if hi >= b.Limit {
@@ -306,7 +306,7 @@ func (b *Bucket) refill(tokens uint64) int64 {
 	return int64(min(ns, math.MaxInt64-1)) + 1
 }
 
-// possible is the most that the owner can have, or one less: what it said, and what
+// possible returns the most that the owner can have, or one less: what it said, and what
 // came back since.
 func (e *entry) possible(now int64) uint64 {
 	if e.told == (Told{}) {
@@ -325,7 +325,7 @@ func (e *entry) leave(place *list.Element) *waiter {
 	return e.queue.Remove(place).(*waiter)
 }
 
-// waiting is what those at the head of the queue ask for in all who state the entry's
+// waiting returns what those at the head of the queue ask for in all who state the entry's
 // parameters.
 func (e *entry) waiting() (cost uint64) {
 	for place := e.queue.Front(); place != nil; place = place.Next() {
@@ -417,7 +417,7 @@ func (k *Book) take(sh *shard, e *entry, first *waiter) error {
 	}
 }
 
-// fewer is how many tokens to ask for after more were refused.
+// fewer returns how many tokens to ask for after more were refused.
 func fewer(tokens, least, remaining uint64, try int) uint64 {
 	if try >= tries-1 || remaining < least {
 		return least

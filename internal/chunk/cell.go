@@ -30,7 +30,7 @@ const (
 	useShare = 8
 )
 
-// Slack is how many tokens of a burst are kept back for what other nodes may hold.
+// Slack returns how many tokens of a burst are kept back for what other nodes may hold.
 func Slack(burst uint64) uint64 {
 	if burst < minBurst {
 		return 0
@@ -38,7 +38,7 @@ func Slack(burst uint64) uint64 {
 	return burst / slackShare
 }
 
-// Cap is how many tokens of a burst one of so many nodes may hold.
+// Cap returns how many tokens of a burst one of so many nodes may hold.
 func Cap(burst uint64, nodes int) uint64 {
 	if burst < minBurst {
 		return 0
@@ -105,7 +105,7 @@ func (c *cell) roll(now int64) {
 	}
 }
 
-// refuses says whether a cost is known to be refused, and how long it takes still until
+// refuses reports whether a cost is known to be refused, and how long it takes still until
 // denied can be had.
 func (c *cell) refuses(now int64, cost uint64) (left int64, ok bool) {
 	if c.denied == 0 || cost < c.denied || now >= c.again {
@@ -114,7 +114,7 @@ func (c *cell) refuses(now int64, cost uint64) (left int64, ok bool) {
 	return c.due - now, true
 }
 
-// wants is what to ask the owner for so that a cost can be spent, the least and the
+// wants returns what to ask the owner for so that a cost can be spent, the least and the
 // best number of tokens. waiting is what all who wait ask for, the cost included;
 // most is how much the node may hold. The chunk has less than the cost.
 func (c *cell) wants(now int64, cost, waiting, most uint64) (least, best uint64) {
@@ -162,7 +162,7 @@ func (c *cell) idle(now int64) bool {
 	return (c.left == 0 || now >= c.until) && now >= c.again && now/int64(Lease) > c.window+1
 }
 
-// answer is what to tell of the bucket now.
+// answer returns what to tell of the bucket now.
 func (c *cell) answer(now int64, allowed bool, retry int64) Answer {
 	a := Answer{Allowed: allowed, Told: c.told}
 	a.Remaining += c.left

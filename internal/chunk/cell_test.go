@@ -207,7 +207,7 @@ func TestLeaseOfChunks(t *testing.T) {
 	}
 }
 
-// peek says whether so many tokens could be had of the owner now.
+// peek reports whether so many tokens could be had of the owner now.
 func (m *market) peek(tokens uint64) (bool, Told) {
 	was := m.owner
 	defer func() { m.owner = was }()

@@ -10,7 +10,7 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 )
 
-// held are the chunks of the node, and what is in them.
+// held returns the chunks of the node, and what is in them.
 func (k *Book) held() (chunks int, tokens uint64) {
 	for i := range k.shards {
 		k.shards[i].mu.Lock()

@@ -122,7 +122,7 @@ func (o *overview) assessMembers() {
 	}
 }
 
-// them is the pronoun of a hint for n nodes.
+// them returns the pronoun of a hint for n nodes.
 func them(n int) string {
 	if n == 1 {
 		return "it"

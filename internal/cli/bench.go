@@ -174,7 +174,7 @@ func thousands(v float64) string {
 	return s
 }
 
-// newBenchServe is what bench runs its servers as. It stops when its standard
+// newBenchServe returns what bench runs its servers as. It stops when its standard
 // input is closed, that is, when bench ends in whatever way.
 func newBenchServe(std Process) *cobra.Command {
 	return &cobra.Command{

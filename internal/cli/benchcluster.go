@@ -65,7 +65,7 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	return writeClusterBench(std.Out, results)
 }
 
-// addrs are where the APIs of its nodes listen.
+// addrs returns where the APIs of its nodes listen.
 func (d *devCluster) addrs() []string {
 	var addrs []string
 	for _, node := range d.nodes {

@@ -96,7 +96,7 @@ func (n *atNode) end(err error) {
 	n.over = err
 }
 
-// explain is the error of a command whose call failed: that of the last attempt.
+// explain returns the error of a command whose call failed: that of the last attempt.
 func (n *atNode) explain(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +111,7 @@ func (n *atNode) explain(err error) error {
 	return err
 }
 
-// stream is the client's watch of the table.
+// stream returns the client's watch of the table.
 func (n *atNode) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return &tableStream{ctx: ctx, table: n.table()}, nil
 }

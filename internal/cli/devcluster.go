@@ -141,7 +141,7 @@ type devCluster struct {
 // ownDevFlags are settings that each node gets for itself, or that are dev's own.
 var ownDevFlags = map[string]bool{"grpc-addr": true, "admin-addr": true, "nodes": true, "data-dir": true, "show-config": true, "log-level": true}
 
-// args are those of the node's process. join is the gossip address of a node
+// args returns those of the node's process. join is the gossip address of a node
 // that is there already; "" = it makes the cluster.
 func (n *devNode) args(cmd *cobra.Command, join, dataDir string) []string {
 	args := []string{"server", "--cluster-id", "dev", "--id", n.id, "--grpc-addr", n.grpc, "--admin-addr", n.admin,

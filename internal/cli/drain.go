@@ -132,7 +132,7 @@ func newDrainJSON(s *pb.DrainState) drainJSON {
 	}
 }
 
-// text is the state for people.
+// text returns the state for people.
 func (d drainJSON) text() string {
 	if d.Phase == phaseNames[pb.Phase_PHASE_DRAINED] {
 		return d.Node + " is drained: it owns nothing and stands by for nothing"
@@ -224,7 +224,7 @@ func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within
 	return d, nil
 }
 
-// next is the state of the drain by a later answer.
+// next returns the state of the drain by a later answer.
 func (d drainJSON) next(r *pb.ListMembersResponse) (drainJSON, error) {
 	for _, m := range r.Members {
 		t := m.Member

@@ -283,7 +283,7 @@ func (f *envoyStaticFlags) ask(ctx context.Context) ([]bootstrap.Node, error) {
 // plainWord is a word that a shell does not change.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,=@%+-]+$`)
 
-// madeBy is the command that is running, with the flags that were set, in the order
+// madeBy returns the command that is running, with the flags that were set, in the order
 // of their names.
 func madeBy(cmd *cobra.Command) string {
 	var b strings.Builder

@@ -21,7 +21,7 @@ var (
 	wholeMins  = regexp.MustCompile(`(\d)m0s`)
 )
 
-// fieldOf is the field at fault of an error, "" if there is none.
+// fieldOf returns the field at fault of an error, "" if there is none.
 func fieldOf(st *status.Status) string {
 	for _, d := range st.Details() {
 		if bad, ok := d.(*errdetails.BadRequest); ok && len(bad.FieldViolations) > 0 {

@@ -22,7 +22,7 @@ const (
 	hotColumns = 8
 )
 
-// draw is the table for people, in lines.
+// draw returns the table for people, in lines.
 func (v *hotJSON) draw(canvas) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, v.sums())
@@ -54,7 +54,7 @@ func (v *hotJSON) draw(canvas) string {
 	return b.String()
 }
 
-// sums is the total of all nodes, and the rule by which keys are hot.
+// sums returns the total of all nodes, and the rule by which keys are hot.
 func (v *hotJSON) sums() string {
 	rate, hot, left, answered := 0.0, -v.again, uint64(0), 0
 	var policies []string
@@ -89,7 +89,7 @@ func toTheRight(rows []hotRow, column int) {
 	}
 }
 
-// state is the STATE column of an entry; with parts, these have lines of their own.
+// state returns the STATE column of an entry; with parts, these have lines of their own.
 func (k *hotKeyJSON) state(parts bool) string {
 	var about []string
 	if k.Hot {

@@ -117,7 +117,7 @@ func (u *hotUnited) add(k hotKeyJSON) {
 	}
 }
 
-// sum is the entry of the object. Its share is of the total of all nodes with parts of it.
+// sum returns the entry of the object. Its share is of the total of all nodes with parts of it.
 func (u *hotUnited) sum(nodes []hotNodeJSON) hotKeyJSON {
 	if u.key.Split != nil {
 		for _, p := range u.key.Split.Parts {
@@ -136,7 +136,7 @@ func (u *hotUnited) sum(nodes []hotNodeJSON) hotKeyJSON {
 	return u.key
 }
 
-// rows are the lines of an object: one, and with parts one more for each of them.
+// rows returns the lines of an object: one, and with parts one more for each of them.
 func (k *hotKeyJSON) rows(parts bool) []hotRow {
 	owner := k.Owner
 	if k.Split != nil {
@@ -162,7 +162,7 @@ func (k *hotKeyJSON) rows(parts bool) []hotRow {
 	return rows
 }
 
-// owners is where the parts are: on which node, or on how many.
+// owners returns where the parts are: on which node, or on how many.
 func (s *hotSplitJSON) owners() string {
 	var owners []string
 	for i := range s.Parts {

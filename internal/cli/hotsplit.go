@@ -170,7 +170,7 @@ func (f *splitFlags) merge(ctx context.Context, std Process, key string) error {
 	return err
 }
 
-// object is the object that is meant. find returns the candidates, and the error for the
+// object returns the object that is meant. find returns the candidates, and the error for the
 // case that none of them is meant.
 func (f *splitFlags) object(ctx context.Context, key string, find func(context.Context, string) ([]hotObject, error, error)) (hotObject, error) {
 	switch f.kind {
@@ -213,7 +213,7 @@ func (f *splitFlags) object(ctx context.Context, key string, find func(context.C
 	return hotObject{}, none
 }
 
-// busy are the objects that are among the busiest of their nodes, and those that are split.
+// busy returns the objects that are among the busiest of their nodes, and those that are split.
 func (f *splitFlags) busy(ctx context.Context, key string) (all []hotObject, none, err error) {
 	v, err := (&hotFlags{remote: f.remote}).askAll(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func (f *splitFlags) busy(ctx context.Context, key string) (all []hotObject, non
 		hinted{fmt.Errorf("no limit or counter of key %q%s is among the busiest of a node%s", key, f.named(), silent), "say what it is with --kind limit or --kind counter, and --name"}, nil
 }
 
-// apart are the objects that are split.
+// apart returns the objects that are split.
 func (f *splitFlags) apart(ctx context.Context, key string) (all []hotObject, none, err error) {
 	var r *pb.ListHotResponse
 	err = f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
@@ -242,7 +242,7 @@ func (f *splitFlags) apart(ctx context.Context, key string) (all []hotObject, no
 	return objectsOf(r.GetSplits()), hinted{fmt.Errorf("nothing of key %q%s is split", key, f.named()), "`keystead hot` shows what is"}, err
 }
 
-// named is the name that was asked for, if any.
+// named returns the name that was asked for, if any.
 func (f *splitFlags) named() string {
 	if f.name == "" {
 		return ""

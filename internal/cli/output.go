@@ -52,7 +52,7 @@ func explain(err error) (msg, hint string) {
 	return st.Message() + " (" + st.Code().String() + ")", ""
 }
 
-// errorReason is the reason in the details of an error, "" if it has none.
+// errorReason returns the reason in the details of an error, "" if it has none.
 func errorReason(err error) string {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
@@ -62,7 +62,7 @@ func errorReason(err error) string {
 	return ""
 }
 
-// retryAfter is the pause that an error asks for; 0 = none.
+// retryAfter returns the pause that an error asks for; 0 = none.
 func retryAfter(err error) time.Duration {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {

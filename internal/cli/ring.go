@@ -87,7 +87,7 @@ func (f *ringFlags) once(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// canvasOf is what can be drawn on.
+// canvasOf returns what can be drawn on.
 func canvasOf(out io.Writer) canvas {
 	f, ok := out.(*os.File)
 	if !ok {

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of the drawings")
 
-// names are the first n nodes of the tests.
+// names returns the first n nodes of the tests.
 func names(n int) []string {
 	ids := make([]string, n)
 	for i := range ids {

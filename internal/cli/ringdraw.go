@@ -86,7 +86,7 @@ type drawing struct {
 	places []int // of the nodes
 }
 
-// draw is the ring as text, lines with an end.
+// draw returns the ring as text, lines with an end.
 func (v *ringView) draw(c canvas, p *palette) string {
 	d := &drawing{c, v, p.of(v.nodes)}
 	lines := d.head()
@@ -118,7 +118,7 @@ func (d *drawing) head() []string {
 	return lines
 }
 
-// paint is the mark of a cell, coloured if that is wanted.
+// paint returns the mark of a cell, coloured if that is wanted.
 func (d *drawing) paint(c ringCell) string {
 	if c.owner < 0 {
 		return string(markNobody)
@@ -153,7 +153,7 @@ func clockwise(a, b spot) int {
 	return cmp.Or(left(a)-left(b), b.x*a.y-a.x*b.y, a.x*a.x+a.y*a.y-b.x*b.x-b.y*b.y)
 }
 
-// band are the characters of the ring, clockwise from the top.
+// band returns the characters of the ring, clockwise from the top.
 func band() []spot {
 	const radius = drawWidth * drawHeight
 	var spots []spot
@@ -265,7 +265,7 @@ func shareBar(n ringNode, most float64, width int) string {
 	return strings.Repeat("#", both) + strings.Repeat("+", owned-both) + strings.Repeat("·", wanted-both)
 }
 
-// strip is the ring in one line.
+// strip returns the ring in one line.
 func (d *drawing) strip() string {
 	n := max(1, min(stripMax, d.width-len("0 || 2^64")))
 	var line strings.Builder

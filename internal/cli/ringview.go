@@ -117,7 +117,7 @@ func (v *ringView) measure() {
 	}
 }
 
-// share is how much of the hash space a row is, from 0 to 1.
+// share returns how much of the hash space a row is, from 0 to 1.
 func (v *ringView) share(i int) float64 {
 	if len(v.rows) == 1 {
 		return 1
@@ -147,7 +147,7 @@ func (v *ringView) toMove() (rows int, share float64) {
 	return rows, min(share, 1)
 }
 
-// find is the row that a position belongs to. There has to be one.
+// find returns the row that a position belongs to. There has to be one.
 func (v *ringView) find(h uint64) int {
 	i, _ := slices.BinarySearchFunc(v.rows, h, func(r ringRow, h uint64) int { return cmp.Compare(r.end, h) })
 	return i % len(v.rows)
@@ -202,7 +202,7 @@ func (v *ringView) cells(n int) []ringCell {
 	return cells
 }
 
-// boundary is where the i-th of n equal stretches begins; that of the n-th,
+// boundary returns where the i-th of n equal stretches begins; that of the n-th,
 // which would be 2^64, is 0.
 func boundary(i, n int) uint64 {
 	if i == n {
@@ -212,7 +212,7 @@ func boundary(i, n int) uint64 {
 	return q
 }
 
-// follow is the table after a message of a watch.
+// follow returns the table after a message of a watch.
 func follow(t *pb.Table, m *pb.WatchResponse) (*pb.Table, error) {
 	if m.Snapshot != nil {
 		return m.Snapshot, nil
@@ -320,7 +320,7 @@ func (v *ringView) moved(old *ringView) []ringMove {
 	return moves
 }
 
-// id is the id of a node, "" for -1.
+// id returns the id of a node, "" for -1.
 func (v *ringView) id(node int) string {
 	if node < 0 {
 		return ""

@@ -175,7 +175,7 @@ func printRules(out io.Writer, r *rls.Rules) error {
 	return err
 }
 
-// notes are what is unusual about a limit.
+// notes returns what is unusual about a limit.
 func notes(l *rls.Limit) []string {
 	var all []string
 	note := func(yes bool, text string) {

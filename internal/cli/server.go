@@ -258,7 +258,7 @@ func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	return errors.Join(err, notKept(n.Kept(), f.DataDir))
 }
 
-// notKept is the error of a node that could not write its state.
+// notKept returns the error of a node that could not write its state.
 func notKept(err error, dir string) error {
 	if err == nil {
 		return nil

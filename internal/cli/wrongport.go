@@ -39,7 +39,7 @@ func speaks(addr string) string {
 	return ""
 }
 
-// wrongPort is the error of an address that speaks something else than the API.
+// wrongPort returns the error of an address that speaks something else than the API.
 func wrongPort(addr, what string) error {
 	hint := "raft and gossip have ports of their own (--raft-addr, --gossip-addr)"
 	if what == "HTTP" {

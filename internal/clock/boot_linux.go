@@ -10,7 +10,7 @@ import (
 // included. Reading it is a system call of about 0.3 µs.
 type Boot struct{}
 
-// System is the best clock of this platform.
+// System returns the best clock of this platform.
 func System() Clock { return Boot{} }
 
 // Now returns the time since the machine started.

@@ -2,5 +2,5 @@
 
 package clock
 
-// System is the best clock of this platform.
+// System returns the best clock of this platform.
 func System() Clock { return NewProcess() }

@@ -45,7 +45,7 @@ func Variable(setting string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(setting, "-", "_"))
 }
 
-// settingOf is the inverse of Variable. ok is false for a name that no setting
+// settingOf returns the inverse of Variable. ok is false for a name that no setting
 // has, such as one in lower case; the setting is then what was probably meant.
 func settingOf(variable string) (setting string, ok bool) {
 	setting = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, envPrefix)), "_", "-")
@@ -149,7 +149,7 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// distance is the optimal string alignment distance: insertions, deletions,
+// distance returns the optimal string alignment distance: insertions, deletions,
 // substitutions and swaps of neighbours, each 1.
 func distance(a, b string) int {
 	before, prev, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)

@@ -11,7 +11,7 @@
 //
 // # Promise
 //
-// Give returns when the order is agreed on, or an error whose reason tells whether
+// Give returns when the order is agreed on, or an error whose reason reports whether
 // anything happened. It is refused if nobody would be left to take what the node has
 // (LastNode), and, unless forced, if too few voters would be left that are not drained
 // (TooFewLeft). Saying it again does no harm: State.Already tells that it changed nothing.

@@ -111,7 +111,7 @@ func (d *Drainer) State() State {
 	return s
 }
 
-// NoState is the state of a node that is no member of a cluster.
+// NoState returns the state of a node that is no member of a cluster.
 func NoState(node string) State {
 	return State{DrainState: table.DrainState{Member: table.Member{Node: node}}}
 }

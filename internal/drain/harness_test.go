@@ -96,7 +96,7 @@ func (g *council) must(commands ...table.Command) {
 	}
 }
 
-// leave is the command that drains a node.
+// leave returns the command that drains a node.
 func leave(i int) table.Command {
 	return table.Command{Drain: &table.Drain{Member: nth(i)}}
 }

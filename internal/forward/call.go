@@ -71,7 +71,7 @@ type Call struct {
 // Waits reports whether a call may stand in a queue.
 func (c *Call) Waits() bool { return c.Wait > 0 }
 
-// InPhase is the phase of a split in which a part answers the call.
+// InPhase returns the phase of a split in which a part answers the call.
 func (c *Call) InPhase() table.SplitPhase {
 	if c.Phase == 0 {
 		return table.Open

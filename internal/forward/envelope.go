@@ -41,7 +41,7 @@ func Encode(c *Call, level4 bool) (*peerv1.ForwardCall, error) {
 	return f, nil
 }
 
-// patched is the request of a call with its id as old, and its wait as long, as the call
+// patched returns the request of a call with its id as old, and its wait as long, as the call
 // has them.
 func patched(c *Call) Message {
 	was := c.Op.Call(c.Request)
@@ -106,7 +106,7 @@ func EncodeAnswer(c *Call, m Message) (*peerv1.ForwardAnswer, error) {
 	return f, nil
 }
 
-// Failed is the answer to a call that was not done.
+// Failed returns the answer to a call that was not done.
 func Failed(tag uint64, w *pb.Error) *peerv1.ForwardAnswer {
 	return &peerv1.ForwardAnswer{Tag: tag, Answer: &peerv1.ForwardAnswer_Error{Error: w}}
 }

@@ -51,7 +51,7 @@ func setField(f *peerv1.ForwardCall, number uint32, b []byte) bool {
 	return true
 }
 
-// field is the operation whose field a call uses, and its request; 0 if it is none that
+// field returns the operation whose field a call uses, and its request; 0 if it is none that
 // this program knows.
 func field(f *peerv1.ForwardCall) (number uint32, b []byte) {
 	switch x := f.Call.(type) {
@@ -109,7 +109,7 @@ func setAnswerField(f *peerv1.ForwardAnswer, number uint32, b []byte) {
 	}
 }
 
-// answerField is the operation whose field an answer uses, and its response.
+// answerField returns the operation whose field an answer uses, and its response.
 func answerField(f *peerv1.ForwardAnswer) (number uint32, b []byte) {
 	switch x := f.Answer.(type) {
 	case *peerv1.ForwardAnswer_Check:

@@ -77,7 +77,7 @@ func (a *Attempt) finishLocked(answer *peerv1.ForwardAnswer, err error) {
 	close(a.done)
 }
 
-// abandon is for a caller that has left, or is sent away, for a reason by which
+// abandon returns for a caller that has left, or is sent away, for a reason by which
 // nothing happened, unless it was granted a lock at that very moment. If the caller is
 // sent away and has a request id, it may come back another way: keeps says that the
 // receiver knows what to keep for it then.

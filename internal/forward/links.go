@@ -345,7 +345,7 @@ type Peer struct {
 	Pending    int // attempts that were not answered
 }
 
-// Peers are the nodes that there are connections to.
+// Peers returns the nodes that there are connections to.
 func (l *Links) Peers() []Peer {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,7 +39,7 @@ type block struct {
 	asked int64  // when it was asked for, ns
 }
 
-// holds says whether n ids can be taken of it.
+// holds reports whether n ids can be taken of it.
 func (b *block) holds(now int64, n uint64) bool {
 	return b.epoch != 0 && b.used+n <= blockIDs &&
 		now-b.asked < int64(Order) //guard:id-order
@@ -65,10 +65,10 @@ func (b *blocks) next(now int64, n uint64) (first uint64, ok bool) {
 	return first, true
 }
 
-// stale says whether the current block should not be used if there is another.
+// stale reports whether the current block should not be used if there is another.
 func (b *blocks) stale(now int64) bool { return now-b.current.asked >= int64(Fresh) }
 
-// wanting says whether a block should be asked for.
+// wanting reports whether a block should be asked for.
 func (b *blocks) wanting(now int64) bool {
 	if b.spare.holds(now, MaxCount) || b.any && now-b.last < int64(Interval) {
 		return false
@@ -84,7 +84,7 @@ func (b *blocks) came(epoch uint64, asked int64) {
 	b.spare, b.last, b.any = block{epoch: epoch, asked: asked}, asked, true
 }
 
-// pause is how long there can be no other block.
+// pause returns how long there can be no other block.
 func (b *blocks) pause(now int64) time.Duration {
 	if !b.any {
 		return 0

@@ -18,7 +18,7 @@ import (
 // makes begins above what it has served under alone, and one that is below that does
 // not get it as a member.
 
-// servedAlone is the epoch up to which the node has served alone in its data directory;
+// servedAlone returns the epoch up to which the node has served alone in its data directory;
 // 0 = it has not. It fails if the node must not be part of a cluster.
 func servedAlone(cfg Config) (uint64, error) {
 	if err := checkFloor(cfg.EpochFloor, cfg.Wires.Wall(), cfg.DataDir != "" || cfg.Wires.Storage != nil); err != nil || cfg.DataDir == "" {
@@ -62,7 +62,7 @@ func neverAnothers(dir, id string) error {
 	return fmt.Errorf("the data directory %s belongs to the node %q, not to %q: use that --id, or another --data-dir", dir, name, id)
 }
 
-// floor is the least epoch of a cluster that this node makes.
+// floor returns the least epoch of a cluster that this node makes.
 func (c *cluster) floor() uint64 { return max(c.cfg.EpochFloor, c.alone+1) } //guard:alone-floor c.alone+1 -> 0
 
 // belongs ends a process that a cluster has admitted whose epoch this node has passed

@@ -209,7 +209,7 @@ func (c *cluster) openStorage() (*epoch.Storage, error) {
 	return epoch.OpenStorage(c.cfg.DataDir)
 }
 
-// introduce is what the node says of itself.
+// introduce returns what the node says of itself.
 func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member.Self, error) {
 	id, err := s.Identity(c.cfg.Cluster.ID, c.cfg.ID)
 	if err != nil {
@@ -235,7 +235,7 @@ func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member
 	return self, err
 }
 
-// advertised is the address at which others reach what listens at addr.
+// advertised returns the address at which others reach what listens at addr.
 func advertised(addr, host string) (string, error) {
 	at, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -252,7 +252,7 @@ func advertised(addr, host string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// gossipAdvertise is the advertised gossip address, "" if it is the one that
+// gossipAdvertise returns the advertised gossip address, "" if it is the one that
 // serf chooses itself.
 func (c *cluster) gossipAdvertise() string {
 	host := c.cfg.Cluster.Advertise
@@ -275,7 +275,7 @@ func (c *cluster) discard(lost []serving.Range) {
 	})
 }
 
-// rule is the serving rule for the store.
+// rule returns the serving rule for the store.
 func (c *cluster) rule() *inCluster {
 	return &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), raise: c.raise}
 }

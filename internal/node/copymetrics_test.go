@@ -100,7 +100,7 @@ func TestCopyMetrics(t *testing.T) {
 	}
 }
 
-// gathered are the values of a registry by name and label; of a histogram the
+// gathered returns the values of a registry by name and label; of a histogram the
 // count.
 func gathered(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()

@@ -33,7 +33,7 @@ func (m *diskCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// logWarning is what the status says when the log of the cluster cannot be written.
+// logWarning returns what the status says when the log of the cluster cannot be written.
 func (n *Node) logWarning() (problem, hint string) {
 	if n.cluster == nil {
 		return "", ""

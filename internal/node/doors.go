@@ -46,7 +46,7 @@ func onLoopback(addr string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// AdminAddr is where operators come, "" if they do not.
+// AdminAddr returns where operators come, "" if they do not.
 func (n *Node) AdminAddr() string {
 	if a := n.admin.Load(); a != nil {
 		return a.Addr()
@@ -54,7 +54,7 @@ func (n *Node) AdminAddr() string {
 	return ""
 }
 
-// MetricsAddr is where metrics and probes are served, "" if they are not.
+// MetricsAddr returns where metrics and probes are served, "" if they are not.
 func (n *Node) MetricsAddr() string {
 	if a := n.admin.Load(); a != nil {
 		return a.MetricsAddr()

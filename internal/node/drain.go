@@ -48,7 +48,7 @@ func (n *Node) Drain(ctx context.Context) (drain.State, error) {
 	return n.cluster.drains.Drain(ctx)
 }
 
-// DrainState is how far this node is with a drain; of a node that is not being
+// DrainState returns how far this node is with a drain; of a node that is not being
 // drained, what it has.
 func (n *Node) DrainState() drain.State {
 	if n.cluster == nil {

@@ -22,7 +22,7 @@ var epochBase = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 // lost everything starts above what it had, unless it rose faster than this.
 const epochsPerSecond = 256
 
-// wallEpoch is the epoch that belongs to a moment.
+// wallEpoch returns the epoch that belongs to a moment.
 func wallEpoch(t time.Time) uint64 {
 	d := t.Sub(epochBase)
 	if d < 0 {
@@ -85,7 +85,7 @@ func checkFloor(floor uint64, wall time.Time, kept bool) error {
 	return nil
 }
 
-// epochPath is the file of the epoch in a data directory.
+// epochPath returns the file of the epoch in a data directory.
 func epochPath(dir string) string { return filepath.Join(dir, "epoch.json") }
 
 func readEpoch(path string) (uint64, error) {

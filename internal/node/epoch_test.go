@@ -17,7 +17,7 @@ import (
 	"github.com/keystead/keystead/owner"
 )
 
-// newSole is the rule of a node that begins in a directory with nothing else.
+// newSole returns the rule of a node that begins in a directory with nothing else.
 func newSole(dir string, floor uint64, wall time.Time) (*sole, error) {
 	s := &sole{}
 	_, next, err := s.choose(dir, floor, wall)
@@ -56,7 +56,7 @@ func keep(t *testing.T, dir, text string) {
 	}
 }
 
-// kept is the epoch in the file.
+// kept returns the epoch in the file.
 func kept(t testing.TB, dir string) uint64 {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "epoch.json"))

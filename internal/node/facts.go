@@ -49,7 +49,7 @@ func (c *cluster) mayBootstrap(s *epoch.Storage) (bool, error) {
 	}
 }
 
-// peers are the nodes of the cluster that gossip knows.
+// peers returns the nodes of the cluster that gossip knows.
 func (c *cluster) peers() []epoch.Peer {
 	facts := c.pool.Facts()
 	peers := make([]epoch.Peer, 0, len(facts))
@@ -109,7 +109,7 @@ func (c *cluster) follow() {
 	}
 }
 
-// hotNodes are the nodes that are for hot keys.
+// hotNodes returns the nodes that are for hot keys.
 func (c *cluster) hotNodes() map[string]bool {
 	hot := map[string]bool{}
 	for _, f := range c.pool.Facts() {
@@ -120,7 +120,7 @@ func (c *cluster) hotNodes() map[string]bool {
 	return hot
 }
 
-// gossipers are all that gossip knows, for people.
+// gossipers returns all that gossip knows, for people.
 func (c *cluster) gossipers() []rpc.Gossiper {
 	var all []rpc.Gossiper
 	for _, f := range c.pool.Facts() {

@@ -42,7 +42,7 @@ func (c ClusterConfig) validateFounders() error {
 	return nil
 }
 
-// founds says whether this node is the founder that makes the cluster.
+// founds reports whether this node is the founder that makes the cluster.
 func (c *cluster) founds() bool {
 	f := c.cfg.Cluster.Founders
 	return len(f) > 0 &&

@@ -49,7 +49,7 @@ func (w *founderWatch) look(now int64, seen bool) bool {
 	return seen && now-w.since >= w.wait
 }
 
-// fresh says whether the last look still counts.
+// fresh reports whether the last look still counts.
 func (w *founderWatch) fresh(now int64) error {
 	//guard:founders-slept
 	if now-w.last > int64(founderGap) {

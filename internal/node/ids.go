@@ -12,7 +12,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// newIDs is the source of this node's ids.
+// newIDs returns the source of this node's ids.
 func (n *Node) newIDs() *ids.Source {
 	take := n.takeSole
 	if n.cluster != nil {

@@ -126,7 +126,7 @@ func (k *keeps) holdRoom(ctx context.Context, store *owner.Store) {
 	}
 }
 
-// roomWarning is what the status says when there is too little room.
+// roomWarning returns what the status says when there is too little room.
 func (k *keeps) roomWarning() (problem, hint string) {
 	short := k.short.Load()
 	if short == 0 {

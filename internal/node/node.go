@@ -326,7 +326,7 @@ func (n *Node) begin() error {
 	return nil
 }
 
-// epoch is the one that the node goes by.
+// epoch returns the one that the node goes by.
 func (n *Node) epoch() uint64 {
 	if n.cluster != nil {
 		return n.cluster.Table().Epoch
@@ -453,7 +453,7 @@ func (n *Node) Stop() {
 	})
 }
 
-// KeepsState says whether an orderly stop keeps what the node has for its next
+// KeepsState reports whether an orderly stop keeps what the node has for its next
 // process.
 func (n *Node) KeepsState() bool { return keepsState(n.cfg) }
 
@@ -462,5 +462,5 @@ func keepsState(c Config) bool { return c.DataDir != "" }
 // Failed delivers an error if the node can no longer serve.
 func (n *Node) Failed() <-chan error { return n.failed }
 
-// GRPCAddr is where the API listens.
+// GRPCAddr returns where the API listens.
 func (n *Node) GRPCAddr() string { return n.grpc.Addr().String() }

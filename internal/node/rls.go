@@ -23,7 +23,7 @@ func (n *Node) startRLS(reg prometheus.Registerer) (err error) {
 	return nil
 }
 
-// moreServices are those beside the API.
+// moreServices returns those beside the API.
 func (n *Node) moreServices() []*grpc.ServiceDesc {
 	more := []*grpc.ServiceDesc{&discoveryv3.AggregatedDiscoveryService_ServiceDesc}
 	if n.rls != nil {

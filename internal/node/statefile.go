@@ -144,7 +144,7 @@ func (n *Node) declareLoss(epoch uint64, now int64) {
 		"data directory", n.cfg.DataDir, "epoch", epoch)
 }
 
-// lossWarning is what the status says of a declared loss; "" if there was none, or it is
+// lossWarning returns what the status says of a declared loss; "" if there was none, or it is
 // long ago.
 func (n *Node) lossWarning() (problem, hint string) {
 	if n.rule == nil || n.rule.lost == 0 || n.cfg.Clock.Now() >= n.rule.lostUntil {

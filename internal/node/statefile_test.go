@@ -54,7 +54,7 @@ func use(t *testing.T, n *Node) used {
 	return u
 }
 
-// again says whether the node still knows all of it; it must be all or nothing.
+// again reports whether the node still knows all of it; it must be all or nothing.
 func (u used) again(t *testing.T, n *Node) bool {
 	t.Helper()
 	conn := dial(t, n)

@@ -6,7 +6,7 @@ import (
 	"github.com/keystead/keystead/internal/rpc"
 )
 
-// warnings are what is wrong with this node that the table does not tell, the gravest
+// warnings returns what is wrong with this node that the table does not tell, the gravest
 // first.
 func (n *Node) warnings() (all []rpc.Warning) {
 	add := func(problem, hint string) {
@@ -38,7 +38,7 @@ func (n *Node) copyWarning() (problem, hint string) {
 // leftOutWhy is what is wrong with a node that had no room for what it was to take over.
 const leftOutWhy = "the node gave up joining: it has no room for the rows that it was to take over"
 
-// leftOutWarning is that the node could not join for want of room.
+// leftOutWarning returns that the node could not join for want of room.
 func (n *Node) leftOutWarning() (problem, hint string) {
 	if n.cluster == nil || n.cluster.group.LeftOut() == 0 {
 		return "", ""

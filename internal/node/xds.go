@@ -50,7 +50,7 @@ func CheckAppAddr(addr string) error {
 	return nil
 }
 
-// appAddr is where the application is reached, IP:port, as others are told: they
+// appAddr returns where the application is reached, IP:port, as others are told: they
 // may not know a name that this machine does.
 func (c Config) appAddr() (string, error) {
 	if c.AppAddr == "" {
@@ -66,7 +66,7 @@ func (c Config) appAddr() (string, error) {
 	return a.String(), nil
 }
 
-// lookUp is the IP address of host:port, IPv4 if it has one.
+// lookUp returns the IP address of host:port, IPv4 if it has one.
 func lookUp(addr string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(addr); err == nil {
 		return a, nil
@@ -139,7 +139,7 @@ func (r *ringTeller) stop() {
 	r.running.Wait()
 }
 
-// loneView is the ring of a node that runs alone: it owns all. It is empty if clients
+// loneView returns the ring of a node that runs alone: it owns all. It is empty if clients
 // could not reach the node.
 func (n *Node) loneView() (xds.View, error) {
 	addr, err := advertised(n.GRPCAddr(), n.cfg.Cluster.Advertise)
@@ -205,7 +205,7 @@ func (r *ringTeller) tell() *table.Table {
 	return t
 }
 
-// onRing is who is on the ring as it stands: on that of before, while it changes.
+// onRing returns who is on the ring as it stands: on that of before, while it changes.
 // Who joins comes when its transition has ended, who is drained goes when its has,
 // and who was removed is gone at once. settled is who was there when last no
 // transition ran; nil if this node did not see that.
@@ -234,7 +234,7 @@ func onRing(t *table.Table, settled map[table.Holder]bool) []table.Member {
 	return on
 }
 
-// splitKeys are the keys of the objects whose parts are served. Another object of such
+// splitKeys returns the keys of the objects whose parts are served. Another object of such
 // a key is reached by a hop.
 func splitKeys(t *table.Table) (keys []string) {
 	for i := range t.Splits {
@@ -245,7 +245,7 @@ func splitKeys(t *table.Table) (keys []string) {
 	return keys
 }
 
-// view is the ring as xDS clients are told of it. Whom gossip does not know, or not
+// view returns the ring as xDS clients are told of it. Whom gossip does not know, or not
 // yet, is where he was. Addresses that are no use to clients are left out, so that
 // one of them does not keep all others from being told. r.mu must be held.
 func (r *ringTeller) view(epoch uint64, members []table.Member, facts []member.Fact) xds.View {
@@ -303,7 +303,7 @@ func dropUseless(n *xds.Node) error {
 	return errors.Join(check("API", &n.GRPC), check("application", &n.App))
 }
 
-// reached is the IP address of host:port, as xDS clients need it. Whoever goes by a
+// reached returns the IP address of host:port, as xDS clients need it. Whoever goes by a
 // name is where it gossips.
 func reached(addr, gossips string) (netip.AddrPort, bool) {
 	if a, err := netip.ParseAddrPort(addr); err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// newChunks are the chunks of limits that this node takes from their owners.
+// newChunks returns the chunks of limits that this node takes from their owners.
 func newChunks(s *Server) *chunk.Book {
 	return chunk.New(chunk.Config{Now: s.cfg.Clock.Now, Take: s.takeChunk})
 }
@@ -45,7 +45,7 @@ func lessened(b *chunk.Bucket, cost uint64) *pb.CheckRequest {
 	return &pb.CheckRequest{Key: b.Key, Name: b.Name, Limit: b.Limit, PeriodNs: b.Period, Burst: b.Burst - chunk.Slack(b.Burst), Cost: cost}
 }
 
-// bucketOf is the token bucket that a check with anywhere is about. alone says that
+// bucketOf returns the token bucket that a check with anywhere is about. alone says that
 // no other node spends of it.
 func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	bad := func(field, message, hint string) (chunk.Bucket, error) {
@@ -136,7 +136,7 @@ func alone(req *pb.CheckRequest) error {
 	return nil
 }
 
-// mayHold says whether a process may hold chunks: it is one of the nodes by whose number
+// mayHold reports whether a process may hold chunks: it is one of the nodes by whose number
 // a table divides them, and on the ring. Those that join come to it together, as one
 // change of that number, however many of them are admitted one by one.
 func mayHold(t *table.Table, self table.Holder) bool {
@@ -144,7 +144,7 @@ func mayHold(t *table.Table, self table.Holder) bool {
 	return ok && m.Holder() == self && (m.Phase == table.Active || m.Phase == table.Leaving)
 }
 
-// least is the most that every part of a bucket can have room for, of what is not kept
+// least returns the most that every part of a bucket can have room for, of what is not kept
 // back; a chunk of more would make the bucket whole. It is all that, if the bucket is
 // not split.
 func least(t *table.Table, b *chunk.Bucket) uint64 {

@@ -265,7 +265,7 @@ type lastTable struct {
 	change   *pb.TableChange
 }
 
-// snapshot is the table whole. It is shared: nobody may change it.
+// snapshot returns the table whole. It is shared: nobody may change it.
 func (l *lastTable) snapshot(t *table.Table) *pb.Table {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,7 +275,7 @@ func (l *lastTable) snapshot(t *table.Table) *pb.Table {
 	return l.whole
 }
 
-// step is the message that brings a watcher from one table to the next.
+// step returns the message that brings a watcher from one table to the next.
 func (l *lastTable) step(from, to *table.Table) *pb.WatchResponse {
 	if c := l.between(from, to); c != nil {
 		return &pb.WatchResponse{Change: c}

@@ -30,7 +30,7 @@ func wireMembers(t *table.Table) []*pb.Member {
 	return members
 }
 
-// places are the members' indexes on the wire, from 1. Who is no member has 0.
+// places returns the members' indexes on the wire, from 1. Who is no member has 0.
 func places(t *table.Table) map[table.Holder]uint32 {
 	at := make(map[table.Holder]uint32, len(t.Members))
 	for i := range t.Members {
@@ -73,7 +73,7 @@ func wireTable(t *table.Table) *pb.Table {
 	}
 }
 
-// wireChange is what turns from into to; nil if a snapshot is needed, or is not
+// wireChange returns what turns from into to; nil if a snapshot is needed, or is not
 // larger.
 func wireChange(from, to *table.Table) *pb.TableChange {
 	if from.Cluster != to.Cluster || len(from.Rows) != len(to.Rows) {
@@ -100,7 +100,7 @@ func wireChange(from, to *table.Table) *pb.TableChange {
 	}
 }
 
-// differs says whether two rows differ in what travels of them.
+// differs reports whether two rows differ in what travels of them.
 func differs(a, b *table.Row) bool {
 	return a.Owner != b.Owner || a.Standby != b.Standby || a.Synced != b.Synced || a.Since != b.Since || a.Lost != b.Lost || a.Grace != b.Grace
 }
@@ -119,7 +119,7 @@ func digestOf(t *table.Table) uint64 {
 	return 0
 }
 
-// ownedShares is how much of the hash space each node owns, from 0 to 1.
+// ownedShares returns how much of the hash space each node owns, from 0 to 1.
 func ownedShares(t *table.Table) map[string]float64 {
 	shares := make(map[string]float64, len(t.Members))
 	n := len(t.Rows)

@@ -107,7 +107,7 @@ func (s *Server) get(f frame, _ *pb.GetRequest, r *pb.GetResponse) (verdict, err
 // getDivides reports whether a part can do a get: its own.
 func getDivides(*pb.GetRequest) bool { return true }
 
-// sumOfParts is what a split counter has, by what its parts have.
+// sumOfParts returns what a split counter has, by what its parts have.
 func sumOfParts(node string, sp *table.Split, parts []*pb.GetResponse) *pb.GetResponse {
 	r := &pb.GetResponse{Value: sp.Base, Version: splitVersion, Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
 	for _, g := range parts {

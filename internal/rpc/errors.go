@@ -52,7 +52,7 @@ var errOverloaded = &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 *
 	Message: "as many calls are under way as this node allows; nothing happened",
 	Hint:    "try again later, use batches, or raise --max-calls"}
 
-// gaveUp is the error of a call whose caller has left: by its deadline, or
+// gaveUp returns the error of a call whose caller has left: by its deadline, or
 // because it cancelled.
 func gaveUp(ctx context.Context) *failure.Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -61,7 +61,7 @@ func gaveUp(ctx context.Context) *failure.Error {
 	return &failure.Error{Reason: failure.GaveUp, Message: "the caller cancelled before the operation took effect"}
 }
 
-// wire is what a store error looks like to the caller.
+// wire returns what a store error looks like to the caller.
 func wire(err error) *pb.Error {
 	var from *remote
 	if errors.As(err, &from) {
@@ -78,7 +78,7 @@ func wire(err error) *pb.Error {
 	}
 }
 
-// Status is the gRPC status of an error: the code, and google.rpc details with
+// Status returns the gRPC status of an error: the code, and google.rpc details with
 // reason, hint, field and the time to try again.
 func Status(err error) error {
 	if err == nil {

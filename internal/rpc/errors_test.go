@@ -17,7 +17,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// calls are all unary RPCs on one address, with what else they need filled in.
+// calls returns all unary RPCs on one address, with what else they need filled in.
 func (h *house) calls(ctx context.Context, key, name string, id *pb.RequestId) map[string]func() error {
 	second := int64(time.Second)
 	return map[string]func() error{

@@ -40,14 +40,14 @@ const (
 	lookAgain = 20 * time.Millisecond
 )
 
-// elsewhere says whether an operation was not let in because this node does not
+// elsewhere reports whether an operation was not let in because this node does not
 // act for its key, and there are nodes that might.
 func (s *Server) elsewhere(err error) bool {
 	var e *failure.Error
 	return s.cfg.Cluster != nil && errors.As(err, &e) && e.Reason == failure.NotOwner
 }
 
-// notOwner is the error of a call that must not be forwarded: who owns the key.
+// notOwner returns the error of a call that must not be forwarded: who owns the key.
 func notOwner(t *table.Table, hash uint64) *pb.Error {
 	w := wire(errNotOwner)
 	if m, since, ok := t.Owner(hash); ok {
@@ -75,7 +75,7 @@ const (
 	waitingRetry = 15 * time.Second
 )
 
-// waiting is the error of a node that has not heard of its cluster, nil if it has, or
+// waiting returns the error of a node that has not heard of its cluster, nil if it has, or
 // starts.
 func (s *Server) waiting(t *table.Table) error {
 	if t.Cluster != "" {
@@ -91,7 +91,7 @@ func (s *Server) waiting(t *table.Table) error {
 		Hint:    "compare --cluster-id, --founders, --join and --bootstrap of the nodes, or ask another node: see `keystead status`"}
 }
 
-// staysHere says whether the caller asked not to be forwarded.
+// staysHere reports whether the caller asked not to be forwarded.
 func staysHere(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, NoForward)) > 0
 }
@@ -202,7 +202,7 @@ func (p *passage) send(m table.Member, since uint64) *forward.Attempt {
 	return p.s.links.Submit(p.ctx, p.hash, m, since, p.current())
 }
 
-// current is the call as it goes out now: its request id is as old as it is, and
+// current returns the call as it goes out now: its request id is as old as it is, and
 // it waits for as long as is left. Nothing in it is shared with attempts before,
 // which may be on their way out still, but what nobody writes to.
 func (p *passage) current() *forward.Call {
@@ -253,7 +253,7 @@ func (p *passage) look(epoch uint64) error {
 	return nil
 }
 
-// noOwner is the error of a call that nobody answers: unknown, if somebody may
+// noOwner returns the error of a call that nobody answers: unknown, if somebody may
 // have received it.
 func (p *passage) noOwner() error {
 	if p.sent {
@@ -386,7 +386,7 @@ func (p *passage) afterDeclined(a *forward.Attempt, _ error, w *pb.Error) (again
 	return true, nil
 }
 
-// unread is the error of a call whose answer cannot be read.
+// unread returns the error of a call whose answer cannot be read.
 func (p *passage) unread(err error) error {
 	e := &failure.Error{Reason: failure.OutcomeUnknown, Message: err.Error() + "; it may have taken effect",
 		Hint: "the nodes are of versions that do not go together: upgrade the older one"}
@@ -396,7 +396,7 @@ func (p *passage) unread(err error) error {
 	return e
 }
 
-// moved says whether the key has another owner by now than the one of an attempt.
+// moved reports whether the key has another owner by now than the one of an attempt.
 func (p *passage) moved(a *forward.Attempt) bool {
 	m, _, ok := p.s.cfg.Cluster.Table().Owner(p.hash)
 	return ok && m.Holder() != a.To

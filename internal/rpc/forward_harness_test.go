@@ -315,7 +315,7 @@ func (g *group) names() []string {
 	return out
 }
 
-// count is what a counter stands at.
+// count returns what a counter stands at.
 func count(t testing.TB, c prometheus.Collector) float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()

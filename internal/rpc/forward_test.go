@@ -487,7 +487,7 @@ func TestCallerLeavesMidCall(t *testing.T) {
 	})
 }
 
-// peerOf is what a server knows of its way to another node.
+// peerOf returns what a server knows of its way to another node.
 func peerOf(t testing.TB, s *Server, node string) forward.Peer {
 	t.Helper()
 	for _, p := range s.links.Peers() {

@@ -145,7 +145,7 @@ func (in *inbound) receive(f *peerv1.ForwardCall, later *pendingAnswers, late *d
 	return answer
 }
 
-// known is what forwarding has to know of an operation.
+// known returns what forwarding has to know of an operation.
 func (s *Server) known(number uint32) *forward.Operation {
 	if number > maxOperation || s.sent[number] == nil {
 		return nil
@@ -153,7 +153,7 @@ func (s *Server) known(number uint32) *forward.Operation {
 	return &s.sent[number].Operation
 }
 
-// unreadable is the error of a call that this node cannot read.
+// unreadable returns the error of a call that this node cannot read.
 func unreadable(err error) error {
 	if errors.As(err, new(*forward.Unknown)) {
 		return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: err.Error() + ", which owns the key; nothing happened",
@@ -337,7 +337,7 @@ func (in *inbound) answer(ctx context.Context, c *forward.Call, patience time.Ti
 	}
 }
 
-// try does one call, and says whether to try again with a table later than epoch:
+// try does one call, and reports whether to try again with a table later than epoch:
 // this node is behind the sender, or hands the row over.
 func (in *inbound) try(ctx context.Context, c *forward.Call, later *pendingAnswers) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
 	if in.s.stopped.Load() {

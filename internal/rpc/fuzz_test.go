@@ -17,7 +17,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// fuzzed are the requests that arbitrary bytes are read as, and their handlers.
+// fuzzed returns the requests that arbitrary bytes are read as, and their handlers.
 func fuzzed(s *Server) []struct {
 	req proto.Message
 	do  func(ctx context.Context, req any) (any, error)

@@ -15,7 +15,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// requestID is the id in a request, or the zero id if there is none.
+// requestID returns the id in a request, or the zero id if there is none.
 func requestID(id *pb.RequestId) (reqid.ID, error) {
 	if id == nil {
 		return reqid.ID{}, nil

@@ -81,7 +81,7 @@ func newKind(k kind, ops ...*operation) *kind {
 	return &k
 }
 
-// named is the name of an object that a request gives this name.
+// named returns the name of an object that a request gives this name.
 func (k *kind) named(name string) string {
 	if name == "" {
 		return k.name
@@ -101,7 +101,7 @@ func settings() (names []string) {
 	return names
 }
 
-// sentOperations are the operations that nodes send each other, by number.
+// sentOperations returns the operations that nodes send each other, by number.
 func sentOperations() (sent [maxOperation + 1]*operation) {
 	for _, k := range catalog {
 		for _, o := range k.ops {

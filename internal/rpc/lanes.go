@@ -30,7 +30,7 @@ var errManyHeldUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAft
 	Message: "as many answers as this node allows wait for the standby of the key; it may have taken effect",
 	Hint:    "try again with the same request id to learn what became of it"}
 
-// manyHeld is the error of an answer for which there is no room.
+// manyHeld returns the error of an answer for which there is no room.
 func manyHeld(read bool) error {
 	if read {
 		return errManyHeld
@@ -131,7 +131,7 @@ func (l *lanes) putLocked(k *lane, h held) {
 	}
 }
 
-// laneLocked is the lane of a process. When one is made, those that have nothing are let
+// laneLocked returns the lane of a process. When one is made, those that have nothing are let
 // go whose process is no member.
 func (l *lanes) laneLocked(of table.Holder) *lane {
 	//guard:answers-in-lanes of -> table.Holder{}

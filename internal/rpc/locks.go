@@ -72,7 +72,7 @@ func (s *Server) acquired(f frame, req *pb.AcquireRequest) (owner.AcquireAnswer,
 	return owner.AcquireAnswer{}, gaveUp(f.ctx)
 }
 
-// ungrant is the release of a lock that was granted as its caller left. With a request id
+// ungrant returns the release of a lock that was granted as its caller left. With a request id
 // a retry may have been told of the grant, so that it is the retry's.
 func ungrant(req *pb.AcquireRequest, r *pb.AcquireResponse) *forward.Call {
 	if !r.Acquired || req.RequestId != nil {

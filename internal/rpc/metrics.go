@@ -42,7 +42,7 @@ type opMetrics struct {
 	failed                     map[pb.Reason]prometheus.Counter
 }
 
-// row is the counts of an operation.
+// row returns the counts of an operation.
 func (s *Server) row(o *operation) *opMetrics { return &s.cfg.Metrics.ops[o.Number] }
 
 // NewMetrics registers the server's metrics. Methods of more services are counted
@@ -120,7 +120,7 @@ func (m *Metrics) addMethods(calls *prometheus.CounterVec, seconds *prometheus.H
 	m.other = newMethod("other", "other")
 }
 
-// namesOf are the methods of a service, streams among them.
+// namesOf returns the methods of a service, streams among them.
 func namesOf(sd *grpc.ServiceDesc) (names []string) {
 	for _, x := range sd.Methods {
 		names = append(names, x.MethodName)

@@ -114,17 +114,17 @@ type op[Q, A any, PQ request[Q], PA response[A]] struct {
 	wait    bool // requests say how long to wait
 }
 
-// changes is an operation that changes an object.
+// changes returns an operation that changes an object.
 func changes[Q, A any, PQ request[Q], PA response[A]](number uint32, method, name, yes, no string, do func(*Server, frame, *Q, *A) (verdict, error)) *op[Q, A, PQ, PA] {
 	return newOp[Q, A, PQ, PA](number, name, do, &operation{method: method, yes: yes, no: no, verb: canWrite, cost: costsOne, durable: asDone})
 }
 
-// reads is an operation that changes nothing.
+// reads returns an operation that changes nothing.
 func reads[Q, A any, PQ request[Q], PA response[A]](number uint32, method, name, yes, no string, do func(*Server, frame, *Q, *A) (verdict, error)) *op[Q, A, PQ, PA] {
 	return newOp[Q, A, PQ, PA](number, name, do, &operation{method: method, yes: yes, no: no, reads: true, verb: canRead, cost: costsOne, durable: asTold})
 }
 
-// waits is an operation whose callers may stand in a queue. ungive is the call that
+// waits returns an operation whose callers may stand in a queue. ungive is the call that
 // takes back what an answer gave and nobody heard of, nil if it gave nothing; waited adds
 // to an answer what its caller had waited before.
 func waits[Q, A any, PQ request[Q], PA response[A]](number uint32, method, name, yes, no string, do func(*Server, frame, *Q, *A) (verdict, error),
@@ -136,13 +136,13 @@ func waits[Q, A any, PQ request[Q], PA response[A]](number uint32, method, name,
 	return o
 }
 
-// counted is an operation that is never sent: it is another one in part, or of this node
+// counted returns an operation that is never sent: it is another one in part, or of this node
 // alone.
 func counted(number uint32, name, yes, no string) *operation {
 	return &operation{Operation: forward.Operation{Number: number, Name: name}, yes: yes, no: no, verb: canRead, cost: costsOne, durable: asTold}
 }
 
-// ofPart is an operation of a split's home on a part. It is the same when it is done
+// ofPart returns an operation of a split's home on a part. It is the same when it is done
 // twice.
 func ofPart[Q, A any, PQ interface {
 	*Q
@@ -217,7 +217,7 @@ func answerOf[A any, PA response[A]](a *A, err error) (forward.Message, error) {
 	return PA(a), err
 }
 
-// describe is the call of a request: all but the hash of its key.
+// describe returns the call of a request: all but the hash of its key.
 func (o *op[Q, A, PQ, PA]) describe(q *Q) forward.Call {
 	c := forward.Call{Op: &o.Operation, Request: PQ(q), Key: PQ(q).GetKey(), Name: o.of.named(PQ(q).GetName()), Harmless: o.harmless(q)}
 	if o.of.parts {
@@ -242,7 +242,7 @@ func (o *op[Q, A, PQ, PA]) call(q *Q, hash uint64) *forward.Call {
 // harmless reports whether a request changes nothing.
 func (o *op[Q, A, PQ, PA]) harmless(q *Q) bool { return o.reads || o.peek != nil && o.peek(q) }
 
-// counted is the operation as which a request is counted.
+// counted returns the operation as which a request is counted.
 func (o *op[Q, A, PQ, PA]) counted(q *Q) *operation {
 	if o.peeks != nil && o.peek(q) {
 		return o.peeks
@@ -250,12 +250,12 @@ func (o *op[Q, A, PQ, PA]) counted(q *Q) *operation {
 	return o.operation
 }
 
-// place is where the object of a request is: its address, with the hash of the key.
+// place returns where the object of a request is: its address, with the hash of the key.
 func (o *op[Q, A, PQ, PA]) place(q *Q, hash uint64) owner.Ref {
 	return owner.Ref{Key: PQ(q).GetKey(), Name: o.of.named(PQ(q).GetName()), Hash: hash}
 }
 
-// frame is what do is given for a request of a user's. A request that changes nothing has
+// frame returns what do is given for a request of a user's. A request that changes nothing has
 // nothing to repeat: its id is not looked at.
 func (o *op[Q, A, PQ, PA]) frame(ctx context.Context, q *Q, hash uint64, now int64) (f frame, err error) {
 	f = frame{ctx: ctx, at: o.place(q, hash), now: now}
@@ -304,7 +304,7 @@ func (o *op[Q, A, PQ, PA]) atOwner(ctx context.Context, s *Server, q *Q) (*A, er
 	return any(m).(*A), nil
 }
 
-// locate is where a key is: its position, and whether the table has it at another node.
+// locate returns where a key is: its position, and whether the table has it at another node.
 // An object that is split is for place to find. A node that runs alone has all keys.
 func (s *Server) locate(k *kind, key, name string) (hash uint64, away bool) {
 	if s.cfg.Cluster == nil {
@@ -320,7 +320,7 @@ func (s *Server) locate(k *kind, key, name string) (hash uint64, away bool) {
 	return hash, s.splitAt(t, k, key, name) == nil
 }
 
-// splitAt is the split of an object; nil if it is whole.
+// splitAt returns the split of an object; nil if it is whole.
 func (s *Server) splitAt(t *table.Table, k *kind, key, name string) *table.Split {
 	if len(t.Splits) == 0 || !k.parts {
 		return nil
@@ -352,7 +352,7 @@ func (o *op[Q, A, PQ, PA]) conclude(s *Server, f frame, q *Q, a *A, later *pendi
 	return s.one(later, s.row(o.counted(q)), v, err)
 }
 
-// handler is the method of a service that serves the operation.
+// handler returns the method of a service that serves the operation.
 func (o *op[Q, A, PQ, PA]) handler(s *Server, service string) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: "/" + service + "/" + o.method}
 	serve := func(ctx context.Context, q any) (any, error) {

@@ -12,7 +12,7 @@ import (
 // Copies are what answers wait for: a decision is told to nobody before those
 // processes have it that would go on from it if this one died.
 type Copies interface {
-	// Told says whether they have the last that was decided about keys at this
+	// Told reports whether they have the last that was decided about keys at this
 	// position.
 	Told(hash uint64) bool
 	// Await returns true when they have, or need not any more. It returns false if it
@@ -55,7 +55,7 @@ func (s *Server) awaitCopies(hash uint64, read bool) error {
 	return untold(read)
 }
 
-// untold is the error of an answer for which Await gave up.
+// untold returns the error of an answer for which Await gave up.
 func untold(read bool) error {
 	if read {
 		return errUntoldRead
@@ -71,7 +71,7 @@ type pendingAnswer struct {
 	answer        int // its place among the answers of a message
 }
 
-// behind are the processes whose acknowledgement the answer waits for.
+// behind returns the processes whose acknowledgement the answer waits for.
 func (p *pendingAnswer) behind(s *Server) (none [2]table.Holder) {
 	if s.cfg.Copies == nil || p.o.alone {
 		return none

@@ -112,7 +112,7 @@ type Server struct {
 	busy     atomic.Int64 // … less the streams that await their caller
 }
 
-// Options are the grpc options that make up Keystead's speed: worker goroutines
+// Options returns the grpc options that make up Keystead's speed: worker goroutines
 // that keep their stacks, and a codec without reflection.
 func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{

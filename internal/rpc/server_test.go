@@ -182,7 +182,7 @@ func TestTooManyCalls(t *testing.T) {
 	})
 }
 
-// failures is how many operations or calls are counted as failed for a reason.
+// failures returns how many operations or calls are counted as failed for a reason.
 func failures(t *testing.T, m *Metrics, why pb.Reason) float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()

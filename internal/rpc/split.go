@@ -60,18 +60,18 @@ type share struct {
 	index int
 }
 
-// ref is the part's own object.
+// ref returns the part's own object.
 func (h share) ref(role owner.Role) owner.Ref {
 	return owner.Ref{Key: h.split.PartKey(h.index), Name: h.split.Name, Role: role, Hash: h.split.PartHash(h.index)}
 }
 
-// kind is that of the part's object; 0 if this program knows none of that name that has parts.
+// kind returns that of the part's object; 0 if this program knows none of that name that has parts.
 func (h share) kind() owner.Kind {
 	k, _ := divide.KindOf(h.split.Kind)
 	return k
 }
 
-// shareOf is the part that a call names. It fails if the part is not served by this
+// shareOf returns the part that a call names. It fails if the part is not served by this
 // node's table.
 func (s *Server) shareOf(p *peerv1.Part) (share, error) {
 	sp, ok := s.cfg.Cluster.Table().SplitOf(p.Split)
@@ -81,7 +81,7 @@ func (s *Server) shareOf(p *peerv1.Part) (share, error) {
 	return share{sp, int(p.Index)}, nil
 }
 
-// place is the object that an operation on one of this address acts on, on this node:
+// place returns the object that an operation on one of this address acts on, on this node:
 // the whole one, or a part if the object is split. It fails with errNotOwner if it has
 // to act elsewhere, or to wait.
 func (s *Server) place(kind string, r owner.Ref, part *peerv1.Part, id *reqid.ID) (owner.Ref, share, error) {
@@ -142,7 +142,7 @@ func (s *Server) choose(t *table.Table, sp *table.Split, id *reqid.ID) (i int, h
 	return first, false
 }
 
-// richer is the better one of two parts of others, if it was last heard to have so many
+// richer returns the better one of two parts of others, if it was last heard to have so many
 // tokens left.
 func (s *Server) richer(t *table.Table, sp *table.Split, cost uint64) (index int, ok bool) {
 	n, self, best := len(sp.Parts), s.cfg.Cluster.Self(), cost
@@ -202,7 +202,7 @@ func (p *parts) of(split uint64, index int) *partState {
 	return x.(*partState)
 }
 
-// left is what a part was last heard to have left.
+// left returns what a part was last heard to have left.
 func (p *parts) left(split uint64, index int) uint64 { return p.of(split, index).remaining.Load() }
 
 // prune forgets parts of splits that are over, if there are many.
@@ -233,7 +233,7 @@ func (s *Server) countCheck(h share, op *limit.Op, a *owner.CheckAnswer) {
 	}
 }
 
-// remainder is the sum of the base of a counter and its other parts, as the home has last
+// remainder returns the sum of the base of a counter and its other parts, as the home has last
 // told this node.
 func (s *Server) remainder(h share) int64 {
 	x := s.parts.of(h.split.ID, h.index)

@@ -48,7 +48,7 @@ func (o *orders) Merge(_ context.Context, so home.Order) error {
 	return o.err
 }
 
-// home is who owns a key.
+// home returns who owns a key.
 func (b *board) home(key string) table.Holder {
 	m, _, _ := b.Table().Owner(owner.Hash(key))
 	return m.Holder()
@@ -340,7 +340,7 @@ func TestAim(t *testing.T) {
 	s := &Server{cfg: Config{Cluster: b, Splits: o}}
 	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	add, get := addOf(&pb.AddRequest{Key: "k", RequestId: rid}), getOf("k")
-	// aim says whether the call goes to the whole, and which part it goes to otherwise.
+	// aim reports whether the call goes to the whole, and which part it goes to otherwise.
 	aim := func(c *forward.Call) (sp *table.Split, part int) {
 		t.Helper()
 		p := &passage{s: s, call: c, part: &peerv1.Part{Split: 99}} // from an attempt before

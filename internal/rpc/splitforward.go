@@ -54,7 +54,7 @@ func (p *passage) aim(t *table.Table) (*table.Split, error) {
 	return sp, nil
 }
 
-// sinceOf is the epoch since which a split is as it is; 0 if there is none.
+// sinceOf returns the epoch since which a split is as it is; 0 if there is none.
 func sinceOf(sp *table.Split) uint64 {
 	if sp == nil {
 		return 0
@@ -62,7 +62,7 @@ func sinceOf(sp *table.Split) uint64 {
 	return sp.Since
 }
 
-// misrouted says whether an attempt went where a later table does not have it go: it can be
+// misrouted reports whether an attempt went where a later table does not have it go: it can be
 // made again at once.
 func (p *passage) misrouted(t *table.Table) bool {
 	if p.part == nil {
@@ -102,7 +102,7 @@ func (p *passage) sum(sp *table.Split) (answer forward.Message, again bool, err 
 	return p.call.Op.Sum(p.s.cfg.Node, sp, answers), false, nil
 }
 
-// ownerOf is who owns what a call is about, and since when it is for the owner to do:
+// ownerOf returns who owns what a call is about, and since when it is for the owner to do:
 // the row, or the split, is as it is since then.
 func ownerOf(t *table.Table, c *forward.Call) (m table.Member, since uint64, ok bool) {
 	if c.Part == nil {
@@ -117,7 +117,7 @@ func ownerOf(t *table.Table, c *forward.Call) (m table.Member, since uint64, ok 
 	return m, max(since, sp.Since), ok
 }
 
-// mayBeBehind says whether a call from another node was not let in because this one does
+// mayBeBehind reports whether a call from another node was not let in because this one does
 // not know yet what the sender knows, or hands the row over, so that a later table may
 // let it in.
 func mayBeBehind(t *table.Table, c *forward.Call, self table.Holder) bool {
@@ -140,7 +140,7 @@ func mayBeBehind(t *table.Table, c *forward.Call, self table.Holder) bool {
 	return !ok || since < c.Since || m.Holder() == self
 }
 
-// turnedAway is the error for a call from another node that this one does not act for.
+// turnedAway returns the error for a call from another node that this one does not act for.
 func turnedAway(t *table.Table, c *forward.Call) *pb.Error {
 	w := wire(errNotOwner)
 	if m, since, ok := ownerOf(t, c); ok {
@@ -149,11 +149,11 @@ func turnedAway(t *table.Table, c *forward.Call) *pb.Error {
 	return w
 }
 
-// fromHome says whether a call is one that a split's home makes of a part. It waits for
+// fromHome reports whether a call is one that a split's home makes of a part. It waits for
 // the copies of the part before it is answered, and no other call is to wait with it.
 func fromHome(c *forward.Call) bool { return c.Op.Beside }
 
-// lineOf is the line in which a call stands with others: those on one object.
+// lineOf returns the line in which a call stands with others: those on one object.
 func lineOf(c *forward.Call) uint64 {
 	if c.Part != nil {
 		return owner.Hash(table.PartKey(c.Part.Split, int(c.Part.Index), 0))

@@ -20,7 +20,7 @@ const maxPartRecords = 64
 
 var errPartRecords = &failure.Error{Reason: failure.Invalid, Field: "records", Message: "are not those of a part of this split"}
 
-// phaseOfRead is the phase in which a part is read: all of it when the split is closed.
+// phaseOfRead returns the phase in which a part is read: all of it when the split is closed.
 func phaseOfRead(req *peerv1.ReadPartRequest) table.SplitPhase {
 	if req.All {
 		return table.Closing
@@ -114,7 +114,7 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	return r, nil
 }
 
-// partOf is the part that a call from another node must name.
+// partOf returns the part that a call from another node must name.
 func (s *Server) partOf(part *peerv1.Part) (share, error) {
 	if part == nil {
 		return share{}, &failure.Error{Reason: failure.Invalid, Field: "part", Message: "is missing"}

@@ -16,13 +16,13 @@ func wireSplit(t *table.Table, s *table.Split) *pb.Split {
 	return w
 }
 
-// partOwner is the node that owns a part; "" if none does.
+// partOwner returns the node that owns a part; "" if none does.
 func partOwner(t *table.Table, s *table.Split, i int) string {
 	m, _, _ := t.Owner(s.PartHash(i))
 	return m.Node
 }
 
-// wireSplitChange is what turns the splits of a table into those of a later one.
+// wireSplitChange returns what turns the splits of a table into those of a later one.
 func wireSplitChange(from, to *table.Table) (changed []*pb.Split, merged []uint64) {
 	for i := range from.Splits {
 		if _, ok := to.SplitOf(from.Splits[i].ID); !ok {
@@ -52,7 +52,7 @@ func splitDiffers(from *table.Table, was *table.Split, to *table.Table, s *table
 	return false
 }
 
-// wireSplits are all splits of a table.
+// wireSplits returns all splits of a table.
 func wireSplits(t *table.Table) []*pb.Split {
 	if len(t.Splits) == 0 {
 		return nil

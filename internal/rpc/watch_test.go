@@ -77,7 +77,7 @@ func (r *reading) take(t *testing.T, m *pb.WatchResponse) {
 	}
 }
 
-// is says whether the reading is the table.
+// is reports whether the reading is the table.
 func (r *reading) is(t *testing.T, want *table.Table) {
 	t.Helper()
 	if r.epoch != want.Epoch || len(r.rows) != len(want.Rows) {

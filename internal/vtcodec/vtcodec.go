@@ -65,7 +65,7 @@ func (c Codec) check(data []byte) error {
 	return nil
 }
 
-// Name is that of the standard codec, whose wire format this is.
+// Name returns that of the standard codec, whose wire format this is.
 func (Codec) Name() string { return proto.Name }
 
 // Marshal writes a message, into pooled memory if it is large.

@@ -56,7 +56,7 @@ func (s State) Expired(now int64) bool {
 	return s.IdleTTL != 0 && now > s.At && uint64(now)-uint64(s.At) >= uint64(s.IdleTTL)
 }
 
-// Live is the state as operations see it: one that has expired does not exist.
+// Live returns the state as operations see it: one that has expired does not exist.
 func (s State) Live(now int64) State {
 	if s.Expired(now) {
 		return State{}
@@ -64,7 +64,7 @@ func (s State) Live(now int64) State {
 	return s
 }
 
-// changed is the state after a change at a moment.
+// changed returns the state after a change at a moment.
 func (s State) changed(value int64, version uint64, ttl, now int64) State {
 	if s.Version != 0 {
 		now = max(now, s.At)

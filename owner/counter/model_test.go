@@ -57,7 +57,7 @@ func (m model) read() (value *big.Int, version uint64) {
 	return new(big.Int), 0
 }
 
-// state is the model as a State.
+// state returns the model as a State.
 func (m model) state() State {
 	if e := m[key]; e != nil {
 		return State{e.value.Int64(), e.version, e.changed.Int64(), e.ttl}

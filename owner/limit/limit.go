@@ -87,7 +87,7 @@ type Params struct {
 	Burst     uint64 // most tokens at once; 0 = Limit. Token bucket only
 }
 
-// Capacity is the most that can be available at once.
+// Capacity returns the most that can be available at once.
 func (p Params) Capacity() uint64 {
 	if p.Burst != 0 && p.Algorithm == TokenBucket {
 		return p.Burst
@@ -178,7 +178,7 @@ func (s State) Valid() error {
 	return nil
 }
 
-// Emptied is the state of a limit of which everything was spent at a moment: a
+// Emptied returns the state of a limit of which everything was spent at a moment: a
 // bucket that refills from then on, or a window that opened then. It has no marks.
 // p must have passed Op.Validate.
 func (p Params) Emptied(at int64) State {
@@ -195,7 +195,7 @@ type Result struct {
 }
 
 // Apply decides a check or a refund at a moment, in nanoseconds; one before s.At
-// counts as s.At. changed says whether next differs from s in a way that must be
+// counts as s.At. changed reports whether next differs from s in a way that must be
 // kept; if not, next is s. s must be Valid and of a whole limit, and op have passed
 // Validate: for a part see Op.Part. Where s or op is of a sliding window, it takes
 // Slide.
@@ -259,7 +259,7 @@ func (s State) Absent(now int64) bool {
 	return s.Weight == 0 && (s.Spent == 0 || s.level(max(now, s.At)).spent == 0)
 }
 
-// AbsentAt is the moment from which the state is absent, at most MaxInt64. The
+// AbsentAt returns the moment from which the state is absent, at most MaxInt64. The
 // zero State always was, and one that has a weight never is.
 func (s State) AbsentAt() int64 {
 	if s.Weight != 0 {
@@ -283,7 +283,7 @@ type level struct {
 	spent, carry uint64
 }
 
-// level is what is spent at a later moment, under s's own parameters. A window
+// level returns what is spent at a later moment, under s's own parameters. A window
 // keeps its start.
 func (s State) level(now int64) level {
 	passed := uint64(now) - uint64(s.At) // now >= At; right beyond 2^63, too
@@ -312,7 +312,7 @@ func (s State) level(now int64) level {
 	return level{now, s.Spent - back, rest}
 }
 
-// under is the level with other parameters from now on, after one with the
+// under returns the level with other parameters from now on, after one with the
 // given algorithm and period. Something is spent.
 func (l level) under(p Params, algorithm Algorithm, period, now int64) level {
 	switch {
@@ -329,7 +329,7 @@ func (l level) under(p Params, algorithm Algorithm, period, now int64) level {
 	return l
 }
 
-// backIn is the time from now until n of the spent tokens have come back, at
+// backIn returns the time from now until n of the spent tokens have come back, at
 // most MaxUint64. A bucket's level is that of now.
 func (l level) backIn(n uint64, algorithm Algorithm, limit uint64, period, now int64) uint64 {
 	if n == 0 {

@@ -47,7 +47,7 @@ func modelOf(s State) model {
 	return m
 }
 
-// after is the model at a later moment.
+// after returns the model at a later moment.
 func (m model) after(now int64) model {
 	if m.level.Sign() == 0 {
 		return m
@@ -67,7 +67,7 @@ func (m model) after(now int64) model {
 	return m
 }
 
-// under is the model with other parameters from now on.
+// under returns the model with other parameters from now on.
 func (m model) under(p Params, now int64) model {
 	old := m.params
 	m.params = p
@@ -89,7 +89,7 @@ func (m model) under(p Params, now int64) model {
 	return m
 }
 
-// until is the time from now until the level is at most that.
+// until returns the time from now until the level is at most that.
 func (m model) until(level *big.Rat, now int64) int64 {
 	if m.level.Cmp(level) <= 0 {
 		return 0
@@ -106,7 +106,7 @@ func (m model) until(level *big.Rat, now int64) int64 {
 	return wait.Int64()
 }
 
-// check is what Apply is to answer, and the model after it.
+// check returns what Apply is to answer, and the model after it.
 func (m model) check(op Op, now int64) (model, Result) {
 	if m.level.Sign() > 0 {
 		now = max(now, m.at)

@@ -29,7 +29,7 @@ const Whole = 1 << 16
 // weightBits is the logarithm of Whole.
 const weightBits = 16
 
-// Part is the operation as a part of that weight decides it. ok is false if it
+// Part returns the operation as a part of that weight decides it. ok is false if it
 // cannot: the limit is no token bucket, the part would never have room for the cost
 // or for a token, or it would fill up so slowly that its period were above
 // MaxPeriod. op must have passed Validate; part passes it, then.
@@ -46,7 +46,7 @@ func (op Op) Part(weight uint32) (part Op, ok bool) {
 	return op, true
 }
 
-// stretched is the period of a part of a limit of that period, rounded up. ok is
+// stretched returns the period of a part of a limit of that period, rounded up. ok is
 // false if it is too long.
 func stretched(period int64, weight uint32) (of int64, ok bool) {
 	hi, lo := uint64(period)>>(64-weightBits), uint64(period)<<weightBits
@@ -60,7 +60,7 @@ func stretched(period int64, weight uint32) (of int64, ok bool) {
 	return int64(q), q-1 < MaxPeriod // q is at least MinPeriod, or 0 after 2^64−1
 }
 
-// unstretched is the period of a limit that has a part of that weight and period: the one
+// unstretched returns the period of a limit that has a part of that weight and period: the one
 // that stretched made it of, or else the next longer one.
 func unstretched(period int64, weight uint32) int64 {
 	hi, lo := bits.Mul64(uint64(period), uint64(weight)) // below 2^72
@@ -73,7 +73,7 @@ func unstretched(period int64, weight uint32) int64 {
 	return p
 }
 
-// weight is that under which the state counts.
+// weight returns that under which the state counts.
 func (s State) weight() uint32 {
 	if s.Weight == 0 {
 		return Whole
@@ -81,7 +81,7 @@ func (s State) weight() uint32 {
 	return s.Weight
 }
 
-// settled is the state as of now: a bucket, of which something is spent or which
+// settled returns the state as of now: a bucket, of which something is spent or which
 // says nothing but its weight.
 func (s State) settled(now int64) State {
 	if s.Spent != 0 {
@@ -94,7 +94,7 @@ func (s State) settled(now int64) State {
 	return State{TokenBucket, s.Weight, now, l.spent, l.carry, s.Limit, s.Period}
 }
 
-// paced is the state of a bucket with the rate of another weight. A rate for which
+// paced returns the state of a bucket with the rate of another weight. A rate for which
 // no period is long enough has a lower limit; one of less than a token in MaxPeriod
 // is taken for that.
 func (s State) paced(weight uint32) State {
@@ -115,7 +115,7 @@ func (s State) paced(weight uint32) State {
 	return s
 }
 
-// with is the state with another weight on it; nothing else changes. Whole is that
+// with returns the state with another weight on it; nothing else changes. Whole is that
 // of a whole limit.
 func (s State) with(weight uint32) State {
 	if s.Weight = weight; weight == Whole {
@@ -127,7 +127,7 @@ func (s State) with(weight uint32) State {
 	return s
 }
 
-// Reweigh is the state under another weight, of a limit of which the whole has that
+// Reweigh returns the state under another weight, of a limit of which the whole has that
 // capacity. A lower weight takes from what is spent as much as the capacity falls
 // by, so that only tokens go that do not fit any more; a higher one adds as much as
 // the capacity rises by: room without tokens. What has come back until now has come
@@ -171,7 +171,7 @@ func (s State) Lower(to uint32, now int64) State {
 	return s.slowed(to, now).with(to)
 }
 
-// slowed is the state as of now, and as if it had had the rate of a weight that is
+// slowed returns the state as of now, and as if it had had the rate of a weight that is
 // not higher since it was changed last.
 func (s State) slowed(to uint32, now int64) State {
 	if s.Algorithm != TokenBucket {
@@ -180,7 +180,7 @@ func (s State) slowed(to uint32, now int64) State {
 	return s.paced(to).settled(now)
 }
 
-// Divide is the states of the parts of a whole limit, by their weights, which add up
+// Divide returns the states of the parts of a whole limit, by their weights, which add up
 // to at most Whole: each has its share of what is spent, rounded up. If the state
 // has a weight itself, as one that was united of fewer parts than there were, so
 // that it is less than a whole limit, then each part is of a lower weight by as much,
@@ -206,7 +206,7 @@ func (s State) Divide(weights []uint32, now int64) []State {
 	return parts
 }
 
-// Unite is the state of the limit that the parts are of: all that is spent in them,
+// Unite returns the state of the limit that the parts are of: all that is spent in them,
 // under the sum of their weights. A zero State among them is a part that was lost:
 // its weight is missing in the sum, which is the same as if all of it had been
 // spent. If the sum is Whole, or more since a lower weight has not got to its part
@@ -254,7 +254,7 @@ func Unite(parts []State, now int64) State {
 	return u.with(to)
 }
 
-// slower says whether fewer tokens come back in a time than in another limit.
+// slower reports whether fewer tokens come back in a time than in another limit.
 func (s State) slower(than State) bool {
 	hi, lo := bits.Mul64(s.Limit, uint64(than.Period))
 	hi2, lo2 := bits.Mul64(than.Limit, uint64(s.Period))

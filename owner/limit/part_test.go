@@ -135,7 +135,7 @@ func TestWeightsGiveNothing(t *testing.T) {
 	})
 }
 
-// available is what of the whole capacity is there: exactly, and below 0 if more is
+// available returns what of the whole capacity is there: exactly, and below 0 if more is
 // spent than fits.
 func available(t failer, s State, capacity uint64, now int64) *big.Rat {
 	t.Helper()

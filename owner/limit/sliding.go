@@ -17,7 +17,7 @@ type Mark struct {
 	Tokens uint64 // Invariant: at least 1
 }
 
-// Slides says whether an operation on a state is one for Slide.
+// Slides reports whether an operation on a state is one for Slide.
 func (op *Op) Slides(s *State) bool {
 	return op.Algorithm == SlidingWindow || s.Algorithm == SlidingWindow
 }
@@ -143,7 +143,7 @@ func (s State) ending(spent uint64, now int64) State {
 	return State{Algorithm: SlidingWindow, At: now, Spent: spent, Limit: s.Limit, Period: s.Period}
 }
 
-// over is how many marks are a period old or older.
+// over returns how many marks are a period old or older.
 func over(w markLog, period, now int64) (n int) {
 	for n < len(w) && uint64(now)-uint64(w[n].At) >= uint64(period) {
 		n++
@@ -195,7 +195,7 @@ func (w markLog) refund(n uint64) markLog {
 	return w
 }
 
-// backIn is the time from now until n of the tokens do not count any more, in ns.
+// backIn returns the time from now until n of the tokens do not count any more, in ns.
 func (w markLog) backIn(n uint64, period, now int64) int64 {
 	for _, m := range w {
 		if n <= m.Tokens {

@@ -70,7 +70,7 @@ func (x *slid) apply(t failer, op Op, now int64) Result {
 	return res
 }
 
-// counted are the tokens that count at a moment, under the state's own parameters.
+// counted returns the tokens that count at a moment, under the state's own parameters.
 func (x *slid) counted(now int64) uint64 { return sum(x.counting(slices.Clone(x.marks), now)) }
 
 // slidingLog is a sliding window as one would write it down: every hit, for as long as
@@ -101,7 +101,7 @@ func (l *slidingLog) refund(n uint64, now int64) {
 	}
 }
 
-// backIn is when n tokens are back.
+// backIn returns when n tokens are back.
 func (l *slidingLog) backIn(n uint64, now int64) int64 {
 	for _, h := range l.hits {
 		if n <= h.Tokens {
@@ -112,7 +112,7 @@ func (l *slidingLog) backIn(n uint64, now int64) int64 {
 	return 0
 }
 
-// check is what a sliding window that forgets nothing answers.
+// check returns what a sliding window that forgets nothing answers.
 func (l *slidingLog) check(op Op, now int64) Result {
 	res := Result{Allowed: true, Capacity: l.limit}
 	switch spent := l.at(now); {

@@ -63,7 +63,7 @@ func (m *model) waiting() []event {
 	return q
 }
 
-// holding is the grant in force with its present end, or nil.
+// holding returns the grant in force with its present end, or nil.
 func (m *model) holding() *event {
 	var h *event
 	for _, e := range m.events {

@@ -105,7 +105,7 @@ func (s *State) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (pla
 // Kept reports whether the lock is free, and kept for the head of the queue.
 func (s *State) Kept() bool { return s.Token == 0 && s.Queue.Len() > 0 }
 
-// NextWake is the next moment at which Expire has something to do for those who
+// NextWake returns the next moment at which Expire has something to do for those who
 // wait, and not before now; false if nobody waits.
 func (s *State) NextWake(now int64) (int64, bool) {
 	if s.Queue.Len() == 0 {

@@ -81,7 +81,7 @@ type Left struct {
 	Waited   int64 // ns in the queue
 }
 
-// Len is the number of places, those included whose time is over.
+// Len returns the number of places, those included whose time is over.
 func (q *Queue[R]) Len() int { return len(q.Places) }
 
 // Seat returns the ticket and the caller of the place at index i.
@@ -89,7 +89,7 @@ func (q *Queue[R]) Seat(i int) (ticket uint64, caller *Caller) {
 	return q.Places[i].Ticket, &q.Places[i].Caller
 }
 
-// Index is that of a place, or -1.
+// Index returns that of a place, or -1.
 func (q *Queue[R]) Index(ticket uint64) int {
 	for i := range q.Places {
 		if q.Places[i].Ticket == ticket {
@@ -158,7 +158,7 @@ func (q *Queue[R]) add(p Place[R]) *Place[R] {
 	return &q.Places[n]
 }
 
-// Room is the number of places that memory is allocated for.
+// Room returns the number of places that memory is allocated for.
 func (q *Queue[R]) Room() int { return max(cap(q.Places), len(q.array)) }
 
 // Append puts a place at the end of the queue of a copy, whose last change was at
@@ -284,7 +284,7 @@ func (q *Queue[R]) Expire(now int64, left []Left) []Left {
 	return left
 }
 
-// NextExpiry is the next moment at which Expire removes a place; math.MaxInt64 if
+// NextExpiry returns the next moment at which Expire removes a place; math.MaxInt64 if
 // nobody waits.
 func (q *Queue[R]) NextExpiry() int64 {
 	next := int64(math.MaxInt64)
@@ -332,7 +332,7 @@ func (q *Queue[R]) Valid(last int64) error {
 	return nil
 }
 
-// until is the moment from which a place no longer waits.
+// until returns the moment from which a place no longer waits.
 func (q *Queue[R]) until(p *Place[R]) int64 {
 	if p.Away && q.Grace != 0 {
 		return min(p.GiveUp, q.Grace)
@@ -340,7 +340,7 @@ func (q *Queue[R]) until(p *Place[R]) int64 {
 	return p.GiveUp
 }
 
-// position is that of the place at index i among those that still wait.
+// position returns that of the place at index i among those that still wait.
 func (q *Queue[R]) position(i int, now int64) int {
 	position := 1
 	for j := range q.Places[:i] {

@@ -59,7 +59,7 @@ func (t *Table) Save(ref uint32, from Cursor, most int, k *Kept) (next Cursor, d
 	return from, true
 }
 
-// cursor is the place where a client begins.
+// cursor returns the place where a client begins.
 func (t *Table) cursor(c uint32) Cursor {
 	at := Cursor{client: c, begun: true}
 	if c != 0 {

@@ -199,7 +199,7 @@ func (t *Table) addOp(c uint32, o op) {
 	cl.n++
 }
 
-// Knows says whether an operation is remembered.
+// Knows reports whether an operation is remembered.
 func (t *Table) Knows(ref uint32, id *ID) bool {
 	if ref == 0 {
 		return false
@@ -239,7 +239,7 @@ func (t *Table) trim(c uint32, now int64) {
 	}
 }
 
-// oldestOp is the oldest operation remembered of a client that has any.
+// oldestOp returns the oldest operation remembered of a client that has any.
 func (t *Table) oldestOp(cl *client) *op {
 	if cl.first != 0 {
 		return &t.ops.At(cl.first).op
@@ -296,7 +296,7 @@ func (t *Table) addClient(ref uint32, id Client, now int64) uint32 {
 	return c
 }
 
-// idlest is the client of an object that was not seen for longest, or nearly:
+// idlest returns the client of an object that was not seen for longest, or nearly:
 // clients that were seen since they were put in order are put last, a few of
 // them at a time.
 func (t *Table) idlest(ref uint32) uint32 {
@@ -388,13 +388,13 @@ func (t *Table) Each(ref uint32, f func(id ID, out Outcome, at int64)) {
 	}
 }
 
-// Room says whether the next id needs no more memory, whatever client it is of
+// Room reports whether the next id needs no more memory, whatever client it is of
 // and object it is for.
 func (t *Table) Room() bool {
 	return t.objects.Room() && t.clients.Room() && t.ops.Room() && t.byName.Room() && t.bySeq.Room()
 }
 
-// Bytes is the memory that the table has allocated.
+// Bytes returns the memory that the table has allocated.
 func (t *Table) Bytes() int {
 	return t.objects.Bytes() + t.clients.Bytes() + t.ops.Bytes() + t.byName.Bytes() + t.bySeq.Bytes()
 }

@@ -56,7 +56,7 @@ func (w *Writer) Fixed64(v uint64) { w.B = binary.BigEndian.AppendUint64(w.B, v)
 // Moment writes how long ago a moment was.
 func (w *Writer) Moment(at int64) { w.Uint(Age(w.Now, at)) }
 
-// Age is how long before now a moment was, as it is written.
+// Age returns how long before now a moment was, as it is written.
 func Age(now, at int64) uint64 {
 	if at >= now {
 		return 0

@@ -46,7 +46,7 @@ func newPilot(g *Group) *pilot {
 	return p
 }
 
-// lead says whether this node leads. It does not wait.
+// lead reports whether this node leads. It does not wait.
 func (p *pilot) lead(leads bool) {
 	if p.leads.Swap(leads) == leads {
 		return

@@ -89,7 +89,7 @@ func (f *flights) join(ctx context.Context, id string, to raft.ServerID, do func
 	return fl, nil
 }
 
-// count is how many commands are under way.
+// count returns how many commands are under way.
 func (f *flights) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

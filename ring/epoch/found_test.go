@@ -41,7 +41,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// still is that of a caller who knows that there is no other cluster.
+// still returns that of a caller who knows that there is no other cluster.
 func still() error { return nil }
 
 // TestFoundTooLate: what the caller knew does not hold any more when the log is to be

@@ -216,16 +216,16 @@ func (g *Group) fail(err error) {
 // Failed yields an error when the node cannot go on.
 func (g *Group) Failed() <-chan error { return g.failed }
 
-// Rule is the serving rule that the group feeds.
+// Rule returns the serving rule that the group feeds.
 func (g *Group) Rule() *serving.Rule { return g.rule }
 
-// RaftID is the identity of this node's log.
+// RaftID returns the identity of this node's log.
 func (g *Group) RaftID() string { return string(g.self) }
 
 // Self is this process.
 func (g *Group) Self() table.Holder { return g.rule.Self() }
 
-// Table is the table as this node knows it.
+// Table returns the table as this node knows it.
 func (g *Group) Table() *table.Table { return g.fsm.latest.Load().table }
 
 // Await returns the first table that it learns of whose epoch is above after.
@@ -233,7 +233,7 @@ func (g *Group) Await(ctx context.Context, after uint64) (*table.Table, error) {
 	return g.fsm.await(ctx, after)
 }
 
-// LeaseLeft is how long this node may still act; 0 = it may not.
+// LeaseLeft returns how long this node may still act; 0 = it may not.
 func (g *Group) LeaseLeft() time.Duration {
 	return max(0, time.Duration(g.rule.Until()-g.cfg.Clock.Now()))
 }
@@ -256,7 +256,7 @@ func (g *Group) DialState(ctx context.Context, to table.Holder) (net.Conn, error
 // had parted.
 func (g *Group) ClockJumps() int64 { return g.jumps.Load() }
 
-// Leader is the node that leads in raft, or "".
+// Leader returns the node that leads in raft, or "".
 func (g *Group) Leader() string {
 	_, id := g.raft.LeaderWithID()
 	if id == g.self && g.aside.Load() {
@@ -265,7 +265,7 @@ func (g *Group) Leader() string {
 	return nodeOf(id)
 }
 
-// Servers are the nodes that vote in raft, and those that only follow.
+// Servers returns the nodes that vote in raft, and those that only follow.
 func (g *Group) Servers() (voters, nonvoters []string) {
 	f := g.raft.GetConfiguration()
 	if f.Error() != nil {

@@ -19,7 +19,7 @@ func asks(g *Group, h table.Holder, term uint64) *peerv1.RenewRequest {
 	return &peerv1.RenewRequest{Node: h.Node, Incarnation: h.Incarnation, Epoch: g.Table().Epoch, LastTerm: term, LastGrant: 1 << 60}
 }
 
-// granted says whether a renewal is granted by a node.
+// granted reports whether a renewal is granted by a node.
 func granted(t *testing.T, g *Group, req *peerv1.RenewRequest) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -186,7 +186,7 @@ func voters(t *testing.T, n int, groups ...*Group) {
 	}
 }
 
-// acts says whether a node may act for a position, as far as it knows.
+// acts reports whether a node may act for a position, as far as it knows.
 func acts(g *Group, h uint64) bool {
 	_, _, v := g.Rule().May(h, g.cfg.Clock.Now())
 	return v == serving.Yes

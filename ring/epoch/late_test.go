@@ -18,7 +18,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// leaderOf is the one of the groups that leads, or nil.
+// leaderOf returns the one of the groups that leads, or nil.
 func leaderOf(groups []*Group) *Group {
 	for _, g := range groups {
 		if g.leads() != 0 {

@@ -176,7 +176,7 @@ func (k *keeper) sync() {
 	k.forgetLags(t)
 }
 
-// onlyRaised says whether a table differs from one before in its epoch alone.
+// onlyRaised reports whether a table differs from one before in its epoch alone.
 // Nodes raise it for fencing tokens and ids, as long as these are used: a plan that
 // waits until nothing changes would wait for ever.
 func onlyRaised(was, is *table.Table) bool {
@@ -240,7 +240,7 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 	k.plan()
 }
 
-// behind says whether a renewal comes from a process that has not applied its own
+// behind reports whether a renewal comes from a process that has not applied its own
 // admission yet. It may be one that was removed and does not know it: a new leader
 // does not know it either, and has it admitted again under the same incarnation
 // when a renewal of long ago arrives. In its table it still owns what others have
@@ -331,7 +331,7 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 	k.tableLearned()
 }
 
-// next is the next command towards what is wanted.
+// next returns the next command towards what is wanted.
 func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
 		//guard:epoch-floor k.cfg.EpochFloor -> 1
@@ -388,7 +388,7 @@ func (k *keeper) finished(t *table.Table) (table.Command, bool) {
 	return end, true
 }
 
-// ownUID is that of a cluster that this node makes.
+// ownUID returns that of a cluster that this node makes.
 func (g *Group) ownUID() string {
 	if uid := *g.uid.Load(); uid != "" {
 		return uid
@@ -406,7 +406,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// want are the members of the ring to move to; none if all stands well. Who has joined
+// want returns the members of the ring to move to; none if all stands well. Who has joined
 // takes part once it holds a lease.
 func (k *keeper) want(t *table.Table) []table.Holder {
 	return t.Plan(k.stand(t).moves, func(m table.Member) bool { return k.grants.Alive(m.Holder(), k.now) })

@@ -71,7 +71,7 @@ func newRaftLog(log *slog.Logger) hclog.Logger {
 	return raftLog{hclog.NewNullLogger(), log, &said{now: time.Now, at: map[string]time.Time{}}}
 }
 
-// whom is the server that a line is about, "" if about none.
+// whom returns the server that a line is about, "" if about none.
 func whom(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		switch args[i] {

@@ -7,7 +7,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// overdue is for how long a member could have been removed, by its leader.
+// overdue returns for how long a member could have been removed, by its leader.
 func overdue(t *testing.T, leader *Group, h table.Holder) (d time.Duration) {
 	t.Helper()
 	got := make(chan int64, 1)

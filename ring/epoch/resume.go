@@ -6,7 +6,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// asking are the nodes that asked to be admitted a moment ago, in order.
+// asking returns the nodes that asked to be admitted a moment ago, in order.
 func (k *keeper) asking() []string {
 	var nodes []string
 	for n, c := range k.candidates {
@@ -53,7 +53,7 @@ func (k *keeper) tries(t *table.Table, node string, c table.Command) bool {
 	return false
 }
 
-// resumable is the command that puts a process in the place of an earlier one of
+// resumable returns the command that puts a process in the place of an earlier one of
 // its node. That it asks shows that the earlier one acts no more: it wrote down what
 // it held after its last answer. Like any other, it must follow the log.
 func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
@@ -70,7 +70,7 @@ func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
 	return table.Command{}, false
 }
 
-// admissible is the command that admits a candidate: one that asked a moment ago, and
+// admissible returns the command that admits a candidate: one that asked a moment ago, and
 // whose node is no member under another incarnation.
 func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 	for _, n := range k.asking() {
@@ -85,7 +85,7 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 	return table.Command{}, false
 }
 
-// expired are the members to be removed. Who is about to come back with all that
+// expired returns the members to be removed. Who is about to come back with all that
 // it held is not. And if nobody of the table is there, all have been stopped: for
 // those who have not shown up yet, with their state or without, the leader waits
 // longer than for a lease. For those who are mute: see mutes.
@@ -108,7 +108,7 @@ func (k *keeper) expired() []table.Holder {
 // waited for, and all nodes can read the mark.
 func (k *keeper) coldStart(t *table.Table) bool { return t.Uses(3) && k.roll.waits(k.now) }
 
-// termOf is the term that a removal names, where all nodes can read it.
+// termOf returns the term that a removal names, where all nodes can read it.
 func (k *keeper) termOf(t *table.Table) uint64 {
 	if t.Uses(3) {
 		return k.grants.Term()

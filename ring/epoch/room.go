@@ -68,7 +68,7 @@ func (r *room) refused(now int64, rows int) bool {
 	return now-r.first >= int64(roomPatience)
 }
 
-// next is how long the process stays away when it is left out.
+// next returns how long the process stays away when it is left out.
 func (r *room) next() time.Duration {
 	return min(max(2*r.pause, minLeftOut), maxLeftOut)
 }
@@ -85,7 +85,7 @@ func (r *room) active() { r.pause, r.first, r.most = 0, 0, 0 }
 // NoRoom is told that this process refused a copy because it has no room for it.
 func (g *Group) NoRoom() { g.noRoom.Store(max(1, g.steady())) }
 
-// LeftOut is for how long this process, which had no room for copies while it joined,
+// LeftOut returns for how long this process, which had no room for copies while it joined,
 // does not ask to be admitted yet; 0 = it does, or is a member.
 func (g *Group) LeftOut() time.Duration {
 	at := g.asksAt.Load()

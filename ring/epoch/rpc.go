@@ -138,7 +138,7 @@ func (g *Group) tell(ctx context.Context, event func(*keeper)) error {
 	}
 }
 
-// Heard says whether the leader has answered something that this node asked it
+// Heard reports whether the leader has answered something that this node asked it
 // after a moment. If not, and nothing that was asked since is still under way, the
 // node asks. It does not wait.
 func (g *Group) Heard(since int64) bool {

@@ -30,7 +30,7 @@ const (
 	silentKept = int64(time.Minute)
 )
 
-// servers are the peers that say which server of raft they are, each under its own name.
+// servers returns the peers that say which server of raft they are, each under its own name.
 func (g *Group) servers() []Peer {
 	return slices.DeleteFunc(slices.Clone(g.cfg.Peers()), func(p Peer) bool {
 		return p.RaftID == "" || p.RaftAddr == "" ||
@@ -87,7 +87,7 @@ func (k *keeper) tendServers() {
 // errSilent is the error of a server that does not answer where gossip says that it is.
 var errSilent = errors.New("no answer")
 
-// serverChange is the next change of raft's configuration, and the server that it is about.
+// serverChange returns the next change of raft's configuration, and the server that it is about.
 // Of several servers to add, the one goes first that was not asked for the longest time.
 func (k *keeper) serverChange(conf raft.Configuration) (id raft.ServerID, change func() error) {
 	t := k.g.Table()

@@ -20,7 +20,7 @@ import (
 // of them are there or their disks hang or are slow as well, the leader stays: leases
 // need no disk, and what needs no change of the table is served.
 
-// stallBound is how long a write of the log may take before the node counts as
+// stallBound returns how long a write of the log may take before the node counts as
 // stalled: half of the TTL of leases. A disk that is slow for a moment costs no
 // election, and a dead node is removed within two TTLs of the death.
 func stallBound(ttl time.Duration) time.Duration { return ttl / 2 }
@@ -61,14 +61,14 @@ func (d *disk) begin() (end func(error) error) {
 	}
 }
 
-// failures are how many writes have failed, and why the last one did, nil if it did not.
+// failures returns how many writes have failed, and why the last one did, nil if it did not.
 func (d *disk) failures() (n int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.fails, d.err
 }
 
-// underWay is how long the oldest of the writes under way takes by now; 0 = there
+// underWay returns how long the oldest of the writes under way takes by now; 0 = there
 // is none.
 func (d *disk) underWay() time.Duration {
 	now := d.now()
@@ -162,7 +162,7 @@ func (s watchedSink) Close() error {
 	return s.disk.begin()(s.SnapshotSink.Close())
 }
 
-// Stalled is how long a write to this node's log has been under way, if that is too
+// Stalled returns how long a write to this node's log has been under way, if that is too
 // long; 0 = it is not.
 func (g *Group) Stalled() time.Duration { return time.Duration(g.stalled.Load()) }
 
@@ -220,7 +220,7 @@ func (k *keeper) sayFailures() {
 	}
 }
 
-// recent are how many writes have failed, and why the last one of those did that failed
+// recent returns how many writes have failed, and why the last one of those did that failed
 // within a time, nil if none has. Where room is short, small writes succeed among others
 // that fail.
 func (d *disk) recent(within time.Duration) (n int64, err error) {
@@ -233,11 +233,11 @@ func (d *disk) recent(within time.Duration) (n int64, err error) {
 	return d.fails, d.lastErr
 }
 
-// WriteFailures are how many writes to this node's log have failed, and why one did in
+// WriteFailures returns how many writes to this node's log have failed, and why one did in
 // the last minute, nil if none has.
 func (g *Group) WriteFailures() (n int64, err error) { return g.disk.recent(failAgain) }
 
-// LogDir is the directory of the log, "" if it is in memory.
+// LogDir returns the directory of the log, "" if it is in memory.
 func (g *Group) LogDir() string { return g.cfg.Storage.Dir() }
 
 // stepAside keeps this node from taking part in raft, or lets it.

@@ -27,7 +27,7 @@ type Storage struct {
 	dir       string // where it lies; "" = in memory
 }
 
-// Dir is the directory in which the storage lies, "" if it is in memory.
+// Dir returns the directory in which the storage lies, "" if it is in memory.
 func (s *Storage) Dir() string { return s.dir }
 
 // keptSnapshots are kept on disk: the newest, and one in case it is torn.
@@ -115,7 +115,7 @@ func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
 	return raft.ServerID(id), s.whole()
 }
 
-// UID is the cluster that the storage belongs to, as it was drawn when the cluster
+// UID returns the cluster that the storage belongs to, as it was drawn when the cluster
 // was made; "" = it belongs to none yet. What was drawn and has no log is the number of no
 // cluster: the node died before it made it.
 func (s *Storage) UID() (string, error) {
@@ -164,7 +164,7 @@ func draw() string {
 	return hex.EncodeToString(b[:])
 }
 
-// nodeOf is the node that a raft server runs on: its identity begins with it.
+// nodeOf returns the node that a raft server runs on: its identity begins with it.
 func nodeOf(id raft.ServerID) string {
 	if i := strings.LastIndexByte(string(id), '/'); i >= 0 {
 		return string(id[:i])

@@ -152,7 +152,7 @@ func TestTrap06LeaderSlept(t *testing.T) {
 	}
 }
 
-// idle says whether the leader has no command under way.
+// idle reports whether the leader has no command under way.
 func idle(t *testing.T, g *Group) bool {
 	is := make(chan bool, 1)
 	if err := g.tell(t.Context(), func(k *keeper) { is <- !k.proposing }); err != nil {

@@ -10,7 +10,7 @@ var wallBase = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 // all that the old one reached.
 const EpochsPerSecond = 256
 
-// WallEpoch is the epoch that a cluster made at this moment begins with.
+// WallEpoch returns the epoch that a cluster made at this moment begins with.
 func WallEpoch(t time.Time) uint64 {
 	d := t.Sub(wallBase)
 	if d < 0 {

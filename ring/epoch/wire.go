@@ -234,7 +234,7 @@ func (w *wire) greeted(conn net.Conn) (kind byte, source, why string, err error)
 	return kind, source, why[:min(len(why), maxField)], nil
 }
 
-// known is the cluster that this node knows.
+// known returns the cluster that this node knows.
 func (w *wire) known() string {
 	if w.uid == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Reconnect is how often serf of a member tries to reach one that has failed: once a
+// Reconnect returns how often serf of a member tries to reach one that has failed: once a
 // round, all members that are alive together try each of those as often as that.
 func (p Profile) Reconnect() time.Duration {
 	switch p {

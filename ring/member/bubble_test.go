@@ -13,10 +13,10 @@ import (
 	"github.com/keystead/keystead/internal/tests/sim/gossip"
 )
 
-// at is the gossip address of node i in a bubble.
+// at returns the gossip address of node i in a bubble.
 func at(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
 
-// inBubble is the configuration of node i on a simulated network: n1 and so on,
+// inBubble returns the configuration of node i on a simulated network: n1 and so on,
 // which join the first.
 func inBubble(n *gossip.Network, i int) Config {
 	return Config{Self: self(fmt.Sprintf("n%d", i)), Transport: n.Transport(at(i)), Join: []string{at(1)}, Profile: LAN}

@@ -140,7 +140,7 @@ func splitAddr(addr string) (host string, port int, err error) {
 // away until memberlist forgets the old one, half a minute later.
 const reclaimAfter = time.Millisecond
 
-// serfConfig is the agent's, but for address, events and log.
+// serfConfig returns the agent's, but for address, events and log.
 func (c Config) serfConfig() *serf.Config {
 	conf := serf.DefaultConfig()
 	var m *memberlist.Config

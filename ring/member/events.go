@@ -24,7 +24,7 @@ type Event struct {
 	LTime   uint64 // serf's Lamport time: orders events that knew of each other
 }
 
-// Events is where user events whose name begins with EventPrefix are read. 64 of
+// Events returns where user events whose name begins with EventPrefix are read. 64 of
 // them wait; then the oldest is dropped and counted. The channel is never closed.
 func (p *Pool) Events() <-chan Event { return p.events }
 

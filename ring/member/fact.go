@@ -70,7 +70,7 @@ func (f Fact) String() string {
 	return s
 }
 
-// newFact is the fact about a member as serf shows it.
+// newFact returns the fact about a member as serf shows it.
 func newFact(cluster string, m serf.Member) Fact {
 	f := Fact{Name: m.Name, Addr: addrOf(m.Addr, m.Port), State: states[m.Status]}
 	self, err := parse(cluster, m.Name, m.Tags)

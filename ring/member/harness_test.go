@@ -31,7 +31,7 @@ func quick(c *serf.Config) {
 	c.LeavePropagateDelay, c.ReconnectInterval = 50*time.Millisecond, 200*time.Millisecond
 }
 
-// onLoopback is the configuration of a node with real sockets.
+// onLoopback returns the configuration of a node with real sockets.
 func onLoopback(t *testing.T, name string, join ...string) Config {
 	return Config{
 		Self: self(name), Bind: "127.0.0.1:0", Join: join, Profile: Local, Settle: 20 * time.Millisecond,

@@ -70,7 +70,7 @@ func (w *logWriter) end() {
 	w.ended = true
 }
 
-// allowedLocked says whether one more loud line may be written now.
+// allowedLocked reports whether one more loud line may be written now.
 func (w *logWriter) allowedLocked(now time.Time) bool {
 	if now.Sub(w.since) >= loudWindow {
 		if w.muted > 0 {

@@ -117,10 +117,10 @@ func Start(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// Addr is the advertised gossip address, host:port.
+// Addr returns the advertised gossip address, host:port.
 func (p *Pool) Addr() string { return p.addr }
 
-// Facts is what gossip says now, by name, oneself included. The slice is shared:
+// Facts returns what gossip says now, by name, oneself included. The slice is shared:
 // do not change it.
 func (p *Pool) Facts() []Fact { return p.snapshot.Load().facts }
 
@@ -128,7 +128,7 @@ func (p *Pool) Facts() []Fact { return p.snapshot.Load().facts }
 // before Facts, and again afterwards, to miss nothing.
 func (p *Pool) Changed() <-chan struct{} { return p.snapshot.Load().next }
 
-// Joined says whether another node of the cluster is alive in the pool.
+// Joined reports whether another node of the cluster is alive in the pool.
 func (p *Pool) Joined() bool { return p.around.Load().ours > 0 }
 
 // SetSelf changes what the node says of itself, and tells the pool. Node and
@@ -154,7 +154,7 @@ func (p *Pool) SetSelf(s Self) error {
 	return nil
 }
 
-// ready says whether the pool has neither stopped nor begun to leave.
+// ready reports whether the pool has neither stopped nor begun to leave.
 func (p *Pool) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

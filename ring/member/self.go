@@ -134,7 +134,7 @@ func (s Self) tags() map[string]string {
 	return tags
 }
 
-// tagsSize is the number of bytes that serf encodes tags to: a magic byte, and
+// tagsSize returns the number of bytes that serf encodes tags to: a magic byte, and
 // msgpack in its old form. A test compares it with serf.
 func tagsSize(tags map[string]string) int {
 	head := func(small, n int) int {

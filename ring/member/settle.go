@@ -62,12 +62,12 @@ func (s *settler) look(now time.Time, members map[string]Fact, touched map[strin
 	}
 }
 
-// atOnce says whether a fact is shown without waiting.
+// atOnce reports whether a fact is shown without waiting.
 func (s *settler) atOnce(f Fact) bool {
 	return f.State == Leaving || f.State == Left || f.Name == s.self
 }
 
-// due is when a pending fact is stable enough.
+// due returns when a pending fact is stable enough.
 func (s *settler) due(p pending) time.Time {
 	if s.atOnce(p.fact) {
 		return p.since
@@ -106,7 +106,7 @@ func (s *settler) turn(now time.Time) (changed bool, next time.Time) {
 	return changed, soonest
 }
 
-// earlier is the earlier of two times, of which zero is none.
+// earlier returns the earlier of two times, of which zero is none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

@@ -184,7 +184,7 @@ func (w *wire) track(c net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// StreamCh is where memberlist finds the streams that others open.
+// StreamCh returns where memberlist finds the streams that others open.
 func (w *wire) StreamCh() <-chan net.Conn { return w.streams }
 
 // DialTimeout opens a stream.

@@ -68,7 +68,7 @@ func Place(key string, n int, nodes []string) ([]string, error) {
 	return places, nil
 }
 
-// Most is how many of n sub-keys one of so many nodes may carry.
+// Most returns how many of n sub-keys one of so many nodes may carry.
 func Most(n, nodes int) int { return (5*n + 4*nodes - 1) / (4 * nodes) }
 
 type member string

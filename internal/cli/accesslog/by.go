@@ -53,7 +53,7 @@ func ParseBy(text string) (By, error) {
 	return by, nil
 }
 
-// String is what ParseBy reads.
+// String returns what ParseBy reads.
 func (b By) String() string {
 	names := make([]string, len(b.fields))
 	for i, f := range b.fields {
@@ -62,7 +62,7 @@ func (b By) String() string {
 	return strings.Join(names, ",")
 }
 
-// Key is the key of an entry: see AppendKey.
+// Key returns the key of an entry: see AppendKey.
 func (b By) Key(e *Entry) string { return string(b.AppendKey(nil, e)) }
 
 // AppendKey appends the key of an entry to dst. One field gives its text, or

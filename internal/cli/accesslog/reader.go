@@ -94,19 +94,19 @@ func (r *Reader) Next() (*Entry, error) {
 	}
 }
 
-// Lines is the number of lines read so far, empty and broken ones included.
+// Lines returns the number of lines read so far, empty and broken ones included.
 func (r *Reader) Lines() int64 { return r.lines }
 
-// Entries is the number of entries returned so far.
+// Entries returns the number of entries returned so far.
 func (r *Reader) Entries() int64 { return r.entries }
 
-// Empty is the number of empty lines so far.
+// Empty returns the number of empty lines so far.
 func (r *Reader) Empty() int64 { return r.empty }
 
-// Broken is the number of broken lines so far.
+// Broken returns the number of broken lines so far.
 func (r *Reader) Broken() int64 { return r.broken }
 
-// Samples are the first broken lines, at most MaxSamples.
+// Samples returns the first broken lines, at most MaxSamples.
 func (r *Reader) Samples() []BrokenLine { return r.samples }
 
 // line returns the next line without its end, or no more than its beginning if
@@ -172,7 +172,7 @@ func (r *Reader) setEnd(err error) {
 	}
 }
 
-// printable is the beginning of a line with everything that could disturb a
+// printable returns the beginning of a line with everything that could disturb a
 // terminal escaped.
 func printable(line []byte) string {
 	line = line[:min(len(line), sampleLen)]

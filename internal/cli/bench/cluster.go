@@ -111,7 +111,7 @@ func keysOf(cfg *Config) []string {
 	return keys
 }
 
-// ways are the workloads of a cluster. done ends what they opened.
+// ways returns the workloads of a cluster. done ends what they opened.
 func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grpc.ClientConn) (ways []workload, done func(), err error) {
 	var clients []*client.Client
 	done = func() {
@@ -149,7 +149,7 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 	return append(ways, bare...), done, err
 }
 
-// bareWays are the workloads without the client: calls to the owner of the key, and to
+// bareWays returns the workloads without the client: calls to the owner of the key, and to
 // another node.
 func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]*grpc.ClientConn) (ways []workload, err error) {
 	for _, addr := range c.Nodes {

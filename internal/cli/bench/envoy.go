@@ -47,7 +47,7 @@ func startRLS(descriptors int) func(context.Context, *worker) (cycle, error) {
 	}
 }
 
-// several is the count of items of a cycle with so many.
+// several returns the count of items of a cycle with so many.
 func several(n int) func(*Config) int { return func(*Config) int { return n } }
 
 type echoRLS struct {

@@ -217,7 +217,7 @@ type stint struct {
 	end   time.Time // set before begin is closed
 }
 
-// work is what one worker does, and how many of its calls had an answer.
+// work returns what one worker does, and how many of its calls had an answer.
 func (s *stint) work(ctx context.Context, worker *worker) (m measurement, calls int) {
 	m.hist = new(latency.Histogram)
 	call, err := s.w.start(ctx, worker)
@@ -270,7 +270,7 @@ func summarize(workload string, n int, target string, rounds map[string][]measur
 	return r
 }
 
-// ratio is the median over the rounds of the node's rate to another target's.
+// ratio returns the median over the rounds of the node's rate to another target's.
 func ratio(rounds map[string][]measurement, other string) float64 {
 	var rs []float64
 	for i, m := range rounds[other] {

@@ -54,13 +54,13 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// Count is the number of durations recorded.
+// Count returns the number of durations recorded.
 func (h *Histogram) Count() uint64 { return h.count }
 
-// Max is the longest duration recorded, exactly; 0 if there is none.
+// Max returns the longest duration recorded, exactly; 0 if there is none.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Mean is the average of the durations recorded; 0 if there is none.
+// Mean returns the average of the durations recorded; 0 if there is none.
 func (h *Histogram) Mean() time.Duration {
 	if h.count == 0 {
 		return 0
@@ -68,7 +68,7 @@ func (h *Histogram) Mean() time.Duration {
 	return time.Duration(h.sum / float64(h.count))
 }
 
-// Quantile is the duration that a part q, from 0 to 1, of those recorded do not
+// Quantile returns the duration that a part q, from 0 to 1, of those recorded do not
 // exceed: Quantile(0.99) is the 99th percentile, Quantile(1) is Max. It is 0 if
 // nothing was recorded.
 func (h *Histogram) Quantile(q float64) time.Duration {
@@ -94,7 +94,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// bucket is the place of v: v itself below sub, else the exponent above the
+// bucket returns the place of v: v itself below sub, else the exponent above the
 // leading subBits+1 bits, and those bits without the first.
 func bucket(v uint64) int {
 	v = min(v, 1<<maxBits-1)
@@ -105,7 +105,7 @@ func bucket(v uint64) int {
 	return exp*sub + int(v>>exp)
 }
 
-// middle is the duration in the middle of bucket i.
+// middle returns the duration in the middle of bucket i.
 func middle(i int) time.Duration {
 	if i < sub {
 		return time.Duration(i)

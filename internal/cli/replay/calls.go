@@ -92,7 +92,7 @@ func (c *calls) get(ctx context.Context, keys []*keyStat, open []int, opts []grp
 	return outcomes(resp.Results, func(r *pb.GetResponse) outcome { return outcome{value: r.Value} }), nil
 }
 
-// outcomes are those of the results of a batch; of is the outcome of an answer.
+// outcomes returns those of the results of a batch; of is the outcome of an answer.
 func outcomes[R interface {
 	GetResponse() A
 	GetError() *pb.Error
@@ -117,7 +117,7 @@ type retry struct {
 	item  *outcome      // … if it was an item
 }
 
-// failure is the outcome of an item that failed.
+// failure returns the outcome of an item that failed.
 func failure(e *pb.Error) outcome {
 	if e == nil {
 		return outcome{reason: "NO_RESULT", detail: "the server sent neither an answer nor an error"}
@@ -150,7 +150,7 @@ func failure(e *pb.Error) outcome {
 
 func trimmed(name, prefix string) string { return strings.TrimPrefix(name, prefix) }
 
-// retryOf is the retry of a call that failed.
+// retryOf returns the retry of a call that failed.
 func retryOf(err error) retry {
 	st := status.Convert(err)
 	r := retry{err: err}

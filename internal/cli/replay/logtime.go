@@ -76,7 +76,7 @@ func judgeFor(r *run) (*judge, error) {
 	return j, nil
 }
 
-// op is the check that each entry asks for.
+// op returns the check that each entry asks for.
 func (c *Config) op() limit.Op {
 	op := limit.Op{Params: limit.Params{Limit: c.Limit, Period: int64(c.Period), Burst: c.Burst}, Cost: max(c.Cost, 1)}
 	switch c.Algorithm {
@@ -143,7 +143,7 @@ func (j *judge) decideLocked(second int64, s *keyStat) {
 	}
 }
 
-// refusal is the outcome of an entry that the store could not decide.
+// refusal returns the outcome of an entry that the store could not decide.
 func refusal(err error) outcome {
 	return outcome{reason: "INVALID", detail: err.Error()}
 }

@@ -33,7 +33,7 @@ type call struct {
 	client string
 }
 
-// exact is how many of the calls a token bucket of limit a minute lets through: an
+// exact returns how many of the calls a token bucket of limit a minute lets through: an
 // account in fractions, that shares nothing with package limit.
 func exact(calls []call, limit int64) (allowed map[string]int64) {
 	slices.SortStableFunc(calls, func(a, b call) int { return int(a.at - b.at) })

@@ -51,7 +51,7 @@ func (c *Caller) Begin() *Request {
 	return r
 }
 
-// ID is the request id of the next attempt. From the second on it has an age.
+// ID returns the request id of the next attempt. From the second on it has an age.
 func (r *Request) ID() *pb.RequestId {
 	c := r.c
 	c.mu.Lock()

@@ -19,7 +19,7 @@ const (
 	Over
 )
 
-// FateOf is what is known of an attempt that failed with an error. sent reports whether a
+// FateOf returns what is known of an attempt that failed with an error. sent reports whether a
 // connection took it. unexpected is what no caller should be told, as "REASON: message".
 func FateOf(err error, sent bool) (f Fate, unexpected string) {
 	for _, d := range status.Convert(err).Details() {

@@ -204,7 +204,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// testsOf are the names of the tests in a directory.
+// testsOf returns the names of the tests in a directory.
 func testsOf(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

@@ -124,7 +124,7 @@ func (s *source) condition(p place, before, after string) ([]Edit, error) {
 	return s.around(c, before, after), nil
 }
 
-// conditionOf is that of an if, a for, a clause, an operand, and what is returned or
+// conditionOf returns that of an if, a for, a clause, an operand, and what is returned or
 // assigned; or nil.
 func conditionOf(p place) ast.Expr {
 	var list []ast.Expr

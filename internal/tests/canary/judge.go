@@ -84,7 +84,7 @@ func red(failed []string, said map[string][]string) (Verdict, string) {
 	return Broken, firstOf(said[""], "")
 }
 
-// firstOf is the first line that holds sign, or else the first that a test has
+// firstOf returns the first line that holds sign, or else the first that a test has
 // written itself.
 func firstOf(lines []string, sign string) string {
 	first := ""

@@ -44,7 +44,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the command, for the repository around the working directory.
+// run returns the command, for the repository around the working directory.
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	root, err := findRoot()
 	if err != nil {
@@ -192,7 +192,7 @@ func list(out io.Writer, some []Canary) {
 	}
 }
 
-// findRoot is the directory of the repository: the one with go.mod.
+// findRoot returns the directory of the repository: the one with go.mod.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {

@@ -155,7 +155,7 @@ func (s *source) find(tree *ast.File) {
 	})
 }
 
-// operands are those of a chain, in their order.
+// operands returns those of a chain, in their order.
 func operands(n ast.Expr, op token.Token, within map[ast.Node]bool) []ast.Expr {
 	b, ok := n.(*ast.BinaryExpr)
 	if !ok || b.Op != op {
@@ -173,7 +173,7 @@ func isClause(n ast.Stmt) bool {
 	return false
 }
 
-// headEnd is where a statement ends, but for its body.
+// headEnd returns where a statement ends, but for its body.
 func headEnd(n ast.Stmt) token.Pos {
 	switch n := n.(type) {
 	case *ast.IfStmt:
@@ -247,7 +247,7 @@ func (s *source) first(pos token.Pos) bool {
 	return len(bytes.TrimSpace(s.text[begin:s.at.Offset(pos)])) == 0
 }
 
-// words are the tokens of a piece of Go, however it is laid out.
+// words returns the tokens of a piece of Go, however it is laid out.
 func words(text []byte) string {
 	var all []string
 	var s scanner.Scanner

@@ -134,12 +134,12 @@ func (r *runner) control(ctx context.Context, t Tests) (Verdict, string) {
 	return c.verdict, c.why
 }
 
-// command is how a person runs the tests.
+// command returns how a person runs the tests.
 func (t Tests) command() string {
 	return strings.Join(append([]string{"go"}, t.args()...), " ")
 }
 
-// args are those of the go command.
+// args returns those of the go command.
 func (t Tests) args(flags ...string) []string {
 	args, pkg := []string{"test"}, t.Package
 	if t.Module != "" {
@@ -175,7 +175,7 @@ func (r *runner) test(ctx context.Context, t Tests, more ...string) (Verdict, st
 	return v, why
 }
 
-// usesRapid says whether tests of a package import rapid, which writes down beside
+// usesRapid reports whether tests of a package import rapid, which writes down beside
 // them how a property failed unless it is told not to.
 func (r *runner) usesRapid(pkg string) bool {
 	names, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(pkg), "*_test.go"))

@@ -66,7 +66,7 @@ var (
 
 func newNetwork() *network { return &network{test: networks.Add(1)} }
 
-// addr is an address that nobody has had before.
+// addr returns an address that nobody has had before.
 func (n *network) addr() string {
 	n.host++
 	return fmt.Sprintf("127.%d.%d.%d", thisRun, n.test, n.host)

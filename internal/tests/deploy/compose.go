@@ -30,7 +30,7 @@ func readCompose(text string) (*types.Project, error) {
 	}, loader.WithProfiles([]string{"*"}))
 }
 
-// Compose are the nodes of a compose file, by service; its other services are left
+// Compose returns the nodes of a compose file, by service; its other services are left
 // out. They run image.
 func Compose(text string, image *Image) (map[string]*Node, error) {
 	p, err := readCompose(text)

@@ -154,7 +154,7 @@ func (r *reader) cluster(where string, nodes []*Node) {
 	}
 }
 
-// ports are the ports of a node's settings.
+// ports returns the ports of a node's settings.
 func (n *Node) ports() map[string]int {
 	out := map[string]int{}
 	for _, name := range []string{"grpc", "raft", "gossip", "metrics"} {
@@ -173,7 +173,7 @@ func (n *Node) duration(setting string) time.Duration {
 	return d
 }
 
-// list is what a setting that holds a list shows, [a,b] or a,b.
+// list returns what a setting that holds a list shows, [a,b] or a,b.
 func list(text string) []string {
 	text = strings.Trim(text, `"[]`)
 	if text == "" {
@@ -224,7 +224,7 @@ func has(labels map[string]string, selector *meta.LabelSelector) bool {
 	return err == nil && s.Matches(labelset.Set(labels))
 }
 
-// files are the names of the files of a directory that end so.
+// files returns the names of the files of a directory that end so.
 func (r *reader) files(dir, ext string) []string {
 	entries, err := fs.ReadDir(r.fs, dir)
 	if err != nil {

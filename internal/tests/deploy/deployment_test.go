@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 )
 
-// real is the part of the repository that is judged, in memory.
+// real returns the part of the repository that is judged, in memory.
 func real(t *testing.T) fstest.MapFS {
 	t.Helper()
 	tree, out := os.DirFS(top), fstest.MapFS{}

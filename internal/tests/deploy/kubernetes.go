@@ -32,7 +32,7 @@ type manifests struct {
 	policy   *networking.NetworkPolicy
 }
 
-// Kubernetes are the nodes of manifests, in order of their pods; they run image. The
+// Kubernetes returns the nodes of manifests, in order of their pods; they run image. The
 // documents of all files are given, split by lines of "---".
 func Kubernetes(text string, image *Image) ([]*Node, error) {
 	m, err := readManifests(text)
@@ -69,7 +69,7 @@ func Kubernetes(text string, image *Image) ([]*Node, error) {
 	return nodes, nil
 }
 
-// valueIn is the value of a variable in a pod; one from a Secret has none here.
+// valueIn returns the value of a variable in a pod; one from a Secret has none here.
 func valueIn(v core.EnvVar, name, addr string) (string, error) {
 	from := v.ValueFrom
 	switch {
@@ -118,7 +118,7 @@ func readManifests(text string) (*manifests, error) {
 	return m, nil
 }
 
-// manifests is the text of all manifests of the tree, for [Kubernetes].
+// manifests returns the text of all manifests of the tree, for [Kubernetes].
 func (r *reader) manifests() string {
 	var all []string
 	for _, f := range r.files(kubernetesDir, ".yaml") {

@@ -48,7 +48,7 @@ func runTests(m *testing.M) (int, error) {
 	return m.Run(), goleak.Find(goleak.IgnoreAnyFunction("os/exec.(*Cmd).Wait"))
 }
 
-// environ is the environment of a process of a deployment: its own variables, and
+// environ returns the environment of a process of a deployment: its own variables, and
 // those of the machine that are no settings.
 func environ(vars map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {

@@ -103,7 +103,7 @@ func (r *reader) prometheus(nodes []string) {
 	}
 }
 
-// targets are the nodes that a configuration scrapes at their metrics port.
+// targets returns the nodes that a configuration scrapes at their metrics port.
 func targets(c scrapeConfig) []string {
 	var names []string
 	for _, j := range c.Jobs {
@@ -117,7 +117,7 @@ func targets(c scrapeConfig) []string {
 	return names
 }
 
-// fires is the text of all that tests expect to fire.
+// fires returns the text of all that tests expect to fire.
 func fires(t ruleTests) string {
 	var all strings.Builder
 	for _, one := range t.Tests {
@@ -159,7 +159,7 @@ var (
 	anchorGap = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// Anchors are those of the headings of a Markdown text, as code hosts make them.
+// Anchors returns those of the headings of a Markdown text, as code hosts make them.
 func Anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {

@@ -19,7 +19,7 @@ const (
 // Unit is a systemd unit: the values of each key, by section and key, in order.
 type Unit map[string][]string
 
-// Last is the value of a key that counts, as "Service.ExecStart".
+// Last returns the value of a key that counts, as "Service.ExecStart".
 func (u Unit) Last(key string) string {
 	v := u[key]
 	if len(v) == 0 {
@@ -57,7 +57,7 @@ func ReadEnv(text string) (map[string]string, error) {
 	return out, nil
 }
 
-// UnitNode is the node that a unit starts with a file of variables.
+// UnitNode returns the node that a unit starts with a file of variables.
 func UnitNode(unit, env string) (program string, n *Node, err error) {
 	u, err := ReadUnit(unit)
 	if err != nil {

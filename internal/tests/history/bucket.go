@@ -79,7 +79,7 @@ type bucket struct {
 	drift    Drift // of the clock by which the step was decided
 }
 
-// Bucket is the model of a token bucket.
+// Bucket returns the model of a token bucket.
 //
 // A bucket decides by its clock, and nobody knows which moment within a call
 // that was. The model's state is therefore not one arrival time (TAT) but the

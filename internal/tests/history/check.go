@@ -19,7 +19,7 @@ type Model struct {
 	splits Splits
 }
 
-// Unsure is the model of objects whose state was declared lost before: there may have been
+// Unsure returns the model of objects whose state was declared lost before: there may have been
 // a copy all the same, an old one or the latest. ok is false if the kind has none.
 func (m Model) Unsure() (_ Model, ok bool) {
 	if m.unsure == nil {
@@ -65,7 +65,7 @@ func (v *Violation) Error() string {
 // told is how many operations Stuck lists.
 const told = 12
 
-// Stuck is where the longest order that explains some of the operations ends: its last
+// Stuck returns where the longest order that explains some of the operations ends: its last
 // ones, and the first to end of those that are not in it.
 func (v *Violation) Stuck() string {
 	var best []porcupine.Operation
@@ -106,7 +106,7 @@ func byReturn(ops []porcupine.Operation) []porcupine.Operation {
 	return ops
 }
 
-// Check says whether the calls on each object can be explained by the model:
+// Check reports whether the calls on each object can be explained by the model:
 // nil, a *Violation, ErrTimeout, or what contradicts itself among the attempts
 // of one request. timeout bounds the check of each object; 0 is no bound.
 func Check(m Model, calls []Call, timeout time.Duration) error {

@@ -66,10 +66,10 @@ type counterState struct {
 
 func (s counterState) exists() bool { return s.version != 0 || s.above }
 
-// rises says whether the version may be above the one that is known.
+// rises reports whether the version may be above the one that is known.
 func (s counterState) rises() bool { return s.above || s.split && s.version != 0 }
 
-// at is the state if its version is v.
+// at returns the state if its version is v.
 func (s counterState) at(v uint64) []counterState {
 	if v >= splitVersion {
 		return nil
@@ -80,7 +80,7 @@ func (s counterState) at(v uint64) []counterState {
 	return nil
 }
 
-// to is the state after a change to a value, under the version v, or an unknown
+// to returns the state after a change to a value, under the version v, or an unknown
 // one if the answer was lost.
 func (s counterState) to(value int64, v uint64, lost bool) []counterState {
 	if lost {
@@ -92,7 +92,7 @@ func (s counterState) to(value int64, v uint64, lost bool) []counterState {
 	return []counterState{{value: value, version: v, split: s.split}}
 }
 
-// Counter is the model of an exact counter without an idle TTL.
+// Counter returns the model of an exact counter without an idle TTL.
 func Counter() Model {
 	return newModel(counterState{}, func(s counterState, at step, out any) []counterState {
 		in := at.in.(CounterInput)
@@ -136,7 +136,7 @@ func (s counterState) learned(in CounterInput, o CounterOutput, told bool) []cou
 	return []counterState{{value: o.Value, version: o.Version, split: s.split}}
 }
 
-// LateCounter is the model of counters that are copied: the ages of replays may be too
+// LateCounter returns the model of counters that are copied: the ages of replays may be too
 // small by so many ns. Nothing else depends on time.
 func LateCounter(late int64) Model {
 	m := Counter()

@@ -7,17 +7,17 @@ type Drift int64
 // million is what a Drift counts parts of.
 const million = 1_000_000
 
-// Drifting is the model of objects of nodes whose clocks drift: what takes a node some
+// Drifting returns the model of objects of nodes whose clocks drift: what takes a node some
 // time may be over a little sooner by the recorder's clock, or a little later.
 func (m Model) Drifting(d Drift) Model {
 	m.drift = d
 	return m
 }
 
-// Least is how long a time of a node's clock takes at least by the recorder's.
+// Least returns how long a time of a node's clock takes at least by the recorder's.
 func (d Drift) Least(ns int64) int64 { return d.least(ns) }
 
-// least is how long so much of a node's time takes at least.
+// least returns how long so much of a node's time takes at least.
 func (d Drift) least(x int64) int64 {
 	if d == 0 || x <= 0 {
 		return x
@@ -25,7 +25,7 @@ func (d Drift) least(x int64) int64 {
 	return x - x/million*int64(d) - x%million*int64(d)/million - 1
 }
 
-// most is how long so much of a node's time takes at most. Clocks that are slow by a part
+// most returns how long so much of a node's time takes at most. Clocks that are slow by a part
 // take longer by a little more than that part.
 func (d Drift) most(x int64) int64 {
 	if d == 0 || x <= 0 {

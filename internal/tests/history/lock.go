@@ -82,7 +82,7 @@ type lockState struct {
 	late  int64 // ns by which hi may still move by itself
 }
 
-// Lock is the model of a lock. The state is who holds it and the interval in
+// Lock returns the model of a lock. The state is who holds it and the interval in
 // which the TTL ends, because nobody knows when within a call an operation took
 // effect; otherwise as in Bucket.
 //
@@ -90,7 +90,7 @@ type lockState struct {
 // which nobody knows whether it took effect, may end at any moment.
 func Lock() Model { return LateLock(0) }
 
-// LateLock is the model of a lock whose grants may last longer than promised, by
+// LateLock returns the model of a lock whose grants may last longer than promised, by
 // so many ns in all: whoever copies the state of an object sends the time that is
 // left, and it runs on when it has arrived. Whoever has an earlier copy may take
 // over again. Never do they end sooner than their callers were told.
@@ -157,7 +157,7 @@ func (s lockState) holds(at step) maybe {
 }
 
 // least uses that the grant does not end before this moment. If it should have, it
-// was put off, as far as late goes. It says whether that is possible.
+// was put off, as far as late goes. It reports whether that is possible.
 func (s *lockState) least(end int64) bool {
 	if by := end - s.hi; by > 0 && s.later == 0 {
 		if by > s.late {
@@ -229,7 +229,7 @@ func (s lockState) free(at step) maybe {
 	return maybe{lockState: lockState{last: s.last, late: s.late}}
 }
 
-// freeFrom is the earliest moment of the operation at which the lock is free.
+// freeFrom returns the earliest moment of the operation at which the lock is free.
 func (s lockState) freeFrom(at step) int64 {
 	if s.holder == "" {
 		return at.call
@@ -280,7 +280,7 @@ func (s lockState) release(in LockInput, o LockOutput, at step) []lockState {
 	return []lockState{s}
 }
 
-// lost is what may follow a call whose answer was lost, done or not.
+// lost returns what may follow a call whose answer was lost, done or not.
 func (s lockState) lost(in LockInput, at step) []lockState {
 	mine := s.holder != "" && s.token == in.Token
 	switch in.Op {

@@ -176,7 +176,7 @@ func request[O output](m *member, object string, in any, send func(ctx context.C
 	return out, false
 }
 
-// context is that of an attempt. Unless it is the last one, it may be cancelled
+// context returns that of an attempt. Unless it is the last one, it may be cancelled
 // at a random moment, or its connection may break.
 func (m *member) context(last bool) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -202,7 +202,7 @@ func (m *member) context(last bool) (ctx context.Context, end func()) {
 	return ctx, cancel
 }
 
-// giveUp says whether a request whose answer was lost is not sent again.
+// giveUp reports whether a request whose answer was lost is not sent again.
 func (m *member) giveUp(object string) bool {
 	if m.rng.IntN(4) > 0 {
 		return false
@@ -211,7 +211,7 @@ func (m *member) giveUp(object string) bool {
 	return n.(*atomic.Int64).Add(1) <= mayLose
 }
 
-// nothing says whether an error shows that the attempt did nothing and never
+// nothing reports whether an error shows that the attempt did nothing and never
 // will.
 func nothing(t *testing.T, err error) bool {
 	for _, d := range status.Convert(err).Details() {

@@ -7,7 +7,7 @@ import "math"
 // otherwise.
 type Splits map[string]int64
 
-// Split is the model of objects of which some may be split into parts.
+// Split returns the model of objects of which some may be split into parts.
 //
 // What is judged as ever, at any time: answers that come from the whole object, but for
 // its version, which may also rise when the object is put together again, and for
@@ -34,7 +34,7 @@ func (m Model) Split(splits Splits) Model {
 // splitVersion marks what a part has answered: no version of a whole counter has it.
 const splitVersion = 1 << 63
 
-// inexact says whether an answer of a counter is one of a part.
+// inexact reports whether an answer of a counter is one of a part.
 func (o CounterOutput) inexact() bool {
 	return o.Version >= splitVersion || o.Parts > 0 && !o.Replayed
 }
@@ -50,7 +50,7 @@ func Parts(out any) uint32 {
 	return 0
 }
 
-// since is when each object may have been split first: when that was ordered, or when a
+// since returns when each object may have been split first: when that was ordered, or when a
 // call on it began that was answered by a part.
 func (s Splits) since(calls []Call) Splits {
 	all := Splits{}
@@ -78,7 +78,7 @@ func mark(ops []operation, from int64) {
 	}
 }
 
-// beside is what adds that were under way between two moments may have changed in all,
+// beside returns what adds that were under way between two moments may have changed in all,
 // downward and upward.
 func beside(ops []operation, from, to int64) (less, more int64) {
 	for _, op := range ops {
@@ -91,7 +91,7 @@ func beside(ops []operation, from, to int64) (less, more int64) {
 	return less, more
 }
 
-// sameResult says whether a replay can be of the result that is known of its request. What a
+// sameResult reports whether a replay can be of the result that is known of its request. What a
 // part did is never told exactly later on.
 func sameResult(replay, known output) bool {
 	x, ok := replay.(CounterOutput)
@@ -102,7 +102,7 @@ func sameResult(replay, known output) bool {
 	return x.Applied == y.Applied
 }
 
-// firstOf is what is known of the result, if all answers that there are are replays: what
+// firstOf returns what is known of the result, if all answers that there are are replays: what
 // one of them tells that knows it, or else any.
 func firstOf(replays []Call) output {
 	for _, r := range replays {
@@ -113,7 +113,7 @@ func firstOf(replays []Call) output {
 	return replays[0].Output.(output)
 }
 
-// ofParts is the state after what parts have answered, or the whole of what a part did.
+// ofParts returns the state after what parts have answered, or the whole of what a part did.
 func (s counterState) ofParts(at step, in CounterInput, o CounterOutput) []counterState {
 	switch {
 	case o.Version < splitVersion: // a SetIf could go by it
@@ -126,7 +126,7 @@ func (s counterState) ofParts(at step, in CounterInput, o CounterOutput) []count
 	return s.add(in, o, true)
 }
 
-// sum is the state if the sum of parts can be what a Get was told.
+// sum returns the state if the sum of parts can be what a Get was told.
 func (s counterState) sum(at step, o CounterOutput) []counterState {
 	if o.Value < s.value+at.less || o.Value > s.value+at.more {
 		return nil
@@ -137,7 +137,7 @@ func (s counterState) sum(at step, o CounterOutput) []counterState {
 // ever is later than any moment at which a bucket may be full again.
 const ever = math.MaxInt64 / 4
 
-// divided is the state of a bucket that may have been split: how much of it is gone is not
+// divided returns the state of a bucket that may have been split: how much of it is gone is not
 // known from then on, and lo is what was spent for sure.
 func (s bucketState) divided() bucketState {
 	if s.split {

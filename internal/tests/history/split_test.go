@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// byPart is an add that one of two parts has answered: value and version mean nothing.
+// byPart returns an add that one of two parts has answered: value and version mean nothing.
 func byPart(value int64) CounterOutput {
 	return CounterOutput{Applied: true, Value: value, Version: splitVersion | 3, Parts: 2}
 }
@@ -15,12 +15,12 @@ func sum(value int64) CounterOutput {
 	return CounterOutput{Value: value, Version: splitVersion | 7, Parts: 2}
 }
 
-// ofPart is what the whole says later of an add that a part has done, in a replay.
+// ofPart returns what the whole says later of an add that a part has done, in a replay.
 func ofPart(value, age, current int64) CounterOutput {
 	return CounterOutput{Applied: true, Value: value, Version: splitVersion | 3, Current: current, Replay: Replay{true, age}}
 }
 
-// ofWhole is what a part says later of an add that the whole had done.
+// ofWhole returns what a part says later of an add that the whole had done.
 func ofWhole(value int64, version uint64, age int64) CounterOutput {
 	return CounterOutput{Applied: true, Value: value, Version: version, Current: value, Parts: 2, Replay: Replay{true, age}}
 }

@@ -43,7 +43,7 @@ type windowState struct {
 // window is the arithmetic of a window.
 type window struct{ WindowParams }
 
-// Window is the model of a sliding window of at most MaxWindow tokens. Its inputs are
+// Window returns the model of a sliding window of at most MaxWindow tokens. Its inputs are
 // BucketInput, its outputs BucketOutput; refunds are not known to it.
 //
 // As with Bucket nobody knows at which moment of its call a check was decided. A check
@@ -105,7 +105,7 @@ func (w window) step(s windowState, at step, out any) (next windowState, possibl
 	return s, o.Bare || w.tells(o, least, most) && o.RetryAfter > 0 && o.RetryAfter <= w.Period
 }
 
-// tells says whether an answer is one about so many tokens that count.
+// tells reports whether an answer is one about so many tokens that count.
 func (w window) tells(o BucketOutput, least, most uint64) bool {
 	if o.Remaining > w.Limit {
 		return false
@@ -114,7 +114,7 @@ func (w window) tells(o BucketOutput, least, most uint64) bool {
 	return spent >= least && spent <= most && (spent == 0) == (o.ResetAfter == 0) && o.ResetAfter >= 0 && o.ResetAfter <= w.Period
 }
 
-// counting is how many tokens count at least, and at most, at the moment of a step.
+// counting returns how many tokens count at least, and at most, at the moment of a step.
 func (w window) counting(s *windowState, at step) (least, most uint64) {
 	for _, h := range s.hits[:s.n] {
 		if h.sure && at.ret < h.from+at.drift.least(w.Period) {

@@ -78,7 +78,7 @@ func NewObjects(n int, prefix string) Objects {
 	return all
 }
 
-// Each is all of them, in order.
+// Each returns all of them, in order.
 func (o Objects) Each() []Object {
 	var all []Object
 	for _, k := range All {
@@ -107,7 +107,7 @@ type Slack struct {
 	Splits history.Splits
 }
 
-// Of is the model of a kind with a slack.
+// Of returns the model of a kind with a slack.
 func (s Slack) Of(k *Kind) history.Model {
 	return k.Model(s.Late).Drifting(s.Drift).Split(s.Splits)
 }
@@ -131,7 +131,7 @@ func NewRecording(now func() int64) *Recording {
 	return r
 }
 
-// Register is what a lock protects.
+// Register returns what a lock protects.
 func (r *Recording) Register(lock string) *Register {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *Recording) Register(lock string) *Register {
 	return r.registers[lock]
 }
 
-// Record is what workers were told so far.
+// Record returns what workers were told so far.
 func (r *Recording) Record() Record {
 	all := Record{Calls: map[string][]history.Call{}, Writes: map[string][]Write{}}
 	for k, calls := range r.calls {
@@ -161,7 +161,7 @@ type Record struct {
 	Writes map[string][]Write        // to what locks protect, by lock
 }
 
-// Objects are the objects of a record with their kind, in order, and the calls on each.
+// Objects returns the objects of a record with their kind, in order, and the calls on each.
 func (r *Record) Objects() iter.Seq2[*Kind, []history.Call] {
 	return func(yield func(*Kind, []history.Call) bool) {
 		for _, k := range All {
@@ -178,7 +178,7 @@ func (r *Record) Objects() iter.Seq2[*Kind, []history.Call] {
 	}
 }
 
-// ByParts is how many answers, those of probes too, came from parts of split objects.
+// ByParts returns how many answers, those of probes too, came from parts of split objects.
 func (r *Record) ByParts() (n int) {
 	for _, calls := range r.Calls {
 		for _, c := range calls {

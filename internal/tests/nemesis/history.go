@@ -127,7 +127,7 @@ func (s *settings) ready(ctx context.Context, c *cluster.Cluster) (cluster.View,
 	return with, true, nil
 }
 
-// harm does faults until the time is over, and says whether a loss is a failure.
+// harm does faults until the time is over, and reports whether a loss is a failure.
 func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Workload, seed uint64, standbys bool, k *judge.Case) (noLoss bool) {
 	noLoss = true
 	defer func() {
@@ -155,7 +155,7 @@ func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Wor
 	return noLoss
 }
 
-// keys are those of all objects.
+// keys returns those of all objects.
 func keys(w *workload.Workload) (all []string) {
 	for _, o := range w.Objects() {
 		all = append(all, o.Key)
@@ -163,7 +163,7 @@ func keys(w *workload.Workload) (all []string) {
 	return all
 }
 
-// splittable are the objects that can be split.
+// splittable returns the objects that can be split.
 func splittable(w *workload.Workload) (all []fault.Object) {
 	for _, o := range w.Objects() {
 		if o.Kind.Splits {

@@ -165,7 +165,7 @@ func build(ctx context.Context, to string) error {
 	return nil
 }
 
-// run runs all histories, and says whether one failed.
+// run runs all histories, and reports whether one failed.
 func (s *settings) run(ctx context.Context, out io.Writer) (failed bool, err error) {
 	dir := s.keep
 	if dir == "" {

@@ -31,7 +31,7 @@ type report struct {
 	Error string `json:"error,omitempty"`
 }
 
-// longest is the longest pause of all objects.
+// longest returns the longest pause of all objects.
 func (r *report) longest() time.Duration {
 	if len(r.Pauses) == 0 {
 		return 0
@@ -42,7 +42,7 @@ func (r *report) longest() time.Duration {
 // maxFindings are told in a line.
 const maxFindings = 4
 
-// line is the report for people.
+// line returns the report for people.
 func (r *report) line() string {
 	var faults []string
 	for _, e := range r.Events {
@@ -96,7 +96,7 @@ func (r *report) line() string {
 	return s
 }
 
-// done is how many orders of a kind were answered without an error.
+// done returns how many orders of a kind were answered without an error.
 func done(orders []fault.Order, kind fault.Kind) (n int) {
 	for _, o := range orders {
 		if o.Kind == kind && o.Error == "" {

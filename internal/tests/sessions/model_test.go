@@ -337,7 +337,7 @@ func (m *model) step() error {
 	return m.check()
 }
 
-// check is what sessions promise.
+// check returns what sessions promise.
 func (m *model) check() error {
 	for k := range keys {
 		l, ok := m.us.held[k]

@@ -318,14 +318,14 @@ func (c *Cluster) Heal() {
 	c.Gossip.SetDuplicates(0)
 }
 
-// Running says whether a process runs on a host, paused or not.
+// Running reports whether a process runs on a host, paused or not.
 func (c *Cluster) Running(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hosts[i].node != nil
 }
 
-// Live are the processes that run, paused ones too: what they know, they still
+// Live returns the processes that run, paused ones too: what they know, they still
 // know when they resume.
 func (c *Cluster) Live() []Process {
 	c.mu.Lock()
@@ -339,7 +339,7 @@ func (c *Cluster) Live() []Process {
 	return out
 }
 
-// Process is the process of a host.
+// Process returns the process of a host.
 func (c *Cluster) Process(i int) (Process, bool) {
 	for _, p := range c.Live() {
 		if p.Host == i {
@@ -349,7 +349,7 @@ func (c *Cluster) Process(i int) (Process, bool) {
 	return Process{}, false
 }
 
-// Leader is the host that leads in the eyes of most, -1 if there is none.
+// Leader returns the host that leads in the eyes of most, -1 if there is none.
 func (c *Cluster) Leader() int {
 	votes := map[string]int{}
 	live := c.Live()

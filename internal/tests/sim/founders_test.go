@@ -23,7 +23,7 @@ func founded(nodes int, as map[int]string) *Cluster {
 	}})
 }
 
-// clusters are the numbers of the clusters that processes belong to.
+// clusters returns the numbers of the clusters that processes belong to.
 func clusters(c *Cluster) (uids []string) {
 	for _, p := range c.Live() {
 		if uid := p.Group.Table().UID; uid != "" && !slices.Contains(uids, uid) {

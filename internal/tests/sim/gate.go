@@ -41,14 +41,14 @@ func (g *Gate) Open() {
 	}
 }
 
-// Paused says whether the gate is closed.
+// Paused reports whether the gate is closed.
 func (g *Gate) Paused() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.closed != nil
 }
 
-// Pass waits while the gate is closed, and says whether it had to.
+// Pass waits while the gate is closed, and reports whether it had to.
 func (g *Gate) Pass() (waited bool) {
 	for {
 		g.mu.Lock()
@@ -109,7 +109,7 @@ func (c *Clock) Now() int64 {
 	return c.Shows()
 }
 
-// Shows is the time by the clock, whatever becomes of who reads it.
+// Shows returns the time by the clock, whatever becomes of who reads it.
 func (c *Clock) Shows() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

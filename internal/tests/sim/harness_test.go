@@ -181,7 +181,7 @@ func (s *scene) describe() string {
 	return out
 }
 
-// settled says whether all nodes that run are active, nothing is to move, and
+// settled reports whether all nodes that run are active, nothing is to move, and
 // every position is served.
 func (s *scene) settled() bool {
 	live := s.Live()
@@ -212,13 +212,13 @@ func calm(t *table.Table, nodes int) bool {
 	return len(t.Members) == nodes && t.Transition == nil && len(t.Rows) > 0 && len(t.Moves()) == 0 && t.Unprotected() == 0
 }
 
-// served says whether every position is served now.
+// served reports whether every position is served now.
 func (s *scene) served() bool {
 	s.v.Verify(s.Cluster)
 	return s.v.Served(time.Now()) == positions
 }
 
-// servedWithout says whether every position is served by others than these hosts.
+// servedWithout reports whether every position is served by others than these hosts.
 func (s *scene) servedWithout(out ...int) bool {
 	live := s.Live()
 	for i := range s.v.positions {

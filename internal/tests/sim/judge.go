@@ -123,7 +123,7 @@ func (j *Judge) Unexpected(what string) {
 	}
 }
 
-// Faults are what is wrong with what clients were told. It is for real time, outside of
+// Faults returns what is wrong with what clients were told. It is for real time, outside of
 // bubbles, when all clients are done.
 func (j *Judge) Faults() []string {
 	j.mu.Lock()
@@ -181,7 +181,7 @@ func (j *Judge) livesLocked(calls []history.Call) [][]history.Call {
 	})
 }
 
-// Told is how many answers of each kind there were, and errors by code, for people.
+// Told returns how many answers of each kind there were, and errors by code, for people.
 func (j *Judge) Told() string {
 	r := j.recording.Record()
 	out := ""

@@ -81,7 +81,7 @@ func NewNet(seed uint64) *Net {
 	}
 }
 
-// Gate is where a host touches the world: closed while it is paused.
+// Gate returns where a host touches the world: closed while it is paused.
 func (n *Net) Gate(host string) *Gate {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +170,7 @@ func (n *Net) Die(host string) {
 	}
 }
 
-// Open is how many ends of connections are open.
+// Open returns how many ends of connections are open.
 func (n *Net) Open() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -237,7 +237,7 @@ func (n *Net) delayLocked(from, to string) time.Duration {
 	return d
 }
 
-// lateLocked is how much later than others a write of a connection arrives.
+// lateLocked returns how much later than others a write of a connection arrives.
 func (n *Net) lateLocked(from, to string, data []byte) (d time.Duration) {
 	if f := n.faultsLocked(from, to); f.Stuck > 0 && n.rnd.Float64() < f.Stuck {
 		d = minStuck + time.Duration(n.rnd.Int64N(int64(maxStuck-minStuck)))

@@ -72,7 +72,7 @@ func (s *scene) lineFor(key string, host int) *line {
 	return l
 }
 
-// ownerOf is the host that owns a key in the eyes of all, -1 if there is none.
+// ownerOf returns the host that owns a key in the eyes of all, -1 if there is none.
 func (s *scene) ownerOf(key string) int {
 	at := -1
 	for i, p := range s.Live() {
@@ -101,7 +101,7 @@ func (l *line) joins(acquire func(n int) error) {
 	l.until(10*time.Second, "the caller stands in the queue", func() bool { return l.length() == n })
 }
 
-// length is how many wait, -1 if no node says.
+// length returns how many wait, -1 if no node says.
 func (l *line) length() int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

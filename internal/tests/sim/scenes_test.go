@@ -90,7 +90,7 @@ func TestMinority(t *testing.T) {
 	})
 }
 
-// vote says whether so many nodes vote, in the eyes of all: not of the leader
+// vote reports whether so many nodes vote, in the eyes of all: not of the leader
 // alone, which goes by changes that are not committed yet.
 func (s *scene) vote(n int) func() bool {
 	return func() bool {

@@ -127,7 +127,7 @@ func (h *splitHistory) noteLoss(was, is *table.Table, key string) {
 	h.of[key] = of
 }
 
-// lossOf is what was lost of an object, as far as it is known.
+// lossOf returns what was lost of an object, as far as it is known.
 func (s *splitScene) lossOf(h *splitHistory, key string) lossOf {
 	if h.whole {
 		return h.of[key]

@@ -53,7 +53,7 @@ func (l *sumLog) readUntil(start, end time.Time, value int64, what string) {
 	l.reads = append(l.reads, sumRead{start, end, value, what})
 }
 
-// total is the sum of what is done, and, when nobody adds any more, of what may have been
+// total returns the sum of what is done, and, when nobody adds any more, of what may have been
 // done as well: it was never told.
 func (l *sumLog) total() (sum, open int64) {
 	l.mu.Lock()
@@ -137,7 +137,7 @@ func (l *checkLog) took(start time.Time, allowed bool, parts uint32) {
 	l.answers = append(l.answers, struct{ divided, no bool }{parts > 0, !allowed})
 }
 
-// figures are how many checks were decided and refused, and decided by parts.
+// figures returns how many checks were decided and refused, and decided by parts.
 func (l *checkLog) figures() (all, refused, divided int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

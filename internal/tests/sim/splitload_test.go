@@ -192,7 +192,7 @@ func (l *splitLoad) fault(key, format string, args ...any) {
 	}
 }
 
-// faultTexts are those of all faults.
+// faultTexts returns those of all faults.
 func (l *splitLoad) faultTexts() (all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,7 +287,7 @@ func (l *splitLoad) setIf(k *splitCaller, rnd *rand.Rand) {
 }
 
 // same judges the answers to one operation: those after the first are replays of the same
-// outcome. It says whether it is the first one.
+// outcome. It reports whether it is the first one.
 func (l *splitLoad) same(key, what string, start time.Time) func(yes bool, replay *pb.Replay, owner string) bool {
 	answers, first := 0, false
 	return func(yes bool, replay *pb.Replay, owner string) bool {

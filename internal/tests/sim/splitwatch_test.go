@@ -69,7 +69,7 @@ func (w *splitWatch) run(ctx context.Context, s *scene) {
 	}
 }
 
-// latest is the latest table that a process that runs goes by; nil if there is none.
+// latest returns the latest table that a process that runs goes by; nil if there is none.
 func latest(c *Cluster) (t *table.Table) {
 	for _, p := range c.Live() {
 		if x := p.Group.Table(); t == nil || x.Epoch > t.Epoch {
@@ -245,7 +245,7 @@ func (d *divider) churn(rnd *rand.Rand, quit <-chan struct{}, pause time.Duratio
 	}
 }
 
-// placeOf is the host that owns a position; -1 if none does.
+// placeOf returns the host that owns a position; -1 if none does.
 func (s *splitScene) placeOf(hash uint64) int {
 	t := latest(s.Cluster)
 	if t == nil {
@@ -258,7 +258,7 @@ func (s *splitScene) placeOf(hash uint64) int {
 	return slices.IndexFunc(s.hosts, func(h *host) bool { return h.name == m.Node })
 }
 
-// home is the host that is the home of an object; it waits until there is one.
+// home returns the host that is the home of an object; it waits until there is one.
 func (s *splitScene) home(key string) (i int) {
 	s.t.Helper()
 	s.until(settleTime, "there is a home", func() bool { i = s.placeOf(owner.Hash(key)); return i >= 0 && s.Running(i) })
@@ -293,7 +293,7 @@ func (s *splitScene) other(i int) int {
 	return k
 }
 
-// held is how many objects of a kind the stores of all processes hold, for themselves
+// held returns how many objects of a kind the stores of all processes hold, for themselves
 // and as standbys.
 func (s *splitScene) held(kind string) (n int64) {
 	for _, h := range s.hosts {
@@ -304,7 +304,7 @@ func (s *splitScene) held(kind string) (n int64) {
 	return n
 }
 
-// told is what was seen, for people.
+// told returns what was seen, for people.
 func (w *splitWatch) told() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,9 +21,9 @@ const (
 // Actor is a process that may act for positions of the hash space: the serving
 // rule of a node, or what a test says.
 type Actor interface {
-	// May says whether an operation may begin: see serving.Rule.
+	// May reports whether an operation may begin: see serving.Rule.
 	May(hash uint64, now int64) (since, seen uint64, v serving.Verdict)
-	// Still says whether an answer may go out.
+	// Still reports whether an answer may go out.
 	Still(hash, seen uint64, now int64) bool
 	// Self is the process.
 	Self() table.Holder
@@ -181,14 +181,14 @@ func (v *Verifier) faultLocked(format string, args ...any) {
 	}
 }
 
-// Faults are what was found so far.
+// Faults returns what was found so far.
 func (v *Verifier) Faults() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return append([]string(nil), v.faults...)
 }
 
-// Served are the positions for which a process has let operations in since a
+// Served returns the positions for which a process has let operations in since a
 // moment.
 func (v *Verifier) Served(since time.Time) int {
 	v.mu.Lock()

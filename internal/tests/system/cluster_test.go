@@ -110,7 +110,7 @@ func TestOwnerManyKeys(t *testing.T) {
 	}
 }
 
-// freePort is an address at which nothing listens.
+// freePort returns an address at which nothing listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -115,7 +115,7 @@ func TestClusterDisksWentBack(t *testing.T) {
 	}
 }
 
-// id64 is an id that a node gives.
+// id64 returns an id that a node gives.
 func (n *testNode) id64() (id uint64) {
 	n.t.Helper()
 	if !poll(func() bool {

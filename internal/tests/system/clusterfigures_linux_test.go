@@ -58,7 +58,7 @@ func TestClusterFigures(t *testing.T) {
 	t.Run("idle", func(t *testing.T) { measureIdle(t, time.Minute) })
 }
 
-// spreadOf are the percentiles of durations.
+// spreadOf returns the percentiles of durations.
 func spreadOf(d []time.Duration) string {
 	if len(d) == 0 {
 		return "not measured"
@@ -153,7 +153,7 @@ func procFile(t *testing.T, pid int, name string) string {
 // userHz is the unit of times in /proc: 1/100 s on every Linux.
 const userHz = 100
 
-// cpuSeconds is what a process has used: fields 14 and 15 of its stat.
+// cpuSeconds returns what a process has used: fields 14 and 15 of its stat.
 func cpuSeconds(t *testing.T, pid int) float64 {
 	t.Helper()
 	_, rest, _ := strings.Cut(procFile(t, pid, "stat"), ") ")
@@ -166,7 +166,7 @@ func cpuSeconds(t *testing.T, pid int) float64 {
 	return (user + system) / userHz
 }
 
-// loopback are the bytes and packets that were sent on it.
+// loopback returns the bytes and packets that were sent on it.
 func loopback(t *testing.T, pid int) (sent [2]float64) {
 	t.Helper()
 	_, line, _ := strings.Cut(procFile(t, pid, "net/dev"), "lo:")

@@ -89,7 +89,7 @@ func (c *testCluster) forming() string {
 	return ""
 }
 
-// epoch is the one that the node serves under; 0 if it does not answer yet.
+// epoch returns the one that the node serves under; 0 if it does not answer yet.
 func (n *testNode) epoch() float64 {
 	if code, _, err := n.get("/metrics"); err != nil || code != http.StatusOK {
 		return 0
@@ -97,7 +97,7 @@ func (n *testNode) epoch() float64 {
 	return n.sum(n.t, "keystead_epoch")
 }
 
-// sum is that of a metric's series.
+// sum returns that of a metric's series.
 func (n *testNode) sum(t *testing.T, name string) float64 {
 	t.Helper()
 	_, text, err := n.get("/metrics")

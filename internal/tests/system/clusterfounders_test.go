@@ -21,7 +21,7 @@ func layOutFounders(t *testing.T) *testCluster {
 	return c
 }
 
-// founds says whether the first founder says that it has made a cluster.
+// founds reports whether the first founder says that it has made a cluster.
 func (n *testNode) founds() bool { return strings.Contains(n.err(), "made the cluster") }
 
 // The first founder makes the cluster when the last one is there, and not before; and

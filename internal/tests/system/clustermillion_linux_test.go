@@ -99,7 +99,7 @@ func TestClusterJoinAndDrainByEvent(t *testing.T) {
 	})
 }
 
-// settled says whether nothing moves, and each row has its standby, as all of
+// settled reports whether nothing moves, and each row has its standby, as all of
 // these nodes see it.
 func settled(nodes []*testNode) bool {
 	return !slices.ContainsFunc(nodes, func(n *testNode) bool {
@@ -291,7 +291,7 @@ func (p *probes) ownedBy(node string) map[int]bool {
 	return owned
 }
 
-// spread are the percentiles of the calls for some of the keys, and the longest
+// spread returns the percentiles of the calls for some of the keys, and the longest
 // call of each key, by percentiles as well.
 func (p *probes) spread(phase string, some func(key int) bool) string {
 	p.mu.Lock()
@@ -389,7 +389,7 @@ func (c *testCluster) change(p *probes, name string, nodes []*testNode, begin fu
 // does not keep up.
 var copyLines = []string{"copied rows", "handed rows over", "a standby is taken out"}
 
-// lines are those of the node's log that have one of some texts, without their time.
+// lines returns those of the node's log that have one of some texts, without their time.
 func (n *testNode) lines(texts ...string) (found []string) {
 	for line := range strings.Lines(n.err()) {
 		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
@@ -400,7 +400,7 @@ func (n *testNode) lines(texts ...string) (found []string) {
 	return found
 }
 
-// metrics are the values that the node shows, without those that have labels, but
+// metrics returns the values that the node shows, without those that have labels, but
 // for the buckets of what was frozen.
 func (n *testNode) metrics() map[string]float64 {
 	n.t.Helper()

@@ -55,7 +55,7 @@ var (
 	ports atomic.Int64
 )
 
-// newPort is an address of loopback at which nothing listens, and which no other
+// newPort returns an address of loopback at which nothing listens, and which no other
 // test has.
 func newPort(t *testing.T) string {
 	t.Helper()
@@ -129,7 +129,7 @@ func (n *testNode) kill() {
 	<-n.done
 }
 
-// runs says whether its process does.
+// runs reports whether its process does.
 func (n *testNode) runs() bool {
 	select {
 	case <-n.done:
@@ -170,7 +170,7 @@ func (n *testNode) get(path string) (code int, body string, err error) {
 	return resp.StatusCode, string(b), err
 }
 
-// clusterStatus is what the node says at /status of its part in the cluster.
+// clusterStatus returns what the node says at /status of its part in the cluster.
 func (n *testNode) clusterStatus() (node.ClusterStatus, bool) {
 	var s node.Status
 	_, text, err := n.get("/status")
@@ -209,7 +209,7 @@ func (n *testNode) look() (*pb.GetStatusResponse, []*pb.MemberStatus, error) {
 	return st, m.GetMembers(), err
 }
 
-// owners are the owners of keys, as the node knows them; nil if it does not answer.
+// owners returns the owners of keys, as the node knows them; nil if it does not answer.
 func (n *testNode) owners(keys ...string) []*pb.KeyOwner {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
@@ -264,7 +264,7 @@ func (n *testNode) add(key string, delta int64) (*pb.AddResponse, error) {
 	return pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: key, Name: "n", Delta: delta})
 }
 
-// reason is that of a refusal, with the node that it names.
+// reason returns that of a refusal, with the node that it names.
 func reason(err error) (reason, owner string) {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
@@ -311,7 +311,7 @@ func layOut(t *testing.T, n int, disks bool, flags ...string) *testCluster {
 	return c
 }
 
-// addrs are the gossip addresses of all nodes but one.
+// addrs returns the gossip addresses of all nodes but one.
 func (c *testCluster) addrs(but *testNode) string {
 	var addrs []string
 	for _, n := range c.nodes {

@@ -12,7 +12,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// splitState is how an object is, as a node tells: its split, nil if it is whole.
+// splitState returns how an object is, as a node tells: its split, nil if it is whole.
 func (n *testNode) splitState(key string) *pb.Split {
 	r, err := pb.NewClusterServiceClient(n.conn).ListHot(n.t.Context(), &pb.ListHotRequest{})
 	if err != nil {

@@ -36,7 +36,7 @@ var xdsNodes = flag.Int("xds-nodes", 3, "TestClusterXDS: how many nodes the ring
 // that has nothing else to do.
 var xdsChange = flag.Bool("xds-change", false, "TestClusterXDS: drain and kill one of many nodes, too")
 
-// xdsKeys is how many keys have to go to their owners, each time that the ring has
+// xdsKeys returns how many keys have to go to their owners, each time that the ring has
 // settled: fewer with the race detector, with which each call costs many times more.
 func xdsKeys() int {
 	if len(raceFlags) > 0 {
@@ -116,7 +116,7 @@ func (k *counterOf) add(ctx context.Context, conn *grpc.ClientConn) (at string, 
 
 var errWrongAnswer = errors.New("wrong answer")
 
-// forwarded is how many operations the nodes that run have passed on so far.
+// forwarded returns how many operations the nodes that run have passed on so far.
 func (c *testCluster) forwarded() (sum float64) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -132,7 +132,7 @@ func (c *testCluster) forwarded() (sum float64) {
 	return sum
 }
 
-// scrape is what a node's metrics say, by name and labels.
+// scrape returns what a node's metrics say, by name and labels.
 func (n *testNode) scrape() map[string]float64 {
 	n.t.Helper()
 	_, body, err := n.get("/metrics")

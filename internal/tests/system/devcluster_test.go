@@ -54,7 +54,7 @@ func runDev(t *testing.T, nodes int, args ...string) *devRun {
 	return d
 }
 
-// isNode says whether a process is there and is a keystead that has not ended.
+// isNode reports whether a process is there and is a keystead that has not ended.
 func isNode(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -130,7 +130,7 @@ func TestDevClusterNodeKilled(t *testing.T) {
 	d.gone()
 }
 
-// freeRow is the first of some ports in a row at which nothing listens, above those
+// freeRow returns the first of some ports in a row at which nothing listens, above those
 // that the other tests pick.
 func freeRow(t *testing.T, n int) int {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// stands is how a node stands as another one sees it.
+// stands returns how a node stands as another one sees it.
 func (n *testNode) stands(as *testNode) *pb.MemberStatus {
 	n.t.Helper()
 	_, members, err := as.look()
@@ -64,7 +64,7 @@ func (c *testCluster) keeps(at *testNode, keys []string, want int64) {
 	}
 }
 
-// readyz is what a node's /readyz says, "" if it does not answer.
+// readyz returns what a node's /readyz says, "" if it does not answer.
 func (n *testNode) readyz() string {
 	_, body, _ := n.get("/readyz")
 	return body

@@ -173,7 +173,7 @@ func answered[R any](n *testNode, what string, call func(context.Context) (R, er
 	return r
 }
 
-// value is that of a counter, as its owner knows it.
+// value returns that of a counter, as its owner knows it.
 func (n *testNode) value(key string) int64 {
 	n.t.Helper()
 	return answered(n, "the counter of "+key, func(ctx context.Context) (*pb.GetResponse, error) {
@@ -181,7 +181,7 @@ func (n *testNode) value(key string) int64 {
 	}).Value
 }
 
-// roles are the leader, another node, and the third.
+// roles returns the leader, another node, and the third.
 func (c *testCluster) roles() (leads, one, other *testNode) {
 	c.t.Helper()
 	leads, others := c.leader()

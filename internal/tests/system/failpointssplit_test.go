@@ -64,7 +64,7 @@ func newTrial(t *testing.T) *trial {
 	return s
 }
 
-// live are the nodes whose processes run.
+// live returns the nodes whose processes run.
 func (s *trial) live() []*testNode {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n *testNode) bool { return !n.runs() })
 }
@@ -141,7 +141,7 @@ func (s *trial) admits(n int) {
 	})
 }
 
-// acknowledged is how many adds are.
+// acknowledged returns how many adds are.
 func (s *trial) acknowledged() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *trial) begin(split bool) {
 	}
 }
 
-// apart are the phases of the splits that the leader knows, by kind.
+// apart returns the phases of the splits that the leader knows, by kind.
 func (s *trial) apart() map[string]string {
 	s.t.Helper()
 	r := answered(s.leads, "the splits", func(ctx context.Context) (*pb.ListHotResponse, error) {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// health is what a node's health service answers for a name.
+// health returns what a node's health service answers for a name.
 func (n *testNode) health(name string) (healthpb.HealthCheckResponse_ServingStatus, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()

@@ -128,7 +128,7 @@ func (n *hotNode) set(f func()) {
 	f()
 }
 
-// refusal is an error as nodes answer with it.
+// refusal returns an error as nodes answer with it.
 func refusal(t *testing.T, code codes.Code, reason, message, hint string) error {
 	t.Helper()
 	st, err := status.New(code, message).WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: "keystead", Metadata: map[string]string{"hint": hint}})

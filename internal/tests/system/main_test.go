@@ -92,7 +92,7 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// cleanEnv is the environment of the tests without settings of keystead.
+// cleanEnv returns the environment of the tests without settings of keystead.
 func cleanEnv(more ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envPrefix) })
 	path := "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")
@@ -257,7 +257,7 @@ func hasFields(t *testing.T, v any, want ...string) {
 // machine may be busy.
 const patience = 30 * time.Second
 
-// poll waits until cond holds, and says whether it does.
+// poll waits until cond holds, and reports whether it does.
 func poll(cond func() bool) bool {
 	deadline := time.After(patience)
 	tick := time.NewTicker(5 * time.Millisecond)

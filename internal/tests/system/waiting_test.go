@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// inPool are the flags of a node of a cluster on free ports.
+// inPool returns the flags of a node of a cluster on free ports.
 func inPool(id, cluster string, more ...string) []string {
 	return append([]string{"--id", id, "--cluster-id", cluster, "--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0", "--gossip-profile", "local"}, more...)
 }
 
-// gossipAddr is where a node gossips.
+// gossipAddr returns where a node gossips.
 func (n *served) gossipAddr(t *testing.T) string {
 	t.Helper()
 	return object(t, succeeds(t, "status", "--json", "--addr", n.grpc))["gossip_addr"].(string)

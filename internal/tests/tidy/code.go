@@ -127,7 +127,7 @@ func Sizes(t *Tree) []Finding {
 	return found
 }
 
-// counted is how many lines there are but for marks of internal/tests/canary, of which
+// counted returns how many lines there are but for marks of internal/tests/canary, of which
 // each has one or shares one with code.
 func counted(lines [][]byte) int {
 	n := 0

@@ -15,7 +15,7 @@ const (
 	toolModule = "internal/tools/go.mod" // pins what generates
 )
 
-// ProtoSum is the SHA-256, in hexadecimal, of what is in proto and of the versions of
+// ProtoSum returns the SHA-256, in hexadecimal, of what is in proto and of the versions of
 // the tools that generate. Names and contents count.
 func ProtoSum(t *Tree) (string, error) {
 	paths := []string{toolModule}

@@ -57,7 +57,7 @@ var outside = map[string]string{
 // clock. They reach nothing of outside either: what they need is handed to them.
 var drivers = []string{"hotkey/home"}
 
-// pure says whether a package is one of the cores, which know values and time
+// pure reports whether a package is one of the cores, which know values and time
 // as an argument. ring/member and ring/epoch, which speak serf and raft, are not;
 // the state machines below ring/epoch are.
 func pure(pkg string) bool {

@@ -142,5 +142,5 @@ func (f *File) uses(importPath string, names []string, found func(n ast.Node, na
 	})
 }
 
-// within says whether p is dir or below it.
+// within reports whether p is dir or below it.
 func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

@@ -69,7 +69,7 @@ func Overlay(root, page, dir string) (overlay string, c Change, err error) {
 	return overlay, c, os.WriteFile(overlay, list, 0o600)
 }
 
-// hunk is what a diff replaces, by what, and how many lines are new or others.
+// hunk returns what a diff replaces, by what, and how many lines are new or others.
 func hunk(diff string) (old, next string, lines int) {
 	for line := range strings.Lines(diff) {
 		switch line[0] {

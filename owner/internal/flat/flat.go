@@ -134,13 +134,13 @@ func (s *Slab[T]) Free(ref uint32) {
 	}
 }
 
-// Room says whether the next cell needs no more memory.
+// Room reports whether the next cell needs no more memory.
 func (s *Slab[T]) Room() bool { return len(s.pool.room) > 0 }
 
-// Len is the number of cells in use.
+// Len returns the number of cells in use.
 func (s *Slab[T]) Len() int { return s.live }
 
-// Bytes is the memory that the slab has allocated.
+// Bytes returns the memory that the slab has allocated.
 func (s *Slab[T]) Bytes() int { return s.bytes }
 
 const (
@@ -187,7 +187,7 @@ func (c *Cells) Add(size int) uint32 {
 	return uint32(class)<<(32-classBits) | (chunk*sc.pool.per + i + 1)
 }
 
-// Room says whether the next cell of this size needs no more memory.
+// Room reports whether the next cell of this size needs no more memory.
 func (c *Cells) Room(size int) bool {
 	class := (size + cellGrain - 1) / cellGrain
 	return class < len(c.classes) && len(c.classes[class].pool.room) > 0
@@ -201,7 +201,7 @@ func (c *Cells) At(ref uint32) unsafe.Pointer {
 	return unsafe.Pointer(&sc.chunks[i/sc.pool.per][i%sc.pool.per*class])
 }
 
-// Next is the reference of the cell after one, whether or not it is in use, in an
+// Next returns the reference of the cell after one, whether or not it is in use, in an
 // order that never changes; after 0 comes the first. 0 = there is none. A cell that
 // is not in use is zero.
 func (c *Cells) Next(ref uint32) uint32 {
@@ -230,7 +230,7 @@ func (c *Cells) Free(ref uint32) {
 	}
 }
 
-// Bytes is the memory that the cells have allocated.
+// Bytes returns the memory that the cells have allocated.
 func (c *Cells) Bytes() int { return c.bytes }
 
 // Index finds references by a 32-bit tag, the caller's hash: an open-addressing
@@ -251,7 +251,7 @@ type Index struct {
 
 const minIndex = 16
 
-// Home is the position where the search for a tag starts.
+// Home returns the position where the search for a tag starts.
 func (x *Index) Home(tag uint32) uint32 { return tag & uint32(len(x.slots)-1) }
 
 // Seek returns the next reference under tag at or after position from.
@@ -280,7 +280,7 @@ func (x *Index) Put(tag, ref uint32) {
 	x.n++
 }
 
-// Room says whether the next reference needs no more memory: a fifth of the
+// Room reports whether the next reference needs no more memory: a fifth of the
 // slots stay empty, so that searches stay short.
 func (x *Index) Room() bool { return (x.n+1)*5 <= len(x.slots)*4 }
 
@@ -344,15 +344,15 @@ func (x *Index) Shrink() {
 	}
 }
 
-// Span is the number of positions: Slot takes 0 to Span-1.
+// Span returns the number of positions: Slot takes 0 to Span-1.
 func (x *Index) Span() uint32 { return uint32(len(x.slots)) }
 
-// Slot is the reference at a position, 0 where there is none. A deletion moves
+// Slot returns the reference at a position, 0 where there is none. A deletion moves
 // references to other positions.
 func (x *Index) Slot(pos uint32) uint32 { return uint32(x.slots[pos]) }
 
-// Len is the number of references held.
+// Len returns the number of references held.
 func (x *Index) Len() int { return x.n }
 
-// Bytes is the memory that the index has allocated.
+// Bytes returns the memory that the index has allocated.
 func (x *Index) Bytes() int { return len(x.slots) * 8 }

@@ -69,7 +69,7 @@ func (h *Holding) Drop() { *h = Holding{frame: h.frame + 1, term: h.term, grant:
 // are counted from 1 again.
 func (h *Holding) Forget() { *h = Holding{frame: h.frame + 1} }
 
-// Until is when the lease ends; 0 = there is none.
+// Until returns when the lease ends; 0 = there is none.
 func (h *Holding) Until() int64 { return h.until }
 
 // maxUnheard is how many grants may be unheard of before the leader stops
@@ -117,7 +117,7 @@ func (g *Grants[K]) Lead(term uint64, now int64) {
 // Follow ends it.
 func (g *Grants[K]) Follow() { *g = Grants[K]{cfg: g.cfg} }
 
-// Term is the term that it leads, or 0.
+// Term returns the term that it leads, or 0.
 func (g *Grants[K]) Term() uint64 { return g.term }
 
 // Ready says that all that was committed before the term has been applied, and
@@ -129,7 +129,7 @@ func (g *Grants[K]) Ready(cfg Config) {
 	g.quiet = max(g.quiet, g.led+cfg.TTL+cfg.Margin)
 }
 
-// IsReady says whether it leads and may grant.
+// IsReady reports whether it leads and may grant.
 func (g *Grants[K]) IsReady() bool { return g.term != 0 && g.ready }
 
 // Tick is to be called many times within a TTL. It returns whether the clock
@@ -192,7 +192,7 @@ func (g *Grants[K]) Grant(k K, received int64, lastTerm, lastGrant uint64) (gran
 	return m.granted, Granted
 }
 
-// Alive says whether a member has been granted a lease in this term that has not
+// Alive reports whether a member has been granted a lease in this term that has not
 // run out.
 func (g *Grants[K]) Alive(k K, now int64) bool {
 	m := g.members[k]
@@ -206,7 +206,7 @@ func (g *Grants[K]) Release(k K) {
 	}
 }
 
-// Expired are the members whose leases are certainly over, and whose removal may
+// Expired returns the members whose leases are certainly over, and whose removal may
 // be proposed: those released, at any time; others, not while it is quiet.
 func (g *Grants[K]) Expired(now int64) []K {
 	var over []K
@@ -222,7 +222,7 @@ func (g *Grants[K]) Expired(now int64) []K {
 	return over
 }
 
-// Overdue is for how long a member that Expired names could have been removed;
+// Overdue returns for how long a member that Expired names could have been removed;
 // math.MaxInt64 if it gave its lease up.
 func (g *Grants[K]) Overdue(k K, now int64) int64 {
 	m := g.members[k]

@@ -60,7 +60,7 @@ func (p *Pace) Observe(cfg Config, term uint64, e Exchange) (gained int64) {
 	return gained
 }
 
-// gain is by how much more than the margin allows the leader's clock has gained between
+// gain returns by how much more than the margin allows the leader's clock has gained between
 // two exchanges, at least; 0 if it may be less.
 func gain(cfg Config, was, is Exchange) int64 {
 	//guard:pace-messages is.Answered -> is.Sent

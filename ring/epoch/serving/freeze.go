@@ -10,7 +10,7 @@ type freeze struct {
 	closed     bool
 }
 
-// possible says whether the flip for which a row is frozen can still happen.
+// possible reports whether the flip for which a row is frozen can still happen.
 func possible(t *table.Table, f freeze) bool {
 	return t.Transition != nil && t.Transition.ID == f.transition && t.Holds(f.to)
 }

@@ -113,7 +113,7 @@ func joining(t testing.TB) (settled, begun *table.Table, moves, stays []uint64) 
 
 var n1, n2, n3 = holder("n1", 1), holder("n2", 1), holder("n3", 1)
 
-// acting is the rule of n1 that has learned a table, is clean, and holds a lease
+// acting returns the rule of n1 that has learned a table, is clean, and holds a lease
 // until 1000.
 func acting(t testing.TB, tab *table.Table) *Rule {
 	t.Helper()

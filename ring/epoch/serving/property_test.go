@@ -37,7 +37,7 @@ type position struct {
 	seen   uint64
 }
 
-// could says whether a command would take effect.
+// could reports whether a command would take effect.
 func could(t *table.Table, c table.Command) bool {
 	_, err := t.Apply(c)
 	return err == nil
@@ -92,14 +92,14 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 	}
 }
 
-// again says whether a flip could be proposed again, by the ring of now.
+// again reports whether a flip could be proposed again, by the ring of now.
 func again(t *table.Table, c table.Command) bool {
 	f := *c.Flip
 	f.WantSince = t.WantSince
 	return could(t, table.Command{Flip: &f})
 }
 
-// spoilt says whether a row came to the process since a table without its state.
+// spoilt reports whether a row came to the process since a table without its state.
 func (f *follower) spoilt(p *position, from int) bool {
 	then, now := f.history[from], f.history[f.learned]
 	was, is := then.Rows[then.Find(p.h)], now.Rows[now.Find(p.h)]
@@ -165,7 +165,7 @@ func (f *follower) hand(to table.Holder, ends []uint64, toEnd bool) (froze map[u
 	return froze
 }
 
-// mayFlip says whether the process itself would have proposed this flip: it goes
+// mayFlip reports whether the process itself would have proposed this flip: it goes
 // by the last table, and has closed the rows.
 func (f *follower) mayFlip(c *table.Flip) bool {
 	if c.From != f.self {

@@ -48,7 +48,7 @@ func (p *process) answer() {
 	})
 }
 
-// route is where records about a position go, and whose word answers wait for.
+// route returns where records about a position go, and whose word answers wait for.
 func (p *process) route(h uint64) (feeds, waits []*wire) {
 	t := p.table()
 	i := t.Find(h)
@@ -180,7 +180,7 @@ func (p *process) copy() {
 	}
 }
 
-// has says whether a process has all of an own row, over a link that works.
+// has reports whether a process has all of an own row, over a link that works.
 func (p *process) has(i int, to table.Holder) bool {
 	t, l := p.table(), p.links[to]
 	if l == nil || l.failed {

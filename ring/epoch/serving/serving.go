@@ -43,7 +43,7 @@ const (
 // including UpTo, around the end; all of them if the two are equal.
 type Range struct{ After, UpTo uint64 }
 
-// Holds says whether a position lies in the range.
+// Holds reports whether a position lies in the range.
 func (r Range) Holds(h uint64) bool { return h-r.After-1 < r.UpTo-r.After || r.After == r.UpTo }
 
 // Rule is the serving rule of a node.
@@ -108,13 +108,13 @@ func (r *Rule) Load(epoch uint64) {
 // was told none takes them to have come at 0.
 func (r *Rule) Clock(now func() int64) { r.clock = now }
 
-// Self is the process for which the rule speaks.
+// Self returns the process for which the rule speaks.
 func (r *Rule) Self() table.Holder { return r.now.Load().self }
 
-// Table is the table that the rule goes by.
+// Table returns the table that the rule goes by.
 func (r *Rule) Table() *table.Table { return r.now.Load().table }
 
-// May says whether an operation on a key at this position may begin: under the
+// May reports whether an operation on a key at this position may begin: under the
 // row's since-epoch, in the table of the epoch seen.
 func (r *Rule) May(h uint64, now int64) (since, seen uint64, v Verdict) {
 	e, v := r.Enter(h, now)
@@ -166,7 +166,7 @@ type Recovery struct {
 	At int64 // moment from which the grace runs: see Entry
 }
 
-// Recoveries are the rows of this process that are in grace, in order, and the
+// Recoveries returns the rows of this process that are in grace, in order, and the
 // process and the table to which that applies.
 func (r *Rule) Recoveries() ([]Recovery, table.Holder, *table.Table) {
 	s := r.now.Load()
@@ -179,7 +179,7 @@ func (r *Rule) Recoveries() ([]Recovery, table.Holder, *table.Table) {
 	return out, s.self, s.table
 }
 
-// Still says whether an answer may go out: whether the row is as May saw it.
+// Still reports whether an answer may go out: whether the row is as May saw it.
 func (r *Rule) Still(h, seen uint64, now int64) bool {
 	// The lease first: one that another incarnation got must not count for rows
 	// of this one.
@@ -193,7 +193,7 @@ func (r *Rule) Still(h, seen uint64, now int64) bool {
 		now < until //guard:still-lease
 }
 
-// Takes says whether a record of this source about a key at this position is to
+// Takes reports whether a record of this source about a key at this position is to
 // be taken in: the table names the source as the owner, and this process as
 // somebody who may hold a copy, and what it had before is gone. Such a record is
 // late or early otherwise, and without meaning.
@@ -208,7 +208,7 @@ func (r *Rule) Takes(h uint64, source table.Holder) bool {
 		s.rows[i].gained <= r.clean.Load() //guard:takes-clean
 }
 
-// Unclean says whether a record of this source is not to be taken in yet, only
+// Unclean reports whether a record of this source is not to be taken in yet, only
 // because what this process had before is not discarded.
 func (r *Rule) Unclean(h uint64, source table.Holder) bool {
 	s := r.now.Load()
@@ -216,7 +216,7 @@ func (r *Rule) Unclean(h uint64, source table.Holder) bool {
 	return i >= 0 && s.table.Rows[i].Owner == source && source != s.self && s.rows[i].holds && s.rows[i].gained > r.clean.Load()
 }
 
-// Clean says whether all is discarded that was lost in the tables up to this
+// Clean reports whether all is discarded that was lost in the tables up to this
 // epoch.
 func (r *Rule) Clean(epoch uint64) bool { return r.clean.Load() >= epoch }
 
@@ -243,7 +243,7 @@ func (r *Rule) AwaitClean(ctx context.Context, epoch uint64) error {
 	}
 }
 
-// Until is when the lease ends, 0 = there is none.
+// Until returns when the lease ends, 0 = there is none.
 func (r *Rule) Until() int64 { return r.until.Load() }
 
 // Extend sets the end of the lease. Only the one goroutine that keeps the lease
@@ -285,7 +285,7 @@ func (r *Rule) Cleaned(epoch uint64) {
 	r.cleaned = make(chan struct{})
 }
 
-// time is what the rule's clock shows; 0 if it has none.
+// time returns what the rule's clock shows; 0 if it has none.
 func (r *Rule) time() int64 {
 	if r.clock == nil {
 		return 0
@@ -384,7 +384,7 @@ func (s *state) unload(epoch uint64, now int64) []Range {
 	return lost
 }
 
-// cameAt is the moment from which the grace of a row of this process runs: now, if
+// cameAt returns the moment from which the grace of a row of this process runs: now, if
 // the row came to it since the old table. A row that did not, has its owner since
 // then at the latest.
 func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
@@ -394,7 +394,7 @@ func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
 	return old.rows[was].lostAt
 }
 
-// spoilt says whether what the node holds of a row must not count any more,
+// spoilt reports whether what the node holds of a row must not count any more,
 // although it may hold it: the row came to it, and its state is declared lost.
 //
 // If the node did not see all tables between the two, the row may have been
@@ -415,7 +415,7 @@ func (s *state) spoilt(is int, old *state, was int) bool {
 	return !stayed
 }
 
-// pieces are the ranges between the ends of rows in either table, in order.
+// pieces returns the ranges between the ends of rows in either table, in order.
 func pieces(a, b *table.Table) []Range {
 	var ends []uint64
 	for i, j := 0, 0; i < len(a.Rows) || j < len(b.Rows); {

@@ -48,7 +48,7 @@ func TestTrap08TwoSamples(t *testing.T) {
 	still(t, one, h, seen, 20, false)
 }
 
-// firstOf is the index of the first row of a member.
+// firstOf returns the index of the first row of a member.
 func firstOf(t *table.Table, h table.Holder) int {
 	for i, r := range t.Rows {
 		if r.Owner == h {

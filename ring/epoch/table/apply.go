@@ -355,7 +355,7 @@ func (t *Table) compact() *Refused {
 	return nil
 }
 
-// droppable are the rows that end at no point of the wanted ring and are like
+// droppable returns the rows that end at no point of the wanted ring and are like
 // the next one, clockwise from a row that stays: each before the one that it is
 // joined to.
 func (t *Table) droppable() []int {

@@ -223,7 +223,7 @@ type EndSplit struct {
 	Since uint64 `json:"since"`
 }
 
-// Encode is the command as the log has it.
+// Encode returns the command as the log has it.
 func (c Command) Encode() []byte {
 	c.Version = Version
 	b, err := json.Marshal(c)
@@ -264,7 +264,7 @@ func (c Command) count() int {
 	return n
 }
 
-// Kind is the command's name, for people.
+// Kind returns the command's name, for people.
 func (c Command) Kind() string {
 	switch {
 	case c.Init != nil:

@@ -116,7 +116,7 @@ func (t *Table) keep(members []Member) {
 	}
 }
 
-// stays is the phase of a member whose drain is taken back.
+// stays returns the phase of a member whose drain is taken back.
 func (t *Table) stays(node string) Phase {
 	if t.onRing(node) {
 		return Active

@@ -38,7 +38,7 @@ func (t *Table) adopt(c *Adopt) *Refused {
 	return nil
 }
 
-// Level is the first one of which a program knows the command.
+// Level returns the first one of which a program knows the command.
 func (c Command) Level() uint32 {
 	if c.Adopt != nil {
 		return max(FirstAdopted, c.Adopt.Level)
@@ -53,7 +53,7 @@ func (c Command) Level() uint32 {
 	return 1
 }
 
-// Common is the level of the commands that all members know.
+// Common returns the level of the commands that all members know.
 func (t *Table) Common() uint32 {
 	common := uint32(Level)
 	for _, m := range t.Members {

@@ -34,7 +34,7 @@ func deep(t *Table) *Table {
 	return &c
 }
 
-// equal says whether two tables are the same to everybody.
+// equal reports whether two tables are the same to everybody.
 func equal(a, b *Table) bool {
 	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.Level == b.Level && slices.EqualFunc(a.Splits, b.Splits, sameSplit) && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Rows, b.Rows) && slices.Equal(a.nodes, b.nodes) && (a.Transition == nil) == (b.Transition == nil) && (a.want == nil) == (b.want == nil)
@@ -99,7 +99,7 @@ func towards(t *Table) Command {
 	return Command{Begin: &Begin{want}}
 }
 
-// flips are the commands by which all that has to move does.
+// flips returns the commands by which all that has to move does.
 func flips(t *Table) []Command {
 	type pair struct{ from, to Holder }
 	ends := map[pair][]uint64{}
@@ -274,7 +274,7 @@ func drawFlip(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	return Command{Flip: &f}
 }
 
-// at is the row that a position belongs to, by looking at all of them.
+// at returns the row that a position belongs to, by looking at all of them.
 func at(t *Table, h uint64) (Row, bool) {
 	for _, r := range t.Rows {
 		if h <= r.End {

@@ -32,7 +32,7 @@ func (t *Table) Plan(moves int, joins func(Member) bool) []Holder {
 	return want
 }
 
-// Spare is the process that may stand by for row i while it has no standby and the one
+// Spare returns the process that may stand by for row i while it has no standby and the one
 // that the ring wants cannot be reached: the one that the ring wants if that is no member
 // any more. So a dead standby is replaced before its lease is over, and nothing moves
 // when it is removed. Nobody if the row stands, or its owner is not the wanted one.

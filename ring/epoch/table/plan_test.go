@@ -103,7 +103,7 @@ func proceed(t *rapid.T, tab *Table, slow bool) *Table {
 	return tab
 }
 
-// copies are the commands with which the owners end the copies that CopyTo asks for, and
+// copies returns the commands with which the owners end the copies that CopyTo asks for, and
 // take out the standbys that nobody wants.
 func copies(tab *Table) []Command {
 	type pair struct{ owner, to Holder }

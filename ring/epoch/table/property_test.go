@@ -197,7 +197,7 @@ func compareEndGrace(c *EndGrace, old, now Row) error {
 	return nil
 }
 
-// sameBounds says whether the row that ends there is the same segment in both.
+// sameBounds reports whether the row that ends there is the same segment in both.
 func sameBounds(was, is *Table, end uint64) bool {
 	i, j := was.Find(end), is.Find(end)
 	a, _ := was.Segment(i)

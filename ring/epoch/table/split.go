@@ -80,7 +80,7 @@ type Split struct {
 	hashes []uint64 // positions of the parts
 }
 
-// PartKey is the key of a part's own object. Keys of users do not begin with NUL.
+// PartKey returns the key of a part's own object. Keys of users do not begin with NUL.
 func PartKey(id uint64, part int, salt uint32) string {
 	b := append(make([]byte, 0, 32), 0)
 	b = strconv.AppendUint(b, id, 36)
@@ -101,13 +101,13 @@ func OfPart(key string) (id uint64, part int, ok bool) {
 	return id, int(n), err == nil && errPart == nil && errSalt == nil
 }
 
-// PartKey is the key of part i.
+// PartKey returns the key of part i.
 func (s *Split) PartKey(i int) string { return PartKey(s.ID, i, s.Parts[i].Salt) }
 
-// PartHash is the position of part i.
+// PartHash returns the position of part i.
 func (s *Split) PartHash(i int) uint64 { return s.hashes[i] }
 
-// Weight is the sum of the weights.
+// Weight returns the sum of the weights.
 func (s *Split) Weight() (sum uint32) {
 	for _, p := range s.Parts {
 		sum += p.Weight
@@ -167,7 +167,7 @@ func (t *Table) divide() {
 	t.divided = d
 }
 
-// MaySplit says whether a position may be that of a split object or of a part. It
+// MaySplit reports whether a position may be that of a split object or of a part. It
 // is false for nearly all others.
 func (t *Table) MaySplit(h uint64) bool {
 	return t.divided != nil && t.divided.filter[h>>60]>>(h>>54&63)&1 != 0
@@ -206,7 +206,7 @@ func (t *Table) splitAt(id uint64) (int, bool) {
 	})
 }
 
-// OfSplits says whether a command is about splits.
+// OfSplits reports whether a command is about splits.
 func (c *Command) OfSplits() bool {
 	return c.BeginSplit != nil || c.OpenSplit != nil || c.Weigh != nil || c.CloseSplit != nil || c.EndSplit != nil
 }
@@ -422,7 +422,7 @@ func (t *Table) checkSplits() error {
 	return nil
 }
 
-// PartOf is the part that an operation with a request id goes to, of so many.
+// PartOf returns the part that an operation with a request id goes to, of so many.
 func PartOf(clientHi, clientLo, sequence uint64, parts int) int {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:], clientHi)

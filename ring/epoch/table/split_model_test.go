@@ -14,7 +14,7 @@ import (
 	"github.com/keystead/keystead/ring"
 )
 
-// sameSplit says whether two splits are the same to everybody.
+// sameSplit reports whether two splits are the same to everybody.
 func sameSplit(a, b Split) bool {
 	return a.ID == b.ID && a.Kind == b.Kind && a.Key == b.Key && a.Name == b.Name && a.Phase == b.Phase && a.Since == b.Since && a.Weighed == b.Weighed &&
 		a.Base == b.Base && a.Manual == b.Manual && a.Reason == b.Reason && slices.Equal(a.Parts, b.Parts) && slices.Equal(a.hashes, b.hashes)
@@ -31,7 +31,7 @@ func current(m Member) Member {
 	return m
 }
 
-// homeOf is who owns a key, by looking at all rows.
+// homeOf returns who owns a key, by looking at all rows.
 func homeOf(t *Table, key string) Holder {
 	r, _ := at(t, ring.Hash(key))
 	return r.Owner
@@ -55,7 +55,7 @@ func splitTo(t testing.TB, tab *Table, phase SplitPhase) (*Table, Split) {
 	return tab, *s
 }
 
-// drawLevel is that of a process that wants to be a member: it is seldom too old.
+// drawLevel returns that of a process that wants to be a member: it is seldom too old.
 func drawLevel(t *rapid.T) uint32 {
 	return rapid.SampledFrom([]uint32{Level, Level, Level, Level, 0, 1}).Draw(t, "level")
 }

@@ -352,7 +352,7 @@ func TestMaySplit(t *testing.T) {
 	}
 }
 
-// otherwise says whether a position shares its place in the filter with something split.
+// otherwise reports whether a position shares its place in the filter with something split.
 func otherwise(t *Table, h uint64) bool {
 	for _, s := range t.Splits {
 		for p := range s.Parts {

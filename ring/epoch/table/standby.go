@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// row is the index of the segment that ends there.
+// row returns the index of the segment that ends there.
 func row(rows []Row, end uint64) (int, bool) {
 	return slices.BinarySearchFunc(rows, end, func(r Row, e uint64) int { return cmp.Compare(r.End, e) })
 }
@@ -80,11 +80,11 @@ func (t *Table) unsync(c *Unsync) *Refused {
 	return nil
 }
 
-// named says whether a row names a process. Off the ring, it may have rows of a
+// named reports whether a row names a process. Off the ring, it may have rows of a
 // transition that still runs.
 func (t *Table) named(h Holder) bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Owner == h || r.Standby == h })
 }
 
-// onRing says whether a node is on the wanted ring.
+// onRing reports whether a node is on the wanted ring.
 func (t *Table) onRing(node string) bool { return slices.Contains(t.nodes, node) }

@@ -95,7 +95,7 @@ type Member struct {
 	Stopping bool `json:"stopping,omitempty"`
 }
 
-// Holder is the member as rows name it.
+// Holder returns the member as rows name it.
 func (m Member) Holder() Holder { return Holder{m.Node, m.Incarnation} }
 
 // Transition is a running change of the ring.
@@ -144,13 +144,13 @@ func (t *Table) member(node string) (int, bool) {
 	return slices.BinarySearchFunc(t.Members, node, func(m Member, n string) int { return cmp.Compare(m.Node, n) })
 }
 
-// Holds says whether this very incarnation is a member.
+// Holds reports whether this very incarnation is a member.
 func (t *Table) Holds(h Holder) bool {
 	m, ok := t.Member(h.Node)
 	return ok && m.Incarnation == h.Incarnation
 }
 
-// Concerns is the epoch of the last commit that changed a row of which this process
+// Concerns returns the epoch of the last commit that changed a row of which this process
 // is the owner or the standby; 0 = there is none.
 func (t *Table) Concerns(h Holder) uint64 {
 	last := uint64(0)
@@ -170,7 +170,7 @@ func (t *Table) Strands(h Holder, gone []Holder) bool {
 	})
 }
 
-// Find is the index of the row that a position belongs to; -1 if there are no
+// Find returns the index of the row that a position belongs to; -1 if there are no
 // rows.
 func (t *Table) Find(h uint64) int {
 	if len(t.Rows) == 0 {
@@ -179,7 +179,7 @@ func (t *Table) Find(h uint64) int {
 	return t.index.Find(h)
 }
 
-// Owner is the member that owns a position, and the since-epoch of its row. ok
+// Owner returns the member that owns a position, and the since-epoch of its row. ok
 // is false if nobody owns it.
 func (t *Table) Owner(h uint64) (m Member, since uint64, ok bool) {
 	i := t.Find(h)
@@ -190,14 +190,14 @@ func (t *Table) Owner(h uint64) (m Member, since uint64, ok bool) {
 	return m, t.Rows[i].Since, ok
 }
 
-// Wanted is the ring that is wanted: that of the running transition, or of the
+// Wanted returns the ring that is wanted: that of the running transition, or of the
 // active and leaving members. nil if it has no nodes.
 func (t *Table) Wanted() *ring.Ring { return t.want }
 
-// WantedNodes are the nodes on the wanted ring, in order.
+// WantedNodes returns the nodes on the wanted ring, in order.
 func (t *Table) WantedNodes() []string { return t.nodes }
 
-// WantedOwner is the member to which the wanted ring gives a position.
+// WantedOwner returns the member to which the wanted ring gives a position.
 func (t *Table) WantedOwner(h uint64) (Member, bool) {
 	if t.want == nil {
 		return Member{}, false
@@ -205,7 +205,7 @@ func (t *Table) WantedOwner(h uint64) (Member, bool) {
 	return t.byHashKey(t.want.Owner(h))
 }
 
-// Next is the node that a position belongs to when its owner is gone: the
+// Next returns the node that a position belongs to when its owner is gone: the
 // row's standby, or else the next one on the wanted ring. "" if there is none.
 func (t *Table) Next(h uint64) string {
 	i := t.Find(h)
@@ -244,7 +244,7 @@ type Move struct {
 	From, To Holder
 }
 
-// Moves are the rows that do not stand where the wanted ring has them, in order.
+// Moves returns the rows that do not stand where the wanted ring has them, in order.
 func (t *Table) Moves() []Move {
 	if t.want == nil {
 		return nil
@@ -271,7 +271,7 @@ func (t *Table) Wants(h uint64) (owner, standby Holder) {
 	return owner, standby
 }
 
-// MayHold says whether a process has to do with what is kept of row i: it is the
+// MayHold reports whether a process has to do with what is kept of row i: it is the
 // owner or the standby, or the wanted ring has it as one of them, or it is the spare.
 // All others discard what they have of it.
 func (t *Table) MayHold(i int, h Holder) bool {
@@ -287,7 +287,7 @@ func (t *Table) MayHold(i int, h Holder) bool {
 	return owner == h || standby == h || t.Spare(i) == h
 }
 
-// Segment is the positions of row i: those after the first up to and including
+// Segment returns the positions of row i: those after the first up to and including
 // the second, around the end; all of them if the two are equal.
 func (t *Table) Segment(i int) (after, upTo uint64) {
 	return t.Rows[(i+len(t.Rows)-1)%len(t.Rows)].End, t.Rows[i].End
@@ -307,7 +307,7 @@ func (t *Table) Unprotected() int {
 	return n
 }
 
-// GraceTime is how long the grace of a row lasts on one owner, in nanoseconds: the
+// GraceTime returns how long the grace of a row lasts on one owner, in nanoseconds: the
 // longest TTL of locks, with the drift of clocks that the leases allow for.
 func (t *Table) GraceTime() int64 {
 	if t.LeaseTTL == 0 {
@@ -327,7 +327,7 @@ func (t *Table) InGrace() int {
 	return n
 }
 
-// Share is how much of the hash space a node owns, from 0 to 1.
+// Share returns how much of the hash space a node owns, from 0 to 1.
 func (t *Table) Share(node string) float64 {
 	sum := 0.0
 	for i, r := range t.Rows {
@@ -338,7 +338,7 @@ func (t *Table) Share(node string) float64 {
 	return sum
 }
 
-// width is how much of the hash space a row is, from 0 to 1.
+// width returns how much of the hash space a row is, from 0 to 1.
 func (t *Table) width(i int) float64 {
 	if len(t.Rows) == 1 {
 		return 1
@@ -365,7 +365,7 @@ func (t *Table) finish() *Table {
 	return t
 }
 
-// ringNodes are the nodes that the wanted ring is of, in order: those of the
+// ringNodes returns the nodes that the wanted ring is of, in order: those of the
 // transition, or all that are active or have still to leave.
 func (t *Table) ringNodes() []string {
 	var nodes []string
@@ -377,7 +377,7 @@ func (t *Table) ringNodes() []string {
 	return nodes
 }
 
-// ringOf is the ring of these nodes: old, if it is that already.
+// ringOf returns the ring of these nodes: old, if it is that already.
 func (t *Table) ringOf(nodes []string, old *ring.Ring) *ring.Ring {
 	if len(nodes) == 0 {
 		return nil

@@ -235,7 +235,7 @@ func describe(was, is *Table) string {
 	return b.String()
 }
 
-// standbys is for whom a member stands by.
+// standbys returns for whom a member stands by.
 func standbys(t *Table, h Holder) string {
 	sum := 0.0
 	for i, r := range t.Rows {

@@ -296,7 +296,7 @@ func TestDrainTwice(t *testing.T) {
 	turned(t, tab, Command{Begin: &Begin{[]Holder{n1, n2, n3}}})
 }
 
-// syncOf is the command by which a member becomes the standby of all rows of an
+// syncOf returns the command by which a member becomes the standby of all rows of an
 // owner for which the ring wants it.
 func syncOf(t *Table, owner, standby Holder) *Sync {
 	c := &Sync{WantSince: t.WantSince, Owner: owner, Standby: standby}

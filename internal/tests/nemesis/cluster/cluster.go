@@ -114,14 +114,14 @@ func (c *Cluster) Join() (*Node, error) {
 	return n, n.Start()
 }
 
-// Nodes are all nodes that there have been, in their order.
+// Nodes returns all nodes that there have been, in their order.
 func (c *Cluster) Nodes() []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[:len(c.nodes):len(c.nodes)]
 }
 
-// Running are those that have a process.
+// Running returns those that have a process.
 func (c *Cluster) Running() []*Node {
 	var running []*Node
 	for _, n := range c.Nodes() {
@@ -132,7 +132,7 @@ func (c *Cluster) Running() []*Node {
 	return running
 }
 
-// Node is the one of a name, or nil.
+// Node returns the one of a name, or nil.
 func (c *Cluster) Node(id string) *Node {
 	for _, n := range c.Nodes() {
 		if n.ID == id {
@@ -142,17 +142,17 @@ func (c *Cluster) Node(id string) *Node {
 	return nil
 }
 
-// Lease is the time of a lease of the nodes.
+// Lease returns the time of a lease of the nodes.
 func (c *Cluster) Lease() time.Duration { return c.cfg.Lease }
 
-// Islands says whether links between nodes can be cut; Proxied, whether nodes can
+// Islands reports whether links between nodes can be cut; Proxied, whether nodes can
 // be slowed down.
 func (c *Cluster) Islands() bool { return c.cfg.Islands }
 
-// Proxied says whether nodes can be slowed down.
+// Proxied reports whether nodes can be slowed down.
 func (c *Cluster) Proxied() bool { return c.cfg.Proxied }
 
-// Disks says whether nodes have disks of their own.
+// Disks reports whether nodes have disks of their own.
 func (c *Cluster) Disks() bool { return c.cfg.Disks }
 
 // CutRaft has a node drop what comes from another one's raft port, or to its own, or no
@@ -172,7 +172,7 @@ func (c *Cluster) Cut(at, from *Node, on bool) error {
 	return c.islands.drop(at.Index, from.Index, on)
 }
 
-// gossipAddrs are those of all nodes but one.
+// gossipAddrs returns those of all nodes but one.
 func (c *Cluster) gossipAddrs(but *Node) []string {
 	var addrs []string
 	for _, n := range c.Nodes() {

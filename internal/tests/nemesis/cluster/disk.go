@@ -47,7 +47,7 @@ func command(args ...string) error {
 	return nil
 }
 
-// data is where the node keeps what it has.
+// data returns where the node keeps what it has.
 func (d *disk) data() string { return filepath.Join(d.mount, "data") }
 
 // hang has all writes wait, or go on.

@@ -136,7 +136,7 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// Runs says whether the node has a process, be it a stopped one.
+// Runs reports whether the node has a process, be it a stopped one.
 func (n *Node) Runs() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -151,7 +151,7 @@ func (n *Node) Runs() bool {
 	}
 }
 
-// Drained says whether the node was told to drain itself, or to be drained, since
+// Drained reports whether the node was told to drain itself, or to be drained, since
 // it started last.
 func (n *Node) Drained() bool {
 	n.mu.Lock()

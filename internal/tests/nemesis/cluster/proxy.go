@@ -52,7 +52,7 @@ func NewProxy(at, to string, packets bool) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where the proxy listens.
+// Addr returns where the proxy listens.
 func (p *Proxy) Addr() string { return p.tcp.Addr().String() }
 
 // Delay sets by how much each chunk is late, in each direction.

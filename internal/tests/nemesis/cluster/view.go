@@ -28,10 +28,10 @@ type View struct {
 	table  *pb.Table
 }
 
-// Standbys says whether all rows have a synced standby.
+// Standbys reports whether all rows have a synced standby.
 func (v View) Standbys() bool { return v.Rows > 0 && v.Bare == 0 }
 
-// row is that of a key; nil if there is none.
+// row returns that of a key; nil if there is none.
 func (v View) row(key string) *pb.Row {
 	rows := v.table.GetRows()
 	if len(rows) == 0 {
@@ -41,7 +41,7 @@ func (v View) row(key string) *pb.Row {
 	return rows[i%len(rows)]
 }
 
-// Owner is the node that owns a key, "" if nobody does.
+// Owner returns the node that owns a key, "" if nobody does.
 func (v View) Owner(key string) string { return v.name(v.row(key).GetOwner()) }
 
 func (v View) name(i uint32) string {
@@ -51,7 +51,7 @@ func (v View) name(i uint32) string {
 	return ""
 }
 
-// Lost says whether the table declares that the state of a key was lost after an
+// Lost reports whether the table declares that the state of a key was lost after an
 // epoch; LostRows, of how many rows.
 func (v View) Lost(key string, after uint64) bool { return v.row(key).GetLost() > after }
 

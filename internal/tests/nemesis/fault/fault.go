@@ -75,7 +75,7 @@ func ParseKinds(text string) ([]Kind, error) {
 	return kinds, nil
 }
 
-// Any says whether one of these kinds is among those.
+// Any reports whether one of these kinds is among those.
 func Any(these, those []Kind) bool {
 	return slices.ContainsFunc(these, func(k Kind) bool { return slices.Contains(those, k) })
 }
@@ -118,7 +118,7 @@ func (f Fault) String() string {
 	return s
 }
 
-// Gentle says whether all that is acknowledged survives the fault: it harms one node
+// Gentle reports whether all that is acknowledged survives the fault: it harms one node
 // alone, only pauses, or stops all in order.
 func (f Fault) Gentle() bool { return f.Victims == 1 && f.Kind != HungKill || f.Kind == Pause }
 

@@ -18,7 +18,7 @@ type Injector struct {
 	Now func() int64
 	// Keys are those of the history: their owners are victims by preference.
 	Keys []string
-	// Standbys says whether the cluster keeps synced standbys: a fault is over
+	// Standbys reports whether the cluster keeps synced standbys: a fault is over
 	// when all rows have one again.
 	Standbys bool
 
@@ -110,7 +110,7 @@ func (x *Injector) look(ctx context.Context) (cluster.View, error) {
 	}
 }
 
-// victims are the nodes to harm: the one of the role, and those after it.
+// victims returns the nodes to harm: the one of the role, and those after it.
 func (x *Injector) victims(f Fault, view cluster.View) []*cluster.Node {
 	running := x.Cluster.Running()
 	if len(running) == 0 {
@@ -152,7 +152,7 @@ func (x *Injector) cannot(f Fault, victims []*cluster.Node) string {
 	return ""
 }
 
-// untouched are the keys that have no reason to pause.
+// untouched returns the keys that have no reason to pause.
 func (x *Injector) untouched(view cluster.View, victims []string) []string {
 	if slices.Contains(victims, view.Leader) || len(victims) > (len(x.Cluster.Running())-1)/2 {
 		return nil // of the leader, and of a majority, all leases depend
@@ -283,7 +283,7 @@ func (x *Injector) drain(ctx context.Context, f Fault, n *cluster.Node) error {
 	return errors.Join(err, x.Cluster.Undrain(back, n))
 }
 
-// again is when a stopped process is signalled for the second time, 0 for not at all.
+// again returns when a stopped process is signalled for the second time, 0 for not at all.
 func (f Fault) again() time.Duration {
 	if !f.Reverse {
 		return 0

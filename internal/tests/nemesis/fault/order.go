@@ -133,7 +133,7 @@ func (o *Orderer) give(ctx context.Context, n *cluster.Node, of Object, order Or
 	return err
 }
 
-// Orders are those that were given so far, in their order.
+// Orders returns those that were given so far, in their order.
 func (o *Orderer) Orders() []Order {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -173,7 +173,7 @@ func (o *Orderer) whole(ctx context.Context, of Object) (err error) {
 	}
 }
 
-// SplitSince is when it was first ordered to split each object, in ns of the history.
+// SplitSince returns when it was first ordered to split each object, in ns of the history.
 func SplitSince(orders []Order) map[string]int64 {
 	since := map[string]int64{}
 	for _, x := range orders {

@@ -1,4 +1,4 @@
-// Package judge says whether what the clients of a history were told can be true,
+// Package judge reports whether what the clients of a history were told can be true,
 // and whether they were served as they should be.
 //
 // # What is judged

@@ -30,7 +30,7 @@ const (
 	OK        Verdict = "ok"
 )
 
-// Fails says whether the verdict is a failure.
+// Fails reports whether the verdict is a failure.
 func (v Verdict) Fails() bool { return v != OK && v != Declared }
 
 // Limits are what a history is held to.
@@ -66,7 +66,7 @@ type Case struct {
 	Orders []fault.Order
 	// Moved says that the table changed, by whatever cause.
 	Moved bool
-	// Lost says whether the loss of an object's state was declared in the time of
+	// Lost reports whether the loss of an object's state was declared in the time of
 	// the history, LostRows of how many rows it was.
 	Lost     func(key string) bool
 	LostRows int
@@ -133,7 +133,7 @@ func (r *Result) find(v Verdict, object, what string) {
 	r.Findings = append(r.Findings, Finding{Verdict: v, Object: object, What: what})
 }
 
-// late is by how much times may be late in all. While nobody runs, they stand still.
+// late returns by how much times may be late in all. While nobody runs, they stand still.
 func late(c Case, l Limits) int64 {
 	changes, still := 0, int64(0)
 	for _, e := range c.Events {
@@ -178,7 +178,7 @@ func (r *Result) objects(c Case, l Limits) {
 	}
 }
 
-// lost says whether the loss of what is known of an object was declared, or may have been:
+// lost reports whether the loss of what is known of an object was declared, or may have been:
 // the parts of one that was split may have been in any row.
 func (c Case) lost(object string, splits history.Splits) bool {
 	_, split := splits[object]

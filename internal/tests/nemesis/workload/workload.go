@@ -106,7 +106,7 @@ func Start(cfg Config) (*Workload, error) {
 	return w, nil
 }
 
-// Objects are those that the clients work on.
+// Objects returns those that the clients work on.
 func (w *Workload) Objects() []kinds.Object { return w.objects.Each() }
 
 // Stop ends new operations, waits until those under way are answered or given up,
@@ -125,7 +125,7 @@ func (w *Workload) Stop() *Record {
 	return r
 }
 
-// Unserved are the objects on which no call was answered since a moment.
+// Unserved returns the objects on which no call was answered since a moment.
 func (w *Workload) Unserved(since int64) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

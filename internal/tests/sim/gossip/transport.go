@@ -27,10 +27,10 @@ type Transport struct {
 
 var _ memberlist.NodeAwareTransport = (*Transport)(nil)
 
-// Addr is the address, host:port.
+// Addr returns the address, host:port.
 func (t *Transport) Addr() string { return t.addr.String() }
 
-// FinalAdvertiseAddr is the address of the transport unless another is wished.
+// FinalAdvertiseAddr returns the address of the transport unless another is wished.
 func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	if ip == "" {
 		return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
@@ -42,12 +42,12 @@ func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 	return wished.Unmap().AsSlice(), port, nil
 }
 
-// WriteTo sends a packet. It does not say whether it arrives.
+// WriteTo sends a packet. It does not report whether it arrives.
 func (t *Transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	return t.WriteToAddress(b, memberlist.Address{Addr: addr})
 }
 
-// WriteToAddress sends a packet. It does not say whether it arrives.
+// WriteToAddress sends a packet. It does not report whether it arrives.
 func (t *Transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
 	select {
 	case <-t.down:
@@ -58,10 +58,10 @@ func (t *Transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	return time.Now(), nil
 }
 
-// PacketCh is where packets arrive.
+// PacketCh returns where packets arrive.
 func (t *Transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
-// StreamCh is where the streams arrive that others open.
+// StreamCh returns where the streams arrive that others open.
 func (t *Transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // DialTimeout opens a stream.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -52,7 +52,7 @@ func (r *reader) series(where, expr string) {
 	}
 	for _, s := range named {
 		for _, m := range s.LabelMatchers {
-			if l := m.Name; l != labels.MetricName && !r.prog.Labels[s.Name][l] && !slices.Contains(scraped, l) {
+			if l := m.Name; l != model.MetricNameLabel && !r.prog.Labels[s.Name][l] && !slices.Contains(scraped, l) {
 				r.wrong(where, "%s has no label %s", s.Name, l)
 			}
 		}

@@ -27,8 +27,8 @@ type ValueResult struct {
 func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
 	out := make([]CheckResult, len(qs))
 	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind, what: "check",
-		fail: func(i int, err error) { out[i].Err = err },
-		take: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
+		fail:   func(i int, err error) { out[i].Err = err },
+		accept: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (object, *pb.CheckRequest, bool) {
 		req := qs[i].wire()
@@ -41,8 +41,8 @@ func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, err
 func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) {
 	out := make([]ValueResult, len(qs))
 	b := batch[*pb.AddRequest, *pb.AddResponse]{c: c, kind: addKind, what: "add",
-		fail: func(i int, err error) { out[i].Err = err },
-		take: func(i int, r *pb.AddResponse) { out[i].Value = added(r) },
+		fail:   func(i int, err error) { out[i].Err = err },
+		accept: func(i int, r *pb.AddResponse) { out[i].Value = added(r) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (object, *pb.AddRequest, bool) {
 		return qs[i].object(), qs[i].wire(), true
@@ -53,8 +53,8 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) 
 func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, error) {
 	out := make([]ValueResult, len(qs))
 	b := batch[*pb.GetRequest, *pb.GetResponse]{c: c, kind: getKind, what: "get",
-		fail: func(i int, err error) { out[i].Err = err },
-		take: func(i int, r *pb.GetResponse) { out[i].Value = got(r) },
+		fail:   func(i int, err error) { out[i].Err = err },
+		accept: func(i int, r *pb.GetResponse) { out[i].Value = got(r) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (object, *pb.GetRequest, bool) {
 		return objectAt(counterObject, qs[i].Key, qs[i].Name), &pb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
@@ -63,11 +63,11 @@ func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, err
 
 // batch is a call with many items.
 type batch[Q, R any] struct {
-	c    *Client
-	kind kind[Q, R]
-	what string // the operation of an item, for errors
-	take func(i int, r R)
-	fail func(i int, err error)
+	c      *Client
+	kind   kind[Q, R]
+	what   string // the operation of an item, for errors
+	accept func(i int, r R)
+	fail   func(i int, err error)
 	// reqs are those of the items that have no answer yet.
 	reqs []pending[Q]
 }
@@ -211,7 +211,7 @@ func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
 			p.failed(b.c, fromItem(e), v, n.addr)
 			return
 		}
-		b.take(p.at, r)
+		b.accept(p.at, r)
 		if o, ok := any(r).(interface {
 			GetOwner() string
 			GetEpoch() uint64

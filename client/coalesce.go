@@ -34,10 +34,10 @@ type coalescer[Q, R any] struct {
 
 // item is a call that waits to go with others.
 type item[Q, R any] struct {
-	req   Q
-	op    *operation // nil = changes nothing
-	done  chan struct{}
-	taken bool // guarded by coalescer.mu: it is being sent
+	req     Q
+	op      *operation // nil = changes nothing
+	done    chan struct{}
+	sending bool // guarded by coalescer.mu: it is being sent
 
 	resp R // set before done is closed
 	sent bool
@@ -53,7 +53,7 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 		o.flights++
 		o.mu.Unlock()
 		defer o.landed()
-		return o.alone(ctx, req, op)
+		return o.sendOne(ctx, req, op)
 	}
 	it := &item[Q, R]{req: req, op: op, done: make(chan struct{})}
 	o.waiting = append(o.waiting, it)
@@ -73,13 +73,13 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 func (o *coalescer[Q, R]) withdraw(it *item[Q, R]) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !it.taken {
+	if !it.sending {
 		o.waiting = slices.DeleteFunc(o.waiting, func(x *item[Q, R]) bool { return x == it })
 	}
-	return !it.taken
+	return !it.sending
 }
 
-func (o *coalescer[Q, R]) alone(ctx context.Context, req Q, op *operation) (resp R, sent bool, err error) {
+func (o *coalescer[Q, R]) sendOne(ctx context.Context, req Q, op *operation) (resp R, sent bool, err error) {
 	if op != nil {
 		o.kind.stamp(req, op.stamp())
 	}
@@ -94,7 +94,7 @@ func (o *coalescer[Q, R]) alone(ctx context.Context, req Q, op *operation) (resp
 func (o *coalescer[Q, R]) landed() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	items := o.takeLocked()
+	items := o.nextBatchLocked()
 	if items == nil {
 		o.flights--
 		return
@@ -108,7 +108,7 @@ func (o *coalescer[Q, R]) landed() {
 	}
 }
 
-func (o *coalescer[Q, R]) takeLocked() []*item[Q, R] {
+func (o *coalescer[Q, R]) nextBatchLocked() []*item[Q, R] {
 	n := min(len(o.waiting), maxBatch)
 	if n == 0 {
 		return nil
@@ -116,7 +116,7 @@ func (o *coalescer[Q, R]) takeLocked() []*item[Q, R] {
 	items := slices.Clone(o.waiting[:n])
 	o.waiting = slices.Delete(o.waiting, 0, n)
 	for _, it := range items {
-		it.taken = true
+		it.sending = true
 	}
 	return items
 }
@@ -126,7 +126,7 @@ func (o *coalescer[Q, R]) fly(items []*item[Q, R]) {
 	for items != nil {
 		o.send(items)
 		o.mu.Lock()
-		if items = o.takeLocked(); items == nil {
+		if items = o.nextBatchLocked(); items == nil {
 			o.flights--
 		}
 		o.mu.Unlock()

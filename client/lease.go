@@ -98,12 +98,12 @@ func (l *lease) held() bool {
 	if l.left() > 0 {
 		return true
 	}
-	l.finish(l.late())
+	l.finish(l.expired())
 	return false
 }
 
-// late returns the cause with which a lease ends that was not renewed in time.
-func (l *lease) late() error {
+// expired returns the cause with which a lease ends that was not renewed in time.
+func (l *lease) expired() error {
 	e := l.lost("this machine stood still for longer than the TTL")
 	if failed := l.failed.Load(); failed != nil {
 		e.Message = "the lease could not be renewed in time: " + failed.said()

@@ -31,7 +31,7 @@ func (w *town) split(kind, key, name string, nodes ...string) (id uint64) {
 	}
 	s := table.Split{ID: id, Kind: kind, Key: key, Name: name}
 	for _, salt := range salts {
-		s.Parts = append(s.Parts, table.Part{Salt: salt, Weight: table.WholeWeight / uint32(len(nodes))})
+		s.Parts = append(s.Parts, table.Part{Salt: salt, Weight: table.FullWeight / uint32(len(nodes))})
 	}
 	w.apply(table.Command{BeginSplit: &table.BeginSplit{Split: s}})
 	return id

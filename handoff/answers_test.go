@@ -69,7 +69,7 @@ func TestAwaitEndsWithTheLease(t *testing.T) {
 		pass(time.Second)
 		a.pending(t, "the standby has not acknowledged it")
 		n[0].rule.Extend(0)
-		pass(2 * look)
+		pass(2 * pollEvery)
 		select {
 		case <-a.done:
 			if a.err == nil {
@@ -92,7 +92,7 @@ func TestSlowStandby(t *testing.T) {
 		w.set("unsync", held)
 		n[0].to(n[1].self).stall()
 		a := n[0].add(keys[0])
-		pass(slowStandby - 2*look)
+		pass(slowStandby - 2*pollEvery)
 		if w.count("unsync") > 0 {
 			t.Error("the standby is taken out before it is slow")
 		}

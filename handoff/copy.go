@@ -84,12 +84,12 @@ func (s *Source) tendLocked(l *link, now int64) {
 		// It may be this node that hears nobody, and it is lost with all it has unless
 		// the standby has it.
 	default:
-		s.takeOutLocked(l, c)
+		s.dropStandbyLocked(l, c)
 	}
 }
 
-// takeOutLocked has it agreed on that rows go on without a standby.
-func (s *Source) takeOutLocked(l *link, c care) {
+// dropStandbyLocked has it agreed on that rows go on without a standby.
+func (s *Source) dropStandbyLocked(l *link, c care) {
 	l.busy = true
 	command := table.Command{ID: s.cfg.NewID(), Unsync: &table.Unsync{Owner: s.plan.self, Standby: l.to, Ends: c.out}}
 	s.work.Go(func() {

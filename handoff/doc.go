@@ -36,7 +36,7 @@
 // undecided, answers wait for both, the old standby and the new.
 //
 // The target takes a record in only if its own table names the source, in its
-// very incarnation, as the owner of the row (serving.Rule.Takes), asked under the
+// very incarnation, as the owner of the row (serving.Rule.Accepts), asked under the
 // lock of the shard. Tables come to both in the same order, and both judge by each
 // of them who may hold a copy; a Sync and a Flip name the last change of the wanted
 // ring, so that they are refused if one of the two had looked away.

@@ -68,7 +68,7 @@ func TestManyWaitWithoutALease(t *testing.T) {
 				t.Fatal("the standby has it, or need not")
 			}
 		}
-		if took := time.Since(began); took > look {
+		if took := time.Since(began); took > pollEvery {
 			t.Errorf("%d of them gave up after %s", len(keys), took)
 		}
 	})
@@ -93,7 +93,7 @@ func TestBehind(t *testing.T) {
 		if !n[0].source.AwaitOf(t.Context(), hash, n[0].self) {
 			t.Error("nothing is to be had of a process that is no standby, and it was waited for")
 		}
-		short, cancel := context.WithTimeout(t.Context(), look/2)
+		short, cancel := context.WithTimeout(t.Context(), pollEvery/2)
 		defer cancel()
 		if n[0].source.AwaitOf(short, hash, n[1].self) {
 			t.Error("the standby has it")

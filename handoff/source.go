@@ -25,8 +25,8 @@ const (
 	// spareAfter is how long a standby that was taken out may be silent before another
 	// one is made. It is not dead if it answers within that, and its copy is nearly whole.
 	spareAfter = 500 * time.Millisecond
-	// look is how often the source looks whether standbys keep up.
-	look = 50 * time.Millisecond
+	// pollEvery is how often the source looks whether standbys keep up.
+	pollEvery = 50 * time.Millisecond
 	// retryCopy is how long after the failure of a stream the next one begins.
 	retryCopy = time.Second
 	// leaveTime is how long answers that may be told take to get out.
@@ -123,7 +123,7 @@ func (s *Source) Close() {
 }
 
 func (s *Source) run() {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	cleaned := s.cfg.Rule.CleanChanged()
 	for {

@@ -108,7 +108,7 @@ func TestCopyGoesOnOverTablesOfOthers(t *testing.T) {
 		}
 		pass(time.Second)
 		n[0].hear()
-		pass(10 * look)
+		pass(10 * pollEvery)
 		copies := n[0].source.Progress().Copies
 		if len(copies) != 1 || copies[0].Age < time.Second {
 			t.Errorf("a copy that was under way for a second is %+v", copies)

@@ -65,7 +65,7 @@ func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
 	t.cfg.Store.Discard(func(h uint64) bool {
 		_, in := find(ranges, h)
 		//guard:begin-discards false
-		return in && t.cfg.Rule.Takes(h, from)
+		return in && t.cfg.Rule.Accepts(h, from)
 	})
 	return nil
 }
@@ -103,7 +103,7 @@ func (t *Target) tryInstall(from table.Holder, r *owner.Record, now int64) (uncl
 	err = t.cfg.Store.Install(now, r, func(h uint64) bool {
 		unclean = t.cfg.Rule.Unclean(h, from)
 		//guard:records-of-others true
-		return t.cfg.Rule.Takes(h, from)
+		return t.cfg.Rule.Accepts(h, from)
 	})
 	// gofail: var handoffTargetInstalled struct{}
 	if errors.Is(err, owner.ErrNotAccepted) {

@@ -148,7 +148,7 @@ func BenchmarkCheckShare(b *testing.B) {
 	rule := &splitRule{home: "home"}
 	rule.epoch = 100
 	s := newStore(b, func(c *Config) { c.Rule = fixedSplits{rule} })
-	rule.split(b, s, 0, "api", KindLimit, limit.Whole/2, limit.Whole/2)
+	rule.split(b, s, 0, "api", KindLimit, limit.FullWeight/2, limit.FullWeight/2)
 	op := limit.Op{Params: limit.Params{Limit: 1000, Period: second}, Cost: 1}
 	part := Ref{Key: partKey(0), Name: "api", Role: Share}
 	b.ReportAllocs()

@@ -70,7 +70,7 @@ func TestHeatOfParts(t *testing.T) {
 	rule := &splitRule{home: "home"}
 	rule.epoch, rule.since = 100, math.MinInt64
 	s := newStore(t, func(c *Config) { c.Rule, c.Heat = rule, func() Heat { return tally{} } })
-	rule.split(t, s, 0, "n", KindLimit, limit.Whole/2, limit.Whole/2)
+	rule.split(t, s, 0, "n", KindLimit, limit.FullWeight/2, limit.FullWeight/2)
 	counted := func() (sum int) {
 		s.EachHeat(func(h Heat, _ func(uint32) []Object) {
 			for _, n := range h.(tally) {

@@ -60,7 +60,7 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 		return CheckAnswer{}, err
 	}
 	if replay {
-		op = look(op)
+		op = peekAt(op)
 		_, _, res, _ := t.decideLocked(&state, &op)
 		res.Capacity += t.slack
 		if res.Allowed = out.Code == done; res.Allowed {

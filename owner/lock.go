@@ -136,7 +136,7 @@ func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 	}
 	t.noteAnswersLocked()
 	if sh.fx.Changed || len(sh.done) > 0 {
-		sh.tellSinkLocked(t.slot, t.hash)
+		sh.notifySinkLocked(t.slot, t.hash)
 	}
 	t.answerLocked()
 	t.scheduleLocked()

@@ -25,22 +25,22 @@ type shard struct {
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
-	version    uint64       // of the last change
-	lastToken  uint64       // greatest fencing token used here
-	reported   int          // bytes that the store counts for this shard
-	idsTold    int          // … of them, those of request ids
-	lockText   int          // bytes that lock states refer to
-	sweepAt    uint32       // entry that the sweep looks at next
-	mine       int64        // objects that are this process's own, about; see budget.go
-	sampled    int64        // … that this round of the sweep has found
-	shifts     uint64       // raised when entries may have moved in the index
-	record     Record       // reused for the sink
-	done       []Done       // ids remembered since the last record; reused
-	moves      []Move       // places of a lock that changed since the last record; reused
-	memberText []byte       // of the members of a record; reused
-	kept       reqid.Kept   // reused for whole records
-	slide      []limit.Mark // of the sliding window that is decided; reused
-	fx         lock.Effects // of the last step of a lock; reused
+	version     uint64       // of the last change
+	lastToken   uint64       // greatest fencing token used here
+	reported    int          // bytes that the store counts for this shard
+	idsReported int          // … of them, those of request ids
+	lockText    int          // bytes that lock states refer to
+	sweepAt     uint32       // entry that the sweep looks at next
+	mine        int64        // objects that are this process's own, about; see budget.go
+	sampled     int64        // … that this round of the sweep has found
+	shifts      uint64       // raised when entries may have moved in the index
+	record      Record       // reused for the sink
+	done        []Done       // ids remembered since the last record; reused
+	moves       []Move       // places of a lock that changed since the last record; reused
+	memberText  []byte       // of the members of a record; reused
+	kept        reqid.Kept   // reused for whole records
+	slide       []limit.Mark // of the sliding window that is decided; reused
+	fx          lock.Effects // of the last step of a lock; reused
 
 	waits     map[uint64]*waiter  // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter  // … those that have a request id
@@ -252,7 +252,7 @@ func (t *target) changedLocked(id *reqid.ID, out reqid.Outcome) {
 	if id.Given() {
 		t.noteLocked(id, out)
 	}
-	t.sh.tellSinkLocked(t.slot, t.hash)
+	t.sh.notifySinkLocked(t.slot, t.hash)
 }
 
 // noteLocked remembers a request id. The next record says so.
@@ -265,9 +265,9 @@ func (t *target) noteLocked(id *reqid.ID, out reqid.Outcome) {
 	sh.done = append(sh.done, Done{*id, out})
 }
 
-// tellSinkLocked tells the sink of an object that has changed, and of the ids
+// notifySinkLocked tells the sink of an object that has changed, and of the ids
 // remembered since the last record.
-func (sh *shard) tellSinkLocked(slot uint32, hash uint64) {
+func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 	sh.accountLocked()
 	if sink := sh.store.cfg.Sink; sink != nil {
 		r := sh.recordLocked(slot, hash, sh.store.partial != nil && sh.store.partial.Partial())
@@ -298,8 +298,8 @@ func (sh *shard) accountLocked() {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n
 		ids := sh.ids.Bytes()
-		sh.store.idBytes.Add(int64(ids - sh.idsTold))
-		sh.idsTold = ids
+		sh.store.idBytes.Add(int64(ids - sh.idsReported))
+		sh.idsReported = ids
 	}
 }
 
@@ -323,7 +323,7 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 	}
 	m.states.clear(sh, e)
 	sh.version++
-	sh.tellSinkLocked(slot, hash)
+	sh.notifySinkLocked(slot, hash)
 }
 
 // forgetLocked removes an object that is absent and has no request ids.

@@ -113,7 +113,7 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 // decides again.
 func (t *target) decideLocked(s *limit.State, op *limit.Op) (next limit.State, marks []limit.Mark, res limit.Result, changed bool) {
 	if op.Refund != 0 && t.startsEmpty() {
-		seen := look(*op)
+		seen := peekAt(*op)
 		_, _, res, _ = t.decideLocked(s, &seen)
 		res.Allowed, res.RetryAfter = true, 0
 		return *s, nil, res, false
@@ -133,8 +133,8 @@ func (t *target) decideLocked(s *limit.State, op *limit.Op) (next limit.State, m
 	return limit.Slide(*s, sh.slide, *op, t.now)
 }
 
-// look is a peek at what an operation is about.
-func look(op limit.Op) limit.Op {
+// peekAt is a peek at what an operation is about.
+func peekAt(op limit.Op) limit.Op {
 	op.Cost, op.Refund, op.Peek = max(op.Cost, 1), 0, true
 	return op
 }

@@ -86,7 +86,7 @@ func TestSlidingAgainstCore(t *testing.T) {
 			if got := must(s.Check(now, ref, noID, op)); got.Result != want {
 				t.Fatalf("seed %d: %+v at %d: %+v, want %+v", seed, op, now, got.Result, want)
 			}
-			look := look(op)
+			look := peekAt(op)
 			a, b := must(s.Check(now, ref, noID, look)), must(f.to.Check(now, ref, noID, look))
 			if a.Result != b.Result {
 				t.Fatalf("seed %d: at %d: %+v, the copy %+v", seed, now, a.Result, b.Result)
@@ -178,7 +178,7 @@ func TestSlidingExport(t *testing.T) {
 		return true
 	}, func() bool { return true })
 	for at := now; at < 2*second; at += second / 100 {
-		a, b := must(s.Check(at, door, noID, look(op))), must(to.Check(at, door, noID, look(op)))
+		a, b := must(s.Check(at, door, noID, peekAt(op))), must(to.Check(at, door, noID, peekAt(op)))
 		if a.Result != b.Result {
 			t.Errorf("at %d: %+v, the copy %+v", at, a.Result, b.Result)
 		}
@@ -197,7 +197,7 @@ func TestRefundOfNothing(t *testing.T) {
 		if a := must(s.Check(now, door, id(1), refund(op, 2))); !a.Allowed || a.Replayed {
 			t.Errorf("with a request id: %+v", a)
 		}
-		spend := look(op)
+		spend := peekAt(op)
 		spend.Cost, spend.Peek = 3, false
 		must(s.Check(now, door, noID, spend))
 		if a := must(s.Check(now, door, retry(1, second), refund(op, 2))); !a.Allowed || !a.Replayed || a.Remaining != 0 {
@@ -247,7 +247,7 @@ func TestNoRoomForMarks(t *testing.T) {
 	if _, err := s.Check(1, door, noID, sliding(9)); reason(err) != failure.StoreFull {
 		t.Fatalf("a second mark: %v", err)
 	}
-	if a := must(s.Check(1, door, noID, look(sliding(9)))); a.Remaining != 7 || a.ResetAfter != second-1 {
+	if a := must(s.Check(1, door, noID, peekAt(sliding(9)))); a.Remaining != 7 || a.ResetAfter != second-1 {
 		t.Errorf("afterwards: %+v", a)
 	}
 }

@@ -57,7 +57,7 @@ type Splits interface {
 	// for every operation that Admit lets in, under the shard lock, and must be quick.
 	Split(hash uint64) bool
 	// May reports whether an operation in the role of ref may be done now on the object
-	// of this kind, or why not. weight is that of the part, from 1 to limit.Whole, if
+	// of this kind, or why not. weight is that of the part, from 1 to limit.FullWeight, if
 	// the role is Share or Look and it is one of a limit; otherwise it means nothing.
 	// It is called under the shard lock and must be quick.
 	May(ref Ref, kind Kind) (weight uint32, err error)
@@ -90,7 +90,7 @@ func (t *target) splitLocked(splits Splits) (err error) {
 func (t *target) weighLocked(state *limit.State, op *limit.Op) (again bool, err error) {
 	capacity := op.Capacity()
 	if t.ref.Role != Share {
-		*state = state.Reweigh(limit.Whole, capacity, t.now)
+		*state = state.Reweigh(limit.FullWeight, capacity, t.now)
 		return true, nil
 	}
 	part, ok := op.Part(t.weight)

@@ -147,7 +147,7 @@ func (l *life) do(d *did, replayed *bool) error {
 func (l *life) turn() {
 	switch {
 	case l.rule.phase == single:
-		left, ws := uint32(limit.Whole), []uint32(nil)
+		left, ws := uint32(limit.FullWeight), []uint32(nil)
 		for range rapid.IntRange(1, 4).Draw(l.t, "parts") {
 			w := rapid.Uint32Range(1, max(left/2, 1)).Draw(l.t, "weight")
 			ws, left = append(ws, w), left-w

@@ -189,7 +189,7 @@ func (r *splitRule) join(t testing.TB, s *Store, now int64, name string, kind Ki
 
 // What operations come in which role, and whom the rule is asked about.
 func TestRoles(t *testing.T) {
-	rule := &splitRule{home: "k", weights: []uint32{limit.Whole / 2, limit.Whole / 2}}
+	rule := &splitRule{home: "k", weights: []uint32{limit.FullWeight / 2, limit.FullWeight / 2}}
 	s, _ := newSplit(t, rule)
 	plain := newStore(t, nil)
 	nothing := []*Record{{Kind: KindCounter, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}}
@@ -343,7 +343,7 @@ func TestLimitSplitAndJoined(t *testing.T) {
 	now, whole := 100*second, Ref{Key: "home", Name: "n"}
 	op := limit.Op{Params: limit.Params{Limit: 100, Period: 1000 * second}, Cost: 20}
 	must(s.Check(now, whole, id(1), op))
-	rule.split(t, s, now, "n", KindLimit, limit.Whole/2, limit.Whole/4)
+	rule.split(t, s, now, "n", KindLimit, limit.FullWeight/2, limit.FullWeight/4)
 	op.Cost = 1
 	drain := func(s *Store, part int) (n int) {
 		for ; ; n++ {
@@ -422,7 +422,7 @@ func TestWeightsGetToStates(t *testing.T) {
 	part := Ref{Key: partKey(0), Name: "n", Role: Share}
 	now := 100 * second
 	op := limit.Op{Params: limit.Params{Limit: 100, Period: 1000 * second}, Cost: 10}
-	rule.split(t, s, now, "n", KindLimit, limit.Whole/2, limit.Whole/2)
+	rule.split(t, s, now, "n", KindLimit, limit.FullWeight/2, limit.FullWeight/2)
 	for range 5 {
 		must(s.Check(now, part, noID, op))
 	}
@@ -434,31 +434,31 @@ func TestWeightsGetToStates(t *testing.T) {
 			}
 		}
 	}
-	both(limit.State{Weight: limit.Whole / 2, At: now, Spent: 50, Limit: 100, Period: 2000 * second})
-	rule.weights[0] = limit.Whole / 4
+	both(limit.State{Weight: limit.FullWeight / 2, At: now, Spent: 50, Limit: 100, Period: 2000 * second})
+	rule.weights[0] = limit.FullWeight / 4
 	if a := must(s.Check(now, part, noID, op)); a.Allowed || a.Slack != 75 || a.Remaining != 0 {
 		t.Errorf("lower: %+v", a)
 	}
-	both(limit.State{Weight: limit.Whole / 4, At: now, Spent: 25, Limit: 100, Period: 4000 * second})
-	rule.weights[0] = limit.Whole
+	both(limit.State{Weight: limit.FullWeight / 4, At: now, Spent: 25, Limit: 100, Period: 4000 * second})
+	rule.weights[0] = limit.FullWeight
 	if a := must(s.Check(now, part, noID, refund(op, 5))); a.Slack != 0 || a.Remaining != 5 {
 		t.Errorf("higher: %+v", a)
 	}
-	both(limit.State{Weight: limit.Whole, At: now, Spent: 95, Limit: 100, Period: 1000 * second})
-	rule.weights[0] = limit.Whole / 2
+	both(limit.State{Weight: limit.FullWeight, At: now, Spent: 95, Limit: 100, Period: 1000 * second})
+	rule.weights[0] = limit.FullWeight / 2
 	look := Ref{Key: part.Key, Name: "n", Role: Look}
-	if state, _ := taken(t, s, now, look, KindLimit)[0].Limit(); state.Weight != limit.Whole/2 || state.Spent != 95 {
+	if state, _ := taken(t, s, now, look, KindLimit)[0].Limit(); state.Weight != limit.FullWeight/2 || state.Spent != 95 {
 		t.Errorf("looked at: %+v", state)
 	}
-	both(limit.State{Weight: limit.Whole / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
-	rule.weights[0] = limit.Whole
+	both(limit.State{Weight: limit.FullWeight / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
+	rule.weights[0] = limit.FullWeight
 	taken(t, s, now, look, KindLimit)
-	both(limit.State{Weight: limit.Whole / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
+	both(limit.State{Weight: limit.FullWeight / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
 	must(s.Check(now, part, noID, refund(op, 1000)))
-	both(limit.State{Weight: limit.Whole})
-	rule.weights[0] = limit.Whole / 4
+	both(limit.State{Weight: limit.FullWeight})
+	rule.weights[0] = limit.FullWeight / 4
 	must(s.Check(now, part, noID, refund(op, 1))) // which gives nothing back
-	both(limit.State{Weight: limit.Whole / 4})
+	both(limit.State{Weight: limit.FullWeight / 4})
 }
 
 // A part of a limit that was lost is empty, and fills from the first operation on; it
@@ -468,7 +468,7 @@ func TestLostParts(t *testing.T) {
 	s, _ := newSplit(t, rule)
 	part := Ref{Key: partKey(0), Name: "n", Role: Share}
 	now := 100 * second
-	rule.split(t, s, now, "n", KindLimit, limit.Whole/2, limit.Whole/2)
+	rule.split(t, s, now, "n", KindLimit, limit.FullWeight/2, limit.FullWeight/2)
 	s.Discard(func(h uint64) bool { return h == Hash(part.Key) })
 	op := perSecond(10)
 	peek := op
@@ -497,8 +497,8 @@ func TestErrWhole(t *testing.T) {
 	rule := &splitRule{home: "home"}
 	s, _ := newSplit(t, rule)
 	now := 100 * second
-	rule.split(t, s, now, "limit", KindLimit, limit.Whole/2, limit.Whole/2)
-	rule.split(t, s, now, "counter", KindCounter, limit.Whole/2, limit.Whole/2)
+	rule.split(t, s, now, "limit", KindLimit, limit.FullWeight/2, limit.FullWeight/2)
+	rule.split(t, s, now, "counter", KindCounter, limit.FullWeight/2, limit.FullWeight/2)
 	check := func(op limit.Op) error {
 		_, err := s.Check(now, Ref{Key: partKey(0), Name: "limit", Role: Share}, id(1), op)
 		return err
@@ -597,7 +597,7 @@ func TestPutRefuses(t *testing.T) {
 		"later":        {with(good, func(r *Record) { r.At = 101 })},
 		"a state":      {&good, with(more, func(r *Record) { r.SetCounter(counter.State{Version: 1}) })},
 		"out of range": {with(good, func(r *Record) { r.SetCounter(counter.State{Value: 5, IdleTTL: -1}) })},
-		"weight":       {(&Record{Whole: true, IDs: ids}).SetLimit(limit.State{Weight: limit.Whole + 1}, nil)},
+		"weight":       {(&Record{Whole: true, IDs: ids}).SetLimit(limit.State{Weight: limit.FullWeight + 1}, nil)},
 	} {
 		if _, err := s.Put(100, ref, records); reason(err) != failure.Invalid {
 			t.Errorf("%s: %v", name, err)
@@ -697,8 +697,8 @@ func TestSharesAllocateNothing(t *testing.T) {
 	rule := &splitRule{home: "home"}
 	rule.epoch = 100
 	s := newStore(t, func(c *Config) { c.Rule, c.Sink = fixedSplits{rule}, discard{} })
-	rule.split(t, s, 0, "n", KindLimit, limit.Whole/2)
-	rule.split(t, s, 0, "c", KindCounter, limit.Whole/2)
+	rule.split(t, s, 0, "n", KindLimit, limit.FullWeight/2)
+	rule.split(t, s, 0, "c", KindCounter, limit.FullWeight/2)
 	now, seq := int64(0), uint64(0)
 	part, key := Ref{Key: partKey(0), Name: "n", Role: Share}, partKey(0)
 	next := func() reqid.ID {
@@ -710,7 +710,7 @@ func TestSharesAllocateNothing(t *testing.T) {
 		"check with id": func() { must(s.Check(now, part, next(), perSecond(1_000_000))) },
 		"refund":        func() { must(s.Check(now, part, noID, refund(perSecond(1_000_000), 1))) },
 		"another weight": func() {
-			rule.weights[0] = limit.Whole/2 + uint32(now%2)
+			rule.weights[0] = limit.FullWeight/2 + uint32(now%2)
 			must(s.Check(now, part, noID, perSecond(1_000_000)))
 		},
 		"add": func() { must(s.Add(now, Ref{Key: key, Name: "c", Role: Share}, noID, counter.AddOp{Delta: 1})) },

@@ -63,7 +63,7 @@ func (t *target) lowerLocked() {
 	}
 	*t.e.limit() = packLimit(state.Lower(t.weight, t.now))
 	t.sh.version++
-	t.sh.tellSinkLocked(t.slot, t.hash)
+	t.sh.notifySinkLocked(t.slot, t.hash)
 }
 
 // nothingLocked returns the record of an object that is not there.

@@ -64,7 +64,7 @@ func (c *call) decide() (err error) {
 		}()
 	}
 	c.ask(ctx, begin)
-	if err := c.settle(); err != nil {
+	if err := c.conclude(); err != nil {
 		c.giveBack()
 		return err
 	}
@@ -179,9 +179,9 @@ func begin(it *item, check *pb.CheckRequest) bool {
 // needs returns how many hits have to fit: as many as were asked for, or all that can.
 func (it *item) needs() uint64 { return min(max(it.hits, 1), it.limit.capacity()) }
 
-// settle takes the answers to the first checks. The error is that of an item
+// conclude applies the answers to the first checks. The error is that of an item
 // whose limit has no policy for it.
-func (c *call) settle() error {
+func (c *call) conclude() error {
 	var failure error
 	for it := range c.asked() {
 		a := it.result.GetResponse()
@@ -194,7 +194,7 @@ func (c *call) settle() error {
 		}
 		it.denied = !it.negative && //guard:rls-negative
 			(!a.Allowed || it.hits > it.limit.capacity())
-		it.take(a)
+		it.note(a)
 		if !it.denied && !it.negative {
 			it.spent = it.hits
 		}
@@ -229,8 +229,8 @@ func (c *call) refuses() bool {
 	return quotas > 0 && over == quotas
 }
 
-// take takes what an answer says of the limit.
-func (it *item) take(a *pb.CheckResponse) {
+// note keeps what an answer says of the limit.
+func (it *item) note(a *pb.CheckResponse) {
 	it.known, it.left, it.reset = true, a.Remaining, time.Duration(a.ResetAfterNs)
 	//guard:rls-retry
 	if it.refused() && it.limit.Algorithm != FixedWindow {

@@ -17,15 +17,15 @@ const MaxMetadata = 16 << 10
 // YAML 1.1 has them. nil = nothing.
 func (l *loader) metadata(n *yaml.Node) *structpb.Struct {
 	t := described{loader: l, left: MaxMetadata}
-	if isNull(l.look(n)) {
+	if isNull(l.visit(n)) {
 		return nil
 	}
-	if l.look(n).Kind != yaml.MappingNode {
-		l.wrong(n.Line, "write `name: value` lines", "`metadata` must be a map, found %s", describe(l.look(n)))
+	if l.visit(n).Kind != yaml.MappingNode {
+		l.wrong(n.Line, "write `name: value` lines", "`metadata` must be a map, found %s", describe(l.visit(n)))
 		return nil
 	}
 	s := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-	t.fields(s.Fields, l.look(n), 1)
+	t.fields(s.Fields, l.visit(n), 1)
 	if t.left < 0 || proto.Size(s) > MaxMetadata {
 		l.wrong(n.Line, "Envoy gets it with every answer; shorten it", "`metadata` has more than %d bytes", MaxMetadata)
 	}
@@ -73,7 +73,7 @@ func (t *described) fields(fields map[string]*structpb.Value, n *yaml.Node, dept
 
 // merge reads what `<<:` brings in: a map, or a list of maps.
 func (t *described) merge(fields map[string]*structpb.Value, n *yaml.Node, depth int) {
-	switch n = t.look(n); {
+	switch n = t.visit(n); {
 	case n.Kind == yaml.MappingNode:
 		t.fields(fields, n, depth)
 	case n.Kind == yaml.SequenceNode && depth <= MaxDepth:
@@ -87,7 +87,7 @@ func (t *described) merge(fields map[string]*structpb.Value, n *yaml.Node, depth
 
 // name returns the name of a value: whatever is written, as text.
 func (t *described) name(n *yaml.Node) string {
-	n = t.look(n)
+	n = t.visit(n)
 	if n.Kind != yaml.ScalarNode {
 		t.wrong(n.Line, "", "a name was expected, found %s", describe(n))
 		return ""
@@ -97,7 +97,7 @@ func (t *described) name(n *yaml.Node) string {
 
 // value reads a value of any kind.
 func (t *described) value(n *yaml.Node, depth int) *structpb.Value {
-	n = t.look(n)
+	n = t.visit(n)
 	if t.left--; t.left < 0 {
 		return structpb.NewNullValue()
 	}

@@ -142,7 +142,7 @@ func (c *call) put(ctx context.Context, in *inquiry, q *question) {
 		req.Checks[i] = p.check
 	}
 	resp, err := c.s.checker.BatchCheck(ctx, req)
-	if in.take(q, resp, err) || !q.spends {
+	if in.deliver(q, resp, err) || !q.spends {
 		return
 	}
 	if <-c.decided; c.vain {
@@ -150,8 +150,8 @@ func (c *call) put(ctx context.Context, in *inquiry, q *question) {
 	}
 }
 
-// take hands an answer over to the call, if that still waits.
-func (in *inquiry) take(q *question, resp *pb.BatchCheckResponse, err error) bool {
+// deliver hands an answer over to the call, if that still waits.
+func (in *inquiry) deliver(q *question, resp *pb.BatchCheckResponse, err error) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.over {

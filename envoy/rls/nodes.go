@@ -9,15 +9,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// look follows an alias, and counts.
-func (l *loader) look(n *yaml.Node) *yaml.Node {
+// visit follows an alias, and counts.
+func (l *loader) visit(n *yaml.Node) *yaml.Node {
 	for range MaxDepth {
 		if n.Kind != yaml.AliasNode {
 			break
 		}
 		n = n.Alias
 	}
-	if l.looks++; l.looks == maxLooks {
+	if l.visits++; l.visits == maxVisits {
 		l.wrong(n.Line, "use fewer aliases", "with what its aliases stand for the file is too large")
 		l.stop = true
 	}
@@ -39,7 +39,7 @@ var belongs = map[string]string{
 // fields hands the values of a map over to those who take them, by name. It says
 // whether n is a map.
 func (l *loader) fields(n *yaml.Node, what string, takes map[string]func(*yaml.Node)) bool {
-	n = l.look(n)
+	n = l.visit(n)
 	if n.Kind != yaml.MappingNode {
 		l.wrong(n.Line, "write `name: value` lines", "%s must be a map, found %s", what, describe(n))
 		return false
@@ -82,7 +82,7 @@ func (l *loader) pairs(n *yaml.Node, what string, takes map[string]func(*yaml.No
 
 // merge takes what `<<:` brings in: a map, or a list of maps.
 func (l *loader) merge(n *yaml.Node, what string, takes map[string]func(*yaml.Node), lines map[string]int, depth int) {
-	n = l.look(n)
+	n = l.visit(n)
 	switch {
 	case depth > MaxDepth:
 		l.wrong(n.Line, "", "maps are merged more than %d deep", MaxDepth)
@@ -112,7 +112,7 @@ func (l *loader) unknown(key *yaml.Node, what string, takes map[string]func(*yam
 // text reads a string. Whole numbers, truths and dates are taken as they are
 // written, as upstream does; nothing is "".
 func (l *loader) text(n *yaml.Node, name string) string {
-	n = l.look(n)
+	n = l.visit(n)
 	if n.Kind == yaml.ScalarNode {
 		switch n.ShortTag() {
 		case "!!str", "!!int", "!!bool", "!!timestamp":
@@ -130,7 +130,7 @@ func (l *loader) text(n *yaml.Node, name string) string {
 
 // truth reads true or false.
 func (l *loader) truth(n *yaml.Node, name string) (yes bool) {
-	n = l.look(n)
+	n = l.visit(n)
 	if n.Kind != yaml.ScalarNode || isNull(n) || n.Decode(&yes) != nil {
 		l.wrong(n.Line, "", "`%s` takes true or false, found %s", name, describe(n))
 	}
@@ -139,7 +139,7 @@ func (l *loader) truth(n *yaml.Node, name string) (yes bool) {
 
 // number reads a whole number from 0 to most.
 func (l *loader) number(n *yaml.Node, name string, most uint64) (v uint64) {
-	n = l.look(n)
+	n = l.visit(n)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&v) != nil || v > most {
 		l.wrong(n.Line, "", "`%s` takes a whole number from 0 to %d, found %s", name, most, describe(n))
 		return 0
@@ -149,7 +149,7 @@ func (l *loader) number(n *yaml.Node, name string, most uint64) (v uint64) {
 
 // choice reads one of several words, and returns its index.
 func (l *loader) choice(n *yaml.Node, name string, among []string) int {
-	n = l.look(n)
+	n = l.visit(n)
 	if i := slices.Index(among, n.Value); n.Kind == yaml.ScalarNode && i >= 0 {
 		return i
 	}

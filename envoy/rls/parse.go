@@ -24,12 +24,12 @@ type loader struct {
 
 	path        string // of the file that is read
 	descriptors int    // so far, of all files
-	looks       int    // at nodes of the file, through aliases too
+	visits      int    // at nodes of the file, through aliases too
 	stop        bool   // the rest is not looked at
 }
 
-// maxLooks bounds the nodes of a file as often as aliases repeat them.
-const maxLooks = 40 * MaxDescriptors
+// maxVisits bounds the nodes of a file as often as aliases repeat them.
+const maxVisits = 40 * MaxDescriptors
 
 // full reports whether so much is wrong already that the rest does not matter.
 func (l *loader) full() bool { return l.stop || len(l.problems) >= maxProblems }
@@ -54,7 +54,7 @@ func (l *loader) notYAML(err error) {
 
 // file adds what a file says.
 func (l *loader) file(path string, data []byte) {
-	l.path, l.looks = path, 0
+	l.path, l.visits = path, 0
 	l.rules.files = append(l.rules.files, path)
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -109,7 +109,7 @@ type where struct {
 
 // list adds a list of descriptors to a level.
 func (l *loader) list(to *level, n *yaml.Node, at where) {
-	n = l.look(n)
+	n = l.visit(n)
 	switch {
 	case isNull(n):
 		return
@@ -270,7 +270,7 @@ func unitName(u Unit) string { return strings.ToLower(u.String()) }
 
 // replaces reads a list of `name: NAME`.
 func (l *loader) replaces(n *yaml.Node) []string {
-	n = l.look(n)
+	n = l.visit(n)
 	if isNull(n) {
 		return nil
 	}

@@ -34,12 +34,12 @@ func (a seen) same(b seen) bool {
 	return a.info == nil || os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime())
 }
 
-// settled is the age from which the time of a change is taken to tell a file from
+// clockGrain is the age from which the time of a change is taken to tell a file from
 // a later one: the clocks of file systems are coarse.
-const settled = 2 * time.Second
+const clockGrain = 2 * time.Second
 
-// look looks at the files without reading them.
-func look(path string) []seen {
+// inspect stats the files without reading them.
+func inspect(path string) []seen {
 	files, problems := list([]string{path})
 	for _, p := range problems {
 		files = append(files, p.File)
@@ -57,14 +57,14 @@ func look(path string) []seen {
 // changed reports whether the files may not be those that were read at a moment.
 func (n *loaded) changed(now []seen) bool {
 	return !slices.EqualFunc(n.seen, now, seen.same) || slices.ContainsFunc(now, func(s seen) bool {
-		return s.info != nil && n.last.Sub(s.info.ModTime()) < settled
+		return s.info != nil && n.last.Sub(s.info.ModTime()) < clockGrain
 	})
 }
 
 // read reads the files.
 func (s *Service) read() *loaded {
 	now := time.Now()
-	n := &loaded{at: now, last: now, seen: look(s.cfg.Path)}
+	n := &loaded{at: now, last: now, seen: inspect(s.cfg.Path)}
 	sum := sha256.New()
 	rules, err := load([]string{s.cfg.Path}, LoadOptions{MergeDomains: s.cfg.MergeDomains}, sum)
 	sum.Sum(n.sum[:0])
@@ -84,13 +84,13 @@ func (s *Service) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 			before := s.now.Load()
-			if !before.changed(look(s.cfg.Path)) {
+			if !before.changed(inspect(s.cfg.Path)) {
 				last = nil
 				continue
 			}
 			next := s.read()
 			if next.sum == before.sum || last != nil && last.sum == next.sum {
-				s.take(before, next)
+				s.adopt(before, next)
 				last = nil
 				continue
 			}
@@ -99,8 +99,8 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// take puts what was read into force, unless it is broken.
-func (s *Service) take(before, next *loaded) {
+// adopt puts what was read into force, unless it is broken.
+func (s *Service) adopt(before, next *loaded) {
 	if next.sum == before.sum {
 		// Nothing new. What is remembered is how the files look, and since when.
 		next.rules, next.at, next.broken = before.rules, before.at, before.broken

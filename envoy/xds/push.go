@@ -28,14 +28,14 @@ var urls = []string{resource.ClusterType, resource.EndpointType, resource.Listen
 // The library's own way ("ADS mode") is no help: it begins with endpoints, and answers
 // nobody who does not name all that there is, while gRPC clients name what they need.
 type orderly struct {
-	mu     sync.Mutex // guards what follows, and the order of what is told
-	inner  cache.SnapshotCache
-	told   map[string]*cache.Snapshot // by kind of client; without one, those wait who ask
-	asking []*asking
+	mu        sync.Mutex // guards what follows, and the order of what is told
+	inner     cache.SnapshotCache
+	published map[string]*cache.Snapshot // by kind of client; without one, those wait who ask
+	asking    []*asking
 }
 
 func newOrderly(log log.Logger) *orderly {
-	return &orderly{inner: cache.NewSnapshotCache(false, byClient{}, log), told: map[string]*cache.Snapshot{}}
+	return &orderly{inner: cache.NewSnapshotCache(false, byClient{}, log), published: map[string]*cache.Snapshot{}}
 }
 
 // asking is a watch that was asked for before there was anything to say. The cache
@@ -50,7 +50,7 @@ type asking struct {
 func (o *orderly) publish(kind string, next *cache.Snapshot) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	last := o.told[kind]
+	last := o.published[kind]
 	if last == nil {
 		return o.beginLocked(kind, next)
 	}
@@ -74,7 +74,7 @@ func (o *orderly) setLocked(kind string, s *cache.Snapshot) error {
 	if err := o.inner.SetSnapshot(context.Background(), kind, s); err != nil {
 		return err
 	}
-	o.told[kind] = s
+	o.published[kind] = s
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (o *orderly) watch(kind, url string, start func() (func(), error)) (func(),
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	//guard:xds-first true
-	if o.told[kind] != nil {
+	if o.published[kind] != nil {
 		return start()
 	}
 	a := &asking{kind: kind, url: url, start: start}

@@ -58,11 +58,11 @@ type Server struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 
-	mu   sync.Mutex // guards what follows, and the order of Publish
-	told []Node     // of the last View, in the order of the ring
-	keys []string   // … and its keys that are split
-	last [clients]*cache.Snapshot
-	sums [clients][types.UnknownType]uint64 // of the resources in last
+	mu        sync.Mutex // guards what follows, and the order of Publish
+	announced []Node     // of the last View, in the order of the ring
+	keys      []string   // … and its keys that are split
+	last      [clients]*cache.Snapshot
+	sums      [clients][types.UnknownType]uint64 // of the resources in last
 }
 
 // New returns a server. Its errors are those of Settings.
@@ -116,7 +116,7 @@ func (s *Server) Publish(v View) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	nodes, keys := v.ring(), v.split()
-	if slices.Equal(nodes, s.told) && slices.Equal(keys, s.keys) { // as with most epochs
+	if slices.Equal(nodes, s.announced) && slices.Equal(keys, s.keys) { // as with most epochs
 		s.metrics.epoch.Set(float64(v.Epoch))
 		return nil
 	}
@@ -131,7 +131,7 @@ func (s *Server) Publish(v View) error {
 		}
 	}
 	if failed == nil {
-		s.told, s.keys = nodes, keys
+		s.announced, s.keys = nodes, keys
 		s.metrics.epoch.Set(float64(v.Epoch))
 	}
 	return failed

@@ -60,7 +60,7 @@ func FuzzBatch(f *testing.F) {
 			t.Fatal(refused)
 		}
 		defer c.end(nil)
-		applied, refused := i.take(c, &b)
+		applied, refused := i.installBatch(c, &b)
 		if uint64(len(installed)) != c.session.applied || refused == nil && applied != c.session.applied || refused != nil && applied != 0 {
 			t.Fatalf("acknowledged %d, says it has %d, installed %d, %v", applied, c.session.applied, len(installed), refused)
 		}
@@ -83,7 +83,7 @@ func FuzzBatch(f *testing.F) {
 		}
 		// The same again changes nothing more.
 		n := len(installed)
-		again, refusedAgain := i.take(c, &b)
+		again, refusedAgain := i.installBatch(c, &b)
 		if len(installed) != n || again != applied || (refusedAgain == nil) != (refused == nil) {
 			t.Fatalf("again: %d %v, installed %d more", again, refusedAgain, len(installed)-n)
 		}

@@ -159,7 +159,7 @@ func (i *Intake) Feed(st grpc.BidiStreamingServer[peerv1.FeedRequest, peerv1.Fee
 			if !ok {
 				return nil
 			}
-			applied, refused := i.take(c, req.GetBatch())
+			applied, refused := i.installBatch(c, req.GetBatch())
 			if refused != nil {
 				return i.refuse(st, c, refused)
 			}
@@ -346,9 +346,9 @@ func (i *Intake) release(s *source, installed uint64) {
 	}
 }
 
-// take installs the records of a batch that are not installed yet, and returns the
+// installBatch installs the records of a batch that are not installed yet, and returns the
 // number of the last one.
-func (i *Intake) take(c *inbound, b *peerv1.FeedBatch) (applied uint64, refused *Refused) {
+func (i *Intake) installBatch(c *inbound, b *peerv1.FeedBatch) (applied uint64, refused *Refused) {
 	if b == nil {
 		return 0, refuse(peerv1.FeedReason_FEED_REASON_DAMAGED, "the message is not a batch")
 	}

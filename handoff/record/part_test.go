@@ -15,7 +15,7 @@ import (
 type splitRule struct{ rule }
 
 func (r *splitRule) Split(uint64) bool                         { return true }
-func (r *splitRule) May(owner.Ref, owner.Kind) (uint32, error) { return limit.Whole / 2, nil }
+func (r *splitRule) May(owner.Ref, owner.Kind) (uint32, error) { return limit.FullWeight / 2, nil }
 
 // A part that is planted gets to the copy with its weight and all of its request ids,
 // in as many records as they take, and so does what changes from then on.
@@ -39,7 +39,7 @@ func TestPlantedPartGetsToTheCopy(t *testing.T) {
 		_, err := a.Take(now, from, kind, func(r *owner.Record, now int64) {
 			one := r.Clone()
 			if state, _ := one.Limit(); state != (limit.State{}) {
-				one.SetLimit(state.Divide([]uint32{limit.Whole / 2}, now)[0], nil)
+				one.SetLimit(state.Divide([]uint32{limit.FullWeight / 2}, now)[0], nil)
 			}
 			all = append(all, one)
 		})

@@ -64,7 +64,7 @@ func examples() map[string]*owner.Record {
 			limit.Mark{At: 45 * second, Tokens: 1}, limit.Mark{At: 98*second + 12345, Tokens: 4}, limit.Mark{At: 99 * second, Tokens: 2}),
 		"sliding, once": ofLimit(limit.State{Algorithm: limit.SlidingWindow, At: -second, Spent: 7, Limit: 20, Period: 3600 * second}),
 		"part":          ofLimit(limit.State{Weight: 13107, At: 99 * second, Spent: 7, Carry: 12345, Limit: 20, Period: 300 * second}),
-		"part, whole":   ofLimit(limit.State{Weight: limit.Whole, At: -second, Spent: 1, Limit: 20, Period: 60 * second}),
+		"part, whole":   ofLimit(limit.State{Weight: limit.FullWeight, At: -second, Spent: 1, Limit: 20, Period: 60 * second}),
 		"part, full":    key(owner.Record{Whole: true, IDs: kept}).SetLimit(limit.State{Weight: 1}, nil),
 		"full":          key(owner.Record{Kind: owner.KindLimit, Done: answered}),
 		"counter":       key(owner.Record{Done: answered}).SetCounter(counter.State{Value: math.MinInt64, Version: 1233, At: 42, IdleTTL: 86400 * second}),

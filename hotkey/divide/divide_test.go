@@ -126,7 +126,7 @@ func TestBucketThereAndBack(t *testing.T) {
 			h.now += rapid.Int64Range(0, op.Period/4).Draw(rt, "pause")
 		}
 		had := look()
-		weights, left := []uint32{}, uint32(table.WholeWeight)
+		weights, left := []uint32{}, uint32(table.FullWeight)
 		for n := rapid.IntRange(table.MinParts, 8).Draw(rt, "parts"); n > 1; n-- {
 			w := rapid.Uint32Range(1, left-uint32(n)+1).Draw(rt, "weight")
 			weights, left = append(weights, w), left-w
@@ -165,14 +165,14 @@ func TestLostParts(t *testing.T) {
 		h.open()
 		sp, parts := h.close()
 		for i := range parts { // full, each
-			if s, _ := parts[i][0].Limit(); s.Weight != table.WholeWeight/4 || s.Spent != 0 {
+			if s, _ := parts[i][0].Limit(); s.Weight != table.FullWeight/4 || s.Spent != 0 {
 				t.Fatalf("part %d is %+v", i, s)
 			}
 		}
 		none := []*owner.Record{{Key: []byte(sp.PartKey(2)), Name: []byte("n"), Kind: owner.KindLimit, At: h.now, Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}}
 		for name, lost := range map[string][]*owner.Record{"no record": nil, "no state": none} {
 			back := united([][]*owner.Record{parts[0], parts[1], lost, parts[3]}, sp, h.now)
-			if s, _ := back[0].Limit(); s.Weight != table.WholeWeight/4*3 {
+			if s, _ := back[0].Limit(); s.Weight != table.FullWeight/4*3 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
@@ -301,7 +301,7 @@ func TestAbsent(t *testing.T) {
 		for i := range 3 {
 			want := limit.State{}
 			if kind == "limit" {
-				want.Weight = table.WholeWeight / 3
+				want.Weight = table.FullWeight / 3
 			}
 			r := h.take(h.part(i, owner.Look), kindOf(h.split()))[0]
 			if s, _ := r.Limit(); r.Counter().Version != 0 || s != want {

@@ -240,7 +240,7 @@ func idOf(client, sequence uint64, age int64) reqid.ID {
 func even(n int) []uint32 {
 	weights := make([]uint32, n)
 	for i := range weights {
-		weights[i] = uint32(table.WholeWeight / n)
+		weights[i] = uint32(table.FullWeight / n)
 	}
 	return weights
 }

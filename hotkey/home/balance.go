@@ -142,7 +142,7 @@ func (d *drive) weigh(home table.Holder, sp *table.Split, applied bool) {
 		shares[i] = plan.Share{Weight: old[i], Asked: p.tokens / took.Seconds(), Refused: p.missed / took.Seconds()}
 		asked += p.tokens
 	}
-	if sp.Weight() == table.WholeWeight && (took < weighAfter || asked < weighAsked) {
+	if sp.Weight() == table.FullWeight && (took < weighAfter || asked < weighAsked) {
 		return
 	}
 	r, ok := plan.Weigh(shares)

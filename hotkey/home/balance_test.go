@@ -73,12 +73,12 @@ func TestCutBeforeRaise(t *testing.T) {
 					t.Errorf("raised %d times after %d cuts, the last %v ago: %v, and was %v", raised, cut, time.Since(at), weights, was)
 				}
 			}
-			if now.Weight() > table.WholeWeight {
+			if now.Weight() > table.FullWeight {
 				t.Errorf("%v are more than the whole", weights)
 			}
 			was = weights
 		}
-		if cut == 0 || raised != cut || was[0] < 3*was[1] || was[0]+was[1] != table.WholeWeight {
+		if cut == 0 || raised != cut || was[0] < 3*was[1] || was[0]+was[1] != table.FullWeight {
 			t.Errorf("%d cuts, %d raises, %v", cut, raised, was)
 		}
 		synctest.Wait()

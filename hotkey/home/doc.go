@@ -32,7 +32,7 @@
 //	                                  │  Home.follow             home.go
 //	                                  ▼
 //	                              drive.step                     drive.go
-//	       takeWhole, putWhole ◀──────┼──────▶ Plant, Ask, Reap
+//	       readWhole, putWhole ◀──────┼──────▶ Plant, Ask, Reap
 //	       Store, Copies     whole.go │        Parts
 //	                                  ▼
 //	                            drive.balance                    balance.go

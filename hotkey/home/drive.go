@@ -96,7 +96,7 @@ const stepTime = 2 * time.Second
 func (d *drive) open(home table.Holder, sp *table.Split) error {
 	ctx, cancel := context.WithTimeout(d.h.ctx, min(stepTime, openPatience))
 	defer cancel()
-	whole, now, err := d.h.takeWhole(sp)
+	whole, now, err := d.h.readWhole(sp)
 	if err != nil {
 		return fmt.Errorf("reading the whole: %w", err)
 	}

@@ -27,8 +27,8 @@ const (
 // What packages that do not know each other have in common: indexes out of range do not
 // compile.
 var (
-	_ = [1]int{}[limit.Whole-table.WholeWeight]
-	_ = [1]int{}[plan.FullWeight-table.WholeWeight]
+	_ = [1]int{}[limit.FullWeight-table.FullWeight]
+	_ = [1]int{}[plan.FullWeight-table.FullWeight]
 	_ = [1]int{}[plan.MaxParts-table.MaxParts]
 	_ = [1]int{}[plan.MinParts-table.MinParts]
 	_ = [1]int{}[plan.DefaultMaxSplits-table.MaxSplits]

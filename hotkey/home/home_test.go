@@ -115,11 +115,11 @@ func TestTakenAsItWas(t *testing.T) {
 		// Meanwhile another object of the shard is read, whose record is made in the same place.
 		go func() {
 			time.Sleep(time.Second)
-			if all, _, err := e.home.takeWhole(&splits[1]); err != nil || string(all[0].Name) != "another" {
+			if all, _, err := e.home.readWhole(&splits[1]); err != nil || string(all[0].Name) != "another" {
 				t.Errorf("%+v, %v", all, err)
 			}
 		}()
-		all, now, err := e.home.takeWhole(&splits[0])
+		all, now, err := e.home.readWhole(&splits[0])
 		if err != nil || len(all) != 1 || now != e.now() {
 			t.Fatalf("%d records at %d, %v", len(all), now, err)
 		}
@@ -144,7 +144,7 @@ func TestTakeWholeOfMany(t *testing.T) {
 		e.add(owner.Ref{Key: key, Name: "counter"}, reqid.ID{Client: reqid.Client{Hi: i % 300}, Sequence: 1 + i/300})
 	}
 	sp := e.divide(key)
-	all, now, err := e.home.takeWhole(sp)
+	all, now, err := e.home.readWhole(sp)
 	if err != nil || len(all) <= 64 || all[0].Counter().Value != more {
 		t.Fatalf("%d records, %v", len(all), err)
 	}
@@ -210,7 +210,7 @@ func TestWholeOfAnEarlierSplit(t *testing.T) {
 	}
 	end(closing)
 	opening := e.divide(key)
-	if _, _, err := e.home.takeWhole(closing); failure.ReasonOf(err) != failure.NotOwner {
+	if _, _, err := e.home.readWhole(closing); failure.ReasonOf(err) != failure.NotOwner {
 		t.Errorf("the whole is read for a split that is over: %v", err)
 	}
 	second := e.reach(opening.ID, table.Open)
@@ -237,21 +237,21 @@ func TestNotDivided(t *testing.T) {
 	e.add(owner.Ref{Key: key, Name: "counter"}, reqid.ID{})
 	sp := e.divide(key)
 	e.leaseless = true
-	if _, _, err := e.home.takeWhole(sp); !errors.Is(err, errNotReplicated) || indivisible(err) {
+	if _, _, err := e.home.readWhole(sp); !errors.Is(err, errNotReplicated) || indivisible(err) {
 		t.Errorf("without a lease: %v", err)
 	}
 	if err := e.home.putWhole(sp, nil); err == nil {
 		t.Error("nothing is put")
 	}
 	e.leaseless, e.lost = false, 7
-	if _, _, err := e.home.takeWhole(sp); !errors.Is(err, errInGrace) || indivisible(err) {
+	if _, _, err := e.home.readWhole(sp); !errors.Is(err, errInGrace) || indivisible(err) {
 		t.Errorf("in grace: %v", err)
 	}
 	e.lost = 0
-	if _, _, err := e.home.takeWhole(&table.Split{ID: sp.ID, Kind: "lock", Key: key, Name: "counter"}); !errors.Is(err, divide.ErrKind) || !indivisible(err) {
+	if _, _, err := e.home.readWhole(&table.Split{ID: sp.ID, Kind: "lock", Key: key, Name: "counter"}); !errors.Is(err, divide.ErrKind) || !indivisible(err) {
 		t.Errorf("a lock: %v", err)
 	}
-	if _, _, err := e.home.takeWhole(sp); err != nil {
+	if _, _, err := e.home.readWhole(sp); err != nil {
 		t.Error(err)
 	}
 }

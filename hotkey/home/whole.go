@@ -14,10 +14,10 @@ var (
 	errInGrace       = errors.New("what was kept of the key was lost, and the grace of that runs")
 )
 
-// takeWhole reads the whole of an object that is being split, once its standby has all
+// readWhole reads the whole of an object that is being split, once its standby has all
 // of it. The records are copies; their times are of the store's clock, as is now. Only
 // the object's home can.
-func (h *Home) takeWhole(sp *table.Split) (records []*owner.Record, now int64, err error) {
+func (h *Home) readWhole(sp *table.Split) (records []*owner.Record, now int64, err error) {
 	kind, ok := divide.KindOf(sp.Kind)
 	if !ok {
 		return nil, 0, divide.ErrKind

@@ -46,8 +46,8 @@ func Cap(burst uint64, nodes int) uint64 {
 	return burst / (capShare * uint64(max(nodes, 1)))
 }
 
-// Told is what the owner says of a bucket in each answer.
-type Told struct {
+// Report is what the owner says of a bucket in each answer.
+type Report struct {
 	Remaining  uint64 // tokens, of what is not kept back
 	RetryAfter int64  // ns until as much could be had; 0 if it was
 	ResetAfter int64  // ns until all of it has come back
@@ -67,8 +67,8 @@ type cell struct {
 	due    int64  // when the first of them can be had, as far as is known
 	// Invariant: denied == 0 or again <= due.
 
-	told   Told
-	toldAt int64
+	report     Report
+	reportedAt int64
 
 	window int64     // number of the Lease that now[] counts, since 0
 	used   [2]uint64 // tokens spent in it, and in the one before
@@ -125,32 +125,32 @@ func (c *cell) wants(now int64, cost, waiting, most uint64) (least, best uint64)
 }
 
 // took puts tokens in that were asked for at sent.
-func (c *cell) took(now, sent int64, tokens uint64, t Told) {
+func (c *cell) took(now, sent int64, tokens uint64, t Report) {
 	c.lapse(now)
 	if c.left == 0 {
 		c.until = sent + int64(Lease)
 	} // or else all of it ends when the older part does
 	c.left += tokens
-	c.denied, c.told, c.toldAt = 0, t, now
+	c.denied, c.report, c.reportedAt = 0, t, now
 	c.lapse(now) // the answer may have been too long on its way
 }
 
 // deny remembers that a cost was refused, of which the owner was asked at sent. Callers
 // are told a moment that is not too early, and so count from the answer.
-func (c *cell) deny(now, sent int64, cost uint64, t Told) {
+func (c *cell) deny(now, sent int64, cost uint64, t Report) {
 	rest := max(int64(Rest), t.RetryAfter)
-	c.denied, c.again, c.due = cost, sent+min(rest, int64(Lease)), later(now, rest)
-	c.told, c.toldAt = t, sent
+	c.denied, c.again, c.due = cost, sent+min(rest, int64(Lease)), addTime(now, rest)
+	c.report, c.reportedAt = t, sent
 }
 
 // forget loses all that is known of the bucket, but for how much it is used.
 func (c *cell) forget() {
 	c.left, c.until, c.denied, c.again, c.due = 0, 0, 0, 0, 0
-	c.told, c.toldAt = Told{}, 0
+	c.report, c.reportedAt = Report{}, 0
 }
 
-// later is a moment, or a time, and so many ns more.
-func later(t, by int64) int64 {
+// addTime returns a moment, or a duration, with so many ns added; at most math.MaxInt64.
+func addTime(t, by int64) int64 {
 	if t > math.MaxInt64-by {
 		return math.MaxInt64
 	}
@@ -164,15 +164,15 @@ func (c *cell) idle(now int64) bool {
 
 // answer returns what to tell of the bucket now.
 func (c *cell) answer(now int64, allowed bool, retry int64) Answer {
-	a := Answer{Allowed: allowed, Told: c.told}
+	a := Answer{Allowed: allowed, Report: c.report}
 	a.Remaining += c.left
 	a.RetryAfter = retry
-	a.ResetAfter = max(0, a.ResetAfter-(now-c.toldAt))
+	a.ResetAfter = max(0, a.ResetAfter-(now-c.reportedAt))
 	return a
 }
 
 // Answer is a decision.
 type Answer struct {
 	Allowed bool
-	Told    // Remaining is with what this node holds
+	Report  // Remaining is with what this node holds
 }

@@ -39,15 +39,15 @@ type flight struct {
 	tokens      uint64
 	sent        int64
 	charged     bool
-	told        Told
+	told        Report
 }
 
-func (m *market) charge(tokens uint64) (bool, Told) {
+func (m *market) charge(tokens uint64) (bool, Report) {
 	p := m.params
 	p.Burst -= Slack(p.Burst)
 	next, res, _ := limit.Apply(m.owner, limit.Op{Params: p, Cost: tokens}, m.now)
 	m.owner = next
-	return res.Allowed, Told{Remaining: res.Remaining, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter}
+	return res.Allowed, Report{Remaining: res.Remaining, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter}
 }
 
 // spend is what a caller is told at a node, if the node can say.
@@ -129,7 +129,7 @@ func TestNeverTooMuch(t *testing.T) {
 			},
 			"arrive": func(t *rapid.T) {
 				f := m.flights[node()]
-				if f == nil || f.told != (Told{}) {
+				if f == nil || f.told != (Report{}) {
 					return
 				}
 				f.charged, f.told = m.charge(f.tokens)
@@ -141,7 +141,7 @@ func TestNeverTooMuch(t *testing.T) {
 				i := node()
 				f, c := m.flights[i], m.nodes[i]
 				switch {
-				case f == nil || f.told == (Told{}) || m.now-f.sent >= int64(Lease):
+				case f == nil || f.told == (Report{}) || m.now-f.sent >= int64(Lease):
 				case f.charged:
 					c.took(m.now, f.sent, f.tokens, f.told)
 					c.spend(m.now, f.cost)
@@ -169,7 +169,7 @@ func TestHeldTokensAreKeptBack(t *testing.T) {
 		if ok, told := m.charge(best); !ok || best != most {
 			t.Fatalf("%d of %d tokens: %v", best, most, told)
 		}
-		nodes[i].took(m.now, m.now, best, Told{})
+		nodes[i].took(m.now, m.now, best, Report{})
 	}
 	m.now += int64(Lease) - 1
 	spent := 0
@@ -196,19 +196,19 @@ func TestHeldTokensAreKeptBack(t *testing.T) {
 // TestLeaseOfChunks: what is added to a chunk lasts no longer than what it had.
 func TestLeaseOfChunks(t *testing.T) {
 	var c cell
-	c.took(10, 5, 3, Told{})
-	c.took(20, 15, 3, Told{})
+	c.took(10, 5, 3, Report{})
+	c.took(20, 15, 3, Report{})
 	if end := 5 + int64(Lease); !c.spend(end-1, 5) || c.spend(end, 1) {
 		t.Error("it did not last until its end, or beyond it")
 	}
-	c.took(7+2*int64(Lease), 6+int64(Lease), 3, Told{}) // the answer was too long on its way
+	c.took(7+2*int64(Lease), 6+int64(Lease), 3, Report{}) // the answer was too long on its way
 	if c.spend(7+2*int64(Lease), 1) {
 		t.Error("what came too late is spent")
 	}
 }
 
 // peek reports whether so many tokens could be had of the owner now.
-func (m *market) peek(tokens uint64) (bool, Told) {
+func (m *market) peek(tokens uint64) (bool, Report) {
 	was := m.owner
 	defer func() { m.owner = was }()
 	return m.charge(max(tokens, 1))
@@ -229,7 +229,7 @@ func TestLittleIsLost(t *testing.T) {
 			cost := rapid.Uint64Range(1, 5).Draw(t, "cost")
 			if !m.spend(t, c, cost) {
 				_, best := c.wants(m.now, cost, cost, Cap(m.params.Burst, 3))
-				c.took(m.now, m.now, best, Told{})
+				c.took(m.now, m.now, best, Report{})
 				m.spend(t, c, cost)
 			}
 			if m.lost > m.spent/4 {

@@ -17,12 +17,12 @@ func TestFaultIsItsCallers(t *testing.T) {
 			began := time.Now()
 			k := New(Config{
 				Now: func() int64 { return int64(time.Since(began)) },
-				Take: func(_ context.Context, b *Bucket, _ ID, tokens uint64) (bool, Told, error) {
+				Charge: func(_ context.Context, b *Bucket, _ ID, tokens uint64) (bool, Report, error) {
 					time.Sleep(time.Millisecond)
 					if b.Limit == 13 {
-						return false, Told{}, own
+						return false, Report{}, own
 					}
-					return true, Told{Remaining: 1000}, nil
+					return true, Report{Remaining: 1000}, nil
 				},
 			})
 			defer k.Close()

@@ -11,7 +11,7 @@ import (
 )
 
 // held returns the chunks of the node, and what is in them.
-func (k *Book) held() (chunks int, tokens uint64) {
+func (k *Cache) held() (chunks int, tokens uint64) {
 	for i := range k.shards {
 		k.shards[i].mu.Lock()
 		for _, e := range k.shards[i].cells {

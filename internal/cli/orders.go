@@ -31,9 +31,9 @@ type orders struct {
 	done    chan struct{}
 }
 
-// takeOrders turns signals into orders. From then on none of them ends the process by
+// catchOrders turns signals into orders. From then on none of them ends the process by
 // itself.
-func takeOrders() *orders {
+func catchOrders() *orders {
 	o := &orders{signals: make(chan os.Signal, 16), next: make(chan os.Signal, 1), done: make(chan struct{})}
 	signal.Notify(o.signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {

@@ -11,7 +11,7 @@ import (
 // Signals within a second are one order; a later one is another.
 func TestOrders(t *testing.T) {
 	t.Parallel()
-	o := takeOrders()
+	o := catchOrders()
 	defer func() {
 		o.end()
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil { // changes nothing any more

@@ -240,7 +240,7 @@ func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	if len(f.idle) > 0 {
 		log.Warn("these settings have no effect on a node that runs alone: set --cluster-id, or leave them out", "settings", f.idle)
 	}
-	o := takeOrders()
+	o := catchOrders()
 	defer o.end()
 	n, err := node.Start(f.Config)
 	if err != nil {

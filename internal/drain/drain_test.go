@@ -110,7 +110,7 @@ func (g *council) empties(i int) {
 	g.t.Helper()
 	var want []table.Holder
 	for _, m := range g.table.Members {
-		if m.Takes() {
+		if m.MayReceive() {
 			want = append(want, m.Holder())
 		}
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 )
 
-// takeTime bounds the wait for a block: longer than an election, so that a change of
+// claimTime bounds the wait for a block: longer than an election, so that a change of
 // the leader is not seen by callers.
-const takeTime = 2 * time.Second
+const claimTime = 2 * time.Second
 
 // Config is what a Source needs.
 type Config struct {
-	// Take returns an epoch that no process was given before or will be, greater
+	// Claim returns an epoch that no process was given before or will be, greater
 	// than all that were taken before it was called. It is called by one goroutine
 	// at a time.
-	Take func(ctx context.Context) (epoch uint64, err error)
+	Claim func(ctx context.Context) (epoch uint64, err error)
 	// Now is the time in nanoseconds; only differences matter.
 	Now func() int64
 	// Log is where failures are said. Default: nowhere.
@@ -33,14 +33,14 @@ type Source struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	blocks blocks  // guarded by mu
-	taking *taking // guarded by mu: the one under way; nil = none
-	closed bool    // guarded by mu
+	mu       sync.Mutex
+	blocks   blocks    // guarded by mu
+	claiming *claiming // guarded by mu: the one under way; nil = none
+	closed   bool      // guarded by mu
 }
 
-// taking is a call of Take under way.
-type taking struct {
+// claiming is a call of Claim under way.
+type claiming struct {
 	done chan struct{} // closed when err is set
 	err  error
 }
@@ -71,7 +71,7 @@ func (s *Source) Next(ctx context.Context, n int) (first uint64, err error) {
 	if n < 1 || n > MaxCount {
 		return 0, &failure.Error{Reason: failure.Invalid, Field: "count", Message: fmt.Sprintf("is %d; 1 to %d are allowed", n, MaxCount)}
 	}
-	var waited *taking
+	var waited *claiming
 	for {
 		first, t, err := s.next(uint64(n), waited)
 		if t == nil {
@@ -88,7 +88,7 @@ func (s *Source) Next(ctx context.Context, n int) (first uint64, err error) {
 
 // next takes ids, or returns what to wait for. waited is what the caller has waited
 // for already.
-func (s *Source) next(n uint64, waited *taking) (first uint64, wait *taking, err error) {
+func (s *Source) next(n uint64, waited *claiming) (first uint64, wait *claiming, err error) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,32 +98,32 @@ func (s *Source) next(n uint64, waited *taking) (first uint64, wait *taking, err
 		return 0, nil, errClosed
 	case !ok && waited != nil && waited.err != nil:
 		return 0, nil, waited.err
-	case s.taking == nil && s.blocks.wanting(now):
-		s.take(now)
+	case s.claiming == nil && s.blocks.wanting(now):
+		s.claim(now)
 	}
 	switch {
 	case ok:
 		return first, nil, nil
-	case s.taking != nil:
-		return 0, s.taking, nil
+	case s.claiming != nil:
+		return 0, s.claiming, nil
 	}
 	return 0, nil, errTooFast(s.blocks.pause(now))
 }
 
-// take asks for a block, beside the callers. The caller holds mu.
-func (s *Source) take(now int64) {
-	t := &taking{done: make(chan struct{})}
-	s.taking = t
+// claim asks for a block, beside the callers. The caller holds mu.
+func (s *Source) claim(now int64) {
+	t := &claiming{done: make(chan struct{})}
+	s.claiming = t
 	s.running.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, takeTime)
+		ctx, cancel := context.WithTimeout(s.ctx, claimTime)
 		defer cancel()
-		epoch, err := s.cfg.Take(ctx)
+		epoch, err := s.cfg.Claim(ctx)
 		if err != nil {
 			s.cfg.Log.Info("no block of ids", "error", err)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.taking = nil
+		s.claiming = nil
 		if err == nil {
 			s.blocks.came(epoch, now)
 		}

@@ -31,7 +31,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{began: time.Now()}
 		w.epoch.Store(100)
-		w.Source = New(Config{Now: func() int64 { return int64(time.Since(w.began)) }, Take: w.take})
+		w.Source = New(Config{Now: func() int64 { return int64(time.Since(w.began)) }, Claim: w.take})
 		defer w.Close()
 		f(t, w)
 	})
@@ -206,7 +206,7 @@ func TestClose(t *testing.T) {
 // ready is a Source that has its block.
 func ready(t testing.TB) *Source {
 	epoch := uint64(7)
-	s := New(Config{Now: func() int64 { return 0 }, Take: func(context.Context) (uint64, error) { epoch++; return epoch, nil }})
+	s := New(Config{Now: func() int64 { return 0 }, Claim: func(context.Context) (uint64, error) { epoch++; return epoch, nil }})
 	t.Cleanup(s.Close)
 	if _, err := s.Next(context.Background(), 1); err != nil {
 		t.Fatal(err)

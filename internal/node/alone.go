@@ -63,20 +63,20 @@ func neverAnothers(dir, id string) error {
 }
 
 // floor returns the least epoch of a cluster that this node makes.
-func (c *cluster) floor() uint64 { return max(c.cfg.EpochFloor, c.alone+1) } //guard:alone-floor c.alone+1 -> 0
+func (c *cluster) floor() uint64 { return max(c.cfg.EpochFloor, c.standaloneEpoch+1) } //guard:alone-floor c.standaloneEpoch+1 -> 0
 
 // belongs ends a process that a cluster has admitted whose epoch this node has passed
 // when it ran alone: by its right it would give fencing tokens and ids that it has given
 // before.
 func (c *cluster) belongs(t *table.Table) {
-	if t.Epoch > c.alone || !t.Holds(c.serving.Self()) {
+	if t.Epoch > c.standaloneEpoch || !t.Holds(c.serving.Self()) {
 		return
 	}
 	c.serving.Quiet()
 	c.serving.Extend(0)
 	select {
 	case c.broken <- fmt.Errorf("the cluster is in epoch %d, and this node has served alone up to epoch %d (%s): its fencing tokens and ids would come a second time; use another --data-dir, or move that file away if nobody minds",
-		t.Epoch, c.alone, epochPath(c.cfg.DataDir)):
+		t.Epoch, c.standaloneEpoch, epochPath(c.cfg.DataDir)):
 	default:
 	}
 }

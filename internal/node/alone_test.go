@@ -103,7 +103,7 @@ func TestAloneThenTakenIn(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody is told")
 	}
-	if e, err := second.cluster.takeEpoch(expired(t)); err == nil {
+	if e, err := second.cluster.claimEpoch(expired(t)); err == nil {
 		t.Errorf("the epoch %d for its ids", e)
 	}
 	for hash := range uint64(64) {

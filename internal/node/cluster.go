@@ -75,35 +75,35 @@ const (
 
 // cluster is a node's part in its cluster.
 type cluster struct {
-	cfg      Config
-	log      *slog.Logger
-	listener net.Listener   // of raft
-	storage  *epoch.Storage // of its log
-	serving  *serving.Rule
-	store    *owner.Store // set by join
-	pool     *member.Pool
-	group    *epoch.Group
-	self     member.Self
-	drains   *drain.Drainer
-	state    *state      // what is kept here and elsewhere
-	keeps    *keeps      // what is kept for the next process
-	saved    *disk.State // that an earlier process has left; nil = none, or it is acted by
-	broken   chan error  // capacity 1: why the node cannot go on
-	began    time.Time
-	alone    uint64       // epoch up to which the node has served alone; 0 = it has not
-	lost     atomic.Int64 // rows whose state was lost when they came to this node
+	cfg             Config
+	log             *slog.Logger
+	listener        net.Listener   // of raft
+	storage         *epoch.Storage // of its log
+	serving         *serving.Rule
+	store           *owner.Store // set by join
+	pool            *member.Pool
+	group           *epoch.Group
+	self            member.Self
+	drains          *drain.Drainer
+	state           *state      // what is kept here and elsewhere
+	keeps           *keeps      // what is kept for the next process
+	saved           *disk.State // that an earlier process has left; nil = none, or it is acted by
+	broken          chan error  // capacity 1: why the node cannot go on
+	began           time.Time
+	standaloneEpoch uint64       // epoch up to which the node has served alone; 0 = it has not
+	lost            atomic.Int64 // rows whose state was lost when they came to this node
 
-	whole   atomic.Bool // all fields above are set: see answer
-	raising atomic.Bool
-	ctx     context.Context // ends when the node stops
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	complete atomic.Bool // all fields above are set: see answer
+	raising  atomic.Bool
+	ctx      context.Context // ends when the node stops
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
 }
 
 // newCluster prepares the node's part: who it is, its log, and where it listens. The
 // node's API is reached at grpcAddr, where it listens already; alone is of servedAlone.
 func newCluster(cfg Config, grpcAddr string, alone uint64) (*cluster, error) {
-	c := &cluster{cfg: cfg, alone: alone, log: cfg.Log.With("node", cfg.ID), began: time.Now(), broken: make(chan error, 1)}
+	c := &cluster{cfg: cfg, standaloneEpoch: alone, log: cfg.Log.With("node", cfg.ID), began: time.Now(), broken: make(chan error, 1)}
 	var err error
 	if c.listener, err = cfg.Wires.Listen(cfg.Cluster.RaftAddr); err != nil {
 		return nil, cannotListen("raft", "--raft-addr", err)
@@ -145,14 +145,14 @@ func (c *cluster) join(store *owner.Store) error {
 	}
 	c.state.run(store)
 	c.running.Go(c.follow)
-	c.running.Go(c.lookForOthers)
+	c.running.Go(c.warnOfOthers)
 	c.running.Go(c.handleEvents)
 	c.running.Go(c.recoverRows)
 	c.running.Go(c.sayWaiting)
 	if c.founds() {
 		c.running.Go(c.found)
 	}
-	c.whole.Store(true)
+	c.complete.Store(true)
 	return nil
 }
 

@@ -61,7 +61,7 @@ func TestCopyMetrics(t *testing.T) {
 		Rule:    rule, NewID: func() string { return "" }, Now: func() int64 { return int64(time.Since(began)) },
 		Log: slog.New(slog.DiscardHandler),
 	})
-	store, err := owner.New(owner.Config{Rule: &sole{}, Sink: s.source}, 0)
+	store, err := owner.New(owner.Config{Rule: &standalone{}, Sink: s.source}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

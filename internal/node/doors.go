@@ -76,19 +76,19 @@ func (n *Node) ready() error {
 	if err := n.cluster.ready(); err != nil {
 		return err
 	}
-	if n.whole.Load() {
+	if n.complete.Load() {
 		return nil
 	}
-	if err := settledIn(n.cluster.Table(), n.cluster.group.Self()); err != nil && time.Since(n.began) < copiesPatience {
+	if err := checkSettled(n.cluster.Table(), n.cluster.group.Self()); err != nil && time.Since(n.began) < copiesPatience {
 		return err
 	}
-	n.whole.Store(true)
+	n.complete.Store(true)
 	return nil
 }
 
-// settledIn says what a process that has just been admitted still waits for, nil if
+// checkSettled says what a process that has just been admitted still waits for, nil if
 // nothing: after that, the next node may be stopped without a loss.
-func settledIn(t *table.Table, self table.Holder) error {
+func checkSettled(t *table.Table, self table.Holder) error {
 	if m, _ := t.Member(self.Node); m.Phase == table.Joining {
 		return errors.New("not ready: the node has not been given its keys yet")
 	}

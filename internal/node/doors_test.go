@@ -11,11 +11,11 @@ import (
 // copies of all rows, also those of others: it may be the next one that is stopped.
 func TestSettledIn(t *testing.T) {
 	n1 := table.Holder{Node: "n1", Incarnation: 1}
-	if err := settledIn(tableOf(t, 1), n1); err != nil {
+	if err := checkSettled(tableOf(t, 1), n1); err != nil {
 		t.Errorf("alone in its cluster: %v", err)
 	}
 	tab := tableOf(t, 2)
-	if err := settledIn(tab, n1); err == nil || !strings.Contains(err.Error(), "of 512 rows have no copy yet") {
+	if err := checkSettled(tab, n1); err == nil || !strings.Contains(err.Error(), "of 512 rows have no copy yet") {
 		t.Errorf("while copies are made: %v", err)
 	}
 	m := table.Member{Node: "n3", Incarnation: 1, HashKey: "k3"}
@@ -23,7 +23,7 @@ func TestSettledIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := settledIn(tab, m.Holder()); err == nil || !strings.Contains(err.Error(), "given its keys") {
+	if err := checkSettled(tab, m.Holder()); err == nil || !strings.Contains(err.Error(), "given its keys") {
 		t.Errorf("just admitted: %v", err)
 	}
 }

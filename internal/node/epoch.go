@@ -31,9 +31,9 @@ func wallEpoch(t time.Time) uint64 {
 	return uint64(d) / uint64(time.Second/epochsPerSecond)
 }
 
-// sole is the serving rule of a node that is alone: it owns every key, and says
+// standalone is the serving rule of a node that is alone: it owns every key, and says
 // so under an epoch that is higher than all that it ever served under.
-type sole struct {
+type standalone struct {
 	node  string        // whose epoch it is
 	start int64         // by the clock of the store: request ids from before are unknown
 	path  string        // of the file that keeps the epoch; "" = nowhere
@@ -57,7 +57,7 @@ const epochFileVersion = 1
 // choose returns the last epoch that dir knows of, and the one to serve under:
 // above that, at least floor, and at least that of the wall clock. It is to be set
 // before it is used.
-func (s *sole) choose(dir string, floor uint64, wall time.Time) (last, next uint64, err error) {
+func (s *standalone) choose(dir string, floor uint64, wall time.Time) (last, next uint64, err error) {
 	if err := checkFloor(floor, wall, dir != ""); err != nil {
 		return 0, 0, err
 	}
@@ -114,7 +114,7 @@ func readEpochFile(path string) (f epochFile, err error) {
 }
 
 // set makes epoch the current one, if it is higher.
-func (s *sole) set(epoch uint64) error {
+func (s *standalone) set(epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if epoch <= s.epoch.Load() {
@@ -123,7 +123,7 @@ func (s *sole) set(epoch uint64) error {
 	return s.setLocked(epoch)
 }
 
-func (s *sole) setLocked(epoch uint64) error {
+func (s *standalone) setLocked(epoch uint64) error {
 	//guard:sole-epoch-kept
 	if s.path != "" {
 		b, err := json.Marshal(epochFile{epochFileVersion, epoch, s.node})
@@ -162,7 +162,7 @@ func writeDurably(path string, data []byte) error {
 }
 
 // Admit implements owner.Rule: a lone node owns every key.
-func (s *sole) Admit(_ uint64, now int64) (owner.Permit, error) {
+func (s *standalone) Admit(_ uint64, now int64) (owner.Permit, error) {
 	p := owner.Permit{Epoch: s.epoch.Load(), Since: s.start}
 	if s.lost != 0 && now < s.lostUntil {
 		p.Told = s.lost
@@ -171,14 +171,14 @@ func (s *sole) Admit(_ uint64, now int64) (owner.Permit, error) {
 }
 
 // Confirm implements owner.Rule: nobody can take a lone node's keys away.
-func (s *sole) Confirm(owner.Permit, int64) error { return nil }
+func (s *standalone) Confirm(owner.Permit, int64) error { return nil }
 
 // Terms implements owner.Rule: a lone node agrees with nobody.
-func (s *sole) Terms() owner.Terms { return owner.Terms{} }
+func (s *standalone) Terms() owner.Terms { return owner.Terms{} }
 
 // Exhausted implements owner.Rule. It writes to disk under a shard's lock, once
 // in 16 million grants of that shard.
-func (s *sole) Exhausted(epoch uint64) (uint64, error) {
+func (s *standalone) Exhausted(epoch uint64) (uint64, error) {
 	if epoch >= owner.MaxEpoch {
 		return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Hour,
 			Message: fmt.Sprintf("all fencing tokens up to epoch %d are used up", uint64(owner.MaxEpoch)),

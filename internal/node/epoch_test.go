@@ -17,9 +17,9 @@ import (
 	"github.com/keystead/keystead/owner"
 )
 
-// newSole returns the rule of a node that begins in a directory with nothing else.
-func newSole(dir string, floor uint64, wall time.Time) (*sole, error) {
-	s := &sole{}
+// newStandalone returns the rule of a node that begins in a directory with nothing else.
+func newStandalone(dir string, floor uint64, wall time.Time) (*standalone, error) {
+	s := &standalone{}
 	_, next, err := s.choose(dir, floor, wall)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func TestEpochOfAStart(t *testing.T) {
 			if tc.kept > 0 {
 				keep(t, dir, fmt.Sprintf(`{"version":1,"epoch":%d}`, tc.kept))
 			}
-			s, err := newSole(dir, tc.floor, tc.at)
+			s, err := newStandalone(dir, tc.floor, tc.at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,10 +113,10 @@ func TestEpochOfAStart(t *testing.T) {
 func TestEpochsUsedUp(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, fmt.Sprintf(`{"version":1,"epoch":%d}`, uint64(owner.MaxEpoch)))
-	if _, err := newSole(dir, 0, epochBase); err == nil || !strings.Contains(err.Error(), "above the greatest possible") || !strings.Contains(err.Error(), dir) {
+	if _, err := newStandalone(dir, 0, epochBase); err == nil || !strings.Contains(err.Error(), "above the greatest possible") || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := newSole("", owner.MaxEpoch+1, epochBase); err == nil {
+	if _, err := newStandalone("", owner.MaxEpoch+1, epochBase); err == nil {
 		t.Error("a floor above the greatest epoch was taken")
 	}
 }
@@ -126,23 +126,23 @@ func TestEpochsUsedUp(t *testing.T) {
 func TestFloorNeedsADataDir(t *testing.T) {
 	now := epochBase.Add(time.Hour)
 	const ahead = 3600*epochsPerSecond + 1
-	_, err := newSole("", ahead, now)
+	_, err := newStandalone("", ahead, now)
 	for _, want := range []string{"--epoch-floor 921601", "ahead of the clock, which stands at 921600", "--data-dir"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("without a directory: %v, want %q", err, want)
 		}
 	}
-	if s, err := newSole("", ahead-1, now); err != nil || s.epoch.Load() != ahead-1 {
+	if s, err := newStandalone("", ahead-1, now); err != nil || s.epoch.Load() != ahead-1 {
 		t.Errorf("a floor at the clock: %v", err)
 	}
 	dir, seen := t.TempDir(), map[uint64]bool{}
 	for range 3 {
-		s, err := newSole(dir, ahead, now)
+		s, err := newStandalone(dir, ahead, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			e, err := s.take()
+			e, err := s.claim()
 			if err != nil || e < ahead || seen[e] {
 				t.Errorf("epoch %d, %v", e, err)
 			}
@@ -168,7 +168,7 @@ func TestEpochsAlwaysRise(t *testing.T) {
 		last := uint64(0)
 		for range rapid.IntRange(1, 8).Draw(t, "starts") {
 			at := epochBase.Add(time.Duration(rapid.Int64Range(-1e9, 1e12).Draw(t, "clock")))
-			s, err := newSole(dir, rapid.Uint64Range(0, 300).Draw(t, "floor"), at)
+			s, err := newStandalone(dir, rapid.Uint64Range(0, 300).Draw(t, "floor"), at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func TestEpochFileRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			keep(t, dir, text)
-			s, err := newSole(dir, 0, time.Now())
+			s, err := newStandalone(dir, 0, time.Now())
 			if err == nil {
 				t.Fatalf("it was taken: epoch %d", s.epoch.Load())
 			}
@@ -230,7 +230,7 @@ func TestEpochFileAfterACrash(t *testing.T) {
 	if err := os.WriteFile(tmp, []byte(`{"version":1,"epoch":600000000000000000000`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newSole(dir, 0, epochBase); err != nil {
+	if _, err := newStandalone(dir, 0, epochBase); err != nil {
 		t.Fatal(err)
 	}
 	if got := kept(t, dir); got != 6 {
@@ -247,7 +247,7 @@ func TestEpochFileAfterACrash(t *testing.T) {
 
 func TestExhausted(t *testing.T) {
 	dir := t.TempDir()
-	s, err := newSole(dir, 100, epochBase)
+	s, err := newStandalone(dir, 100, epochBase)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestExhausted(t *testing.T) {
 }
 
 func TestExhaustedAtTheEnd(t *testing.T) {
-	s, err := newSole(t.TempDir(), owner.MaxEpoch, epochBase)
+	s, err := newStandalone(t.TempDir(), owner.MaxEpoch, epochBase)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func FuzzEpochFile(f *testing.F) {
 		if err == nil && before == 0 {
 			t.Errorf("%q was taken for an epoch of 0", text)
 		}
-		s, startErr := newSole(filepath.Dir(path), 0, epochBase)
+		s, startErr := newStandalone(filepath.Dir(path), 0, epochBase)
 		switch {
 		case startErr != nil:
 			if err == nil && before < owner.MaxEpoch {

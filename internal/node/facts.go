@@ -15,9 +15,9 @@ import (
 	"github.com/keystead/keystead/ring/member"
 )
 
-// lookAround is how long a node that is to make a cluster looks whether there is
+// probeTime is how long a node that is to make a cluster looks whether there is
 // one already, when it was told where.
-const lookAround = 3 * time.Second
+const probeTime = 3 * time.Second
 
 // mayBootstrap reports whether this node makes the cluster: it was told to, its log
 // is empty, and the nodes that it was told to join know of no cluster.
@@ -33,7 +33,7 @@ func (c *cluster) mayBootstrap(s *epoch.Storage) (bool, error) {
 	if len(c.cfg.Cluster.Join) == 0 {
 		return true, nil
 	}
-	for over := time.After(lookAround); ; {
+	for over := time.After(probeTime); ; {
 		changed := c.pool.Changed()
 		for _, f := range c.pool.Facts() {
 			if f.Ours && f.Self.UID != "" {
@@ -61,9 +61,9 @@ func (c *cluster) peers() []epoch.Peer {
 	return peers
 }
 
-// lookForOthers warns of a second cluster of the same name. It was made by a node
+// warnOfOthers warns of a second cluster of the same name. It was made by a node
 // that was told to although there was one; nothing here joins the two.
-func (c *cluster) lookForOthers() {
+func (c *cluster) warnOfOthers() {
 	warned := map[string]bool{}
 	for {
 		changed := c.pool.Changed()

@@ -59,7 +59,7 @@ func (c *cluster) found() {
 		return // Start has read the log as well, and judged it
 	}
 	v := newFounderWatch(member.Profile(c.cfg.Cluster.Profile))
-	tick := time.NewTicker(founderLook)
+	tick := time.NewTicker(founderPoll)
 	defer tick.Stop()
 	said := ""
 	for {
@@ -72,7 +72,7 @@ func (c *cluster) found() {
 			c.log.Info("this node makes the cluster when all founders are there and none belongs to one", "founders", c.cfg.Cluster.Founders, "waiting", why)
 		}
 		said = why
-		if v.look(c.cfg.Clock.Now(), why == "") && c.makes(v) {
+		if v.poll(c.cfg.Clock.Now(), why == "") && c.makes(v) {
 			return
 		}
 		select {

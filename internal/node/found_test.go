@@ -49,13 +49,13 @@ func TestUnfounded(t *testing.T) {
 // TestVigil: the founders are to be seen without a break, by looks without a gap.
 func TestVigil(t *testing.T) {
 	t.Parallel()
-	const wait, step = int64(20 * time.Second), int64(founderLook)
+	const wait, step = int64(20 * time.Second), int64(founderPoll)
 	run := func(change func(now int64, seen *bool) int64) (at int64) {
 		v := &founderWatch{wait: wait}
 		for now := int64(1); now < 10*wait; now += step {
 			seen := true
 			now += change(now, &seen)
-			if v.look(now, seen) {
+			if v.poll(now, seen) {
 				return now - 1
 			}
 		}
@@ -78,7 +78,7 @@ func TestVigil(t *testing.T) {
 		}
 	}
 	v := newFounderWatch(member.LAN)
-	v.look(0, true)
+	v.poll(0, true)
 	if v.fresh(int64(founderGap)) != nil || v.fresh(int64(founderGap)+1) == nil {
 		t.Error("a look counts for longer, or not for so long")
 	}
@@ -86,9 +86,9 @@ func TestVigil(t *testing.T) {
 		t.Errorf("it waits %s, no longer than two rounds of reconnects", time.Duration(v.wait))
 	}
 	for now := int64(0); now <= v.wait; now += step {
-		v.look(now, true)
+		v.poll(now, true)
 	}
-	if v.restart(); v.look(v.wait+step, true) {
+	if v.restart(); v.poll(v.wait+step, true) {
 		t.Error("it does not begin anew")
 	}
 }

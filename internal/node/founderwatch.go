@@ -15,8 +15,8 @@ const (
 	founderRounds = 2
 	// founderSpare is for what is heard in the last round to be shown.
 	founderSpare = time.Second
-	// founderLook is how often a founder looks at least.
-	founderLook = 500 * time.Millisecond
+	// founderPoll is how often a founder looks at least.
+	founderPoll = 500 * time.Millisecond
 	// founderGap is how old a look may be. A founder that did not look for so long was
 	// stopped: what it has seen before is as old as that.
 	founderGap = 3 * time.Second
@@ -39,9 +39,9 @@ func newFounderWatch(p member.Profile) *founderWatch {
 	return &founderWatch{wait: int64(founderRounds*p.Reconnect() + founderSpare)}
 }
 
-// look takes in whether they are seen now, and returns whether they have been for long
+// poll takes in whether they are seen now, and returns whether they have been for long
 // enough.
-func (w *founderWatch) look(now int64, seen bool) bool {
+func (w *founderWatch) poll(now int64, seen bool) bool {
 	if !w.seen || w.fresh(now) != nil {
 		w.since = now
 	}

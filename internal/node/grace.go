@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// settleRows bounds the rows of one Settle: about 1 MB of the log.
-	settleRows = 16_384
-	// settlePause is between two tries to have the end of a grace agreed on.
-	settlePause = 500 * time.Millisecond
+	// graceRows bounds the rows of one Settle: about 1 MB of the log.
+	graceRows = 16_384
+	// gracePause is between two tries to have the end of a grace agreed on.
+	gracePause = 500 * time.Millisecond
 )
 
 // recoverRows ends the grace of this node's rows: when the longest lease of what was
@@ -28,13 +28,13 @@ func (c *cluster) recoverRows() {
 		for _, r := range recoveries {
 			if left := r.At + t.GraceTime() - now; left > 0 {
 				sleep = min(sleep, time.Duration(left))
-			} else if len(due.Rows) < settleRows {
+			} else if len(due.Rows) < graceRows {
 				due.Rows = append(due.Rows, r.Loss)
 			}
 		}
 		if len(due.Rows) > 0 {
-			c.settle(&due)
-			sleep = settlePause
+			c.endGrace(&due)
+			sleep = gracePause
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, sleep)
 		_, _ = c.group.Await(ctx, t.Epoch)
@@ -45,9 +45,9 @@ func (c *cluster) recoverRows() {
 	}
 }
 
-// settle has the end of a grace agreed on, or not: then the table has changed, or it
+// endGrace has the end of a grace agreed on, or not: then the table has changed, or it
 // is tried again.
-func (c *cluster) settle(due *table.EndGrace) {
+func (c *cluster) endGrace(due *table.EndGrace) {
 	ctx, cancel := context.WithTimeout(c.ctx, proposeTime)
 	defer cancel()
 	epoch, err := c.group.Propose(ctx, table.Command{ID: c.newID(), EndGrace: due})

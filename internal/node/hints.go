@@ -23,7 +23,7 @@ type hint struct {
 
 // answer answers queries of the pool. It may be asked before the cluster is whole.
 func (c *cluster) answer(query string, _ []byte) []byte {
-	if query != statusQuery || !c.whole.Load() {
+	if query != statusQuery || !c.complete.Load() {
 		return nil
 	}
 	t, self := c.group.Table(), c.group.Self()

@@ -14,22 +14,22 @@ import (
 
 // newIDs returns the source of this node's ids.
 func (n *Node) newIDs() *ids.Source {
-	take := n.takeSole
+	take := n.claimStandalone
 	if n.cluster != nil {
-		take = n.cluster.takeEpoch
+		take = n.cluster.claimEpoch
 	}
-	return ids.New(ids.Config{Take: take, Now: n.cfg.Clock.Now, Log: n.cfg.Log})
+	return ids.New(ids.Config{Claim: take, Now: n.cfg.Clock.Now, Log: n.cfg.Log})
 }
 
 // Pauses before an epoch is asked for again.
 const (
-	retake = 5 * time.Millisecond // when the last time raised nothing; an election takes a few hundred of them
-	// retakeUnknown is after an unknown outcome, which may have raised the epoch for
+	reclaim = 5 * time.Millisecond // when the last time raised nothing; an election takes a few hundred of them
+	// reclaimUnknown is after an unknown outcome, which may have raised the epoch for
 	// nobody: these are no more than ten a second.
-	retakeUnknown = 100 * time.Millisecond
+	reclaimUnknown = 100 * time.Millisecond
 )
 
-// takeEpoch has the epoch raised and returns it, if it was this very command that
+// claimEpoch has the epoch raised and returns it, if it was this very command that
 // raised it to that: nobody else takes it for theirs.
 //
 // Raise names the epoch that it is to raise, and is refused if there is another. So
@@ -37,7 +37,7 @@ const (
 // leader's answer is what the table said when it applied the entry of this proposal,
 // after a majority had it. An outcome that is unknown is one epoch less: it is never
 // asked for again.
-func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
+func (c *cluster) claimEpoch(ctx context.Context) (uint64, error) {
 	above := uint64(0)
 	for {
 		t := c.group.Table()
@@ -45,8 +45,8 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 		if above >= owner.MaxEpoch {
 			return 0, errIDsUsedUp
 		}
-		rest, err := retake, errors.New("this node has not heard from its cluster yet")
-		if t.Cluster != "" && above >= c.alone { // see belongs
+		rest, err := reclaim, errors.New("this node has not heard from its cluster yet")
+		if t.Cluster != "" && above >= c.standaloneEpoch { // see belongs
 			var got uint64
 			got, err = c.group.Propose(ctx, table.Command{ID: c.newID(), Raise: &table.Raise{Above: above}})
 			switch refused := new(table.Refused); {
@@ -58,7 +58,7 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 				//guard:id-epoch -> return got, nil
 				above = max(above, got) // somebody was quicker
 			case !errors.Is(err, table.ErrNotProposed):
-				rest = retakeUnknown
+				rest = reclaimUnknown
 			}
 		}
 		if !pause(ctx, rest) {
@@ -67,9 +67,9 @@ func (c *cluster) takeEpoch(ctx context.Context) (uint64, error) {
 	}
 }
 
-// takeSole is takeEpoch for a node that is alone.
-func (n *Node) takeSole(context.Context) (uint64, error) {
-	switch taken, err := n.rule.take(); {
+// claimStandalone is claimEpoch for a standalone node.
+func (n *Node) claimStandalone(context.Context) (uint64, error) {
+	switch taken, err := n.rule.claim(); {
 	case err != nil:
 		return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: err.Error() + "; no id was given"}
 	case taken == 0:
@@ -79,9 +79,9 @@ func (n *Node) takeSole(context.Context) (uint64, error) {
 	}
 }
 
-// take raises the epoch and returns it; no other call gets it, in this process or,
+// claim raises the epoch and returns it; no other call gets it, in this process or,
 // with a file, in any. It is 0 if there is none left.
-func (s *sole) take() (uint64, error) {
+func (s *standalone) claim() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.epoch.Load() + 1

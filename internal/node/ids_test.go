@@ -19,7 +19,7 @@ func TestSoleTakesEpochs(t *testing.T) {
 	t.Parallel()
 	dir, seen, last := t.TempDir(), map[uint64]bool{}, uint64(0)
 	for range 3 { // processes
-		s, err := newSole(dir, 0, epochBase) // the clock stands still
+		s, err := newStandalone(dir, 0, epochBase) // the clock stands still
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestSoleTakesEpochs(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 10 {
-					e, err := s.take()
+					e, err := s.claim()
 					if err != nil {
 						t.Error(err)
 					}
@@ -54,7 +54,7 @@ func TestSoleTakesEpochs(t *testing.T) {
 func TestSoleCannotKeepWhatItTook(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := newSole(dir, 0, epochBase)
+	s, err := newStandalone(dir, 0, epochBase)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +63,14 @@ func TestSoleCannotKeepWhatItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &Node{rule: s}
-	if e, err := n.takeSole(t.Context()); !errors.As(err, new(*failure.Error)) || e != 0 || s.epoch.Load() != was {
+	if e, err := n.claimStandalone(t.Context()); !errors.As(err, new(*failure.Error)) || e != 0 || s.epoch.Load() != was {
 		t.Errorf("epoch %d, %v", e, err)
 	}
 	s.path = ""
 	if err := s.set(owner.MaxEpoch); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := n.takeSole(t.Context()); !errors.Is(err, errIDsUsedUp) {
+	if e, err := n.claimStandalone(t.Context()); !errors.Is(err, errIDsUsedUp) {
 		t.Errorf("epoch %d, %v", e, err)
 	}
 }
@@ -87,7 +87,7 @@ func TestTakeEpochWithoutCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	var e *failure.Error
-	if epoch, err := n.cluster.takeEpoch(ctx); !errors.As(err, &e) || e.Reason != failure.Unavailable || e.Hint == "" || e.RetryAfter == 0 {
+	if epoch, err := n.cluster.claimEpoch(ctx); !errors.As(err, &e) || e.Reason != failure.Unavailable || e.Hint == "" || e.RetryAfter == 0 {
 		t.Errorf("epoch %d, %+v", epoch, err)
 	}
 }

@@ -168,17 +168,17 @@ func (c Config) Validate() error {
 // Node is a running node.
 type Node struct {
 	cfg      Config
-	rule     *sole    // of a node that runs alone, or nil
-	cluster  *cluster // of one that does not, or nil
+	rule     *standalone // of a node that runs alone, or nil
+	cluster  *cluster    // of one that does not, or nil
 	store    *owner.Store
 	rpc      *rpc.Server
 	observer *home.Observer
-	xds      *ringTeller
+	xds      *ringAnnouncer
 	grpc     net.Listener
 	rls      *rls.Service                 // nil = none
 	admin    atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began    time.Time
-	whole    atomic.Bool // see ready
+	complete atomic.Bool // see ready
 
 	keeps    *keeps
 	lostRows int64 // of a lone node: all, if the state of the last process was lost
@@ -270,7 +270,7 @@ func (n *Node) listen() error {
 // its cluster.
 func (n *Node) chooseRule() (err error) {
 	if n.cfg.Cluster.ID == "" {
-		n.rule = &sole{}
+		n.rule = &standalone{}
 		n.cfg.Store.Rule = n.rule
 		return nil
 	}
@@ -290,10 +290,10 @@ func (n *Node) chooseRule() (err error) {
 // begin goes on from what the process before has left, and joins the cluster.
 func (n *Node) begin() error {
 	if n.cluster == nil {
-		if err := n.beginSole(); err != nil {
+		if err := n.beginStandalone(); err != nil {
 			return err
 		}
-		n.stops = append(n.stops, n.keepSole)
+		n.stops = append(n.stops, n.keepStandalone)
 		return nil
 	}
 	err := n.cluster.restore(n.store)
@@ -394,7 +394,7 @@ func (n *Node) serve() error {
 	if err := n.openAdmin(reg); err != nil {
 		return err
 	}
-	if n.xds, err = n.tellRing(reg); err != nil {
+	if n.xds, err = n.announceRing(reg); err != nil {
 		return err
 	}
 	source := n.newIDs()

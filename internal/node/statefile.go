@@ -87,10 +87,10 @@ func keepState(dir string, h disk.Header, level uint32, store *owner.Store, c cl
 	return err
 }
 
-// beginSole has a node that runs alone go on from the state of the process before,
+// beginStandalone has a node that runs alone go on from the state of the process before,
 // under a higher epoch. Where there was a process before, and it has left no state, its
 // loss is declared.
-func (n *Node) beginSole() error {
+func (n *Node) beginStandalone() error {
 	log, now, dir := n.cfg.Log, n.cfg.Clock.Now(), n.cfg.DataDir
 	n.rule.start, n.rule.node = now, n.cfg.ID
 	if err := neverInCluster(dir); err != nil {
@@ -154,8 +154,8 @@ func (n *Node) lossWarning() (problem, hint string) {
 		"stop it with SIGTERM, and it keeps its state; answers name the loss for --max-lock-ttl"
 }
 
-// keepSole writes the state of a node that runs alone.
-func (n *Node) keepSole() {
+// keepStandalone writes the state of a node that runs alone.
+func (n *Node) keepStandalone() {
 	if n.killed.Load() || n.cfg.DataDir == "" {
 		return
 	}

@@ -203,7 +203,7 @@ func BenchmarkState(b *testing.B) {
 	const objects = 10_000
 	c, log, dir := clock.System(), slog.New(slog.DiscardHandler), b.TempDir()
 	newStore := func() *owner.Store {
-		rule := &sole{}
+		rule := &standalone{}
 		rule.epoch.Store(1)
 		s, err := owner.New(owner.Config{Rule: rule}, c.Now())
 		if err != nil {

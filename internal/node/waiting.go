@@ -14,9 +14,9 @@ const (
 	// waitingSaid is how long a node waits for its cluster before its log warns of it:
 	// more than a start takes.
 	waitingSaid = 5 * time.Second
-	// waitingLook is how often it looks whether the reason is another one, and
+	// waitingPoll is how often it looks whether the reason is another one, and
 	// waitingLines how many reasons it logs at most.
-	waitingLook  = time.Second
+	waitingPoll  = time.Second
 	waitingLines = 32
 )
 
@@ -89,7 +89,7 @@ func isAre(nodes []string) string {
 // it.
 func (c *cluster) sayWaiting() {
 	said, lines := "", 0
-	for wait := waitingSaid; pause(c.ctx, wait) && lines < waitingLines; wait = waitingLook {
+	for wait := waitingSaid; pause(c.ctx, wait) && lines < waitingLines; wait = waitingPoll {
 		why := c.waiting()
 		if why == "" {
 			return

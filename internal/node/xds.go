@@ -95,29 +95,29 @@ func lookUp(addr string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(best, uint16(n)), nil
 }
 
-// ringTeller tells xDS clients of the ring.
-type ringTeller struct {
+// ringAnnouncer tells xDS clients of the ring.
+type ringAnnouncer struct {
 	n       *Node
 	server  *xds.Server
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu      sync.Mutex                // guards what follows
-	settled map[table.Holder]bool     // who was on the ring when last no transition ran; nil = not known
+	stable  map[table.Holder]bool     // who was on the ring when last no transition ran; nil = not known
 	seen    map[table.Holder]xds.Node // those of the last View, as gossip knew them
 	useless map[table.Holder]string   // what was wrong with addresses of the last View
 }
 
-// tellRing starts to tell clients of the ring, as this node knows it.
-func (n *Node) tellRing(reg prometheus.Registerer) (*ringTeller, error) {
+// announceRing starts to tell clients of the ring, as this node knows it.
+func (n *Node) announceRing(reg prometheus.Registerer) (*ringAnnouncer, error) {
 	server, err := xds.New(xds.Config{Settings: n.cfg.XDS, Metrics: reg, Log: n.cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &ringTeller{n: n, server: server, cancel: cancel}
+	r := &ringAnnouncer{n: n, server: server, cancel: cancel}
 	if n.cluster == nil {
-		v, err := n.loneView()
+		v, err := n.standaloneView()
 		if err == nil {
 			err = server.Publish(v)
 		}
@@ -133,15 +133,15 @@ func (n *Node) tellRing(reg prometheus.Registerer) (*ringTeller, error) {
 }
 
 // stop ends it, and all streams.
-func (r *ringTeller) stop() {
+func (r *ringAnnouncer) stop() {
 	r.cancel()
 	r.server.Close()
 	r.running.Wait()
 }
 
-// loneView returns the ring of a node that runs alone: it owns all. It is empty if clients
+// standaloneView returns the ring of a node that runs alone: it owns all. It is empty if clients
 // could not reach the node.
-func (n *Node) loneView() (xds.View, error) {
+func (n *Node) standaloneView() (xds.View, error) {
 	addr, err := advertised(n.GRPCAddr(), n.cfg.Cluster.Advertise)
 	if err != nil { // a machine that has nothing but its loopback
 		_, port, _ := net.SplitHostPort(n.GRPCAddr())
@@ -163,9 +163,9 @@ func (n *Node) loneView() (xds.View, error) {
 	return xds.View{Epoch: n.epoch(), Nodes: []xds.Node{node}}, nil
 }
 
-func (r *ringTeller) followTable(ctx context.Context) {
+func (r *ringAnnouncer) followTable(ctx context.Context) {
 	for {
-		t := r.tell()
+		t := r.announce()
 		if _, err := r.n.cluster.group.Await(ctx, t.Epoch); err != nil {
 			return
 		}
@@ -173,10 +173,10 @@ func (r *ringTeller) followTable(ctx context.Context) {
 }
 
 // followGossip looks again when gossip tells where an application is.
-func (r *ringTeller) followGossip(ctx context.Context) {
+func (r *ringAnnouncer) followGossip(ctx context.Context) {
 	for {
 		changed := r.n.cluster.pool.Changed()
-		r.tell()
+		r.announce()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -185,16 +185,16 @@ func (r *ringTeller) followGossip(ctx context.Context) {
 	}
 }
 
-// tell publishes the ring by the newest table, which it returns.
-func (r *ringTeller) tell() *table.Table {
+// announce publishes the ring by the newest table, which it returns.
+func (r *ringAnnouncer) announce() *table.Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.n.cluster.group.Table()
-	members := onRing(t, r.settled)
+	members := onRing(t, r.stable)
 	if t.Transition == nil {
-		r.settled = make(map[table.Holder]bool, len(members))
+		r.stable = make(map[table.Holder]bool, len(members))
 		for _, m := range members {
-			r.settled[m.Holder()] = true
+			r.stable[m.Holder()] = true
 		}
 	}
 	v := r.view(t.Epoch, members, r.n.cluster.pool.Facts())
@@ -209,15 +209,15 @@ func (r *ringTeller) tell() *table.Table {
 // Who joins comes when its transition has ended, who is drained goes when its has,
 // and who was removed is gone at once. settled is who was there when last no
 // transition ran; nil if this node did not see that.
-func onRing(t *table.Table, settled map[table.Holder]bool) []table.Member {
+func onRing(t *table.Table, stable map[table.Holder]bool) []table.Member {
 	var on []table.Member
 	for _, m := range t.Members {
 		is := m.Phase == table.Active
 		switch {
-		case t.Transition == nil || settled == nil:
+		case t.Transition == nil || stable == nil:
 			is = is || m.Phase == table.Leaving
 		default:
-			is = is || m.Phase != table.Drained && settled[m.Holder()]
+			is = is || m.Phase != table.Drained && stable[m.Holder()]
 		}
 		if is {
 			on = append(on, m)
@@ -248,7 +248,7 @@ func splitKeys(t *table.Table) (keys []string) {
 // view returns the ring as xDS clients are told of it. Whom gossip does not know, or not
 // yet, is where he was. Addresses that are no use to clients are left out, so that
 // one of them does not keep all others from being told. r.mu must be held.
-func (r *ringTeller) view(epoch uint64, members []table.Member, facts []member.Fact) xds.View {
+func (r *ringAnnouncer) view(epoch uint64, members []table.Member, facts []member.Fact) xds.View {
 	v := xds.View{Epoch: epoch}
 	known := make(map[string]member.Fact, len(facts))
 	for _, f := range facts {

@@ -164,7 +164,7 @@ func TestReached(t *testing.T) {
 // a name, is left out.
 func TestView(t *testing.T) {
 	var log bytes.Buffer
-	r := &ringTeller{n: &Node{cfg: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}}
+	r := &ringAnnouncer{n: &Node{cfg: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}}
 	members := []table.Member{
 		{Node: "n1", Incarnation: 1, HashKey: "k1", GRPCAddr: "10.0.0.1:7400"},
 		{Node: "n2", Incarnation: 1, HashKey: "k2", GRPCAddr: "two:7400"},
@@ -200,7 +200,7 @@ func TestView(t *testing.T) {
 // all others, of the same node too.
 func TestViewWithoutUselessAddresses(t *testing.T) {
 	var log bytes.Buffer
-	r := &ringTeller{n: &Node{cfg: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}}
+	r := &ringAnnouncer{n: &Node{cfg: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}}
 	server, err := xds.New(xds.Config{Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)

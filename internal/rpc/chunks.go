@@ -16,14 +16,14 @@ import (
 )
 
 // newChunks returns the chunks of limits that this node takes from their owners.
-func newChunks(s *Server) *chunk.Book {
-	return chunk.New(chunk.Config{Now: s.cfg.Clock.Now, Take: s.takeChunk})
+func newChunks(s *Server) *chunk.Cache {
+	return chunk.New(chunk.Config{Now: s.cfg.Clock.Now, Charge: s.takeChunk})
 }
 
 // takeChunk charges tokens at the owner of a bucket, as an ordinary check with a
 // request id: it waits for the standby, and one that is sent again is not charged
 // twice.
-func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Told, error) {
+func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Report, error) {
 	req := lessened(b, tokens)
 	req.RequestId = &pb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
 	m, err := s.pass(ctx, limitCheck.call(req, owner.Hash(req.Key)), time.Now())
@@ -32,10 +32,10 @@ func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, to
 		if wire(err).Reason == pb.Reason_REASON_INVALID {
 			err = &chunk.Fault{Err: err}
 		}
-		return false, chunk.Told{}, err
+		return false, chunk.Report{}, err
 	}
 	r := m.(*pb.CheckResponse)
-	return r.Allowed, chunk.Told{Remaining: r.Remaining, RetryAfter: r.RetryAfterNs, ResetAfter: r.ResetAfterNs,
+	return r.Allowed, chunk.Report{Remaining: r.Remaining, RetryAfter: r.RetryAfterNs, ResetAfter: r.ResetAfterNs,
 		Epoch: r.Epoch, Lost: r.LostEpoch, Owner: r.Owner}, nil
 }
 
@@ -153,11 +153,11 @@ func least(t *table.Table, b *chunk.Bucket) uint64 {
 	if sp == nil {
 		return room
 	}
-	weight := uint32(table.WholeWeight)
+	weight := uint32(table.FullWeight)
 	for _, p := range sp.Parts {
 		weight = min(weight, p.Weight)
 	}
-	return room * uint64(weight) / table.WholeWeight
+	return room * uint64(weight) / table.FullWeight
 }
 
 // aside has the owner decide, beside the chunks of others.

@@ -13,7 +13,7 @@ import (
 // TestIDs: as many as asked for, one if nothing is said; wrong counts are refused.
 func TestIDs(t *testing.T) {
 	var epoch uint64 = 70
-	source := ids.New(ids.Config{Now: func() int64 { return 0 }, Take: func(context.Context) (uint64, error) { epoch++; return epoch, nil }})
+	source := ids.New(ids.Config{Now: func() int64 { return 0 }, Claim: func(context.Context) (uint64, error) { epoch++; return epoch, nil }})
 	t.Cleanup(source.Close)
 	g := grouped(t, 1, false, func(c *Config) { c.IDs = source })
 	c := pb.NewIdServiceClient(g.nodes["n1"].conn)

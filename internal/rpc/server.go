@@ -103,7 +103,7 @@ type Server struct {
 	parts    parts                        // of split objects
 	links    *forward.Links               // to other nodes; nil = this node runs alone
 	lanes    *lanes                       // of answers to other nodes; nil = this node runs alone
-	chunks   *chunk.Book                  // of limits of other nodes; nil = this node runs alone
+	chunks   *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{}                // closed when the server stops
 	hurried  chan struct{}                // closed by Hurry
 	hurry    sync.Once

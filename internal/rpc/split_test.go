@@ -64,7 +64,7 @@ func (b *board) divide(kind, key string, nodes ...string) uint64 {
 	}
 	sp := table.Split{ID: t.Epoch + 1, Kind: kind, Key: key, Name: kind}
 	for _, salt := range salts {
-		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.WholeWeight / len(nodes))})
+		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.FullWeight / len(nodes))})
 	}
 	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
 	return sp.ID

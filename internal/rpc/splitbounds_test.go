@@ -33,7 +33,7 @@ func splitLimit(t *testing.T, b *board, key string, weights ...uint32) *table.Sp
 // too, however many calls look at once.
 func TestPartsAreForgotten(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
-	sp := splitLimit(t, b, "k", table.WholeWeight/2, table.WholeWeight/2)
+	sp := splitLimit(t, b, "k", table.FullWeight/2, table.FullWeight/2)
 	s := bare(newHouse(t, nil))
 	s.cfg.Cluster = b
 	b.self = holder("n3") // which owns nothing
@@ -59,7 +59,7 @@ func TestChunksFitParts(t *testing.T) {
 	if got := least(b.Table(), bucket); got != 750 {
 		t.Errorf("%d of a limit that is not split", got)
 	}
-	sp := splitLimit(t, b, "k", table.WholeWeight/16, table.WholeWeight/2)
+	sp := splitLimit(t, b, "k", table.FullWeight/16, table.FullWeight/2)
 	got := least(b.Table(), bucket)
 	if got != 46 {
 		t.Errorf("%d", got)
@@ -70,7 +70,7 @@ func TestChunksFitParts(t *testing.T) {
 		if _, ok := op.Part(p.Weight); !ok {
 			t.Errorf("a part of weight %d has no room for it", p.Weight)
 		}
-		if op.Cost++; p.Weight == table.WholeWeight/16 {
+		if op.Cost++; p.Weight == table.FullWeight/16 {
 			if _, ok := op.Part(p.Weight); ok {
 				t.Error("it has room for more")
 			}

@@ -11,7 +11,7 @@ func wireSplit(t *table.Table, s *table.Split) *pb.Split {
 	w := &pb.Split{Id: s.ID, Kind: s.Kind, Key: s.Key, Name: s.Name, Phase: s.Phase.String(), Since: s.Since, Manual: s.Manual, Reason: s.Reason,
 		Parts: make([]*pb.SplitPart, len(s.Parts))}
 	for i, p := range s.Parts {
-		w.Parts[i] = &pb.SplitPart{Hash: s.PartHash(i), Share: float64(p.Weight) / table.WholeWeight, Owner: partOwner(t, s, i)}
+		w.Parts[i] = &pb.SplitPart{Hash: s.PartHash(i), Share: float64(p.Weight) / table.FullWeight, Owner: partOwner(t, s, i)}
 	}
 	return w
 }

@@ -71,7 +71,7 @@ func (s *State) ReadWhole(r *wire.Reader, marks []Mark) []Mark {
 
 // ReadWeight reads the weight of a state that has one, behind the rest.
 func (s *State) ReadWeight(r *wire.Reader) {
-	s.Weight = uint32(r.Uint(Whole))
+	s.Weight = uint32(r.Uint(FullWeight))
 	if s.Spent == 0 && s.At == r.Now {
 		s.At = 0
 	}

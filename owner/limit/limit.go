@@ -148,7 +148,7 @@ func (op Op) validRefund(bad func(field, format string, args ...any) error) erro
 // nobody ever hit.
 type State struct {
 	Algorithm Algorithm
-	Weight    uint32 // of a part: that under which Spent counts, 1 to Whole; 0 = the state is of a whole limit. See Part
+	Weight    uint32 // of a part: that under which Spent counts, 1 to FullWeight; 0 = the state is of a whole limit. See Part
 	At        int64  // the moment for which Spent and Carry hold; start of a fixed window; last hit of a sliding one
 	Spent     uint64 // Invariant: 0 only in a State that has nothing, or nothing but a Weight; at most MaxLimit
 	Carry     uint64 // what came back of the next token, in 1/Period. Invariant: < Period; 0 for windows
@@ -160,7 +160,7 @@ type State struct {
 // package.
 func (s State) Valid() error {
 	switch {
-	case s.Weight > Whole || s.Weight != 0 && s.Algorithm != TokenBucket:
+	case s.Weight > FullWeight || s.Weight != 0 && s.Algorithm != TokenBucket:
 		return fmt.Errorf("limit: weight %d is out of range", s.Weight)
 	case s == State{Weight: s.Weight}:
 		return nil

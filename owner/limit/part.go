@@ -2,31 +2,31 @@ package limit
 
 import "math/bits"
 
-// Whole is the weight that all parts of a limit have together, at most.
+// FullWeight is the weight that all parts of a limit have together, at most.
 //
 // # Parts
 //
 // A token bucket may be divided into parts that decide by themselves. A part of
-// weight w is a bucket of w/Whole of the capacity that fills up at w/Whole of the
+// weight w is a bucket of w/FullWeight of the capacity that fills up at w/FullWeight of the
 // rate. Its state says under which weight it counts (State.Weight), for weights
 // change: Reweigh takes a state from one to another. What a part has available is
 // taken to be
 //
-//	capacity·w/Whole − what is spent
+//	capacity·w/FullWeight − what is spent
 //
 // as a fraction, of which its operations see the whole tokens. Dividing, changing
 // weights and uniting never make the sum of it rise: lower weights take tokens away
 // that do not fit any more, and higher ones give room without tokens. So if the
-// weights by which the parts act never add up to more than Whole, then what they
+// weights by which the parts act never add up to more than FullWeight, then what they
 // admit together in any time t stays within burst + limit·t/period, as if they had
 // never been divided.
 //
 // Weights that are lowered must have got to the states (Reweigh or Lower) before
 // others are raised: a state that has slept through both would count as if it had
 // had its old weight all the time.
-const Whole = 1 << 16
+const FullWeight = 1 << 16
 
-// weightBits is the logarithm of Whole.
+// weightBits is the logarithm of FullWeight.
 const weightBits = 16
 
 // Part returns the operation as a part of that weight decides it. ok is false if it
@@ -34,7 +34,7 @@ const weightBits = 16
 // or for a token, or it would fill up so slowly that its period were above
 // MaxPeriod. op must have passed Validate; part passes it, then.
 func (op Op) Part(weight uint32) (part Op, ok bool) {
-	if op.Algorithm != TokenBucket || weight == 0 || weight > Whole {
+	if op.Algorithm != TokenBucket || weight == 0 || weight > FullWeight {
 		return op, false
 	}
 	capacity := op.Capacity() * uint64(weight) >> weightBits
@@ -76,14 +76,14 @@ func unstretched(period int64, weight uint32) int64 {
 // weight returns that under which the state counts.
 func (s State) weight() uint32 {
 	if s.Weight == 0 {
-		return Whole
+		return FullWeight
 	}
 	return s.Weight
 }
 
-// settled returns the state as of now: a bucket, of which something is spent or which
+// asOf returns the state as of now: a bucket, of which something is spent or which
 // says nothing but its weight.
-func (s State) settled(now int64) State {
+func (s State) asOf(now int64) State {
 	if s.Spent != 0 {
 		now = max(now, s.At)
 	}
@@ -105,7 +105,7 @@ func (s State) paced(weight uint32) State {
 	p := unstretched(s.Period, s.weight())
 	var ok bool
 	if s.Period, ok = stretched(p, weight); !ok {
-		// limit · MaxPeriod·weight / (p·Whole), below limit
+		// limit · MaxPeriod·weight / (p·FullWeight), below limit
 		hi, lo := bits.Mul64(s.Limit*uint64(weight), MaxPeriod)
 		q, _ := bits.Div64(hi>>weightBits, hi<<(64-weightBits)|lo>>weightBits, uint64(p))
 		s.Limit, s.Period = max(q, 1), MaxPeriod
@@ -115,10 +115,10 @@ func (s State) paced(weight uint32) State {
 	return s
 }
 
-// with returns the state with another weight on it; nothing else changes. Whole is that
+// with returns the state with another weight on it; nothing else changes. FullWeight is that
 // of a whole limit.
 func (s State) with(weight uint32) State {
-	if s.Weight = weight; weight == Whole {
+	if s.Weight = weight; weight == FullWeight {
 		s.Weight = 0
 	}
 	if s.Spent == 0 {
@@ -138,7 +138,7 @@ func (s State) with(weight uint32) State {
 // The capacity ought to be the same each time. If callers state different ones, then
 // what a lower weight takes away by one, a higher one gives back by another.
 //
-// s must be Valid, and `to` be from 1 to Whole, which makes it the state of a whole
+// s must be Valid, and `to` be from 1 to FullWeight, which makes it the state of a whole
 // limit. If nothing is spent, the result is the zero State but for the weight. If
 // nothing was, s does not say how fast tokens come back; those that a higher weight
 // adds do so as slowly as can be, until the next operation says how fast.
@@ -150,9 +150,9 @@ func (s State) Reweigh(to uint32, capacity uint64, now int64) State {
 		s.Spent -= min(capacity*uint64(from-to)>>weightBits, s.Spent)
 		return s.with(to)
 	}
-	//guard:split-slow s.settled(now).paced(to) -> s.paced(to).settled(now)
-	s = s.settled(now).paced(to)
-	more := (capacity*uint64(to-from) + Whole - 1) >> weightBits
+	//guard:split-slow s.asOf(now).paced(to) -> s.paced(to).asOf(now)
+	s = s.asOf(now).paced(to)
+	more := (capacity*uint64(to-from) + FullWeight - 1) >> weightBits
 	if s.Spent == 0 {
 		s.At, s.Limit, s.Period = now, 1, MaxPeriod
 	}
@@ -175,19 +175,19 @@ func (s State) Lower(to uint32, now int64) State {
 // not higher since it was changed last.
 func (s State) slowed(to uint32, now int64) State {
 	if s.Algorithm != TokenBucket {
-		return s.settled(now).paced(to)
+		return s.asOf(now).paced(to)
 	}
-	return s.paced(to).settled(now)
+	return s.paced(to).asOf(now)
 }
 
 // Divide returns the states of the parts of a whole limit, by their weights, which add up
-// to at most Whole: each has its share of what is spent, rounded up. If the state
+// to at most FullWeight: each has its share of what is spent, rounded up. If the state
 // has a weight itself, as one that was united of fewer parts than there were, so
 // that it is less than a whole limit, then each part is of a lower weight by as much,
 // or the zero State if there is none so low.
 func (s State) Divide(weights []uint32, now int64) []State {
 	of := uint64(s.weight())
-	s = s.settled(now)
+	s = s.asOf(now)
 	parts := make([]State, len(weights))
 	for i, w := range weights {
 		to := uint32(uint64(w) * of >> weightBits)
@@ -196,8 +196,8 @@ func (s State) Divide(weights []uint32, now int64) []State {
 		}
 		part := s.paced(to)
 		part.Weight, part.Carry = to, 0
-		//guard:split-divide-up Whole -> 1
-		part.Spent = (s.Spent*uint64(w) + Whole - 1) >> weightBits
+		//guard:split-divide-up FullWeight -> 1
+		part.Spent = (s.Spent*uint64(w) + FullWeight - 1) >> weightBits
 		if part.Spent == 0 {
 			part = State{Weight: to}
 		}
@@ -209,7 +209,7 @@ func (s State) Divide(weights []uint32, now int64) []State {
 // Unite returns the state of the limit that the parts are of: all that is spent in them,
 // under the sum of their weights. A zero State among them is a part that was lost:
 // its weight is missing in the sum, which is the same as if all of it had been
-// spent. If the sum is Whole, or more since a lower weight has not got to its part
+// spent. If the sum is FullWeight, or more since a lower weight has not got to its part
 // yet, the result is the state of a whole limit.
 //
 // Until the next operation tokens come back no faster than in the parts together.
@@ -225,7 +225,7 @@ func Unite(parts []State, now int64) State {
 		if p.Spent != 0 {
 			now = max(now, p.At)
 		}
-		if p = p.settled(now); p.Spent == 0 {
+		if p = p.asOf(now); p.Spent == 0 {
 			continue
 		}
 		settled = append(settled, p)
@@ -234,8 +234,8 @@ func Unite(parts []State, now int64) State {
 			slow = p
 		}
 	}
-	//guard:split-unite-weight 1 -> Whole
-	to := uint32(min(max(weight, 1), Whole))
+	//guard:split-unite-weight 1 -> FullWeight
+	to := uint32(min(max(weight, 1), FullWeight))
 	if len(settled) == 0 {
 		return State{}.with(to)
 	}

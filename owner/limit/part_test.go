@@ -17,22 +17,22 @@ func TestPart(t *testing.T) {
 		want   Params
 		bad    bool
 	}{
-		{name: "a quarter", op: bucket(20, 60*second, 0, 1), weight: Whole / 4, want: Params{Limit: 20, Period: 240 * second, Burst: 5}},
-		{name: "of a burst", op: bucket(20, 60*second, 103, 1), weight: Whole / 4, want: Params{Limit: 20, Period: 240 * second, Burst: 25}},
+		{name: "a quarter", op: bucket(20, 60*second, 0, 1), weight: FullWeight / 4, want: Params{Limit: 20, Period: 240 * second, Burst: 5}},
+		{name: "of a burst", op: bucket(20, 60*second, 103, 1), weight: FullWeight / 4, want: Params{Limit: 20, Period: 240 * second, Burst: 25}},
 		{name: "period rounded up", op: bucket(20, second, 0, 1), weight: 21845, want: Params{Limit: 20, Period: 3_000_045_778, Burst: 6}},
-		{name: "all of it", op: bucket(20, second, 0, 20), weight: Whole, want: Params{Limit: 20, Period: second, Burst: 20}},
-		{name: "the largest", op: bucket(MaxLimit, MaxPeriod, 0, MaxLimit), weight: Whole, want: Params{Limit: MaxLimit, Period: MaxPeriod, Burst: MaxLimit}},
-		{name: "a refund above the capacity", op: refund(bucket(20, second, 0, 0), 19), weight: Whole / 4, want: Params{Limit: 20, Period: 4 * second, Burst: 5}},
-		{name: "the cost fits", op: bucket(20, second, 0, 5), weight: Whole / 4, want: Params{Limit: 20, Period: 4 * second, Burst: 5}},
-		{name: "the cost is too high", op: bucket(20, second, 0, 6), weight: Whole / 4, bad: true},
-		{name: "no room for a token", op: bucket(3, second, 0, 1), weight: Whole / 4, bad: true},
-		{name: "no room, and a refund", op: refund(bucket(3, second, 0, 0), 1), weight: Whole / 4, bad: true},
-		{name: "too slow", op: bucket(20, MaxPeriod/4+1, 0, 1), weight: Whole / 4, bad: true},
-		{name: "just fast enough", op: bucket(20, MaxPeriod/4, 0, 1), weight: Whole / 4, want: Params{Limit: 20, Period: MaxPeriod, Burst: 5}},
+		{name: "all of it", op: bucket(20, second, 0, 20), weight: FullWeight, want: Params{Limit: 20, Period: second, Burst: 20}},
+		{name: "the largest", op: bucket(MaxLimit, MaxPeriod, 0, MaxLimit), weight: FullWeight, want: Params{Limit: MaxLimit, Period: MaxPeriod, Burst: MaxLimit}},
+		{name: "a refund above the capacity", op: refund(bucket(20, second, 0, 0), 19), weight: FullWeight / 4, want: Params{Limit: 20, Period: 4 * second, Burst: 5}},
+		{name: "the cost fits", op: bucket(20, second, 0, 5), weight: FullWeight / 4, want: Params{Limit: 20, Period: 4 * second, Burst: 5}},
+		{name: "the cost is too high", op: bucket(20, second, 0, 6), weight: FullWeight / 4, bad: true},
+		{name: "no room for a token", op: bucket(3, second, 0, 1), weight: FullWeight / 4, bad: true},
+		{name: "no room, and a refund", op: refund(bucket(3, second, 0, 0), 1), weight: FullWeight / 4, bad: true},
+		{name: "too slow", op: bucket(20, MaxPeriod/4+1, 0, 1), weight: FullWeight / 4, bad: true},
+		{name: "just fast enough", op: bucket(20, MaxPeriod/4, 0, 1), weight: FullWeight / 4, want: Params{Limit: 20, Period: MaxPeriod, Burst: 5}},
 		{name: "far too slow", op: bucket(MaxLimit, MaxPeriod, 0, 1), weight: 1, bad: true},
-		{name: "a window", op: window(20, second, 1), weight: Whole / 4, bad: true},
+		{name: "a window", op: window(20, second, 1), weight: FullWeight / 4, bad: true},
 		{name: "no weight", op: bucket(20, second, 0, 1), weight: 0, bad: true},
-		{name: "more than all", op: bucket(20, second, 0, 1), weight: Whole + 1, bad: true},
+		{name: "more than all", op: bucket(20, second, 0, 1), weight: FullWeight + 1, bad: true},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestPeriodsOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, period := weights.Draw(t, "weight"), periods.Draw(t, "period")
 		of, ok := stretched(period, w)
-		exact := new(big.Int).Mul(big.NewInt(period), big.NewInt(Whole))
+		exact := new(big.Int).Mul(big.NewInt(period), big.NewInt(FullWeight))
 		if want := ceil(new(big.Rat).SetFrac(exact, big.NewInt(int64(w)))); ok != (want.Cmp(big.NewInt(MaxPeriod)) <= 0) || ok && want.Int64() != of {
 			t.Fatalf("%d of weight %d: %d %v, want %s", period, w, of, ok, want)
 		}
@@ -69,16 +69,16 @@ func TestPeriodsOfParts(t *testing.T) {
 	})
 }
 
-var weights = rapid.OneOf(rapid.Uint32Range(1, Whole), rapid.SampledFrom([]uint32{1, 2, Whole / 3, Whole / 2, Whole - 1, Whole}))
+var weights = rapid.OneOf(rapid.Uint32Range(1, FullWeight), rapid.SampledFrom([]uint32{1, 2, FullWeight / 3, FullWeight / 2, FullWeight - 1, FullWeight}))
 
 // states are Valid ones of any kind.
 var states = rapid.Custom(func(t *rapid.T) State {
 	s := State{At: rapid.Int64Range(0, 1e12).Draw(t, "at"), Limit: tokens.Draw(t, "limit"), Period: periods.Draw(t, "period"), Spent: tokens.Draw(t, "spent")}
 	switch s.Algorithm = Algorithm(rapid.IntRange(0, 3).Draw(t, "algorithm")); s.Algorithm {
 	case 3:
-		return State{Weight: rapid.Uint32Range(0, Whole).Draw(t, "weight")}
+		return State{Weight: rapid.Uint32Range(0, FullWeight).Draw(t, "weight")}
 	case TokenBucket:
-		s.Weight = rapid.Uint32Range(0, Whole).Draw(t, "weight")
+		s.Weight = rapid.Uint32Range(0, FullWeight).Draw(t, "weight")
 		s.Carry = rapid.Uint64Range(0, uint64(s.Period)-1).Draw(t, "carry")
 	}
 	return s
@@ -104,7 +104,7 @@ func TestWeightsGiveNothing(t *testing.T) {
 		}
 		to := weights.Draw(t, "to")
 		got := valid(s.Reweigh(to, capacity, now), "reweighed")
-		if got.weight() != to || got.Weight == Whole || got.Spent == 0 && got != (State{Weight: got.Weight}) {
+		if got.weight() != to || got.Weight == FullWeight || got.Spent == 0 && got != (State{Weight: got.Weight}) {
 			t.Fatalf("reweighed to %d: %+v", to, got)
 		}
 		if got.Spent != MaxLimit {
@@ -143,7 +143,7 @@ func available(t failer, s State, capacity uint64, now int64) *big.Rat {
 		now = max(now, s.At)
 	}
 	l := s.level(now)
-	has := new(big.Rat).SetFrac(new(big.Int).Mul(new(big.Int).SetUint64(capacity), big.NewInt(int64(s.weight()))), big.NewInt(Whole))
+	has := new(big.Rat).SetFrac(new(big.Int).Mul(new(big.Int).SetUint64(capacity), big.NewInt(int64(s.weight()))), big.NewInt(FullWeight))
 	has = sub(has, whole(l.spent))
 	if l.spent != 0 && s.Algorithm == TokenBucket {
 		has = add(has, rat(l.carry, uint64(s.Period)))
@@ -151,9 +151,9 @@ func available(t failer, s State, capacity uint64, now int64) *big.Rat {
 	return has
 }
 
-// shares are weights of parts, together at most Whole.
+// shares are weights of parts, together at most FullWeight.
 func shares(t *rapid.T) (ws []uint32) {
-	left := uint32(Whole)
+	left := uint32(FullWeight)
 	for n := rapid.IntRange(1, 5).Draw(t, "parts"); n > 0; n-- {
 		w := rapid.OneOf(rapid.Uint32Range(1, max(left/2, 1)), rapid.SampledFrom([]uint32{max(left/uint32(n), 1)})).Draw(t, "weight")
 		if w > left {
@@ -181,7 +181,7 @@ type split struct {
 func (s *split) check(op Op) bool {
 	if s.parts == nil {
 		if s.whole.Weight != 0 {
-			s.whole = s.whole.Reweigh(Whole, op.Capacity(), s.now)
+			s.whole = s.whole.Reweigh(FullWeight, op.Capacity(), s.now)
 		}
 		next, res, _ := Apply(s.whole, op, s.now)
 		s.whole = next
@@ -210,7 +210,7 @@ func (s *split) check(op Op) bool {
 // weigh agrees on other weights: lower ones, or if all have applied these, higher.
 func (s *split) weigh() {
 	if !s.cut {
-		left := uint32(Whole)
+		left := uint32(FullWeight)
 		for _, w := range s.agreed {
 			left -= w
 		}
@@ -308,7 +308,7 @@ func TestPartsNeverAdmitMore(t *testing.T) {
 func TestPartsFillUp(t *testing.T) {
 	op := bucket(100, 10*second, 0, 1)
 	s := op.Emptied(0)
-	ws := []uint32{Whole / 2, Whole / 4, Whole / 4}
+	ws := []uint32{FullWeight / 2, FullWeight / 4, FullWeight / 4}
 	parts := s.Divide(ws, 0)
 	for i, want := range []int{50, 25, 25} {
 		part, ok := op.Part(ws[i])
@@ -355,15 +355,15 @@ func TestCutAndRaisedAsleep(t *testing.T) {
 		*s = state
 		return n
 	}
-	parts := State{}.Divide([]uint32{Whole / 2, Whole / 2}, 0)
+	parts := State{}.Divide([]uint32{FullWeight / 2, FullWeight / 2}, 0)
 	sleeper, other := parts[0], parts[1]
-	admitted := drain(&other, Whole/2, 0)
-	sleeper = sleeper.Lower(Whole/4, 0)
-	other = other.Reweigh(3*(Whole/4), 100, 0)
+	admitted := drain(&other, FullWeight/2, 0)
+	sleeper = sleeper.Lower(FullWeight/4, 0)
+	other = other.Reweigh(3*(FullWeight/4), 100, 0)
 	const later = 1000*second + 1000 // 75 have come back, in a period that was rounded up
-	admitted += drain(&other, 3*(Whole/4), later)
-	other = other.Reweigh(Whole/4, 100, later)
-	admitted += drain(&sleeper, 3*(Whole/4), later)
+	admitted += drain(&other, 3*(FullWeight/4), later)
+	other = other.Reweigh(FullWeight/4, 100, later)
+	admitted += drain(&sleeper, 3*(FullWeight/4), later)
 	if admitted != 50+75+25 {
 		t.Errorf("admitted %d", admitted)
 	}
@@ -371,7 +371,7 @@ func TestCutAndRaisedAsleep(t *testing.T) {
 
 func TestReweigh(t *testing.T) {
 	half := func(spent uint64) State {
-		return State{TokenBucket, Whole / 2, 0, spent, 0, 10, 20 * second}
+		return State{TokenBucket, FullWeight / 2, 0, spent, 0, 10, 20 * second}
 	}
 	tests := []struct {
 		name  string
@@ -380,19 +380,19 @@ func TestReweigh(t *testing.T) {
 		now   int64
 		want  State
 	}{
-		{name: "lower: what still fits stays", state: half(40), to: Whole / 4, want: State{TokenBucket, Whole / 4, 0, 15, 0, 10, 40 * second}},
-		{name: "lower: full stays full", state: half(20), to: Whole / 4, want: State{Weight: Whole / 4}},
-		{name: "lower: at the lower rate", state: half(40), to: Whole / 4, now: 40 * second, want: State{TokenBucket, Whole / 4, 40 * second, 5, 0, 10, 40 * second}},
-		{name: "higher: no tokens", state: half(40), to: Whole, want: State{TokenBucket, 0, 0, 90, 0, 10, 10 * second}},
-		{name: "higher: at the lower rate", state: half(40), to: Whole, now: 40 * second, want: State{TokenBucket, 0, 40 * second, 70, 0, 10, 10 * second}},
-		{name: "higher: of a full one", state: State{Weight: Whole / 2}, to: Whole, now: 7, want: State{TokenBucket, 0, 7, 50, 0, 1, MaxPeriod}},
-		{name: "higher: rounded up", state: State{TokenBucket, 1, 0, 1, 0, 10, 10 * second * Whole}, to: 2, want: State{TokenBucket, 2, 0, 2, 0, 10, 5 * second * Whole}},
-		{name: "lower: rounded down", state: State{TokenBucket, 2, 0, 1, 0, 10, 5 * second * Whole}, to: 1, want: State{TokenBucket, 1, 0, 1, 0, 10, 10 * second * Whole}},
-		{name: "the same", state: half(40), to: Whole / 2, now: 2 * second, want: State{TokenBucket, Whole / 2, 2 * second, 39, 0, 10, 20 * second}},
-		{name: "a fraction of a token", state: half(40), to: Whole, now: 3 * second, want: State{TokenBucket, 0, 3 * second, 89, uint64(5 * second), 10, 10 * second}},
-		{name: "time that goes back", state: State{TokenBucket, Whole / 2, 9, 40, 0, 10, 20 * second}, to: Whole, now: 5, want: State{TokenBucket, 0, 9, 90, 0, 10, 10 * second}},
-		{name: "a window", state: State{FixedWindow, 0, 0, 40, 0, 100, 10 * second}, to: Whole / 2, now: second, want: State{Weight: Whole / 2}},
-		{name: "a slow one has a lower limit", state: State{TokenBucket, 0, 0, 90, 0, 100, MaxPeriod}, to: Whole / 2, want: State{TokenBucket, Whole / 2, 0, 40, 0, 50, MaxPeriod}},
+		{name: "lower: what still fits stays", state: half(40), to: FullWeight / 4, want: State{TokenBucket, FullWeight / 4, 0, 15, 0, 10, 40 * second}},
+		{name: "lower: full stays full", state: half(20), to: FullWeight / 4, want: State{Weight: FullWeight / 4}},
+		{name: "lower: at the lower rate", state: half(40), to: FullWeight / 4, now: 40 * second, want: State{TokenBucket, FullWeight / 4, 40 * second, 5, 0, 10, 40 * second}},
+		{name: "higher: no tokens", state: half(40), to: FullWeight, want: State{TokenBucket, 0, 0, 90, 0, 10, 10 * second}},
+		{name: "higher: at the lower rate", state: half(40), to: FullWeight, now: 40 * second, want: State{TokenBucket, 0, 40 * second, 70, 0, 10, 10 * second}},
+		{name: "higher: of a full one", state: State{Weight: FullWeight / 2}, to: FullWeight, now: 7, want: State{TokenBucket, 0, 7, 50, 0, 1, MaxPeriod}},
+		{name: "higher: rounded up", state: State{TokenBucket, 1, 0, 1, 0, 10, 10 * second * FullWeight}, to: 2, want: State{TokenBucket, 2, 0, 2, 0, 10, 5 * second * FullWeight}},
+		{name: "lower: rounded down", state: State{TokenBucket, 2, 0, 1, 0, 10, 5 * second * FullWeight}, to: 1, want: State{TokenBucket, 1, 0, 1, 0, 10, 10 * second * FullWeight}},
+		{name: "the same", state: half(40), to: FullWeight / 2, now: 2 * second, want: State{TokenBucket, FullWeight / 2, 2 * second, 39, 0, 10, 20 * second}},
+		{name: "a fraction of a token", state: half(40), to: FullWeight, now: 3 * second, want: State{TokenBucket, 0, 3 * second, 89, uint64(5 * second), 10, 10 * second}},
+		{name: "time that goes back", state: State{TokenBucket, FullWeight / 2, 9, 40, 0, 10, 20 * second}, to: FullWeight, now: 5, want: State{TokenBucket, 0, 9, 90, 0, 10, 10 * second}},
+		{name: "a window", state: State{FixedWindow, 0, 0, 40, 0, 100, 10 * second}, to: FullWeight / 2, now: second, want: State{Weight: FullWeight / 2}},
+		{name: "a slow one has a lower limit", state: State{TokenBucket, 0, 0, 90, 0, 100, MaxPeriod}, to: FullWeight / 2, want: State{TokenBucket, FullWeight / 2, 0, 40, 0, 50, MaxPeriod}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -406,21 +406,21 @@ func TestReweigh(t *testing.T) {
 // A part that was lost counts as one of which all is spent, and one to which a lower
 // weight has not got counts no more than it may.
 func TestUniteWithoutAll(t *testing.T) {
-	quarter := State{TokenBucket, Whole / 4, 0, 5, 0, 100, 40 * second}
-	if u := Unite([]State{quarter, {}, quarter, {Weight: Whole / 4}}, 0); u != (State{TokenBucket, 3 * (Whole / 4), 0, 10, 0, 100, 13_333_333_334}) {
+	quarter := State{TokenBucket, FullWeight / 4, 0, 5, 0, 100, 40 * second}
+	if u := Unite([]State{quarter, {}, quarter, {Weight: FullWeight / 4}}, 0); u != (State{TokenBucket, 3 * (FullWeight / 4), 0, 10, 0, 100, 13_333_333_334}) {
 		t.Errorf("one is lost: %+v", u)
-	} else if u = u.Reweigh(Whole, 100, 0); u != (State{TokenBucket, 0, 0, 35, 0, 100, 10 * second}) {
+	} else if u = u.Reweigh(FullWeight, 100, 0); u != (State{TokenBucket, 0, 0, 35, 0, 100, 10 * second}) {
 		t.Errorf("one is lost: %+v", u)
 	}
-	if u := Unite(make([]State, 3), 0); u.Reweigh(Whole, 1000, 0).Spent != 1000 {
+	if u := Unite(make([]State, 3), 0); u.Reweigh(FullWeight, 1000, 0).Spent != 1000 {
 		t.Errorf("all are lost: %+v", u)
 	}
-	uncut := State{TokenBucket, Whole / 2, 0, 0, 0, 100, 20 * second}
+	uncut := State{TokenBucket, FullWeight / 2, 0, 0, 0, 100, 20 * second}
 	uncut.Spent = 30
 	if u := Unite([]State{uncut, uncut, quarter}, 0); u != (State{TokenBucket, 0, 0, 65, 0, 100, 10 * second}) {
 		t.Errorf("more than all: %+v", u)
 	}
-	slower := State{TokenBucket, Whole / 4, 0, 5, 0, 10, 40 * second}
+	slower := State{TokenBucket, FullWeight / 4, 0, 5, 0, 10, 40 * second}
 	if u := Unite([]State{quarter, slower, quarter, quarter}, 0); u != (State{TokenBucket, 0, 0, 20, 0, 10, 10 * second}) {
 		t.Errorf("one is slower: %+v", u)
 	}

@@ -145,7 +145,7 @@ func NewTable(cfg Config) *Table { return &Table{cfg: cfg, seed: rand.Uint64()} 
 func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdict, Outcome, int64) {
 	if ref != 0 {
 		if c := t.find(ref, id.Client); c != 0 {
-			t.settle(c, id.Settled)
+			t.advance(c, id.Settled)
 			if op := t.findOp(c, id.Sequence); op != nil {
 				if op.out.Print != print {
 					return Reused, Outcome{}, 0
@@ -183,7 +183,7 @@ func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
 	} else {
 		t.touch(c, now)
 	}
-	t.settle(c, id.Settled)
+	t.advance(c, id.Settled)
 	t.trim(c, now)
 	t.addOp(c, op{seq: id.Sequence, at: now, out: out})
 	return ref
@@ -252,10 +252,10 @@ func (t *Table) evictedAt(ref uint32, now int64) {
 	obj.evicted = max(obj.evicted, now)
 }
 
-// settle raises the floor of a client and forgets its finished operations. An
+// advance raises the floor of a client and forgets its finished operations. An
 // operation that took effect before an unfinished one is forgotten when that
 // one is.
-func (t *Table) settle(c uint32, settled uint64) {
+func (t *Table) advance(c uint32, settled uint64) {
 	cl := t.clients.At(c)
 	if settled <= cl.floor {
 		return

@@ -107,8 +107,8 @@ type Reader struct {
 // Fail makes all that follows zero.
 func (r *Reader) Fail() { r.B, r.Bad = nil, true }
 
-// Take reads some bytes. They are part of B.
-func (r *Reader) Take(n int) []byte {
+// Next reads some bytes. They are part of B.
+func (r *Reader) Next(n int) []byte {
 	if n > len(r.B) {
 		r.Fail()
 		return nil
@@ -153,7 +153,7 @@ func (r *Reader) Byte() byte {
 
 // Fixed32 reads 4 bytes.
 func (r *Reader) Fixed32() uint32 {
-	v := r.Take(4)
+	v := r.Next(4)
 	if v == nil {
 		return 0
 	}
@@ -162,7 +162,7 @@ func (r *Reader) Fixed32() uint32 {
 
 // Fixed64 reads 8 bytes.
 func (r *Reader) Fixed64() uint64 {
-	v := r.Take(8)
+	v := r.Next(8)
 	if v == nil {
 		return 0
 	}
@@ -173,7 +173,7 @@ func (r *Reader) Fixed64() uint64 {
 func (r *Reader) Moment() int64 { return r.Now - int64(r.Uint(MaxAge)) }
 
 // Bytes reads bytes behind their length, which is not above most. They are part of B.
-func (r *Reader) Bytes(most int) []byte { return r.Take(int(r.Uint(uint64(most)))) }
+func (r *Reader) Bytes(most int) []byte { return r.Next(int(r.Uint(uint64(most)))) }
 
 // Copied is Bytes in memory of their own, nil if there are none.
 func (r *Reader) Copied(most int) []byte {
@@ -185,7 +185,7 @@ func (r *Reader) Copied(most int) []byte {
 }
 
 // Part reads a part. It is part of B.
-func (r *Reader) Part() []byte { return r.Take(int(r.Uint(uint64(len(r.B))))) }
+func (r *Reader) Part() []byte { return r.Next(int(r.Uint(uint64(len(r.B))))) }
 
 // Ends reports whether all was read, and nothing was missing.
 func (r *Reader) Ends() bool { return !r.Bad && len(r.B) == 0 }

@@ -46,8 +46,8 @@ func newPilot(g *Group) *pilot {
 	return p
 }
 
-// lead reports whether this node leads. It does not wait.
-func (p *pilot) lead(leads bool) {
+// setLeader reports whether this node leads. It does not wait.
+func (p *pilot) setLeader(leads bool) {
 	if p.leads.Swap(leads) == leads {
 		return
 	}

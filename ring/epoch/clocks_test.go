@@ -30,7 +30,7 @@ func TestTrap45LeaseOfASlewedClock(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		done := make(chan struct{})
-		if err := g.tell(t.Context(), func(k *keeper) {
+		if err := g.post(t.Context(), func(k *keeper) {
 			defer close(done)
 			k.extend()
 			left, acts := k.holding.Until()-k.now, k.g.rule.Until()-k.boot
@@ -60,7 +60,7 @@ func TestLeaseIsDroppedWhenTheLeadersClockGains(t *testing.T) {
 	g := form(t, newPool(), 1, nil)[0]
 	eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
 	done := make(chan struct{})
-	if err := g.tell(t.Context(), func(k *keeper) {
+	if err := g.post(t.Context(), func(k *keeper) {
 		defer close(done)
 		term, ttl := k.grants.Term(), int64(k.cfg.TTL)
 		answer := func(leader int64) {
@@ -96,7 +96,7 @@ func TestNoLeaseAfterAFailure(t *testing.T) {
 	g := form(t, newPool(), 1, nil)[0]
 	eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
 	done := make(chan struct{})
-	if err := g.tell(t.Context(), func(k *keeper) {
+	if err := g.post(t.Context(), func(k *keeper) {
 		defer close(done)
 		g.over.Store(true) // what fail does first, beside the keeper
 		g.rule.Extend(0)

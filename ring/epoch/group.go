@@ -61,22 +61,22 @@ type Group struct {
 	places   chan struct{} // of leading: those that are in raft's hands
 	applying atomic.Int64  // commands in raft's hands, the leader's own included
 
-	dead    chan struct{} // closed when raft has stopped
-	steady  func() int64  // the reading of the clock that leases are counted by
-	silent  atomic.Bool   // Silence was called
-	apart   atomic.Bool   // this node's clock is slower than the leader's
-	over    atomic.Bool   // it has no lease any more, whatever is granted
-	gains   atomic.Int64  // of the leader's clock on this one, for which the lease was dropped
-	jumps   atomic.Int64  // of the clock, for which the lease was dropped
-	stalled atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
-	stalls  atomic.Int64  // how often it was
-	risen   atomic.Uint64 // term of this leader in which it may commit what is proposed: see open
-	warm    atomic.Bool   // this process has held a lease
-	trying  atomic.Bool   // something is being written to the log, to see how long that takes
-	aside   atomic.Bool   // this node leads and takes no part in raft: see checkDisk
-	noRoom  atomic.Int64  // when a copy was refused last for want of room; 0 = never
-	asksAt  atomic.Int64  // when a process that was left out asks to be admitted; 0 = it was not
-	heard   atomic.Int64  // when the last of the questions that the leader has answered was sent
+	dead      chan struct{} // closed when raft has stopped
+	steady    func() int64  // the reading of the clock that leases are counted by
+	silent    atomic.Bool   // Silence was called
+	apart     atomic.Bool   // this node's clock is slower than the leader's
+	over      atomic.Bool   // it has no lease any more, whatever is granted
+	gains     atomic.Int64  // of the leader's clock on this one, for which the lease was dropped
+	jumps     atomic.Int64  // of the clock, for which the lease was dropped
+	stalled   atomic.Int64  // for how long a write to the log has been under way, if that is too long, or 0
+	stalls    atomic.Int64  // how often it was
+	risen     atomic.Uint64 // term of this leader in which it may commit what is proposed: see open
+	warm      atomic.Bool   // this process has held a lease
+	trying    atomic.Bool   // something is being written to the log, to see how long that takes
+	withdrawn atomic.Bool   // this node leads and takes no part in raft: see checkDisk
+	noRoom    atomic.Int64  // when a copy was refused last for want of room; 0 = never
+	asksAt    atomic.Int64  // when a process that was left out asks to be admitted; 0 = it was not
+	heard     atomic.Int64  // when the last of the questions that the leader has answered was sent
 }
 
 // eventRoom is how many events may wait for the keeper; whoever sends more
@@ -202,7 +202,7 @@ func (g *Group) fail(err error) {
 	g.rule.Quiet()
 	g.over.Store(true)
 	g.rule.Extend(0)
-	_ = g.tell(g.halt, func(k *keeper) { // and it stays so
+	_ = g.post(g.halt, func(k *keeper) { // and it stays so
 		k.retired = true
 		k.holding.Drop()
 		g.rule.Extend(0)
@@ -259,7 +259,7 @@ func (g *Group) ClockJumps() int64 { return g.jumps.Load() }
 // Leader returns the node that leads in raft, or "".
 func (g *Group) Leader() string {
 	_, id := g.raft.LeaderWithID()
-	if id == g.self && g.aside.Load() {
+	if id == g.self && g.withdrawn.Load() {
 		return ""
 	}
 	return nodeOf(id)
@@ -287,7 +287,7 @@ func (g *Group) Servers() (voters, nonvoters []string) {
 // leading.
 func (g *Group) Retire(ctx context.Context) {
 	done := make(chan struct{})
-	if g.tell(ctx, func(k *keeper) { k.retire(ctx, done) }) != nil {
+	if g.post(ctx, func(k *keeper) { k.retire(ctx, done) }) != nil {
 		return
 	}
 	select {

@@ -77,7 +77,7 @@ func TestProofAfterReceipt(t *testing.T) {
 	second := &renewal{reply: make(chan *peerv1.RenewResponse, 1)}
 	done := make(chan bool, 1)
 	eventually(t, "a moment without a proof", func() bool {
-		if err := g.tell(t.Context(), func(k *keeper) {
+		if err := g.post(t.Context(), func(k *keeper) {
 			if k.proving || len(k.waiting) > 0 {
 				done <- false
 				return
@@ -111,7 +111,7 @@ func TestRefusedAtOnceIsNotRepeatedAtOnce(t *testing.T) {
 	g := form(t, newPool(), 1, nil)[0]
 	done := make(chan bool, 1)
 	eventually(t, "a moment in which nothing is proposed", func() bool {
-		if err := g.tell(t.Context(), func(k *keeper) {
+		if err := g.post(t.Context(), func(k *keeper) {
 			if k.proposing || !k.grants.IsReady() {
 				done <- false
 				return
@@ -243,7 +243,7 @@ func TestLeaseIsDroppedAtAJump(t *testing.T) {
 	g := form(t, newPool(), 1, nil)[0]
 	eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
 	done := make(chan struct{})
-	if err := g.tell(t.Context(), func(k *keeper) {
+	if err := g.post(t.Context(), func(k *keeper) {
 		defer close(done)
 		k.skew -= int64(k.cfg.TTL)
 		k.checkWall()

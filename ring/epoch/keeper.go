@@ -85,8 +85,8 @@ func (k *keeper) run() {
 	}
 }
 
-// later brings what a goroutine beside the keeper has found back to it.
-func (k *keeper) later(event func(*keeper)) { _ = k.g.tell(k.g.halt, event) }
+// post brings what a goroutine beside the keeper has found back to it.
+func (k *keeper) post(event func(*keeper)) { _ = k.g.post(k.g.halt, event) }
 
 // read reads the clocks. Leases are counted by the steady one: the other one may be slewed,
 // so that TTLs by it would part by more than the margin.
@@ -154,7 +154,7 @@ func (k *keeper) renew() {
 		// gofail: var epochRenewSend struct{}
 
 		resp, err := k.g.askLeader(ctx, req)
-		k.later(func(k *keeper) { k.renewed(self, stamp, asked, resp, err) })
+		k.post(func(k *keeper) { k.renewed(self, stamp, asked, resp, err) })
 	})
 }
 

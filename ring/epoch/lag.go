@@ -20,9 +20,9 @@ const lagTTLs = 2
 
 // lag is what a member was seen to have missed.
 type lag struct {
-	epoch uint64 // that it has to apply
-	since int64  // when that was noticed
-	told  bool   // people were
+	epoch  uint64 // that it has to apply
+	since  int64  // when that was noticed
+	warned bool   // people were
 }
 
 // stuck reports whether the log of a member that asks for a lease stands still.
@@ -43,8 +43,8 @@ func (k *keeper) stuck(h table.Holder, applied uint64) bool {
 	if k.now-l.since < lagTTLs*int64(k.cfg.TTL) {
 		return false
 	}
-	if !l.told {
-		l.told = true
+	if !l.warned {
+		l.warned = true
 		k.lags[h] = l
 		k.cfg.Log.Warn("a node does not apply what is agreed about its rows: its lease is not extended; look at its disk",
 			"node", h.Node, "applied", applied, "needed", l.epoch, "for", time.Duration(k.now-l.since))

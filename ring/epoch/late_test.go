@@ -355,7 +355,7 @@ func TestRaftGetsOneMessageAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		in, dead := make(chan raft.RPC), make(chan struct{})
-		tr := &transport{in: in, dead: dead, rpcs: make(chan raft.RPC), whole: make(chan arrived), arriving: make(chan struct{}, 1)}
+		tr := &transport{in: in, dead: dead, rpcs: make(chan raft.RPC), snapshots: make(chan arrived), arriving: make(chan struct{}, 1)}
 		go tr.run(nil)
 		defer close(dead)
 		message := func() raft.RPC {
@@ -415,7 +415,7 @@ func TestRemovalNamesItsTerm(t *testing.T) {
 		removes := false
 		eventually(t, "the leader removes one", func() bool { // it may have something else to propose first
 			done := make(chan struct{})
-			if err := leader.tell(t.Context(), func(k *keeper) {
+			if err := leader.post(t.Context(), func(k *keeper) {
 				defer close(done)
 				tab := leader.Table()
 				gone := groups[slices.IndexFunc(groups, func(g *Group) bool { return g != leader })].Self()

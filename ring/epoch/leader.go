@@ -30,7 +30,7 @@ type leaderState struct {
 	changedAt  int64                   // when the table last changed in more than its epoch
 	stands     standing                // of the table that was planned for last
 	proposing  bool                    // a command of the plan is under way
-	lookAt     int64                   // when to look at raft's configuration next
+	compareAt  int64                   // when to look at raft's configuration next
 	changing   bool                    // a change of raft's configuration is under way
 	silentAt   map[raft.ServerID]int64 // when servers were asked that gossip tells of and that did not answer
 	ledAt      int64                   // when the term began
@@ -78,8 +78,8 @@ const maxWaiting = 8 * table.MaxMembers
 // comes back meanwhile, instead of finding the door closed.
 const adoptAfter = 10 * time.Second
 
-// lookEvery is how often the leader compares raft's configuration with gossip.
-const lookEvery = 200 * time.Millisecond
+// compareEvery is how often the leader compares raft's configuration with gossip.
+const compareEvery = 200 * time.Millisecond
 
 // checkLeadership notices that a term of this node has begun or ended.
 func (k *keeper) checkLeadership() {
@@ -94,7 +94,7 @@ func (k *keeper) checkLeadership() {
 		k.follow()
 	default:
 		k.follow()
-		k.grants.Lead(term, k.now)
+		k.grants.BeginTerm(term, k.now)
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
 		k.slower = map[string]slower{}
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
@@ -114,7 +114,7 @@ func (k *keeper) follow() {
 	k.waiting = nil
 	k.candidates, k.turnedAway = map[string]candidate{}, map[string]string{}
 	k.silentAt = map[raft.ServerID]int64{}
-	k.g.pilot.lead(false)
+	k.g.pilot.setLeader(false)
 }
 
 // catchUp applies all that was committed before the term, by a barrier.
@@ -122,9 +122,9 @@ func (k *keeper) catchUp(term uint64) {
 	k.g.running.Go(func() {
 		for k.g.leads() == term && k.g.halt.Err() == nil {
 			//guard:barrier true
-			if k.g.settled(k.g.raft.Barrier(applyWait)) == nil &&
+			if k.g.await(k.g.raft.Barrier(applyWait)) == nil &&
 				k.g.rise(term) == nil { //guard:rise-clock
-				k.later(func(k *keeper) { k.caughtUp(term) })
+				k.post(func(k *keeper) { k.caughtUp(term) })
 				return
 			}
 			k.g.rest() // raft refuses at once while leadership is passed on
@@ -141,7 +141,7 @@ func (k *keeper) caughtUp(term uint64) {
 	k.grants.Ready(k.cfg.lease())
 	k.synced, k.roll = nil, callRoll(k.g.Table(), k.ledAt, k.cfg.ResumeWait)
 	k.sync()
-	k.g.pilot.lead(true)
+	k.g.pilot.setLeader(true)
 	k.prove()
 	k.plan()
 }
@@ -187,7 +187,7 @@ func onlyRaised(was, is *table.Table) bool {
 // renewalReceived puts a renewal in line for the next proof.
 func (k *keeper) renewalReceived(r *renewal) {
 	switch {
-	case k.grants.Term() == 0 || k.grants.Term() != k.g.leads() || k.g.aside.Load():
+	case k.grants.Term() == 0 || k.grants.Term() != k.g.leads() || k.g.withdrawn.Load():
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
 	case len(k.waiting) >= maxWaiting:
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
@@ -211,7 +211,7 @@ func (k *keeper) prove() {
 		defer cancel()
 		//guard:proof k.g.proof(ctx, term) -> ctx.Err()
 		err := k.g.proof(ctx, term)
-		k.later(func(k *keeper) { k.proved(round, term, err) })
+		k.post(func(k *keeper) { k.proved(round, term, err) })
 	})
 }
 
@@ -222,7 +222,7 @@ func (k *keeper) proved(round []*renewal, term uint64, err error) {
 	//guard:proof-after-receipt insert round, k.waiting = append(round, k.waiting...), nil
 	for _, r := range round {
 		switch {
-		case k.grants.Term() != term || k.g.aside.Load():
+		case k.grants.Term() != term || k.g.withdrawn.Load():
 			r.refuse(peerv1.Refusal_REFUSAL_NOT_LEADER)
 		case err != nil:
 			k.cfg.Log.Debug("could not prove leadership", "error", err)
@@ -284,11 +284,11 @@ func (k *keeper) answer(r *renewal) {
 
 // plan proposes the next step towards the table that is wanted, one at a time.
 func (k *keeper) plan() {
-	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() || k.silent || k.g.aside.Load() {
+	if !k.grants.IsReady() || k.g.leads() != k.grants.Term() || k.silent || k.g.withdrawn.Load() {
 		return
 	}
-	if k.now >= k.lookAt {
-		k.lookAt = k.now + int64(lookEvery)
+	if k.now >= k.compareAt {
+		k.compareAt = k.now + int64(compareEvery)
 		k.tendServers()
 	}
 	if k.proposing {
@@ -307,7 +307,7 @@ func (k *keeper) plan() {
 	c.ID = draw()
 	k.g.running.Go(func() {
 		epoch, err := k.g.apply(c)
-		k.later(func(k *keeper) { k.proposed(c, epoch, err) })
+		k.post(func(k *keeper) { k.proposed(c, epoch, err) })
 	})
 }
 

@@ -64,7 +64,7 @@ func (k *keeper) knock(h table.Holder) {
 			_ = conn.Close()
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) {
-			k.later(func(k *keeper) {
+			k.post(func(k *keeper) {
 				if _, asked := k.mutes[h]; asked {
 					k.mutes[h] = true
 				}

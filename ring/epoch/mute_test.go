@@ -11,7 +11,7 @@ import (
 func overdue(t *testing.T, leader *Group, h table.Holder) (d time.Duration) {
 	t.Helper()
 	got := make(chan int64, 1)
-	if err := leader.tell(t.Context(), func(k *keeper) { got <- k.grants.Overdue(h, k.now) }); err != nil {
+	if err := leader.post(t.Context(), func(k *keeper) { got <- k.grants.Overdue(h, k.now) }); err != nil {
 		t.Fatal(err)
 	}
 	return time.Duration(<-got)

@@ -60,7 +60,7 @@ func TestRemovedComesBack(t *testing.T) {
 func asked(t *testing.T, g *Group, look func(k *keeper, m table.Member)) {
 	t.Helper()
 	done := make(chan struct{})
-	if err := g.tell(t.Context(), func(k *keeper) {
+	if err := g.post(t.Context(), func(k *keeper) {
 		defer close(done)
 		look(k, table.Member{Node: "n9", Incarnation: 9, HashKey: "n9", RaftID: "n9/9", RaftAddr: "127.0.0.1:9", GRPCAddr: "127.0.0.1:99", Level: table.Level})
 	}); err != nil {

@@ -121,7 +121,7 @@ func (k *keeper) termOf(t *table.Table) uint64 {
 // comes after it (Config.Resume).
 func (g *Group) Silence() {
 	done := make(chan struct{})
-	if g.tell(g.halt, func(k *keeper) { k.silence(); close(done) }) == nil {
+	if g.post(g.halt, func(k *keeper) { k.silence(); close(done) }) == nil {
 		select {
 		case <-done:
 		case <-g.halt.Done():

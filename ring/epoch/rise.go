@@ -97,5 +97,5 @@ func (g *Group) open() bool {
 	term := g.leads()
 	return term != 0 &&
 		g.risen.Load() == term && //guard:rise-first
-		!g.aside.Load()
+		!g.withdrawn.Load()
 }

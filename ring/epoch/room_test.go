@@ -142,7 +142,7 @@ func TestNoLeaseWhileItLeaves(t *testing.T) {
 	g := form(t, newPool(), 1, nil)[0]
 	eventually(t, "it has a lease", func() bool { return g.LeaseLeft() > 0 })
 	was, left := g.Self(), make(chan int64, 1)
-	if err := g.tell(t.Context(), func(k *keeper) {
+	if err := g.post(t.Context(), func(k *keeper) {
 		k.leaving = true
 		k.extend() // its lease still runs
 		left <- g.rule.Until()

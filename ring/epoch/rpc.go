@@ -113,7 +113,7 @@ func (l *leases) Renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.R
 
 func (g *Group) renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
 	r := &renewal{req: req, received: g.steady(), reply: make(chan *peerv1.RenewResponse, 1)}
-	if err := g.tell(ctx, func(k *keeper) { k.renewalReceived(r) }); err != nil {
+	if err := g.post(ctx, func(k *keeper) { k.renewalReceived(r) }); err != nil {
 		return nil, err
 	}
 	select {
@@ -126,8 +126,8 @@ func (g *Group) renew(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.Re
 	}
 }
 
-// tell gives the keeper something to do.
-func (g *Group) tell(ctx context.Context, event func(*keeper)) error {
+// post gives the keeper something to do.
+func (g *Group) post(ctx context.Context, event func(*keeper)) error {
 	select {
 	case g.events <- event:
 		return nil
@@ -226,7 +226,7 @@ func (g *Group) commit(c table.Command) (epoch uint64, err error) {
 	}
 	g.applying.Add(1)
 	f := g.raft.Apply(c.Encode(), applyWait)
-	err = g.settled(f)
+	err = g.await(f)
 	if last := g.applying.Add(-1) == 0; err != nil {
 		return 0, err
 	} else if last {
@@ -243,9 +243,9 @@ func (g *Group) commit(c table.Command) (epoch uint64, err error) {
 	return out.epoch, out.refused
 }
 
-// settled waits for a future of raft. One that was on its way to the state
+// await waits for a future of raft. One that was on its way to the state
 // machine when raft stopped is never answered, so nobody waits for it then.
-func (g *Group) settled(f raft.Future) error {
+func (g *Group) await(f raft.Future) error {
 	done := make(chan error, 1)
 	g.futures.Add(1)
 	go func() {

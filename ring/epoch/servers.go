@@ -68,14 +68,14 @@ func (k *keeper) tendServers() {
 	k.changing = true
 	k.g.running.Go(func() {
 		err := change()
-		k.later(func(k *keeper) {
+		k.post(func(k *keeper) {
 			k.changing = false
 			switch {
 			case err == nil:
 				delete(k.silentAt, id)
-				k.lookAt = k.now // many nodes may have come at once
+				k.compareAt = k.now // many nodes may have come at once
 			case errors.Is(err, errSilent):
-				k.silentAt[id], k.lookAt = k.now, k.now // the next one may be there
+				k.silentAt[id], k.compareAt = k.now, k.now // the next one may be there
 				k.cfg.Log.Debug("gossip tells of a server that does not answer", "server", id, "error", err)
 			default:
 				k.cfg.Log.Info("raft's configuration was not changed", "error", err)
@@ -115,7 +115,7 @@ func (k *keeper) serverChange(conf raft.Configuration) (id raft.ServerID, change
 		for _, s := range conf.Servers {
 			m, member := t.Member(p.Node)
 			if nodeOf(s.ID) == p.Node && s.ID != to && s.ID != k.g.self && !(member && m.RaftID == string(s.ID)) {
-				return to, func() error { return k.g.settled(k.g.raft.RemoveServer(s.ID, 0, applyWait)) }
+				return to, func() error { return k.g.await(k.g.raft.RemoveServer(s.ID, 0, applyWait)) }
 			}
 		}
 	}
@@ -134,5 +134,5 @@ func (g *Group) addServer(id raft.ServerID, addr raft.ServerAddress) error {
 		}
 		_ = conn.Close()
 	}
-	return g.settled(g.raft.AddNonvoter(id, addr, 0, applyWait))
+	return g.await(g.raft.AddNonvoter(id, addr, 0, applyWait))
 }

@@ -195,7 +195,7 @@ func (k *keeper) checkDisk() {
 		ctx, cancel := context.WithTimeout(k.g.halt, patience)
 		defer cancel()
 		can := k.g.couldElect(ctx)
-		k.later(func(k *keeper) {
+		k.post(func(k *keeper) {
 			k.asksOthers = false
 			k.stepAside(can && k.g.stalled.Load() != 0)
 		})
@@ -242,7 +242,7 @@ func (g *Group) LogDir() string { return g.cfg.Storage.Dir() }
 
 // stepAside keeps this node from taking part in raft, or lets it.
 func (k *keeper) stepAside(aside bool) {
-	if k.g.aside.Swap(aside) == aside {
+	if k.g.withdrawn.Swap(aside) == aside {
 		return
 	}
 	//guard:stall-aside

@@ -112,7 +112,7 @@ func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
 	if owner := nodeOf(raft.ServerID(id)); owner != node {
 		return "", fmt.Errorf("the data directory belongs to the node %q, not to %q: use that --id, or another --data-dir", owner, node)
 	}
-	return raft.ServerID(id), s.whole()
+	return raft.ServerID(id), s.checkComplete()
 }
 
 // UID returns the cluster that the storage belongs to, as it was drawn when the cluster
@@ -133,8 +133,8 @@ func (s *Storage) setUID(uid string) error {
 	return nil
 }
 
-// whole looks for a log whose beginning is neither there nor in a snapshot.
-func (s *Storage) whole() error {
+// checkComplete looks for a log whose beginning is neither there nor in a snapshot.
+func (s *Storage) checkComplete() error {
 	first, err := s.Logs.FirstIndex()
 	if err != nil {
 		return fmt.Errorf("reading the log: %w", err)

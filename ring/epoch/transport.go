@@ -27,11 +27,11 @@ type transport struct {
 	log  *slog.Logger
 	dead <-chan struct{} // closed when raft has stopped
 
-	running  *sync.WaitGroup
-	in       <-chan raft.RPC
-	rpcs     chan raft.RPC // to raft
-	whole    chan arrived  // snapshots
-	arriving chan struct{} // has a place for each snapshot of which more is to come
+	running   *sync.WaitGroup
+	in        <-chan raft.RPC
+	rpcs      chan raft.RPC // to raft
+	snapshots chan arrived  // snapshots
+	arriving  chan struct{} // has a place for each snapshot of which more is to come
 }
 
 // arrived is a snapshot of which there is all.
@@ -53,7 +53,7 @@ var (
 
 func newTransport(n *raft.NetworkTransport, logs raft.LogStore, g *Group) *transport {
 	return &transport{NetworkTransport: n, logs: logs, log: g.cfg.Log, dead: g.dead, running: &g.running, in: n.Consumer(),
-		rpcs: make(chan raft.RPC), whole: make(chan arrived), arriving: make(chan struct{}, maxArriving)}
+		rpcs: make(chan raft.RPC), snapshots: make(chan arrived), arriving: make(chan struct{}, maxArriving)}
 }
 
 // Consumer implements raft.Transport.
@@ -71,7 +71,7 @@ func (t *transport) run(r *raft.Raft) {
 			} else {
 				t.pass(rpc)
 			}
-		case s := <-t.whole:
+		case s := <-t.snapshots:
 			t.install(s)
 		case <-t.dead:
 			return
@@ -120,7 +120,7 @@ func (t *transport) arrive(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 			return
 		}
 		select {
-		case t.whole <- arrived{rpc, req, data}:
+		case t.snapshots <- arrived{rpc, req, data}:
 		case <-t.dead:
 		}
 	})

@@ -141,7 +141,7 @@ func TestTrap06LeaderSlept(t *testing.T) {
 		a, b := groups[0].Self(), groups[1].Self()
 		leader.by.Add(int64(5 * groups[0].cfg.TTL))
 		looked := make(chan struct{})
-		if err := groups[0].tell(t.Context(), func(k *keeper) { k.plan(); close(looked) }); err != nil {
+		if err := groups[0].post(t.Context(), func(k *keeper) { k.plan(); close(looked) }); err != nil {
 			t.Fatal(err)
 		}
 		<-looked
@@ -155,7 +155,7 @@ func TestTrap06LeaderSlept(t *testing.T) {
 // idle reports whether the leader has no command under way.
 func idle(t *testing.T, g *Group) bool {
 	is := make(chan bool, 1)
-	if err := g.tell(t.Context(), func(k *keeper) { is <- !k.proposing }); err != nil {
+	if err := g.post(t.Context(), func(k *keeper) { is <- !k.proposing }); err != nil {
 		t.Fatal(err)
 	}
 	return <-is

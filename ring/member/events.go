@@ -67,7 +67,7 @@ func (p *Pool) received(e serf.Event) {
 			p.touched[m.Name] = true
 		}
 		p.touchMu.Unlock()
-		p.lookSoon()
+		p.pollSoon()
 	case serf.UserEvent:
 		if !strings.HasPrefix(e.Name, EventPrefix) {
 			return

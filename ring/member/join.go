@@ -167,7 +167,7 @@ func (j *joiner) try(targets []string, one bool) {
 		n, err := j.p.serf.Join([]string{t}, true)
 		if n > 0 {
 			joined = true
-			j.p.lookSoon()
+			j.p.pollSoon()
 			if one {
 				return
 			}

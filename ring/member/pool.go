@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// lookEvery is how often members are looked at without an event: serf has
+	// pollEvery is how often members are looked at without an event: serf has
 	// none for a member that begins to leave.
-	lookEvery = time.Second
+	pollEvery = time.Second
 	// eventRoom is the number of serf's events that wait for the drain.
 	eventRoom = 256
 )
@@ -93,7 +93,7 @@ func Start(cfg Config) (*Pool, error) {
 		events: make(chan Event, maxEvents), kick: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 		touched: map[string]bool{},
 	}
-	p.claims = newClaims(p.lookSoon)
+	p.claims = newClaims(p.pollSoon)
 	fromSerf := make(chan serf.Event, eventRoom)
 	conf.EventCh, conf.Merge = fromSerf, p.claims
 	conf.LogOutput, conf.Logger = nil, logger
@@ -108,8 +108,8 @@ func Start(cfg Config) (*Pool, error) {
 	p.snapshot.Store(&snapshot{next: make(chan struct{})})
 	p.around.Store(&around{})
 	p.known.Store(cfg.Self.UID != "")
-	o := &observer{p: p, settler: newSettler(cfg.Self.Node, cfg.Settle)}
-	o.look()
+	o := &observer{p: p, debouncer: newDebouncer(cfg.Self.Node, cfg.Settle)}
+	o.poll()
 	p.running.Go(func() { p.drain(fromSerf) })
 	p.running.Go(p.answer)
 	p.running.Go(o.run)
@@ -235,8 +235,8 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// lookSoon wakes the observer. It does not wait.
-func (p *Pool) lookSoon() { wake(p.kick) }
+// pollSoon wakes the observer. It does not wait.
+func (p *Pool) pollSoon() { wake(p.kick) }
 
 func wake(c chan struct{}) {
 	select {
@@ -247,16 +247,16 @@ func wake(c chan struct{}) {
 
 // observer owns the facts. Its methods are called by one goroutine.
 type observer struct {
-	p       *Pool
-	settler *settler
-	former  []string // addresses of ours that were alive, newest last
+	p         *Pool
+	debouncer *debouncer
+	former    []string // addresses of ours that were alive, newest last
 }
 
 // run looks when there is a reason, and each second.
 func (o *observer) run() {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	wait := o.look()
+	wait := o.poll()
 	for {
 		var due <-chan time.Time
 		if wait > 0 {
@@ -269,13 +269,13 @@ func (o *observer) run() {
 		case <-o.p.halt.Done():
 			return
 		}
-		wait = o.look()
+		wait = o.poll()
 	}
 }
 
-// look takes in the members and shows what has settled. It returns how long to
+// poll takes in the members and shows what has settled. It returns how long to
 // wait until something may have settled, 0 for no time in particular.
-func (o *observer) look() time.Duration {
+func (o *observer) poll() time.Duration {
 	p := o.p
 	p.touchMu.Lock()
 	touched := p.touched
@@ -287,8 +287,8 @@ func (o *observer) look() time.Duration {
 		members[m.Name] = newFact(p.cfg.Self.Cluster, m)
 	}
 	o.survey(now, members)
-	o.settler.look(now, members, touched)
-	changed, next := o.settler.turn(now)
+	o.debouncer.update(now, members, touched)
+	changed, next := o.debouncer.turn(now)
 	if changed {
 		o.publish()
 	}
@@ -335,8 +335,8 @@ func (o *observer) survey(now time.Time, members map[string]Fact) {
 // publish makes what is shown the next snapshot.
 func (o *observer) publish() {
 	next := &snapshot{next: make(chan struct{})}
-	for _, name := range slices.Sorted(maps.Keys(o.settler.shown)) {
-		next.facts = append(next.facts, o.settler.shown[name])
+	for _, name := range slices.Sorted(maps.Keys(o.debouncer.shown)) {
+		next.facts = append(next.facts, o.debouncer.shown[name])
 	}
 	old := o.p.snapshot.Swap(next)
 	o.p.changes.Add(1)

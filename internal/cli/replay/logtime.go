@@ -27,23 +27,23 @@ const (
 // 2200. Later ones, and those before 1970, are taken for the nearest that can be.
 const lastSecond = 7_258_118_400
 
-// sole is the serving rule of a process that owns every key, because there is no
+// standalone is the serving rule of a process that owns every key, because there is no
 // other.
-type sole struct{}
+type standalone struct{}
 
 // Admit implements owner.Rule.
-func (sole) Admit(uint64, int64) (owner.Permit, error) {
+func (standalone) Admit(uint64, int64) (owner.Permit, error) {
 	return owner.Permit{Epoch: 1, Since: math.MinInt64}, nil
 }
 
 // Confirm implements owner.Rule.
-func (sole) Confirm(owner.Permit, int64) error { return nil }
+func (standalone) Confirm(owner.Permit, int64) error { return nil }
 
 // Exhausted implements owner.Rule. Tokens are those of locks; a log takes none.
-func (sole) Exhausted(uint64) (uint64, error) { return 0, errors.New("there are no tokens") }
+func (standalone) Exhausted(uint64) (uint64, error) { return 0, errors.New("there are no tokens") }
 
 // Terms implements owner.Rule.
-func (sole) Terms() owner.Terms { return owner.Terms{} }
+func (standalone) Terms() owner.Terms { return owner.Terms{} }
 
 // judge decides entries in the log's own time, by a store of its own.
 type judge struct {
@@ -64,7 +64,7 @@ func judgeFor(r *run) (*judge, error) {
 	for int64(shards)<<20 < int64(cfg.MaxKeys) && shards < maxStoreShards {
 		shards *= 2
 	}
-	store, err := owner.New(owner.Config{Rule: sole{}, Shards: shards, MaxObjects: min(int64(cfg.MaxKeys), int64(shards)<<20), MaxBytes: maxStoreBytes}, 0)
+	store, err := owner.New(owner.Config{Rule: standalone{}, Shards: shards, MaxObjects: min(int64(cfg.MaxKeys), int64(shards)<<20), MaxBytes: maxStoreBytes}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func (j *judge) close() {
 	}
 }
 
-// late counts the entries that came when a later one was decided already.
-func (j *judge) late() int64 {
+// lateEntries counts the entries that came when a later one was decided already.
+func (j *judge) lateEntries() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.order.late

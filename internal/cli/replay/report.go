@@ -138,7 +138,7 @@ func (r *run) report(took time.Duration, v *verification) *Report {
 	}
 	r.mu.Unlock()
 	if rep.Time = "node"; r.judge != nil {
-		rep.Time, rep.Late = "log", r.judge.late()
+		rep.Time, rep.Late = "log", r.judge.lateEntries()
 	}
 	r.tallies(rep)
 	if rep.DurationSeconds > 0 {

@@ -212,7 +212,7 @@ func TestSplitHistory(t *testing.T) {
 				}
 				sp := table.Split{ID: id, Kind: "counter", Key: key, Name: "counter"}
 				for _, salt := range salts {
-					sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: table.WholeWeight / 2})
+					sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: table.FullWeight / 2})
 				}
 				apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
 				if x.phase >= table.Open {

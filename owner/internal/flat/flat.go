@@ -28,9 +28,9 @@ type chunkHead struct {
 	free []uint16 // cells that were handed out and freed, used again last in, first out
 }
 
-// take returns a cell that is not in use: the chunk, and the number in it. fresh
+// alloc returns a cell that is not in use: the chunk, and the number in it. fresh
 // says that the chunk has to be made.
-func (p *pool) take() (chunk, i uint32, fresh bool) {
+func (p *pool) alloc() (chunk, i uint32, fresh bool) {
 	if fresh = len(p.room) == 0; fresh {
 		if n := len(p.gone); n > 0 {
 			chunk, p.gone = p.gone[n-1], p.gone[:n-1]
@@ -99,7 +99,7 @@ type Slab[T any] struct {
 // Add returns the reference of a zero cell.
 func (s *Slab[T]) Add() uint32 {
 	s.pool.per = chunkCells
-	chunk, i, fresh := s.pool.take()
+	chunk, i, fresh := s.pool.alloc()
 	if fresh {
 		if chunk == uint32(len(s.chunks)) {
 			s.chunks = append(s.chunks, nil)
@@ -173,7 +173,7 @@ func (c *Cells) Add(size int) uint32 {
 		c.classes = append(c.classes, sizeClass{pool: pool{per: chunkSize / cellGrain / max(n, 1)}})
 	}
 	sc := &c.classes[class]
-	chunk, i, fresh := sc.pool.take()
+	chunk, i, fresh := sc.pool.alloc()
 	if fresh {
 		if chunk == uint32(len(sc.chunks)) {
 			if (chunk+1)*sc.pool.per >= 1<<(32-classBits) {

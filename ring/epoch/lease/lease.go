@@ -109,8 +109,8 @@ type grantee struct {
 // NewGrants returns the side of a node that does not lead.
 func NewGrants[K comparable](cfg Config) *Grants[K] { return &Grants[K]{cfg: cfg} }
 
-// Lead begins a term. All that was known in another one is forgotten.
-func (g *Grants[K]) Lead(term uint64, now int64) {
+// BeginTerm begins a term. All that was known in another one is forgotten.
+func (g *Grants[K]) BeginTerm(term uint64, now int64) {
 	*g = Grants[K]{cfg: g.cfg, term: term, led: now, ticked: now, members: map[K]*grantee{}}
 }
 

@@ -13,7 +13,7 @@ var agreed = Config{TTL: ttl, Margin: margin}
 // leads is a leader that may grant to a and b, since the moment 0.
 func leads(term uint64) *Grants[key] {
 	g := NewGrants[key](Config{TTL: ttl, Margin: margin})
-	g.Lead(term, 0)
+	g.BeginTerm(term, 0)
 	g.Ready(agreed)
 	g.Members(0, []key{a, b})
 	return g
@@ -205,7 +205,7 @@ func TestGrantsFollow(t *testing.T) {
 	if _, v := g.Grant(a, 20, 0, 0); v != NotNow || g.IsReady() || g.Term() != 0 || g.Alive(a, 20) || len(g.Expired(9*ttl)) > 0 {
 		t.Errorf("it acts as if it led: %d", v)
 	}
-	g.Lead(2, 5*ttl)
+	g.BeginTerm(2, 5*ttl)
 	if g.IsReady() {
 		t.Error("it is ready in a new term without a barrier")
 	}
@@ -226,7 +226,7 @@ func TestGrantsFollow(t *testing.T) {
 // was made with counts by the cluster's.
 func TestAgreedTTL(t *testing.T) {
 	g := NewGrants[key](Config{TTL: ttl / 10, Margin: margin / 10})
-	g.Lead(2, 0)
+	g.BeginTerm(2, 0)
 	g.Members(0, []key{a})
 	ticks(g, 0, ttl/2)
 	g.Ready(agreed)

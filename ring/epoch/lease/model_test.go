@@ -159,7 +159,7 @@ func (w *world) elect() {
 		if term != w.term {
 			return
 		}
-		w.grants[s].Lead(term, w.clock(s))
+		w.grants[s].BeginTerm(term, w.clock(s))
 		if w.readyAtOnce {
 			w.grants[s].Ready(agreed)
 		}
@@ -352,7 +352,7 @@ func TestTrap01NoProof(t *testing.T) { findsOut(t, wrong{noProof: true}) }
 func TestTrap02GrantBeforeTheBarrier(t *testing.T) {
 	findsOut(t, wrong{readyAtOnce: true})
 	g := NewGrants[key](Config{TTL: ttl, Margin: margin})
-	g.Lead(1, 0)
+	g.BeginTerm(1, 0)
 	g.Members(0, []key{{1, 1}})
 	if _, v := g.Grant(key{1, 1}, 10, 0, 0); v != NotNow {
 		t.Errorf("before the barrier the verdict is %d", v)

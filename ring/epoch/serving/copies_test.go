@@ -13,17 +13,17 @@ func TestPromotedAtOnce(t *testing.T) {
 	h := tab.Rows[firstOf(tab, n2)].End
 	r := acting(t, tab)
 	with := grow(t, tab, syncing(tab, n2, n1, all))
-	if lost := r.Learn(with); len(lost) > 0 || !r.Takes(h, n2) || r.Takes(h, n3) || r.Takes(h, holder("n2", 9)) {
+	if lost := r.Learn(with); len(lost) > 0 || !r.Accepts(h, n2) || r.Accepts(h, n3) || r.Accepts(h, holder("n2", 9)) {
 		t.Fatalf("a standby takes records of its owner; lost %v", lost)
 	}
-	if own := tab.Rows[firstOf(tab, n1)].End; r.Takes(own, n1) || r.Takes(own, n2) {
+	if own := tab.Rows[firstOf(tab, n1)].End; r.Accepts(own, n1) || r.Accepts(own, n2) {
 		t.Error("an owner takes records")
 	}
 	if lost := r.Learn(grow(t, with, remove(n2))); len(lost) > 0 {
 		t.Errorf("lost by promotion: %v", lost)
 	}
 	may(t, r, h, 1, Yes)
-	if r.Takes(h, n2) {
+	if r.Accepts(h, n2) {
 		t.Error("a record of the old owner is taken after the promotion")
 	}
 }
@@ -48,11 +48,11 @@ func TestTakesWhenClean(t *testing.T) {
 	r := New(n1)
 	r.Learn(tab)
 	h := tab.Rows[firstOf(tab, n2)].End
-	if r.Takes(h, n2) || r.Clean(tab.Epoch) {
+	if r.Accepts(h, n2) || r.Clean(tab.Epoch) {
 		t.Error("a record is taken before what was lost is discarded")
 	}
 	r.Cleaned(tab.Epoch)
-	if !r.Takes(h, n2) || !r.Clean(tab.Epoch) {
+	if !r.Accepts(h, n2) || !r.Clean(tab.Epoch) {
 		t.Error("no record is taken")
 	}
 }
@@ -75,13 +75,13 @@ func TestTrap22SourceStandsBy(t *testing.T) {
 			r.Freeze(begun.Transition.ID, n3, moves)
 			r.Close(n3)
 			for _, tab := range seen {
-				if r.Table() == begun && r.Takes(h, n3) { // trap 25: it has not applied the flip yet
+				if r.Table() == begun && r.Accepts(h, n3) { // trap 25: it has not applied the flip yet
 					t.Error("it takes a record of who does not own the row")
 				}
 				if lost := r.Learn(tab); len(lost) > 0 {
 					t.Fatalf("epoch %d: lost %v", tab.Epoch, lost)
 				}
-				if takes := r.Takes(h, n3); takes != (tab == gone) {
+				if takes := r.Accepts(h, n3); takes != (tab == gone) {
 					t.Errorf("epoch %d: it takes a record of n3: %v", tab.Epoch, takes)
 				}
 			}
@@ -98,7 +98,7 @@ func TestDeclaredLoss(t *testing.T) {
 	tab := ring(t, 2)
 	h, own := tab.Rows[firstOf(tab, n2)].End, tab.Rows[firstOf(tab, n1)].End
 	r := acting(t, tab)
-	if !r.Takes(h, n2) {
+	if !r.Accepts(h, n2) {
 		t.Fatal("it takes no copy")
 	}
 	tab = grow(t, tab, remove(n2))
@@ -158,7 +158,7 @@ func TestKeepsWhileItMay(t *testing.T) {
 		t.Fatal("no row gets another standby")
 	}
 	r := acting(t, settled)
-	if lost := r.Learn(begun); held(lost, h) || !r.Takes(h, n2) {
+	if lost := r.Learn(begun); held(lost, h) || !r.Accepts(h, n2) {
 		t.Errorf("lost: %v", lost)
 	}
 	for name, c := range map[string]table.Command{
@@ -182,7 +182,7 @@ func TestKeepsWhileItMay(t *testing.T) {
 			} else {
 				lost = r.Learn(grow(t, begun, c))
 			}
-			if !held(lost, h) || r.Takes(h, n2) {
+			if !held(lost, h) || r.Accepts(h, n2) {
 				t.Errorf("lost: %v", lost)
 			}
 		})
@@ -210,7 +210,7 @@ func TestDrainedKeepsNothing(t *testing.T) {
 		}
 		r.Cleaned(tab.Epoch)
 		may(t, r, ends[0], 1, NotOwner)
-		if !r.Takes(ends[0], to) {
+		if !r.Accepts(ends[0], to) {
 			t.Error("it does not stand by")
 		}
 	}
@@ -229,7 +229,7 @@ func TestDrainedKeepsNothing(t *testing.T) {
 		t.Errorf("lost when the transition ends: %v", lost)
 	}
 	for i := range tab.Rows {
-		if end := tab.Rows[i].End; r.Takes(end, n2) || r.Takes(end, n3) {
+		if end := tab.Rows[i].End; r.Accepts(end, n2) || r.Accepts(end, n3) {
 			t.Fatal("it takes records")
 		}
 	}

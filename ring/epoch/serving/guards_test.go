@@ -17,7 +17,7 @@ func TestBecome(t *testing.T) {
 	r.Extend(1000)
 	may(t, r, h, 1, NotOwner)
 	still(t, r, h, seen, 1, false)
-	if r.Takes(h, n1) {
+	if r.Accepts(h, n1) {
 		t.Error("it takes records of the one that it was")
 	}
 }

@@ -39,11 +39,11 @@ func TestLoaded(t *testing.T) {
 	}
 	may(t, r, own, 1, Yes)
 	may(t, r, other, 1, NotOwner)
-	if e, _ := r.Enter(own, 1); !e.Whole || r.Takes(other, n2) {
+	if e, _ := r.Enter(own, 1); !e.Whole || r.Accepts(other, n2) {
 		t.Error("it is not whole, or takes a copy before the stale one is discarded")
 	}
 	r.Cleaned(with.Epoch)
-	if !r.Takes(other, n2) {
+	if !r.Accepts(other, n2) {
 		t.Error("it takes no copy afterwards")
 	}
 	if lost := r.Learn(grow(t, with, table.Command{Raise: &table.Raise{Above: with.Epoch}})); len(lost) > 0 {

@@ -124,11 +124,11 @@ func (p *process) stream() {
 			return
 		}
 		for h := range to.data {
-			if held(i.begin, h) && to.rule.Takes(h, p.self) {
+			if held(i.begin, h) && to.rule.Accepts(h, p.self) {
 				delete(to.data, h)
 			}
 		}
-		if i.begin == nil && to.rule.Takes(i.h, p.self) {
+		if i.begin == nil && to.rule.Accepts(i.h, p.self) {
 			to.data[i.h] = i.value
 		}
 		l.acked++

@@ -193,11 +193,11 @@ func (r *Rule) Still(h, seen uint64, now int64) bool {
 		now < until //guard:still-lease
 }
 
-// Takes reports whether a record of this source about a key at this position is to
+// Accepts reports whether a record of this source about a key at this position is to
 // be taken in: the table names the source as the owner, and this process as
 // somebody who may hold a copy, and what it had before is gone. Such a record is
 // late or early otherwise, and without meaning.
-func (r *Rule) Takes(h uint64, source table.Holder) bool {
+func (r *Rule) Accepts(h uint64, source table.Holder) bool {
 	s := r.now.Load()
 	i := s.table.Find(h)
 	//guard:takes-incarnation s.table.Rows[i].Owner == source -> s.table.Rows[i].Owner.Node == source.Node
@@ -221,7 +221,7 @@ func (r *Rule) Unclean(h uint64, source table.Holder) bool {
 func (r *Rule) Clean(epoch uint64) bool { return r.clean.Load() >= epoch }
 
 // CleanChanged returns a channel that is closed by the next Cleaned, after which Clean,
-// Takes and Unclean may answer otherwise. Each table that is learned is followed by one.
+// Accepts and Unclean may answer otherwise. Each table that is learned is followed by one.
 func (r *Rule) CleanChanged() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -290,7 +290,7 @@ func (t *Table) remove(c *Remove) *Refused {
 		t.removeHolders(&t.Rows[i], gone, survivors)
 	}
 	//guard:last-taker-dies
-	if t.nodes = nodes; !slices.ContainsFunc(t.Members, Member.Takes) && allStop(t.Members) {
+	if t.nodes = nodes; !slices.ContainsFunc(t.Members, Member.MayReceive) && allStop(t.Members) {
 		t.keep(t.Members) // they were to give all that they have to one that is gone
 	}
 	return nil

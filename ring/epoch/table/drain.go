@@ -44,7 +44,7 @@ func (m Member) Leaves() bool { return m.Phase == Leaving || m.Phase == Drained 
 
 // HasTakers reports whether a member beside a node may be given what it has.
 func (t *Table) HasTakers(but string) bool {
-	return slices.ContainsFunc(t.Members, func(m Member) bool { return m.Node != but && m.Takes() })
+	return slices.ContainsFunc(t.Members, func(m Member) bool { return m.Node != but && m.MayReceive() })
 }
 
 // OthersStop reports whether all members beside a node that have something are about
@@ -86,7 +86,7 @@ func (t *Table) drain(c *Drain) *Refused {
 			m.Phase = Drained
 		}
 		switch {
-		case slices.ContainsFunc(members, Member.Takes):
+		case slices.ContainsFunc(members, Member.MayReceive):
 		//guard:stop-all-keep true
 		case !c.Stop || //guard:drain-of-the-last
 			!allStop(members):
@@ -99,8 +99,8 @@ func (t *Table) drain(c *Drain) *Refused {
 	return nil
 }
 
-// Takes reports whether a member may be given rows.
-func (m Member) Takes() bool { return (m.Phase == Joining || m.Phase == Active) && !m.Stopping }
+// MayReceive reports whether a member may be given rows.
+func (m Member) MayReceive() bool { return (m.Phase == Joining || m.Phase == Active) && !m.Stopping }
 
 // allStop reports whether all that have something are about to stop.
 func allStop(members []Member) bool {

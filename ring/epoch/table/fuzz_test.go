@@ -107,9 +107,9 @@ func everyKind() []Command {
 		{ID: "i11a", Drain: &Drain{Member: Holder{"n1", 3}, Stop: true}},
 		{ID: "i12", Resume: &Resume{Old: 3, Member: Member{Node: "n1", Incarnation: 5, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v2", Level: 2}}},
 		{ID: "i13", EndGrace: &EndGrace{Owner: Holder{"n1", 3}, Rows: []Loss{{End: 1<<64 - 1, Lost: 7}}}},
-		{ID: "i14", BeginSplit: &BeginSplit{Split{ID: 23337811612, Kind: "limit", Key: "k", Name: "logins", Manual: true, Reason: "by hand", Parts: []Part{{1<<32 - 1, WholeWeight - 1}, {0, 1}}}}},
+		{ID: "i14", BeginSplit: &BeginSplit{Split{ID: 23337811612, Kind: "limit", Key: "k", Name: "logins", Manual: true, Reason: "by hand", Parts: []Part{{1<<32 - 1, FullWeight - 1}, {0, 1}}}}},
 		{ID: "i15", OpenSplit: &OpenSplit{ID: 23337811612, Home: Holder{"n1", 3}, Base: -1 << 63}},
-		{ID: "i16", Weigh: &Weigh{ID: 23337811612, Home: Holder{"n1", 3}, Expect: 23337811612, Weights: []uint32{1, WholeWeight - 1}}},
+		{ID: "i16", Weigh: &Weigh{ID: 23337811612, Home: Holder{"n1", 3}, Expect: 23337811612, Weights: []uint32{1, FullWeight - 1}}},
 		{ID: "i17", CloseSplit: &CloseSplit{ID: 23337811612, Reason: "it is not hot any more"}},
 		{ID: "i18", EndSplit: &EndSplit{ID: 23337811612, Home: Holder{"n1", 3}, Since: 23337811613}},
 		{ID: "i19", Adopt: &Adopt{Level: 3}},
@@ -134,7 +134,7 @@ func smallSplit() *Table {
 	t := small()
 	t.Level = 2
 	t.Splits = []Split{
-		{ID: 3, Kind: "counter", Key: "k", Name: "hits", Phase: Closing, Since: 9, Weighed: 7, Base: -5, Manual: true, Reason: "by hand", Parts: []Part{{Salt: 7, Weight: 1}, {Salt: 0, Weight: WholeWeight - 1}}},
+		{ID: 3, Kind: "counter", Key: "k", Name: "hits", Phase: Closing, Since: 9, Weighed: 7, Base: -5, Manual: true, Reason: "by hand", Parts: []Part{{Salt: 7, Weight: 1}, {Salt: 0, Weight: FullWeight - 1}}},
 		{ID: 8, Kind: "limit", Key: "k", Name: "hits", Phase: Opening, Since: 8, Weighed: 8, Parts: []Part{{Salt: 1, Weight: 1}, {Salt: 1<<32 - 1, Weight: 1}, {Salt: 9, Weight: 1}}},
 	}
 	t.divide()

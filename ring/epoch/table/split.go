@@ -21,8 +21,8 @@ const (
 	// MinParts and MaxParts are how many parts an object may have.
 	MinParts = 2
 	MaxParts = 64
-	// WholeWeight is what the weights of all parts together are at most.
-	WholeWeight = 1 << 16
+	// FullWeight is what the weights of all parts together are at most.
+	FullWeight = 1 << 16
 	// maxSplitText bounds key and name together, and MaxReason the reason, in bytes.
 	maxSplitText = 1 << 10
 	MaxReason    = 200
@@ -59,7 +59,7 @@ func (p SplitPhase) String() string {
 // own.
 type Part struct {
 	Salt   uint32 `json:"s"` // makes the place; see PartKey
-	Weight uint32 `json:"w"` // of WholeWeight: how much of a limit it may spend
+	Weight uint32 `json:"w"` // of FullWeight: how much of a limit it may spend
 }
 
 // Split is an object that is divided into parts, which are served in its place. Its home
@@ -299,7 +299,7 @@ func (t *Table) openSplit(c *OpenSplit) *Refused {
 
 // weigh changes the weights of the parts: it lowers some, or it raises some.
 //
-// Invariant: the weights that owners act by, however late they are, are WholeWeight
+// Invariant: the weights that owners act by, however late they are, are FullWeight
 // together at most. So whoever raises has heard from the owner of every part that it has
 // applied the commit that set the weights before (Expect).
 func (t *Table) weigh(c *Weigh) *Refused {
@@ -396,8 +396,8 @@ func (s *Split) check(epoch uint64) error {
 		sum += uint64(p.Weight)
 	}
 	//guard:split-whole-weight
-	if sum > WholeWeight {
-		return fmt.Errorf("the weights of split %d are %d together; at most %d are allowed", s.ID, sum, WholeWeight)
+	if sum > FullWeight {
+		return fmt.Errorf("the weights of split %d are %d together; at most %d are allowed", s.ID, sum, FullWeight)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func sameSplit(a, b Split) bool {
 
 // beginning divides the counter of a key into two halves.
 func beginning(t *Table, key string) Command {
-	return Command{BeginSplit: &BeginSplit{Split{ID: t.Epoch + 1, Kind: "counter", Key: key, Name: "n", Parts: []Part{{Salt: 1, Weight: WholeWeight / 2}, {Salt: 2, Weight: WholeWeight / 2}}}}}
+	return Command{BeginSplit: &BeginSplit{Split{ID: t.Epoch + 1, Kind: "counter", Key: key, Name: "n", Parts: []Part{{Salt: 1, Weight: FullWeight / 2}, {Salt: 2, Weight: FullWeight / 2}}}}}
 }
 
 // current is a process of a program that knows all commands.
@@ -96,13 +96,13 @@ func drawBeginSplit(t *rapid.T, tab *Table) Command {
 		Key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"), Name: rapid.SampledFrom([]string{"", "n"}).Draw(t, "name"),
 		Phase: SplitPhase(rapid.IntRange(0, 4).Draw(t, "phase")), Base: 9, Since: 1, Weighed: 2, Parts: make([]Part, n)}
 	for i := range s.Parts {
-		s.Parts[i] = Part{Salt: rapid.Uint32().Draw(t, "salt"), Weight: uint32(WholeWeight / n)}
+		s.Parts[i] = Part{Salt: rapid.Uint32().Draw(t, "salt"), Weight: uint32(FullWeight / n)}
 	}
 	switch rapid.IntRange(0, 11).Draw(t, "odd") {
 	case 11:
 		s.ID--
 	case 10:
-		s.Parts[0].Weight = WholeWeight
+		s.Parts[0].Weight = FullWeight
 	case 9:
 		s.Parts[0].Weight = 0
 	case 8:
@@ -113,7 +113,7 @@ func drawBeginSplit(t *rapid.T, tab *Table) Command {
 
 // drawWeights changes the weights of a split in one direction, or in any.
 func drawWeights(t *rapid.T, s Split) []uint32 {
-	room := WholeWeight - s.Weight()
+	room := FullWeight - s.Weight()
 	how := rapid.SampledFrom([]string{"lower", "lower", "raise", "raise", "any", "same", "fewer"}).Draw(t, "how")
 	weights := make([]uint32, len(s.Parts))
 	for i, p := range s.Parts {
@@ -203,7 +203,7 @@ func compareSplits(c Command, was, is *Table) error {
 				return fmt.Errorf("part %d of split %d is not whole", p, s.ID)
 			}
 		}
-		if sum > WholeWeight || sum != int(s.Weight()) {
+		if sum > FullWeight || sum != int(s.Weight()) {
 			return fmt.Errorf("split %d has the weight %d", s.ID, sum)
 		}
 		found, ok := is.Split(s.Kind, s.Key, s.Name)
@@ -351,7 +351,7 @@ func (s *story) ofSplit(t *testing.T, d *datadriven.TestData, named []Holder) Co
 			d.Fatalf(t, "there is no place on %v", nodes)
 		}
 		for i, salt := range salts {
-			c.Split.Parts[i] = Part{Salt: salt, Weight: uint32(WholeWeight / len(named))}
+			c.Split.Parts[i] = Part{Salt: salt, Weight: uint32(FullWeight / len(named))}
 		}
 		return Command{BeginSplit: c}
 	case "open":

@@ -34,7 +34,7 @@ func TestBeginSplitRefuses(t *testing.T) {
 		"one part":                func(s *Split) { s.Parts = parts(MinParts-1, 1) },
 		"too many parts":          func(s *Split) { s.Parts = parts(MaxParts+1, 1) },
 		"a part without weight":   func(s *Split) { s.Parts[1].Weight = 0 },
-		"more than the whole":     func(s *Split) { s.Parts = parts(2, WholeWeight/2+1) },
+		"more than the whole":     func(s *Split) { s.Parts = parts(2, FullWeight/2+1) },
 		"a sum that overflows":    func(s *Split) { s.Parts = parts(2, 1<<31) },
 	} {
 		c := beginning(tab, "k")
@@ -46,7 +46,7 @@ func TestBeginSplitRefuses(t *testing.T) {
 	}
 	turned(t, made(), beginning(made(), "k")) // there are no rows
 	most := beginning(tab, "k")
-	most.BeginSplit.Split.Parts = parts(MaxParts, WholeWeight/MaxParts)
+	most.BeginSplit.Split.Parts = parts(MaxParts, FullWeight/MaxParts)
 	tab = grow(t, tab, most)
 	turned(t, tab, beginning(tab, "k"))
 	other := beginning(tab, "k") // the same address, but another object
@@ -98,7 +98,7 @@ func TestWeigh(t *testing.T) {
 	weigh := func(expect uint64, weights ...uint32) Command {
 		return Command{Weigh: &Weigh{ID: s.ID, Home: home, Expect: expect, Weights: weights}}
 	}
-	const half = WholeWeight / 2
+	const half = FullWeight / 2
 	for name, weights := range map[string][]uint32{
 		"the same": {half, half}, "one up and one down": {half - 1, half + 1}, "more than the whole": {half, half + 1}, "nothing": {0, half},
 		"too few": {half - 1}, "too many": {half - 1, half - 1, 1}, "none": nil, "a sum that overflows": {half, 1<<32 - half},
@@ -111,8 +111,8 @@ func TestWeigh(t *testing.T) {
 	turned(t, cut, weigh(s.Weighed, half-1, 1)) // late
 	turned(t, cut, weigh(s.Weighed, half, half))
 	turned(t, cut, weigh(cut.Epoch, half+1, half)) // one more than the whole
-	raised := grow(t, cut, weigh(cut.Epoch, WholeWeight-1, 1))
-	if now, _ := raised.SplitOf(s.ID); now.Weight() != WholeWeight || now.Weighed != raised.Epoch || now.Since != s.Since {
+	raised := grow(t, cut, weigh(cut.Epoch, FullWeight-1, 1))
+	if now, _ := raised.SplitOf(s.ID); now.Weight() != FullWeight || now.Weighed != raised.Epoch || now.Since != s.Since {
 		t.Errorf("%+v", now)
 	}
 	if was, _ := cut.SplitOf(s.ID); was.Parts[0].Weight != half {
@@ -195,7 +195,7 @@ func TestTablesShareNoSplits(t *testing.T) {
 	one, two := beginning(tab, "one"), beginning(tab, "two")
 	a, b := grow(t, tab, one), grow(t, tab, two)
 	one.BeginSplit.Split.Parts[0] = Part{Salt: 99, Weight: 99}
-	if got, ok := a.SplitOf(a.Epoch); !ok || got.Key != "one" || got.Parts[0].Weight != WholeWeight/2 {
+	if got, ok := a.SplitOf(a.Epoch); !ok || got.Key != "one" || got.Parts[0].Weight != FullWeight/2 {
 		t.Errorf("%+v", got)
 	}
 	if got, ok := b.SplitOf(b.Epoch); !ok || got.Key != "two" {

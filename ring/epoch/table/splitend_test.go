@@ -25,7 +25,7 @@ func TestEndOfAnotherPhase(t *testing.T) {
 		t.Fatal("no places")
 	}
 	apply(Command{BeginSplit: &BeginSplit{Split: Split{ID: id, Kind: "counter", Key: "k", Name: "c",
-		Parts: []Part{{salts[0], WholeWeight / 2}, {salts[1], WholeWeight / 2}}}}})
+		Parts: []Part{{salts[0], FullWeight / 2}, {salts[1], FullWeight / 2}}}}})
 	home, _, _ := tab.Owner(ring.Hash("k"))
 	opening := Command{EndSplit: &EndSplit{ID: id, Home: home.Holder(), Since: tab.Epoch}}
 	if _, err := tab.Apply(opening); err != nil {

@@ -27,7 +27,7 @@ func TestAllStop(t *testing.T) {
 	all := grow(t, two, stop("n3"))
 	phases(all, Active, Active, Active)
 	for _, m := range all.Members {
-		if !all.Stopped(m.Holder()) || m.Takes() {
+		if !all.Stopped(m.Holder()) || m.MayReceive() {
 			t.Errorf("%+v", m)
 		}
 		turned(t, all, stop(m.Node))
@@ -40,7 +40,7 @@ func TestAllStop(t *testing.T) {
 		t.Errorf("it is forgotten: %v", err)
 	}
 	back := grow(t, all, Command{Resume: &Resume{Member: current(member("n1", 2)), Old: 1}})
-	if back.Stopped(holder("n1", 2)) || !back.Members[0].Takes() || !back.Stopped(holder("n2", 1)) {
+	if back.Stopped(holder("n1", 2)) || !back.Members[0].MayReceive() || !back.Stopped(holder("n2", 1)) {
 		t.Errorf("n1 is back: %+v", back.Members)
 	}
 	mixed := grow(t, tab, stop("n1"), Command{Drain: &Drain{Member: holder("n2", 1)}})

@@ -9,7 +9,7 @@ import (
 )
 
 // TestSettler plays scripts: at each moment what serf shows, and afterwards what
-// is shown by the settler. "a1" is a alive in incarnation 1, "a1!" failed, "a1?"
+// is shown by the debouncer. "a1" is a alive in incarnation 1, "a1!" failed, "a1?"
 // leaving, and "*" before it says that serf had an event of it.
 func TestSettler(t *testing.T) {
 	type step struct {
@@ -63,13 +63,13 @@ func TestSettler(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSettler("me", 100*time.Millisecond)
+			s := newDebouncer("me", 100*time.Millisecond)
 			start := time.Unix(0, 0)
 			for _, step := range tt.steps {
 				now := start.Add(time.Duration(step.at) * time.Millisecond)
 				before := printed(s.shown)
 				seen, touched := script(step.seen)
-				s.look(now, seen, touched)
+				s.update(now, seen, touched)
 				changed, next := s.turn(now)
 				after := printed(s.shown)
 				if after != step.shown {

@@ -6,12 +6,12 @@ import "time"
 // member does not come to rest.
 const holdFactor = 10
 
-// settler debounces facts: it knows what is shown, and what is to be shown once
+// debouncer debounces facts: it knows what is shown, and what is to be shown once
 // it has been stable. It is a plain state machine; time is an argument.
-type settler struct {
-	self   string // name of the own node, whose facts are shown at once
-	settle time.Duration
-	shown  map[string]Fact
+type debouncer struct {
+	self      string // name of the own node, whose facts are shown at once
+	stableFor time.Duration
+	shown     map[string]Fact
 	// pending holds what differs from what is shown.
 	// Invariant: pending[n].fact != shown[n].
 	pending map[string]pending
@@ -24,13 +24,13 @@ type pending struct {
 	since time.Time // since when it has been as it is
 }
 
-func newSettler(self string, settle time.Duration) *settler {
-	return &settler{self: self, settle: settle, shown: map[string]Fact{}, pending: map[string]pending{}}
+func newDebouncer(self string, stableFor time.Duration) *debouncer {
+	return &debouncer{self: self, stableFor: stableFor, shown: map[string]Fact{}, pending: map[string]pending{}}
 }
 
-// look takes in the members as they are now. Touched are those of whom serf had
+// update takes in the members as they are now. Touched are those of whom serf had
 // an event since the last look: they have moved, even if they look the same.
-func (s *settler) look(now time.Time, members map[string]Fact, touched map[string]bool) {
+func (s *debouncer) update(now time.Time, members map[string]Fact, touched map[string]bool) {
 	for name, f := range members {
 		shown, ok := s.shown[name]
 		if ok && shown == f {
@@ -63,16 +63,16 @@ func (s *settler) look(now time.Time, members map[string]Fact, touched map[strin
 }
 
 // atOnce reports whether a fact is shown without waiting.
-func (s *settler) atOnce(f Fact) bool {
+func (s *debouncer) atOnce(f Fact) bool {
 	return f.State == Leaving || f.State == Left || f.Name == s.self
 }
 
 // due returns when a pending fact is stable enough.
-func (s *settler) due(p pending) time.Time {
+func (s *debouncer) due(p pending) time.Time {
 	if s.atOnce(p.fact) {
 		return p.since
 	}
-	due, last := p.since.Add(s.settle), p.first.Add(holdFactor*s.settle)
+	due, last := p.since.Add(s.stableFor), p.first.Add(holdFactor*s.stableFor)
 	if last.Before(due) {
 		return last
 	}
@@ -82,7 +82,7 @@ func (s *settler) due(p pending) time.Time {
 // turn moves what is due to what is shown. What is due waits for what is not,
 // Settle at most, so that a burst becomes one change. It returns whether
 // something changed, and when to ask again, zero for not before the next look.
-func (s *settler) turn(now time.Time) (changed bool, next time.Time) {
+func (s *debouncer) turn(now time.Time) (changed bool, next time.Time) {
 	var due []string
 	var oldest, soonest time.Time
 	for name, p := range s.pending {
@@ -94,8 +94,8 @@ func (s *settler) turn(now time.Time) (changed bool, next time.Time) {
 		due = append(due, name)
 		oldest = earlier(oldest, at)
 	}
-	if len(due) > 0 && !s.urgent && !soonest.IsZero() && now.Sub(oldest) < s.settle {
-		return false, earlier(soonest, oldest.Add(s.settle))
+	if len(due) > 0 && !s.urgent && !soonest.IsZero() && now.Sub(oldest) < s.stableFor {
+		return false, earlier(soonest, oldest.Add(s.stableFor))
 	}
 	for _, name := range due {
 		s.shown[name] = s.pending[name].fact

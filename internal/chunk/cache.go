@@ -74,17 +74,17 @@ type ID struct {
 	Sequence uint64 // from 1; those below are settled
 }
 
-// Config is what a Book needs.
+// Config is what a Cache needs.
 type Config struct {
-	// Take charges tokens at the owner, as one check with a burst that is smaller by
+	// Charge charges tokens at the owner, as one check with a burst that is smaller by
 	// Slack, under an id. Without an answer before ctx ends it fails.
-	Take func(ctx context.Context, b *Bucket, id ID, tokens uint64) (allowed bool, t Told, err error)
+	Charge func(ctx context.Context, b *Bucket, id ID, tokens uint64) (allowed bool, t Report, err error)
 	// Now is the time in nanoseconds; only differences matter.
 	Now func() int64
 }
 
-// Book holds the chunks of a node. Its methods may be called from any goroutine.
-type Book struct {
+// Cache holds the chunks of a node. Its methods may be called from any goroutine.
+type Cache struct {
 	cfg     Config
 	process uint64 // first half of client ids
 	clients atomic.Uint64
@@ -124,9 +124,9 @@ type waiter struct {
 	err    error
 }
 
-// New returns a Book without any chunks.
-func New(cfg Config) *Book {
-	k := &Book{cfg: cfg, seed: maphash.MakeSeed()}
+// New returns a Cache without any chunks.
+func New(cfg Config) *Cache {
+	k := &Cache{cfg: cfg, seed: maphash.MakeSeed()}
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	k.process = binary.BigEndian.Uint64(b[:])
@@ -139,7 +139,7 @@ func New(cfg Config) *Book {
 
 // Close sends those away who wait, and ends what is under way. What the node holds
 // is lost.
-func (k *Book) Close() {
+func (k *Cache) Close() {
 	k.stop()
 	for i := range k.shards {
 		sh := &k.shards[i]
@@ -152,8 +152,8 @@ func (k *Book) Close() {
 
 // Spend spends a cost of a bucket, or says that it is refused. most is how many
 // tokens the node may hold (Cap). The cost is at least 1. Errors: ErrFull, an
-// *failure.Error, what Take failed with, or the context's.
-func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, error) {
+// *failure.Error, what Charge failed with, or the context's.
+func (k *Cache) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, error) {
 	if cost > most {
 		return Answer{}, ErrFull
 	}
@@ -207,7 +207,7 @@ func (k *Book) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, 
 
 // entry finds or makes the entry of a bucket; nil if there is no room. The caller
 // holds the shard.
-func (k *Book) entry(sh *shard, b *Bucket, now int64) *entry {
+func (k *Cache) entry(sh *shard, b *Bucket, now int64) *entry {
 	at := address{b.Key, b.Name}
 	if e := sh.cells[at]; e != nil {
 		return e
@@ -250,15 +250,15 @@ func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
 	}
 	if left, ok := e.refuses(now, cost); ok {
 		if cost > e.denied {
-			left = later(left, e.bucket.refill(cost-e.denied))
+			left = addTime(left, e.bucket.refill(cost-e.denied))
 		}
 		return e.answer(now, false, left), true
 	}
 	return Answer{}, false
 }
 
-// settle decides for those who wait, as far as that can be done without the owner.
-func (e *entry) settle(now int64) {
+// decideQueue decides for those who wait, as far as that can be done without the owner.
+func (e *entry) decideQueue(now int64) {
 	for place := e.queue.Front(); place != nil; place = e.queue.Front() {
 		w := place.Value.(*waiter)
 		e.become(&w.bucket)
@@ -266,11 +266,11 @@ func (e *entry) settle(now int64) {
 		if !ok {
 			break
 		}
-		e.tell(place, a)
+		e.reply(place, a)
 	}
 	// Who was there when the owner was asked, and needs more than it said was left and
 	// those before do not need, is refused.
-	have := e.left + e.told.Remaining
+	have := e.left + e.report.Remaining
 	for place := e.queue.Front(); place != nil; {
 		w, next := place.Value.(*waiter), place.Next()
 		switch {
@@ -279,18 +279,18 @@ func (e *entry) settle(now int64) {
 		case w.cost <= have:
 			have -= w.cost
 		default:
-			back := max(int64(Rest), e.bucket.refill(w.cost-have)-(now-e.toldAt))
+			back := max(int64(Rest), e.bucket.refill(w.cost-have)-(now-e.reportedAt))
 			if e.denied == 0 || w.cost < e.denied {
-				e.denied, e.again, e.due = w.cost, now+int64(Rest), later(now, back)
+				e.denied, e.again, e.due = w.cost, now+int64(Rest), addTime(now, back)
 			}
-			e.tell(place, e.answer(now, false, back))
+			e.reply(place, e.answer(now, false, back))
 		}
 		place = next
 	}
 }
 
-// tell gives one who waits its answer.
-func (e *entry) tell(place *list.Element, a Answer) {
+// reply gives a waiter its answer.
+func (e *entry) reply(place *list.Element, a Answer) {
 	w := e.leave(place)
 	w.answer = a
 	close(w.done)
@@ -309,15 +309,15 @@ func (b *Bucket) refill(tokens uint64) int64 {
 // possible returns the most that the owner can have, or one less: what it said, and what
 // came back since.
 func (e *entry) possible(now int64) uint64 {
-	if e.told == (Told{}) {
+	if e.report == (Report{}) {
 		return e.bucket.Burst
 	}
-	hi, lo := bits.Mul64(uint64(max(0, now-e.toldAt)), e.bucket.Limit)
+	hi, lo := bits.Mul64(uint64(max(0, now-e.reportedAt)), e.bucket.Limit)
 	if hi >= uint64(e.bucket.Period) {
 		return e.bucket.Burst
 	}
 	back, _ := bits.Div64(hi, lo, uint64(e.bucket.Period))
-	return e.told.Remaining + min(back, e.bucket.Burst)
+	return e.report.Remaining + min(back, e.bucket.Burst)
 }
 
 // leave takes a waiter out of the queue.
@@ -340,16 +340,16 @@ func (e *entry) waiting() (cost uint64) {
 
 // serve decides for those who wait until nobody does, and asks the owner for what
 // that takes. It is the only one that does so for the entry.
-func (k *Book) serve(sh *shard, e *entry) {
+func (k *Cache) serve(sh *shard, e *entry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for {
-		e.settle(k.cfg.Now())
+		e.decideQueue(k.cfg.Now())
 		if e.queue.Len() == 0 {
 			e.taking = false
 			return
 		}
-		if err := k.take(sh, e, e.queue.Front().Value.(*waiter)); err != nil {
+		if err := k.charge(sh, e, e.queue.Front().Value.(*waiter)); err != nil {
 			if !e.fail(err) {
 				e.taking = false
 				return
@@ -380,9 +380,9 @@ func (e *entry) fail(err error) bool {
 	return e.queue.Len() > 0
 }
 
-// take asks the owner for what the first in the queue needs, and best for all of
+// charge asks the owner for what the first in the queue needs, and best for all of
 // them, and lets go of the shard meanwhile.
-func (k *Book) take(sh *shard, e *entry, first *waiter) error {
+func (k *Cache) charge(sh *shard, e *entry, first *waiter) error {
 	ctx, cancel := context.WithTimeout(k.ctx, Lease)
 	defer cancel()
 	sent := k.cfg.Now()
@@ -393,7 +393,7 @@ func (k *Book) take(sh *shard, e *entry, first *waiter) error {
 		e.asked = e.came
 		id := e.id
 		sh.mu.Unlock()
-		allowed, told, err := k.cfg.Take(ctx, &e.bucket, id, tokens)
+		allowed, told, err := k.cfg.Charge(ctx, &e.bucket, id, tokens)
 		sh.mu.Lock()
 		now := k.cfg.Now()
 		switch {

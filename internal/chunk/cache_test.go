@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bank is an owner, in a bubble, that a Book takes of.
+// bank is an owner, in a bubble, that a Cache charges.
 type bank struct {
-	*Book
+	*Cache
 	t     *testing.T
 	began time.Time
 	delay time.Duration // of a call
@@ -39,7 +39,7 @@ func inBank(t *testing.T, delay time.Duration, f func(t *testing.T, k *bank)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &bank{t: t, began: time.Now(), delay: delay, state: map[address]limit.State{}, ids: map[ID]bool{}}
-		k.Book = New(Config{Take: k.take, Now: k.now})
+		k.Cache = New(Config{Charge: k.take, Now: k.now})
 		defer k.Close()
 		f(t, k)
 	})
@@ -47,7 +47,7 @@ func inBank(t *testing.T, delay time.Duration, f func(t *testing.T, k *bank)) {
 
 func (k *bank) now() int64 { return int64(time.Since(k.began)) }
 
-func (k *bank) take(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool, Told, error) {
+func (k *bank) take(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool, Report, error) {
 	k.mu.Lock()
 	k.calls++
 	k.atOnce = max(k.atOnce, k.calls)
@@ -67,12 +67,12 @@ func (k *bank) take(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool,
 	k.calls--
 	k.asked = append(k.asked, tokens)
 	if left != nil || k.fails != nil {
-		return false, Told{}, errors.Join(left, k.fails)
+		return false, Report{}, errors.Join(left, k.fails)
 	}
 	at := address{b.Key, b.Name}
 	next, res, _ := limit.Apply(k.state[at], limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: b.Burst - Slack(b.Burst)}, Cost: tokens}, k.now())
 	k.state[at] = next
-	return res.Allowed, Told{Remaining: res.Remaining, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter, Epoch: 9, Owner: "n1"}, nil
+	return res.Allowed, Report{Remaining: res.Remaining, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter, Epoch: 9, Owner: "n1"}, nil
 }
 
 var bucket = Bucket{Key: "k", Name: "n", Limit: 1000, Period: 1e9, Burst: 8000} // 2,000 are kept back, a node of two holds 500
@@ -306,8 +306,8 @@ func TestCloseSendsAway(t *testing.T) {
 // TestNoAllocation: a spent token costs no memory.
 func TestNoAllocation(t *testing.T) {
 	k := New(Config{
-		Take: func(context.Context, *Bucket, ID, uint64) (bool, Told, error) { return true, Told{}, nil },
-		Now:  func() int64 { return 0 },
+		Charge: func(context.Context, *Bucket, ID, uint64) (bool, Report, error) { return true, Report{}, nil },
+		Now:    func() int64 { return 0 },
 	})
 	defer k.Close()
 	b, ctx := Bucket{Key: "k", Limit: 1, Period: 1e9, Burst: math.MaxUint64}, context.Background()

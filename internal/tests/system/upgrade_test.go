@@ -17,10 +17,10 @@ import (
 // nextVersion are the changes that make a later version of this program: one of its
 // commands says something that this version does not know.
 var nextVersion = []struct{ file, old, text string }{
-	{"ring/epoch/table/command.go", "type Tidy struct{}", "type Tidy struct{ Better bool `json:\"better,omitempty\"` }"},
-	{"ring/epoch/table/level.go", "const Level = 3", "const Level = 4"},
-	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Tidy != nil && c.Tidy.Better {\n\t\treturn 4\n\t}"},
-	{"ring/epoch/leader.go", "&table.Tidy{}", "&table.Tidy{Better: true}"},
+	{"ring/epoch/table/command.go", "type Compact struct{}", "type Compact struct{ Better bool `json:\"better,omitempty\"` }"},
+	{"ring/epoch/table/level.go", "const Level = 4", "const Level = 5"},
+	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 5\n\t}"},
+	{"ring/epoch/leader.go", "&table.Compact{}", "&table.Compact{Better: true}"},
 }
 
 // buildNext builds the later version.
@@ -78,7 +78,7 @@ func TestRollingUpgrade(t *testing.T) {
 	l := startLoad(t, c, time.Millisecond)
 	tidied := func() bool {
 		return slices.ContainsFunc(c.nodes, func(n *testNode) bool {
-			return n.prepare != nil && strings.Contains(n.err(), "command=tidy")
+			return n.prepare != nil && strings.Contains(n.err(), "command=compact")
 		})
 	}
 	old := newTestNode(t, "n4", "", "--cluster-id", "c", "--join", c.addrs(nil))
@@ -109,7 +109,7 @@ func TestRollingUpgrade(t *testing.T) {
 	stopped(t, old)
 	late := newTestNode(t, "n5", t.TempDir(), "--cluster-id", "c", "--join", c.addrs(nil))
 	late.prepare = c.nodes[0].prepare
-	late.run() // it makes rows to tidy up when it goes
+	late.run() // it makes rows to join when it goes
 	eventually(t, "it joins", func() bool { st, _, err := late.look(); return err == nil && st.RowsOwned > 0 && !st.Changing })
 	stopped(t, late)
 	eventually(t, "the nodes say what all know now", tidied)

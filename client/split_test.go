@@ -59,8 +59,8 @@ type spy struct {
 	got []asked
 }
 
-// taken returns the operations since the last call.
-func (s *spy) taken() []asked {
+// reset returns the operations since the last call.
+func (s *spy) reset() []asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	got := s.got
@@ -71,7 +71,7 @@ func (s *spy) taken() []asked {
 // nodes returns those that were asked since the last call, each with how often.
 func (s *spy) nodes() map[string]int {
 	n := map[string]int{}
-	for _, a := range s.taken() {
+	for _, a := range s.reset() {
 		n[a.node]++
 	}
 	return n
@@ -183,13 +183,13 @@ func TestSplitGoesToTheParts(t *testing.T) {
 				t.Fatalf("%+v", d)
 			}
 		}
-		spread(t, s.taken(), 200, parts...)
+		spread(t, s.reset(), 200, parts...)
 		for range 200 {
 			if v := must(c.Add(ctx, Add{Key: key, Name: "hits", Delta: 1}))(t); v.Parts != 3 {
 				t.Fatalf("%+v", v)
 			}
 		}
-		spread(t, s.taken(), 200, parts...)
+		spread(t, s.reset(), 200, parts...)
 		for range 200 {
 			if v := must(c.Get(ctx, Counter{Key: key, Name: "hits"}))(t); v.Parts != 3 {
 				t.Fatalf("%+v", v)
@@ -251,13 +251,13 @@ func TestSplitBatches(t *testing.T) {
 				t.Fatal(r)
 			}
 		}
-		answers(s.taken())
+		answers(s.reset())
 		for _, r := range must(c.BatchCheck(soon(t), checks))(t) {
 			if r.Err != nil || r.Parts != 3 {
 				t.Fatal(r)
 			}
 		}
-		answers(s.taken())
+		answers(s.reset())
 		for _, r := range must(c.BatchGet(soon(t), gets))(t) {
 			if r.Err != nil || r.Parts != 3 {
 				t.Fatal(r)
@@ -275,7 +275,7 @@ func TestSplitBatches(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		answers(s.taken())
+		answers(s.reset())
 		if st := c.Stats(); st.Items < 100 || st.Forwarded != 0 || st.Retries != 0 {
 			t.Errorf("%+v", st)
 		}
@@ -379,7 +379,7 @@ func TestSplitRetries(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(name, err)
 			}
-			got := s.taken()
+			got := s.reset()
 			if len(got) != 2 || !tc.twice(got[0], got[1]) || got[0].id.GetSequence() != got[1].id.GetSequence() || got[1].id != nil && got[1].id.AgeNs == 0 {
 				t.Errorf("%s: %v", name, got)
 			}
@@ -409,7 +409,7 @@ func TestSplitPartDoesNotAnswer(t *testing.T) {
 			must(c.Add(soon(t), Add{Key: key, Delta: 1}))(t)
 		}
 		spared := 0
-		for i, got := 0, s.taken(); i < len(got); i++ {
+		for i, got := 0, s.reset(); i < len(got); i++ {
 			if got[i].node != hashed(got[i].id, []string{"n1", "n3"}) {
 				t.Fatalf("%v went to %s first", got[i].id, got[i].node)
 			}

@@ -18,7 +18,7 @@ func TestTrap16AnswersWait(t *testing.T) {
 		k := w.keys(2, ownedBy(n[0], n[1]))
 		key, other := k[0], k[1]
 		n[0].put(k, 5)
-		n[0].add(other).told(t, "nothing is on its way")
+		n[0].add(other).checkAnswered(t, "nothing is on its way")
 		wire := n[0].to(n[1].self)
 		wire.stall()
 		id := reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: 1}
@@ -38,20 +38,20 @@ func TestTrap16AnswersWait(t *testing.T) {
 			a, err := n[0].store.Get(now, ref(key))
 			return a.Meta, err
 		})
-		if n[0].source.Told(owner.Hash(key)) {
+		if n[0].source.Replicated(owner.Hash(key)) {
 			t.Error("all was told, although the record is on its way")
 		}
 		read := n[0].ask(func(now int64) (owner.Meta, error) {
 			a, err := n[0].store.Get(now, ref(other))
 			return a.Meta, err
 		})
-		read.told(t, "the standby has all of this object")
+		read.checkAnswered(t, "the standby has all of this object")
 		for what, a := range answers {
 			a.pending(t, what+" speaks of what the standby does not have")
 		}
 		wire.flow()
 		for what, a := range answers {
-			a.told(t, what+" speaks of what the standby has")
+			a.checkAnswered(t, what+" speaks of what the standby has")
 		}
 		if got := n[1].holds()[key]; got != 6 {
 			t.Errorf("the standby has %d", got)
@@ -106,12 +106,12 @@ func TestSlowStandby(t *testing.T) {
 		pass(time.Second)
 		a.pending(t, "the node does not go by the table that takes the standby out")
 		n[0].hear()
-		a.told(t, "the standby is out")
-		n[0].add(keys[0]).told(t, "there is no standby")
+		a.checkAnswered(t, "the standby is out")
+		n[0].add(keys[0]).checkAnswered(t, "there is no standby")
 
 		// It comes back with a new copy.
 		n[0].to(n[1].self).flow()
-		w.settle()
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -123,7 +123,7 @@ func TestStandbyFails(t *testing.T) {
 		n := w.cluster(2)
 		keys := w.keys(50, ownedBy(n[0], n[1]))
 		n[0].put(keys, 1)
-		n[0].add(keys[0]).told(t, "the standby is there")
+		n[0].add(keys[0]).checkAnswered(t, "the standby is there")
 		w.set("unsync", held)
 		n[1].target.Intake.Forget(n[0].self)
 		n[0].to(n[1].self).cut()
@@ -134,8 +134,8 @@ func TestStandbyFails(t *testing.T) {
 			t.Error("the standby is not taken out")
 		}
 		w.release("unsync")
-		a.told(t, "the standby is out")
-		w.settle()
+		a.checkAnswered(t, "the standby is out")
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -162,7 +162,7 @@ func TestDeafKeepsStandby(t *testing.T) {
 				a.pending(t, "the standby does not have it")
 				n[0].unheard.Store(false)
 				pass(time.Second)
-				a.told(t, "it is the standby that is cut off")
+				a.checkAnswered(t, "it is the standby that is cut off")
 			})
 		})
 	}
@@ -184,6 +184,6 @@ func TestUnsyncOfUnknownOutcome(t *testing.T) {
 		a.pending(t, "the node does not know what became of the proposal")
 		w.set("unsync", passes)
 		n[0].hear()
-		a.told(t, "the standby is out")
+		a.checkAnswered(t, "the standby is out")
 	})
 }

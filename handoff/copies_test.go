@@ -50,7 +50,7 @@ func TestTrap15SyncUndecided(t *testing.T) {
 				a := n[0].add(key)
 				a.pending(t, why)
 				x.flow()
-				a.told(t, "both have it")
+				a.checkAnswered(t, "both have it")
 			}
 		}
 		both("the Sync is held")
@@ -64,14 +64,14 @@ func TestTrap15SyncUndecided(t *testing.T) {
 		both("the node was told that its Sync comes late, and does not go by the table yet")
 		n[0].hear()
 		was.stall()
-		n[0].add(key).told(t, "the standby of before is out")
+		n[0].add(key).checkAnswered(t, "the standby of before is out")
 		was.flow()
 		next.stall()
 		a := n[0].add(key)
 		a.pending(t, "the standby has not acknowledged it")
 		next.flow()
-		a.told(t, "the standby has")
-		w.settle()
+		a.checkAnswered(t, "the standby has")
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -101,7 +101,7 @@ func TestSyncWaitsForAll(t *testing.T) {
 		w.until("the Sync is proposed", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return own > 0 })
 		n[0].to(n[2].self).stall()
 		n[0].add(key)
-		time.Sleep(refusal + settleLook)
+		time.Sleep(refusal + stablePoll)
 		w.mu.Lock()
 		own = 0
 		w.mu.Unlock()
@@ -113,7 +113,7 @@ func TestSyncWaitsForAll(t *testing.T) {
 		w.mu.Unlock()
 		w.set("sync", passes)
 		n[0].to(n[2].self).flow()
-		w.settle()
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -163,7 +163,7 @@ func TestCopyIsWhole(t *testing.T) {
 		n = append(n, w.start("n2", 1))
 		w.whole()
 		w.towards(n...)
-		w.settle()
+		w.awaitStable()
 		w.alike()
 		if got := len(n[1].holds()); got != len(keys) {
 			t.Errorf("%d of %d objects are there", got, len(keys))
@@ -188,7 +188,7 @@ func TestFrozenWhenCopied(t *testing.T) {
 			}
 		}
 		n[0].to(n[1].self).flow()
-		w.settle()
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -199,7 +199,7 @@ func TestTrap17LateRecords(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.cluster(2)
 		key := w.keys(1, ownedBy(n[0], n[1]))[0]
-		n[0].add(key).told(t, "nothing is stalled")
+		n[0].add(key).checkAnswered(t, "nothing is stalled")
 		n[0].deafen()
 		w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n[0].self}}})
 		n[1].put([]string{key}, 10)
@@ -226,7 +226,7 @@ func TestCopyBeginsWithNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		n[0].to(n[1].self).flow()
-		w.settle()
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -284,7 +284,7 @@ func TestCopyThatWasDiscarded(t *testing.T) {
 					n[0].hear()
 				}
 				w.release("sync")
-				w.settle()
+				w.awaitStable()
 				w.alike()
 			})
 		})
@@ -304,7 +304,7 @@ func TestUncleanTarget(t *testing.T) {
 		time.Sleep(time.Second)
 		n[2].clean()
 		w.release("sync")
-		w.settle()
+		w.awaitStable()
 		w.alike()
 	})
 }
@@ -321,7 +321,7 @@ func TestUncleanSource(t *testing.T) {
 		w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n[1].self}}}) // the loss is declared
 		time.Sleep(time.Second)
 		n[0].clean()
-		w.settle()
+		w.awaitStable()
 		n[0].put(w.keys(100, ownedBy(n[0], n[2])), 1)
 		w.alike()
 	})
@@ -383,6 +383,6 @@ func TestFewSyncsAtATime(t *testing.T) {
 			}
 		}
 		w.release("sync")
-		w.settle()
+		w.awaitStable()
 	})
 }

@@ -39,6 +39,6 @@ func TestCrowdBesideAJoin(t *testing.T) {
 			t.Errorf("held back: %v", err)
 		}
 		n[0].to(n[2].self).flow()
-		w.settle()
+		w.awaitStable()
 	})
 }

@@ -5,7 +5,7 @@
 // # Guarantee
 //
 // No answer is told before the row's synced standby has acknowledged what it
-// speaks of (Source.Told, Source.Await); so if the owner dies, nothing that was
+// speaks of (Source.Replicated, Source.Await); so if the owner dies, nothing that was
 // acknowledged is lost. A row changes hands only to a process that has all of it
 // (Source.flip): planned changes lose nothing.
 //

@@ -47,9 +47,9 @@ func TestFlipWaitsForFlush(t *testing.T) {
 		}
 		a.pending(t, "it is not acknowledged")
 		n[0].to(n[1].self).flow()
-		a.told(t, "the target has it, and the row is not closed yet")
+		a.checkAnswered(t, "the target has it, and the row is not closed yet")
 		w.until("the row has moved", func() bool { return len(w.agreed().Moves()) == 0 })
-		n[1].add(key).told(t, "the row is its own")
+		n[1].add(key).checkAnswered(t, "the row is its own")
 		if got := n[1].holds()[key]; got != 2 {
 			t.Errorf("the new owner has %d", got)
 		}
@@ -62,7 +62,7 @@ func TestFlipIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.cluster(2)
 		key := w.keys(1, ownedBy(n[0], n[1]))[0]
-		n[0].add(key).told(t, "nothing is stalled")
+		n[0].add(key).checkAnswered(t, "nothing is stalled")
 		w.set("unsync", held)
 		n[0].to(n[1].self).stall()
 		n[0].add(key)
@@ -251,12 +251,12 @@ func TestTrap20TargetRestarts(t *testing.T) {
 		n[2].deafen()
 		w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n[2].self}}})
 		again := w.start("n3", 2)
-		w.settle()
+		w.awaitStable()
 		w.towards(n[0], n[1], again)
 		if refusals := w.release("flip"); len(refusals) == 0 {
 			t.Error("the flips were not refused")
 		}
-		w.settle()
+		w.awaitStable()
 		w.alike()
 		have := again.holds()
 		for _, k := range keys {
@@ -281,7 +281,7 @@ func TestTrap25NewOwnerIsAhead(t *testing.T) {
 		a.pending(t, "its standby does not know that it stands by")
 		n[0].hear()
 		w.watch(nil)
-		a.told(t, "its standby has it")
+		a.checkAnswered(t, "its standby has it")
 		if got := n[0].holds()[key]; got != 1 {
 			t.Errorf("the standby has %d", got)
 		}
@@ -316,7 +316,7 @@ func TestMisplaced(t *testing.T) {
 			t.Fatalf("nothing is planned for %d rows that stand elsewhere", len(w.agreed().Moves()))
 		}
 		w.apply(table.Command{Begin: &table.Begin{Want: want}})
-		w.settle()
+		w.awaitStable()
 	})
 }
 
@@ -327,7 +327,7 @@ func TestRefusedFlipIsOpened(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.cluster(2)
 		key := w.keys(1, ownedBy(n[0], n[1]))[0]
-		n[0].add(key).told(t, "nothing is stalled")
+		n[0].add(key).checkAnswered(t, "nothing is stalled")
 		w.set("flip", refused)
 		w.drain(n[0], n[1])
 		w.until("the flip is proposed", func() bool { return w.count("flip") > 0 })

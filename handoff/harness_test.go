@@ -60,13 +60,13 @@ type world struct {
 	ids   atomic.Uint64 // of commands
 	looks atomic.Int64  // at the clock
 
-	mu       sync.Mutex
-	table    *table.Table              // guarded by mu
-	fates    map[string]fate           // guarded by mu: by kind of command
-	waiting  []table.Command           // guarded by mu: proposed and held, each id once
-	proposed map[string]int            // guarded by mu: by kind
-	look     func(c table.Command)     // guarded by mu: called before a command is judged
-	nodes    map[table.Holder]*process // guarded by mu
+	mu           sync.Mutex
+	table        *table.Table              // guarded by mu
+	fates        map[string]fate           // guarded by mu: by kind of command
+	waiting      []table.Command           // guarded by mu: proposed and held, each id once
+	proposed     map[string]int            // guarded by mu: by kind
+	beforeJudged func(c table.Command)     // guarded by mu: called before a command is judged
+	nodes        map[table.Holder]*process // guarded by mu
 }
 
 // process is a node in one incarnation.
@@ -193,7 +193,7 @@ func (w *world) set(kind string, f fate) {
 func (w *world) watch(f func(c table.Command)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.look = f
+	w.beforeJudged = f
 }
 
 // count returns how many commands of a kind were proposed.
@@ -234,8 +234,8 @@ func (p *process) propose(ctx context.Context, c table.Command) (uint64, error) 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.proposed[c.Kind()]++
-	if w.look != nil {
-		w.look(c)
+	if w.beforeJudged != nil {
+		w.beforeJudged(c)
 	}
 	switch w.fates[c.Kind()] {
 	case held:
@@ -477,11 +477,11 @@ func (p *process) dial(_ context.Context, to table.Holder) (grpc.ClientConnInter
 		}))
 }
 
-// settleTime bounds the wait for what processes do by themselves, and settleLook is
+// stableTime bounds the wait for what processes do by themselves, and stablePoll is
 // between two looks.
 const (
-	settleTime = time.Minute
-	settleLook = 10 * time.Millisecond
+	stableTime = time.Minute
+	stablePoll = 10 * time.Millisecond
 )
 
 // pass lets time pass.
@@ -490,17 +490,17 @@ func pass(d time.Duration) { time.Sleep(d) }
 // until waits for a condition.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	for over := time.Now().Add(settleTime); !ok(); time.Sleep(settleLook) {
+	for over := time.Now().Add(stableTime); !ok(); time.Sleep(stablePoll) {
 		if time.Now().After(over) {
 			t := w.agreed()
-			w.t.Fatalf("not within %s: %s; %d rows to move, %d unprotected", settleTime, what, len(t.Moves()), t.Unprotected())
+			w.t.Fatalf("not within %s: %s; %d rows to move, %d unprotected", stableTime, what, len(t.Moves()), t.Unprotected())
 		}
 	}
 }
 
-// settle waits until all rows and standbys stand where they are wanted, and ends
+// awaitStable waits until all rows and standbys stand where they are wanted, and ends
 // the transition.
-func (w *world) settle() {
+func (w *world) awaitStable() {
 	w.t.Helper()
 	w.until("all rows stand where they are wanted", func() bool {
 		t := w.agreed()
@@ -519,7 +519,7 @@ func (w *world) cluster(n int) []*process {
 		all = append(all, w.start(fmt.Sprint("n", i+1), 1))
 	}
 	w.towards(all...)
-	w.settle()
+	w.awaitStable()
 	return all
 }
 
@@ -580,7 +580,7 @@ func (p *process) ask(do func(now int64) (owner.Meta, error)) *answer {
 	a := &answer{done: make(chan struct{})}
 	go func() {
 		defer close(a.done)
-		if !p.source.Told(m.Permit.Hash) && !p.source.Await(m.Permit.Hash) {
+		if !p.source.Replicated(m.Permit.Hash) && !p.source.Await(m.Permit.Hash) {
 			a.err = errUntold
 			return
 		}
@@ -608,8 +608,8 @@ func (a *answer) pending(t *testing.T, why string) {
 	}
 }
 
-// told checks that an answer has been told, now.
-func (a *answer) told(t *testing.T, why string) {
+// checkAnswered checks that an answer has been told, now.
+func (a *answer) checkAnswered(t *testing.T, why string) {
 	t.Helper()
 	synctest.Wait()
 	select {

@@ -20,7 +20,7 @@ func TestLeaseComesBack(t *testing.T) {
 		n := w.cluster(2)
 		w.set("unsync", held)
 		keys := w.keys(3, ownedBy(n[0], n[1]))
-		n[0].add(keys[0]).told(t, "the standby is there")
+		n[0].add(keys[0]).checkAnswered(t, "the standby is there")
 		n[0].to(n[1].self).stall()
 		acknowledged := map[string]int64{keys[0]: 1}
 		for _, key := range keys {
@@ -29,7 +29,7 @@ func TestLeaseComesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			n[0].rule.Extend(0)
-			told := n[0].source.Told(owner.Hash(key)) || n[0].source.Await(owner.Hash(key))
+			told := n[0].source.Replicated(owner.Hash(key)) || n[0].source.Await(owner.Hash(key))
 			n[0].rule.Extend(w.now() + int64(time.Hour))
 			if err := n[0].store.Confirm(a.Meta.Permit, w.now()); err != nil {
 				t.Fatalf("the lease is back, and the check before the answer does not see it: %v", err)
@@ -64,7 +64,7 @@ func TestManyWaitWithoutALease(t *testing.T) {
 		n[0].rule.Extend(0)
 		began := time.Now()
 		for _, key := range keys {
-			if n[0].source.Told(owner.Hash(key)) || n[0].source.Await(owner.Hash(key)) {
+			if n[0].source.Replicated(owner.Hash(key)) || n[0].source.Await(owner.Hash(key)) {
 				t.Fatal("the standby has it, or need not")
 			}
 		}
@@ -81,7 +81,7 @@ func TestBehind(t *testing.T) {
 		w.set("unsync", held)
 		key := w.keys(1, ownedBy(n[0], n[1]))[0]
 		hash, none := owner.Hash(key), [2]table.Holder{}
-		n[0].add(key).told(t, "the standby is there")
+		n[0].add(key).checkAnswered(t, "the standby is there")
 		if got := n[0].source.Behind(hash); got != none {
 			t.Errorf("%v are behind", got)
 		}

@@ -18,7 +18,7 @@ func TestNoRoomIsCounted(t *testing.T) {
 		n[1].target.Intake.Forget(n[0].self) // a stream that breaks otherwise does not count
 		n[0].to(n[1].self).cut()
 		w.until("there is another copy", func() bool { return n[0].source.Progress().Totals.Dropped > 0 })
-		w.settle()
+		w.awaitStable()
 		if got := n[0].source.Progress().Totals.Refused; got != 0 {
 			t.Errorf("%d streams were refused", got)
 		}

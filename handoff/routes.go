@@ -109,9 +109,9 @@ func (s *Source) Room(ctx context.Context, hash uint64) error {
 	return nil
 }
 
-// Told reports whether all those that answers about a key at this position wait for
+// Replicated reports whether all those that answers about a key at this position wait for
 // have acknowledged what was decided last about it.
-func (s *Source) Told(hash uint64) bool {
+func (s *Source) Replicated(hash uint64) bool {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)
 	if i < 0 {

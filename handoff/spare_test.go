@@ -58,7 +58,7 @@ func TestSpareStandby(t *testing.T) {
 			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("after %s", took)
 			}
-			a.told(t, "it has a standby")
+			a.checkAnswered(t, "it has a standby")
 			if is := n[2].holds(); is[keys[0]] != 8 || is[keys[4]] != 7 {
 				t.Errorf("the standby has %v", is)
 			}
@@ -73,7 +73,7 @@ func TestSpareStandby(t *testing.T) {
 			for _, k := range keys {
 				w.standby(k, n[1].self)
 			}
-			w.settle()
+			w.awaitStable()
 			pass(time.Second)
 			w.alike()
 			if is := n[2].holds(); is[keys[0]] != 0 {
@@ -114,7 +114,7 @@ func TestCopyGoesOnOverTablesOfOthers(t *testing.T) {
 			t.Errorf("a copy that was under way for a second is %+v", copies)
 		}
 		n[0].to(n[2].self).flow()
-		w.settle()
+		w.awaitStable()
 		w.alike()
 	})
 }

@@ -67,7 +67,7 @@ func memory(v reflect.Value, path string, found map[unsafe.Pointer]string) {
 	}
 }
 
-// What Take emits stands in the store. A clone of it is what it was, whatever comes after.
+// What Read emits stands in the store. A clone of it is what it was, whatever comes after.
 func TestCloneOfTheStores(t *testing.T) {
 	s := newStore(t, nil)
 	ref := Ref{Key: "k", Name: "limit"}

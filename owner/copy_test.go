@@ -32,8 +32,8 @@ func (c *copyTo) emit(r *Record, now int64) bool {
 	return true
 }
 
-// elsewhere is the rule of a node that owns nothing.
-var elsewhere = &testRule{admit: &failure.Error{Reason: failure.NotOwner}}
+// ownsNothing is the rule of a node that owns nothing.
+var ownsNothing = &testRule{admit: &failure.Error{Reason: failure.NotOwner}}
 
 // A walk under load misses nothing that is there all the time, and what changes
 // meanwhile reaches the copy in order.
@@ -42,7 +42,7 @@ func TestExportUnderLoad(t *testing.T) {
 	to := &copyTo{}
 	live := &switched{}
 	s := newStore(t, func(c *Config) { c.Shards, c.Sink = 4, live })
-	to.store = newStore(t, func(c *Config) { c.Rule, c.Shards = elsewhere, 8 })
+	to.store = newStore(t, func(c *Config) { c.Rule, c.Shards = ownsNothing, 8 })
 	live.to.store = to.store
 	for i := range kept {
 		must(s.Add(1, Ref{Key: fmt.Sprint("kept", i), Name: "n"}, id(uint64(i+1)), counter.AddOp{Delta: 1}))
@@ -133,7 +133,7 @@ func TestExportStops(t *testing.T) {
 func TestManyIDsTakeManyRecords(t *testing.T) {
 	const clients, each = 100, 100
 	s := newStore(t, nil)
-	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = elsewhere })}
+	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = ownsNothing })}
 	ref := Ref{Key: "k", Name: "n"}
 	one := func(i int) reqid.ID {
 		return reqid.ID{Client: reqid.Client{Hi: uint64(i % clients)}, Sequence: uint64(i/clients + 1)}
@@ -250,7 +250,7 @@ func TestWhatIsOverIsTold(t *testing.T) {
 		"renew":                {hold, func(s *Store) { must(s.Renew(second, ref, 1, second)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = elsewhere })}
+			to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = ownsNothing })}
 			s := newStore(t, func(c *Config) { c.Sink = to })
 			tc.before(s)
 			if held(to.store) != 1 {
@@ -283,7 +283,7 @@ func must2(a AcquireAnswer, w *Wait[AcquireAnswer], err error) {
 // Copies of locks with queues ask for no wakes, are not swept away while they may
 // be needed, and count as nothing that happened here.
 func TestCopiesAreQuiet(t *testing.T) {
-	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = elsewhere })}
+	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = ownsNothing })}
 	s := newStore(t, func(c *Config) { c.Sink = to })
 	const locks = 200
 	var waits []*Wait[AcquireAnswer]
@@ -307,7 +307,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 		t.Errorf("copies: %+v", st)
 	}
 	// The former owner gives its rows away, and keeps them as copies.
-	s.cfg.Rule = elsewhere
+	s.cfg.Rule = ownsNothing
 	s.Dismiss(always)
 	for i, w := range waits {
 		if !w.finished() || reason(w.err) != failure.NotOwner {

@@ -45,8 +45,8 @@ func (t *target) counterLocked() counter.State {
 // Get reads a counter.
 func (s *Store) Get(now int64, ref Ref) (GetAnswer, error) {
 	t := target{ref: ref, kind: KindCounter, now: now}
-	if ref.Role == Look {
-		t.roles = rolesOf(Look)
+	if ref.Role == Sample {
+		t.roles = rolesOf(Sample)
 	}
 	if err := t.enter(s); err != nil {
 		return GetAnswer{}, err

@@ -63,7 +63,7 @@
 //
 // An object that is hot may be split: users then meet parts of it, each an object
 // with a key of its own, so that copies, request ids and all else is as for others.
-// Take and Put carry an object to its parts and back, as a whole and in one step
+// Read and Put carry an object to its parts and back, as a whole and in one step
 // each; an operation names in what capacity it acts (Role), and the serving rule
 // decides whether it may now (Splits). A part of a limit counts under a weight (package
 // limit), one of a counter from 0. What a part cannot decide is ErrWhole.

@@ -2,7 +2,7 @@ package owner
 
 // Heat counts the operations on objects of a shard by tag, so that those that are busy
 // can be found. It is called with the shard locked, for every operation that the rule
-// admits but Take and Put, which nodes do by themselves: it must be quick, and must not
+// admits but Read and Put, which nodes do by themselves: it must be quick, and must not
 // call the store.
 type Heat interface {
 	Touch(tag uint32, now int64)

@@ -79,7 +79,7 @@ func TestHeatOfParts(t *testing.T) {
 		})
 		return sum
 	}
-	taken(t, s, second, Ref{Key: partKey(0), Name: "n", Role: Look}, KindLimit)
+	readAll(t, s, second, Ref{Key: partKey(0), Name: "n", Role: Sample}, KindLimit)
 	if n := counted(); n != 0 {
 		t.Errorf("%d operations, and nobody has called it", n)
 	}

@@ -136,7 +136,7 @@ func (limits) read(r *Record, from wire.Reader, version byte) wire.Reader {
 // change: whoever tells others of it first waits for the copies.
 func (limits) refresh(t *target) {
 	//guard:split-look-lowers
-	if t.ref.Role == Look {
+	if t.ref.Role == Sample {
 		t.lowerLocked()
 	}
 }

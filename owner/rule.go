@@ -50,13 +50,13 @@ type Permit struct {
 	// LostAt is, in grace, a moment at which this process had got the row already,
 	// by its clock: the grace runs from it.
 	LostAt int64
-	// Told is the epoch of a loss that answers name although there is no grace, 0
+	// NamedLoss is the epoch of a loss that answers name although there is no grace, 0
 	// if there is none: that of a node that runs alone.
-	Told uint64
+	NamedLoss uint64
 }
 
 // LostEpoch returns the epoch of the loss that answers name, 0 if there is none.
-func (p *Permit) LostEpoch() uint64 { return max(p.Lost, p.Told) }
+func (p *Permit) LostEpoch() uint64 { return max(p.Lost, p.NamedLoss) }
 
 // SeqBits is the width of the sequence in a fencing token, below the epoch.
 const SeqBits = 24

@@ -12,13 +12,13 @@ import (
 type Role uint8
 
 const (
-	Whole Role = iota // a user's operation on an object as a whole, as all are that are not split
-	Share             // a user's operation on a part
-	Carry             // reads an object that is to be split: Take
-	Plant             // makes a part: Put
-	Reap              // reads a part that is to be united with others: Take
-	Join              // makes an object of its parts: Put
-	Look              // reads a part that users are served from: Take and Get
+	Whole  Role = iota // a user's operation on an object as a whole, as all are that are not split
+	Share              // a user's operation on a part
+	Carry              // reads an object that is to be split: Read
+	Plant              // makes a part: Put
+	Reap               // reads a part that is to be united with others: Read
+	Join               // makes an object of its parts: Put
+	Sample             // reads a part that users are served from: Read and Get
 )
 
 // reserved is the first byte of the keys of parts.
@@ -26,7 +26,7 @@ const reserved = 0
 
 // onPart reports whether operations of this role are on parts.
 func (r Role) onPart() bool {
-	return r == Share || r == Plant || r == Reap || r == Look
+	return r == Share || r == Plant || r == Reap || r == Sample
 }
 
 // roles are several of them, as bits. The zero roles are those of a user: Whole,
@@ -46,7 +46,7 @@ func (set roles) allows(r Role, k Kind) bool {
 	if set == 0 {
 		return r == Whole || r == Share && k.Parts()
 	}
-	return set&(1<<r) != 0 && r <= Look
+	return set&(1<<r) != 0 && r <= Sample
 }
 
 // Splits is what a Rule implements, too, if objects may be split. One that does not,
@@ -58,7 +58,7 @@ type Splits interface {
 	Split(hash uint64) bool
 	// May reports whether an operation in the role of ref may be done now on the object
 	// of this kind, or why not. weight is that of the part, from 1 to limit.FullWeight, if
-	// the role is Share or Look and it is one of a limit; otherwise it means nothing.
+	// the role is Share or Sample and it is one of a limit; otherwise it means nothing.
 	// It is called under the shard lock and must be quick.
 	May(ref Ref, kind Kind) (weight uint32, err error)
 }
@@ -77,7 +77,7 @@ func (t *target) splitLocked(splits Splits) (err error) {
 		return nil
 	}
 	t.weight, err = splits.May(t.ref, t.kind)
-	if t.ref.Role != Share && t.ref.Role != Look {
+	if t.ref.Role != Share && t.ref.Role != Sample {
 		t.weight = 0
 	}
 	return err

@@ -52,7 +52,7 @@ func newLife(tb testing.TB, t *rapid.T, kind Kind) *life {
 	l := &life{t: t, tb: tb, rule: &splitRule{home: "home"}, kind: kind, sink: &towards{}, now: 1000 * second}
 	l.rule.epoch, l.rule.since = 100, math.MinInt64
 	l.s = newStore(tb, func(c *Config) { c.Rule, c.Sink = l.rule, l.sink })
-	l.to = newStore(tb, func(c *Config) { c.Rule = elsewhere })
+	l.to = newStore(tb, func(c *Config) { c.Rule = ownsNothing })
 	l.sink.to = l.to
 	l.op = limit.Op{Params: limit.Params{Limit: rapid.Uint64Range(1, 60).Draw(t, "limit"), Period: 7 * second, Burst: rapid.Uint64Range(0, 60).Draw(t, "burst")}}
 	l.room = l.full()
@@ -63,7 +63,7 @@ func (l *life) full() uint64 { return l.op.Capacity() * uint64(l.op.Period) }
 
 // handOver makes the copy the owner.
 func (l *life) handOver() {
-	l.s.cfg.Rule, l.s.splits, l.s.cfg.Sink = elsewhere, nil, nil
+	l.s.cfg.Rule, l.s.splits, l.s.cfg.Sink = ownsNothing, nil, nil
 	l.s, l.to = l.to, l.s
 	l.s.cfg.Rule, l.s.splits, l.s.cfg.Sink = l.rule, l.rule, l.sink
 	l.sink.to = l.to
@@ -160,7 +160,7 @@ func (l *life) turn() {
 		i := rapid.IntRange(0, len(l.rule.weights)-1).Draw(l.t, "cut")
 		by := rapid.Uint32Range(0, l.rule.weights[i]-1).Draw(l.t, "by")
 		l.rule.weights[i] -= by
-		taken(l.tb, l.s, l.now, Ref{Key: partKey(i), Name: "n", Role: Look}, l.kind)
+		readAll(l.tb, l.s, l.now, Ref{Key: partKey(i), Name: "n", Role: Sample}, l.kind)
 		l.rule.weights[rapid.IntRange(0, len(l.rule.weights)-1).Draw(l.t, "raised")] += by
 	}
 }
@@ -175,7 +175,7 @@ func (l *life) check() {
 	} else {
 		sum = l.base
 		for i := range l.rule.weights {
-			sum += must(l.s.Get(l.now, Ref{Key: partKey(i), Name: "n", Role: Look})).Value
+			sum += must(l.s.Get(l.now, Ref{Key: partKey(i), Name: "n", Role: Sample})).Value
 		}
 	}
 	if sum != l.value {

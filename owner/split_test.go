@@ -65,7 +65,7 @@ func (r *splitRule) May(ref Ref, kind Kind) (uint32, error) {
 	if i < 0 && ref.Key != r.home {
 		return 0, errFrozen
 	}
-	may := map[phase][]Role{opening: {Carry, Plant}, open: {Share, Look}, closing: {Reap, Join}}
+	may := map[phase][]Role{opening: {Carry, Plant}, open: {Share, Sample}, closing: {Reap, Join}}
 	if kind == KindLock || !slices.Contains(may[r.phase], ref.Role) {
 		return 0, errFrozen
 	}
@@ -78,7 +78,7 @@ func (r *splitRule) May(ref Ref, kind Kind) (uint32, error) {
 // newSplit is a store with the rule, and a copy that installs all that it tells.
 func newSplit(t testing.TB, rule *splitRule) (s, standby *Store) {
 	rule.epoch, rule.since = 100, math.MinInt64
-	standby = newStore(t, func(c *Config) { c.Rule = elsewhere })
+	standby = newStore(t, func(c *Config) { c.Rule = ownsNothing })
 	return newStore(t, func(c *Config) { c.Rule, c.Sink = rule, &copyTo{store: standby} }), standby
 }
 
@@ -87,10 +87,10 @@ func own(standby *Store, rule *splitRule) {
 	standby.cfg.Rule, standby.splits = rule, rule
 }
 
-// taken returns what Take gives, with a life of its own.
-func taken(t testing.TB, s *Store, now int64, ref Ref, kind Kind) (all []*Record) {
+// readAll returns what Read gives, with a life of its own.
+func readAll(t testing.TB, s *Store, now int64, ref Ref, kind Kind) (all []*Record) {
 	t.Helper()
-	_, err := s.Take(now, ref, kind, func(r *Record, at int64) {
+	_, err := s.Read(now, ref, kind, func(r *Record, at int64) {
 		if at < now || r.Validate(at) != nil {
 			t.Fatalf("%+v: %v", r, r.Validate(at))
 		}
@@ -109,7 +109,7 @@ func ofPart(c reqid.Client, seq uint64, n int) int { return int((c.Hi ^ c.Lo ^ s
 func (r *splitRule) split(t testing.TB, s *Store, now int64, name string, kind Kind, weights ...uint32) (base int64) {
 	t.Helper()
 	r.phase, r.weights = opening, weights
-	whole := taken(t, s, now, Ref{Key: r.home, Name: name, Role: Carry}, kind)
+	whole := readAll(t, s, now, Ref{Key: r.home, Name: name, Role: Carry}, kind)
 	base = whole[0].Counter().Value
 	state, _ := whole[0].Limit()
 	states := state.Divide(weights, now)
@@ -152,7 +152,7 @@ func (r *splitRule) join(t testing.TB, s *Store, now int64, name string, kind Ki
 	byClient := map[reqid.Client]*reqid.KeptClient{}
 	ops := map[reqid.Client][]reqid.KeptOp{}
 	for i := range r.weights {
-		for n, from := range taken(t, s, now, Ref{Key: partKey(i), Name: name, Role: Reap}, kind) {
+		for n, from := range readAll(t, s, now, Ref{Key: partKey(i), Name: name, Role: Reap}, kind) {
 			if n == 0 {
 				state, _ := from.Limit()
 				states = append(states, state)
@@ -203,16 +203,16 @@ func TestRoles(t *testing.T) {
 			_, _, err := s.Acquire(0, r, noID, lock.Acquire{Holder: "h", TTL: second})
 			return err
 		},
-		"take": func(s *Store, r Ref) error { _, err := s.Take(0, r, KindCounter, func(*Record, int64) {}); return err },
+		"take": func(s *Store, r Ref) error { _, err := s.Read(0, r, KindCounter, func(*Record, int64) {}); return err },
 		"put":  func(s *Store, r Ref) error { _, err := s.Put(0, r, nothing); return err },
 	}
 	comes := map[string][]Role{
-		"check": {Whole, Share}, "add": {Whole, Share}, "get": {Whole, Share, Look}, "acquire": {Whole},
-		"take": {Carry, Reap, Look}, "put": {Plant, Join},
+		"check": {Whole, Share}, "add": {Whole, Share}, "get": {Whole, Share, Sample}, "acquire": {Whole},
+		"take": {Carry, Reap, Sample}, "put": {Plant, Join},
 	}
-	when := map[phase][]Role{single: {Whole}, opening: {Carry, Plant}, open: {Share, Look}, closing: {Reap, Join}}
+	when := map[phase][]Role{single: {Whole}, opening: {Carry, Plant}, open: {Share, Sample}, closing: {Reap, Join}}
 	for name, op := range ops {
-		for role := Whole; role <= Look+1; role++ {
+		for role := Whole; role <= Sample+1; role++ {
 			ref := Ref{Key: "k", Name: "n", Role: role}
 			other := Ref{Key: partKey(0), Name: "n", Role: role}
 			if role.onPart() {
@@ -296,7 +296,7 @@ func TestCounterSplitAndJoined(t *testing.T) {
 	}
 	sum := base
 	for i := range n {
-		v := must(s.Get(now, Ref{Key: partKey(i), Name: "n", Role: Look})).Value
+		v := must(s.Get(now, Ref{Key: partKey(i), Name: "n", Role: Sample})).Value
 		if got := must(s.Get(now, Ref{Key: partKey(i), Name: "n", Role: Share})).Value; got != v {
 			t.Errorf("part %d is %d and %d", i, got, v)
 		}
@@ -366,7 +366,7 @@ func TestLimitSplitAndJoined(t *testing.T) {
 	if n := drain(standby, 1); n != 20 {
 		t.Errorf("a quarter of 80 is %d", n)
 	}
-	standby.cfg.Rule, standby.splits = elsewhere, nil
+	standby.cfg.Rule, standby.splits = ownsNothing, nil
 	if n := drain(s, 1); n != 20 {
 		t.Errorf("a quarter of 80 is %d", n)
 	}
@@ -415,7 +415,7 @@ func stateOf(t testing.TB, s *Store, ref Ref) (state limit.State) {
 }
 
 // Another weight gets to the state with the next operation, refused or not, and one
-// that is lower with a Look.
+// that is lower with a Sample.
 func TestWeightsGetToStates(t *testing.T) {
 	rule := &splitRule{home: "home"}
 	s, standby := newSplit(t, rule)
@@ -446,13 +446,13 @@ func TestWeightsGetToStates(t *testing.T) {
 	}
 	both(limit.State{Weight: limit.FullWeight, At: now, Spent: 95, Limit: 100, Period: 1000 * second})
 	rule.weights[0] = limit.FullWeight / 2
-	look := Ref{Key: part.Key, Name: "n", Role: Look}
-	if state, _ := taken(t, s, now, look, KindLimit)[0].Limit(); state.Weight != limit.FullWeight/2 || state.Spent != 95 {
+	look := Ref{Key: part.Key, Name: "n", Role: Sample}
+	if state, _ := readAll(t, s, now, look, KindLimit)[0].Limit(); state.Weight != limit.FullWeight/2 || state.Spent != 95 {
 		t.Errorf("looked at: %+v", state)
 	}
 	both(limit.State{Weight: limit.FullWeight / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
 	rule.weights[0] = limit.FullWeight
-	taken(t, s, now, look, KindLimit)
+	readAll(t, s, now, look, KindLimit)
 	both(limit.State{Weight: limit.FullWeight / 2, At: now, Spent: 95, Limit: 100, Period: 2000 * second})
 	must(s.Check(now, part, noID, refund(op, 1000)))
 	both(limit.State{Weight: limit.FullWeight})
@@ -629,7 +629,7 @@ func TestTakeAndPutOfMany(t *testing.T) {
 	const clients = MaxKept + 100
 	rule := &splitRule{home: "home"}
 	rule.epoch, rule.since = 100, math.MinInt64
-	many := func(c *Config) { c.RequestIDs.ClientsPerObject, c.Rule = 2*clients, elsewhere }
+	many := func(c *Config) { c.RequestIDs.ClientsPerObject, c.Rule = 2*clients, ownsNothing }
 	standby := newStore(t, many)
 	s := newStore(t, func(c *Config) { many(c); c.Rule, c.Sink = rule, &copyTo{store: standby} })
 	now := 100 * second
@@ -639,7 +639,7 @@ func TestTakeAndPutOfMany(t *testing.T) {
 	}
 	base := rule.split(t, s, now, "n", KindCounter, 1)
 	rule.phase = closing
-	a, b := taken(t, s, now, Ref{Key: partKey(0), Name: "n", Role: Reap}, KindCounter), taken(t, s, now, Ref{Key: partKey(0), Name: "other", Role: Reap}, KindCounter)
+	a, b := readAll(t, s, now, Ref{Key: partKey(0), Name: "n", Role: Reap}, KindCounter), readAll(t, s, now, Ref{Key: partKey(0), Name: "other", Role: Reap}, KindCounter)
 	if len(a) < 3 || a[0].Version != a[1].Version {
 		t.Errorf("%d records", len(a))
 	}
@@ -648,7 +648,7 @@ func TestTakeAndPutOfMany(t *testing.T) {
 		t.Errorf("%+v", b[0])
 	}
 	own(standby, rule)
-	c := taken(t, standby, now, Ref{Key: partKey(0), Name: "n", Role: Reap}, KindCounter)
+	c := readAll(t, standby, now, Ref{Key: partKey(0), Name: "n", Role: Reap}, KindCounter)
 	for i := range a {
 		if i >= len(c) || !reflect.DeepEqual(a[i].IDs, c[i].IDs) {
 			t.Fatalf("record %d of %d at the copy", i, len(a))
@@ -682,7 +682,7 @@ func TestTakeOfAnIdleCounter(t *testing.T) {
 	s, standby := newSplit(t, rule)
 	must(s.Add(0, Ref{Key: "home", Name: "n"}, noID, counter.AddOp{Delta: 5, IdleTTL: second}))
 	rule.phase = opening
-	if r := taken(t, s, second, Ref{Key: "home", Name: "n", Role: Carry}, KindCounter); len(r) != 1 || !r[0].State.Absent() {
+	if r := readAll(t, s, second, Ref{Key: "home", Name: "n", Role: Carry}, KindCounter); len(r) != 1 || !r[0].State.Absent() {
 		t.Errorf("%+v", r[0])
 	}
 	own(standby, rule)
@@ -714,7 +714,7 @@ func TestSharesAllocateNothing(t *testing.T) {
 			must(s.Check(now, part, noID, perSecond(1_000_000)))
 		},
 		"add": func() { must(s.Add(now, Ref{Key: key, Name: "c", Role: Share}, noID, counter.AddOp{Delta: 1})) },
-		"get": func() { must(s.Get(now, Ref{Key: key, Name: "c", Role: Look})) },
+		"get": func() { must(s.Get(now, Ref{Key: key, Name: "c", Role: Sample})) },
 	} {
 		for range 2000 {
 			now++

@@ -13,7 +13,7 @@ import (
 func fleet(t testing.TB, n int) []*Load {
 	loads := make([]*Load, n)
 	for i := range loads {
-		loads[i] = NewLoad(settled(t, Config{}), 0)
+		loads[i] = NewLoad(withDefaults(t, Config{}), 0)
 		call(loads[i], 0, ms, Answered)
 	}
 	return loads
@@ -97,7 +97,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	// A new one is first, once.
-	loads = append(fleet(t, 3), NewLoad(settled(t, Config{}), ms))
+	loads = append(fleet(t, 3), NewLoad(withDefaults(t, Config{}), ms))
 	if n := count(loads, ms); n[3] < 4700 || n[3] > 5300 {
 		t.Errorf("the new one has %d of 10,000, and is in half of all pairs", n[3])
 	}

@@ -15,8 +15,8 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// settled returns the Config of the tests: the defaults.
-func settled(t testing.TB, c Config) Config {
+// withDefaults returns the Config of the tests: the defaults.
+func withDefaults(t testing.TB, c Config) Config {
 	t.Helper()
 	c, err := c.WithDefaults()
 	if err != nil {
@@ -34,7 +34,7 @@ func call(l *Load, begin, took int64, o Outcome) {
 func near(got, want float64) bool { return math.Abs(got-want) <= 1e-6*math.Abs(want)+1e-6 }
 
 func TestCostFollowsLatency(t *testing.T) {
-	l := NewLoad(settled(t, Config{}), 0)
+	l := NewLoad(withDefaults(t, Config{}), 0)
 	call(l, 0, 10*ms, Answered)
 	if got := l.Cost(10 * ms); !near(got, float64(10*ms)) {
 		t.Fatalf("after one answer of 10 ms: %v", got)
@@ -64,7 +64,7 @@ func TestCostFollowsLatency(t *testing.T) {
 }
 
 func TestUnseenFadesToAQuarter(t *testing.T) {
-	l := NewLoad(settled(t, Config{}), 0)
+	l := NewLoad(withDefaults(t, Config{}), 0)
 	call(l, 0, 80*ms, Answered)
 	if got, want := l.Cost(80*ms+int64(DefaultDecay)), 80*float64(ms)/math.E; !near(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -75,7 +75,7 @@ func TestUnseenFadesToAQuarter(t *testing.T) {
 }
 
 func TestNothingKnown(t *testing.T) {
-	l := NewLoad(settled(t, Config{}), 0)
+	l := NewLoad(withDefaults(t, Config{}), 0)
 	if l.Cost(0) != 0 {
 		t.Fatalf("a new backend costs %v", l.Cost(0))
 	}
@@ -95,7 +95,7 @@ func TestNothingKnown(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	cfg := settled(t, Config{})
+	cfg := withDefaults(t, Config{})
 	l := NewLoad(cfg, 0)
 	call(l, 0, 1, Failed)
 	if !l.Down() || l.Cost(1) < float64(DefaultPenalty) {
@@ -137,7 +137,7 @@ func TestFailures(t *testing.T) {
 // fast.
 func TestOnlyAnswersLowerTheLatency(t *testing.T) {
 	for _, o := range []Outcome{Unknown, Abandoned, Failed} {
-		l := NewLoad(settled(t, Config{}), 0)
+		l := NewLoad(withDefaults(t, Config{}), 0)
 		call(l, 0, 50*ms, Answered)
 		at := 50*ms + 100
 		before := l.Cost(at)
@@ -153,7 +153,7 @@ func TestOnlyAnswersLowerTheLatency(t *testing.T) {
 }
 
 func TestStreamsSayNothingOfLatency(t *testing.T) {
-	l := NewLoad(settled(t, Config{}), 0)
+	l := NewLoad(withDefaults(t, Config{}), 0)
 	call(l, 0, ms, Answered)
 	for _, o := range []Outcome{Answered, Abandoned} {
 		call(l, 0, int64(Longest)+1, o)
@@ -170,7 +170,7 @@ func TestStreamsSayNothingOfLatency(t *testing.T) {
 }
 
 func TestPatience(t *testing.T) {
-	cfg := settled(t, Config{})
+	cfg := withDefaults(t, Config{})
 	probe := int64(cfg.Probe)
 	l := NewLoad(cfg, 0)
 	if l.due() != probe {

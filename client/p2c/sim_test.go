@@ -90,7 +90,7 @@ type caller struct {
 func (w town) run(t testing.TB) *report {
 	r := &run{town: w, rnd: rand.New(rand.NewPCG(w.seed, 1)), busy: make([]int, len(w.servers)), queues: make([][]func(), len(w.servers))}
 	r.report.calls, r.report.queue = make([]int, len(w.servers)), make([]int, len(w.servers))
-	cfg := settled(t, Config{})
+	cfg := withDefaults(t, Config{})
 	callers := make([]*caller, max(w.clients, 1))
 	for i := range callers {
 		callers[i] = &caller{}
@@ -336,7 +336,7 @@ func TestSimulatedColdStart(t *testing.T) {
 		t.Errorf("after 10 s it got %.2f of its part", part)
 	}
 	// All are new at once, and 500 calls come together: none gets all of them.
-	loads := []*Load{NewLoad(settled(t, Config{}), 0), NewLoad(settled(t, Config{}), 0), NewLoad(settled(t, Config{}), 0), NewLoad(settled(t, Config{}), 0)}
+	loads := []*Load{NewLoad(withDefaults(t, Config{}), 0), NewLoad(withDefaults(t, Config{}), 0), NewLoad(withDefaults(t, Config{}), 0), NewLoad(withDefaults(t, Config{}), 0)}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	next := twoChoices(loads, rnd)
 	for range 500 {

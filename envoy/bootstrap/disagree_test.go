@@ -85,7 +85,7 @@ func TestDisagreement(t *testing.T) {
 		{"hash keys by name instead of address", 3, names(3), 67.4},
 		{"a host left out", 3, without(3), 40.5},
 	} {
-		got := 100 * elsewhere(ours(t, hosts(c.nodes)), c.other)
+		got := 100 * moved(ours(t, hosts(c.nodes)), c.other)
 		if math.Abs(got-c.want) > 0.05 {
 			t.Errorf("%s, %d nodes: %.1f%% go elsewhere, want %.1f%%", c.what, c.nodes, got, c.want)
 		}

@@ -213,9 +213,9 @@ func owner(ring []point, h uint64) string {
 	return ring[i%len(ring)].key
 }
 
-// elsewhere returns the share of the hash space that belongs to another node on b than on
+// moved returns the share of the hash space that belongs to another node on b than on
 // a.
-func elsewhere(a, b []point) float64 {
+func moved(a, b []point) float64 {
 	cuts := make([]uint64, 0, len(a)+len(b))
 	for _, p := range slices.Concat(a, b) {
 		cuts = append(cuts, p.at)

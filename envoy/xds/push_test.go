@@ -38,7 +38,7 @@ func TestOrderOfWholeStates(t *testing.T) {
 	wanted := map[string][]string{resource.EndpointType: {AppAny, KeysteadAny, KeysteadOwners + "/3"}, resource.RouteType: {App, Keystead}}
 	for _, url := range rightOrder {
 		c.ask(url, nil, wanted[url]...)
-		c.told(url)
+		c.receive(url)
 		c.ask(url, nil, wanted[url]...)
 	}
 	c.quiet() // all is taken before anything changes
@@ -97,8 +97,8 @@ func (d *deltas) ask(url, nonce string, names ...string) {
 	d.node = nil
 }
 
-// told waits for a response, takes it, and returns the names in it.
-func (d *deltas) told() (url string, changed, gone []string) {
+// receive waits for a response, takes it, and returns the names in it.
+func (d *deltas) receive() (url string, changed, gone []string) {
 	d.t.Helper()
 	select {
 	case r, ok := <-d.got:
@@ -134,7 +134,7 @@ func TestOrderOfDeltas(t *testing.T) {
 	d := w.deltas(t, "envoy")
 	for _, url := range rightOrder {
 		d.ask(url, "") // all there are
-		if got, _, _ := d.told(); got != url {
+		if got, _, _ := d.receive(); got != url {
 			t.Fatalf("got %s, want %s", got, url)
 		}
 	}
@@ -143,7 +143,7 @@ func TestOrderOfDeltas(t *testing.T) {
 		w.publish(t, changing(round))
 		var got []string
 		for range 3 {
-			url, _, _ := d.told()
+			url, _, _ := d.receive()
 			got = append(got, url)
 		}
 		equal(t, got, resource.ClusterType, resource.EndpointType, resource.RouteType)
@@ -159,23 +159,23 @@ func TestUnknownNames(t *testing.T) {
 	d.ask(resource.RouteType, "", "nope", Keystead)
 	d.quiet() // nothing is known yet
 	w.publish(t, two())
-	url, changed, gone := d.told()
+	url, changed, gone := d.receive()
 	equal(t, []string{url}, resource.RouteType)
 	equal(t, changed, Keystead)
 	equal(t, gone, "nope")
 	d.quiet()
 	d.ask(resource.EndpointType, "", AppAny, "xdstp://keystead/envoy.config.endpoint.v3.ClusterLoadAssignment/a")
-	_, changed, gone = d.told()
+	_, changed, gone = d.receive()
 	equal(t, changed)
 	equal(t, gone, AppAny, "xdstp://keystead/envoy.config.endpoint.v3.ClusterLoadAssignment/a")
 	d.ask(resource.EndpointType, "", KeysteadAny)
-	_, changed, gone = d.told()
+	_, changed, gone = d.receive()
 	equal(t, changed, KeysteadAny)
 	equal(t, gone)
 	v := three()
 	v.Epoch = 9
 	w.publish(t, v)
-	if _, changed, gone = d.told(); len(gone) != 0 || !slices.Contains(changed, AppAny) {
+	if _, changed, gone = d.receive(); len(gone) != 0 || !slices.Contains(changed, AppAny) {
 		t.Errorf("%v, gone %v", changed, gone)
 	}
 	d.quiet()
@@ -241,12 +241,12 @@ func TestOrderAtTheStart(t *testing.T) {
 	c.quiet()
 	w.publish(t, changing(0))
 	for _, url := range rightOrder {
-		got, changed, removed := d.told()
+		got, changed, removed := d.receive()
 		equal(t, []string{got}, url)
 		if len(changed) == 0 || len(removed) != 0 {
 			t.Errorf("%s: %v, gone %v", url, changed, removed)
 		}
-		if len(c.told(url)) == 0 {
+		if len(c.receive(url)) == 0 {
 			t.Errorf("%s: nothing", url)
 		}
 	}

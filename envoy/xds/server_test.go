@@ -180,8 +180,8 @@ func (c *whole) ask(url string, refused error, names ...string) {
 	}
 }
 
-// told waits for resources of a type, and returns their names.
-func (c *whole) told(url string) []string {
+// receive waits for resources of a type, and returns their names.
+func (c *whole) receive(url string) []string {
 	c.t.Helper()
 	select {
 	case r := <-c.got:
@@ -262,16 +262,16 @@ func TestWholeStates(t *testing.T) {
 	c.ask(resource.ClusterType, nil)
 	c.quiet() // nothing is known yet
 	w.publish(t, three())
-	equal(t, c.told(resource.ClusterType), AppAny, AppOwners, KeysteadAny, KeysteadOwners)
+	equal(t, c.receive(resource.ClusterType), AppAny, AppOwners, KeysteadAny, KeysteadOwners)
 	c.ask(resource.ClusterType, nil)
 	c.ask(resource.EndpointType, nil, AppAny, AppOwners+"/2", KeysteadAny, KeysteadOwners+"/3")
-	equal(t, c.told(resource.EndpointType), AppAny, AppOwners+"/2", KeysteadAny, KeysteadOwners+"/3")
+	equal(t, c.receive(resource.EndpointType), AppAny, AppOwners+"/2", KeysteadAny, KeysteadOwners+"/3")
 	c.ask(resource.EndpointType, nil, AppAny, AppOwners+"/2", KeysteadAny, KeysteadOwners+"/3")
 	c.ask(resource.ListenerType, nil)
-	equal(t, c.told(resource.ListenerType), Keystead)
+	equal(t, c.receive(resource.ListenerType), Keystead)
 	c.ask(resource.ListenerType, nil)
 	c.ask(resource.RouteType, nil, Keystead)
-	equal(t, c.told(resource.RouteType), Keystead)
+	equal(t, c.receive(resource.RouteType), Keystead)
 	c.ask(resource.RouteType, nil, Keystead)
 	w.metric(t, "keystead_xds_clients", 1, "envoy")
 	w.metric(t, "keystead_xds_epoch", 7, "")
@@ -301,7 +301,7 @@ func TestWholeStates(t *testing.T) {
 	equal(t, got[resource.ClusterType], KeysteadAny, KeysteadOwners)
 	equal(t, got[resource.EndpointType], KeysteadAny) // the ring has another name now
 	c.ask(resource.EndpointType, nil, KeysteadAny, KeysteadOwners+"/2")
-	equal(t, c.told(resource.EndpointType), KeysteadAny, KeysteadOwners+"/2")
+	equal(t, c.receive(resource.EndpointType), KeysteadAny, KeysteadOwners+"/2")
 	c.quiet()
 	if n := testutil.CollectAndCount(w.reg, "keystead_xds_nacks_total"); n != 5 {
 		t.Errorf("%d series of refusals", n)
@@ -314,9 +314,9 @@ func TestGRPCNamesWhatItNeeds(t *testing.T) {
 	w.publish(t, three())
 	c := w.whole(t, "gRPC Go")
 	c.ask(resource.ListenerType, nil, App)
-	equal(t, c.told(resource.ListenerType), App)
+	equal(t, c.receive(resource.ListenerType), App)
 	c.ask(resource.EndpointType, nil, KeysteadOwners+"/3")
-	equal(t, c.told(resource.EndpointType), KeysteadOwners+"/3")
+	equal(t, c.receive(resource.EndpointType), KeysteadOwners+"/3")
 	w.metric(t, "keystead_xds_clients", 1, "grpc")
 	w.metric(t, "keystead_xds_responses_total", 1, "listener")
 }
@@ -327,7 +327,7 @@ func TestRefusal(t *testing.T) {
 	w.publish(t, three())
 	c := w.whole(t, "envoy")
 	c.ask(resource.ClusterType, nil)
-	c.told(resource.ClusterType)
+	c.receive(resource.ClusterType)
 	refused := c.last[resource.ClusterType].VersionInfo
 	c.ask(resource.ClusterType, fmt.Errorf("no such %s", "thing"))
 	c.quiet()
@@ -338,7 +338,7 @@ func TestRefusal(t *testing.T) {
 		}
 	}
 	w.publish(t, two())
-	equal(t, c.told(resource.ClusterType), KeysteadAny, KeysteadOwners)
+	equal(t, c.receive(resource.ClusterType), KeysteadAny, KeysteadOwners)
 }
 
 // Deltas hold what has changed, and what is gone.
@@ -446,7 +446,7 @@ func TestBounds(t *testing.T) {
 	}
 	first := w.whole(t, "envoy")
 	first.ask(resource.ClusterType, nil)
-	first.told(resource.ClusterType)
+	first.receive(resource.ClusterType)
 	w.whole(t, "envoy").ends(codes.ResourceExhausted, "ask another one")
 	w.metric(t, "keystead_xds_turned_away_total", 8, "")
 }
@@ -456,7 +456,7 @@ func TestClose(t *testing.T) {
 	w.publish(t, three())
 	c := w.whole(t, "envoy")
 	c.ask(resource.ClusterType, nil)
-	c.told(resource.ClusterType)
+	c.receive(resource.ClusterType)
 	w.Close()
 	c.ends(codes.Unavailable, "the node stops")
 	w.whole(t, "envoy").ends(codes.Unavailable, "the node stops")
@@ -474,7 +474,7 @@ func TestPublishMisuse(t *testing.T) {
 	w.metric(t, "keystead_xds_epoch", 7, "")
 	c := w.whole(t, "")
 	c.ask(resource.ClusterType, nil)
-	equal(t, c.told(resource.ClusterType), AppAny, AppOwners, KeysteadAny, KeysteadOwners)
+	equal(t, c.receive(resource.ClusterType), AppAny, AppOwners, KeysteadAny, KeysteadOwners)
 	if _, err := New(Config{Settings: Settings{Listener: "x"}, Metrics: prometheus.NewRegistry()}); err == nil {
 		t.Error("made with a listener at x")
 	}

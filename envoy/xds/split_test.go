@@ -120,12 +120,12 @@ func TestSplitIsPushed(t *testing.T) {
 			names = []string{Keystead, KeysteadAny}
 		}
 		c.ask(url, nil, names...)
-		c.told(url)
+		c.receive(url)
 		c.ask(url, nil, names...)
 	}
 	routes := func() (keys []string) {
 		t.Helper()
-		c.told(resource.RouteType)
+		c.receive(resource.RouteType)
 		var r routev3.RouteConfiguration
 		if err := c.last[resource.RouteType].Resources[0].UnmarshalTo(&r); err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func TestQueueOfNextStandby(t *testing.T) {
 			steps("live", 10, one, nothing)
 		}
 		p.a.Wake(p.now)
-		p.settle()
+		p.compareWaits()
 		one.to, two.to = nil, nil
 		onward.to = c
 		b := p.b

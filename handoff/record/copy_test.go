@@ -67,8 +67,8 @@ type cable struct {
 	places bool // changes of locks come place by place
 	old    bool // the cluster has not committed the level of version 4
 
-	late func() int64 // how long a record is on its way, beside what those before it need; nil = no time
-	last int64        // when the last one came
+	delay func() int64 // how long a record is on its way, beside what those before it need; nil = no time
+	last  int64        // when the last one came
 }
 
 func (w *cable) Partial() bool { return w.places }
@@ -85,8 +85,8 @@ func (w *cable) send(r *owner.Record, now int64) bool {
 		level--
 	}
 	w.buf = AppendAt(level, w.buf[:0], r, now)
-	if w.late != nil {
-		now = max(w.last, now+w.late())
+	if w.delay != nil {
+		now = max(w.last, now+w.delay())
 		w.last = now
 	}
 	var got owner.Record
@@ -294,7 +294,7 @@ func (p *pair) step() {
 	default:
 		p.do(p.draw())
 	}
-	p.settle()
+	p.compareWaits()
 }
 
 func (p *pair) both(f func(*owner.Store)) {
@@ -351,8 +351,8 @@ func (p *pair) learn(key string, a, b answer) {
 	pairUp(p.version, a.ver, b.ver, "version")
 }
 
-// settle compares what became of those who wait.
-func (p *pair) settle() {
+// compareWaits compares what became of those who wait.
+func (p *pair) compareWaits() {
 	kept := p.waits[:0]
 	for _, w := range p.waits {
 		over := finished(w.a)
@@ -402,7 +402,7 @@ func finished(w *owner.Wait[owner.AcquireAnswer]) bool {
 // who waits without one leaves the original, for it has no way.
 func (p *pair) handOver() {
 	p.a.Wake(p.now)
-	p.settle()
+	p.compareWaits()
 	p.b.Own(p.now, func(uint64) bool { return true }, owner.OwnGrace)
 	kept := p.waits[:0]
 	for _, w := range rapid.Permutation(p.waits).Draw(p.t, "order of coming") {
@@ -421,7 +421,7 @@ func (p *pair) handOver() {
 		kept = append(kept, w)
 	}
 	p.waits, p.split = kept, true
-	p.settle()
+	p.compareWaits()
 }
 
 // stamps returns those of a key, and none.

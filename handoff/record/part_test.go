@@ -36,7 +36,7 @@ func TestPlantedPartGetsToTheCopy(t *testing.T) {
 	id := func(n int) reqid.ID { return reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: uint64(n + 1), Age: 1} }
 	put := func(key string, r owner.Role, from owner.Ref, kind owner.Kind) {
 		var all []*owner.Record
-		_, err := a.Take(now, from, kind, func(r *owner.Record, now int64) {
+		_, err := a.Read(now, from, kind, func(r *owner.Record, now int64) {
 			one := r.Clone()
 			if state, _ := one.Limit(); state != (limit.State{}) {
 				one.SetLimit(state.Divide([]uint32{limit.FullWeight / 2}, now)[0], nil)
@@ -79,7 +79,7 @@ func TestPlantedPartGetsToTheCopy(t *testing.T) {
 				t.Fatalf("%d: id %d: %+v %v", n, i, at, err)
 			}
 		}
-		_, err := s.Take(now, owner.Ref{Key: "\x00p", Name: "limit", Role: owner.Reap}, owner.KindLimit, func(r *owner.Record, _ int64) {
+		_, err := s.Read(now, owner.Ref{Key: "\x00p", Name: "limit", Role: owner.Reap}, owner.KindLimit, func(r *owner.Record, _ int64) {
 			state, _ := r.Limit()
 			answers[n] += fmt.Sprintf("%+v %v %v %+v\n", state, r.Whole, r.More, *r.IDs)
 		})

@@ -59,7 +59,7 @@ func TestQueueOfCopy(t *testing.T) {
 // cannot be, and has the same places in the same order.
 func TestQueueOverSlowWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &cable{t: t, late: func() int64 { return rapid.SampledFrom([]int64{0, 0, 1, second / 2, 2 * second}).Draw(t, "late") }}
+		w := &cable{t: t, delay: func() int64 { return rapid.SampledFrom([]int64{0, 0, 1, second / 2, 2 * second}).Draw(t, "late") }}
 		p := crowded(t, w)
 		w.to = p.b
 		p.steps("steps", 80, func() {
@@ -86,7 +86,7 @@ func (p *pair) sameQueues() {
 			if err := state.Valid(); err != nil {
 				p.t.Fatal(err)
 			}
-			if p.wire.late != nil {
+			if p.wire.delay != nil {
 				state.Expires = 0
 				for i := range state.Queue.Places {
 					state.Queue.Places[i].Since, state.Queue.Places[i].GiveUp = 0, 0
@@ -104,7 +104,7 @@ func (p *pair) sameQueues() {
 	}
 	a, b := queues(p.a), queues(p.b)
 	for key := range b {
-		if _, is := a[key]; !is && p.wire.late != nil {
+		if _, is := a[key]; !is && p.wire.delay != nil {
 			delete(b, key)
 		}
 	}

@@ -59,7 +59,7 @@ func TestThereAndBack(t *testing.T) {
 			h.add(id, rapid.Int64Range(-1<<40, 1<<40).Draw(rt, "delta"))
 		}
 		sp := h.begin("counter", even(rapid.IntRange(table.MinParts, 9).Draw(rt, "parts"))...)
-		whole := h.take(h.whole(owner.Carry), owner.KindCounter)
+		whole := h.readObject(h.whole(owner.Carry), owner.KindCounter)
 		before := encoded(whole, h.now)
 		parts, base, err := Divide(whole, sp, h.now)
 		if err != nil || base != whole[0].Counter().Value || !bytes.Equal(before, encoded(whole, h.now)) {
@@ -151,7 +151,7 @@ func TestBucketThereAndBack(t *testing.T) {
 
 // spentIn returns what is spent in a part of a limit.
 func spentIn(h *house, i int) uint64 {
-	s, _ := h.take(h.part(i, owner.Look), owner.KindLimit)[0].Limit()
+	s, _ := h.readObject(h.part(i, owner.Sample), owner.KindLimit)[0].Limit()
 	return s.Spent
 }
 
@@ -203,7 +203,7 @@ func TestLostParts(t *testing.T) {
 		sp, parts := h.close()
 		heir := newHouse(t, nil) // owns the rows of what was lost, and nothing of it
 		heir.tab, heir.now, heir.since = h.tab, h.now, h.now
-		parts[1] = heir.take(heir.part(1, owner.Reap), owner.KindCounter)
+		parts[1] = heir.readObject(heir.part(1, owner.Reap), owner.KindCounter)
 		h.now += second
 		h.join(sp, united(parts, sp, h.now))
 		if v := h.value(); v != 70 {
@@ -303,7 +303,7 @@ func TestAbsent(t *testing.T) {
 			if kind == "limit" {
 				want.Weight = table.FullWeight / 3
 			}
-			r := h.take(h.part(i, owner.Look), kindOf(h.split()))[0]
+			r := h.readObject(h.part(i, owner.Sample), kindOf(h.split()))[0]
 			if s, _ := r.Limit(); r.Counter().Version != 0 || s != want {
 				t.Errorf("part %d of a %s: %+v", i, kind, r)
 			}

@@ -76,11 +76,11 @@ func kindOf(sp *table.Split) owner.Kind {
 	return owner.KindLimit
 }
 
-// take reads an object as it travels.
-func (h *house) take(ref owner.Ref, kind owner.Kind) []*owner.Record {
+// readObject reads an object as it travels.
+func (h *house) readObject(ref owner.Ref, kind owner.Kind) []*owner.Record {
 	h.t.Helper()
 	var encoded [][]byte
-	if _, err := h.s.Take(h.now, ref, kind, func(r *owner.Record, now int64) { encoded = append(encoded, record.Append(nil, r, now)) }); err != nil {
+	if _, err := h.s.Read(h.now, ref, kind, func(r *owner.Record, now int64) { encoded = append(encoded, record.Append(nil, r, now)) }); err != nil {
 		h.t.Fatalf("taking %+v: %v", ref, err)
 	}
 	return h.read(encoded)
@@ -137,7 +137,7 @@ func (h *house) split() *table.Split {
 func (h *house) open() *table.Split {
 	h.t.Helper()
 	sp := h.split()
-	parts, base, err := Divide(h.take(h.whole(owner.Carry), kindOf(sp)), sp, h.now)
+	parts, base, err := Divide(h.readObject(h.whole(owner.Carry), kindOf(sp)), sp, h.now)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func (h *house) close() (sp *table.Split, parts [][]*owner.Record) {
 	h.apply(table.Command{CloseSplit: &table.CloseSplit{ID: h.split().ID}})
 	sp = h.split()
 	for i := range sp.Parts {
-		parts = append(parts, h.take(h.part(i, owner.Reap), kindOf(sp)))
+		parts = append(parts, h.readObject(h.part(i, owner.Reap), kindOf(sp)))
 	}
 	return sp, parts
 }

@@ -189,7 +189,7 @@ func TestJoinReplaces(t *testing.T) {
 		t.Helper()
 		h.begin("counter", even(2)...)
 		n := 0
-		for _, r := range h.take(h.whole(owner.Carry), owner.KindCounter) {
+		for _, r := range h.readObject(h.whole(owner.Carry), owner.KindCounter) {
 			n += len(r.IDs.Ops)
 		}
 		h.open()
@@ -273,7 +273,7 @@ func TestTrim(t *testing.T) {
 	h := newHouse(t, nil)
 	done := h.fill(MaxIDs+100, 9)
 	h.begin("counter", even(2)...)
-	all := h.take(h.whole(owner.Carry), owner.KindCounter)
+	all := h.readObject(h.whole(owner.Carry), owner.KindCounter)
 	if len(all) < 2 {
 		t.Fatalf("%d records", len(all))
 	}

@@ -14,7 +14,7 @@ var errNotNow = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.M
 	Hint:    "try again: it will be routed by the current table"}
 
 // phaseFor is the phase in which a part may be acted on in a role.
-var phaseFor = map[owner.Role]table.SplitPhase{owner.Plant: table.Opening, owner.Share: table.Open, owner.Look: table.Open, owner.Reap: table.Closing}
+var phaseFor = map[owner.Role]table.SplitPhase{owner.Plant: table.Opening, owner.Share: table.Open, owner.Sample: table.Open, owner.Reap: table.Closing}
 
 // May returns nil if an operation in the role of ref may be done on an object, by a table,
 // and the weight of a part: it is what owner.Splits asks. A process that owns an object

@@ -17,10 +17,10 @@ func TestMay(t *testing.T) {
 	}
 	h.begin("counter", 100, 7)
 	lets := map[table.SplitPhase][]owner.Role{
-		table.Opening: {owner.Carry, owner.Plant}, table.Open: {owner.Share, owner.Look}, table.Closing: {owner.Reap, owner.Join},
+		table.Opening: {owner.Carry, owner.Plant}, table.Open: {owner.Share, owner.Sample}, table.Closing: {owner.Reap, owner.Join},
 	}
-	roles := []owner.Role{owner.Whole, owner.Share, owner.Carry, owner.Plant, owner.Reap, owner.Join, owner.Look}
-	onPart := map[owner.Role]bool{owner.Share: true, owner.Plant: true, owner.Reap: true, owner.Look: true}
+	roles := []owner.Role{owner.Whole, owner.Share, owner.Carry, owner.Plant, owner.Reap, owner.Join, owner.Sample}
+	onPart := map[owner.Role]bool{owner.Share: true, owner.Plant: true, owner.Reap: true, owner.Sample: true}
 	for _, phase := range []table.SplitPhase{table.Opening, table.Open, table.Closing} {
 		sp := h.split()
 		if sp.Phase != phase {

@@ -12,8 +12,8 @@ import (
 
 const second = int64(time.Second)
 
-// look is a look at keys with exact rates beside many that have one operation a second.
-func look(w *Watch[string], now int64, rates map[string]float64) string {
+// pollOnce is a look at keys with exact rates beside many that have one operation a second.
+func pollOnce(w *Watch[string], now int64, rates map[string]float64) string {
 	load := Load{Rate: 10_000, Keys: 10_000 + int64(len(rates))}
 	var seen []Seen[string]
 	for k, r := range rates {
@@ -50,7 +50,7 @@ func TestWatch(t *testing.T) {
 		{26, 0, "", ""},
 		{27, 0, "a:false", ""},
 	} {
-		if says := look(w, step.at*second, map[string]float64{"a": step.rate}); says != step.says {
+		if says := pollOnce(w, step.at*second, map[string]float64{"a": step.rate}); says != step.says {
 			t.Errorf("at %d s with %g: %q, want %q: %s", step.at, step.rate, says, step.says, step.why)
 		}
 	}
@@ -95,7 +95,7 @@ func TestDebts(t *testing.T) {
 
 func TestRoom(t *testing.T) {
 	w, _ := NewWatch[string](Policy{Max: 2})
-	if says := look(w, 0, map[string]float64{"a": 3000, "b": 5000, "c": 4000}); says != "b:true c:true" {
+	if says := pollOnce(w, 0, map[string]float64{"a": 3000, "b": 5000, "c": 4000}); says != "b:true c:true" {
 		t.Errorf("%q: the hottest come first", says)
 	}
 	if n := w.LeftOut(); n != 1 {

@@ -7,7 +7,7 @@
 // What a home does with an object is agreed on first, in the ownership table, and each
 // phase begins when all that acted in the one before have heard of its end:
 //
-//	opening   the whole is frozen: the home reads it (Take), divides it, and plants the
+//	opening   the whole is frozen: the home reads it (Read), divides it, and plants the
 //	          parts. It is opened when every part and its standby have what is theirs.
 //	open      the parts serve. The home asks them how they do, tells each of the others,
 //	          and moves weight between those of a limit: cut first, raise after.

@@ -181,13 +181,13 @@ func (e *estate) Ask(_ context.Context, sp *table.Split, part int, _ Question) (
 		return e.report(sp, part), nil
 	}
 	r := Report{Weighed: sp.Weighed}
-	_, err := e.store.Take(e.now(), e.part(sp, part, owner.Look), objectOf(sp).kind, func(x *owner.Record, _ int64) { r.Value = x.Counter().Value })
+	_, err := e.store.Read(e.now(), e.part(sp, part, owner.Sample), objectOf(sp).kind, func(x *owner.Record, _ int64) { r.Value = x.Counter().Value })
 	return r, err
 }
 
 // Reap implements Parts.
 func (e *estate) Reap(_ context.Context, sp *table.Split, part int) (all []*owner.Record, err error) {
-	_, err = e.store.Take(e.now(), e.part(sp, part, owner.Reap), objectOf(sp).kind, func(x *owner.Record, _ int64) { all = append(all, x.Clone()) })
+	_, err = e.store.Read(e.now(), e.part(sp, part, owner.Reap), objectOf(sp).kind, func(x *owner.Record, _ int64) { all = append(all, x.Clone()) })
 	return all, err
 }
 

@@ -51,7 +51,7 @@ type Cluster interface {
 
 // Store is the store of this node: an *owner.Store.
 type Store interface {
-	Take(now int64, ref owner.Ref, kind owner.Kind, emit func(r *owner.Record, now int64)) (owner.Meta, error)
+	Read(now int64, ref owner.Ref, kind owner.Kind, emit func(r *owner.Record, now int64)) (owner.Meta, error)
 	Put(now int64, ref owner.Ref, records []*owner.Record) (owner.Meta, error)
 	Confirm(p owner.Permit, now int64) error
 }

@@ -23,7 +23,7 @@ func (h *Home) readWhole(sp *table.Split) (records []*owner.Record, now int64, e
 		return nil, 0, divide.ErrKind
 	}
 	ref := owner.Ref{Key: sp.Key, Name: sp.Name, Role: owner.Carry, Split: sp.ID}
-	meta, err := h.cfg.Store.Take(h.cfg.Now(), ref, kind, func(r *owner.Record, _ int64) {
+	meta, err := h.cfg.Store.Read(h.cfg.Now(), ref, kind, func(r *owner.Record, _ int64) {
 		//guard:split-carry-copied r.Clone() -> r
 		//guard:split-carry-many append(records, r.Clone()) -> append(records[:0], r.Clone())
 		records = append(records, r.Clone())

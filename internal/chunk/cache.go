@@ -28,7 +28,7 @@ const (
 	tries = 4
 )
 
-// Fault is an error of Take that the parameters of the bucket, or the cost, are to blame
+// Fault is an error of Charge that the parameters of the bucket, or the cost, are to blame
 // for. It is for those who state the same parameters, and not for others of the key.
 type Fault struct{ Err error }
 

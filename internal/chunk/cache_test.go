@@ -39,7 +39,7 @@ func inBank(t *testing.T, delay time.Duration, f func(t *testing.T, k *bank)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &bank{t: t, began: time.Now(), delay: delay, state: map[address]limit.State{}, ids: map[ID]bool{}}
-		k.Cache = New(Config{Charge: k.take, Now: k.now})
+		k.Cache = New(Config{Charge: k.charge, Now: k.now})
 		defer k.Close()
 		f(t, k)
 	})
@@ -47,7 +47,7 @@ func inBank(t *testing.T, delay time.Duration, f func(t *testing.T, k *bank)) {
 
 func (k *bank) now() int64 { return int64(time.Since(k.began)) }
 
-func (k *bank) take(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool, Report, error) {
+func (k *bank) charge(ctx context.Context, b *Bucket, id ID, tokens uint64) (bool, Report, error) {
 	k.mu.Lock()
 	k.calls++
 	k.atOnce = max(k.atOnce, k.calls)

@@ -3,7 +3,7 @@
 //
 // # Guarantee
 //
-// No id is handed out twice, as long as Config.Take returns no epoch twice, in any
+// No id is handed out twice, as long as Config.Claim returns no epoch twice, in any
 // process. Nothing else matters: not the time, not leases, not whether anybody can be
 // reached. A block lives in the memory of its process and ends with it.
 //
@@ -14,10 +14,10 @@
 //
 // # Picture
 //
-//	Take ─▶ epoch 71 │ 0 1 2 … 12,582,912 …            ids 71·2^24, 71·2^24 + 1, …
-//	                                │
-//	                   three quarters used, or Fresh over: the next one is taken
-//	Take ─▶ epoch 90 │ 0 1 2 …      beside the callers, and is there when it is needed
+//	Claim ─▶ epoch 71 │ 0 1 2 … 12,582,912 …            ids 71·2^24, 71·2^24 + 1, …
+//	                                 │
+//	                    three quarters used, or Fresh over: the next one is taken
+//	Claim ─▶ epoch 90 │ 0 1 2 …      beside the callers, and is there when it is needed
 //
 // # Non-guarantee
 //

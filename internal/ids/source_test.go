@@ -19,11 +19,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is what a Source takes its epochs of, in a bubble.
 type world struct {
 	*Source
-	began time.Time
-	epoch atomic.Uint64
-	takes atomic.Int64
-	delay atomic.Int64 // of an answer, ns
-	fails atomic.Pointer[error]
+	began  time.Time
+	epoch  atomic.Uint64
+	claims atomic.Int64
+	delay  atomic.Int64 // of an answer, ns
+	fails  atomic.Pointer[error]
 }
 
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
@@ -31,14 +31,14 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{began: time.Now()}
 		w.epoch.Store(100)
-		w.Source = New(Config{Now: func() int64 { return int64(time.Since(w.began)) }, Claim: w.take})
+		w.Source = New(Config{Now: func() int64 { return int64(time.Since(w.began)) }, Claim: w.claim})
 		defer w.Close()
 		f(t, w)
 	})
 }
 
-func (w *world) take(ctx context.Context) (uint64, error) {
-	w.takes.Add(1)
+func (w *world) claim(ctx context.Context) (uint64, error) {
+	w.claims.Add(1)
 	select {
 	case <-time.After(time.Duration(w.delay.Load())):
 	case <-ctx.Done():
@@ -88,7 +88,7 @@ func TestOnlyTheFirstWaits(t *testing.T) {
 		if slow != 1 {
 			t.Errorf("%d calls waited", slow)
 		}
-		if takes := w.takes.Load(); takes < 9 || takes > 11 {
+		if takes := w.claims.Load(); takes < 9 || takes > 11 {
 			t.Errorf("%d blocks in 100 s", takes)
 		}
 	})
@@ -138,8 +138,8 @@ func TestManyAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if len(seen) != 64*200*7 || w.takes.Load() != 1 {
-			t.Errorf("%d ids of %d blocks", len(seen), w.takes.Load())
+		if len(seen) != 64*200*7 || w.claims.Load() != 1 {
+			t.Errorf("%d ids of %d blocks", len(seen), w.claims.Load())
 		}
 	})
 }
@@ -159,8 +159,8 @@ func TestTooFast(t *testing.T) {
 			}
 			given += MaxCount
 		}
-		if given != blockIDs/MaxCount*MaxCount || w.takes.Load() != 1 {
-			t.Errorf("%d ids of %d blocks", given, w.takes.Load())
+		if given != blockIDs/MaxCount*MaxCount || w.claims.Load() != 1 {
+			t.Errorf("%d ids of %d blocks", given, w.claims.Load())
 		}
 		time.Sleep(Interval)
 		w.must(t, 1)
@@ -175,8 +175,8 @@ func TestCallersThatLeave(t *testing.T) {
 		if _, err := w.Next(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
-		if first := w.must(t, 1); first != 102<<SeqBits || w.takes.Load() != 1 { // the block came for others
-			t.Errorf("%x of %d blocks", first, w.takes.Load())
+		if first := w.must(t, 1); first != 102<<SeqBits || w.claims.Load() != 1 { // the block came for others
+			t.Errorf("%x of %d blocks", first, w.claims.Load())
 		}
 		for _, n := range []int{0, -1, MaxCount + 1} {
 			if _, err := w.Next(t.Context(), n); reason(err) != failure.Invalid {

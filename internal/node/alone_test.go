@@ -53,7 +53,7 @@ func given(t *testing.T, n *Node, key string) (token, id uint64) {
 func TestAloneThenInACluster(t *testing.T) {
 	t.Parallel()
 	dir, floor := t.TempDir(), wallEpoch(time.Now())+1<<30
-	n := alone(t, dir, func(c *Config) { c.EpochFloor = floor })
+	n := startStandalone(t, dir, func(c *Config) { c.EpochFloor = floor })
 	token, id := given(t, n, "k1")
 	if token>>owner.SeqBits < floor || id>>ids.SeqBits < floor {
 		t.Fatalf("token %d and id %d are below the floor", token, id)
@@ -87,7 +87,7 @@ func TestAloneThenTakenIn(t *testing.T) {
 		})
 	})
 	dir := t.TempDir()
-	n := alone(t, dir, func(c *Config) { c.EpochFloor = wallEpoch(time.Now()) + 1<<30 })
+	n := startStandalone(t, dir, func(c *Config) { c.EpochFloor = wallEpoch(time.Now()) + 1<<30 })
 	given(t, n, "k1")
 	n.Stop()
 	first := start(t, oneOf("n1", t.TempDir(), func(c *Config) { c.Cluster.Bootstrap = true }))

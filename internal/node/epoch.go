@@ -165,7 +165,7 @@ func writeDurably(path string, data []byte) error {
 func (s *standalone) Admit(_ uint64, now int64) (owner.Permit, error) {
 	p := owner.Permit{Epoch: s.epoch.Load(), Since: s.start}
 	if s.lost != 0 && now < s.lostUntil {
-		p.Told = s.lost
+		p.NamedLoss = s.lost
 	}
 	return p, nil
 }

@@ -37,7 +37,7 @@ func TestKeep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			n := alone(t, dir, nil)
+			n := startStandalone(t, dir, nil)
 			u := use(t, n)
 			unblock := block(t, dir)
 			if tc.within > 0 {
@@ -57,7 +57,7 @@ func TestKeep(t *testing.T) {
 			if err := n.Kept(); (err == nil) != tc.kept || isThere(stateFile(dir)) != tc.kept || n.Keeping() {
 				t.Fatalf("%v; a state is there: %v", err, isThere(stateFile(dir)))
 			}
-			if tc.kept && !u.again(t, alone(t, dir, nil)) {
+			if tc.kept && !u.again(t, startStandalone(t, dir, nil)) {
 				t.Error("it is not what it was")
 			}
 		})

@@ -22,8 +22,8 @@ func TestLossOfALoneNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			tc.end(t, alone(t, dir, nil), dir)
-			n := alone(t, dir, nil)
+			tc.end(t, startStandalone(t, dir, nil), dir)
+			n := startStandalone(t, dir, nil)
 			conn := dial(t, n)
 			get, err := pb.NewCounterServiceClient(conn).Get(bounded(t), &pb.GetRequest{Key: "k"})
 			if err != nil {

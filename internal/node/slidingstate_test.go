@@ -11,7 +11,7 @@ import (
 // its distance from the others.
 func TestStateOfSlidingWindows(t *testing.T) {
 	dir := t.TempDir()
-	n := alone(t, dir, nil)
+	n := startStandalone(t, dir, nil)
 	ask := func(cost uint64, peek bool) *pb.CheckResponse {
 		t.Helper()
 		r, err := pb.NewLimitServiceClient(dial(t, n)).Check(bounded(t), &pb.CheckRequest{Key: "k", Limit: 5, PeriodNs: int64(time.Hour),
@@ -44,7 +44,7 @@ func TestStateOfSlidingWindows(t *testing.T) {
 		t.Fatalf("the hits are not apart: %v ns", before)
 	}
 	n.Stop()
-	n = alone(t, dir, nil)
+	n = startStandalone(t, dir, nil)
 	if after := distances(); after != before {
 		t.Errorf("the hits were %v ns before the last one, and are %v", before, after)
 	}

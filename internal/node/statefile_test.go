@@ -18,8 +18,8 @@ import (
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
-// alone is a node that runs alone with a data directory.
-func alone(t *testing.T, dir string, change func(*Config)) *Node {
+// startStandalone starts a standalone node with a data directory.
+func startStandalone(t *testing.T, dir string, change func(*Config)) *Node {
 	t.Helper()
 	return start(t, func(c *Config) {
 		c.DataDir, c.AdminAddr = dir, ""
@@ -92,19 +92,19 @@ func isThere(path string) bool { _, err := os.Stat(path); return err == nil }
 // often as that happens; one that was killed begins anew.
 func TestStateOfALoneNode(t *testing.T) {
 	dir := t.TempDir()
-	n := alone(t, dir, nil)
+	n := startStandalone(t, dir, nil)
 	u := use(t, n)
 	for range 2 {
 		n.Stop()
 		if !isThere(stateFile(dir)) {
 			t.Fatal("nothing was kept")
 		}
-		if n = alone(t, dir, nil); !u.again(t, n) || isThere(stateFile(dir)) {
+		if n = startStandalone(t, dir, nil); !u.again(t, n) || isThere(stateFile(dir)) {
 			t.Fatal("it is not what it was, or may be read again")
 		}
 	}
 	n.Kill()
-	if u.again(t, alone(t, dir, nil)) {
+	if u.again(t, startStandalone(t, dir, nil)) {
 		t.Error("what a killed node had is back")
 	}
 }
@@ -113,14 +113,14 @@ func TestStateOfALoneNode(t *testing.T) {
 // and does not lose it.
 func TestStateThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
-	n := alone(t, dir, nil)
+	n := startStandalone(t, dir, nil)
 	u := use(t, n)
 	n.Stop()
 	_, err := Start(Config{ID: "n1", GRPCAddr: "127.0.0.1:0", DataDir: dir, Store: owner.Config{MaxObjects: 1}})
 	if err == nil || !strings.Contains(err.Error(), "--max-objects") {
 		t.Fatalf("it starts with too little room: %v", err)
 	}
-	if !u.again(t, alone(t, dir, nil)) {
+	if !u.again(t, startStandalone(t, dir, nil)) {
 		t.Error("the state is lost")
 	}
 }
@@ -140,7 +140,7 @@ func TestStateRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			alone(t, dir, nil).Kill()
+			startStandalone(t, dir, nil).Kill()
 			if err := os.WriteFile(stateFile(dir), b, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -149,11 +149,11 @@ func TestStateRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			n := alone(t, dir, nil)
+			n := startStandalone(t, dir, nil)
 			u := use(t, n)
 			n.Stop()
 			id := spoil(t, dir)
-			if u.again(t, alone(t, dir, func(c *Config) { c.ID = id })) {
+			if u.again(t, startStandalone(t, dir, func(c *Config) { c.ID = id })) {
 				t.Error("it counts")
 			}
 			if isThere(stateFile(dir)) || !isThere(filepath.Join(dir, disk.Refused)) {
@@ -169,7 +169,7 @@ func TestStateOfAnother(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, dir string){
 		"as it is": func(*testing.T, string) {},
 		"no state, after a crash": func(t *testing.T, dir string) {
-			alone(t, dir, nil).Kill()
+			startStandalone(t, dir, nil).Kill()
 		},
 		"of an older program": func(t *testing.T, dir string) {
 			keep(t, dir, fmt.Sprintf(`{"version":1,"epoch":%d}`, kept(t, dir)))
@@ -183,7 +183,7 @@ func TestStateOfAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			alone(t, dir, nil).Stop()
+			startStandalone(t, dir, nil).Stop()
 			change(t, dir)
 			before, had := kept(t, dir), isThere(stateFile(dir))
 			n, err := Start(Config{ID: "n2", GRPCAddr: "127.0.0.1:0", DataDir: dir})

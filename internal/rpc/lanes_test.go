@@ -25,7 +25,7 @@ type hanging struct {
 	after chan struct{}          // closed when it is let go
 }
 
-func (h *hanging) Told(uint64) bool { return false }
+func (h *hanging) Replicated(uint64) bool { return false }
 
 func (h *hanging) Await(hash uint64) bool {
 	return h.AwaitOf(context.Background(), hash, table.Holder{})

@@ -12,9 +12,9 @@ import (
 // Copies are what answers wait for: a decision is told to nobody before those
 // processes have it that would go on from it if this one died.
 type Copies interface {
-	// Told reports whether they have the last that was decided about keys at this
+	// Replicated reports whether they have the last that was decided about keys at this
 	// position.
-	Told(hash uint64) bool
+	Replicated(hash uint64) bool
 	// Await returns true when they have, or need not any more. It returns false if it
 	// gave up before, because this node could not answer any more. The decision is
 	// not acknowledged then, even if the node may answer again by now.
@@ -49,7 +49,7 @@ func (s *Server) await(o *opMetrics, p owner.Permit) error {
 // awaitCopies is await for answers that no setting exempts.
 func (s *Server) awaitCopies(hash uint64, read bool) error {
 	//guard:answer-not-told true
-	if c := s.cfg.Copies; c == nil || c.Told(hash) || c.Await(hash) {
+	if c := s.cfg.Copies; c == nil || c.Replicated(hash) || c.Await(hash) {
 		return nil
 	}
 	return untold(read)

@@ -18,7 +18,7 @@ import (
 // slow are copies that have what was decided a second later.
 type slow struct{ awaited int }
 
-func (s *slow) Told(uint64) bool { return false }
+func (s *slow) Replicated(uint64) bool { return false }
 
 func (s *slow) Await(uint64) bool {
 	s.awaited++

@@ -71,13 +71,13 @@ func (s *Server) readPart(part *peerv1.Part, req *peerv1.ReadPartRequest) (*peer
 	if err != nil {
 		return nil, err
 	}
-	role := owner.Look
+	role := owner.Sample
 	if req.All {
 		role = owner.Reap
 	}
 	r := &peerv1.ReadPartResponse{Weighed: h.split.Weighed}
 	var all []*owner.Record
-	meta, err := s.cfg.Store.Take(s.cfg.Clock.Now(), h.ref(role), h.kind(), func(x *owner.Record, _ int64) {
+	meta, err := s.cfg.Store.Read(s.cfg.Clock.Now(), h.ref(role), h.kind(), func(x *owner.Record, _ int64) {
 		//guard:split-look-value -> x.Whole || x.More
 		if x.Whole { // those that are More have no value
 			r.Value = x.Counter().Value

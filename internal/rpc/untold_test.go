@@ -39,7 +39,7 @@ func TestUntoldParts(t *testing.T) {
 // rule confirms all the same, as it does when the lease is back.
 type lapsing struct{ had atomic.Bool }
 
-func (l *lapsing) Told(uint64) bool { return l.had.Load() }
+func (l *lapsing) Replicated(uint64) bool { return l.had.Load() }
 
 func (l *lapsing) Await(uint64) bool { return false }
 

@@ -93,7 +93,7 @@ func TestDrawnAndCrashed(t *testing.T) {
 	}
 	g := join(t, p, "n2", func(c *Config) { c.Storage = s })
 	flips(t, g)
-	until(t, g, "it is a member", settled(2))
+	until(t, g, "it is a member", stableWith(2))
 	if uid, err := s.UID(); err != nil || uid != g.Table().UID {
 		t.Errorf("%q, %v", uid, err)
 	}

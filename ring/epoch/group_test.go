@@ -44,7 +44,7 @@ func TestMemberKilled(t *testing.T) {
 	t.Parallel()
 	p := newPool()
 	groups := form(t, p, 3, nil)
-	before := until(t, groups[0], "all", settled(3))
+	before := until(t, groups[0], "all", stableWith(3))
 	dead, lease := groups[2].Self(), groups[2].Rule().Until()
 	groups[2].Kill()
 	p.dead("n3")
@@ -172,7 +172,7 @@ func TestSixNodes(t *testing.T) {
 		v, n := groups[0].Servers()
 		return len(v) == 5 && len(n) == 1
 	})
-	seen := until(t, groups[5], "all", settled(6))
+	seen := until(t, groups[5], "all", stableWith(6))
 	var nodes []string
 	for _, m := range seen.Members {
 		nodes = append(nodes, m.Node)

@@ -224,7 +224,7 @@ func TestTrap03ProposedRemoval(t *testing.T) {
 	}
 	close(on)
 	lines.flow()
-	until(t, g, "all again", settled(3))
+	until(t, g, "all again", stableWith(3))
 }
 
 // TestEpochOfANewCluster: without a floor it is that of the wall clock.

@@ -155,7 +155,7 @@ func form(t *testing.T, p *pool, n int, change func(*Config)) []*Group {
 		groups = append(groups, g)
 	}
 	for _, g := range groups {
-		until(t, g, "all are members", settled(n))
+		until(t, g, "all are members", stableWith(n))
 	}
 	return groups
 }
@@ -197,7 +197,7 @@ func without(h table.Holder) func(*table.Table) bool {
 	return func(t *table.Table) bool { return !t.Holds(h) }
 }
 
-func settled(n int) func(*table.Table) bool {
+func stableWith(n int) func(*table.Table) bool {
 	return func(t *table.Table) bool {
 		active := 0
 		for _, m := range t.Members {

@@ -82,7 +82,7 @@ func TestTrap38LateSnapshot(t *testing.T) {
 	flips(t, g4)
 	groups = append(groups, g4)
 	for _, g := range groups {
-		until(t, g, "the fourth one owns its share", settled(4))
+		until(t, g, "the fourth one owns its share", stableWith(4))
 	}
 	voters(t, 3, groups...)
 	i := slices.IndexFunc(groups, func(g *Group) bool { return g != leader && g != g4 })
@@ -182,7 +182,7 @@ func TestTrap38SplitForGood(t *testing.T) {
 		groups = append(groups, g)
 	}
 	for _, g := range groups {
-		until(t, g, "all own their shares", settled(5))
+		until(t, g, "all own their shares", stableWith(5))
 	}
 	voters(t, 5, groups...)
 	var minority, majority []*Group
@@ -435,7 +435,7 @@ func TestRemovalNamesItsTerm(t *testing.T) {
 		t.Errorf("a term is named that members may not be able to read: %d", named)
 	}
 	for _, g := range groups {
-		until(t, g, "all again", settled(3))
+		until(t, g, "all again", stableWith(3))
 	}
 	adopted(t, groups...)
 	if named, term, _ := judged(); named != term {

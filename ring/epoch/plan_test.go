@@ -27,7 +27,7 @@ func TestMisplaced(t *testing.T) {
 	}
 	n3 := join(t, p, "n3", func(c *Config) { c.TTL = 500 * time.Millisecond })
 	flips(t, n3)
-	until(t, n3, "three are members", settled(3))
+	until(t, n3, "three are members", stableWith(3))
 	voters(t, 3, n1, n2, n3)
 	n1.Kill()
 	p.dead("n1")
@@ -35,5 +35,5 @@ func TestMisplaced(t *testing.T) {
 	if tab.Transition == nil && len(tab.Moves()) == 0 {
 		t.Fatal("every row is where the ring wants it already")
 	}
-	until(t, n2, "every row is where the ring wants it", settled(2))
+	until(t, n2, "every row is where the ring wants it", stableWith(2))
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// take raises the epoch as a node does for its ids, and returns the epoch that is its
+// raiseEpoch raises the epoch as a node does for its ids, and returns the epoch that is its
 // own from now on.
-func take(t *testing.T, g *Group) (epoch uint64) {
+func raiseEpoch(t *testing.T, g *Group) (epoch uint64) {
 	t.Helper()
 	eventually(t, "an epoch of its own", func() bool {
 		above := g.Table().Epoch
@@ -49,7 +49,7 @@ func TestRestoredDisks(t *testing.T) {
 			groups = append(groups, g)
 		}
 		for _, g := range groups {
-			until(t, g, "all are members", func(tab *table.Table) bool { return settled(3)(tab) && tab.Holds(g.Self()) })
+			until(t, g, "all are members", func(tab *table.Table) bool { return stableWith(3)(tab) && tab.Holds(g.Self()) })
 		}
 		voters(t, 3, groups...)
 		return groups
@@ -69,7 +69,7 @@ func TestRestoredDisks(t *testing.T) {
 	groups := start()
 	last, highest := uint64(0), uint64(0)
 	for range 20 {
-		last = max(last, take(t, groups[0]))
+		last = max(last, raiseEpoch(t, groups[0]))
 	}
 	for _, r := range groups[0].Table().Rows {
 		highest = max(highest, r.Since)
@@ -84,7 +84,7 @@ func TestRestoredDisks(t *testing.T) {
 			t.Fatalf("a row is owned since the epoch %d, as one was before that had seen %d", r.Held, highest)
 		}
 	}
-	if got := take(t, groups[0]); got <= last {
+	if got := raiseEpoch(t, groups[0]); got <= last {
 		t.Errorf("the epoch %d was given after %d", got, last)
 	}
 }

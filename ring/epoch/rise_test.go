@@ -65,7 +65,7 @@ func TestAheadOfTheLeader(t *testing.T) {
 		if why := ask(applied); why != peerv1.Refusal_REFUSAL_NOT_MEMBER {
 			t.Errorf("ahead by a moment: %s", why)
 		}
-		take(t, g)
+		raiseEpoch(t, g)
 		if applied != never && ask(0) != peerv1.Refusal_REFUSAL_NOT_MEMBER {
 			t.Error("the leader has got there")
 		}

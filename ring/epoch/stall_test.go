@@ -146,7 +146,7 @@ func TestLeaderDiskHangsOfThree(t *testing.T) {
 	until(t, others[0], "the leader that hangs is removed", without(was))
 	disks[leader.cfg.Node].thaw()
 	for _, g := range groups {
-		until(t, g, "all again", settled(3))
+		until(t, g, "all again", stableWith(3))
 	}
 }
 

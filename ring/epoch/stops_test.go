@@ -7,8 +7,8 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// told marks a node as one that is about to stop.
-func told(t *testing.T, by *Group, h table.Holder) *table.Table {
+// markStopping marks a node as one that is about to stop.
+func markStopping(t *testing.T, by *Group, h table.Holder) *table.Table {
 	t.Helper()
 	eventually(t, h.Node+" stops", func() bool {
 		_, _ = by.Propose(t.Context(), table.Command{Drain: &table.Drain{Member: h, Stop: true}})
@@ -23,7 +23,7 @@ func TestStopsAreCollected(t *testing.T) {
 	t.Parallel()
 	groups := form(t, newPool(), 3, func(c *Config) { c.Settle = 2 * time.Second })
 	for _, g := range groups {
-		if tab := told(t, groups[0], g.Self()); tab.Transition != nil {
+		if tab := markStopping(t, groups[0], g.Self()); tab.Transition != nil {
 			t.Fatalf("%s stops, and a transition runs: %+v", g.cfg.Node, tab.Transition)
 		}
 	}
@@ -43,7 +43,7 @@ func TestAllStopAreWaitedFor(t *testing.T) {
 	voters(t, 3, groups...)
 	leader, others := leading(t, groups...)
 	for _, g := range groups {
-		told(t, leader, g.Self())
+		markStopping(t, leader, g.Self())
 	}
 	for _, g := range groups {
 		until(t, g, "all keep what they have", func(tab *table.Table) bool { return tab.Stopped(leader.Self()) && tab.Stopped(others[0].Self()) })

@@ -65,7 +65,7 @@ func TestTrap05LeaderPaused(t *testing.T) {
 	voters(t, 3, groups...)
 	cutOff(t, groups[0], groups[1], lines, true, true)
 	for _, g := range groups {
-		until(t, g, "all again", settled(3))
+		until(t, g, "all again", stableWith(3))
 	}
 }
 
@@ -109,7 +109,7 @@ func TestTrap07OneWayLoss(t *testing.T) {
 			})
 			cutOff(t, groups[1], groups[0], lines, way.in, way.out)
 			for _, g := range groups {
-				until(t, g, "both again", settled(2))
+				until(t, g, "both again", stableWith(2))
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func TestTrap26WipedDisk(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	until(t, again, "all again", settled(3))
+	until(t, again, "all again", stableWith(3))
 	eventually(t, "the old server is out, the new one votes", func() bool {
 		is := false
 		for _, s := range groups[0].raft.GetConfiguration().Configuration().Servers {
@@ -286,7 +286,7 @@ func TestTrap27RestartWithItsLog(t *testing.T) {
 		})
 	}
 	first := start(newPool())
-	was := until(t, first, "made", settled(1))
+	was := until(t, first, "made", stableWith(1))
 	eventually(t, "it acts", func() bool { return acts(first, 1) })
 	first.Kill()
 	for i := range 2 {
@@ -295,7 +295,7 @@ func TestTrap27RestartWithItsLog(t *testing.T) {
 			t.Errorf("server %s is %s, process %v is %v", first.self, g.self, first.Self(), g.Self())
 		}
 		// The old process's rows are in the log that it reads.
-		is := until(t, g, "admitted", func(t *table.Table) bool { return t.Holds(g.Self()) && settled(1)(t) })
+		is := until(t, g, "admitted", func(t *table.Table) bool { return t.Holds(g.Self()) && stableWith(1)(t) })
 		if is.UID != was.UID || is.Epoch <= was.Epoch {
 			t.Errorf("cluster %s at epoch %d was %s at %d", is.UID, is.Epoch, was.UID, was.Epoch)
 		}

@@ -61,15 +61,15 @@ func ReadImage(text string) (*Image, error) {
 					m.Build, m.Binary = command, o[1]
 				}
 			} else if i == len(stages)-1 {
-				m.take(c)
+				m.apply(c)
 			}
 		}
 	}
 	return m, nil
 }
 
-// take does an instruction of the last stage.
-func (m *Image) take(c instructions.Command) {
+// apply does an instruction of the last stage.
+func (m *Image) apply(c instructions.Command) {
 	switch c := c.(type) {
 	case *instructions.EnvCommand:
 		for _, v := range c.Env {

@@ -62,8 +62,8 @@ func (v *Violation) Error() string {
 	return b.String()
 }
 
-// told is how many operations Stuck lists.
-const told = 12
+// maxListed is how many operations Stuck lists.
+const maxListed = 12
 
 // Stuck returns where the longest order that explains some of the operations ends: its last
 // ones, and the first to end of those that are not in it.
@@ -90,7 +90,7 @@ func (v *Violation) Stuck() string {
 		return in[of(op)] < 0
 	})
 	var b strings.Builder
-	for _, op := range best[max(0, len(best)-told):] {
+	for _, op := range best[max(0, len(best)-maxListed):] {
 		fmt.Fprintf(&b, "  client %d [%d, %d] %s\n", op.ClientId, op.Call, op.Return, v.Model.DescribeOperation(op.Input, op.Output))
 	}
 	if next >= 0 {

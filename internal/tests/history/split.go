@@ -72,15 +72,15 @@ func mark(ops []operation, from int64) {
 		s := ops[i].Input.(step)
 		s.split = s.ret >= from
 		if in, ok := s.in.(CounterInput); ok && in.Op == CounterGet && Parts(ops[i].Output) > 0 {
-			s.less, s.more = beside(ops, ops[i].Call, ops[i].Return)
+			s.less, s.more = concurrentAdds(ops, ops[i].Call, ops[i].Return)
 		}
 		ops[i].Input = s
 	}
 }
 
-// beside returns what adds that were under way between two moments may have changed in all,
+// concurrentAdds returns what adds that were under way between two moments may have changed in all,
 // downward and upward.
-func beside(ops []operation, from, to int64) (less, more int64) {
+func concurrentAdds(ops []operation, from, to int64) (less, more int64) {
 	for _, op := range ops {
 		in, ok := op.Input.(step).in.(CounterInput)
 		if !ok || in.Op != CounterAdd || op.Call > to || op.Return < from {

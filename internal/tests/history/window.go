@@ -88,25 +88,25 @@ func (w window) step(s windowState, at step, out any) (next windowState, possibl
 	least, most := w.counting(&s, at)
 	switch {
 	case !check:
-		return s, w.tells(o, least, most)
+		return s, w.consistent(o, least, most)
 	case o.Allowed:
 		if least+cost > w.Limit || o.RetryAfter != 0 {
 			return s, false
 		}
 		if in.Peek {
-			return s, o.Bare || w.tells(o, least, most)
+			return s, o.Bare || w.consistent(o, least, most)
 		}
 		s.add(hit{from: at.call, to: at.ret, tokens: cost, sure: true})
 		// The last token of all that has to come back is one of its own.
-		return s, o.Bare || w.tells(o, least+cost, most+cost) && o.ResetAfter == w.Period
+		return s, o.Bare || w.consistent(o, least+cost, most+cost) && o.ResetAfter == w.Period
 	case most+cost <= w.Limit:
 		return s, false
 	}
-	return s, o.Bare || w.tells(o, least, most) && o.RetryAfter > 0 && o.RetryAfter <= w.Period
+	return s, o.Bare || w.consistent(o, least, most) && o.RetryAfter > 0 && o.RetryAfter <= w.Period
 }
 
-// tells reports whether an answer is one about so many tokens that count.
-func (w window) tells(o BucketOutput, least, most uint64) bool {
+// consistent reports whether an answer is one about so many tokens that count.
+func (w window) consistent(o BucketOutput, least, most uint64) bool {
 	if o.Remaining > w.Limit {
 		return false
 	}

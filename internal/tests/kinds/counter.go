@@ -50,7 +50,7 @@ func count(ctx context.Context, w *Worker, o Object) {
 			call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.ResetResponse, error) {
 				return pb.NewCounterServiceClient(conn).Reset(ctx, &pb.ResetRequest{Key: o.Key, RequestId: id}, opt)
 			},
-			told: func(r *pb.ResetResponse) any {
+			output: func(r *pb.ResetResponse) any {
 				return history.CounterOutput{Value: r.Previous, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
 			},
 		})
@@ -66,7 +66,7 @@ func setIf(ctx context.Context, w *Worker, o Object) {
 		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.SetIfResponse, error) {
 			return pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
 		},
-		told: func(r *pb.SetIfResponse) any {
+		output: func(r *pb.SetIfResponse) any {
 			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
 		},
 	})
@@ -110,7 +110,7 @@ func add(ctx context.Context, w *Worker, o Object, in history.CounterInput) {
 			}
 			return pb.NewCounterServiceClient(conn).Add(ctx, req, opt)
 		},
-		told: func(r *pb.AddResponse) any {
+		output: func(r *pb.AddResponse) any {
 			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Parts: r.Parts, Replay: replayed(r.Replay)}
 		},
 	})

@@ -93,6 +93,6 @@ func check(ctx context.Context, w *Worker, o Object, request func(string, histor
 			req.RequestId = id
 			return pb.NewLimitServiceClient(conn).Check(ctx, req, opt)
 		},
-		told: checkOutput,
+		output: checkOutput,
 	})
 }

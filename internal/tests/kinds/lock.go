@@ -80,7 +80,7 @@ func lock(ctx context.Context, w *Worker, o Object) {
 			call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.ReleaseResponse, error) {
 				return pb.NewLockServiceClient(conn).Release(ctx, &pb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: id}, opt)
 			},
-			told: func(r *pb.ReleaseResponse) any {
+			output: func(r *pb.ReleaseResponse) any {
 				return history.LockOutput{OK: r.Released, Replay: replayed(r.Replay)}
 			},
 		})
@@ -98,7 +98,7 @@ func acquire(ctx context.Context, w *Worker, o Object) (grant, bool) {
 		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.AcquireResponse, error) {
 			return pb.NewLockServiceClient(conn).Acquire(ctx, &pb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: id}, opt)
 		},
-		told: func(r *pb.AcquireResponse) any {
+		output: func(r *pb.AcquireResponse) any {
 			out := lockOutput(r.Holder)
 			out.OK, out.Token, out.Waited, out.TTL, out.Replay = r.Acquired, r.Token, r.WaitedNs, r.TtlNs, replayed(r.Replay)
 			return out
@@ -119,7 +119,7 @@ func renew(ctx context.Context, w *Worker, g *grant) {
 		call: func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opt grpc.CallOption) (*pb.RenewResponse, error) {
 			return pb.NewLockServiceClient(conn).Renew(ctx, &pb.RenewRequest{Key: g.of.Key, Token: g.token, TtlNs: in.TTL}, opt)
 		},
-		told: func(r *pb.RenewResponse) any {
+		output: func(r *pb.RenewResponse) any {
 			out := lockOutput(r.Holder)
 			out.OK, out.TTL = r.Renewed, r.TtlNs
 			return out

@@ -174,8 +174,8 @@ type operation[R response] struct {
 	// answer does: its first result has to be found, wherever the object is by then.
 	repeat bool
 	// call sends an attempt. Bare operations have no id.
-	call func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (R, error)
-	told func(R) any // the output in the record
+	call   func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (R, error)
+	output func(R) any // the output in the record
 }
 
 // response is what all answers have.
@@ -208,7 +208,7 @@ func (r *request[R]) attempt(ctx context.Context, within time.Duration) (out R, 
 	out, err := r.call(attempt, w.conns[w.at], id, grpc.Peer(&by))
 	if err == nil {
 		p.By(out.GetOwner(), out.GetEpoch())
-		p.Answer(r.told(out))
+		p.Answer(r.output(out))
 		w.cfg.Log.Answered(r.object.Key, start, w.now(), false)
 		return out, 0, true
 	}

@@ -24,8 +24,8 @@ const (
 	// none by then is taken for one that keeps none.
 	standbyTime = 6 * time.Second
 	// calm is before the first fault and after the last one.
-	calm = time.Second
-	look = 50 * time.Millisecond
+	calm      = time.Second
+	pollEvery = 50 * time.Millisecond
 	// wholeTime is how long it may take until all objects are whole at the end.
 	wholeTime = 30 * time.Second
 )
@@ -99,7 +99,7 @@ func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, 
 	last, err := c.Await(bounded, false)
 	if err != nil {
 		k.Trouble = append(k.Trouble, "at the end: "+err.Error())
-		if last, err = c.Look(bounded); err != nil {
+		if last, err = c.Inspect(bounded); err != nil {
 			k.Trouble = append(k.Trouble, err.Error()) // and what was lost is not known
 		}
 	}
@@ -184,7 +184,7 @@ func (s *settings) order(ctx context.Context, o *fault.Orderer) (end func(k *jud
 		wg.Wait()
 		bounded, cancel := context.WithTimeout(ctx, wholeTime)
 		defer cancel()
-		if err := o.Whole(bounded); err != nil {
+		if err := o.MakeWhole(bounded); err != nil {
 			k.Trouble = append(k.Trouble, err.Error())
 		}
 		k.Orders = o.Orders()
@@ -195,7 +195,7 @@ func (s *settings) order(ctx context.Context, o *fault.Orderer) (end func(k *jud
 func (s *settings) served(ctx context.Context, w *workload.Workload, now func() int64) {
 	since := now()
 	for end := time.Now().Add(s.limits.Served + calm); len(w.Unserved(since)) > 0 && time.Now().Before(end); {
-		if !rest(ctx, look) {
+		if !rest(ctx, pollEvery) {
 			return
 		}
 	}

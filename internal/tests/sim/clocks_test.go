@@ -24,12 +24,12 @@ func TestTrap45SlewedClocks(t *testing.T) {
 				t.Errorf("%d of %d positions are served while clocks are slewed", n, positions)
 			}
 			s.Partition([]int{i})
-			s.until(settleTime, "the others serve all", func() bool { return s.servedWithout(i) })
+			s.until(stableTime, "the others serve all", func() bool { return s.servedWithout(i) })
 			s.sleep(s.between(0, ttl))
 			for k := range s.hosts {
 				s.SlewClock(k, 0)
 			}
-			s.settle()
+			s.restore()
 		}
 	})
 }
@@ -42,13 +42,13 @@ func TestSlowHardware(t *testing.T) {
 	play(t, setting{nodes: 3, clients: 3, drift: slewDrift}, func(s *scene) {
 		i := s.follower()
 		s.RunClock(i, -slewed)
-		s.until(settleTime, "the others serve all", func() bool { return s.servedWithout(i) })
-		s.until(settleTime, "it is not a member", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
+		s.until(stableTime, "the others serve all", func() bool { return s.servedWithout(i) })
+		s.until(stableTime, "it is not a member", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
 		s.Partition([]int{i})
 		s.sleep(s.between(ttl, 3*ttl))
 		s.Heal()
 		s.RunClock(i, 0)
-		s.settle()
+		s.restore()
 		s.lostNothing()
 	})
 }
@@ -60,8 +60,8 @@ func TestFastLeader(t *testing.T) {
 	play(t, setting{nodes: 3, clients: 3, drift: slewDrift}, func(s *scene) {
 		i := s.leader()
 		s.RunClock(i, slewed)
-		s.until(settleTime, "another one leads", func() bool { l := s.Leader(); return l >= 0 && l != i })
-		s.until(settleTime, "all is well again", s.settled)
+		s.until(stableTime, "another one leads", func() bool { l := s.Leader(); return l >= 0 && l != i })
+		s.until(stableTime, "all is well again", s.stable)
 		s.sleep(5 * ttl)
 		if l := s.leader(); l == i {
 			t.Error("it leads again")
@@ -84,7 +84,7 @@ func TestPausedGuest(t *testing.T) {
 		s.RunClock(i, 0)
 		s.until(5*time.Second, "it notices", func() bool { _, times := p.Group.ClocksDiffer(); return times > 0 })
 		s.until(5*time.Second, "it serves", func() bool { return p.Group.LeaseLeft() > 0 })
-		s.settle()
+		s.restore()
 		if now, _ := p.Group.ClocksDiffer(); now {
 			t.Error("a pause counts as a difference of rates")
 		}

@@ -17,7 +17,7 @@ func TestLateAnswers(t *testing.T) {
 			s.Mute(i, true)
 			s.Cut(l, i, false)
 			s.sleep(s.between(ttl, 2*ttl))
-			s.settle()
+			s.restore()
 		}
 	})
 }
@@ -42,7 +42,7 @@ func TestSilentForALease(t *testing.T) {
 				s.Partition([]int{i})
 				s.sleep(s.between(ttl/2, 2*ttl))
 			}
-			s.settle()
+			s.restore()
 		}
 	})
 }
@@ -59,16 +59,16 @@ func TestRemovedMeetsNewLeader(t *testing.T) {
 			s.Partition([]int{i})
 			p, _ := s.Process(l)
 			was, _ := s.Process(i)
-			s.until(settleTime, "the node is removed", func() bool { return !p.Group.Table().Holds(was.Group.Self()) })
+			s.until(stableTime, "the node is removed", func() bool { return !p.Group.Table().Holds(was.Group.Self()) })
 			s.Cut(l, other, true)
 			s.sleep(s.between(400*time.Millisecond, ttl))
 			s.Cut(l, other, false)
-			s.until(settleTime, "the two agree on a leader", func() bool {
+			s.until(stableTime, "the two agree on a leader", func() bool {
 				q, _ := s.Process(other)
 				return p.Group.Leader() != "" && p.Group.Leader() == q.Group.Leader()
 			})
 			s.sleep(s.between(0, time.Second))
-			s.settle()
+			s.restore()
 		}
 	})
 }

@@ -175,8 +175,8 @@ func (c *Cluster) StartAll() error {
 	return nil
 }
 
-// take says that the process of a host is no more.
-func (c *Cluster) take(h *host) *node.Node {
+// detach says that the process of a host is no more.
+func (c *Cluster) detach(h *host) *node.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := h.node
@@ -193,7 +193,7 @@ func (c *Cluster) Stop(i int) {
 		return
 	}
 	n.Stop()
-	c.take(h)
+	c.detach(h)
 	c.Net.Die(h.addr)
 }
 
@@ -206,7 +206,7 @@ func (c *Cluster) Kill(i int) {
 // Crash takes a machine's power away. Nobody is told. Start brings it back.
 func (c *Cluster) Crash(i int) {
 	h := c.hosts[i]
-	n := c.take(h)
+	n := c.detach(h)
 	c.off(h, true)
 	h.gate.Open()
 	if n != nil {

@@ -138,7 +138,7 @@ func (c *conn) sendLocked(data []byte) {
 		c.resetLocked()
 		return
 	}
-	at := time.Now().Add(c.n.delayLocked(c.host, c.peer.host) + c.n.lateLocked(c.host, c.peer.host, data))
+	at := time.Now().Add(c.n.delayLocked(c.host, c.peer.host) + c.n.extraLocked(c.host, c.peer.host, data))
 	if at.Before(c.last) {
 		at = c.last
 	}

@@ -52,12 +52,12 @@ func TestFollowerDies(t *testing.T) {
 		} else {
 			s.Crash(i)
 		}
-		d := s.until(settleTime, "keys of the dead are served", s.served)
+		d := s.until(stableTime, "keys of the dead are served", s.served)
 		if took.add(d); d > failoverTime {
 			t.Errorf("seed %d: %v, more than %v", s.seed, d, failoverTime)
 		}
 		s.sleep(2 * time.Second)
-		s.settle()
+		s.restore()
 		s.lostNothing()
 	})
 	took.report(t, "follower dead until all keys are served")
@@ -74,12 +74,12 @@ func TestLeaderDies(t *testing.T) {
 		} else {
 			s.Crash(i)
 		}
-		d := s.until(settleTime, "keys of the dead are served", s.served)
+		d := s.until(stableTime, "keys of the dead are served", s.served)
 		if took.add(d); d > failoverTime {
 			t.Errorf("seed %d: %v, more than %v", s.seed, d, failoverTime)
 		}
 		s.sleep(2 * time.Second)
-		s.settle()
+		s.restore()
 		s.lostNothing()
 	})
 	took.report(t, "leader dead until all keys are served")
@@ -92,9 +92,9 @@ func TestOrderlyStop(t *testing.T) {
 		for i := range s.hosts {
 			began := time.Now()
 			s.Stop(i)
-			s.until(settleTime, "keys of the stopped are served", s.served)
+			s.until(stableTime, "keys of the stopped are served", s.served)
 			took.add(time.Since(began))
-			s.settle()
+			s.restore()
 		}
 		s.lostNothing()
 	})

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 const (
 	formTime     = 3 * time.Second // until all of its nodes serve
 	failoverTime = 4 * time.Second // until keys of a dead node are served
-	settleTime   = 40 * time.Second
-	lookEvery    = 5 * time.Millisecond           // for what is waited for
+	stableTime   = 40 * time.Second
+	pollEvery    = 5 * time.Millisecond           // for what is waited for
 	watchEvery   = slower * 10 * time.Millisecond // of the verifier
 	positions    = 32
 )
@@ -90,7 +90,7 @@ func play(t *testing.T, set setting, act func(*scene)) {
 				for _, f := range j.Faults() {
 					t.Error(f)
 				}
-				t.Logf("%s; judged in %s", j.Told(), time.Since(began).Round(time.Millisecond))
+				t.Logf("%s; judged in %s", j.Summary(), time.Since(began).Round(time.Millisecond))
 			}()
 			synctest.Test(t, func(t *testing.T) {
 				j = NewJudge(cmp.Or(set.drift, clockDrift))
@@ -148,7 +148,7 @@ func (s *scene) form() {
 	if err := s.StartAll(); err != nil {
 		s.t.Fatal(err)
 	}
-	s.formed = s.until(10*time.Second, "all nodes serve", s.settled)
+	s.formed = s.until(10*time.Second, "all nodes serve", s.stable)
 	s.until(10*time.Second, "all vote", s.vote((len(s.hosts)-1)|1))
 }
 
@@ -160,7 +160,7 @@ func (s *scene) until(limit time.Duration, what string, ok func() bool) time.Dur
 		if time.Since(began) > limit {
 			s.t.Fatalf("%s: not after %s\n%s", what, limit, s.describe())
 		}
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 	}
 	return time.Since(began)
 }
@@ -181,9 +181,9 @@ func (s *scene) describe() string {
 	return out
 }
 
-// settled reports whether all nodes that run are active, nothing is to move, and
+// stable reports whether all nodes that run are active, nothing is to move, and
 // every position is served.
-func (s *scene) settled() bool {
+func (s *scene) stable() bool {
 	live := s.Live()
 	for _, p := range live {
 		if t := p.Group.Table(); !calm(t, len(live)) || !t.Holds(p.Group.Self()) {
@@ -232,8 +232,8 @@ func (s *scene) servedWithout(out ...int) bool {
 	return true
 }
 
-// settle heals all faults, and waits until all is as it should be.
-func (s *scene) settle() time.Duration {
+// restore heals all faults, and waits until all is as it should be.
+func (s *scene) restore() time.Duration {
 	s.t.Helper()
 	s.Heal()
 	for i := range s.hosts {
@@ -242,20 +242,20 @@ func (s *scene) settle() time.Duration {
 	if err := s.StartAll(); err != nil {
 		s.t.Fatal(err)
 	}
-	return s.until(settleTime, "all is well again", s.settled)
+	return s.until(stableTime, "all is well again", s.stable)
 }
 
 // leader waits for a leader.
 func (s *scene) leader() int {
 	s.t.Helper()
-	s.until(settleTime, "there is a leader", func() bool { return s.Leader() >= 0 && s.Running(s.Leader()) })
+	s.until(stableTime, "there is a leader", func() bool { return s.Leader() >= 0 && s.Running(s.Leader()) })
 	return s.Leader()
 }
 
 // follower is a host that does not lead.
 func (s *scene) follower() int {
 	l, i := s.leader(), -1
-	s.until(settleTime, "a follower runs", func() bool {
+	s.until(stableTime, "a follower runs", func() bool {
 		i = s.rnd.IntN(len(s.hosts))
 		return i != l && s.Running(i)
 	})

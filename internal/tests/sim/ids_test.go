@@ -21,8 +21,8 @@ type given struct {
 	sent, got    time.Time
 }
 
-// taker asks nodes for ids until the context ends.
-func (s *scene) taker(ctx context.Context, number uint64) (all []given, failed int) {
+// askForIDs asks nodes for ids until the context ends.
+func (s *scene) askForIDs(ctx context.Context, number uint64) (all []given, failed int) {
 	rnd := rand.New(rand.NewPCG(s.seed, number))
 	var conns []*grpc.ClientConn
 	for i := range s.hosts {
@@ -93,7 +93,7 @@ func TestIDsUnderFaults(t *testing.T) {
 		var running sync.WaitGroup
 		for i := range 4 {
 			running.Go(func() {
-				a, f := s.taker(ctx, uint64(i))
+				a, f := s.askForIDs(ctx, uint64(i))
 				mu.Lock()
 				all, failed = append(all, a...), failed+f
 				mu.Unlock()
@@ -102,8 +102,8 @@ func TestIDsUnderFaults(t *testing.T) {
 		defer running.Wait()
 		defer cancel()
 		calm := func() {
-			s.settle()
-			s.until(settleTime, "three vote", s.vote(3))
+			s.restore()
+			s.until(stableTime, "three vote", s.vote(3))
 		}
 		restart := func(i int) {
 			if err := s.Start(i); err != nil {
@@ -137,7 +137,7 @@ func TestIDsUnderFaults(t *testing.T) {
 		for i := range s.hosts {
 			restart(i)
 		}
-		s.settle()
+		s.restore()
 		s.sleep(15 * time.Second)
 		cancel()
 		running.Wait()
@@ -156,7 +156,7 @@ func TestIDsAfterAllIsLost(t *testing.T) {
 		take := func(d time.Duration) []given {
 			ctx, cancel := context.WithTimeout(s.t.Context(), d)
 			defer cancel()
-			all, _ := s.taker(ctx, 1)
+			all, _ := s.askForIDs(ctx, 1)
 			return all
 		}
 		before := take(5 * time.Second)
@@ -164,7 +164,7 @@ func TestIDsAfterAllIsLost(t *testing.T) {
 			s.Crash(i)
 			s.Wipe(i)
 		}
-		s.settle()
+		s.restore()
 		greatest := uint64(0)
 		for _, g := range before {
 			greatest = max(greatest, g.first+g.count-1)

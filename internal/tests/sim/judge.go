@@ -19,9 +19,9 @@ import (
 const (
 	// judgeTime bounds the check of one object, in real time.
 	judgeTime = time.Minute
-	// late is by how much durations may be longer in all: nodes are paused and cut off for
+	// lateness is by how much durations may be longer in all: nodes are paused and cut off for
 	// as long as a scene lasts. That they are not shorter is what counts here.
-	late = int64(time.Hour)
+	lateness = int64(time.Hour)
 )
 
 // Judge judges what clients were told: each object by the model of its kind
@@ -137,7 +137,7 @@ func (j *Judge) judgeLocked(r kinds.Record) (faults []string) {
 			faults = append(faults, err.Error())
 		}
 	}
-	slack := kinds.Slack{Late: late, Drift: j.drift}
+	slack := kinds.Slack{Late: lateness, Drift: j.drift}
 	for k, calls := range r.Objects() {
 		wrong(history.Epochs(calls))
 		m := slack.Of(k)
@@ -181,8 +181,8 @@ func (j *Judge) livesLocked(calls []history.Call) [][]history.Call {
 	})
 }
 
-// Told returns how many answers of each kind there were, and errors by code, for people.
-func (j *Judge) Told() string {
+// Summary returns how many answers of each kind there were, and errors by code, for people.
+func (j *Judge) Summary() string {
 	r := j.recording.Record()
 	out := ""
 	for _, k := range kinds.All {

@@ -63,7 +63,7 @@ type Net struct {
 	gates     map[string]*Gate // by host
 	ports     map[string]int   // by host: last port given away
 	stats     Stats
-	late      func(from, to string, data []byte) time.Duration // see Late
+	delay     func(from, to string, data []byte) time.Duration // see Delay
 }
 
 // way is a direction between two hosts.
@@ -134,12 +134,12 @@ func (n *Net) SetFaults(from, to string, f Faults) {
 	n.faults[way{from, to}] = f
 }
 
-// Late has f asked for each write how late it is, beside all other faults; and what the
+// Delay has f asked for each write how late it is, beside all other faults; and what the
 // connection sends after it, this way. nil = no more.
-func (n *Net) Late(f func(from, to string, data []byte) time.Duration) {
+func (n *Net) Delay(f func(from, to string, data []byte) time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.late = f
+	n.delay = f
 }
 
 // Reset breaks all connections between two hosts. Both ends learn of it at once.
@@ -237,13 +237,13 @@ func (n *Net) delayLocked(from, to string) time.Duration {
 	return d
 }
 
-// lateLocked returns how much later than others a write of a connection arrives.
-func (n *Net) lateLocked(from, to string, data []byte) (d time.Duration) {
+// extraLocked returns how much later than others a write of a connection arrives.
+func (n *Net) extraLocked(from, to string, data []byte) (d time.Duration) {
 	if f := n.faultsLocked(from, to); f.Stuck > 0 && n.rnd.Float64() < f.Stuck {
 		d = minStuck + time.Duration(n.rnd.Int64N(int64(maxStuck-minStuck)))
 	}
-	if n.late != nil && len(data) > 0 {
-		d += n.late(from, to, data)
+	if n.delay != nil && len(data) > 0 {
+		d += n.delay(from, to, data)
 	}
 	return d
 }

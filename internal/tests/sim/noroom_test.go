@@ -24,12 +24,12 @@ func (s *scene) fill(k *Client, keys int) {
 	}
 }
 
-// takeAway has a host die for good, so that it can come as a new one.
-func (s *scene) takeAway(i int) {
+// retire has a host die for good, so that it can come as a new one.
+func (s *scene) retire(i int) {
 	s.t.Helper()
 	s.Crash(i)
 	s.Wipe(i)
-	s.until(settleTime, "it is out, and the others share the ring", func() bool {
+	s.until(stableTime, "it is out, and the others share the ring", func() bool {
 		t := latest(s.Cluster)
 		_, in := t.Member(s.hosts[i].name)
 		return !in && calm(t, len(s.hosts)-1)
@@ -51,7 +51,7 @@ func TestJoinerWithoutRoom(t *testing.T) {
 		}
 	}}, func(s *scene) {
 		maxObjects = 0
-		s.takeAway(small)
+		s.retire(small)
 		k, err := NewClient(s.Cluster, s.judge, 9, keys)
 		if err != nil {
 			s.t.Fatal(err)
@@ -62,7 +62,7 @@ func TestJoinerWithoutRoom(t *testing.T) {
 		if err := s.Start(small); err != nil {
 			s.t.Fatal(err)
 		}
-		s.until(settleTime, "rows are on their way to it", func() bool { return latest(s.Cluster).Transition != nil })
+		s.until(stableTime, "rows are on their way to it", func() bool { return latest(s.Cluster).Transition != nil })
 
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(s.t.Context(), drainTime)
@@ -71,8 +71,8 @@ func TestJoinerWithoutRoom(t *testing.T) {
 			s.t.Fatalf("the drain: %v\n%s", err, s.describe())
 		}
 		s.t.Logf("the drain took %s", time.Since(began))
-		s.until(settleTime, "the transition ends", func() bool { return latest(s.Cluster).Transition == nil })
-		s.until(settleTime, "it is left out", func() bool { p, _ := s.Process(small); return p.Group.LeftOut() > 0 })
+		s.until(stableTime, "the transition ends", func() bool { return latest(s.Cluster).Transition == nil })
+		s.until(stableTime, "it is left out", func() bool { p, _ := s.Process(small); return p.Group.LeftOut() > 0 })
 		s.sleep(awayTime)
 		if _, in := latest(s.Cluster).Member(s.hosts[small].name); in {
 			s.t.Error("it is a member again")
@@ -83,7 +83,7 @@ func TestJoinerWithoutRoom(t *testing.T) {
 		s.Stop(drained)
 		s.Stop(small)
 		maxObjects = 0
-		s.settle()
+		s.restore()
 		s.fill(k, keys)
 		s.lostNothing()
 	})
@@ -97,7 +97,7 @@ func TestSlowJoinerStays(t *testing.T) {
 	play(t, setting{nodes: 4, config: func(c *Config) {
 		c.Tune = func(_ int, cfg *node.Config) { cfg.CopyRate = 50 }
 	}}, func(s *scene) {
-		s.takeAway(slow)
+		s.retire(slow)
 		k, err := NewClient(s.Cluster, s.judge, 9, keys)
 		if err != nil {
 			s.t.Fatal(err)
@@ -109,7 +109,7 @@ func TestSlowJoinerStays(t *testing.T) {
 		}
 		began := time.Now()
 		var was table.Holder
-		s.until(settleTime, "it is a member", func() bool {
+		s.until(stableTime, "it is a member", func() bool {
 			m, in := latest(s.Cluster).Member(s.hosts[slow].name)
 			was = m.Holder()
 			return in

@@ -210,7 +210,7 @@ func (l *line) ends() {
 // adopted waits until all nodes go by the latest level: nodes that stop say so then.
 func (s *scene) adopted() {
 	s.t.Helper()
-	s.until(settleTime, "the level is committed", func() bool {
+	s.until(stableTime, "the level is committed", func() bool {
 		return !slices.ContainsFunc(s.Live(), func(p Process) bool { return !p.Group.Table().Uses(table.Level) })
 	})
 }
@@ -237,9 +237,9 @@ func TestQueueMovesWithClients(t *testing.T) {
 		s.sometimesAdopted()
 		i := 1 + s.rnd.IntN(2) // clients begin at the first host
 		key := s.keyAt(i)
-		s.hosts[i].node.DrainBeforeStop(context.Background(), settleTime)
+		s.hosts[i].node.DrainBeforeStop(context.Background(), stableTime)
 		s.Stop(i)
-		s.until(settleTime, "another node has the key", func() bool { at := s.ownerOf(key); return at >= 0 && at != i })
+		s.until(stableTime, "another node has the key", func() bool { at := s.ownerOf(key); return at >= 0 && at != i })
 		l := s.lineFor(key, s.ownerOf(key))
 		for range 6 {
 			l.joins(l.goClient())
@@ -247,7 +247,7 @@ func TestQueueMovesWithClients(t *testing.T) {
 		if err := s.Start(i); err != nil {
 			s.t.Fatal(err)
 		}
-		s.until(settleTime, "the lock has moved", func() bool { return s.ownerOf(key) == i })
+		s.until(stableTime, "the lock has moved", func() bool { return s.ownerOf(key) == i })
 		l.ends()
 	})
 }
@@ -265,7 +265,7 @@ func TestQueueOutlivesOwner(t *testing.T) {
 			l.joins(l.plain((i + n%2) % 3))
 		}
 		s.adopted()
-		s.hosts[i].node.DrainBeforeStop(context.Background(), settleTime)
+		s.hosts[i].node.DrainBeforeStop(context.Background(), stableTime)
 		s.Stop(i)
 		l.ends()
 	})
@@ -287,7 +287,7 @@ func TestQueueOutlivesForwarder(t *testing.T) {
 				}
 				s.adopted()
 				if how == "stop" {
-					s.hosts[i].node.DrainBeforeStop(context.Background(), settleTime)
+					s.hosts[i].node.DrainBeforeStop(context.Background(), stableTime)
 					s.Stop(i)
 				} else {
 					s.Kill(i)

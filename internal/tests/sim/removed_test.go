@@ -20,14 +20,14 @@ func TestRemovedWhileItCopies(t *testing.T) {
 			joins := s.follower()
 			s.Crash(joins)
 			s.Wipe(joins)
-			s.until(settleTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[joins].name); return !in })
-			s.until(settleTime, "its rows are given to others", func() bool { return latest(s.Cluster).Transition == nil })
+			s.until(stableTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[joins].name); return !in })
+			s.until(stableTime, "its rows are given to others", func() bool { return latest(s.Cluster).Transition == nil })
 			if err := s.Start(joins); err != nil {
 				t.Fatal(err)
 			}
-			s.until(settleTime, "rows are on their way to it", func() bool { return latest(s.Cluster).Transition != nil })
+			s.until(stableTime, "rows are on their way to it", func() bool { return latest(s.Cluster).Transition != nil })
 			gives := joins
-			s.until(settleTime, "another one follows", func() bool {
+			s.until(stableTime, "another one follows", func() bool {
 				gives = s.follower()
 				return gives != joins
 			})
@@ -46,7 +46,7 @@ func TestRemovedWhileItCopies(t *testing.T) {
 				}
 			}
 			s.sleep(4 * time.Second)
-			s.settle()
+			s.restore()
 		}
 	})
 }

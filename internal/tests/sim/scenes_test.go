@@ -14,7 +14,7 @@ func TestOwnerPauses(t *testing.T) {
 		s.sleep(s.between(ttl/2, 3*ttl))
 		s.Resume(i)
 		s.sleep(time.Second)
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -26,7 +26,7 @@ func TestLeaderPauses(t *testing.T) {
 		s.sleep(s.between(ttl/4, 4*ttl))
 		s.Resume(i)
 		s.sleep(time.Second)
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -42,7 +42,7 @@ func TestAllPause(t *testing.T) {
 			s.Resume(i)
 			s.sleep(s.between(1, 500*time.Millisecond))
 		}
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -65,12 +65,12 @@ func TestPartition(t *testing.T) {
 					default:
 						s.Partition([]int{i})
 					}
-					d := s.until(settleTime, "the others serve all", func() bool { return s.servedWithout(i) })
+					d := s.until(stableTime, "the others serve all", func() bool { return s.servedWithout(i) })
 					if took.add(d); d > failoverTime {
 						t.Errorf("%v, more than %v", d, failoverTime)
 					}
 					s.sleep(s.between(0, 2*ttl))
-					s.settle()
+					s.restore()
 				})
 				took.report(t, "cut off until all keys are served")
 			})
@@ -84,9 +84,9 @@ func TestMinority(t *testing.T) {
 	play(t, setting{nodes: 5, clients: 3}, func(s *scene) {
 		p := s.rnd.Perm(5)
 		s.Partition(p[:2])
-		s.until(settleTime, "the others serve all", func() bool { return s.servedWithout(p[:2]...) })
+		s.until(stableTime, "the others serve all", func() bool { return s.servedWithout(p[:2]...) })
 		s.sleep(s.between(0, 2*ttl))
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -113,7 +113,7 @@ func TestFlapping(t *testing.T) {
 			}
 			s.sleep(s.between(10*time.Millisecond, 800*time.Millisecond))
 		}
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -124,7 +124,7 @@ func TestLossyLinks(t *testing.T) {
 		s.Gossip.SetLoss(0.2)
 		s.Gossip.SetDuplicates(0.1)
 		s.sleep(20 * time.Second)
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -148,8 +148,8 @@ func TestRestart(t *testing.T) {
 					if err := s.Start(i); err != nil {
 						t.Fatal(err)
 					}
-					s.settle()
-					s.until(settleTime, "three vote", s.vote(3))
+					s.restore()
+					s.until(stableTime, "three vote", s.vote(3))
 				}
 				for _, p := range s.Live() {
 					if got := p.Group.Table().UID; got != uid {
@@ -193,7 +193,7 @@ func TestAllRestart(t *testing.T) {
 			}
 			s.sleep(s.between(0, time.Second))
 		}
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -207,7 +207,7 @@ func TestAllWiped(t *testing.T) {
 			s.Wipe(i)
 		}
 		s.judge.AllLost() // no table says so: nobody is left who knows
-		s.settle()
+		s.restore()
 		s.sleep(2 * time.Second)
 	})
 }
@@ -223,7 +223,7 @@ func TestWallClockJumps(t *testing.T) {
 			s.JumpWall(s.rnd.IntN(3), by)
 			s.sleep(s.between(10*time.Millisecond, 2*time.Second))
 		}
-		s.settle()
+		s.restore()
 	})
 }
 
@@ -240,7 +240,7 @@ func TestChaos(t *testing.T) {
 				s.chaos()
 				s.sleep(s.between(time.Millisecond, 2*time.Second))
 			}
-			took.add(s.settle())
+			took.add(s.restore())
 		})
 		took.report(t, "from healing until all is well")
 	}
@@ -307,7 +307,7 @@ func TestRollingRestart(t *testing.T) {
 			if err := s.Start(i); err != nil {
 				t.Fatal(err)
 			}
-			s.until(settleTime, "all is well again", s.settled)
+			s.until(stableTime, "all is well again", s.stable)
 		}
 		s.lostNothing()
 	})

@@ -24,12 +24,12 @@ func TestTrap38LateSnapshots(t *testing.T) {
 		for range max(4/slower, 1) {
 			i := s.follower()
 			s.Crash(i)
-			s.until(settleTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
-			s.until(settleTime, "the others have settled", s.settled)
+			s.until(stableTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
+			s.until(stableTime, "the others have settled", s.stable)
 			s.raise(int(rare.After + rare.Trailing))
 			s.sleep(2 * rare.Every) // the log is cut short
 			var due time.Time
-			s.Net.Late(func(from, to string, data []byte) time.Duration {
+			s.Net.Delay(func(from, to string, data []byte) time.Duration {
 				if to != s.hosts[i].addr || data[0] != installSnapshot || !due.IsZero() {
 					return 0
 				}
@@ -41,13 +41,13 @@ func TestTrap38LateSnapshots(t *testing.T) {
 			if err := s.Start(i); err != nil {
 				t.Fatal(err)
 			}
-			s.until(settleTime, "all is well again", s.settled)
+			s.until(stableTime, "all is well again", s.stable)
 			if until := time.Until(due); until > 0 {
 				s.sleep(until)
 			}
 			s.sleep(time.Second)
-			s.Net.Late(nil)
-			s.settle()
+			s.Net.Delay(nil)
+			s.restore()
 		}
 		if held == 0 {
 			t.Error("no snapshot was sent")

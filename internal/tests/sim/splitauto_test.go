@@ -140,7 +140,7 @@ func (s *scene) refusals(b bucket, one bool, settle time.Duration) (all, refused
 	sp := &splitScene{scene: s, load: l, watch: newSplitWatch(s.Cluster)}
 	d := sp.newDivider(1)
 	defer d.close()
-	s.until(settleTime, b.key+" is split", func() bool { return d.split(s.rnd, b.key, 3) == nil })
+	s.until(stableTime, b.key+" is split", func() bool { return d.split(s.rnd, b.key, 3) == nil })
 	k, err := l.newCaller(1)
 	if err != nil {
 		s.t.Fatal(err)

@@ -35,7 +35,7 @@ func TestSplitsLosePart(t *testing.T) {
 			defer cancel()
 			_, _ = pb.NewClusterServiceClient(d.conns[home]).MergeObject(ctx, &pb.MergeObjectRequest{Kind: kindOf(key), Key: key})
 		})
-		s.until(settleTime, key+" is whole", func() bool {
+		s.until(stableTime, key+" is whole", func() bool {
 			_, is := latest(s.Cluster).Split(kindOf(key), key, defaultName(key))
 			return !is
 		})
@@ -61,7 +61,7 @@ func (s *splitScene) losable(d *divider, key string) (part string, i, k int) {
 	}
 	const long = 500 * time.Millisecond
 	since := time.Now()
-	s.until(settleTime, "a part of "+key+" is away from its home", func() bool {
+	s.until(stableTime, "a part of "+key+" is away from its home", func() bool {
 		t := latest(s.Cluster)
 		home := t.Rows[t.Find(owner.Hash(key))]
 		if sp, ok := t.Split(kindOf(key), key, defaultName(key)); ok && sp.Phase == table.Open {

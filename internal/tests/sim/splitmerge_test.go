@@ -24,19 +24,19 @@ func TestMergeOfWhatIsPlacedAnew(t *testing.T) {
 		i := s.follower()
 		s.Crash(i)
 		s.Wipe(i)
-		s.until(settleTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
+		s.until(stableTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
 		for _, key := range splitKeys() { // the new node may get some parts by itself
-			s.until(settleTime, key+" is split", func() bool {
+			s.until(stableTime, key+" is split", func() bool {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
 				return d.splitBy(ctx, sp.home(key), key, 4) == nil
 			})
 		}
 		sp.start(i)
-		s.until(settleTime, "all is well again", s.settled)
+		s.until(stableTime, "all is well again", s.stable)
 		s.Net.SetFaults("", "", Faults{Min: 2 * time.Millisecond, Max: 4 * time.Millisecond})
 		var of table.Split
-		for over := time.Now().Add(settleTime); of.Key == ""; s.sleep(100 * time.Microsecond) {
+		for over := time.Now().Add(stableTime); of.Key == ""; s.sleep(100 * time.Microsecond) {
 			for _, is := range latest(s.Cluster).Splits {
 				if is.Phase == table.Closing && strings.Contains(is.Reason, "belongs on node") {
 					of = is
@@ -49,7 +49,7 @@ func TestMergeOfWhatIsPlacedAnew(t *testing.T) {
 		if err := d.merge(rnd, of.Key); err != nil {
 			s.t.Fatalf("the order to make %s whole: %v", of.Key, err)
 		}
-		for over := time.Now().Add(15 * time.Second); time.Now().Before(over); s.sleep(splitLook) {
+		for over := time.Now().Add(15 * time.Second); time.Now().Before(over); s.sleep(splitPoll) {
 			if is, ok := latest(s.Cluster).Split(of.Kind, of.Key, of.Name); ok {
 				s.t.Fatalf("%s was made whole by hand, and is %s again at %s: %s", of.Key, is.Phase, stamp(time.Now()), is.Reason)
 			}

@@ -38,7 +38,7 @@ func playSplits(t *testing.T, nodes int, pause time.Duration, act func(*splitSce
 		var dividers []*divider
 		first := s.newDivider(1)
 		for i, key := range splitKeys() {
-			s.until(settleTime, key+" is split", func() bool { return first.split(s.rnd, key, 2+i%3) == nil })
+			s.until(stableTime, key+" is split", func() bool { return first.split(s.rnd, key, 2+i%3) == nil })
 		}
 		dividers = append(dividers, first)
 		for i, keys := range [][]string{{"sum-c", "small", casCounter}, {"sum-b", "tight", casCounter}} {
@@ -60,13 +60,13 @@ func playSplits(t *testing.T, nodes int, pause time.Duration, act func(*splitSce
 		defer stop()
 		s.sleep(time.Second / 2)
 		act(s)
-		took := s.settle()
+		took := s.restore()
 		s.watch.trouble(false)
 		s.sleep(time.Second)
 		stop()
 		s.t.Logf("all was well %s after the faults; all callers had their outcomes at %s", took, stamp(time.Now()))
 		s.judge(first)
-		s.t.Logf("%s; log whole %v; errors %v; orders %v %v %v", s.watch.told(), s.history().whole, s.load.errs, first.errs, dividers[1].errs, dividers[2].errs)
+		s.t.Logf("%s; log whole %v; errors %v; orders %v %v %v", s.watch.summary(), s.history().whole, s.load.errs, first.errs, dividers[1].errs, dividers[2].errs)
 	})
 }
 
@@ -78,7 +78,7 @@ func (s *splitScene) judge(d *divider) {
 	})
 	s.judgeSums("split")
 	for _, key := range splitKeys() {
-		s.until(settleTime, key+" is merged", func() bool {
+		s.until(stableTime, key+" is merged", func() bool {
 			_, is := latest(s.Cluster).Split(kindOf(key), key, defaultName(key))
 			return !is || d.merge(s.rnd, key) == nil
 		})
@@ -123,14 +123,14 @@ func (s *splitScene) judgeLeft(d *divider) {
 	few := func() bool {
 		return s.held("counter") <= int64(2*len(s.load.sums)) && s.held("limit") <= int64(2*len(buckets))
 	}
-	latestOver := time.Now().Add(settleTime)
+	latestOver := time.Now().Add(stableTime)
 	for over := time.Now().Add(splitForget); !few() && time.Now().Before(over) && time.Now().Before(latestOver); {
 		for _, sp := range latest(s.Cluster).Splits { // by a home that places parts anew
 			s.t.Logf("%s: split again since epoch %d, %s: %s %s", stamp(time.Now()), sp.ID, sp.Phase, sp.Key, sp.Reason)
 			_ = d.merge(s.rnd, sp.Key)
 			over = time.Now().Add(splitForget)
 		}
-		s.sleep(lookEvery)
+		s.sleep(pollEvery)
 	}
 	if !few() {
 		for _, h := range s.hosts {
@@ -151,7 +151,7 @@ func (s *splitScene) judgeSums(when string) {
 	defer k.close()
 	values := map[string]int64{}
 	for key := range s.load.sums {
-		s.until(settleTime, "reading "+key, func() bool {
+		s.until(stableTime, "reading "+key, func() bool {
 			r := s.load.get(k, s.rnd, key)
 			if r != nil {
 				values[key] = r.Value
@@ -274,7 +274,7 @@ func (s *splitScene) join() {
 	s.Crash(i)
 	s.watch.trouble(false)
 	s.Wipe(i)
-	s.until(settleTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
+	s.until(stableTime, "it is out", func() bool { _, in := latest(s.Cluster).Member(s.hosts[i].name); return !in })
 	s.sleep(s.between(0, 3*time.Second))
 	s.start(i)
 }
@@ -291,7 +291,7 @@ func (s *splitScene) passingBy(phase table.SplitPhase) {
 	rnd := rand.New(rand.NewPCG(s.seed, s.rnd.Uint64()))
 	var order sync.WaitGroup
 	if phase == table.Opening {
-		s.until(settleTime, key+" is whole", func() bool { return d.merge(rnd, key) == nil })
+		s.until(stableTime, key+" is whole", func() bool { return d.merge(rnd, key) == nil })
 		order.Go(func() { _ = d.split(rnd, key, 2+rnd.IntN(3)) })
 	} else {
 		order.Go(func() { _ = d.merge(rnd, key) })
@@ -312,7 +312,7 @@ func (s *splitScene) passingBy(phase table.SplitPhase) {
 	s.Heal()
 	s.watch.trouble(false)
 	order.Wait()
-	s.until(settleTime, key+" is split again", func() bool { return d.split(rnd, key, 2+rnd.IntN(3)) == nil })
+	s.until(stableTime, key+" is split again", func() bool { return d.split(rnd, key, 2+rnd.IntN(3)) == nil })
 }
 
 // mergedAndDead kills the home of an object as soon as it is merged, when its standby
@@ -340,7 +340,7 @@ func (s *splitScene) mergedAndDead() {
 	s.sleep(s.between(0, 2*ttl))
 	s.start(i)
 	order.Wait()
-	s.until(settleTime, key+" is split again", func() bool { return d.split(rnd, key, 2+rnd.IntN(3)) == nil })
+	s.until(stableTime, key+" is split again", func() bool { return d.split(rnd, key, 2+rnd.IntN(3)) == nil })
 }
 
 var splitFaults = []splitFault{
@@ -391,8 +391,8 @@ func TestSplitsMixed(t *testing.T) {
 // calm waits until the next fault does not come on top of the last one.
 func (s *splitScene) calm() {
 	s.t.Helper()
-	s.settle()
-	s.until(settleTime, "three vote", s.vote(3))
+	s.restore()
+	s.until(stableTime, "three vote", s.vote(3))
 }
 
 // TestSplitsAllCrash: the state of all objects and parts is lost, and the splits in the
@@ -408,7 +408,7 @@ func TestSplitsAllCrash(t *testing.T) {
 			s.start(i)
 			s.sleep(s.between(0, time.Second))
 		}
-		s.settle()
+		s.restore()
 		s.watch.trouble(false)
 		s.sleep(2 * time.Second)
 	})
@@ -423,6 +423,6 @@ func TestSplitsChaos(t *testing.T) {
 			s.chaos()
 			s.sleep(s.between(time.Millisecond, 2*time.Second))
 		}
-		s.settle()
+		s.restore()
 	})
 }

@@ -22,8 +22,8 @@ const (
 	// splitStuck is how long a split may be opening or closing when nothing is broken any
 	// more but what was killed.
 	splitStuck = failoverTime + 3*time.Second
-	// splitLook is how often the tables are looked at.
-	splitLook = 5 * time.Millisecond
+	// splitPoll is how often the tables are looked at.
+	splitPoll = 5 * time.Millisecond
 	// splitOrder is how long an order may take: it is longer than a node's patience.
 	splitOrder = 10 * time.Second
 	// splitForget is how long parts may be held after a merge: sweeps go round in 3 s, and
@@ -50,9 +50,9 @@ type splitWatch struct {
 
 // passing is a split in a phase that is to be over soon.
 type passing struct {
-	phase table.SplitPhase
-	since time.Time
-	told  bool
+	phase    table.SplitPhase
+	since    time.Time
+	reported bool
 }
 
 func newSplitWatch(c *Cluster) *splitWatch {
@@ -63,9 +63,9 @@ func newSplitWatch(c *Cluster) *splitWatch {
 func (w *splitWatch) run(ctx context.Context, s *scene) {
 	for ctx.Err() == nil {
 		if t := latest(w.c); t != nil {
-			w.look(t)
+			w.inspect(t)
 		}
-		s.sleep(splitLook)
+		s.sleep(splitPoll)
 	}
 }
 
@@ -86,7 +86,7 @@ func (w *splitWatch) trouble(on bool) {
 	w.broken, w.since = on, time.Now()
 }
 
-func (w *splitWatch) look(t *table.Table) {
+func (w *splitWatch) inspect(t *table.Table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -123,8 +123,8 @@ func (w *splitWatch) look(t *table.Table) {
 			}
 			d := now.Sub(from)
 			w.worst[p.phase.String()] = max(w.worst[p.phase.String()], d)
-			if d > splitStuck && !p.told {
-				p.told = true
+			if d > splitStuck && !p.reported {
+				p.reported = true
 				w.faults = append(w.faults, fmt.Sprintf("split %d of %s %s has been %s since %s, %s after the faults: %+v", sp.ID, sp.Kind, sp.Key, p.phase, stamp(p.since), d, *sp))
 			}
 		}
@@ -261,7 +261,7 @@ func (s *splitScene) placeOf(hash uint64) int {
 // home returns the host that is the home of an object; it waits until there is one.
 func (s *splitScene) home(key string) (i int) {
 	s.t.Helper()
-	s.until(settleTime, "there is a home", func() bool { i = s.placeOf(owner.Hash(key)); return i >= 0 && s.Running(i) })
+	s.until(stableTime, "there is a home", func() bool { i = s.placeOf(owner.Hash(key)); return i >= 0 && s.Running(i) })
 	return i
 }
 
@@ -286,7 +286,7 @@ func defaultName(key string) string { return kindOf(key) }
 // other is a host that runs and is not this one.
 func (s *splitScene) other(i int) int {
 	k := -1
-	s.until(settleTime, "another one runs", func() bool {
+	s.until(stableTime, "another one runs", func() bool {
 		k = s.rnd.IntN(len(s.hosts))
 		return k != i && s.Running(k)
 	})
@@ -304,8 +304,8 @@ func (s *splitScene) held(kind string) (n int64) {
 	return n
 }
 
-// told returns what was seen, for people.
-func (w *splitWatch) told() string {
+// summary returns what was seen, for people.
+func (w *splitWatch) summary() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return fmt.Sprintf("%d splits opened, %d ended, longest opening %s, closing %s, lost %v", w.opened, w.ended,

@@ -32,8 +32,8 @@ func TestStopsInTime(t *testing.T) {
 			if took := time.Since(began); took > stopTime {
 				s.t.Errorf("%s took %s to end", s.hosts[i].name, took)
 			}
-			s.settle()
-			s.until(settleTime, "three vote", s.vote(3))
+			s.restore()
+			s.until(stableTime, "three vote", s.vote(3))
 			s.Net.SetFaults("", "", Faults{Min: time.Millisecond, Max: 10 * time.Millisecond})
 		}
 	})

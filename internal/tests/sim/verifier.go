@@ -48,16 +48,16 @@ type Asked struct {
 //     begin, never go back from one owner to the next, and no two have the same.
 //   - Tables of the same epoch are the same, and no process goes back to an earlier one.
 type Verifier struct {
-	mu        sync.Mutex // guards all
-	positions []position
-	tables    map[uint64][]byte // by epoch, encoded
-	epochs    []uint64          // of tables, oldest first
-	last      map[string]uint64 // by process: epoch last looked at
-	looks     int
-	permits   int
-	confirmed int
-	faults    []string
-	learn     func(*table.Table) // of each new table
+	mu          sync.Mutex // guards all
+	positions   []position
+	tables      map[uint64][]byte // by epoch, encoded
+	epochs      []uint64          // of tables, oldest first
+	last        map[string]uint64 // by process: epoch last looked at
+	inspections int
+	permits     int
+	confirmed   int
+	faults      []string
+	learn       func(*table.Table) // of each new table
 }
 
 // OnTable has f called with each table that is met.
@@ -88,11 +88,11 @@ func NewVerifier(positions int, seed uint64) *Verifier {
 	return v
 }
 
-// Look asks all processes that run. Whoever is not among them is dead.
-func (v *Verifier) Look(all []Asked) {
+// Inspect asks all processes that run. Whoever is not among them is dead.
+func (v *Verifier) Inspect(all []Asked) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.looks++
+	v.inspections++
 	at := time.Now()
 	for _, a := range all {
 		v.compareLocked(a)
@@ -210,7 +210,7 @@ func (v *Verifier) Served(since time.Time) int {
 func (v *Verifier) Figures() (looks, permits, confirmed int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.looks, v.permits, v.confirmed
+	return v.inspections, v.permits, v.confirmed
 }
 
 // Verify looks at a cluster now.
@@ -220,7 +220,7 @@ func (v *Verifier) Verify(c *Cluster) {
 	for i, p := range live {
 		all[i] = Asked{Name: fmt.Sprintf("%s#%d", p.Name, p.Life), Actor: p.Group.Rule(), Now: p.Now}
 	}
-	v.Look(all)
+	v.Inspect(all)
 }
 
 // Watch looks at a cluster again and again until stop is closed.

@@ -66,7 +66,7 @@ func TestVerifierSees(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v := NewVerifier(1, 1)
 				for i := range c.steps {
-					v.Look([]Asked{{Name: "n1", Actor: &c.steps[i].a}, {Name: "n2", Actor: &c.steps[i].b}})
+					v.Inspect([]Asked{{Name: "n1", Actor: &c.steps[i].a}, {Name: "n2", Actor: &c.steps[i].b}})
 					time.Sleep(time.Millisecond)
 				}
 				got := strings.Join(v.Faults(), "\n")

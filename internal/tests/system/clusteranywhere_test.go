@@ -23,7 +23,7 @@ func TestClusterAnywhere(t *testing.T) {
 	// was told to make the cluster: it has no disk, and would make a second one.
 	owner := func() (at, holder *testNode) {
 		eventually(t, "somebody owns the key, and every row has its standby", func() bool {
-			if st, _, err := c.nodes[0].look(); err != nil || st.RowsUnprotected > 0 || st.Changing {
+			if st, _, err := c.nodes[0].status(); err != nil || st.RowsUnprotected > 0 || st.Changing {
 				return false // what its owner has would be lost, and declared so
 			}
 			owners := c.nodes[0].owners(key)

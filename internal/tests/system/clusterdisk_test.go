@@ -27,7 +27,7 @@ func (n *testNode) wiped() {
 func (c *testCluster) tokens(last map[string]uint64) {
 	c.t.Helper()
 	for i, key := range []string{"a", "b", "c", "d", "e", "f"} {
-		g := c.nodes[i%len(c.nodes)].taken(key)
+		g := c.nodes[i%len(c.nodes)].mustAcquire(key)
 		if g.token <= last[key] {
 			c.t.Errorf("token %d after %d", g.token, last[key])
 		}

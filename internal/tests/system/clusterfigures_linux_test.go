@@ -80,7 +80,7 @@ func (c *testCluster) failover(victim *testNode) (first, all time.Duration) {
 	victim.kill()
 	for i, key := range keys {
 		wg.Go(func() {
-			ok := poll(func() bool { _, err := survivors[i%2].take(c.t.Context(), key, true); return err == nil })
+			ok := poll(func() bool { _, err := survivors[i%2].acquire(c.t.Context(), key, true); return err == nil })
 			took := time.Since(killed)
 			mu.Lock()
 			defer mu.Unlock()

@@ -34,7 +34,7 @@ func TestClusterFounders(t *testing.T) {
 	rest[0].run()
 	first.said("this node makes the cluster when all founders are there", "n3 not seen")
 	eventually(t, "the two know of each other", func() bool {
-		_, members, err := first.look()
+		_, members, err := first.status()
 		return err == nil && len(members) == 2
 	})
 	for end := time.Now().Add(2 * founderWait); time.Now().Before(end); {

@@ -40,8 +40,8 @@ func (g *graceTest) ctx() context.Context {
 	return ctx
 }
 
-// taken takes a lock of the key, and does no more for it.
-func (g *graceTest) taken(name, holder string, ttl time.Duration) (token uint64) {
+// mustAcquire takes a lock of the key, and does no more for it.
+func (g *graceTest) mustAcquire(name, holder string, ttl time.Duration) (token uint64) {
 	g.t.Helper()
 	eventually(g.t, holder+" takes the lock "+name, func() bool {
 		r, err := g.lock.Acquire(g.ctx(), &pb.AcquireRequest{Key: g.key, Name: name, Holder: holder, TtlNs: int64(ttl), WaitNs: int64(time.Second)})
@@ -111,9 +111,9 @@ func (g *graceTest) run(lose func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	former := g.taken(twoLock, "former", 10*time.Millisecond)
-	last := g.taken(twoLock, "last", graceTTL)
-	dead := g.taken(deadLock, "dead", graceTTL)
+	former := g.mustAcquire(twoLock, "former", 10*time.Millisecond)
+	last := g.mustAcquire(twoLock, "last", graceTTL)
+	dead := g.mustAcquire(deadLock, "dead", graceTTL)
 	over := time.Now().Add(graceTTL) // of the leases that nobody renews
 	if _, err := g.via.add(g.key, 5); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func (g *graceTest) run(lose func()) {
 		t.Error(err)
 	}
 	eventually(t, "no row is in grace", func() bool {
-		st, _, err := g.via.look()
+		st, _, err := g.via.status()
 		return err == nil && st.RowsInGrace == 0
 	})
 	if s, err := kc.Inspect(t.Context(), g.key, liveLock); err != nil || s.Holder == nil || s.Holder.Token != live.Token() || s.LostEpoch != 0 {
@@ -202,7 +202,7 @@ func (g *graceTest) marks(live *client.Lock) {
 		}
 		return err == nil && r.LostEpoch != 0 && r.Holder.GetToken() == live.Token() && string(r.Holder.GetMetadata()) == "m"
 	})
-	st, _, err := g.via.look()
+	st, _, err := g.via.status()
 	if err != nil || st.RowsInGrace == 0 || st.RowsInGrace > st.Rows {
 		t.Errorf("%v, %v", st, err)
 	}

@@ -93,7 +93,7 @@ func TestClusterLeadersDiskHangs(t *testing.T) {
 		st, ok := leader.clusterStatus()
 		return ok && strings.Contains(st.Degraded, "has hung for") && strings.Contains(st.NotReady, "has hung for")
 	})
-	if wrong, err := k.look(t, well[0]); err != nil || max(wrong[0], wrong[1], wrong[2]) > both {
+	if wrong, err := k.countWrong(t, well[0]); err != nil || max(wrong[0], wrong[1], wrong[2]) > both {
 		t.Errorf("of %d each, %v are wrong, and %d have lost owner and standby; %v", k.n, wrong, both, err)
 	}
 	if out, err := exec.Command("fsfreeze", "--unfreeze", mounts[leader.id]).CombinedOutput(); err != nil {

@@ -24,9 +24,9 @@ type idRun struct {
 	node         string
 }
 
-// takeIDs asks the nodes of a cluster for ids, each caller another node each time,
+// askForIDs asks the nodes of a cluster for ids, each caller another node each time,
 // until it is stopped, and returns what came then.
-func takeIDs(c *testCluster, callers int) (came func() int, stop func() []idRun) {
+func askForIDs(c *testCluster, callers int) (came func() int, stop func() []idRun) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var mu sync.Mutex
 	var all []idRun
@@ -88,7 +88,7 @@ func judgeIDs(t *testing.T, all []idRun) {
 func TestClusterIDs(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, true)
-	_, stop := takeIDs(c, 6)
+	_, stop := askForIDs(c, 6)
 	for range 2 {
 		leads, others := c.leader()
 		<-time.After(time.Second)
@@ -122,7 +122,7 @@ func (c *testCluster) allVote() {
 	for _, n := range c.nodes {
 		eventually(c.t, n.id+" is ready", func() bool {
 			code, _, err := n.get("/readyz")
-			st, _, look := n.look()
+			st, _, look := n.status()
 			return err == nil && code == 200 && look == nil && st.Members == 3 && len(st.Voters) == 3 && !st.Changing
 		})
 	}
@@ -135,7 +135,7 @@ func TestLoneIDs(t *testing.T) {
 	n := newTestNode(t, "n1", t.TempDir(), "--epoch-floor", "400000000000")
 	c := &testCluster{t: t, nodes: []*testNode{n}}
 	n.run()
-	came, stop := takeIDs(c, 3)
+	came, stop := askForIDs(c, 3)
 	for i := range 6 {
 		if i > 0 {
 			n.kill()

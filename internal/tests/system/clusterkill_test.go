@@ -24,12 +24,12 @@ func TestClusterReady(t *testing.T) {
 	for owner, keys := range c.keys(5) {
 		for _, key := range keys {
 			for _, n := range c.nodes {
-				if g := n.taken(key); g.owner != owner || g.token <= last[key] {
+				if g := n.mustAcquire(key); g.owner != owner || g.token <= last[key] {
 					t.Errorf("%s: %q belongs to %s, and %+v was granted after token %d", n.id, key, owner, g, last[key])
 				} else {
 					last[key] = g.token
 				}
-				g, err := n.take(t.Context(), key, false)
+				g, err := n.acquire(t.Context(), key, false)
 				why, at := reason(err)
 				switch {
 				case n.id == owner && (err != nil || g.token <= last[key]):
@@ -61,7 +61,7 @@ func TestClusterKilled(t *testing.T) {
 			before := map[string]grant{}
 			for _, of := range keys {
 				for i, key := range of {
-					before[key] = survivors[i%2].taken(key)
+					before[key] = survivors[i%2].mustAcquire(key)
 					if _, err := survivors[i%2].add(key, 7); err != nil {
 						t.Fatal(err)
 					}
@@ -71,7 +71,7 @@ func TestClusterKilled(t *testing.T) {
 			killed := time.Now()
 			for owner, of := range keys {
 				for i, key := range of {
-					g, value := survivors[i%2].taken(key), int64(7)
+					g, value := survivors[i%2].mustAcquire(key), int64(7)
 					if g.owner == victim.id || g.token <= before[key].token || g.epoch < before[key].epoch {
 						t.Errorf("%q: %+v after %+v", key, g, before[key])
 					}
@@ -89,7 +89,7 @@ func TestClusterKilled(t *testing.T) {
 			victim.run()
 			c.ready(c.nodes...)
 			for key, g := range before {
-				if now := victim.taken(key); now.token <= g.token {
+				if now := victim.mustAcquire(key); now.token <= g.token {
 					t.Errorf("%q: %+v after %+v", key, now, g)
 				}
 			}
@@ -117,14 +117,14 @@ func TestClusterStopped(t *testing.T) {
 				t.Fatal("it has no status")
 			}
 			for _, key := range keys {
-				if _, err := victim.take(t.Context(), key, false); err != nil {
+				if _, err := victim.acquire(t.Context(), key, false); err != nil {
 					t.Fatal(err)
 				}
 			}
 			victim.signal(t, syscall.SIGSTOP)
 			next := map[string]grant{}
 			for i, key := range keys {
-				next[key] = survivors[i%2].taken(key)
+				next[key] = survivors[i%2].mustAcquire(key)
 			}
 			late := ask(t.Context(), victim, keys)
 			<-time.After(200 * time.Millisecond) // they are in its sockets
@@ -153,7 +153,7 @@ func TestClusterStopped(t *testing.T) {
 			for _, key := range keys {
 				var g grant
 				var err error
-				if !poll(func() bool { g, err = victim.take(t.Context(), key, false); return err == nil }) || g.token <= next[key].token {
+				if !poll(func() bool { g, err = victim.acquire(t.Context(), key, false); return err == nil }) || g.token <= next[key].token {
 					t.Errorf("%q: %+v after %+v, %v", key, g, next[key], err)
 				}
 			}
@@ -174,7 +174,7 @@ func ask(ctx context.Context, n *testNode, keys []string) func() map[string][]gr
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				g, err := n.take(ctx, key, false)
+				g, err := n.acquire(ctx, key, false)
 				if err == nil {
 					mu.Lock()
 					got[key] = append(got[key], g)
@@ -201,7 +201,7 @@ func TestClusterTerminated(t *testing.T) {
 	before := map[string]grant{}
 	for _, of := range keys {
 		for _, key := range of {
-			before[key] = others[1].taken(key)
+			before[key] = others[1].mustAcquire(key)
 		}
 	}
 	for _, victim := range []*testNode{others[0], leads} {
@@ -210,7 +210,7 @@ func TestClusterTerminated(t *testing.T) {
 		for _, key := range keys[victim.id] {
 			var g grant
 			eventually(t, fmt.Sprintf("another owns %q", key), func() bool {
-				g = others[1].taken(key)
+				g = others[1].mustAcquire(key)
 				return g.owner != victim.id
 			})
 			if g.token <= before[key].token {

@@ -61,13 +61,13 @@ func TestClusterMillion(t *testing.T) {
 	n4 := newTestNode(t, "n4", "", "--cluster-id", "c", "--join", c.addrs(nil))
 	four := append(slices.Clone(c.nodes), n4)
 	join := c.change(p, "join", four, n4.run, func() bool {
-		st, _, err := n4.look()
-		return err == nil && st.RowsOwned > 0 && settled(four)
+		st, _, err := n4.status()
+		return err == nil && st.RowsOwned > 0 && stable(four)
 	})
 	moves := p.ownedBy("n4")
 	drain := c.change(p, "drain", four, func() { drainNode(t, c, n4) }, func() bool {
 		m := n4.stands(c.nodes[0])
-		return m.GetMember().GetPhase() == pb.Phase_PHASE_DRAINED && m.RowsOwned+m.RowsStandby == 0 && settled(c.nodes)
+		return m.GetMember().GetPhase() == pb.Phase_PHASE_DRAINED && m.RowsOwned+m.RowsStandby == 0 && stable(c.nodes)
 	})
 	p.end(t)
 	t.Logf("join: until n4 owns its share and all is protected %s; drain: until n4 has nothing and all is protected %s",
@@ -99,11 +99,11 @@ func TestClusterJoinAndDrainByEvent(t *testing.T) {
 	})
 }
 
-// settled reports whether nothing moves, and each row has its standby, as all of
+// stable reports whether nothing moves, and each row has its standby, as all of
 // these nodes see it.
-func settled(nodes []*testNode) bool {
+func stable(nodes []*testNode) bool {
 	return !slices.ContainsFunc(nodes, func(n *testNode) bool {
-		st, _, err := n.look()
+		st, _, err := n.status()
 		return err != nil || st.Changing || st.RowsUnprotected > 0
 	})
 }

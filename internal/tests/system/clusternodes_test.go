@@ -196,8 +196,8 @@ func (n *testNode) unready(as *testNode) {
 // callTime bounds one call.
 const callTime = 2 * time.Second
 
-// look asks the node for its status and members.
-func (n *testNode) look() (*pb.GetStatusResponse, []*pb.MemberStatus, error) {
+// status asks the node for its status and members.
+func (n *testNode) status() (*pb.GetStatusResponse, []*pb.MemberStatus, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
 	c := pb.NewClusterServiceClient(n.conn)
@@ -227,8 +227,8 @@ type grant struct {
 	epoch uint64
 }
 
-// take takes a lock at a node, which forwards the call or not.
-func (n *testNode) take(ctx context.Context, key string, forward bool) (grant, error) {
+// acquire takes a lock at a node, which forwards the call or not.
+func (n *testNode) acquire(ctx context.Context, key string, forward bool) (grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if !forward {
@@ -247,11 +247,11 @@ func (n *testNode) take(ctx context.Context, key string, forward bool) (grant, e
 	return grant{r.Owner, r.Token, r.Epoch}, nil
 }
 
-// taken takes a lock at a node as soon as that works.
-func (n *testNode) taken(key string) (g grant) {
+// mustAcquire takes a lock at a node as soon as that works.
+func (n *testNode) mustAcquire(key string) (g grant) {
 	n.t.Helper()
 	var err error
-	if !poll(func() bool { g, err = n.take(n.t.Context(), key, true); return err == nil }) {
+	if !poll(func() bool { g, err = n.acquire(n.t.Context(), key, true); return err == nil }) {
 		n.t.Fatalf("%s does not answer for %q: %v", n.id, key, err)
 	}
 	return g
@@ -344,7 +344,7 @@ func (c *testCluster) unready(nodes []*testNode) string {
 		if !n.runs() {
 			c.t.Fatalf("%s has ended: %s", n.id, n.err())
 		}
-		st, members, err := n.look()
+		st, members, err := n.status()
 		if err != nil {
 			return err.Error()
 		}
@@ -375,7 +375,7 @@ func (c *testCluster) unready(nodes []*testNode) string {
 func (c *testCluster) leader() (leads *testNode, others []*testNode) {
 	c.t.Helper()
 	eventually(c.t, "somebody leads", func() bool {
-		st, _, err := c.nodes[0].look()
+		st, _, err := c.nodes[0].status()
 		if err != nil {
 			return false
 		}

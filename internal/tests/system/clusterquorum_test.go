@@ -18,7 +18,7 @@ func TestStatusWithoutMajority(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 3, false, "--drain-timeout", "0")
 			eventually(t, "all three vote", func() bool {
-				st, _, err := c.nodes[0].look()
+				st, _, err := c.nodes[0].status()
 				return err == nil && len(st.Voters) == 3
 			})
 			for _, n := range c.nodes[1:] {

@@ -63,7 +63,7 @@ func fill(t *testing.T, n *testNode, count int) *kept {
 // check looks through a node whether all of it is still there.
 func (k *kept) check(t *testing.T, n *testNode) {
 	t.Helper()
-	wrong, err := k.look(t, n)
+	wrong, err := k.countWrong(t, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func (k *kept) check(t *testing.T, n *testNode) {
 	}
 }
 
-// look counts the counters, limits and locks that are not as they were.
-func (k *kept) look(t *testing.T, n *testNode) (wrong [3]int, err error) {
+// countWrong counts the counters, limits and locks that are not as they were.
+func (k *kept) countWrong(t *testing.T, n *testNode) (wrong [3]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), keepTime(k.n))
 	defer cancel()
 	counters, limits, locks := pb.NewCounterServiceClient(n.conn), pb.NewLimitServiceClient(n.conn), pb.NewLockServiceClient(n.conn)
@@ -108,7 +108,7 @@ func (c *testCluster) protected(nodes ...*testNode) {
 	c.t.Helper()
 	eventually(c.t, "all rows have their standby", func() bool {
 		return !slices.ContainsFunc(nodes, func(n *testNode) bool {
-			st, _, err := n.look()
+			st, _, err := n.status()
 			return err != nil || st.RowsUnprotected > 0 || st.Changing
 		})
 	})
@@ -134,7 +134,7 @@ func TestClusterDeathLosesNothing(t *testing.T) {
 			t.Logf("%s dies", dead.id)
 			dead.kill()
 			for _, key := range c.someKeys() {
-				left[0].taken(key)
+				left[0].mustAcquire(key)
 			}
 			k.check(t, left[1])
 			c.protected(left...)
@@ -247,12 +247,12 @@ func joinAndDrain(t *testing.T, drain func(c *testCluster, n *testNode)) {
 	n4 := newTestNode(t, "n4", "", "--cluster-id", "c", "--join", c.addrs(nil))
 	n4.run()
 	eventually(t, "n4 owns rows, and all have their standby", func() bool {
-		st, _, err := n4.look()
+		st, _, err := n4.status()
 		return err == nil && st.RowsOwned > 100 && !st.Changing && st.RowsUnprotected == 0
 	})
 	k.check(t, c.nodes[0])
 	drain(c, c.nodes[1])
-	st, _, err := c.nodes[1].look()
+	st, _, err := c.nodes[1].status()
 	if err != nil || st.RowsOwned != 0 || st.RowsStandby != 0 {
 		t.Errorf("n2 was drained, and has %d rows, and %d as a standby; %v", st.GetRowsOwned(), st.GetRowsStandby(), err)
 	}

@@ -48,7 +48,7 @@ func TestClusterStockSerf(t *testing.T) {
 		return true
 	})
 	eventually(t, "our nodes know it in gossip, and have no row for it", func() bool {
-		_, members, err := c.nodes[1].look()
+		_, members, err := c.nodes[1].status()
 		if err != nil {
 			return false
 		}
@@ -118,7 +118,7 @@ func TestClusterForgedTags(t *testing.T) {
 		}
 	}
 	eventually(t, "gossip has them all", func() bool {
-		_, members, err := c.nodes[1].look()
+		_, members, err := c.nodes[1].status()
 		return err == nil && len(members) == len(c.nodes)+len(agents)
 	})
 	adds := func(what string) {
@@ -140,7 +140,7 @@ func TestClusterForgedTags(t *testing.T) {
 	leads.kill()
 	calm := func() bool {
 		for _, n := range others {
-			if st, _, err := n.look(); err != nil || !st.Serving || st.Members != 2 || st.Changing || st.RowsUnprotected > 0 {
+			if st, _, err := n.status(); err != nil || !st.Serving || st.Members != 2 || st.Changing || st.RowsUnprotected > 0 {
 				return false
 			}
 		}

@@ -31,7 +31,7 @@ func stopped(t *testing.T, nodes ...*testNode) {
 // checkTokens checks that a lock that is free gets a higher token than all before.
 func (k *kept) checkTokens(t *testing.T, n *testNode) {
 	t.Helper()
-	g := n.taken("free")
+	g := n.mustAcquire("free")
 	for _, token := range k.tokens {
 		if token >= g.token {
 			t.Fatalf("the token %d was granted after %d", g.token, token)

@@ -37,10 +37,10 @@ func TestClusterStrangers(t *testing.T) {
 			n.said("msg=serving")
 			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
 				n.unready(home)
-				if g, err := home.take(t.Context(), tc.name, false); err != nil || g.owner != home.id {
+				if g, err := home.acquire(t.Context(), tc.name, false); err != nil || g.owner != home.id {
 					t.Fatalf("the member: %+v, %v", g, err)
 				}
-				if g, err := n.take(t.Context(), tc.name, true); err == nil {
+				if g, err := n.acquire(t.Context(), tc.name, true); err == nil {
 					t.Fatalf("a stranger got %+v", g)
 				}
 			}

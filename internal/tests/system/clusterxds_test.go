@@ -161,7 +161,7 @@ func (c *testCluster) firstHop(conn *grpc.ClientConn, keys []*counterOf, nodes .
 	}
 	const tries = 3
 	for range tries {
-		before, _, err := nodes[0].look()
+		before, _, err := nodes[0].status()
 		owners := nodes[0].owners(names...)
 		if err != nil || len(owners) != len(keys) {
 			c.t.Fatalf("%s knows %d owners of %d keys: %v", nodes[0].id, len(owners), len(keys), err)
@@ -171,12 +171,12 @@ func (c *testCluster) firstHop(conn *grpc.ClientConn, keys []*counterOf, nodes .
 			c.t.Logf("%d nodes: all of %d keys on the first hop; the client knew the ring after %s", len(nodes), len(keys), learnt.Round(time.Millisecond))
 			return
 		}
-		after, _, err := nodes[0].look()
+		after, _, err := nodes[0].status()
 		if errors.Is(why, errWrongAnswer) || err == nil && after.Epoch == before.Epoch {
 			c.t.Fatal(why)
 		}
 		c.t.Logf("once more, because the table has changed meanwhile: %v", why)
-		c.settled(nodes...)
+		c.awaitMembers(nodes...)
 	}
 	c.t.Fatal("the table does not stay as it is")
 }
@@ -242,7 +242,7 @@ func TestClusterXDS(t *testing.T) {
 	}
 	c := layOut(t, *xdsNodes, false, flags...)
 	c.nodes[0].run()
-	c.settled(c.nodes[:1]...)
+	c.awaitMembers(c.nodes[:1]...)
 	conn := c.stock()
 	keys := make([]*counterOf, xdsKeys())
 	for i := range keys {
@@ -252,7 +252,7 @@ func TestClusterXDS(t *testing.T) {
 	c.firstHop(conn, keys, c.nodes[:1]...)
 	for i := range c.nodes[1:] {
 		c.nodes[i+1].run()
-		c.settled(c.nodes[:i+2]...)
+		c.awaitMembers(c.nodes[:i+2]...)
 		c.quiet(load, func() { c.firstHop(conn, keys, c.nodes[:i+2]...) })
 	}
 
@@ -266,7 +266,7 @@ func TestClusterXDS(t *testing.T) {
 	c.drains(last)
 	c.quiet(load, func() { c.firstHop(conn, keys, c.nodes[:len(c.nodes)-1]...) })
 	succeeds(t, "undrain", last.id, "--addr", last.grpc)
-	c.settled(c.nodes...)
+	c.awaitMembers(c.nodes...)
 	c.quiet(load, func() { c.firstHop(conn, keys, c.nodes...) })
 
 	c.killsTeller(conn, keys, load)
@@ -290,7 +290,7 @@ func (c *testCluster) killsTeller(conn *grpc.ClientConn, keys []*counterOf, load
 	t.Logf("beside it %d calls, %d of which failed; now %s is killed, which tells the client of the ring", load.calls.Load(), load.failed.Load(), told.id)
 	told.kill()
 	left := slices.DeleteFunc(slices.Clone(c.nodes), func(n *testNode) bool { return n == told })
-	c.settled(left...)
+	c.awaitMembers(left...)
 	eventually(t, "another node tells it", func() bool {
 		return slices.ContainsFunc(left, func(n *testNode) bool { return n.scrape()[`keystead_xds_clients{client="grpc"}`] == 1 })
 	})
@@ -301,7 +301,7 @@ func (c *testCluster) killsTeller(conn *grpc.ClientConn, keys []*counterOf, load
 		told.flags = append(told.flags, "--join", c.addrs(told))
 	}
 	told.run()
-	c.settled(c.nodes...)
+	c.awaitMembers(c.nodes...)
 	c.quiet(load, func() { c.firstHop(conn, keys, c.nodes...) })
 }
 
@@ -464,7 +464,7 @@ func TestClusterXDSPush(t *testing.T) {
 			last := expect(step.nodes)
 			at := <-shown
 			took = append(took, max(last.Sub(at), 0))
-			c.settled(slices.DeleteFunc(slices.Clone(c.nodes), func(n *testNode) bool { return step.nodes == 2 && n == others[0] })...)
+			c.awaitMembers(slices.DeleteFunc(slices.Clone(c.nodes), func(n *testNode) bool { return step.nodes == 2 && n == others[0] })...)
 		}
 	}
 	slices.Sort(took)
@@ -489,9 +489,9 @@ func (c *testCluster) drains(n *testNode) {
 	}
 }
 
-// settled waits until these are the active members, nothing changes any more, and all
+// awaitMembers waits until these are the active members, nothing changes any more, and all
 // of them know it. There may be more of them than voters.
-func (c *testCluster) settled(nodes ...*testNode) {
+func (c *testCluster) awaitMembers(nodes ...*testNode) {
 	c.t.Helper()
 	var why string
 	if !patiently(func() bool { why = c.unsettled(nodes); return why == "" }) {
@@ -502,7 +502,7 @@ func (c *testCluster) settled(nodes ...*testNode) {
 func (c *testCluster) unsettled(nodes []*testNode) string {
 	var epoch uint64
 	for _, n := range nodes {
-		st, members, err := n.look()
+		st, members, err := n.status()
 		if err != nil {
 			return err.Error()
 		}

@@ -18,7 +18,7 @@ import (
 // stands returns how a node stands as another one sees it.
 func (n *testNode) stands(as *testNode) *pb.MemberStatus {
 	n.t.Helper()
-	_, members, err := as.look()
+	_, members, err := as.status()
 	if err != nil {
 		return nil
 	}
@@ -237,7 +237,7 @@ func TestDrainWithoutLeader(t *testing.T) {
 	left := c.nodes[2]
 	c.nodes[0].kill()
 	c.nodes[1].kill()
-	eventually(t, "it knows no leader", func() bool { st, _, err := left.look(); return err == nil && st.Leader == "" })
+	eventually(t, "it knows no leader", func() bool { st, _, err := left.status(); return err == nil && st.Leader == "" })
 	refuses(t, exitError, "the cluster has no leader that could be asked; nothing happened (UNAVAILABLE)", "drain", "n3", "--addr", left.grpc)
 	left.signal(t, syscall.SIGTERM)
 	left.ends(t, 0)

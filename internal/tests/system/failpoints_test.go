@@ -236,11 +236,11 @@ func (c *testCluster) joiner(most int) (n4 *testNode, from map[string][]string) 
 	return n4, from
 }
 
-// taken waits until all rows, but for a few perhaps, have an owner that answers.
-func (c *testCluster) taken(at *testNode) {
+// awaitOwned waits until all rows, but for a few perhaps, have an owner that answers.
+func (c *testCluster) awaitOwned(at *testNode) {
 	c.t.Helper()
 	for _, key := range c.someKeys() {
-		at.taken(key)
+		at.mustAcquire(key)
 	}
 }
 
@@ -250,7 +250,7 @@ func (k *kept) stays(n *testNode) {
 	n.t.Helper()
 	var wrong [3]int
 	var err error
-	if !poll(func() bool { wrong, err = k.look(n.t, n); return err == nil }) {
+	if !poll(func() bool { wrong, err = k.countWrong(n.t, n); return err == nil }) {
 		n.t.Fatal(err)
 	}
 	if wrong != [3]int{} {

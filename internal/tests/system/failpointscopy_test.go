@@ -101,7 +101,7 @@ func TestPointsUnsyncAnswerLost(t *testing.T) {
 		newOnce().added(a, key, 1)
 	}
 	a.kill()
-	c.taken(leads)
+	c.awaitOwned(leads)
 	holds(leads, keys, 3)
 	k.stays(leads)
 }
@@ -219,11 +219,11 @@ func TestPointsStandbyRestarts(t *testing.T) {
 	b.run()
 	a.reached("handoffUnsyncPropose")
 	eventually(t, "B follows the log again", func() bool {
-		is, _, err := b.look()
+		is, _, err := b.status()
 		if err != nil {
 			return false
 		}
-		st, _, err := leads.look()
+		st, _, err := leads.status()
 		return err == nil && is.Epoch == st.Epoch
 	})
 	first := newOnce()
@@ -236,7 +236,7 @@ func TestPointsStandbyRestarts(t *testing.T) {
 	holds(b, []string{key}, 2)
 	k.stays(b)
 	a.kill()
-	c.taken(b)
+	c.awaitOwned(b)
 	k.stays(b)
 	holds(b, []string{key}, 2)
 	l.end(t, leads)

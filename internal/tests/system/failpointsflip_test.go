@@ -147,7 +147,7 @@ func TestPointsSourceDiesFrozen(t *testing.T) {
 			count(s, from[s.id])
 			before := map[string]grant{}
 			for _, key := range from[s.id] {
-				before[key] = s.taken(key)
+				before[key] = s.mustAcquire(key)
 			}
 			s.arm(step, held)
 			n4.run()
@@ -155,7 +155,7 @@ func TestPointsSourceDiesFrozen(t *testing.T) {
 			s.kill()
 			died := time.Now()
 			for _, key := range from[s.id] {
-				if g := other.taken(key); g.token <= before[key].token {
+				if g := other.mustAcquire(key); g.token <= before[key].token {
 					t.Errorf("%q: %+v after %+v", key, g, before[key])
 				}
 			}

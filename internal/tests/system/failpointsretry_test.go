@@ -132,7 +132,7 @@ func (r *retried) doneOnce(n *testNode, age time.Duration) {
 	if h := inspect(r.keys[3]); h != nil {
 		t.Errorf("the lock that was released: %v", h)
 	}
-	if g := n.taken(r.keys[3]); g.token <= r.token {
+	if g := n.mustAcquire(r.keys[3]); g.token <= r.token {
 		t.Errorf("token %d after %d", g.token, r.token)
 	}
 }
@@ -154,7 +154,7 @@ func TestPointsRetryAtTheNewOwner(t *testing.T) {
 	r.decided(a)
 	decided := time.Now()
 	a.kill()
-	leads.taken(r.keys[0])
+	leads.mustAcquire(r.keys[0])
 	age := time.Since(decided)
 	r.ask(leads)
 	r.doneOnce(b, age)
@@ -177,7 +177,7 @@ func TestPointsForwarderRetries(t *testing.T) {
 	r.decided(a)
 	decided := time.Now()
 	a.kill()
-	leads.taken(r.keys[0])
+	leads.mustAcquire(r.keys[0])
 	age := time.Since(decided)
 	r.ask(leads)
 	r.doneOnce(leads, age)

@@ -101,8 +101,8 @@ type island struct {
 
 func (x *island) host(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
 
-// settle starts a cluster of n nodes, each in a namespace.
-func settle(t *testing.T, n int, flags ...string) *island {
+// startIsland starts a cluster of n nodes, each in a namespace.
+func startIsland(t *testing.T, n int, flags ...string) *island {
 	t.Helper()
 	x := &island{testCluster: testCluster{t: t}, bridge: newSpace(t)}
 	x.bridge.run("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0")
@@ -185,7 +185,7 @@ func (x *island) record(keys []string) (soFar, stop func() []answer) {
 				defer tick.Stop()
 				for ctx.Err() == nil {
 					from := time.Now()
-					if g, err := n.take(ctx, key, false); err == nil {
+					if g, err := n.acquire(ctx, key, false); err == nil {
 						mu.Lock()
 						all = append(all, answer{g, i, key, from, time.Now()})
 						mu.Unlock()
@@ -256,7 +256,7 @@ func TestPartition(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			x := settle(t, 3, "--lease-ttl", ttl.String(), "--lease-margin", "25ms")
+			x := startIsland(t, 3, "--lease-ttl", ttl.String(), "--lease-margin", "25ms")
 			leads, others := x.leader()
 			victim := slices.Index(x.nodes, others[0])
 			if tc.leader {

@@ -52,14 +52,14 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	rounds := max(soakRounds, int(*soakTime/soakLongest))
-	var looks []soakLook
+	var samples []soakSample
 	for range rounds {
 		s.round(*soakTime / time.Duration(rounds))
-		l := s.look()
+		l := s.sample()
 		t.Logf("%9d calls, %d failed: heap %d kB, %d goroutines, %d files", int(l.calls), s.failed.Load(), int(l.heap)>>10, int(l.goroutines), int(l.files))
-		looks = append(looks, l)
+		samples = append(samples, l)
 	}
-	if err := judgeSoak(looks); err != nil {
+	if err := judgeSoak(samples); err != nil {
 		t.Error(err)
 	}
 	if all, failed := s.total(), s.failed.Load(); failed*100 > all {
@@ -67,23 +67,23 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// soakLook is what all processes together have, when nothing is under way.
-type soakLook struct{ calls, heap, goroutines, files float64 }
+// soakSample is what all processes together have, when nothing is under way.
+type soakSample struct{ calls, heap, goroutines, files float64 }
 
 // judgeSoak compares what was seen, but for the beginning, in which pools and tables fill.
-func judgeSoak(all []soakLook) error {
-	looks := all[len(all)/4:]
-	last := looks[len(looks)-1]
-	calls := last.calls - looks[0].calls
+func judgeSoak(all []soakSample) error {
+	samples := all[len(all)/4:]
+	last := samples[len(samples)-1]
+	calls := last.calls - samples[0].calls
 	var errs []error
-	perCall := slope(looks, func(l soakLook) float64 { return l.heap })
+	perCall := slope(samples, func(l soakSample) float64 { return l.heap })
 	if perCall > soakBytes && perCall*calls > soakNoise {
 		errs = append(errs, fmt.Errorf("the heap grows by %.1f bytes a call, %d kB over %d calls", perCall, int(perCall*calls)>>10, int(calls)))
 	}
-	if n := slope(looks, func(l soakLook) float64 { return l.goroutines }) * calls; n > soakThings {
+	if n := slope(samples, func(l soakSample) float64 { return l.goroutines }) * calls; n > soakThings {
 		errs = append(errs, fmt.Errorf("%.0f goroutines stay of %d calls", n, int(calls)))
 	}
-	if n := slope(looks, func(l soakLook) float64 { return l.files }) * calls; n > soakThings {
+	if n := slope(samples, func(l soakSample) float64 { return l.files }) * calls; n > soakThings {
 		errs = append(errs, fmt.Errorf("%.0f files stay open of %d calls", n, int(calls)))
 	}
 	return errors.Join(errs...)
@@ -91,17 +91,17 @@ func judgeSoak(all []soakLook) error {
 
 // slope returns by how much something grows with each call, in both halves of the run: what
 // leaks does so all the time, while another leader, say, is one step.
-func slope(looks []soakLook, of func(soakLook) float64) float64 {
-	half := len(looks) / 2
-	return min(slopeOf(looks[:half+1], of), slopeOf(looks[half:], of))
+func slope(samples []soakSample, of func(soakSample) float64) float64 {
+	half := len(samples) / 2
+	return min(slopeOf(samples[:half+1], of), slopeOf(samples[half:], of))
 }
 
 // slopeOf returns the median of the slopes between any two looks, which a third of them,
 // being odd, does not change (Theil and Sen).
-func slopeOf(looks []soakLook, of func(soakLook) float64) float64 {
+func slopeOf(samples []soakSample, of func(soakSample) float64) float64 {
 	var all []float64
-	for i, a := range looks {
-		for _, b := range looks[i+1:] {
+	for i, a := range samples {
+		for _, b := range samples[i+1:] {
 			all = append(all, (of(b)-of(a))/(b.calls-a.calls))
 		}
 	}
@@ -111,30 +111,30 @@ func slopeOf(looks []soakLook, of func(soakLook) float64) float64 {
 
 // What the judge of TestSoak sees, and what not.
 func TestSoakJudge(t *testing.T) {
-	looks := func(heap func(i int) float64, goroutines, files float64) []soakLook {
-		var all []soakLook
+	samples := func(heap func(i int) float64, goroutines, files float64) []soakSample {
+		var all []soakSample
 		for i := range 8 {
 			n := float64(i + 1)
-			all = append(all, soakLook{calls: 30_000 * n, heap: 40<<20 + heap(i), goroutines: 600 + goroutines*n, files: 90 + files*n})
+			all = append(all, soakSample{calls: 30_000 * n, heap: 40<<20 + heap(i), goroutines: 600 + goroutines*n, files: 90 + files*n})
 		}
 		return all
 	}
 	level := func(i int) float64 { return float64(i%3) * (100 << 10) }
 	for what, tc := range map[string]struct {
-		looks []soakLook
-		bad   bool
+		samples []soakSample
+		bad     bool
 	}{
-		"level":                   {looks(level, 0, 0), false},
-		"it grows in the start":   {looks(func(i int) float64 { return -float64(max(2-i, 0)) * (10 << 20) }, 0, 0), false},
-		"one look is odd":         {looks(func(i int) float64 { return float64(i/7) * (20 << 20) }, 0, 0), false},
-		"40 bytes a call":         {looks(func(i int) float64 { return level(i) + float64(i)*30_000*40 }, 0, 0), true},
-		"a goroutine in a 1000":   {looks(level, 30, 0), true},
-		"a file in a 1000":        {looks(level, 0, 30), true},
-		"a step in the midst":     {looks(func(i int) float64 { return float64(i/5) * (8 << 20) }, 0, 0), false},
-		"a step, and a leak":      {looks(func(i int) float64 { return float64(i/5)*(8<<20) + float64(i)*30_000*40 }, 0, 0), true},
-		"one goroutine in 30,000": {looks(level, 1, 0), false},
+		"level":                   {samples(level, 0, 0), false},
+		"it grows in the start":   {samples(func(i int) float64 { return -float64(max(2-i, 0)) * (10 << 20) }, 0, 0), false},
+		"one look is odd":         {samples(func(i int) float64 { return float64(i/7) * (20 << 20) }, 0, 0), false},
+		"40 bytes a call":         {samples(func(i int) float64 { return level(i) + float64(i)*30_000*40 }, 0, 0), true},
+		"a goroutine in a 1000":   {samples(level, 30, 0), true},
+		"a file in a 1000":        {samples(level, 0, 30), true},
+		"a step in the midst":     {samples(func(i int) float64 { return float64(i/5) * (8 << 20) }, 0, 0), false},
+		"a step, and a leak":      {samples(func(i int) float64 { return float64(i/5)*(8<<20) + float64(i)*30_000*40 }, 0, 0), true},
+		"one goroutine in 30,000": {samples(level, 1, 0), false},
 	} {
-		if err := judgeSoak(tc.looks); (err != nil) != tc.bad {
+		if err := judgeSoak(tc.samples); (err != nil) != tc.bad {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -280,13 +280,13 @@ func (s *soak) watches(ctx context.Context, n *testNode, _, _ string, i int) err
 	return err
 }
 
-// look waits until no goroutine is left of the last calls, and returns what there is.
-func (s *soak) look() soakLook {
+// sample waits until no goroutine is left of the last calls, and returns what there is.
+func (s *soak) sample() soakSample {
 	s.c.t.Helper()
-	var l soakLook
+	var l soakSample
 	eventually(s.c.t, "as many goroutines as a moment ago", func() bool {
 		was := l.goroutines
-		l = soakLook{calls: float64(s.total())}
+		l = soakSample{calls: float64(s.total())}
 		for _, n := range s.c.nodes {
 			heap, goroutines, err := n.memory()
 			if err != nil { // a machine that others use as well may take its time

@@ -98,7 +98,7 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 		n.prepare = func(cmd *exec.Cmd) { cmd.Path, cmd.Args[0] = next, next }
 		n.run()
-		eventually(t, "it is back", func() bool { st, _, err := n.look(); return err == nil && st.RowsOwned > 0 })
+		eventually(t, "it is back", func() bool { st, _, err := n.status(); return err == nil && st.RowsOwned > 0 })
 		c.protected(c.nodes...)
 		k.check(t, n)
 	}
@@ -110,7 +110,7 @@ func TestRollingUpgrade(t *testing.T) {
 	late := newTestNode(t, "n5", t.TempDir(), "--cluster-id", "c", "--join", c.addrs(nil))
 	late.prepare = c.nodes[0].prepare
 	late.run() // it makes rows to join when it goes
-	eventually(t, "it joins", func() bool { st, _, err := late.look(); return err == nil && st.RowsOwned > 0 && !st.Changing })
+	eventually(t, "it joins", func() bool { st, _, err := late.status(); return err == nil && st.RowsOwned > 0 && !st.Changing })
 	stopped(t, late)
 	eventually(t, "the nodes say what all know now", tidied)
 	late.prepare, late.disk = nil, t.TempDir()

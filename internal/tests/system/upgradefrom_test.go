@@ -44,7 +44,7 @@ func TestUpgradeFrom(t *testing.T) {
 		}
 		n.prepare = nil
 		n.run()
-		eventually(t, "it is back", func() bool { st, _, err := n.look(); return err == nil && st.RowsOwned > 0 })
+		eventually(t, "it is back", func() bool { st, _, err := n.status(); return err == nil && st.RowsOwned > 0 })
 		c.protected(c.nodes...)
 		k.check(t, n)
 	}

@@ -60,8 +60,8 @@ func (w *walk) flag(by *cluster.Node, what, key string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// settle waits until all rows have an owner and a standby.
-func (w *walk) settle() cluster.View {
+// awaitStable waits until all rows have an owner and a standby.
+func (w *walk) awaitStable() cluster.View {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
@@ -122,7 +122,7 @@ func TestWalk(t *testing.T) {
 	}
 	defer c.Close()
 	w := &walk{c, t, b.keystead}
-	w.settle()
+	w.awaitStable()
 	w.set()
 	w.get("set")
 
@@ -136,7 +136,7 @@ func TestWalk(t *testing.T) {
 	if _, err := c.Join(); err != nil {
 		t.Fatal(err)
 	}
-	w.settle()
+	w.awaitStable()
 	w.get("after a join")
 	if err := c.Drain(t.Context(), c.Nodes()[0]); err != nil {
 		t.Fatal(err)

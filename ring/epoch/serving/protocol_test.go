@@ -269,10 +269,10 @@ func (p *process) step() {
 	switch p.w.r.IntN(16) {
 	case 0, 9:
 		p.follow()
-		p.look()
+		p.inspect()
 	case 1:
 		p.clean()
-		p.look()
+		p.inspect()
 	case 2, 3:
 		p.write(p.w.at[p.w.r.IntN(len(p.w.at))])
 	case 4:

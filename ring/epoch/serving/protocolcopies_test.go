@@ -7,8 +7,8 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// look compares what a process has with what was told, where it may act.
-func (p *process) look() {
+// inspect compares what a process has with what was told, where it may act.
+func (p *process) inspect() {
 	t := p.table()
 	for _, h := range p.w.at {
 		row := t.Rows[t.Find(h)]

@@ -101,8 +101,8 @@ func (n *Node) view(ctx context.Context) (View, error) {
 	return v, nil
 }
 
-// Look asks the nodes that run until one serves and knows a leader.
-func (c *Cluster) Look(ctx context.Context) (View, error) {
+// Inspect asks the nodes that run until one serves and knows a leader.
+func (c *Cluster) Inspect(ctx context.Context) (View, error) {
 	err := errors.New("cluster: no node runs")
 	for _, n := range c.Running() {
 		var v View
@@ -116,22 +116,22 @@ func (c *Cluster) Look(ctx context.Context) (View, error) {
 	return View{}, err
 }
 
-// lookEvery is between two looks of Await.
-const lookEvery = 50 * time.Millisecond
+// pollEvery is between two looks of Await.
+const pollEvery = 50 * time.Millisecond
 
 // Await waits until all nodes that run serve, know one table, and no row waits for
 // anything; with standbys, until all rows also have a synced standby. It says what
 // is missing when ctx ends.
 func (c *Cluster) Await(ctx context.Context, standbys bool) (View, error) {
 	for {
-		v, err := c.settled(ctx, standbys)
-		if err == nil || !wait(ctx, lookEvery) {
+		v, err := c.stable(ctx, standbys)
+		if err == nil || !wait(ctx, pollEvery) {
 			return v, err
 		}
 	}
 }
 
-func (c *Cluster) settled(ctx context.Context, standbys bool) (View, error) {
+func (c *Cluster) stable(ctx context.Context, standbys bool) (View, error) {
 	var want []string
 	var last View
 	running := c.Running()
@@ -203,7 +203,7 @@ func (c *Cluster) order(ctx context.Context, about *Node, give func(context.Cont
 				return ErrUnsupported
 			}
 		}
-		if !wait(ctx, 4*lookEvery) {
+		if !wait(ctx, 4*pollEvery) {
 			return fmt.Errorf("cluster: nobody takes the order about %s: %w", about.ID, err)
 		}
 	}
@@ -212,7 +212,7 @@ func (c *Cluster) order(ctx context.Context, about *Node, give func(context.Cont
 // AwaitDrained waits until a node is drained.
 func (c *Cluster) AwaitDrained(ctx context.Context, n *Node) error {
 	for {
-		v, err := c.Look(ctx)
+		v, err := c.Inspect(ctx)
 		if err == nil {
 			i := slices.IndexFunc(v.table.GetMembers(), func(m *pb.Member) bool { return m.Id == n.ID })
 			if i >= 0 && v.table.Members[i].Phase == pb.Phase_PHASE_DRAINED {
@@ -220,7 +220,7 @@ func (c *Cluster) AwaitDrained(ctx context.Context, n *Node) error {
 			}
 			err = fmt.Errorf("cluster: %s is not drained yet", n.ID)
 		}
-		if !wait(ctx, lookEvery) {
+		if !wait(ctx, pollEvery) {
 			return err
 		}
 	}

@@ -44,10 +44,10 @@ type Event struct {
 
 // Bounds of the steps. A stop drains itself first, for 30 s at most.
 const (
-	lookTime   = 10 * time.Second
-	stopTime   = 45 * time.Second
-	drainTime  = 30 * time.Second
-	settleTime = 30 * time.Second
+	viewTime    = 10 * time.Second
+	stopTime    = 45 * time.Second
+	drainTime   = 30 * time.Second
+	recoverTime = 30 * time.Second
 	// slowTime is how long links are slow before a SlowKill kills.
 	slowTime = time.Second
 	// mostJoined is how many nodes are added before they leave again.
@@ -57,8 +57,8 @@ const (
 // Do does a fault, heals it, and waits until the cluster has recovered. The error
 // is ctx's end, or that nothing can go on.
 func (x *Injector) Do(ctx context.Context, f Fault) (Event, error) {
-	look, cancel := context.WithTimeout(ctx, lookTime)
-	view, err := x.look(look)
+	look, cancel := context.WithTimeout(ctx, viewTime)
+	view, err := x.awaitView(look)
 	cancel()
 	if err != nil {
 		return Event{Fault: f, Trouble: err.Error()}, fmt.Errorf("fault: before %s: %w", f, err)
@@ -88,7 +88,7 @@ func (x *Injector) Do(ctx context.Context, f Fault) (Event, error) {
 		e.Skipped, e.Settled = trouble.Error(), e.Healed
 		return e, ctx.Err()
 	}
-	settle, cancel := context.WithTimeout(ctx, settleTime)
+	settle, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	if _, err := x.Cluster.Await(settle, x.Standbys); err != nil {
 		trouble = errors.Join(trouble, fmt.Errorf("fault: not recovered: %w", err))
@@ -100,10 +100,10 @@ func (x *Injector) Do(ctx context.Context, f Fault) (Event, error) {
 	return e, ctx.Err()
 }
 
-// look waits until somebody knows the cluster.
-func (x *Injector) look(ctx context.Context) (cluster.View, error) {
+// awaitView waits until somebody knows the cluster.
+func (x *Injector) awaitView(ctx context.Context) (cluster.View, error) {
 	for {
-		v, err := x.Cluster.Look(ctx)
+		v, err := x.Cluster.Inspect(ctx)
 		if err == nil || !rest(ctx, 50*time.Millisecond) {
 			return v, err
 		}

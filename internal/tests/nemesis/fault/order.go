@@ -140,24 +140,24 @@ func (o *Orderer) Orders() []Order {
 	return slices.Clone(o.orders)
 }
 
-// mergeTime bounds an order of Whole, of which some may be needed.
+// mergeTime bounds an order of MakeWhole, of which some may be needed.
 const mergeTime = 5 * time.Second
 
-// Whole has all objects made whole of which a split was ordered, so that what is read
+// MakeWhole has all objects made whole of which a split was ordered, so that what is read
 // afterwards is exact. The error says which was not made whole until ctx ended.
-func (o *Orderer) Whole(ctx context.Context) error {
+func (o *Orderer) MakeWhole(ctx context.Context) error {
 	for _, of := range o.cfg.Objects {
 		if !slices.ContainsFunc(o.Orders(), func(x Order) bool { return x.Kind == Split && x.Object == of.Key }) {
 			continue
 		}
-		if err := o.whole(ctx, of); err != nil {
+		if err := o.makeWhole(ctx, of); err != nil {
 			return fmt.Errorf("fault: %s is not made whole: %w", of.Key, err)
 		}
 	}
 	return nil
 }
 
-func (o *Orderer) whole(ctx context.Context, of Object) (err error) {
+func (o *Orderer) makeWhole(ctx context.Context, of Object) (err error) {
 	for {
 		for _, n := range o.cfg.Cluster.Running() {
 			bounded, cancel := context.WithTimeout(ctx, mergeTime)

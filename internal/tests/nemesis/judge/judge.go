@@ -133,8 +133,8 @@ func (r *Result) find(v Verdict, object, what string) {
 	r.Findings = append(r.Findings, Finding{Verdict: v, Object: object, What: what})
 }
 
-// late returns by how much times may be late in all. While nobody runs, they stand still.
-func late(c Case, l Limits) int64 {
+// lateness returns by how much times may be late in all. While nobody runs, they stand still.
+func lateness(c Case, l Limits) int64 {
 	changes, still := 0, int64(0)
 	for _, e := range c.Events {
 		if e.Skipped == "" {
@@ -153,7 +153,7 @@ func late(c Case, l Limits) int64 {
 // objects checks each object by itself.
 func (r *Result) objects(c Case, l Limits) {
 	splits := history.Splits(fault.SplitSince(c.Orders))
-	slack := kinds.Slack{Late: late(c, l), Splits: splits}
+	slack := kinds.Slack{Late: lateness(c, l), Splits: splits}
 	end := time.Now().Add(l.Check)
 	for kind, calls := range c.Record.Objects() {
 		object := calls[0].Object

@@ -45,8 +45,8 @@ func release(from int64, token uint64) history.Call {
 	return call("l", from, from+ms, history.LockInput{Op: history.LockRelease, Token: token}, history.LockOutput{OK: true})
 }
 
-// told is a record of calls on objects of a kind.
-func told(k kinds.Kind, calls ...history.Call) workload.Record {
+// recordOf is a record of calls on objects of a kind.
+func recordOf(k kinds.Kind, calls ...history.Call) workload.Record {
 	return workload.Record{Record: kinds.Record{Calls: map[string][]history.Call{k.Name: calls}}}
 }
 
@@ -89,7 +89,7 @@ func TestJudge(t *testing.T) {
 	w := func(holder string, token uint64, at, until int64, accepted bool) kinds.Write {
 		return kinds.Write{Holder: holder, Token: token, At: at, Until: until, Accepted: accepted}
 	}
-	loss := told(kinds.Counter, add(0, 2, 2, 5), get(second, 0, 0))
+	loss := recordOf(kinds.Counter, add(0, 2, 2, 5), get(second, 0, 0))
 	isC := func(key string) bool { return key == "c" }
 	once := []fault.Event{killed()}
 	split := func(object string, at int64) []fault.Order {
@@ -101,36 +101,36 @@ func TestJudge(t *testing.T) {
 		want   Verdict
 	}{
 		"nothing":                    {c: Case{Record: record(workload.Record{})}, want: OK},
-		"adds":                       {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 5, 9)))}, want: OK},
-		"a lost add":                 {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 3, 9)))}, want: Illegal},
-		"a bucket refilled":          {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(second/2, 20, true))), Events: once}, want: Illegal},
-		"one a bit early":            {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(second/2-2*ms, 1, true))), Events: once}, want: Illegal},
-		"one on time":                {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(second/2+ms, 1, true)))}, want: OK},
-		"one late":                   {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false)))}, want: Illegal},
-		"one late after a fault":     {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Events: once}, want: OK},
-		"one late after a change":    {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Moved: true}, want: OK},
-		"one too late after a fault": {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(5*second, 1, false))), Events: once}, want: Illegal},
-		"a refusal after a split":    {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))), Orders: split("b", 2*second)}, want: OK},
-		"… of another object than that": {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))),
+		"adds":                       {c: Case{Record: record(recordOf(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 5, 9)))}, want: OK},
+		"a lost add":                 {c: Case{Record: record(recordOf(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 3, 9)))}, want: Illegal},
+		"a bucket refilled":          {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(second/2, 20, true))), Events: once}, want: Illegal},
+		"one a bit early":            {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(second/2-2*ms, 1, true))), Events: once}, want: Illegal},
+		"one on time":                {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(second/2+ms, 1, true)))}, want: OK},
+		"one late":                   {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(3*second, 1, false)))}, want: Illegal},
+		"one late after a fault":     {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Events: once}, want: OK},
+		"one late after a change":    {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Moved: true}, want: OK},
+		"one too late after a fault": {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(5*second, 1, false))), Events: once}, want: Illegal},
+		"a refusal after a split":    {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))), Orders: split("b", 2*second)}, want: OK},
+		"… of another object than that": {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))),
 			Orders: split("x", 2*second)}, want: Illegal},
-		"… before it":                  {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))), Orders: split("b", 15*second)}, want: Illegal},
-		"too much after a split":       {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(10*second, 20, true), check(11*second, 4, true))), Orders: split("b", 2*second)}, want: Illegal},
-		"a version after a split":      {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), get(3*second, 2, 9))), Orders: split("c", 2*second)}, want: OK},
-		"a lost add after a split":     {c: Case{Record: record(told(kinds.Counter, add(0, 2, 2, 5), get(3*second, 0, 9))), Orders: split("c", 2*second)}, want: Illegal},
+		"… before it":                  {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(14*second, 20, false))), Orders: split("b", 15*second)}, want: Illegal},
+		"too much after a split":       {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(10*second, 20, true), check(11*second, 4, true))), Orders: split("b", 2*second)}, want: Illegal},
+		"a version after a split":      {c: Case{Record: record(recordOf(kinds.Counter, add(0, 2, 2, 5), get(3*second, 2, 9))), Orders: split("c", 2*second)}, want: OK},
+		"a lost add after a split":     {c: Case{Record: record(recordOf(kinds.Counter, add(0, 2, 2, 5), get(3*second, 0, 9))), Orders: split("c", 2*second)}, want: Illegal},
 		"a part that was declared":     {c: Case{Record: record(loss), Orders: split("c", 0), LostRows: 1}, want: Declared},
 		"one of an object not split":   {c: Case{Record: record(loss), Orders: split("x", 0), LostRows: 1}, want: Illegal},
 		"no part was":                  {c: Case{Record: record(loss), Orders: split("c", 0)}, want: Illegal},
 		"pauses with a part of it":     {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Orders: split("c", second), Events: []fault.Event{func() fault.Event { e := killed("c"); e.Settled = 7 * second; return e }()}}, want: OK},
 		"pauses without one, as split": {c: Case{Record: record(workload.Record{Served: served(2*second, 6*second)}), Orders: split("c", second)}, want: Slow},
-		"a window in turn":             {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(4*second+2*ms, 12, true))), Events: once}, want: OK},
-		"one that admits too much":     {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(2*second, 1, true))), Events: once}, want: Illegal},
-		"one that comes back late":     {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(6*second, 1, false))), Events: once}, want: OK},
-		"… for no reason":              {c: Case{Record: record(told(kinds.Window, check(0, 12, true), check(6*second, 1, false)))}, want: Illegal},
-		"epochs rise":                  {c: Case{Record: record(told(kinds.Counter, by(7, add(0, 2, 2, 5)), by(7, get(second, 2, 5)), by(8, get(2*second, 2, 5))))}, want: OK},
-		"an epoch goes back":           {c: Case{Record: record(told(kinds.Counter, by(7, add(0, 2, 2, 5)), by(6, get(second, 2, 5))))}, want: Illegal},
-		"locked in turn":               {c: Case{Record: record(told(kinds.Lock, acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)))}, want: OK},
-		"granted twice":                {c: Case{Record: record(told(kinds.Lock, acquire(0, "a", 1), acquire(20*ms, "b", 2))), Events: once}, want: Illegal},
-		"a token goes back":            {c: Case{Record: record(told(kinds.Lock, acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)))}, want: Illegal},
+		"a window in turn":             {c: Case{Record: record(recordOf(kinds.Window, check(0, 12, true), check(4*second+2*ms, 12, true))), Events: once}, want: OK},
+		"one that admits too much":     {c: Case{Record: record(recordOf(kinds.Window, check(0, 12, true), check(2*second, 1, true))), Events: once}, want: Illegal},
+		"one that comes back late":     {c: Case{Record: record(recordOf(kinds.Window, check(0, 12, true), check(6*second, 1, false))), Events: once}, want: OK},
+		"… for no reason":              {c: Case{Record: record(recordOf(kinds.Window, check(0, 12, true), check(6*second, 1, false)))}, want: Illegal},
+		"epochs rise":                  {c: Case{Record: record(recordOf(kinds.Counter, by(7, add(0, 2, 2, 5)), by(7, get(second, 2, 5)), by(8, get(2*second, 2, 5))))}, want: OK},
+		"an epoch goes back":           {c: Case{Record: record(recordOf(kinds.Counter, by(7, add(0, 2, 2, 5)), by(6, get(second, 2, 5))))}, want: Illegal},
+		"locked in turn":               {c: Case{Record: record(recordOf(kinds.Lock, acquire(0, "a", 1), release(10*ms, 1), acquire(20*ms, "b", 2)))}, want: OK},
+		"granted twice":                {c: Case{Record: record(recordOf(kinds.Lock, acquire(0, "a", 1), acquire(20*ms, "b", 2))), Events: once}, want: Illegal},
+		"a token goes back":            {c: Case{Record: record(recordOf(kinds.Lock, acquire(0, "a", 5), release(10*ms, 5), acquire(20*ms, "b", 4)))}, want: Illegal},
 		"a stale write taken":          {c: Case{Record: record(workload.Record{Record: kinds.Record{Writes: map[string][]kinds.Write{"l": {w("b", 6, 10, 99, true), w("a", 5, 20, 15, true)}}}})}, want: Illegal},
 		"an odd answer":                {c: Case{Record: record(workload.Record{Unexpected: []string{"INVALID: key"}})}, want: Illegal},
 
@@ -149,7 +149,7 @@ func TestJudge(t *testing.T) {
 		"pauses without a reason": {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Events: []fault.Event{killed("c")}}, want: OK}, // 3 s of the 4.5 s were within the fault
 		"pauses for too long":     {c: Case{Record: record(workload.Record{Served: served(1500*ms, 6*second)}), Events: []fault.Event{func() fault.Event { e := killed("c"); e.Settled = 7 * second; return e }()}}, want: Slow},
 		"pauses without a fault":  {c: Case{Record: record(workload.Record{Served: served(2*second, 6*second)})}, want: Slow},
-		"a skipped fault is none": {c: Case{Record: record(told(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Events: []fault.Event{{Skipped: "no"}}}, want: Illegal},
+		"a skipped fault is none": {c: Case{Record: record(recordOf(kinds.Bucket, check(0, 20, true), check(3*second, 1, false))), Events: []fault.Event{{Skipped: "no"}}}, want: Illegal},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if r := Judge(tc.c, Limits{NoLoss: tc.noLoss}); r.Verdict != tc.want || r.Verdict.Fails() != (len(r.Findings) > 0) {
@@ -169,7 +169,7 @@ func TestUndecided(t *testing.T) {
 		c.End = history.Never
 		calls = append(calls, c)
 	}
-	rec := told(kinds.Counter, append(calls, get(10*ms, -1, 77))...)
+	rec := recordOf(kinds.Counter, append(calls, get(10*ms, -1, 77))...)
 	rec.Until = second
 	if r := Judge(Case{Record: &rec}, Limits{Check: 50 * time.Millisecond}); r.Verdict != Undecided || !r.Verdict.Fails() {
 		t.Errorf("%s", r.Verdict)
@@ -178,7 +178,7 @@ func TestUndecided(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "history-1")
-	rec := told(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 3, 9))
+	rec := recordOf(kinds.Counter, add(0, 2, 2, 5), add(second, 3, 3, 9))
 	rec.Until = second
 	c := Case{Record: &rec, Events: []fault.Event{killed()}}
 	if err := Keep(dir, c, Judge(c, Limits{})); err != nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// Take emits all that there is of one object, to carry it elsewhere: a Record that
+// Read emits all that there is of one object, to carry it elsewhere: a Record that
 // is Whole, and those that are More if it has many request ids. ref is in one of the
-// roles Carry, Reap and Look. An object that is not there is one Whole record without
+// roles Carry, Reap and Sample. An object that is not there is one Whole record without
 // a state. It is called under the lock of the object's shard: no change comes in
 // between. now, as emit gets it, is the moment by which the times of the record are to
 // be turned into durations; what the record points to is valid until emit returns.
-// Request ids from before Permit.Since count as evicted in it. A Look gets the first
+// Request ids from before Permit.Since count as evicted in it. A Sample gets the first
 // record only: it is for the state, and comes often.
 //
-// A Look at a part of a limit also sees to it that a weight that was lowered has got
+// A Sample of a part of a limit also sees to it that a weight that was lowered has got
 // to the state, even if no operation has come since: see limit.State.Lower. That is a
 // change: who tells others of it, so that they raise theirs, first waits for the copies
 // as with any answer.
@@ -24,8 +24,8 @@ import (
 // What was emitted counts only if Confirm says so about the permit of the answer.
 // Errors are *Error: NotOwner and others as the serving rule has them, KindMismatch,
 // and Invalid for an address.
-func (s *Store) Take(now int64, ref Ref, kind Kind, emit func(r *Record, now int64)) (Meta, error) {
-	t := target{ref: ref, kind: kind, now: now, roles: rolesOf(Carry, Reap, Look), quiet: true}
+func (s *Store) Read(now int64, ref Ref, kind Kind, emit func(r *Record, now int64)) (Meta, error) {
+	t := target{ref: ref, kind: kind, now: now, roles: rolesOf(Carry, Reap, Sample), quiet: true}
 	if !kind.Parts() {
 		return Meta{}, errKind
 	}
@@ -41,7 +41,7 @@ func (s *Store) Take(now int64, ref Ref, kind Kind, emit func(r *Record, now int
 		//guard:split-ids-lost t.now -> math.MinInt64
 		r.IDs.Evicted = max(r.IDs.Evicted, min(t.permit.Since, t.now))
 		emit(r, now)
-		return ref.Role != Look
+		return ref.Role != Sample
 	}
 	if t.slot == 0 {
 		known(t.nothingLocked(), t.now)
@@ -76,7 +76,7 @@ func (t *target) nothingLocked() *Record {
 }
 
 // Put makes an object what records say, in the place of all that there was of it,
-// request ids included: the counterpart of Take. ref is in one of the roles Plant and
+// request ids included: the counterpart of Read. ref is in one of the roles Plant and
 // Join. The first record is Whole, those that follow are More; all are of one kind, a
 // limit or a counter. Addresses and versions that they have do not count: the object
 // is that of ref, and what it has now is a change here, of which the Sink is told by

@@ -30,7 +30,7 @@ func TestTakeTellsWhatIsUnknown(t *testing.T) {
 		}
 		rule.since = tc.since
 		ref.Role = Carry
-		all := taken(t, s, 100*second, ref, KindCounter)
+		all := readAll(t, s, 100*second, ref, KindCounter)
 		if len(all) != 1 || all[0].IDs.Evicted != tc.want {
 			t.Errorf("%s: ids of before %d count as evicted, not of before %d", name, all[0].IDs.Evicted, tc.want)
 		}

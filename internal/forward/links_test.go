@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -37,5 +38,23 @@ func TestEnvelopeByLevel(t *testing.T) {
 	var e *failure.Error
 	if _, err := encoded(later, EnvelopeLevel-1); !errors.As(err, &e) || e.Reason != failure.Unavailable || e.Hint == "" {
 		t.Errorf("an operation that is too new: %v", err)
+	}
+}
+
+// TestSubmitWhenClosed: a node that stops has no links any more, and its own calls about
+// parts end at the same moment: whoever asks learns that nothing was sent.
+func TestSubmitWhenClosed(t *testing.T) {
+	b := newBoard(t, "n1", "n2")
+	l := NewLinks(LinksConfig{Table: b, Full: errors.New("full")})
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m, _ := b.Table().Member("n2")
+	gone := func(ctx context.Context) error { return ctx.Err() }
+	for range 100 { // both are over: either may be seen first
+		a := l.Submit(ctx, 1, m, 0, b.add("k"))
+		if _, err := a.Wait(ctx, gone, nil, nil, nil); !errors.Is(err, ErrUnsent) {
+			t.Fatal(err)
+		}
 	}
 }

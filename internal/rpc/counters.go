@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -94,7 +95,7 @@ func (s *Server) get(f frame, _ *pb.GetRequest, r *pb.GetResponse) (verdict, err
 		}
 		at = h.ref(owner.Share)
 	case s.cfg.Cluster != nil && findSplit(s.cfg.Cluster.Table(), counterKind, at) != nil:
-		return verdict{}, errNotOwner
+		return verdict{}, forward.ErrNotOwner
 	}
 	a, err := s.cfg.Store.Get(f.now, at)
 	if err != nil {

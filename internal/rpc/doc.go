@@ -12,10 +12,10 @@
 // (limits.go, counters.go, locks.go) convert fields.
 //
 // A call whose key the table has at another node, or that the store did not let in
-// because another node owns it, is passed on (forward.go) by the links of
-// internal/forward, whose queues are bounded, and decided there (forwardservice.go). A
-// call that was passed on is never passed on again. What is sent a second time has a
-// request id; all else that is sent and not answered has an unknown outcome.
+// because another node owns it, is passed on by internal/forward, and decided here when
+// another node passes it on (forward.go has what the two give each other). What is sent a
+// second time has a request id; all else that is sent and not answered has an unknown
+// outcome.
 //
 // Panics are not recovered. A broken invariant under a shard lock must stop the
 // process rather than leave it answering.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
@@ -63,9 +64,9 @@ func gaveUp(ctx context.Context) *failure.Error {
 
 // wire returns what a store error looks like to the caller.
 func wire(err error) *pb.Error {
-	var from *remote
+	var from *forward.Remote
 	if errors.As(err, &from) {
-		return from.w
+		return from.Wire
 	}
 	var e *failure.Error
 	if !errors.As(err, &e) {

@@ -127,7 +127,7 @@ func TestErrorsAreForwarded(t *testing.T) {
 func TestNoForward(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, key := g.nodes["n1"], g.key("n2")
-		ctx := metadata.AppendToOutgoingContext(bound(t), NoForward, "")
+		ctx := metadata.AppendToOutgoingContext(bound(t), forward.NoForward, "")
 		check := func(err error, owner, addr string, epoch uint64) {
 			t.Helper()
 			if status.Code(err) != codes.FailedPrecondition {
@@ -164,7 +164,7 @@ func TestNobodyOwnsTheKey(t *testing.T) {
 		began := time.Now()
 		_, err := g.nodes["n1"].counters.Get(bound(t), &pb.GetRequest{Key: key})
 		unavailable.check(t, err)
-		if took := time.Since(began); took != maxAwait {
+		if took := time.Since(began); took != forward.MaxAwait {
 			t.Errorf("it took %v", took)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
@@ -199,7 +199,7 @@ func TestFrozenRow(t *testing.T) {
 					r, err := g.nodes[through].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
 					done <- fmt.Sprint(r.GetValue(), " ", r.GetOwner(), " ", err)
 				}()
-				for range 2 * maxHops { // of other rows, or of none
+				for range 2 * forward.MaxHops { // of other rows, or of none
 					time.Sleep(10 * time.Millisecond)
 					g.apply(table.Command{Raise: &table.Raise{Above: g.board.Table().Epoch}})
 				}
@@ -221,7 +221,7 @@ func TestRowThawsWithoutATable(t *testing.T) {
 				time.AfterFunc(50*time.Millisecond, func() { g.nodes["n2"].frozen.Store(false) })
 				began := time.Now()
 				must(g.nodes[through].counters.Add(bound(t), &pb.AddRequest{Key: g.key("n2"), Delta: 1}))(t)
-				if took := time.Since(began); took > 50*time.Millisecond+lookAgain {
+				if took := time.Since(began); took > 50*time.Millisecond+forward.LookAgain {
 					t.Errorf("it took %v", took)
 				}
 			})
@@ -245,7 +245,7 @@ func TestReceiverBehind(t *testing.T) {
 			}
 			done <- err
 		}()
-		time.Sleep(maxBehind / 2)
+		time.Sleep(forward.MaxBehind / 2)
 		n2.hold(false)
 		g.tell()
 		if err := <-done; err != nil {
@@ -327,10 +327,10 @@ func TestNoLoop(t *testing.T) {
 		began := time.Now()
 		_, err := n3.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
 		unavailable.check(t, err)
-		if took := time.Since(began); took > maxAwait+2*maxBehind {
+		if took := time.Since(began); took > forward.MaxAwait+2*forward.MaxBehind {
 			t.Errorf("it took %v", took)
 		}
-		if a, b := count(t, n2.metrics.received), count(t, n3.metrics.received); a == 0 || a > maxHops || b != 0 {
+		if a, b := count(t, n2.metrics.received), count(t, n3.metrics.received); a == 0 || a > forward.MaxHops || b != 0 {
 			t.Errorf("it was passed on %v times, and back %v times", a, b)
 		}
 	})
@@ -490,7 +490,7 @@ func TestCallerLeavesMidCall(t *testing.T) {
 // peerOf returns what a server knows of its way to another node.
 func peerOf(t testing.TB, s *Server, node string) forward.Peer {
 	t.Helper()
-	for _, p := range s.links.Peers() {
+	for _, p := range s.router.Peers() {
 		if p.Node == node {
 			return p
 		}

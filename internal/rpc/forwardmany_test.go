@@ -116,7 +116,7 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 				g.begin("n1", "n2")
 				n3 := g.nodes["n3"]
 				n3.frozen.Store(true)
-				time.AfterFunc(maxBehind+50*time.Millisecond, func() { g.flip(key) })
+				time.AfterFunc(forward.MaxBehind+50*time.Millisecond, func() { g.flip(key) })
 				req := &pb.BatchAddRequest{}
 				for range 500 {
 					req.Adds = append(req.Adds, &pb.AddRequest{Key: key, Delta: 1})
@@ -371,11 +371,11 @@ func TestIdlePeers(t *testing.T) {
 			if r := must(n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t); r.Value != i+1 {
 				t.Errorf("add %d: %v", i, r)
 			}
-			if n := len(n1.server.links.Peers()); n != 1 {
+			if n := len(n1.server.router.Peers()); n != 1 {
 				t.Errorf("there are %d peers", n)
 			}
 			time.Sleep(2 * forward.PeerIdle)
-			if n := len(n1.server.links.Peers()); n != 0 {
+			if n := len(n1.server.router.Peers()); n != 0 {
 				t.Errorf("%d idle peers are kept", n)
 			}
 		}

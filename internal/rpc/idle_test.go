@@ -64,7 +64,7 @@ func TestIdleIsClosedBeside(t *testing.T) {
 	add("n2")
 	before := time.Now()
 	add("n3")
-	links, idle := n1.server.links, peerOf(t, n1.server, "n2")
+	links, idle := n1.server.router, peerOf(t, n1.server, "n2")
 	close(full)
 	over := make(chan struct{})
 	go func() {

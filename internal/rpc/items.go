@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/forward"
@@ -58,7 +56,7 @@ func batch[R, Q, A any, PQ request[Q], PA response[A]](ctx context.Context, s *S
 	}
 	b.decide(ctx, bad)
 	// Others decide theirs while this node waits for the copies of its own.
-	sent := s.depart(ctx, b.away.items)
+	sent := s.router.Depart(ctx, b.away.items)
 	b.awaitCopies()
 	return b.finish(sent), nil
 }
@@ -126,7 +124,7 @@ func (b *batched[R, Q, A, PQ, PA]) awaitCopies() {
 }
 
 // finish confirms the answers of this node, and waits for those of others.
-func (b *batched[R, Q, A, PQ, PA]) finish(sent departed) []*R {
+func (b *batched[R, Q, A, PQ, PA]) finish(sent forward.Departed) []*R {
 	results := make([]*R, len(b.reqs))
 	var t tally
 	now := b.s.cfg.Clock.Now()
@@ -139,7 +137,7 @@ func (b *batched[R, Q, A, PQ, PA]) finish(sent departed) []*R {
 	next := 0 // of away
 	for i := range b.reqs {
 		results[i] = &b.cells[i].result
-		if next < len(b.away.items) && b.away.items[next].i == i {
+		if next < len(b.away.items) && b.away.items[next].At == i {
 			next++
 			continue
 		}
@@ -156,7 +154,8 @@ func (b *batched[R, Q, A, PQ, PA]) finish(sent departed) []*R {
 		b.put(results[i], &b.cells[i].answer, nil)
 	}
 	if len(b.away.items) > 0 {
-		b.s.arrive(sent, func(i int, m forward.Message, err error) {
+		sent.Arrive(func(i int, m forward.Message, err error) {
+			b.s.cfg.Metrics.forwarded(err)
 			if err != nil {
 				fail(i, err)
 				return
@@ -170,13 +169,8 @@ func (b *batched[R, Q, A, PQ, PA]) finish(sent departed) []*R {
 
 // elsewhere are the items of a batch whose keys belong to other nodes, in order.
 type elsewhere struct {
-	items []item
+	items []forward.Item
 	keys  map[uint64]bool // by hash
-}
-
-type item struct {
-	i    int // in the batch
-	call *forward.Call
 }
 
 func (e *elsewhere) add(i int, c *forward.Call) {
@@ -184,7 +178,7 @@ func (e *elsewhere) add(i int, c *forward.Call) {
 		e.keys = map[uint64]bool{}
 	}
 	e.keys[c.Hash] = true
-	e.items = append(e.items, item{i, c})
+	e.items = append(e.items, forward.Item{At: i, Call: c})
 }
 
 // follows reports whether another item with this key is away: what is asked of one key
@@ -195,84 +189,6 @@ func (e *elsewhere) follows(s *Server, k *kind, key, name string, hash uint64) b
 
 // is reports whether an item is among them.
 func (e *elsewhere) is(i int) bool {
-	_, found := slices.BinarySearchFunc(e.items, i, func(x item, i int) int { return cmp.Compare(x.i, i) })
+	_, found := slices.BinarySearchFunc(e.items, i, func(x forward.Item, i int) int { return cmp.Compare(x.At, i) })
 	return found
 }
-
-// departed are items on their way to the owners of their keys.
-type departed struct {
-	items    []item
-	passages []*passage
-	attempts []*forward.Attempt // the first ones; nil = none was made
-}
-
-// depart passes items on to the owners of their keys, all at once.
-func (s *Server) depart(ctx context.Context, items []item) departed {
-	if len(items) == 0 {
-		return departed{}
-	}
-	began := time.Now()
-	d := departed{items, make([]*passage, len(items)), make([]*forward.Attempt, len(items))}
-	t, self := s.cfg.Cluster.Table(), s.cfg.Cluster.Self()
-	for n, x := range items {
-		p := newPassage(ctx, s, x.call, began)
-		d.passages[n] = p
-		sp, err := p.aim(t)
-		if err != nil || sp != nil && p.part == nil {
-			continue // it waits, or is for all parts
-		}
-		if m, since, ok := t.Owner(p.hash); ok && m.Holder() != self && !p.stays {
-			d.attempts[n] = p.send(m, max(since, sinceOf(sp)))
-		}
-	}
-	return d
-}
-
-// arrive waits for items that have departed, tries those again for which that is
-// due, and hands over what became of each.
-func (s *Server) arrive(d departed, put func(i int, m forward.Message, err error)) {
-	items, passages, attempts := d.items, d.passages, d.attempts
-	over := time.Now().Add(maxAwait) // this node may have waited for copies meanwhile
-	answers, failures := make([]forward.Message, len(items)), make([]error, len(items))
-	var again [][]int         // what has to be tried again, by key
-	place := map[uint64]int{} // of a key in again
-	for n, p := range passages {
-		p.over = over
-		retry := attempts[n] == nil
-		if !retry {
-			answers[n], retry, failures[n] = p.conclude(attempts[n])
-			p.later = true
-			if failures[n] != nil {
-				failures[n] = p.unknownIfSent(failures[n])
-			}
-		}
-		if !retry {
-			continue
-		}
-		at, ok := place[p.hash]
-		if !ok {
-			at = len(again)
-			place[p.hash], again = at, append(again, nil)
-		}
-		again[at] = append(again[at], n)
-	}
-	slots := make(chan struct{}, maxRetries)
-	var wg sync.WaitGroup
-	for _, key := range again {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			for _, n := range key { // in order
-				answers[n], failures[n] = passages[n].run()
-			}
-		})
-	}
-	wg.Wait()
-	for n, x := range items {
-		s.cfg.Metrics.forwarded(failures[n])
-		put(x.i, answers[n], failures[n])
-	}
-}
-
-// maxRetries bounds the keys of a batch that are tried again at once.
-const maxRetries = 64

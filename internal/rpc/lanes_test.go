@@ -110,10 +110,9 @@ func TestManyAnswersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, more = 20, 5
 		copies := &hanging{after: make(chan struct{}), name: holder("n2"), stuck: func(uint64) bool { return true }}
-		g := grouped(t, 2, false, func(c *Config) { c.Copies = copies })
+		g := grouped(t, 2, false, func(c *Config) { c.Copies, c.maxHeld = copies, room })
 		g.protect(holder("n1"), copies.name)
 		n, key := g.nodes["n1"], g.key("n1")
-		n.server.lanes.most = room
 		stream := must(peerv1.NewForwardServiceClient(n.conn).Forward(bound(t)))(t)
 		send := func(n int) {
 			req := &peerv1.ForwardRequest{}

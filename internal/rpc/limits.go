@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner/limit"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
@@ -119,11 +120,11 @@ const secondTime = 50 * time.Millisecond
 // second asks another part for what the one that is here has refused, if that is known to
 // have had so much left a moment ago. With a request id there is no other part.
 func (s *Server) second(ctx context.Context, o *checkOp, req *pb.CheckRequest, first *pb.CheckResponse) *pb.CheckResponse {
-	if req.RequestId != nil || req.Peek || req.Refund != 0 || staysHere(ctx) {
+	if req.RequestId != nil || req.Peek || req.Refund != 0 || forward.StaysHere(ctx) {
 		return first
 	}
 	t, c := s.cfg.Cluster.Table(), o.call(req, 0)
-	sp := splitOf(t, c)
+	sp := forward.SplitOf(t, c)
 	if sp == nil || sp.Phase != table.Open {
 		return first
 	}
@@ -133,9 +134,7 @@ func (s *Server) second(ctx context.Context, o *checkOp, req *pb.CheckRequest, f
 	}
 	ctx, cancel := context.WithTimeout(ctx, secondTime)
 	defer cancel()
-	p := newPassage(ctx, s, c, time.Now())
-	p.fixed, p.once, p.part = true, true, &peerv1.Part{Split: sp.ID, Index: uint32(i)}
-	m, err := p.run()
+	m, err := s.router.PassToPart(ctx, c, &peerv1.Part{Split: sp.ID, Index: uint32(i)}, true)
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
 		s.parts.of(sp.ID, i).remaining.Store(0) // until its home says how it does

@@ -63,7 +63,7 @@ func (s *Server) acquired(f frame, req *pb.AcquireRequest) (owner.AcquireAnswer,
 		return wait.Answer()
 	}
 	//guard:way-of-caller true
-	if context.Cause(f.ctx) != errWayEnded {
+	if context.Cause(f.ctx) != forward.ErrWayEnded {
 		wait.GiveUp(s.cfg.Clock.Now())
 	} else if wait.Detach(s.cfg.Clock.Now()) {
 		// It was granted the lock and may not have heard of it. Its retry will.

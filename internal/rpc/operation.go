@@ -62,7 +62,7 @@ type operation struct {
 	// handler is the method of a service that serves it.
 	handler func(s *Server, service string) grpc.MethodDesc
 	// decide does a call here. With later, its answer is not confirmed yet.
-	decide func(ctx context.Context, s *Server, c *forward.Call, later *pendingAnswers) (forward.Message, error)
+	decide func(ctx context.Context, s *Server, c *forward.Call, later *unconfirmed) (forward.Message, error)
 }
 
 // request is what forwarding and the store need of every request.
@@ -157,7 +157,7 @@ func ofPart[Q, A any, PQ interface {
 			return forward.Call{Op: &x.Operation, Request: m, Harmless: true, Phase: phase(any(m).(*Q))}
 		},
 	}
-	x.decide = func(_ context.Context, s *Server, c *forward.Call, _ *pendingAnswers) (forward.Message, error) {
+	x.decide = func(_ context.Context, s *Server, c *forward.Call, _ *unconfirmed) (forward.Message, error) {
 		return answerOf[A, PA](do(s, c.Part, any(c.Request).(*Q)))
 	}
 	return x
@@ -203,7 +203,7 @@ func newOp[Q, A any, PQ request[Q], PA response[A]](number uint32, name string, 
 		Call:     func(m forward.Message) forward.Call { return o.describe(any(m).(*Q)) },
 	}
 	x.handler = o.handler
-	x.decide = func(ctx context.Context, s *Server, c *forward.Call, later *pendingAnswers) (forward.Message, error) {
+	x.decide = func(ctx context.Context, s *Server, c *forward.Call, later *unconfirmed) (forward.Message, error) {
 		return answerOf[A, PA](o.decide(ctx, s, c, later))
 	}
 	return o
@@ -329,7 +329,7 @@ func (s *Server) splitAt(t *table.Table, k *kind, key, name string) *table.Split
 }
 
 // decide does a call on this node.
-func (o *op[Q, A, PQ, PA]) decide(ctx context.Context, s *Server, c *forward.Call, later *pendingAnswers) (*A, error) {
+func (o *op[Q, A, PQ, PA]) decide(ctx context.Context, s *Server, c *forward.Call, later *unconfirmed) (*A, error) {
 	q := any(c.Request).(*Q)
 	f, err := frame{ctx: ctx, at: o.place(q, c.Hash), part: c.Part, wait: c.Wait, now: s.cfg.Clock.Now()}, error(nil)
 	if !c.Harmless {
@@ -344,7 +344,7 @@ func (o *op[Q, A, PQ, PA]) decide(ctx context.Context, s *Server, c *forward.Cal
 
 // conclude decides a request whose frame was made with this error, and confirms the answer
 // unless that is left for later.
-func (o *op[Q, A, PQ, PA]) conclude(s *Server, f frame, q *Q, a *A, later *pendingAnswers, err error) error {
+func (o *op[Q, A, PQ, PA]) conclude(s *Server, f frame, q *Q, a *A, later *unconfirmed, err error) error {
 	var v verdict
 	if err == nil {
 		v, err = o.do(s, f, q, a)

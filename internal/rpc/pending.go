@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -63,52 +64,43 @@ func untold(read bool) error {
 	return errUntold
 }
 
-// pendingAnswer is a decision that was not told yet.
-type pendingAnswer struct {
+// decision is what was decided, as far as it is needed to confirm it later.
+type decision struct {
 	o             *opMetrics
 	permit        owner.Permit
 	yes, replayed bool
-	answer        int // its place among the answers of a message
 }
 
-// behind returns the processes whose acknowledgement the answer waits for.
-func (p *pendingAnswer) behind(s *Server) (none [2]table.Holder) {
-	if s.cfg.Copies == nil || p.o.alone {
-		return none
-	}
-	return s.cfg.Copies.Behind(p.permit.Hash)
-}
+// unconfirmed are the decisions of one message of another node's.
+type unconfirmed = forward.Later[decision]
 
 // confirm does the check before the answer, unless the wait for the copies has failed
 // already, and counts the operation. With an error it must not be told.
-func (p *pendingAnswer) confirm(s *Server, now int64, err error) error {
+func (s *Server) confirm(d *decision, now int64, err error) error {
 	var t tally
 	if err == nil {
 		//guard:answer-check-forwarded
-		err = s.cfg.Store.Confirm(p.permit, now)
+		err = s.cfg.Store.Confirm(d.permit, now)
 	}
 	if err != nil {
 		t.errored++
-		p.o.failed[wire(err).Reason].Inc()
+		d.o.failed[wire(err).Reason].Inc()
 	} else {
-		t.decided(p.yes, p.replayed)
+		t.decided(d.yes, d.replayed)
 	}
-	p.o.add(t)
+	d.o.add(t)
 	return err
 }
-
-// pendingAnswers are the decisions of one message.
-type pendingAnswers []pendingAnswer
 
 // one closes a single operation; its error is for the caller, or says that the
 // operation belongs elsewhere. With later, the answer is not confirmed yet: later
 // has it.
-func (s *Server) one(later *pendingAnswers, o *opMetrics, v verdict, err error) error {
+func (s *Server) one(later *unconfirmed, o *opMetrics, v verdict, err error) error {
 	if err != nil && s.elsewhere(err) {
 		return err // the node that does it counts it
 	}
 	if err == nil && later != nil {
-		*later = append(*later, pendingAnswer{o: o, answer: -1, permit: v.Permit, yes: v.yes, replayed: v.Replayed})
+		later.Add(forward.Unconfirmed[decision]{Hash: v.Permit.Hash, Alone: o.alone, Reads: o.read, Decision: decision{o: o, permit: v.Permit, yes: v.yes, replayed: v.Replayed}})
 		return nil
 	}
 	var t tally

@@ -2,15 +2,12 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/keystead/keystead/internal/forward"
-	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -110,27 +107,4 @@ func TestForwardedAnswersAreConfirmed(t *testing.T) {
 		_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
 		refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.check(t, err)
 	})
-}
-
-// TestEveryOutcomeHasANext: what becomes of an attempt is known, and what follows it.
-func TestEveryOutcomeHasANext(t *testing.T) {
-	for o, next := range afterOutcome {
-		if next == nil {
-			t.Errorf("nothing follows outcome %d", o)
-		}
-	}
-	other := errors.New("the caller has left")
-	for want, got := range map[outcome]outcome{
-		answered:   outcomeOf(&peerv1.ForwardAnswer{}, nil),
-		refused:    outcomeOf(forward.Failed(1, &pb.Error{Reason: pb.Reason_REASON_INVALID}), nil),
-		declined:   outcomeOf(forward.Failed(1, &pb.Error{Reason: pb.Reason_REASON_NOT_OWNER}), nil),
-		moved:      outcomeOf(nil, forward.ErrMoved),
-		unsent:     outcomeOf(nil, forward.ErrUnsent),
-		unanswered: outcomeOf(nil, forward.ErrBroken),
-		abandoned:  outcomeOf(nil, other),
-	} {
-		if got != want {
-			t.Errorf("outcome %d is taken for %d", want, got)
-		}
-	}
 }

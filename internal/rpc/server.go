@@ -93,6 +93,8 @@ type Config struct {
 	Ready func() error
 	// Splits does what is decided about splits of objects. nil = nothing is split.
 	Splits Splits
+
+	maxHeld int // answers to other nodes that wait for one process; 0 = as many as forward has them
 }
 
 // Server serves the API over gRPC.
@@ -101,8 +103,8 @@ type Server struct {
 	grpc     *grpc.Server
 	sent     [maxOperation + 1]*operation // that nodes send each other, by number
 	parts    parts                        // of split objects
-	links    *forward.Links               // to other nodes; nil = this node runs alone
-	lanes    *lanes                       // of answers to other nodes; nil = this node runs alone
+	router   *forward.Router              // to other nodes; nil = this node runs alone
+	forwards *forward.Service[decision]   // from other nodes; nil = this node runs alone
 	chunks   *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
 	stopping chan struct{}                // closed when the server stops
 	hurried  chan struct{}                // closed by Hurry
@@ -161,8 +163,9 @@ func NewServer(cfg Config) *Server {
 	}
 	pb.RegisterIdServiceServer(s.grpc, &idService{s: s})
 	if cfg.Cluster != nil {
-		s.links, s.lanes, s.chunks = forward.NewLinks(forward.LinksConfig{Table: cfg.Cluster, Dial: cfg.Dial, Full: errOverloaded, MaxMessage: maxFlushBytes, MaxReceive: 2 * maxReceive}), newLanes(s), newChunks(s)
-		peerv1.RegisterForwardServiceServer(s.grpc, &forwards{s: s})
+		s.router, s.chunks = forward.New(s.routing()), newChunks(s)
+		s.forwards = newForwards(s)
+		peerv1.RegisterForwardServiceServer(s.grpc, s.forwards)
 	}
 	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
 	if cfg.Register != nil {
@@ -190,26 +193,26 @@ func (s *Server) Stop(grace time.Duration) {
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
-	s.settle(done, grace)
+	s.awaitCalls(done, grace)
 	s.grpc.Stop()
 	<-done
-	if s.links != nil {
+	if s.router != nil {
 		s.chunks.Close()
-		s.links.Close()
-		s.lanes.close()
+		s.router.Close()
+		s.forwards.Close()
 	}
 }
 
 // Hurry has a Stop wait for no call any more.
 func (s *Server) Hurry() { s.hurry.Do(func() { close(s.hurried) }) }
 
-// settle waits until all calls are done, or grace is over. Streams whose caller
+// awaitCalls waits until all calls are done, or grace is over. Streams whose caller
 // sends nothing are not waited for, beyond the time that the last answers need
 // to be written.
-func (s *Server) settle(done <-chan struct{}, grace time.Duration) {
+func (s *Server) awaitCalls(done <-chan struct{}, grace time.Duration) {
 	over := time.NewTimer(grace)
 	defer over.Stop()
-	look := time.NewTicker(settleEvery)
+	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for s.busy.Load() > 0 {
 		select {
@@ -231,7 +234,7 @@ func (s *Server) settle(done <-chan struct{}, grace time.Duration) {
 }
 
 const (
-	settleEvery = 5 * time.Millisecond
+	lookEvery   = 5 * time.Millisecond
 	lastAnswers = 500 * time.Millisecond
 )
 

@@ -38,14 +38,6 @@ const (
 	counterKind = "counter"
 )
 
-// splitOf finds the split that a call is about; nil if its object is whole.
-func splitOf(t *table.Table, c *forward.Call) *table.Split {
-	if len(t.Splits) == 0 || c.Kind == "" {
-		return nil
-	}
-	return findSplit(t, c.Kind, owner.Ref{Key: c.Key, Name: c.Name})
-}
-
 func findSplit(t *table.Table, kind string, r owner.Ref) *table.Split {
 	sp, ok := t.Split(kind, r.Key, r.Name)
 	if !ok {
@@ -76,13 +68,13 @@ func (h share) kind() owner.Kind {
 func (s *Server) shareOf(p *peerv1.Part) (share, error) {
 	sp, ok := s.cfg.Cluster.Table().SplitOf(p.Split)
 	if !ok || int(p.Index) >= len(sp.Parts) {
-		return share{}, errNotOwner
+		return share{}, forward.ErrNotOwner
 	}
 	return share{sp, int(p.Index)}, nil
 }
 
 // place returns the object that an operation on one of this address acts on, on this node:
-// the whole one, or a part if the object is split. It fails with errNotOwner if it has
+// the whole one, or a part if the object is split. It fails with forward.ErrNotOwner if it has
 // to act elsewhere, or to wait.
 func (s *Server) place(kind string, r owner.Ref, part *peerv1.Part, id *reqid.ID) (owner.Ref, share, error) {
 	if part != nil {
@@ -105,11 +97,11 @@ func (s *Server) place(kind string, r owner.Ref, part *peerv1.Part, id *reqid.ID
 	}
 	//guard:split-place-open
 	if sp.Phase != table.Open {
-		return r, share{}, errNotOwner
+		return r, share{}, forward.ErrNotOwner
 	}
 	i, here := s.choose(t, sp, id)
 	if !here {
-		return r, share{}, errNotOwner
+		return r, share{}, forward.ErrNotOwner
 	}
 	h := share{sp, i}
 	return h.ref(owner.Share), h, nil
@@ -161,8 +153,8 @@ func (s *Server) richer(t *table.Table, sp *table.Split, cost uint64) (index int
 // divided turns the error of a part that cannot do an operation into one by which it is
 // tried again, when the object is whole.
 func (s *Server) divided(h share, err error) error {
-	if h.split != nil && err == owner.ErrWhole && s.cfg.Splits != nil {
-		s.cfg.Splits.MakeWhole(h.split.ID, "an operation that needs the whole")
+	if h.split != nil && err == owner.ErrWhole {
+		s.makeWhole(h.split.ID)
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -106,24 +105,12 @@ func getOf(key string) *forward.Call {
 	return counterGet.call(&pb.GetRequest{Key: key}, owner.Hash(key))
 }
 
-// with is a call as another node passes it on.
-func with(c *forward.Call, since uint64, part *peerv1.Part) *forward.Call {
-	x := *c
-	x.Since, x.Part = since, part
-	return &x
-}
-
 func setOf(key string) *forward.Call {
 	return counterSetIf.call(&pb.SetIfRequest{Key: key}, owner.Hash(key))
 }
 
 func plantOf(req *peerv1.PlantRequest) *forward.Call {
 	c := partPlant.Call(req)
-	return &c
-}
-
-func readOf(req *peerv1.ReadPartRequest) *forward.Call {
-	c := partRead.Call(req)
 	return &c
 }
 
@@ -160,7 +147,7 @@ func TestDivisible(t *testing.T) {
 // and of no other kind.
 func TestSplitOf(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
-	if splitOf(b.Table(), addOf(&pb.AddRequest{Key: "k"})) != nil {
+	if forward.SplitOf(b.Table(), addOf(&pb.AddRequest{Key: "k"})) != nil {
 		t.Error("nothing is split")
 	}
 	id := b.divide(counterKind, "k", "n1", "n2")
@@ -175,69 +162,36 @@ func TestSplitOf(t *testing.T) {
 		"another kind":     {checkOf("k", 0), false},
 		"a lock":           {lockAcquire.call(&pb.AcquireRequest{Key: "k"}, owner.Hash("k")), false},
 	} {
-		if sp := splitOf(b.Table(), tc.call); (sp != nil) != tc.want || sp != nil && sp.ID != id {
+		if sp := forward.SplitOf(b.Table(), tc.call); (sp != nil) != tc.want || sp != nil && sp.ID != id {
 			t.Errorf("%s: %+v", name, sp)
 		}
 	}
 }
 
-// TestMayBeBehind tells for which calls a node waits for a later table, which it did not
-// let in.
-func TestMayBeBehind(t *testing.T) {
+// TestChooseFor: forwarding is given the part of a request id, and an id that is none is
+// the caller's mistake; what no part can do has the object made whole.
+func TestChooseFor(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
-	key := b.owned("n1")
-	id := b.divide(counterKind, key, "n1", "n2")
-	tables := map[string]*table.Table{"opening": b.Table()}
-	b.reach(id, table.Open)
-	tables["open"] = b.Table()
-	b.reach(id, table.Closing)
-	tables["closing"] = b.Table()
-	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: holder("n1"), Since: b.Table().Epoch}})
-	tables["whole"] = b.Table()
-	add, plant := addOf(&pb.AddRequest{Key: key}), plantOf(&peerv1.PlantRequest{})
-	look := readOf(&peerv1.ReadPartRequest{})
-	reap := readOf(&peerv1.ReadPartRequest{All: true})
-	never, always := map[string]bool{}, map[string]bool{"opening": true, "open": true, "closing": true, "whole": true}
-	for name, tc := range map[string]struct {
-		call  *forward.Call
-		part  int // -1 = no part
-		since uint64
-		self  string
-		want  map[string]bool // by phase; whether it waits
-	}{
-		// Who goes by the same table, or an earlier one, has to learn of another owner, and
-		// of parts that are served; nobody serves what is not open or whole yet.
-		"the whole, of another":     {add, -1, 0, "n2", map[string]bool{"opening": true, "closing": true}},
-		"the whole, its own":        {add, -1, 0, "n1", map[string]bool{"opening": true, "closing": true, "whole": true}},
-		"the whole, a later table":  {add, -1, math.MaxUint64, "n2", map[string]bool{"opening": true, "closing": true, "whole": true}},
-		"a part, its own":           {add, 1, 0, "n2", map[string]bool{"opening": true, "open": true}},
-		"a part, of another":        {add, 0, 0, "n2", never},
-		"a part, a later table":     {add, 0, math.MaxUint64, "n2", map[string]bool{"opening": true, "open": true, "whole": true}},
-		"no such part":              {add, 2, 0, "n1", map[string]bool{"opening": true, "open": true}},
-		"to plant, its own":         {plant, 1, 0, "n2", map[string]bool{"opening": true}},
-		"to plant, of another":      {plant, 0, 0, "n2", never},
-		"to plant, a later table":   {plant, 0, math.MaxUint64, "n2", map[string]bool{"opening": true, "whole": true}},
-		"to look, its own":          {look, 1, 0, "n2", map[string]bool{"opening": true, "open": true}},
-		"to reap, its own":          {reap, 1, 0, "n2", map[string]bool{"opening": true, "open": true, "closing": true}},
-		"to reap, of another":       {reap, 0, 0, "n2", never},
-		"to reap, a later table":    {reap, 0, math.MaxUint64, "n2", always},
-		"to reap, of this very one": {reap, 0, id, "n2", never},
-	} {
-		for phase, tab := range tables {
-			c := with(tc.call, tc.since, nil)
-			if tc.part >= 0 {
-				c.Part = &peerv1.Part{Split: id, Index: uint32(tc.part)}
-			}
-			if got := mayBeBehind(tab, c, holder(tc.self)); got != tc.want[phase] {
-				t.Errorf("%s, %s: %v", name, phase, got)
-			}
-		}
+	o := &orders{}
+	s := &Server{cfg: Config{Cluster: b, Splits: o}}
+	sp := b.reach(b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2"), table.Open)
+	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
+	r, _ := requestID(rid)
+	cfg := s.routing()
+	if part, err := cfg.Choose(b.Table(), sp, rid); err != nil || part != table.PartOf(r.Client.Hi, r.Client.Lo, 3, 5) {
+		t.Errorf("with an id: %d, %v", part, err)
 	}
-	before := newBoard(t, "n1", "n2").Table() // it has not heard of the split
-	c := with(add, id, &peerv1.Part{Split: id})
-	if !mayBeBehind(before, c, holder("n2")) {
-		t.Error("a node that does not know the split yet does not wait for it")
+	if part, err := cfg.Choose(b.Table(), sp, nil); err != nil || part != 0 && part != 2 {
+		t.Errorf("without an id: %d, %v", part, err)
 	}
+	if _, err := cfg.Choose(b.Table(), sp, &pb.RequestId{Client: []byte("short"), Sequence: 1}); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
+		t.Errorf("an id that is none: %v", err)
+	}
+	if cfg.MakeWhole(sp.ID); !slices.Equal(o.whole, []uint64{sp.ID}) {
+		t.Errorf("made whole: %v", o.whole)
+	}
+	s.cfg.Splits = nil
+	cfg.MakeWhole(sp.ID) // of a node that splits nothing
 }
 
 // TestChoose: an operation with a request id goes to the part of the id, and one without
@@ -303,7 +257,7 @@ func TestPlaceOfOperation(t *testing.T) {
 	at := func(what string, part *peerv1.Part, id *reqid.ID, want owner.Ref, fails bool) {
 		t.Helper()
 		r, h, err := s.place(counterKind, whole, part, id)
-		if fails != (err == errNotOwner) || !fails && (err != nil || r != want || (h.split != nil) != (r != whole)) {
+		if fails != (err == forward.ErrNotOwner) || !fails && (err != nil || r != want || (h.split != nil) != (r != whole)) {
 			t.Errorf("%s: %+v, %+v, %v", what, r, h, err)
 		}
 	}
@@ -323,7 +277,7 @@ func TestPlaceOfOperation(t *testing.T) {
 	if err := s.divided(share{sp, 0}, owner.ErrWhole); err != owner.ErrWhole || !slices.Equal(o.whole, []uint64{id}) {
 		t.Errorf("%v, %v", err, o.whole)
 	}
-	if err := s.divided(share{sp, 0}, errNotOwner); err != errNotOwner || len(o.whole) != 1 {
+	if err := s.divided(share{sp, 0}, forward.ErrNotOwner); err != forward.ErrNotOwner || len(o.whole) != 1 {
 		t.Errorf("%v, %v", err, o.whole)
 	}
 	if err := s.divided(share{}, owner.ErrWhole); err != owner.ErrWhole || len(o.whole) != 1 {
@@ -331,96 +285,6 @@ func TestPlaceOfOperation(t *testing.T) {
 	}
 	b.reach(id, table.Closing)
 	at("closing", nil, rid(0), whole, true)
-}
-
-// TestAim: where the next attempt of a call goes, by the table of now.
-func TestAim(t *testing.T) {
-	b := newBoard(t, "n1", "n2")
-	o := &orders{}
-	s := &Server{cfg: Config{Cluster: b, Splits: o}}
-	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
-	add, get := addOf(&pb.AddRequest{Key: "k", RequestId: rid}), getOf("k")
-	// aim reports whether the call goes to the whole, and which part it goes to otherwise.
-	aim := func(c *forward.Call) (sp *table.Split, part int) {
-		t.Helper()
-		p := &passage{s: s, call: c, part: &peerv1.Part{Split: 99}} // from an attempt before
-		sp, err := p.aim(b.Table())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p.part == nil {
-			if p.hash != owner.Hash("k") {
-				t.Errorf("it goes to %x", p.hash)
-			}
-			return sp, -1
-		}
-		if p.part.Split != sp.ID || p.hash != sp.PartHash(int(p.part.Index)) {
-			t.Errorf("it goes to %x, of part %+v", p.hash, p.part)
-		}
-		return sp, int(p.part.Index)
-	}
-	if sp, part := aim(add); sp != nil || part != -1 {
-		t.Errorf("not split: %+v, %d", sp, part)
-	}
-	id := b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2")
-	if sp, part := aim(add); sp == nil || part != -1 {
-		t.Errorf("opening: %+v, %d", sp, part)
-	}
-	b.reach(id, table.Open)
-	r, _ := requestID(rid)
-	if _, part := aim(add); part != table.PartOf(r.Client.Hi, r.Client.Lo, 3, 5) {
-		t.Errorf("with an id: %d", part)
-	}
-	if _, part := aim(addOf(&pb.AddRequest{Key: "k"})); part != 0 && part != 2 {
-		t.Errorf("without an id: %d", part)
-	}
-	if sp, part := aim(get); sp == nil || part != -1 || len(o.whole) != 0 {
-		t.Errorf("a get, which reads all: %+v, %d", sp, part)
-	}
-	if sp, part := aim(setOf("k")); sp == nil || part != -1 || !slices.Equal(o.whole, []uint64{id}) {
-		t.Errorf("what needs the whole: %+v, %d, %v", sp, part, o.whole)
-	}
-	p := &passage{s: s, call: addOf(&pb.AddRequest{Key: "k", RequestId: &pb.RequestId{Client: []byte("short"), Sequence: 1}})}
-	if _, err := p.aim(b.Table()); wire(err).Reason != pb.Reason_REASON_INVALID {
-		t.Errorf("an id that is none: %v", err)
-	}
-	b.reach(id, table.Closing)
-	if sp, part := aim(add); sp == nil || part != -1 {
-		t.Errorf("closing: %+v, %d", sp, part)
-	}
-}
-
-// TestAimAtAPart: a call about a part goes to it in the phase that it is for.
-func TestAimAtAPart(t *testing.T) {
-	b := newBoard(t, "n1", "n2")
-	s := &Server{cfg: Config{Cluster: b}}
-	calls := map[table.SplitPhase][]*forward.Call{
-		table.Opening: {plantOf(&peerv1.PlantRequest{})},
-		table.Open:    {getOf("k"), readOf(&peerv1.ReadPartRequest{})},
-		table.Closing: {readOf(&peerv1.ReadPartRequest{All: true})},
-	}
-	id := b.divide(counterKind, "k", "n1", "n2")
-	for phase := table.Opening; phase <= table.Closing; phase++ {
-		sp := b.reach(id, phase)
-		for of, some := range calls {
-			for _, c := range some {
-				p := &passage{s: s, call: c, fixed: true, part: &peerv1.Part{Split: id, Index: 1}}
-				got, err := p.aim(b.Table())
-				if of != phase {
-					if err != errSplitOver {
-						t.Errorf("%s, a call of %s: %v", phase, of, err)
-					}
-				} else if err != nil || got != sp || p.hash != sp.PartHash(1) || p.part.Index != 1 {
-					t.Errorf("%s: %+v, %v", phase, got, err)
-				}
-			}
-		}
-	}
-	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: b.home("k"), Since: b.Table().Epoch}})
-	p := &passage{s: s, call: getOf("k"), fixed: true, part: &peerv1.Part{Split: id}}
-	if _, err := p.aim(b.Table()); err != errSplitOver {
-		t.Errorf("when it is whole: %v", err)
-	}
 }
 
 // TestOrder: what may be split is asked for by its address, and what may not is told why.
@@ -557,12 +421,12 @@ func TestPlantAndRead(t *testing.T) {
 	if _, err := s.plant(nil, good); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
 		t.Errorf("no part: %v", err)
 	}
-	if _, err := s.plant(&peerv1.Part{Split: id, Index: 2}, good); err != errNotOwner {
+	if _, err := s.plant(&peerv1.Part{Split: id, Index: 2}, good); err != forward.ErrNotOwner {
 		t.Errorf("no such part: %v", err)
 	}
 	for _, of := range []*peerv1.PlantRequest{{Home: "n2", HomeIncarnation: 1}, {Home: "n1", HomeIncarnation: 2}, {}} {
 		of.Records = good.Records
-		if _, err := s.plant(part, of); err != errNotOwner {
+		if _, err := s.plant(part, of); err != forward.ErrNotOwner {
 			t.Errorf("of another home: %v", err)
 		}
 	}
@@ -671,40 +535,5 @@ func TestPartStates(t *testing.T) {
 	s.parts.prune(b.Table())
 	if n := s.parts.n.Load(); n != 1 || s.parts.left(sp.ID, 1) != 11 {
 		t.Errorf("%d are known, and %d are left in the one that is in the table", n, s.parts.left(sp.ID, 1))
-	}
-}
-
-// TestTurnedAway: who asks the wrong node is told whose the object, or the part, is.
-func TestTurnedAway(t *testing.T) {
-	b := newBoard(t, "n1", "n2")
-	key := b.owned("n1")
-	id := b.divide(counterKind, key, "n2", "n1")
-	sp := b.reach(id, table.Open)
-	for i, want := range []string{"n2", "n1"} {
-		w := turnedAway(b.Table(), with(addOf(&pb.AddRequest{Key: key}), 0, &peerv1.Part{Split: id, Index: uint32(i)}))
-		if w.Reason != pb.Reason_REASON_NOT_OWNER || w.Owner != want || w.Epoch != sp.Since {
-			t.Errorf("part %d: %v", i, w)
-		}
-	}
-	w := turnedAway(b.Table(), addOf(&pb.AddRequest{Key: key}))
-	if w.Owner != "n1" || w.Epoch != sp.Since { // the sender has to learn of the split
-		t.Errorf("the whole: %v", w)
-	}
-	if w := turnedAway(b.Table(), &forward.Call{Part: &peerv1.Part{Split: id + 1}}); w.Owner != "" || w.Epoch != 0 {
-		t.Errorf("no such split: %v", w)
-	}
-	p := &passage{s: &Server{cfg: Config{Cluster: b}}, call: addOf(&pb.AddRequest{Key: key}), began: time.Now()}
-	if !p.misrouted(b.Table()) {
-		t.Error("a call that went to the whole is not misrouted when the object is split")
-	}
-	if p.part = (&peerv1.Part{Split: id}); p.misrouted(b.Table()) {
-		t.Error("a call that went to a part that is served is misrouted")
-	}
-	b.reach(id, table.Closing)
-	if !p.misrouted(b.Table()) {
-		t.Error("a call that went to a part that is closed is not misrouted")
-	}
-	if lineOf(&forward.Call{Part: &peerv1.Part{Split: id}}) == lineOf(&forward.Call{Part: &peerv1.Part{Split: id, Index: 1}}) {
-		t.Error("two parts stand in one line")
 	}
 }

@@ -3,12 +3,10 @@ package rpc
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -74,33 +72,6 @@ func TestChunksFitParts(t *testing.T) {
 			if _, ok := op.Part(p.Weight); ok {
 				t.Error("it has room for more")
 			}
-		}
-	}
-}
-
-// TestSumByTheHome: a Get of a split counter that must not be passed on is answered by its
-// home, which asks the parts; other nodes name the home.
-func TestSumByTheHome(t *testing.T) {
-	b := newBoard(t, "n1", "n2")
-	key := "k"
-	m, _, _ := b.Table().Owner(owner.Hash(key))
-	salts, _ := b.Table().Place(b.Table().Epoch+1, []string{m.Node, m.Node})
-	sp := table.Split{ID: b.Table().Epoch + 1, Kind: counterKind, Key: key, Name: counterKind,
-		Parts: []table.Part{{Salt: salts[0], Weight: 1}, {Salt: salts[1], Weight: 1}}}
-	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
-	b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: sp.ID, Home: m.Holder(), Base: 5}})
-	for _, node := range []string{"n1", "n2"} {
-		s := bare(newHouse(t, nil))
-		s.cfg.Cluster = b
-		b.self = holder(node)
-		open, _ := b.Table().SplitOf(sp.ID)
-		call := getOf(key)
-		p := newPassage(t.Context(), s, call, time.Now())
-		p.stays = true
-		p.over = p.began // it waits for nothing
-		_, _, err := p.sum(open)
-		if away := wire(err).Reason == pb.Reason_REASON_NOT_OWNER && wire(err).Owner == m.Node; away != (node != m.Node) {
-			t.Errorf("%s: %v", node, err)
 		}
 	}
 }

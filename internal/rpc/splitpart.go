@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"time"
 
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/hotkey/divide"
@@ -40,7 +39,7 @@ func (s *Server) plant(part *peerv1.Part, req *peerv1.PlantRequest) (*peerv1.Pla
 	home, _, ok := s.cfg.Cluster.Table().Owner(owner.Hash(h.split.Key))
 	if !ok ||
 		home.Holder() != (table.Holder{Node: req.Home, Incarnation: req.HomeIncarnation}) { //guard:split-plant-home
-		return nil, errNotOwner
+		return nil, forward.ErrNotOwner
 	}
 	now := s.cfg.Clock.Now()
 	records, err := partRecords(req.Records, now)
@@ -190,7 +189,5 @@ func (s *Server) askToRead(ctx context.Context, sp *table.Split, part int, req *
 // askPart asks the owner of a part, on whichever node it is.
 func (s *Server) askPart(ctx context.Context, sp *table.Split, part int, o *operation, req forward.Message) (forward.Message, error) {
 	c := o.Call(req)
-	p := newPassage(ctx, s, &c, time.Now())
-	p.fixed, p.part = true, &peerv1.Part{Split: sp.ID, Index: uint32(part)}
-	return p.run()
+	return s.router.PassToPart(ctx, &c, &peerv1.Part{Split: sp.ID, Index: uint32(part)}, false)
 }

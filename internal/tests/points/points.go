@@ -33,9 +33,9 @@
 //	rpcDecided             an operation is decided, and its record on its way; before the wait
 //	                       for copies
 //	rpcConfirmed           an answer may be told, and does not leave yet
-//	rpcManyConfirmed       answers to calls that another node passed on may be told, and do
-//	                       not leave yet
 //	forwardSend            a node has calls for another one, and sends them next, in one message
+//	forwardManyConfirmed   answers to calls that another node passed on may be told, and do
+//	                       not leave yet
 //	homePlant              the home of an object has read it, and is about to plant its parts
 //	homePlanted            all parts are planted, and not served yet
 //	homeReaped             the home has read all parts of a split that is being closed

@@ -171,7 +171,7 @@ func TestPointsForwarderRetries(t *testing.T) {
 	c := pointedCluster(t, false, shortLease...)
 	leads, a, b := c.roles()
 	r := newRetried(a, c.keysAt(a, b, 4))
-	a.arm("rpcManyConfirmed", held)
+	a.arm("forwardManyConfirmed", held)
 	leads.arm("forwardSend", `1*sleep("1s")`) // all in one message: answers to others would wait behind the first
 	r.send(leads)
 	r.decided(a)

@@ -172,7 +172,7 @@ func (g Graph) reaches(pkg string) []Finding {
 		}
 	}
 	if slices.Contains(kinds, pkg) || slices.Contains(kindless, pkg) {
-		arrow("one kind of object is not another's, nor a passage's, business", func(p string) bool {
+		arrow("one kind of object is not another's, nor forwarding's, business", func(p string) bool {
 			return slices.ContainsFunc(kinds, func(k string) bool { return within(p, k) })
 		})
 	}

@@ -1,4 +1,4 @@
-package rpc
+package forward
 
 import (
 	"context"
@@ -8,16 +8,15 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/internal/forward"
 )
 
 // namedSince is the level from which on all members send these headers.
 const namedSince = 3
 
 // meant refuses a stream that is for another node, or for a node of another cluster.
-func (s *Server) meant(ctx context.Context) error {
-	cluster, target := metadata.ValueFromIncomingContext(ctx, forward.ClusterHeader), metadata.ValueFromIncomingContext(ctx, forward.TargetHeader)
-	t := s.cfg.Cluster.Table()
+func (r *Router) meant(ctx context.Context) error {
+	cluster, target := metadata.ValueFromIncomingContext(ctx, ClusterHeader), metadata.ValueFromIncomingContext(ctx, TargetHeader)
+	t := r.cfg.Cluster.Table()
 	named := len(cluster) > 0 || len(target) > 0
 	switch {
 	case !named &&
@@ -27,8 +26,8 @@ func (s *Server) meant(ctx context.Context) error {
 	case t.UID != "" && !slices.Equal(cluster, []string{t.UID}):
 		return misdirected(fmt.Sprintf("this node is of the cluster %s, and the call is for %q", t.UID, cluster))
 	//guard:stream-names-its-node
-	case s.cfg.Node != "" && !slices.Equal(target, []string{s.cfg.Node}):
-		return misdirected(fmt.Sprintf("this node is %s, and the call is for %q", s.cfg.Node, target))
+	case r.cfg.Node != "" && !slices.Equal(target, []string{r.cfg.Node}):
+		return misdirected(fmt.Sprintf("this node is %s, and the call is for %q", r.cfg.Node, target))
 	}
 	return nil
 }

@@ -1,13 +1,12 @@
-package rpc
+package forward
 
 import (
 	"errors"
 	"sync"
 
-	"github.com/keystead/keystead/internal/forward"
-	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -18,40 +17,49 @@ var errSplitOver = errors.New("the split is over, or in another phase")
 // aim finds where the next attempt goes: it sets the part and the position. With a split
 // and no part, the call has to wait for the split's next phase, or is a Get for all
 // parts.
-func (p *passage) aim(t *table.Table) (*table.Split, error) {
-	if p.fixed {
-		sp, ok := t.SplitOf(p.part.Split)
+func (rt *route) aim(t *table.Table) (*table.Split, error) {
+	if rt.fixed {
+		sp, ok := t.SplitOf(rt.part.Split)
 		if !ok {
 			return nil, errSplitOver
 		}
 		//guard:split-aim-phase
-		if sp.Phase != p.call.InPhase() {
+		if sp.Phase != rt.call.InPhase() {
 			return nil, errSplitOver
 		}
-		p.hash = sp.PartHash(int(p.part.Index))
+		rt.hash = sp.PartHash(int(rt.part.Index))
 		return sp, nil
 	}
-	sp := splitOf(t, p.call)
-	p.part = nil
+	sp := SplitOf(t, rt.call)
+	rt.part = nil
 	switch {
-	case sp == nil, sp.Phase != table.Open, p.call.Op.Sum != nil:
-		p.hash = p.call.Hash
+	case sp == nil, sp.Phase != table.Open, rt.call.Op.Sum != nil:
+		rt.hash = rt.call.Hash
 		return sp, nil
-	case !p.call.Divisible:
-		if p.s.cfg.Splits != nil {
-			p.s.cfg.Splits.MakeWhole(sp.ID, "an operation that needs the whole")
-		}
-		p.hash = p.call.Hash
+	case !rt.call.Divisible:
+		rt.r.cfg.MakeWhole(sp.ID)
+		rt.hash = rt.call.Hash
 		return sp, nil
 	}
-	id, err := requestID(p.call.ID)
+	i, err := rt.r.cfg.Choose(t, sp, rt.call.ID)
 	if err != nil {
 		return nil, err
 	}
-	i, _ := p.s.choose(t, sp, &id)
-	p.part = &peerv1.Part{Split: sp.ID, Index: uint32(i)}
-	p.hash = sp.PartHash(i)
+	rt.part = &peerv1.Part{Split: sp.ID, Index: uint32(i)}
+	rt.hash = sp.PartHash(i)
 	return sp, nil
+}
+
+// SplitOf finds the split that a call is about; nil if its object is whole.
+func SplitOf(t *table.Table, c *Call) *table.Split {
+	if len(t.Splits) == 0 || c.Kind == "" {
+		return nil
+	}
+	sp, ok := t.Split(c.Kind, c.Key, c.Name)
+	if !ok {
+		return nil
+	}
+	return sp
 }
 
 // sinceOf returns the epoch since which a split is as it is; 0 if there is none.
@@ -64,12 +72,12 @@ func sinceOf(sp *table.Split) uint64 {
 
 // misrouted reports whether an attempt went where a later table does not have it go: it can be
 // made again at once.
-func (p *passage) misrouted(t *table.Table) bool {
-	if p.part == nil {
-		return splitOf(t, p.call) != nil
+func (rt *route) misrouted(t *table.Table) bool {
+	if rt.part == nil {
+		return SplitOf(t, rt.call) != nil
 	}
-	sp, ok := t.SplitOf(p.part.Split)
-	return !ok || sp.Phase != table.Open && !p.fixed
+	sp, ok := t.SplitOf(rt.part.Split)
+	return !ok || sp.Phase != table.Open && !rt.fixed
 }
 
 // sum has all parts of a split object answer. again says that the split was closed
@@ -78,16 +86,16 @@ func (p *passage) misrouted(t *table.Table) bool {
 // Each part is read after the call came, so what was acknowledged before is in the sum.
 // Of two sums, one after the other, each part of the second is read after that of the
 // first.
-func (p *passage) sum(sp *table.Split) (answer forward.Message, again bool, err error) {
-	t := p.s.cfg.Cluster.Table()
-	if m, _, ok := t.Owner(p.hash); p.stays && (!ok || m.Holder() != p.s.cfg.Cluster.Self()) {
-		return nil, false, asError(notOwner(t, p.hash)) // the home asks the parts for everybody
+func (rt *route) sum(sp *table.Split) (answer Message, again bool, err error) {
+	t := rt.r.cfg.Cluster.Table()
+	if m, _, ok := t.Owner(rt.hash); rt.stays && (!ok || m.Holder() != rt.r.cfg.Cluster.Self()) {
+		return nil, false, &Remote{rt.r.notOwner(t, rt.hash)} // the home asks the parts for everybody
 	}
-	answers, errs := make([]forward.Message, len(sp.Parts)), make([]error, len(sp.Parts))
+	answers, errs := make([]Message, len(sp.Parts)), make([]error, len(sp.Parts))
 	var wg sync.WaitGroup
 	for i := range sp.Parts {
-		q := newPassage(p.ctx, p.s, p.call, p.began)
-		q.over, q.fixed, q.stays, q.part = p.over, true, false, &peerv1.Part{Split: sp.ID, Index: uint32(i)}
+		q := newRoute(rt.ctx, rt.r, rt.call, rt.began)
+		q.over, q.fixed, q.stays, q.part = rt.over, true, false, &peerv1.Part{Split: sp.ID, Index: uint32(i)}
 		wg.Go(func() { answers[i], errs[i] = q.run() })
 	}
 	wg.Wait()
@@ -99,15 +107,15 @@ func (p *passage) sum(sp *table.Split) (answer forward.Message, again bool, err 
 			return nil, false, err
 		}
 	}
-	return p.call.Op.Sum(p.s.cfg.Node, sp, answers), false, nil
+	return rt.call.Op.Sum(rt.r.cfg.Node, sp, answers), false, nil
 }
 
 // ownerOf returns who owns what a call is about, and since when it is for the owner to do:
 // the row, or the split, is as it is since then.
-func ownerOf(t *table.Table, c *forward.Call) (m table.Member, since uint64, ok bool) {
+func ownerOf(t *table.Table, c *Call) (m table.Member, since uint64, ok bool) {
 	if c.Part == nil {
 		m, since, ok = t.Owner(c.Hash)
-		return m, max(since, sinceOf(splitOf(t, c))), ok
+		return m, max(since, sinceOf(SplitOf(t, c))), ok
 	}
 	sp, ok := t.SplitOf(c.Part.Split)
 	if !ok || int(c.Part.Index) >= len(sp.Parts) {
@@ -120,10 +128,10 @@ func ownerOf(t *table.Table, c *forward.Call) (m table.Member, since uint64, ok 
 // mayBeBehind reports whether a call from another node was not let in because this one does
 // not know yet what the sender knows, or hands the row over, so that a later table may
 // let it in.
-func mayBeBehind(t *table.Table, c *forward.Call, self table.Holder) bool {
+func mayBeBehind(t *table.Table, c *Call, self table.Holder) bool {
 	m, since, ok := ownerOf(t, c)
 	if c.Part == nil {
-		if sp := splitOf(t, c); sp != nil {
+		if sp := SplitOf(t, c); sp != nil {
 			//guard:split-behind-whole true
 			return sp.Phase != table.Open // of open ones the sender has to learn
 		}
@@ -141,8 +149,8 @@ func mayBeBehind(t *table.Table, c *forward.Call, self table.Holder) bool {
 }
 
 // turnedAway returns the error for a call from another node that this one does not act for.
-func turnedAway(t *table.Table, c *forward.Call) *pb.Error {
-	w := wire(errNotOwner)
+func (r *Router) turnedAway(t *table.Table, c *Call) *pb.Error {
+	w := r.cfg.Wire(ErrNotOwner)
 	if m, since, ok := ownerOf(t, c); ok {
 		w.Owner, w.OwnerAddr, w.Epoch = m.Node, m.GRPCAddr, since
 	}
@@ -151,12 +159,12 @@ func turnedAway(t *table.Table, c *forward.Call) *pb.Error {
 
 // fromHome reports whether a call is one that a split's home makes of a part. It waits for
 // the copies of the part before it is answered, and no other call is to wait with it.
-func fromHome(c *forward.Call) bool { return c.Op.Beside }
+func fromHome(c *Call) bool { return c.Op.Beside }
 
 // lineOf returns the line in which a call stands with others: those on one object.
-func lineOf(c *forward.Call) uint64 {
+func lineOf(c *Call) uint64 {
 	if c.Part != nil {
-		return owner.Hash(table.PartKey(c.Part.Split, int(c.Part.Index), 0))
+		return ring.Hash(table.PartKey(c.Part.Split, int(c.Part.Index), 0))
 	}
 	return c.Hash
 }

@@ -1,4 +1,4 @@
-package rpc
+package forward
 
 import (
 	"context"
@@ -11,26 +11,19 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// forwards is the ForwardService: calls that other nodes pass on.
-type forwards struct {
-	peerv1.UnimplementedForwardServiceServer
-	s *Server
-}
-
 // Forward answers the calls of one stream. Those that wait, for a lock or for a
 // table, do so beside it; all others are done in the order in which they come. Their
 // answers overtake each other when they wait for different copies.
-func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
-	if err := f.s.meant(stream.Context()); err != nil {
-		return f.s.refuse(err)
+func (s *Service[D]) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]) error {
+	if err := s.r.meant(stream.Context()); err != nil {
+		return s.cfg.Refuse(err)
 	}
-	in := &inbound{s: f.s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelCauseFunc{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	in := &inbound[D]{s: s, stream: stream, turn: make(chan struct{}, 1), waiting: map[uint64]context.CancelCauseFunc{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	in.wg.Go(in.sendHeld)
 	defer in.end()
 	if err := stream.SendHeader(nil); err != nil { // the stream is accepted
@@ -44,11 +37,8 @@ func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest
 		if err != nil {
 			return err
 		}
-		if err := checkSize(req, MaxBatch); err != nil {
-			return f.s.refuse(err)
-		}
-		if err := checkItems(len(req.Calls)); err != nil {
-			return f.s.refuse(err)
+		if err := s.cfg.Check(req); err != nil {
+			return s.cfg.Refuse(err)
 		}
 		if err := in.take(req); err != nil {
 			return err
@@ -57,8 +47,8 @@ func (f *forwards) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardRequest
 }
 
 // inbound is a stream of calls from another node.
-type inbound struct {
-	s      *Server
+type inbound[D any] struct {
+	s      *Service[D]
 	stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]
 	wg     sync.WaitGroup
 
@@ -76,13 +66,13 @@ type inbound struct {
 }
 
 // take does the calls of one message and answers those that need not wait.
-func (in *inbound) take(req *peerv1.ForwardRequest) error {
+func (in *inbound[D]) take(req *peerv1.ForwardRequest) error {
 	if err := in.awaitRoom(); err != nil {
 		return err
 	}
-	in.s.busy.Add(1)
-	defer in.s.busy.Add(-1)
-	in.s.cfg.Metrics.received.Add(float64(len(req.Calls)))
+	in.s.cfg.Calls.Busy(1)
+	defer in.s.cfg.Calls.Busy(-1)
+	in.s.cfg.Received(len(req.Calls))
 	in.mu.Lock()
 	for _, tag := range req.Cancelled {
 		if cancel := in.waiting[tag]; cancel != nil {
@@ -91,12 +81,12 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	}
 	for _, tag := range req.Detached {
 		if cancel := in.waiting[tag]; cancel != nil {
-			cancel(errWayEnded)
+			cancel(ErrWayEnded)
 		}
 	}
 	in.mu.Unlock()
 	bytes := 0 // of resp
-	var later pendingAnswers
+	var later Later[D]
 	resp := &peerv1.ForwardResponse{Answers: make([]*peerv1.ForwardAnswer, 0, len(req.Calls))}
 	var late deferredCalls
 	for _, f := range req.Calls {
@@ -104,13 +94,13 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 		if answer == nil {
 			continue
 		}
-		if n := len(later); n > 0 && later[n-1].answer < 0 {
-			later[n-1].answer = len(resp.Answers)
+		if n := len(later); n > 0 && later[n-1].place < 0 {
+			later[n-1].place = len(resp.Answers)
 		}
 		resp.Answers = append(resp.Answers, answer)
 		// Only looks at long queues come to this.
-		if bytes += answer.SizeVT(); bytes > MaxBatch {
-			if err := in.settle(resp, later); err != nil {
+		if bytes += answer.SizeVT(); bytes > in.s.cfg.MaxMessage {
+			if err := in.confirmAndReply(resp, later); err != nil {
 				return err
 			}
 			resp, later, bytes = &peerv1.ForwardResponse{}, nil, 0
@@ -119,14 +109,14 @@ func (in *inbound) take(req *peerv1.ForwardRequest) error {
 	for _, q := range late.queues {
 		resp.Answers = append(resp.Answers, in.hold(q)...)
 	}
-	return in.settle(resp, later)
+	return in.confirmAndReply(resp, later)
 }
 
 // receive does one call of a message, and returns its answer if that need not wait.
-func (in *inbound) receive(f *peerv1.ForwardCall, later *pendingAnswers, late *deferredCalls) *peerv1.ForwardAnswer {
-	c, err := forward.Decode(f, in.s.known)
+func (in *inbound[D]) receive(f *peerv1.ForwardCall, later *Later[D], late *deferredCalls) *peerv1.ForwardAnswer {
+	c, err := Decode(f, in.s.cfg.Known)
 	if err != nil {
-		return forward.Failed(f.Tag, wire(unreadable(err)))
+		return Failed(f.Tag, in.s.r.cfg.Wire(unreadable(err)))
 	}
 	switch {
 	case c.Waits() || fromHome(c):
@@ -135,7 +125,7 @@ func (in *inbound) receive(f *peerv1.ForwardCall, later *pendingAnswers, late *d
 		return nil
 	//guard:lane-has-room
 	case in.s.lanes.full(c):
-		return forward.Failed(c.Tag, wire(errManyHeld))
+		return Failed(c.Tag, in.s.r.cfg.Wire(errManyHeld))
 	}
 	answer, behind, _ := in.try(in.stream.Context(), c, later)
 	if behind || turnedBack(answer) {
@@ -145,35 +135,27 @@ func (in *inbound) receive(f *peerv1.ForwardCall, later *pendingAnswers, late *d
 	return answer
 }
 
-// known returns what forwarding has to know of an operation.
-func (s *Server) known(number uint32) *forward.Operation {
-	if number > maxOperation || s.sent[number] == nil {
-		return nil
-	}
-	return &s.sent[number].Operation
-}
-
 // unreadable returns the error of a call that this node cannot read.
 func unreadable(err error) error {
-	if errors.As(err, new(*forward.Unknown)) {
+	if errors.As(err, new(*Unknown)) {
 		return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second, Message: err.Error() + ", which owns the key; nothing happened",
 			Hint: "upgrade this node: `keystead status` shows the versions of all"}
 	}
 	return &failure.Error{Reason: failure.Invalid, Field: "call", Message: err.Error()}
 }
 
-// settle sends the answers of a message. Those that wait for copies go by the lane of
+// confirmAndReply sends the answers of a message. Those that wait for copies go by the lane of
 // the process for which they wait, and hold up no others.
-func (in *inbound) settle(resp *peerv1.ForwardResponse, later pendingAnswers) error {
-	now := in.s.cfg.Clock.Now()
+func (in *inbound[D]) confirmAndReply(resp *peerv1.ForwardResponse, later Later[D]) error {
+	now := in.s.cfg.Now()
 	for i := range later {
 		p := &later[i]
-		answer := resp.Answers[p.answer]
+		answer := resp.Answers[p.place]
 		//guard:answers-wait-forwarded
-		if behind := p.behind(in.s); behind != ([2]table.Holder{}) {
-			resp.Answers[p.answer] = in.s.lanes.hold(held{in, answer, *p, behind}) // nil, unless there is no room
-		} else if err := p.confirm(in.s, now, nil); err != nil {
-			resp.Answers[p.answer] = forward.Failed(answer.Tag, wire(err))
+		if behind := in.s.behind(p); behind != ([2]table.Holder{}) {
+			resp.Answers[p.place] = in.s.lanes.hold(held[D]{in, answer, *p, behind}) // nil, unless there is no room
+		} else if err := in.s.cfg.Confirm(&p.Decision, now, nil); err != nil {
+			resp.Answers[p.place] = Failed(answer.Tag, in.s.r.cfg.Wire(err))
 		}
 	}
 	resp.Answers = slices.DeleteFunc(resp.Answers, func(a *peerv1.ForwardAnswer) bool { return a == nil })
@@ -196,22 +178,22 @@ type deferredCalls struct {
 }
 
 type deferredKey struct {
-	calls  []*forward.Call
+	calls  []*Call
 	answer *peerv1.ForwardAnswer // of the first one, if the node need not wait for anything
 }
 
-func (l *deferredCalls) add(c *forward.Call, answer *peerv1.ForwardAnswer, behind bool) {
+func (l *deferredCalls) add(c *Call, answer *peerv1.ForwardAnswer, behind bool) {
 	if l.place == nil {
 		l.place = map[uint64]*deferredKey{}
 	}
-	q := &deferredKey{calls: []*forward.Call{c}}
+	q := &deferredKey{calls: []*Call{c}}
 	if !behind {
 		q.answer = answer
 	}
 	l.place[lineOf(c)], l.queues = q, append(l.queues, q)
 }
 
-func (l *deferredCalls) follows(c *forward.Call) bool {
+func (l *deferredCalls) follows(c *Call) bool {
 	if len(l.place) == 0 {
 		return false
 	}
@@ -223,10 +205,10 @@ func (l *deferredCalls) follows(c *forward.Call) bool {
 }
 
 // failAll answers calls like one before them.
-func failAll(calls []*forward.Call, w *pb.Error) []*peerv1.ForwardAnswer {
+func failAll(calls []*Call, w *pb.Error) []*peerv1.ForwardAnswer {
 	answers := make([]*peerv1.ForwardAnswer, len(calls))
 	for i, c := range calls {
-		answers[i] = forward.Failed(c.Tag, w)
+		answers[i] = Failed(c.Tag, w)
 	}
 	return answers
 }
@@ -234,20 +216,19 @@ func failAll(calls []*forward.Call, w *pb.Error) []*peerv1.ForwardAnswer {
 // hold has the calls on one key wait beside the stream, for keys whose rows do
 // not move must not wait for them. It returns the answers if they need not, or
 // there is no room for them.
-func (in *inbound) hold(q *deferredKey) []*peerv1.ForwardAnswer {
+func (in *inbound[D]) hold(q *deferredKey) []*peerv1.ForwardAnswer {
 	if q.answer != nil {
 		return failAll(q.calls, q.answer.GetError())
 	}
 	n := int64(len(q.calls))
-	if in.s.calls.Add(n) > in.s.cfg.MaxCalls {
-		in.s.calls.Add(-n)
-		return failAll(q.calls, wire(errOverloaded))
+	if !in.s.cfg.Calls.Begin(n) {
+		return failAll(q.calls, in.s.r.cfg.Wire(in.s.r.cfg.Full))
 	}
 	in.wg.Go(func() {
-		defer in.s.calls.Add(-n)
-		in.s.busy.Add(1)
-		defer in.s.busy.Add(-1)
-		patience := time.Now().Add(maxBehind)
+		defer in.s.cfg.Calls.End(n)
+		in.s.cfg.Calls.Busy(1)
+		defer in.s.cfg.Calls.Busy(-1)
+		patience := time.Now().Add(MaxBehind)
 		resp := &peerv1.ForwardResponse{}
 		for i, c := range q.calls {
 			answer := in.answer(in.stream.Context(), c, patience)
@@ -262,11 +243,11 @@ func (in *inbound) hold(q *deferredKey) []*peerv1.ForwardAnswer {
 	return nil
 }
 
-func (in *inbound) reply(resp *peerv1.ForwardResponse) error {
+func (in *inbound[D]) reply(resp *peerv1.ForwardResponse) error {
 	if len(resp.Answers) == 0 {
 		return nil
 	}
-	// gofail: var rpcManyConfirmed struct{}
+	// gofail: var forwardManyConfirmed struct{}
 
 	select {
 	case in.turn <- struct{}{}:
@@ -279,9 +260,10 @@ func (in *inbound) reply(resp *peerv1.ForwardResponse) error {
 
 // beside starts a call that may wait for long. It returns an answer if there is
 // no room for it.
-func (in *inbound) beside(c *forward.Call) *peerv1.ForwardAnswer {
-	if err := in.s.begin(); err != nil {
-		return forward.Failed(c.Tag, wire(errOverloaded))
+func (in *inbound[D]) beside(c *Call) *peerv1.ForwardAnswer {
+	if !in.s.cfg.Calls.Begin(1) {
+		_ = in.s.cfg.Refuse(in.s.r.cfg.Full) // it is counted as refused
+		return Failed(c.Tag, in.s.r.cfg.Wire(in.s.r.cfg.Full))
 	}
 	// It is none of the stream's contexts: it would stay with the stream, which may live
 	// for weeks, if it were not cancelled, and its end would be that of the caller.
@@ -295,10 +277,10 @@ func (in *inbound) beside(c *forward.Call) *peerv1.ForwardAnswer {
 	in.waiting[c.Tag] = cancel
 	in.mu.Unlock()
 	in.wg.Go(func() {
-		defer in.s.calls.Add(-1)
-		in.s.busy.Add(1)
-		defer in.s.busy.Add(-1)
-		answer := in.answer(ctx, c, time.Now().Add(maxBehind))
+		defer in.s.cfg.Calls.End(1)
+		in.s.cfg.Calls.Busy(1)
+		defer in.s.cfg.Calls.Busy(-1)
+		answer := in.answer(ctx, c, time.Now().Add(MaxBehind))
 		in.mu.Lock()
 		delete(in.waiting, c.Tag)
 		in.mu.Unlock()
@@ -309,16 +291,16 @@ func (in *inbound) beside(c *forward.Call) *peerv1.ForwardAnswer {
 	return nil
 }
 
-// errWayEnded is why the context of a call ends whose caller may still be there: the
+// ErrWayEnded is why the context of a call ends whose caller may still be there: the
 // node that passed it on stops, or the stream from there is broken.
-var errWayEnded = errors.New("the way to the caller has ended")
+var ErrWayEnded = errors.New("the way to the caller has ended")
 
 // end ends the calls that wait: nobody hears of them over this stream any more. That
 // is not the end of their callers.
-func (in *inbound) end() {
+func (in *inbound[D]) end() {
 	in.mu.Lock()
 	for _, cancel := range in.waiting {
-		cancel(errWayEnded)
+		cancel(ErrWayEnded)
 	}
 	in.ending = true
 	in.mu.Unlock()
@@ -328,7 +310,7 @@ func (in *inbound) end() {
 
 // answer does one call here; it is never passed on again. A node that is behind
 // waits until it knows what the sender knows.
-func (in *inbound) answer(ctx context.Context, c *forward.Call, patience time.Time) *peerv1.ForwardAnswer {
+func (in *inbound[D]) answer(ctx context.Context, c *Call, patience time.Time) *peerv1.ForwardAnswer {
 	for {
 		answer, behind, epoch := in.try(ctx, c, nil)
 		if !behind || !in.look(ctx, epoch, patience) {
@@ -339,35 +321,34 @@ func (in *inbound) answer(ctx context.Context, c *forward.Call, patience time.Ti
 
 // try does one call, and reports whether to try again with a table later than epoch:
 // this node is behind the sender, or hands the row over.
-func (in *inbound) try(ctx context.Context, c *forward.Call, later *pendingAnswers) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
-	if in.s.stopped.Load() {
-		return forward.Failed(c.Tag, wire(errStopping)), false, 0
+func (in *inbound[D]) try(ctx context.Context, c *Call, later *Later[D]) (answer *peerv1.ForwardAnswer, behind bool, epoch uint64) {
+	if in.s.r.stopped() {
+		return Failed(c.Tag, in.s.r.cfg.Wire(in.s.r.cfg.Stopped)), false, 0
 	}
-	cluster := in.s.cfg.Cluster
+	cluster := in.s.r.cfg.Cluster
 	t := cluster.Table() // before the decision, so that a later one is not waited for
-	m, err := in.s.decide(ctx, c, later)
+	m, err := in.s.cfg.Decide(ctx, c, later)
 	if err == nil {
-		if answer, err = forward.EncodeAnswer(c, m); err == nil {
+		if answer, err = EncodeAnswer(c, m); err == nil {
 			return answer, false, 0
 		}
 	}
-	switch {
-	case !in.s.elsewhere(err):
-		return forward.Failed(c.Tag, wire(err)), false, 0
+	if !isElsewhere(err) {
+		return Failed(c.Tag, in.s.r.cfg.Wire(err)), false, 0
 	}
-	return forward.Failed(c.Tag, turnedAway(cluster.Table(), c)), mayBeBehind(t, c, cluster.Self()), t.Epoch
+	return Failed(c.Tag, in.s.r.turnedAway(cluster.Table(), c)), mayBeBehind(t, c, cluster.Self()), t.Epoch
 }
 
 // look waits for a table later than epoch, or until it is worth looking again. It
 // returns false when there is no time left.
-func (in *inbound) look(ctx context.Context, epoch uint64, patience time.Time) bool {
+func (in *inbound[D]) look(ctx context.Context, epoch uint64, patience time.Time) bool {
 	left := time.Until(patience)
 	if left <= 0 || ctx.Err() != nil {
 		return false
 	}
-	step, cancel := context.WithTimeout(ctx, min(left, lookAgain))
+	step, cancel := context.WithTimeout(ctx, min(left, LookAgain))
 	defer cancel()
-	if _, err := in.s.cfg.Cluster.Await(step, epoch); err != nil {
+	if _, err := in.s.r.cfg.Cluster.Await(step, epoch); err != nil {
 		<-step.Done()
 	}
 	return true

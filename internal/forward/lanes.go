@@ -1,6 +1,7 @@
-package rpc
+package forward
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/internal/forward"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -41,8 +41,8 @@ func manyHeld(read bool) error {
 // lanes hold answers to calls of other nodes back until the copies have what they speak
 // of. There is a lane for each process that has to acknowledge something: what waits for
 // one that hangs stands in nobody else's way. A lane has one goroutine, whatever waits.
-type lanes struct {
-	s      *Server
+type lanes[D any] struct {
+	s      *Service[D]
 	ctx    context.Context // ends at close
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
@@ -50,35 +50,35 @@ type lanes struct {
 	filled atomic.Int64 // lanes that are full
 
 	mu  sync.Mutex
-	all map[table.Holder]*lane // guarded by mu
+	all map[table.Holder]*lane[D] // guarded by mu
 }
 
 // lane are the answers that wait for one process. What is waited for is one stream, whose
 // records are acknowledged in order, so they do not wait for each other.
-type lane struct {
+type lane[D any] struct {
 	of   table.Holder
 	wake chan struct{} // capacity 1: there is something in queue, or the lane is closed
 
-	queue  []held // guarded by lanes.mu
-	n      int    // guarded by lanes.mu: in queue, or taken out of it and not through
-	closed bool   // guarded by lanes.mu
+	queue  []held[D] // guarded by lanes.mu
+	n      int       // guarded by lanes.mu: in queue, or taken out of it and not through
+	closed bool      // guarded by lanes.mu
 }
 
 // held is an answer that waits.
-type held struct {
-	in     *inbound
+type held[D any] struct {
+	in     *inbound[D]
 	answer *peerv1.ForwardAnswer
-	pendingAnswer
+	Unconfirmed[D]
 	behind [2]table.Holder // it waits for; the first one is the lane's
 }
 
-func newLanes(s *Server) *lanes {
-	l := &lanes{s: s, most: maxHeld, all: map[table.Holder]*lane{}}
+func newLanes[D any](s *Service[D]) *lanes[D] {
+	l := &lanes[D]{s: s, most: cmp.Or(s.cfg.MaxHeld, maxHeld), all: map[table.Holder]*lane[D]{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
-func (l *lanes) close() {
+func (l *lanes[D]) close() {
 	l.mu.Lock() // no lane begins later
 	l.stop()
 	l.mu.Unlock()
@@ -87,11 +87,11 @@ func (l *lanes) close() {
 
 // full reports whether so many answers wait for the standby of a call's key that the call
 // is not to be done.
-func (l *lanes) full(c *forward.Call) bool {
+func (l *lanes[D]) full(c *Call) bool {
 	if l.filled.Load() == 0 {
 		return false
 	}
-	t := l.s.cfg.Cluster.Table()
+	t := l.s.r.cfg.Cluster.Table()
 	i := t.Find(c.Hash)
 	if i < 0 {
 		return false
@@ -104,23 +104,24 @@ func (l *lanes) full(c *forward.Call) bool {
 
 // hold puts an answer into its lane, and returns nil; or it returns what to answer
 // instead, because there is no room: what was decided may have taken effect.
-func (l *lanes) hold(h held) *peerv1.ForwardAnswer {
+func (l *lanes[D]) hold(h held[D]) *peerv1.ForwardAnswer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var k *lane
+	var k *lane[D]
 	if l.ctx.Err() == nil {
 		k = l.laneLocked(h.behind[0])
 	}
 	if k == nil || k.n >= l.most {
-		err := h.confirm(l.s, 0, manyHeld(h.o.read))
-		return forward.Failed(h.answer.Tag, wire(err))
+		d := h.Decision // and not h, which would be allocated for all
+		err := l.s.cfg.Confirm(&d, 0, manyHeld(h.Reads))
+		return Failed(h.answer.Tag, l.s.r.cfg.Wire(err))
 	}
 	h.in.expect()
 	l.putLocked(k, h)
 	return nil
 }
 
-func (l *lanes) putLocked(k *lane, h held) {
+func (l *lanes[D]) putLocked(k *lane[D], h held[D]) {
 	k.queue = append(k.queue, h)
 	if k.n++; k.n == l.most {
 		l.filled.Add(1)
@@ -133,12 +134,12 @@ func (l *lanes) putLocked(k *lane, h held) {
 
 // laneLocked returns the lane of a process. When one is made, those that have nothing are let
 // go whose process is no member.
-func (l *lanes) laneLocked(of table.Holder) *lane {
+func (l *lanes[D]) laneLocked(of table.Holder) *lane[D] {
 	//guard:answers-in-lanes of -> table.Holder{}
 	if k := l.all[of]; k != nil {
 		return k
 	}
-	t := l.s.cfg.Cluster.Table()
+	t := l.s.r.cfg.Cluster.Table()
 	for to, k := range l.all {
 		if k.n == 0 && !t.Holds(to) {
 			delete(l.all, to)
@@ -146,7 +147,7 @@ func (l *lanes) laneLocked(of table.Holder) *lane {
 			close(k.wake)
 		}
 	}
-	k := &lane{of: of, wake: make(chan struct{}, 1)}
+	k := &lane[D]{of: of, wake: make(chan struct{}, 1)}
 	//guard:answers-in-lanes of -> table.Holder{}
 	l.all[of] = k
 	l.wg.Go(func() { l.run(k) })
@@ -154,8 +155,8 @@ func (l *lanes) laneLocked(of table.Holder) *lane {
 }
 
 // run lets answers through in order.
-func (l *lanes) run(k *lane) {
-	var todo, through []held
+func (l *lanes[D]) run(k *lane[D]) {
+	var todo, through []held[D]
 	for {
 		select {
 		case <-k.wake:
@@ -168,11 +169,11 @@ func (l *lanes) run(k *lane) {
 		closed := k.closed
 		l.mu.Unlock()
 		for _, h := range todo {
-			if behind := l.s.cfg.Copies.Behind(h.permit.Hash); behind[0] == k.of || behind[1] == k.of {
+			if behind := l.s.cfg.Copies.Behind(h.Hash); behind[0] == k.of || behind[1] == k.of {
 				through = l.answer(k, through, nil) // they need not wait with this one
-				if !l.s.cfg.Copies.AwaitOf(l.ctx, h.permit.Hash, k.of) {
-					//guard:answer-not-told-forwarded untold(h.o.read) -> nil
-					l.answer(k, []held{h}, untold(h.o.read))
+				if !l.s.cfg.Copies.AwaitOf(l.ctx, h.Hash, k.of) {
+					//guard:answer-not-told-forwarded l.s.cfg.Untold(h.Reads) -> nil
+					l.answer(k, []held[D]{h}, l.s.cfg.Untold(h.Reads))
 					continue
 				}
 			}
@@ -191,7 +192,7 @@ func (l *lanes) run(k *lane) {
 }
 
 // pass has an answer wait for the other process that it waits for.
-func (l *lanes) pass(k *lane, h held) {
+func (l *lanes[D]) pass(k *lane[D], h held[D]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leftLocked(k, 1)
@@ -199,7 +200,7 @@ func (l *lanes) pass(k *lane, h held) {
 	l.putLocked(l.laneLocked(h.behind[0]), h)
 }
 
-func (l *lanes) leftLocked(k *lane, n int) {
+func (l *lanes[D]) leftLocked(k *lane[D], n int) {
 	if k.n >= l.most && k.n-n < l.most {
 		l.filled.Add(-1)
 	}
@@ -208,15 +209,15 @@ func (l *lanes) leftLocked(k *lane, n int) {
 
 // answer does the check before the answer, under one look at the clock, and gives the
 // answers to their streams. It returns the list, empty.
-func (l *lanes) answer(k *lane, hs []held, err error) []held {
+func (l *lanes[D]) answer(k *lane[D], hs []held[D], err error) []held[D] {
 	if len(hs) == 0 {
 		return hs
 	}
-	now := l.s.cfg.Clock.Now()
+	now := l.s.cfg.Now()
 	for i := range hs {
 		h := &hs[i]
-		if err := h.confirm(l.s, now, err); err != nil {
-			h.answer = forward.Failed(h.answer.Tag, wire(err))
+		if err := l.s.cfg.Confirm(&h.Decision, now, err); err != nil {
+			h.answer = Failed(h.answer.Tag, l.s.r.cfg.Wire(err))
 		}
 		h.in.put(h.answer)
 		if i+1 == len(hs) || hs[i+1].in != h.in {
@@ -231,19 +232,19 @@ func (l *lanes) answer(k *lane, hs []held, err error) []held {
 }
 
 // drop gives up what still waits when the server has stopped.
-func (l *lanes) drop(k *lane) {
+func (l *lanes[D]) drop(k *lane[D]) {
 	l.mu.Lock()
 	rest := k.queue
 	k.queue = nil
 	l.mu.Unlock()
 	for i := range rest {
-		l.answer(k, rest[i:i+1], untold(rest[i].o.read))
+		l.answer(k, rest[i:i+1], l.s.cfg.Untold(rest[i].Reads))
 	}
 }
 
 // expect counts an answer of the stream's that is held back. A stop waits for it.
-func (in *inbound) expect() {
-	in.s.busy.Add(1)
+func (in *inbound[D]) expect() {
+	in.s.cfg.Calls.Busy(1)
 	in.mu.Lock()
 	in.held++
 	in.mu.Unlock()
@@ -251,18 +252,18 @@ func (in *inbound) expect() {
 
 // put takes an answer that was held back, which goes out after the next nudge. It does not
 // wait for the stream.
-func (in *inbound) put(a *peerv1.ForwardAnswer) {
+func (in *inbound[D]) put(a *peerv1.ForwardAnswer) {
 	in.mu.Lock()
 	if in.ended {
 		in.held--
-		in.s.busy.Add(-1)
+		in.s.cfg.Calls.Busy(-1)
 	} else {
 		in.outbox = append(in.outbox, a)
 	}
 	in.mu.Unlock()
 }
 
-func (in *inbound) nudge() {
+func (in *inbound[D]) nudge() {
 	select {
 	case in.ready <- struct{}{}:
 	default:
@@ -270,7 +271,7 @@ func (in *inbound) nudge() {
 }
 
 // sendHeld sends what was held back, until the stream has ended or nothing is left of it.
-func (in *inbound) sendHeld() {
+func (in *inbound[D]) sendHeld() {
 	var sending []*peerv1.ForwardAnswer
 	for {
 		in.mu.Lock()
@@ -298,7 +299,7 @@ func (in *inbound) sendHeld() {
 }
 
 // sent counts answers out. If the stream has ended, those that still come are dropped.
-func (in *inbound) sent(n int, ended bool) {
+func (in *inbound[D]) sent(n int, ended bool) {
 	in.mu.Lock()
 	if ended {
 		n += len(in.outbox)
@@ -306,7 +307,7 @@ func (in *inbound) sent(n int, ended bool) {
 	}
 	in.held -= n
 	in.mu.Unlock()
-	in.s.busy.Add(-int64(n))
+	in.s.cfg.Calls.Busy(-int64(n))
 	select {
 	case in.room <- struct{}{}:
 	default:
@@ -314,10 +315,10 @@ func (in *inbound) sent(n int, ended bool) {
 }
 
 // sendMany sends answers, in messages that are not too large.
-func (in *inbound) sendMany(answers []*peerv1.ForwardAnswer) error {
+func (in *inbound[D]) sendMany(answers []*peerv1.ForwardAnswer) error {
 	resp, bytes := &peerv1.ForwardResponse{}, 0
 	for _, a := range answers {
-		if bytes += a.SizeVT(); bytes > MaxBatch && len(resp.Answers) > 0 {
+		if bytes += a.SizeVT(); bytes > in.s.cfg.MaxMessage && len(resp.Answers) > 0 {
 			if err := in.reply(resp); err != nil {
 				return err
 			}
@@ -329,7 +330,7 @@ func (in *inbound) sendMany(answers []*peerv1.ForwardAnswer) error {
 }
 
 // awaitRoom waits while the other end takes too few of the answers that were held back.
-func (in *inbound) awaitRoom() error {
+func (in *inbound[D]) awaitRoom() error {
 	for {
 		in.mu.Lock()
 		room := len(in.outbox) < maxOutbox

@@ -63,14 +63,14 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Source is the owner's side: it sends what it decides to those who hold copies,
+// Source is the owner's side: it sends what it decides to the processes that hold copies,
 // makes copies where the table wants them, and hands rows over. It is the Sink of
 // the store.
 type Source struct {
 	cfg     Config
 	store   atomic.Pointer[owner.Store]
 	routes  atomic.Pointer[routes]
-	pulse   atomic.Pointer[chan struct{}] // closed and replaced now and then: who waits looks at the lease
+	pulse   atomic.Pointer[chan struct{}] // closed and replaced now and then: waiters re-check the lease
 	wake    chan struct{}                 // capacity 1: there is something to look at
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -140,7 +140,7 @@ func (s *Source) run() {
 	}
 }
 
-// beat has those who wait look whether they still may.
+// beat wakes the waiters to re-check the lease.
 func (s *Source) beat() {
 	next := make(chan struct{})
 	if was := s.pulse.Swap(&next); was != nil {

@@ -32,9 +32,9 @@ type TargetConfig struct {
 	Log    *slog.Logger
 }
 
-// Target is the side of those who hold copies: it takes records in. What is not
-// to be taken in, because the table names another owner or this node as none who
-// may hold a copy, is dropped: nobody waits for it who may still answer.
+// Target is the receiving side: it installs the records of copies. A record is dropped
+// if the table names another owner, or does not let this node hold a copy: no process
+// that may still answer waits for it.
 type Target struct {
 	cfg     TargetConfig
 	records sync.Pool // of records that were installed: their lists are used again

@@ -11,8 +11,8 @@ import (
 // is Whole, and those that are More if it has many request ids. ref is in one of the
 // roles Carry, Reap and Sample. An object that is not there is one Whole record without
 // a state. It is called under the lock of the object's shard: no change comes in
-// between. now, as emit gets it, is the moment by which the times of the record are to
-// be turned into durations; what the record points to is valid until emit returns.
+// between. now, as emit gets it, is the reference for the durations of the record; what
+// the record points to is valid until emit returns.
 // Request ids from before Permit.Since count as evicted in it. A Sample gets the first
 // record only: it is for the state, and comes often.
 //
@@ -84,7 +84,7 @@ func (t *target) nothingLocked() *Record {
 // the version of this change, as does one that was here before a Join. Putting the
 // same twice is the same as once, but for versions. Nothing of the records is kept.
 //
-// now is the moment by which the records' times were made. Errors are *Error: Invalid
+// now is the reference for the records' durations. Errors are *Error: Invalid
 // for what cannot be, StoreFull, KindMismatch, and as the serving rule has them.
 // Nothing has changed then.
 func (s *Store) Put(now int64, ref Ref, records []*Record) (Meta, error) {

@@ -49,7 +49,7 @@ func (r *Record) Counter() (s counter.State) {
 }
 
 // SetCounter makes the record that of a counter, and returns it. A counter that has a value
-// and no version gets one: who puts it into a store gives it another.
+// and no version gets one: the store that it is put into gives it another.
 func (r *Record) SetCounter(s counter.State) *Record {
 	r.Kind, r.State = KindCounter, State{}
 	if s != (counter.State{}) {

@@ -8,8 +8,8 @@ import "github.com/cespare/xxhash/v2"
 const discardTries = 3
 
 // Discard forgets everything about keys at positions that lost says are lost:
-// objects, request ids and places in queues. Those who wait are answered with
-// NotOwner. The serving rule must let nobody in for these positions until it
+// objects, request ids and places in queues. Callers that wait are answered with
+// NotOwner. The serving rule must admit no operation at these positions until it
 // returns.
 //
 // It sends no records: the objects are another node's now.

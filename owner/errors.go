@@ -34,9 +34,9 @@ var (
 		Hint:    "try again: the call is passed on to the new owner"}
 	errNotSplit = &failure.Error{Reason: failure.NotOwner, RetryAfter: retrySoon,
 		Message: "the object is not split; nothing happened",
-		Hint:    "try again: the call is passed on by the table of now"}
-	errRole  = &failure.Error{Reason: failure.Invalid, Field: "role", Message: "is not one in which this operation comes"}
-	errKind  = &failure.Error{Reason: failure.Invalid, Field: "kind", Message: "is none that is split: limits and counters are"}
+		Hint:    "try again: it will be routed by the current table"}
+	errRole  = &failure.Error{Reason: failure.Invalid, Field: "role", Message: "is not valid for this operation"}
+	errKind  = &failure.Error{Reason: failure.Invalid, Field: "kind", Message: "cannot be split: limits and counters can"}
 	errQueue = &failure.Error{Reason: failure.TooManyWaiters, RetryAfter: retrySoon,
 		Message: "as many callers wait for this lock as may",
 		Hint:    "try again later, or raise --max-waiters-per-lock"}

@@ -18,7 +18,7 @@ type Object struct {
 
 // EachHeat shows what the shards have counted, one after the other, each with its shard
 // locked: f is to take what it needs and return. named returns the objects that have a
-// tag, as a rule one; none if it is not held any more.
+// tag, normally one; none if it is not held any more.
 func (s *Store) EachHeat(f func(h Heat, named func(tag uint32) []Object)) {
 	for i := range s.shards {
 		if sh := &s.shards[i]; sh.heat != nil {

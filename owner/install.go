@@ -25,7 +25,7 @@ var (
 )
 
 // Validate reports what in a record that came from elsewhere cannot be, as an
-// *failure.Error of reason Invalid. now is the moment by which its times were made.
+// *failure.Error of reason Invalid. now is the reference for its durations.
 func (r *Record) Validate(now int64) error {
 	if r.State.e != nil {
 		r = r.Clone()
@@ -92,11 +92,11 @@ func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(coun
 // Install makes an object what a record from elsewhere says: a copy. It is the
 // counterpart of the Sink and of Export, and tells the Sink nothing. accept is asked
 // under the lock of the object's shard whether the record is still to be taken in;
-// if it says no, nothing happens and the error is ErrNotAccepted. now is the moment
-// by which the record's times were made. Nothing of the record is kept.
+// if it says no, nothing happens and the error is ErrNotAccepted. now is the
+// reference for the record's durations. Nothing of the record is kept.
 //
-// A copy decides nothing: nobody who waits in its queue is granted it before Own.
-// Who waits here for what is now a copy is answered with NotOwner.
+// A copy decides nothing: no caller in its queue is granted it before Own.
+// Callers that wait here for what is now a copy are answered with NotOwner.
 //
 // Errors are *Error: Invalid for what cannot be, and StoreFull if the store has no
 // room, a quarter more than for its own objects. Nothing has changed then.

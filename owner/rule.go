@@ -45,13 +45,13 @@ type Permit struct {
 	Since int64
 	// Lost is the epoch of the loss of the row's state while the row is in grace,
 	// 0 otherwise: what was lost may still be held, so that locks are granted to
-	// nobody, and are taken from who shows that he has them (see Store.Reclaim).
+	// nobody, and a caller that shows that it holds one keeps it (see Store.Reclaim).
 	Lost uint64
 	// LostAt is, in grace, a moment at which this process had got the row already,
 	// by its clock: the grace runs from it.
 	LostAt int64
-	// NamedLoss is the epoch of a loss that answers name although there is no grace, 0
-	// if there is none: that of a node that runs alone.
+	// NamedLoss is the epoch of a loss that answers name although there is no grace, as
+	// those of a standalone node do; 0 if there is none.
 	NamedLoss uint64
 }
 

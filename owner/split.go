@@ -5,10 +5,10 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 )
 
-// Role is in which quality an operation comes to an object. An object that is hot
+// Role is the capacity in which an operation acts on an object. An object that is hot
 // may be split: its parts are objects under keys of their own, which begin with a
-// NUL byte, as no user's key does. Who may come to an object and to its parts, and
-// when, is for the serving rule to say (Splits).
+// NUL byte, as no user's key does. The serving rule decides which operations may act
+// on an object and on its parts, and when (Splits).
 type Role uint8
 
 const (
@@ -83,10 +83,10 @@ func (t *target) splitLocked(splits Splits) (err error) {
 	return err
 }
 
-// weighLocked makes of the state of a limit, and of a check, those that limit.Apply
-// takes: in the role Share those of a part under the weight of now, else those of a
-// whole limit. again says that the state is another one than the store has. The error
-// is ErrWhole if a part cannot decide it.
+// weighLocked converts a limit's state and a check to what limit.Apply expects: in the
+// role Share, those of a part under its current weight; otherwise those of a whole limit.
+// again reports whether the state differs from the one in the store. The error is
+// ErrWhole if a part cannot decide the check.
 func (t *target) weighLocked(state *limit.State, op *limit.Op) (again bool, err error) {
 	capacity := op.Capacity()
 	if t.ref.Role != Share {

@@ -136,7 +136,7 @@ func records(whole *owner.Record, ids kept) []*owner.Record {
 // kept is what is remembered of request ids: by client, each once.
 type kept struct {
 	evicted int64
-	clients []client // the one idle longest first
+	clients []client // longest idle first
 }
 
 type client struct {

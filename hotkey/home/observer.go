@@ -175,7 +175,7 @@ func (o *Observer) snapshot(now int64, rate float64, objects int64, keys []HotKe
 	return s
 }
 
-// write logs which keys got hot, or are so no longer.
+// write logs which keys became hot, and which no longer are.
 func (o *Observer) write(changes []heat.Change[identity]) {
 	// Parts of split objects are busy because those are.
 	changes = slices.DeleteFunc(changes, func(c heat.Change[identity]) bool { return isPart(c.Key.Key) })

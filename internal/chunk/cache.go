@@ -137,8 +137,8 @@ func New(cfg Config) *Cache {
 	return k
 }
 
-// Close sends those away who wait, and ends what is under way. What the node holds
-// is lost.
+// Close ends the waits, and the charges under way. The tokens that the node holds are
+// lost.
 func (k *Cache) Close() {
 	k.stop()
 	for i := range k.shards {

@@ -117,8 +117,8 @@ func NoState(node string) State {
 }
 
 // Gone returns why a node that was drained is not ready; nil as long as it owns anything.
-// Afterwards it goes on forwarding, but whoever routes by readiness is to route past it
-// before it stops.
+// Afterwards it goes on forwarding, but a balancer that goes by readiness is to route
+// past it before it stops.
 func (d *Drainer) Gone() error {
 	s, ok := StateOf(d.cfg.Group.Table(), d.cfg.Node)
 	if ok && s.Member.Leaves() && s.Owned == 0 {

@@ -86,7 +86,7 @@ func (n *Node) ready() error {
 	return nil
 }
 
-// checkSettled says what a process that has just been admitted still waits for, nil if
+// checkSettled returns what a process that has just been admitted still waits for, nil if
 // nothing: after that, the next node may be stopped without a loss.
 func checkSettled(t *table.Table, self table.Holder) error {
 	if m, _ := t.Member(self.Node); m.Phase == table.Joining {

@@ -31,8 +31,8 @@ func wallEpoch(t time.Time) uint64 {
 	return uint64(d) / uint64(time.Second/epochsPerSecond)
 }
 
-// standalone is the serving rule of a node that is alone: it owns every key, and says
-// so under an epoch that is higher than all that it ever served under.
+// standalone is the serving rule of a standalone node: it owns every key, under an epoch
+// that is higher than any that it has served under.
 type standalone struct {
 	node  string        // whose epoch it is
 	start int64         // by the clock of the store: request ids from before are unknown
@@ -170,10 +170,10 @@ func (s *standalone) Admit(_ uint64, now int64) (owner.Permit, error) {
 	return p, nil
 }
 
-// Confirm implements owner.Rule: nobody can take a lone node's keys away.
+// Confirm implements owner.Rule: no other node can take the keys of a standalone node.
 func (s *standalone) Confirm(owner.Permit, int64) error { return nil }
 
-// Terms implements owner.Rule: a lone node agrees with nobody.
+// Terms implements owner.Rule: a standalone node has agreed on nothing.
 func (s *standalone) Terms() owner.Terms { return owner.Terms{} }
 
 // Exhausted implements owner.Rule. It writes to disk under a shard's lock, once

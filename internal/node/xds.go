@@ -95,7 +95,7 @@ func lookUp(addr string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(best, uint16(n)), nil
 }
 
-// ringAnnouncer tells xDS clients of the ring.
+// ringAnnouncer announces the ring to xDS clients.
 type ringAnnouncer struct {
 	n       *Node
 	server  *xds.Server
@@ -103,12 +103,12 @@ type ringAnnouncer struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex                // guards what follows
-	stable  map[table.Holder]bool     // who was on the ring when last no transition ran; nil = not known
+	stable  map[table.Holder]bool     // members of the ring when last no transition ran; nil = not known
 	seen    map[table.Holder]xds.Node // those of the last View, as gossip knew them
 	useless map[table.Holder]string   // what was wrong with addresses of the last View
 }
 
-// announceRing starts to tell clients of the ring, as this node knows it.
+// announceRing starts to announce the ring to clients, as this node knows it.
 func (n *Node) announceRing(reg prometheus.Registerer) (*ringAnnouncer, error) {
 	server, err := xds.New(xds.Config{Settings: n.cfg.XDS, Metrics: reg, Log: n.cfg.Log})
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *ringAnnouncer) stop() {
 	r.running.Wait()
 }
 
-// standaloneView returns the ring of a node that runs alone: it owns all. It is empty if clients
+// standaloneView returns the ring of a standalone node, which owns all. It is empty if clients
 // could not reach the node.
 func (n *Node) standaloneView() (xds.View, error) {
 	addr, err := advertised(n.GRPCAddr(), n.cfg.Cluster.Advertise)
@@ -205,10 +205,10 @@ func (r *ringAnnouncer) announce() *table.Table {
 	return t
 }
 
-// onRing returns who is on the ring as it stands: on that of before, while it changes.
-// Who joins comes when its transition has ended, who is drained goes when its has,
-// and who was removed is gone at once. settled is who was there when last no
-// transition ran; nil if this node did not see that.
+// onRing returns the members on the ring as it stands; while it changes, on the ring
+// before. A node that joins comes when its transition has ended, one that is drained
+// goes when its transition has, and one that was removed is gone at once. stable is the
+// members when last no transition ran; nil if this node did not see that.
 func onRing(t *table.Table, stable map[table.Holder]bool) []table.Member {
 	var on []table.Member
 	for _, m := range t.Members {

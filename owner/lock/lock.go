@@ -154,8 +154,8 @@ func (o Outcome) String() string {
 	return "unknown outcome"
 }
 
-// AcquireResult answers an Acquire. Who holds the lock, if not the caller, is
-// for State.Holding to say.
+// AcquireResult answers an Acquire. State.Holding returns
+// the holder of the lock if that is not the caller.
 type AcquireResult struct {
 	Outcome Outcome
 	Token   uint64 // Granted: the fencing token, else 0

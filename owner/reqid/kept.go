@@ -9,7 +9,7 @@ import (
 // copy of the object needs in order to answer retries as its owner would.
 type Kept struct {
 	Evicted int64        // when an id was last evicted for want of room; math.MinInt64 = never
-	Clients []KeptClient // the one idle longest first
+	Clients []KeptClient // longest idle first
 	Ops     []KeptOp     // of the clients, in their order; those of one in the order in which they took effect
 }
 

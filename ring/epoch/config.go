@@ -67,7 +67,7 @@ type Config struct {
 	// new one.
 	Rule *serving.Rule
 	// Before is told of each table, in order, before this node acts by it. It
-	// must be quick. Default: nobody.
+	// must be quick. Default: none.
 	Before func(*table.Table)
 
 	TTL    time.Duration // of leases. Default 2 s

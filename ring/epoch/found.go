@@ -11,8 +11,8 @@ import (
 var ErrBelongs = errors.New("the node belongs to a cluster already")
 
 // Found makes the cluster when the group runs, as Config.Bootstrap does before: this
-// node is its first and only voter. Whoever calls it has to know that there is no
-// other one. still is asked last, just before the log is written, whether that holds:
+// node is its first and only voter. The caller has to know that there is no
+// other cluster. still is asked last, just before the log is written, whether that holds:
 // the process may have been stopped for a while since Found was called. Its error is
 // returned, and no cluster was made. A node that has a log does nothing and says
 // ErrBelongs; after any other error it may be tried again.

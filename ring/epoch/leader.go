@@ -374,7 +374,7 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 }
 
 // finished ends the transition when all rows and their standbys stand where it
-// wants them. For a standby that does not come to stand it waits only so long:
+// wants them. For a standby that never catches up it waits only so long:
 // others want to join or leave.
 func (k *keeper) finished(t *table.Table) (table.Command, bool) {
 	stands := k.stand(t)

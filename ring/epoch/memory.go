@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// MemoryStorage keeps everything in memory. Whoever starts with an empty one is
-// a new server.
+// MemoryStorage keeps everything in memory. A server that starts with an
+// empty one is new.
 func MemoryStorage() *Storage {
 	s := raft.NewInmemStore()
 	return &Storage{Logs: s, Stable: s, Snapshots: &memorySnapshots{}, close: func() error { return nil }}

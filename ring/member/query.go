@@ -93,7 +93,7 @@ const (
 
 // ErrStale is the error of an event that is not news: a member has known of it
 // since before this process began, or for much longer than this process has. Serf
-// hands the events of the past to whoever joins, and after a cut.
+// hands the events of the past to nodes that join, and after a cut.
 var ErrStale = errors.New("the event is an old one")
 
 // Fresh returns nil for an event that was said just now, while this process ran.

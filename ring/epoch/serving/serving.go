@@ -195,7 +195,7 @@ func (r *Rule) Still(h, seen uint64, now int64) bool {
 
 // Accepts reports whether a record of this source about a key at this position is to
 // be taken in: the table names the source as the owner, and this process as
-// somebody who may hold a copy, and what it had before is gone. Such a record is
+// one that may hold a copy, and what it had before is gone. Such a record is
 // late or early otherwise, and without meaning.
 func (r *Rule) Accepts(h uint64, source table.Holder) bool {
 	s := r.now.Load()

@@ -233,8 +233,8 @@ func (c Command) Encode() []byte {
 	return b
 }
 
-// ErrUnknown is the error of a command that this version does not know. Whoever
-// follows the log must stop: guessing would make the tables of nodes differ.
+// ErrUnknown is the error of a command that this version does not know. A node
+// that follows the log must stop: guessing would make the tables of nodes differ.
 var ErrUnknown = errors.New("the log holds a command that this version does not know; upgrade this node")
 
 // Decode reads a command of the log.

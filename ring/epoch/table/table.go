@@ -108,8 +108,8 @@ type Transition struct {
 type Table struct {
 	Cluster string // name; "" = not initialised
 	UID     string // drawn when the cluster was made
-	// LeaseTTL and LeaseMargin are those of all leases, in nanoseconds: whoever
-	// leads must count as whoever led before. 0 = nothing is agreed.
+	// LeaseTTL and LeaseMargin are those of all leases, in nanoseconds: a
+	// leader must count as the one before it did. 0 = nothing is agreed.
 	LeaseTTL, LeaseMargin int64
 	// LockTTL is the longest TTL of locks, in nanoseconds. 0 = none is agreed, and
 	// nothing that is lost is waited for.

@@ -6,7 +6,7 @@
 //   - Each object by the model of its kind (internal/tests/kinds): exactly,
 //     but for times, which may be late by a bounded slack for each fault and are
 //     never early. Durations only lengthen on copies, and stand still while all
-//     nodes are stopped. Who stands by since a handoff has an earlier copy than the
+//     nodes are stopped. A standby since a handoff may hold an older copy than the
 //     new owner, until something is changed.
 //   - Of counters and limits that were split: each add counts once, no limit admits more
 //     than a whole one, and what the whole says is exact, but that tokens may be gone since

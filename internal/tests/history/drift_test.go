@@ -71,3 +71,22 @@ func TestEpochs(t *testing.T) {
 		}
 	}
 }
+
+// A replay can be of its own attempt that was passed on twice, also if its age, by a fast
+// clock, is more than the attempt has taken.
+func TestDriftOfAReplay(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	again := func(age int64) []Call {
+		return []Call{as("r", done(0, 1000*ms, add(2), repeated(applied(2, 5), age, 2)))}
+	}
+	m := Counter().Drifting(20_000)
+	if err := Check(m, again(1015*ms), time.Second); err != nil {
+		t.Errorf("passed on twice: %v", err)
+	}
+	if err := Check(Counter(), again(1015*ms), time.Second); err == nil {
+		t.Error("older than its attempt, by an exact clock")
+	}
+	if err := Check(m, again(1030*ms), time.Second); err == nil {
+		t.Error("older than its attempt by more than clocks drift")
+	}
+}

@@ -128,7 +128,7 @@ func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, er
 	switch {
 	case original != nil:
 		s.call, s.ret, out = original.Start, original.End, original.Output
-	case len(replays) > 0 && !lost && !passedOn(replays[0]):
+	case len(replays) > 0 && !lost && !passedOn(replays[0], drift):
 		return nil, fmt.Errorf("is a replay, but nothing went before it")
 	case len(replays) > 0:
 		s.lost, out = true, firstOf(replays).bare()
@@ -157,9 +157,9 @@ func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, er
 
 // passedOn reports whether a replay can be of its own attempt: whoever passed it on to the
 // owner did so again, having had no answer, and it had acted before.
-func passedOn(c Call) bool {
+func passedOn(c Call, drift Drift) bool {
 	age := c.Output.(output).replay().Age
-	return age > 0 && age < c.End-c.Start
+	return age > 0 && drift.least(age) < c.End-c.Start
 }
 
 func describe(attempts []Call) string {

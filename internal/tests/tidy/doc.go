@@ -42,7 +42,9 @@
 //   - name: no package is called after nothing (util, helper, common, manager).
 //   - picture: the picture of the packages in docs/architecture.md is that of their
 //     imports: `go generate ./internal/tests/tidy` draws it.
-//   - link: a relative link in a Markdown file leads to a file.
+//   - link: a relative link in a Markdown file leads to a file, and to a heading in it;
+//     so does a page of docs that code or a file in deploy names.
+//   - prose: no line of prose in a Markdown file is longer than 120 characters.
 //
 // Generated code, known by its "Code generated … DO NOT EDIT." line, is held to
 // none of the rules on form.

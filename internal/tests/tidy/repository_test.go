@@ -22,11 +22,13 @@ func TestRepository(t *testing.T) {
 	for _, rule := range []func(*Tree) []Finding{Proto, Generated, Clock, Docs, Sizes, Sleeps, Formatted, Words, Skips, Names} {
 		found = append(found, rule(tree)...)
 	}
-	links, err := Links(tree)
-	if err != nil {
-		t.Fatal(err)
+	for _, rule := range []func(*Tree) ([]Finding, error){Links, Prose} {
+		of, err := rule(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, of...)
 	}
-	found = append(found, links...)
 
 	list, err := os.ReadFile("exceptions.txt")
 	if err != nil {

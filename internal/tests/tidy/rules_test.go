@@ -112,9 +112,9 @@ func TestRules(t *testing.T) {
 			"e/e.go": "package utilization", "common/common.go": "package ring",
 		}, want: []string{"a/a.go:1", "b/b.go:1", "c/c.go:1", "d/d_test.go:1"}},
 
-		{name: "links", rule: mustLinks(t), files: map[string]string{
+		{name: "links", rule: must(t, Links), files: map[string]string{
 			"README.md": strings.Join([]string{
-				"[ok](docs/a.md) ![also](docs/) [page](docs/a.md#part \"title\") [top](/README.md) [here](#part) [web](https://example.org/x) [space](docs/b%20c.md)",
+				"[ok](docs/a.md) ![also](docs/) [page](docs/a.md#part \"title\") [top](/README.md) [web](https://example.org/x) [space](docs/b%20c.md)",
 				"[gone](docs/gone.md)",
 				"see [this][1] and [that](<docs/no such.md>)",
 				"", "[1]: docs/nowhere.md", "[2]: https://example.org",
@@ -122,9 +122,23 @@ func TestRules(t *testing.T) {
 				"```sh", "[not](a-link)", "```",
 				"[brackets](docs/a(1).md) [two](x) [links](docs/a.md)",
 			}, "\n"),
-			"docs/a.md": "[up](../README.md) [beside](b%20c.md) [wrong](docs/a.md)", "docs/b c.md": "", "docs/a(1).md": "",
+			"docs/a.md": "[up](../README.md) [beside](b%20c.md) [wrong](docs/a.md)\n# Part", "docs/b c.md": "", "docs/a(1).md": "",
 			"docs/testdata/x.md": "[gone](gone.md)",
 		}, want: []string{"README.md:11", "README.md:2", "README.md:3", "README.md:5", "README.md:7", "docs/a.md:1"}},
+		{name: "anchors", rule: must(t, Links), files: map[string]string{
+			"README.md": strings.Join([]string{
+				"[a](docs/a.md#two-words) [b](docs/a.md#two-words-1) [c](docs/a.md#code_-and-link) [d](#here) [e](docs/a.md#named) [f](a.go#L3)",
+				"[g](docs/a.md#two)", "# Here", "[h](#there)", "[i](docs/a.md#fenced)",
+				"<img src=\"docs/a.svg\">", "<source srcset=\"docs/b.svg\" media=\"(prefers-color-scheme: dark)\">",
+			}, "\n"),
+			"docs/a.md": "# Two words\n## Two words\n### `code_`, and [link](b.md)\n<a id=\"named\"></a>\n```\n# Fenced\n```\n", "docs/b.md": "", "docs/a.svg": "",
+			"a.go": "package a\n// See docs/a.md, docs/a.md#two-words.\n// See docs/gone.md and docs/a.md#gone.", "a_test.go": "package a // docs/gone.md",
+			"deploy/a.yml": "url: https://example.org/docs/b.md#gone", "deploy/b.service": "docs/c.md",
+		}, want: []string{"README.md:2", "README.md:4", "README.md:5", "README.md:7", "a.go:3", "a.go:3", "deploy/a.yml:1", "deploy/b.service:1"}},
+		{name: "prose", rule: must(t, Prose), files: map[string]string{
+			"a.md":         strings.Repeat("ü", 120) + "\n" + strings.Repeat("x", 121) + "\n| " + strings.Repeat("x", 121) + " |\n```\n" + strings.Repeat("x", 121) + "\n```\n",
+			"CHANGELOG.md": strings.Repeat("x", 121), "a.txt": strings.Repeat("x", 121),
+		}, want: []string{"a.md:2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fsys := fstest.MapFS{}
@@ -150,9 +164,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func mustLinks(t *testing.T) func(*Tree) []Finding {
+func must(t *testing.T, rule func(*Tree) ([]Finding, error)) func(*Tree) []Finding {
 	return func(tree *Tree) []Finding {
-		found, err := Links(tree)
+		found, err := rule(tree)
 		if err != nil {
 			t.Fatal(err)
 		}

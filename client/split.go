@@ -7,10 +7,13 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/keystead/keystead/ring/epoch/table"
+	"github.com/keystead/keystead/ring"
 
 	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
+
+// openPhase is the phase of a split whose parts are served, as the table names it.
+const openPhase = "open"
 
 // Kinds of objects that may be split, as the table names them.
 const (
@@ -83,7 +86,7 @@ func readSplits(announced map[uint64]*pb.Split, members []member) (all map[objec
 		byID[members[i].id] = &members[i]
 	}
 	for _, w := range announced {
-		if w.GetPhase() != table.Open.String() || len(w.Parts) == 0 {
+		if w.GetPhase() != openPhase || len(w.Parts) == 0 {
 			continue
 		}
 		s := &split{parts: make([]*member, len(w.Parts))}
@@ -116,7 +119,7 @@ func (v *view) split(o object) *split {
 // part returns the owner of the part that an operation goes to; nil if it is not known.
 func (s *split) part(op *operation) *member {
 	c := &op.of.client
-	return s.parts[table.PartOf(binary.BigEndian.Uint64(c[:8]), binary.BigEndian.Uint64(c[8:]), op.seq, len(s.parts))]
+	return s.parts[ring.PartOf(binary.BigEndian.Uint64(c[:8]), binary.BigEndian.Uint64(c[8:]), op.seq, len(s.parts))]
 }
 
 // owner returns the member that a call goes to: the owner of its part if the object is
@@ -152,7 +155,7 @@ func (c *Client) anyPart(v *view, r *route) string {
 	if s == nil || r.op != nil {
 		return ""
 	}
-	var few [table.MaxParts]string
+	var few [ring.MaxParts]string
 	known := few[:0]
 	for _, a := range s.nodes {
 		if a != r.avoid {

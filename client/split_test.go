@@ -555,3 +555,9 @@ func TestSplitCountsOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestOpenPhase(t *testing.T) {
+	if openPhase != table.Open.String() {
+		t.Errorf("the table says %q", table.Open)
+	}
+}

@@ -6,7 +6,7 @@
 // What is put together of the parts of an object, as they were planted, is the object as
 // it was: a counter exactly, a token bucket with at least as much spent, and less than
 // one token more for each part. What is remembered of a request id is in the part that
-// the id belongs to (table.PartOf), and in the whole again; ids that are too many are
+// the id belongs to (ring.PartOf), and in the whole again; ids that are too many are
 // dropped, the oldest first, and covered by time, as reqid does when it has no room.
 //
 // It is pure: it reads no clock and changes none of its arguments.
@@ -20,6 +20,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -56,8 +57,8 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	ids := gather(whole)
 	ids.answers(d.divided, base)
 	for i, at := range states {
-		//guard:split-ids-part table.PartOf(c.Hi, c.Lo, seq, len(states)) -> int(seq)%len(states)
-		mine := ids.of(func(c reqid.Client, seq uint64) bool { return table.PartOf(c.Hi, c.Lo, seq, len(states)) == i })
+		//guard:split-ids-part ring.PartOf(c.Hi, c.Lo, seq, len(states)) -> int(seq)%len(states)
+		mine := ids.of(func(c reqid.Client, seq uint64) bool { return ring.PartOf(c.Hi, c.Lo, seq, len(states)) == i })
 		parts = append(parts, records(at, mine))
 	}
 	return parts, base, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -75,7 +76,7 @@ func TestThereAndBack(t *testing.T) {
 				ops := r.IDs.Ops
 				for _, c := range r.IDs.Clients {
 					for _, o := range ops[:c.Ops] {
-						if table.PartOf(c.Client.Hi, c.Client.Lo, o.Sequence, len(parts)) != i {
+						if ring.PartOf(c.Client.Hi, c.Client.Lo, o.Sequence, len(parts)) != i {
 							rt.Fatalf("part %d has operation %d of %v", i, o.Sequence, c.Client)
 						}
 					}
@@ -193,7 +194,7 @@ func TestLostParts(t *testing.T) {
 		at := map[int]reqid.ID{}
 		for seq := uint64(2); len(at) < 3; seq++ {
 			id := idOf(1, seq, 0)
-			if i := table.PartOf(id.Client.Hi, id.Client.Lo, seq, 3); at[i].Sequence == 0 {
+			if i := ring.PartOf(id.Client.Hi, id.Client.Lo, seq, 3); at[i].Sequence == 0 {
 				at[i] = id
 				h.now += second
 				h.add(id, 10)

@@ -12,6 +12,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -192,7 +193,7 @@ func (h *house) at(id reqid.ID) owner.Ref {
 	if len(h.tab.Splits) == 0 {
 		return h.whole(owner.Whole)
 	}
-	return h.part(table.PartOf(id.Client.Hi, id.Client.Lo, id.Sequence, len(h.split().Parts)), owner.Share)
+	return h.part(ring.PartOf(id.Client.Hi, id.Client.Lo, id.Sequence, len(h.split().Parts)), owner.Share)
 }
 
 // add adds to the counter, or to the part that the id belongs to.

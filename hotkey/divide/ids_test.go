@@ -11,6 +11,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -235,7 +236,7 @@ func TestLargest(t *testing.T) {
 		kc := reqid.KeptClient{Client: reqid.Client{Hi: math.MaxUint64, Lo: c}, Floor: math.MaxUint64 - 1, Seen: 1, Linked: 1, Ops: 20}
 		seq := uint64(math.MaxUint64)
 		for n := 0; n < kc.Ops; n, seq = n+1, seq-1 {
-			for table.PartOf(kc.Client.Hi, c, seq, len(sp.Parts)) != 7 {
+			for ring.PartOf(kc.Client.Hi, c, seq, len(sp.Parts)) != 7 {
 				seq--
 			}
 			k.Ops = append(k.Ops, reqid.KeptOp{Sequence: seq, At: int64(len(k.Ops) + 1), Outcome: reqid.Outcome{Print: 1, Code: 1, A: math.MinInt64, B: math.MaxInt64}})

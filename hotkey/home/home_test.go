@@ -14,6 +14,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -37,7 +38,7 @@ func TestSplitAndMerge(t *testing.T) {
 			t.Fatalf("%+v, %v", sp, err)
 		}
 		for seq := uint64(3); seq < 9; seq++ { // three of them again
-			part := table.PartOf(7, 0, seq, 3)
+			part := ring.PartOf(7, 0, seq, 3)
 			if a := e.add(e.part(sp, part, owner.Share), id(seq)); a.Replayed != (seq <= 5) {
 				t.Errorf("%d: replayed %v", seq, a.Replayed)
 			}

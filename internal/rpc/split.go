@@ -13,6 +13,7 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -117,7 +118,7 @@ func (s *Server) choose(t *table.Table, sp *table.Split, id *reqid.ID) (i int, h
 	}
 	//guard:split-retry-part
 	if id != nil && id.Given() {
-		i = table.PartOf(id.Client.Hi, id.Client.Lo, id.Sequence, n)
+		i = ring.PartOf(id.Client.Hi, id.Client.Lo, id.Sequence, n)
 		return i, own(i)
 	}
 	first := rand.IntN(n)

@@ -22,6 +22,7 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	pb "github.com/keystead/keystead/proto/keystead/v1"
+	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -178,7 +179,7 @@ func TestChooseFor(t *testing.T) {
 	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	r, _ := requestID(rid)
 	cfg := s.routing()
-	if part, err := cfg.Choose(b.Table(), sp, rid); err != nil || part != table.PartOf(r.Client.Hi, r.Client.Lo, 3, 5) {
+	if part, err := cfg.Choose(b.Table(), sp, rid); err != nil || part != ring.PartOf(r.Client.Hi, r.Client.Lo, 3, 5) {
 		t.Errorf("with an id: %d, %v", part, err)
 	}
 	if part, err := cfg.Choose(b.Table(), sp, nil); err != nil || part != 0 && part != 2 {
@@ -203,7 +204,7 @@ func TestChoose(t *testing.T) {
 	sp := b.reach(id, table.Open)
 	for seq := range uint64(200) {
 		rid := &reqid.ID{Client: reqid.Client{Hi: 7, Lo: seq % 5}, Sequence: seq + 1}
-		want := table.PartOf(7, seq%5, seq+1, 4)
+		want := ring.PartOf(7, seq%5, seq+1, 4)
 		if i, here := s.choose(b.Table(), sp, rid); i != want || here != (i == 0 || i == 2) {
 			t.Fatalf("%+v: part %d, here %v; it belongs to %d", rid, i, here, want)
 		}
@@ -249,7 +250,7 @@ func TestPlaceOfOperation(t *testing.T) {
 	whole := owner.Ref{Key: "k", Name: counterKind}
 	rid := func(part int) *reqid.ID {
 		for seq := uint64(1); ; seq++ {
-			if table.PartOf(1, 1, seq, 2) == part {
+			if ring.PartOf(1, 1, seq, 2) == part {
 				return &reqid.ID{Client: reqid.Client{Hi: 1, Lo: 1}, Sequence: seq}
 			}
 		}

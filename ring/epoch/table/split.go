@@ -1,14 +1,11 @@
 package table
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/keystead/keystead/ring"
 )
@@ -20,7 +17,7 @@ const (
 	MaxSplits = 100
 	// MinParts and MaxParts are how many parts an object may have.
 	MinParts = 2
-	MaxParts = 64
+	MaxParts = ring.MaxParts
 	// FullWeight is what the weights of all parts together are at most.
 	FullWeight = 1 << 16
 	// maxSplitText bounds key and name together, and MaxReason the reason, in bytes.
@@ -420,13 +417,4 @@ func (t *Table) checkSplits() error {
 		return fmt.Errorf("%d objects are split", len(t.Splits))
 	}
 	return nil
-}
-
-// PartOf returns the part that an operation with a request id goes to, of so many.
-func PartOf(clientHi, clientLo, sequence uint64, parts int) int {
-	var b [24]byte
-	binary.BigEndian.PutUint64(b[:], clientHi)
-	binary.BigEndian.PutUint64(b[8:], clientLo)
-	binary.BigEndian.PutUint64(b[16:], sequence)
-	return int(xxhash.Sum64(b[:]) % uint64(parts))
 }

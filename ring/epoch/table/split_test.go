@@ -367,33 +367,6 @@ func otherwise(t *Table, h uint64) bool {
 	return false
 }
 
-// TestPartOfSpreads: the ids of one client, and the first ones of many, go to all parts
-// evenly.
-func TestPartOfSpreads(t *testing.T) {
-	const ids = 64_000
-	for _, parts := range []int{2, 3, 7, 16, MaxParts} {
-		for name, of := range map[string]func(i uint64) int{
-			"sequences of one client":   func(i uint64) int { return PartOf(7, 9, i, parts) },
-			"first ids of many clients": func(i uint64) int { return PartOf(i, ^i, 1, parts) },
-			"every so manieth sequence": func(i uint64) int { return PartOf(7, 9, i*uint64(parts), parts) },
-		} {
-			n := make([]int, parts)
-			for i := range uint64(ids) {
-				n[of(i)]++
-			}
-			even := float64(ids) / float64(parts)
-			x := 0.0
-			for _, got := range n {
-				x += (float64(got) - even) * (float64(got) - even) / even
-			}
-			// Chi-square is parts−1 on average, and hardly ever that much above it.
-			if most := float64(parts) + 30 + 2*float64(parts); x > most {
-				t.Errorf("%d parts, %s: chi-square is %.1f: %v", parts, name, x, n)
-			}
-		}
-	}
-}
-
 // FuzzPartKey: what a part's key says is read from it again, and different parts have
 // different keys, none of which a user can have.
 func FuzzPartKey(f *testing.F) {

@@ -6,24 +6,6 @@ import (
 	"github.com/keystead/keystead/ring"
 )
 
-// Clients in other languages compute the part of a request id, too: it is what it is.
-func TestPartOf(t *testing.T) {
-	for _, tc := range []struct {
-		hi, lo, sequence uint64
-		want             [3]int // of 2, of 3, of 64
-	}{
-		{0, 0, 0, [3]int{0, 2, 40}},
-		{0, 0, 1, [3]int{1, 2, 37}},
-		{0x0001020304050607, 0x08090a0b0c0d0e0f, 1, [3]int{1, 2, 61}},
-		{1<<64 - 1, 1<<64 - 1, 1<<64 - 1, [3]int{0, 2, 54}},
-	} {
-		got := [3]int{PartOf(tc.hi, tc.lo, tc.sequence, 2), PartOf(tc.hi, tc.lo, tc.sequence, 3), PartOf(tc.hi, tc.lo, tc.sequence, 64)}
-		if got != tc.want {
-			t.Errorf("%x %x %d: %v, want %v", tc.hi, tc.lo, tc.sequence, got, tc.want)
-		}
-	}
-}
-
 // Only the owner of its key opens a split, weighs its parts and ends it.
 func TestSplitByItsHome(t *testing.T) {
 	tab := cluster(t, 3)

@@ -46,6 +46,9 @@
 //     so does a page of docs that code or a file in deploy names.
 //   - prose: no line of prose in a Markdown file is longer than 120 characters.
 //
+// Package manual, below this one, holds the pages against the program: the commands,
+// settings, metrics and reasons that they name.
+//
 // Generated code, known by its "Code generated … DO NOT EDIT." line, is held to
 // none of the rules on form.
 //

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 const (
@@ -22,13 +22,13 @@ const (
 )
 
 // acquire is one Acquire and its retries, which keep the place in the queue.
-func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (*pb.AcquireResponse, error) {
+func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (*lockpb.AcquireResponse, error) {
 	to := toKey(key, false).of("lock")
 	s := &standing{c: c, hash: to.hash, ended: make(chan *acquisition, maxStanding)}
 	defer s.leave()
 	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		wait := time.Duration(max(end-c.clock.Now(), 0))
-		a, err := s.ask(ctx, n, v, wait, &pb.AcquireRequest{Key: key, Name: o.Name, Holder: o.Holder, TtlNs: int64(o.TTL), WaitNs: int64(wait),
+		a, err := s.ask(ctx, n, v, wait, &lockpb.AcquireRequest{Key: key, Name: o.Name, Holder: o.Holder, TtlNs: int64(o.TTL), WaitNs: int64(wait),
 			Metadata: o.Metadata, RequestId: op.stamp()})
 		if err != nil {
 			return false, err
@@ -47,7 +47,7 @@ type standing struct {
 	hash   uint64
 	open   []*acquisition    // under way, the latest last
 	ended  chan *acquisition // attempts that have ended; has room for all that are open
-	answer *pb.AcquireResponse
+	answer *lockpb.AcquireResponse
 }
 
 // acquisition is one attempt. The result is there when it has come by standing.ended.
@@ -55,13 +55,13 @@ type acquisition struct {
 	n      *node
 	v      *view
 	cancel context.CancelFunc
-	r      *pb.AcquireResponse
+	r      *lockpb.AcquireResponse
 	sent   bool
 	err    error
 }
 
 // ask begins an attempt.
-func (s *standing) ask(ctx context.Context, n *node, v *view, wait time.Duration, req *pb.AcquireRequest) (*acquisition, error) {
+func (s *standing) ask(ctx context.Context, n *node, v *view, wait time.Duration, req *lockpb.AcquireRequest) (*acquisition, error) {
 	if len(s.open) == maxStanding {
 		s.open[0].cancel()
 		for len(s.open) == maxStanding {
@@ -75,7 +75,7 @@ func (s *standing) ask(ctx context.Context, n *node, v *view, wait time.Duration
 	started := c.start(func() {
 		defer c.pool.release(n)
 		a.sent, a.err = c.unary(ctx, n, wait, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-			a.r, err = pb.NewLockServiceClient(n.conn()).Acquire(ctx, req, opts...)
+			a.r, err = lockpb.NewLockServiceClient(n.conn()).Acquire(ctx, req, opts...)
 			return err
 		})
 		s.ended <- a

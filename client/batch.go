@@ -5,7 +5,9 @@ import (
 	"sync"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // CheckResult is the answer to one check of a batch, or its error.
@@ -26,11 +28,11 @@ type ValueResult struct {
 // is split. The error is that of the whole batch; an item's is in its result.
 func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
 	out := make([]CheckResult, len(qs))
-	b := batch[*pb.CheckRequest, *pb.CheckResponse]{c: c, kind: checkKind, what: "check",
+	b := batch[*limitpb.CheckRequest, *limitpb.CheckResponse]{c: c, kind: checkKind, what: "check",
 		fail:   func(i int, err error) { out[i].Err = err },
-		accept: func(i int, r *pb.CheckResponse) { out[i].Decision = decision(r) },
+		accept: func(i int, r *limitpb.CheckResponse) { out[i].Decision = decision(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (object, *pb.CheckRequest, bool) {
+	return out, b.run(ctx, len(qs), func(i int) (object, *limitpb.CheckRequest, bool) {
 		req := qs[i].wire()
 		req.Anywhere = qs[i].Anywhere // the node refuses it
 		return qs[i].object(), req, !qs[i].Peek
@@ -40,11 +42,11 @@ func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, err
 // BatchAdd does adds as BatchCheck does checks.
 func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) {
 	out := make([]ValueResult, len(qs))
-	b := batch[*pb.AddRequest, *pb.AddResponse]{c: c, kind: addKind, what: "add",
+	b := batch[*counterpb.AddRequest, *counterpb.AddResponse]{c: c, kind: addKind, what: "add",
 		fail:   func(i int, err error) { out[i].Err = err },
-		accept: func(i int, r *pb.AddResponse) { out[i].Value = added(r) },
+		accept: func(i int, r *counterpb.AddResponse) { out[i].Value = added(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (object, *pb.AddRequest, bool) {
+	return out, b.run(ctx, len(qs), func(i int) (object, *counterpb.AddRequest, bool) {
 		return qs[i].object(), qs[i].wire(), true
 	})
 }
@@ -52,12 +54,12 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) 
 // BatchGet reads counters as BatchCheck does checks.
 func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, error) {
 	out := make([]ValueResult, len(qs))
-	b := batch[*pb.GetRequest, *pb.GetResponse]{c: c, kind: getKind, what: "get",
+	b := batch[*counterpb.GetRequest, *counterpb.GetResponse]{c: c, kind: getKind, what: "get",
 		fail:   func(i int, err error) { out[i].Err = err },
-		accept: func(i int, r *pb.GetResponse) { out[i].Value = got(r) },
+		accept: func(i int, r *counterpb.GetResponse) { out[i].Value = got(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (object, *pb.GetRequest, bool) {
-		return objectAt(counterObject, qs[i].Key, qs[i].Name), &pb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
+	return out, b.run(ctx, len(qs), func(i int) (object, *counterpb.GetRequest, bool) {
+		return objectAt(counterObject, qs[i].Key, qs[i].Name), &counterpb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
 	})
 }
 
@@ -205,7 +207,7 @@ func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
 		}
 	}
 	b.c.stats.attempts.Add(int64(len(items)))
-	sent, err := sendBatch(ctx, b.c, n, b.kind, reqs, func(k int, r R, e *pb.Error) {
+	sent, err := sendBatch(ctx, b.c, n, b.kind, reqs, func(k int, r R, e *commonpb.Error) {
 		p := &b.reqs[items[k]]
 		if e != nil {
 			p.failed(b.c, fromItem(e), v, n.addr)

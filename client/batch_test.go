@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // Single calls of many callers go together, each with its own result, and each
@@ -81,7 +81,7 @@ func (j *jam) release() { close(j.gate) }
 
 func (j *jam) option() grpc.DialOption {
 	return grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if method == pb.CounterService_Add_FullMethodName {
+		if method == counterpb.CounterService_Add_FullMethodName {
 			<-j.gate
 		}
 		return invoke(ctx, method, req, reply, cc, opts...)

@@ -7,15 +7,17 @@ import (
 
 	"google.golang.org/grpc"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // kind is how one kind of operation travels.
 type kind[Q, R any] struct {
-	stamp func(Q, *pb.RequestId)
+	stamp func(Q, *commonpb.RequestId)
 	one   func(ctx context.Context, conn *grpc.ClientConn, q Q, opts ...grpc.CallOption) (R, error)
 	// many sends a batch; put takes the results, which are as many.
-	many func(ctx context.Context, conn *grpc.ClientConn, qs []Q, put func(i int, r R, e *pb.Error), opts ...grpc.CallOption) (n int, err error)
+	many func(ctx context.Context, conn *grpc.ClientConn, qs []Q, put func(i int, r R, e *commonpb.Error), opts ...grpc.CallOption) (n int, err error)
 }
 
 // coalescer puts single calls to one node together. While fewer than maxFlights
@@ -143,7 +145,7 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 	}
 	o.c.stats.messages.Add(1)
 	o.c.stats.items.Add(int64(len(items)))
-	sent, err := sendBatch(o.c.ctx, o.c, o.n, o.kind, reqs, func(i int, r R, e *pb.Error) {
+	sent, err := sendBatch(o.c.ctx, o.c, o.n, o.kind, reqs, func(i int, r R, e *commonpb.Error) {
 		it := items[i]
 		if it.resp, it.sent = r, true; e != nil {
 			it.err = fromItem(e)
@@ -159,7 +161,7 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 
 // sendBatch is one attempt of a batch. The results come only if there is no
 // error.
-func sendBatch[Q, R any](ctx context.Context, c *Client, n *node, k kind[Q, R], reqs []Q, put func(i int, r R, e *pb.Error)) (sent bool, err error) {
+func sendBatch[Q, R any](ctx context.Context, c *Client, n *node, k kind[Q, R], reqs []Q, put func(i int, r R, e *commonpb.Error)) (sent bool, err error) {
 	return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
 		got, err := k.many(ctx, n.conn(), reqs, put, opts...)
 		if err == nil && got != len(reqs) {
@@ -177,34 +179,34 @@ func each[X any](xs []X, n int, put func(i int, x X)) int {
 	return len(xs)
 }
 
-var checkKind = kind[*pb.CheckRequest, *pb.CheckResponse]{
-	stamp: func(q *pb.CheckRequest, id *pb.RequestId) { q.RequestId = id },
-	one: func(ctx context.Context, conn *grpc.ClientConn, q *pb.CheckRequest, opts ...grpc.CallOption) (*pb.CheckResponse, error) {
-		return pb.NewLimitServiceClient(conn).Check(ctx, q, opts...)
+var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
+	stamp: func(q *limitpb.CheckRequest, id *commonpb.RequestId) { q.RequestId = id },
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *limitpb.CheckRequest, opts ...grpc.CallOption) (*limitpb.CheckResponse, error) {
+		return limitpb.NewLimitServiceClient(conn).Check(ctx, q, opts...)
 	},
-	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*pb.CheckRequest, put func(int, *pb.CheckResponse, *pb.Error), opts ...grpc.CallOption) (int, error) {
-		r, err := pb.NewLimitServiceClient(conn).BatchCheck(ctx, &pb.BatchCheckRequest{Checks: qs}, opts...)
-		return each(r.GetResults(), len(qs), func(i int, x *pb.CheckResult) { put(i, x.GetResponse(), x.GetError()) }), err
-	},
-}
-
-var addKind = kind[*pb.AddRequest, *pb.AddResponse]{
-	stamp: func(q *pb.AddRequest, id *pb.RequestId) { q.RequestId = id },
-	one: func(ctx context.Context, conn *grpc.ClientConn, q *pb.AddRequest, opts ...grpc.CallOption) (*pb.AddResponse, error) {
-		return pb.NewCounterServiceClient(conn).Add(ctx, q, opts...)
-	},
-	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*pb.AddRequest, put func(int, *pb.AddResponse, *pb.Error), opts ...grpc.CallOption) (int, error) {
-		r, err := pb.NewCounterServiceClient(conn).BatchAdd(ctx, &pb.BatchAddRequest{Adds: qs}, opts...)
-		return each(r.GetResults(), len(qs), func(i int, x *pb.AddResult) { put(i, x.GetResponse(), x.GetError()) }), err
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*limitpb.CheckRequest, put func(int, *limitpb.CheckResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
+		r, err := limitpb.NewLimitServiceClient(conn).BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *limitpb.CheckResult) { put(i, x.GetResponse(), x.GetError()) }), err
 	},
 }
 
-var getKind = kind[*pb.GetRequest, *pb.GetResponse]{
-	one: func(ctx context.Context, conn *grpc.ClientConn, q *pb.GetRequest, opts ...grpc.CallOption) (*pb.GetResponse, error) {
-		return pb.NewCounterServiceClient(conn).Get(ctx, q, opts...)
+var addKind = kind[*counterpb.AddRequest, *counterpb.AddResponse]{
+	stamp: func(q *counterpb.AddRequest, id *commonpb.RequestId) { q.RequestId = id },
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *counterpb.AddRequest, opts ...grpc.CallOption) (*counterpb.AddResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).Add(ctx, q, opts...)
 	},
-	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*pb.GetRequest, put func(int, *pb.GetResponse, *pb.Error), opts ...grpc.CallOption) (int, error) {
-		r, err := pb.NewCounterServiceClient(conn).BatchGet(ctx, &pb.BatchGetRequest{Gets: qs}, opts...)
-		return each(r.GetResults(), len(qs), func(i int, x *pb.GetResult) { put(i, x.GetResponse(), x.GetError()) }), err
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.AddRequest, put func(int, *counterpb.AddResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
+		r, err := counterpb.NewCounterServiceClient(conn).BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *counterpb.AddResult) { put(i, x.GetResponse(), x.GetError()) }), err
+	},
+}
+
+var getKind = kind[*counterpb.GetRequest, *counterpb.GetResponse]{
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *counterpb.GetRequest, opts ...grpc.CallOption) (*counterpb.GetResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).Get(ctx, q, opts...)
+	},
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.GetRequest, put func(int, *counterpb.GetResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
+		r, err := counterpb.NewCounterServiceClient(conn).BatchGet(ctx, &counterpb.BatchGetRequest{Gets: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *counterpb.GetResult) { put(i, x.GetResponse(), x.GetError()) }), err
 	},
 }

@@ -6,7 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // Counter addresses a counter.
@@ -28,13 +29,13 @@ type Add struct {
 func Bound(n int64) *int64 { return &n }
 
 // Refusal is why an Add was not applied.
-type Refusal = pb.Refusal
+type Refusal = counterpb.Refusal
 
 // The refusals. The zero Refusal is none.
 const (
-	BelowMin = pb.Refusal_REFUSAL_BELOW_MIN
-	AboveMax = pb.Refusal_REFUSAL_ABOVE_MAX
-	Overflow = pb.Refusal_REFUSAL_OVERFLOW
+	BelowMin = counterpb.Refusal_REFUSAL_BELOW_MIN
+	AboveMax = counterpb.Refusal_REFUSAL_ABOVE_MAX
+	Overflow = counterpb.Refusal_REFUSAL_OVERFLOW
 )
 
 // Value is a counter after an operation.
@@ -67,7 +68,7 @@ func (c *Client) Add(ctx context.Context, q Add) (Value, error) {
 	}
 	req, op := q.wire(), c.ops.begin()
 	defer op.finish()
-	var r *pb.AddResponse
+	var r *counterpb.AddResponse
 	err := c.do(ctx, toObject(q.object(), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.adds.do(ctx, req, op)
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
@@ -79,11 +80,11 @@ func (c *Client) Add(ctx context.Context, q Add) (Value, error) {
 	return added(r), nil
 }
 
-func (q *Add) wire() *pb.AddRequest {
-	return &pb.AddRequest{Key: q.Key, Name: q.Name, Delta: q.Delta, Min: q.Min, Max: q.Max, IdleTtlNs: int64(q.IdleTTL)}
+func (q *Add) wire() *counterpb.AddRequest {
+	return &counterpb.AddRequest{Key: q.Key, Name: q.Name, Delta: q.Delta, Min: q.Min, Max: q.Max, IdleTtlNs: int64(q.IdleTTL)}
 }
 
-func added(r *pb.AddResponse) Value {
+func added(r *counterpb.AddResponse) Value {
 	return Value{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: r.GetRefusal(), Current: r.GetCurrent(),
 		Parts: int(r.GetParts()), Meta: metaOf(r, r.GetReplay())}
 }
@@ -93,8 +94,8 @@ func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 	if err := address(q.Key, q.Name); err != nil {
 		return Value{}, about(err, "get", q.Key, "")
 	}
-	r, err := ask(ctx, c, toObject(objectAt(counterObject, q.Key, q.Name), nil).of("get"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.GetResponse, error) {
-		return getKind.one(ctx, conn, &pb.GetRequest{Key: q.Key, Name: q.Name}, opts...)
+	r, err := ask(ctx, c, toObject(objectAt(counterObject, q.Key, q.Name), nil).of("get"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.GetResponse, error) {
+		return getKind.one(ctx, conn, &counterpb.GetRequest{Key: q.Key, Name: q.Name}, opts...)
 	})
 	if err != nil {
 		return Value{}, err
@@ -102,7 +103,7 @@ func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
 	return got(r), nil
 }
 
-func got(r *pb.GetResponse) Value {
+func got(r *counterpb.GetResponse) Value {
 	return Value{Applied: r.GetVersion() != 0, Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetValue(),
 		Parts: int(r.GetParts()), Meta: metaOf(r, nil)}
 }
@@ -124,8 +125,8 @@ func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
 	}
 	op := c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, toKey(q.Key, false).of("set"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.SetIfResponse, error) {
-		return pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: q.Key, Name: q.Name, Value: q.Value, Version: q.Version,
+	r, err := ask(ctx, c, toKey(q.Key, false).of("set"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.SetIfResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: q.Key, Name: q.Name, Value: q.Value, Version: q.Version,
 			IdleTtlNs: int64(q.IdleTTL), RequestId: id}, opts...)
 	})
 	if err != nil {
@@ -143,8 +144,8 @@ func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 	}
 	op := c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, toKey(q.Key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ResetResponse, error) {
-		return pb.NewCounterServiceClient(conn).Reset(ctx, &pb.ResetRequest{Key: q.Key, Name: q.Name, RequestId: id}, opts...)
+	r, err := ask(ctx, c, toKey(q.Key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.ResetResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: q.Key, Name: q.Name, RequestId: id}, opts...)
 	})
 	if err != nil {
 		return Value{}, err
@@ -158,9 +159,9 @@ func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
 func ask[R interface {
 	GetEpoch() uint64
 	GetOwner() string
-}](ctx context.Context, c *Client, to route, op *operation, f func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (R, error)) (r R, err error) {
+}](ctx context.Context, c *Client, to route, op *operation, f func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (R, error)) (r R, err error) {
 	err = c.do(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
-		var id *pb.RequestId
+		var id *commonpb.RequestId
 		if op != nil {
 			id = op.stamp()
 		}

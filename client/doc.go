@@ -55,7 +55,7 @@
 //
 // # Compared with the gRPC API
 //
-// The API can be called with the generated code in proto/keystead/v1, through any
+// The API can be called with the generated code in proto/keystead, through any
 // node. What this package adds is what has to be right then: a client id and
 // sequence numbers, the settled number and the age of retries; which errors may be
 // retried; the way to the owner without a hop; batches; and the counting of

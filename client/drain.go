@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 )
 
 // DrainOptions say how to drain a node.
@@ -30,9 +30,9 @@ type DrainState struct {
 // Members for how far it is. It may be called again. Errors: ErrUnknownNode,
 // ErrLastNode, ErrTooFewLeft, ErrUnavailable without a leader, ErrOutcomeUnknown.
 func (c *Client) Drain(ctx context.Context, node string, o DrainOptions) (DrainState, error) {
-	var r *pb.DrainResponse
-	err := c.anyNode(ctx, route{what: "drain of " + node}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
-		r, err = cs.Drain(ctx, &pb.DrainRequest{Node: node, Force: o.Force}, opts...)
+	var r *adminpb.DrainResponse
+	err := c.keyless(ctx, route{what: "drain of " + node}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+		r, err = adminpb.NewAdminServiceClient(conn).Drain(ctx, &adminpb.DrainRequest{Node: node, Force: o.Force}, opts...)
 		return err
 	})
 	return drainState(r.GetState()), err
@@ -41,15 +41,15 @@ func (c *Client) Drain(ctx context.Context, node string, o DrainOptions) (DrainS
 // Undrain takes a drain back: the node is given again what the ring gives it.
 // Errors: as those of Drain that apply.
 func (c *Client) Undrain(ctx context.Context, node string) (DrainState, error) {
-	var r *pb.UndrainResponse
-	err := c.anyNode(ctx, route{what: "undrain of " + node}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
-		r, err = cs.Undrain(ctx, &pb.UndrainRequest{Node: node}, opts...)
+	var r *adminpb.UndrainResponse
+	err := c.keyless(ctx, route{what: "undrain of " + node}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+		r, err = adminpb.NewAdminServiceClient(conn).Undrain(ctx, &adminpb.UndrainRequest{Node: node}, opts...)
 		return err
 	})
 	return drainState(r.GetState()), err
 }
 
-func drainState(s *pb.DrainState) DrainState {
+func drainState(s *adminpb.DrainState) DrainState {
 	return DrainState{Node: s.GetNode(), Phase: phases[s.GetPhase()], Rows: int(s.GetRowsOwned()), Standby: int(s.GetRowsStandby()),
 		Already: s.GetAlready(), Epoch: s.GetEpoch()}
 }

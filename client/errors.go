@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // Reason is why a call failed. The reasons are errors to compare with:
@@ -22,7 +22,7 @@ type Reason string
 // Error makes the reasons errors.
 func (r Reason) Error() string { return "keystead: " + string(r) }
 
-// The reasons that nodes give; Reason in proto/keystead/v1/common.proto says
+// The reasons that nodes give; Reason in proto/keystead/common/v1/common.proto says
 // more. Calls are retried by themselves for ErrUnavailable, ErrOutcomeUnknown,
 // ErrOverloaded, ErrNotOwner and ErrRecovering, and fail with them only when time
 // is up, or would be before it makes sense to try again.
@@ -176,12 +176,12 @@ func errClosed() *Error {
 }
 
 // fromItem returns the error of an item of a batch.
-func fromItem(e *pb.Error) *Error {
+func fromItem(e *commonpb.Error) *Error {
 	out := &Error{
 		Code: codes.Code(e.Code), Message: e.Message, Hint: e.Hint, Field: e.Field,
 		RetryAfter: time.Duration(e.RetryAfterNs), ownerAddr: e.OwnerAddr, epoch: e.Epoch,
 	}
-	if e.Reason != pb.Reason_REASON_UNSPECIFIED {
+	if e.Reason != commonpb.Reason_REASON_UNSPECIFIED {
 		out.Reason = Reason(strings.TrimPrefix(e.Reason.String(), "REASON_"))
 	}
 	out.unknown = out.Reason == ErrOutcomeUnknown

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/keystead/keystead/internal/clock"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // identity makes request ids, and tracks the operations that are not finished.
@@ -57,11 +57,11 @@ func (op *operation) finish() {
 }
 
 // stamp returns the request id of the attempt that is sent now.
-func (op *operation) stamp() *pb.RequestId {
+func (op *operation) stamp() *commonpb.RequestId {
 	now := op.of.clock.Now()
 	op.of.mu.Lock()
 	defer op.of.mu.Unlock()
-	r := &pb.RequestId{Client: op.of.client[:], Sequence: op.seq, Settled: op.seq}
+	r := &commonpb.RequestId{Client: op.of.client[:], Sequence: op.seq, Settled: op.seq}
 	if lowest := op.of.open.succ; lowest != &op.of.open {
 		r.Settled = min(lowest.seq, op.seq) // a finished one may still be on its way out
 	}

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // MaxIDs is how many ids a call of NextIDs may ask for.
@@ -24,7 +24,7 @@ func (c *Client) NextIDs(ctx context.Context, n int) (first uint64, err error) {
 	// Numbers issued to an attempt whose answer is lost stay unused.
 	err = c.do(ctx, route{reads: true, what: "ids"}, func(ctx context.Context, at *node, _ *view) (bool, error) {
 		return c.unary(ctx, at, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
-			r, err := pb.NewIdServiceClient(at.conn()).Next(ctx, &pb.NextRequest{Count: uint32(n)}, opts...)
+			r, err := idpb.NewIdServiceClient(at.conn()).Next(ctx, &idpb.NextRequest{Count: uint32(n)}, opts...)
 			first = r.GetFirst()
 			return err
 		})

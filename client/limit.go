@@ -8,17 +8,18 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Algorithm is how a limit refills.
-type Algorithm = pb.Algorithm
+type Algorithm = limitpb.Algorithm
 
 // The algorithms. The zero Algorithm is a token bucket.
 const (
-	TokenBucket   = pb.Algorithm_ALGORITHM_TOKEN_BUCKET
-	FixedWindow   = pb.Algorithm_ALGORITHM_FIXED_WINDOW
-	SlidingWindow = pb.Algorithm_ALGORITHM_SLIDING_WINDOW
+	TokenBucket   = limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET
+	FixedWindow   = limitpb.Algorithm_ALGORITHM_FIXED_WINDOW
+	SlidingWindow = limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW
 )
 
 // Rate is a limit: so many tokens in a period.
@@ -96,7 +97,7 @@ type marked interface {
 	GetLostEpoch() uint64
 }
 
-func metaOf(a marked, r *pb.Replay) Meta {
+func metaOf(a marked, r *commonpb.Replay) Meta {
 	return Meta{Epoch: a.GetEpoch(), Owner: a.GetOwner(), Replayed: r != nil, Age: time.Duration(r.GetAgeNs()), LostEpoch: a.GetLostEpoch()}
 }
 
@@ -169,7 +170,7 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 		op = c.ops.begin()
 		defer op.finish()
 	}
-	var r *pb.CheckResponse
+	var r *limitpb.CheckResponse
 	err := c.do(ctx, toObject(q.object(), op).of(what), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.checks.do(ctx, req, op)
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
@@ -192,12 +193,12 @@ func (q *Check) what() string {
 	return "check"
 }
 
-func (q *Check) wire() *pb.CheckRequest {
-	return &pb.CheckRequest{Key: q.Key, Name: q.Name, Limit: q.Limit, PeriodNs: int64(q.Period), Burst: q.Burst,
+func (q *Check) wire() *limitpb.CheckRequest {
+	return &limitpb.CheckRequest{Key: q.Key, Name: q.Name, Limit: q.Limit, PeriodNs: int64(q.Period), Burst: q.Burst,
 		Algorithm: q.Algorithm, Cost: q.Cost, Peek: q.Peek, Refund: q.Refund}
 }
 
-func decision(r *pb.CheckResponse) Decision {
+func decision(r *limitpb.CheckResponse) Decision {
 	return Decision{
 		Allowed: r.GetAllowed(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
@@ -207,12 +208,12 @@ func decision(r *pb.CheckResponse) Decision {
 }
 
 // checkAnywhere asks the one of two nodes that has less to do.
-func (c *Client) checkAnywhere(ctx context.Context, req *pb.CheckRequest) (Decision, error) {
+func (c *Client) checkAnywhere(ctx context.Context, req *limitpb.CheckRequest) (Decision, error) {
 	req.Anywhere = true
-	var r *pb.CheckResponse
+	var r *limitpb.CheckResponse
 	err := c.do(ctx, route{what: "check", key: req.Key}, func(ctx context.Context, n *node, _ *view) (bool, error) {
 		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-			r, err = pb.NewLimitServiceClient(n.conn()).Check(ctx, req, opts...)
+			r, err = limitpb.NewLimitServiceClient(n.conn()).Check(ctx, req, opts...)
 			return err
 		})
 	})

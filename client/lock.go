@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 const (
@@ -84,7 +85,7 @@ type Holder struct {
 	Metadata []byte
 }
 
-func holderOf(h *pb.Holder) *Holder {
+func holderOf(h *lockpb.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
@@ -128,7 +129,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	return l.giveBack(ctx, &Error{Code: codes.Canceled, Reason: ErrUnlocked, Message: "the lock was given back"})
 }
 
-func (c *Client) newLock(values context.Context, key string, o LockOptions, r *pb.AcquireResponse, until int64) *Lock {
+func (c *Client) newLock(values context.Context, key string, o LockOptions, r *lockpb.AcquireResponse, until int64) *Lock {
 	return &Lock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay())}
 }
 
@@ -136,26 +137,26 @@ func (c *Client) newLock(values context.Context, key string, o LockOptions, r *p
 func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
 	// A renewal carries what is left of the lease, so that an owner that has lost the
 	// lock can give it back.
-	renewal := func(left time.Duration) *pb.RenewRequest {
-		req := &pb.RenewRequest{Key: key, Name: o.Name, Token: token, TtlNs: int64(o.TTL)}
+	renewal := func(left time.Duration) *lockpb.RenewRequest {
+		req := &lockpb.RenewRequest{Key: key, Name: o.Name, Token: token, TtlNs: int64(o.TTL)}
 		if left > 0 {
-			req.Reclaim = &pb.Reclaim{LeftNs: int64(left), Holder: o.Holder, Metadata: o.Metadata}
+			req.Reclaim = &lockpb.Reclaim{LeftNs: int64(left), Holder: o.Holder, Metadata: o.Metadata}
 		}
 		return req
 	}
 	return grant{
 		what: "lock", undo: "unlock", key: key, token: token, ttl: o.TTL, margin: o.Margin,
 		renew: func(ctx context.Context, conn *grpc.ClientConn, left time.Duration, opts ...grpc.CallOption) (renewed, error) {
-			r, err := pb.NewLockServiceClient(conn).Renew(ctx, renewal(left), opts...)
+			r, err := lockpb.NewLockServiceClient(conn).Renew(ctx, renewal(left), opts...)
 			return renewed{held: r.GetRenewed(), reclaimed: r.GetReclaimed(), holder: holderOf(r.GetHolder()),
 				owner: r.GetOwner(), epoch: r.GetEpoch()}, err
 		},
 		release: func(ctx context.Context, left func() time.Duration) (bool, error) {
 			op := c.ops.begin()
 			defer op.finish()
-			r, err := ask(ctx, c, toKey(key, false).of("unlock"), op, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opts ...grpc.CallOption) (*pb.ReleaseResponse, error) {
-				node := pb.NewLockServiceClient(conn)
-				req := &pb.ReleaseRequest{Key: key, Name: o.Name, Token: token, RequestId: id}
+			r, err := ask(ctx, c, toKey(key, false).of("unlock"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
+				node := lockpb.NewLockServiceClient(conn)
+				req := &lockpb.ReleaseRequest{Key: key, Name: o.Name, Token: token, RequestId: id}
 				r, err := node.Release(ctx, req, opts...)
 				if claim := renewal(left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
 					// The owner must know the lock before it can release it.
@@ -240,8 +241,8 @@ func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, erro
 	if err := address(key, name); err != nil {
 		return LockState{}, about(err, "inspect", key, "")
 	}
-	r, err := ask(ctx, c, toKey(key, true).of("inspect"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opts ...grpc.CallOption) (*pb.InspectResponse, error) {
-		return pb.NewLockServiceClient(conn).Inspect(ctx, &pb.InspectRequest{Key: key, Name: name}, opts...)
+	r, err := ask(ctx, c, toKey(key, true).of("inspect"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.InspectResponse, error) {
+		return lockpb.NewLockServiceClient(conn).Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name}, opts...)
 	})
 	if err != nil {
 		return LockState{}, err

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 const (
@@ -42,7 +42,7 @@ func (c *Client) outlast(ctx context.Context) error {
 }
 
 // heldBy returns the error of a lock that another has.
-func heldBy(r *pb.AcquireResponse, key string) *Error {
+func heldBy(r *lockpb.AcquireResponse, key string) *Error {
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
 		Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()), Message: "another has the lock"}
 	if e.Holder != nil {

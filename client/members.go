@@ -9,7 +9,7 @@ import (
 
 	"github.com/keystead/keystead/ring"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // Member is what a node knows of another.
@@ -26,15 +26,15 @@ type Member struct {
 	Version string  // of its program
 }
 
-var phases = map[pb.Phase]string{
-	pb.Phase_PHASE_JOINING: "joining", pb.Phase_PHASE_ACTIVE: "active", pb.Phase_PHASE_LEAVING: "leaving",
-	pb.Phase_PHASE_DRAINED: "drained",
+var phases = map[clusterpb.Phase]string{
+	clusterpb.Phase_PHASE_JOINING: "joining", clusterpb.Phase_PHASE_ACTIVE: "active", clusterpb.Phase_PHASE_LEAVING: "leaving",
+	clusterpb.Phase_PHASE_DRAINED: "drained",
 }
 
 // Members lists the nodes as one of them knows them.
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	r, err := anywhere(ctx, c, "members", func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.ListMembersResponse, error) {
-		return cs.ListMembers(ctx, &pb.ListMembersRequest{}, opts...)
+	r, err := anywhere(ctx, c, "members", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.ListMembersResponse, error) {
+		return cs.ListMembers(ctx, &clusterpb.ListMembersRequest{}, opts...)
 	})
 	if err != nil {
 		return nil, err
@@ -63,8 +63,8 @@ type Status struct {
 
 // Status asks some node.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	r, err := anywhere(ctx, c, "status", func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (*pb.GetStatusResponse, error) {
-		return cs.GetStatus(ctx, &pb.GetStatusRequest{}, opts...)
+	r, err := anywhere(ctx, c, "status", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.GetStatusResponse, error) {
+		return cs.GetStatus(ctx, &clusterpb.GetStatusRequest{}, opts...)
 	})
 	if err != nil {
 		return Status{}, err
@@ -74,19 +74,12 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 }
 
 // anywhere is a call without a key: of two nodes the less busy one gets it.
-func anywhere[R any](ctx context.Context, c *Client, what string, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
-	err = c.anyNode(ctx, route{reads: true, what: what}, func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) (err error) {
-		r, err = f(ctx, cs, opts...)
+func anywhere[R any](ctx context.Context, c *Client, what string, f func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (R, error)) (r R, err error) {
+	err = c.keyless(ctx, route{reads: true, what: what}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+		r, err = f(ctx, clusterpb.NewClusterServiceClient(conn), opts...)
 		return err
 	})
 	return r, err
-}
-
-// anyNode is anywhere for calls that may change something.
-func (c *Client) anyNode(ctx context.Context, r route, f func(ctx context.Context, cs pb.ClusterServiceClient, opts ...grpc.CallOption) error) error {
-	return c.keyless(ctx, r, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		return f(ctx, pb.NewClusterServiceClient(conn), opts...)
-	})
 }
 
 // Owner is the owner of a key by the client's table.

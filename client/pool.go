@@ -13,7 +13,8 @@ import (
 
 	"github.com/keystead/keystead/client/p2c"
 	"github.com/keystead/keystead/internal/vtcodec"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 const (
@@ -48,8 +49,8 @@ type node struct {
 
 	load *p2c.Load // what the calls to it showed
 
-	checks coalescer[*pb.CheckRequest, *pb.CheckResponse]
-	adds   coalescer[*pb.AddRequest, *pb.AddResponse]
+	checks coalescer[*limitpb.CheckRequest, *limitpb.CheckResponse]
+	adds   coalescer[*counterpb.AddRequest, *counterpb.AddResponse]
 }
 
 // acquire returns the node at an address, which stays open until release.

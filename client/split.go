@@ -9,7 +9,7 @@ import (
 
 	"github.com/keystead/keystead/ring"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // openPhase is the phase of a split whose parts are served, as the table names it.
@@ -55,11 +55,11 @@ type split struct {
 
 // divide applies a change to the announced splits: the new and different ones, and the
 // ids of those that are over.
-func (v *view) divide(before map[uint64]*pb.Split, changed []*pb.Split, over []uint64) error {
+func (v *view) divide(before map[uint64]*clusterpb.Split, changed []*clusterpb.Split, over []uint64) error {
 	v.announced = before
 	if len(changed)+len(over) > 0 {
-		//guard:split-view-copied -> if v.announced == nil { v.announced = map[uint64]*pb.Split{} }
-		v.announced = make(map[uint64]*pb.Split, len(before)+len(changed))
+		//guard:split-view-copied -> if v.announced == nil { v.announced = map[uint64]*clusterpb.Split{} }
+		v.announced = make(map[uint64]*clusterpb.Split, len(before)+len(changed))
 		maps.Copy(v.announced, before)
 	}
 	for _, id := range over {
@@ -77,7 +77,7 @@ func (v *view) divide(before map[uint64]*pb.Split, changed []*pb.Split, over []u
 
 // readSplits returns the objects whose parts are served; nil if there are none. While an
 // object is being divided, or made whole, its calls go to the owner of its key as ever.
-func readSplits(announced map[uint64]*pb.Split, members []member) (all map[object]*split) {
+func readSplits(announced map[uint64]*clusterpb.Split, members []member) (all map[object]*split) {
 	if len(announced) == 0 {
 		return nil
 	}

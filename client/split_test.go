@@ -17,7 +17,10 @@ import (
 
 	"github.com/keystead/keystead/ring/epoch/table"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // split divides an object into parts, one on each of these nodes, which are not served
@@ -47,7 +50,7 @@ func (w *town) open(id uint64) {
 // asked is an operation as it came to a node.
 type asked struct {
 	node, key string
-	id        *pb.RequestId // nil if it changes nothing
+	id        *commonpb.RequestId // nil if it changes nothing
 }
 
 // spy stands before the nodes: it notes what is asked of which, and answers itself.
@@ -93,37 +96,37 @@ func (s *spy) intercept(ctx context.Context, method string, req, reply any, cc *
 		<-time.After(s.delay)
 	}
 	switch q := req.(type) {
-	case *pb.CheckRequest:
-		reply.(*pb.CheckResponse).Parts = 3
+	case *limitpb.CheckRequest:
+		reply.(*limitpb.CheckResponse).Parts = 3
 		return s.one(asked{node, q.Key, q.RequestId})
-	case *pb.AddRequest:
-		reply.(*pb.AddResponse).Parts = 3
+	case *counterpb.AddRequest:
+		reply.(*counterpb.AddResponse).Parts = 3
 		return s.one(asked{node, q.Key, q.RequestId})
-	case *pb.GetRequest:
-		reply.(*pb.GetResponse).Parts = 3
+	case *counterpb.GetRequest:
+		reply.(*counterpb.GetResponse).Parts = 3
 		return s.one(asked{node, q.Key, nil})
-	case *pb.SetIfRequest:
+	case *counterpb.SetIfRequest:
 		return s.one(asked{node, q.Key, q.RequestId})
-	case *pb.ResetRequest:
+	case *counterpb.ResetRequest:
 		return s.one(asked{node, q.Key, q.RequestId})
-	case *pb.BatchCheckRequest:
+	case *limitpb.BatchCheckRequest:
 		for _, x := range q.Checks {
-			r := &pb.CheckResult{Response: &pb.CheckResponse{Parts: 3}}
-			reply.(*pb.BatchCheckResponse).Results = append(reply.(*pb.BatchCheckResponse).Results, r)
+			r := &limitpb.CheckResult{Response: &limitpb.CheckResponse{Parts: 3}}
+			reply.(*limitpb.BatchCheckResponse).Results = append(reply.(*limitpb.BatchCheckResponse).Results, r)
 			_ = s.one(asked{node, x.Key, x.RequestId})
 		}
 		return nil
-	case *pb.BatchAddRequest:
+	case *counterpb.BatchAddRequest:
 		for _, x := range q.Adds {
-			r := &pb.AddResult{Response: &pb.AddResponse{Parts: 3}}
-			reply.(*pb.BatchAddResponse).Results = append(reply.(*pb.BatchAddResponse).Results, r)
+			r := &counterpb.AddResult{Response: &counterpb.AddResponse{Parts: 3}}
+			reply.(*counterpb.BatchAddResponse).Results = append(reply.(*counterpb.BatchAddResponse).Results, r)
 			_ = s.one(asked{node, x.Key, x.RequestId})
 		}
 		return nil
-	case *pb.BatchGetRequest:
+	case *counterpb.BatchGetRequest:
 		for _, x := range q.Gets {
-			r := &pb.GetResult{Response: &pb.GetResponse{Parts: 3}}
-			reply.(*pb.BatchGetResponse).Results = append(reply.(*pb.BatchGetResponse).Results, r)
+			r := &counterpb.GetResult{Response: &counterpb.GetResponse{Parts: 3}}
+			reply.(*counterpb.BatchGetResponse).Results = append(reply.(*counterpb.BatchGetResponse).Results, r)
 			_ = s.one(asked{node, x.Key, nil})
 		}
 		return nil
@@ -139,7 +142,7 @@ func (w *town) watched(s *spy) *Client {
 
 // hashed returns the node of the part that a request id belongs to, by the rule that
 // clients in any language go by.
-func hashed(id *pb.RequestId, parts []string) string {
+func hashed(id *commonpb.RequestId, parts []string) string {
 	h := xxhash.Sum64(binary.BigEndian.AppendUint64(slices.Clone(id.Client), id.Sequence))
 	return parts[h%uint64(len(parts))]
 }
@@ -442,10 +445,10 @@ func TestSplitPartDoesNotAnswer(t *testing.T) {
 // What a node tells of splits is a hint: what makes no sense is passed over.
 func TestReadSplits(t *testing.T) {
 	members := []member{{id: "n1", addr: "a"}, {id: "n2", addr: "b"}, {id: "n3", addr: "a"}}
-	got := readSplits(map[uint64]*pb.Split{
-		1: {Kind: "limit", Key: "k", Phase: "open", Parts: []*pb.SplitPart{{Owner: "n3"}, {Owner: ""}, {Owner: "gone"}, nil, {Owner: "n1"}, {Owner: "n2"}}},
-		2: {Kind: "counter", Key: "k", Name: "x", Phase: "closing", Parts: []*pb.SplitPart{{Owner: "n1"}}},
-		3: {Kind: "counter", Key: "k", Name: "y", Phase: "opening", Parts: []*pb.SplitPart{{Owner: "n1"}}},
+	got := readSplits(map[uint64]*clusterpb.Split{
+		1: {Kind: "limit", Key: "k", Phase: "open", Parts: []*clusterpb.SplitPart{{Owner: "n3"}, {Owner: ""}, {Owner: "gone"}, nil, {Owner: "n1"}, {Owner: "n2"}}},
+		2: {Kind: "counter", Key: "k", Name: "x", Phase: "closing", Parts: []*clusterpb.SplitPart{{Owner: "n1"}}},
+		3: {Kind: "counter", Key: "k", Name: "y", Phase: "opening", Parts: []*clusterpb.SplitPart{{Owner: "n1"}}},
 		4: {Kind: "counter", Key: "k", Name: "z", Phase: "open"},
 		5: nil,
 	}, members)
@@ -457,22 +460,22 @@ func TestReadSplits(t *testing.T) {
 	if !slices.Equal(s.parts, want) || !slices.Equal(s.nodes, []string{"a", "b"}) {
 		t.Errorf("%+v", s)
 	}
-	if readSplits(nil, members) != nil || readSplits(map[uint64]*pb.Split{1: {Phase: "closing"}}, members) != nil {
+	if readSplits(nil, members) != nil || readSplits(map[uint64]*clusterpb.Split{1: {Phase: "closing"}}, members) != nil {
 		t.Error("there is a map of nothing")
 	}
 }
 
 // A change tells what is different: the rest stays, at members as they are now.
 func TestSplitChanges(t *testing.T) {
-	of := func(id uint64, key, owner string) *pb.Split {
-		return &pb.Split{Id: id, Kind: "limit", Key: key, Phase: "open", Parts: []*pb.SplitPart{{Owner: owner}, {Owner: "n1"}}}
+	of := func(id uint64, key, owner string) *clusterpb.Split {
+		return &clusterpb.Split{Id: id, Kind: "limit", Key: key, Phase: "open", Parts: []*clusterpb.SplitPart{{Owner: owner}, {Owner: "n1"}}}
 	}
 	first := &view{members: []member{{id: "n1", addr: "a"}, {id: "n2", addr: "b"}}}
-	if err := first.divide(nil, []*pb.Split{of(1, "x", "n1"), of(2, "y", "n2"), of(3, "z", "n2")}, nil); err != nil {
+	if err := first.divide(nil, []*clusterpb.Split{of(1, "x", "n1"), of(2, "y", "n2"), of(3, "z", "n2")}, nil); err != nil {
 		t.Fatal(err)
 	}
 	next := &view{members: []member{{id: "n0", addr: "c"}, {id: "n1", addr: "d"}, {id: "n2", addr: "b"}}}
-	if err := next.divide(first.announced, []*pb.Split{of(2, "y", "n0"), of(4, "u", "n2")}, []uint64{3}); err != nil {
+	if err := next.divide(first.announced, []*clusterpb.Split{of(2, "y", "n0"), of(4, "u", "n2")}, []uint64{3}); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"x": "d", "y": "c", "z": "", "u": "b"} {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/keystead/keystead/ring"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // view is the ownership table as the client knows it. It never changes.
@@ -16,10 +16,10 @@ type view struct {
 	epoch     uint64
 	members   []member // by id
 	ends      []uint64
-	rows      []row                // by end
-	index     ring.Index           // of ends; only if there are any
-	announced map[uint64]*pb.Split // by id, as announced last
-	splits    map[object]*split    // the announced ones that are served in parts
+	rows      []row                       // by end
+	index     ring.Index                  // of ends; only if there are any
+	announced map[uint64]*clusterpb.Split // by id, as announced last
+	splits    map[object]*split           // the announced ones that are served in parts
 	changed   chan struct{}
 }
 
@@ -35,7 +35,7 @@ type row struct {
 }
 
 // newView reads a table that came from the node at via.
-func newView(t *pb.Table, via string) (*view, error) {
+func newView(t *clusterpb.Table, via string) (*view, error) {
 	v := &view{cluster: t.Cluster, epoch: t.Epoch, members: readMembers(t.Members, via, t.Cluster), changed: make(chan struct{})}
 	if err := v.divide(nil, t.Splits, nil); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func newView(t *pb.Table, via string) (*view, error) {
 	return v, nil
 }
 
-func readMembers(ms []*pb.Member, via, cluster string) []member {
+func readMembers(ms []*clusterpb.Member, via, cluster string) []member {
 	out := make([]member, len(ms))
 	for i, m := range ms {
 		out[i] = member{id: m.Id, addr: m.GrpcAddr, hashKey: m.HashKey, incarnation: m.Incarnation}
@@ -69,7 +69,7 @@ func readMembers(ms []*pb.Member, via, cluster string) []member {
 	return out
 }
 
-func (v *view) set(i int, r *pb.Row) error {
+func (v *view) set(i int, r *clusterpb.Row) error {
 	if int(r.Owner) > len(v.members) || int(r.Standby) > len(v.members) {
 		return errors.New("a row of the table names no member")
 	}
@@ -78,7 +78,7 @@ func (v *view) set(i int, r *pb.Row) error {
 }
 
 // after returns the view after a change.
-func (v *view) after(c *pb.TableChange, via string) (*view, error) {
+func (v *view) after(c *clusterpb.TableChange, via string) (*view, error) {
 	next := &view{cluster: v.cluster, epoch: c.Epoch, members: readMembers(c.Members, via, v.cluster),
 		ends: v.ends, index: v.index, rows: slices.Clone(v.rows), changed: make(chan struct{})}
 	if err := next.divide(v.announced, c.Splits, c.Merged); err != nil {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const (
@@ -132,7 +132,7 @@ func (c *Client) ask(ctx context.Context, addr string) (*view, error) {
 		return nil, err
 	}
 	defer c.pool.release(n)
-	r, err := pb.NewClusterServiceClient(n.conn()).GetTable(ctx, &pb.GetTableRequest{})
+	r, err := clusterpb.NewClusterServiceClient(n.conn()).GetTable(ctx, &clusterpb.GetTableRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (c *Client) follow(addr string) (heard bool, err error) {
 	// The first message must come soon; the others when there is news.
 	hurry := time.AfterFunc(c.cfg.AttemptTimeout, cancel)
 	defer hurry.Stop()
-	stream, err := pb.NewClusterServiceClient(n.conn()).Watch(ctx, &pb.WatchRequest{})
+	stream, err := clusterpb.NewClusterServiceClient(n.conn()).Watch(ctx, &clusterpb.WatchRequest{})
 	if err != nil {
 		return false, err
 	}
@@ -234,7 +234,7 @@ func (c *Client) follow(addr string) (heard bool, err error) {
 }
 
 // next returns the table after the next message of a stream.
-func next(stream grpc.ServerStreamingClient[pb.WatchResponse], v *view, via string) (*view, error) {
+func next(stream grpc.ServerStreamingClient[clusterpb.WatchResponse], v *view, via string) (*view, error) {
 	m, err := stream.Recv()
 	switch {
 	case err != nil:

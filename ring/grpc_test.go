@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/resolver/ringhash"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -23,12 +23,12 @@ const keyHeader = "x-keystead-key"
 
 // node is a server that says which one it is.
 type node struct {
-	pb.UnimplementedLimitServiceServer
+	limitpb.UnimplementedLimitServiceServer
 	index uint64
 }
 
-func (n node) Check(context.Context, *pb.CheckRequest) (*pb.CheckResponse, error) {
-	return &pb.CheckResponse{Limit: n.index}, nil
+func (n node) Check(context.Context, *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
+	return &limitpb.CheckResponse{Limit: n.index}, nil
 }
 
 func startNodes(t *testing.T, n int) (addrs []string) {
@@ -39,7 +39,7 @@ func startNodes(t *testing.T, n int) (addrs []string) {
 			t.Fatal(err)
 		}
 		s := grpc.NewServer()
-		pb.RegisterLimitServiceServer(s, node{index: uint64(i)})
+		limitpb.RegisterLimitServiceServer(s, node{index: uint64(i)})
 		go func() { _ = s.Serve(l) }() // until Stop
 		t.Cleanup(s.Stop)
 		addrs = append(addrs, l.Addr().String())
@@ -86,14 +86,14 @@ func agree(t *testing.T, addrs []string, named bool) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	client := pb.NewLimitServiceClient(conn)
+	client := limitpb.NewLimitServiceClient(conn)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	reached := map[uint64]bool{}
 	for i := range 2000 {
 		key := fmt.Sprintf("tenant/%d/key", i)
 		want := index[r.Owner(ring.Hash(key))]
-		got, err := client.Check(metadata.AppendToOutgoingContext(ctx, keyHeader, key), &pb.CheckRequest{}, grpc.WaitForReady(true))
+		got, err := client.Check(metadata.AppendToOutgoingContext(ctx, keyHeader, key), &limitpb.CheckRequest{}, grpc.WaitForReady(true))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,18 +17,18 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/resolver/ringhash"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring"
 )
 
 // numbered is a server that says which one it is.
 type numbered struct {
-	pb.UnimplementedLimitServiceServer
+	limitpb.UnimplementedLimitServiceServer
 	index uint64
 }
 
-func (n numbered) Check(context.Context, *pb.CheckRequest) (*pb.CheckResponse, error) {
-	return &pb.CheckResponse{Limit: n.index}, nil
+func (n numbered) Check(context.Context, *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
+	return &limitpb.CheckResponse{Limit: n.index}, nil
 }
 
 // grpc-go's ring_hash, given the hosts, hash keys, sizes and header that are printed
@@ -41,7 +41,7 @@ func TestStockGRPCOnWhatIsPrinted(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := grpc.NewServer()
-		pb.RegisterLimitServiceServer(s, numbered{index: uint64(i)})
+		limitpb.RegisterLimitServiceServer(s, numbered{index: uint64(i)})
 		go func() { _ = s.Serve(l) }() // until Stop
 		t.Cleanup(s.Stop)
 		n := Node{Addr: l.Addr().String()}
@@ -61,13 +61,13 @@ func TestStockGRPCOnWhatIsPrinted(t *testing.T) {
 	text, err := Static{Listener: Listener{Addr: DefaultListener}, Nodes: nodes}.YAML()
 	b := written(t, text, err)
 	header := routes(t, b)[0].GetRoute().HashPolicy[0].GetHeader().HeaderName
-	client := pb.NewLimitServiceClient(dialRing(t, clusterNamed(b, "keystead-owners"), header))
+	client := limitpb.NewLimitServiceClient(dialRing(t, clusterNamed(b, "keystead-owners"), header))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	reached := map[uint64]bool{}
 	for i := range 1000 {
 		key := fmt.Sprintf("tenant/%d", i)
-		got, err := client.Check(metadata.AppendToOutgoingContext(ctx, header, key), &pb.CheckRequest{}, grpc.WaitForReady(true))
+		got, err := client.Check(metadata.AppendToOutgoingContext(ctx, header, key), &limitpb.CheckRequest{}, grpc.WaitForReady(true))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // BenchmarkAnswer is the service's own work on a call, from bytes to bytes: what
@@ -30,9 +30,9 @@ func BenchmarkAnswer(b *testing.B) {
 	defer s.Close()
 	for _, n := range []int{1, 4} {
 		b.Run(fmt.Sprintf("descriptors=%d", n), func(b *testing.B) {
-			req, results := &rlspb.RateLimitRequest{Domain: "bench"}, make([]*pb.CheckResult, n)
+			req, results := &rlspb.RateLimitRequest{Domain: "bench"}, make([]*limitpb.CheckResult, n)
 			for i := range n {
-				results[i] = &pb.CheckResult{Response: &pb.CheckResponse{Allowed: true, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1e9}}
+				results[i] = &limitpb.CheckResult{Response: &limitpb.CheckResponse{Allowed: true, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1e9}}
 				req.Descriptors = append(req.Descriptors, &commonpb.RateLimitDescriptor{Entries: []*commonpb.RateLimitDescriptor_Entry{
 					{Key: "route", Value: fmt.Sprintf("checkout%d", i)}, {Key: "client", Value: "client-000000001"}}})
 			}
@@ -40,7 +40,7 @@ func BenchmarkAnswer(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			resp := &pb.BatchCheckResponse{Results: results}
+			resp := &limitpb.BatchCheckResponse{Results: results}
 			s.checker = answers{resp}
 			out := make([]byte, 1024)
 			b.ReportAllocs()
@@ -61,8 +61,8 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-type answers struct{ resp *pb.BatchCheckResponse }
+type answers struct{ resp *limitpb.BatchCheckResponse }
 
-func (a answers) BatchCheck(context.Context, *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
+func (a answers) BatchCheck(context.Context, *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
 	return a.resp, nil
 }

@@ -11,7 +11,7 @@ import (
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/keystead/keystead/internal/node"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const clusterLimits = `
@@ -60,15 +60,15 @@ func TestCluster(t *testing.T) {
 	policies := []string{"error", "allow", "deny"}
 	value := ""
 	for i := 0; value == ""; i++ {
-		ask := &pb.GetOwnerRequest{}
+		ask := &clusterpb.GetOwnerRequest{}
 		for _, p := range policies {
 			ask.Keys = append(ask.Keys, objectKey(p, fmt.Sprint(i)))
 		}
-		r, err := pb.NewClusterServiceClient(dial(t, n1.node)).GetOwner(t.Context(), ask)
+		r, err := clusterpb.NewClusterServiceClient(dial(t, n1.node)).GetOwner(t.Context(), ask)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(r.Owners, func(o *pb.KeyOwner) bool { return o.Owner != "n2" }) {
+		if !slices.ContainsFunc(r.Owners, func(o *clusterpb.KeyOwner) bool { return o.Owner != "n2" }) {
 			value = fmt.Sprint(i)
 		}
 	}

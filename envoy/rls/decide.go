@@ -9,7 +9,8 @@ import (
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // call is a request under way.
@@ -35,10 +36,10 @@ type item struct {
 	negative  bool // the hits are given back
 	unlimited bool
 
-	asked  bool            // the owner was, the last time
-	result *pb.CheckResult // what it said then; nil = nothing
-	err    error           // of all that was asked with it
-	failed bool            // the owner did not answer
+	asked  bool                 // the owner was, the last time
+	result *limitpb.CheckResult // what it said then; nil = nothing
+	err    error                // of all that was asked with it
+	failed bool                 // the owner did not answer
 	denied bool
 	known  bool // left and reset are
 	left   uint64
@@ -106,9 +107,9 @@ func (c *call) timely() (context.Context, context.CancelFunc) {
 
 // ask asks for all items for which fill completes a check, and leaves with each
 // what became of it.
-func (c *call) ask(ctx context.Context, fill func(it *item, check *pb.CheckRequest) bool) {
-	checks := make([]pb.CheckRequest, len(c.items))
-	batch := make([]*pb.CheckRequest, 0, len(c.items))
+func (c *call) ask(ctx context.Context, fill func(it *item, check *limitpb.CheckRequest) bool) {
+	checks := make([]limitpb.CheckRequest, len(c.items))
+	batch := make([]*limitpb.CheckRequest, 0, len(c.items))
 	for i := range c.items {
 		it, check := &c.items[i], &checks[i]
 		it.result, it.err = nil, nil
@@ -125,7 +126,7 @@ func (c *call) ask(ctx context.Context, fill func(it *item, check *pb.CheckReque
 		c.askEach(ctx, batch)
 		return
 	}
-	resp, err := c.s.checker.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: batch})
+	resp, err := c.s.checker.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: batch})
 	results := resp.GetResults()
 	n := 0
 	for it := range c.asked() {
@@ -135,7 +136,7 @@ func (c *call) ask(ctx context.Context, fill func(it *item, check *pb.CheckReque
 }
 
 // address says whose object a check is about, and by which limit.
-func (it *item) address(check *pb.CheckRequest) {
+func (it *item) address(check *limitpb.CheckRequest) {
 	check.Key, check.Name, check.Algorithm = it.key, it.limit.object, algorithms[it.limit.Algorithm].wire
 	check.Limit, check.PeriodNs, check.Burst = uint64(it.limit.RequestsPerUnit), int64(it.limit.period), it.limit.Burst
 }
@@ -152,7 +153,7 @@ func (c *call) asked() iter.Seq[*item] {
 }
 
 // answered takes the n-th result of a batch, or why there is none.
-func (it *item) answered(results []*pb.CheckResult, n int, err error) {
+func (it *item) answered(results []*limitpb.CheckResult, n int, err error) {
 	it.err = err
 	if n < len(results) {
 		it.result = results[n]
@@ -160,7 +161,7 @@ func (it *item) answered(results []*pb.CheckResult, n int, err error) {
 }
 
 // begin is the first check of an item.
-func begin(it *item, check *pb.CheckRequest) bool {
+func begin(it *item, check *limitpb.CheckRequest) bool {
 	l := it.limit
 	switch {
 	case l.RequestsPerUnit == 0: // hits that are negative are never over a limit
@@ -230,7 +231,7 @@ func (c *call) refuses() bool {
 }
 
 // note keeps what an answer says of the limit.
-func (it *item) note(a *pb.CheckResponse) {
+func (it *item) note(a *limitpb.CheckResponse) {
 	it.known, it.left, it.reset = true, a.Remaining, time.Duration(a.ResetAfterNs)
 	//guard:rls-retry
 	if it.refused() && it.limit.Algorithm != FixedWindow {
@@ -240,7 +241,7 @@ func (it *item) note(a *pb.CheckResponse) {
 
 // fail does what the limit says of owners that do not answer. The error is for
 // the caller.
-func (c *call) fail(it *item, e *pb.Error, whole error) error {
+func (c *call) fail(it *item, e *commonpb.Error, whole error) error {
 	policy := it.limit.OnFailure
 	if isInvalid(e, whole) {
 		policy = FailError // nobody will ever answer that
@@ -284,7 +285,7 @@ func (it *item) count() {
 // drain spends what is left of limits that hits were over, where they say so. It
 // reports whether that is to be tried again.
 func (c *call) drain(ctx context.Context) (again bool) {
-	c.ask(ctx, func(it *item, check *pb.CheckRequest) bool {
+	c.ask(ctx, func(it *item, check *limitpb.CheckRequest) bool {
 		if !it.limit.SpendRest || !it.denied || it.failed || it.left == 0 || it.hits == 0 {
 			return false
 		}
@@ -302,7 +303,7 @@ func (c *call) drain(ctx context.Context) (again bool) {
 
 // drained takes what an answer says of the limit whose rest was spent. It is about
 // that rest, and not about the hits that did not fit.
-func (it *item) drained(a *pb.CheckResponse) {
+func (it *item) drained(a *limitpb.CheckResponse) {
 	it.left, it.reset = a.Remaining, time.Duration(a.ResetAfterNs)
 	switch l := it.limit; {
 	case !it.refused():
@@ -324,7 +325,7 @@ func (c *call) askAgain(ctx context.Context) {
 	if !slid {
 		return
 	}
-	c.ask(ctx, func(it *item, check *pb.CheckRequest) bool {
+	c.ask(ctx, func(it *item, check *limitpb.CheckRequest) bool {
 		check.Cost, check.Peek = it.needs(), true
 		return it.slid
 	})

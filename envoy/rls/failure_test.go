@@ -18,19 +18,20 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // owners stand for the nodes that decide: what a real one does not do when it is
 // asked to, such as failing.
-type owners func(ctx context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error)
+type owners func(ctx context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error)
 
-func (o owners) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
+func (o owners) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
 	results, err := o(ctx, req.Checks)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.BatchCheckResponse{Results: results}, nil
+	return &limitpb.BatchCheckResponse{Results: results}, nil
 }
 
 func newService(t *testing.T, text string, o owners) *Service {
@@ -113,18 +114,18 @@ descriptors:
 func TestFailurePolicies(t *testing.T) {
 	t.Parallel()
 	all := func(code codes.Code) owners {
-		return func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-			results := make([]*pb.CheckResult, len(checks))
+		return func(_ context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
+			results := make([]*limitpb.CheckResult, len(checks))
 			for i := range results {
-				results[i] = &pb.CheckResult{Error: &pb.Error{Code: int32(code), Reason: pb.Reason_REASON_UNAVAILABLE, Message: "not now"}}
+				results[i] = &limitpb.CheckResult{Error: &commonpb.Error{Code: int32(code), Reason: commonpb.Reason_REASON_UNAVAILABLE, Message: "not now"}}
 			}
 			return results, nil
 		}
 	}
-	whole := func(context.Context, []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+	whole := func(context.Context, []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
 		return nil, grpcstatus.Error(codes.ResourceExhausted, "too many calls")
 	}
-	nothing := func(context.Context, []*pb.CheckRequest) ([]*pb.CheckResult, error) { return nil, nil }
+	nothing := func(context.Context, []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) { return nil, nil }
 	for _, tc := range []struct {
 		owners owners
 		keys   string
@@ -156,8 +157,8 @@ func TestFailurePolicies(t *testing.T) {
 // The error for a caller has the reason and the hint of the owner's.
 func TestFailureKeepsItsReason(t *testing.T) {
 	t.Parallel()
-	s := newService(t, threePolicies, func(context.Context, []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-		return []*pb.CheckResult{{Error: &pb.Error{Code: int32(codes.Unavailable), Reason: pb.Reason_REASON_UNAVAILABLE, Message: "m", Hint: "h", RetryAfterNs: 5}}}, nil
+	s := newService(t, threePolicies, func(context.Context, []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
+		return []*limitpb.CheckResult{{Error: &commonpb.Error{Code: int32(codes.Unavailable), Reason: commonpb.Reason_REASON_UNAVAILABLE, Message: "m", Hint: "h", RetryAfterNs: 5}}}, nil
 	})
 	_, err := s.answer(t.Context(), asked(1, "error"))
 	if text := fmt.Sprint(grpcstatus.Convert(err).Details()); !strings.Contains(text, "UNAVAILABLE") || !strings.Contains(text, "h") || !strings.Contains(text, "retry_delay") {
@@ -168,9 +169,9 @@ func TestFailureKeepsItsReason(t *testing.T) {
 // A policy takes effect while the caller still listens.
 func TestPolicyWithinDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, threePolicies, func(ctx context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+		s := newService(t, threePolicies, func(ctx context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
 			<-ctx.Done()
-			return []*pb.CheckResult{{Error: &pb.Error{Code: int32(codes.DeadlineExceeded), Message: "gave up"}}}, nil
+			return []*limitpb.CheckResult{{Error: &commonpb.Error{Code: int32(codes.DeadlineExceeded), Message: "gave up"}}}, nil
 		})
 		for _, tc := range []struct {
 			key  string
@@ -186,7 +187,7 @@ func TestPolicyWithinDeadline(t *testing.T) {
 		}
 		// Not even for owners who do not look at the time: they cannot say yet.
 		s.Close()
-		s = newService(t, threePolicies, func(ctx context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+		s = newService(t, threePolicies, func(ctx context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
 			time.Sleep(2 * time.Second)
 			return nil, ctx.Err()
 		})
@@ -211,10 +212,10 @@ type bucket struct {
 	log  []string
 }
 
-func (b *bucket) decide(c *pb.CheckRequest) *pb.CheckResult {
+func (b *bucket) decide(c *limitpb.CheckRequest) *limitpb.CheckResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := &pb.CheckResponse{Limit: 9}
+	r := &limitpb.CheckResponse{Limit: 9}
 	switch {
 	case c.Refund > 0:
 		b.left, r.Allowed = min(b.left+uint64(c.Refund), 9), true
@@ -233,7 +234,7 @@ func (b *bucket) decide(c *pb.CheckRequest) *pb.CheckResult {
 		b.left -= min(b.left, b.next[0])
 		b.next = b.next[1:]
 	}
-	return &pb.CheckResult{Response: r}
+	return &limitpb.CheckResult{Response: r}
 }
 
 // What is left goes with hits that were over the limit, even if others spend at
@@ -253,8 +254,8 @@ func TestRestIsSpent(t *testing.T) {
 		{[]uint64{1, 1, 1, 1}, 12, "? -9 -8 -7", 5},
 	} {
 		b := &bucket{left: 9, next: tc.next}
-		s := newService(t, threePolicies, func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-			return []*pb.CheckResult{b.decide(checks[0])}, nil
+		s := newService(t, threePolicies, func(_ context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
+			return []*limitpb.CheckResult{b.decide(checks[0])}, nil
 		})
 		s.got(t, t.Context(), asked(tc.hits, "error"))
 		if got := strings.Join(b.log, " "); got != tc.log || b.left != tc.left {
@@ -282,7 +283,7 @@ func TestGivenBack(t *testing.T) {
 		if tc.other == "denied" {
 			other.left = 0
 		}
-		s := newService(t, threePolicies, func(ctx context.Context, checks []*pb.CheckRequest) (results []*pb.CheckResult, _ error) {
+		s := newService(t, threePolicies, func(ctx context.Context, checks []*limitpb.CheckRequest) (results []*limitpb.CheckResult, _ error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -291,7 +292,7 @@ func TestGivenBack(t *testing.T) {
 				case strings.Contains(c.Key, "together"):
 					results = append(results, b.decide(c))
 				case tc.other == "failed":
-					results = append(results, &pb.CheckResult{Error: &pb.Error{Code: int32(codes.Unavailable)}})
+					results = append(results, &limitpb.CheckResult{Error: &commonpb.Error{Code: int32(codes.Unavailable)}})
 				default:
 					results = append(results, other.decide(c))
 				}
@@ -311,16 +312,16 @@ func TestGivenBackWhenTheCallerLeaves(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &bucket{left: 9}
-	s := newService(t, threePolicies, func(ctx context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+	s := newService(t, threePolicies, func(ctx context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
 		switch {
 		case checks[0].Refund > 0 && ctx.Err() != nil:
 			return nil, ctx.Err()
 		case strings.Contains(checks[0].Key, "together"):
 			defer cancel()
-			return []*pb.CheckResult{b.decide(checks[0])}, nil
+			return []*limitpb.CheckResult{b.decide(checks[0])}, nil
 		}
 		<-ctx.Done()
-		return []*pb.CheckResult{{Error: &pb.Error{Code: int32(codes.Canceled)}}}, nil
+		return []*limitpb.CheckResult{{Error: &commonpb.Error{Code: int32(codes.Canceled)}}}, nil
 	})
 	got := s.got(t, ctx, asked(3, "together", "error"))
 	if s.Close(); got != "Canceled" || b.left != 9 {
@@ -330,14 +331,14 @@ func TestGivenBackWhenTheCallerLeaves(t *testing.T) {
 		t.Error("it was not counted")
 	}
 	// And a refund that fails is counted as such.
-	s = newService(t, threePolicies, func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
+	s = newService(t, threePolicies, func(_ context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
 		switch {
 		case checks[0].Refund > 0:
 			return nil, errors.New("gone")
 		case strings.Contains(checks[0].Key, "together"):
-			return []*pb.CheckResult{b.decide(checks[0])}, nil
+			return []*limitpb.CheckResult{b.decide(checks[0])}, nil
 		}
-		return []*pb.CheckResult{{Error: &pb.Error{Code: int32(codes.Canceled)}}}, nil
+		return []*limitpb.CheckResult{{Error: &commonpb.Error{Code: int32(codes.Canceled)}}}, nil
 	})
 	s.got(t, t.Context(), asked(3, "together", "error"))
 	if s.Close(); s.counted(t, "keystead_rls_refunds_total", "failed") != 1 {
@@ -355,8 +356,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		"spend_rest":    {8, 2, 3, 2},
 	} {
 		b := &bucket{left: 5}
-		s := newService(t, fmt.Sprintf(text, policy), func(_ context.Context, checks []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-			return []*pb.CheckResult{b.decide(checks[0])}, nil
+		s := newService(t, fmt.Sprintf(text, policy), func(_ context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
+			return []*limitpb.CheckResult{b.decide(checks[0])}, nil
 		})
 		s.got(t, t.Context(), asked(2, "a")) // 3 are left
 		s.got(t, t.Context(), asked(6, "a"))

@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // A hurried call asks about each key by itself, so that an owner that is silent
@@ -35,14 +36,14 @@ type question struct {
 
 	// Guarded by inquiry.mu until that is over.
 	done bool
-	resp *pb.BatchCheckResponse
+	resp *limitpb.BatchCheckResponse
 	err  error
 }
 
 // part is one check of a question.
 type part struct {
 	it     *item // only for the call itself
-	check  *pb.CheckRequest
+	check  *limitpb.CheckRequest
 	spends bool
 }
 
@@ -56,7 +57,7 @@ type inquiry struct {
 
 // askEach asks about each key by itself, and takes what comes before the end of
 // ctx.
-func (c *call) askEach(ctx context.Context, batch []*pb.CheckRequest) {
+func (c *call) askEach(ctx context.Context, batch []*limitpb.CheckRequest) {
 	questions := c.questions(batch)
 	in := &inquiry{all: make(chan struct{})}
 	var asked []*question
@@ -104,7 +105,7 @@ func (s *Service) room(places chan struct{}) bool {
 }
 
 // questions returns the checks of a batch by key.
-func (c *call) questions(batch []*pb.CheckRequest) []*question {
+func (c *call) questions(batch []*limitpb.CheckRequest) []*question {
 	byKey := make(map[string]*question, len(batch))
 	questions := make([]*question, 0, len(batch))
 	n := 0
@@ -137,7 +138,7 @@ func (c *call) put(ctx context.Context, in *inquiry, q *question) {
 		ctx, cancel = c.s.beyond(ctx)
 		defer cancel()
 	}
-	req := &pb.BatchCheckRequest{Checks: make([]*pb.CheckRequest, len(q.parts))}
+	req := &limitpb.BatchCheckRequest{Checks: make([]*limitpb.CheckRequest, len(q.parts))}
 	for i, p := range q.parts {
 		req.Checks[i] = p.check
 	}
@@ -151,7 +152,7 @@ func (c *call) put(ctx context.Context, in *inquiry, q *question) {
 }
 
 // deliver hands an answer over to the call, if that still waits.
-func (in *inquiry) deliver(q *question, resp *pb.BatchCheckResponse, err error) bool {
+func (in *inquiry) deliver(q *question, resp *limitpb.BatchCheckResponse, err error) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.over {
@@ -196,13 +197,13 @@ const (
 // giveBack gives back what was spent on limits that say so; the call does not wait
 // for it. What is left of them is said as if it were done.
 func (c *call) giveBack() {
-	var refunds []*pb.CheckRequest
+	var refunds []*limitpb.CheckRequest
 	for i := range c.items {
 		it := &c.items[i]
 		if it.spent == 0 || !it.limit.AllOrNothing {
 			continue
 		}
-		check := &pb.CheckRequest{Refund: int64(it.spent)}
+		check := &limitpb.CheckRequest{Refund: int64(it.spent)}
 		it.address(check)
 		refunds = append(refunds, check)
 		it.left, it.spent = min(it.left+it.spent, it.limit.capacity()), 0
@@ -220,21 +221,21 @@ func (c *call) giveBack() {
 }
 
 // refundLate gives back what parts of a question turn out to have spent.
-func (s *Service) refundLate(ctx context.Context, parts []part, results []*pb.CheckResult) {
-	var refunds []*pb.CheckRequest
+func (s *Service) refundLate(ctx context.Context, parts []part, results []*limitpb.CheckResult) {
+	var refunds []*limitpb.CheckRequest
 	for n, p := range parts {
 		if !p.spends {
 			continue
 		}
-		var r *pb.CheckResult
+		var r *limitpb.CheckResult
 		if n < len(results) {
 			r = results[n]
 		}
 		switch {
 		case r.GetResponse().GetAllowed():
-			refunds = append(refunds, &pb.CheckRequest{Key: p.check.Key, Name: p.check.Name, Algorithm: p.check.Algorithm,
+			refunds = append(refunds, &limitpb.CheckRequest{Key: p.check.Key, Name: p.check.Name, Algorithm: p.check.Algorithm,
 				Limit: p.check.Limit, PeriodNs: p.check.PeriodNs, Burst: p.check.Burst, Refund: int64(p.check.Cost)})
-		case r.GetResponse() == nil && (r.GetError() == nil || r.Error.Reason == pb.Reason_REASON_OUTCOME_UNKNOWN):
+		case r.GetResponse() == nil && (r.GetError() == nil || r.Error.Reason == commonpb.Reason_REASON_OUTCOME_UNKNOWN):
 			s.metrics.refunds[false].Inc() // whether there is anything to give back is not known
 		}
 	}
@@ -244,10 +245,10 @@ func (s *Service) refundLate(ctx context.Context, parts []part, results []*pb.Ch
 }
 
 // refund gives hits back, and counts how that went. ctx may have ended.
-func (s *Service) refund(ctx context.Context, refunds []*pb.CheckRequest) {
+func (s *Service) refund(ctx context.Context, refunds []*limitpb.CheckRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRefundTime)
 	defer cancel()
-	resp, _ := s.checker.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: refunds}) // without results, all have failed
+	resp, _ := s.checker.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: refunds}) // without results, all have failed
 	results := resp.GetResults()
 	for n := range refunds {
 		s.metrics.refunds[n < len(results) && results[n].GetResponse() != nil].Inc()

@@ -11,15 +11,16 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // keyed stands for owners by the key of a descriptor, each of which answers by itself;
 // a batch has its answer when all of them have.
-type keyed map[string]func(ctx context.Context, c *pb.CheckRequest) *pb.CheckResult
+type keyed map[string]func(ctx context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult
 
-func (k keyed) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
-	resp := &pb.BatchCheckResponse{}
+func (k keyed) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
+	resp := &limitpb.BatchCheckResponse{}
 	for _, c := range req.Checks {
 		for key, decide := range k {
 			if strings.Contains(c.Key, fmt.Sprintf("%d:%s", len(key), key)) {
@@ -32,20 +33,20 @@ func (k keyed) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.B
 
 // at decides after a while, unless nobody listens any more: then what became of the
 // hits is not known.
-func (b *bucket) at(after time.Duration) func(context.Context, *pb.CheckRequest) *pb.CheckResult {
-	return func(ctx context.Context, c *pb.CheckRequest) *pb.CheckResult {
+func (b *bucket) at(after time.Duration) func(context.Context, *limitpb.CheckRequest) *limitpb.CheckResult {
+	return func(ctx context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult {
 		select {
 		case <-time.After(after):
 			return b.decide(c)
 		case <-ctx.Done():
-			return &pb.CheckResult{Error: &pb.Error{Code: int32(codes.Unknown), Reason: pb.Reason_REASON_OUTCOME_UNKNOWN}}
+			return &limitpb.CheckResult{Error: &commonpb.Error{Code: int32(codes.Unknown), Reason: commonpb.Reason_REASON_OUTCOME_UNKNOWN}}
 		}
 	}
 }
 
 // deaf decides after a while, whoever listens: an owner whose standby is gone.
-func (b *bucket) deaf(after time.Duration) func(context.Context, *pb.CheckRequest) *pb.CheckResult {
-	return func(_ context.Context, c *pb.CheckRequest) *pb.CheckResult {
+func (b *bucket) deaf(after time.Duration) func(context.Context, *limitpb.CheckRequest) *limitpb.CheckResult {
+	return func(_ context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult {
 		time.Sleep(after)
 		return b.decide(c)
 	}
@@ -69,14 +70,14 @@ func hasty(t *testing.T, s *Service, hits uint32, keys ...string) (string, time.
 // An owner that is silent takes nothing away of what the others have said: the policy
 // is for the descriptors whose answer is missing.
 func TestSilentOwnerKeepsTheOthers(t *testing.T) {
-	for name, silent := range map[string]func(context.Context, *pb.CheckRequest) *pb.CheckResult{
+	for name, silent := range map[string]func(context.Context, *limitpb.CheckRequest) *limitpb.CheckResult{
 		"away": (&bucket{left: 9}).at(time.Hour),
 		"deaf": (&bucket{left: 9}).deaf(2 * time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newService(t, latePolicies, nil)
-				full := func(ctx context.Context, c *pb.CheckRequest) *pb.CheckResult {
+				full := func(ctx context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult {
 					return (&bucket{left: 9}).at(time.Millisecond)(ctx, c)
 				}
 				empty := (&bucket{}).at(2 * time.Millisecond)
@@ -126,7 +127,7 @@ func TestLateAnswersAreGivenBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newService(t, latePolicies, nil)
 				late, empty, full := &bucket{left: 9}, &bucket{}, &bucket{left: 9}
-				slow := func(ctx context.Context, c *pb.CheckRequest) *pb.CheckResult {
+				slow := func(ctx context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult {
 					if c.Refund > 0 {
 						return late.decide(c)
 					}
@@ -156,7 +157,7 @@ func TestRefundsDoNotHoldUpAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, latePolicies, nil)
 		b, empty := &bucket{left: 9}, &bucket{}
-		s.checker = keyed{"error": empty.at(0), "together": func(ctx context.Context, c *pb.CheckRequest) *pb.CheckResult {
+		s.checker = keyed{"error": empty.at(0), "together": func(ctx context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult {
 			if c.Refund > 0 {
 				return b.at(700*time.Millisecond)(ctx, c)
 			}
@@ -177,7 +178,7 @@ func TestRefundsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newService(t, latePolicies, nil)
 	b, empty := &bucket{left: 9}, &bucket{}
-	s.checker = keyed{"error": empty.at(0), "together": func(_ context.Context, c *pb.CheckRequest) *pb.CheckResult { return b.decide(c) }}
+	s.checker = keyed{"error": empty.at(0), "together": func(_ context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult { return b.decide(c) }}
 	for range maxRefunds {
 		s.refunds <- struct{}{}
 	}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Limit is a rate limit of a configuration.
@@ -88,11 +88,11 @@ const (
 
 var algorithms = []struct {
 	name string
-	wire pb.Algorithm
+	wire limitpb.Algorithm
 }{
-	FixedWindow:   {"fixed_window", pb.Algorithm_ALGORITHM_FIXED_WINDOW},
-	TokenBucket:   {"token_bucket", pb.Algorithm_ALGORITHM_TOKEN_BUCKET},
-	SlidingWindow: {"sliding_window", pb.Algorithm_ALGORITHM_SLIDING_WINDOW},
+	FixedWindow:   {"fixed_window", limitpb.Algorithm_ALGORITHM_FIXED_WINDOW},
+	TokenBucket:   {"token_bucket", limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET},
+	SlidingWindow: {"sliding_window", limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW},
 }
 
 // String returns the name in the files.

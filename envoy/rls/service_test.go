@@ -15,7 +15,7 @@ import (
 
 	"github.com/keystead/keystead/envoy/rls"
 	"github.com/keystead/keystead/internal/node"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 const twoLimits = `
@@ -165,8 +165,8 @@ func TestObjects(t *testing.T) {
 	if _, err := s.ask(t, "d", 4, "a=x"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := pb.NewLimitServiceClient(dial(t, s.node)).Check(t.Context(), &pb.CheckRequest{
-		Key: "1:d1:a1:x", Name: "envoy.rls/fixed_window/3600s", Limit: 10, PeriodNs: int64(time.Hour), Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW, Peek: true,
+	r, err := limitpb.NewLimitServiceClient(dial(t, s.node)).Check(t.Context(), &limitpb.CheckRequest{
+		Key: "1:d1:a1:x", Name: "envoy.rls/fixed_window/3600s", Limit: 10, PeriodNs: int64(time.Hour), Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW, Peek: true,
 	})
 	if err != nil || r.Remaining != 6 {
 		t.Errorf("%v %v", r, err)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // retry repeats calls that are UNAVAILABLE, for as long as their deadline allows.
@@ -78,15 +78,15 @@ func TestDocumentedBootstrap(t *testing.T) {
 
 // limits is a node whose keys have no owner for the time of a failover.
 type limits struct {
-	pb.UnimplementedLimitServiceServer
+	limitpb.UnimplementedLimitServiceServer
 	over time.Time
 }
 
-func (l limits) Check(context.Context, *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (l limits) Check(context.Context, *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	if time.Now().Before(l.over) {
 		return nil, status.Error(codes.Unavailable, "the owner is being replaced")
 	}
-	return &pb.CheckResponse{Allowed: true}, nil
+	return &limitpb.CheckResponse{Allowed: true}, nil
 }
 
 // Both ways on the page outlast a failover of 3 s.
@@ -99,7 +99,7 @@ func TestRetriesOutlastFailover(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := bufconn.Listen(1 << 16)
 				g := grpc.NewServer()
-				pb.RegisterLimitServiceServer(g, limits{over: time.Now().Add(3 * time.Second)})
+				limitpb.RegisterLimitServiceServer(g, limits{over: time.Now().Add(3 * time.Second)})
 				go func() { _ = g.Serve(l) }()
 				defer g.Stop()
 				conn, err := grpc.NewClient("passthrough:///node", option, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -110,7 +110,7 @@ func TestRetriesOutlastFailover(t *testing.T) {
 				defer conn.Close()
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
-				if a, err := pb.NewLimitServiceClient(conn).Check(ctx, &pb.CheckRequest{Key: "k"}); err != nil || !a.Allowed {
+				if a, err := limitpb.NewLimitServiceClient(conn).Check(ctx, &limitpb.CheckRequest{Key: "k"}); err != nil || !a.Allowed {
 					t.Errorf("%v %v", a, err)
 				}
 			})

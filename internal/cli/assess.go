@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 func (o *overview) problem(hint, format string, args ...any) {
@@ -23,7 +23,7 @@ func (o *overview) alarm(hint, format string, args ...any) {
 }
 
 // assess lists what is wrong, the gravest first.
-func (o *overview) assess(want int, st *pb.GetStatusResponse) {
+func (o *overview) assess(want int, st *clusterpb.GetStatusResponse) {
 	if st.Waiting != "" {
 		o.problem("it goes on by itself when that is mended; compare --cluster-id, --founders, --join and --bootstrap of the nodes",
 			"%s is no member of the cluster %q yet: %s", o.ID, o.Cluster, st.Waiting)
@@ -49,7 +49,7 @@ func (o *overview) assess(want int, st *pb.GetStatusResponse) {
 }
 
 // addWarnings adds the warnings of the node itself.
-func (o *overview) addWarnings(warnings []*pb.Warning) {
+func (o *overview) addWarnings(warnings []*clusterpb.Warning) {
 	for _, w := range warnings {
 		o.alarm(w.Hint, "%s", w.Problem)
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/client"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // atNode is the Go client as the commands use it: request ids, retries and leases are the
@@ -48,13 +48,13 @@ func (r *remote) client(ctx context.Context) (*atNode, error) {
 }
 
 // table is one in which the node owns everything, so that all calls go there.
-func (n *atNode) table() *pb.Table {
-	return &pb.Table{Epoch: 1, Members: []*pb.Member{{Id: n.remote.addr, GrpcAddr: n.remote.addr}}, Rows: []*pb.Row{{End: math.MaxUint64, Owner: 1}}}
+func (n *atNode) table() *clusterpb.Table {
+	return &clusterpb.Table{Epoch: 1, Members: []*clusterpb.Member{{Id: n.remote.addr, GrpcAddr: n.remote.addr}}, Rows: []*clusterpb.Row{{End: math.MaxUint64, Owner: 1}}}
 }
 
 // call is each attempt of the client.
 func (n *atNode) call(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if r, ok := reply.(*pb.GetTableResponse); ok {
+	if r, ok := reply.(*clusterpb.GetTableResponse); ok {
 		r.Table = n.table()
 		return nil
 	}
@@ -120,7 +120,7 @@ func (n *atNode) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientC
 type tableStream struct {
 	grpc.ClientStream
 	ctx   context.Context
-	table *pb.Table
+	table *clusterpb.Table
 }
 
 func (s *tableStream) SendMsg(any) error { return nil }
@@ -128,7 +128,7 @@ func (s *tableStream) CloseSend() error  { return nil }
 
 // RecvMsg gives the table once, and then waits for the end.
 func (s *tableStream) RecvMsg(m any) error {
-	if r, ok := m.(*pb.WatchResponse); ok && s.table != nil {
+	if r, ok := m.(*clusterpb.WatchResponse); ok && s.table != nil {
 		r.Snapshot, s.table = s.table, nil
 		return nil
 	}

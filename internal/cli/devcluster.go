@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const (
@@ -216,13 +216,13 @@ func (d *devCluster) await(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	client := pb.NewClusterServiceClient(conn)
+	client := clusterpb.NewClusterServiceClient(conn)
 	voters := min(len(d.nodes), 5)
 	if voters%2 == 0 {
 		voters--
 	}
 	for {
-		st, err := client.GetStatus(ctx, &pb.GetStatusRequest{})
+		st, err := client.GetStatus(ctx, &clusterpb.GetStatusRequest{})
 		if err == nil && int(st.Members) == len(d.nodes) && !st.Changing && st.Serving && st.RowsUnowned == 0 && len(st.Voters) == voters && d.allActive(ctx, client) {
 			return nil
 		}
@@ -236,14 +236,14 @@ func (d *devCluster) await(ctx context.Context) error {
 	}
 }
 
-func (d *devCluster) allActive(ctx context.Context, client pb.ClusterServiceClient) bool {
-	r, err := client.ListMembers(ctx, &pb.ListMembersRequest{})
+func (d *devCluster) allActive(ctx context.Context, client clusterpb.ClusterServiceClient) bool {
+	r, err := client.ListMembers(ctx, &clusterpb.ListMembersRequest{})
 	if err != nil {
 		return false
 	}
 	active := 0
 	for _, m := range r.Members {
-		if m.GetMember().GetPhase() == pb.Phase_PHASE_ACTIVE {
+		if m.GetMember().GetPhase() == clusterpb.Phase_PHASE_ACTIVE {
 			active++
 		}
 	}

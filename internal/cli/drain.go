@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const (
@@ -96,11 +97,11 @@ func (f *drainFlags) drainFlags(cmd *cobra.Command) {
 
 // order gives an order within --timeout, and within drainCall. It does not retry what a
 // node has answered: the node has tried for a while itself.
-func (f *drainFlags) order(ctx context.Context, order func(context.Context, pb.ClusterServiceClient) error) error {
+func (f *drainFlags) order(ctx context.Context, order func(context.Context, adminpb.AdminServiceClient) error) error {
 	r := f.remote
 	r.timeout = min(r.timeout, drainCall)
 	var refused error
-	err := r.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) error {
+	err := r.askAdmin(ctx, func(ctx context.Context, c adminpb.AdminServiceClient) error {
 		err := order(ctx, c)
 		if errorReason(err) == "" {
 			return err
@@ -125,7 +126,7 @@ type drainJSON struct {
 	Epoch       string `json:"epoch"`
 }
 
-func newDrainJSON(s *pb.DrainState) drainJSON {
+func newDrainJSON(s *adminpb.DrainState) drainJSON {
 	return drainJSON{
 		Node: s.GetNode(), Phase: phaseNames[s.GetPhase()], RowsOwned: s.GetRowsOwned(), RowsStandby: s.GetRowsStandby(),
 		Already: s.GetAlready(), Incarnation: strconv.FormatUint(s.GetIncarnation(), 10), Epoch: strconv.FormatUint(s.GetEpoch(), 10),
@@ -134,7 +135,7 @@ func newDrainJSON(s *pb.DrainState) drainJSON {
 
 // text returns the state for people.
 func (d drainJSON) text() string {
-	if d.Phase == phaseNames[pb.Phase_PHASE_DRAINED] {
+	if d.Phase == phaseNames[clusterpb.Phase_PHASE_DRAINED] {
 		return d.Node + " is drained: it owns nothing and stands by for nothing"
 	}
 	return fmt.Sprintf("%s is %s: %s and %s left", d.Node, d.Phase, plural(int(d.RowsOwned), "row"), plural(int(d.RowsStandby), "standby row"))
@@ -142,16 +143,16 @@ func (d drainJSON) text() string {
 
 func (f *drainFlags) run(ctx context.Context, std Process, node string) error {
 	began := time.Now()
-	var r *pb.DrainResponse
-	err := f.order(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.Drain(ctx, &pb.DrainRequest{Node: node, Force: f.force})
+	var r *adminpb.DrainResponse
+	err := f.order(ctx, func(ctx context.Context, c adminpb.AdminServiceClient) (err error) {
+		r, err = c.Drain(ctx, &adminpb.DrainRequest{Node: node, Force: f.force})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	d := newDrainJSON(r.State)
-	if f.wait && d.Phase != phaseNames[pb.Phase_PHASE_DRAINED] {
+	if f.wait && d.Phase != phaseNames[clusterpb.Phase_PHASE_DRAINED] {
 		if d, err = f.await(ctx, std, d, f.timeout-time.Since(began)); err != nil {
 			return err
 		}
@@ -168,9 +169,9 @@ func (f *drainFlags) run(ctx context.Context, std Process, node string) error {
 }
 
 func (f *drainFlags) undo(ctx context.Context, std Process, node string) error {
-	var r *pb.UndrainResponse
-	err := f.order(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.Undrain(ctx, &pb.UndrainRequest{Node: node})
+	var r *adminpb.UndrainResponse
+	err := f.order(ctx, func(ctx context.Context, c adminpb.AdminServiceClient) (err error) {
+		r, err = c.Undrain(ctx, &adminpb.UndrainRequest{Node: node})
 		return err
 	})
 	if err != nil {
@@ -195,12 +196,12 @@ func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within
 		return d, err
 	}
 	defer conn.Close()
-	client := pb.NewClusterServiceClient(conn)
+	client := clusterpb.NewClusterServiceClient(conn)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	show := newDrainProgress(std.Err)
 	defer show.end()
-	for d.Phase != phaseNames[pb.Phase_PHASE_DRAINED] {
+	for d.Phase != phaseNames[clusterpb.Phase_PHASE_DRAINED] {
 		show.state(d)
 		select {
 		case <-ctx.Done():
@@ -208,7 +209,7 @@ func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within
 		case <-time.After(drainPoll):
 		}
 		call, done := context.WithTimeout(ctx, drainCall)
-		r, err := client.ListMembers(call, &pb.ListMembersRequest{})
+		r, err := client.ListMembers(call, &clusterpb.ListMembersRequest{})
 		done()
 		switch code := status.Code(err); {
 		case err == nil:
@@ -225,14 +226,14 @@ func (f *drainFlags) await(ctx context.Context, std Process, d drainJSON, within
 }
 
 // next returns the state of the drain by a later answer.
-func (d drainJSON) next(r *pb.ListMembersResponse) (drainJSON, error) {
+func (d drainJSON) next(r *clusterpb.ListMembersResponse) (drainJSON, error) {
 	for _, m := range r.Members {
 		t := m.Member
 		if m.Id != d.Node || t == nil || strconv.FormatUint(t.Incarnation, 10) != d.Incarnation {
 			continue
 		}
 		d.Phase, d.RowsOwned, d.RowsStandby, d.Epoch = phaseNames[t.Phase], m.RowsOwned, m.RowsStandby, strconv.FormatUint(r.Epoch, 10)
-		if t.Phase != pb.Phase_PHASE_LEAVING && t.Phase != pb.Phase_PHASE_DRAINED {
+		if t.Phase != clusterpb.Phase_PHASE_LEAVING && t.Phase != clusterpb.Phase_PHASE_DRAINED {
 			return d, errors.New("the drain of " + d.Node + " was taken back")
 		}
 		return d, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keystead/keystead/envoy/bootstrap"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -248,9 +248,9 @@ func (f *envoyStaticFlags) ask(ctx context.Context) ([]bootstrap.Node, error) {
 	if _, port, err := net.SplitHostPort(f.remote.addr); err != nil || port == "" {
 		return nil, usageError{fmt.Errorf("--from %q: write HOST:PORT, like %s", f.remote.addr, defaultAddr)}
 	}
-	var r *pb.GetRingResponse
-	err := f.remote.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.GetRing(ctx, &pb.GetRingRequest{})
+	var r *clusterpb.GetRingResponse
+	err := f.remote.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
+		r, err = c.GetRing(ctx, &clusterpb.GetRingRequest{})
 		return err
 	})
 	if h := (hinted{}); errors.As(err, &h) {

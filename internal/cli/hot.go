@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const (
@@ -108,10 +108,10 @@ type hotJSON struct {
 	Nodes []hotNodeJSON `json:"nodes"` // by id
 	Keys  []hotKeyJSON  `json:"keys"`  // the busiest first
 
-	splits []*pb.Split // of the cluster, by the node with the latest table
-	epoch  uint64      // of that table
-	again  int         // parts that are hot, but for one of each object
-	parts  bool        // draw them
+	splits []*clusterpb.Split // of the cluster, by the node with the latest table
+	epoch  uint64             // of that table
+	again  int                // parts that are hot, but for one of each object
+	parts  bool               // draw them
 }
 
 type hotNodeJSON struct {
@@ -159,15 +159,15 @@ func (f *hotFlags) ask(ctx context.Context) (*hotJSON, error) {
 // askAll asks all members, and returns their entries as they are, one for each part. Each
 // is asked for all that it shows, so that no part of an object is missing.
 func (f *hotFlags) askAll(ctx context.Context) (*hotJSON, error) {
-	var members []*pb.MemberStatus
-	var first *pb.ListHotResponse
-	err := f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) error {
-		m, err := c.ListMembers(ctx, &pb.ListMembersRequest{})
+	var members []*clusterpb.MemberStatus
+	var first *clusterpb.ListHotResponse
+	err := f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) error {
+		m, err := c.ListMembers(ctx, &clusterpb.ListMembersRequest{})
 		if err != nil {
 			return err
 		}
 		members = m.Members
-		first, err = c.ListHot(ctx, &pb.ListHotRequest{Limit: maxHot})
+		first, err = c.ListHot(ctx, &clusterpb.ListHotRequest{Limit: maxHot})
 		return err
 	})
 	if err != nil {
@@ -201,17 +201,17 @@ func (f *hotFlags) askAll(ctx context.Context) (*hotJSON, error) {
 }
 
 // askMember asks another member.
-func (f *hotFlags) askMember(ctx context.Context, addr string) (r *pb.ListHotResponse, err error) {
+func (f *hotFlags) askMember(ctx context.Context, addr string) (r *clusterpb.ListHotResponse, err error) {
 	other := remote{addr: addr, timeout: min(f.timeout, hotWait)}
-	err = other.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.ListHot(ctx, &pb.ListHotRequest{Limit: maxHot})
+	err = other.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
+		r, err = c.ListHot(ctx, &clusterpb.ListHotRequest{Limit: maxHot})
 		return err
 	})
 	return r, err
 }
 
 // add merges the answer of a node.
-func (v *hotJSON) add(addr string, r *pb.ListHotResponse) {
+func (v *hotJSON) add(addr string, r *clusterpb.ListHotResponse) {
 	v.Nodes = append(v.Nodes, hotNodeJSON{
 		ID: r.Id, Addr: addr, Epoch: fmt.Sprint(r.Epoch), Rate: r.Rate, Objects: r.Objects, Hot: r.Hot, LeftOut: r.LeftOut,
 		Floor: r.Policy.GetFloor(), Factor: r.Policy.GetFactor(),

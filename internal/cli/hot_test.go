@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // The table aligns, whatever is in it, and nothing that callers wrote acts on the
@@ -39,30 +39,30 @@ a\tb\n\x1b[2J                                      -     lock     n1       1000 
 
 // What three nodes tell of split objects is one line for each.
 func TestHotSplitTable(t *testing.T) {
-	three := func(shares ...float64) (parts []*pb.SplitPart) {
+	three := func(shares ...float64) (parts []*clusterpb.SplitPart) {
 		for i, s := range shares {
-			parts = append(parts, &pb.SplitPart{Owner: fmt.Sprint("n", i%3+1), Share: s})
+			parts = append(parts, &clusterpb.SplitPart{Owner: fmt.Sprint("n", i%3+1), Share: s})
 		}
 		return parts
 	}
 	many := three(slices.Repeat([]float64{0.125}, 8)...)
 	many[0].Owner = ""
-	splits := []*pb.Split{
+	splits := []*clusterpb.Split{
 		{Id: 7, Kind: "limit", Key: "tenant", Name: "api", Phase: "open", Since: 8, Reason: "40000 a second\x1b", Parts: three(0.5, 0.3, 0.2)},
 		{Id: 8, Kind: "counter", Key: "calm", Name: "n", Phase: "closing", Manual: true, Reason: "asked for", Parts: three(0.5, 0.5)},
 		{Id: 9, Kind: "limit", Key: "new", Name: "limit", Phase: "opening", Parts: many},
 	}
-	part := func(i int, rate float64, hot bool) *pb.HotKey {
-		return &pb.HotKey{Key: "tenant", Name: "api", Kind: "limit", Rate: rate, Sure: rate - 1, Hot: hot, SinceNs: int64(12 * time.Second), Parts: 3, Part: uint32(i)}
+	part := func(i int, rate float64, hot bool) *clusterpb.HotKey {
+		return &clusterpb.HotKey{Key: "tenant", Name: "api", Kind: "limit", Rate: rate, Sure: rate - 1, Hot: hot, SinceNs: int64(12 * time.Second), Parts: 3, Part: uint32(i)}
 	}
 	v := &hotJSON{}
-	v.add("a:1", &pb.ListHotResponse{Id: "n1", Epoch: 20, Rate: 1000, Hot: 1, Policy: &pb.HotPolicy{Floor: 100, Factor: 10}, Splits: splits, Keys: []*pb.HotKey{
+	v.add("a:1", &clusterpb.ListHotResponse{Id: "n1", Epoch: 20, Rate: 1000, Hot: 1, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10}, Splits: splits, Keys: []*clusterpb.HotKey{
 		part(0, 500, true), {Key: "tenant", Name: "api", Kind: "counter", Rate: 90}, {Key: "door", Name: "lock", Kind: "lock", Rate: 3, Waiting: 12},
 	}})
-	v.add("a:2", &pb.ListHotResponse{Id: "n2", Epoch: 19, Rate: 1000, Hot: 1, Policy: &pb.HotPolicy{Floor: 100, Factor: 10}, Splits: splits[:1], Keys: []*pb.HotKey{
+	v.add("a:2", &clusterpb.ListHotResponse{Id: "n2", Epoch: 19, Rate: 1000, Hot: 1, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10}, Splits: splits[:1], Keys: []*clusterpb.HotKey{
 		part(1, 300, true), part(0, 20, false), {Key: "gone", Name: "n", Kind: "counter", Rate: 9, Parts: 2, Part: 1},
 	}})
-	v.add("a:3", &pb.ListHotResponse{Id: "n3", Epoch: 19, Rate: 2000, Policy: &pb.HotPolicy{Floor: 100, Factor: 10}, Keys: []*pb.HotKey{
+	v.add("a:3", &clusterpb.ListHotResponse{Id: "n3", Epoch: 19, Rate: 2000, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10}, Keys: []*clusterpb.HotKey{
 		{Key: "tenant", Name: "api", Kind: "limit", Rate: 80, Sure: 1}, {Key: "gone", Name: "n", Kind: "counter", Rate: 7, Parts: 2, Part: 0},
 	}})
 	v.unite()

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/keystead/keystead/internal/cli/replay"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const (
@@ -50,7 +50,7 @@ type hotPartJSON struct {
 	Share      *float64 `json:"share,omitempty"` // of what its owner does
 }
 
-func newSplitJSON(s *pb.Split) hotSplitJSON {
+func newSplitJSON(s *clusterpb.Split) hotSplitJSON {
 	v := hotSplitJSON{
 		ID: strconv.FormatUint(s.GetId(), 10), Phase: s.GetPhase(), Since: strconv.FormatUint(s.GetSince(), 10),
 		Manual: s.GetManual(), Reason: s.GetReason(), Parts: []hotPartJSON{},

@@ -17,7 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/internal/cli/replay"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 const (
@@ -119,9 +120,9 @@ func (f *splitFlags) split(ctx context.Context, std Process, key string) error {
 	if err != nil {
 		return err
 	}
-	var r *pb.SplitObjectResponse
-	err = f.order(ctx, std, "splitting "+o.String(), func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: o.kind, Key: o.key, Name: o.name, Parts: uint32(f.into)})
+	var r *adminpb.SplitObjectResponse
+	err = f.order(ctx, std, "splitting "+o.String(), func(ctx context.Context, c adminpb.AdminServiceClient) (err error) {
+		r, err = c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: o.kind, Key: o.key, Name: o.name, Parts: uint32(f.into)})
 		return err
 	})
 	if err != nil {
@@ -152,8 +153,8 @@ func (f *splitFlags) merge(ctx context.Context, std Process, key string) error {
 	if err != nil {
 		return err
 	}
-	err = f.order(ctx, std, "merging "+o.String(), func(ctx context.Context, c pb.ClusterServiceClient) error {
-		_, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: o.kind, Key: o.key, Name: o.name})
+	err = f.order(ctx, std, "merging "+o.String(), func(ctx context.Context, c adminpb.AdminServiceClient) error {
+		_, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: o.kind, Key: o.key, Name: o.name})
 		return err
 	})
 	if err != nil {
@@ -234,9 +235,9 @@ func (f *splitFlags) busy(ctx context.Context, key string) (all []hotObject, non
 
 // apart returns the objects that are split.
 func (f *splitFlags) apart(ctx context.Context, key string) (all []hotObject, none, err error) {
-	var r *pb.ListHotResponse
-	err = f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.ListHot(ctx, &pb.ListHotRequest{Limit: 1})
+	var r *clusterpb.ListHotResponse
+	err = f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
+		r, err = c.ListHot(ctx, &clusterpb.ListHotRequest{Limit: 1})
 		return err
 	})
 	return objectsOf(r.GetSplits()), hinted{fmt.Errorf("nothing of key %q%s is split", key, f.named()), "`keystead hot` shows what is"}, err
@@ -250,7 +251,7 @@ func (f *splitFlags) named() string {
 	return fmt.Sprintf(" with the name %q", f.name)
 }
 
-func objectsOf(splits []*pb.Split) (all []hotObject) {
+func objectsOf(splits []*clusterpb.Split) (all []hotObject) {
 	for _, s := range splits {
 		all = append(all, hotObject{s.Kind, s.Key, s.Name})
 	}
@@ -259,12 +260,12 @@ func objectsOf(splits []*pb.Split) (all []hotObject) {
 
 // order gives an order within --timeout, and reports on std.Err that it is under way if it
 // lasts long. It does not retry what a node has answered: the node has tried for a while.
-func (f *splitFlags) order(ctx context.Context, std Process, what string, order func(context.Context, pb.ClusterServiceClient) error) error {
+func (f *splitFlags) order(ctx context.Context, std Process, what string, order func(context.Context, adminpb.AdminServiceClient) error) error {
 	end := showWaiting(std.Err, what)
 	defer end()
 	var refused error
 	late := false
-	err := f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) error {
+	err := f.askAdmin(ctx, func(ctx context.Context, c adminpb.AdminServiceClient) error {
 		err := order(ctx, c)
 		late = status.Code(err) == codes.DeadlineExceeded
 		if errorReason(err) == "" {

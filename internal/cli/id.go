@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // Bounds of the ids of one command.
@@ -60,11 +60,11 @@ func printIDs(ctx context.Context, out io.Writer, f *remote, count uint64) error
 		return err
 	}
 	defer conn.Close()
-	client, w := pb.NewIdServiceClient(conn), bufio.NewWriter(out)
+	client, w := idpb.NewIdServiceClient(conn), bufio.NewWriter(out)
 	for left := count; left > 0; {
-		var r *pb.NextResponse
+		var r *idpb.NextResponse
 		err := f.call(ctx, func(ctx context.Context) (err error) {
-			r, err = client.Next(ctx, &pb.NextRequest{Count: uint32(min(left, idsPerCall))})
+			r, err = client.Next(ctx, &idpb.NextRequest{Count: uint32(min(left, idsPerCall))})
 			return err
 		})
 		if err != nil {
@@ -79,7 +79,7 @@ func printIDs(ctx context.Context, out io.Writer, f *remote, count uint64) error
 	return w.Flush()
 }
 
-func printRun(w io.Writer, r *pb.NextResponse, json bool) error {
+func printRun(w io.Writer, r *idpb.NextResponse, json bool) error {
 	if json {
 		return printJSON(w, runJSON{strconv.FormatUint(r.First, 10), r.Count, r.Node})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keystead/keystead/client"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 func newLimit(std Process) *cobra.Command {
@@ -95,14 +95,14 @@ const (
 	algorithmNames   = "token-bucket, fixed-window or sliding-window"
 )
 
-var algorithms = map[string]pb.Algorithm{
-	"token-bucket":   pb.Algorithm_ALGORITHM_TOKEN_BUCKET,
-	"fixed-window":   pb.Algorithm_ALGORITHM_FIXED_WINDOW,
-	"sliding-window": pb.Algorithm_ALGORITHM_SLIDING_WINDOW,
+var algorithms = map[string]limitpb.Algorithm{
+	"token-bucket":   limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET,
+	"fixed-window":   limitpb.Algorithm_ALGORITHM_FIXED_WINDOW,
+	"sliding-window": limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW,
 }
 
 // parseAlgorithm accepts underscores as well, as the API writes the names.
-func parseAlgorithm(name string) (pb.Algorithm, error) {
+func parseAlgorithm(name string) (limitpb.Algorithm, error) {
 	if a, ok := algorithms[strings.ReplaceAll(name, "_", "-")]; ok {
 		return a, nil
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/owner/lock"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // Exit codes of `lock` when the command is not what ended it. They are those
@@ -189,7 +189,7 @@ type graceWait struct {
 
 // refused shortens the pause that the node asks for: the period may end early.
 func (g *graceWait) refused(method string, err error) error {
-	if method != pb.LockService_Acquire_FullMethodName || errorReason(err) != string(client.ErrRecovering) {
+	if method != lockpb.LockService_Acquire_FullMethodName || errorReason(err) != string(client.ErrRecovering) {
 		return err
 	}
 	const what = "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
@@ -229,10 +229,10 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 		return err
 	}
 	defer conn.Close()
-	locks := pb.NewLockServiceClient(conn)
-	var r *pb.InspectResponse
+	locks := lockpb.NewLockServiceClient(conn)
+	var r *lockpb.InspectResponse
 	err = f.call(ctx, func(ctx context.Context) (err error) {
-		r, err = locks.Inspect(ctx, &pb.InspectRequest{Key: key, Name: f.name})
+		r, err = locks.Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: f.name})
 		return err
 	})
 	if err != nil {
@@ -277,7 +277,7 @@ type waiterJSON struct {
 	Waited seconds `json:"waited"`
 }
 
-func lockJSON(r *pb.InspectResponse) any {
+func lockJSON(r *lockpb.InspectResponse) any {
 	v := struct {
 		Held    bool         `json:"held"`
 		Holder  *holderJSON  `json:"holder,omitempty"`

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 func newMembers(std Process) *cobra.Command {
@@ -33,9 +33,9 @@ With --json: a list of {"id", "phase", "gossip", "gossip_addr", "raft",
   keystead members --json | jq -r '.[] | select(.phase == "active") | .grpc_addr'`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var r *pb.ListMembersResponse
-			err := f.askCluster(cmd.Context(), func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-				r, err = c.ListMembers(ctx, &pb.ListMembersRequest{})
+			var r *clusterpb.ListMembersResponse
+			err := f.askCluster(cmd.Context(), func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
+				r, err = c.ListMembers(ctx, &clusterpb.ListMembersRequest{})
 				return err
 			})
 			if err != nil {
@@ -77,14 +77,14 @@ func (m memberJSON) rows(n uint32) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-var phaseNames = map[pb.Phase]string{
-	pb.Phase_PHASE_JOINING: "joining",
-	pb.Phase_PHASE_ACTIVE:  "active",
-	pb.Phase_PHASE_LEAVING: "leaving",
-	pb.Phase_PHASE_DRAINED: "drained",
+var phaseNames = map[clusterpb.Phase]string{
+	clusterpb.Phase_PHASE_JOINING: "joining",
+	clusterpb.Phase_PHASE_ACTIVE:  "active",
+	clusterpb.Phase_PHASE_LEAVING: "leaving",
+	clusterpb.Phase_PHASE_DRAINED: "drained",
 }
 
-func membersJSON(members []*pb.MemberStatus) []memberJSON {
+func membersJSON(members []*clusterpb.MemberStatus) []memberJSON {
 	list := make([]memberJSON, len(members))
 	for i, m := range members {
 		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby, AppAddr: m.AppAddr}

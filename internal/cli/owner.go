@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -92,10 +92,10 @@ func (f *ownerFlags) run(ctx context.Context, out io.Writer, keys []string) erro
 	if f.sized {
 		return usageError{errors.New("--ring-size goes with --nodes: a cluster has its own ring\n  hint: for example --nodes 10.0.0.1:7400,10.0.0.2:7400")}
 	}
-	var owners []*pb.KeyOwner
+	var owners []*clusterpb.KeyOwner
 	for some := range slices.Chunk(keys, ownerBatch) {
-		err := f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) error {
-			r, err := c.GetOwner(ctx, &pb.GetOwnerRequest{Keys: some})
+		err := f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) error {
+			r, err := c.GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: some})
 			if err == nil {
 				owners = append(owners, r.Owners...)
 			}
@@ -111,7 +111,7 @@ func (f *ownerFlags) run(ctx context.Context, out io.Writer, keys []string) erro
 	return f.show(out, keys, owners)
 }
 
-func (f *ownerFlags) show(out io.Writer, keys []string, owners []*pb.KeyOwner) error {
+func (f *ownerFlags) show(out io.Writer, keys []string, owners []*clusterpb.KeyOwner) error {
 	list := make([]ownedJSON, len(keys))
 	for i, o := range owners {
 		list[i] = ownedJSON{ownerJSON{keys[i], strconv.FormatUint(o.Hash, 10), o.Owner, o.Standby}, o.OwnerAddr, strconv.FormatUint(o.Since, 10)}

@@ -15,7 +15,8 @@ import (
 	"github.com/keystead/keystead/internal/cli/replay"
 	"github.com/keystead/keystead/internal/config"
 	"github.com/keystead/keystead/internal/failure"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 type replayFlags struct {
@@ -168,7 +169,7 @@ func (f *replayFlags) connect(ctx context.Context) (leave func(), err error) {
 		conn.Close()
 		stop()
 	}
-	f.Limits, f.Counters = pb.NewLimitServiceClient(conn), pb.NewCounterServiceClient(conn)
+	f.Limits, f.Counters = limitpb.NewLimitServiceClient(conn), counterpb.NewCounterServiceClient(conn)
 	if err := f.reach(ctx); err != nil {
 		leave()
 		return nil, err
@@ -214,7 +215,7 @@ func (f *replayFlags) mode() (err error) {
 // reach checks that there is a node before the log is read.
 func (f *replayFlags) reach(ctx context.Context) error {
 	err := f.call(ctx, func(ctx context.Context) error {
-		_, err := f.Counters.Get(ctx, &pb.GetRequest{Key: "replay"})
+		_, err := f.Counters.Get(ctx, &counterpb.GetRequest{Key: "replay"})
 		return err
 	})
 	var h hinted

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // plainWidth is how wide a drawing is where there is no terminal.
@@ -68,9 +68,9 @@ With --json: {"cluster", "epoch": "…", "digest": "…", "size", "balance", "ro
 }
 
 func (f *ringFlags) once(ctx context.Context, out io.Writer) error {
-	var r *pb.GetTableResponse
-	err := f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
-		r, err = c.GetTable(ctx, &pb.GetTableRequest{})
+	var r *clusterpb.GetTableResponse
+	err := f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
+		r, err = c.GetTable(ctx, &clusterpb.GetTableRequest{})
 		return err
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func (f *ringFlags) follow(ctx context.Context, std Process) (err error) {
 	states, failed := make(chan *ringView), make(chan error)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); f.receive(ctx, pb.NewClusterServiceClient(conn), states, failed) }()
+	go func() { defer close(done); f.receive(ctx, clusterpb.NewClusterServiceClient(conn), states, failed) }()
 	defer func() { cancel(); <-done }()
 	seen := false
 	for {
@@ -199,7 +199,7 @@ func passes(err error) bool {
 }
 
 // receive reads watches, one after the other, until ctx ends.
-func (f *ringFlags) receive(ctx context.Context, c pb.ClusterServiceClient, states chan<- *ringView, failed chan<- error) {
+func (f *ringFlags) receive(ctx context.Context, c clusterpb.ClusterServiceClient, states chan<- *ringView, failed chan<- error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := f.read(ctx, c, func(v *ringView) {
 			pause = firstPause
@@ -222,16 +222,16 @@ func (f *ringFlags) receive(ctx context.Context, c pb.ClusterServiceClient, stat
 }
 
 // read reads one watch. The first message has to come within --timeout.
-func (f *ringFlags) read(ctx context.Context, c pb.ClusterServiceClient, show func(*ringView)) error {
+func (f *ringFlags) read(ctx context.Context, c clusterpb.ClusterServiceClient, show func(*ringView)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	slow := time.AfterFunc(f.timeout, func() { cancel(context.DeadlineExceeded) })
 	defer slow.Stop()
-	stream, err := c.Watch(ctx, &pb.WatchRequest{})
+	stream, err := c.Watch(ctx, &clusterpb.WatchRequest{})
 	if err != nil {
 		return err
 	}
-	for t := (*pb.Table)(nil); ; {
+	for t := (*clusterpb.Table)(nil); ; {
 		m, err := stream.Recv()
 		slow.Stop()
 		switch {

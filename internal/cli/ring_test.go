@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -33,7 +33,7 @@ func hashKey(id string) string { return id + ".example:7400" }
 
 // tableOf is a table in which these nodes own what their ring gives them, on
 // the way to another ring. What lost nodes had is nobody's.
-func tableOf(t testing.TB, owners, wanted []string, lost ...string) *pb.Table {
+func tableOf(t testing.TB, owners, wanted []string, lost ...string) *clusterpb.Table {
 	t.Helper()
 	ringOf := func(ids []string) *ring.Ring {
 		var keys []string
@@ -46,20 +46,20 @@ func tableOf(t testing.TB, owners, wanted []string, lost ...string) *pb.Table {
 		}
 		return r
 	}
-	out := &pb.Table{Cluster: "prod", Epoch: 23340234121, Wanted: wanted}
+	out := &clusterpb.Table{Cluster: "prod", Epoch: 23340234121, Wanted: wanted}
 	ids := slices.Concat(owners, wanted)
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
 		if slices.Contains(lost, id) {
 			continue
 		}
-		phase := pb.Phase_PHASE_ACTIVE
+		phase := clusterpb.Phase_PHASE_ACTIVE
 		if !slices.Contains(owners, id) {
-			phase = pb.Phase_PHASE_JOINING
+			phase = clusterpb.Phase_PHASE_JOINING
 		} else if !slices.Contains(wanted, id) {
-			phase = pb.Phase_PHASE_LEAVING
+			phase = clusterpb.Phase_PHASE_LEAVING
 		}
-		out.Members = append(out.Members, &pb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), Phase: phase, Version: "1.0"})
+		out.Members = append(out.Members, &clusterpb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), Phase: phase, Version: "1.0"})
 	}
 	now, then := ringOf(owners), ringOf(wanted)
 	out.RingDigest = then.Digest()
@@ -72,8 +72,8 @@ func tableOf(t testing.TB, owners, wanted []string, lost ...string) *pb.Table {
 	}
 	slices.Sort(ends)
 	for _, end := range slices.Compact(ends) {
-		owner := slices.IndexFunc(out.Members, func(m *pb.Member) bool { return m.HashKey == now.Owner(end) })
-		out.Rows = append(out.Rows, &pb.Row{End: end, Owner: uint32(owner + 1), Since: 5})
+		owner := slices.IndexFunc(out.Members, func(m *clusterpb.Member) bool { return m.HashKey == now.Owner(end) })
+		out.Rows = append(out.Rows, &clusterpb.Row{End: end, Owner: uint32(owner + 1), Since: 5})
 	}
 	if !slices.Equal(owners, wanted) {
 		out.Transition = out.Epoch - 1
@@ -81,7 +81,7 @@ func tableOf(t testing.TB, owners, wanted []string, lost ...string) *pb.Table {
 	return out
 }
 
-func viewOf(t testing.TB, table *pb.Table) *ringView {
+func viewOf(t testing.TB, table *clusterpb.Table) *ringView {
 	t.Helper()
 	v, err := newRingView(table)
 	if err != nil {
@@ -92,7 +92,7 @@ func viewOf(t testing.TB, table *pb.Table) *ringView {
 
 func TestRingDrawings(t *testing.T) {
 	draining := tableOf(t, names(3), names(2))
-	draining.Members = append(draining.Members, &pb.Member{Id: "n04", Incarnation: 1, HashKey: hashKey("n04"), Phase: pb.Phase_PHASE_DRAINED})
+	draining.Members = append(draining.Members, &clusterpb.Member{Id: "n04", Incarnation: 1, HashKey: hashKey("n04"), Phase: clusterpb.Phase_PHASE_DRAINED})
 	for _, r := range draining.Rows[:20] {
 		if r.Owner != 3 {
 			r.Standby = 3
@@ -104,7 +104,7 @@ func TestRingDrawings(t *testing.T) {
 	long := tableOf(t, []string{"keystead-0.keystead.production.svc", "keystead-1"}, []string{"keystead-0.keystead.production.svc", "keystead-1"})
 	for _, tc := range []struct {
 		name  string
-		table *pb.Table
+		table *clusterpb.Table
 		on    canvas
 	}{
 		{"alone", alone, plain},
@@ -114,7 +114,7 @@ func TestRingDrawings(t *testing.T) {
 		{"joining", tableOf(t, names(3), names(4)), plain},
 		{"draining", draining, plain},
 		{"unowned", tableOf(t, names(3), names(2), "n03"), plain},
-		{"empty", &pb.Table{Cluster: "prod", Epoch: 7}, plain},
+		{"empty", &clusterpb.Table{Cluster: "prod", Epoch: 7}, plain},
 		{"narrow", tableOf(t, names(3), names(4)), canvas{width: 40, cut: true}},
 		{"low", tableOf(t, names(3), names(3)), canvas{width: 100, height: 20}},
 		{"long", long, canvas{width: 80, cut: true}},
@@ -261,11 +261,11 @@ func TestRingViewMeasures(t *testing.T) {
 }
 
 func TestRingViewRefuses(t *testing.T) {
-	for name, spoil := range map[string]func(*pb.Table){
-		"order":       func(t *pb.Table) { t.Rows[1].End = t.Rows[0].End },
-		"owner":       func(t *pb.Table) { t.Rows[0].Owner = 4 },
-		"wanted":      func(t *pb.Table) { t.Wanted = []string{"n09"} },
-		"same points": func(t *pb.Table) { t.Members[0].HashKey = t.Members[1].HashKey },
+	for name, spoil := range map[string]func(*clusterpb.Table){
+		"order":       func(t *clusterpb.Table) { t.Rows[1].End = t.Rows[0].End },
+		"owner":       func(t *clusterpb.Table) { t.Rows[0].Owner = 4 },
+		"wanted":      func(t *clusterpb.Table) { t.Wanted = []string{"n09"} },
+		"same points": func(t *clusterpb.Table) { t.Members[0].HashKey = t.Members[1].HashKey },
 	} {
 		table := tableOf(t, names(3), names(3))
 		spoil(table)
@@ -292,7 +292,7 @@ func TestFollow(t *testing.T) {
 	// The first node goes, and the second has its rows: the indexes of all shift.
 	to := proto.CloneOf(from)
 	to.Epoch, to.Members, to.Wanted = from.Epoch+1, to.Members[1:], names(3)[1:]
-	change := &pb.TableChange{Epoch: to.Epoch, Members: to.Members, Wanted: to.Wanted}
+	change := &clusterpb.TableChange{Epoch: to.Epoch, Members: to.Members, Wanted: to.Wanted}
 	for i, r := range to.Rows {
 		gone := r.Owner == 1
 		if r.Owner, r.Standby = max(r.Owner, 2)-1, max(r.Standby, 1)-1; gone {
@@ -302,31 +302,31 @@ func TestFollow(t *testing.T) {
 	}
 	to.RingDigest = 0
 	before := proto.CloneOf(from)
-	got, err := follow(from, &pb.WatchResponse{Change: change})
+	got, err := follow(from, &clusterpb.WatchResponse{Change: change})
 	if err != nil || !proto.Equal(got, to) {
 		t.Errorf("%v, not the table", err)
 	}
 	if !proto.Equal(from, before) {
 		t.Error("the table before has changed")
 	}
-	if got, err := follow(nil, &pb.WatchResponse{Snapshot: from}); err != nil || got != from {
+	if got, err := follow(nil, &clusterpb.WatchResponse{Snapshot: from}); err != nil || got != from {
 		t.Error(err)
 	}
-	for name, m := range map[string]*pb.WatchResponse{
+	for name, m := range map[string]*clusterpb.WatchResponse{
 		"nothing":     {},
-		"unknown row": {Change: &pb.TableChange{Rows: []*pb.Row{{End: from.Rows[0].End + 1}}}},
+		"unknown row": {Change: &clusterpb.TableChange{Rows: []*clusterpb.Row{{End: from.Rows[0].End + 1}}}},
 	} {
 		if _, err := follow(from, m); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	if _, err := follow(nil, &pb.WatchResponse{Change: change}); err == nil {
+	if _, err := follow(nil, &clusterpb.WatchResponse{Change: change}); err == nil {
 		t.Error("a change of nothing: taken")
 	}
 }
 
 func TestRingLines(t *testing.T) {
-	at := func(epoch uint64, table *pb.Table) *ringView {
+	at := func(epoch uint64, table *clusterpb.Table) *ringView {
 		table.Epoch = epoch
 		return viewOf(t, table)
 	}
@@ -348,7 +348,7 @@ func TestRingLines(t *testing.T) {
 		{joining, three, "epoch 13; n03 is active, the change of the ring is over, ROWS n01 → n03, ROWS n02 → n03; n01 33.7%, n02 31.2%, n03 35.1%"},
 		{three, at(14, after), "epoch 14; n03 is removed, ROWS n03 → n01, ROWS n03 → n02, ROWS lost; n01 51.0%, n02 49.0%"},
 		{two, at(12, anew), "epoch 12; n02 is admitted anew; n01 51.0%, n02 49.0%"},
-		{two, at(15, &pb.Table{}), "epoch 15; n01 is removed, n02 is removed; no members"},
+		{two, at(15, &clusterpb.Table{}), "epoch 15; n01 is removed, n02 is removed; no members"},
 	} {
 		got := regexp.MustCompile(`\b\d+ rows (n|lost)`).ReplaceAllString(tc.now.line(tc.old), "ROWS $1")
 		if got != tc.want {

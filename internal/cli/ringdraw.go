@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // The drawing is a band between two ellipses. Characters are about twice as
@@ -311,10 +311,10 @@ func (d *drawing) leaving() []string {
 	var lines []string
 	for i, n := range d.nodes {
 		switch n.phase {
-		case pb.Phase_PHASE_LEAVING:
+		case clusterpb.Phase_PHASE_LEAVING:
 			rows, standby := d.held(i)
 			lines = append(lines, fmt.Sprintf("%s is leaving: %s and %s left.", n.id, plural(rows, "row"), plural(standby, "standby row")))
-		case pb.Phase_PHASE_DRAINED:
+		case clusterpb.Phase_PHASE_DRAINED:
 			lines = append(lines, n.id+" is drained.")
 		}
 	}

@@ -12,13 +12,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring"
 )
 
 // ringView is an ownership table and the ring that it moves towards. It never changes.
 type ringView struct {
-	table   *pb.Table
+	table   *clusterpb.Table
 	nodes   []ringNode // the members of the table, in its order
 	rows    []ringRow  // by end
 	size    int        // points of the wanted ring
@@ -30,7 +30,7 @@ type ringView struct {
 
 type ringNode struct {
 	id, hashKey, addr string
-	phase             pb.Phase
+	phase             clusterpb.Phase
 	wanted, owned     float64 // shares, 0 to 1
 }
 
@@ -51,7 +51,7 @@ type ringMove struct {
 }
 
 // newRingView reads a table.
-func newRingView(t *pb.Table) (*ringView, error) {
+func newRingView(t *clusterpb.Table) (*ringView, error) {
 	v := &ringView{table: t, nodes: make([]ringNode, len(t.GetMembers())), rows: make([]ringRow, len(t.GetRows()))}
 	byID, byKey := map[string]int{}, map[string]int{}
 	for i, m := range t.GetMembers() {
@@ -213,7 +213,7 @@ func boundary(i, n int) uint64 {
 }
 
 // follow returns the table after a message of a watch.
-func follow(t *pb.Table, m *pb.WatchResponse) (*pb.Table, error) {
+func follow(t *clusterpb.Table, m *clusterpb.WatchResponse) (*clusterpb.Table, error) {
 	if m.Snapshot != nil {
 		return m.Snapshot, nil
 	}
@@ -221,12 +221,12 @@ func follow(t *pb.Table, m *pb.WatchResponse) (*pb.Table, error) {
 	if t == nil || c == nil {
 		return nil, errors.New("the watch sent a change of nothing")
 	}
-	next := &pb.Table{Cluster: t.Cluster, Epoch: c.Epoch, Members: c.Members, Rows: make([]*pb.Row, len(t.Rows)),
+	next := &clusterpb.Table{Cluster: t.Cluster, Epoch: c.Epoch, Members: c.Members, Rows: make([]*clusterpb.Row, len(t.Rows)),
 		Transition: c.Transition, RingDigest: c.RingDigest, Wanted: c.Wanted}
 	// The rows that stay name their members by other numbers.
 	now := make([]uint32, len(t.Members)+1)
 	for i, m := range t.Members {
-		now[i+1] = uint32(1 + slices.IndexFunc(c.Members, func(n *pb.Member) bool { return n.Id == m.Id && n.Incarnation == m.Incarnation }))
+		now[i+1] = uint32(1 + slices.IndexFunc(c.Members, func(n *clusterpb.Member) bool { return n.Id == m.Id && n.Incarnation == m.Incarnation }))
 	}
 	for i, r := range t.Rows {
 		if int(r.Owner) >= len(now) || int(r.Standby) >= len(now) {
@@ -236,7 +236,7 @@ func follow(t *pb.Table, m *pb.WatchResponse) (*pb.Table, error) {
 		next.Rows[i].Owner, next.Rows[i].Standby = now[r.Owner], now[r.Standby]
 	}
 	for _, r := range c.Rows {
-		i, ok := slices.BinarySearchFunc(next.Rows, r.End, func(o *pb.Row, end uint64) int { return cmp.Compare(o.End, end) })
+		i, ok := slices.BinarySearchFunc(next.Rows, r.End, func(o *clusterpb.Row, end uint64) int { return cmp.Compare(o.End, end) })
 		if !ok {
 			return nil, errors.New("the watch sent a row that is not in the table")
 		}
@@ -283,7 +283,7 @@ func (v *ringView) changes(old *ringView) string {
 
 type standing struct {
 	incarnation uint64
-	phase       pb.Phase
+	phase       clusterpb.Phase
 }
 
 func incarnations(v *ringView) map[string]standing {

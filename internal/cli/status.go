@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // exitUnhealthy is the exit code of `status --exit-code` when something is
@@ -27,14 +29,26 @@ const statusPause = 200 * time.Millisecond
 
 // askCluster calls f with a client of the cluster's service, again while the
 // node cannot be reached and time is left.
-func (r *remote) askCluster(ctx context.Context, f func(context.Context, pb.ClusterServiceClient) error) error {
+func (r *remote) askCluster(ctx context.Context, f func(context.Context, clusterpb.ClusterServiceClient) error) error {
+	return r.ask(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return f(ctx, clusterpb.NewClusterServiceClient(conn))
+	})
+}
+
+// askAdmin is askCluster for orders.
+func (r *remote) askAdmin(ctx context.Context, f func(context.Context, adminpb.AdminServiceClient) error) error {
+	return r.ask(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return f(ctx, adminpb.NewAdminServiceClient(conn))
+	})
+}
+
+func (r *remote) ask(ctx context.Context, f func(context.Context, grpc.ClientConnInterface) error) error {
 	conn, err := r.dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	client := pb.NewClusterServiceClient(conn)
-	return r.call(ctx, func(ctx context.Context) error { return f(ctx, client) })
+	return r.call(ctx, func(ctx context.Context) error { return f(ctx, conn) })
 }
 
 type statusFlags struct {
@@ -104,12 +118,12 @@ func (f *statusFlags) run(ctx context.Context, std Process) error {
 }
 
 // once asks the node once.
-func (f *statusFlags) once(ctx context.Context, c pb.ClusterServiceClient) (*overview, error) {
-	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
+func (f *statusFlags) once(ctx context.Context, c clusterpb.ClusterServiceClient) (*overview, error) {
+	st, err := c.GetStatus(ctx, &clusterpb.GetStatusRequest{})
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.ListMembers(ctx, &pb.ListMembersRequest{})
+	m, err := c.ListMembers(ctx, &clusterpb.ListMembersRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +135,7 @@ func (f *statusFlags) ask(ctx context.Context, progressTo io.Writer) (o *overvie
 	if f.wait > 0 {
 		return f.await(ctx, progressTo)
 	}
-	err = f.askCluster(ctx, func(ctx context.Context, c pb.ClusterServiceClient) (err error) {
+	err = f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
 		o, err = f.once(ctx, c)
 		return err
 	})
@@ -135,7 +149,7 @@ func (f *statusFlags) await(ctx context.Context, progressTo io.Writer) (*overvie
 		return nil, err
 	}
 	defer conn.Close()
-	client := pb.NewClusterServiceClient(conn)
+	client := clusterpb.NewClusterServiceClient(conn)
 	ctx, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()
 	bar := newProgress(progressTo)
@@ -228,7 +242,7 @@ func (o *overview) alone() bool { return o.Cluster == "" }
 
 // newOverview combines the answers of a node. want is the number of active members
 // that there should be; 0 = any.
-func newOverview(st *pb.GetStatusResponse, members []*pb.MemberStatus, want int) *overview {
+func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
 		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Changing: st.Changing, Serving: st.Serving,
@@ -350,7 +364,7 @@ func (o *overview) node() string {
 			parts = append(parts, "lease for "+people(time.Duration(o.LeaseLeft)))
 		}
 	}
-	if o.Phase == phaseNames[pb.Phase_PHASE_LEAVING] || o.Phase == phaseNames[pb.Phase_PHASE_DRAINED] {
+	if o.Phase == phaseNames[clusterpb.Phase_PHASE_LEAVING] || o.Phase == phaseNames[clusterpb.Phase_PHASE_DRAINED] {
 		parts = append(parts, o.Phase)
 	}
 	if !o.alone() {

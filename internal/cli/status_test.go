@@ -6,23 +6,23 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // statusOf is a healthy cluster of n nodes as the first of them sees it, of
 // which at most three vote.
-func statusOf(n int) (*pb.GetStatusResponse, []*pb.MemberStatus) {
+func statusOf(n int) (*clusterpb.GetStatusResponse, []*clusterpb.MemberStatus) {
 	ids := names(n)
-	st := &pb.GetStatusResponse{
+	st := &clusterpb.GetStatusResponse{
 		Id: "n01", Incarnation: 1882445566738848251, Version: "1.0", Cluster: "prod", Epoch: 23340234121, LeaseLeftNs: int64(1500 * time.Millisecond),
 		Leader: "n01", Rows: uint32(256 * n), Members: uint32(n), UptimeNs: int64(time.Hour), Serving: true,
 		GrpcAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7401", GossipAddr: "10.0.0.1:7402",
-		Phase: pb.Phase_PHASE_ACTIVE, RowsOwned: 256, RowsStandby: 250,
+		Phase: clusterpb.Phase_PHASE_ACTIVE, RowsOwned: 256, RowsStandby: 250,
 	}
-	var members []*pb.MemberStatus
+	var members []*clusterpb.MemberStatus
 	for i, id := range ids {
-		m := &pb.MemberStatus{Id: id, Gossip: "alive", GossipAddr: id + ":7402", Raft: "voter", OwnedShare: 1 / float64(n), RowsOwned: 256, RowsStandby: 250,
-			Member: &pb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), RaftAddr: id + ":7401", Phase: pb.Phase_PHASE_ACTIVE, Version: "1.0"}}
+		m := &clusterpb.MemberStatus{Id: id, Gossip: "alive", GossipAddr: id + ":7402", Raft: "voter", OwnedShare: 1 / float64(n), RowsOwned: 256, RowsStandby: 250,
+			Member: &clusterpb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), RaftAddr: id + ":7401", Phase: clusterpb.Phase_PHASE_ACTIVE, Version: "1.0"}}
 		switch {
 		case i == 0:
 			m.Raft = "leader"
@@ -39,8 +39,8 @@ func statusOf(n int) (*pb.GetStatusResponse, []*pb.MemberStatus) {
 
 func TestHealth(t *testing.T) {
 	type (
-		answer  = *pb.GetStatusResponse
-		members = []*pb.MemberStatus
+		answer  = *clusterpb.GetStatusResponse
+		members = []*clusterpb.MemberStatus
 	)
 	for _, tc := range []struct {
 		name   string
@@ -68,13 +68,13 @@ func TestHealth(t *testing.T) {
 		{name: "no ring", nodes: 3, change: func(st answer, _ members) { st.Rows = 0 }, says: "there is no ring yet: nobody owns anything;"},
 		{name: "unowned", nodes: 3, change: func(st answer, _ members) { st.RowsUnowned = 12 }, says: "12 of 768 rows have no owner;"},
 		{name: "changing", nodes: 3, change: func(st answer, m members) {
-			st.Changing, st.RowsToMove, m[2].Member.Phase = true, 212, pb.Phase_PHASE_JOINING
+			st.Changing, st.RowsToMove, m[2].Member.Phase = true, 212, clusterpb.Phase_PHASE_JOINING
 		}, says: "the ring changes: 212 of 768 rows left to move;"},
 		{name: "changed", nodes: 3, change: func(st answer, _ members) { st.Changing = true }, says: "the ring changes: all rows have moved;"},
 		{name: "elsewhere", nodes: 3, change: func(st answer, _ members) { st.RowsToMove = 2 }, says: "2 of 768 rows are not where the ring wants them;"},
-		{name: "joining", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_JOINING }, says: "n04 joins, and owns nothing yet;"},
-		{name: "leaving", nodes: 4, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_LEAVING }, says: "n04 is to be drained;"},
-		{name: "drained", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = pb.Phase_PHASE_DRAINED }, warns: "n04 is drained, and is given nothing;"},
+		{name: "joining", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = clusterpb.Phase_PHASE_JOINING }, says: "n04 joins, and owns nothing yet;"},
+		{name: "leaving", nodes: 4, change: func(_ answer, m members) { m[3].Member.Phase = clusterpb.Phase_PHASE_LEAVING }, says: "n04 is to be drained;"},
+		{name: "drained", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = clusterpb.Phase_PHASE_DRAINED }, warns: "n04 is drained, and is given nothing;"},
 		{name: "no copies", nodes: 3, change: func(st answer, _ members) { st.RowsUnprotected = 12 }, warns: "12 of 768 rows have no copy yet where the ring wants it: the death of their owner would lose them;"},
 		{name: "unknown to gossip", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "" }, says: "n04 is a member, and gossip does not know it;"},
 		{name: "failed nonvoter", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "failed" }, says: "n04 is gone (gossip: failed);"},
@@ -104,7 +104,7 @@ func TestHealth(t *testing.T) {
 		{name: "in grace", nodes: 3, change: func(st answer, _ members) { st.RowsInGrace = 244 },
 			warns: "the state of 244 of 768 rows was lost, and no locks of them are granted yet;", alarms: true},
 		{name: "warned by the node", nodes: 3, change: func(st answer, _ members) {
-			st.Warnings = []*pb.Warning{{Problem: "the disk is full", Hint: "make room"}}
+			st.Warnings = []*clusterpb.Warning{{Problem: "the disk is full", Hint: "make room"}}
 		}, warns: "the disk is full;", alarms: true},
 		{name: "a stranger that gossips", nodes: 3, change: func(_ answer, m members) {}, says: ""},
 	} {
@@ -114,7 +114,7 @@ func TestHealth(t *testing.T) {
 				tc.change(st, members)
 			}
 			if tc.name == "a stranger that gossips" {
-				members = append(members, &pb.MemberStatus{Id: "agent", Gossip: "alive"})
+				members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: "alive"})
 			}
 			o := newOverview(st, members, tc.want)
 			if got := problems(t, o.Problems); got != tc.says {
@@ -145,7 +145,7 @@ func problems(t *testing.T, list []finding) string {
 }
 
 func TestStatusText(t *testing.T) {
-	text := func(n int, change func(*pb.GetStatusResponse, []*pb.MemberStatus)) string {
+	text := func(n int, change func(*clusterpb.GetStatusResponse, []*clusterpb.MemberStatus)) string {
 		st, members := statusOf(n)
 		change(st, members)
 		var out strings.Builder
@@ -155,7 +155,7 @@ func TestStatusText(t *testing.T) {
 		return out.String()
 	}
 	for _, tc := range []struct{ name, got, want string }{
-		{"healthy", text(4, func(*pb.GetStatusResponse, []*pb.MemberStatus) {}), `
+		{"healthy", text(4, func(*clusterpb.GetStatusResponse, []*clusterpb.MemberStatus) {}), `
 Cluster  prod, as n01 sees it
 Health   healthy
 Epoch    23340234121
@@ -173,13 +173,13 @@ n02     active  25.0%  256   250      voter     alive
 n03     active  25.0%  256   250      voter     alive
 n04     active  25.0%  256   250      nonvoter  alive
 `},
-		{"without a majority", strings.Join(strings.Split(text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+		{"without a majority", strings.Join(strings.Split(text(3, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
 			st.Leader, m[0].Raft = "", "voter"
 		}), "\n")[5:6], ""), "\nVoters   n01, n02, n03; none may die"},
-		{"draining", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
-			st.Phase, st.RowsOwned, st.RowsStandby, st.RowsUnprotected = pb.Phase_PHASE_LEAVING, 1, 7, 20
-			m[0].Member.Phase, m[0].RowsOwned, m[0].RowsStandby, m[0].OwnedShare = pb.Phase_PHASE_LEAVING, 1, 7, 0.001
-			m[1].Member.Phase, m[1].RowsOwned, m[1].RowsStandby, m[1].OwnedShare = pb.Phase_PHASE_DRAINED, 0, 0, 0
+		{"draining", text(3, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
+			st.Phase, st.RowsOwned, st.RowsStandby, st.RowsUnprotected = clusterpb.Phase_PHASE_LEAVING, 1, 7, 20
+			m[0].Member.Phase, m[0].RowsOwned, m[0].RowsStandby, m[0].OwnedShare = clusterpb.Phase_PHASE_LEAVING, 1, 7, 0.001
+			m[1].Member.Phase, m[1].RowsOwned, m[1].RowsStandby, m[1].OwnedShare = clusterpb.Phase_PHASE_DRAINED, 0, 0, 0
 			st.Changing, st.RowsToMove = true, 1
 		}), `
 Cluster  prod, as n01 sees it
@@ -198,9 +198,9 @@ n01     leaving  0.1%   1     7        leader  alive
 n02     drained  0.0%   0     0        voter   alive
 n03     active   33.3%  256   250      voter   alive
 `},
-		{"copying", text(3, func(st *pb.GetStatusResponse, _ []*pb.MemberStatus) {
+		{"copying", text(3, func(st *clusterpb.GetStatusResponse, _ []*clusterpb.MemberStatus) {
 			st.RowsUnprotected = 120
-			st.Copies = []*pb.Copy{
+			st.Copies = []*clusterpb.Copy{
 				{To: "n02", Rows: 120, Objects: 34_000, ObjectsExpected: 81_234, Bytes: 3_410_000, AgeNs: int64(1500 * time.Millisecond)},
 				{To: "n03", Rows: 1, Objects: 12, ObjectsExpected: 11, Bytes: 900, AgeNs: int64(time.Minute), CaughtUp: true},
 			}
@@ -223,7 +223,7 @@ n01     active  33.3%  256   250      leader  alive
 n02     active  33.3%  256   250      voter   alive
 n03     active  33.3%  256   250      voter   alive
 `},
-		{"cut off", text(3, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
+		{"cut off", text(3, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
 			st.Leader, st.Serving, st.LeaseLeftNs, st.RowsUnowned, st.RowsToMove = "", false, 0, 3, 3
 			m[0].Raft, m[2].Member, m[2].Gossip, m[2].OwnedShare = "voter", nil, "failed", 0
 		}), `
@@ -246,8 +246,8 @@ n01     active  33.3%  256   250      voter  alive
 n02     active  33.3%  256   250      voter  alive
 n03     -       0.0%   -     -        voter  failed
 `},
-		{"alone", text(1, func(st *pb.GetStatusResponse, m []*pb.MemberStatus) {
-			*st = pb.GetStatusResponse{Id: "n01", Rows: 256, Epoch: 4, Serving: true}
+		{"alone", text(1, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
+			*st = clusterpb.GetStatusResponse{Id: "n01", Rows: 256, Epoch: 4, Serving: true}
 			m[0].Gossip, m[0].Raft = "", ""
 		}), `
 Cluster  none: n01 runs alone
@@ -269,8 +269,8 @@ n01     active  100.0%  256   250      -     -
 
 func TestMembersText(t *testing.T) {
 	_, members := statusOf(3)
-	members[1].Member.Phase = pb.Phase_PHASE_LEAVING
-	members = append(members, &pb.MemberStatus{Id: "agent", Gossip: "alive"})
+	members[1].Member.Phase = clusterpb.Phase_PHASE_LEAVING
+	members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: "alive"})
 	var out strings.Builder
 	if err := printMembers(&out, membersJSON(members)); err != nil {
 		t.Error(err)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // copyJSON is a copy of some rows that a node makes for another.
@@ -18,7 +18,7 @@ type copyJSON struct {
 	CaughtUp bool    `json:"caught_up"`
 }
 
-func copiesJSON(copies []*pb.Copy) []copyJSON {
+func copiesJSON(copies []*clusterpb.Copy) []copyJSON {
 	out := make([]copyJSON, 0, len(copies))
 	for _, y := range copies {
 		out = append(out, copyJSON{y.To, y.Rows, y.Objects, y.ObjectsExpected, y.Bytes, seconds(y.AgeNs), y.CaughtUp})

@@ -48,6 +48,8 @@ const (
 	LastNode    // nobody would be left to take what the node owns
 	TooFewLeft  // too few voters would be left that are not drained
 
+	UnknownMethod // nothing of this name is served; nothing happened
+
 	end // of the reasons; it is none
 )
 

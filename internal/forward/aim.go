@@ -4,8 +4,8 @@ import (
 	"errors"
 	"sync"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -149,7 +149,7 @@ func mayBeBehind(t *table.Table, c *Call, self table.Holder) bool {
 }
 
 // turnedAway returns the error for a call from another node that this one does not act for.
-func (r *Router) turnedAway(t *table.Table, c *Call) *pb.Error {
+func (r *Router) turnedAway(t *table.Table, c *Call) *commonpb.Error {
 	w := r.cfg.Wire(ErrNotOwner)
 	if m, since, ok := ownerOf(t, c); ok {
 		w.Owner, w.OwnerAddr, w.Epoch = m.Node, m.GRPCAddr, since

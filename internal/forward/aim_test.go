@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -79,7 +80,7 @@ func TestAim(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	var whole []uint64
 	r := b.router(&whole)
-	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
+	rid := &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	add, get := b.add("k"), b.get("k")
 	add.ID = rid
 	// aim reports whether the call goes to the whole, and which part it goes to otherwise.
@@ -122,7 +123,7 @@ func TestAim(t *testing.T) {
 		t.Errorf("what needs the whole: %+v, %d, %v", sp, part, whole)
 	}
 	rt := &route{r: r, call: b.add("k")}
-	rt.call.ID = &pb.RequestId{Client: []byte("short"), Sequence: 1}
+	rt.call.ID = &commonpb.RequestId{Client: []byte("short"), Sequence: 1}
 	if _, err := rt.aim(b.Table()); err != errBadID {
 		t.Errorf("an id that is none: %v", err)
 	}
@@ -174,7 +175,7 @@ func TestTurnedAway(t *testing.T) {
 	sp := b.reach(id, table.Open)
 	for i, want := range []string{"n2", "n1"} {
 		w := r.turnedAway(b.Table(), with(b.add(key), 0, &peerv1.Part{Split: id, Index: uint32(i)}))
-		if w.Reason != pb.Reason_REASON_NOT_OWNER || w.Owner != want || w.Epoch != sp.Since {
+		if w.Reason != commonpb.Reason_REASON_NOT_OWNER || w.Owner != want || w.Epoch != sp.Since {
 			t.Errorf("part %d: %v", i, w)
 		}
 	}
@@ -218,7 +219,7 @@ func TestSumByTheHome(t *testing.T) {
 			if asked++; c.Part == nil {
 				t.Errorf("%s: the whole is asked", node)
 			}
-			return &pb.GetResponse{}, nil
+			return &counterpb.GetResponse{}, nil
 		}
 		rt := newRoute(t.Context(), r, b.get("k"), time.Now())
 		rt.stays = true
@@ -227,7 +228,7 @@ func TestSumByTheHome(t *testing.T) {
 		switch here := node == home.Node; {
 		case here && (err != nil || asked != 2):
 			t.Errorf("%s: %v, and %d parts were asked", node, err, asked)
-		case !here && (!errors.As(err, &away) || away.Wire.Reason != pb.Reason_REASON_NOT_OWNER || away.Wire.Owner != home.Node || asked != 0):
+		case !here && (!errors.As(err, &away) || away.Wire.Reason != commonpb.Reason_REASON_NOT_OWNER || away.Wire.Owner != home.Node || asked != 0):
 			t.Errorf("%s: %v, and %d parts were asked", node, err, asked)
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -107,7 +108,7 @@ func (b *board) reach(id uint64, phase table.SplitPhase) *table.Split {
 
 // add is a call on a key that a part can do.
 func (b *board) add(key string) *Call {
-	c := operation(numGet).Call(&pb.GetRequest{Key: key})
+	c := operation(numGet).Call(&counterpb.GetRequest{Key: key})
 	c.Kind, c.Name, c.Hash, c.Divisible = splittable, splittable, ring.Hash(key), true
 	return &c
 }
@@ -146,7 +147,7 @@ var errBadID = errors.New("it is none")
 // router is a Router of a board that sends nothing. It writes down what is to be made whole.
 func (b *board) router(whole *[]uint64) *Router {
 	return &Router{cfg: Config{Node: b.self.Node, Cluster: b,
-		Choose: func(_ *table.Table, sp *table.Split, id *pb.RequestId) (int, error) {
+		Choose: func(_ *table.Table, sp *table.Split, id *commonpb.RequestId) (int, error) {
 			switch {
 			case id == nil:
 				return 2, nil
@@ -160,10 +161,10 @@ func (b *board) router(whole *[]uint64) *Router {
 				*whole = append(*whole, id)
 			}
 		},
-		Wire: func(err error) *pb.Error {
-			w := &pb.Error{Message: err.Error()}
+		Wire: func(err error) *commonpb.Error {
+			w := &commonpb.Error{Message: err.Error()}
 			if isElsewhere(err) {
-				w.Reason = pb.Reason_REASON_NOT_OWNER
+				w.Reason = commonpb.Reason_REASON_NOT_OWNER
 			}
 			return w
 		},

@@ -3,8 +3,8 @@ package forward
 import (
 	"google.golang.org/protobuf/proto"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -50,11 +50,11 @@ type Call struct {
 	Key, Name string // of the object; empty for calls about parts
 	Hash      uint64 // position of Key
 
-	ID        *pb.RequestId    // nil = none; as old as when the call came
-	Wait      int64            // how long it may stand in a queue, ns
-	Harmless  bool             // it changes nothing, or the same when it is done twice
-	Divisible bool             // a part of a split object can do it, as far as the request tells
-	Phase     table.SplitPhase // in which a part answers it; 0 = Open
+	ID        *commonpb.RequestId // nil = none; as old as when the call came
+	Wait      int64               // how long it may stand in a queue, ns
+	Harmless  bool                // it changes nothing, or the same when it is done twice
+	Divisible bool                // a part of a split object can do it, as far as the request tells
+	Phase     table.SplitPhase    // in which a part answers it; 0 = Open
 
 	Part        *peerv1.Part // of a split object; nil = none
 	Principal   string       // for whom it is done; "" = nobody said

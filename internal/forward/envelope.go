@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -107,7 +107,7 @@ func EncodeAnswer(c *Call, m Message) (*peerv1.ForwardAnswer, error) {
 }
 
 // Failed returns the answer to a call that was not done.
-func Failed(tag uint64, w *pb.Error) *peerv1.ForwardAnswer {
+func Failed(tag uint64, w *commonpb.Error) *peerv1.ForwardAnswer {
 	return &peerv1.ForwardAnswer{Tag: tag, Answer: &peerv1.ForwardAnswer_Error{Error: w}}
 }
 

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // operation is one of this number, on keys.
 func operation(number uint32) *Operation {
-	o := &Operation{Number: number, Name: "get", Request: func() Message { return &pb.GetRequest{} }, Response: func() Message { return &pb.GetResponse{} }}
-	o.Call = func(m Message) Call { return Call{Op: o, Request: m, Key: m.(*pb.GetRequest).Key} }
+	o := &Operation{Number: number, Name: "get", Request: func() Message { return &counterpb.GetRequest{} }, Response: func() Message { return &counterpb.GetResponse{} }}
+	o.Call = func(m Message) Call { return Call{Op: o, Request: m, Key: m.(*counterpb.GetRequest).Key} }
 	return o
 }
 
@@ -21,7 +21,7 @@ func operation(number uint32) *Operation {
 // the level on that says that all members read it, and not before.
 func TestEnvelopeByLevel(t *testing.T) {
 	encoded := func(number, level uint32) (*Attempt, error) {
-		c := operation(number).Call(&pb.GetRequest{Key: "k"})
+		c := operation(number).Call(&counterpb.GetRequest{Key: "k"})
 		a := &Attempt{Call: &c, Since: 5}
 		return a, a.encode(&table.Table{Level: level})
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -145,7 +145,7 @@ func (rt *route) current() *Call {
 	}
 	rt.spent = time.Since(rt.began)
 	if id := c.ID; id != nil && (rt.sent || id.AgeNs > 0) {
-		c.ID = &pb.RequestId{Client: id.Client, Sequence: id.Sequence, Settled: id.Settled, AgeNs: id.AgeNs + int64(max(rt.spent, 1))}
+		c.ID = &commonpb.RequestId{Client: id.Client, Sequence: id.Sequence, Settled: id.Settled, AgeNs: id.AgeNs + int64(max(rt.spent, 1))}
 	}
 	if c.Op.Waited != nil {
 		c.Wait = max(c.Wait-int64(rt.spent), 0)
@@ -198,8 +198,8 @@ func (rt *route) unknownIfSent(err error) error {
 		return err
 	}
 	switch rt.r.cfg.Wire(err).Reason {
-	case pb.Reason_REASON_UNAVAILABLE, pb.Reason_REASON_OVERLOADED, pb.Reason_REASON_STORE_FULL,
-		pb.Reason_REASON_TOO_MANY_WAITERS, pb.Reason_REASON_GAVE_UP, pb.Reason_REASON_NOT_OWNER:
+	case commonpb.Reason_REASON_UNAVAILABLE, commonpb.Reason_REASON_OVERLOADED, commonpb.Reason_REASON_STORE_FULL,
+		commonpb.Reason_REASON_TOO_MANY_WAITERS, commonpb.Reason_REASON_GAVE_UP, commonpb.Reason_REASON_NOT_OWNER:
 		return ErrUnheard
 	}
 	return err
@@ -231,7 +231,7 @@ func outcomeOf(f *peerv1.ForwardAnswer, err error) outcome {
 		return abandoned
 	case f.GetError() == nil:
 		return answered
-	case f.GetError().Reason == pb.Reason_REASON_NOT_OWNER:
+	case f.GetError().Reason == commonpb.Reason_REASON_NOT_OWNER:
 		return declined
 	}
 	return refused
@@ -239,16 +239,16 @@ func outcomeOf(f *peerv1.ForwardAnswer, err error) outcome {
 
 // afterOutcome is what follows each outcome: whether the call is tried again, and what its caller
 // is told if it is not. err is that of the attempt, w the error that its answer is.
-var afterOutcome = [outcomes]func(rt *route, a *Attempt, err error, w *pb.Error) (again bool, _ error){
-	answered: func(*route, *Attempt, error, *pb.Error) (bool, error) { return false, nil },
-	refused: func(rt *route, a *Attempt, _ error, w *pb.Error) (bool, error) {
-		return w.Reason == pb.Reason_REASON_UNAVAILABLE && rt.moved(a), &Remote{w}
+var afterOutcome = [outcomes]func(rt *route, a *Attempt, err error, w *commonpb.Error) (again bool, _ error){
+	answered: func(*route, *Attempt, error, *commonpb.Error) (bool, error) { return false, nil },
+	refused: func(rt *route, a *Attempt, _ error, w *commonpb.Error) (bool, error) {
+		return w.Reason == commonpb.Reason_REASON_UNAVAILABLE && rt.moved(a), &Remote{w}
 	},
 	declined:   (*route).afterDeclined,
-	moved:      func(*route, *Attempt, error, *pb.Error) (bool, error) { return true, nil },
+	moved:      func(*route, *Attempt, error, *commonpb.Error) (bool, error) { return true, nil },
 	unsent:     (*route).afterUnsent,
 	unanswered: (*route).afterUnanswered,
-	abandoned:  func(_ *route, _ *Attempt, err error, _ *pb.Error) (bool, error) { return false, err },
+	abandoned:  func(_ *route, _ *Attempt, err error, _ *commonpb.Error) (bool, error) { return false, err },
 }
 
 // conclude waits for an attempt and reports whether the call must be tried again.
@@ -267,7 +267,7 @@ func (rt *route) conclude(a *Attempt) (answer Message, again bool, err error) {
 	return answer, again, err
 }
 
-func (rt *route) afterUnsent(a *Attempt, _ error, _ *pb.Error) (again bool, _ error) {
+func (rt *route) afterUnsent(a *Attempt, _ error, _ *commonpb.Error) (again bool, _ error) {
 	if rt.sent { // some node must be asked what became of it
 		rt.hops--
 		rt.first = func() error { return rt.look(rt.r.cfg.Cluster.Table().Epoch) }
@@ -276,7 +276,7 @@ func (rt *route) afterUnsent(a *Attempt, _ error, _ *pb.Error) (again bool, _ er
 	return rt.sent || free || rt.moved(a), errUnreached
 }
 
-func (rt *route) afterUnanswered(a *Attempt, _ error, _ *pb.Error) (again bool, _ error) {
+func (rt *route) afterUnanswered(a *Attempt, _ error, _ *commonpb.Error) (again bool, _ error) {
 	if rt.call.Harmless {
 		return false, errUnreached
 	}
@@ -294,7 +294,7 @@ func (rt *route) afterUnanswered(a *Attempt, _ error, _ *pb.Error) (again bool, 
 }
 
 // afterDeclined has whichever node is behind catch up.
-func (rt *route) afterDeclined(a *Attempt, _ error, w *pb.Error) (again bool, _ error) {
+func (rt *route) afterDeclined(a *Attempt, _ error, w *commonpb.Error) (again bool, _ error) {
 	rt.renew(a)
 	t := rt.r.cfg.Cluster.Table()
 	after := t.Epoch

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // TestEveryOutcomeHasANext: what becomes of an attempt is known, and what follows it.
@@ -18,8 +18,8 @@ func TestEveryOutcomeHasANext(t *testing.T) {
 	other := errors.New("the caller has left")
 	for want, got := range map[outcome]outcome{
 		answered:   outcomeOf(&peerv1.ForwardAnswer{}, nil),
-		refused:    outcomeOf(Failed(1, &pb.Error{Reason: pb.Reason_REASON_INVALID}), nil),
-		declined:   outcomeOf(Failed(1, &pb.Error{Reason: pb.Reason_REASON_NOT_OWNER}), nil),
+		refused:    outcomeOf(Failed(1, &commonpb.Error{Reason: commonpb.Reason_REASON_INVALID}), nil),
+		declined:   outcomeOf(Failed(1, &commonpb.Error{Reason: commonpb.Reason_REASON_NOT_OWNER}), nil),
 		moved:      outcomeOf(nil, ErrMoved),
 		unsent:     outcomeOf(nil, ErrUnsent),
 		unanswered: outcomeOf(nil, ErrBroken),

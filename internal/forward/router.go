@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/internal/failure"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -39,7 +39,7 @@ type Config struct {
 	Decide func(ctx context.Context, c *Call) (Message, error)
 	// Choose chooses the part of a split object for a call with this request id, nil if it
 	// has none.
-	Choose func(t *table.Table, sp *table.Split, id *pb.RequestId) (int, error)
+	Choose func(t *table.Table, sp *table.Split, id *commonpb.RequestId) (int, error)
 	// MakeWhole has a split object made whole, for a call that no part can do. It does not
 	// wait.
 	MakeWhole func(split uint64)
@@ -49,7 +49,7 @@ type Config struct {
 	// Gone returns the error of a call whose caller has left.
 	Gone func(ctx context.Context) error
 	// Wire returns an error as it travels: what a Remote has, as it is.
-	Wire func(error) *pb.Error
+	Wire func(error) *commonpb.Error
 	// Stopping is closed when this node stops, and Stopped the error of calls from then on.
 	Stopping <-chan struct{}
 	Stopped  error
@@ -99,7 +99,7 @@ func (r *Router) stopped() bool {
 }
 
 // notOwner returns the error of a call that must not be forwarded: who owns the key.
-func (r *Router) notOwner(t *table.Table, hash uint64) *pb.Error {
+func (r *Router) notOwner(t *table.Table, hash uint64) *commonpb.Error {
 	w := r.cfg.Wire(ErrNotOwner)
 	if m, since, ok := t.Owner(hash); ok {
 		w.Owner, w.OwnerAddr, w.Epoch = m.Node, m.GRPCAddr, since
@@ -128,6 +128,6 @@ var errUnreached = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 *
 	Hint:    "try again: it comes back, or another node takes over within seconds"}
 
 // Remote is an error that came from another node; it goes on as it is.
-type Remote struct{ Wire *pb.Error }
+type Remote struct{ Wire *commonpb.Error }
 
 func (r *Remote) Error() string { return r.Wire.Message }

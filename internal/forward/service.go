@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/failure"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -166,7 +166,7 @@ func (in *inbound[D]) confirmAndReply(resp *peerv1.ForwardResponse, later Later[
 // key.
 func turnedBack(a *peerv1.ForwardAnswer) bool {
 	w := a.GetError().GetReason()
-	return w == pb.Reason_REASON_NOT_OWNER || w == pb.Reason_REASON_UNAVAILABLE
+	return w == commonpb.Reason_REASON_NOT_OWNER || w == commonpb.Reason_REASON_UNAVAILABLE
 }
 
 // deferredCalls are the calls of a message that were not done at once, by their keys: who
@@ -205,7 +205,7 @@ func (l *deferredCalls) follows(c *Call) bool {
 }
 
 // failAll answers calls like one before them.
-func failAll(calls []*Call, w *pb.Error) []*peerv1.ForwardAnswer {
+func failAll(calls []*Call, w *commonpb.Error) []*peerv1.ForwardAnswer {
 	answers := make([]*peerv1.ForwardAnswer, len(calls))
 	for i, c := range calls {
 		answers[i] = Failed(c.Tag, w)

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/internal/failure"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -76,7 +76,7 @@ func TestServiceCarriesDecisions(t *testing.T) {
 			Known: func(uint32) *Operation { return op },
 			Decide: func(_ context.Context, c *Call, later *Later[string]) (Message, error) {
 				later.Add(Unconfirmed[string]{Hash: c.Hash, Alone: c.Key == "alone" || c.Key == "late", Decision: c.Key})
-				return &pb.GetResponse{Value: int64(c.Tag)}, nil
+				return &counterpb.GetResponse{Value: int64(c.Tag)}, nil
 			},
 			Confirm: func(d *string, _ int64, err error) error {
 				if confirmed = append(confirmed, *d); *d == "late" {
@@ -90,7 +90,7 @@ func TestServiceCarriesDecisions(t *testing.T) {
 		w := &wire{ctx: t.Context(), in: make(chan *peerv1.ForwardRequest, 1), answers: map[uint64]*peerv1.ForwardAnswer{}}
 		req := &peerv1.ForwardRequest{}
 		for i, key := range []string{"alone", "held", "late", "held too"} {
-			f, err := Encode(&Call{Op: op, Request: &pb.GetRequest{Key: key}, Key: key}, true)
+			f, err := Encode(&Call{Op: op, Request: &counterpb.GetRequest{Key: key}, Key: key}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestServiceCarriesDecisions(t *testing.T) {
 		s.Close()
 		for tag := range uint64(4) {
 			a := w.answers[tag+1]
-			if m, err := DecodeAnswer(a, op); tag != 2 && (err != nil || m.(*pb.GetResponse).Value != int64(tag+1)) {
+			if m, err := DecodeAnswer(a, op); tag != 2 && (err != nil || m.(*counterpb.GetResponse).Value != int64(tag+1)) {
 				t.Errorf("call %d: %v, %v", tag+1, a, err)
 			}
 		}

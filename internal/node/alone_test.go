@@ -9,7 +9,8 @@ import (
 
 	"github.com/keystead/keystead/internal/ids"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	"github.com/keystead/keystead/ring/epoch/serving"
 )
 
@@ -34,11 +35,11 @@ func given(t *testing.T, n *Node, key string) (token, id uint64) {
 			t.Fatal(err)
 		default:
 		}
-		l, err := pb.NewLockServiceClient(conn).Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "h", TtlNs: 10e6})
+		l, err := lockpb.NewLockServiceClient(conn).Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: 10e6})
 		if err != nil || !l.Acquired {
 			return false
 		}
-		i, err := pb.NewIdServiceClient(conn).Next(ctx, &pb.NextRequest{Count: 1})
+		i, err := idpb.NewIdServiceClient(conn).Next(ctx, &idpb.NextRequest{Count: 1})
 		if err != nil {
 			return false
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -363,7 +363,7 @@ func (c *cluster) State() rpc.ClusterState {
 	s.Voters, s.Nonvoters = c.group.Servers()
 	s.Gossip = c.gossipers()
 	for _, y := range c.state.source.Progress().Copies {
-		s.Copies = append(s.Copies, &pb.Copy{
+		s.Copies = append(s.Copies, &clusterpb.Copy{
 			To: y.To, Rows: uint32(y.Rows), Objects: uint64(y.Objects), ObjectsExpected: uint64(y.Expected), Bytes: uint64(y.Bytes),
 			AgeNs: int64(y.Age), CaughtUp: y.Caught,
 		})

@@ -9,7 +9,8 @@ import (
 
 	"github.com/keystead/keystead/hotkey/heat"
 	"github.com/keystead/keystead/hotkey/home"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring/member"
 )
 
@@ -18,10 +19,10 @@ import (
 func TestListHot(t *testing.T) {
 	n := start(t, nil)
 	conn, ctx := dial(t, n), bounded(t)
-	checks := pb.NewLimitServiceClient(conn)
-	batch := &pb.BatchCheckRequest{}
+	checks := limitpb.NewLimitServiceClient(conn)
+	batch := &limitpb.BatchCheckRequest{}
 	for range 500 {
-		batch.Checks = append(batch.Checks, &pb.CheckRequest{Key: "secret-key", Name: "secret-name", Limit: 1000, PeriodNs: 1e9})
+		batch.Checks = append(batch.Checks, &limitpb.CheckRequest{Key: "secret-key", Name: "secret-name", Limit: 1000, PeriodNs: 1e9})
 	}
 	load, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -33,10 +34,10 @@ func TestListHot(t *testing.T) {
 			_, _ = checks.BatchCheck(load, batch)
 		}
 	})
-	var r *pb.ListHotResponse
+	var r *clusterpb.ListHotResponse
 	eventually(t, "the key is hot", func() bool {
 		var err error
-		if r, err = pb.NewClusterServiceClient(conn).ListHot(ctx, &pb.ListHotRequest{}); err != nil {
+		if r, err = clusterpb.NewClusterServiceClient(conn).ListHot(ctx, &clusterpb.ListHotRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		return r.Hot > 0

@@ -4,7 +4,8 @@ import (
 	"os"
 	"testing"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // TestLossOfALoneNode: answers and status of a node name the loss of what the process
@@ -25,11 +26,11 @@ func TestLossOfALoneNode(t *testing.T) {
 			tc.end(t, startStandalone(t, dir, nil), dir)
 			n := startStandalone(t, dir, nil)
 			conn := dial(t, n)
-			get, err := pb.NewCounterServiceClient(conn).Get(bounded(t), &pb.GetRequest{Key: "k"})
+			get, err := counterpb.NewCounterServiceClient(conn).Get(bounded(t), &counterpb.GetRequest{Key: "k"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, err := pb.NewClusterServiceClient(conn).GetStatus(bounded(t), &pb.GetStatusRequest{})
+			st, err := clusterpb.NewClusterServiceClient(conn).GetStatus(bounded(t), &clusterpb.GetStatusRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,7 +25,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,7 +107,7 @@ func TestStartAndStop(t *testing.T) {
 		t.Errorf("it logs %q", log.String())
 	}
 	conn := dial(t, n)
-	r, err := pb.NewCounterServiceClient(conn).Add(bounded(t), &pb.AddRequest{Key: "k", Delta: 2})
+	r, err := counterpb.NewCounterServiceClient(conn).Add(bounded(t), &counterpb.AddRequest{Key: "k", Delta: 2})
 	if err != nil || r.Value != 2 || r.Epoch != n.Status().Epoch {
 		t.Errorf("add: %v, %v", r, err)
 	}
@@ -145,10 +147,10 @@ func TestStatus(t *testing.T) {
 	n := start(t, func(c *Config) { c.Version = "v1.2.3" })
 	ctx := bounded(t)
 	conn := dial(t, n)
-	if _, err := pb.NewCounterServiceClient(conn).Add(ctx, &pb.AddRequest{Key: "k", Delta: 1}); err != nil {
+	if _, err := counterpb.NewCounterServiceClient(conn).Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pb.NewLimitServiceClient(conn).Check(ctx, &pb.CheckRequest{Key: "k", Limit: 1, PeriodNs: 3600e9}); err != nil {
+	if _, err := limitpb.NewLimitServiceClient(conn).Check(ctx, &limitpb.CheckRequest{Key: "k", Limit: 1, PeriodNs: 3600e9}); err != nil {
 		t.Fatal(err)
 	}
 	code, body := get(t, n, "/status")
@@ -168,7 +170,7 @@ func TestStatus(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	n := start(t, nil)
-	if _, err := pb.NewCounterServiceClient(dial(t, n)).Add(bounded(t), &pb.AddRequest{Key: "k", Delta: 1}); err != nil {
+	if _, err := counterpb.NewCounterServiceClient(dial(t, n)).Add(bounded(t), &counterpb.AddRequest{Key: "k", Delta: 1}); err != nil {
 		t.Fatal(err)
 	}
 	code, text := get(t, n, "/metrics")
@@ -196,19 +198,19 @@ func TestMetrics(t *testing.T) {
 func TestTimers(t *testing.T) {
 	n := start(t, nil)
 	ctx, conn := bounded(t), dial(t, n)
-	if _, err := pb.NewCounterServiceClient(conn).Add(ctx, &pb.AddRequest{Key: "idle", Delta: 1, IdleTtlNs: 1e6}); err != nil {
+	if _, err := counterpb.NewCounterServiceClient(conn).Add(ctx, &counterpb.AddRequest{Key: "idle", Delta: 1, IdleTtlNs: 1e6}); err != nil {
 		t.Fatal(err)
 	}
-	locks := pb.NewLockServiceClient(conn)
-	first, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "first", TtlNs: 50e6})
+	locks := lockpb.NewLockServiceClient(conn)
+	first, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "first", TtlNs: 50e6})
 	if err != nil || !first.Acquired {
 		t.Fatalf("%v, %v", first, err)
 	}
-	second, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "second", TtlNs: 60e9, WaitNs: 60e9})
+	second, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "second", TtlNs: 60e9, WaitNs: 60e9})
 	if err != nil || !second.Acquired || second.Token <= first.Token || n.Status().LapsedLocks != 1 {
 		t.Errorf("%v, %v, %+v", second, err, n.Status())
 	}
-	third, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "third", TtlNs: 60e9, WaitNs: 20e6})
+	third, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "third", TtlNs: 60e9, WaitNs: 20e6})
 	if err != nil || third.Acquired || third.Holder.Holder != "second" {
 		t.Errorf("a wait that ends: %v, %v", third, err)
 	}
@@ -222,13 +224,13 @@ func TestTimers(t *testing.T) {
 func TestStopSendsWaitersAway(t *testing.T) {
 	n := start(t, func(c *Config) { c.StopGrace = time.Hour })
 	ctx := bounded(t)
-	locks := pb.NewLockServiceClient(dial(t, n))
-	if _, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "first", TtlNs: 3600e9}); err != nil {
+	locks := lockpb.NewLockServiceClient(dial(t, n))
+	if _, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "first", TtlNs: 3600e9}); err != nil {
 		t.Fatal(err)
 	}
 	waited := make(chan error, 1)
 	go func() {
-		_, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "second", TtlNs: 3600e9, WaitNs: 3600e9})
+		_, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "second", TtlNs: 3600e9, WaitNs: 3600e9})
 		waited <- err
 	}()
 	eventually(t, "one waits", func() bool { return n.Status().Waiting == 1 })
@@ -247,11 +249,11 @@ func TestStopSendsWaitersAway(t *testing.T) {
 // A call that does not end holds a stop up for the grace period, and no longer.
 func TestStopCutsOff(t *testing.T) {
 	n := start(t, func(c *Config) { c.StopGrace = 100 * time.Millisecond })
-	s, err := pb.NewLimitServiceClient(dial(t, n)).StreamCheck(bounded(t))
+	s, err := limitpb.NewLimitServiceClient(dial(t, n)).StreamCheck(bounded(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := &pb.StreamCheckRequest{Tag: 7, Checks: []*pb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: 1e9}}}
+	check := &limitpb.StreamCheckRequest{Tag: 7, Checks: []*limitpb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: 1e9}}}
 	if err := s.Send(check); err != nil {
 		t.Fatal(err)
 	}
@@ -271,15 +273,15 @@ func TestStopCutsOff(t *testing.T) {
 // While a stop waits for a call, the node says that it takes no more.
 func TestNotReadyWhileStopping(t *testing.T) {
 	n := start(t, func(c *Config) { c.StopGrace = time.Hour })
-	s, err := pb.NewLimitServiceClient(dial(t, n)).StreamCheck(bounded(t))
+	s, err := limitpb.NewLimitServiceClient(dial(t, n)).StreamCheck(bounded(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Two answers that nobody reads are more than may be under way: the node is
 	// busy with the second one until somebody does.
-	req := &pb.StreamCheckRequest{Checks: make([]*pb.CheckRequest, 10_000)}
+	req := &limitpb.StreamCheckRequest{Checks: make([]*limitpb.CheckRequest, 10_000)}
 	for i := range req.Checks {
-		req.Checks[i] = &pb.CheckRequest{Key: "k", Limit: 1, PeriodNs: int64(time.Hour)}
+		req.Checks[i] = &limitpb.CheckRequest{Key: "k", Limit: 1, PeriodNs: int64(time.Hour)}
 	}
 	for range 2 {
 		if err := s.Send(req); err != nil {
@@ -329,7 +331,7 @@ func TestRestarts(t *testing.T) {
 	last, lastToken := uint64(0), uint64(0)
 	for i := range 3 {
 		n := start(t, func(c *Config) { c.DataDir, c.AdminAddr = dir, "" })
-		r, err := pb.NewLockServiceClient(dial(t, n)).Acquire(bounded(t), &pb.AcquireRequest{Key: "k" + strconv.Itoa(i), Holder: "h", TtlNs: 1e9})
+		r, err := lockpb.NewLockServiceClient(dial(t, n)).Acquire(bounded(t), &lockpb.AcquireRequest{Key: "k" + strconv.Itoa(i), Holder: "h", TtlNs: 1e9})
 		if err != nil {
 			t.Fatal(err)
 		}

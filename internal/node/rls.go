@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/envoy/rls"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // startRLS starts Envoy's rate limit service, if it is configured.
@@ -33,7 +33,7 @@ func (n *Node) moreServices() []*grpc.ServiceDesc {
 }
 
 // register adds the services beside the API to the server.
-func (n *Node) register(r grpc.ServiceRegistrar, limits pb.LimitServiceServer) {
+func (n *Node) register(r grpc.ServiceRegistrar, limits limitpb.LimitServiceServer) {
 	n.xds.server.Register(r)
 	if n.rls != nil {
 		n.rls.Register(r, limits)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // TestStateOfSlidingWindows: a window that was kept in the state file has each hit at
@@ -12,10 +12,10 @@ import (
 func TestStateOfSlidingWindows(t *testing.T) {
 	dir := t.TempDir()
 	n := startStandalone(t, dir, nil)
-	ask := func(cost uint64, peek bool) *pb.CheckResponse {
+	ask := func(cost uint64, peek bool) *limitpb.CheckResponse {
 		t.Helper()
-		r, err := pb.NewLimitServiceClient(dial(t, n)).Check(bounded(t), &pb.CheckRequest{Key: "k", Limit: 5, PeriodNs: int64(time.Hour),
-			Algorithm: pb.Algorithm_ALGORITHM_SLIDING_WINDOW, Cost: cost, Peek: peek})
+		r, err := limitpb.NewLimitServiceClient(dial(t, n)).Check(bounded(t), &limitpb.CheckRequest{Key: "k", Limit: 5, PeriodNs: int64(time.Hour),
+			Algorithm: limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW, Cost: cost, Peek: peek})
 		if err != nil {
 			t.Fatal(err)
 		}

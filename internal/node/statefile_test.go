@@ -15,7 +15,10 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // startStandalone starts a standalone node with a data directory.
@@ -31,22 +34,22 @@ func startStandalone(t *testing.T, dir string, change func(*Config)) *Node {
 
 // used is what a node was asked, and will be asked again.
 type used struct {
-	id    *pb.RequestId
+	id    *commonpb.RequestId
 	token uint64
 }
 
 // use takes a lock, counts under a request id, and uses a limit up.
 func use(t *testing.T, n *Node) used {
 	t.Helper()
-	u := used{id: &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}}
+	u := used{id: &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}}
 	conn := dial(t, n)
-	if _, err := pb.NewCounterServiceClient(conn).Add(bounded(t), &pb.AddRequest{Key: "k", Delta: 7, RequestId: u.id}); err != nil {
+	if _, err := counterpb.NewCounterServiceClient(conn).Add(bounded(t), &counterpb.AddRequest{Key: "k", Delta: 7, RequestId: u.id}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := pb.NewLimitServiceClient(conn).Check(bounded(t), &pb.CheckRequest{Key: "k", Limit: 5, Cost: 5, PeriodNs: 3600e9}); err != nil || !r.Allowed {
+	if r, err := limitpb.NewLimitServiceClient(conn).Check(bounded(t), &limitpb.CheckRequest{Key: "k", Limit: 5, Cost: 5, PeriodNs: 3600e9}); err != nil || !r.Allowed {
 		t.Fatalf("%v %v", r, err)
 	}
-	r, err := pb.NewLockServiceClient(conn).Acquire(bounded(t), &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 3600e9})
+	r, err := lockpb.NewLockServiceClient(conn).Acquire(bounded(t), &lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 3600e9})
 	if err != nil || !r.Acquired {
 		t.Fatalf("%v %v", r, err)
 	}
@@ -59,20 +62,20 @@ func (u used) again(t *testing.T, n *Node) bool {
 	t.Helper()
 	conn := dial(t, n)
 	u.id.AgeNs = 1
-	add, errAdd := pb.NewCounterServiceClient(conn).Add(bounded(t), &pb.AddRequest{Key: "k", Delta: 7, RequestId: u.id})
-	get, err := pb.NewCounterServiceClient(conn).Get(bounded(t), &pb.GetRequest{Key: "k"})
+	add, errAdd := counterpb.NewCounterServiceClient(conn).Add(bounded(t), &counterpb.AddRequest{Key: "k", Delta: 7, RequestId: u.id})
+	get, err := counterpb.NewCounterServiceClient(conn).Get(bounded(t), &counterpb.GetRequest{Key: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	check, err := pb.NewLimitServiceClient(conn).Check(bounded(t), &pb.CheckRequest{Key: "k", Limit: 5, Cost: 1, PeriodNs: 3600e9})
+	check, err := limitpb.NewLimitServiceClient(conn).Check(bounded(t), &limitpb.CheckRequest{Key: "k", Limit: 5, Cost: 1, PeriodNs: 3600e9})
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := pb.NewLockServiceClient(conn).Inspect(bounded(t), &pb.InspectRequest{Key: "k"})
+	held, err := lockpb.NewLockServiceClient(conn).Inspect(bounded(t), &lockpb.InspectRequest{Key: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := pb.NewLockServiceClient(conn).Acquire(bounded(t), &pb.AcquireRequest{Key: "other", Name: strconv.FormatUint(n.Status().Epoch, 10), Holder: "h", TtlNs: 10e6})
+	other, err := lockpb.NewLockServiceClient(conn).Acquire(bounded(t), &lockpb.AcquireRequest{Key: "other", Name: strconv.FormatUint(n.Status().Epoch, 10), Holder: "h", TtlNs: 10e6})
 	if err != nil || other.Token <= u.token {
 		t.Errorf("the token %d after %d; %v", other.GetToken(), u.token, err)
 	}

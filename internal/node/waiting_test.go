@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	"github.com/keystead/keystead/ring/member"
 )
 
@@ -46,10 +47,10 @@ func TestCallsOfANodeThatWaits(t *testing.T) {
 	n := start(t, oneOf("n1", "", func(c *Config) { c.Cluster.Founders = []string{"n1", "n2", "n3"} }))
 	conn := dial(t, n)
 	eventually(t, "the call is told so", func() bool {
-		_, err := pb.NewCounterServiceClient(conn).Get(bounded(t), &pb.GetRequest{Key: "k"})
+		_, err := counterpb.NewCounterServiceClient(conn).Get(bounded(t), &counterpb.GetRequest{Key: "k"})
 		return err != nil && strings.Contains(err.Error(), `is no member of the cluster "c" yet: waiting for founders n2, n3; nothing happened`)
 	})
-	st, err := pb.NewClusterServiceClient(conn).GetStatus(bounded(t), &pb.GetStatusRequest{})
+	st, err := clusterpb.NewClusterServiceClient(conn).GetStatus(bounded(t), &clusterpb.GetStatusRequest{})
 	if err != nil || st.Cluster != "c" || st.Waiting != "waiting for founders n2, n3" {
 		t.Errorf("the status: %v, %v", st, err)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // call gives all members the name of their cluster, and a level.
@@ -54,7 +54,7 @@ func TestAddressOfAnotherCluster(t *testing.T) {
 					strangers.called("one", 2)
 					key = g.keys("n2", 1, func(h uint64) bool { m, _, _ := strangers.board.Table().Owner(h); return m.Node == "n3" })[0]
 				}
-				_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+				_, err := g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 				unavailable.check(t, err)
 				s := strangers.nodes[to]
 				if a := must(s.store.Get(s.clock.Now(), owner.Ref{Key: key, Name: "counter"}))(t); a.Version != 0 {

@@ -10,7 +10,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 func same(t *testing.T, got, want proto.Message) {
@@ -23,39 +26,39 @@ func same(t *testing.T, got, want proto.Message) {
 func TestCounterAnswers(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
-		add := func(req *pb.AddRequest) *pb.AddResponse {
+		add := func(req *counterpb.AddRequest) *counterpb.AddResponse {
 			req.Key = "k"
 			return must(h.counters.Add(ctx, req))(t)
 		}
-		get := func() *pb.GetResponse { return must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t) }
+		get := func() *counterpb.GetResponse { return must(h.counters.Get(ctx, &counterpb.GetRequest{Key: "k"}))(t) }
 
-		same(t, get(), &pb.GetResponse{Epoch: testEpoch})
-		same(t, must(h.counters.Reset(ctx, &pb.ResetRequest{Key: "k"}))(t), &pb.ResetResponse{Epoch: testEpoch})
-		first := add(&pb.AddRequest{Delta: 7, Max: proto.Int64(10)})
-		same(t, first, &pb.AddResponse{Applied: true, Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
+		same(t, get(), &counterpb.GetResponse{Epoch: testEpoch})
+		same(t, must(h.counters.Reset(ctx, &counterpb.ResetRequest{Key: "k"}))(t), &counterpb.ResetResponse{Epoch: testEpoch})
+		first := add(&counterpb.AddRequest{Delta: 7, Max: proto.Int64(10)})
+		same(t, first, &counterpb.AddResponse{Applied: true, Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
 		if first.Version == 0 {
 			t.Error("a counter that exists has version 0")
 		}
-		unchanged := func(why pb.Refusal, req *pb.AddRequest) {
+		unchanged := func(why counterpb.Refusal, req *counterpb.AddRequest) {
 			t.Helper()
-			same(t, add(req), &pb.AddResponse{Value: 7, Current: 7, Version: first.Version, Refusal: why, Epoch: testEpoch})
+			same(t, add(req), &counterpb.AddResponse{Value: 7, Current: 7, Version: first.Version, Refusal: why, Epoch: testEpoch})
 		}
-		unchanged(pb.Refusal_REFUSAL_ABOVE_MAX, &pb.AddRequest{Delta: 4, Max: proto.Int64(10)})
-		unchanged(pb.Refusal_REFUSAL_BELOW_MIN, &pb.AddRequest{Delta: -8, Min: proto.Int64(0)})
-		unchanged(pb.Refusal_REFUSAL_OVERFLOW, &pb.AddRequest{Delta: math.MaxInt64})
-		same(t, get(), &pb.GetResponse{Value: 7, Version: first.Version, Epoch: testEpoch})
+		unchanged(counterpb.Refusal_REFUSAL_ABOVE_MAX, &counterpb.AddRequest{Delta: 4, Max: proto.Int64(10)})
+		unchanged(counterpb.Refusal_REFUSAL_BELOW_MIN, &counterpb.AddRequest{Delta: -8, Min: proto.Int64(0)})
+		unchanged(counterpb.Refusal_REFUSAL_OVERFLOW, &counterpb.AddRequest{Delta: math.MaxInt64})
+		same(t, get(), &counterpb.GetResponse{Value: 7, Version: first.Version, Epoch: testEpoch})
 
 		// Bounds of 0 are bounds.
-		if r := add(&pb.AddRequest{Delta: 1, Max: proto.Int64(0)}); r.Applied {
+		if r := add(&counterpb.AddRequest{Delta: 1, Max: proto.Int64(0)}); r.Applied {
 			t.Errorf("a max of 0 bounds nothing: %v", r)
 		}
 
-		no := must(h.counters.SetIf(ctx, &pb.SetIfRequest{Key: "k", Value: -5}))(t)
-		same(t, no, &pb.SetIfResponse{Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
-		yes := must(h.counters.SetIf(ctx, &pb.SetIfRequest{Key: "k", Value: -5, Version: first.Version}))(t)
-		same(t, yes, &pb.SetIfResponse{Applied: true, Value: -5, Current: -5, Version: yes.Version, Epoch: testEpoch})
-		reset := must(h.counters.Reset(ctx, &pb.ResetRequest{Key: "k"}))(t)
-		same(t, reset, &pb.ResetResponse{Previous: -5, Version: reset.Version, Epoch: testEpoch})
+		no := must(h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: "k", Value: -5}))(t)
+		same(t, no, &counterpb.SetIfResponse{Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
+		yes := must(h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: "k", Value: -5, Version: first.Version}))(t)
+		same(t, yes, &counterpb.SetIfResponse{Applied: true, Value: -5, Current: -5, Version: yes.Version, Epoch: testEpoch})
+		reset := must(h.counters.Reset(ctx, &counterpb.ResetRequest{Key: "k"}))(t)
+		same(t, reset, &counterpb.ResetResponse{Previous: -5, Version: reset.Version, Epoch: testEpoch})
 		if yes.Version <= first.Version || reset.Version <= yes.Version {
 			t.Errorf("versions do not rise: %d, %d, %d", first.Version, yes.Version, reset.Version)
 		}
@@ -65,29 +68,29 @@ func TestCounterAnswers(t *testing.T) {
 func TestIdleCounterIsForgotten(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
-		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3, IdleTtlNs: int64(time.Second)}))(t)
+		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 3, IdleTtlNs: int64(time.Second)}))(t)
 		time.Sleep(time.Second - 1)
-		if r := must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t); r.Value != 3 {
+		if r := must(h.counters.Get(ctx, &counterpb.GetRequest{Key: "k"}))(t); r.Value != 3 {
 			t.Errorf("gone a nanosecond early: %v", r)
 		}
 		time.Sleep(1 * time.Nanosecond)
-		same(t, must(h.counters.Get(ctx, &pb.GetRequest{Key: "k"}))(t), &pb.GetResponse{Epoch: testEpoch})
+		same(t, must(h.counters.Get(ctx, &counterpb.GetRequest{Key: "k"}))(t), &counterpb.GetResponse{Epoch: testEpoch})
 	})
 }
 
 func TestDefaultNamesAreOneObject(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
-		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3}))(t)
-		must(h.limits.Check(ctx, &pb.CheckRequest{Key: "k", Limit: 1, PeriodNs: int64(time.Second)}))(t)
-		must(h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "me", TtlNs: int64(time.Second)}))(t)
-		if r := must(h.counters.Get(ctx, &pb.GetRequest{Key: "k", Name: "counter"}))(t); r.Value != 3 {
+		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 3}))(t)
+		must(h.limits.Check(ctx, &limitpb.CheckRequest{Key: "k", Limit: 1, PeriodNs: int64(time.Second)}))(t)
+		must(h.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "me", TtlNs: int64(time.Second)}))(t)
+		if r := must(h.counters.Get(ctx, &counterpb.GetRequest{Key: "k", Name: "counter"}))(t); r.Value != 3 {
 			t.Errorf("the empty name is not \"counter\": %v", r)
 		}
-		if r := must(h.limits.Check(ctx, &pb.CheckRequest{Key: "k", Name: "limit", Limit: 1, PeriodNs: int64(time.Second)}))(t); r.Allowed {
+		if r := must(h.limits.Check(ctx, &limitpb.CheckRequest{Key: "k", Name: "limit", Limit: 1, PeriodNs: int64(time.Second)}))(t); r.Allowed {
 			t.Errorf("the empty name is not \"limit\": %v", r)
 		}
-		if r := must(h.locks.Inspect(ctx, &pb.InspectRequest{Key: "k", Name: "lock"}))(t); r.Holder == nil {
+		if r := must(h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: "k", Name: "lock"}))(t); r.Holder == nil {
 			t.Errorf("the empty name is not \"lock\": %v", r)
 		}
 	})
@@ -97,43 +100,43 @@ func TestLimitAnswers(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		const second = int64(time.Second)
-		check := func(req *pb.CheckRequest) *pb.CheckResponse {
+		check := func(req *limitpb.CheckRequest) *limitpb.CheckResponse {
 			t.Helper()
 			req.Key = "k"
 			return must(h.limits.Check(ctx, req))(t)
 		}
-		bucket := func(cost uint64, peek bool) *pb.CheckRequest {
-			return &pb.CheckRequest{Limit: 2, PeriodNs: second, Burst: 4, Cost: cost, Peek: peek}
+		bucket := func(cost uint64, peek bool) *limitpb.CheckRequest {
+			return &limitpb.CheckRequest{Limit: 2, PeriodNs: second, Burst: 4, Cost: cost, Peek: peek}
 		}
-		same(t, check(bucket(4, true)), &pb.CheckResponse{Allowed: true, Limit: 4, Remaining: 4, Epoch: testEpoch})
-		same(t, check(bucket(3, false)), &pb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1, ResetAfterNs: 3 * second / 2, Epoch: testEpoch})
-		over := &pb.CheckResponse{Limit: 4, Remaining: 1, RetryAfterNs: second / 2, ResetAfterNs: 3 * second / 2, Epoch: testEpoch}
+		same(t, check(bucket(4, true)), &limitpb.CheckResponse{Allowed: true, Limit: 4, Remaining: 4, Epoch: testEpoch})
+		same(t, check(bucket(3, false)), &limitpb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1, ResetAfterNs: 3 * second / 2, Epoch: testEpoch})
+		over := &limitpb.CheckResponse{Limit: 4, Remaining: 1, RetryAfterNs: second / 2, ResetAfterNs: 3 * second / 2, Epoch: testEpoch}
 		same(t, check(bucket(2, false)), over)
 		same(t, check(bucket(2, true)), over)
 		time.Sleep(time.Second / 2)
-		same(t, check(bucket(2, false)), &pb.CheckResponse{Allowed: true, Limit: 4, ResetAfterNs: 2 * second, Epoch: testEpoch})
+		same(t, check(bucket(2, false)), &limitpb.CheckResponse{Allowed: true, Limit: 4, ResetAfterNs: 2 * second, Epoch: testEpoch})
 		// Cost 0 is 1, burst 0 is the limit, no algorithm is a token bucket.
 		time.Sleep(2 * time.Second)
-		same(t, check(&pb.CheckRequest{Limit: 2, PeriodNs: second}),
-			&pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second / 2, Epoch: testEpoch})
+		same(t, check(&limitpb.CheckRequest{Limit: 2, PeriodNs: second}),
+			&limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second / 2, Epoch: testEpoch})
 
-		window := &pb.CheckRequest{Name: "window", Limit: 2, PeriodNs: second, Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW}
-		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		window := &limitpb.CheckRequest{Name: "window", Limit: 2, PeriodNs: second, Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW}
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
 		time.Sleep(time.Second / 4)
-		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
-		same(t, check(window), &pb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
 		window.Refund = 1
-		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
 		time.Sleep(time.Second) // over: there is nothing to give back
-		same(t, check(window), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 2, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 2, Epoch: testEpoch})
 
-		sliding := &pb.CheckRequest{Name: "sliding", Limit: 2, PeriodNs: second, Algorithm: pb.Algorithm_ALGORITHM_SLIDING_WINDOW}
-		same(t, check(sliding), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		sliding := &limitpb.CheckRequest{Name: "sliding", Limit: 2, PeriodNs: second, Algorithm: limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW}
+		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
 		time.Sleep(time.Second / 4)
-		same(t, check(sliding), &pb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: second, Epoch: testEpoch})
-		same(t, check(sliding), &pb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: second, Epoch: testEpoch})
 		sliding.Refund = 1
-		same(t, check(sliding), &pb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
 	})
 }
 
@@ -142,10 +145,10 @@ func TestRefundIsDoneOnce(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		time.Sleep(time.Minute) // retries of before the start are refused
 		ctx := bound(t)
-		req := &pb.CheckRequest{Key: "k", Limit: 4, PeriodNs: int64(time.Hour), Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW, Cost: 3}
+		req := &limitpb.CheckRequest{Key: "k", Limit: 4, PeriodNs: int64(time.Hour), Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW, Cost: 3}
 		must(h.limits.Check(ctx, req))(t)
-		back := &pb.CheckRequest{Key: "k", Limit: 4, PeriodNs: req.PeriodNs, Algorithm: req.Algorithm, Refund: 2,
-			RequestId: &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}}
+		back := &limitpb.CheckRequest{Key: "k", Limit: 4, PeriodNs: req.PeriodNs, Algorithm: req.Algorithm, Refund: 2,
+			RequestId: &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}}
 		if r := must(h.limits.Check(ctx, back))(t); !r.Allowed || r.Remaining != 3 || r.Replay != nil {
 			t.Errorf("the refund: %v", r)
 		}
@@ -165,35 +168,35 @@ func TestLockAnswers(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		const second = int64(time.Second)
-		try := func(holder string) *pb.AcquireResponse {
-			return must(h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: holder, TtlNs: 2 * second, Metadata: []byte{0xff, 1}}))(t)
+		try := func(holder string) *lockpb.AcquireResponse {
+			return must(h.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: holder, TtlNs: 2 * second, Metadata: []byte{0xff, 1}}))(t)
 		}
-		renew := func(token uint64) *pb.RenewResponse {
-			return must(h.locks.Renew(ctx, &pb.RenewRequest{Key: "k", Token: token, TtlNs: 3 * second}))(t)
+		renew := func(token uint64) *lockpb.RenewResponse {
+			return must(h.locks.Renew(ctx, &lockpb.RenewRequest{Key: "k", Token: token, TtlNs: 3 * second}))(t)
 		}
-		release := func(token uint64) *pb.ReleaseResponse {
-			return must(h.locks.Release(ctx, &pb.ReleaseRequest{Key: "k", Token: token}))(t)
+		release := func(token uint64) *lockpb.ReleaseResponse {
+			return must(h.locks.Release(ctx, &lockpb.ReleaseRequest{Key: "k", Token: token}))(t)
 		}
-		inspect := func() *pb.InspectResponse { return must(h.locks.Inspect(ctx, &pb.InspectRequest{Key: "k"}))(t) }
+		inspect := func() *lockpb.InspectResponse { return must(h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: "k"}))(t) }
 
-		same(t, inspect(), &pb.InspectResponse{Epoch: testEpoch})
-		same(t, renew(1), &pb.RenewResponse{Epoch: testEpoch})
-		same(t, release(1), &pb.ReleaseResponse{Epoch: testEpoch})
+		same(t, inspect(), &lockpb.InspectResponse{Epoch: testEpoch})
+		same(t, renew(1), &lockpb.RenewResponse{Epoch: testEpoch})
+		same(t, release(1), &lockpb.ReleaseResponse{Epoch: testEpoch})
 		got := try("a")
-		same(t, got, &pb.AcquireResponse{Acquired: true, Token: got.Token, TtlNs: 2 * second, Epoch: testEpoch})
+		same(t, got, &lockpb.AcquireResponse{Acquired: true, Token: got.Token, TtlNs: 2 * second, Epoch: testEpoch})
 		if got.Token>>24 != testEpoch {
 			t.Errorf("token %d is not of epoch %d", got.Token, testEpoch)
 		}
 		time.Sleep(time.Second)
-		holder := &pb.Holder{Holder: "a", Token: got.Token, HeldNs: second, TtlNs: second, Metadata: []byte{0xff, 1}}
-		same(t, inspect(), &pb.InspectResponse{Holder: holder, Epoch: testEpoch})
+		holder := &lockpb.Holder{Holder: "a", Token: got.Token, HeldNs: second, TtlNs: second, Metadata: []byte{0xff, 1}}
+		same(t, inspect(), &lockpb.InspectResponse{Holder: holder, Epoch: testEpoch})
 		// Not re-entrant: the holder itself is refused, too.
-		same(t, try("a"), &pb.AcquireResponse{Holder: holder, Place: 1, Epoch: testEpoch})
-		same(t, renew(got.Token+1), &pb.RenewResponse{Holder: holder, Epoch: testEpoch})
-		same(t, renew(got.Token), &pb.RenewResponse{Renewed: true, TtlNs: 3 * second, Epoch: testEpoch})
-		same(t, release(got.Token+1), &pb.ReleaseResponse{Epoch: testEpoch})
-		same(t, release(got.Token), &pb.ReleaseResponse{Released: true, Epoch: testEpoch})
-		same(t, release(got.Token), &pb.ReleaseResponse{Epoch: testEpoch})
+		same(t, try("a"), &lockpb.AcquireResponse{Holder: holder, Place: 1, Epoch: testEpoch})
+		same(t, renew(got.Token+1), &lockpb.RenewResponse{Holder: holder, Epoch: testEpoch})
+		same(t, renew(got.Token), &lockpb.RenewResponse{Renewed: true, TtlNs: 3 * second, Epoch: testEpoch})
+		same(t, release(got.Token+1), &lockpb.ReleaseResponse{Epoch: testEpoch})
+		same(t, release(got.Token), &lockpb.ReleaseResponse{Released: true, Epoch: testEpoch})
+		same(t, release(got.Token), &lockpb.ReleaseResponse{Epoch: testEpoch})
 		if next := try("b"); next.Token <= got.Token {
 			t.Errorf("token %d comes after %d", next.Token, got.Token)
 		}
@@ -212,7 +215,7 @@ func TestInspectListsWaiters(t *testing.T) {
 			ask  uint32
 			list int
 		}{{0, 10}, {1, 1}, {12, 12}, {math.MaxUint32, 12}} {
-			r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k", MaxWaiters: c.ask}))(t)
+			r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k", MaxWaiters: c.ask}))(t)
 			if len(r.Waiters) != c.list || r.Waiting != 12 || r.Holder.GetToken() != holder.Token {
 				t.Errorf("asked for %d: %v", c.ask, r)
 			}
@@ -236,7 +239,7 @@ func TestLoopback(t *testing.T) {
 	}
 	h.run(l)
 	ctx := bound(t)
-	if r := must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3}))(t); r.Value != 3 {
+	if r := must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 3}))(t); r.Value != 3 {
 		t.Errorf("add: %v", r)
 	}
 	got := must(h.locks.Acquire(ctx, acquire("a", 20*time.Millisecond, 0)))(t)
@@ -250,7 +253,7 @@ func TestSpeaksToEveryClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := build(t, nil)
 		conn := h.connectStandard()
-		r := must(pb.NewCounterServiceClient(conn).Add(bound(t), &pb.AddRequest{Key: "k", Delta: 3}))(t)
+		r := must(counterpb.NewCounterServiceClient(conn).Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 3}))(t)
 		if r.Value != 3 {
 			t.Errorf("through the standard codec: %v", r)
 		}

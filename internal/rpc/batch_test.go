@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Items are done one by one, in order, and fail alone.
@@ -23,7 +25,7 @@ func TestBatchItems(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		twice := requestN(1, 1)
-		adds := must(h.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: []*pb.AddRequest{
+		adds := must(h.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{
 			{Key: "k", Delta: 1},
 			{Key: ""},
 			{Key: "k", Delta: 2, RequestId: twice},
@@ -38,7 +40,7 @@ func TestBatchItems(t *testing.T) {
 			badField("key"),
 			int64(3),
 			int64(3),
-			refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true},
+			refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true},
 			badField("idle_ttl_ns"),
 			badField("key"),
 			int64(8),
@@ -56,16 +58,16 @@ func TestBatchItems(t *testing.T) {
 			t.Errorf("%d counters", st.Objects[owner.KindCounter])
 		}
 
-		gets := must(h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: []*pb.GetRequest{{Key: "k"}, {Name: "x"}, {Key: "l"}}}))(t).Results
+		gets := must(h.counters.BatchGet(ctx, &counterpb.BatchGetRequest{Gets: []*counterpb.GetRequest{{Key: "k"}, {Name: "x"}, {Key: "l"}}}))(t).Results
 		if gets[0].Response.Value != 8 || gets[2].Response.Value != 0 || gets[2].Error != nil {
 			t.Errorf("gets: %v", gets)
 		}
 		badField("key").checkItem(in(t, "get"), gets[1].Error)
 
-		one := func(limit uint64) *pb.CheckRequest {
-			return &pb.CheckRequest{Key: "k", Limit: limit, PeriodNs: int64(time.Second)}
+		one := func(limit uint64) *limitpb.CheckRequest {
+			return &limitpb.CheckRequest{Key: "k", Limit: limit, PeriodNs: int64(time.Second)}
 		}
-		checks := must(h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{one(2), one(0), one(2), one(2)}}))(t).Results
+		checks := must(h.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{one(2), one(0), one(2), one(2)}}))(t).Results
 		badField("limit").checkItem(in(t, "check"), checks[1].Error)
 		if !checks[0].Response.Allowed || !checks[2].Response.Allowed || checks[3].Response.Allowed {
 			t.Errorf("checks: %v", checks)
@@ -76,9 +78,9 @@ func TestBatchItems(t *testing.T) {
 func TestEmptyBatches(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
-		a := must(h.counters.BatchAdd(ctx, &pb.BatchAddRequest{}))(t)
-		g := must(h.counters.BatchGet(ctx, &pb.BatchGetRequest{}))(t)
-		c := must(h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{}))(t)
+		a := must(h.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{}))(t)
+		g := must(h.counters.BatchGet(ctx, &counterpb.BatchGetRequest{}))(t)
+		c := must(h.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{}))(t)
 		if len(a.Results)+len(g.Results)+len(c.Results) != 0 {
 			t.Errorf("results of nothing: %v, %v, %v", a, g, c)
 		}
@@ -106,9 +108,9 @@ func TestCallerLeavesMidBatch(t *testing.T) {
 					ctx.left = true
 				}
 			})
-			req := &pb.BatchAddRequest{}
+			req := &counterpb.BatchAddRequest{}
 			for range n {
-				req.Adds = append(req.Adds, &pb.AddRequest{Key: "k", Delta: 1})
+				req.Adds = append(req.Adds, &counterpb.AddRequest{Key: "k", Delta: 1})
 			}
 			r := must((&counters{s: s}).BatchAdd(ctx, req))(t)
 			for i, item := range r.Results {
@@ -118,7 +120,7 @@ func TestCallerLeavesMidBatch(t *testing.T) {
 					}
 					continue
 				}
-				refusal{code: c.code, why: pb.Reason_REASON_GAVE_UP}.checkItem(in(t, fmt.Sprint("item ", i)), item.Error)
+				refusal{code: c.code, why: commonpb.Reason_REASON_GAVE_UP}.checkItem(in(t, fmt.Sprint("item ", i)), item.Error)
 			}
 			if changes != done {
 				t.Errorf("%d adds were done, want %d", changes, done)
@@ -141,9 +143,9 @@ func (l *leaver) Err() error {
 	return nil
 }
 
-func stream(t *testing.T, h *house, ctx context.Context, conn *grpc.ClientConn) grpc.BidiStreamingClient[pb.StreamCheckRequest, pb.StreamCheckResponse] {
+func stream(t *testing.T, h *house, ctx context.Context, conn *grpc.ClientConn) grpc.BidiStreamingClient[limitpb.StreamCheckRequest, limitpb.StreamCheckResponse] {
 	t.Helper()
-	return must(pb.NewLimitServiceClient(conn).StreamCheck(ctx))(t)
+	return must(limitpb.NewLimitServiceClient(conn).StreamCheck(ctx))(t)
 }
 
 // Requests are sent without waiting for answers, which come in order.
@@ -153,9 +155,9 @@ func TestStreamCheck(t *testing.T) {
 		s := stream(t, h, bound(t), h.conn)
 		go func() {
 			for i := range messages {
-				req := &pb.StreamCheckRequest{Tag: uint64(1000 + i)}
+				req := &limitpb.StreamCheckRequest{Tag: uint64(1000 + i)}
 				for j := range checks {
-					req.Checks = append(req.Checks, &pb.CheckRequest{Key: "k", Limit: messages * checks, PeriodNs: int64(time.Hour)})
+					req.Checks = append(req.Checks, &limitpb.CheckRequest{Key: "k", Limit: messages * checks, PeriodNs: int64(time.Hour)})
 					if j == 3 {
 						req.Checks[j].Key = ""
 					}
@@ -189,14 +191,14 @@ func TestStreamCheck(t *testing.T) {
 }
 
 func TestStreamCheckTooLarge(t *testing.T) {
-	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
+	want := refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_TOO_LARGE, hint: true}
 	bubble(t, nil, func(t *testing.T, h *house) {
-		for what, checks := range map[string][]*pb.CheckRequest{
-			"items": make([]*pb.CheckRequest, MaxBatchItems+1),
+		for what, checks := range map[string][]*limitpb.CheckRequest{
+			"items": make([]*limitpb.CheckRequest, MaxBatchItems+1),
 			"bytes": {{Key: strings.Repeat("k", MaxBatch+1)}},
 		} {
 			s := stream(t, h, bound(t), h.conn)
-			_ = s.Send(&pb.StreamCheckRequest{Checks: checks})
+			_ = s.Send(&limitpb.StreamCheckRequest{Checks: checks})
 			r, err := s.Recv()
 			want.check(in(t, what), err)
 			if r != nil {
@@ -221,8 +223,8 @@ func TestStreamCheckEndsWithItsCaller(t *testing.T) {
 func TestStreamCheckConfirms(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		s := stream(t, h, bound(t), h.conn)
-		ask := func() *pb.CheckResult {
-			err := s.Send(&pb.StreamCheckRequest{Checks: []*pb.CheckRequest{{Key: "k", Limit: 5, PeriodNs: int64(time.Second)}}})
+		ask := func() *limitpb.CheckResult {
+			err := s.Send(&limitpb.StreamCheckRequest{Checks: []*limitpb.CheckRequest{{Key: "k", Limit: 5, PeriodNs: int64(time.Second)}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,9 +234,9 @@ func TestStreamCheckConfirms(t *testing.T) {
 			t.Error(r)
 		}
 		h.rule.noConfirm.Store(true)
-		refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.checkItem(t, ask().Error)
+		refusal{code: codes.Unknown, why: commonpb.Reason_REASON_OUTCOME_UNKNOWN}.checkItem(t, ask().Error)
 		h.rule.noAdmit.Store(true)
-		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.checkItem(t, ask().Error)
+		refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.checkItem(t, ask().Error)
 	})
 }
 
@@ -250,9 +252,9 @@ func TestSlowReaders(t *testing.T) {
 		for i := range streams {
 			s := stream(t, h, ctx, slow)
 			go func() {
-				req := &pb.StreamCheckRequest{}
+				req := &limitpb.StreamCheckRequest{}
 				for range 500 {
-					req.Checks = append(req.Checks, &pb.CheckRequest{Key: "flood", Limit: 5, PeriodNs: int64(time.Second)})
+					req.Checks = append(req.Checks, &limitpb.CheckRequest{Key: "flood", Limit: 5, PeriodNs: int64(time.Second)})
 				}
 				for sent[i] < enough && s.Send(req) == nil {
 					sent[i] += req.SizeVT()
@@ -267,9 +269,9 @@ func TestSlowReaders(t *testing.T) {
 		}
 		for what, conn := range map[string]*grpc.ClientConn{"another connection": h.conn, "the same connection": slow} {
 			began := time.Now()
-			c := pb.NewCounterServiceClient(conn)
+			c := counterpb.NewCounterServiceClient(conn)
 			for range 200 {
-				must(c.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 1}))(in(t, what))
+				must(c.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 1}))(in(t, what))
 			}
 			if took := time.Since(began); took != 0 {
 				t.Errorf("over %s calls took %v longer than nothing", what, took)

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/keystead/keystead/internal/chunk"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -17,7 +18,7 @@ import (
 const quickRate, quickBurst = 200_000, 240
 
 // spends spends so many tokens at a node, one by one, or until it is refused.
-func (g *group) spends(t *testing.T, node string, req *pb.CheckRequest, most uint64) (spent uint64) {
+func (g *group) spends(t *testing.T, node string, req *limitpb.CheckRequest, most uint64) (spent uint64) {
 	t.Helper()
 	for spent < most {
 		if r := must(g.nodes[node].limits.Check(bound(t), req))(t); !r.Allowed {
@@ -33,8 +34,8 @@ func (g *group) spends(t *testing.T, node string, req *pb.CheckRequest, most uin
 // returns that, and what an exact bucket would allow.
 func (g *group) hoard(t *testing.T, key string, nodes []string, limits []uint64) (spent, most uint64) {
 	t.Helper()
-	check := func(limit, cost uint64) *pb.CheckRequest {
-		return &pb.CheckRequest{Key: key, Limit: limit, PeriodNs: 1e9, Burst: quickBurst, Cost: cost, Anywhere: true}
+	check := func(limit, cost uint64) *limitpb.CheckRequest {
+		return &limitpb.CheckRequest{Key: key, Limit: limit, PeriodNs: 1e9, Burst: quickBurst, Cost: cost, Anywhere: true}
 	}
 	const use = 250 // in a second: an eighth is more than a node may hold
 	for _, l := range limits {
@@ -94,7 +95,7 @@ func TestAnywhereDefaultName(t *testing.T) {
 		}
 		named := anywhereCheck(key, 1)
 		named.Name = "limit"
-		for _, req := range []*pb.CheckRequest{anywhereCheck(key, 1), named} {
+		for _, req := range []*limitpb.CheckRequest{anywhereCheck(key, 1), named} {
 			b, err := bucketOf(req, false)
 			if err != nil || b.Name != "limit" {
 				t.Errorf("%+v, %v", b, err)
@@ -156,11 +157,11 @@ func TestAnywhereInBatch(t *testing.T) {
 		plain, peek := anywhereCheck(key, 1), anywhereCheck(key, 1)
 		plain.Anywhere, peek.Peek = false, true
 		plain.PeriodNs, peek.PeriodNs = int64(time.Hour), int64(time.Hour) // nothing comes back meanwhile
-		b := must(at.BatchCheck(bound(t), &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{plain, anywhereCheck(key, 1), peek, plain}}))(t)
+		b := must(at.BatchCheck(bound(t), &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{plain, anywhereCheck(key, 1), peek, plain}}))(t)
 		for i, r := range b.Results {
 			if i == 1 {
 				e := r.Error
-				if r.Response != nil || e == nil || codes.Code(e.Code) != codes.InvalidArgument || e.Reason != pb.Reason_REASON_INVALID || e.Field != "anywhere" || e.Hint == "" {
+				if r.Response != nil || e == nil || codes.Code(e.Code) != codes.InvalidArgument || e.Reason != commonpb.Reason_REASON_INVALID || e.Field != "anywhere" || e.Hint == "" {
 					t.Errorf("%v", r)
 				}
 			} else if r.Error != nil || !r.Response.GetAllowed() || r.Response.Slack != 0 {
@@ -171,7 +172,7 @@ func TestAnywhereInBatch(t *testing.T) {
 			t.Errorf("%d are left of 2400 after two", left)
 		}
 	}
-	if n := count(t, g.nodes["n2"].metrics.ops[opCheck].failed[pb.Reason_REASON_INVALID]); n != 2 {
+	if n := count(t, g.nodes["n2"].metrics.ops[opCheck].failed[commonpb.Reason_REASON_INVALID]); n != 2 {
 		t.Errorf("%v errors are counted", n)
 	}
 }

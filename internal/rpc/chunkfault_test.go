@@ -8,17 +8,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // TestAnywhereNonsenseIsItsCallers: a caller that states a limit which cannot be is told
 // so. Those beside it who ask for the same key, and state a good one, are answered, and
 // the node goes on with the chunk that it has for them.
 func TestAnywhereNonsenseIsItsCallers(t *testing.T) {
-	for what, change := range map[string]func(*pb.CheckRequest){
-		"no period": func(r *pb.CheckRequest) { r.PeriodNs = 0 },
-		"no limit":  func(r *pb.CheckRequest) { r.Limit = 0 },
-		"too dear":  func(r *pb.CheckRequest) { r.Cost = 1 << 20 },
+	for what, change := range map[string]func(*limitpb.CheckRequest){
+		"no period": func(r *limitpb.CheckRequest) { r.PeriodNs = 0 },
+		"no limit":  func(r *limitpb.CheckRequest) { r.Limit = 0 },
+		"too dear":  func(r *limitpb.CheckRequest) { r.Cost = 1 << 20 },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -25,29 +26,29 @@ func newChunks(s *Server) *chunk.Cache {
 // twice.
 func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Report, error) {
 	req := lessened(b, tokens)
-	req.RequestId = &pb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
+	req.RequestId = &commonpb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
 	m, err := s.router.Pass(ctx, limitCheck.call(req, owner.Hash(req.Key)), time.Now())
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
-		if wire(err).Reason == pb.Reason_REASON_INVALID {
+		if wire(err).Reason == commonpb.Reason_REASON_INVALID {
 			err = &chunk.Fault{Err: err}
 		}
 		return false, chunk.Report{}, err
 	}
-	r := m.(*pb.CheckResponse)
+	r := m.(*limitpb.CheckResponse)
 	return r.Allowed, chunk.Report{Remaining: r.Remaining, RetryAfter: r.RetryAfterNs, ResetAfter: r.ResetAfterNs,
 		Epoch: r.Epoch, Lost: r.LostEpoch, Owner: r.Owner}, nil
 }
 
 // lessened is a check at the owner that leaves alone what is kept back.
-func lessened(b *chunk.Bucket, cost uint64) *pb.CheckRequest {
+func lessened(b *chunk.Bucket, cost uint64) *limitpb.CheckRequest {
 	//guard:chunk-slack chunk.Slack(b.Burst) -> 0
-	return &pb.CheckRequest{Key: b.Key, Name: b.Name, Limit: b.Limit, PeriodNs: b.Period, Burst: b.Burst - chunk.Slack(b.Burst), Cost: cost}
+	return &limitpb.CheckRequest{Key: b.Key, Name: b.Name, Limit: b.Limit, PeriodNs: b.Period, Burst: b.Burst - chunk.Slack(b.Burst), Cost: cost}
 }
 
 // bucketOf returns the token bucket that a check with anywhere is about. alone says that
 // no other node spends of it.
-func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
+func bucketOf(req *limitpb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	bad := func(field, message, hint string) (chunk.Bucket, error) {
 		return chunk.Bucket{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
 	}
@@ -57,7 +58,7 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 	}
 	slack := chunk.Slack(b.Burst)
 	switch {
-	case req.Algorithm != pb.Algorithm_ALGORITHM_UNSPECIFIED && req.Algorithm != pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
+	case req.Algorithm != limitpb.Algorithm_ALGORITHM_UNSPECIFIED && req.Algorithm != limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET:
 		return bad("anywhere", "goes with token buckets only", "leave it out, or use TOKEN_BUCKET")
 	case req.Refund != 0:
 		return bad("refund", "cannot be given back anywhere but at the owner", "leave it out, or anywhere")
@@ -82,7 +83,7 @@ func bucketOf(req *pb.CheckRequest, alone bool) (chunk.Bucket, error) {
 // anywhere decides a check that any node may decide: out of a chunk that this node
 // holds, or at the owner if it is the owner, or none can be had. A chunk is paid for,
 // so that it may be spent without a lease.
-func (s *Server) anywhere(ctx context.Context, at *checkOp, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (s *Server) anywhere(ctx context.Context, at *checkOp, req *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	if req.Peek { // nothing is spent
 		return s.checkAtOwner(ctx, at, req)
 	}
@@ -120,7 +121,7 @@ func (s *Server) anywhere(ctx context.Context, at *checkOp, req *pb.CheckRequest
 	default:
 		o.no.Inc()
 	}
-	return &pb.CheckResponse{Allowed: a.Allowed, Limit: b.Burst, Remaining: a.Remaining, RetryAfterNs: a.RetryAfter, ResetAfterNs: a.ResetAfter,
+	return &limitpb.CheckResponse{Allowed: a.Allowed, Limit: b.Burst, Remaining: a.Remaining, RetryAfterNs: a.RetryAfter, ResetAfterNs: a.ResetAfter,
 		Epoch: a.Epoch, Owner: a.Owner, LostEpoch: a.Lost, Slack: chunk.Slack(b.Burst)}, nil
 }
 
@@ -129,7 +130,7 @@ var errBatched = &failure.Error{Reason: failure.Invalid, Field: "anywhere", Mess
 
 // alone refuses a check that any node may decide within a batch, where the owner would
 // decide it. A peek is for the owner in any case.
-func alone(req *pb.CheckRequest) error {
+func alone(req *limitpb.CheckRequest) error {
 	if req.Anywhere && !req.Peek {
 		return errBatched
 	}
@@ -161,7 +162,7 @@ func least(t *table.Table, b *chunk.Bucket) uint64 {
 }
 
 // aside has the owner decide, beside the chunks of others.
-func (s *Server) aside(ctx context.Context, at *checkOp, b *chunk.Bucket, cost uint64) (*pb.CheckResponse, error) {
+func (s *Server) aside(ctx context.Context, at *checkOp, b *chunk.Bucket, cost uint64) (*limitpb.CheckResponse, error) {
 	r, err := s.checkAtOwner(ctx, at, lessened(b, cost))
 	if err != nil {
 		return nil, err

@@ -12,11 +12,12 @@ import (
 
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/owner/limit"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
-func anywhereCheck(key string, cost uint64) *pb.CheckRequest {
-	return &pb.CheckRequest{Key: key, Limit: 1000, PeriodNs: 1e9, Burst: 2400, Cost: cost, Anywhere: true}
+func anywhereCheck(key string, cost uint64) *limitpb.CheckRequest {
+	return &limitpb.CheckRequest{Key: key, Limit: 1000, PeriodNs: 1e9, Burst: 2400, Cost: cost, Anywhere: true}
 }
 
 // TestAnywhere: a node that does not own the key answers by itself, most of the
@@ -31,7 +32,7 @@ func TestAnywhere(t *testing.T) {
 		var allowed, denied int
 		began := time.Now()
 		call := func(name string) {
-			r, err := g.nodes[name].limits.Check(bound(t), &pb.CheckRequest{Key: key, Limit: 600, PeriodNs: 1e9, Burst: 800, Anywhere: true})
+			r, err := g.nodes[name].limits.Check(bound(t), &limitpb.CheckRequest{Key: key, Limit: 600, PeriodNs: 1e9, Burst: 800, Anywhere: true})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -141,7 +142,7 @@ func TestAnywhereNodeDies(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		g.nodes["n2"].stop()
-		left := must(g.nodes["n1"].limits.Check(bound(t), &pb.CheckRequest{Key: key, Limit: 1000, PeriodNs: 1e9, Burst: 2400, Peek: true}))(t).Remaining
+		left := must(g.nodes["n1"].limits.Check(bound(t), &limitpb.CheckRequest{Key: key, Limit: 1000, PeriodNs: 1e9, Burst: 2400, Peek: true}))(t).Remaining
 		if held := 2400 - left; held > 100+100 {
 			t.Errorf("%d are missing in the bucket with %d spent in half a second", held, spent)
 		}
@@ -191,24 +192,24 @@ func TestAnywhereWhoAnswers(t *testing.T) {
 	g := grouped(t, 2, false, nil)
 	key, at := g.key("n1"), g.nodes["n2"].limits
 	tests := map[string]struct {
-		change func(*pb.CheckRequest)
+		change func(*limitpb.CheckRequest)
 		slack  uint64
 		field  string
 	}{
-		"a bucket":         {func(*pb.CheckRequest) {}, 600, ""},
-		"no burst":         {func(r *pb.CheckRequest) { r.Burst = 0 }, 250, ""},
-		"a small one":      {func(r *pb.CheckRequest) { r.Burst = 12 }, 0, ""},
-		"a peek":           {func(r *pb.CheckRequest) { r.Peek = true }, 0, ""},
-		"a large cost":     {func(r *pb.CheckRequest) { r.Cost = 1700 }, 600, ""},
-		"a larger cost":    {func(r *pb.CheckRequest) { r.Cost = 1801 }, 0, "cost"},
-		"the largest cost": {func(r *pb.CheckRequest) { r.Cost = 2401 }, 0, "cost"},
-		"a window":         {func(r *pb.CheckRequest) { r.Algorithm, r.Burst = pb.Algorithm_ALGORITHM_FIXED_WINDOW, 0 }, 0, "anywhere"},
-		"an id":            {func(r *pb.CheckRequest) { r.RequestId = requestN(1, 1) }, 0, "request_id"},
-		"a refund":         {func(r *pb.CheckRequest) { r.Cost, r.Refund = 0, 1 }, 0, "refund"},
-		"no limit":         {func(r *pb.CheckRequest) { r.Limit = 0 }, 0, "limit"},
-		"no key":           {func(r *pb.CheckRequest) { r.Key = "" }, 0, "key"},
-		"a long key":       {func(r *pb.CheckRequest) { r.Key = string(make([]byte, 513)) }, 0, "key"},
-		"too great":        {func(r *pb.CheckRequest) { r.Burst = math.MaxUint64 }, 0, "burst"},
+		"a bucket":         {func(*limitpb.CheckRequest) {}, 600, ""},
+		"no burst":         {func(r *limitpb.CheckRequest) { r.Burst = 0 }, 250, ""},
+		"a small one":      {func(r *limitpb.CheckRequest) { r.Burst = 12 }, 0, ""},
+		"a peek":           {func(r *limitpb.CheckRequest) { r.Peek = true }, 0, ""},
+		"a large cost":     {func(r *limitpb.CheckRequest) { r.Cost = 1700 }, 600, ""},
+		"a larger cost":    {func(r *limitpb.CheckRequest) { r.Cost = 1801 }, 0, "cost"},
+		"the largest cost": {func(r *limitpb.CheckRequest) { r.Cost = 2401 }, 0, "cost"},
+		"a window":         {func(r *limitpb.CheckRequest) { r.Algorithm, r.Burst = limitpb.Algorithm_ALGORITHM_FIXED_WINDOW, 0 }, 0, "anywhere"},
+		"an id":            {func(r *limitpb.CheckRequest) { r.RequestId = requestN(1, 1) }, 0, "request_id"},
+		"a refund":         {func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 0, 1 }, 0, "refund"},
+		"no limit":         {func(r *limitpb.CheckRequest) { r.Limit = 0 }, 0, "limit"},
+		"no key":           {func(r *limitpb.CheckRequest) { r.Key = "" }, 0, "key"},
+		"a long key":       {func(r *limitpb.CheckRequest) { r.Key = string(make([]byte, 513)) }, 0, "key"},
+		"too great":        {func(r *limitpb.CheckRequest) { r.Burst = math.MaxUint64 }, 0, "burst"},
 	}
 	n := 0
 	for name, tc := range tests {
@@ -222,7 +223,7 @@ func TestAnywhereWhoAnswers(t *testing.T) {
 				t.Errorf("%s: %v", name, r)
 				continue
 			}
-			f := refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: tc.field}
+			f := refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_INVALID, field: tc.field}
 			f.hint = tc.field == "anywhere" || tc.field == "request_id" || tc.field == "refund" || name == "a larger cost"
 			f.check(in(t, name), err)
 			continue
@@ -235,6 +236,6 @@ func TestAnywhereWhoAnswers(t *testing.T) {
 	if r := must(alone.Check(bound(t), anywhereCheck(key, 2400)))(t); !r.Allowed || r.Slack != 0 {
 		t.Errorf("a node that is alone: %v", r)
 	}
-	_, err := alone.Check(bound(t), &pb.CheckRequest{Key: key, Limit: 10, PeriodNs: 1e9, Algorithm: pb.Algorithm_ALGORITHM_FIXED_WINDOW, Anywhere: true})
-	refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: "anywhere", hint: true}.check(t, err)
+	_, err := alone.Check(bound(t), &limitpb.CheckRequest{Key: key, Limit: 10, PeriodNs: 1e9, Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW, Anywhere: true})
+	refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_INVALID, field: "anywhere", hint: true}.check(t, err)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/drain"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -31,19 +31,19 @@ type Cluster interface {
 
 // ClusterState is what a node knows of its cluster beside the table.
 type ClusterState struct {
-	LeaseLeft time.Duration // 0 = it has no lease
-	Leader    string        // node id of the raft leader, or ""
-	Voters    []string      // node ids
-	Nonvoters []string      // node ids
-	Gossip    []Gossiper    // everybody that gossip knows
-	RaftAddr  string        // of this node
-	Gossips   string        // address at which this node gossips
-	Started   time.Time     // when the process started
-	Version   string        // of its program
-	GRPCAddr  string        // where this node's API listens
-	Copies    []*pb.Copy    // that this node makes
-	ClusterID string        // of which the node is part, whether it has heard of it or not; "" = it runs alone
-	Waiting   string        // why it is no member of its cluster yet; "" = it is one
+	LeaseLeft time.Duration     // 0 = it has no lease
+	Leader    string            // node id of the raft leader, or ""
+	Voters    []string          // node ids
+	Nonvoters []string          // node ids
+	Gossip    []Gossiper        // everybody that gossip knows
+	RaftAddr  string            // of this node
+	Gossips   string            // address at which this node gossips
+	Started   time.Time         // when the process started
+	Version   string            // of its program
+	GRPCAddr  string            // where this node's API listens
+	Copies    []*clusterpb.Copy // that this node makes
+	ClusterID string            // of which the node is part, whether it has heard of it or not; "" = it runs alone
+	Waiting   string            // why it is no member of its cluster yet; "" = it is one
 }
 
 // Warning is something that is wrong with this node, for people.

@@ -17,7 +17,8 @@ import (
 
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -145,7 +146,7 @@ func (b *board) Await(ctx context.Context, after uint64) (*table.Table, error) {
 }
 
 // clusterOf is a server that knows of others, and a client of it.
-func clusterOf(t *testing.T, cfg Config) (*house, pb.ClusterServiceClient) {
+func clusterOf(t *testing.T, cfg Config) (*house, clusterpb.ClusterServiceClient) {
 	t.Helper()
 	h := newHouse(t, nil)
 	cfg.Store, cfg.Clock, cfg.Metrics = h.store, h.clock, NewMetrics(prometheus.NewRegistry())
@@ -156,7 +157,7 @@ func clusterOf(t *testing.T, cfg Config) (*house, pb.ClusterServiceClient) {
 	go func() { defer close(done); _ = h.server.Serve(l) }()
 	t.Cleanup(func() { h.server.Stop(0); <-done })
 	h.conn = h.connect()
-	return h, pb.NewClusterServiceClient(h.conn)
+	return h, clusterpb.NewClusterServiceClient(h.conn)
 }
 
 func TestLoneNodeKnowsItself(t *testing.T) {
@@ -164,22 +165,22 @@ func TestLoneNodeKnowsItself(t *testing.T) {
 		_, c := clusterOf(t, Config{Node: "n1", GRPCAddr: "10.0.0.1:7400"})
 		ctx := bound(t)
 		time.Sleep(time.Second)
-		st := must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t)
-		same(t, st, &pb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true, RowsOwned: 256, Phase: pb.Phase_PHASE_ACTIVE,
+		st := must(c.GetStatus(ctx, &clusterpb.GetStatusRequest{}))(t)
+		same(t, st, &clusterpb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true, RowsOwned: 256, Phase: clusterpb.Phase_PHASE_ACTIVE,
 			UptimeNs: int64(time.Second), GrpcAddr: "10.0.0.1:7400"})
-		me := &pb.Member{Id: "n1", Incarnation: 1, HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", Phase: pb.Phase_PHASE_ACTIVE}
-		same(t, must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t),
-			&pb.ListMembersResponse{Epoch: st.Epoch, Members: []*pb.MemberStatus{{Id: "n1", Member: me, OwnedShare: 1, RowsOwned: 256}}})
-		r := must(c.GetRing(ctx, &pb.GetRingRequest{}))(t)
-		same(t, r, &pb.GetRingResponse{Epoch: st.Epoch, Digest: r.Digest, Size: 256,
-			Nodes: []*pb.RingNode{{Id: "n1", HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", WantedShare: 1, OwnedShare: 1}}})
-		tab := must(c.GetTable(ctx, &pb.GetTableRequest{}))(t).Table
+		me := &clusterpb.Member{Id: "n1", Incarnation: 1, HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", Phase: clusterpb.Phase_PHASE_ACTIVE}
+		same(t, must(c.ListMembers(ctx, &clusterpb.ListMembersRequest{}))(t),
+			&clusterpb.ListMembersResponse{Epoch: st.Epoch, Members: []*clusterpb.MemberStatus{{Id: "n1", Member: me, OwnedShare: 1, RowsOwned: 256}}})
+		r := must(c.GetRing(ctx, &clusterpb.GetRingRequest{}))(t)
+		same(t, r, &clusterpb.GetRingResponse{Epoch: st.Epoch, Digest: r.Digest, Size: 256,
+			Nodes: []*clusterpb.RingNode{{Id: "n1", HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", WantedShare: 1, OwnedShare: 1}}})
+		tab := must(c.GetTable(ctx, &clusterpb.GetTableRequest{}))(t).Table
 		if len(tab.Rows) != 256 || tab.Cluster != "" || tab.RingDigest != r.Digest || r.Digest == 0 || len(tab.Wanted) != 1 {
 			t.Errorf("the table is %v…", tab.Members)
 		}
-		o := must(c.GetOwner(ctx, &pb.GetOwnerRequest{Keys: []string{"a", "b"}}))(t)
+		o := must(c.GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: []string{"a", "b"}}))(t)
 		for i, k := range []string{"a", "b"} {
-			same(t, o.Owners[i], &pb.KeyOwner{Hash: owner.Hash(k), Owner: "n1", OwnerAddr: "10.0.0.1:7400", Since: o.Owners[i].Since})
+			same(t, o.Owners[i], &clusterpb.KeyOwner{Hash: owner.Hash(k), Owner: "n1", OwnerAddr: "10.0.0.1:7400", Since: o.Owners[i].Since})
 		}
 	})
 }
@@ -188,7 +189,7 @@ func TestLoneNodeKnowsItself(t *testing.T) {
 func TestLoneNodeWithoutAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := clusterOf(t, Config{})
-		o := must(c.GetOwner(bound(t), &pb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
+		o := must(c.GetOwner(bound(t), &clusterpb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
 		if o.Owner != loneID || o.OwnerAddr != "" {
 			t.Errorf("the owner is %v", o)
 		}
@@ -202,18 +203,18 @@ func TestClusterAnswers(t *testing.T) {
 			LeaseLeft: time.Second, Leader: "n2", Voters: []string{"n1", "n2"}, Nonvoters: []string{"n3"}, Started: time.Now(),
 			Gossip:   []Gossiper{{"n1", "n1:1", "alive", "n1:8080"}, {"n3", "n3:1", "failed", ""}, {"stranger", "x:1", "alive", ""}},
 			RaftAddr: "n1:2", Gossips: "n1:1", GRPCAddr: "n1:7400", Version: "v",
-			Copies: []*pb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
+			Copies: []*clusterpb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
 		}
 		_, c := clusterOf(t, Config{Cluster: b})
 		ctx, tab := bound(t), b.Table()
-		same(t, must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t), &pb.GetStatusResponse{
-			Copies: []*pb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
+		same(t, must(c.GetStatus(ctx, &clusterpb.GetStatusRequest{}))(t), &clusterpb.GetStatusResponse{
+			Copies: []*clusterpb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
 			Id:     "n1", Incarnation: 1, Version: "v", Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
 			Voters: []string{"n1", "n2"}, Rows: 768, Members: 3, GrpcAddr: "n1:7400", RaftAddr: "n1:2", GossipAddr: "n1:1", Serving: true,
-			RowsUnprotected: uint32(tab.Unprotected()), RowsOwned: 256, Phase: pb.Phase_PHASE_ACTIVE})
+			RowsUnprotected: uint32(tab.Unprotected()), RowsOwned: 256, Phase: clusterpb.Phase_PHASE_ACTIVE})
 		var got []string
 		sum := 0.0
-		for _, m := range must(c.ListMembers(ctx, &pb.ListMembersRequest{}))(t).Members {
+		for _, m := range must(c.ListMembers(ctx, &clusterpb.ListMembersRequest{}))(t).Members {
 			got = append(got, fmt.Sprintf("%s %v %q %q %q %q", m.Id, m.Member.GetPhase(), m.Gossip, m.GossipAddr, m.Raft, m.AppAddr))
 			sum += m.OwnedShare
 		}
@@ -224,7 +225,7 @@ stranger PHASE_UNSPECIFIED "alive" "x:1" "" ""`
 		if s := strings.Join(got, "\n"); s != want || math.Abs(sum-1) > 1e-9 {
 			t.Errorf("shares of %v; members:\n%s", sum, s)
 		}
-		r := must(c.GetRing(ctx, &pb.GetRingRequest{}))(t)
+		r := must(c.GetRing(ctx, &clusterpb.GetRingRequest{}))(t)
 		if len(r.Nodes) != 3 || r.Size != 768 || r.Digest != tab.Wanted().Digest() {
 			t.Errorf("the ring is %v", r)
 		}
@@ -237,7 +238,7 @@ stranger PHASE_UNSPECIFIED "alive" "x:1" "" ""`
 		for i := range keys {
 			keys[i] = fmt.Sprint("key-", i)
 		}
-		for i, o := range must(c.GetOwner(ctx, &pb.GetOwnerRequest{Keys: keys}))(t).Owners {
+		for i, o := range must(c.GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: keys}))(t).Owners {
 			h := owner.Hash(keys[i])
 			m, since, _ := tab.Owner(h)
 			if o.Hash != h || o.Owner != m.Node || o.OwnerAddr != m.GRPCAddr || o.Since != since || o.Standby != tab.Next(h) || o.Standby == o.Owner {
@@ -245,7 +246,7 @@ stranger PHASE_UNSPECIFIED "alive" "x:1" "" ""`
 			}
 		}
 		b.state.LeaseLeft = 0
-		if must(c.GetStatus(ctx, &pb.GetStatusRequest{}))(t).Serving {
+		if must(c.GetStatus(ctx, &clusterpb.GetStatusRequest{}))(t).Serving {
 			t.Error("it serves without a lease")
 		}
 	})
@@ -260,18 +261,18 @@ func TestStatusOfAChange(t *testing.T) {
 		b.begin("n1", "n2")
 		moves := len(b.Table().Moves())
 		b.flip(3)
-		st := must(c.GetStatus(bound(t), &pb.GetStatusRequest{}))(t)
+		st := must(c.GetStatus(bound(t), &clusterpb.GetStatusRequest{}))(t)
 		if !st.Changing || int(st.RowsToMove) != moves-3 || st.Rows != 512 || st.Serving {
 			t.Errorf("the status is %v", st)
 		}
 		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1"), holder("n2")}}})
-		st = must(c.GetStatus(bound(t), &pb.GetStatusRequest{}))(t)
+		st = must(c.GetStatus(bound(t), &clusterpb.GetStatusRequest{}))(t)
 		if st.RowsUnowned != st.Rows || st.Members != 0 || st.Changing {
 			t.Errorf("the status without nodes is %v", st)
 		}
-		o := must(c.GetOwner(bound(t), &pb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
-		same(t, o, &pb.KeyOwner{Hash: owner.Hash("a")})
-		same(t, must(c.GetRing(bound(t), &pb.GetRingRequest{}))(t), &pb.GetRingResponse{Epoch: b.Table().Epoch})
+		o := must(c.GetOwner(bound(t), &clusterpb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
+		same(t, o, &clusterpb.KeyOwner{Hash: owner.Hash("a")})
+		same(t, must(c.GetRing(bound(t), &clusterpb.GetRingRequest{}))(t), &clusterpb.GetRingResponse{Epoch: b.Table().Epoch})
 	})
 }
 
@@ -282,12 +283,12 @@ func TestGetOwnerIsBounded(t *testing.T) {
 			keys []string
 			want refusal
 		}{
-			"too many":  {make([]string, MaxBatchItems+1), refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
-			"too large": {[]string{strings.Repeat("x", MaxBatch)}, refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}},
+			"too many":  {make([]string, MaxBatchItems+1), refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_TOO_LARGE, hint: true}},
+			"too large": {[]string{strings.Repeat("x", MaxBatch)}, refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_TOO_LARGE, hint: true}},
 			"empty":     {[]string{"a", ""}, badField("keys[1]")},
 			"long":      {[]string{strings.Repeat("x", owner.MaxKey+1)}, badField("keys[0]")},
 		} {
-			_, err := c.GetOwner(bound(t), &pb.GetOwnerRequest{Keys: x.keys})
+			_, err := c.GetOwner(bound(t), &clusterpb.GetOwnerRequest{Keys: x.keys})
 			x.want.check(in(t, what), err)
 		}
 	})

@@ -3,7 +3,6 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,12 +14,12 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/table"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // cluster is the ClusterService.
 type cluster struct {
-	pb.UnimplementedClusterServiceServer
+	clusterpb.UnimplementedClusterServiceServer
 	s       *Server
 	c       Cluster
 	alone   bool         // there are no other nodes, and no raft
@@ -35,9 +34,9 @@ func newCluster(s *Server) *cluster {
 	return &cluster{s: s, c: newLone(s.cfg.Node, s.cfg.GRPCAddr, s.cfg.Alone), alone: true}
 }
 
-func (c *cluster) GetRing(context.Context, *pb.GetRingRequest) (*pb.GetRingResponse, error) {
+func (c *cluster) GetRing(context.Context, *clusterpb.GetRingRequest) (*clusterpb.GetRingResponse, error) {
 	t := c.c.Table()
-	r := &pb.GetRingResponse{Epoch: t.Epoch, Digest: digestOf(t)}
+	r := &clusterpb.GetRingResponse{Epoch: t.Epoch, Digest: digestOf(t)}
 	want := t.Wanted()
 	if want == nil {
 		return r, nil
@@ -49,24 +48,24 @@ func (c *cluster) GetRing(context.Context, *pb.GetRingRequest) (*pb.GetRingRespo
 	}
 	for _, share := range want.Balance().Nodes { // bytewise by hash key
 		m := byKey[share.Node]
-		r.Nodes = append(r.Nodes, &pb.RingNode{Id: m.Node, HashKey: m.HashKey, GrpcAddr: m.GRPCAddr,
+		r.Nodes = append(r.Nodes, &clusterpb.RingNode{Id: m.Node, HashKey: m.HashKey, GrpcAddr: m.GRPCAddr,
 			WantedShare: min(share.Owned, 1), OwnedShare: owned[m.Node]})
 	}
 	return r, nil
 }
 
-func (c *cluster) GetTable(context.Context, *pb.GetTableRequest) (*pb.GetTableResponse, error) {
-	return &pb.GetTableResponse{Table: c.last.snapshot(c.c.Table())}, nil
+func (c *cluster) GetTable(context.Context, *clusterpb.GetTableRequest) (*clusterpb.GetTableResponse, error) {
+	return &clusterpb.GetTableResponse{Table: c.last.snapshot(c.c.Table())}, nil
 }
 
 // ListMembers takes together what the table, gossip and raft say of each node.
-func (c *cluster) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.ListMembersResponse, error) {
+func (c *cluster) ListMembers(context.Context, *clusterpb.ListMembersRequest) (*clusterpb.ListMembersResponse, error) {
 	t, st := c.c.Table(), c.c.State()
-	known := map[string]*pb.MemberStatus{}
-	of := func(id string) *pb.MemberStatus {
+	known := map[string]*clusterpb.MemberStatus{}
+	of := func(id string) *clusterpb.MemberStatus {
 		m := known[id]
 		if m == nil {
-			m = &pb.MemberStatus{Id: id}
+			m = &clusterpb.MemberStatus{Id: id}
 			known[id] = m
 		}
 		return m
@@ -97,21 +96,21 @@ func (c *cluster) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.List
 	if st.Leader != "" {
 		of(st.Leader).Raft = "leader"
 	}
-	r := &pb.ListMembersResponse{Epoch: t.Epoch}
+	r := &clusterpb.ListMembersResponse{Epoch: t.Epoch}
 	for _, m := range known {
 		r.Members = append(r.Members, m)
 	}
-	slices.SortFunc(r.Members, func(a, b *pb.MemberStatus) int { return cmp.Compare(a.Id, b.Id) })
+	slices.SortFunc(r.Members, func(a, b *clusterpb.MemberStatus) int { return cmp.Compare(a.Id, b.Id) })
 	return r, nil
 }
 
-func (c *cluster) GetOwner(_ context.Context, req *pb.GetOwnerRequest) (*pb.GetOwnerResponse, error) {
+func (c *cluster) GetOwner(_ context.Context, req *clusterpb.GetOwnerRequest) (*clusterpb.GetOwnerResponse, error) {
 	if err := checkItems(len(req.Keys)); err != nil {
 		return nil, c.s.refuse(err)
 	}
 	t := c.c.Table()
-	r := &pb.GetOwnerResponse{Epoch: t.Epoch, Owners: make([]*pb.KeyOwner, len(req.Keys))}
-	cells := make([]pb.KeyOwner, len(req.Keys))
+	r := &clusterpb.GetOwnerResponse{Epoch: t.Epoch, Owners: make([]*clusterpb.KeyOwner, len(req.Keys))}
+	cells := make([]clusterpb.KeyOwner, len(req.Keys))
 	for i, key := range req.Keys {
 		if key == "" || len(key) > owner.MaxKey {
 			return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: fmt.Sprintf("keys[%d]", i),
@@ -128,9 +127,9 @@ func (c *cluster) GetOwner(_ context.Context, req *pb.GetOwnerRequest) (*pb.GetO
 	return r, nil
 }
 
-func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
+func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clusterpb.GetStatusResponse, error) {
 	t, st, self := c.c.Table(), c.c.State(), c.c.Self()
-	r := &pb.GetStatusResponse{
+	r := &clusterpb.GetStatusResponse{
 		Id: self.Node, Incarnation: self.Incarnation, Version: st.Version, Cluster: cmp.Or(t.Cluster, st.ClusterID), Epoch: t.Epoch,
 		LeaseLeftNs: int64(max(st.LeaseLeft, 0)), Leader: st.Leader, Voters: st.Voters,
 		Changing: t.Transition != nil, RowsToMove: uint32(len(t.Moves())), Rows: uint32(len(t.Rows)), Members: uint32(len(t.Members)),
@@ -140,7 +139,7 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 	r.Waiting = st.Waiting
 	if c.s.cfg.Warnings != nil {
 		for _, w := range c.s.cfg.Warnings() {
-			r.Warnings = append(r.Warnings, &pb.Warning{Problem: w.Problem, Hint: w.Hint})
+			r.Warnings = append(r.Warnings, &clusterpb.Warning{Problem: w.Problem, Hint: w.Hint})
 		}
 	}
 	r.Copies = st.Copies
@@ -156,35 +155,6 @@ func (c *cluster) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatu
 		r.Phase, r.RowsOwned, r.RowsStandby = phases[s.Member.Phase], uint32(s.Owned), uint32(s.Standby)
 	}
 	return r, nil
-}
-
-// Drain implements the service.
-func (c *cluster) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
-	s, err := c.drain(ctx, drain.Order{Node: req.Node, Force: req.Force})
-	return &pb.DrainResponse{State: s}, err
-}
-
-// Undrain implements the service.
-func (c *cluster) Undrain(ctx context.Context, req *pb.UndrainRequest) (*pb.UndrainResponse, error) {
-	s, err := c.drain(ctx, drain.Order{Node: req.Node, Undo: true})
-	return &pb.UndrainResponse{State: s}, err
-}
-
-func (c *cluster) drain(ctx context.Context, o drain.Order) (*pb.DrainState, error) {
-	if o.Node == "" {
-		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "node", Message: "is missing"})
-	}
-	s, err := c.c.Drain(ctx, o)
-	switch {
-	case err != nil && ctx.Err() != nil && !errors.As(err, new(*failure.Error)):
-		return nil, c.s.refuse(gaveUp(ctx))
-	case err != nil:
-		return nil, c.s.refuse(err)
-	}
-	return &pb.DrainState{
-		Node: s.Member.Node, Incarnation: s.Member.Incarnation, Phase: phases[s.Member.Phase],
-		RowsOwned: uint32(s.Owned), RowsStandby: uint32(s.Standby), Already: s.Already, Epoch: s.Epoch,
-	}, nil
 }
 
 // lone is the Cluster of a node that runs alone: a table of one, of which nothing but
@@ -260,13 +230,13 @@ func (l *lone) Await(ctx context.Context, after uint64) (*table.Table, error) {
 type lastTable struct {
 	mu       sync.Mutex   // guards what follows
 	of       *table.Table // of whole
-	whole    *pb.Table
+	whole    *clusterpb.Table
 	from, to *table.Table // of change
-	change   *pb.TableChange
+	change   *clusterpb.TableChange
 }
 
 // snapshot returns the table whole. It is shared: nobody may change it.
-func (l *lastTable) snapshot(t *table.Table) *pb.Table {
+func (l *lastTable) snapshot(t *table.Table) *clusterpb.Table {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of != t {
@@ -276,14 +246,14 @@ func (l *lastTable) snapshot(t *table.Table) *pb.Table {
 }
 
 // step returns the message that brings a watcher from one table to the next.
-func (l *lastTable) step(from, to *table.Table) *pb.WatchResponse {
+func (l *lastTable) step(from, to *table.Table) *clusterpb.WatchResponse {
 	if c := l.between(from, to); c != nil {
-		return &pb.WatchResponse{Change: c}
+		return &clusterpb.WatchResponse{Change: c}
 	}
-	return &pb.WatchResponse{Snapshot: l.snapshot(to)}
+	return &clusterpb.WatchResponse{Snapshot: l.snapshot(to)}
 }
 
-func (l *lastTable) between(from, to *table.Table) *pb.TableChange {
+func (l *lastTable) between(from, to *table.Table) *clusterpb.TableChange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.from != from || l.to != to {

@@ -5,25 +5,25 @@ import (
 
 	"github.com/keystead/keystead/ring/epoch/table"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
-var phases = map[table.Phase]pb.Phase{
-	table.Joining: pb.Phase_PHASE_JOINING,
-	table.Active:  pb.Phase_PHASE_ACTIVE,
-	table.Leaving: pb.Phase_PHASE_LEAVING,
-	table.Drained: pb.Phase_PHASE_DRAINED,
+var phases = map[table.Phase]clusterpb.Phase{
+	table.Joining: clusterpb.Phase_PHASE_JOINING,
+	table.Active:  clusterpb.Phase_PHASE_ACTIVE,
+	table.Leaving: clusterpb.Phase_PHASE_LEAVING,
+	table.Drained: clusterpb.Phase_PHASE_DRAINED,
 }
 
-func wireMember(m *table.Member) *pb.Member {
-	return &pb.Member{
+func wireMember(m *table.Member) *clusterpb.Member {
+	return &clusterpb.Member{
 		Id: m.Node, Incarnation: m.Incarnation, HashKey: m.HashKey, GrpcAddr: m.GRPCAddr,
 		Phase: phases[m.Phase], RaftAddr: m.RaftAddr, Version: m.Version,
 	}
 }
 
-func wireMembers(t *table.Table) []*pb.Member {
-	members := make([]*pb.Member, len(t.Members))
+func wireMembers(t *table.Table) []*clusterpb.Member {
+	members := make([]*clusterpb.Member, len(t.Members))
 	for i := range t.Members {
 		members[i] = wireMember(&t.Members[i])
 	}
@@ -41,9 +41,9 @@ func places(t *table.Table) map[table.Holder]uint32 {
 
 // wireRows converts the rows for which pick says so. They are allocated in one
 // piece: a table may have 32,768.
-func wireRows(t *table.Table, n int, pick func(i int) bool) []*pb.Row {
+func wireRows(t *table.Table, n int, pick func(i int) bool) []*clusterpb.Row {
 	at := places(t)
-	cells, rows := make([]pb.Row, 0, n), make([]*pb.Row, 0, n)
+	cells, rows := make([]clusterpb.Row, 0, n), make([]*clusterpb.Row, 0, n)
 	// Neighbours are often of one holder, and the map is what costs.
 	owner, standby := table.Holder{}, table.Holder{}
 	var ownerAt, standbyAt uint32
@@ -58,15 +58,15 @@ func wireRows(t *table.Table, n int, pick func(i int) bool) []*pb.Row {
 		if r.Standby != standby {
 			standby, standbyAt = r.Standby, at[r.Standby]
 		}
-		cells = append(cells, pb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost, Grace: r.Grace})
+		cells = append(cells, clusterpb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost, Grace: r.Grace})
 		rows = append(rows, &cells[len(cells)-1])
 	}
 	return rows
 }
 
 // wireTable is a table as it travels.
-func wireTable(t *table.Table) *pb.Table {
-	return &pb.Table{
+func wireTable(t *table.Table) *clusterpb.Table {
+	return &clusterpb.Table{
 		Cluster: t.Cluster, Epoch: t.Epoch, Members: wireMembers(t),
 		Rows:       wireRows(t, len(t.Rows), func(int) bool { return true }),
 		Transition: transitionOf(t), RingDigest: digestOf(t), Wanted: t.WantedNodes(), Splits: wireSplits(t),
@@ -75,7 +75,7 @@ func wireTable(t *table.Table) *pb.Table {
 
 // wireChange returns what turns from into to; nil if a snapshot is needed, or is not
 // larger.
-func wireChange(from, to *table.Table) *pb.TableChange {
+func wireChange(from, to *table.Table) *clusterpb.TableChange {
 	if from.Cluster != to.Cluster || len(from.Rows) != len(to.Rows) {
 		return nil
 	}
@@ -93,7 +93,7 @@ func wireChange(from, to *table.Table) *pb.TableChange {
 	}
 	splits, merged := wireSplitChange(from, to)
 	//guard:split-told-over merged -> merged[:0]
-	return &pb.TableChange{
+	return &clusterpb.TableChange{
 		Epoch: to.Epoch, Members: wireMembers(to),
 		Rows:       wireRows(to, n, func(i int) bool { return differs(&from.Rows[i], &to.Rows[i]) }),
 		Transition: transitionOf(to), RingDigest: digestOf(to), Wanted: to.WantedNodes(), Splits: splits, Merged: merged,

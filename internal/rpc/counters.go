@@ -7,26 +7,27 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // counters is what the CounterService has beside the table of operations: batches.
 type counters struct {
-	pb.UnimplementedCounterServiceServer
+	counterpb.UnimplementedCounterServiceServer
 	s *Server
 }
 
-var refusals = map[counter.Refusal]pb.Refusal{
-	counter.None:     pb.Refusal_REFUSAL_UNSPECIFIED,
-	counter.BelowMin: pb.Refusal_REFUSAL_BELOW_MIN,
-	counter.AboveMax: pb.Refusal_REFUSAL_ABOVE_MAX,
-	counter.Overflow: pb.Refusal_REFUSAL_OVERFLOW,
+var refusals = map[counter.Refusal]counterpb.Refusal{
+	counter.None:     counterpb.Refusal_REFUSAL_UNSPECIFIED,
+	counter.BelowMin: counterpb.Refusal_REFUSAL_BELOW_MIN,
+	counter.AboveMax: counterpb.Refusal_REFUSAL_ABOVE_MAX,
+	counter.Overflow: counterpb.Refusal_REFUSAL_OVERFLOW,
 }
 
 // add adds to a counter. With a part, it is for that; without, for the object, or if that
 // is split, for the part of it that is here.
-func (s *Server) add(f frame, req *pb.AddRequest, r *pb.AddResponse) (verdict, error) {
+func (s *Server) add(f frame, req *counterpb.AddRequest, r *counterpb.AddResponse) (verdict, error) {
 	op := counter.AddOp{Delta: req.Delta, IdleTTL: req.IdleTtlNs}
 	if req.Min != nil {
 		op.HasMin, op.Min = true, *req.Min
@@ -68,24 +69,24 @@ func (s *Server) addOthers(h share, a *owner.AddAnswer) {
 }
 
 // addDivides reports whether a part can do an add.
-func addDivides(req *pb.AddRequest) bool {
+func addDivides(req *counterpb.AddRequest) bool {
 	return req.Min == nil && //guard:split-divisible
 		req.Max == nil && //guard:split-divisible
 		req.IdleTtlNs == 0
 }
 
 // BatchAdd implements the service.
-func (c *counters) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.BatchAddResponse, error) {
-	results, err := batch(ctx, c.s, counterAdd, req.Adds, nil, func(r *pb.AddResult, a *pb.AddResponse, w *pb.Error) { r.Response, r.Error = a, w })
+func (c *counters) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest) (*counterpb.BatchAddResponse, error) {
+	results, err := batch(ctx, c.s, counterAdd, req.Adds, nil, func(r *counterpb.AddResult, a *counterpb.AddResponse, w *commonpb.Error) { r.Response, r.Error = a, w })
 	if err != nil {
 		return nil, err
 	}
-	return &pb.BatchAddResponse{Results: results}, nil
+	return &counterpb.BatchAddResponse{Results: results}, nil
 }
 
 // get reads a counter; with a part, that. A split counter is read elsewhere: all its
 // parts are.
-func (s *Server) get(f frame, _ *pb.GetRequest, r *pb.GetResponse) (verdict, error) {
+func (s *Server) get(f frame, _ *counterpb.GetRequest, r *counterpb.GetResponse) (verdict, error) {
 	at := f.at
 	switch {
 	case f.part != nil:
@@ -106,11 +107,11 @@ func (s *Server) get(f frame, _ *pb.GetRequest, r *pb.GetResponse) (verdict, err
 }
 
 // getDivides reports whether a part can do a get: its own.
-func getDivides(*pb.GetRequest) bool { return true }
+func getDivides(*counterpb.GetRequest) bool { return true }
 
 // sumOfParts returns what a split counter has, by what its parts have.
-func sumOfParts(node string, sp *table.Split, parts []*pb.GetResponse) *pb.GetResponse {
-	r := &pb.GetResponse{Value: sp.Base, Version: splitVersion, Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
+func sumOfParts(node string, sp *table.Split, parts []*counterpb.GetResponse) *counterpb.GetResponse {
+	r := &counterpb.GetResponse{Value: sp.Base, Version: splitVersion, Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
 	for _, g := range parts {
 		r.Value += g.Value
 		r.Version = (r.Version + g.Version) | splitVersion
@@ -120,15 +121,15 @@ func sumOfParts(node string, sp *table.Split, parts []*pb.GetResponse) *pb.GetRe
 }
 
 // BatchGet implements the service.
-func (c *counters) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
-	results, err := batch(ctx, c.s, counterGet, req.Gets, nil, func(r *pb.GetResult, a *pb.GetResponse, w *pb.Error) { r.Response, r.Error = a, w })
+func (c *counters) BatchGet(ctx context.Context, req *counterpb.BatchGetRequest) (*counterpb.BatchGetResponse, error) {
+	results, err := batch(ctx, c.s, counterGet, req.Gets, nil, func(r *counterpb.GetResult, a *counterpb.GetResponse, w *commonpb.Error) { r.Response, r.Error = a, w })
 	if err != nil {
 		return nil, err
 	}
-	return &pb.BatchGetResponse{Results: results}, nil
+	return &counterpb.BatchGetResponse{Results: results}, nil
 }
 
-func (s *Server) setIf(f frame, req *pb.SetIfRequest, r *pb.SetIfResponse) (verdict, error) {
+func (s *Server) setIf(f frame, req *counterpb.SetIfRequest, r *counterpb.SetIfResponse) (verdict, error) {
 	a, err := s.cfg.Store.SetIf(f.now, f.at, f.id, counter.SetIfOp{Value: req.Value, Version: req.Version, IdleTTL: req.IdleTtlNs})
 	if err != nil {
 		return verdict{}, err
@@ -138,7 +139,7 @@ func (s *Server) setIf(f frame, req *pb.SetIfRequest, r *pb.SetIfResponse) (verd
 	return verdict{a.Meta, a.Applied}, nil
 }
 
-func (s *Server) reset(f frame, _ *pb.ResetRequest, r *pb.ResetResponse) (verdict, error) {
+func (s *Server) reset(f frame, _ *counterpb.ResetRequest, r *counterpb.ResetResponse) (verdict, error) {
 	a, err := s.cfg.Store.Reset(f.now, f.at, f.id)
 	if err != nil {
 		return verdict{}, err

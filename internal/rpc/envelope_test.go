@@ -8,8 +8,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/internal/forward"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // enveloped are calls as they go over the wire: in the envelope of level 3, as a program
@@ -24,7 +27,7 @@ func enveloped() []struct {
 	answer4 string
 	onPart  bool
 } {
-	id := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 7, Settled: 5, AgeNs: 9}
+	id := &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 7, Settled: 5, AgeNs: 9}
 	return []struct {
 		op      *operation
 		request forward.Message
@@ -35,42 +38,42 @@ func enveloped() []struct {
 		answer4 string
 		onPart  bool
 	}{
-		{limitCheck.operation, &pb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, RequestId: id},
+		{limitCheck.operation, &limitpb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, RequestId: id},
 			"0801100218036a040803100122280a016b12016e1805208094ebdc034a180a1030313233343536373839616263646566100718052009",
 			"0801100218036a04080310018001048a01280a016b12016e1805208094ebdc034a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
-			&pb.CheckResponse{Allowed: true, Limit: 5}, "08011a0408011005", "080170047a0408011005", true},
-		{counterAdd.operation, &pb.AddRequest{Key: "k", Delta: -2, RequestId: id},
+			&limitpb.CheckResponse{Allowed: true, Limit: 5}, "08011a0408011005", "080170047a0408011005", true},
+		{counterAdd.operation, &counterpb.AddRequest{Key: "k", Delta: -2, RequestId: id},
 			"0801100218032a1f0a016b18033a180a1030313233343536373839616263646566100718052009",
 			"0801100218038001058a011f0a016b18033a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
-			&pb.AddResponse{Applied: true, Value: -2}, "0801220408011003", "080170057a0408011003", false},
-		{counterGet.operation, &pb.GetRequest{Key: "k"},
+			&counterpb.AddResponse{Applied: true, Value: -2}, "0801220408011003", "080170057a0408011003", false},
+		{counterGet.operation, &counterpb.GetRequest{Key: "k"},
 			"0801100218036a040803100132030a016b",
 			"0801100218036a04080310018001068a01030a016b9201016b",
-			&pb.GetResponse{Value: 3}, "08012a020806", "080170067a020806", true},
-		{counterSetIf.operation, &pb.SetIfRequest{Key: "k", Value: 3, RequestId: id},
+			&counterpb.GetResponse{Value: 3}, "08012a020806", "080170067a020806", true},
+		{counterSetIf.operation, &counterpb.SetIfRequest{Key: "k", Value: 3, RequestId: id},
 			"0801100218033a1f0a016b180632180a1030313233343536373839616263646566100718052009",
 			"0801100218038001078a011f0a016b180632180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
-			&pb.SetIfResponse{Applied: true}, "080132020801", "080170077a020801", false},
-		{counterReset.operation, &pb.ResetRequest{Key: "k", RequestId: id},
+			&counterpb.SetIfResponse{Applied: true}, "080132020801", "080170077a020801", false},
+		{counterReset.operation, &counterpb.ResetRequest{Key: "k", RequestId: id},
 			"080110021803421d0a016b1a180a1030313233343536373839616263646566100718052009",
 			"0801100218038001088a011d0a016b1a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
-			&pb.ResetResponse{Previous: 4}, "08013a020808", "080170087a020808", false},
-		{lockAcquire.operation, &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 2e9, RequestId: id},
+			&counterpb.ResetResponse{Previous: 4}, "08013a020808", "080170087a020808", false},
+		{lockAcquire.operation, &lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 2e9, RequestId: id},
 			"0801100218034a2c0a016b1a0168208094ebdc032880a8d6b9073a180a1030313233343536373839616263646566100718052009",
 			"0801100218038001098a012c0a016b1a0168208094ebdc032880a8d6b9073a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009a00180a8d6b907",
-			&pb.AcquireResponse{Acquired: true, Token: 8}, "0801420408011008", "080170097a0408011008", false},
-		{lockRenew.operation, &pb.RenewRequest{Key: "k", Token: 8, TtlNs: 1e9},
+			&lockpb.AcquireResponse{Acquired: true, Token: 8}, "0801420408011008", "080170097a0408011008", false},
+		{lockRenew.operation, &lockpb.RenewRequest{Key: "k", Token: 8, TtlNs: 1e9},
 			"080110021803520b0a016b1808208094ebdc03",
 			"08011002180380010a8a010b0a016b1808208094ebdc039201016b",
-			&pb.RenewResponse{Renewed: true}, "08014a020801", "0801700a7a020801", false},
-		{lockRelease.operation, &pb.ReleaseRequest{Key: "k", Token: 8, RequestId: id},
+			&lockpb.RenewResponse{Renewed: true}, "08014a020801", "0801700a7a020801", false},
+		{lockRelease.operation, &lockpb.ReleaseRequest{Key: "k", Token: 8, RequestId: id},
 			"0801100218035a1f0a016b180822180a1030313233343536373839616263646566100718052009",
 			"08011002180380010b8a011f0a016b180822180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
-			&pb.ReleaseResponse{Released: true}, "080152020801", "0801700b7a020801", false},
-		{lockInspect.operation, &pb.InspectRequest{},
+			&lockpb.ReleaseResponse{Released: true}, "080152020801", "0801700b7a020801", false},
+		{lockInspect.operation, &lockpb.InspectRequest{},
 			"0801100218036200",
 			"08011002180380010c",
-			&pb.InspectResponse{Waiting: 2}, "08015a021802", "0801700c7a021802", false},
+			&lockpb.InspectResponse{Waiting: 2}, "08015a021802", "0801700c7a021802", false},
 		{partPlant, &peerv1.PlantRequest{Home: "n1", HomeIncarnation: 2},
 			"0801100218036a0408031001720612026e311802",
 			"0801100218036a040803100180010e8a010612026e311802",
@@ -143,10 +146,10 @@ func TestEnvelopes(t *testing.T) {
 // both envelopes; what its caller sent stays as it was.
 func TestEnvelopesAge(t *testing.T) {
 	known := (&Server{sent: sentOperations()}).known
-	req := &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 100, RequestId: requestN(1, 1)}
+	req := &lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 100, RequestId: requestN(1, 1)}
 	before := must(req.MarshalVT())(t)
 	c := lockAcquire.Call(req)
-	c.Wait, c.ID = 60, &pb.RequestId{Client: req.RequestId.Client, Sequence: req.RequestId.Sequence, AgeNs: 40}
+	c.Wait, c.ID = 60, &commonpb.RequestId{Client: req.RequestId.Client, Sequence: req.RequestId.Sequence, AgeNs: 40}
 	for _, level4 := range []bool{false, true} {
 		f := must(forward.Encode(&c, level4))(t)
 		got := must(forward.Decode(f, known))(t)

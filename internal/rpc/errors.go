@@ -14,7 +14,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/forward"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // Domain is the domain of every ErrorInfo.
@@ -23,26 +23,27 @@ const Domain = "keystead"
 // kinds has the code and the name under which each reason travels.
 var kinds = map[failure.Reason]struct {
 	code   codes.Code
-	reason pb.Reason
+	reason commonpb.Reason
 }{
-	failure.Invalid:         {codes.InvalidArgument, pb.Reason_REASON_INVALID},
-	failure.KindMismatch:    {codes.FailedPrecondition, pb.Reason_REASON_KIND_MISMATCH},
-	failure.RequestTooOld:   {codes.FailedPrecondition, pb.Reason_REASON_REQUEST_TOO_OLD},
-	failure.RequestIDReused: {codes.InvalidArgument, pb.Reason_REASON_REQUEST_ID_REUSED},
-	failure.StoreFull:       {codes.ResourceExhausted, pb.Reason_REASON_STORE_FULL},
-	failure.TooManyWaiters:  {codes.ResourceExhausted, pb.Reason_REASON_TOO_MANY_WAITERS},
-	failure.Unavailable:     {codes.Unavailable, pb.Reason_REASON_UNAVAILABLE},
-	failure.OutcomeUnknown:  {codes.Unknown, pb.Reason_REASON_OUTCOME_UNKNOWN},
-	failure.GaveUp:          {codes.Canceled, pb.Reason_REASON_GAVE_UP},
-	failure.NotOwner:        {codes.FailedPrecondition, pb.Reason_REASON_NOT_OWNER},
-	failure.Superseded:      {codes.Aborted, pb.Reason_REASON_SUPERSEDED},
-	failure.Recovering:      {codes.Unavailable, pb.Reason_REASON_RECOVERING},
-	failure.Deadline:        {codes.DeadlineExceeded, pb.Reason_REASON_GAVE_UP},
-	failure.Overloaded:      {codes.ResourceExhausted, pb.Reason_REASON_OVERLOADED},
-	failure.TooLarge:        {codes.ResourceExhausted, pb.Reason_REASON_TOO_LARGE},
-	failure.UnknownNode:     {codes.NotFound, pb.Reason_REASON_UNKNOWN_NODE},
-	failure.LastNode:        {codes.FailedPrecondition, pb.Reason_REASON_LAST_NODE},
-	failure.TooFewLeft:      {codes.FailedPrecondition, pb.Reason_REASON_TOO_FEW_LEFT},
+	failure.Invalid:         {codes.InvalidArgument, commonpb.Reason_REASON_INVALID},
+	failure.KindMismatch:    {codes.FailedPrecondition, commonpb.Reason_REASON_KIND_MISMATCH},
+	failure.RequestTooOld:   {codes.FailedPrecondition, commonpb.Reason_REASON_REQUEST_TOO_OLD},
+	failure.RequestIDReused: {codes.InvalidArgument, commonpb.Reason_REASON_REQUEST_ID_REUSED},
+	failure.StoreFull:       {codes.ResourceExhausted, commonpb.Reason_REASON_STORE_FULL},
+	failure.TooManyWaiters:  {codes.ResourceExhausted, commonpb.Reason_REASON_TOO_MANY_WAITERS},
+	failure.Unavailable:     {codes.Unavailable, commonpb.Reason_REASON_UNAVAILABLE},
+	failure.OutcomeUnknown:  {codes.Unknown, commonpb.Reason_REASON_OUTCOME_UNKNOWN},
+	failure.GaveUp:          {codes.Canceled, commonpb.Reason_REASON_GAVE_UP},
+	failure.NotOwner:        {codes.FailedPrecondition, commonpb.Reason_REASON_NOT_OWNER},
+	failure.Superseded:      {codes.Aborted, commonpb.Reason_REASON_SUPERSEDED},
+	failure.Recovering:      {codes.Unavailable, commonpb.Reason_REASON_RECOVERING},
+	failure.Deadline:        {codes.DeadlineExceeded, commonpb.Reason_REASON_GAVE_UP},
+	failure.Overloaded:      {codes.ResourceExhausted, commonpb.Reason_REASON_OVERLOADED},
+	failure.TooLarge:        {codes.ResourceExhausted, commonpb.Reason_REASON_TOO_LARGE},
+	failure.UnknownNode:     {codes.NotFound, commonpb.Reason_REASON_UNKNOWN_NODE},
+	failure.LastNode:        {codes.FailedPrecondition, commonpb.Reason_REASON_LAST_NODE},
+	failure.TooFewLeft:      {codes.FailedPrecondition, commonpb.Reason_REASON_TOO_FEW_LEFT},
+	failure.UnknownMethod:   {codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD},
 }
 
 var errStopping = &failure.Error{Reason: failure.Unavailable, RetryAfter: 500 * time.Millisecond,
@@ -63,17 +64,17 @@ func gaveUp(ctx context.Context) *failure.Error {
 }
 
 // wire returns what a store error looks like to the caller.
-func wire(err error) *pb.Error {
+func wire(err error) *commonpb.Error {
 	var from *forward.Remote
 	if errors.As(err, &from) {
 		return from.Wire
 	}
 	var e *failure.Error
 	if !errors.As(err, &e) {
-		return &pb.Error{Code: int32(codes.Internal), Message: err.Error()}
+		return &commonpb.Error{Code: int32(codes.Internal), Message: err.Error()}
 	}
 	k := kinds[e.Reason]
-	return &pb.Error{
+	return &commonpb.Error{
 		Code: int32(k.code), Message: e.Error(), Reason: k.reason,
 		Hint: e.Hint, Field: e.Field, RetryAfterNs: int64(e.RetryAfter),
 	}
@@ -91,7 +92,7 @@ func Status(err error) error {
 	if w.Hint != "" {
 		info.Metadata = map[string]string{"hint": w.Hint}
 	}
-	if w.Reason == pb.Reason_REASON_NOT_OWNER {
+	if w.Reason == commonpb.Reason_REASON_NOT_OWNER {
 		info.Metadata["owner"], info.Metadata["owner_addr"] = w.Owner, w.OwnerAddr
 		info.Metadata["epoch"] = strconv.FormatUint(w.Epoch, 10)
 	}
@@ -111,7 +112,7 @@ func Status(err error) error {
 }
 
 // reasonName is a reason as it stands in an ErrorInfo: without its prefix.
-func reasonName(r pb.Reason) string {
+func reasonName(r commonpb.Reason) string {
 	const prefix = "REASON_"
 	return r.String()[len(prefix):]
 }

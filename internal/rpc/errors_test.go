@@ -14,47 +14,50 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // calls returns all unary RPCs on one address, with what else they need filled in.
-func (h *house) calls(ctx context.Context, key, name string, id *pb.RequestId) map[string]func() error {
+func (h *house) calls(ctx context.Context, key, name string, id *commonpb.RequestId) map[string]func() error {
 	second := int64(time.Second)
 	return map[string]func() error{
 		"Check": func() error {
-			_, err := h.limits.Check(ctx, &pb.CheckRequest{Key: key, Name: name, Limit: 5, PeriodNs: second, RequestId: id})
+			_, err := h.limits.Check(ctx, &limitpb.CheckRequest{Key: key, Name: name, Limit: 5, PeriodNs: second, RequestId: id})
 			return err
 		},
 		"Add": func() error {
-			_, err := h.counters.Add(ctx, &pb.AddRequest{Key: key, Name: name, Delta: 1, RequestId: id})
+			_, err := h.counters.Add(ctx, &counterpb.AddRequest{Key: key, Name: name, Delta: 1, RequestId: id})
 			return err
 		},
 		"Get": func() error {
-			_, err := h.counters.Get(ctx, &pb.GetRequest{Key: key, Name: name})
+			_, err := h.counters.Get(ctx, &counterpb.GetRequest{Key: key, Name: name})
 			return err
 		},
 		"SetIf": func() error {
-			_, err := h.counters.SetIf(ctx, &pb.SetIfRequest{Key: key, Name: name, Value: 1, RequestId: id})
+			_, err := h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: key, Name: name, Value: 1, RequestId: id})
 			return err
 		},
 		"Reset": func() error {
-			_, err := h.counters.Reset(ctx, &pb.ResetRequest{Key: key, Name: name, RequestId: id})
+			_, err := h.counters.Reset(ctx, &counterpb.ResetRequest{Key: key, Name: name, RequestId: id})
 			return err
 		},
 		"Acquire": func() error {
-			_, err := h.locks.Acquire(ctx, &pb.AcquireRequest{Key: key, Name: name, Holder: "me", TtlNs: second, RequestId: id})
+			_, err := h.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Name: name, Holder: "me", TtlNs: second, RequestId: id})
 			return err
 		},
 		"Renew": func() error {
-			_, err := h.locks.Renew(ctx, &pb.RenewRequest{Key: key, Name: name, Token: 1, TtlNs: second})
+			_, err := h.locks.Renew(ctx, &lockpb.RenewRequest{Key: key, Name: name, Token: 1, TtlNs: second})
 			return err
 		},
 		"Release": func() error {
-			_, err := h.locks.Release(ctx, &pb.ReleaseRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			_, err := h.locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: name, Token: 1, RequestId: id})
 			return err
 		},
 		"Inspect": func() error {
-			_, err := h.locks.Inspect(ctx, &pb.InspectRequest{Key: key, Name: name})
+			_, err := h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name})
 			return err
 		},
 	}
@@ -95,15 +98,15 @@ func TestRequestIDs(t *testing.T) {
 		client := requestN(1, 1).Client
 		for _, c := range []struct {
 			what  string
-			id    *pb.RequestId
+			id    *commonpb.RequestId
 			field string
 		}{
-			{"an empty one", &pb.RequestId{}, "request_id.client"},
-			{"a short client", &pb.RequestId{Client: client[1:], Sequence: 1}, "request_id.client"},
-			{"a long client", &pb.RequestId{Client: append(client, 0), Sequence: 1}, "request_id.client"},
-			{"no sequence", &pb.RequestId{Client: client}, "request_id.sequence"},
-			{"a negative age", &pb.RequestId{Client: client, Sequence: 1, AgeNs: -1}, "request_id.age_ns"},
-			{"settled before it was sent", &pb.RequestId{Client: client, Sequence: 1, Settled: 2}, "request_id.settled"},
+			{"an empty one", &commonpb.RequestId{}, "request_id.client"},
+			{"a short client", &commonpb.RequestId{Client: client[1:], Sequence: 1}, "request_id.client"},
+			{"a long client", &commonpb.RequestId{Client: append(client, 0), Sequence: 1}, "request_id.client"},
+			{"no sequence", &commonpb.RequestId{Client: client}, "request_id.sequence"},
+			{"a negative age", &commonpb.RequestId{Client: client, Sequence: 1, AgeNs: -1}, "request_id.age_ns"},
+			{"settled before it was sent", &commonpb.RequestId{Client: client, Sequence: 1, Settled: 2}, "request_id.settled"},
 		} {
 			for rpc, call := range h.calls(bound(t), "k", "", c.id) {
 				if takesID[rpc] {
@@ -119,24 +122,24 @@ func TestRequestIDs(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	const second = int64(time.Second)
-	check := func(change func(*pb.CheckRequest)) func(h *house, ctx context.Context) error {
+	check := func(change func(*limitpb.CheckRequest)) func(h *house, ctx context.Context) error {
 		return func(h *house, ctx context.Context) error {
-			req := &pb.CheckRequest{Key: "k", Limit: 5, PeriodNs: second}
+			req := &limitpb.CheckRequest{Key: "k", Limit: 5, PeriodNs: second}
 			change(req)
 			_, err := h.limits.Check(ctx, req)
 			return err
 		}
 	}
-	add := func(req *pb.AddRequest) func(h *house, ctx context.Context) error {
+	add := func(req *counterpb.AddRequest) func(h *house, ctx context.Context) error {
 		return func(h *house, ctx context.Context) error {
 			req.Key = "k"
 			_, err := h.counters.Add(ctx, req)
 			return err
 		}
 	}
-	acquire := func(change func(*pb.AcquireRequest)) func(h *house, ctx context.Context) error {
+	acquire := func(change func(*lockpb.AcquireRequest)) func(h *house, ctx context.Context) error {
 		return func(h *house, ctx context.Context) error {
-			req := &pb.AcquireRequest{Key: "k", Holder: "me", TtlNs: second}
+			req := &lockpb.AcquireRequest{Key: "k", Holder: "me", TtlNs: second}
 			change(req)
 			_, err := h.locks.Acquire(ctx, req)
 			return err
@@ -144,7 +147,7 @@ func TestFields(t *testing.T) {
 	}
 	renew := func(ttl int64) func(h *house, ctx context.Context) error {
 		return func(h *house, ctx context.Context) error {
-			_, err := h.locks.Renew(ctx, &pb.RenewRequest{Key: "k", Token: 1, TtlNs: ttl})
+			_, err := h.locks.Renew(ctx, &lockpb.RenewRequest{Key: "k", Token: 1, TtlNs: ttl})
 			return err
 		}
 	}
@@ -154,40 +157,40 @@ func TestFields(t *testing.T) {
 			hint        bool
 			call        func(h *house, ctx context.Context) error
 		}{
-			{"no limit", "limit", false, check(func(r *pb.CheckRequest) { r.Limit = 0 })},
-			{"a huge limit", "limit", false, check(func(r *pb.CheckRequest) { r.Limit = 1e12 + 1 })},
-			{"no period", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = 0 })},
-			{"a short period", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = 999 })},
-			{"a negative period", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = math.MinInt64 })},
-			{"a period above a year", "period_ns", false, check(func(r *pb.CheckRequest) { r.PeriodNs = 366*24*3600*second + 1 })},
-			{"a huge burst", "burst", false, check(func(r *pb.CheckRequest) { r.Burst = math.MaxUint64 })},
-			{"a window with a burst", "burst", false, check(func(r *pb.CheckRequest) { r.Burst, r.Algorithm = 5, pb.Algorithm_ALGORITHM_FIXED_WINDOW })},
-			{"an unknown algorithm", "algorithm", true, check(func(r *pb.CheckRequest) { r.Algorithm = 77 })},
-			{"a negative algorithm", "algorithm", true, check(func(r *pb.CheckRequest) { r.Algorithm = -1 })},
-			{"a cost that never fits", "cost", false, check(func(r *pb.CheckRequest) { r.Cost = 6 })},
-			{"a peek that never fits", "cost", false, check(func(r *pb.CheckRequest) { r.Cost, r.Peek = 6, true })},
-			{"a sliding window with a burst", "burst", false, check(func(r *pb.CheckRequest) { r.Burst, r.Algorithm = 5, pb.Algorithm_ALGORITHM_SLIDING_WINDOW })},
-			{"a negative refund", "refund", true, check(func(r *pb.CheckRequest) { r.Cost, r.Refund = 0, -1 })},
-			{"a refund with a cost", "refund", true, check(func(r *pb.CheckRequest) { r.Cost, r.Refund = 1, 1 })},
-			{"a refund that is a peek", "refund", true, check(func(r *pb.CheckRequest) { r.Cost, r.Refund, r.Peek = 0, 1, true })},
-			{"a huge refund", "refund", false, check(func(r *pb.CheckRequest) { r.Cost, r.Refund = 0, 1e12+1 })},
-			{"min above max", "min", false, add(&pb.AddRequest{Delta: 1, Min: proto.Int64(2), Max: proto.Int64(1)})},
-			{"a short idle TTL", "idle_ttl_ns", false, add(&pb.AddRequest{Delta: 1, IdleTtlNs: 999_999})},
-			{"a negative idle TTL", "idle_ttl_ns", false, add(&pb.AddRequest{Delta: 1, IdleTtlNs: -1})},
-			{"an idle TTL above a year", "idle_ttl_ns", false, add(&pb.AddRequest{Delta: 1, IdleTtlNs: math.MaxInt64})},
+			{"no limit", "limit", false, check(func(r *limitpb.CheckRequest) { r.Limit = 0 })},
+			{"a huge limit", "limit", false, check(func(r *limitpb.CheckRequest) { r.Limit = 1e12 + 1 })},
+			{"no period", "period_ns", false, check(func(r *limitpb.CheckRequest) { r.PeriodNs = 0 })},
+			{"a short period", "period_ns", false, check(func(r *limitpb.CheckRequest) { r.PeriodNs = 999 })},
+			{"a negative period", "period_ns", false, check(func(r *limitpb.CheckRequest) { r.PeriodNs = math.MinInt64 })},
+			{"a period above a year", "period_ns", false, check(func(r *limitpb.CheckRequest) { r.PeriodNs = 366*24*3600*second + 1 })},
+			{"a huge burst", "burst", false, check(func(r *limitpb.CheckRequest) { r.Burst = math.MaxUint64 })},
+			{"a window with a burst", "burst", false, check(func(r *limitpb.CheckRequest) { r.Burst, r.Algorithm = 5, limitpb.Algorithm_ALGORITHM_FIXED_WINDOW })},
+			{"an unknown algorithm", "algorithm", true, check(func(r *limitpb.CheckRequest) { r.Algorithm = 77 })},
+			{"a negative algorithm", "algorithm", true, check(func(r *limitpb.CheckRequest) { r.Algorithm = -1 })},
+			{"a cost that never fits", "cost", false, check(func(r *limitpb.CheckRequest) { r.Cost = 6 })},
+			{"a peek that never fits", "cost", false, check(func(r *limitpb.CheckRequest) { r.Cost, r.Peek = 6, true })},
+			{"a sliding window with a burst", "burst", false, check(func(r *limitpb.CheckRequest) { r.Burst, r.Algorithm = 5, limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW })},
+			{"a negative refund", "refund", true, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 0, -1 })},
+			{"a refund with a cost", "refund", true, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 1, 1 })},
+			{"a refund that is a peek", "refund", true, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund, r.Peek = 0, 1, true })},
+			{"a huge refund", "refund", false, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 0, 1e12+1 })},
+			{"min above max", "min", false, add(&counterpb.AddRequest{Delta: 1, Min: proto.Int64(2), Max: proto.Int64(1)})},
+			{"a short idle TTL", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: 999_999})},
+			{"a negative idle TTL", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: -1})},
+			{"an idle TTL above a year", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: math.MaxInt64})},
 			{"a bad idle TTL in SetIf", "idle_ttl_ns", false, func(h *house, ctx context.Context) error {
-				_, err := h.counters.SetIf(ctx, &pb.SetIfRequest{Key: "k", IdleTtlNs: 1})
+				_, err := h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: "k", IdleTtlNs: 1})
 				return err
 			}},
-			{"no holder", "holder", false, acquire(func(r *pb.AcquireRequest) { r.Holder = "" })},
-			{"a long holder", "holder", false, acquire(func(r *pb.AcquireRequest) { r.Holder = strings.Repeat("h", 129) })},
-			{"a holder that is not UTF-8", "holder", false, acquire(func(r *pb.AcquireRequest) { r.Holder = "\xff" })},
-			{"no TTL", "ttl_ns", false, acquire(func(r *pb.AcquireRequest) { r.TtlNs = 0 })},
-			{"a short TTL", "ttl_ns", false, acquire(func(r *pb.AcquireRequest) { r.TtlNs = 9_999_999 })},
-			{"a TTL above the node's", "ttl_ns", false, acquire(func(r *pb.AcquireRequest) { r.TtlNs = int64(time.Hour) + 1 })},
-			{"a negative wait", "wait_ns", false, acquire(func(r *pb.AcquireRequest) { r.WaitNs = -1 })},
-			{"a wait above a day", "wait_ns", false, acquire(func(r *pb.AcquireRequest) { r.WaitNs = 86_400*second + 1 })},
-			{"much metadata", "metadata", false, acquire(func(r *pb.AcquireRequest) { r.Metadata = make([]byte, 1025) })},
+			{"no holder", "holder", false, acquire(func(r *lockpb.AcquireRequest) { r.Holder = "" })},
+			{"a long holder", "holder", false, acquire(func(r *lockpb.AcquireRequest) { r.Holder = strings.Repeat("h", 129) })},
+			{"a holder that is not UTF-8", "holder", false, acquire(func(r *lockpb.AcquireRequest) { r.Holder = "\xff" })},
+			{"no TTL", "ttl_ns", false, acquire(func(r *lockpb.AcquireRequest) { r.TtlNs = 0 })},
+			{"a short TTL", "ttl_ns", false, acquire(func(r *lockpb.AcquireRequest) { r.TtlNs = 9_999_999 })},
+			{"a TTL above the node's", "ttl_ns", false, acquire(func(r *lockpb.AcquireRequest) { r.TtlNs = int64(time.Hour) + 1 })},
+			{"a negative wait", "wait_ns", false, acquire(func(r *lockpb.AcquireRequest) { r.WaitNs = -1 })},
+			{"a wait above a day", "wait_ns", false, acquire(func(r *lockpb.AcquireRequest) { r.WaitNs = 86_400*second + 1 })},
+			{"much metadata", "metadata", false, acquire(func(r *lockpb.AcquireRequest) { r.Metadata = make([]byte, 1025) })},
 			{"a short TTL in Renew", "ttl_ns", false, renew(1)},
 			{"a TTL above the node's in Renew", "ttl_ns", false, renew(int64(time.Hour) + 1)},
 		} {
@@ -200,7 +203,7 @@ func TestFields(t *testing.T) {
 
 func TestKindMismatch(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
-		want := refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}
+		want := refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_KIND_MISMATCH, hint: true}
 		kind := map[string]string{"Check": "limit", "Add": "counter", "Get": "counter", "SetIf": "counter", "Reset": "counter",
 			"Acquire": "lock", "Renew": "lock", "Release": "lock", "Inspect": "lock"}
 		for _, first := range []string{"Check", "Add", "Acquire"} {
@@ -219,7 +222,7 @@ func TestKindMismatch(t *testing.T) {
 
 func TestRequestTooOld(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
-		want := refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_REQUEST_TOO_OLD, hint: true}
+		want := refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_REQUEST_TOO_OLD, hint: true}
 		time.Sleep(5 * time.Minute)
 		for rpc, call := range h.calls(bound(t), "k", "of age", again(requestN(1, 1), 150*time.Second)) {
 			if takesID[rpc] {
@@ -239,17 +242,17 @@ func TestRequestTooOld(t *testing.T) {
 
 func TestRequestIDReused(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
-		want := refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}
+		want := refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}
 		ctx, id := bound(t), requestN(1, 1)
-		must(h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 3, RequestId: id}))(t)
-		_, err := h.counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 4, RequestId: id})
+		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 3, RequestId: id}))(t)
+		_, err := h.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 4, RequestId: id})
 		want.check(t, err)
-		_, err = h.counters.Reset(ctx, &pb.ResetRequest{Key: "k", RequestId: id})
+		_, err = h.counters.Reset(ctx, &counterpb.ResetRequest{Key: "k", RequestId: id})
 		want.check(t, err)
-		must(h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "a", TtlNs: 1e9, RequestId: id}))(t)
-		_, err = h.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "b", TtlNs: 1e9, RequestId: id})
+		must(h.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "a", TtlNs: 1e9, RequestId: id}))(t)
+		_, err = h.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "b", TtlNs: 1e9, RequestId: id})
 		want.check(t, err)
-		_, err = h.locks.Release(ctx, &pb.ReleaseRequest{Key: "k", Token: 1, RequestId: id})
+		_, err = h.locks.Release(ctx, &lockpb.ReleaseRequest{Key: "k", Token: 1, RequestId: id})
 		want.check(t, err)
 	})
 }
@@ -264,7 +267,7 @@ func TestRequestIDReusedWhileWaiting(t *testing.T) {
 		other := acquire("b", time.Second, time.Minute)
 		other.RequestId = requestN(1, 1)
 		_, err := h.locks.Acquire(bound(t), other)
-		refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}.check(t, err)
+		refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_REQUEST_ID_REUSED, field: "request_id", hint: true}.check(t, err)
 		if waits.over() {
 			t.Errorf("the first call lost its place: %v, %v", waits.resp, waits.err)
 		}
@@ -272,10 +275,10 @@ func TestRequestIDReusedWhileWaiting(t *testing.T) {
 }
 
 func TestStoreFull(t *testing.T) {
-	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_STORE_FULL, hint: true, retry: 100 * time.Millisecond}
+	want := refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_STORE_FULL, hint: true, retry: 100 * time.Millisecond}
 	bubble(t, func(c *owner.Config) { c.MaxObjects = 1 }, func(t *testing.T, h *house) {
 		ctx := bound(t)
-		must(h.counters.Add(ctx, &pb.AddRequest{Key: "there", Delta: 1}))(t)
+		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "there", Delta: 1}))(t)
 		for _, rpc := range []string{"Check", "Add", "SetIf", "Acquire"} {
 			want.check(in(t, rpc), h.calls(ctx, "new", "", nil)[rpc]())
 		}
@@ -284,11 +287,11 @@ func TestStoreFull(t *testing.T) {
 				t.Errorf("%s needs no room, but: %v", rpc, err)
 			}
 		}
-		must(h.counters.Add(ctx, &pb.AddRequest{Key: "there", Delta: 1}))(t)
+		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "there", Delta: 1}))(t)
 	})
 	bubble(t, func(c *owner.Config) { c.MaxBytes = 1 << 20 }, func(t *testing.T, h *house) {
 		for i := 0; ; i++ {
-			_, err := h.counters.Add(bound(t), &pb.AddRequest{Key: fmt.Sprint(i, strings.Repeat("k", 500)), Delta: 1})
+			_, err := h.counters.Add(bound(t), &counterpb.AddRequest{Key: fmt.Sprint(i, strings.Repeat("k", 500)), Delta: 1})
 			if err != nil {
 				want.check(t, err)
 				return
@@ -301,7 +304,7 @@ func TestStoreFull(t *testing.T) {
 }
 
 func TestTooManyWaiters(t *testing.T) {
-	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_MANY_WAITERS, hint: true, retry: 100 * time.Millisecond}
+	want := refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_TOO_MANY_WAITERS, hint: true, retry: 100 * time.Millisecond}
 	for what, change := range map[string]func(*owner.Config){
 		"of the lock": func(c *owner.Config) { c.MaxWaitersPerLock = 1 },
 		"of the node": func(c *owner.Config) { c.MaxWaiters = 1 },
@@ -325,46 +328,46 @@ func TestTooManyWaiters(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	want := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_TOO_LARGE, hint: true}
+	want := refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_TOO_LARGE, hint: true}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		for rpc, call := range h.calls(ctx, strings.Repeat("k", MaxRequest+1), "", nil) {
 			want.check(in(t, rpc), call())
 		}
-		if failures(t, h.server.cfg.Metrics, pb.Reason_REASON_TOO_LARGE) == 0 {
+		if failures(t, h.server.cfg.Metrics, commonpb.Reason_REASON_TOO_LARGE) == 0 {
 			t.Error("what is too large is not counted")
 		}
-		_, err := h.counters.Get(ctx, &pb.GetRequest{Key: strings.Repeat("k", MaxRequest-100)})
+		_, err := h.counters.Get(ctx, &counterpb.GetRequest{Key: strings.Repeat("k", MaxRequest-100)})
 		badField("key").check(t, err) // large, and yet not too large to look at
 
-		many := func(n int) (gets []*pb.GetRequest) {
+		many := func(n int) (gets []*counterpb.GetRequest) {
 			for range n {
-				gets = append(gets, &pb.GetRequest{Key: "k"})
+				gets = append(gets, &counterpb.GetRequest{Key: "k"})
 			}
 			return gets
 		}
-		if r := must(h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: many(MaxBatchItems)}))(t); len(r.Results) != MaxBatchItems {
+		if r := must(h.counters.BatchGet(ctx, &counterpb.BatchGetRequest{Gets: many(MaxBatchItems)}))(t); len(r.Results) != MaxBatchItems {
 			t.Errorf("%d results", len(r.Results))
 		}
-		_, err = h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: many(MaxBatchItems + 1)})
+		_, err = h.counters.BatchGet(ctx, &counterpb.BatchGetRequest{Gets: many(MaxBatchItems + 1)})
 		want.check(t, err)
-		_, err = h.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: make([]*pb.AddRequest, MaxBatchItems+1)})
+		_, err = h.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: make([]*counterpb.AddRequest, MaxBatchItems+1)})
 		want.check(t, err)
-		_, err = h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: make([]*pb.CheckRequest, MaxBatchItems+1)})
+		_, err = h.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: make([]*limitpb.CheckRequest, MaxBatchItems+1)})
 		want.check(t, err)
 
 		long := strings.Repeat("k", 1000)
-		_, err = h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: []*pb.GetRequest{{Key: strings.Repeat(long, 1000)}}})
+		_, err = h.counters.BatchGet(ctx, &counterpb.BatchGetRequest{Gets: []*counterpb.GetRequest{{Key: strings.Repeat(long, 1000)}}})
 		if err != nil {
 			t.Errorf("a batch of less than 1 MiB is refused as a whole: %v", err)
 		}
-		_, err = h.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: strings.Repeat(long, 1100)}}})
+		_, err = h.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: strings.Repeat(long, 1100)}}})
 		want.check(t, err)
-		_, err = h.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: []*pb.GetRequest{{Key: strings.Repeat(long, 1100)}}})
+		_, err = h.counters.BatchGet(ctx, &counterpb.BatchGetRequest{Gets: []*counterpb.GetRequest{{Key: strings.Repeat(long, 1100)}}})
 		want.check(t, err)
-		_, err = h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: strings.Repeat(long, 1100)}}})
+		_, err = h.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{{Key: strings.Repeat(long, 1100)}}})
 		want.check(t, err)
-		_, err = h.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: strings.Repeat(long, 3000)}}})
+		_, err = h.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{{Key: strings.Repeat(long, 3000)}}})
 		if status.Code(err) != codes.ResourceExhausted { // cut off by grpc, which knows no reasons
 			t.Errorf("3 MB: %v", err)
 		}
@@ -372,7 +375,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestAdmitFails(t *testing.T) {
-	want := refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}
+	want := refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		changes := 0
 		h.sink.on(func(*owner.Record) { changes++ })
@@ -380,7 +383,7 @@ func TestAdmitFails(t *testing.T) {
 		for rpc, call := range h.calls(bound(t), "k", "", nil) {
 			want.check(in(t, rpc), call())
 		}
-		r := must(h.counters.BatchAdd(bound(t), &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: "k", Delta: 1}, {Key: "l", Delta: 1}}}))(t)
+		r := must(h.counters.BatchAdd(bound(t), &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: "k", Delta: 1}, {Key: "l", Delta: 1}}}))(t)
 		for _, item := range r.Results {
 			want.checkItem(t, item.Error)
 		}
@@ -392,14 +395,14 @@ func TestAdmitFails(t *testing.T) {
 }
 
 func TestConfirmFails(t *testing.T) {
-	want := refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}
+	want := refusal{code: codes.Unknown, why: commonpb.Reason_REASON_OUTCOME_UNKNOWN}
 	bubble(t, nil, func(t *testing.T, h *house) {
 		h.rule.noConfirm.Store(true)
 		id := requestN(1, 1)
 		for rpc := range h.calls(bound(t), "k", "", nil) {
 			want.check(in(t, rpc), h.calls(bound(t), "k", rpc, id)[rpc]())
 		}
-		r := must(h.counters.BatchAdd(bound(t), &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: "k", Delta: 1}, {Key: "l", Delta: 1}}}))(t)
+		r := must(h.counters.BatchAdd(bound(t), &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: "k", Delta: 1}, {Key: "l", Delta: 1}}}))(t)
 		for _, item := range r.Results {
 			want.checkItem(t, item.Error)
 			if item.Response != nil {
@@ -409,9 +412,9 @@ func TestConfirmFails(t *testing.T) {
 		// What became of it is learned with the same id.
 		h.rule.noConfirm.Store(false)
 		time.Sleep(time.Second)
-		req := &pb.AddRequest{Key: "k", Name: "Add", Delta: 1, RequestId: again(id, time.Second)}
+		req := &counterpb.AddRequest{Key: "k", Name: "Add", Delta: 1, RequestId: again(id, time.Second)}
 		known := must(h.counters.Add(bound(t), req))(t)
-		same(t, known, &pb.AddResponse{Applied: true, Value: 1, Current: 1, Version: known.Version,
-			Epoch: testEpoch, Replay: &pb.Replay{AgeNs: int64(time.Second)}})
+		same(t, known, &counterpb.AddResponse{Applied: true, Value: 1, Current: 1, Version: known.Version,
+			Epoch: testEpoch, Replay: &commonpb.Replay{AgeNs: int64(time.Second)}})
 	})
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/forward"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -100,7 +100,7 @@ func (s *Server) decide(ctx context.Context, c *forward.Call, later *unconfirmed
 }
 
 // chooseFor chooses the part for a call with this request id.
-func (s *Server) chooseFor(t *table.Table, sp *table.Split, id *pb.RequestId) (int, error) {
+func (s *Server) chooseFor(t *table.Table, sp *table.Split, id *commonpb.RequestId) (int, error) {
 	given, err := requestID(id)
 	if err != nil {
 		return 0, err

@@ -21,7 +21,10 @@ import (
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -129,7 +132,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	t.Cleanup(m.stop)
 	m.dial = func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, name+":7400") }
 	m.conn = m.connect()
-	m.limits, m.counters, m.locks = pb.NewLimitServiceClient(m.conn), pb.NewCounterServiceClient(m.conn), pb.NewLockServiceClient(m.conn)
+	m.limits, m.counters, m.locks = limitpb.NewLimitServiceClient(m.conn), counterpb.NewCounterServiceClient(m.conn), lockpb.NewLockServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }
@@ -328,8 +331,8 @@ func count(t testing.TB, c prometheus.Collector) float64 {
 }
 
 var (
-	unavailable = refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 200 * time.Millisecond}
-	unheard     = refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
+	unavailable = refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: 200 * time.Millisecond}
+	unheard     = refusal{code: codes.Unknown, why: commonpb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
 )
 
 // passed is a call as another node sends it, in the envelope of level 3.

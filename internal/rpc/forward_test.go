@@ -16,7 +16,10 @@ import (
 
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -41,34 +44,34 @@ func script(t *testing.T, m *member, key string) []string {
 	const second = int64(time.Second)
 	ctx := bound(t)
 	for _, peek := range []bool{true, false, true} {
-		r, err := m.limits.Check(ctx, &pb.CheckRequest{Key: key, Limit: 5, PeriodNs: second, Cost: 2, Peek: peek})
+		r, err := m.limits.Check(ctx, &limitpb.CheckRequest{Key: key, Limit: 5, PeriodNs: second, Cost: 2, Peek: peek})
 		say(r, err)
 	}
 	for range 2 { // with a replay
-		r, err := m.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 3, RequestId: requestN(1, 1)})
+		r, err := m.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 3, RequestId: requestN(1, 1)})
 		say(r, err)
 	}
-	get := must(m.counters.Get(ctx, &pb.GetRequest{Key: key}))(t)
+	get := must(m.counters.Get(ctx, &counterpb.GetRequest{Key: key}))(t)
 	say(get, nil)
-	set, err := m.counters.SetIf(ctx, &pb.SetIfRequest{Key: key, Value: 9, Version: get.Version})
+	set, err := m.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: key, Value: 9, Version: get.Version})
 	say(set, err)
-	reset, err := m.counters.Reset(ctx, &pb.ResetRequest{Key: key, RequestId: requestN(1, 2)})
+	reset, err := m.counters.Reset(ctx, &counterpb.ResetRequest{Key: key, RequestId: requestN(1, 2)})
 	say(reset, err)
-	lock, err := m.locks.Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: second})
+	lock, err := m.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "me", TtlNs: second})
 	say(lock, err)
-	held, err := m.locks.Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "other", TtlNs: second})
+	held, err := m.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "other", TtlNs: second})
 	say(held, err)
-	renew, err := m.locks.Renew(ctx, &pb.RenewRequest{Key: key, Token: lock.GetToken(), TtlNs: 2 * second})
+	renew, err := m.locks.Renew(ctx, &lockpb.RenewRequest{Key: key, Token: lock.GetToken(), TtlNs: 2 * second})
 	say(renew, err)
-	look, err := m.locks.Inspect(ctx, &pb.InspectRequest{Key: key})
+	look, err := m.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key})
 	say(look, err)
-	release, err := m.locks.Release(ctx, &pb.ReleaseRequest{Key: key, Token: lock.GetToken()})
+	release, err := m.locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Token: lock.GetToken()})
 	say(release, err)
-	adds := must(m.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: key, Delta: 1}, {Key: key, Delta: 2, Name: "other"}}}))(t)
+	adds := must(m.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: key, Delta: 1}, {Key: key, Delta: 2, Name: "other"}}}))(t)
 	say(adds, nil)
-	gets := must(m.counters.BatchGet(ctx, &pb.BatchGetRequest{Gets: []*pb.GetRequest{{Key: key}, {Key: key, Name: "other"}}}))(t)
+	gets := must(m.counters.BatchGet(ctx, &counterpb.BatchGetRequest{Gets: []*counterpb.GetRequest{{Key: key}, {Key: key, Name: "other"}}}))(t)
 	say(gets, nil)
-	checks := must(m.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: key, Limit: 5, PeriodNs: second}, {Key: key, PeriodNs: second}}}))(t)
+	checks := must(m.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{{Key: key, Limit: 5, PeriodNs: second}, {Key: key, PeriodNs: second}}}))(t)
 	say(checks, nil)
 	return said
 }
@@ -86,8 +89,8 @@ func TestEveryOperationIsForwarded(t *testing.T) {
 				for _, through := range []string{"n2", "n1", "n3"} { // the owner first
 					g := grouped(t, 3, c.sockets, nil)
 					key := g.key("n2")
-					r := must(g.nodes[through].counters.Get(bound(t), &pb.GetRequest{Key: key}))(t)
-					same(t, r, &pb.GetResponse{Owner: "n2", Epoch: g.since(key)})
+					r := must(g.nodes[through].counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t)
+					same(t, r, &counterpb.GetResponse{Owner: "n2", Epoch: g.since(key)})
 					if c.sockets {
 						script(t, g.nodes[through], key) // real time: what it says differs by nanoseconds
 						continue
@@ -116,10 +119,10 @@ func TestEveryOperationIsForwarded(t *testing.T) {
 func TestErrorsAreForwarded(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, key := g.nodes["n1"], g.key("n2")
-		must(n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t)
-		_, err := n1.locks.Inspect(bound(t), &pb.InspectRequest{Key: key, Name: "counter"})
-		refusal{code: codes.FailedPrecondition, why: pb.Reason_REASON_KIND_MISMATCH, hint: true}.check(t, err)
-		_, err = n1.locks.Acquire(bound(t), &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: 1})
+		must(n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1}))(t)
+		_, err := n1.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: key, Name: "counter"})
+		refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_KIND_MISMATCH, hint: true}.check(t, err)
+		_, err = n1.locks.Acquire(bound(t), &lockpb.AcquireRequest{Key: key, Holder: "me", TtlNs: 1})
 		badField("ttl_ns").check(t, err)
 	})
 }
@@ -139,18 +142,18 @@ func TestNoForward(t *testing.T) {
 				t.Errorf("the details are %v", info)
 			}
 		}
-		_, err := n1.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1})
+		_, err := n1.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1})
 		check(err, "n2", "n2:7400", g.since(key))
 		own := g.key("n1")
-		r := must(n1.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: own, Delta: 1}, {Key: key, Delta: 1}}}))(t).Results
-		if e := r[1].Error; r[0].Response.GetValue() != 1 || e.GetReason() != pb.Reason_REASON_NOT_OWNER || e.Owner != "n2" || e.OwnerAddr != "n2:7400" || e.Epoch != g.since(key) {
+		r := must(n1.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: own, Delta: 1}, {Key: key, Delta: 1}}}))(t).Results
+		if e := r[1].Error; r[0].Response.GetValue() != 1 || e.GetReason() != commonpb.Reason_REASON_NOT_OWNER || e.Owner != "n2" || e.OwnerAddr != "n2:7400" || e.Epoch != g.since(key) {
 			t.Errorf("the batch: %v", r)
 		}
-		if r := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t); r.Value != 0 {
+		if r := must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t); r.Value != 0 {
 			t.Errorf("it was done all the same: %v", r)
 		}
 		g.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1"), holder("n2"), holder("n3")}}})
-		_, err = n1.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1})
+		_, err = n1.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1})
 		check(err, "", "", 0)
 	})
 }
@@ -162,19 +165,19 @@ func TestNobodyOwnsTheKey(t *testing.T) {
 		key := g.key("n2")
 		g.apply(table.Command{Remove: &table.Remove{Members: all}})
 		began := time.Now()
-		_, err := g.nodes["n1"].counters.Get(bound(t), &pb.GetRequest{Key: key})
+		_, err := g.nodes["n1"].counters.Get(bound(t), &counterpb.GetRequest{Key: key})
 		unavailable.check(t, err)
 		if took := time.Since(began); took != forward.MaxAwait {
 			t.Errorf("it took %v", took)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
 		defer cancel()
-		if _, err = g.nodes["n1"].counters.Get(ctx, &pb.GetRequest{Key: key}); status.Code(err) != codes.DeadlineExceeded {
+		if _, err = g.nodes["n1"].counters.Get(ctx, &counterpb.GetRequest{Key: key}); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("by the deadline: %v", err)
 		}
 		done := make(chan error)
 		go func() {
-			_, err := g.nodes["n1"].counters.Get(bound(t), &pb.GetRequest{Key: key})
+			_, err := g.nodes["n1"].counters.Get(bound(t), &counterpb.GetRequest{Key: key})
 			done <- err
 		}()
 		time.Sleep(time.Second)
@@ -196,7 +199,7 @@ func TestFrozenRow(t *testing.T) {
 				g.nodes["n3"].frozen.Store(true)
 				done := make(chan string)
 				go func() {
-					r, err := g.nodes[through].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+					r, err := g.nodes[through].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 					done <- fmt.Sprint(r.GetValue(), " ", r.GetOwner(), " ", err)
 				}()
 				for range 2 * forward.MaxHops { // of other rows, or of none
@@ -220,7 +223,7 @@ func TestRowThawsWithoutATable(t *testing.T) {
 				g.nodes["n2"].frozen.Store(true)
 				time.AfterFunc(50*time.Millisecond, func() { g.nodes["n2"].frozen.Store(false) })
 				began := time.Now()
-				must(g.nodes[through].counters.Add(bound(t), &pb.AddRequest{Key: g.key("n2"), Delta: 1}))(t)
+				must(g.nodes[through].counters.Add(bound(t), &counterpb.AddRequest{Key: g.key("n2"), Delta: 1}))(t)
 				if took := time.Since(began); took > 50*time.Millisecond+forward.LookAgain {
 					t.Errorf("it took %v", took)
 				}
@@ -239,7 +242,7 @@ func TestReceiverBehind(t *testing.T) {
 		g.flip(key)
 		done := make(chan error)
 		go func() {
-			r, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+			r, err := g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 			if err == nil && (r.Owner != "n2" || r.Epoch != g.since(key)) {
 				err = fmt.Errorf("answered by %v", r)
 			}
@@ -267,12 +270,12 @@ func TestOthersDoNotWait(t *testing.T) {
 		g.flip(key)
 		done := make(chan error)
 		go func() {
-			_, err := n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+			_, err := n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 			done <- err
 		}()
 		synctest.Wait()
 		began := time.Now()
-		must(n1.counters.Add(bound(t), &pb.AddRequest{Key: other, Delta: 1}))(t)
+		must(n1.counters.Add(bound(t), &counterpb.AddRequest{Key: other, Delta: 1}))(t)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)
 		}
@@ -294,7 +297,7 @@ func TestReceiverAhead(t *testing.T) {
 		g.flip(key)
 		done := make(chan error)
 		go func() {
-			r, err := n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+			r, err := n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 			if err == nil && (r.Owner != "n2" || r.Value != 1) {
 				err = fmt.Errorf("answered by %v", r)
 			}
@@ -325,7 +328,7 @@ func TestNoLoop(t *testing.T) {
 		n2.hold(true) // n2 goes on taking n3 for the owner
 		g.flip(key)
 		began := time.Now()
-		_, err := n3.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+		_, err := n3.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 		unavailable.check(t, err)
 		if took := time.Since(began); took > forward.MaxAwait+2*forward.MaxBehind {
 			t.Errorf("it took %v", took)
@@ -344,7 +347,7 @@ func TestPeerIsUnreachable(t *testing.T) {
 		key := g.key("n2")
 		for range 3 {
 			began := time.Now()
-			_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
+			_, err := g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
 			unavailable.check(t, err)
 			if took := time.Since(began); took > forward.OpenTime {
 				t.Errorf("it took %v", took)
@@ -353,7 +356,7 @@ func TestPeerIsUnreachable(t *testing.T) {
 		}
 		g.nodes["n2"].wire.Store(nil)
 		time.Sleep(2 * time.Second)
-		if r := must(g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t); r.Value != 1 {
+		if r := must(g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1}))(t); r.Value != 1 {
 			t.Errorf("a refused call was done: %v", r)
 		}
 	})
@@ -368,30 +371,30 @@ func TestPeerDiesMidCall(t *testing.T) {
 		want *refusal
 	}{
 		{"an id", func(ctx context.Context, m *member, key string) error {
-			r, err := m.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1, RequestId: requestN(1, 1)})
+			r, err := m.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1, RequestId: requestN(1, 1)})
 			if err == nil && (r.Owner == "n2" || r.Value != 1) {
 				return fmt.Errorf("answered %v", r)
 			}
 			return err
 		}, nil},
 		{"no id", func(ctx context.Context, m *member, key string) error {
-			_, err := m.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1})
+			_, err := m.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1})
 			return err
 		}, &unheard},
 		{"a read", func(ctx context.Context, m *member, key string) error {
-			_, err := m.counters.Get(ctx, &pb.GetRequest{Key: key})
+			_, err := m.counters.Get(ctx, &counterpb.GetRequest{Key: key})
 			return err
 		}, &unavailable},
 		{"a renewal", func(ctx context.Context, m *member, key string) error {
-			_, err := m.locks.Renew(ctx, &pb.RenewRequest{Key: key, Token: 1, TtlNs: int64(time.Second)})
+			_, err := m.locks.Renew(ctx, &lockpb.RenewRequest{Key: key, Token: 1, TtlNs: int64(time.Second)})
 			return err
 		}, &unheard},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			inGroup(t, func(t *testing.T, g *group) {
 				n1, n2, key := g.nodes["n1"], g.nodes["n2"], g.key("n2")
-				must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t) // the way is open
-				time.Sleep(10 * time.Second)                                 // the other nodes know enough to take a retry
+				must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t) // the way is open
+				time.Sleep(10 * time.Second)                                        // the other nodes know enough to take a retry
 				reached, die := make(chan struct{}), make(chan struct{})
 				hang := func() { close(reached); <-die }
 				n2.after.Store(&hang)
@@ -423,7 +426,7 @@ func TestPeerDiesMidCall(t *testing.T) {
 func TestConnectionBreaksMidCall(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, n2, key := g.nodes["n1"], g.nodes["n2"], g.key("n2")
-		add := func(id *pb.RequestId) (*pb.AddResponse, error) {
+		add := func(id *commonpb.RequestId) (*counterpb.AddResponse, error) {
 			reached, on := make(chan struct{}), make(chan struct{})
 			hang := func() { close(reached); <-on }
 			n2.confirm.Store(&hang)
@@ -434,7 +437,7 @@ func TestConnectionBreaksMidCall(t *testing.T) {
 				synctest.Wait()
 				close(on)
 			}()
-			return n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1, RequestId: id})
+			return n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1, RequestId: id})
 		}
 		began := time.Now()
 		r := must(add(requestN(1, 1)))(t)
@@ -443,7 +446,7 @@ func TestConnectionBreaksMidCall(t *testing.T) {
 		}
 		_, err := add(nil)
 		unheard.check(t, err)
-		if r := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t); r.Value != 2 {
+		if r := must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t); r.Value != 2 {
 			t.Errorf("it was done more than once: %v", r)
 		}
 	})
@@ -469,16 +472,16 @@ func TestCallerLeavesMidCall(t *testing.T) {
 		}
 		s := n1.server
 		err := cut(func(ctx context.Context) error {
-			_, err := counterAdd.serve(ctx, s, &pb.AddRequest{Key: key, Delta: 1})
+			_, err := counterAdd.serve(ctx, s, &counterpb.AddRequest{Key: key, Delta: 1})
 			return err
 		})
 		unheard.check(t, err)
 		err = cut(func(ctx context.Context) error {
-			_, err := counterGet.serve(ctx, s, &pb.GetRequest{Key: key})
+			_, err := counterGet.serve(ctx, s, &counterpb.GetRequest{Key: key})
 			return err
 		})
-		refusal{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, err)
-		if r := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t); r.Value != 1 {
+		refusal{code: codes.Canceled, why: commonpb.Reason_REASON_GAVE_UP}.check(t, err)
+		if r := must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t); r.Value != 1 {
 			t.Errorf("the stream goes on: %v", r)
 		}
 		if n := peerOf(t, s, "n2").Pending; n != 0 {
@@ -504,21 +507,21 @@ func peerOf(t testing.TB, s *Server, node string) forward.Peer {
 // moment, that is unknown.
 func TestStopOfTheSender(t *testing.T) {
 	t.Run("without an id", func(t *testing.T) {
-		stopOfTheSender(t, nil, refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter})
+		stopOfTheSender(t, nil, refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter})
 	})
 	t.Run("with an id", func(t *testing.T) {
-		stopOfTheSender(t, &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1},
-			refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: forward.ErrUnheard.RetryAfter})
+		stopOfTheSender(t, &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1},
+			refusal{code: codes.Unknown, why: commonpb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: forward.ErrUnheard.RetryAfter})
 	})
 }
 
-func stopOfTheSender(t *testing.T, id *pb.RequestId, want refusal) {
+func stopOfTheSender(t *testing.T, id *commonpb.RequestId, want refusal) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, n2, key := g.nodes["n1"], g.nodes["n2"], g.key("n2")
-		must(n2.locks.Acquire(bound(t), &pb.AcquireRequest{Key: key, Holder: "holder", TtlNs: int64(time.Hour)}))(t)
+		must(n2.locks.Acquire(bound(t), &lockpb.AcquireRequest{Key: key, Holder: "holder", TtlNs: int64(time.Hour)}))(t)
 		waiting := make(chan error)
 		go func() {
-			_, err := n1.locks.Acquire(context.Background(), &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: int64(time.Second), WaitNs: int64(time.Hour), RequestId: id})
+			_, err := n1.locks.Acquire(context.Background(), &lockpb.AcquireRequest{Key: key, Holder: "me", TtlNs: int64(time.Second), WaitNs: int64(time.Hour), RequestId: id})
 			waiting <- err
 		}()
 		synctest.Wait()
@@ -542,15 +545,15 @@ func stopOfTheSender(t *testing.T, id *pb.RequestId, want refusal) {
 func TestStopOfTheReceiver(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, n2, key := g.nodes["n1"], g.nodes["n2"], g.key("n2")
-		must(n2.locks.Acquire(bound(t), &pb.AcquireRequest{Key: key, Holder: "holder", TtlNs: int64(time.Hour)}))(t)
+		must(n2.locks.Acquire(bound(t), &lockpb.AcquireRequest{Key: key, Holder: "holder", TtlNs: int64(time.Hour)}))(t)
 		waiting := make(chan error)
 		go func() {
-			_, err := n1.locks.Acquire(context.Background(), &pb.AcquireRequest{Key: key, Holder: "me", TtlNs: int64(time.Second), WaitNs: int64(time.Hour)})
+			_, err := n1.locks.Acquire(context.Background(), &lockpb.AcquireRequest{Key: key, Holder: "me", TtlNs: int64(time.Second), WaitNs: int64(time.Hour)})
 			waiting <- err
 		}()
 		synctest.Wait()
 		go n2.server.Stop(time.Minute)
-		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter}.check(t, <-waiting)
+		refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: errStopping.RetryAfter}.check(t, <-waiting)
 		time.Sleep(time.Second)
 		if a := must(n2.store.Inspect(n2.clock.Now(), owner.Ref{Key: key, Name: "lock"}, 1))(t); a.Waiting != 0 {
 			t.Errorf("%d still wait", a.Waiting)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // BenchmarkForwarded measures checks at the owner and at another node, over sockets and
@@ -33,7 +33,7 @@ func BenchmarkForwarded(b *testing.B) {
 						if n > int64(b.N) {
 							return
 						}
-						if _, err := m.limits.Check(context.Background(), &pb.CheckRequest{Key: keys[n%1000], Limit: 1e6, PeriodNs: 1e9}); err != nil {
+						if _, err := m.limits.Check(context.Background(), &limitpb.CheckRequest{Key: keys[n%1000], Limit: 1e6, PeriodNs: 1e9}); err != nil {
 							b.Error(err)
 						}
 					}

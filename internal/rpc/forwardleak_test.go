@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // TestForwardedCallsLeaveNothing: a stream between two nodes lives as long as anything is
@@ -29,7 +30,7 @@ func TestForwardedCallsLeaveNothing(t *testing.T) {
 			for range atOnce {
 				tag++
 				// It is one that may wait, and is refused: it has no TTL.
-				req.Calls = append(req.Calls, passed(t, tag, int64(time.Hour), lockAcquire.call(&pb.AcquireRequest{Key: "k", WaitNs: 1}, 0)))
+				req.Calls = append(req.Calls, passed(t, tag, int64(time.Hour), lockAcquire.call(&lockpb.AcquireRequest{Key: "k", WaitNs: 1}, 0)))
 			}
 			if err := stream.Send(req); err != nil {
 				t.Fatal(err)
@@ -40,7 +41,7 @@ func TestForwardedCallsLeaveNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				answers += len(resp.Answers)
-				if e := resp.Answers[0].GetError(); e.GetReason() != pb.Reason_REASON_INVALID {
+				if e := resp.Answers[0].GetError(); e.GetReason() != commonpb.Reason_REASON_INVALID {
 					t.Fatal(resp.Answers[0])
 				}
 			}

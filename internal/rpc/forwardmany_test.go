@@ -14,7 +14,10 @@ import (
 
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // A batch over all owners is answered in the order in which it was asked, and
@@ -22,12 +25,12 @@ import (
 func TestBatchOverAllOwners(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		const n, keys = MaxBatchItems, 100
-		adds, gets, checks := &pb.BatchAddRequest{}, &pb.BatchGetRequest{}, &pb.BatchCheckRequest{}
+		adds, gets, checks := &counterpb.BatchAddRequest{}, &counterpb.BatchGetRequest{}, &limitpb.BatchCheckRequest{}
 		for i := range n {
 			key := fmt.Sprint("key-", i%keys)
-			adds.Adds = append(adds.Adds, &pb.AddRequest{Key: key, Delta: 1})
-			gets.Gets = append(gets.Gets, &pb.GetRequest{Key: key})
-			checks.Checks = append(checks.Checks, &pb.CheckRequest{Key: key, Limit: n / keys, PeriodNs: int64(time.Hour)})
+			adds.Adds = append(adds.Adds, &counterpb.AddRequest{Key: key, Delta: 1})
+			gets.Gets = append(gets.Gets, &counterpb.GetRequest{Key: key})
+			checks.Checks = append(checks.Checks, &limitpb.CheckRequest{Key: key, Limit: n / keys, PeriodNs: int64(time.Hour)})
 		}
 		adds.Adds[7].IdleTtlNs = 1 // wrong, and only itself
 		n1, owners := g.nodes["n1"], map[string]int{}
@@ -73,9 +76,9 @@ func TestStreamOverAllOwners(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		s := stream(t, g.nodes["n1"].house, bound(t), g.nodes["n1"].conn)
 		for tag := range uint64(3) {
-			req := &pb.StreamCheckRequest{Tag: tag}
+			req := &limitpb.StreamCheckRequest{Tag: tag}
 			for i := range 30 {
-				req.Checks = append(req.Checks, &pb.CheckRequest{Key: fmt.Sprint("key-", i), Limit: 3, PeriodNs: int64(time.Hour)})
+				req.Checks = append(req.Checks, &limitpb.CheckRequest{Key: fmt.Sprint("key-", i), Limit: 3, PeriodNs: int64(time.Hour)})
 			}
 			if err := s.Send(req); err != nil {
 				t.Fatal(err)
@@ -96,7 +99,7 @@ func TestBatchWithAnOwnerGone(t *testing.T) {
 		down := func() bool { return false }
 		g.nodes["n2"].wire.Store(&down)
 		own, far, gone := g.key("n1"), g.key("n3"), g.key("n2")
-		r := must(g.nodes["n1"].counters.BatchAdd(bound(t), &pb.BatchAddRequest{Adds: []*pb.AddRequest{
+		r := must(g.nodes["n1"].counters.BatchAdd(bound(t), &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{
 			{Key: gone, Delta: 1}, {Key: own, Delta: 1}, {Key: far, Delta: 1}, {Key: gone, Delta: 1},
 		}}))(t).Results
 		unavailable.checkItem(t, r[0].Error)
@@ -117,9 +120,9 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 				n3 := g.nodes["n3"]
 				n3.frozen.Store(true)
 				time.AfterFunc(forward.MaxBehind+50*time.Millisecond, func() { g.flip(key) })
-				req := &pb.BatchAddRequest{}
+				req := &counterpb.BatchAddRequest{}
 				for range 500 {
-					req.Adds = append(req.Adds, &pb.AddRequest{Key: key, Delta: 1})
+					req.Adds = append(req.Adds, &counterpb.AddRequest{Key: key, Delta: 1})
 				}
 				for i, r := range must(g.nodes[through].counters.BatchAdd(bound(t), req))(t).Results {
 					if r.Response.GetValue() != int64(i+1) {
@@ -132,7 +135,7 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 }
 
 // asks starts an Acquire through a node and returns when it waits at the owner.
-func (g *group) asks(t *testing.T, through string, ctx context.Context, req *pb.AcquireRequest) *pending {
+func (g *group) asks(t *testing.T, through string, ctx context.Context, req *lockpb.AcquireRequest) *pending {
 	t.Helper()
 	p := &pending{done: make(chan struct{})}
 	go func() {
@@ -147,8 +150,8 @@ func (g *group) asks(t *testing.T, through string, ctx context.Context, req *pb.
 	return p
 }
 
-func wants(key, holder string, wait time.Duration) *pb.AcquireRequest {
-	return &pb.AcquireRequest{Key: key, Holder: holder, TtlNs: int64(time.Minute), WaitNs: int64(wait)}
+func wants(key, holder string, wait time.Duration) *lockpb.AcquireRequest {
+	return &lockpb.AcquireRequest{Key: key, Holder: holder, TtlNs: int64(time.Minute), WaitNs: int64(wait)}
 }
 
 // A caller waits at the owner through another node: it is granted the lock in
@@ -182,7 +185,7 @@ func TestForwardedWait(t *testing.T) {
 		if short.err != nil || short.resp.Acquired || short.resp.Holder.GetHolder() != "first" || short.at.Sub(began) != 2*time.Second {
 			t.Errorf("short: %v, %v", short.resp, short.err)
 		}
-		must(g.nodes["n1"].locks.Release(bound(t), &pb.ReleaseRequest{Key: key, Token: first.Token}))(t)
+		must(g.nodes["n1"].locks.Release(bound(t), &lockpb.ReleaseRequest{Key: key, Token: first.Token}))(t)
 		if r := next.granted(t); r.Token <= first.Token || r.Owner != "n2" || r.WaitedNs != int64(2*time.Second) {
 			t.Errorf("next: %v", r)
 		}
@@ -245,13 +248,13 @@ func TestOwnKeysCostNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := grouped(t, 3, false, nil)
 		n1, key := g.nodes["n1"].server, g.key("n1")
-		batch := &pb.BatchAddRequest{}
+		batch := &counterpb.BatchAddRequest{}
 		for range 100 {
-			batch.Adds = append(batch.Adds, &pb.AddRequest{Key: key, Delta: 1})
+			batch.Adds = append(batch.Adds, &counterpb.AddRequest{Key: key, Delta: 1})
 		}
 		for what, call := range map[string]func(*Server) error{
 			"one": func(s *Server) error {
-				_, err := counterAdd.serve(context.Background(), s, &pb.AddRequest{Key: key, Delta: 1})
+				_, err := counterAdd.serve(context.Background(), s, &counterpb.AddRequest{Key: key, Delta: 1})
 				return err
 			},
 			"a batch": func(s *Server) error {
@@ -282,7 +285,7 @@ func TestOwnKeysCostNoMore(t *testing.T) {
 func TestGrantToWhoHasLeft(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		id   *pb.RequestId
+		id   *commonpb.RequestId
 		held bool
 	}{{"no id", nil, false}, {"an id", requestN(1, 1), true}} {
 		t.Run(c.what, func(t *testing.T) {
@@ -304,7 +307,7 @@ func TestGrantToWhoHasLeft(t *testing.T) {
 				synctest.Wait() // its cancel is there, and too late
 				close(on)
 				synctest.Wait()
-				if r := must(n1.locks.Inspect(bound(t), &pb.InspectRequest{Key: key}))(t); (r.Holder != nil) != c.held {
+				if r := must(n1.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: key}))(t); (r.Holder != nil) != c.held {
 					t.Errorf("the lock: %v", r)
 				}
 			})
@@ -317,13 +320,13 @@ func TestGrantToWhoHasLeft(t *testing.T) {
 func TestQueueIsBounded(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		key, n1 := g.key("n2"), g.nodes["n1"]
-		must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t)
+		must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t)
 		hang := make(chan struct{})
 		stuck := func() { <-hang }
 		g.nodes["n2"].after.Store(&stuck)
-		req := &pb.BatchAddRequest{}
+		req := &counterpb.BatchAddRequest{}
 		for range MaxBatchItems {
-			req.Adds = append(req.Adds, &pb.AddRequest{Key: key, Delta: 1})
+			req.Adds = append(req.Adds, &counterpb.AddRequest{Key: key, Delta: 1})
 		}
 		ctx, leave := context.WithCancel(context.Background())
 		defer leave()
@@ -336,7 +339,7 @@ func TestQueueIsBounded(t *testing.T) {
 			synctest.Wait()
 			one := make(chan error, 1)
 			wg.Go(func() {
-				_, err := n1.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1})
+				_, err := n1.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1})
 				one <- err
 			})
 			synctest.Wait()
@@ -348,7 +351,7 @@ func TestQueueIsBounded(t *testing.T) {
 		if n := peerOf(t, n1.server, "n2").Pending; n < forward.MaxQueued || n > 2*(forward.MaxQueued+MaxBatchItems) {
 			t.Errorf("%d calls are on their way", n)
 		}
-		refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}.check(t, err)
+		refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}.check(t, err)
 		leave()
 		wg.Wait()
 		close(hang)
@@ -356,8 +359,8 @@ func TestQueueIsBounded(t *testing.T) {
 		if n := peerOf(t, n1.server, "n2").Pending; n != 0 {
 			t.Errorf("%d calls are still on their way", n)
 		}
-		before := must(n1.counters.Get(bound(t), &pb.GetRequest{Key: key}))(t).Value
-		if r := must(n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t); r.Value != before+1 {
+		before := must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t).Value
+		if r := must(n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1}))(t); r.Value != before+1 {
 			t.Errorf("afterwards: %v after %d", r, before)
 		}
 	})
@@ -368,7 +371,7 @@ func TestIdlePeers(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n1, key := g.nodes["n1"], g.key("n2")
 		for i := range int64(2) {
-			if r := must(n1.counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1}))(t); r.Value != i+1 {
+			if r := must(n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1}))(t); r.Value != i+1 {
 				t.Errorf("add %d: %v", i, r)
 			}
 			if n := len(n1.server.router.Peers()); n != 1 {
@@ -392,7 +395,7 @@ func TestReceiverIsFull(t *testing.T) {
 		})
 		s := stream(t, g.nodes["n2"].house, bound(t), g.nodes["n2"].conn)
 		synctest.Wait()
-		_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: g.key("n2"), Delta: 1})
+		_, err := g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: g.key("n2"), Delta: 1})
 		unavailable.check(t, err)
 		_ = s.CloseSend()
 	})
@@ -413,7 +416,7 @@ func TestManyLongAnswers(t *testing.T) {
 		var looks sync.WaitGroup
 		for range 100 {
 			looks.Go(func() {
-				r, err := lockInspect.serve(bound(t), g.nodes["n1"].server, &pb.InspectRequest{Key: key, MaxWaiters: 1000})
+				r, err := lockInspect.serve(bound(t), g.nodes["n1"].server, &lockpb.InspectRequest{Key: key, MaxWaiters: 1000})
 				if err != nil || len(r.Waiters) != 999 {
 					t.Errorf("%d waiters, %v", len(r.GetWaiters()), err)
 				}
@@ -444,7 +447,7 @@ func TestCountersAddUpWhileRowsMove(t *testing.T) {
 					began := time.Now()
 					for {
 						id := again(requestN(c+1, seq), time.Since(began))
-						a, err := g.nodes[g.names()[r.IntN(3)]].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1, RequestId: id})
+						a, err := g.nodes[g.names()[r.IntN(3)]].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1, RequestId: id})
 						if err == nil {
 							mu.Lock()
 							if acked[key] == nil {

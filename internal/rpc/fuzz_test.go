@@ -14,7 +14,9 @@ import (
 
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // fuzzed returns the requests that arbitrary bytes are read as, and their handlers.
@@ -27,20 +29,28 @@ func fuzzed(s *Server) []struct {
 		req proto.Message
 		do  func(ctx context.Context, req any) (any, error)
 	}{
-		{&pb.CheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.Check(ctx, r.(*pb.CheckRequest)) }},
-		{&pb.AddRequest{}, func(ctx context.Context, r any) (any, error) { return counterAdd.serve(ctx, s, r.(*pb.AddRequest)) }},
-		{&pb.AcquireRequest{}, func(ctx context.Context, r any) (any, error) {
-			return lockAcquire.serve(ctx, s, r.(*pb.AcquireRequest))
+		{&limitpb.CheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.Check(ctx, r.(*limitpb.CheckRequest)) }},
+		{&counterpb.AddRequest{}, func(ctx context.Context, r any) (any, error) {
+			return counterAdd.serve(ctx, s, r.(*counterpb.AddRequest))
 		}},
-		{&pb.SetIfRequest{}, func(ctx context.Context, r any) (any, error) { return counterSetIf.serve(ctx, s, r.(*pb.SetIfRequest)) }},
-		{&pb.ReleaseRequest{}, func(ctx context.Context, r any) (any, error) {
-			return lockRelease.serve(ctx, s, r.(*pb.ReleaseRequest))
+		{&lockpb.AcquireRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockAcquire.serve(ctx, s, r.(*lockpb.AcquireRequest))
 		}},
-		{&pb.RenewRequest{}, func(ctx context.Context, r any) (any, error) { return lockRenew.serve(ctx, s, r.(*pb.RenewRequest)) }},
-		{&pb.BatchCheckRequest{}, func(ctx context.Context, r any) (any, error) { return l.BatchCheck(ctx, r.(*pb.BatchCheckRequest)) }},
-		{&pb.BatchAddRequest{}, func(ctx context.Context, r any) (any, error) { return c.BatchAdd(ctx, r.(*pb.BatchAddRequest)) }},
-		{&pb.InspectRequest{}, func(ctx context.Context, r any) (any, error) {
-			return lockInspect.serve(ctx, s, r.(*pb.InspectRequest))
+		{&counterpb.SetIfRequest{}, func(ctx context.Context, r any) (any, error) {
+			return counterSetIf.serve(ctx, s, r.(*counterpb.SetIfRequest))
+		}},
+		{&lockpb.ReleaseRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockRelease.serve(ctx, s, r.(*lockpb.ReleaseRequest))
+		}},
+		{&lockpb.RenewRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockRenew.serve(ctx, s, r.(*lockpb.RenewRequest))
+		}},
+		{&limitpb.BatchCheckRequest{}, func(ctx context.Context, r any) (any, error) {
+			return l.BatchCheck(ctx, r.(*limitpb.BatchCheckRequest))
+		}},
+		{&counterpb.BatchAddRequest{}, func(ctx context.Context, r any) (any, error) { return c.BatchAdd(ctx, r.(*counterpb.BatchAddRequest)) }},
+		{&lockpb.InspectRequest{}, func(ctx context.Context, r any) (any, error) {
+			return lockInspect.serve(ctx, s, r.(*lockpb.InspectRequest))
 		}},
 	}
 }
@@ -59,15 +69,15 @@ func FuzzUnmarshalAndServe(f *testing.F) {
 		f.Add(uint8(i), []byte{}, int64(0))
 	}
 	seeds := []proto.Message{
-		&pb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, Burst: 7, Cost: 2, RequestId: requestN(1, 1)},
-		&pb.AddRequest{Key: "k", Delta: -5, Min: proto.Int64(-9), Max: proto.Int64(9), IdleTtlNs: 1e9, RequestId: requestN(1, 1)},
-		&pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 1e9, Metadata: []byte("m"), RequestId: requestN(1, 1)},
-		&pb.SetIfRequest{Key: "k", Value: 5, RequestId: requestN(1, 1)},
-		&pb.ReleaseRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, RequestId: requestN(1, 1)},
-		&pb.RenewRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, TtlNs: 1e9},
-		&pb.BatchCheckRequest{Checks: []*pb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: 1e9}, {}}},
-		&pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: "k", Delta: 1}, {}}},
-		&pb.InspectRequest{Key: "k", MaxWaiters: 1 << 31},
+		&limitpb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, Burst: 7, Cost: 2, RequestId: requestN(1, 1)},
+		&counterpb.AddRequest{Key: "k", Delta: -5, Min: proto.Int64(-9), Max: proto.Int64(9), IdleTtlNs: 1e9, RequestId: requestN(1, 1)},
+		&lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 1e9, Metadata: []byte("m"), RequestId: requestN(1, 1)},
+		&counterpb.SetIfRequest{Key: "k", Value: 5, RequestId: requestN(1, 1)},
+		&lockpb.ReleaseRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, RequestId: requestN(1, 1)},
+		&lockpb.RenewRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, TtlNs: 1e9},
+		&limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: 1e9}, {}}},
+		&counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: "k", Delta: 1}, {}}},
+		&lockpb.InspectRequest{Key: "k", MaxWaiters: 1 << 31},
 	}
 	for i, m := range seeds {
 		b, err := proto.Marshal(m)

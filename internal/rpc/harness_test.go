@@ -24,7 +24,10 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,9 +85,9 @@ type house struct {
 	maxCalls int64 // 0 = the default
 	dial     func(context.Context, string) (net.Conn, error)
 
-	limits   pb.LimitServiceClient
-	counters pb.CounterServiceClient
-	locks    pb.LockServiceClient
+	limits   limitpb.LimitServiceClient
+	counters counterpb.CounterServiceClient
+	locks    lockpb.LockServiceClient
 	conn     *grpc.ClientConn
 }
 
@@ -130,7 +133,7 @@ func (h *house) run(l net.Listener) {
 		wg.Wait()
 	})
 	h.conn = h.connect()
-	h.limits, h.counters, h.locks = pb.NewLimitServiceClient(h.conn), pb.NewCounterServiceClient(h.conn), pb.NewLockServiceClient(h.conn)
+	h.limits, h.counters, h.locks = limitpb.NewLimitServiceClient(h.conn), counterpb.NewCounterServiceClient(h.conn), lockpb.NewLockServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.
@@ -200,27 +203,27 @@ func bound(t testing.TB) context.Context {
 }
 
 // acquire asks for the lock "k".
-func acquire(holder string, ttl, wait time.Duration) *pb.AcquireRequest {
-	return &pb.AcquireRequest{Key: "k", Holder: holder, TtlNs: int64(ttl), WaitNs: int64(wait)}
+func acquire(holder string, ttl, wait time.Duration) *lockpb.AcquireRequest {
+	return &lockpb.AcquireRequest{Key: "k", Holder: holder, TtlNs: int64(ttl), WaitNs: int64(wait)}
 }
 
 // pending is a call that has not come back yet.
 type pending struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the rest is set
-	resp   *pb.AcquireResponse
+	resp   *lockpb.AcquireResponse
 	err    error
 	at     time.Time
 }
 
 // await starts a call that has to wait. It returns when the call stands in the
 // queue.
-func (h *house) await(req *pb.AcquireRequest) *pending {
+func (h *house) await(req *lockpb.AcquireRequest) *pending {
 	ctx, cancel := context.WithCancel(context.Background())
 	return h.awaitCtx(ctx, cancel, req)
 }
 
-func (h *house) awaitCtx(ctx context.Context, cancel context.CancelFunc, req *pb.AcquireRequest) *pending {
+func (h *house) awaitCtx(ctx context.Context, cancel context.CancelFunc, req *lockpb.AcquireRequest) *pending {
 	h.t.Helper()
 	h.t.Cleanup(cancel)
 	p := &pending{cancel: cancel, done: make(chan struct{})}
@@ -246,7 +249,7 @@ func (p *pending) over() bool {
 }
 
 // granted waits for the call and fails unless it was granted the lock.
-func (p *pending) granted(t *testing.T) *pb.AcquireResponse {
+func (p *pending) granted(t *testing.T) *lockpb.AcquireResponse {
 	t.Helper()
 	<-p.done
 	if p.err != nil || !p.resp.Acquired {
@@ -258,7 +261,7 @@ func (p *pending) granted(t *testing.T) *pb.AcquireResponse {
 // refusal is what an error must look like.
 type refusal struct {
 	code  codes.Code
-	why   pb.Reason
+	why   commonpb.Reason
 	field string
 	hint  bool
 	retry time.Duration
@@ -303,7 +306,7 @@ func (f refusal) check(t testing.TB, err error) {
 }
 
 // checkItem compares the error of an item with what it must look like.
-func (f refusal) checkItem(t testing.TB, e *pb.Error) {
+func (f refusal) checkItem(t testing.TB, e *commonpb.Error) {
 	t.Helper()
 	if e == nil || codes.Code(e.Code) != f.code || e.Reason != f.why || e.Field != f.field ||
 		e.RetryAfterNs != int64(f.retry) || (e.Hint != "") != f.hint || e.Message == "" {
@@ -312,17 +315,17 @@ func (f refusal) checkItem(t testing.TB, e *pb.Error) {
 }
 
 func badField(name string) refusal {
-	return refusal{code: codes.InvalidArgument, why: pb.Reason_REASON_INVALID, field: name}
+	return refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_INVALID, field: name}
 }
 
 // requestN is a request id of client n.
-func requestN(n, seq uint64) *pb.RequestId {
+func requestN(n, seq uint64) *commonpb.RequestId {
 	client := binary.BigEndian.AppendUint64(make([]byte, 8, 16), n)
-	return &pb.RequestId{Client: client, Sequence: seq}
+	return &commonpb.RequestId{Client: client, Sequence: seq}
 }
 
-func again(id *pb.RequestId, age time.Duration) *pb.RequestId {
-	return &pb.RequestId{Client: id.Client, Sequence: id.Sequence, Settled: id.Settled, AgeNs: int64(age)}
+func again(id *commonpb.RequestId, age time.Duration) *commonpb.RequestId {
+	return &commonpb.RequestId{Client: id.Client, Sequence: id.Sequence, Settled: id.Settled, AgeNs: int64(age)}
 }
 
 // must unpacks the answer of a call that may not fail: must(call())(t).

@@ -8,7 +8,7 @@ import (
 
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/failure"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -21,7 +21,7 @@ var errNoHot = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Seco
 	Message: "this node does not look for hot keys", Hint: "ask another node"}
 
 // ListHot implements the service.
-func (c *cluster) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHotResponse, error) {
+func (c *cluster) ListHot(_ context.Context, req *clusterpb.ListHotRequest) (*clusterpb.ListHotResponse, error) {
 	if req.Limit > home.MaxHotKeys {
 		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "limit",
 			Message: fmt.Sprintf("is %d; at most %d are allowed", req.Limit, home.MaxHotKeys)})
@@ -30,9 +30,9 @@ func (c *cluster) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHo
 		return nil, c.s.refuse(errNoHot)
 	}
 	seen, now := c.s.cfg.Hot(), c.s.cfg.Clock.Now()
-	r := &pb.ListHotResponse{
+	r := &clusterpb.ListHotResponse{
 		Id: c.c.Self().Node, Epoch: c.c.Table().Epoch, Rate: seen.Rate, Objects: uint64(seen.Objects),
-		Policy: &pb.HotPolicy{Floor: seen.Floor, Factor: seen.Factor, StayNs: seen.Stay, Max: uint32(seen.Max)},
+		Policy: &clusterpb.HotPolicy{Floor: seen.Floor, Factor: seen.Factor, StayNs: seen.Stay, Max: uint32(seen.Max)},
 		Hot:    uint32(seen.Hot), LeftOut: uint64(seen.LeftOut), AgeNs: max(now-seen.At, 0), Splits: wireSplits(c.c.Table()),
 	}
 	keys := seen.Keys[:min(len(seen.Keys), int(cmp.Or(req.Limit, defaultHotKeys)))]
@@ -45,7 +45,7 @@ func (c *cluster) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHo
 			}
 			continue
 		}
-		out := &pb.HotKey{Key: k.Key, Name: k.Name, Kind: k.Kind.String(), Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Waiting: uint32(k.Waiting)}
+		out := &clusterpb.HotKey{Key: k.Key, Name: k.Name, Kind: k.Kind.String(), Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Waiting: uint32(k.Waiting)}
 		if k.Hot {
 			out.SinceNs = max(now-k.Since, 0)
 		}
@@ -56,13 +56,13 @@ func (c *cluster) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHo
 
 // hotPart is a busy part of a split object, under the object's own address; nil if the
 // split is over.
-func hotPart(t *table.Table, k *home.HotKey, now int64) *pb.HotKey {
+func hotPart(t *table.Table, k *home.HotKey, now int64) *clusterpb.HotKey {
 	id, part, _ := table.OfPart(k.Key)
 	sp, ok := t.SplitOf(id)
 	if !ok {
 		return nil
 	}
-	out := &pb.HotKey{Key: sp.Key, Name: sp.Name, Kind: sp.Kind, Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Parts: uint32(len(sp.Parts)), Part: uint32(part)}
+	out := &clusterpb.HotKey{Key: sp.Key, Name: sp.Name, Kind: sp.Kind, Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Parts: uint32(len(sp.Parts)), Part: uint32(part)}
 	if k.Hot {
 		out.SinceNs = max(now-k.Since, 0)
 	}

@@ -10,7 +10,8 @@ import (
 
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // seenAt is a look at n objects, each a little less busy than the one before.
@@ -33,21 +34,21 @@ func TestListHot(t *testing.T) {
 		first := &seen.Keys[0]
 		first.Kind, first.Waiting, first.Hot, first.Since = owner.KindLock, 4, true, seen.At-int64(12*time.Second)
 		time.Sleep(300 * time.Millisecond)
-		r := must(c.ListHot(bound(t), &pb.ListHotRequest{Limit: 2}))(t)
-		same(t, r, &pb.ListHotResponse{
+		r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{Limit: 2}))(t)
+		same(t, r, &clusterpb.ListHotResponse{
 			Id: "n1", Epoch: 4, Rate: 50_000, Objects: 7, Hot: 1, LeftOut: 3, AgeNs: int64(300 * time.Millisecond),
-			Policy: &pb.HotPolicy{Floor: 1000, Factor: 10, StayNs: int64(10 * time.Second), Max: 100},
-			Keys: []*pb.HotKey{
+			Policy: &clusterpb.HotPolicy{Floor: 1000, Factor: 10, StayNs: int64(10 * time.Second), Max: 100},
+			Keys: []*clusterpb.HotKey{
 				{Key: "k0\x1b", Name: "api", Kind: "lock", Rate: 9000, Sure: 8000, Hot: true, SinceNs: int64(12300 * time.Millisecond), Waiting: 4},
 				{Key: "k1\x1b", Name: "api", Kind: "limit", Rate: 8999, Sure: 7999},
 			},
 		})
 		for limit, want := range map[uint32]int{0: 20, 1: 1, home.MaxHotKeys: home.MaxHotKeys} {
-			if r := must(c.ListHot(bound(t), &pb.ListHotRequest{Limit: limit}))(t); len(r.Keys) != want {
+			if r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{Limit: limit}))(t); len(r.Keys) != want {
 				t.Errorf("limit %d: %d keys, want %d", limit, len(r.Keys), want)
 			}
 		}
-		_, err := c.ListHot(bound(t), &pb.ListHotRequest{Limit: home.MaxHotKeys + 1})
+		_, err := c.ListHot(bound(t), &clusterpb.ListHotRequest{Limit: home.MaxHotKeys + 1})
 		badField("limit").check(t, err)
 	})
 }
@@ -57,13 +58,13 @@ func TestListHot(t *testing.T) {
 func TestListHotOfLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := clusterOf(t, Config{Hot: func() *home.HotKeys { return &home.HotKeys{} }})
-		if r := must(c.ListHot(bound(t), &pb.ListHotRequest{}))(t); len(r.Keys) != 0 || r.Id != loneID {
+		if r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{}))(t); len(r.Keys) != 0 || r.Id != loneID {
 			t.Errorf("%v", r)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		_, c := clusterOf(t, Config{})
-		_, err := c.ListHot(bound(t), &pb.ListHotRequest{})
-		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(t, err)
+		_, err := c.ListHot(bound(t), &clusterpb.ListHotRequest{})
+		refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(t, err)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // plugged is a connection to an end that, from some time on, does not read any more: its
@@ -57,7 +57,7 @@ func TestIdleIsClosedBeside(t *testing.T) {
 	n1 := g.nodes["n1"]
 	add := func(owner string) {
 		t.Helper()
-		if _, err := n1.counters.Add(t.Context(), &pb.AddRequest{Key: g.key(owner), Delta: 1}); err != nil {
+		if _, err := n1.counters.Add(t.Context(), &counterpb.AddRequest{Key: g.key(owner), Delta: 1}); err != nil {
 			t.Fatalf("to %s: %v", owner, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // IDs hands out numbers that nobody was given before.
@@ -17,7 +17,7 @@ type IDs interface {
 
 // idService is the IdService.
 type idService struct {
-	pb.UnimplementedIdServiceServer
+	idpb.UnimplementedIdServiceServer
 	s *Server
 }
 
@@ -27,7 +27,7 @@ var errNoIDs = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Seco
 // maxIDs keeps a count that came over the wire within an int.
 const maxIDs = 1 << 30
 
-func (i *idService) Next(ctx context.Context, req *pb.NextRequest) (*pb.NextResponse, error) {
+func (i *idService) Next(ctx context.Context, req *idpb.NextRequest) (*idpb.NextResponse, error) {
 	o, n := i.s.row(idNext), min(max(req.Count, 1), maxIDs)
 	first, err := uint64(0), error(errNoIDs)
 	if i.s.cfg.IDs != nil {
@@ -42,5 +42,5 @@ func (i *idService) Next(ctx context.Context, req *pb.NextRequest) (*pb.NextResp
 		return nil, Status(err)
 	}
 	o.yes.Inc()
-	return &pb.NextResponse{First: first, Count: n, Node: i.s.cfg.Node}, nil
+	return &idpb.NextResponse{First: first, Count: n, Node: i.s.cfg.Node}, nil
 }

@@ -7,7 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/keystead/keystead/internal/ids"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // TestIDs: as many as asked for, one if nothing is said; wrong counts are refused.
@@ -16,10 +17,10 @@ func TestIDs(t *testing.T) {
 	source := ids.New(ids.Config{Now: func() int64 { return 0 }, Claim: func(context.Context) (uint64, error) { epoch++; return epoch, nil }})
 	t.Cleanup(source.Close)
 	g := grouped(t, 1, false, func(c *Config) { c.IDs = source })
-	c := pb.NewIdServiceClient(g.nodes["n1"].conn)
-	next := func(count uint32) *pb.NextResponse {
+	c := idpb.NewIdServiceClient(g.nodes["n1"].conn)
+	next := func(count uint32) *idpb.NextResponse {
 		t.Helper()
-		return must(c.Next(bound(t), &pb.NextRequest{Count: count}))(t)
+		return must(c.Next(bound(t), &idpb.NextRequest{Count: count}))(t)
 	}
 	at := uint64(71 << ids.SeqBits)
 	for _, count := range []uint32{0, 1, 2, ids.MaxCount, 0} {
@@ -30,7 +31,7 @@ func TestIDs(t *testing.T) {
 		at += uint64(max(count, 1))
 	}
 	for _, count := range []uint32{ids.MaxCount + 1, 1<<32 - 1} {
-		_, err := c.Next(bound(t), &pb.NextRequest{Count: count})
+		_, err := c.Next(bound(t), &idpb.NextRequest{Count: count})
 		badField("count").check(t, err)
 	}
 	m := g.nodes["n1"].metrics
@@ -41,6 +42,6 @@ func TestIDs(t *testing.T) {
 
 func TestNoIDs(t *testing.T) {
 	h := build(t, nil)
-	_, err := pb.NewIdServiceClient(h.conn).Next(bound(t), &pb.NextRequest{})
-	refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 1e9}.check(t, err)
+	_, err := idpb.NewIdServiceClient(h.conn).Next(bound(t), &idpb.NextRequest{})
+	refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: 1e9}.check(t, err)
 }

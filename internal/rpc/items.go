@@ -10,11 +10,11 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // requestID returns the id in a request, or the zero id if there is none.
-func requestID(id *pb.RequestId) (reqid.ID, error) {
+func requestID(id *commonpb.RequestId) (reqid.ID, error) {
 	if id == nil {
 		return reqid.ID{}, nil
 	}
@@ -35,18 +35,18 @@ func requestID(id *pb.RequestId) (reqid.ID, error) {
 	}, nil
 }
 
-func replayOf(m owner.Meta) *pb.Replay {
+func replayOf(m owner.Meta) *commonpb.Replay {
 	if !m.Replayed {
 		return nil
 	}
-	return &pb.Replay{AgeNs: m.Age}
+	return &commonpb.Replay{AgeNs: m.Age}
 }
 
 // batch does the operations of a batch, in order, and returns their results, in which put
 // sets the answer or the error. bad is why no node would do an item, nil if there is
 // nothing like that. Items of other nodes' keys are passed on. The answers have been
 // confirmed when it returns; results and answers are allocated in one piece.
-func batch[R, Q, A any, PQ request[Q], PA response[A]](ctx context.Context, s *Server, o *op[Q, A, PQ, PA], reqs []*Q, bad func(*Q) error, put func(r *R, a *A, w *pb.Error)) ([]*R, error) {
+func batch[R, Q, A any, PQ request[Q], PA response[A]](ctx context.Context, s *Server, o *op[Q, A, PQ, PA], reqs []*Q, bad func(*Q) error, put func(r *R, a *A, w *commonpb.Error)) ([]*R, error) {
 	if err := checkItems(len(reqs)); err != nil {
 		return nil, s.refuse(err)
 	}
@@ -73,7 +73,7 @@ type batched[R, Q, A any, PQ request[Q], PA response[A]] struct {
 	o        *op[Q, A, PQ, PA]
 	row      *opMetrics
 	reqs     []*Q
-	put      func(r *R, a *A, w *pb.Error)
+	put      func(r *R, a *A, w *commonpb.Error)
 	cells    []cell[R, A]
 	verdicts []verdict
 	errs     []error

@@ -6,8 +6,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/owner"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -37,7 +39,7 @@ const (
 // The operations. Their order in a line: number, method, name and outcomes in metrics,
 // what does it.
 var (
-	limitCheck   = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*pb.CheckRequest).GetPeek).dividing(checkDivides).fronted((*Server).frontCheck)
+	limitCheck   = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).fronted((*Server).frontCheck)
 	limitPeek    = counted(opPeek, "peek", "allowed", "denied")
 	limitSpend   = counted(opSpend, "check_anywhere", "allowed", "denied")
 	counterAdd   = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
@@ -57,9 +59,9 @@ var (
 // catalog is all of them: the kinds of objects with their operations, and what is of no
 // kind. A kind that is added here is served, counted, forwarded, and known to settings.
 var catalog = []*kind{
-	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &pb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend),
-	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &pb.CounterService_ServiceDesc}, counterAdd.operation, counterSetIf.operation, counterGet.operation, counterReset.operation),
-	newKind(kind{of: owner.KindLock, name: "lock", setting: "locks", service: &pb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
+	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend),
+	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterSetIf.operation, counterGet.operation, counterReset.operation),
+	newKind(kind{of: owner.KindLock, name: "lock", setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
 	newKind(kind{}, idNext, partPlant, partRead),
 }
 

@@ -9,8 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // TestOperationsAreWhole: each operation says all of itself that is asked of it, by here
@@ -62,7 +65,7 @@ func TestServicesAreRegistered(t *testing.T) {
 	s := NewServer(Config{Store: h.store, Clock: h.clock, Metrics: NewMetrics(prometheus.NewRegistry())})
 	defer s.Stop(0)
 	info := s.grpc.GetServiceInfo()
-	for _, sd := range []grpc.ServiceDesc{pb.LimitService_ServiceDesc, pb.CounterService_ServiceDesc, pb.LockService_ServiceDesc} {
+	for _, sd := range []grpc.ServiceDesc{limitpb.LimitService_ServiceDesc, counterpb.CounterService_ServiceDesc, lockpb.LockService_ServiceDesc} {
 		if got, want := len(info[sd.ServiceName].Methods), len(sd.Methods)+len(sd.Streams); got != want {
 			t.Errorf("%s has %d methods, not %d", sd.ServiceName, got, want)
 		}
@@ -125,7 +128,7 @@ func TestUnknownOperation(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		n2 := g.nodes["n2"]
 		stream := must(peerv1.NewForwardServiceClient(n2.conn).Forward(bound(t)))(t)
-		request := must((&pb.AddRequest{Key: g.key("n2"), Delta: 1}).MarshalVT())(t)
+		request := must((&counterpb.AddRequest{Key: g.key("n2"), Delta: 1}).MarshalVT())(t)
 		for _, call := range []*peerv1.ForwardCall{
 			{Operation: opPeek}, {Operation: opNext}, {Operation: 13}, {Operation: maxOperation}, {Operation: maxOperation + 1}, {Operation: 1 << 31}, {},
 			{Operation: opAdd, Request: []byte{0xff}}, {Call: &peerv1.ForwardCall_Add{Add: []byte{0xff}}},
@@ -139,12 +142,12 @@ func TestUnknownOperation(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := must(stream.Recv())(t).Answers
-			want := map[bool]pb.Reason{true: pb.Reason_REASON_UNAVAILABLE, false: pb.Reason_REASON_INVALID}[unknown]
+			want := map[bool]commonpb.Reason{true: commonpb.Reason_REASON_UNAVAILABLE, false: commonpb.Reason_REASON_INVALID}[unknown]
 			if len(a) != 1 || a[0].Tag != 7 || a[0].GetError().GetReason() != want || unknown && !strings.Contains(a[0].GetError().Hint, "upgrade") {
 				t.Errorf("%v is answered %v", call, a)
 			}
 		}
-		if r := must(n2.counters.Get(bound(t), &pb.GetRequest{Key: g.key("n2")}))(t); r.Version != 0 {
+		if r := must(n2.counters.Get(bound(t), &counterpb.GetRequest{Key: g.key("n2")}))(t); r.Version != 0 {
 			t.Errorf("something was counted: %v", r)
 		}
 	})

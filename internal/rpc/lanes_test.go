@@ -10,8 +10,9 @@ import (
 
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -80,7 +81,7 @@ func TestAnswersOvertake(t *testing.T) {
 		ctx := bound(t)
 		for i, key := range stuck {
 			waiting.Go(func() {
-				if r, err := through.counters.Add(ctx, &pb.AddRequest{Key: key, Delta: 1}); err != nil || r.Value != 1 {
+				if r, err := through.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1}); err != nil || r.Value != 1 {
 					wrong.Store(key, fmt.Sprint(r, err))
 				}
 			})
@@ -88,12 +89,12 @@ func TestAnswersOvertake(t *testing.T) {
 				time.Sleep(ack)
 			}
 			began := time.Now()
-			r := must(through.counters.Add(ctx, &pb.AddRequest{Key: well, Delta: 1}))(t)
+			r := must(through.counters.Add(ctx, &counterpb.AddRequest{Key: well, Delta: 1}))(t)
 			if took := time.Since(began); r.Value != int64(i+1) || took > 5*ack {
 				t.Fatalf("call %d beside %d that wait for the standby that hangs: %v after %s", i, i+1, r, took)
 			}
 		}
-		batch := must(through.counters.BatchAdd(ctx, &pb.BatchAddRequest{Adds: []*pb.AddRequest{{Key: well, Delta: 1}, {Key: well, Delta: 1}}}))(t)
+		batch := must(through.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: well, Delta: 1}, {Key: well, Delta: 1}}}))(t)
 		if n := batch.Results[1].GetResponse().GetValue(); n != int64(len(stuck)+2) {
 			t.Errorf("a batch: %v", batch)
 		}
@@ -117,13 +118,13 @@ func TestManyAnswersWait(t *testing.T) {
 		send := func(n int) {
 			req := &peerv1.ForwardRequest{}
 			for range n {
-				req.Calls = append(req.Calls, passed(t, 0, 0, counterAdd.call(&pb.AddRequest{Key: key, Delta: 1}, 0)))
+				req.Calls = append(req.Calls, passed(t, 0, 0, counterAdd.call(&counterpb.AddRequest{Key: key, Delta: 1}, 0)))
 			}
 			if err := stream.Send(req); err != nil {
 				t.Fatal(err)
 			}
 		}
-		expect := func(n int, why pb.Reason) {
+		expect := func(n int, why commonpb.Reason) {
 			t.Helper()
 			for n > 0 {
 				resp := must(stream.Recv())(t)
@@ -139,19 +140,19 @@ func TestManyAnswersWait(t *testing.T) {
 			return must(n.store.Get(n.clock.Now(), owner.Ref{Key: key, Name: "counter"}))(t).Value
 		}
 		send(room + more)
-		expect(more, pb.Reason_REASON_OUTCOME_UNKNOWN)
+		expect(more, commonpb.Reason_REASON_OUTCOME_UNKNOWN)
 		if value() != room+more {
 			t.Errorf("%d were done", value())
 		}
 		send(more)
-		expect(more, pb.Reason_REASON_OVERLOADED)
+		expect(more, commonpb.Reason_REASON_OVERLOADED)
 		if value() != room+more {
 			t.Errorf("%d were done, some after they were refused", value())
 		}
 		close(copies.after)
-		expect(room, pb.Reason_REASON_UNSPECIFIED)
+		expect(room, commonpb.Reason_REASON_UNSPECIFIED)
 		send(more)
-		expect(more, pb.Reason_REASON_UNSPECIFIED)
+		expect(more, commonpb.Reason_REASON_UNSPECIFIED)
 	})
 }
 
@@ -177,7 +178,7 @@ func TestStreamThatEndsWithHeldAnswers(t *testing.T) {
 		n := g.nodes["n1"]
 		ctx, cancel := context.WithCancel(bound(t))
 		stream := must(peerv1.NewForwardServiceClient(n.conn).Forward(ctx))(t)
-		call := passed(t, 1, 0, counterAdd.call(&pb.AddRequest{Key: "k", Delta: 1}, 0))
+		call := passed(t, 1, 0, counterAdd.call(&counterpb.AddRequest{Key: "k", Delta: 1}, 0))
 		if err := stream.Send(&peerv1.ForwardRequest{Calls: []*peerv1.ForwardCall{call}}); err != nil {
 			t.Fatal(err)
 		}

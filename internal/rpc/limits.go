@@ -12,24 +12,25 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner/limit"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // limits is the LimitService: what is not in the table of operations, and checks for
 // callers in this process.
 type limits struct {
-	pb.UnimplementedLimitServiceServer
+	limitpb.UnimplementedLimitServiceServer
 	s *Server
 }
 
 // checkOp is the type of limitCheck.
-type checkOp = op[pb.CheckRequest, pb.CheckResponse, *pb.CheckRequest, *pb.CheckResponse]
+type checkOp = op[limitpb.CheckRequest, limitpb.CheckResponse, *limitpb.CheckRequest, *limitpb.CheckResponse]
 
 // check decides a check. With a part, it is for that; without, for the object, or if that
 // is split, for the part of it that is here.
-func (s *Server) check(f frame, req *pb.CheckRequest, r *pb.CheckResponse) (verdict, error) {
+func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckResponse) (verdict, error) {
 	op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Peek: req.Peek}
 	if req.Refund == 0 {
 		op.Cost = max(req.Cost, 1)
@@ -37,11 +38,11 @@ func (s *Server) check(f frame, req *pb.CheckRequest, r *pb.CheckResponse) (verd
 		return verdict{}, err
 	}
 	switch req.Algorithm {
-	case pb.Algorithm_ALGORITHM_UNSPECIFIED, pb.Algorithm_ALGORITHM_TOKEN_BUCKET:
+	case limitpb.Algorithm_ALGORITHM_UNSPECIFIED, limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET:
 		op.Algorithm = limit.TokenBucket
-	case pb.Algorithm_ALGORITHM_FIXED_WINDOW:
+	case limitpb.Algorithm_ALGORITHM_FIXED_WINDOW:
 		op.Algorithm = limit.FixedWindow
-	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
+	case limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW:
 		op.Algorithm = limit.SlidingWindow
 	default:
 		return verdict{}, &failure.Error{Reason: failure.Invalid, Field: "algorithm",
@@ -70,12 +71,12 @@ func (s *Server) check(f frame, req *pb.CheckRequest, r *pb.CheckResponse) (verd
 }
 
 // checkDivides reports whether a part can do a check.
-func checkDivides(req *pb.CheckRequest) bool {
-	return req.Algorithm == pb.Algorithm_ALGORITHM_UNSPECIFIED || req.Algorithm == pb.Algorithm_ALGORITHM_TOKEN_BUCKET
+func checkDivides(req *limitpb.CheckRequest) bool {
+	return req.Algorithm == limitpb.Algorithm_ALGORITHM_UNSPECIFIED || req.Algorithm == limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET
 }
 
 // refund makes an operation one that gives tokens back.
-func refund(req *pb.CheckRequest, op *limit.Op) error {
+func refund(req *limitpb.CheckRequest, op *limit.Op) error {
 	bad := func(message, hint string) error {
 		return &failure.Error{Reason: failure.Invalid, Field: "refund", Message: message, Hint: hint}
 	}
@@ -92,12 +93,12 @@ func refund(req *pb.CheckRequest, op *limit.Op) error {
 }
 
 // Check implements the service for callers in this process.
-func (l *limits) Check(ctx context.Context, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (l *limits) Check(ctx context.Context, req *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	return l.s.frontCheck(ctx, limitCheck, req)
 }
 
 // frontCheck answers the check of a user.
-func (s *Server) frontCheck(ctx context.Context, o *checkOp, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (s *Server) frontCheck(ctx context.Context, o *checkOp, req *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	if req.Anywhere {
 		return s.anywhere(ctx, o, req)
 	}
@@ -105,7 +106,7 @@ func (s *Server) frontCheck(ctx context.Context, o *checkOp, req *pb.CheckReques
 }
 
 // checkAtOwner has the owner of the key decide, or the owners of two parts.
-func (s *Server) checkAtOwner(ctx context.Context, o *checkOp, req *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (s *Server) checkAtOwner(ctx context.Context, o *checkOp, req *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	r, err := o.atOwner(ctx, s, req)
 	if err == nil && r.Parts > 0 && !r.Allowed && r.Owner == s.cfg.Node {
 		r = s.second(ctx, o, req, r)
@@ -119,7 +120,7 @@ const secondTime = 50 * time.Millisecond
 
 // second asks another part for what the one that is here has refused, if that is known to
 // have had so much left a moment ago. With a request id there is no other part.
-func (s *Server) second(ctx context.Context, o *checkOp, req *pb.CheckRequest, first *pb.CheckResponse) *pb.CheckResponse {
+func (s *Server) second(ctx context.Context, o *checkOp, req *limitpb.CheckRequest, first *limitpb.CheckResponse) *limitpb.CheckResponse {
 	if req.RequestId != nil || req.Peek || req.Refund != 0 || forward.StaysHere(ctx) {
 		return first
 	}
@@ -140,7 +141,7 @@ func (s *Server) second(ctx context.Context, o *checkOp, req *pb.CheckRequest, f
 		s.parts.of(sp.ID, i).remaining.Store(0) // until its home says how it does
 		return first                            // nothing is known of the second, and the first is an answer
 	}
-	r := m.(*pb.CheckResponse)
+	r := m.(*limitpb.CheckResponse)
 	s.parts.of(sp.ID, i).remaining.Store(r.Remaining)
 	if !r.Allowed {
 		return first
@@ -149,21 +150,21 @@ func (s *Server) second(ctx context.Context, o *checkOp, req *pb.CheckRequest, f
 }
 
 // checks decides a batch.
-func (l *limits) checks(ctx context.Context, reqs []*pb.CheckRequest) ([]*pb.CheckResult, error) {
-	return batch(ctx, l.s, limitCheck, reqs, alone, func(r *pb.CheckResult, a *pb.CheckResponse, w *pb.Error) { r.Response, r.Error = a, w })
+func (l *limits) checks(ctx context.Context, reqs []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
+	return batch(ctx, l.s, limitCheck, reqs, alone, func(r *limitpb.CheckResult, a *limitpb.CheckResponse, w *commonpb.Error) { r.Response, r.Error = a, w })
 }
 
 // BatchCheck implements the service.
-func (l *limits) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
+func (l *limits) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
 	results, err := l.checks(ctx, req.Checks)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.BatchCheckResponse{Results: results}, nil
+	return &limitpb.BatchCheckResponse{Results: results}, nil
 }
 
 // StreamCheck implements the service.
-func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[pb.StreamCheckRequest, pb.StreamCheckResponse]) error {
+func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[limitpb.StreamCheckRequest, limitpb.StreamCheckResponse]) error {
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -185,12 +186,12 @@ func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[pb.StreamCheckReque
 }
 
 // answer answers one message of a stream. While it does, a stop waits for it.
-func (l *limits) answer(stream grpc.BidiStreamingServer[pb.StreamCheckRequest, pb.StreamCheckResponse], req *pb.StreamCheckRequest) error {
+func (l *limits) answer(stream grpc.BidiStreamingServer[limitpb.StreamCheckRequest, limitpb.StreamCheckResponse], req *limitpb.StreamCheckRequest) error {
 	l.s.busy.Add(1)
 	defer l.s.busy.Add(-1)
 	results, err := l.checks(stream.Context(), req.Checks)
 	if err != nil {
 		return err
 	}
-	return stream.Send(&pb.StreamCheckResponse{Tag: req.Tag, Results: results})
+	return stream.Send(&limitpb.StreamCheckResponse{Tag: req.Tag, Results: results})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 const (
@@ -15,14 +15,14 @@ const (
 	maxWaiters     = 1000 // listed at most
 )
 
-func holderOf(h lock.Holding) *pb.Holder {
+func holderOf(h lock.Holding) *lockpb.Holder {
 	if h.Token == 0 {
 		return nil
 	}
-	return &pb.Holder{Holder: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
+	return &lockpb.Holder{Holder: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
 }
 
-func (s *Server) acquire(f frame, req *pb.AcquireRequest, r *pb.AcquireResponse) (verdict, error) {
+func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireResponse) (verdict, error) {
 	a, err := s.acquired(f, req)
 	if err != nil {
 		return verdict{}, err
@@ -36,7 +36,7 @@ func (s *Server) acquire(f frame, req *pb.AcquireRequest, r *pb.AcquireResponse)
 // acquired waits in the queue if it must. When the caller leaves, the place is left
 // and a grant that comes at that moment is given back. When only the way to the caller
 // ends, because a node stops or a stream breaks, a place with a request id is kept.
-func (s *Server) acquired(f frame, req *pb.AcquireRequest) (owner.AcquireAnswer, error) {
+func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.AcquireAnswer, error) {
 	//guard:crowd-room
 	if f.wait > 0 &&
 		!s.cfg.Store.Waits(f.at, f.id) { //guard:crowd-retries
@@ -74,17 +74,17 @@ func (s *Server) acquired(f frame, req *pb.AcquireRequest) (owner.AcquireAnswer,
 
 // ungrant returns the release of a lock that was granted as its caller left. With a request id
 // a retry may have been told of the grant, so that it is the retry's.
-func ungrant(req *pb.AcquireRequest, r *pb.AcquireResponse) *forward.Call {
+func ungrant(req *lockpb.AcquireRequest, r *lockpb.AcquireResponse) *forward.Call {
 	if !r.Acquired || req.RequestId != nil {
 		return nil
 	}
-	return lockRelease.call(&pb.ReleaseRequest{Key: req.Key, Name: req.Name, Token: r.Token}, owner.Hash(req.Key))
+	return lockRelease.call(&lockpb.ReleaseRequest{Key: req.Key, Name: req.Name, Token: r.Token}, owner.Hash(req.Key))
 }
 
 // addWaited adds what a caller had waited before, here and with former owners. A place
 // that moved with the lock brought that time along: it must not count twice, for the
 // caller takes its lease to begin so long after it sent the call.
-func addWaited(r *pb.AcquireResponse, before int64, identified bool) {
+func addWaited(r *lockpb.AcquireResponse, before int64, identified bool) {
 	switch {
 	case !r.Acquired || r.Replay != nil:
 	case identified:
@@ -94,7 +94,7 @@ func addWaited(r *pb.AcquireResponse, before int64, identified bool) {
 	}
 }
 
-func (s *Server) renew(f frame, req *pb.RenewRequest, r *pb.RenewResponse) (verdict, error) {
+func (s *Server) renew(f frame, req *lockpb.RenewRequest, r *lockpb.RenewResponse) (verdict, error) {
 	var a owner.RenewAnswer
 	var err error
 	if c := req.Reclaim; c != nil {
@@ -110,7 +110,7 @@ func (s *Server) renew(f frame, req *pb.RenewRequest, r *pb.RenewResponse) (verd
 	return verdict{a.Meta, a.Renewed}, nil
 }
 
-func (s *Server) release(f frame, req *pb.ReleaseRequest, r *pb.ReleaseResponse) (verdict, error) {
+func (s *Server) release(f frame, req *lockpb.ReleaseRequest, r *lockpb.ReleaseResponse) (verdict, error) {
 	a, err := s.cfg.Store.Release(f.now, f.at, f.id, req.Token)
 	if err != nil {
 		return verdict{}, err
@@ -120,7 +120,7 @@ func (s *Server) release(f frame, req *pb.ReleaseRequest, r *pb.ReleaseResponse)
 	return verdict{a.Meta, a.Released}, nil
 }
 
-func (s *Server) inspect(f frame, req *pb.InspectRequest, r *pb.InspectResponse) (verdict, error) {
+func (s *Server) inspect(f frame, req *lockpb.InspectRequest, r *lockpb.InspectResponse) (verdict, error) {
 	limit := int(min(req.MaxWaiters, maxWaiters))
 	if limit == 0 {
 		limit = defaultWaiters
@@ -131,7 +131,7 @@ func (s *Server) inspect(f frame, req *pb.InspectRequest, r *pb.InspectResponse)
 	}
 	r.Holder, r.Waiting, r.Epoch, r.Owner, r.LostEpoch = holderOf(a.Holding), uint32(a.Waiting), a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
 	for _, p := range a.First {
-		r.Waiters = append(r.Waiters, &pb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
+		r.Waiters = append(r.Waiters, &lockpb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
 	}
 	return verdict{a.Meta, a.Holding.Token != 0}, nil
 }

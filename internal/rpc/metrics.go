@@ -9,8 +9,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // Metrics counts what the server does. Every series is resolved when it is
@@ -19,7 +22,7 @@ type Metrics struct {
 	methods map[string]*method
 	other   *method
 	ops     [maxOperation + 1]opMetrics // by number
-	failed  map[pb.Reason]prometheus.Counter
+	failed  map[commonpb.Reason]prometheus.Counter
 
 	passed   map[string]prometheus.Counter // calls passed on, by outcome
 	received prometheus.Counter            // calls that other nodes passed on to this one
@@ -39,7 +42,7 @@ type opMetrics struct {
 	// read says that the operation changes nothing.
 	read                       bool
 	yes, no, replayed, errored prometheus.Counter
-	failed                     map[pb.Reason]prometheus.Counter
+	failed                     map[commonpb.Reason]prometheus.Counter
 }
 
 // row returns the counts of an operation.
@@ -80,9 +83,9 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 		m.passed[outcome] = passed.WithLabelValues(outcome)
 	}
 	m.addMethods(calls, seconds, more)
-	m.failed = map[pb.Reason]prometheus.Counter{}
-	for r := range pb.Reason_name {
-		m.failed[pb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(pb.Reason(r))))
+	m.failed = map[commonpb.Reason]prometheus.Counter{}
+	for r := range commonpb.Reason_name {
+		m.failed[commonpb.Reason(r)] = failures.WithLabelValues(strings.ToLower(reasonName(commonpb.Reason(r))))
 	}
 	for _, k := range catalog {
 		for _, o := range k.ops {
@@ -106,7 +109,7 @@ func (m *Metrics) addMethods(calls *prometheus.CounterVec, seconds *prometheus.H
 		}
 		return x
 	}
-	more = append(more, &pb.IdService_ServiceDesc, &peerv1.ForwardService_ServiceDesc, &pb.ClusterService_ServiceDesc)
+	more = append(more, &idpb.IdService_ServiceDesc, &peerv1.ForwardService_ServiceDesc, &clusterpb.ClusterService_ServiceDesc, &adminpb.AdminService_ServiceDesc)
 	for _, k := range catalog {
 		if k.service != nil {
 			more = append(more, k.service)
@@ -136,11 +139,11 @@ func (m *Metrics) forwarded(err error) {
 	outcome := "answered"
 	if err != nil {
 		switch wire(err).Reason {
-		case pb.Reason_REASON_NOT_OWNER:
+		case commonpb.Reason_REASON_NOT_OWNER:
 			outcome = "not_owner"
-		case pb.Reason_REASON_UNAVAILABLE:
+		case commonpb.Reason_REASON_UNAVAILABLE:
 			outcome = "unavailable"
-		case pb.Reason_REASON_OUTCOME_UNKNOWN:
+		case commonpb.Reason_REASON_OUTCOME_UNKNOWN:
 			outcome = "unknown"
 		default:
 			outcome = "error"

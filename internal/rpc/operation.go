@@ -9,8 +9,8 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -79,7 +79,7 @@ type response[A any] interface {
 	forward.Message
 }
 
-type identified interface{ GetRequestId() *pb.RequestId }
+type identified interface{ GetRequestId() *commonpb.RequestId }
 
 type patient interface{ GetWaitNs() int64 }
 

@@ -8,7 +8,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -33,7 +36,7 @@ func TestAnswersWaitForCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		copies := &slow{}
 		h, _ := clusterOf(t, Config{Node: "n1", Copies: copies, AckOwner: []string{"counters"}})
-		limits, counters, locks := pb.NewLimitServiceClient(h.conn), pb.NewCounterServiceClient(h.conn), pb.NewLockServiceClient(h.conn)
+		limits, counters, locks := limitpb.NewLimitServiceClient(h.conn), counterpb.NewCounterServiceClient(h.conn), lockpb.NewLockServiceClient(h.conn)
 		ctx := bound(t)
 		took := func(what string, want time.Duration, call func() error) {
 			t.Helper()
@@ -45,14 +48,14 @@ func TestAnswersWaitForCopies(t *testing.T) {
 				t.Errorf("%s took %s, want %s", what, got, want)
 			}
 		}
-		check := &pb.CheckRequest{Key: "k", Limit: 10, PeriodNs: int64(time.Hour)}
+		check := &limitpb.CheckRequest{Key: "k", Limit: 10, PeriodNs: int64(time.Hour)}
 		took("a check", time.Second, func() error { _, err := limits.Check(ctx, check); return err })
 		took("a batch of checks", 2*time.Second, func() error {
-			_, err := limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{check, check}})
+			_, err := limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{check, check}})
 			return err
 		})
-		took("an add", 0, func() error { _, err := counters.Add(ctx, &pb.AddRequest{Key: "k", Delta: 1}); return err })
-		took("a read of a lock", time.Second, func() error { _, err := locks.Inspect(ctx, &pb.InspectRequest{Key: "k"}); return err })
+		took("an add", 0, func() error { _, err := counters.Add(ctx, &counterpb.AddRequest{Key: "k", Delta: 1}); return err })
+		took("a read of a lock", time.Second, func() error { _, err := locks.Inspect(ctx, &lockpb.InspectRequest{Key: "k"}); return err })
 		if copies.awaited != 4 {
 			t.Errorf("%d answers waited", copies.awaited)
 		}
@@ -69,7 +72,7 @@ func TestForwardedAnswersWaitForCopies(t *testing.T) {
 			c.Copies = copies[len(copies)-1]
 		})
 		began := time.Now()
-		must(g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: g.key("n2"), Delta: 1}))(t)
+		must(g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: g.key("n2"), Delta: 1}))(t)
 		if took := time.Since(began).Truncate(time.Second); took != time.Second || copies[0].awaited+copies[1].awaited != 1 {
 			t.Errorf("it took %s, and %d and %d answers waited", took, copies[0].awaited, copies[1].awaited)
 		}
@@ -81,11 +84,11 @@ func TestForwardedAnswersWaitForCopies(t *testing.T) {
 func TestBatchDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := grouped(t, 3, false, func(c *Config) { c.Copies = &slow{} })
-		check := func(node string) *pb.CheckRequest {
-			return &pb.CheckRequest{Key: g.key(node), Limit: 10, PeriodNs: int64(time.Hour)}
+		check := func(node string) *limitpb.CheckRequest {
+			return &limitpb.CheckRequest{Key: g.key(node), Limit: 10, PeriodNs: int64(time.Hour)}
 		}
 		began := time.Now()
-		r := must(g.nodes["n1"].limits.BatchCheck(bound(t), &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{check("n1"), check("n2"), check("n3"), check("n1")}}))(t)
+		r := must(g.nodes["n1"].limits.BatchCheck(bound(t), &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{check("n1"), check("n2"), check("n3"), check("n1")}}))(t)
 		if took := time.Since(began).Truncate(time.Second); took != 2*time.Second { // two at n1, one after the other
 			t.Errorf("it took %s", took)
 		}
@@ -104,7 +107,7 @@ func TestForwardedAnswersAreConfirmed(t *testing.T) {
 		key := g.key("n2")
 		leave := func() { g.without("n2") }
 		g.nodes["n2"].confirm.Store(&leave)
-		_, err := g.nodes["n1"].counters.Add(bound(t), &pb.AddRequest{Key: key, Delta: 1})
-		refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN}.check(t, err)
+		_, err := g.nodes["n1"].counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1})
+		refusal{code: codes.Unknown, why: commonpb.Reason_REASON_OUTCOME_UNKNOWN}.check(t, err)
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/keystead/keystead/internal/failure"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // What each reason is on the wire, in the order of the reasons. Clients of all
@@ -15,27 +15,28 @@ func TestReasonsOnTheWire(t *testing.T) {
 	want := []struct {
 		of     failure.Reason
 		code   codes.Code
-		reason pb.Reason
+		reason commonpb.Reason
 		number int32
 	}{
-		{failure.Invalid, codes.InvalidArgument, pb.Reason_REASON_INVALID, 1},
-		{failure.KindMismatch, codes.FailedPrecondition, pb.Reason_REASON_KIND_MISMATCH, 2},
-		{failure.RequestTooOld, codes.FailedPrecondition, pb.Reason_REASON_REQUEST_TOO_OLD, 3},
-		{failure.RequestIDReused, codes.InvalidArgument, pb.Reason_REASON_REQUEST_ID_REUSED, 4},
-		{failure.StoreFull, codes.ResourceExhausted, pb.Reason_REASON_STORE_FULL, 5},
-		{failure.TooManyWaiters, codes.ResourceExhausted, pb.Reason_REASON_TOO_MANY_WAITERS, 6},
-		{failure.Unavailable, codes.Unavailable, pb.Reason_REASON_UNAVAILABLE, 8},
-		{failure.OutcomeUnknown, codes.Unknown, pb.Reason_REASON_OUTCOME_UNKNOWN, 9},
-		{failure.GaveUp, codes.Canceled, pb.Reason_REASON_GAVE_UP, 10},
-		{failure.NotOwner, codes.FailedPrecondition, pb.Reason_REASON_NOT_OWNER, 13},
-		{failure.Superseded, codes.Aborted, pb.Reason_REASON_SUPERSEDED, 11},
-		{failure.Recovering, codes.Unavailable, pb.Reason_REASON_RECOVERING, 17},
-		{failure.TooLarge, codes.ResourceExhausted, pb.Reason_REASON_TOO_LARGE, 7},
-		{failure.Deadline, codes.DeadlineExceeded, pb.Reason_REASON_GAVE_UP, 10},
-		{failure.Overloaded, codes.ResourceExhausted, pb.Reason_REASON_OVERLOADED, 12},
-		{failure.UnknownNode, codes.NotFound, pb.Reason_REASON_UNKNOWN_NODE, 14},
-		{failure.LastNode, codes.FailedPrecondition, pb.Reason_REASON_LAST_NODE, 15},
-		{failure.TooFewLeft, codes.FailedPrecondition, pb.Reason_REASON_TOO_FEW_LEFT, 16},
+		{failure.Invalid, codes.InvalidArgument, commonpb.Reason_REASON_INVALID, 1},
+		{failure.KindMismatch, codes.FailedPrecondition, commonpb.Reason_REASON_KIND_MISMATCH, 2},
+		{failure.RequestTooOld, codes.FailedPrecondition, commonpb.Reason_REASON_REQUEST_TOO_OLD, 3},
+		{failure.RequestIDReused, codes.InvalidArgument, commonpb.Reason_REASON_REQUEST_ID_REUSED, 4},
+		{failure.StoreFull, codes.ResourceExhausted, commonpb.Reason_REASON_STORE_FULL, 5},
+		{failure.TooManyWaiters, codes.ResourceExhausted, commonpb.Reason_REASON_TOO_MANY_WAITERS, 6},
+		{failure.Unavailable, codes.Unavailable, commonpb.Reason_REASON_UNAVAILABLE, 8},
+		{failure.OutcomeUnknown, codes.Unknown, commonpb.Reason_REASON_OUTCOME_UNKNOWN, 9},
+		{failure.GaveUp, codes.Canceled, commonpb.Reason_REASON_GAVE_UP, 10},
+		{failure.NotOwner, codes.FailedPrecondition, commonpb.Reason_REASON_NOT_OWNER, 13},
+		{failure.Superseded, codes.Aborted, commonpb.Reason_REASON_SUPERSEDED, 11},
+		{failure.Recovering, codes.Unavailable, commonpb.Reason_REASON_RECOVERING, 17},
+		{failure.TooLarge, codes.ResourceExhausted, commonpb.Reason_REASON_TOO_LARGE, 7},
+		{failure.Deadline, codes.DeadlineExceeded, commonpb.Reason_REASON_GAVE_UP, 10},
+		{failure.Overloaded, codes.ResourceExhausted, commonpb.Reason_REASON_OVERLOADED, 12},
+		{failure.UnknownNode, codes.NotFound, commonpb.Reason_REASON_UNKNOWN_NODE, 14},
+		{failure.LastNode, codes.FailedPrecondition, commonpb.Reason_REASON_LAST_NODE, 15},
+		{failure.TooFewLeft, codes.FailedPrecondition, commonpb.Reason_REASON_TOO_FEW_LEFT, 16},
+		{failure.UnknownMethod, codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD, 18},
 	}
 	for i, r := range failure.Reasons() {
 		if i >= len(want) || want[i].of != r {

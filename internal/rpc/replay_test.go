@@ -7,7 +7,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // A retry of each call that changes something returns the first result with its
@@ -17,22 +20,22 @@ func TestReplays(t *testing.T) {
 		second = int64(time.Second)
 		age    = 3 * time.Second
 	)
-	replay := &pb.Replay{AgeNs: int64(age)}
-	for what, f := range map[string]func(t *testing.T, h *house, id *pb.RequestId){
-		"Check allowed": func(t *testing.T, h *house, id *pb.RequestId) {
-			req := &pb.CheckRequest{Key: "k", Limit: 4, PeriodNs: 100 * second, RequestId: id, Cost: 3}
+	replay := &commonpb.Replay{AgeNs: int64(age)}
+	for what, f := range map[string]func(t *testing.T, h *house, id *commonpb.RequestId){
+		"Check allowed": func(t *testing.T, h *house, id *commonpb.RequestId) {
+			req := &limitpb.CheckRequest{Key: "k", Limit: 4, PeriodNs: 100 * second, RequestId: id, Cost: 3}
 			must(h.limits.Check(bound(t), req))(t)
 			time.Sleep(age)
 			req.RequestId = again(id, age)
-			same(t, must(h.limits.Check(bound(t), req))(t), &pb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1,
+			same(t, must(h.limits.Check(bound(t), req))(t), &limitpb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1,
 				ResetAfterNs: 72 * second, Epoch: testEpoch, Replay: replay})
 			req.RequestId = nil
 			if r := must(h.limits.Check(bound(t), req))(t); r.Allowed || r.Remaining != 1 {
 				t.Errorf("after the replay: %v", r)
 			}
 		},
-		"Check denied": func(t *testing.T, h *house, id *pb.RequestId) {
-			req := &pb.CheckRequest{Key: "k", Limit: 1, PeriodNs: second}
+		"Check denied": func(t *testing.T, h *house, id *commonpb.RequestId) {
+			req := &limitpb.CheckRequest{Key: "k", Limit: 1, PeriodNs: second}
 			must(h.limits.Check(bound(t), req))(t)
 			req.RequestId = id
 			must(h.limits.Check(bound(t), req))(t)
@@ -42,47 +45,47 @@ func TestReplays(t *testing.T) {
 				t.Errorf("replay: %v", r)
 			}
 		},
-		"Add applied": func(t *testing.T, h *house, id *pb.RequestId) {
-			first := must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 5, RequestId: id}))(t)
-			must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 1}))(t)
+		"Add applied": func(t *testing.T, h *house, id *commonpb.RequestId) {
+			first := must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 5, RequestId: id}))(t)
+			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 1}))(t)
 			time.Sleep(age)
-			same(t, must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 5, RequestId: again(id, age)}))(t),
-				&pb.AddResponse{Applied: true, Value: 5, Version: first.Version, Current: 6, Epoch: testEpoch, Replay: replay})
+			same(t, must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 5, RequestId: again(id, age)}))(t),
+				&counterpb.AddResponse{Applied: true, Value: 5, Version: first.Version, Current: 6, Epoch: testEpoch, Replay: replay})
 		},
-		"Add refused": func(t *testing.T, h *house, id *pb.RequestId) {
-			req := &pb.AddRequest{Key: "k", Delta: 5, Max: new(int64), RequestId: id}
+		"Add refused": func(t *testing.T, h *house, id *commonpb.RequestId) {
+			req := &counterpb.AddRequest{Key: "k", Delta: 5, Max: new(int64), RequestId: id}
 			must(h.counters.Add(bound(t), req))(t)
-			must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: -9}))(t) // it would be applied by now
+			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: -9}))(t) // it would be applied by now
 			time.Sleep(age)
 			req.RequestId = again(id, age)
 			same(t, must(h.counters.Add(bound(t), req))(t),
-				&pb.AddResponse{Refusal: pb.Refusal_REFUSAL_ABOVE_MAX, Current: -9, Epoch: testEpoch, Replay: replay})
+				&counterpb.AddResponse{Refusal: counterpb.Refusal_REFUSAL_ABOVE_MAX, Current: -9, Epoch: testEpoch, Replay: replay})
 		},
-		"SetIf": func(t *testing.T, h *house, id *pb.RequestId) {
-			first := must(h.counters.SetIf(bound(t), &pb.SetIfRequest{Key: "k", Value: 5, RequestId: id}))(t)
-			must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 1}))(t)
+		"SetIf": func(t *testing.T, h *house, id *commonpb.RequestId) {
+			first := must(h.counters.SetIf(bound(t), &counterpb.SetIfRequest{Key: "k", Value: 5, RequestId: id}))(t)
+			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 1}))(t)
 			time.Sleep(age)
-			same(t, must(h.counters.SetIf(bound(t), &pb.SetIfRequest{Key: "k", Value: 5, RequestId: again(id, age)}))(t),
-				&pb.SetIfResponse{Applied: true, Value: 5, Version: first.Version, Current: 6, Epoch: testEpoch, Replay: replay})
+			same(t, must(h.counters.SetIf(bound(t), &counterpb.SetIfRequest{Key: "k", Value: 5, RequestId: again(id, age)}))(t),
+				&counterpb.SetIfResponse{Applied: true, Value: 5, Version: first.Version, Current: 6, Epoch: testEpoch, Replay: replay})
 		},
-		"Reset": func(t *testing.T, h *house, id *pb.RequestId) {
-			must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 5}))(t)
-			first := must(h.counters.Reset(bound(t), &pb.ResetRequest{Key: "k", RequestId: id}))(t)
-			must(h.counters.Add(bound(t), &pb.AddRequest{Key: "k", Delta: 1}))(t)
+		"Reset": func(t *testing.T, h *house, id *commonpb.RequestId) {
+			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 5}))(t)
+			first := must(h.counters.Reset(bound(t), &counterpb.ResetRequest{Key: "k", RequestId: id}))(t)
+			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 1}))(t)
 			time.Sleep(age)
-			same(t, must(h.counters.Reset(bound(t), &pb.ResetRequest{Key: "k", RequestId: again(id, age)}))(t),
-				&pb.ResetResponse{Previous: 5, Version: first.Version, Current: 1, Epoch: testEpoch, Replay: replay})
+			same(t, must(h.counters.Reset(bound(t), &counterpb.ResetRequest{Key: "k", RequestId: again(id, age)}))(t),
+				&counterpb.ResetResponse{Previous: 5, Version: first.Version, Current: 1, Epoch: testEpoch, Replay: replay})
 		},
-		"Acquire granted": func(t *testing.T, h *house, id *pb.RequestId) {
+		"Acquire granted": func(t *testing.T, h *house, id *commonpb.RequestId) {
 			req := acquire("a", 10*time.Second, 0)
 			req.RequestId = id
 			first := must(h.locks.Acquire(bound(t), req))(t)
 			time.Sleep(age)
 			req.RequestId = again(id, age)
 			same(t, must(h.locks.Acquire(bound(t), req))(t),
-				&pb.AcquireResponse{Acquired: true, Token: first.Token, TtlNs: 7 * second, Epoch: testEpoch, Replay: replay})
+				&lockpb.AcquireResponse{Acquired: true, Token: first.Token, TtlNs: 7 * second, Epoch: testEpoch, Replay: replay})
 		},
-		"Acquire refused": func(t *testing.T, h *house, id *pb.RequestId) {
+		"Acquire refused": func(t *testing.T, h *house, id *commonpb.RequestId) {
 			must(h.locks.Acquire(bound(t), acquire("holder", time.Second, 0)))(t)
 			req := acquire("a", time.Second, 0)
 			req.RequestId = id
@@ -94,14 +97,14 @@ func TestReplays(t *testing.T) {
 				t.Errorf("replay: %v", r)
 			}
 		},
-		"Release": func(t *testing.T, h *house, id *pb.RequestId) {
+		"Release": func(t *testing.T, h *house, id *commonpb.RequestId) {
 			first := must(h.locks.Acquire(bound(t), acquire("a", time.Minute, 0)))(t)
-			must(h.locks.Release(bound(t), &pb.ReleaseRequest{Key: "k", Token: first.Token, RequestId: id}))(t)
+			must(h.locks.Release(bound(t), &lockpb.ReleaseRequest{Key: "k", Token: first.Token, RequestId: id}))(t)
 			must(h.locks.Acquire(bound(t), acquire("b", time.Minute, 0)))(t)
 			time.Sleep(age)
-			same(t, must(h.locks.Release(bound(t), &pb.ReleaseRequest{Key: "k", Token: first.Token, RequestId: again(id, age)}))(t),
-				&pb.ReleaseResponse{Released: true, Epoch: testEpoch, Replay: replay})
-			if r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k"}))(t); r.Holder.GetHolder() != "b" {
+			same(t, must(h.locks.Release(bound(t), &lockpb.ReleaseRequest{Key: "k", Token: first.Token, RequestId: again(id, age)}))(t),
+				&lockpb.ReleaseResponse{Released: true, Epoch: testEpoch, Replay: replay})
+			if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Holder.GetHolder() != "b" {
 				t.Errorf("the replay released the lock of another: %v", r)
 			}
 		},
@@ -126,13 +129,13 @@ func TestReplayOfAGrantThatIsOver(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		req.RequestId = again(req.RequestId, 2*time.Second)
 		free := must(h.locks.Acquire(bound(t), req))(t)
-		same(t, free, &pb.AcquireResponse{Acquired: true, Token: first.Token, Epoch: testEpoch, Replay: &pb.Replay{AgeNs: int64(2 * time.Second)}})
+		same(t, free, &lockpb.AcquireResponse{Acquired: true, Token: first.Token, Epoch: testEpoch, Replay: &commonpb.Replay{AgeNs: int64(2 * time.Second)}})
 		other := must(h.locks.Acquire(bound(t), acquire("b", time.Minute, 0)))(t)
 		time.Sleep(time.Second)
 		req.RequestId = again(req.RequestId, 3*time.Second)
-		same(t, must(h.locks.Acquire(bound(t), req))(t), &pb.AcquireResponse{
-			Acquired: true, Token: first.Token, TtlNs: 0, Epoch: testEpoch, Replay: &pb.Replay{AgeNs: int64(3 * time.Second)},
-			Holder: &pb.Holder{Holder: "b", Token: other.Token, HeldNs: int64(time.Second), TtlNs: int64(59 * time.Second)},
+		same(t, must(h.locks.Acquire(bound(t), req))(t), &lockpb.AcquireResponse{
+			Acquired: true, Token: first.Token, TtlNs: 0, Epoch: testEpoch, Replay: &commonpb.Replay{AgeNs: int64(3 * time.Second)},
+			Holder: &lockpb.Holder{Holder: "b", Token: other.Token, HeldNs: int64(time.Second), TtlNs: int64(59 * time.Second)},
 		})
 	})
 }
@@ -148,8 +151,8 @@ func TestReplayAfterWaiting(t *testing.T) {
 		first := h.await(req).granted(t)
 		time.Sleep(time.Second)
 		req.RequestId = again(req.RequestId, 2*time.Second)
-		same(t, must(h.locks.Acquire(bound(t), req))(t), &pb.AcquireResponse{Acquired: true, Token: first.Token,
-			WaitedNs: int64(time.Second), TtlNs: int64(4 * time.Second), Epoch: testEpoch, Replay: &pb.Replay{AgeNs: int64(time.Second)}})
+		same(t, must(h.locks.Acquire(bound(t), req))(t), &lockpb.AcquireResponse{Acquired: true, Token: first.Token,
+			WaitedNs: int64(time.Second), TtlNs: int64(4 * time.Second), Epoch: testEpoch, Replay: &commonpb.Replay{AgeNs: int64(time.Second)}})
 	})
 }
 
@@ -187,13 +190,13 @@ func TestRetryOfAWaitingCall(t *testing.T) {
 			retry.RequestId = again(req.RequestId, age)
 			next := h.await(retry)
 			<-first.done
-			refusal{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, first.err)
+			refusal{code: codes.Aborted, why: commonpb.Reason_REASON_SUPERSEDED, hint: true}.check(t, first.err)
 			first = next
 		}
-		if r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k"}))(t); r.Waiting != 2 || r.Waiters[0].Holder != "a" || r.Waiters[0].WaitedNs != int64(601*time.Second) {
+		if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Waiting != 2 || r.Waiters[0].Holder != "a" || r.Waiters[0].WaitedNs != int64(601*time.Second) {
 			t.Errorf("the queue is %v", r)
 		}
-		must(h.locks.Release(bound(t), &pb.ReleaseRequest{Key: "k", Token: holder.Token}))(t)
+		must(h.locks.Release(bound(t), &lockpb.ReleaseRequest{Key: "k", Token: holder.Token}))(t)
 		if r := first.granted(t); r.WaitedNs != int64(601*time.Second) || r.Replay != nil {
 			t.Errorf("granted: %v", r)
 		}
@@ -234,7 +237,7 @@ func TestIDsOfAnObjectThatNeverWas(t *testing.T) {
 				}
 			}
 		}
-		must(h.counters.Reset(bound(t), &pb.ResetRequest{Key: "k", RequestId: requestN(1, 1)}))(t)
+		must(h.counters.Reset(bound(t), &counterpb.ResetRequest{Key: "k", RequestId: requestN(1, 1)}))(t)
 		time.Sleep(15 * time.Minute)
 		for kind, n := range h.store.Stats().Objects {
 			if n != 0 {

@@ -8,7 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // roomy are copies that have room for so many callers more.
@@ -34,15 +35,15 @@ func TestQueueNeedsRoom(t *testing.T) {
 		copies.had.Store(true)
 		g := grouped(t, 1, false, func(c *Config) { c.Copies = copies })
 		n, ctx := g.nodes["n1"], bound(t)
-		acquire := func(wait time.Duration) (*pb.AcquireResponse, error) {
-			return n.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: int64(time.Minute), WaitNs: int64(wait)})
+		acquire := func(wait time.Duration) (*lockpb.AcquireResponse, error) {
+			return n.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: int64(time.Minute), WaitNs: int64(wait)})
 		}
 		if r, err := acquire(time.Minute); err != nil || !r.Acquired {
 			t.Fatal(r, err)
 		}
 		began := time.Now()
 		_, err := acquire(time.Minute)
-		refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: 100 * time.Millisecond}.check(t, err)
+		refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: 100 * time.Millisecond}.check(t, err)
 		if took := time.Since(began); took != maxRoomWait {
 			t.Errorf("refused after %s", took)
 		}
@@ -64,9 +65,9 @@ func TestRetryNeedsNoRoom(t *testing.T) {
 		copies.had.Store(true)
 		g := grouped(t, 1, false, func(c *Config) { c.Copies = copies })
 		n, ctx := g.nodes["n1"], bound(t)
-		acquire := func(seq uint64, wait time.Duration) (*pb.AcquireResponse, error) {
-			return n.locks.Acquire(ctx, &pb.AcquireRequest{Key: "k", Holder: "h", TtlNs: int64(time.Minute), WaitNs: int64(wait),
-				RequestId: &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: seq}})
+		acquire := func(seq uint64, wait time.Duration) (*lockpb.AcquireResponse, error) {
+			return n.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: int64(time.Minute), WaitNs: int64(wait),
+				RequestId: &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: seq}})
 		}
 		if r, err := acquire(1, time.Minute); err != nil || !r.Acquired {
 			t.Fatal(r, err)
@@ -76,7 +77,7 @@ func TestRetryNeedsNoRoom(t *testing.T) {
 		synctest.Wait()
 		again := make(chan error)
 		go func() { _, err := acquire(2, time.Second/2); again <- err }()
-		refusal{code: codes.Aborted, why: pb.Reason_REASON_SUPERSEDED, hint: true}.check(t, <-first)
+		refusal{code: codes.Aborted, why: commonpb.Reason_REASON_SUPERSEDED, hint: true}.check(t, <-first)
 		if err := <-again; err != nil {
 			t.Error(err)
 		}

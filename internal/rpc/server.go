@@ -23,8 +23,11 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 )
 
 // Bounds of what a caller may send.
@@ -82,7 +85,7 @@ type Config struct {
 	Warnings func() []Warning
 	// Register adds other services to the server, which may ask the limit service
 	// in process. nil = none.
-	Register func(r grpc.ServiceRegistrar, own pb.LimitServiceServer)
+	Register func(r grpc.ServiceRegistrar, own limitpb.LimitServiceServer)
 	// IDs are what IdService hands out. nil = it answers UNAVAILABLE.
 	IDs IDs
 	// Hot returns what the node saw of its busiest objects at its last look. nil = it
@@ -152,6 +155,7 @@ func NewServer(cfg Config) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
+		grpc.UnknownServiceHandler(s.unknown),
 	)
 	s.grpc = grpc.NewServer(opts...)
 	own := &limits{s: s}
@@ -161,13 +165,15 @@ func NewServer(cfg Config) *Server {
 			s.register(k, impls[k.of])
 		}
 	}
-	pb.RegisterIdServiceServer(s.grpc, &idService{s: s})
+	idpb.RegisterIdServiceServer(s.grpc, &idService{s: s})
 	if cfg.Cluster != nil {
 		s.router, s.chunks = forward.New(s.routing()), newChunks(s)
 		s.forwards = newForwards(s)
 		peerv1.RegisterForwardServiceServer(s.grpc, s.forwards)
 	}
-	pb.RegisterClusterServiceServer(s.grpc, newCluster(s))
+	cluster := newCluster(s)
+	clusterpb.RegisterClusterServiceServer(s.grpc, cluster)
+	adminpb.RegisterAdminServiceServer(s.grpc, &admin{s: s, c: cluster.c})
 	if cfg.Register != nil {
 		cfg.Register(s.grpc, own)
 	}

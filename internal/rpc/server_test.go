@@ -13,7 +13,9 @@ import (
 	reflectpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 func TestHealth(t *testing.T) {
@@ -55,13 +57,13 @@ func TestReflection(t *testing.T) {
 		for _, s := range list.GetListServicesResponse().GetService() {
 			names = append(names, s.Name)
 		}
-		for _, want := range []string{"keystead.v1.CounterService", "keystead.v1.LimitService", "keystead.v1.LockService", "grpc.health.v1.Health"} {
+		for _, want := range []string{"keystead.counter.v1.CounterService", "keystead.limit.v1.LimitService", "keystead.lock.v1.LockService", "grpc.health.v1.Health"} {
 			if !slices.Contains(names, want) {
 				t.Errorf("%s is not in %v", want, names)
 			}
 		}
 		file := ask(&reflectpb.ServerReflectionRequest{MessageRequest: &reflectpb.ServerReflectionRequest_FileContainingSymbol{
-			FileContainingSymbol: "keystead.v1.CounterService.BatchAdd"}})
+			FileContainingSymbol: "keystead.counter.v1.CounterService.BatchAdd"}})
 		if len(file.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("no descriptor: %v", file)
 		}
@@ -73,7 +75,7 @@ func TestReflection(t *testing.T) {
 func TestStopCutsOff(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		s := stream(t, h, context.Background(), h.conn)
-		if err := s.Send(&pb.StreamCheckRequest{Tag: 1}); err != nil {
+		if err := s.Send(&limitpb.StreamCheckRequest{Tag: 1}); err != nil {
 			t.Fatal(err)
 		}
 		must(s.Recv())(t)
@@ -94,7 +96,7 @@ func TestStopCutsOff(t *testing.T) {
 func TestStopEndsStreams(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		s := stream(t, h, context.Background(), h.conn)
-		if err := s.Send(&pb.StreamCheckRequest{Tag: 1}); err != nil {
+		if err := s.Send(&limitpb.StreamCheckRequest{Tag: 1}); err != nil {
 			t.Fatal(err)
 		}
 		must(s.Recv())(t)
@@ -105,9 +107,9 @@ func TestStopEndsStreams(t *testing.T) {
 			h.server.Stop(time.Hour)
 		}()
 		synctest.Wait()
-		_ = s.Send(&pb.StreamCheckRequest{Tag: 2, Checks: []*pb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: int64(time.Second)}}})
+		_ = s.Send(&limitpb.StreamCheckRequest{Tag: 2, Checks: []*limitpb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: int64(time.Second)}}})
 		_, err := s.Recv()
-		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
+		refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
 		<-stopped
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the stop took %v", took)
@@ -125,7 +127,7 @@ func TestStopBeforeServe(t *testing.T) {
 		h.server.Stop(0)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, err := h.counters.Get(ctx, &pb.GetRequest{Key: "k"})
+		_, err := h.counters.Get(ctx, &counterpb.GetRequest{Key: "k"})
 		if c := status.Code(err); c != codes.Unavailable && c != codes.DeadlineExceeded {
 			t.Errorf("a stopped server answers %v", err)
 		}
@@ -145,11 +147,11 @@ func TestLateCalls(t *testing.T) {
 		code codes.Code
 	}{"deadline": {past, codes.DeadlineExceeded}, "cancel": {gone, codes.Canceled}} {
 		t.Run(what, func(t *testing.T) {
-			_, err := s.bounded(c.ctx, &pb.AddRequest{Key: "k", Delta: 1}, s.cfg.Metrics.other, func(context.Context, any) (any, error) {
+			_, err := s.bounded(c.ctx, &counterpb.AddRequest{Key: "k", Delta: 1}, s.cfg.Metrics.other, func(context.Context, any) (any, error) {
 				t.Error("the handler was called")
 				return nil, nil
 			})
-			refusal{code: c.code, why: pb.Reason_REASON_GAVE_UP}.check(t, err)
+			refusal{code: c.code, why: commonpb.Reason_REASON_GAVE_UP}.check(t, err)
 		})
 	}
 }
@@ -165,25 +167,25 @@ func TestTooManyCalls(t *testing.T) {
 		waits := h.await(acquire("waiter", time.Second, time.Hour))
 		s := stream(t, h, bound(t), h.conn)
 		synctest.Wait()
-		overloaded := refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}
+		overloaded := refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: errOverloaded.RetryAfter}
 		other := h.connect() // on its own connection grpc makes a client wait
-		_, err := pb.NewCounterServiceClient(other).Get(bound(t), &pb.GetRequest{Key: "k"})
+		_, err := counterpb.NewCounterServiceClient(other).Get(bound(t), &counterpb.GetRequest{Key: "k"})
 		overloaded.check(in(t, "a call"), err)
 		_, err = stream(t, h, bound(t), other).Recv()
 		overloaded.check(in(t, "a stream"), err)
-		if n := failures(t, h.server.cfg.Metrics, pb.Reason_REASON_OVERLOADED); n != 2 {
+		if n := failures(t, h.server.cfg.Metrics, commonpb.Reason_REASON_OVERLOADED); n != 2 {
 			t.Errorf("%v refused calls are counted", n)
 		}
 		waits.cancel()
 		<-waits.done
 		synctest.Wait()
-		must(h.counters.Get(bound(t), &pb.GetRequest{Key: "k"}))(t)
+		must(h.counters.Get(bound(t), &counterpb.GetRequest{Key: "k"}))(t)
 		_ = s.CloseSend()
 	})
 }
 
 // failures returns how many operations or calls are counted as failed for a reason.
-func failures(t *testing.T, m *Metrics, why pb.Reason) float64 {
+func failures(t *testing.T, m *Metrics, why commonpb.Reason) float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(m.failed[why])

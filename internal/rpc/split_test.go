@@ -20,8 +20,12 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -96,18 +100,18 @@ func (b *board) owned(node string) string {
 	}
 }
 
-func checkOf(key string, a pb.Algorithm) *forward.Call {
-	return limitCheck.call(&pb.CheckRequest{Key: key, Algorithm: a}, owner.Hash(key))
+func checkOf(key string, a limitpb.Algorithm) *forward.Call {
+	return limitCheck.call(&limitpb.CheckRequest{Key: key, Algorithm: a}, owner.Hash(key))
 }
 
-func addOf(req *pb.AddRequest) *forward.Call { return counterAdd.call(req, owner.Hash(req.Key)) }
+func addOf(req *counterpb.AddRequest) *forward.Call { return counterAdd.call(req, owner.Hash(req.Key)) }
 
 func getOf(key string) *forward.Call {
-	return counterGet.call(&pb.GetRequest{Key: key}, owner.Hash(key))
+	return counterGet.call(&counterpb.GetRequest{Key: key}, owner.Hash(key))
 }
 
 func setOf(key string) *forward.Call {
-	return counterSetIf.call(&pb.SetIfRequest{Key: key}, owner.Hash(key))
+	return counterSetIf.call(&counterpb.SetIfRequest{Key: key}, owner.Hash(key))
 }
 
 func plantOf(req *peerv1.PlantRequest) *forward.Call {
@@ -124,18 +128,18 @@ func TestDivisible(t *testing.T) {
 		want bool
 	}{
 		"a check":            {checkOf("k", 0), limitKind, true},
-		"a token bucket":     {checkOf("k", pb.Algorithm_ALGORITHM_TOKEN_BUCKET), limitKind, true},
-		"a fixed window":     {checkOf("k", pb.Algorithm_ALGORITHM_FIXED_WINDOW), limitKind, false},
-		"a sliding window":   {checkOf("k", pb.Algorithm_ALGORITHM_SLIDING_WINDOW), limitKind, false},
+		"a token bucket":     {checkOf("k", limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET), limitKind, true},
+		"a fixed window":     {checkOf("k", limitpb.Algorithm_ALGORITHM_FIXED_WINDOW), limitKind, false},
+		"a sliding window":   {checkOf("k", limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW), limitKind, false},
 		"an unknown one":     {checkOf("k", 99), limitKind, false},
-		"an add":             {addOf(&pb.AddRequest{Key: "k"}), counterKind, true},
-		"with a least value": {addOf(&pb.AddRequest{Key: "k", Min: &bound}), counterKind, false},
-		"with a most value":  {addOf(&pb.AddRequest{Key: "k", Max: &bound}), counterKind, false},
-		"with an idle TTL":   {addOf(&pb.AddRequest{Key: "k", IdleTtlNs: 1}), counterKind, false},
+		"an add":             {addOf(&counterpb.AddRequest{Key: "k"}), counterKind, true},
+		"with a least value": {addOf(&counterpb.AddRequest{Key: "k", Min: &bound}), counterKind, false},
+		"with a most value":  {addOf(&counterpb.AddRequest{Key: "k", Max: &bound}), counterKind, false},
+		"with an idle TTL":   {addOf(&counterpb.AddRequest{Key: "k", IdleTtlNs: 1}), counterKind, false},
 		"a get":              {getOf("k"), counterKind, true},
 		"a set if":           {setOf("k"), counterKind, false},
-		"a reset":            {counterReset.call(&pb.ResetRequest{Key: "k"}, owner.Hash("k")), counterKind, false},
-		"an acquire":         {lockAcquire.call(&pb.AcquireRequest{Key: "k"}, owner.Hash("k")), "", false},
+		"a reset":            {counterReset.call(&counterpb.ResetRequest{Key: "k"}, owner.Hash("k")), counterKind, false},
+		"an acquire":         {lockAcquire.call(&lockpb.AcquireRequest{Key: "k"}, owner.Hash("k")), "", false},
 		"a planting":         {plantOf(&peerv1.PlantRequest{}), "", false},
 	} {
 		if got, kind := tc.call.Divisible, tc.call.Kind; got != tc.want || kind != tc.kind || kind != "" && tc.call.Key != "k" {
@@ -148,7 +152,7 @@ func TestDivisible(t *testing.T) {
 // and of no other kind.
 func TestSplitOf(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
-	if forward.SplitOf(b.Table(), addOf(&pb.AddRequest{Key: "k"})) != nil {
+	if forward.SplitOf(b.Table(), addOf(&counterpb.AddRequest{Key: "k"})) != nil {
 		t.Error("nothing is split")
 	}
 	id := b.divide(counterKind, "k", "n1", "n2")
@@ -156,12 +160,12 @@ func TestSplitOf(t *testing.T) {
 		call *forward.Call
 		want bool
 	}{
-		"the default name": {addOf(&pb.AddRequest{Key: "k"}), true},
-		"its name":         {addOf(&pb.AddRequest{Key: "k", Name: counterKind}), true},
-		"another name":     {addOf(&pb.AddRequest{Key: "k", Name: "n"}), false},
-		"another key":      {addOf(&pb.AddRequest{Key: "l"}), false},
+		"the default name": {addOf(&counterpb.AddRequest{Key: "k"}), true},
+		"its name":         {addOf(&counterpb.AddRequest{Key: "k", Name: counterKind}), true},
+		"another name":     {addOf(&counterpb.AddRequest{Key: "k", Name: "n"}), false},
+		"another key":      {addOf(&counterpb.AddRequest{Key: "l"}), false},
 		"another kind":     {checkOf("k", 0), false},
-		"a lock":           {lockAcquire.call(&pb.AcquireRequest{Key: "k"}, owner.Hash("k")), false},
+		"a lock":           {lockAcquire.call(&lockpb.AcquireRequest{Key: "k"}, owner.Hash("k")), false},
 	} {
 		if sp := forward.SplitOf(b.Table(), tc.call); (sp != nil) != tc.want || sp != nil && sp.ID != id {
 			t.Errorf("%s: %+v", name, sp)
@@ -176,7 +180,7 @@ func TestChooseFor(t *testing.T) {
 	o := &orders{}
 	s := &Server{cfg: Config{Cluster: b, Splits: o}}
 	sp := b.reach(b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2"), table.Open)
-	rid := &pb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
+	rid := &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	r, _ := requestID(rid)
 	cfg := s.routing()
 	if part, err := cfg.Choose(b.Table(), sp, rid); err != nil || part != ring.PartOf(r.Client.Hi, r.Client.Lo, 3, 5) {
@@ -185,7 +189,7 @@ func TestChooseFor(t *testing.T) {
 	if part, err := cfg.Choose(b.Table(), sp, nil); err != nil || part != 0 && part != 2 {
 		t.Errorf("without an id: %d, %v", part, err)
 	}
-	if _, err := cfg.Choose(b.Table(), sp, &pb.RequestId{Client: []byte("short"), Sequence: 1}); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
+	if _, err := cfg.Choose(b.Table(), sp, &commonpb.RequestId{Client: []byte("short"), Sequence: 1}); err == nil || wire(err).Reason != commonpb.Reason_REASON_INVALID {
 		t.Errorf("an id that is none: %v", err)
 	}
 	if cfg.MakeWhole(sp.ID); !slices.Equal(o.whole, []uint64{sp.ID}) {
@@ -312,7 +316,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		if err != nil {
-			if w := wire(err); w.Reason != pb.Reason_REASON_INVALID || w.Field != tc.field {
+			if w := wire(err); w.Reason != commonpb.Reason_REASON_INVALID || w.Field != tc.field {
 				t.Errorf("%s: %v", name, w)
 			}
 		}
@@ -326,23 +330,23 @@ func TestSplitService(t *testing.T) {
 	o := &orders{}
 	s := bare(newHouse(t, nil))
 	s.cfg.Cluster, s.cfg.Splits = b, o
-	c := newCluster(s)
+	c := &admin{s: s, c: b}
 	ctx := t.Context()
 	for _, parts := range []uint32{1, table.MaxParts + 1, math.MaxUint32} {
-		_, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: parts})
+		_, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: parts})
 		if status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
 			t.Errorf("%d parts: %v", parts, err)
 		}
 	}
-	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "lock", Key: "k"}); status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
+	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "lock", Key: "k"}); status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
 		t.Errorf("a lock: %v", err)
 	}
-	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit"}); status.Code(err) != codes.InvalidArgument || len(o.merges) != 0 {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit"}); status.Code(err) != codes.InvalidArgument || len(o.merges) != 0 {
 		t.Errorf("no key: %v", err)
 	}
 	id := b.divide(limitKind, "k", "n2", "n1")
 	o.t, o.sp = b.Table(), b.reach(id, table.Opening)
-	r, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
+	r, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
 	want := home.Order{Kind: owner.KindLimit, Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
 	if err != nil || len(o.splits) != 1 || o.splits[0] != want {
 		t.Fatalf("%+v, %v", o.splits, err)
@@ -351,21 +355,21 @@ func TestSplitService(t *testing.T) {
 		t.Errorf("%v", sp)
 	}
 	want.Parts = 0
-	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); err != nil || len(o.merges) != 1 || o.merges[0] != want {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit", Key: "k"}); err != nil || len(o.merges) != 1 || o.merges[0] != want {
 		t.Errorf("%+v, %v", o.merges, err)
 	}
 	o.err = &failure.Error{Reason: failure.Unavailable, Message: "no"}
-	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
+	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("an error: %v", err)
 	}
-	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("an error: %v", err)
 	}
 	s.cfg.Splits = nil
-	if _, err := c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a node that is alone: %v", err)
 	}
-	if _, err := c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a node that is alone: %v", err)
 	}
 }
@@ -414,12 +418,12 @@ func TestPlantAndRead(t *testing.T) {
 		"another kind": of(func(r *owner.Record) { r.SetLimit(limit.State{}, nil) }),
 		"no whole":     of(func(r *owner.Record) { r.Whole, r.IDs = false, nil }),
 	} {
-		if _, err := s.plant(part, req); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
+		if _, err := s.plant(part, req); err == nil || wire(err).Reason != commonpb.Reason_REASON_INVALID {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	good := of(func(*owner.Record) {})
-	if _, err := s.plant(nil, good); err == nil || wire(err).Reason != pb.Reason_REASON_INVALID {
+	if _, err := s.plant(nil, good); err == nil || wire(err).Reason != commonpb.Reason_REASON_INVALID {
 		t.Errorf("no part: %v", err)
 	}
 	if _, err := s.plant(&peerv1.Part{Split: id, Index: 2}, good); err != forward.ErrNotOwner {
@@ -436,11 +440,11 @@ func TestPlantAndRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.readPart(part, &peerv1.ReadPartRequest{}); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {
+	if _, err := s.readPart(part, &peerv1.ReadPartRequest{}); err == nil || wire(err).Reason != commonpb.Reason_REASON_NOT_OWNER {
 		t.Errorf("a part that is not served is looked at: %v", err)
 	}
 	b.reach(id, table.Open)
-	if _, err := s.plant(part, good); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {
+	if _, err := s.plant(part, good); err == nil || wire(err).Reason != commonpb.Reason_REASON_NOT_OWNER {
 		t.Errorf("planted when it is served: %v", err)
 	}
 	r, err := s.readPart(part, &peerv1.ReadPartRequest{Elsewhere: 30})
@@ -454,7 +458,7 @@ func TestPlantAndRead(t *testing.T) {
 	if got := s.remainder(share{open, 0}); got != 5 {
 		t.Errorf("beside a part that was not told is %d, not the base", got)
 	}
-	if _, err := s.readPart(part, &peerv1.ReadPartRequest{All: true}); err == nil || wire(err).Reason != pb.Reason_REASON_NOT_OWNER {
+	if _, err := s.readPart(part, &peerv1.ReadPartRequest{All: true}); err == nil || wire(err).Reason != commonpb.Reason_REASON_NOT_OWNER {
 		t.Errorf("a part that is served is reaped: %v", err)
 	}
 	b.reach(id, table.Closing)

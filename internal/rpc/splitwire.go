@@ -3,15 +3,15 @@ package rpc
 import (
 	"github.com/keystead/keystead/ring/epoch/table"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // wireSplit is a split as it travels.
-func wireSplit(t *table.Table, s *table.Split) *pb.Split {
-	w := &pb.Split{Id: s.ID, Kind: s.Kind, Key: s.Key, Name: s.Name, Phase: s.Phase.String(), Since: s.Since, Manual: s.Manual, Reason: s.Reason,
-		Parts: make([]*pb.SplitPart, len(s.Parts))}
+func wireSplit(t *table.Table, s *table.Split) *clusterpb.Split {
+	w := &clusterpb.Split{Id: s.ID, Kind: s.Kind, Key: s.Key, Name: s.Name, Phase: s.Phase.String(), Since: s.Since, Manual: s.Manual, Reason: s.Reason,
+		Parts: make([]*clusterpb.SplitPart, len(s.Parts))}
 	for i, p := range s.Parts {
-		w.Parts[i] = &pb.SplitPart{Hash: s.PartHash(i), Share: float64(p.Weight) / table.FullWeight, Owner: partOwner(t, s, i)}
+		w.Parts[i] = &clusterpb.SplitPart{Hash: s.PartHash(i), Share: float64(p.Weight) / table.FullWeight, Owner: partOwner(t, s, i)}
 	}
 	return w
 }
@@ -23,7 +23,7 @@ func partOwner(t *table.Table, s *table.Split, i int) string {
 }
 
 // wireSplitChange returns what turns the splits of a table into those of a later one.
-func wireSplitChange(from, to *table.Table) (changed []*pb.Split, merged []uint64) {
+func wireSplitChange(from, to *table.Table) (changed []*clusterpb.Split, merged []uint64) {
 	for i := range from.Splits {
 		if _, ok := to.SplitOf(from.Splits[i].ID); !ok {
 			merged = append(merged, from.Splits[i].ID)
@@ -53,11 +53,11 @@ func splitDiffers(from *table.Table, was *table.Split, to *table.Table, s *table
 }
 
 // wireSplits returns all splits of a table.
-func wireSplits(t *table.Table) []*pb.Split {
+func wireSplits(t *table.Table) []*clusterpb.Split {
 	if len(t.Splits) == 0 {
 		return nil
 	}
-	w := make([]*pb.Split, len(t.Splits))
+	w := make([]*clusterpb.Split, len(t.Splits))
 	for i := range t.Splits {
 		w[i] = wireSplit(t, &t.Splits[i])
 	}

@@ -12,7 +12,10 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -52,32 +55,32 @@ func (l *lapsing) AwaitOf(context.Context, uint64, table.Holder) bool { return f
 func TestUntoldIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := grouped(t, 2, false, func(c *Config) { c.Copies = &lapsing{} })
-		unknown := refusal{code: codes.Unknown, why: pb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
+		unknown := refusal{code: codes.Unknown, why: commonpb.Reason_REASON_OUTCOME_UNKNOWN, hint: true, retry: 200 * time.Millisecond}
 		ctx := bound(t)
 		for where, node := range map[string]string{"at the owner": "n1", "passed on": "n2"} {
 			n, key := g.nodes[node], g.key("n1")
-			check := &pb.CheckRequest{Key: key, Limit: 10, PeriodNs: int64(time.Hour)}
-			add := &pb.AddRequest{Key: key, Delta: 1}
+			check := &limitpb.CheckRequest{Key: key, Limit: 10, PeriodNs: int64(time.Hour)}
+			add := &counterpb.AddRequest{Key: key, Delta: 1}
 			changes := map[string]func() error{
 				"check": func() error { _, err := n.limits.Check(ctx, check); return err },
 				"add":   func() error { _, err := n.counters.Add(ctx, add); return err },
-				"set":   func() error { _, err := n.counters.SetIf(ctx, &pb.SetIfRequest{Key: key, Value: 1}); return err },
-				"reset": func() error { _, err := n.counters.Reset(ctx, &pb.ResetRequest{Key: key}); return err },
+				"set":   func() error { _, err := n.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: key, Value: 1}); return err },
+				"reset": func() error { _, err := n.counters.Reset(ctx, &counterpb.ResetRequest{Key: key}); return err },
 				"acquire": func() error {
-					_, err := n.locks.Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(time.Minute)})
+					_, err := n.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(time.Minute)})
 					return err
 				},
 				"renew": func() error {
-					_, err := n.locks.Renew(ctx, &pb.RenewRequest{Key: key, Token: 1, TtlNs: int64(time.Minute)})
+					_, err := n.locks.Renew(ctx, &lockpb.RenewRequest{Key: key, Token: 1, TtlNs: int64(time.Minute)})
 					return err
 				},
-				"release": func() error { _, err := n.locks.Release(ctx, &pb.ReleaseRequest{Key: key, Token: 1}); return err },
+				"release": func() error { _, err := n.locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Token: 1}); return err },
 			}
 			reads := map[string]func() error{
-				"get":     func() error { _, err := n.counters.Get(ctx, &pb.GetRequest{Key: key}); return err },
-				"inspect": func() error { _, err := n.locks.Inspect(ctx, &pb.InspectRequest{Key: key}); return err },
+				"get":     func() error { _, err := n.counters.Get(ctx, &counterpb.GetRequest{Key: key}); return err },
+				"inspect": func() error { _, err := n.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key}); return err },
 				"peek": func() error {
-					_, err := n.limits.Check(ctx, &pb.CheckRequest{Key: key, Limit: 10, PeriodNs: int64(time.Hour), Peek: true})
+					_, err := n.limits.Check(ctx, &limitpb.CheckRequest{Key: key, Limit: 10, PeriodNs: int64(time.Hour), Peek: true})
 					return err
 				},
 			}
@@ -89,9 +92,9 @@ func TestUntoldIsUnknown(t *testing.T) {
 				t.Log(where, what)
 				unavailable.check(t, call())
 			}
-			batch := must(n.limits.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: []*pb.CheckRequest{check, check}}))(t)
+			batch := must(n.limits.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{check, check}}))(t)
 			for i, r := range batch.Results {
-				if r.GetError().GetReason() != pb.Reason_REASON_OUTCOME_UNKNOWN {
+				if r.GetError().GetReason() != commonpb.Reason_REASON_OUTCOME_UNKNOWN {
 					t.Errorf("%s, item %d of a batch: %v", where, i, r)
 				}
 			}

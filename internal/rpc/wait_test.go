@@ -13,12 +13,13 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 func (h *house) release(token uint64) {
 	h.t.Helper()
-	if r := must(h.locks.Release(bound(h.t), &pb.ReleaseRequest{Key: "k", Token: token}))(h.t); !r.Released {
+	if r := must(h.locks.Release(bound(h.t), &lockpb.ReleaseRequest{Key: "k", Token: token}))(h.t); !r.Released {
 		h.t.Fatalf("token %d was not held", token)
 	}
 }
@@ -91,7 +92,7 @@ func TestWaitTimesOut(t *testing.T) {
 			if c.p.err != nil || c.p.at.Sub(began) != c.wait {
 				t.Fatalf("after %v: %v", c.p.at.Sub(began), c.p.err)
 			}
-			same(t, c.p.resp, &pb.AcquireResponse{Place: c.place, Epoch: testEpoch, Holder: &pb.Holder{
+			same(t, c.p.resp, &lockpb.AcquireResponse{Place: c.place, Epoch: testEpoch, Holder: &lockpb.Holder{
 				Holder: "holder", Token: holder.Token, HeldNs: int64(c.wait), TtlNs: int64(time.Hour - c.wait)}})
 		}
 	})
@@ -122,20 +123,20 @@ func TestExpiryServesTheHead(t *testing.T) {
 		began := time.Now()
 		p := h.await(acquire("waiter", time.Second, time.Minute))
 		time.Sleep(4 * time.Second)
-		if r := must(h.locks.Renew(bound(t), &pb.RenewRequest{Key: "k", Token: token, TtlNs: int64(3 * time.Second)}))(t); !r.Renewed {
+		if r := must(h.locks.Renew(bound(t), &lockpb.RenewRequest{Key: "k", Token: token, TtlNs: int64(3 * time.Second)}))(t); !r.Renewed {
 			t.Error(r)
 		}
 		time.Sleep(time.Second)
 		// A renewal may shorten, too.
-		if r := must(h.locks.Renew(bound(t), &pb.RenewRequest{Key: "k", Token: token, TtlNs: int64(time.Second)}))(t); !r.Renewed {
+		if r := must(h.locks.Renew(bound(t), &lockpb.RenewRequest{Key: "k", Token: token, TtlNs: int64(time.Second)}))(t); !r.Renewed {
 			t.Error(r)
 		}
 		r := p.granted(t)
 		if got := p.at.Sub(began); got != 6*time.Second {
 			t.Errorf("served after %v", got)
 		}
-		same(t, must(h.locks.Renew(bound(t), &pb.RenewRequest{Key: "k", Token: token, TtlNs: int64(time.Second)}))(t),
-			&pb.RenewResponse{Epoch: testEpoch, Holder: &pb.Holder{Holder: "waiter", Token: r.Token, TtlNs: int64(time.Second)}})
+		same(t, must(h.locks.Renew(bound(t), &lockpb.RenewRequest{Key: "k", Token: token, TtlNs: int64(time.Second)}))(t),
+			&lockpb.RenewResponse{Epoch: testEpoch, Holder: &lockpb.Holder{Holder: "waiter", Token: r.Token, TtlNs: int64(time.Second)}})
 	})
 }
 
@@ -154,7 +155,7 @@ func TestLeaversLeaveTheQueue(t *testing.T) {
 			t.Errorf("got %v and %v", cancelled.err, late.err)
 		}
 		synctest.Wait()
-		r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k"}))(t)
+		r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t)
 		if r.Waiting != 1 || r.Waiters[0].Holder != "next" || h.store.Stats().Waiting != 1 {
 			t.Errorf("the queue is %v", r)
 		}
@@ -173,7 +174,7 @@ func TestBrokenConnectionsLeaveTheQueue(t *testing.T) {
 		other := h.connect()
 		gone := make(chan error, 1)
 		go func() {
-			_, err := pb.NewLockServiceClient(other).Acquire(context.Background(), acquire("gone", time.Second, time.Hour))
+			_, err := lockpb.NewLockServiceClient(other).Acquire(context.Background(), acquire("gone", time.Second, time.Hour))
 			gone <- err
 		}()
 		synctest.Wait()
@@ -215,7 +216,7 @@ func TestLeavingAtTheGrant(t *testing.T) {
 			})
 			before := time.Now()
 			h.release(holder.Token)
-			refusal{code: codes.Canceled, why: pb.Reason_REASON_GAVE_UP}.check(t, <-left)
+			refusal{code: codes.Canceled, why: commonpb.Reason_REASON_GAVE_UP}.check(t, <-left)
 			if r := next.granted(t); r.Token <= holder.Token+1 || next.at != before {
 				t.Errorf("next got token %d after %d, and %v after the release", r.Token, holder.Token, next.at.Sub(before))
 			}
@@ -255,7 +256,7 @@ func TestStopSendsWaitersAway(t *testing.T) {
 		h.server.Stop(time.Minute)
 		for _, p := range queue {
 			<-p.done
-			refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, p.err)
+			refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, p.err)
 		}
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)
@@ -325,7 +326,7 @@ func TestRetryTakesTheGrantOver(t *testing.T) {
 			t.Fatalf("the retry got %+v, %v, %v", again, second, err)
 		}
 		first.GiveUp(h.clock.Now())
-		if r := must(h.locks.Inspect(bound(t), &pb.InspectRequest{Key: "k"}))(t); r.Holder.GetToken() != again.Token {
+		if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Holder.GetToken() != again.Token {
 			t.Errorf("who was told that it holds the lock lost it: %v", r)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/failure"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // MaxWatches is how many watches a node has at most. One that does not read
@@ -20,7 +20,7 @@ var errWatches = &failure.Error{Reason: failure.Overloaded, RetryAfter: time.Sec
 
 // Watch sends the table, and then the newest one whenever the watcher has taken
 // the one before: who reads slowly misses epochs, and nothing is queued for it.
-func (c *cluster) Watch(_ *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
+func (c *cluster) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingServer[clusterpb.WatchResponse]) error {
 	defer c.watches.Add(-1)
 	if c.watches.Add(1) > MaxWatches {
 		return c.s.refuse(errWatches)
@@ -41,7 +41,7 @@ func (c *cluster) Watch(_ *pb.WatchRequest, stream grpc.ServerStreamingServer[pb
 	defer func() { cancel(); <-done }()
 
 	sent := c.c.Table()
-	if err := stream.Send(&pb.WatchResponse{Snapshot: c.last.snapshot(sent)}); err != nil {
+	if err := stream.Send(&clusterpb.WatchResponse{Snapshot: c.last.snapshot(sent)}); err != nil {
 		return err
 	}
 	for {

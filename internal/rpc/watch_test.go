@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -25,7 +26,7 @@ type reading struct {
 	epoch uint64
 	rows  []row1
 	ends  map[uint64]int
-	parts map[uint64]*pb.Split // by id
+	parts map[uint64]*clusterpb.Split // by id
 }
 
 // row1 is a row as its reader knows it.
@@ -35,7 +36,7 @@ type row1 struct {
 	since, lost    uint64
 }
 
-func (r *reading) take(t *testing.T, m *pb.WatchResponse) {
+func (r *reading) take(t *testing.T, m *clusterpb.WatchResponse) {
 	t.Helper()
 	rows, members := m.Snapshot.GetRows(), m.Snapshot.GetMembers()
 	if m.Change != nil {
@@ -54,7 +55,7 @@ func (r *reading) take(t *testing.T, m *pb.WatchResponse) {
 			r.parts[s.Id] = s
 		}
 	} else {
-		*r = reading{epoch: m.Snapshot.Epoch, ends: map[uint64]int{}, parts: map[uint64]*pb.Split{}}
+		*r = reading{epoch: m.Snapshot.Epoch, ends: map[uint64]int{}, parts: map[uint64]*clusterpb.Split{}}
 		for _, s := range m.Snapshot.Splits {
 			r.parts[s.Id] = s
 		}
@@ -103,7 +104,7 @@ func TestWatchTellsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, "n2")
 		_, c := clusterOf(t, Config{Cluster: b})
-		w := must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		w := must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t)
 		var r reading
 		expect := func(change bool, rows int) {
 			t.Helper()
@@ -136,7 +137,7 @@ func TestWatchTellsSplits(t *testing.T) {
 		b := newBoard(t, "n1", "n2", "n3", "n4")
 		x, y := b.owned("n1"), b.owned("n2")
 		_, c := clusterOf(t, Config{Cluster: b})
-		eager, lazy := must(c.Watch(bound(t), &pb.WatchRequest{}))(t), must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		eager, lazy := must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t), must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t)
 		var r, late reading
 		r.take(t, must(eager.Recv())(t))
 		expect := func(what string, differ int, merged ...uint64) {
@@ -183,7 +184,7 @@ func TestSlowWatcherSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, "n1", "n2", "n3", "n4")
 		_, c := clusterOf(t, Config{Cluster: b})
-		w := must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		w := must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t)
 		synctest.Wait()
 		for range 300 {
 			b.apply(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
@@ -208,8 +209,8 @@ func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, c := clusterOf(t, Config{})
 		ctx, leave := context.WithCancel(context.Background())
-		gone := must(c.Watch(ctx, &pb.WatchRequest{}))(t)
-		stays := must(c.Watch(bound(t), &pb.WatchRequest{}))(t)
+		gone := must(c.Watch(ctx, &clusterpb.WatchRequest{}))(t)
+		stays := must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t)
 		must(gone.Recv())(t)
 		must(stays.Recv())(t)
 		// A lone node has no news.
@@ -224,7 +225,7 @@ func TestWatchEnds(t *testing.T) {
 		synctest.Wait()
 		go h.server.Stop(time.Minute)
 		_, err := stays.Recv()
-		refusal{code: codes.Unavailable, why: pb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
+		refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: 500 * time.Millisecond}.check(t, err)
 		if since := time.Since(began); since > 11*time.Second {
 			t.Errorf("the stop took until %v", since)
 		}
@@ -235,7 +236,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	h := newHouse(t, nil)
 	c := newCluster(bare(h))
 	c.watches.Store(MaxWatches)
-	refusal{code: codes.ResourceExhausted, why: pb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second}.check(t, c.Watch(nil, nil))
+	refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second}.check(t, c.Watch(nil, nil))
 	if n := c.watches.Load(); n != MaxWatches {
 		t.Errorf("%d watches are counted", n)
 	}

@@ -8,13 +8,13 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Two bytes a piece make a million items: they are refused before they are made.
 func TestBoundedRefusesManyItems(t *testing.T) {
-	read := func(c Codec, items int) (*pb.BatchCheckRequest, error) {
-		var m pb.BatchCheckRequest
+	read := func(c Codec, items int) (*limitpb.BatchCheckRequest, error) {
+		var m limitpb.BatchCheckRequest
 		data := mem.BufferSlice{mem.SliceBuffer(bytes.Repeat([]byte{0x0a, 0}, items))}
 		return &m, c.Unmarshal(data, &m)
 	}

@@ -15,7 +15,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"pgregory.net/rapid"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // api returns every message of the API.
@@ -23,7 +25,7 @@ func api(t *testing.T) []protoreflect.MessageType {
 	t.Helper()
 	var all []protoreflect.MessageType
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
-		if mt.Descriptor().ParentFile().Package() == "keystead.v1" {
+		if p := mt.Descriptor().ParentFile().Package(); strings.HasPrefix(string(p), "keystead.") && p.Parent().Name() != "peer" {
 			all = append(all, mt)
 		}
 		return true
@@ -145,12 +147,12 @@ func split(t *rapid.T, b []byte) mem.BufferSlice {
 func TestPooledMemory(t *testing.T) {
 	codec := New()
 	for i := range 50 {
-		want := &pb.GetRequest{Key: strings.Repeat(string(rune('a'+i%26)), 100+i*1000)}
+		want := &counterpb.GetRequest{Key: strings.Repeat(string(rune('a'+i%26)), 100+i*1000)}
 		out, err := codec.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := &pb.GetRequest{}
+		got := &counterpb.GetRequest{}
 		if err := codec.Unmarshal(out, got); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +166,7 @@ func TestPooledMemory(t *testing.T) {
 // Fields that this version does not know are kept, as the standard codec does.
 func TestUnknownFields(t *testing.T) {
 	in := append([]byte{0x0a, 1, 'k'}, 0xfa, 0x3f, 3, 'n', 'e', 'w') // key, and field 1023
-	m := &pb.GetRequest{}
+	m := &counterpb.GetRequest{}
 	if err := New().Unmarshal(mem.BufferSlice{mem.SliceBuffer(in)}, m); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +207,7 @@ func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte{}, uint8(0))
 	f.Add([]byte{0x0a, 1, 'k', 0x12, 0xff, 0xff, 0xff, 0xff, 0x0f}, uint8(1))
 	f.Add([]byte{0x0b, 0x0c}, uint8(2))
-	types := []proto.Message{&pb.CheckRequest{}, &pb.BatchAddRequest{}, &pb.AcquireRequest{}, &pb.BatchCheckResponse{}, &pb.InspectResponse{}}
+	types := []proto.Message{&limitpb.CheckRequest{}, &counterpb.BatchAddRequest{}, &lockpb.AcquireRequest{}, &limitpb.BatchCheckResponse{}, &lockpb.InspectResponse{}}
 	f.Fuzz(func(t *testing.T, data []byte, which uint8) {
 		mt := types[int(which)%len(types)].ProtoReflect().Type()
 		got, again, want := mt.New().Interface(), mt.New().Interface(), mt.New().Interface()

@@ -11,7 +11,8 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/cli/latency"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Names of what is measured on a cluster.
@@ -169,7 +170,7 @@ func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]
 				if name == Forwarded {
 					at = (at + 1 + x.rng.IntN(len(c.Nodes)-1)) % len(c.Nodes)
 				}
-				_, err := pb.NewLimitServiceClient(conns[c.Nodes[at]]).Check(ctx, req)
+				_, err := limitpb.NewLimitServiceClient(conns[c.Nodes[at]]).Check(ctx, req)
 				return err
 			}, nil
 		}})
@@ -187,7 +188,7 @@ func ownersOf(ctx context.Context, conn *grpc.ClientConn, keys, nodes []string) 
 	const atOnce = 1000
 	for from := 0; from < len(keys); from += atOnce {
 		part := keys[from:min(from+atOnce, len(keys))]
-		r, err := pb.NewClusterServiceClient(conn).GetOwner(ctx, &pb.GetOwnerRequest{Keys: part})
+		r, err := clusterpb.NewClusterServiceClient(conn).GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: part})
 		if err != nil {
 			return nil, err
 		}

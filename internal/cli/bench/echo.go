@@ -10,7 +10,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/rpc"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // epoch is as long on the wire as a real one.
@@ -25,39 +28,39 @@ func ServeEcho(l net.Listener, tuned bool) error {
 	}
 	s := grpc.NewServer(opts...)
 	defer s.Stop()
-	pb.RegisterLimitServiceServer(s, echoLimits{})
-	pb.RegisterCounterServiceServer(s, echoCounters{})
-	pb.RegisterLockServiceServer(s, echoLocks{})
+	limitpb.RegisterLimitServiceServer(s, echoLimits{})
+	counterpb.RegisterCounterServiceServer(s, echoCounters{})
+	lockpb.RegisterLockServiceServer(s, echoLocks{})
 	rlspb.RegisterRateLimitServiceServer(s, echoRLS{})
-	pb.RegisterIdServiceServer(s, echoIDs{})
+	idpb.RegisterIdServiceServer(s, echoIDs{})
 	return s.Serve(l)
 }
 
 type echoLimits struct {
-	pb.UnimplementedLimitServiceServer
+	limitpb.UnimplementedLimitServiceServer
 }
 
-func echoCheck() *pb.CheckResponse {
-	return &pb.CheckResponse{Allowed: true, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1_000, Epoch: epoch}
+func echoCheck() *limitpb.CheckResponse {
+	return &limitpb.CheckResponse{Allowed: true, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1_000, Epoch: epoch}
 }
 
-func echoResults(n int) []*pb.CheckResult {
-	results := make([]*pb.CheckResult, n)
+func echoResults(n int) []*limitpb.CheckResult {
+	results := make([]*limitpb.CheckResult, n)
 	for i := range results {
-		results[i] = &pb.CheckResult{Response: echoCheck()}
+		results[i] = &limitpb.CheckResult{Response: echoCheck()}
 	}
 	return results
 }
 
-func (echoLimits) Check(context.Context, *pb.CheckRequest) (*pb.CheckResponse, error) {
+func (echoLimits) Check(context.Context, *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	return echoCheck(), nil
 }
 
-func (echoLimits) BatchCheck(_ context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
-	return &pb.BatchCheckResponse{Results: echoResults(len(req.Checks))}, nil
+func (echoLimits) BatchCheck(_ context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
+	return &limitpb.BatchCheckResponse{Results: echoResults(len(req.Checks))}, nil
 }
 
-func (echoLimits) StreamCheck(s grpc.BidiStreamingServer[pb.StreamCheckRequest, pb.StreamCheckResponse]) error {
+func (echoLimits) StreamCheck(s grpc.BidiStreamingServer[limitpb.StreamCheckRequest, limitpb.StreamCheckResponse]) error {
 	for {
 		req, err := s.Recv()
 		if errors.Is(err, io.EOF) {
@@ -66,36 +69,36 @@ func (echoLimits) StreamCheck(s grpc.BidiStreamingServer[pb.StreamCheckRequest, 
 		if err != nil {
 			return err
 		}
-		if err := s.Send(&pb.StreamCheckResponse{Tag: req.Tag, Results: echoResults(len(req.Checks))}); err != nil {
+		if err := s.Send(&limitpb.StreamCheckResponse{Tag: req.Tag, Results: echoResults(len(req.Checks))}); err != nil {
 			return err
 		}
 	}
 }
 
 type echoCounters struct {
-	pb.UnimplementedCounterServiceServer
+	counterpb.UnimplementedCounterServiceServer
 }
 
-func (echoCounters) Add(context.Context, *pb.AddRequest) (*pb.AddResponse, error) {
-	return &pb.AddResponse{Applied: true, Value: 1_000_000, Version: 1_000_000, Current: 1_000_000, Epoch: epoch}, nil
+func (echoCounters) Add(context.Context, *counterpb.AddRequest) (*counterpb.AddResponse, error) {
+	return &counterpb.AddResponse{Applied: true, Value: 1_000_000, Version: 1_000_000, Current: 1_000_000, Epoch: epoch}, nil
 }
 
 type echoLocks struct {
-	pb.UnimplementedLockServiceServer
+	lockpb.UnimplementedLockServiceServer
 }
 
-func (echoLocks) Acquire(context.Context, *pb.AcquireRequest) (*pb.AcquireResponse, error) {
-	return &pb.AcquireResponse{Acquired: true, Token: epoch << 24, TtlNs: 10_000_000_000, Epoch: epoch}, nil
+func (echoLocks) Acquire(context.Context, *lockpb.AcquireRequest) (*lockpb.AcquireResponse, error) {
+	return &lockpb.AcquireResponse{Acquired: true, Token: epoch << 24, TtlNs: 10_000_000_000, Epoch: epoch}, nil
 }
 
-func (echoLocks) Release(context.Context, *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
-	return &pb.ReleaseResponse{Released: true, Epoch: epoch}, nil
+func (echoLocks) Release(context.Context, *lockpb.ReleaseRequest) (*lockpb.ReleaseResponse, error) {
+	return &lockpb.ReleaseResponse{Released: true, Epoch: epoch}, nil
 }
 
 type echoIDs struct {
-	pb.UnimplementedIdServiceServer
+	idpb.UnimplementedIdServiceServer
 }
 
-func (echoIDs) Next(_ context.Context, req *pb.NextRequest) (*pb.NextResponse, error) {
-	return &pb.NextResponse{First: epoch << 24, Count: req.Count, Node: "echo"}, nil
+func (echoIDs) Next(_ context.Context, req *idpb.NextRequest) (*idpb.NextResponse, error) {
+	return &idpb.NextResponse{First: epoch << 24, Count: req.Count, Node: "echo"}, nil
 }

@@ -12,7 +12,11 @@ import (
 
 	"google.golang.org/grpc"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // worker is one of the concurrent callers of a measurement.
@@ -35,20 +39,20 @@ func newWorker(conn *grpc.ClientConn, keys []string, cfg *Config, number int) *w
 
 func (w *worker) key() string { return w.keys[w.rng.IntN(len(w.keys))] }
 
-func (w *worker) requestID() *pb.RequestId {
+func (w *worker) requestID() *commonpb.RequestId {
 	if !w.cfg.RequestIDs {
 		return nil
 	}
 	w.seq++
-	return &pb.RequestId{Client: w.client, Sequence: w.seq, Settled: w.seq}
+	return &commonpb.RequestId{Client: w.client, Sequence: w.seq, Settled: w.seq}
 }
 
-func (w *worker) check() *pb.CheckRequest {
-	return &pb.CheckRequest{Key: w.key(), Name: "bench-limit", Limit: 1_000_000, PeriodNs: 1_000_000_000, RequestId: w.requestID()}
+func (w *worker) check() *limitpb.CheckRequest {
+	return &limitpb.CheckRequest{Key: w.key(), Name: "bench-limit", Limit: 1_000_000, PeriodNs: 1_000_000_000, RequestId: w.requestID()}
 }
 
-func (w *worker) checks() []*pb.CheckRequest {
-	checks := make([]*pb.CheckRequest, w.cfg.Batch)
+func (w *worker) checks() []*limitpb.CheckRequest {
+	checks := make([]*limitpb.CheckRequest, w.cfg.Batch)
 	for i := range checks {
 		checks[i] = w.check()
 	}
@@ -120,7 +124,7 @@ func About(named bool) string {
 }
 
 func startCheck(_ context.Context, w *worker) (cycle, error) {
-	c := pb.NewLimitServiceClient(w.conn)
+	c := limitpb.NewLimitServiceClient(w.conn)
 	return func(ctx context.Context) error {
 		_, err := c.Check(ctx, w.check())
 		return err
@@ -128,9 +132,9 @@ func startCheck(_ context.Context, w *worker) (cycle, error) {
 }
 
 func startBatch(_ context.Context, w *worker) (cycle, error) {
-	c := pb.NewLimitServiceClient(w.conn)
+	c := limitpb.NewLimitServiceClient(w.conn)
 	return func(ctx context.Context) error {
-		r, err := c.BatchCheck(ctx, &pb.BatchCheckRequest{Checks: w.checks()})
+		r, err := c.BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: w.checks()})
 		if err != nil {
 			return err
 		}
@@ -138,7 +142,7 @@ func startBatch(_ context.Context, w *worker) (cycle, error) {
 	}, nil
 }
 
-func allAnswered(results []*pb.CheckResult, want int) error {
+func allAnswered(results []*limitpb.CheckResult, want int) error {
 	if len(results) != want {
 		return fmt.Errorf("%d results for %d checks", len(results), want)
 	}
@@ -151,12 +155,12 @@ func allAnswered(results []*pb.CheckResult, want int) error {
 }
 
 func startStream(ctx context.Context, w *worker) (cycle, error) {
-	s, err := pb.NewLimitServiceClient(w.conn).StreamCheck(ctx)
+	s, err := limitpb.NewLimitServiceClient(w.conn).StreamCheck(ctx)
 	if err != nil {
 		return nil, err
 	}
 	send := func(tag uint64) error {
-		return s.Send(&pb.StreamCheckRequest{Tag: tag, Checks: w.checks()})
+		return s.Send(&limitpb.StreamCheckRequest{Tag: tag, Checks: w.checks()})
 	}
 	if err := send(0); err != nil {
 		return nil, err
@@ -179,33 +183,33 @@ func startStream(ctx context.Context, w *worker) (cycle, error) {
 }
 
 func startCounter(_ context.Context, w *worker) (cycle, error) {
-	c := pb.NewCounterServiceClient(w.conn)
+	c := counterpb.NewCounterServiceClient(w.conn)
 	return func(ctx context.Context) error {
-		_, err := c.Add(ctx, &pb.AddRequest{Key: w.key(), Name: "bench", Delta: 1, RequestId: w.requestID()})
+		_, err := c.Add(ctx, &counterpb.AddRequest{Key: w.key(), Name: "bench", Delta: 1, RequestId: w.requestID()})
 		return err
 	}, nil
 }
 
 func startLock(_ context.Context, w *worker) (cycle, error) {
-	c := pb.NewLockServiceClient(w.conn)
+	c := lockpb.NewLockServiceClient(w.conn)
 	key, holder := hex.EncodeToString(w.client), "bench-"+strconv.Itoa(w.number)
 	return func(ctx context.Context) error {
-		r, err := c.Acquire(ctx, &pb.AcquireRequest{Key: key, Name: "bench", Holder: holder, TtlNs: 10_000_000_000, RequestId: w.requestID()})
+		r, err := c.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Name: "bench", Holder: holder, TtlNs: 10_000_000_000, RequestId: w.requestID()})
 		if err != nil {
 			return err
 		}
 		if !r.Acquired {
 			return fmt.Errorf("lock %s is held by %s", key, r.GetHolder().GetHolder())
 		}
-		_, err = c.Release(ctx, &pb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
+		_, err = c.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
 		return err
 	}, nil
 }
 
 func startID(_ context.Context, w *worker) (cycle, error) {
-	c := pb.NewIdServiceClient(w.conn)
+	c := idpb.NewIdServiceClient(w.conn)
 	return func(ctx context.Context) error {
-		_, err := c.Next(ctx, &pb.NextRequest{Count: 1})
+		_, err := c.Next(ctx, &idpb.NextRequest{Count: 1})
 		return err
 	}, nil
 }

@@ -10,17 +10,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // calls makes the messages of a worker. They are used again and again: gRPC is
 // through with a request when the call returns.
 type calls struct {
 	worker *worker
-	ids    []pb.RequestId
-	checks []pb.CheckRequest
-	adds   []pb.AddRequest
-	gets   []pb.GetRequest
+	ids    []commonpb.RequestId
+	checks []limitpb.CheckRequest
+	adds   []counterpb.AddRequest
+	gets   []counterpb.GetRequest
 }
 
 // grow returns room for n values.
@@ -36,7 +38,7 @@ func grow[T any](room []T, n int) []T {
 func (c *calls) check(ctx context.Context, batch []*keyStat, open []int, first uint64, age time.Duration, opts []grpc.CallOption) ([]outcome, error) {
 	cfg := &c.worker.run.cfg
 	c.ids, c.checks = grow(c.ids, len(open)), grow(c.checks, len(open))
-	req := &pb.BatchCheckRequest{Checks: make([]*pb.CheckRequest, len(open))}
+	req := &limitpb.BatchCheckRequest{Checks: make([]*limitpb.CheckRequest, len(open))}
 	for j, i := range open {
 		m := &c.checks[j]
 		m.Key, m.Name = batch[i].key, cfg.Name
@@ -49,7 +51,7 @@ func (c *calls) check(ctx context.Context, batch []*keyStat, open []int, first u
 	if err != nil {
 		return nil, err
 	}
-	return outcomes(resp.Results, func(r *pb.CheckResponse) outcome { return outcome{yes: r.Allowed} }), nil
+	return outcomes(resp.Results, func(r *limitpb.CheckResponse) outcome { return outcome{yes: r.Allowed} }), nil
 }
 
 // add adds 1 to the counters of the open items of a batch, whose first has the
@@ -57,7 +59,7 @@ func (c *calls) check(ctx context.Context, batch []*keyStat, open []int, first u
 func (c *calls) add(ctx context.Context, batch []*keyStat, open []int, first uint64, age time.Duration, opts []grpc.CallOption) ([]outcome, error) {
 	cfg := &c.worker.run.cfg
 	c.ids, c.adds = grow(c.ids, len(open)), grow(c.adds, len(open))
-	req := &pb.BatchAddRequest{Adds: make([]*pb.AddRequest, len(open))}
+	req := &counterpb.BatchAddRequest{Adds: make([]*counterpb.AddRequest, len(open))}
 	for j, i := range open {
 		m := &c.adds[j]
 		m.Key, m.Name, m.Delta, m.IdleTtlNs = batch[i].key, cfg.Name, 1, int64(c.worker.run.idleTTL)
@@ -68,7 +70,7 @@ func (c *calls) add(ctx context.Context, batch []*keyStat, open []int, first uin
 	if err != nil {
 		return nil, err
 	}
-	return outcomes(resp.Results, func(r *pb.AddResponse) outcome {
+	return outcomes(resp.Results, func(r *counterpb.AddResponse) outcome {
 		if !r.Applied {
 			return outcome{reason: trimmed(r.Refusal.String(), "REFUSAL_"), detail: "the add was refused"}
 		}
@@ -80,7 +82,7 @@ func (c *calls) add(ctx context.Context, batch []*keyStat, open []int, first uin
 func (c *calls) get(ctx context.Context, keys []*keyStat, open []int, opts []grpc.CallOption) ([]outcome, error) {
 	cfg := &c.worker.run.cfg
 	c.gets = grow(c.gets, len(open))
-	req := &pb.BatchGetRequest{Gets: make([]*pb.GetRequest, len(open))}
+	req := &counterpb.BatchGetRequest{Gets: make([]*counterpb.GetRequest, len(open))}
 	for j, i := range open {
 		c.gets[j].Key, c.gets[j].Name = keys[i].key, cfg.Name
 		req.Gets[j] = &c.gets[j]
@@ -89,13 +91,13 @@ func (c *calls) get(ctx context.Context, keys []*keyStat, open []int, opts []grp
 	if err != nil {
 		return nil, err
 	}
-	return outcomes(resp.Results, func(r *pb.GetResponse) outcome { return outcome{value: r.Value} }), nil
+	return outcomes(resp.Results, func(r *counterpb.GetResponse) outcome { return outcome{value: r.Value} }), nil
 }
 
 // outcomes returns those of the results of a batch; of is the outcome of an answer.
 func outcomes[R interface {
 	GetResponse() A
-	GetError() *pb.Error
+	GetError() *commonpb.Error
 }, A comparable](results []R, of func(A) outcome) []outcome {
 	out := make([]outcome, len(results))
 	var none A
@@ -118,12 +120,12 @@ type retry struct {
 }
 
 // failure returns the outcome of an item that failed.
-func failure(e *pb.Error) outcome {
+func failure(e *commonpb.Error) outcome {
 	if e == nil {
 		return outcome{reason: "NO_RESULT", detail: "the server sent neither an answer nor an error"}
 	}
 	o := outcome{reason: trimmed(e.Reason.String(), "REASON_"), detail: e.Message}
-	if e.Reason == pb.Reason_REASON_UNSPECIFIED {
+	if e.Reason == commonpb.Reason_REASON_UNSPECIFIED {
 		o.reason = codes.Code(e.Code).String()
 	}
 	if e.Field != "" && !strings.HasPrefix(e.Message, e.Field) {
@@ -133,7 +135,7 @@ func failure(e *pb.Error) outcome {
 		o.detail += "; " + e.Hint
 	}
 	switch e.Reason {
-	case pb.Reason_REASON_UNAVAILABLE, pb.Reason_REASON_OUTCOME_UNKNOWN, pb.Reason_REASON_GAVE_UP:
+	case commonpb.Reason_REASON_UNAVAILABLE, commonpb.Reason_REASON_OUTCOME_UNKNOWN, commonpb.Reason_REASON_GAVE_UP:
 		o.again.ok = true
 	}
 	if e.RetryAfterNs > 0 {
@@ -163,7 +165,7 @@ func retryOf(err error) retry {
 		case *errdetails.RetryInfo:
 			r.ok, r.after = true, d.GetRetryDelay().AsDuration()
 		case *errdetails.ErrorInfo:
-			if d.Reason == trimmed(pb.Reason_REASON_OUTCOME_UNKNOWN.String(), "REASON_") {
+			if d.Reason == trimmed(commonpb.Reason_REASON_OUTCOME_UNKNOWN.String(), "REASON_") {
 				r.ok = true
 			}
 		}

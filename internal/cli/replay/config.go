@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/keystead/keystead/internal/cli/accesslog"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Mode is what is done with an entry.
@@ -56,7 +57,7 @@ type Config struct {
 	Limit     uint64
 	Period    time.Duration
 	Burst     uint64
-	Algorithm pb.Algorithm
+	Algorithm limitpb.Algorithm
 	Cost      uint64
 
 	Batch       int           // entries in a call, at most MaxBatch. Default 100
@@ -72,8 +73,8 @@ type Config struct {
 	// at the end, never concurrently. It may be nil.
 	Progress func(Progress)
 
-	Limits   pb.LimitServiceClient   // required for Limits in NodeTime
-	Counters pb.CounterServiceClient // required for Count in NodeTime
+	Limits   limitpb.LimitServiceClient     // required for Limits in NodeTime
+	Counters counterpb.CounterServiceClient // required for Count in NodeTime
 }
 
 // Bounds of a Config, and of a run.

@@ -12,7 +12,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Bounds of the store that decides in the log's own time. Keys bound it (Config.MaxKeys
@@ -80,9 +80,9 @@ func judgeFor(r *run) (*judge, error) {
 func (c *Config) op() limit.Op {
 	op := limit.Op{Params: limit.Params{Limit: c.Limit, Period: int64(c.Period), Burst: c.Burst}, Cost: max(c.Cost, 1)}
 	switch c.Algorithm {
-	case pb.Algorithm_ALGORITHM_FIXED_WINDOW:
+	case limitpb.Algorithm_ALGORITHM_FIXED_WINDOW:
 		op.Algorithm = limit.FixedWindow
-	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
+	case limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW:
 		op.Algorithm = limit.SlidingWindow
 	}
 	return op

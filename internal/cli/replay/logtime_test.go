@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // timedLine is a line of a client at a time, as a server in some zone writes it.
@@ -110,7 +110,7 @@ func TestLogTimeOfPauses(t *testing.T) {
 			log.WriteString(timedLine("a", begin.AddDate(0, 0, day), 0))
 		}
 	}
-	for _, algorithm := range []pb.Algorithm{pb.Algorithm_ALGORITHM_TOKEN_BUCKET, pb.Algorithm_ALGORITHM_FIXED_WINDOW, pb.Algorithm_ALGORITHM_SLIDING_WINDOW} {
+	for _, algorithm := range []limitpb.Algorithm{limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET, limitpb.Algorithm_ALGORITHM_FIXED_WINDOW, limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW} {
 		cfg := logTimeConfig(log.String(), 10)
 		cfg.Algorithm = algorithm
 		rep, err := Run(t.Context(), cfg)

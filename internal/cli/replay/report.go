@@ -8,7 +8,7 @@ import (
 
 	"github.com/keystead/keystead/internal/cli/accesslog"
 	"github.com/keystead/keystead/internal/cli/latency"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Report is the result of a run.
@@ -174,9 +174,9 @@ func (r *run) tallies(rep *Report) {
 	rep.Limit, rep.PeriodNs, rep.Burst, rep.Cost = r.cfg.Limit, int64(r.cfg.Period), r.cfg.Burst, r.cfg.Cost
 	rep.Algorithm = "token bucket"
 	switch r.cfg.Algorithm {
-	case pb.Algorithm_ALGORITHM_FIXED_WINDOW:
+	case limitpb.Algorithm_ALGORITHM_FIXED_WINDOW:
 		rep.Algorithm = "fixed window"
-	case pb.Algorithm_ALGORITHM_SLIDING_WINDOW:
+	case limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW:
 		rep.Algorithm = "sliding window"
 	}
 	rep.Allowed, rep.Denied = t.yes, t.no

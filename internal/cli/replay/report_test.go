@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/internal/cli/accesslog"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 func TestFit(t *testing.T) {
@@ -91,7 +91,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Config{Source: strings.NewReader(""), By: "path", Limit: 5, Period: time.Minute, Limits: pb.NewLimitServiceClient(nil)}
+			c := Config{Source: strings.NewReader(""), By: "path", Limit: 5, Period: time.Minute, Limits: limitpb.NewLimitServiceClient(nil)}
 			tt.change(&c)
 			rep, err := Run(t.Context(), c)
 			if tt.want == "" {

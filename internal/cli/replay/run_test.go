@@ -22,7 +22,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,11 +52,11 @@ func makeLog(seed uint64, entries int) (log string, counts map[string]int64) {
 }
 
 func countConfig(log string, conn *grpc.ClientConn) Config {
-	return Config{Source: strings.NewReader(log), By: "client_ip", Mode: Count, Counters: pb.NewCounterServiceClient(conn)}
+	return Config{Source: strings.NewReader(log), By: "client_ip", Mode: Count, Counters: counterpb.NewCounterServiceClient(conn)}
 }
 
 func limitConfig(log string, limit uint64, conn *grpc.ClientConn) Config {
-	return Config{Source: strings.NewReader(log), By: "client_ip", Limit: limit, Period: time.Minute, Limits: pb.NewLimitServiceClient(conn)}
+	return Config{Source: strings.NewReader(log), By: "client_ip", Limit: limit, Period: time.Minute, Limits: limitpb.NewLimitServiceClient(conn)}
 }
 
 // checkLog checks what a report says about a log of makeLog.
@@ -216,11 +218,11 @@ func TestBatchStaysBelowTheLimitOfAMessage(t *testing.T) {
 
 // sizing notes the largest message of adds.
 type sizing struct {
-	pb.CounterServiceClient
+	counterpb.CounterServiceClient
 	largest *int
 }
 
-func (s sizing) BatchAdd(ctx context.Context, req *pb.BatchAddRequest, opts ...grpc.CallOption) (*pb.BatchAddResponse, error) {
+func (s sizing) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest, opts ...grpc.CallOption) (*counterpb.BatchAddResponse, error) {
 	*s.largest = max(*s.largest, req.SizeVT())
 	return s.CounterServiceClient.BatchAdd(ctx, req, opts...)
 }
@@ -248,12 +250,12 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 
 // meddling counts "b" once too often, just before the first add.
 type meddling struct {
-	pb.CounterServiceClient
+	counterpb.CounterServiceClient
 	s    *server
 	once sync.Once
 }
 
-func (m *meddling) BatchAdd(ctx context.Context, req *pb.BatchAddRequest, opts ...grpc.CallOption) (*pb.BatchAddResponse, error) {
+func (m *meddling) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest, opts ...grpc.CallOption) (*counterpb.BatchAddResponse, error) {
 	if r := (ref{req.Adds[0].Key, req.Adds[0].Name}); r.key == "b" {
 		m.once.Do(func() {
 			m.s.mu.Lock()
@@ -267,11 +269,11 @@ func (m *meddling) BatchAdd(ctx context.Context, req *pb.BatchAddRequest, opts .
 func TestItemsThatFail(t *testing.T) {
 	log := strings.Repeat(logLine("a")+logLine("b"), 30)
 	s := newServer()
-	s.item = func(key string) (*pb.Error, bool) {
+	s.item = func(key string) (*commonpb.Error, bool) {
 		if key != "b" {
 			return nil, false
 		}
-		return &pb.Error{Code: int32(codes.FailedPrecondition), Reason: pb.Reason_REASON_KIND_MISMATCH, Message: "holds a lock", Hint: "use another name"}, false
+		return &commonpb.Error{Code: int32(codes.FailedPrecondition), Reason: commonpb.Reason_REASON_KIND_MISMATCH, Message: "holds a lock", Hint: "use another name"}, false
 	}
 	cfg := countConfig(log, s.dial(t))
 	cfg.Verify, cfg.Name = true, "mine"
@@ -293,7 +295,7 @@ func TestItemsThatFail(t *testing.T) {
 
 func TestGivesUp(t *testing.T) {
 	log := strings.Repeat(logLine("a"), 1000)
-	full := &pb.Error{Code: int32(codes.ResourceExhausted), Reason: pb.Reason_REASON_STORE_FULL, Message: "no room", Hint: "make some", RetryAfterNs: 1e8}
+	full := &commonpb.Error{Code: int32(codes.ResourceExhausted), Reason: commonpb.Reason_REASON_STORE_FULL, Message: "no room", Hint: "make some", RetryAfterNs: 1e8}
 	tests := []struct {
 		name    string
 		prepare func(s *server)
@@ -311,7 +313,7 @@ func TestGivesUp(t *testing.T) {
 		}, code: codes.Unavailable, counted: 300},
 		{name: "no answer", prepare: func(s *server) { s.fault = func(int) fault { return silent } },
 			code: codes.DeadlineExceeded},
-		{name: "no room", prepare: func(s *server) { s.item = func(string) (*pb.Error, bool) { return full, false } },
+		{name: "no room", prepare: func(s *server) { s.item = func(string) (*commonpb.Error, bool) { return full, false } },
 			code: codes.ResourceExhausted, errors: 100},
 	}
 	for _, tt := range tests {

@@ -15,20 +15,22 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // server serves counters and limits, in memory and exact. A limit here never
 // refills: of n checks, the first Limit are allowed. What goes wrong on the way
 // is up to the hooks.
 type server struct {
-	pb.UnimplementedLimitServiceServer
-	pb.UnimplementedCounterServiceServer
+	limitpb.UnimplementedLimitServiceServer
+	counterpb.UnimplementedCounterServiceServer
 
 	// fault is asked before each call; nil = no faults.
 	fault func(call int) fault
 	// item may fail an item, before or after it was applied; nil = none do.
-	item func(key string) (e *pb.Error, applied bool)
+	item func(key string) (e *commonpb.Error, applied bool)
 
 	mu      sync.Mutex // guards everything below
 	calls   int
@@ -77,8 +79,8 @@ func (s *server) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
-	pb.RegisterLimitServiceServer(g, s)
-	pb.RegisterCounterServiceServer(g, s)
+	limitpb.RegisterLimitServiceServer(g, s)
+	counterpb.RegisterCounterServiceServer(g, s)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -130,9 +132,9 @@ func (s *server) handle(ctx context.Context, all int, apply func(n int), late fu
 }
 
 // once does an operation once for its request id.
-func (s *server) once(r ref, id *pb.RequestId, do func() remembered) (remembered, *pb.Error) {
+func (s *server) once(r ref, id *commonpb.RequestId, do func() remembered) (remembered, *commonpb.Error) {
 	if id.GetSequence() == 0 || len(id.Client) != 16 || id.Settled == 0 || id.Settled > id.Sequence || id.AgeNs < 0 {
-		return remembered{}, &pb.Error{Code: int32(codes.InvalidArgument), Reason: pb.Reason_REASON_INVALID, Message: "a bad request id", Field: "request_id"}
+		return remembered{}, &commonpb.Error{Code: int32(codes.InvalidArgument), Reason: commonpb.Reason_REASON_INVALID, Message: "a bad request id", Field: "request_id"}
 	}
 	s.names[r.name] = true
 	byName := s.clients[r]
@@ -155,7 +157,7 @@ func (s *server) once(r ref, id *pb.RequestId, do func() remembered) (remembered
 		return was, nil
 	}
 	if id.Sequence < c.floor {
-		return remembered{}, &pb.Error{Code: int32(codes.FailedPrecondition), Reason: pb.Reason_REASON_REQUEST_TOO_OLD, Message: "may be forgotten"}
+		return remembered{}, &commonpb.Error{Code: int32(codes.FailedPrecondition), Reason: commonpb.Reason_REASON_REQUEST_TOO_OLD, Message: "may be forgotten"}
 	}
 	now := do()
 	c.done[id.Sequence] = now
@@ -164,8 +166,8 @@ func (s *server) once(r ref, id *pb.RequestId, do func() remembered) (remembered
 }
 
 // guarded does an operation unless the item fails before or after it.
-func (s *server) guarded(r ref, id *pb.RequestId, do func() remembered) (remembered, *pb.Error) {
-	var fail *pb.Error
+func (s *server) guarded(r ref, id *commonpb.RequestId, do func() remembered) (remembered, *commonpb.Error) {
+	var fail *commonpb.Error
 	applied := false
 	if s.item != nil {
 		fail, applied = s.item(r.key)
@@ -180,9 +182,9 @@ func (s *server) guarded(r ref, id *pb.RequestId, do func() remembered) (remembe
 	return out, err
 }
 
-func (s *server) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb.BatchCheckResponse, error) {
-	resp := &pb.BatchCheckResponse{}
-	apply := func(req *pb.BatchCheckRequest, n int) {
+func (s *server) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
+	resp := &limitpb.BatchCheckResponse{}
+	apply := func(req *limitpb.BatchCheckRequest, n int) {
 		for _, m := range req.Checks[:n] {
 			r := ref{m.Key, m.Name}
 			out, err := s.guarded(r, m.RequestId, func() remembered {
@@ -192,9 +194,9 @@ func (s *server) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb
 				}
 				return remembered{yes: yes}
 			})
-			result := &pb.CheckResult{Error: err}
+			result := &limitpb.CheckResult{Error: err}
 			if err == nil {
-				result.Response = &pb.CheckResponse{Allowed: out.yes}
+				result.Response = &limitpb.CheckResponse{Allowed: out.yes}
 			}
 			resp.Results = append(resp.Results, result)
 		}
@@ -207,18 +209,18 @@ func (s *server) BatchCheck(ctx context.Context, req *pb.BatchCheckRequest) (*pb
 	return resp, nil
 }
 
-func (s *server) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.BatchAddResponse, error) {
-	resp := &pb.BatchAddResponse{}
-	apply := func(req *pb.BatchAddRequest, n int) {
+func (s *server) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest) (*counterpb.BatchAddResponse, error) {
+	resp := &counterpb.BatchAddResponse{}
+	apply := func(req *counterpb.BatchAddRequest, n int) {
 		for _, m := range req.Adds[:n] {
 			r := ref{m.Key, m.Name}
 			out, err := s.guarded(r, m.RequestId, func() remembered {
 				s.values[r] += m.Delta
 				return remembered{value: s.values[r]}
 			})
-			result := &pb.AddResult{Error: err}
+			result := &counterpb.AddResult{Error: err}
 			if err == nil {
-				result.Response = &pb.AddResponse{Applied: true, Value: out.value, Current: s.values[r]}
+				result.Response = &counterpb.AddResponse{Applied: true, Value: out.value, Current: s.values[r]}
 			}
 			resp.Results = append(resp.Results, result)
 		}
@@ -231,17 +233,17 @@ func (s *server) BatchAdd(ctx context.Context, req *pb.BatchAddRequest) (*pb.Bat
 	return resp, nil
 }
 
-func (s *server) BatchGet(ctx context.Context, req *pb.BatchGetRequest) (*pb.BatchGetResponse, error) {
-	resp := &pb.BatchGetResponse{}
+func (s *server) BatchGet(ctx context.Context, req *counterpb.BatchGetRequest) (*counterpb.BatchGetResponse, error) {
+	resp := &counterpb.BatchGetResponse{}
 	err := s.handle(ctx, len(req.Gets), func(n int) {
 		for _, m := range req.Gets[:n] {
-			var fail *pb.Error
+			var fail *commonpb.Error
 			if s.item != nil {
 				fail, _ = s.item(m.Key)
 			}
-			result := &pb.GetResult{Error: fail}
+			result := &counterpb.GetResult{Error: fail}
 			if fail == nil {
-				result.Response = &pb.GetResponse{Value: s.values[ref{m.Key, m.Name}]}
+				result.Response = &counterpb.GetResponse{Value: s.values[ref{m.Key, m.Name}]}
 			}
 			resp.Results = append(resp.Results, result)
 		}
@@ -261,15 +263,15 @@ func (s *server) lossy(seed uint64) {
 		}
 		return fault(rng.IntN(int(repeated)) + 1)
 	}
-	s.item = func(string) (*pb.Error, bool) {
+	s.item = func(string) (*commonpb.Error, bool) {
 		switch rng.IntN(40) {
 		case 0:
-			return &pb.Error{Code: int32(codes.ResourceExhausted), Reason: pb.Reason_REASON_STORE_FULL,
+			return &commonpb.Error{Code: int32(codes.ResourceExhausted), Reason: commonpb.Reason_REASON_STORE_FULL,
 				Message: "no room", RetryAfterNs: int64(30 * time.Millisecond)}, false
 		case 1:
-			return &pb.Error{Code: int32(codes.Unknown), Reason: pb.Reason_REASON_OUTCOME_UNKNOWN, Message: "who knows"}, true
+			return &commonpb.Error{Code: int32(codes.Unknown), Reason: commonpb.Reason_REASON_OUTCOME_UNKNOWN, Message: "who knows"}, true
 		case 2:
-			return &pb.Error{Code: int32(codes.Unavailable), Reason: pb.Reason_REASON_UNAVAILABLE, Message: "not mine"}, false
+			return &commonpb.Error{Code: int32(codes.Unavailable), Reason: commonpb.Reason_REASON_UNAVAILABLE, Message: "not mine"}, false
 		}
 		return nil, false
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/keystead/keystead/internal/cli/latency"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // worker sends the entries of its keys, one batch after the other.
@@ -213,7 +213,7 @@ func (w *worker) giveUp(open []int, a *attempt, again retry) {
 }
 
 // requestID fills the id of an operation for an attempt.
-func (w *worker) requestID(id *pb.RequestId, sequence, settled uint64, age time.Duration) *pb.RequestId {
+func (w *worker) requestID(id *commonpb.RequestId, sequence, settled uint64, age time.Duration) *commonpb.RequestId {
 	id.Client, id.Sequence, id.Settled, id.AgeNs = w.client, sequence, settled, int64(age)
 	return id
 }

@@ -11,7 +11,7 @@ import (
 	"encoding/binary"
 	"sync"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // Caller numbers the requests of one client process. It may be used concurrently.
@@ -52,11 +52,11 @@ func (c *Caller) Begin() *Request {
 }
 
 // ID returns the request id of the next attempt. From the second on it has an age.
-func (r *Request) ID() *pb.RequestId {
+func (r *Request) ID() *commonpb.RequestId {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id := &pb.RequestId{Client: c.id, Sequence: r.Sequence, Settled: r.Sequence}
+	id := &commonpb.RequestId{Client: c.id, Sequence: r.Sequence, Settled: r.Sequence}
 	for other := range c.open {
 		id.Settled = min(id.Settled, other)
 	}

@@ -64,8 +64,8 @@ const { default: loader } = await import('@grpc/proto-loader');
 const { default: xds } = await import('@grpc/grpc-js-xds');
 
 xds.register();
-const definition = loader.loadSync('keystead/v1/limit.proto', { includeDirs: [args.protos], keepCase: true, longs: String, enums: String });
-const { LimitService } = grpc.loadPackageDefinition(definition).keystead.v1;
+const definition = loader.loadSync('keystead/limit/v1/limit.proto', { includeDirs: [args.protos], keepCase: true, longs: String, enums: String });
+const { LimitService } = grpc.loadPackageDefinition(definition).keystead.limit.v1;
 const client = new LimitService(args.target, grpc.credentials.createInsecure(), { 'grpc.lb.ring_hash.ring_size_cap': Number(args['ring-cap']) });
 
 // check asks for one key, with room for everybody: who decides is what matters.

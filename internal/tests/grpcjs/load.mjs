@@ -65,9 +65,10 @@ const { default: loader } = await import('@grpc/proto-loader');
 const { default: xds } = await import('@grpc/grpc-js-xds');
 
 xds.register();
-const files = ['keystead/v1/limit.proto', 'keystead/v1/counter.proto'];
+const files = ['keystead/limit/v1/limit.proto', 'keystead/counter/v1/counter.proto'];
 const definition = loader.loadSync(files, { includeDirs: [args.protos], keepCase: true, longs: String, enums: String, defaults: true });
-const { LimitService, CounterService } = grpc.loadPackageDefinition(definition).keystead.v1;
+const { limit, counter } = grpc.loadPackageDefinition(definition).keystead;
+const { LimitService, CounterService } = { ...limit.v1, ...counter.v1 };
 const limits = new LimitService(args.target, grpc.credentials.createInsecure());
 const counters = new CounterService(args.target, grpc.credentials.createInsecure());
 

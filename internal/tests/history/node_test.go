@@ -19,7 +19,10 @@ import (
 
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/node"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -144,12 +147,12 @@ func (m *member) dial() {
 
 // request sends a request until it is answered or given up, often losing the
 // answer on purpose. ok says that there is an answer.
-func request[O output](m *member, object string, in any, send func(ctx context.Context, id *pb.RequestId) (O, error)) (out O, ok bool) {
+func request[O output](m *member, object string, in any, send func(ctx context.Context, id *commonpb.RequestId) (O, error)) (out O, ok bool) {
 	m.seq++
 	first := m.clock.Now()
 	const attempts = 4
 	for attempt := range attempts {
-		id := &pb.RequestId{Client: m.id, Sequence: m.seq, Settled: m.seq}
+		id := &commonpb.RequestId{Client: m.id, Sequence: m.seq, Settled: m.seq}
 		if attempt > 0 {
 			id.AgeNs = m.clock.Now() - first
 			m.retried.Add(1)
@@ -231,18 +234,18 @@ func nothing(t *testing.T, err error) bool {
 	return false
 }
 
-func replayed(r *pb.Replay) Replay {
+func replayed(r *commonpb.Replay) Replay {
 	return Replay{Replayed: r != nil, Age: r.GetAgeNs()}
 }
 
 func TestCountersOfANode(t *testing.T) {
 	newCrowd(t).run(Counter(), 10, 150, func(m *member) {
 		key := fmt.Sprint("key ", m.rng.IntN(4))
-		c := pb.NewCounterServiceClient
+		c := counterpb.NewCounterServiceClient
 		switch m.rng.IntN(8) {
 		case 0, 1:
 			p := m.rec.Begin(m.n, key, "", CounterInput{Op: CounterGet})
-			r, err := c(m.conn).Get(context.Background(), &pb.GetRequest{Key: key})
+			r, err := c(m.conn).Get(context.Background(), &counterpb.GetRequest{Key: key})
 			if err != nil {
 				m.t.Error(err)
 				return
@@ -252,8 +255,8 @@ func TestCountersOfANode(t *testing.T) {
 		case 2:
 			m.setIf(key)
 		case 3:
-			request(m, key, CounterInput{Op: CounterReset}, func(ctx context.Context, id *pb.RequestId) (CounterOutput, error) {
-				r, err := c(m.conn).Reset(ctx, &pb.ResetRequest{Key: key, RequestId: id})
+			request(m, key, CounterInput{Op: CounterReset}, func(ctx context.Context, id *commonpb.RequestId) (CounterOutput, error) {
+				r, err := c(m.conn).Reset(ctx, &counterpb.ResetRequest{Key: key, RequestId: id})
 				return CounterOutput{Value: r.GetPrevious(), Version: r.GetVersion(), Current: r.GetCurrent(), Replay: replayed(r.GetReplay())}, err
 			})
 		default:
@@ -264,8 +267,8 @@ func TestCountersOfANode(t *testing.T) {
 
 func (m *member) setIf(key string) {
 	in := CounterInput{Op: CounterSetIf, Value: m.rng.Int64N(10), Version: m.versions[key]}
-	out, ok := request(m, key, in, func(ctx context.Context, id *pb.RequestId) (CounterOutput, error) {
-		r, err := pb.NewCounterServiceClient(m.conn).SetIf(ctx, &pb.SetIfRequest{Key: key, Value: in.Value, Version: in.Version, RequestId: id})
+	out, ok := request(m, key, in, func(ctx context.Context, id *commonpb.RequestId) (CounterOutput, error) {
+		r, err := counterpb.NewCounterServiceClient(m.conn).SetIf(ctx, &counterpb.SetIfRequest{Key: key, Value: in.Value, Version: in.Version, RequestId: id})
 		return CounterOutput{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Replay: replayed(r.GetReplay())}, err
 	})
 	if ok {
@@ -281,15 +284,15 @@ func (m *member) add(key string) {
 	if m.rng.IntN(2) == 0 {
 		in.Min, in.HasMin = -6, true
 	}
-	out, ok := request(m, key, in, func(ctx context.Context, id *pb.RequestId) (CounterOutput, error) {
-		req := &pb.AddRequest{Key: key, Delta: in.Delta, RequestId: id}
+	out, ok := request(m, key, in, func(ctx context.Context, id *commonpb.RequestId) (CounterOutput, error) {
+		req := &counterpb.AddRequest{Key: key, Delta: in.Delta, RequestId: id}
 		if in.HasMax {
 			req.Max = &in.Max
 		}
 		if in.HasMin {
 			req.Min = &in.Min
 		}
-		r, err := pb.NewCounterServiceClient(m.conn).Add(ctx, req)
+		r, err := counterpb.NewCounterServiceClient(m.conn).Add(ctx, req)
 		return CounterOutput{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Replay: replayed(r.GetReplay())}, err
 	})
 	if ok {
@@ -303,15 +306,15 @@ func TestBucketsOfANode(t *testing.T) {
 	newCrowd(t).run(Bucket(p), 8, 150, func(m *member) {
 		key := fmt.Sprint("key ", m.rng.IntN(4))
 		in := BucketInput{Cost: 1 + m.rng.Uint64N(8), Peek: m.rng.IntN(8) == 0}
-		ask := func(ctx context.Context, id *pb.RequestId) (BucketOutput, error) {
-			r, err := pb.NewLimitServiceClient(m.conn).Check(ctx, &pb.CheckRequest{
+		ask := func(ctx context.Context, id *commonpb.RequestId) (BucketOutput, error) {
+			r, err := limitpb.NewLimitServiceClient(m.conn).Check(ctx, &limitpb.CheckRequest{
 				Key: key, Limit: p.Limit, PeriodNs: p.Period, Burst: p.Burst, Cost: in.Cost, Peek: in.Peek, RequestId: id})
 			return bucketOutput(r), err
 		}
 		if m.rng.IntN(8) == 0 {
 			back := BucketRefund{1 + m.rng.Uint64N(8)}
-			request(m, key, back, func(ctx context.Context, id *pb.RequestId) (BucketOutput, error) {
-				r, err := pb.NewLimitServiceClient(m.conn).Check(ctx, &pb.CheckRequest{
+			request(m, key, back, func(ctx context.Context, id *commonpb.RequestId) (BucketOutput, error) {
+				r, err := limitpb.NewLimitServiceClient(m.conn).Check(ctx, &limitpb.CheckRequest{
 					Key: key, Limit: p.Limit, PeriodNs: p.Period, Burst: p.Burst, Refund: int64(back.Tokens), RequestId: id})
 				return bucketOutput(r), err
 			})
@@ -330,7 +333,7 @@ func TestBucketsOfANode(t *testing.T) {
 	})
 }
 
-func bucketOutput(r *pb.CheckResponse) BucketOutput {
+func bucketOutput(r *limitpb.CheckResponse) BucketOutput {
 	return BucketOutput{Allowed: r.GetAllowed(), Remaining: r.GetRemaining(), RetryAfter: r.GetRetryAfterNs(),
 		ResetAfter: r.GetResetAfterNs(), Replay: replayed(r.GetReplay())}
 }
@@ -350,20 +353,20 @@ func TestLocksOfANode(t *testing.T) {
 			m.renew(key, token)
 		}
 		in := LockInput{Op: LockRelease, Token: token}
-		request(m, key, in, func(ctx context.Context, id *pb.RequestId) (LockOutput, error) {
-			r, err := pb.NewLockServiceClient(m.conn).Release(ctx, &pb.ReleaseRequest{Key: key, Token: token, RequestId: id})
+		request(m, key, in, func(ctx context.Context, id *commonpb.RequestId) (LockOutput, error) {
+			r, err := lockpb.NewLockServiceClient(m.conn).Release(ctx, &lockpb.ReleaseRequest{Key: key, Token: token, RequestId: id})
 			return LockOutput{OK: r.GetReleased(), Replay: replayed(r.GetReplay())}, err
 		})
 	})
 }
 
-func lockOutput(h *pb.Holder) LockOutput {
+func lockOutput(h *lockpb.Holder) LockOutput {
 	return LockOutput{Holder: h.GetHolder(), HolderToken: h.GetToken(), HolderTTL: h.GetTtlNs()}
 }
 
 func (m *member) inspect(key string) {
 	p := m.rec.Begin(m.n, key, "", LockInput{Op: LockInspect})
-	r, err := pb.NewLockServiceClient(m.conn).Inspect(context.Background(), &pb.InspectRequest{Key: key})
+	r, err := lockpb.NewLockServiceClient(m.conn).Inspect(context.Background(), &lockpb.InspectRequest{Key: key})
 	if err != nil {
 		m.t.Error(err)
 		return
@@ -376,8 +379,8 @@ func (m *member) acquire(key string) (token uint64, ok bool) {
 	if m.rng.IntN(3) > 0 {
 		in.Wait = 1 + m.rng.Int64N(int64(40*time.Millisecond))
 	}
-	out, ok := request(m, key, in, func(ctx context.Context, id *pb.RequestId) (LockOutput, error) {
-		r, err := pb.NewLockServiceClient(m.conn).Acquire(ctx, &pb.AcquireRequest{
+	out, ok := request(m, key, in, func(ctx context.Context, id *commonpb.RequestId) (LockOutput, error) {
+		r, err := lockpb.NewLockServiceClient(m.conn).Acquire(ctx, &lockpb.AcquireRequest{
 			Key: key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: id})
 		out := lockOutput(r.GetHolder())
 		out.OK, out.Token, out.Waited, out.TTL, out.Replay = r.GetAcquired(), r.GetToken(), r.GetWaitedNs(), r.GetTtlNs(), replayed(r.GetReplay())
@@ -389,7 +392,7 @@ func (m *member) acquire(key string) (token uint64, ok bool) {
 func (m *member) renew(key string, token uint64) {
 	in := LockInput{Op: LockRenew, Token: token, TTL: int64(10+m.rng.IntN(20)) * int64(time.Millisecond)}
 	p := m.rec.Begin(m.n, key, "", in)
-	r, err := pb.NewLockServiceClient(m.conn).Renew(context.Background(), &pb.RenewRequest{Key: key, Token: token, TtlNs: in.TTL})
+	r, err := lockpb.NewLockServiceClient(m.conn).Renew(context.Background(), &lockpb.RenewRequest{Key: key, Token: token, TtlNs: in.TTL})
 	if err != nil {
 		m.t.Error(err)
 		return

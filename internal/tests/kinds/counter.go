@@ -7,7 +7,8 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // Counter is an exact counter.
@@ -23,11 +24,11 @@ var Counter = Kind{
 }
 
 func getCounter(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
-	r, err := pb.NewCounterServiceClient(conn).Get(ctx, &pb.GetRequest{Key: key})
+	r, err := counterpb.NewCounterServiceClient(conn).Get(ctx, &counterpb.GetRequest{Key: key})
 	return Answer{history.CounterOutput{Value: r.GetValue(), Version: r.GetVersion(), Parts: r.GetParts()}, r.GetOwner(), r.GetEpoch()}, err
 }
 
-func replayed(r *pb.Replay) history.Replay {
+func replayed(r *commonpb.Replay) history.Replay {
 	return history.Replay{Replayed: r != nil, Age: r.GetAgeNs()}
 }
 
@@ -45,12 +46,12 @@ func count(ctx context.Context, w *Worker, o Object) {
 	case 0, 1:
 		setIf(ctx, w, o)
 	case 2:
-		_, _, _ = do(ctx, w, operation[*pb.ResetResponse]{
+		_, _, _ = do(ctx, w, operation[*counterpb.ResetResponse]{
 			object: o, in: history.CounterInput{Op: history.CounterReset},
-			call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.ResetResponse, error) {
-				return pb.NewCounterServiceClient(conn).Reset(ctx, &pb.ResetRequest{Key: o.Key, RequestId: id}, opt)
+			call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.ResetResponse, error) {
+				return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: o.Key, RequestId: id}, opt)
 			},
-			output: func(r *pb.ResetResponse) any {
+			output: func(r *counterpb.ResetResponse) any {
 				return history.CounterOutput{Value: r.Previous, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
 			},
 		})
@@ -61,12 +62,12 @@ func count(ctx context.Context, w *Worker, o Object) {
 
 func setIf(ctx context.Context, w *Worker, o Object) {
 	in := history.CounterInput{Op: history.CounterSetIf, Value: w.rng.Int64N(10), Version: w.seen[o.Key]}
-	out, _, ok := do(ctx, w, operation[*pb.SetIfResponse]{
+	out, _, ok := do(ctx, w, operation[*counterpb.SetIfResponse]{
 		object: o, in: in,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.SetIfResponse, error) {
-			return pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.SetIfResponse, error) {
+			return counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
 		},
-		output: func(r *pb.SetIfResponse) any {
+		output: func(r *counterpb.SetIfResponse) any {
 			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
 		},
 	})
@@ -98,19 +99,19 @@ func Add(ctx context.Context, w *Worker, o Object) {
 }
 
 func add(ctx context.Context, w *Worker, o Object, in history.CounterInput) {
-	out, _, ok := do(ctx, w, operation[*pb.AddResponse]{
+	out, _, ok := do(ctx, w, operation[*counterpb.AddResponse]{
 		object: o, in: in, repeat: true,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.AddResponse, error) {
-			req := &pb.AddRequest{Key: o.Key, Delta: in.Delta, RequestId: id}
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.AddResponse, error) {
+			req := &counterpb.AddRequest{Key: o.Key, Delta: in.Delta, RequestId: id}
 			if in.HasMax {
 				req.Max = &in.Max
 			}
 			if in.HasMin {
 				req.Min = &in.Min
 			}
-			return pb.NewCounterServiceClient(conn).Add(ctx, req, opt)
+			return counterpb.NewCounterServiceClient(conn).Add(ctx, req, opt)
 		},
-		output: func(r *pb.AddResponse) any {
+		output: func(r *counterpb.AddResponse) any {
 			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Parts: r.Parts, Replay: replayed(r.Replay)}
 		},
 	})

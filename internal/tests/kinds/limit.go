@@ -8,7 +8,8 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // Bucket is a limit that is a token bucket.
@@ -65,33 +66,33 @@ var (
 // split.
 const bares = 4
 
-func checkBucket(key string, in history.BucketInput) *pb.CheckRequest {
-	return &pb.CheckRequest{Key: key, Limit: bucketParams.Limit, PeriodNs: bucketParams.Period, Burst: bucketParams.Burst, Cost: in.Cost, Peek: in.Peek}
+func checkBucket(key string, in history.BucketInput) *limitpb.CheckRequest {
+	return &limitpb.CheckRequest{Key: key, Limit: bucketParams.Limit, PeriodNs: bucketParams.Period, Burst: bucketParams.Burst, Cost: in.Cost, Peek: in.Peek}
 }
 
-func checkWindow(key string, in history.BucketInput) *pb.CheckRequest {
-	return &pb.CheckRequest{Key: key, Limit: windowParams.Limit, PeriodNs: windowParams.Period, Algorithm: pb.Algorithm_ALGORITHM_SLIDING_WINDOW, Cost: in.Cost, Peek: in.Peek}
+func checkWindow(key string, in history.BucketInput) *limitpb.CheckRequest {
+	return &limitpb.CheckRequest{Key: key, Limit: windowParams.Limit, PeriodNs: windowParams.Period, Algorithm: limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW, Cost: in.Cost, Peek: in.Peek}
 }
 
-func checkOutput(r *pb.CheckResponse) any {
+func checkOutput(r *limitpb.CheckResponse) any {
 	return history.BucketOutput{Allowed: r.GetAllowed(), Remaining: r.GetRemaining(), RetryAfter: r.GetRetryAfterNs(),
 		ResetAfter: r.GetResetAfterNs(), Parts: r.GetParts(), Replay: replayed(r.GetReplay())}
 }
 
-func askCheck(ctx context.Context, conn *grpc.ClientConn, req *pb.CheckRequest) (Answer, error) {
-	r, err := pb.NewLimitServiceClient(conn).Check(ctx, req)
+func askCheck(ctx context.Context, conn *grpc.ClientConn, req *limitpb.CheckRequest) (Answer, error) {
+	r, err := limitpb.NewLimitServiceClient(conn).Check(ctx, req)
 	return Answer{checkOutput(r), r.GetOwner(), r.GetEpoch()}, err
 }
 
 // check spends from a bucket or a window.
-func check(ctx context.Context, w *Worker, o Object, request func(string, history.BucketInput) *pb.CheckRequest, bare bool) {
+func check(ctx context.Context, w *Worker, o Object, request func(string, history.BucketInput) *limitpb.CheckRequest, bare bool) {
 	in := history.BucketInput{Cost: 1 + w.rng.Uint64N(3)}
-	_, _, _ = do(ctx, w, operation[*pb.CheckResponse]{
+	_, _, _ = do(ctx, w, operation[*limitpb.CheckResponse]{
 		object: o, in: in, bare: bare, repeat: !bare,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.CheckResponse, error) {
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*limitpb.CheckResponse, error) {
 			req := request(o.Key, in)
 			req.RequestId = id
-			return pb.NewLimitServiceClient(conn).Check(ctx, req, opt)
+			return limitpb.NewLimitServiceClient(conn).Check(ctx, req, opt)
 		},
 		output: checkOutput,
 	})

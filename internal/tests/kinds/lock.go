@@ -9,7 +9,8 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // Lock is a lock. What each of them protects is a Register.
@@ -24,11 +25,11 @@ var Lock = Kind{
 }
 
 func inspect(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
-	r, err := pb.NewLockServiceClient(conn).Inspect(ctx, &pb.InspectRequest{Key: key})
+	r, err := lockpb.NewLockServiceClient(conn).Inspect(ctx, &lockpb.InspectRequest{Key: key})
 	return Answer{lockOutput(r.GetHolder()), r.GetOwner(), r.GetEpoch()}, err
 }
 
-func lockOutput(h *pb.Holder) history.LockOutput {
+func lockOutput(h *lockpb.Holder) history.LockOutput {
 	return history.LockOutput{Holder: h.GetHolder(), HolderToken: h.GetToken(), HolderTTL: h.GetTtlNs()}
 }
 
@@ -75,12 +76,12 @@ func lock(ctx context.Context, w *Worker, o Object) {
 		w.Rest(ctx, writePace)
 		write()
 	default:
-		_, _, _ = do(ctx, w, operation[*pb.ReleaseResponse]{
+		_, _, _ = do(ctx, w, operation[*lockpb.ReleaseResponse]{
 			object: g.of, in: history.LockInput{Op: history.LockRelease, Token: g.token},
-			call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.ReleaseResponse, error) {
-				return pb.NewLockServiceClient(conn).Release(ctx, &pb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: id}, opt)
+			call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*lockpb.ReleaseResponse, error) {
+				return lockpb.NewLockServiceClient(conn).Release(ctx, &lockpb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: id}, opt)
 			},
-			output: func(r *pb.ReleaseResponse) any {
+			output: func(r *lockpb.ReleaseResponse) any {
 				return history.LockOutput{OK: r.Released, Replay: replayed(r.Replay)}
 			},
 		})
@@ -93,12 +94,12 @@ func acquire(ctx context.Context, w *Worker, o Object) (grant, bool) {
 	if w.rng.IntN(3) > 0 {
 		in.Wait = 1 + w.rng.Int64N(int64(mostWait))
 	}
-	out, began, ok := do(ctx, w, operation[*pb.AcquireResponse]{
+	out, began, ok := do(ctx, w, operation[*lockpb.AcquireResponse]{
 		object: o, in: in, wait: time.Duration(in.Wait),
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (*pb.AcquireResponse, error) {
-			return pb.NewLockServiceClient(conn).Acquire(ctx, &pb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: id}, opt)
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*lockpb.AcquireResponse, error) {
+			return lockpb.NewLockServiceClient(conn).Acquire(ctx, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: id}, opt)
 		},
-		output: func(r *pb.AcquireResponse) any {
+		output: func(r *lockpb.AcquireResponse) any {
 			out := lockOutput(r.Holder)
 			out.OK, out.Token, out.Waited, out.TTL, out.Replay = r.Acquired, r.Token, r.WaitedNs, r.TtlNs, replayed(r.Replay)
 			return out
@@ -114,12 +115,12 @@ func acquire(ctx context.Context, w *Worker, o Object) (grant, bool) {
 // may still prolong it, which does no harm.
 func renew(ctx context.Context, w *Worker, g *grant) {
 	in := history.LockInput{Op: history.LockRenew, Token: g.token, TTL: w.ttl()}
-	out, began, ok := do(ctx, w, operation[*pb.RenewResponse]{
+	out, began, ok := do(ctx, w, operation[*lockpb.RenewResponse]{
 		object: g.of, in: in, bare: true,
-		call: func(ctx context.Context, conn *grpc.ClientConn, _ *pb.RequestId, opt grpc.CallOption) (*pb.RenewResponse, error) {
-			return pb.NewLockServiceClient(conn).Renew(ctx, &pb.RenewRequest{Key: g.of.Key, Token: g.token, TtlNs: in.TTL}, opt)
+		call: func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opt grpc.CallOption) (*lockpb.RenewResponse, error) {
+			return lockpb.NewLockServiceClient(conn).Renew(ctx, &lockpb.RenewRequest{Key: g.of.Key, Token: g.token, TtlNs: in.TTL}, opt)
 		},
-		output: func(r *pb.RenewResponse) any {
+		output: func(r *lockpb.RenewResponse) any {
 			out := lockOutput(r.Holder)
 			out.OK, out.TTL = r.Renewed, r.TtlNs
 			return out

@@ -11,7 +11,7 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/caller"
 	"github.com/keystead/keystead/internal/tests/history"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // Config says how workers work.
@@ -174,7 +174,7 @@ type operation[R response] struct {
 	// answer does: its first result has to be found, wherever the object is by then.
 	repeat bool
 	// call sends an attempt. Bare operations have no id.
-	call   func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId, opt grpc.CallOption) (R, error)
+	call   func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (R, error)
 	output func(R) any // the output in the record
 }
 
@@ -196,7 +196,7 @@ type request[R response] struct {
 // without one is what the record has.
 func (r *request[R]) attempt(ctx context.Context, within time.Duration) (out R, f caller.Fate, ok bool) {
 	w := r.w
-	var id *pb.RequestId
+	var id *commonpb.RequestId
 	if !r.bare {
 		id = r.ID()
 	}

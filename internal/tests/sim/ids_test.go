@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/ids"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // given is a run of ids that somebody received.
@@ -37,7 +37,7 @@ func (s *scene) askForIDs(ctx context.Context, number uint64) (all []given, fail
 	for ctx.Err() == nil {
 		g := given{sent: time.Now()}
 		try, cancel := context.WithTimeout(ctx, callTime)
-		r, err := pb.NewIdServiceClient(conns[rnd.IntN(len(conns))]).Next(try, &pb.NextRequest{Count: 1 + rnd.Uint32N(ids.MaxCount)})
+		r, err := idpb.NewIdServiceClient(conns[rnd.IntN(len(conns))]).Next(try, &idpb.NextRequest{Count: 1 + rnd.Uint32N(ids.MaxCount)})
 		cancel()
 		if err == nil {
 			g.first, g.count, g.got = r.First, uint64(r.Count), time.Now()

@@ -17,7 +17,8 @@ import (
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/node"
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -64,7 +65,7 @@ func (s *scene) lineFor(key string, host int) *line {
 		}
 		l.conns = append(l.conns, conn)
 	}
-	r, err := pb.NewLockServiceClient(l.conns[host]).Acquire(context.Background(), &pb.AcquireRequest{Key: l.key, Holder: "first", TtlNs: int64(queueTTL)})
+	r, err := lockpb.NewLockServiceClient(l.conns[host]).Acquire(context.Background(), &lockpb.AcquireRequest{Key: l.key, Holder: "first", TtlNs: int64(queueTTL)})
 	if err != nil || !r.Acquired {
 		s.t.Fatalf("the lock is not free: %v %v", r, err)
 	}
@@ -109,7 +110,7 @@ func (l *line) length() int {
 		if !l.Running(i) {
 			continue
 		}
-		if r, err := pb.NewLockServiceClient(c).Inspect(ctx, &pb.InspectRequest{Key: l.key}); err == nil {
+		if r, err := lockpb.NewLockServiceClient(c).Inspect(ctx, &lockpb.InspectRequest{Key: l.key}); err == nil {
 			return int(r.Waiting)
 		}
 	}
@@ -152,8 +153,8 @@ func (l *line) plain(host int) func(n int) error {
 		ctx, cancel := context.WithTimeout(context.Background(), queueTTL)
 		defer cancel()
 		for at := host; ; at = (at + 1) % len(l.conns) {
-			r, err := pb.NewLockServiceClient(l.conns[at]).Acquire(ctx, &pb.AcquireRequest{Key: l.key, Holder: fmt.Sprint(n), TtlNs: int64(queueTTL), WaitNs: int64(queueTTL),
-				RequestId: &pb.RequestId{Client: id, Sequence: 1, Settled: 1, AgeNs: int64(time.Since(began))}})
+			r, err := lockpb.NewLockServiceClient(l.conns[at]).Acquire(ctx, &lockpb.AcquireRequest{Key: l.key, Holder: fmt.Sprint(n), TtlNs: int64(queueTTL), WaitNs: int64(queueTTL),
+				RequestId: &commonpb.RequestId{Client: id, Sequence: 1, Settled: 1, AgeNs: int64(time.Since(began))}})
 			switch {
 			case err == nil && r.Acquired:
 				l.granted(n)
@@ -176,7 +177,7 @@ func (l *line) release(token uint64) (err error) {
 				continue
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_, err = pb.NewLockServiceClient(c).Release(ctx, &pb.ReleaseRequest{Key: l.key, Token: token})
+			_, err = lockpb.NewLockServiceClient(c).Release(ctx, &lockpb.ReleaseRequest{Key: l.key, Token: token})
 			cancel()
 			if err == nil {
 				return nil
@@ -321,8 +322,8 @@ func (l *line) passes(host, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	id := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(n)+1)
 	l.callers.Go(func() {
-		_, _ = pb.NewLockServiceClient(l.conns[host]).Acquire(ctx, &pb.AcquireRequest{Key: l.key, Holder: "passes", TtlNs: int64(queueTTL), WaitNs: int64(queueTTL),
-			RequestId: &pb.RequestId{Client: id, Sequence: 1, Settled: 1}})
+		_, _ = lockpb.NewLockServiceClient(l.conns[host]).Acquire(ctx, &lockpb.AcquireRequest{Key: l.key, Holder: "passes", TtlNs: int64(queueTTL), WaitNs: int64(queueTTL),
+			RequestId: &commonpb.RequestId{Client: id, Sequence: 1, Settled: 1}})
 	})
 	l.until(10*time.Second, "the caller has come", func() bool { return l.length() == l.waiting+1 })
 	cancel()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/node"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -182,7 +182,7 @@ func (s *scene) refusals(b bucket, one bool, settle time.Duration) (all, refused
 func (s *scene) ask(l *splitLoad, k *splitCaller, conns []*grpc.ClientConn, rnd *rand.Rand, b bucket, log *checkLog, named bool) {
 	began := time.Now()
 	same := l.same(b.key, "check", began)
-	call := func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) error {
+	call := func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId) error {
 		got, err := l.spend(ctx, conn, b, id)
 		if err == nil && same(got.Allowed, got.Replay, got.Owner) {
 			log.took(began, got.Allowed, got.Parts)

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/internal/tests/caller"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // What callers of split objects do.
@@ -87,7 +89,7 @@ func (k *splitCaller) over() bool {
 
 // known does an operation under a request id until its outcome is known, and sometimes
 // once more; it returns an error if that cannot be, or takes too long.
-func (k *splitCaller) known(rnd *rand.Rand, failed func(error), call func(context.Context, *grpc.ClientConn, *pb.RequestId) error) error {
+func (k *splitCaller) known(rnd *rand.Rand, failed func(error), call func(context.Context, *grpc.ClientConn, *commonpb.RequestId) error) error {
 	r := k.Begin()
 	defer r.End()
 	var late time.Time // since when it is over
@@ -220,10 +222,10 @@ func (l *splitLoad) count(k *splitCaller, rnd *rand.Rand) {
 
 func (l *splitLoad) add(k *splitCaller, rnd *rand.Rand, key string, most *int64) {
 	op, delta := l.sums[key].begin(1), int64(1)
-	var got *pb.AddResponse
+	var got *counterpb.AddResponse
 	same := l.same(key, "add to "+key, op.start)
-	err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) error {
-		r, err := pb.NewCounterServiceClient(conn).Add(ctx, &pb.AddRequest{Key: key, Delta: delta, Max: most, RequestId: id})
+	err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId) error {
+		r, err := counterpb.NewCounterServiceClient(conn).Add(ctx, &counterpb.AddRequest{Key: key, Delta: delta, Max: most, RequestId: id})
 		if err == nil && same(r.Applied, r.Replay, r.Owner) {
 			got = r
 			l.sums[key].end(op, r.Applied)
@@ -240,11 +242,11 @@ func (l *splitLoad) add(k *splitCaller, rnd *rand.Rand, key string, most *int64)
 }
 
 // get reads a counter, and returns what it has read.
-func (l *splitLoad) get(k *splitCaller, rnd *rand.Rand, key string) *pb.GetResponse {
+func (l *splitLoad) get(k *splitCaller, rnd *rand.Rand, key string) *counterpb.GetResponse {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), splitCall)
 	defer cancel()
-	got, err := pb.NewCounterServiceClient(k.conns[rnd.IntN(len(k.conns))]).Get(ctx, &pb.GetRequest{Key: key})
+	got, err := counterpb.NewCounterServiceClient(k.conns[rnd.IntN(len(k.conns))]).Get(ctx, &counterpb.GetRequest{Key: key})
 	if err != nil {
 		l.failed(err)
 		return nil
@@ -274,8 +276,8 @@ func (l *splitLoad) setIf(k *splitCaller, rnd *rand.Rand) {
 	}
 	op := l.sums[casCounter].begin(casStep)
 	same := l.same(casCounter, "set "+casCounter, op.start)
-	err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) error {
-		r, err := pb.NewCounterServiceClient(conn).SetIf(ctx, &pb.SetIfRequest{Key: casCounter, Value: was.Value + casStep, Version: was.Version, RequestId: id})
+	err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId) error {
+		r, err := counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: casCounter, Value: was.Value + casStep, Version: was.Version, RequestId: id})
 		if err == nil && same(r.Applied, r.Replay, r.Owner) {
 			l.sums[casCounter].end(op, r.Applied)
 		}
@@ -288,9 +290,9 @@ func (l *splitLoad) setIf(k *splitCaller, rnd *rand.Rand) {
 
 // same judges the answers to one operation: those after the first are replays of the same
 // outcome. It reports whether it is the first one.
-func (l *splitLoad) same(key, what string, start time.Time) func(yes bool, replay *pb.Replay, owner string) bool {
+func (l *splitLoad) same(key, what string, start time.Time) func(yes bool, replay *commonpb.Replay, owner string) bool {
 	answers, first := 0, false
-	return func(yes bool, replay *pb.Replay, owner string) bool {
+	return func(yes bool, replay *commonpb.Replay, owner string) bool {
 		answers++
 		if answers == 1 {
 			first = yes
@@ -314,7 +316,7 @@ func (l *splitLoad) check(k *splitCaller, rnd *rand.Rand) {
 	if rnd.IntN(2) == 0 {
 		began := time.Now()
 		same := l.same(b.key, "check of "+b.key, began)
-		err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *pb.RequestId) error {
+		err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId) error {
 			r, err := l.spend(ctx, conn, b, id)
 			if err == nil && same(r.Allowed, r.Replay, r.Owner) {
 				l.checks[b.key].took(began, r.Allowed, r.Parts)
@@ -337,6 +339,6 @@ func (l *splitLoad) check(k *splitCaller, rnd *rand.Rand) {
 	l.checks[b.key].took(began, got.Allowed, got.Parts)
 }
 
-func (l *splitLoad) spend(ctx context.Context, conn *grpc.ClientConn, b bucket, id *pb.RequestId) (*pb.CheckResponse, error) {
-	return pb.NewLimitServiceClient(conn).Check(ctx, &pb.CheckRequest{Key: b.key, Limit: b.rate, PeriodNs: int64(time.Second), Burst: b.burst, RequestId: id})
+func (l *splitLoad) spend(ctx context.Context, conn *grpc.ClientConn, b bucket, id *commonpb.RequestId) (*limitpb.CheckResponse, error) {
+	return limitpb.NewLimitServiceClient(conn).Check(ctx, &limitpb.CheckRequest{Key: b.key, Limit: b.rate, PeriodNs: int64(time.Second), Burst: b.burst, RequestId: id})
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -33,7 +33,7 @@ func TestSplitsLosePart(t *testing.T) {
 		order.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), splitOrder)
 			defer cancel()
-			_, _ = pb.NewClusterServiceClient(d.conns[home]).MergeObject(ctx, &pb.MergeObjectRequest{Kind: kindOf(key), Key: key})
+			_, _ = adminpb.NewAdminServiceClient(d.conns[home]).MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: kindOf(key), Key: key})
 		})
 		s.until(stableTime, key+" is whole", func() bool {
 			_, is := latest(s.Cluster).Split(kindOf(key), key, defaultName(key))

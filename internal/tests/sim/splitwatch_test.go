@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/owner"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -210,7 +210,7 @@ func (d *divider) split(rnd *rand.Rand, key string, parts int) error {
 
 // splitBy orders it through one node, and counts nothing.
 func (d *divider) splitBy(ctx context.Context, host int, key string, parts int) error {
-	_, err := pb.NewClusterServiceClient(d.conns[host]).SplitObject(ctx, &pb.SplitObjectRequest{Kind: kindOf(key), Key: key, Parts: uint32(parts)})
+	_, err := adminpb.NewAdminServiceClient(d.conns[host]).SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: kindOf(key), Key: key, Parts: uint32(parts)})
 	return err
 }
 
@@ -218,7 +218,7 @@ func (d *divider) splitBy(ctx context.Context, host int, key string, parts int) 
 func (d *divider) merge(rnd *rand.Rand, key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), splitOrder)
 	defer cancel()
-	_, err := pb.NewClusterServiceClient(d.conns[rnd.IntN(len(d.conns))]).MergeObject(ctx, &pb.MergeObjectRequest{Kind: kindOf(key), Key: key})
+	_, err := adminpb.NewAdminServiceClient(d.conns[rnd.IntN(len(d.conns))]).MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: kindOf(key), Key: key})
 	if err == nil {
 		d.merges++
 	} else {

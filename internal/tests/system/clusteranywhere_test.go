@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // TestClusterAnywhere: nodes spend chunks of one limit while one of them is killed,
@@ -51,7 +51,7 @@ func TestClusterAnywhere(t *testing.T) {
 				n := c.nodes[rand.IntN(len(c.nodes))]
 				try, over := context.WithTimeout(ctx, 2*time.Second)
 				sent := time.Now()
-				r, err := pb.NewLimitServiceClient(n.conn).Check(try, &pb.CheckRequest{Key: key, Limit: rate, PeriodNs: 1e9, Burst: burst, Anywhere: true})
+				r, err := limitpb.NewLimitServiceClient(n.conn).Check(try, &limitpb.CheckRequest{Key: key, Limit: rate, PeriodNs: 1e9, Burst: burst, Anywhere: true})
 				over()
 				mu.Lock()
 				switch {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // wiped removes what the node, which does not run, had on its disk.
@@ -121,7 +121,7 @@ func (n *testNode) id64() (id uint64) {
 	if !poll(func() bool {
 		ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 		defer cancel()
-		resp, err := pb.NewIdServiceClient(n.conn).Next(ctx, &pb.NextRequest{Count: 1})
+		resp, err := idpb.NewIdServiceClient(n.conn).Next(ctx, &idpb.NextRequest{Count: 1})
 		id = resp.GetFirst()
 		return err == nil
 	}) {

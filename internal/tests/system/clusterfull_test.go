@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // fillUp adds to new counters until each node has refused some, and returns the keys of
@@ -18,12 +19,12 @@ func (c *testCluster) fillUp() (kept []string) {
 		if next > 1_000_000 {
 			c.t.Fatalf("with %d counters, only %v are full", len(kept), refused)
 		}
-		req := &pb.BatchAddRequest{}
+		req := &counterpb.BatchAddRequest{}
 		for range 500 {
-			req.Adds = append(req.Adds, &pb.AddRequest{Key: prefix + strconv.Itoa(next), Delta: 1})
+			req.Adds = append(req.Adds, &counterpb.AddRequest{Key: prefix + strconv.Itoa(next), Delta: 1})
 			next++
 		}
-		r, err := pb.NewCounterServiceClient(c.nodes[next/500%3].conn).BatchAdd(c.t.Context(), req)
+		r, err := counterpb.NewCounterServiceClient(c.nodes[next/500%3].conn).BatchAdd(c.t.Context(), req)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -32,9 +33,9 @@ func (c *testCluster) fillUp() (kept []string) {
 			switch {
 			case x.Error == nil:
 				kept = append(kept, req.Adds[i].Key)
-			case x.Error.Reason == pb.Reason_REASON_STORE_FULL:
+			case x.Error.Reason == commonpb.Reason_REASON_STORE_FULL:
 				full = append(full, req.Adds[i].Key)
-			case x.Error.Reason != pb.Reason_REASON_OUTCOME_UNKNOWN:
+			case x.Error.Reason != commonpb.Reason_REASON_OUTCOME_UNKNOWN:
 				c.t.Fatal(x.Error)
 			}
 		}
@@ -49,14 +50,14 @@ func (c *testCluster) fillUp() (kept []string) {
 func (n *testNode) uncounted(keys []string) (lost int) {
 	n.t.Helper()
 	for at := 0; at < len(keys); at += 1000 {
-		req := &pb.BatchGetRequest{}
+		req := &counterpb.BatchGetRequest{}
 		for _, key := range keys[at:min(at+1000, len(keys))] {
-			req.Gets = append(req.Gets, &pb.GetRequest{Key: key})
+			req.Gets = append(req.Gets, &counterpb.GetRequest{Key: key})
 		}
-		var r *pb.BatchGetResponse
+		var r *counterpb.BatchGetResponse
 		eventually(n.t, "all counters are read", func() bool {
 			var err error
-			if r, err = pb.NewCounterServiceClient(n.conn).BatchGet(n.t.Context(), req); err != nil {
+			if r, err = counterpb.NewCounterServiceClient(n.conn).BatchGet(n.t.Context(), req); err != nil {
 				return false
 			}
 			for _, x := range r.Results {
@@ -85,8 +86,8 @@ func TestClusterFull(t *testing.T) {
 	kept := c.fillUp()
 	for i := range 30 {
 		ctx, cancel := context.WithTimeout(t.Context(), callTime)
-		_, err := pb.NewCounterServiceClient(c.nodes[i%3].conn).Add(ctx, &pb.AddRequest{Key: kept[i*len(kept)/30], Delta: 1,
-			RequestId: &pb.RequestId{Client: []byte("0123456789abcd" + strconv.Itoa(10+i)), Sequence: 1}})
+		_, err := counterpb.NewCounterServiceClient(c.nodes[i%3].conn).Add(ctx, &counterpb.AddRequest{Key: kept[i*len(kept)/30], Delta: 1,
+			RequestId: &commonpb.RequestId{Client: []byte("0123456789abcd" + strconv.Itoa(10+i)), Sequence: 1}})
 		cancel()
 		if err != nil {
 			t.Errorf("add %d with an id to a counter that is there: %v", i, err)
@@ -104,7 +105,7 @@ func TestClusterFull(t *testing.T) {
 		eventually(t, "somebody answers for "+key, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), callTime)
 			defer cancel()
-			_, err := pb.NewCounterServiceClient(leads.conn).Get(ctx, &pb.GetRequest{Key: key})
+			_, err := counterpb.NewCounterServiceClient(leads.conn).Get(ctx, &counterpb.GetRequest{Key: key})
 			return err == nil
 		})
 	}

@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/client"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // What is lost is waited for: a second less than what a test is willing to wait.
@@ -30,7 +31,7 @@ type graceTest struct {
 	c    *testCluster
 	via  *testNode // one that lives
 	key  string
-	lock pb.LockServiceClient
+	lock lockpb.LockServiceClient
 }
 
 // ctx bounds a call.
@@ -44,7 +45,7 @@ func (g *graceTest) ctx() context.Context {
 func (g *graceTest) mustAcquire(name, holder string, ttl time.Duration) (token uint64) {
 	g.t.Helper()
 	eventually(g.t, holder+" takes the lock "+name, func() bool {
-		r, err := g.lock.Acquire(g.ctx(), &pb.AcquireRequest{Key: g.key, Name: name, Holder: holder, TtlNs: int64(ttl), WaitNs: int64(time.Second)})
+		r, err := g.lock.Acquire(g.ctx(), &lockpb.AcquireRequest{Key: g.key, Name: name, Holder: holder, TtlNs: int64(ttl), WaitNs: int64(time.Second)})
 		token = r.GetToken()
 		return err == nil && r.Acquired
 	})
@@ -52,10 +53,10 @@ func (g *graceTest) mustAcquire(name, holder string, ttl time.Duration) (token u
 }
 
 // reclaim renews with a claim.
-func (g *graceTest) reclaim(name, holder string, token uint64) *pb.RenewResponse {
+func (g *graceTest) reclaim(name, holder string, token uint64) *lockpb.RenewResponse {
 	g.t.Helper()
-	r, err := g.lock.Renew(g.ctx(), &pb.RenewRequest{Key: g.key, Name: name, Token: token, TtlNs: int64(graceTTL),
-		Reclaim: &pb.Reclaim{LeftNs: int64(graceTTL / 2), Holder: holder}})
+	r, err := g.lock.Renew(g.ctx(), &lockpb.RenewRequest{Key: g.key, Name: name, Token: token, TtlNs: int64(graceTTL),
+		Reclaim: &lockpb.Reclaim{LeftNs: int64(graceTTL / 2), Holder: holder}})
 	if err != nil {
 		g.t.Fatalf("%s claims %s: %v", holder, name, err)
 	}
@@ -101,7 +102,7 @@ func TestClusterGrace(t *testing.T) {
 func (g *graceTest) run(lose func()) {
 	t := g.t
 	t.Helper()
-	g.lock = pb.NewLockServiceClient(g.via.conn)
+	g.lock = lockpb.NewLockServiceClient(g.via.conn)
 	kc, err := client.Dial(t.Context(), g.via.grpc)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +123,7 @@ func (g *graceTest) run(lose func()) {
 
 	var refused error
 	eventually(t, "the next owner answers, and grants nothing", func() bool {
-		_, refused = g.lock.Acquire(g.ctx(), &pb.AcquireRequest{Key: g.key, Name: deadLock, Holder: "x", TtlNs: int64(time.Second), WaitNs: int64(time.Second)})
+		_, refused = g.lock.Acquire(g.ctx(), &lockpb.AcquireRequest{Key: g.key, Name: deadLock, Holder: "x", TtlNs: int64(time.Second), WaitNs: int64(time.Second)})
 		if refused == nil && time.Now().Before(over) {
 			t.Fatal("it was granted while it was held")
 		}
@@ -185,7 +186,7 @@ func (g *graceTest) claims(former, last uint64) {
 	if r := g.reclaim(twoLock, "last", last); !r.Renewed || r.Reclaimed {
 		t.Errorf("the last holder renews: %v", r)
 	}
-	_, err := g.lock.Renew(g.ctx(), &pb.RenewRequest{Key: g.key, Name: deadLock, Token: last, TtlNs: int64(time.Second)})
+	_, err := g.lock.Renew(g.ctx(), &lockpb.RenewRequest{Key: g.key, Name: deadLock, Token: last, TtlNs: int64(time.Second)})
 	if why, _ := reason(err); why != "RECOVERING" {
 		t.Errorf("a renewal without a claim: %v", err)
 	}
@@ -196,7 +197,7 @@ func (g *graceTest) marks(live *client.Lock) {
 	t := g.t
 	t.Helper()
 	eventually(t, "the one who lives has its lock back", func() bool {
-		r, err := g.lock.Inspect(g.ctx(), &pb.InspectRequest{Key: g.key, Name: liveLock})
+		r, err := g.lock.Inspect(g.ctx(), &lockpb.InspectRequest{Key: g.key, Name: liveLock})
 		if !live.Held() {
 			t.Fatalf("it has lost it: %v", context.Cause(live.Context()))
 		}
@@ -209,7 +210,7 @@ func (g *graceTest) marks(live *client.Lock) {
 	if r, err := g.via.add(g.key, 1); err != nil || r.Value != 1 || r.LostEpoch == 0 {
 		t.Errorf("a counter: %v, %v", r, err)
 	}
-	r, err := pb.NewLimitServiceClient(g.via.conn).Check(g.ctx(), &pb.CheckRequest{Key: g.key, Limit: 1, PeriodNs: int64(time.Hour)})
+	r, err := limitpb.NewLimitServiceClient(g.via.conn).Check(g.ctx(), &limitpb.CheckRequest{Key: g.key, Limit: 1, PeriodNs: int64(time.Hour)})
 	if err != nil || r.Allowed || r.LostEpoch == 0 {
 		t.Errorf("a limit: %v, %v", r, err)
 	}

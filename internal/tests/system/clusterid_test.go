@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/ids"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 )
 
 // idRun is a run of ids that a caller received.
@@ -37,7 +37,7 @@ func askForIDs(c *testCluster, callers int) (came func() int, stop func() []idRu
 				n := c.nodes[rand.IntN(len(c.nodes))]
 				try, over := context.WithTimeout(ctx, time.Second)
 				r := idRun{sent: time.Now()}
-				resp, err := pb.NewIdServiceClient(n.conn).Next(try, &pb.NextRequest{Count: 1 + rand.Uint32N(ids.MaxCount)}, grpc.WaitForReady(true))
+				resp, err := idpb.NewIdServiceClient(n.conn).Next(try, &idpb.NextRequest{Count: 1 + rand.Uint32N(ids.MaxCount)}, grpc.WaitForReady(true))
 				over()
 				if err != nil {
 					<-time.After(10 * time.Millisecond)

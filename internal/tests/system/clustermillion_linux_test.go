@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/client"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // million has TestClusterMillion measure, when the machine is otherwise idle:
@@ -67,7 +68,7 @@ func TestClusterMillion(t *testing.T) {
 	moves := p.ownedBy("n4")
 	drain := c.change(p, "drain", four, func() { drainNode(t, c, n4) }, func() bool {
 		m := n4.stands(c.nodes[0])
-		return m.GetMember().GetPhase() == pb.Phase_PHASE_DRAINED && m.RowsOwned+m.RowsStandby == 0 && stable(c.nodes)
+		return m.GetMember().GetPhase() == clusterpb.Phase_PHASE_DRAINED && m.RowsOwned+m.RowsStandby == 0 && stable(c.nodes)
 	})
 	p.end(t)
 	t.Logf("join: until n4 owns its share and all is protected %s; drain: until n4 has nothing and all is protected %s",
@@ -93,7 +94,7 @@ func TestClusterJoinAndDrainByEvent(t *testing.T) {
 		eventually(t, n.id+" is drained, as all see it", func() bool {
 			return !slices.ContainsFunc(c.nodes, func(as *testNode) bool {
 				m := n.stands(as)
-				return m.GetMember().GetPhase() != pb.Phase_PHASE_DRAINED || m.RowsOwned+m.RowsStandby > 0
+				return m.GetMember().GetPhase() != clusterpb.Phase_PHASE_DRAINED || m.RowsOwned+m.RowsStandby > 0
 			})
 		})
 	})
@@ -131,7 +132,7 @@ func drainNode(t *testing.T, c *testCluster, n *testNode) {
 				t.Fatalf("serf event says %q", out)
 			}
 		}
-		return n.stands(c.nodes[0]).GetMember().GetPhase() >= pb.Phase_PHASE_LEAVING
+		return n.stands(c.nodes[0]).GetMember().GetPhase() >= clusterpb.Phase_PHASE_LEAVING
 	})
 }
 
@@ -322,7 +323,7 @@ func (p *probes) end(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for i, n := range p.added {
-		r, err := pb.NewCounterServiceClient(p.c.nodes[0].conn).Get(ctx, &pb.GetRequest{Key: probeKey(i)})
+		r, err := counterpb.NewCounterServiceClient(p.c.nodes[0].conn).Get(ctx, &counterpb.GetRequest{Key: probeKey(i)})
 		if err != nil || r.Value != n {
 			t.Errorf("%s is %d after %d acknowledged adds: %v", probeKey(i), r.GetValue(), n, err)
 		}

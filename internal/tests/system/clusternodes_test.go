@@ -27,7 +27,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/internal/node"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // testNode is a `keystead server` of a cluster, in whichever process it runs now.
@@ -197,23 +199,23 @@ func (n *testNode) unready(as *testNode) {
 const callTime = 2 * time.Second
 
 // status asks the node for its status and members.
-func (n *testNode) status() (*pb.GetStatusResponse, []*pb.MemberStatus, error) {
+func (n *testNode) status() (*clusterpb.GetStatusResponse, []*clusterpb.MemberStatus, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
-	c := pb.NewClusterServiceClient(n.conn)
-	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
+	c := clusterpb.NewClusterServiceClient(n.conn)
+	st, err := c.GetStatus(ctx, &clusterpb.GetStatusRequest{})
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := c.ListMembers(ctx, &pb.ListMembersRequest{})
+	m, err := c.ListMembers(ctx, &clusterpb.ListMembersRequest{})
 	return st, m.GetMembers(), err
 }
 
 // owners returns the owners of keys, as the node knows them; nil if it does not answer.
-func (n *testNode) owners(keys ...string) []*pb.KeyOwner {
+func (n *testNode) owners(keys ...string) []*clusterpb.KeyOwner {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
-	r, err := pb.NewClusterServiceClient(n.conn).GetOwner(ctx, &pb.GetOwnerRequest{Keys: keys})
+	r, err := clusterpb.NewClusterServiceClient(n.conn).GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: keys})
 	if err != nil {
 		return nil
 	}
@@ -234,8 +236,8 @@ func (n *testNode) acquire(ctx context.Context, key string, forward bool) (grant
 	if !forward {
 		ctx = metadata.AppendToOutgoingContext(ctx, "x-keystead-no-forward", "1")
 	}
-	c := pb.NewLockServiceClient(n.conn)
-	r, err := c.Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "test", TtlNs: int64(10 * time.Millisecond), WaitNs: int64(time.Second)})
+	c := lockpb.NewLockServiceClient(n.conn)
+	r, err := c.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "test", TtlNs: int64(10 * time.Millisecond), WaitNs: int64(time.Second)})
 	if err != nil {
 		return grant{}, err
 	}
@@ -243,7 +245,7 @@ func (n *testNode) acquire(ctx context.Context, key string, forward bool) (grant
 		return grant{}, errors.New("held by another")
 	}
 	// It is free within its TTL, whatever becomes of this.
-	_, _ = c.Release(ctx, &pb.ReleaseRequest{Key: key, Token: r.Token})
+	_, _ = c.Release(ctx, &lockpb.ReleaseRequest{Key: key, Token: r.Token})
 	return grant{r.Owner, r.Token, r.Epoch}, nil
 }
 
@@ -258,10 +260,10 @@ func (n *testNode) mustAcquire(key string) (g grant) {
 }
 
 // add adds to a counter of a key at a node.
-func (n *testNode) add(key string, delta int64) (*pb.AddResponse, error) {
+func (n *testNode) add(key string, delta int64) (*counterpb.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
-	return pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: key, Name: "n", Delta: delta})
+	return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta})
 }
 
 // reason returns that of a refusal, with the node that it names.
@@ -350,7 +352,7 @@ func (c *testCluster) unready(nodes []*testNode) string {
 		}
 		var active []string
 		for _, m := range members {
-			if m.Member.GetPhase() == pb.Phase_PHASE_ACTIVE {
+			if m.Member.GetPhase() == clusterpb.Phase_PHASE_ACTIVE {
 				active = append(active, m.Id)
 			}
 		}

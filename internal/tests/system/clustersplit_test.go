@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // splitState returns how an object is, as a node tells: its split, nil if it is whole.
-func (n *testNode) splitState(key string) *pb.Split {
-	r, err := pb.NewClusterServiceClient(n.conn).ListHot(n.t.Context(), &pb.ListHotRequest{})
+func (n *testNode) splitState(key string) *clusterpb.Split {
+	r, err := clusterpb.NewClusterServiceClient(n.conn).ListHot(n.t.Context(), &clusterpb.ListHotRequest{})
 	if err != nil {
 		return nil
 	}
@@ -31,7 +33,7 @@ func (n *testNode) splitState(key string) *pb.Split {
 func (c *testCluster) spend(key string, most, refusals int, nodes ...*testNode) (allowed int) {
 	c.t.Helper()
 	for refused, i := 0, 0; allowed < most && refused < refusals; i++ {
-		r, err := pb.NewLimitServiceClient(nodes[i%len(nodes)].conn).Check(c.t.Context(), &pb.CheckRequest{Key: key, Limit: 1, PeriodNs: int64(24 * time.Hour), Burst: 100})
+		r, err := limitpb.NewLimitServiceClient(nodes[i%len(nodes)].conn).Check(c.t.Context(), &limitpb.CheckRequest{Key: key, Limit: 1, PeriodNs: int64(24 * time.Hour), Burst: 100})
 		switch {
 		case err != nil:
 			c.t.Fatal(err)
@@ -89,7 +91,7 @@ func TestClusterSplit(t *testing.T) {
 		}
 	}
 	// An operation that needs the whole makes it whole.
-	if _, err := pb.NewLimitServiceClient(leads.conn).Check(t.Context(), &pb.CheckRequest{Key: "used", Limit: 1, PeriodNs: int64(24 * time.Hour), Burst: 100, Cost: 99}); err != nil {
+	if _, err := limitpb.NewLimitServiceClient(leads.conn).Check(t.Context(), &limitpb.CheckRequest{Key: "used", Limit: 1, PeriodNs: int64(24 * time.Hour), Burst: 100, Cost: 99}); err != nil {
 		t.Fatal(err)
 	}
 	if s := leads.splitState("used"); s != nil {
@@ -111,11 +113,11 @@ func TestClusterSplitsByItself(t *testing.T) {
 		if time.Since(began) > 30*time.Second {
 			t.Fatal("it is not split")
 		}
-		req := &pb.BatchAddRequest{}
+		req := &counterpb.BatchAddRequest{}
 		for range 200 {
-			req.Adds = append(req.Adds, &pb.AddRequest{Key: "hot", Delta: 1})
+			req.Adds = append(req.Adds, &counterpb.AddRequest{Key: "hot", Delta: 1})
 		}
-		r, err := pb.NewCounterServiceClient(c.nodes[n%3].conn).BatchAdd(t.Context(), req)
+		r, err := counterpb.NewCounterServiceClient(c.nodes[n%3].conn).BatchAdd(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +131,7 @@ func TestClusterSplitsByItself(t *testing.T) {
 	}
 	t.Logf("split after %s", time.Since(began))
 	eventually(t, "it is merged", func() bool { return c.nodes[1].splitState("hot") == nil })
-	r, err := pb.NewCounterServiceClient(c.nodes[2].conn).Get(t.Context(), &pb.GetRequest{Key: "hot"})
+	r, err := counterpb.NewCounterServiceClient(c.nodes[2].conn).Get(t.Context(), &counterpb.GetRequest{Key: "hot"})
 	if err != nil || r.Value != sent || r.Parts != 0 {
 		t.Errorf("%d adds, and it is %v, %v", sent, r, err)
 	}

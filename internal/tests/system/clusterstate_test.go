@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/client"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // objects is how many counters, limits and locks each the tests of what a cluster
@@ -43,15 +45,15 @@ func fill(t *testing.T, n *testNode, count int) *kept {
 	k := &kept{n: count, tokens: make([]uint64, count)}
 	ctx, cancel := context.WithTimeout(t.Context(), keepTime(count))
 	defer cancel()
-	counters, limits, locks := pb.NewCounterServiceClient(n.conn), pb.NewLimitServiceClient(n.conn), pb.NewLockServiceClient(n.conn)
+	counters, limits, locks := counterpb.NewCounterServiceClient(n.conn), limitpb.NewLimitServiceClient(n.conn), lockpb.NewLockServiceClient(n.conn)
 	for i := range count {
-		if r, err := counters.Add(ctx, &pb.AddRequest{Key: stateKey(i), Delta: int64(i)}); err != nil || !r.Applied {
+		if r, err := counters.Add(ctx, &counterpb.AddRequest{Key: stateKey(i), Delta: int64(i)}); err != nil || !r.Applied {
 			t.Fatalf("%v %v", r, err)
 		}
-		if r, err := limits.Check(ctx, &pb.CheckRequest{Key: stateKey(i), Limit: 5, Cost: 5, PeriodNs: int64(time.Hour)}); err != nil || !r.Allowed {
+		if r, err := limits.Check(ctx, &limitpb.CheckRequest{Key: stateKey(i), Limit: 5, Cost: 5, PeriodNs: int64(time.Hour)}); err != nil || !r.Allowed {
 			t.Fatalf("%v %v", r, err)
 		}
-		r, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: stateKey(i), Holder: "h", TtlNs: int64(time.Hour)})
+		r, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: stateKey(i), Holder: "h", TtlNs: int64(time.Hour)})
 		if err != nil || !r.Acquired {
 			t.Fatalf("%v %v", r, err)
 		}
@@ -76,23 +78,23 @@ func (k *kept) check(t *testing.T, n *testNode) {
 func (k *kept) countWrong(t *testing.T, n *testNode) (wrong [3]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), keepTime(k.n))
 	defer cancel()
-	counters, limits, locks := pb.NewCounterServiceClient(n.conn), pb.NewLimitServiceClient(n.conn), pb.NewLockServiceClient(n.conn)
+	counters, limits, locks := counterpb.NewCounterServiceClient(n.conn), limitpb.NewLimitServiceClient(n.conn), lockpb.NewLockServiceClient(n.conn)
 	for i := range k.n {
-		c, err := counters.Get(ctx, &pb.GetRequest{Key: stateKey(i)})
+		c, err := counters.Get(ctx, &counterpb.GetRequest{Key: stateKey(i)})
 		if err != nil {
 			return wrong, err
 		}
 		if c.Value != int64(i) {
 			wrong[0]++
 		}
-		l, err := limits.Check(ctx, &pb.CheckRequest{Key: stateKey(i), Limit: 5, Cost: 1, PeriodNs: int64(time.Hour)})
+		l, err := limits.Check(ctx, &limitpb.CheckRequest{Key: stateKey(i), Limit: 5, Cost: 1, PeriodNs: int64(time.Hour)})
 		if err != nil {
 			return wrong, err
 		}
 		if l.Allowed {
 			wrong[1]++
 		}
-		h, err := locks.Inspect(ctx, &pb.InspectRequest{Key: stateKey(i)})
+		h, err := locks.Inspect(ctx, &lockpb.InspectRequest{Key: stateKey(i)})
 		if err != nil {
 			return wrong, err
 		}
@@ -211,7 +213,7 @@ func (l *load) end(t *testing.T, n *testNode) {
 	defer cancel()
 	total := int64(0)
 	for i := range l.added {
-		r, err := pb.NewCounterServiceClient(n.conn).Get(ctx, &pb.GetRequest{Key: "load-" + strconv.Itoa(i)})
+		r, err := counterpb.NewCounterServiceClient(n.conn).Get(ctx, &counterpb.GetRequest{Key: "load-" + strconv.Itoa(i)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // stopped tells nodes to stop, all at once, and waits until they have.
@@ -134,7 +134,7 @@ func (n *testNode) placeOf(key string) (owner, standby string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
-	r, err := pb.NewClusterServiceClient(n.conn).GetOwner(ctx, &pb.GetOwnerRequest{Keys: []string{key}})
+	r, err := clusterpb.NewClusterServiceClient(n.conn).GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: []string{key}})
 	if err != nil {
 		n.t.Fatal(err)
 	}

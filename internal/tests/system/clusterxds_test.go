@@ -26,7 +26,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	grpcxds "google.golang.org/grpc/xds"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // xdsNodes is how far the ring grows in TestClusterXDS. gRPC's ring has room for 16.
@@ -102,7 +103,7 @@ func (k *counterOf) add(ctx context.Context, conn *grpc.ClientConn) (at string, 
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "x-keystead-key", k.key), callTime)
 	defer cancel()
 	var p peer.Peer
-	r, err := pb.NewCounterServiceClient(conn).Add(ctx, &pb.AddRequest{Key: k.key, Name: "xds", Delta: 1}, grpc.Peer(&p))
+	r, err := counterpb.NewCounterServiceClient(conn).Add(ctx, &counterpb.AddRequest{Key: k.key, Name: "xds", Delta: 1}, grpc.Peer(&p))
 	if err != nil {
 		k.unknown++
 		return "", err
@@ -183,7 +184,7 @@ func (c *testCluster) firstHop(conn *grpc.ClientConn, keys []*counterOf, nodes .
 
 // allFirst calls for all keys, when the client has learnt who owns the first of them,
 // and how long that took.
-func (c *testCluster) allFirst(conn *grpc.ClientConn, keys []*counterOf, owners []*pb.KeyOwner) (learnt time.Duration, why error) {
+func (c *testCluster) allFirst(conn *grpc.ClientConn, keys []*counterOf, owners []*clusterpb.KeyOwner) (learnt time.Duration, why error) {
 	c.t.Helper()
 	began := time.Now()
 	if !poll(func() bool {
@@ -410,7 +411,7 @@ func TestClusterXDSPush(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, false)
 	leads, others := c.leader()
-	watch, err := pb.NewClusterServiceClient(leads.conn).Watch(t.Context(), &pb.WatchRequest{})
+	watch, err := clusterpb.NewClusterServiceClient(leads.conn).Watch(t.Context(), &clusterpb.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +484,7 @@ func patiently(cond func() bool) bool {
 func (c *testCluster) drains(n *testNode) {
 	c.t.Helper()
 	if !patiently(func() bool {
-		return n.stands(n).GetMember().GetPhase() == pb.Phase_PHASE_DRAINED
+		return n.stands(n).GetMember().GetPhase() == clusterpb.Phase_PHASE_DRAINED
 	}) {
 		c.t.Fatalf("%s is not drained: %v", n.id, n.stands(n))
 	}
@@ -508,7 +509,7 @@ func (c *testCluster) unsettled(nodes []*testNode) string {
 		}
 		active := 0
 		for _, m := range members {
-			if m.Member.GetPhase() == pb.Phase_PHASE_ACTIVE {
+			if m.Member.GetPhase() == clusterpb.Phase_PHASE_ACTIVE {
 				active++
 			}
 		}

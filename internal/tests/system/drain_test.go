@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/admin"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // stands returns how a node stands as another one sees it.
-func (n *testNode) stands(as *testNode) *pb.MemberStatus {
+func (n *testNode) stands(as *testNode) *clusterpb.MemberStatus {
 	n.t.Helper()
 	_, members, err := as.status()
 	if err != nil {
@@ -35,7 +36,7 @@ func (n *testNode) drained(as *testNode) {
 	n.t.Helper()
 	eventually(n.t, n.id+" is drained", func() bool {
 		m := n.stands(as)
-		return m.GetMember().GetPhase() == pb.Phase_PHASE_DRAINED && m.RowsOwned+m.RowsStandby == 0
+		return m.GetMember().GetPhase() == clusterpb.Phase_PHASE_DRAINED && m.RowsOwned+m.RowsStandby == 0
 	})
 }
 
@@ -55,7 +56,7 @@ func (c *testCluster) keeps(at *testNode, keys []string, want int64) {
 	c.t.Helper()
 	for _, k := range keys {
 		ctx, cancel := context.WithTimeout(c.t.Context(), callTime)
-		r, err := pb.NewCounterServiceClient(at.conn).Get(ctx, &pb.GetRequest{Key: k, Name: "n"})
+		r, err := counterpb.NewCounterServiceClient(at.conn).Get(ctx, &counterpb.GetRequest{Key: k, Name: "n"})
 		cancel()
 		if err != nil || r.Value != want {
 			c.t.Errorf("%s at %s is %d, want %d (%v)", k, at.id, r.GetValue(), want, err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // stockSerf joins the stock serf program to a pool, and returns what asks it to do
@@ -64,13 +64,13 @@ func TestDrainStockSerf(t *testing.T) {
 			return ok()
 		})
 	}
-	phase := func(n *testNode, want pb.Phase) func() bool {
+	phase := func(n *testNode, want clusterpb.Phase) func() bool {
 		return func() bool {
 			m := n.stands(n1)
-			return m.GetMember().GetPhase() == want && (want != pb.Phase_PHASE_DRAINED || m.RowsOwned+m.RowsStandby == 0)
+			return m.GetMember().GetPhase() == want && (want != clusterpb.Phase_PHASE_DRAINED || m.RowsOwned+m.RowsStandby == 0)
 		}
 	}
-	active, drained := phase(n2, pb.Phase_PHASE_ACTIVE), phase(n2, pb.Phase_PHASE_DRAINED)
+	active, drained := phase(n2, clusterpb.Phase_PHASE_ACTIVE), phase(n2, clusterpb.Phase_PHASE_DRAINED)
 
 	eventually(t, "a query is answered by every node", func() bool {
 		out := ask("query", "keystead-status")

@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/tests/points"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -139,22 +140,22 @@ func newOnce() *once {
 	return o
 }
 
-func (o *once) id() *pb.RequestId {
-	return &pb.RequestId{Client: o.client[:], Sequence: o.before + 1, Settled: o.before + 1, AgeNs: int64(time.Since(o.first))}
+func (o *once) id() *commonpb.RequestId {
+	return &commonpb.RequestId{Client: o.client[:], Sequence: o.before + 1, Settled: o.before + 1, AgeNs: int64(time.Since(o.first))}
 }
 
 // add adds to a counter, by one call that may last so long.
-func (o *once) add(n *testNode, key string, delta int64, within time.Duration) (*pb.AddResponse, error) {
+func (o *once) add(n *testNode, key string, delta int64, within time.Duration) (*counterpb.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), within)
 	defer cancel()
-	return pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id()})
+	return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id()})
 }
 
 // added adds to a counter, by as many calls as it takes.
-func (o *once) added(n *testNode, key string, delta int64) *pb.AddResponse {
+func (o *once) added(n *testNode, key string, delta int64) *counterpb.AddResponse {
 	n.t.Helper()
-	return answered(n, "an add to "+key, func(ctx context.Context) (*pb.AddResponse, error) {
-		return pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id()})
+	return answered(n, "an add to "+key, func(ctx context.Context) (*counterpb.AddResponse, error) {
+		return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id()})
 	})
 }
 
@@ -176,8 +177,8 @@ func answered[R any](n *testNode, what string, call func(context.Context) (R, er
 // value returns that of a counter, as its owner knows it.
 func (n *testNode) value(key string) int64 {
 	n.t.Helper()
-	return answered(n, "the counter of "+key, func(ctx context.Context) (*pb.GetResponse, error) {
-		return pb.NewCounterServiceClient(n.conn).Get(ctx, &pb.GetRequest{Key: key, Name: "n"})
+	return answered(n, "the counter of "+key, func(ctx context.Context) (*counterpb.GetResponse, error) {
+		return counterpb.NewCounterServiceClient(n.conn).Get(ctx, &counterpb.GetRequest{Key: key, Name: "n"})
 	}).Value
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // A standby is put in, and the owner does not learn that (traps 11 and 15). The
@@ -33,7 +33,7 @@ func TestPointsSyncAnswerLost(t *testing.T) {
 	a.arm("handoffUnsyncPropose", held)
 	a.arm("epochLearn", `1*sleep("5s")`)
 	standby := func(at, is *testNode) bool {
-		return !slices.ContainsFunc(at.owners(keys...), func(o *pb.KeyOwner) bool { return o.Owner != a.id || o.Standby != is.id })
+		return !slices.ContainsFunc(at.owners(keys...), func(o *clusterpb.KeyOwner) bool { return o.Owner != a.id || o.Standby != is.id })
 	}
 	eventually(t, "the leader has B as the standby", func() bool { return standby(d, b) })
 	b.arm("handoffTargetInstall", `1*sleep("3s")`)

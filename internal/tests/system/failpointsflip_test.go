@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // drain orders a drain at a node.
@@ -241,7 +241,7 @@ func TestPointsDoubleDrain(t *testing.T) {
 	})
 	s.reached("handoffFlipFrozen")
 	orders.Wait()
-	if m := s.stands(leads); m.GetMember().GetPhase() != pb.Phase_PHASE_LEAVING {
+	if m := s.stands(leads); m.GetMember().GetPhase() != clusterpb.Phase_PHASE_LEAVING {
 		t.Errorf("while rows are frozen, it stands so: %v", m)
 	}
 	s.signal(t, 15)

@@ -11,21 +11,22 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // renew renews a lock by one call.
-func (n *testNode) renew(key string, token uint64, ttl, within time.Duration) (*pb.RenewResponse, error) {
+func (n *testNode) renew(key string, token uint64, ttl, within time.Duration) (*lockpb.RenewResponse, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), within)
 	defer cancel()
-	return pb.NewLockServiceClient(n.conn).Renew(ctx, &pb.RenewRequest{Key: key, Token: token, TtlNs: int64(ttl)})
+	return lockpb.NewLockServiceClient(n.conn).Renew(ctx, &lockpb.RenewRequest{Key: key, Token: token, TtlNs: int64(ttl)})
 }
 
 // inspect shows a lock, as its owner knows it.
-func (n *testNode) inspect(key string) *pb.InspectResponse {
+func (n *testNode) inspect(key string) *lockpb.InspectResponse {
 	n.t.Helper()
-	return answered(n, "the lock of "+key, func(ctx context.Context) (*pb.InspectResponse, error) {
-		return pb.NewLockServiceClient(n.conn).Inspect(ctx, &pb.InspectRequest{Key: key})
+	return answered(n, "the lock of "+key, func(ctx context.Context) (*lockpb.InspectResponse, error) {
+		return lockpb.NewLockServiceClient(n.conn).Inspect(ctx, &lockpb.InspectRequest{Key: key})
 	})
 }
 
@@ -35,14 +36,14 @@ func (n *testNode) freezes(key string) {
 	eventually(n.t, fmt.Sprintf("%s has frozen the row of %s", n.id, key), func() bool {
 		ctx, cancel := context.WithTimeout(n.t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := pb.NewCounterServiceClient(n.conn).Get(ctx, &pb.GetRequest{Key: key})
+		_, err := counterpb.NewCounterServiceClient(n.conn).Get(ctx, &counterpb.GetRequest{Key: key})
 		return status.Code(err) == codes.DeadlineExceeded
 	})
 }
 
 // acquire asks for a lock by one call.
-func (o *once) acquire(ctx context.Context, n *testNode, key, holder string, wait time.Duration) (*pb.AcquireResponse, error) {
-	return pb.NewLockServiceClient(n.conn).Acquire(ctx, &pb.AcquireRequest{
+func (o *once) acquire(ctx context.Context, n *testNode, key, holder string, wait time.Duration) (*lockpb.AcquireResponse, error) {
+	return lockpb.NewLockServiceClient(n.conn).Acquire(ctx, &lockpb.AcquireRequest{
 		Key: key, Holder: holder, TtlNs: int64(20 * time.Second), WaitNs: int64(wait), RequestId: o.id(),
 	})
 }
@@ -62,8 +63,8 @@ func TestPointsRenewalInFlight(t *testing.T) {
 	keys := c.keysAt(s, other, 2) // drained, S gives them to their standby
 	key := keys[0]
 	const ttl = 4 * time.Second
-	h := answered(s, "the lock", func(ctx context.Context) (*pb.AcquireResponse, error) {
-		return pb.NewLockServiceClient(s.conn).Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(ttl)})
+	h := answered(s, "the lock", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
+		return lockpb.NewLockServiceClient(s.conn).Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(ttl)})
 	})
 	acquired := time.Now()
 	s.arm("handoffUnsyncPropose", `sleep("3s")`)
@@ -110,8 +111,8 @@ func TestPointsRenewalMoves(t *testing.T) {
 	c := pointedCluster(t, false)
 	leads, s, other := c.roles()
 	key := c.keysAt(s, other, 1)[0]
-	h := answered(s, "the lock", func(ctx context.Context) (*pb.AcquireResponse, error) {
-		return pb.NewLockServiceClient(s.conn).Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(4 * time.Second)})
+	h := answered(s, "the lock", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
+		return lockpb.NewLockServiceClient(s.conn).Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(4 * time.Second)})
 	})
 	s.arm("handoffUnsyncPropose", `sleep("3s")`)
 	s.arm("rpcDecided", `1*sleep("3s")`)
@@ -125,7 +126,7 @@ func TestPointsRenewalMoves(t *testing.T) {
 	s.disarm("rpcDecided")
 	other.reached("handoffTargetInstall")
 	s.drain(leads)
-	var i *pb.InspectResponse
+	var i *lockpb.InspectResponse
 	eventually(t, "the row has moved", func() bool { i = leads.inspect(key); return i.Owner == other.id })
 	if i.Holder.GetToken() != h.Token || i.Holder.TtlNs < int64(time.Minute) {
 		t.Errorf("after a renewal for an hour the lock is %v's", i.Holder)
@@ -150,13 +151,13 @@ func TestPointsWaitersLeave(t *testing.T) {
 	leads, s, other := c.roles()
 	key := c.keysAt(s, other, 1)[0]
 	holder := newOnce()
-	h := answered(s, "the lock", func(ctx context.Context) (*pb.AcquireResponse, error) {
+	h := answered(s, "the lock", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
 		return holder.acquire(ctx, s, key, "C0", 0)
 	})
 	leave, left := context.WithCancel(t.Context())
 	defer left()
 	type end struct {
-		r   *pb.AcquireResponse
+		r   *lockpb.AcquireResponse
 		err error
 	}
 	ends := make(chan end, gone)
@@ -168,9 +169,9 @@ func TestPointsWaitersLeave(t *testing.T) {
 		eventually(t, "it waits", func() bool { return s.inspect(key).Waiting == uint32(i+1) })
 	}
 	stays := newOnce()
-	granted := make(chan *pb.AcquireResponse, 1)
+	granted := make(chan *lockpb.AcquireResponse, 1)
 	go func() {
-		granted <- answered(other, "a wait", func(context.Context) (*pb.AcquireResponse, error) {
+		granted <- answered(other, "a wait", func(context.Context) (*lockpb.AcquireResponse, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			return stays.acquire(ctx, other, key, "C9", time.Minute)
@@ -188,8 +189,8 @@ func TestPointsWaitersLeave(t *testing.T) {
 		}
 	}
 	s.drained(leads)
-	released := answered(leads, "the release", func(ctx context.Context) (*pb.ReleaseResponse, error) {
-		return pb.NewLockServiceClient(leads.conn).Release(ctx, &pb.ReleaseRequest{Key: key, Token: h.Token})
+	released := answered(leads, "the release", func(ctx context.Context) (*lockpb.ReleaseResponse, error) {
+		return lockpb.NewLockServiceClient(leads.conn).Release(ctx, &lockpb.ReleaseRequest{Key: key, Token: h.Token})
 	})
 	at := time.Now()
 	if !released.Released {

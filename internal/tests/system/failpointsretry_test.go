@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // retried are the operations of a client that hears nothing of their first
@@ -18,10 +21,10 @@ type retried struct {
 	add, check, acquire, unlock *once
 	token                       uint64 // that is released
 	got                         struct {
-		add     *pb.AddResponse
-		check   *pb.CheckResponse
-		acquire *pb.AcquireResponse
-		release *pb.ReleaseResponse
+		add     *counterpb.AddResponse
+		check   *limitpb.CheckResponse
+		acquire *lockpb.AcquireResponse
+		release *lockpb.ReleaseResponse
 	}
 }
 
@@ -32,8 +35,8 @@ func newRetried(n *testNode, keys []string) *retried {
 	newOnce().added(n, keys[0], 5)
 	first := &retried{keys: keys, check: newOnce()}
 	first.askCheck(n)
-	h := answered(n, "a lock", func(ctx context.Context) (*pb.AcquireResponse, error) {
-		return pb.NewLockServiceClient(n.conn).Acquire(ctx, &pb.AcquireRequest{Key: keys[3], Holder: "h", TtlNs: int64(time.Hour)})
+	h := answered(n, "a lock", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
+		return lockpb.NewLockServiceClient(n.conn).Acquire(ctx, &lockpb.AcquireRequest{Key: keys[3], Holder: "h", TtlNs: int64(time.Hour)})
 	})
 	r.token = h.Token
 	return r
@@ -41,8 +44,8 @@ func newRetried(n *testNode, keys []string) *retried {
 
 func (r *retried) askCheck(n *testNode) {
 	n.t.Helper()
-	r.got.check = answered(n, "a check", func(ctx context.Context) (*pb.CheckResponse, error) {
-		return pb.NewLimitServiceClient(n.conn).Check(ctx, &pb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
+	r.got.check = answered(n, "a check", func(ctx context.Context) (*limitpb.CheckResponse, error) {
+		return limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
 	})
 }
 
@@ -51,12 +54,12 @@ func (r *retried) ask(n *testNode) {
 	n.t.Helper()
 	r.got.add = r.add.added(n, r.keys[0], 1)
 	r.askCheck(n)
-	locks := pb.NewLockServiceClient(n.conn)
-	r.got.acquire = answered(n, "an acquire", func(ctx context.Context) (*pb.AcquireResponse, error) {
-		return locks.Acquire(ctx, &pb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
+	locks := lockpb.NewLockServiceClient(n.conn)
+	r.got.acquire = answered(n, "an acquire", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
+		return locks.Acquire(ctx, &lockpb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
 	})
-	r.got.release = answered(n, "a release", func(ctx context.Context) (*pb.ReleaseResponse, error) {
-		return locks.Release(ctx, &pb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
+	r.got.release = answered(n, "a release", func(ctx context.Context) (*lockpb.ReleaseResponse, error) {
+		return locks.Release(ctx, &lockpb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
 	})
 }
 
@@ -64,18 +67,18 @@ func (r *retried) ask(n *testNode) {
 func (r *retried) send(n *testNode) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	n.t.Cleanup(cancel)
-	locks := pb.NewLockServiceClient(n.conn)
+	locks := lockpb.NewLockServiceClient(n.conn)
 	go func() {
-		_, _ = pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: r.keys[0], Name: "n", Delta: 1, RequestId: r.add.id()})
+		_, _ = counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: r.keys[0], Name: "n", Delta: 1, RequestId: r.add.id()})
 	}()
 	go func() {
-		_, _ = pb.NewLimitServiceClient(n.conn).Check(ctx, &pb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
+		_, _ = limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
 	}()
 	go func() {
-		_, _ = locks.Acquire(ctx, &pb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
+		_, _ = locks.Acquire(ctx, &lockpb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
 	}()
 	go func() {
-		_, _ = locks.Release(ctx, &pb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
+		_, _ = locks.Release(ctx, &lockpb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
 	}()
 }
 
@@ -102,7 +105,7 @@ func (r *retried) decided(n *testNode) {
 func (r *retried) doneOnce(n *testNode, age time.Duration) {
 	n.t.Helper()
 	t, got := n.t, r.got
-	for what, replay := range map[string]*pb.Replay{"add": got.add.Replay, "check": got.check.Replay, "acquire": got.acquire.Replay, "release": got.release.Replay} {
+	for what, replay := range map[string]*commonpb.Replay{"add": got.add.Replay, "check": got.check.Replay, "acquire": got.acquire.Replay, "release": got.release.Replay} {
 		if replay == nil || replay.AgeNs < int64(age) {
 			t.Errorf("%s: %v, not a replay that is %s old", what, replay, age)
 		}
@@ -120,10 +123,10 @@ func (r *retried) doneOnce(n *testNode, age time.Duration) {
 	if !got.acquire.Acquired || got.acquire.Token == 0 || !got.release.Released {
 		t.Errorf("%v, %v", got.acquire, got.release)
 	}
-	locks := pb.NewLockServiceClient(n.conn)
-	inspect := func(key string) *pb.Holder {
-		return answered(n, "an inspect", func(ctx context.Context) (*pb.InspectResponse, error) {
-			return locks.Inspect(ctx, &pb.InspectRequest{Key: key})
+	locks := lockpb.NewLockServiceClient(n.conn)
+	inspect := func(key string) *lockpb.Holder {
+		return answered(n, "an inspect", func(ctx context.Context) (*lockpb.InspectResponse, error) {
+			return locks.Inspect(ctx, &lockpb.InspectRequest{Key: key})
 		}).Holder
 	}
 	if h := inspect(r.keys[2]); h.GetToken() != got.acquire.Token {

@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // The limit of a trial: so many at once, and hardly any more in the time that a trial
@@ -111,7 +113,7 @@ func (s *trial) check(n *testNode) (allowed bool, err error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 700*time.Millisecond)
 	defer cancel()
 	a := admission{sent: time.Now()}
-	r, err := pb.NewLimitServiceClient(n.conn).Check(ctx, &pb.CheckRequest{Key: s.key, Limit: trialRate, PeriodNs: int64(time.Second), Burst: trialBurst})
+	r, err := limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: s.key, Limit: trialRate, PeriodNs: int64(time.Second), Burst: trialBurst})
 	if err != nil || !r.Allowed {
 		return false, err
 	}
@@ -162,11 +164,11 @@ var trialNames = map[string]string{kindCounter: "n", kindLimit: "limit"}
 func (s *trial) order(split bool, kind string) (err error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	c := pb.NewClusterServiceClient(s.leads.conn)
+	c := adminpb.NewAdminServiceClient(s.leads.conn)
 	if split {
-		_, err = c.SplitObject(ctx, &pb.SplitObjectRequest{Kind: kind, Key: s.key, Name: trialNames[kind], Parts: 3})
+		_, err = c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: kind, Key: s.key, Name: trialNames[kind], Parts: 3})
 	} else {
-		_, err = c.MergeObject(ctx, &pb.MergeObjectRequest{Kind: kind, Key: s.key, Name: trialNames[kind]})
+		_, err = c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: kind, Key: s.key, Name: trialNames[kind]})
 	}
 	return err
 }
@@ -181,8 +183,8 @@ func (s *trial) begin(split bool) {
 // apart returns the phases of the splits that the leader knows, by kind.
 func (s *trial) apart() map[string]string {
 	s.t.Helper()
-	r := answered(s.leads, "the splits", func(ctx context.Context) (*pb.ListHotResponse, error) {
-		return pb.NewClusterServiceClient(s.leads.conn).ListHot(ctx, &pb.ListHotRequest{Limit: 1})
+	r := answered(s.leads, "the splits", func(ctx context.Context) (*clusterpb.ListHotResponse, error) {
+		return clusterpb.NewClusterServiceClient(s.leads.conn).ListHot(ctx, &clusterpb.ListHotRequest{Limit: 1})
 	})
 	phases := map[string]string{}
 	for _, sp := range r.Splits {

@@ -25,7 +25,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
 	says := func(n *testNode, want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		for _, name := range []string{"", "keystead.v1.LimitService", "keystead.v1.ClusterService"} {
+		for _, name := range []string{"", "keystead.limit.v1.LimitService", "keystead.cluster.v1.ClusterService"} {
 			if got, err := n.health(name); err != nil || got != want {
 				t.Errorf("%s: %q is %v, %v; want %v", n.id, name, got, err, want)
 			}
@@ -40,7 +40,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	watch, err := healthpb.NewHealthClient(n2.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "keystead.v1.LockService"})
+	watch, err := healthpb.NewHealthClient(n2.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "keystead.lock.v1.LockService"})
 	if err != nil {
 		t.Fatal(err)
 	}

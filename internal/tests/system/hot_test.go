@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // adds puts operations on a counter, in batches, by way of any node.
@@ -20,11 +21,11 @@ func adds(t *testing.T, conn *grpc.ClientConn, key string, times int) {
 	t.Helper()
 	const batch = 1000
 	for ; times > 0; times -= batch {
-		req := &pb.BatchAddRequest{}
+		req := &counterpb.BatchAddRequest{}
 		for range min(times, batch) {
-			req.Adds = append(req.Adds, &pb.AddRequest{Key: key, Name: "n", Delta: 1})
+			req.Adds = append(req.Adds, &counterpb.AddRequest{Key: key, Name: "n", Delta: 1})
 		}
-		r, err := pb.NewCounterServiceClient(conn).BatchAdd(t.Context(), req)
+		r, err := counterpb.NewCounterServiceClient(conn).BatchAdd(t.Context(), req)
 		if err != nil || len(r.Results) != len(req.Adds) || r.Results[0].GetError() != nil {
 			t.Errorf("adding to %q: %v, %v", key, err, r.GetResults()[:min(len(r.GetResults()), 1)])
 			return
@@ -62,15 +63,15 @@ func TestHot(t *testing.T) {
 	watch := start(t, nil, with("hot", "--watch")...)
 	lines := start(t, nil, with("hot", "--watch", "--json", "--top", "1")...)
 	conn, ctx := connTo(t, n.grpc), t.Context()
-	locks := pb.NewLockServiceClient(conn)
-	if r, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: "door", Holder: "a", TtlNs: 60e9}); err != nil || !r.Acquired {
+	locks := lockpb.NewLockServiceClient(conn)
+	if r, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "door", Holder: "a", TtlNs: 60e9}); err != nil || !r.Acquired {
 		t.Fatal(r, err)
 	}
 	waits, leave := context.WithCancel(ctx)
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		_, _ = locks.Acquire(waits, &pb.AcquireRequest{Key: "door", Holder: "b", TtlNs: 60e9, WaitNs: 60e9})
+		_, _ = locks.Acquire(waits, &lockpb.AcquireRequest{Key: "door", Holder: "b", TtlNs: 60e9, WaitNs: 60e9})
 	}()
 	defer func() { leave(); <-left }()
 	adds(t, conn, "\x1b[2Jtenant", 5000)

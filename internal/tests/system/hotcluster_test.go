@@ -8,7 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // Any node tells of all; one that does not answer is named, and the others are shown.
@@ -32,7 +33,7 @@ func TestHotThreeNodes(t *testing.T) {
 	conn := connTo(t, nodes[0][2])
 	for i := 0; len(keys) < 3; i++ {
 		key := "busy" + strconv.Itoa(i)
-		r, err := pb.NewClusterServiceClient(conn).GetOwner(t.Context(), &pb.GetOwnerRequest{Keys: []string{key}})
+		r, err := clusterpb.NewClusterServiceClient(conn).GetOwner(t.Context(), &clusterpb.GetOwnerRequest{Keys: []string{key}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,11 +42,11 @@ func TestHotThreeNodes(t *testing.T) {
 			adds(t, conn, key, 1000*(1+len(keys)))
 		}
 	}
-	idle := &pb.BatchAddRequest{}
+	idle := &counterpb.BatchAddRequest{}
 	for i := range 300 {
-		idle.Adds = append(idle.Adds, &pb.AddRequest{Key: "idle" + strconv.Itoa(i), Name: "n", Delta: 1})
+		idle.Adds = append(idle.Adds, &counterpb.AddRequest{Key: "idle" + strconv.Itoa(i), Name: "n", Delta: 1})
 	}
-	if _, err := pb.NewCounterServiceClient(conn).BatchAdd(t.Context(), idle); err != nil {
+	if _, err := counterpb.NewCounterServiceClient(conn).BatchAdd(t.Context(), idle); err != nil {
 		t.Fatal(err)
 	}
 	hot := func(addr string) (seen []string) {

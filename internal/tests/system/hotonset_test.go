@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // hotRounds has TestHotOnset measure more than it has to see:
@@ -48,8 +48,8 @@ func TestHotOnset(t *testing.T) {
 			}
 		}()
 		eventually(t, key+" is hot", func() bool {
-			r, err := pb.NewClusterServiceClient(conn).ListHot(t.Context(), &pb.ListHotRequest{Limit: 128})
-			return err == nil && slices.ContainsFunc(r.Keys, func(k *pb.HotKey) bool { return k.Key == key && k.Hot })
+			r, err := clusterpb.NewClusterServiceClient(conn).ListHot(t.Context(), &clusterpb.ListHotRequest{Limit: 128})
+			return err == nil && slices.ContainsFunc(r.Keys, func(k *clusterpb.HotKey) bool { return k.Key == key && k.Hot })
 		})
 		took = append(took, time.Since(began))
 		close(stop)

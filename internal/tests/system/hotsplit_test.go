@@ -15,24 +15,26 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // hotNode answers for a node of a cluster of three: what is asked of it stands in fields.
 type hotNode struct {
-	pb.UnimplementedClusterServiceServer
+	clusterpb.UnimplementedClusterServiceServer
+	adminpb.UnimplementedAdminServiceServer
 	id, addr string
 	others   []*hotNode
 
-	mu     sync.Mutex               // guards what follows
-	leader *hotNode                 // guarded by mu: whose splits it tells of, nil = its own
-	busy   chan struct{}            // guarded by mu: orders wait until it is closed; nil = they do not
-	keys   []*pb.HotKey             // guarded by mu
-	splits []*pb.Split              // guarded by mu
-	fails  error                    // guarded by mu: what orders are answered with
-	split  []*pb.SplitObjectRequest // guarded by mu: the orders that came
-	merged []*pb.MergeObjectRequest // guarded by mu
-	calls  int                      // guarded by mu: orders
+	mu     sync.Mutex                    // guards what follows
+	leader *hotNode                      // guarded by mu: whose splits it tells of, nil = its own
+	busy   chan struct{}                 // guarded by mu: orders wait until it is closed; nil = they do not
+	keys   []*clusterpb.HotKey           // guarded by mu
+	splits []*clusterpb.Split            // guarded by mu
+	fails  error                         // guarded by mu: what orders are answered with
+	split  []*adminpb.SplitObjectRequest // guarded by mu: the orders that came
+	merged []*adminpb.MergeObjectRequest // guarded by mu
+	calls  int                           // guarded by mu: orders
 }
 
 func startHotNode(t *testing.T, id string, others ...*hotNode) *hotNode {
@@ -43,31 +45,32 @@ func startHotNode(t *testing.T, id string, others ...*hotNode) *hotNode {
 	}
 	n := &hotNode{id: id, addr: l.Addr().String(), others: others}
 	s := grpc.NewServer()
-	pb.RegisterClusterServiceServer(s, n)
+	clusterpb.RegisterClusterServiceServer(s, n)
+	adminpb.RegisterAdminServiceServer(s, n)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
 	return n
 }
 
-func (n *hotNode) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.ListMembersResponse, error) {
-	r := &pb.ListMembersResponse{}
+func (n *hotNode) ListMembers(context.Context, *clusterpb.ListMembersRequest) (*clusterpb.ListMembersResponse, error) {
+	r := &clusterpb.ListMembersResponse{}
 	for _, m := range append([]*hotNode{n}, n.others...) {
-		r.Members = append(r.Members, &pb.MemberStatus{Id: m.id, Member: &pb.Member{Id: m.id, GrpcAddr: m.addr}})
+		r.Members = append(r.Members, &clusterpb.MemberStatus{Id: m.id, Member: &clusterpb.Member{Id: m.id, GrpcAddr: m.addr}})
 	}
 	return r, nil
 }
 
-func (n *hotNode) ListHot(_ context.Context, req *pb.ListHotRequest) (*pb.ListHotResponse, error) {
+func (n *hotNode) ListHot(_ context.Context, req *clusterpb.ListHotRequest) (*clusterpb.ListHotResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.leader != nil {
 		n.leader.set(func() { n.splits = slices.Clone(n.leader.splits) })
 	}
-	return proto.Clone(&pb.ListHotResponse{
-		Id: n.id, Epoch: 7, Rate: 1000, Policy: &pb.HotPolicy{Floor: 100, Factor: 10},
+	return proto.Clone(&clusterpb.ListHotResponse{
+		Id: n.id, Epoch: 7, Rate: 1000, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10},
 		Keys: n.keys[:min(len(n.keys), int(req.Limit))], Splits: n.splits,
-	}).(*pb.ListHotResponse), nil
+	}).(*clusterpb.ListHotResponse), nil
 }
 
 // order waits as long as orders are to, and says what they are answered with.
@@ -86,7 +89,7 @@ func (n *hotNode) order(ctx context.Context) error {
 	return fails
 }
 
-func (n *hotNode) SplitObject(ctx context.Context, req *pb.SplitObjectRequest) (*pb.SplitObjectResponse, error) {
+func (n *hotNode) SplitObject(ctx context.Context, req *adminpb.SplitObjectRequest) (*adminpb.SplitObjectResponse, error) {
 	if err := n.order(ctx); err != nil {
 		return nil, err
 	}
@@ -95,30 +98,30 @@ func (n *hotNode) SplitObject(ctx context.Context, req *pb.SplitObjectRequest) (
 	n.split = append(n.split, req)
 	for _, s := range n.splits {
 		if s.Kind == req.Kind && s.Key == req.Key && s.Name == req.Name {
-			return proto.Clone(&pb.SplitObjectResponse{Split: s}).(*pb.SplitObjectResponse), nil
+			return proto.Clone(&adminpb.SplitObjectResponse{Split: s}).(*adminpb.SplitObjectResponse), nil
 		}
 	}
-	s := &pb.Split{Id: 8, Kind: req.Kind, Key: req.Key, Name: req.Name, Phase: "open", Since: 9, Manual: true, Reason: "by hand"}
+	s := &clusterpb.Split{Id: 8, Kind: req.Kind, Key: req.Key, Name: req.Name, Phase: "open", Since: 9, Manual: true, Reason: "by hand"}
 	parts := 3
 	if req.Parts > 0 {
 		parts = int(req.Parts)
 	}
 	for i := range parts {
-		s.Parts = append(s.Parts, &pb.SplitPart{Owner: fmt.Sprint("n", i+1), Share: 1 / float64(parts)})
+		s.Parts = append(s.Parts, &clusterpb.SplitPart{Owner: fmt.Sprint("n", i+1), Share: 1 / float64(parts)})
 	}
 	n.splits = append(n.splits, s)
-	return proto.Clone(&pb.SplitObjectResponse{Split: s}).(*pb.SplitObjectResponse), nil
+	return proto.Clone(&adminpb.SplitObjectResponse{Split: s}).(*adminpb.SplitObjectResponse), nil
 }
 
-func (n *hotNode) MergeObject(ctx context.Context, req *pb.MergeObjectRequest) (*pb.MergeObjectResponse, error) {
+func (n *hotNode) MergeObject(ctx context.Context, req *adminpb.MergeObjectRequest) (*adminpb.MergeObjectResponse, error) {
 	if err := n.order(ctx); err != nil {
 		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.merged = append(n.merged, req)
-	n.splits = slices.DeleteFunc(n.splits, func(s *pb.Split) bool { return s.Kind == req.Kind && s.Key == req.Key && s.Name == req.Name })
-	return &pb.MergeObjectResponse{}, nil
+	n.splits = slices.DeleteFunc(n.splits, func(s *clusterpb.Split) bool { return s.Kind == req.Kind && s.Key == req.Key && s.Name == req.Name })
+	return &adminpb.MergeObjectResponse{}, nil
 }
 
 // set sets what a node is asked for.
@@ -145,11 +148,11 @@ func TestHotSplitAndMerge(t *testing.T) {
 	n := startHotNode(t, "n1", other)
 	with := func(args ...string) []string { return append(append([]string{"hot"}, args...), "--addr", n.addr) }
 	n.set(func() {
-		n.keys = []*pb.HotKey{{Key: "door", Name: "lock", Kind: "lock", Rate: 9}, {Key: "page", Name: "hits", Kind: "counter", Rate: 5}}
+		n.keys = []*clusterpb.HotKey{{Key: "door", Name: "lock", Kind: "lock", Rate: 9}, {Key: "page", Name: "hits", Kind: "counter", Rate: 5}}
 	})
 	other.set(func() {
 		other.leader = n
-		other.keys = []*pb.HotKey{
+		other.keys = []*clusterpb.HotKey{
 			{Key: "tenant", Name: "api", Kind: "limit", Rate: 50}, {Key: "tenant", Name: "lock", Kind: "lock", Rate: 9}, {Key: "page", Name: "reads", Kind: "limit", Rate: 5},
 		}
 	})
@@ -170,11 +173,11 @@ func TestHotSplitAndMerge(t *testing.T) {
 		t.Error(got)
 	}
 	n.set(func() {
-		want := []*pb.SplitObjectRequest{
+		want := []*adminpb.SplitObjectRequest{
 			{Kind: "limit", Key: "tenant", Name: "api"}, {Kind: "counter", Key: "page", Name: "hits", Parts: 2},
 			{Kind: "limit", Key: "idle", Name: "limit"}, {Kind: "counter", Key: "a\x1b\"", Name: "x"},
 		}
-		if !slices.EqualFunc(n.split, want, func(a, b *pb.SplitObjectRequest) bool { return proto.Equal(a, b) }) {
+		if !slices.EqualFunc(n.split, want, func(a, b *adminpb.SplitObjectRequest) bool { return proto.Equal(a, b) }) {
 			t.Errorf("asked for %v", n.split)
 		}
 	})
@@ -255,8 +258,8 @@ func TestHotSplitsJSON(t *testing.T) {
 	t.Parallel()
 	n := startHotNode(t, "n1")
 	n.set(func() {
-		n.keys = []*pb.HotKey{{Key: "first", Name: "n", Kind: "counter", Rate: 9}, {Key: "k", Name: "limit", Kind: "limit", Rate: 5, Sure: 4, Parts: 2, Part: 1}}
-		n.splits = []*pb.Split{{Id: 1 << 60, Kind: "limit", Key: "k", Name: "limit", Phase: "open", Since: 3, Parts: []*pb.SplitPart{{Owner: "n2", Share: 0.5}, {Owner: "n1", Share: 0.5}}}}
+		n.keys = []*clusterpb.HotKey{{Key: "first", Name: "n", Kind: "counter", Rate: 9}, {Key: "k", Name: "limit", Kind: "limit", Rate: 5, Sure: 4, Parts: 2, Part: 1}}
+		n.splits = []*clusterpb.Split{{Id: 1 << 60, Kind: "limit", Key: "k", Name: "limit", Phase: "open", Since: 3, Parts: []*clusterpb.SplitPart{{Owner: "n2", Share: 0.5}, {Owner: "n1", Share: 0.5}}}}
 	})
 	keys := object(t, succeeds(t, "hot", "--json", "--top", "1", "--addr", n.addr))["keys"].([]any)
 	if len(keys) != 2 {

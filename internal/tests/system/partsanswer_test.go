@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -73,13 +73,13 @@ func TestAnswersOfParts(t *testing.T) {
 // of others.
 func splitAll(t *testing.T, addr string) {
 	t.Helper()
-	c := pb.NewClusterServiceClient(connTo(t, addr))
+	c := adminpb.NewAdminServiceClient(connTo(t, addr))
 	const atOnce = 20
 	for from := 0; from < table.MaxSplits; from += atOnce {
 		var all sync.WaitGroup
 		for i := range atOnce {
 			all.Go(func() {
-				if _, err := c.SplitObject(t.Context(), &pb.SplitObjectRequest{Kind: "counter", Key: fmt.Sprint("full-", from+i)}); err != nil {
+				if _, err := c.SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "counter", Key: fmt.Sprint("full-", from+i)}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -19,7 +19,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // served is a keystead that serves.
@@ -330,7 +332,7 @@ func TestReflection(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	for _, want := range []string{
-		pb.LimitService_ServiceDesc.ServiceName, pb.CounterService_ServiceDesc.ServiceName, pb.LockService_ServiceDesc.ServiceName,
+		limitpb.LimitService_ServiceDesc.ServiceName, counterpb.CounterService_ServiceDesc.ServiceName, lockpb.LockService_ServiceDesc.ServiceName,
 		"grpc.health.v1.Health",
 	} {
 		if !slices.Contains(names, want) {

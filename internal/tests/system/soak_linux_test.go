@@ -17,7 +17,10 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // soakTime has TestSoak run for longer:
@@ -207,32 +210,32 @@ func (s *soak) round(long time.Duration) {
 func (s *soak) counts(ctx context.Context, n *testNode, key, _ string, i int) (err error) {
 	switch i % 3 {
 	case 0:
-		_, err = pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: key, Delta: 1})
+		_, err = counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1})
 	case 1:
-		_, err = pb.NewLimitServiceClient(n.conn).Check(ctx, &pb.CheckRequest{Key: key, Limit: 1000, PeriodNs: int64(time.Second)})
+		_, err = limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: key, Limit: 1000, PeriodNs: int64(time.Second)})
 	default:
-		_, err = pb.NewCounterServiceClient(n.conn).Get(ctx, &pb.GetRequest{Key: key})
+		_, err = counterpb.NewCounterServiceClient(n.conn).Get(ctx, &counterpb.GetRequest{Key: key})
 	}
 	return err
 }
 
 // waits takes a lock, for which others wait, too, through a node that does not own it.
 func (s *soak) waits(ctx context.Context, n *testNode, key, _ string, i int) error {
-	locks := pb.NewLockServiceClient(n.conn)
-	r, err := locks.Acquire(ctx, &pb.AcquireRequest{Key: key, Holder: "soak", TtlNs: int64(5 * time.Second), WaitNs: int64(10 * time.Second)})
+	locks := lockpb.NewLockServiceClient(n.conn)
+	r, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "soak", TtlNs: int64(5 * time.Second), WaitNs: int64(10 * time.Second)})
 	if err != nil || !r.Acquired {
 		return err
 	}
-	_, err = locks.Release(ctx, &pb.ReleaseRequest{Key: key, Token: r.Token})
+	_, err = locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Token: r.Token})
 	return err
 }
 
 // batches have items of keys of all nodes.
 func (s *soak) batches(ctx context.Context, n *testNode, key, own string, i int) error {
 	if i%2 == 0 {
-		stream, err := pb.NewLimitServiceClient(n.conn).StreamCheck(ctx)
+		stream, err := limitpb.NewLimitServiceClient(n.conn).StreamCheck(ctx)
 		for tag := uint64(1); err == nil && tag <= 3; tag++ {
-			if err = stream.Send(&pb.StreamCheckRequest{Tag: tag, Checks: []*pb.CheckRequest{soakCheck(key), soakCheck(own)}}); err == nil {
+			if err = stream.Send(&limitpb.StreamCheckRequest{Tag: tag, Checks: []*limitpb.CheckRequest{soakCheck(key), soakCheck(own)}}); err == nil {
 				_, err = stream.Recv()
 			}
 		}
@@ -246,24 +249,24 @@ func (s *soak) batches(ctx context.Context, n *testNode, key, own string, i int)
 		}
 		return err
 	}
-	req := &pb.BatchAddRequest{}
+	req := &counterpb.BatchAddRequest{}
 	for range 10 {
-		req.Adds = append(req.Adds, &pb.AddRequest{Key: key, Delta: 1}, &pb.AddRequest{Key: own, Delta: 1})
+		req.Adds = append(req.Adds, &counterpb.AddRequest{Key: key, Delta: 1}, &counterpb.AddRequest{Key: own, Delta: 1})
 	}
-	_, err := pb.NewCounterServiceClient(n.conn).BatchAdd(ctx, req)
+	_, err := counterpb.NewCounterServiceClient(n.conn).BatchAdd(ctx, req)
 	return err
 }
 
-func soakCheck(key string) *pb.CheckRequest {
-	return &pb.CheckRequest{Key: key, Limit: 1000, PeriodNs: int64(time.Second)}
+func soakCheck(key string) *limitpb.CheckRequest {
+	return &limitpb.CheckRequest{Key: key, Limit: 1000, PeriodNs: int64(time.Second)}
 }
 
 // parts adds to counters that are split, and has their parts asked.
 func (s *soak) parts(ctx context.Context, n *testNode, _, _ string, i int) (err error) {
 	if i%4 == 0 {
-		_, err = pb.NewCounterServiceClient(n.conn).Get(ctx, &pb.GetRequest{Key: splitKey(i % soakSplits)})
+		_, err = counterpb.NewCounterServiceClient(n.conn).Get(ctx, &counterpb.GetRequest{Key: splitKey(i % soakSplits)})
 	} else {
-		_, err = pb.NewCounterServiceClient(n.conn).Add(ctx, &pb.AddRequest{Key: splitKey(i % soakSplits), Delta: 1})
+		_, err = counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: splitKey(i % soakSplits), Delta: 1})
 	}
 	return err
 }
@@ -272,7 +275,7 @@ func (s *soak) parts(ctx context.Context, n *testNode, _, _ string, i int) (err 
 func (s *soak) watches(ctx context.Context, n *testNode, _, _ string, i int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := pb.NewClusterServiceClient(n.conn).Watch(ctx, &pb.WatchRequest{})
+	stream, err := clusterpb.NewClusterServiceClient(n.conn).Watch(ctx, &clusterpb.WatchRequest{})
 	if err == nil {
 		_, err = stream.Recv()
 	}

@@ -18,7 +18,9 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/owner/limit"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 var (
@@ -144,14 +146,14 @@ func measureOnset(t *testing.T) {
 		var seen time.Duration
 		eventually(t, key+" is split", func() bool {
 			for _, n := range c.nodes {
-				r, err := pb.NewClusterServiceClient(n.conn).ListHot(t.Context(), &pb.ListHotRequest{Limit: 128})
+				r, err := clusterpb.NewClusterServiceClient(n.conn).ListHot(t.Context(), &clusterpb.ListHotRequest{Limit: 128})
 				if err != nil {
 					return false
 				}
-				if seen == 0 && slices.ContainsFunc(r.Keys, func(k *pb.HotKey) bool { return k.Key == key && k.Hot }) {
+				if seen == 0 && slices.ContainsFunc(r.Keys, func(k *clusterpb.HotKey) bool { return k.Key == key && k.Hot }) {
 					seen = time.Since(began)
 				}
-				if slices.ContainsFunc(r.Splits, func(s *pb.Split) bool { return s.Key == key && s.Phase == "open" }) {
+				if slices.ContainsFunc(r.Splits, func(s *clusterpb.Split) bool { return s.Key == key && s.Phase == "open" }) {
 					return true
 				}
 			}
@@ -196,19 +198,19 @@ func measureThroughput(t *testing.T) {
 		return rate, p99
 	}
 	callers := *splitCalls
-	cluster := pb.NewClusterServiceClient(c.nodes[1].conn)
+	admin := adminpb.NewAdminServiceClient(c.nodes[1].conn)
 	measure("nothing hot", 0, 0)
 	for range *splitRounds {
 		whole, _ := measure("whole, as fast as it goes", callers, 0)
 		pause := time.Duration(float64(callers) / (0.9 * whole) * float64(time.Second))
 		_, wholeP99 := measure("whole, at nine tenths of that", callers, pause)
-		if _, err := cluster.SplitObject(t.Context(), &pb.SplitObjectRequest{Kind: "limit", Key: key, Name: "hot", Parts: 3}); err != nil {
+		if _, err := admin.SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "limit", Key: key, Name: "hot", Parts: 3}); err != nil {
 			t.Fatal(err)
 		}
 		split, _ := measure("split in 3, as fast as it goes", callers, 0)
 		_, splitP99 := measure("split in 3, at nine tenths of the whole's", callers, pause)
 		t.Logf("split ÷ whole: throughput %.2f; neighbours' p99 under the same load %.2f", split/whole, float64(splitP99)/float64(wholeP99))
-		if _, err := cluster.MergeObject(t.Context(), &pb.MergeObjectRequest{Kind: "limit", Key: key, Name: "hot"}); err != nil {
+		if _, err := admin.MergeObject(t.Context(), &adminpb.MergeObjectRequest{Kind: "limit", Key: key, Name: "hot"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +234,7 @@ func measureRefusals(t *testing.T) {
 			if _, err := k.Check(t.Context(), client.Check{Key: key, Rate: client.Rate{Limit: rate, Period: time.Second, Burst: burst}}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := pb.NewClusterServiceClient(c.nodes[0].conn).SplitObject(t.Context(), &pb.SplitObjectRequest{Kind: "limit", Key: key, Parts: 3}); err != nil {
+			if _, err := adminpb.NewAdminServiceClient(c.nodes[0].conn).SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "limit", Key: key, Parts: 3}); err != nil {
 				t.Fatal(err)
 			}
 			all := c.arrivals(t, k, ids, key, rate, burst, percent)
@@ -265,8 +267,8 @@ func (c *testCluster) arrivals(t *testing.T, k *client.Client, ids bool, key str
 				d, err = k.Check(t.Context(), client.Check{Key: key, Rate: client.Rate{Limit: rate, Period: time.Second, Burst: burst}})
 				a.allowed, a.owner = d.Allowed, d.Owner
 			} else {
-				var r *pb.CheckResponse
-				r, err = pb.NewLimitServiceClient(n.conn).Check(t.Context(), &pb.CheckRequest{Key: key, Limit: rate, PeriodNs: 1e9, Burst: burst})
+				var r *limitpb.CheckResponse
+				r, err = limitpb.NewLimitServiceClient(n.conn).Check(t.Context(), &limitpb.CheckRequest{Key: key, Limit: rate, PeriodNs: 1e9, Burst: burst})
 				a.allowed, a.owner = r.GetAllowed(), r.GetOwner()
 			}
 			a.ended = time.Since(began)

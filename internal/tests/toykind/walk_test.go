@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/tests/nemesis/cluster"
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 // built is what the page makes of the program and of the nemesis.
@@ -97,9 +97,9 @@ func (w *walk) get(step string) {
 		for i := range keys {
 			want := int64(1 - i%2)
 			ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
-			r := new(pb.GetResponse)
+			r := new(counterpb.GetResponse)
 			for err = errors.New("not asked"); err != nil && ctx.Err() == nil; {
-				if err = conn.Invoke(ctx, "/keystead.v1.FlagService/Get", &pb.GetRequest{Key: fmt.Sprint("flag-", i)}, r); err != nil {
+				if err = conn.Invoke(ctx, "/keystead.flag.v1.FlagService/Get", &counterpb.GetRequest{Key: fmt.Sprint("flag-", i)}, r); err != nil {
 					<-time.After(50 * time.Millisecond)
 				}
 			}

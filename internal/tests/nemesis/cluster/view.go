@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/keystead/keystead/proto/keystead/v1"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -25,19 +26,19 @@ type View struct {
 	Changing            bool
 	// Active are the nodes that own what the ring gives them, by name.
 	Active []string
-	table  *pb.Table
+	table  *clusterpb.Table
 }
 
 // Standbys reports whether all rows have a synced standby.
 func (v View) Standbys() bool { return v.Rows > 0 && v.Bare == 0 }
 
 // row returns that of a key; nil if there is none.
-func (v View) row(key string) *pb.Row {
+func (v View) row(key string) *clusterpb.Row {
 	rows := v.table.GetRows()
 	if len(rows) == 0 {
 		return nil
 	}
-	i, _ := slices.BinarySearchFunc(rows, ring.Hash(key), func(r *pb.Row, h uint64) int { return cmp.Compare(r.End, h) })
+	i, _ := slices.BinarySearchFunc(rows, ring.Hash(key), func(r *clusterpb.Row, h uint64) int { return cmp.Compare(r.End, h) })
 	return rows[i%len(rows)]
 }
 
@@ -72,12 +73,12 @@ const callTime = time.Second
 func (n *Node) view(ctx context.Context) (View, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	c := pb.NewClusterServiceClient(n.conn)
-	st, err := c.GetStatus(ctx, &pb.GetStatusRequest{})
+	c := clusterpb.NewClusterServiceClient(n.conn)
+	st, err := c.GetStatus(ctx, &clusterpb.GetStatusRequest{})
 	if err != nil {
 		return View{}, err
 	}
-	t, err := c.GetTable(ctx, &pb.GetTableRequest{})
+	t, err := c.GetTable(ctx, &clusterpb.GetTableRequest{})
 	if err != nil {
 		return View{}, err
 	}
@@ -91,7 +92,7 @@ func (n *Node) view(ctx context.Context) (View, error) {
 		}
 	}
 	for _, m := range t.GetTable().GetMembers() {
-		if m.Phase == pb.Phase_PHASE_ACTIVE {
+		if m.Phase == clusterpb.Phase_PHASE_ACTIVE {
 			v.Active = append(v.Active, m.Id)
 		}
 	}
@@ -166,8 +167,8 @@ var ErrUnsupported = errors.New("cluster: the nodes do not know of draining")
 
 // Drain has a node give away all that it owns; AwaitDrained waits for it.
 func (c *Cluster) Drain(ctx context.Context, n *Node) error {
-	err := c.order(ctx, n, func(ctx context.Context, s pb.ClusterServiceClient) error {
-		_, err := s.Drain(ctx, &pb.DrainRequest{Node: n.ID})
+	err := c.order(ctx, n, func(ctx context.Context, s adminpb.AdminServiceClient) error {
+		_, err := s.Drain(ctx, &adminpb.DrainRequest{Node: n.ID})
 		return err
 	})
 	if err == nil {
@@ -178,8 +179,8 @@ func (c *Cluster) Drain(ctx context.Context, n *Node) error {
 
 // Undrain takes it back.
 func (c *Cluster) Undrain(ctx context.Context, n *Node) error {
-	err := c.order(ctx, n, func(ctx context.Context, s pb.ClusterServiceClient) error {
-		_, err := s.Undrain(ctx, &pb.UndrainRequest{Node: n.ID})
+	err := c.order(ctx, n, func(ctx context.Context, s adminpb.AdminServiceClient) error {
+		_, err := s.Undrain(ctx, &adminpb.UndrainRequest{Node: n.ID})
 		return err
 	})
 	if err == nil {
@@ -189,12 +190,12 @@ func (c *Cluster) Undrain(ctx context.Context, n *Node) error {
 }
 
 // order asks the nodes one after the other, over and over, until one takes an order.
-func (c *Cluster) order(ctx context.Context, about *Node, give func(context.Context, pb.ClusterServiceClient) error) error {
+func (c *Cluster) order(ctx context.Context, about *Node, give func(context.Context, adminpb.AdminServiceClient) error) error {
 	for {
 		err := errors.New("cluster: no node runs")
 		for _, n := range c.Running() {
 			call, cancel := context.WithTimeout(ctx, 2*callTime)
-			err = give(call, pb.NewClusterServiceClient(n.conn))
+			err = give(call, adminpb.NewAdminServiceClient(n.conn))
 			cancel()
 			switch status.Code(err) {
 			case codes.OK:
@@ -214,8 +215,8 @@ func (c *Cluster) AwaitDrained(ctx context.Context, n *Node) error {
 	for {
 		v, err := c.Inspect(ctx)
 		if err == nil {
-			i := slices.IndexFunc(v.table.GetMembers(), func(m *pb.Member) bool { return m.Id == n.ID })
-			if i >= 0 && v.table.Members[i].Phase == pb.Phase_PHASE_DRAINED {
+			i := slices.IndexFunc(v.table.GetMembers(), func(m *clusterpb.Member) bool { return m.Id == n.ID })
+			if i >= 0 && v.table.Members[i].Phase == clusterpb.Phase_PHASE_DRAINED {
 				return nil
 			}
 			err = fmt.Errorf("cluster: %s is not drained yet", n.ID)

@@ -7,7 +7,7 @@
 package peerv1
 
 import (
-	v1 "github.com/keystead/keystead/proto/keystead/v1"
+	v1 "github.com/keystead/keystead/proto/keystead/common/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -361,47 +361,47 @@ type isForwardCall_Call interface {
 }
 
 type ForwardCall_Check struct {
-	// A keystead.v1.CheckRequest.
+	// A keystead.limit.v1.CheckRequest.
 	Check []byte `protobuf:"bytes,4,opt,name=check,proto3,oneof"`
 }
 
 type ForwardCall_Add struct {
-	// A keystead.v1.AddRequest.
+	// A keystead.counter.v1.AddRequest.
 	Add []byte `protobuf:"bytes,5,opt,name=add,proto3,oneof"`
 }
 
 type ForwardCall_Get struct {
-	// A keystead.v1.GetRequest.
+	// A keystead.counter.v1.GetRequest.
 	Get []byte `protobuf:"bytes,6,opt,name=get,proto3,oneof"`
 }
 
 type ForwardCall_SetIf struct {
-	// A keystead.v1.SetIfRequest.
+	// A keystead.counter.v1.SetIfRequest.
 	SetIf []byte `protobuf:"bytes,7,opt,name=set_if,json=setIf,proto3,oneof"`
 }
 
 type ForwardCall_Reset_ struct {
-	// A keystead.v1.ResetRequest.
+	// A keystead.counter.v1.ResetRequest.
 	Reset_ []byte `protobuf:"bytes,8,opt,name=reset,proto3,oneof"`
 }
 
 type ForwardCall_Acquire struct {
-	// A keystead.v1.AcquireRequest.
+	// A keystead.lock.v1.AcquireRequest.
 	Acquire []byte `protobuf:"bytes,9,opt,name=acquire,proto3,oneof"`
 }
 
 type ForwardCall_Renew struct {
-	// A keystead.v1.RenewRequest.
+	// A keystead.lock.v1.RenewRequest.
 	Renew []byte `protobuf:"bytes,10,opt,name=renew,proto3,oneof"`
 }
 
 type ForwardCall_Release struct {
-	// A keystead.v1.ReleaseRequest.
+	// A keystead.lock.v1.ReleaseRequest.
 	Release []byte `protobuf:"bytes,11,opt,name=release,proto3,oneof"`
 }
 
 type ForwardCall_Inspect struct {
-	// A keystead.v1.InspectRequest.
+	// A keystead.lock.v1.InspectRequest.
 	Inspect []byte `protobuf:"bytes,12,opt,name=inspect,proto3,oneof"`
 }
 
@@ -1009,47 +1009,47 @@ type ForwardAnswer_Error struct {
 }
 
 type ForwardAnswer_Check struct {
-	// A keystead.v1.CheckResponse.
+	// A keystead.limit.v1.CheckResponse.
 	Check []byte `protobuf:"bytes,3,opt,name=check,proto3,oneof"`
 }
 
 type ForwardAnswer_Add struct {
-	// A keystead.v1.AddResponse.
+	// A keystead.counter.v1.AddResponse.
 	Add []byte `protobuf:"bytes,4,opt,name=add,proto3,oneof"`
 }
 
 type ForwardAnswer_Get struct {
-	// A keystead.v1.GetResponse.
+	// A keystead.counter.v1.GetResponse.
 	Get []byte `protobuf:"bytes,5,opt,name=get,proto3,oneof"`
 }
 
 type ForwardAnswer_SetIf struct {
-	// A keystead.v1.SetIfResponse.
+	// A keystead.counter.v1.SetIfResponse.
 	SetIf []byte `protobuf:"bytes,6,opt,name=set_if,json=setIf,proto3,oneof"`
 }
 
 type ForwardAnswer_Reset_ struct {
-	// A keystead.v1.ResetResponse.
+	// A keystead.counter.v1.ResetResponse.
 	Reset_ []byte `protobuf:"bytes,7,opt,name=reset,proto3,oneof"`
 }
 
 type ForwardAnswer_Acquire struct {
-	// A keystead.v1.AcquireResponse.
+	// A keystead.lock.v1.AcquireResponse.
 	Acquire []byte `protobuf:"bytes,8,opt,name=acquire,proto3,oneof"`
 }
 
 type ForwardAnswer_Renew struct {
-	// A keystead.v1.RenewResponse.
+	// A keystead.lock.v1.RenewResponse.
 	Renew []byte `protobuf:"bytes,9,opt,name=renew,proto3,oneof"`
 }
 
 type ForwardAnswer_Release struct {
-	// A keystead.v1.ReleaseResponse.
+	// A keystead.lock.v1.ReleaseResponse.
 	Release []byte `protobuf:"bytes,10,opt,name=release,proto3,oneof"`
 }
 
 type ForwardAnswer_Inspect struct {
-	// A keystead.v1.InspectResponse.
+	// A keystead.lock.v1.InspectResponse.
 	Inspect []byte `protobuf:"bytes,11,opt,name=inspect,proto3,oneof"`
 }
 
@@ -1091,11 +1091,11 @@ var File_keystead_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x18keystead/v1/common.proto\"\x7f\n" +
+	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x1fkeystead/common/v1/common.proto\"\x7f\n" +
 	"\x0eForwardRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.keystead.peer.v1.ForwardCallR\x05calls\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\x12\x1a\n" +
-	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\xf9\x04\n" +
+	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\x80\x05\n" +
 	"\vForwardCall\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1f\n" +
@@ -1116,9 +1116,9 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\x04part\x18\r \x01(\v2\x16.keystead.peer.v1.PartR\x04part\x12\x1c\n" +
 	"\toperation\x18\x10 \x01(\rR\toperation\x12\x18\n" +
 	"\arequest\x18\x11 \x01(\fR\arequest\x12\x10\n" +
-	"\x03key\x18\x12 \x01(\tR\x03key\x125\n" +
+	"\x03key\x18\x12 \x01(\tR\x03key\x12<\n" +
 	"\n" +
-	"request_id\x18\x13 \x01(\v2\x16.keystead.v1.RequestIdR\trequestId\x12\x17\n" +
+	"request_id\x18\x13 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12\x17\n" +
 	"\await_ns\x18\x14 \x01(\x03R\x06waitNs\x12\x1c\n" +
 	"\tprincipal\x18\x15 \x01(\tR\tprincipal\x12!\n" +
 	"\ftrace_parent\x18\x16 \x01(\tR\vtraceParentB\x06\n" +
@@ -1146,10 +1146,10 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\arecords\x18\x06 \x03(\fR\arecords\x12\x12\n" +
 	"\x04left\x18\a \x01(\x04R\x04left\"L\n" +
 	"\x0fForwardResponse\x129\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xa5\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xac\x03\n" +
 	"\rForwardAnswer\x12\x10\n" +
-	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12*\n" +
-	"\x05error\x18\x02 \x01(\v2\x12.keystead.v1.ErrorH\x00R\x05error\x12\x16\n" +
+	"\x03tag\x18\x01 \x01(\x04R\x03tag\x121\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorH\x00R\x05error\x12\x16\n" +
 	"\x05check\x18\x03 \x01(\fH\x00R\x05check\x12\x12\n" +
 	"\x03add\x18\x04 \x01(\fH\x00R\x03add\x12\x12\n" +
 	"\x03get\x18\x05 \x01(\fH\x00R\x03get\x12\x17\n" +
@@ -1191,15 +1191,15 @@ var file_keystead_peer_v1_forward_proto_goTypes = []any{
 	(*ReadPartResponse)(nil), // 6: keystead.peer.v1.ReadPartResponse
 	(*ForwardResponse)(nil),  // 7: keystead.peer.v1.ForwardResponse
 	(*ForwardAnswer)(nil),    // 8: keystead.peer.v1.ForwardAnswer
-	(*v1.RequestId)(nil),     // 9: keystead.v1.RequestId
-	(*v1.Error)(nil),         // 10: keystead.v1.Error
+	(*v1.RequestId)(nil),     // 9: keystead.common.v1.RequestId
+	(*v1.Error)(nil),         // 10: keystead.common.v1.Error
 }
 var file_keystead_peer_v1_forward_proto_depIdxs = []int32{
 	1,  // 0: keystead.peer.v1.ForwardRequest.calls:type_name -> keystead.peer.v1.ForwardCall
 	2,  // 1: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
-	9,  // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.v1.RequestId
+	9,  // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.common.v1.RequestId
 	8,  // 3: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
-	10, // 4: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.v1.Error
+	10, // 4: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.common.v1.Error
 	0,  // 5: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
 	7,  // 6: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
 	6,  // [6:7] is the sub-list for method output_type

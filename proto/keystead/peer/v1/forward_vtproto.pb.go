@@ -6,7 +6,7 @@ package peerv1
 
 import (
 	fmt "fmt"
-	v1 "github.com/keystead/keystead/proto/keystead/v1"
+	v1 "github.com/keystead/keystead/proto/keystead/common/v1"
 	protohelpers "github.com/planetscale/vtprotobuf/protohelpers"
 	proto "google.golang.org/protobuf/proto"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"

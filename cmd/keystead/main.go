@@ -5,13 +5,18 @@ package main
 import (
 	"context"
 	"os"
+	"runtime/debug"
 
 	"github.com/keystead/keystead/internal/cli"
 )
 
 // version is set by the linker in released builds.
-var version = "dev"
+var version string
 
 func main() {
+	if version == "" {
+		build, _ := debug.ReadBuildInfo()
+		version = versionOf(build)
+	}
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Process{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

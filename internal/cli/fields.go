@@ -45,5 +45,10 @@ func inFlags(field, msg string) string {
 			msg += ", its --max-lock-ttl"
 		}
 	}
-	return wholeMins.ReplaceAllString(wholeHours.ReplaceAllString(msg, "${1}h"), "${1}m")
+	return plainTimes(msg)
+}
+
+// plainTimes writes the times in a text as people do: 24h, not 24h0m0s.
+func plainTimes(text string) string {
+	return wholeMins.ReplaceAllString(wholeHours.ReplaceAllString(text, "${1}h"), "${1}m")
 }

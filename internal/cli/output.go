@@ -38,7 +38,7 @@ func explain(err error) (msg, hint string) {
 	}
 	var e *client.Error
 	if errors.As(err, &e) && e.Reason != "" {
-		return fmt.Sprintf("%s (%s)", inFlags(e.Field, e.Message), e.Reason), e.Hint
+		return fmt.Sprintf("%s (%s)", inFlags(e.Field, e.Message), string(e.Reason)), e.Hint
 	}
 	st, ok := status.FromError(err)
 	if !ok {

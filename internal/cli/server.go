@@ -293,7 +293,7 @@ var storeFlags = map[string]string{
 func storeSetting(err error) error {
 	var bad *failure.Error
 	if errors.As(err, &bad) && bad.Reason == failure.Invalid && storeFlags[bad.Field] != "" {
-		return usageError{fmt.Errorf("%s: %s", storeFlags[bad.Field], bad.Message)}
+		return usageError{fmt.Errorf("%s: %s", storeFlags[bad.Field], plainTimes(bad.Message))}
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -92,31 +91,15 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// wantedValue describes the values of a type of flag; "" = the flag's own error does.
-func wantedValue(kind, text string) string {
-	switch kind {
-	case "duration":
-		if _, err := strconv.ParseFloat(text, 64); err == nil {
-			return "missing unit; write " + text + "s for seconds, or like 300ms and 1h30m"
-		}
-		return "write a time with its unit, like 300ms, 10s or 1h30m"
-	case "bool":
-		return "write true or false, or leave the value out"
-	case "int", "int64", "int32":
-		return "write a whole number"
-	case "uint", "uint64", "uint32":
-		return "write a whole number of 0 or more"
-	case "float64":
-		return "write a number"
-	}
-	return ""
-}
-
 // flagError suggests what may have been meant by a wrong flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	if errors.As(err, &value) {
-		if want := wantedValue(value.GetFlag().Value.Type(), value.GetValue()); want != "" {
+		kind := value.GetFlag().Value.Type()
+		if want := config.Wanted(kind, value.GetValue()); want != "" {
+			if kind == "bool" {
+				want += ", or leave the value out"
+			}
 			return wrongUse(cmd, fmt.Sprintf("--%s %q: %s", value.GetFlag().Name, value.GetValue(), want), "")
 		}
 		return wrongUse(cmd, fmt.Sprintf("--%s %q: %v", value.GetFlag().Name, value.GetValue(), value.Unwrap()), "")

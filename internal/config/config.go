@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -168,23 +169,56 @@ func (l *loader) apply(fs *pflag.FlagSet, f *pflag.Flag) {
 		return
 	}
 	if err := setFlag(fs, f, l.values[f.Name]); err != nil {
-		e := &Error{Setting: f.Name, Source: source, Hint: hints[f.Value.Type()], Err: err}
-		cause := err
-		if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
-			cause = bad.Unwrap()
-		}
-		e.Problem = fmt.Sprintf("`%s` is not a valid %s: %v", f.Name, f.Value.Type(), cause)
-		if isSecret(f) { // what the parser says repeats the value
-			e.Problem, e.Err = fmt.Sprintf("`%s` is not a valid %s", f.Name, f.Value.Type()), nil
-		}
-		l.report(e)
+		l.report(badValue(f, source, l.values[f.Name], err))
 	}
 }
 
-// hints are by pflag's names of types.
-var hints = map[string]string{
-	"bool":     "write true or false",
-	"duration": "write a number with its unit, such as 250ms, 10s or 1m30s",
+// badValue returns the error of a value that the parser of its flag refused. What the
+// parsers of the standard library write names their functions, so only those of the
+// program's own types are quoted.
+func badValue(f *pflag.Flag, source Source, value any, err error) *Error {
+	e := &Error{Setting: f.Name, Source: source, Err: err, Problem: fmt.Sprintf("`%s` is not valid", f.Name)}
+	if isSecret(f) { // what the parser says repeats the value
+		e.Err = nil
+		return e
+	}
+	if text, ok := value.(string); ok {
+		e.Problem = fmt.Sprintf("`%s` cannot be %q", f.Name, shorten(text))
+		e.Hint = Wanted(f.Value.Type(), text)
+	} else {
+		e.Hint = Wanted(f.Value.Type(), "")
+	}
+	if e.Hint != "" {
+		return e
+	}
+	if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
+		err = bad.Unwrap()
+	}
+	e.Problem += fmt.Sprintf(" (%v)", err)
+	return e
+}
+
+// Wanted returns what to write for a flag of one of pflag's types where text cannot be
+// read; "" for types that are not pflag's own, whose errors say it themselves.
+func Wanted(kind, text string) string {
+	switch kind {
+	case "duration":
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return "missing unit; write " + text + "s for seconds, or like 300ms and 1h30m"
+		}
+		return "write a time with its unit, like 300ms, 10s or 1h30m"
+	case "bool":
+		return "write true or false"
+	case "int", "int64", "int32":
+		return "write a whole number"
+	case "uint", "uint64", "uint32":
+		return "write a whole number of 0 or more"
+	case "float64":
+		return "write a number"
+	case "intSlice":
+		return "write whole numbers, with commas"
+	}
+	return ""
 }
 
 func isList(f *pflag.Flag) bool {

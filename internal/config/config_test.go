@@ -189,17 +189,17 @@ func TestErrors(t *testing.T) {
 		{name: "help is no setting", env: "KEYSTEAD_HELP=true",
 			want: "unknown setting `help` in environment variable KEYSTEAD_HELP; --help lists the settings"},
 		{name: "bad duration", yaml: "lease-ttl: 10",
-			want: "`lease-ttl` is not a valid duration: time: missing unit in duration \"10\" in keystead.yaml:1; write a number with its unit, such as 250ms, 10s or 1m30s"},
+			want: "`lease-ttl` cannot be \"10\" in keystead.yaml:1; missing unit; write 10s for seconds, or like 300ms and 1h30m"},
 		{name: "bad int", env: "KEYSTEAD_POINTS=many",
-			want: "`points` is not a valid int: strconv.ParseInt: parsing \"many\": invalid syntax in environment variable KEYSTEAD_POINTS"},
+			want: "`points` cannot be \"many\" in environment variable KEYSTEAD_POINTS; write a whole number"},
 		{name: "bad bool", yaml: "forward: yes",
-			want: "`forward` is not a valid bool: strconv.ParseBool: parsing \"yes\": invalid syntax in keystead.yaml:1; write true or false"},
+			want: "`forward` cannot be \"yes\" in keystead.yaml:1; write true or false"},
 		{name: "bad element", yaml: "weights: [1, x]",
-			want: "`weights` is not a valid intSlice: strconv.Atoi: parsing \"x\": invalid syntax in keystead.yaml:1"},
+			want: "`weights` is not valid in keystead.yaml:1; write whole numbers, with commas"},
 		{name: "bad quotes", env: `KEYSTEAD_PEERS=a"b`,
-			want: "`peers` is not a valid stringSlice: parse error on line 1, column 2: bare \" in non-quoted-field in environment variable KEYSTEAD_PEERS"},
+			want: "`peers` cannot be \"a\\\"b\" (parse error on line 1, column 2: bare \" in non-quoted-field) in environment variable KEYSTEAD_PEERS"},
 		{name: "two lines", env: "KEYSTEAD_PEERS=a\nb",
-			want: "`peers` is not a valid stringSlice: the values stand on more than one line in environment variable KEYSTEAD_PEERS"},
+			want: "`peers` cannot be \"a\\nb\" (the values stand on more than one line) in environment variable KEYSTEAD_PEERS"},
 		{name: "duplicate key", yaml: "points: 1\n\npoints: 2",
 			want: "`points` is set a second time in keystead.yaml:3; the first is on line 1"},
 		{name: "duplicate in two spellings", yaml: "grpc-addr: x\ngrpc_addr: y",
@@ -283,7 +283,7 @@ func TestManyErrors(t *testing.T) {
 	want := []string{
 		"unknown setting `pionts` in keystead.yaml:1; did you mean `points`?",
 		"unknown setting `poinst` in environment variable KEYSTEAD_POINST; did you mean KEYSTEAD_POINTS?",
-		"`lease-ttl` is not a valid duration: time: invalid duration \"x\" in keystead.yaml:2; write a number with its unit, such as 250ms, 10s or 1m30s",
+		"`lease-ttl` cannot be \"x\" in keystead.yaml:2; write a time with its unit, like 300ms, 10s or 1h30m",
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got %v", err)

@@ -132,9 +132,12 @@ func (k *keeps) roomWarning() (problem, hint string) {
 	if short == 0 {
 		return "", ""
 	}
-	return fmt.Sprintf("the disk of %s has too little room for the state: %d bytes are missing, and an orderly stop would lose it", k.cfg.DataDir, short),
+	return fmt.Sprintf("the disk of %s has too little room for the state: %s more are needed, and an orderly stop would lose it", k.cfg.DataDir, inMiB(short)),
 		"make room there, or give the node a larger --data-dir"
 }
+
+// inMiB writes a number of bytes as people make room for it, rounded up.
+func inMiB(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }
 
 // leave gives back the room of a node that has nothing to keep.
 func (k *keeps) leave() {

@@ -67,10 +67,21 @@ func cannotOpen(dir string, err error) error {
 		return fmt.Errorf("opening the log in %s: %w: another process has it open", dir, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("opening the log in %s: %w: give the user of this process the right to write there, or choose another --data-dir", dir, err)
-	case errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch):
+	case damaged(err):
 		return fmt.Errorf("opening the log in %s: %w: it is damaged, and this node cannot go on from it; if other nodes have the cluster, move the data directory away and start with --join: the node joins anew, and is sent what it needs", dir, err)
 	}
-	return fmt.Errorf("opening the log in %s: %w", dir, err)
+	return fmt.Errorf("opening the log in %s: %w: see --data-dir", dir, err)
+}
+
+// damaged reports whether a file is no database, or a torn one. For one that is cut short,
+// bbolt has no error that could be compared.
+func damaged(err error) bool {
+	for _, known := range []error{bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return strings.Contains(err.Error(), "file size too small")
 }
 
 // Close closes the storage of a group that was not started.

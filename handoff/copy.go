@@ -70,6 +70,8 @@ func (s *Source) owns(h uint64) bool {
 // nobody needs or that has failed.
 func (s *Source) tendLocked(l *link, now int64) {
 	switch c := s.plan.tend(l, now); {
+	case c.stalls && l.giveUp != nil:
+		l.giveUp() //guard:sync-given-up
 	case c.needless:
 		s.dropLocked(l)
 	case c.failed:

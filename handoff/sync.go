@@ -1,8 +1,6 @@
 package handoff
 
 import (
-	"context"
-
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -13,8 +11,7 @@ func (s *Source) protectLocked() {
 		if s.plan.syncing >= maxSyncs {
 			return // the next one when one of these is agreed on
 		}
-		if l.busy || l.feed.Err() != nil ||
-			l.behindAt != 0 { //guard:sync-of-behind
+		if l.busy || l.feed.Err() != nil {
 			continue
 		}
 		for _, j := range l.jobs {
@@ -31,25 +28,21 @@ func (s *Source) protectLocked() {
 
 // syncLocked makes the target the synced standby of rows: from now on their
 // answers wait for it too, and it is proposed when it has acknowledged all that
-// may have been told before. If it does not keep up meanwhile, nothing is proposed, and
-// answers wait for it no more: a synced standby is taken out for that, too.
+// may have been told before.
 func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 	c := &table.Sync{WantSince: s.plan.table.WantSince, Owner: s.plan.self, Standby: l.to, Rows: stamps}
 	l.busy = true
-	flushing, giveUp := context.WithCancel(s.ctx)
-	l.giveUp = giveUp
 	s.plan.syncing++
 	for _, r := range stamps {
 		s.plan.syncs[r.End] = &pendingSync{l}
 	}
 	s.publishLocked()
 	s.work.Go(func() {
-		// An operation that has read the routes of before runs under the lock of a shard,
-		// and has let it go by then.
+		// Who asked what to wait for before the routes of now were there, has done
+		// what it does under a lock that it has let go by then.
 		s.store.Load().Barrier()
-		//guard:sync-flushed l.feed.Wait(flushing, l.feed.Last()) -> flushing.Err()
-		err := l.feed.Wait(flushing, l.feed.Last())
-		giveUp()
+		//guard:sync-flushed l.feed.Wait(s.ctx, l.feed.Last()) -> s.ctx.Err()
+		err := l.feed.Wait(s.ctx, l.feed.Last())
 		// gofail: var handoffSyncFlushed struct{}
 
 		if err == nil {

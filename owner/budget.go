@@ -25,6 +25,8 @@ const (
 	// reserveClients is how many clients of one object may take of the reserve: 1 MB at
 	// the default of 1,024 ids of a client, so that 64 busy objects do not use it up.
 	reserveClients = 16
+	// reserveKeys is how many idempotency keys of one object may take of it.
+	reserveKeys = 8192
 )
 
 // Owners is a Rule of a process that may keep copies for others.
@@ -77,6 +79,9 @@ func (s *Store) shared() bool { return s.owners != nil && s.owners.Shared() }
 // it may take what was freed before.
 func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 	s, sh := t.sh.store, t.sh
+	if err := t.keyRoomLocked(id); err != nil {
+		return err
+	}
 	if t.slot != 0 {
 		return t.idRoomLocked(id)
 	}
@@ -90,7 +95,7 @@ func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 		return nil
 	case !sh.index.Room() || !sh.cells.Room(t.size()):
 		return errMemory
-	case id.Given() && !sh.ids.Room():
+	case id.Given() && !t.idsHaveRoom(id):
 		return errMemory
 	}
 	if slab := machines[t.kind].slab; slab != nil && !slab.room(sh) {
@@ -102,17 +107,17 @@ func (t *target) roomLocked(id *reqid.ID) *failure.Error {
 // idRoomLocked is roomLocked for an object that is there. A part of the memory is kept
 // for its request ids.
 func (t *target) idRoomLocked(id *reqid.ID) *failure.Error {
-	s, sh := t.sh.store, t.sh
+	s := t.sh.store
 	//guard:id-reserve -> reserve := int64(0)
 	reserve := s.cfg.MaxBytes / idReserve
 	switch {
-	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.idsFull(idHalf), sh.ids.Room():
+	case !id.Given() || s.bytes.Load() < s.cfg.MaxBytes && !s.idsFull(idHalf), t.idsHaveRoom(id):
 		return nil
 	//guard:id-takeover s.idsFull(idMost) -> s.ownFull(ownShare, ownParts)
 	case s.bytes.Load() >= s.cfg.MaxBytes+reserve || s.idsFull(idMost):
 		return errMemory
 	//guard:id-reserve-fair
-	case !sh.ids.Few(t.e.ids, id.Client, reserveClients):
+	case !t.fewIDs(id):
 		return errIDs
 	}
 	return nil

@@ -40,6 +40,10 @@ func (s *Store) Read(now int64, ref Ref, kind Kind, emit func(r *Record, now int
 	known := func(r *Record, now int64) bool {
 		//guard:split-ids-lost t.now -> math.MinInt64
 		r.IDs.Evicted = max(r.IDs.Evicted, min(t.permit.Since, t.now))
+		//guard:key-carried-mark
+		if at := min(t.permit.Since, t.now); r.Whole && at >= t.now-t.sh.store.cfg.RequestIDs.Window && t.keysUsed() {
+			r.IDs.AddMark(at)
+		}
 		emit(r, now)
 		return ref.Role != Sample
 	}

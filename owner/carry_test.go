@@ -34,7 +34,15 @@ func TestTakeTellsWhatIsUnknown(t *testing.T) {
 		if len(all) != 1 || all[0].IDs.Evicted != tc.want {
 			t.Errorf("%s: ids of before %d count as evicted, not of before %d", name, all[0].IDs.Evicted, tc.want)
 		}
-		if tc.object != (len(all[0].IDs.Ops) == 1 && all[0].IDs.Clients[0].Client != reqid.Client{}) {
+		ops := all[0].IDs.Ops
+		marked := len(ops) > 0 && reqid.IsMark(all[0].IDs.Clients[len(all[0].IDs.Clients)-1].Client, ops[len(ops)-1].Sequence)
+		if marked != (tc.since != math.MinInt64) || marked && ops[len(ops)-1].At != tc.want {
+			t.Errorf("%s: keys count as forgotten: %t: %+v", name, marked, all[0].IDs)
+		}
+		if marked {
+			ops = ops[:len(ops)-1]
+		}
+		if tc.object != (len(ops) == 1 && all[0].IDs.Clients[0].Client != reqid.Client{}) {
 			t.Errorf("%s: %+v", name, all[0].IDs)
 		}
 	}

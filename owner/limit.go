@@ -38,7 +38,8 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	if t.e != nil {
 		state = t.e.limit().state()
 	}
-	made, err := false, error(nil) // made: the state is another one than is stored, and is to be
+	print := printOfCheck(&id, &op) // of what was asked for, whichever part decides it
+	made, err := false, error(nil)  // made: the state is another one than is stored, and is to be
 	if ref.Role != Whole || state.Weight != 0 {
 		if made, err = t.weighLocked(&state, &op); err != nil {
 			return CheckAnswer{}, err
@@ -50,10 +51,6 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 		_, _, res, _ := t.decideLocked(&state, &op)
 		res.Capacity += t.slack
 		return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
-	}
-	print := fingerprint(opCheck, op.Cost)
-	if op.Refund != 0 {
-		print = fingerprint(opRefund, op.Refund)
 	}
 	replay, out, age, err := t.judgeLocked(&id, print)
 	if err != nil {
@@ -96,62 +93,6 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 }
 
-// LimitResetAnswer is the outcome of a ResetLimit.
-type LimitResetAnswer struct {
-	Spent uint64 // tokens that had been spent and had not come back; 0 if it was full
-	Meta
-}
-
-const resetRecovering = "what is kept of the key was lost, and the limit is taken to be used up until the grace period is over (--lost-limits=empty); nothing happened"
-
-// ResetLimit makes a limit full: nothing of it is spent. What was remembered of request
-// ids on it stays for its time, so that a retry of a check of before spends nothing.
-// Without such ids the object is forgotten at once. Where an absent limit stands for one
-// that was lost and is taken to be used up, there is no way to say that it is full: the
-// error is Recovering.
-func (s *Store) ResetLimit(now int64, ref Ref, id reqid.ID) (LimitResetAnswer, error) {
-	if err := s.uses(DeleteLevel); err != nil {
-		return LimitResetAnswer{}, err
-	}
-	t := target{ref: ref, kind: KindLimit, now: now}
-	if err := t.enter(s); err != nil {
-		return LimitResetAnswer{}, err
-	}
-	defer t.leave()
-	if ref.Role == Share {
-		return LimitResetAnswer{}, ErrWhole
-	}
-	print := fingerprint(opResetLimit, 0)
-	replay, out, age, err := t.judgeLocked(&id, print)
-	switch {
-	case err != nil:
-		return LimitResetAnswer{}, err
-	case replay:
-		return LimitResetAnswer{uint64(out.A), Meta{t.permit, true, age}}, nil
-	case t.startsEmpty():
-		return LimitResetAnswer{}, t.recovering(resetRecovering)
-	}
-	var spent uint64
-	changed := t.e != nil && *t.e.limit() != (limitCell{})
-	if changed {
-		c := t.e.limit()
-		spent = c.state().Used(t.sh.marksLocked(c), t.now)
-	}
-	if !changed && !id.Given() {
-		return LimitResetAnswer{0, Meta{Permit: t.permit}}, nil
-	}
-	if err := t.roomLocked(&id); err != nil {
-		return LimitResetAnswer{}, err
-	}
-	if changed {
-		t.sh.setLimitLocked(t.e, &limit.State{}, nil)
-		t.sh.version++
-	}
-	t.changedLocked(&id, reqid.Outcome{Print: print, Code: done, A: int64(spent)})
-	t.forgetBareLocked()
-	return LimitResetAnswer{spent, Meta{Permit: t.permit}}, nil
-}
-
 // Codes of a remembered outcome: refused, with the reason from refusedFor on,
 // or done.
 const (
@@ -165,24 +106,4 @@ func decision(ok bool) uint8 {
 		return done
 	}
 	return refused
-}
-
-// Operations, for fingerprints.
-const (
-	opCheck uint64 = iota + 1
-	opAdd
-	opSetIf
-	opReset
-	opAcquire
-	opRelease
-	opRefund
-	opDelete
-	opResetLimit
-)
-
-// fingerprint tells operations under one request id apart: what they do and
-// by how much.
-func fingerprint(op, arg uint64) uint32 {
-	h := (arg ^ op<<56) * 0x9E3779B97F4A7C15
-	return uint32(h>>32) ^ uint32(h)
 }

@@ -4,8 +4,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
@@ -59,7 +57,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op lock.Acquire) (Acqui
 	if err := s.checkTTL(op.TTL); err != nil {
 		return AcquireAnswer{}, nil, err
 	}
-	print := fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
+	print := printOfAcquire(&id, &op)
 	if w, err := supersedeLocked[AcquireAnswer](&t, &queue.Caller{ID: id, Print: print}, op.Wait); w != nil || err != nil {
 		return AcquireAnswer{}, w, err
 	}

@@ -25,22 +25,23 @@ type shard struct {
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
-	version     uint64       // of the last change
-	lastToken   uint64       // greatest fencing token used here
-	reported    int          // bytes that the store counts for this shard
-	idsReported int          // … of them, those of request ids
-	lockText    int          // bytes that lock states refer to
-	sweepAt     uint32       // entry that the sweep looks at next
-	mine        int64        // objects that are this process's own, about; see budget.go
-	sampled     int64        // … that this round of the sweep has found
-	shifts      uint64       // raised when entries may have moved in the index
-	record      Record       // reused for the sink
-	done        []Done       // ids remembered since the last record; reused
-	moves       []Move       // places of a lock that changed since the last record; reused
-	memberText  []byte       // of the members of a record; reused
-	kept        reqid.Kept   // reused for whole records
-	slide       []limit.Mark // of the sliding window that is decided; reused
-	fx          lock.Effects // of the last step of a lock; reused
+	version      uint64       // of the last change
+	lastToken    uint64       // greatest fencing token used here
+	reported     int          // bytes that the store counts for this shard
+	idsReported  int          // … of them, those of request ids
+	keysReported int          // idempotency keys that the store counts for this shard
+	lockText     int          // bytes that lock states refer to
+	sweepAt      uint32       // entry that the sweep looks at next
+	mine         int64        // objects that are this process's own, about; see budget.go
+	sampled      int64        // … that this round of the sweep has found
+	shifts       uint64       // raised when entries may have moved in the index
+	record       Record       // reused for the sink
+	done         []Done       // ids remembered since the last record; reused
+	moves        []Move       // places of a lock that changed since the last record; reused
+	memberText   []byte       // of the members of a record; reused
+	kept         reqid.Kept   // reused for whole records
+	slide        []limit.Mark // of the sliding window that is decided; reused
+	fx           lock.Effects // of the last step of a lock; reused
 
 	waits     map[uint64]*waiter  // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter  // … those that have a request id
@@ -227,12 +228,15 @@ func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid
 	if id.Settled > id.Sequence {
 		return false, out, 0, invalid("request_id.settled", "is %d, above the sequence %d of the request itself", id.Settled, id.Sequence)
 	}
+	if err := t.keysKnown(id); err != nil {
+		return false, out, 0, err
+	}
 	var ids uint32
 	if t.e != nil {
 		ids = t.e.ids
 	}
 	if t.sh.waiterLocked(t.slot, id) != nil {
-		return false, out, 0, errReused // for an Acquire that still waits
+		return false, out, 0, reused(id) // for an Acquire that still waits
 	}
 	//guard:ids-from-before t.permit.Since -> 0
 	switch verdict, out, age := t.sh.ids.Judge(ids, id, print, t.permit.Since, t.now); verdict {
@@ -241,7 +245,9 @@ func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid
 	case reqid.TooOld:
 		return false, out, 0, errTooOld
 	case reqid.Reused:
-		return false, out, 0, errReused
+		return false, out, 0, reused(id)
+	case reqid.Unsure:
+		return false, out, 0, unsure(age)
 	}
 	return false, out, 0, nil
 }
@@ -301,6 +307,10 @@ func (sh *shard) accountLocked() {
 		sh.store.idBytes.Add(int64(ids - sh.idsReported))
 		sh.idsReported = ids
 	}
+	if n := sh.ids.AllKeys(); n != sh.keysReported {
+		sh.store.keys.Add(int64(n - sh.keysReported))
+		sh.keysReported = n
+	}
 }
 
 // absentLocked reports whether the object equals one that never was.
@@ -324,17 +334,6 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 	m.states.clear(sh, e)
 	sh.version++
 	sh.notifySinkLocked(slot, hash)
-}
-
-// forgetBareLocked forgets the target, of which the sink was told, if nothing is left of it
-// but the room that it takes.
-func (t *target) forgetBareLocked() {
-	if t.slot == 0 || t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) {
-		return
-	}
-	t.sh.forgetLocked(t.slot)
-	t.slot, t.e = 0, nil
-	t.sh.accountLocked()
 }
 
 // forgetLocked removes an object that is absent and has no request ids.

@@ -81,6 +81,12 @@ type Config struct {
 	MaxLockTTL        int64        // longest TTL of a lock, ns, if none is agreed on (Rule.Terms). Default and maximum 24 h
 	RequestIDs        reqid.Config // Defaults: window 5 min, 1,024 clients an object, 1,024 ids a client
 
+	// Keys and KeysPerObject bound the idempotency keys that are remembered, of all objects,
+	// copies included, and of one. A key is remembered for RequestIDs.Window, and what finds
+	// no room is refused. Default 1,048,576 and 65,536.
+	Keys          int64
+	KeysPerObject int
+
 	// LostLimits is what a limit starts with that is absent from a row in grace:
 	// LostFull, as everywhere, or LostEmpty, as if all of it had been spent at
 	// Permit.LostAt. Default LostFull.
@@ -107,6 +113,8 @@ const (
 	DefaultIDWindow          = 300_000_000_000 // ns: retries older than half of it are rare
 	DefaultClientsPerObject  = 1_024
 	DefaultIDsPerClient      = 1_024
+	DefaultKeys              = 1 << 20 // about 100 MB; with a window of 5 min, 3,500 operations a second
+	DefaultKeysPerObject     = 1 << 16 // … 200 operations a second
 )
 
 // MaxQueue bounds Config.MaxWaitersPerLock: the record of a lock that is copied has its
@@ -138,6 +146,8 @@ func (c Config) withDefaults() Config {
 	def64(&c.RequestIDs.Window, DefaultIDWindow)
 	def(&c.RequestIDs.ClientsPerObject, DefaultClientsPerObject)
 	def(&c.RequestIDs.IDsPerClient, DefaultIDsPerClient)
+	def64(&c.Keys, DefaultKeys)
+	def(&c.KeysPerObject, DefaultKeysPerObject)
 	if c.LostLimits == "" {
 		c.LostLimits = LostFull
 	}
@@ -166,6 +176,8 @@ func (c Config) validate() *failure.Error {
 		return invalid("LostLimits", "must be %s or %s, is %q", LostFull, LostEmpty, c.LostLimits)
 	case c.RequestIDs.Window < 1e9:
 		return invalid("RequestIDs.Window", "must be at least 1s, is %s", time.Duration(c.RequestIDs.Window))
+	case c.Keys < 1 || c.KeysPerObject < 1:
+		return invalid("Keys", "at least one idempotency key must be remembered")
 	case c.RequestIDs.ClientsPerObject < 1 || c.RequestIDs.IDsPerClient < 1:
 		return invalid("RequestIDs", "at least one client and one id must be remembered")
 	}
@@ -190,6 +202,7 @@ type Store struct {
 	objects [kinds]atomic.Int64
 	bytes   atomic.Int64
 	idBytes atomic.Int64        // … of them, those of request ids
+	keys    atomic.Int64        // idempotency keys, those of copies included
 	mine    atomic.Int64        // objects of this process's own, about
 	expired [kinds]atomic.Int64 // objects forgotten because their time was over
 	lapsed  atomic.Int64        // locks whose TTL ended while they were held

@@ -263,7 +263,7 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	was := l.caller(old.ticket)
 	switch was.Judge(retry, old.away()) {
 	case queue.Reused:
-		return nil, errReused
+		return nil, reused(id)
 	case queue.Older:
 		return nil, errSuperseded // it was held up: a later attempt of the request waits
 	}

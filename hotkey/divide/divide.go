@@ -28,12 +28,18 @@ const (
 	// MaxIDs is how many request ids travel when an object is divided, or put together:
 	// with those of as many clients as may be, some 500 KB in all.
 	MaxIDs = 8192
+	// MaxKeys is how many idempotency keys travel beside them, some 2 MB: see ErrKeys.
+	MaxKeys = 32_768
 	// chunk is how many ids are in one record.
 	chunk = owner.MaxKept / 2
 )
 
 // ErrKind is the error of a split of a kind that has no parts.
 var ErrKind = errors.New("objects of this kind are not split")
+
+// ErrKeys is why an object is not divided: keys are not forgotten while they may be sent
+// again.
+var ErrKeys = errors.New("objects that remember more idempotency keys than travel are not split")
 
 // Divide returns the records of each part of an object, and the value that no part has.
 // The times of the records are of one clock, and now is of it. Its errors are for people:
@@ -55,10 +61,17 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 		return nil, 0, err
 	}
 	ids := gather(whole)
+	//guard:split-keys-many
+	if ids.lost {
+		return nil, 0, ErrKeys
+	}
 	ids.answers(d.divided, base)
 	for i, at := range states {
-		//guard:split-ids-part ring.PartOf(c.Hi, c.Lo, seq, len(states)) -> int(seq)%len(states)
-		mine := ids.of(func(c reqid.Client, seq uint64) bool { return ring.PartOf(c.Hi, c.Lo, seq, len(states)) == i })
+		mine := ids.of(func(c reqid.Client, seq uint64) bool {
+			//guard:split-ids-part ring.PartOf(c.Hi, c.Lo, seq, len(states)) -> ring.PartOf(0, 0, seq, len(states))
+			return ring.PartOf(c.Hi, c.Lo, seq, len(states)) == i ||
+				reqid.IsMark(c, seq) //guard:split-key-marks
+		})
 		parts = append(parts, records(at, mine))
 	}
 	return parts, base, nil
@@ -87,24 +100,28 @@ func Unite(parts [][]*owner.Record, sp *table.Split, now int64) ([]*owner.Record
 // Trim returns the records of an object with as many ids as travel, the latest ones; the
 // records themselves if they have no more.
 func Trim(all []*owner.Record) []*owner.Record {
-	total := 0
+	ids, keys := 0, 0
 	for _, r := range all {
 		if r.IDs != nil {
-			total += len(r.IDs.Ops)
+			n := r.IDs.Keyed()
+			ids, keys = ids+len(r.IDs.Ops)-n, keys+n
 		}
 	}
-	if total <= MaxIDs {
+	if ids <= MaxIDs && keys <= MaxKeys {
 		return all
 	}
 	whole := *all[0]
 	return records(&whole, gather(all))
 }
 
-// Bare is a whole record without its ids, all of which count as evicted at this moment.
+// Bare is a whole record without its ids and keys, all of which count as forgotten at this
+// moment.
 func Bare(whole *owner.Record, now int64) *owner.Record {
 	bare := *whole
 	bare.At = now
-	return records(&bare, kept{evicted: now})[0]
+	ids := kept{evicted: now}
+	ids.mark(now)
+	return records(&bare, ids)[0]
 }
 
 // records returns a record with these ids, cut into some.
@@ -137,6 +154,7 @@ func records(whole *owner.Record, ids kept) []*owner.Record {
 // kept is what is remembered of request ids: by client, each once.
 type kept struct {
 	evicted int64
+	lost    bool     // keys were dropped: there is a mark
 	clients []client // longest idle first
 }
 
@@ -149,7 +167,6 @@ type client struct {
 func gather(all []*owner.Record) kept {
 	k := kept{evicted: math.MinInt64}
 	at := map[reqid.Client]int{}
-	total := 0
 	for _, r := range all {
 		if r.IDs == nil {
 			continue
@@ -166,38 +183,55 @@ func gather(all []*owner.Record) kept {
 			x.Floor, x.Seen, x.Linked = max(x.Floor, c.Floor), max(x.Seen, c.Seen), max(x.Linked, c.Linked)
 			x.ops = append(x.ops, ops[:c.Ops]...)
 			ops = ops[c.Ops:]
-			total += c.Ops
 		}
 	}
 	for i := range k.clients {
 		slices.SortStableFunc(k.clients[i].ops, func(a, b reqid.KeptOp) int { return cmp.Compare(a.At, b.At) })
 	}
 	slices.SortStableFunc(k.clients, func(a, b client) int { return cmp.Compare(a.Linked, b.Linked) })
-	k.bound(total)
+	last := k.bound(MaxIDs, false)
+	//guard:split-ids-evicted
+	k.evicted = max(k.evicted, last)
+	if last := k.bound(MaxKeys, true); last != math.MinInt64 {
+		k.lost = true
+		//guard:split-keys-lost
+		k.mark(last)
+	}
 	k.clients = slices.DeleteFunc(k.clients, func(c client) bool { return len(c.ops) == 0 && c.Floor == 0 }) // nothing is known of them
 	return k
 }
 
-// bound drops the oldest ids if there are too many.
-func (k *kept) bound(total int) {
-	//guard:split-ids-bound true
-	if total <= MaxIDs {
-		return
-	}
-	times := make([]int64, 0, total)
+// bound drops the oldest ids, or the oldest keys, if there are more than most. It returns
+// when the last of them was done, math.MinInt64 if none is dropped.
+func (k *kept) bound(most int, keys bool) int64 {
+	var times []int64
 	for _, c := range k.clients {
 		for _, o := range c.ops {
-			times = append(times, o.At)
+			if keys == (o.Sequence == reqid.KeySequence) {
+				times = append(times, o.At)
+			}
 		}
 	}
+	//guard:split-ids-bound true
+	if len(times) <= most {
+		return math.MinInt64
+	}
 	slices.Sort(times)
-	last := times[total-MaxIDs-1] // of those that go
-	//guard:split-ids-evicted
-	k.evicted = max(k.evicted, last)
+	last := times[len(times)-most-1] // of those that go
 	for i := range k.clients {
 		c := &k.clients[i]
-		c.ops = slices.DeleteFunc(c.ops, func(o reqid.KeptOp) bool { return o.At <= last })
+		c.ops = slices.DeleteFunc(c.ops, func(o reqid.KeptOp) bool {
+			return o.At <= last && keys == (o.Sequence == reqid.KeySequence)
+		})
 	}
+	return last
+}
+
+// mark adds that keys up to a moment are forgotten.
+func (k *kept) mark(at int64) {
+	var m reqid.Kept
+	m.AddMark(at)
+	k.clients = append(k.clients, client{KeptClient: m.Clients[0], ops: m.Ops})
 }
 
 // answers changes all that is remembered of the answers; not if change is nil.

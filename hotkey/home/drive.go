@@ -84,7 +84,7 @@ func (d *drive) over(sp *table.Split) bool {
 // indivisible reports whether an error means that the object cannot be split.
 func indivisible(err error) bool {
 	var e *failure.Error
-	return errors.Is(err, divide.ErrKind) || errors.Is(err, divide.ErrWindow) || errors.Is(err, divide.ErrTTL) || errors.Is(err, divide.ErrLarge) ||
+	return errors.Is(err, divide.ErrKind) || errors.Is(err, divide.ErrWindow) || errors.Is(err, divide.ErrTTL) || errors.Is(err, divide.ErrLarge) || errors.Is(err, divide.ErrKeys) ||
 		errors.As(err, &e) && (e.Reason == failure.KindMismatch || e.Reason == failure.Invalid)
 }
 

@@ -34,33 +34,19 @@ func (f *counterFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "which counter of the key (default \"counter\")")
 }
 
-// counted is what counter commands show.
-type counted struct {
-	value   int64
-	version uint64
-	applied *bool  // nil = nothing was to be applied
-	refused string // why it was not applied; "" = it was, or need not be
-	parts   int
-	client.Meta
-}
-
-// changed returns what there is to show of a change. why says it was not applied, if so.
-func changed(v client.Change, why string) counted {
-	return counted{v.Value, v.Version, &v.Applied, why, v.Parts, v.Meta}
-}
-
-// do makes a call of a client and shows its answer.
-func (f *counterFlags) do(ctx context.Context, std Process, call func(context.Context, client.Counter) (counted, error)) error {
+// do makes a call of a client and shows its answer. refused is why it was not applied, ""
+// if it was or need not be.
+func (f *counterFlags) do(ctx context.Context, std Process, call func(context.Context, *client.Client) (v client.Value, applied *bool, refused string, err error)) error {
 	node, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	v, err := call(ctx, node.Counter(f.name))
+	v, applied, refused, err := call(ctx, node.Client)
 	if err != nil {
 		return node.explain(err)
 	}
-	if err := f.show(std, &v); err != nil || v.applied == nil || *v.applied {
+	if err := f.show(std, &v, applied, refused); err != nil || applied == nil || *applied {
 		return err
 	}
 	return exitCode(exitDenied)
@@ -80,18 +66,18 @@ type counterJSON struct {
 
 // show prints an answer. A loss of the counter is reported on standard error, so that the
 // output stays a number.
-func (f *counterFlags) show(std Process, v *counted) error {
+func (f *counterFlags) show(std Process, v *client.Value, applied *bool, refused string) error {
 	if f.json {
-		return printJSON(std.Out, counterJSON{strconv.FormatInt(v.value, 10), strconv.FormatUint(v.version, 10), v.applied, v.refused, v.Epoch, v.LostEpoch, v.parts})
+		return printJSON(std.Out, counterJSON{strconv.FormatInt(v.Value, 10), strconv.FormatUint(v.Version, 10), applied, refused, v.Epoch, v.LostEpoch, v.Parts})
 	}
 	if v.LostEpoch != 0 {
 		fmt.Fprintln(std.Err, "keystead: "+graceText(v.LostEpoch)+": it may have been another number")
 	}
-	if v.refused != "" {
-		_, err := fmt.Fprintf(std.Out, "%d  refused: %s\n", v.value, v.refused)
+	if refused != "" {
+		_, err := fmt.Fprintf(std.Out, "%d  refused: %s\n", v.Value, refused)
 		return err
 	}
-	_, err := fmt.Fprintln(std.Out, v.value)
+	_, err := fmt.Fprintln(std.Out, v.Value)
 	return err
 }
 
@@ -129,16 +115,16 @@ loss, and "parts": number if the counter is split.`,
 					return usageError{fmt.Errorf("DELTA %q is not a whole 64-bit number", args[1])}
 				}
 			}
-			opts := []client.CounterOption{client.IdleTTL(idle)}
+			q := client.Add{Key: args[0], Name: f.name, Delta: delta, IdleTTL: idle}
 			if cmd.Flags().Changed("min") {
-				opts = append(opts, client.AtLeast(low))
+				q.Min = &low
 			}
 			if cmd.Flags().Changed("max") {
-				opts = append(opts, client.AtMost(high))
+				q.Max = &high
 			}
-			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.Add(ctx, args[0], delta, opts...)
-				return changed(v, refusalText[v.Refusal]), err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.Add(ctx, q)
+				return v, &v.Applied, refusalText[v.Refusal], err
 			})
 		},
 	}
@@ -162,9 +148,9 @@ grace period of a loss, and "parts": number if the counter is split.`,
   keystead counter get visits --name 2026-11 --json`,
 		Args: exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.Get(ctx, args[0])
-				return counted{value: v.Value, version: v.Version, parts: v.Parts, Meta: v.Meta}, err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.Get(ctx, client.Counter{Key: args[0], Name: f.name})
+				return v, nil, "", err
 			})
 		},
 	}
@@ -194,13 +180,13 @@ With --json: as "counter add".`,
 			if !cmd.Flags().Changed("if-version") {
 				return usageError{errors.New("--if-version is missing\n  hint: `keystead counter get KEY --json` prints the version; 0 if the counter must not exist")}
 			}
-			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.CompareAndSet(ctx, args[0], value, expected)
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.SetIf(ctx, client.SetIf{Key: args[0], Name: f.name, Value: value, Version: expected})
 				refused := ""
 				if !v.Applied {
 					refused = fmt.Sprintf("its version is %d, not %d", v.Version, expected)
 				}
-				return changed(v, refused), err
+				return v, &v.Applied, refused, err
 			})
 		},
 	}
@@ -221,9 +207,9 @@ and the version after.`,
 		Example: `  keystead counter reset page:/index.html`,
 		Args:    exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.Reset(ctx, args[0])
-				return counted{value: v.Previous, version: v.Version, Meta: v.Meta}, err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
+				v, err := c.Reset(ctx, client.Counter{Key: args[0], Name: f.name})
+				return v, nil, "", err
 			})
 		},
 	}

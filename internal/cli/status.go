@@ -274,27 +274,14 @@ func (f *statusFlags) show(out io.Writer, o *overview) error {
 	if f.json {
 		return printJSON(out, o)
 	}
-	return o.print(out, f.addr, canvasOf(out))
+	return o.print(out, f.addr)
 }
 
-const (
-	statusLabel = len("Cluster  ") // the labels at the left of a status
-	statusLeast = 24               // columns of the texts beside them, on a terminal that is too narrow
-)
-
-// print writes the overview for people: on a terminal, broken between words. addr is where
-// the node was asked.
-func (o *overview) print(out io.Writer, addr string, on canvas) error {
+// print writes the overview for people. addr is where the node was asked.
+func (o *overview) print(out io.Writer, addr string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	width := 0
-	if on.cut {
-		width = max(on.width-statusLabel, statusLeast)
-	}
 	line := func(label, format string, args ...any) {
-		for _, text := range wrapped(fmt.Sprintf(format, args...), width) {
-			fmt.Fprintf(w, "%s\t%s\n", label, text)
-			label = ""
-		}
+		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
 	}
 	if o.alone() {
 		line("Cluster", "none: %s runs alone", o.ID)
@@ -315,9 +302,7 @@ func (o *overview) print(out io.Writer, addr string, on canvas) error {
 		}
 	}
 	line("Epoch", "%s", o.Epoch)
-	if o.Rows > 0 { // otherwise there is no ring yet
-		line("Rows", "%s", o.rows())
-	}
+	line("Rows", "%s", o.rows())
 	if !o.alone() {
 		line("Leader", "%s", orDash(o.Leader))
 		line("Voters", "%s", o.voters())

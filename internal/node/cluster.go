@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -277,7 +278,7 @@ func (c *cluster) discard(lost []serving.Range) {
 
 // rule returns the serving rule for the store.
 func (c *cluster) rule() *inCluster {
-	return &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), raise: c.raise}
+	return &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), window: cmp.Or(c.cfg.Store.RequestIDs.Window, owner.DefaultIDWindow), raise: c.raise}
 }
 
 // raise has the epoch raised above one whose tokens are used up.

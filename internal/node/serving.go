@@ -15,6 +15,8 @@ type inCluster struct {
 	rule *serving.Rule
 	// start is when this process began, by the clock of the store.
 	start int64
+	// window is how long request ids and idempotency keys are kept, ns.
+	window int64
 	// raise asks the cluster for an epoch above this one. It does not wait.
 	raise func(above uint64)
 }
@@ -36,13 +38,21 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 	//guard:admission-of-the-node -> serving.Yes | v&0
 	switch v {
 	case serving.Yes:
-		p := owner.Permit{Epoch: e.Since, Seen: e.Seen, Hash: hash, Since: m.start, Lost: e.Lost, LostAt: e.LostAt}
+		p := owner.Permit{Epoch: e.Since, Seen: e.Seen, Hash: hash, Lost: e.Lost}
+		if e.Lost != 0 {
+			p.LostAt = e.LostAt
+		}
 		switch {
 		case e.Whole: // it came with its request ids, from wherever it came
 			p.Since = math.MinInt64
 		case e.Lost != 0: // those of before the loss are gone
 			//guard:lost-ids e.LostAt -> m.start
 			p.Since = max(m.start, e.LostAt)
+		//guard:lost-short-grace
+		case m.rule.Table().LockTTL < m.window: // the grace is over, and those of before may be sent again
+			p.Since = e.LostAt
+		default: // … and they may not
+			p.Since = math.MinInt64
 		}
 		return p, nil
 	case serving.NoLease:

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -41,7 +42,7 @@ func TestRuleInCluster(t *testing.T) {
 	r.Learn(tab)
 	r.Cleaned(tab.Epoch)
 	r.Extend(1000)
-	rule := &inCluster{rule: r}
+	rule := &inCluster{rule: r, window: 300}
 	admit := func(what string, h uint64, now int64, want failure.Reason) {
 		t.Helper()
 		_, err := rule.Admit(h, now)
@@ -72,6 +73,20 @@ func TestRuleInCluster(t *testing.T) {
 	// Who has done something there before the loss, and asks again, must not do it twice.
 	if p, err := rule.Admit(theirs, 999); err != nil || p.Lost != tab.Epoch || p.LostAt != 500 || p.Since != 500 {
 		t.Errorf("in a lost row: %+v, %v", p, err)
+	}
+	// When the grace is over, it is as with a row that came whole, if that was longer than
+	// anybody may ask again.
+	for lockTTL, since := range map[int64]int64{299: 500, 300: math.MinInt64} {
+		after := *tab
+		after.Epoch, after.LockTTL, after.Rows = tab.Epoch+1, lockTTL, slices.Clone(tab.Rows)
+		for i := range after.Rows {
+			after.Rows[i].Grace = false
+		}
+		r.Learn(&after)
+		r.Cleaned(after.Epoch)
+		if p, err := rule.Admit(theirs, 999); err != nil || p.Lost != 0 || p.LostAt != 0 || p.Since != since {
+			t.Errorf("after a grace of %d: %+v, %v", lockTTL, p, err)
+		}
 	}
 	r.Quiet()
 	admit("a node that stops", mine, 999, failure.NotOwner)

@@ -34,7 +34,9 @@ type KeptOp struct {
 type Cursor struct {
 	client, op uint32
 	begun      bool
-	last       bool // the client's last operation is next
+	last       bool   // the client's last operation is next
+	keys       bool   // all clients are done
+	key        uint32 // the next key then
 }
 
 // Save puts what is remembered of an object into k, whose slices it uses again,
@@ -56,7 +58,11 @@ func (t *Table) Save(ref uint32, from Cursor, most int, k *Kept) (next Cursor, d
 		}
 		from = t.saveClient(from, most, k)
 	}
-	return from, true
+	if !from.keys {
+		from.keys, from.key = true, obj.keys.oldest
+	}
+	from.key = t.saveKeys(from.key, most, k)
+	return from, from.key == 0
 }
 
 // cursor returns the place where a client begins.
@@ -97,31 +103,47 @@ func (t *Table) Load(ref, owner uint32, k *Kept, now int64) uint32 {
 	ops := k.Ops
 	for i := range k.Clients {
 		kc := &k.Clients[i]
-		if ref == 0 {
-			ref = t.objects.Add()
-			*t.objects.At(ref) = object{owner: owner, evicted: math.MinInt64}
-		}
-		c := t.find(ref, kc.Client)
-		if c == 0 {
-			c = t.addClient(ref, kc.Client, now)
-			cl := t.clients.At(c)
-			cl.seen, cl.linked = kc.Seen, kc.Linked
-		}
-		for _, o := range ops[:kc.Ops] {
-			for int(t.clients.At(c).n) >= t.cfg.IDsPerClient {
-				t.popOp(c)
-				t.evictedAt(ref, now)
-			}
-			t.addOp(c, op{seq: o.Sequence, at: o.At, out: o.Outcome})
-		}
+		ref = t.object(ref, owner)
+		t.loadClient(ref, kc, ops[:kc.Ops], now)
 		ops = ops[kc.Ops:]
-		cl := t.clients.At(c)
-		cl.floor = max(cl.floor, kc.Floor)
 	}
 	if ref != 0 {
 		t.evictedAt(ref, k.Evicted)
 	}
 	return ref
+}
+
+// loadClient adds a client with its operations, or a key.
+func (t *Table) loadClient(ref uint32, kc *KeptClient, ops []KeptOp, now int64) {
+	keys := 0
+	for _, o := range ops {
+		//guard:key-loaded
+		if o.Sequence == KeySequence {
+			t.noteKey(ref, kc.Client, o.Outcome, o.At)
+			keys++
+		}
+	}
+	if keys > 0 && keys == len(ops) && kc.Floor == 0 {
+		return
+	}
+	c := t.find(ref, kc.Client)
+	if c == 0 {
+		c = t.addClient(ref, kc.Client, now)
+		cl := t.clients.At(c)
+		cl.seen, cl.linked = kc.Seen, kc.Linked
+	}
+	for _, o := range ops {
+		if o.Sequence == KeySequence {
+			continue
+		}
+		for int(t.clients.At(c).n) >= t.cfg.IDsPerClient {
+			t.popOp(c)
+			t.evictedAt(ref, now)
+		}
+		t.addOp(c, op{seq: o.Sequence, at: o.At, out: o.Outcome})
+	}
+	cl := t.clients.At(c)
+	cl.floor = max(cl.floor, kc.Floor)
 }
 
 // errKept says that something that came from elsewhere was not saved by a table.

@@ -1,36 +1,3 @@
-// Package reqid remembers which operations were done, so that a retry returns
-// the first result and never acts twice.
-//
-// An operation is named by the client that sent it and the client's sequence
-// number, within the object that it acted on: ids live with their object and
-// would move with it. The table of a shard remembers, for each object,
-//
-//	object → its clients, most recently seen last
-//	client → its last operation, those before it in the order in which they took
-//	         effect, and a floor
-//
-// # Guarantee
-//
-// Judge says New for an id only if the operation cannot have been done before,
-// as far as this can be known:
-//
-//   - a client that sends `settled` is exact: below its floor everything is
-//     TooOld, at and above it everything that was done is remembered, while the
-//     client is active on the object (RIFL's first-incomplete number: Lee et
-//     al., SOSP 2015);
-//   - what was forgotten for want of room is covered by its time: a retry that
-//     says it was first sent before the last such eviction is TooOld;
-//   - what was forgotten after Window is covered by age: a retry as old as half
-//     of Window is TooOld. The other half is room for a slow network.
-//
-// TooOld may be wrong in the harmless direction only: the operation is not done.
-//
-// # Non-guarantee
-//
-// A first attempt (age 0) that the network holds back until after its own retry
-// was done and then evicted for want of room looks new. Clients that send
-// `settled` are not evicted for want of room in practice: they keep no more than
-// they have in flight.
 package reqid
 
 import (
@@ -74,6 +41,7 @@ const (
 	Replay                // done: answer with the outcome
 	TooOld                // may have been done and forgotten: do not do it
 	Reused                // done as another operation: the client is in error
+	Unsure                // of a key: it may have been used and forgotten: do not do it
 )
 
 // Config bounds a table.
@@ -95,6 +63,10 @@ type Table struct {
 	byName  flat.Index // (object, client) → client
 	bySeq   flat.Index // (client, sequence) → ops
 	order              // the clients of all objects
+
+	keys     flat.Slab[keyed]
+	byKey    flat.Index // (object, key) → keys
+	keyOrder order      // the keys of all objects
 }
 
 type object struct {
@@ -102,6 +74,8 @@ type object struct {
 	n       uint32 // clients
 	order          // its clients
 	evicted int64  // when an id was last evicted for want of room
+	keyed   uint32 // keys
+	keys    order
 }
 
 // client is a client on one object. Its last operation stands in it, because
@@ -119,8 +93,6 @@ type client struct {
 	inObject links  // neighbours by time among the clients of the object
 	inTable  links  // … and of the table
 }
-
-type links struct{ older, newer uint32 }
 
 type op struct {
 	seq uint64
@@ -141,8 +113,12 @@ func NewTable(cfg Config) *Table { return &Table{cfg: cfg, seed: rand.Uint64()} 
 // Judge says what is known about id on the object ref (0: an object without
 // ids), and for a Replay the outcome and the time since. What was done before
 // since is unknown; math.MinInt64 says that the table came to know all of it. It
-// also takes note of what the client has settled.
+// also takes note of what the client has settled. For Unsure, the time is that until
+// the key is New.
 func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdict, Outcome, int64) {
+	if id.Keyed() {
+		return t.judgeKey(ref, id, print, since, now)
+	}
 	if ref != 0 {
 		if c := t.find(ref, id.Client); c != 0 {
 			t.advance(c, id.Settled)
@@ -173,9 +149,10 @@ func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdi
 // Note remembers the outcome of an operation that Judge called New, or that a
 // record tells of, and returns the reference of the object's ids. owner is handed to the callback of Expire.
 func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
-	if ref == 0 {
-		ref = t.objects.Add()
-		*t.objects.At(ref) = object{owner: owner, evicted: math.MinInt64}
+	ref = t.object(ref, owner)
+	if id.Keyed() {
+		t.noteKey(ref, id.Client, out, now)
+		return ref
 	}
 	c := t.find(ref, id.Client)
 	if c == 0 {
@@ -189,6 +166,15 @@ func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
 	return ref
 }
 
+// object returns the reference of an object's ids, made if there is none.
+func (t *Table) object(ref, owner uint32) uint32 {
+	if ref == 0 {
+		ref = t.objects.Add()
+		*t.objects.At(ref) = object{owner: owner, evicted: math.MinInt64}
+	}
+	return ref
+}
+
 // addOp makes an operation the last one of a client.
 func (t *Table) addOp(c uint32, o op) {
 	cl := t.clients.At(c)
@@ -199,9 +185,10 @@ func (t *Table) addOp(c uint32, o op) {
 	cl.n++
 }
 
-// Knows reports whether an operation is remembered.
+// Knows reports whether an operation is remembered, and cannot have been done anew. Of a
+// key it says no: it may have been used again since its window was over.
 func (t *Table) Knows(ref uint32, id *ID) bool {
-	if ref == 0 {
+	if ref == 0 || id.Keyed() {
 		return false
 	}
 	c := t.find(ref, id.Client)
@@ -324,11 +311,11 @@ func (t *Table) relink(c uint32) bool {
 	return true
 }
 
-// Expire forgets clients that were idle for Window, until budget of them or of
-// their operations are looked at. emptied is called with the owner of each
+// Expire forgets clients that were idle for Window, and keys that are as old, until budget
+// of them or of their operations are looked at. emptied is called with the owner of each
 // object that has no ids any more. more says that there may be others.
 func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) (more bool) {
-	for ; budget > 0; budget-- {
+	for budget = t.expireKeys(now, budget, emptied); budget > 0; budget-- {
 		c := t.oldest
 		if c == 0 || now-t.clients.At(c).linked <= t.cfg.Window {
 			t.byName.Shrink()
@@ -342,19 +329,27 @@ func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) (more 
 		budget -= int(cl.n)
 		ref := cl.object
 		t.dropClient(c)
-		if obj := t.objects.At(ref); obj.n == 0 {
-			owner := obj.owner
-			t.objects.Free(ref)
-			emptied(owner)
-		}
+		t.freeEmpty(ref, emptied)
 	}
 	return true
+}
+
+// freeEmpty forgets an object that has no ids any more.
+func (t *Table) freeEmpty(ref uint32, emptied func(owner uint32)) {
+	if obj := t.objects.At(ref); obj.n == 0 && obj.keyed == 0 {
+		owner := obj.owner
+		t.objects.Free(ref)
+		emptied(owner)
+	}
 }
 
 // Drop forgets all ids of an object.
 func (t *Table) Drop(ref uint32) {
 	for t.objects.At(ref).n > 0 {
 		t.dropClient(t.objects.At(ref).oldest)
+	}
+	for t.objects.At(ref).keyed > 0 {
+		t.dropKey(t.objects.At(ref).keys.oldest)
 	}
 	t.objects.Free(ref)
 }
@@ -386,6 +381,10 @@ func (t *Table) Each(ref uint32, f func(id ID, out Outcome, at int64)) {
 			show(&cl.last)
 		}
 	}
+	for x := t.objects.At(ref).keys.oldest; x != 0; x = t.keys.At(x).inObject.newer {
+		k := t.keys.At(x)
+		f(ID{Client: k.key, Sequence: KeySequence}, k.out, k.at)
+	}
 }
 
 // Room reports whether the next id needs no more memory, whatever client it is of
@@ -396,7 +395,7 @@ func (t *Table) Room() bool {
 
 // Bytes returns the memory that the table has allocated.
 func (t *Table) Bytes() int {
-	return t.objects.Bytes() + t.clients.Bytes() + t.ops.Bytes() + t.byName.Bytes() + t.bySeq.Bytes()
+	return t.objects.Bytes() + t.clients.Bytes() + t.ops.Bytes() + t.byName.Bytes() + t.bySeq.Bytes() + t.keys.Bytes() + t.byKey.Bytes()
 }
 
 func (t *Table) find(ref uint32, id Client) uint32 {
@@ -435,48 +434,6 @@ func (t *Table) touch(c uint32, now int64) {
 	if cl.seen-cl.linked > t.cfg.Window/8 {
 		t.relink(c)
 	}
-}
-
-// order is a list of clients by the time they were last put in order.
-type order struct{ oldest, newest uint32 }
-
-// add puts a client last; of is its links in this order.
-func (o *order) add(t *Table, c uint32, of func(*client) *links) {
-	*of(t.clients.At(c)) = links{older: o.newest}
-	if o.newest != 0 {
-		of(t.clients.At(o.newest)).newer = c
-	} else {
-		o.oldest = c
-	}
-	o.newest = c
-}
-
-func (o *order) remove(t *Table, c uint32, of func(*client) *links) {
-	l := *of(t.clients.At(c))
-	if l.older != 0 {
-		of(t.clients.At(l.older)).newer = l.newer
-	} else {
-		o.oldest = l.newer
-	}
-	if l.newer != 0 {
-		of(t.clients.At(l.newer)).older = l.older
-	} else {
-		o.newest = l.older
-	}
-}
-
-func inObject(c *client) *links { return &c.inObject }
-func inTable(c *client) *links  { return &c.inTable }
-
-// link puts a client last among those of its object and those of the table.
-func (t *Table) link(c uint32) {
-	t.objects.At(t.clients.At(c).object).add(t, c, inObject)
-	t.order.add(t, c, inTable)
-}
-
-func (t *Table) unlink(c uint32) {
-	t.objects.At(t.clients.At(c).object).remove(t, c, inObject)
-	t.order.remove(t, c, inTable)
 }
 
 // The tags mix with odd constants (golden ratio, and two primes of xxHash) so

@@ -78,7 +78,7 @@ func TestGrace(t *testing.T) {
 		t.Error("it was lost again")
 	}
 	learn(70, grow(t, back, settling(back, n1)))
-	inGrace(t, r, h, 0, 0)
+	inGrace(t, r, h, 0, 60) // what was lost of it was lost by then
 	if got, _, _ := r.Recoveries(); len(got) != 0 {
 		t.Errorf("%+v are in grace", got)
 	}
@@ -105,6 +105,7 @@ func TestGraceInAnyOrder(t *testing.T) {
 		tab := locking(t, 1+int(seed%3))
 		came := map[uint64]int64{} // by epoch: when it was made
 		seen := map[uint64]Entry{} // by position
+		lost := map[uint64]int64{} // by position: when what was kept of it was lost last
 		for range 150 {
 			c := random(rnd, tab)
 			if m, is := tab.Member("n1"); is && rnd.IntN(12) == 0 {
@@ -114,6 +115,11 @@ func TestGraceInAnyOrder(t *testing.T) {
 			next, err := tab.Apply(c)
 			if err != nil {
 				continue
+			}
+			for h := range seen {
+				if i := next.Find(h); i >= 0 && next.Rows[i].Lost == next.Epoch {
+					lost[h] = now
+				}
 			}
 			tab = next
 			came[tab.Epoch] = now
@@ -129,6 +135,18 @@ func TestGraceInAnyOrder(t *testing.T) {
 			r.Learn(tab)
 			r.Cleaned(tab.Epoch)
 			checkGrace(t, r, rnd, came, seen, joined)
+			checkLosses(t, r, seen, lost)
+		}
+	}
+}
+
+// checkLosses checks that nothing of a position was lost after the moment by which all of it
+// is said to be, whether or not its row is in grace.
+func checkLosses(t *testing.T, r *Rule, seen map[uint64]Entry, lost map[uint64]int64) {
+	t.Helper()
+	for h, e := range seen {
+		if e.Since != 0 && lost[h] != 0 && (e.Whole || e.LostAt < lost[h]) {
+			t.Fatalf("%d was lost at %d: %+v of %+v", h, lost[h], e, r.Table().Rows[r.Table().Find(h)])
 		}
 	}
 }
@@ -155,6 +173,8 @@ func checkGrace(t *testing.T, r *Rule, rnd *rand.Rand, came map[uint64]int64, se
 			t.Fatalf("%d: the grace is said to have begun at %d, and the row came at %d", h, e.LostAt, came[row.Held])
 		case was.Lost != 0 && was.Lost == e.Lost && row.Held <= was.Seen && !joined && was.LostAt != e.LostAt:
 			t.Fatalf("%d: the grace began at %d, and begins anew at %d", h, was.LostAt, e.LostAt)
+		case was.Since != 0 && !was.Whole && !e.Whole && row.Held <= was.Seen && !joined && was.LostAt != e.LostAt:
+			t.Fatalf("%d: was lost by %d, and by %d, when nothing was lost", h, was.LostAt, e.LostAt)
 		}
 		seen[h] = e
 	}

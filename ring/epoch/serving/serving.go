@@ -79,8 +79,9 @@ type row struct {
 	// gained is the epoch of the table since which the node holds what is kept
 	// of the row. It acts for it when all that was lost by then is discarded.
 	gained uint64
-	// lostAt is, for a row that is mine and in grace, a moment at which it had come
-	// to this process already, by the clock of the rule.
+	// lostAt is, for a row that is mine and of which something was lost, a moment by which
+	// all of that was lost, by the clock of the rule; in grace, the row had come to this
+	// process by then.
 	lostAt int64
 }
 
@@ -128,8 +129,8 @@ type Entry struct {
 	Whole bool   // nothing was ever lost of what is kept of the row
 	// Lost is the epoch of the loss while the row is in grace, 0 otherwise.
 	Lost uint64
-	// LostAt is, in grace, a moment at which the row had come to this process
-	// already: the grace runs from it.
+	// LostAt is, if the row is not Whole, a moment by which all was lost that was lost of
+	// it. In grace, the row had come to this process by then, and the grace runs from it.
 	LostAt int64
 }
 
@@ -153,9 +154,9 @@ func (r *Rule) Enter(h uint64, now int64) (Entry, Verdict) {
 		return e, NoLease
 	}
 	is := &s.table.Rows[i]
-	e.Since, e.Whole = is.Since, is.Lost == 0
+	e.Since, e.Whole, e.LostAt = is.Since, is.Lost == 0, w.lostAt
 	if is.Grace {
-		e.Lost, e.LostAt = is.Lost, w.lostAt
+		e.Lost = is.Lost
 	}
 	return e, Yes
 }
@@ -339,7 +340,7 @@ func (s *state) inherit(old *state, now int64) []Range {
 			//guard:still-incarnation s.table.Rows[is].Owner == s.self -> s.table.Rows[is].Owner.Node == s.self.Node
 			s.rows[is].mine, s.rows[is].holds = s.table.Rows[is].Owner == s.self, true
 			s.rows[is].gained = max(s.rows[is].gained, gained)
-			if s.rows[is].mine && s.table.Rows[is].Grace {
+			if s.rows[is].mine && s.table.Rows[is].Lost != 0 {
 				s.rows[is].lostAt = max(s.rows[is].lostAt, s.cameAt(is, old, was, now))
 			}
 		}
@@ -384,11 +385,13 @@ func (s *state) unload(epoch uint64, now int64) []Range {
 	return lost
 }
 
-// cameAt returns the moment from which the grace of a row of this process runs: now, if
-// the row came to it since the old table. A row that did not, has its owner since
-// then at the latest.
+// cameAt returns the moment from which the grace of a row of this process runs, or by which
+// all was lost that was lost of it: now, if the row came to it since the old table. A row
+// that did not, has its owner since then at the latest. One of which nothing was lost has
+// joined one of which something was: 0.
 func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
-	if was < 0 || old.self != s.self || !old.rows[was].mine || !old.table.Rows[was].Grace || s.table.Rows[is].Held > old.table.Epoch {
+	r := &s.table.Rows[is]
+	if was < 0 || old.self != s.self || !old.rows[was].mine || r.Grace && !old.table.Rows[was].Grace || r.Held > old.table.Epoch {
 		return now
 	}
 	return old.rows[was].lostAt

@@ -1,0 +1,89 @@
+package owner
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// Operations, for fingerprints. A number stands for one operation for ever: other
+// processes remember it.
+const (
+	opCheck uint64 = iota + 1
+	opAdd
+	opSetIf
+	opReset
+	opAcquire
+	opRelease
+	opRefund
+)
+
+// fingerprint tells operations under one request id apart: what they do and
+// by how much.
+func fingerprint(op, arg uint64) uint32 {
+	h := (arg ^ op<<56) * 0x9E3779B97F4A7C15
+	return uint32(h>>32) ^ uint32(h)
+}
+
+// digest is the fingerprint of an operation under an idempotency key: of all that it asks
+// for, as it was decided, defaults included. So it does not depend on how the request was
+// written. What a caller may change from one attempt to the next is not in it: how long it
+// waits.
+type digest uint64
+
+func digestOf(op uint64) digest { return digest(0).with(op) }
+
+// with adds a field. Each operation adds the same number of them, in one order.
+func (d digest) with(v uint64) digest {
+	h := (uint64(d) ^ v) * 0x9E3779B97F4A7C15
+	h = (h ^ h>>32) * 0xC2B2AE3D27D4EB4F
+	return digest(h ^ h>>29)
+}
+
+func (d digest) flag(b bool) digest {
+	if b {
+		return d.with(1)
+	}
+	return d.with(0)
+}
+
+func (d digest) print() uint32 { return uint32(d>>32) ^ uint32(d) }
+
+func printOfCheck(id *reqid.ID, op *limit.Op) uint32 {
+	what, n := opCheck, op.Cost
+	if op.Refund != 0 {
+		what, n = opRefund, op.Refund
+	}
+	//guard:key-fields-check
+	if id.Keyed() {
+		return digestOf(what).with(n).with(uint64(op.Algorithm)).with(op.Limit).with(uint64(op.Period)).with(op.Capacity()).print()
+	}
+	return fingerprint(what, n)
+}
+
+func printOfAdd(id *reqid.ID, op *counter.AddOp) uint32 {
+	//guard:key-fields-add
+	if id.Keyed() {
+		return digestOf(opAdd).with(uint64(op.Delta)).flag(op.HasMin).with(uint64(op.Min)).flag(op.HasMax).with(uint64(op.Max)).with(uint64(op.IdleTTL)).print()
+	}
+	return fingerprint(opAdd, uint64(op.Delta))
+}
+
+func printOfSetIf(id *reqid.ID, op *counter.SetIfOp) uint32 {
+	//guard:key-fields-set
+	if id.Keyed() {
+		return digestOf(opSetIf).with(uint64(op.Value)).with(op.Version).with(uint64(op.IdleTTL)).print()
+	}
+	return fingerprint(opSetIf, uint64(op.Value)^op.Version<<32)
+}
+
+func printOfAcquire(id *reqid.ID, op *lock.Acquire) uint32 {
+	//guard:key-fields-acquire
+	if id.Keyed() {
+		return digestOf(opAcquire).with(xxhash.Sum64String(op.Holder)).with(uint64(op.TTL)).with(xxhash.Sum64(op.Metadata)).print()
+	}
+	return fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
+}

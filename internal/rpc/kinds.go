@@ -127,5 +127,5 @@ func (s *Server) register(k *kind, impl any) {
 			}
 		}
 	}
-	s.grpc.RegisterService(&sd, impl)
+	s.offer(&sd, impl)
 }

@@ -35,6 +35,14 @@ type method struct {
 	codes   [17]prometheus.Counter // by codes.Code
 }
 
+// most is how many bytes a message of the method has at most.
+func (m *method) most() int {
+	if m.batch {
+		return MaxBatch
+	}
+	return MaxRequest
+}
+
 // opMetrics counts one operation by its outcomes.
 type opMetrics struct {
 	// alone says that answers do not wait for copies.

@@ -109,6 +109,7 @@ type Server struct {
 	router   *forward.Router              // to other nodes; nil = this node runs alone
 	forwards *forward.Service[decision]   // from other nodes; nil = this node runs alone
 	chunks   *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
+	offered  offered                      // to Call
 	stopping chan struct{}                // closed when the server stops
 	hurried  chan struct{}                // closed by Hurry
 	hurry    sync.Once
@@ -139,7 +140,7 @@ func NewServer(cfg Config) *Server {
 			cfg.Metrics.ops[o.Number].alone = slices.Contains(cfg.AckOwner, k.setting)
 		}
 	}
-	s := &Server{cfg: cfg, sent: sentOperations(), stopping: make(chan struct{}), hurried: make(chan struct{})}
+	s := &Server{cfg: cfg, sent: sentOperations(), offered: offered{}, stopping: make(chan struct{}), hurried: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -165,15 +166,15 @@ func NewServer(cfg Config) *Server {
 			s.register(k, impls[k.of])
 		}
 	}
-	idpb.RegisterIdServiceServer(s.grpc, &idService{s: s})
+	s.offer(&idpb.IdService_ServiceDesc, &idService{s: s})
 	if cfg.Cluster != nil {
 		s.router, s.chunks = forward.New(s.routing()), newChunks(s)
 		s.forwards = newForwards(s)
 		peerv1.RegisterForwardServiceServer(s.grpc, s.forwards)
 	}
 	cluster := newCluster(s)
-	clusterpb.RegisterClusterServiceServer(s.grpc, cluster)
-	adminpb.RegisterAdminServiceServer(s.grpc, &admin{s: s, c: cluster.c})
+	s.offer(&clusterpb.ClusterService_ServiceDesc, cluster)
+	s.offer(&adminpb.AdminService_ServiceDesc, &admin{s: s, c: cluster.c})
 	if cfg.Register != nil {
 		cfg.Register(s.grpc, own)
 	}
@@ -292,11 +293,7 @@ func (s *Server) refuse(err error) error {
 
 func (s *Server) bounded(ctx context.Context, req any, m *method, handler grpc.UnaryHandler) (any, error) {
 	if r, ok := req.(sized); ok {
-		limit := MaxRequest
-		if m.batch {
-			limit = MaxBatch
-		}
-		if err := checkSize(r, limit); err != nil {
+		if err := checkSize(r, m.most()); err != nil {
 			return nil, s.refuse(err)
 		}
 	}

@@ -34,9 +34,9 @@ const (
 
 // devNode is one process of a cluster to try things on.
 type devNode struct {
-	id                        string
-	grpc, admin, raft, gossip string
-	cmd                       *exec.Cmd
+	id                              string
+	grpc, http, admin, raft, gossip string
+	cmd                             *exec.Cmd
 }
 
 // runDevCluster runs nodes as processes until a signal comes.
@@ -93,7 +93,9 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 	switch last := (n - 1) * devPortStep; {
 	case f.MetricsAddr != "":
 		return nil, usageError{errors.New("--metrics-addr: several nodes cannot share it; each serves its metrics at its admin address")}
-	case first+2+last > maxPort:
+	case f.HTTPAddr != autoAddr && f.HTTPAddr != "":
+		return nil, usageError{errors.New("--http-addr: several nodes cannot share it; leave it out, and each serves HTTP 3 ports above its --grpc-addr")}
+	case first+httpPortStep+last > maxPort:
 		return nil, usageError{fmt.Errorf("--grpc-addr %q: the ports of %d nodes would go beyond %d", f.GRPCAddr, n, maxPort)}
 	case firstAdmin+last > maxPort:
 		return nil, usageError{fmt.Errorf("--admin-addr %q: the ports of %d nodes would go beyond %d", f.AdminAddr, n, maxPort)}
@@ -111,9 +113,9 @@ func placeDevNodes(f *nodeFlags, n int) ([]*devNode, error) {
 			addr  *string
 			host  string
 			first int
-		}{{&d.grpc, host, first}, {&d.raft, host, first + 1}, {&d.gossip, host, first + 2}, {&d.admin, adminHost, firstAdmin}} {
+		}{{&d.grpc, host, first}, {&d.raft, host, first + 1}, {&d.gossip, host, first + 2}, {&d.http, host, first + httpPortStep}, {&d.admin, adminHost, firstAdmin}} {
 			switch {
-			case p.addr == &d.admin && f.AdminAddr == "":
+			case p.addr == &d.admin && f.AdminAddr == "", p.addr == &d.http && f.HTTPAddr == "":
 			case p.addr == &d.admin && firstAdmin == 0, p.addr != &d.admin && first == 0:
 				l, err := net.Listen("tcp", net.JoinHostPort(p.host, "0"))
 				if err != nil {
@@ -139,12 +141,12 @@ type devCluster struct {
 }
 
 // ownDevFlags are settings that each node gets for itself, or that are dev's own.
-var ownDevFlags = map[string]bool{"grpc-addr": true, "admin-addr": true, "nodes": true, "data-dir": true, "show-config": true, "log-level": true}
+var ownDevFlags = map[string]bool{"grpc-addr": true, "http-addr": true, "admin-addr": true, "nodes": true, "data-dir": true, "show-config": true, "log-level": true}
 
 // args returns those of the node's process. join is the gossip address of a node
 // that is there already; "" = it makes the cluster.
 func (n *devNode) args(cmd *cobra.Command, join, dataDir string) []string {
-	args := []string{"server", "--cluster-id", "dev", "--id", n.id, "--grpc-addr", n.grpc, "--admin-addr", n.admin,
+	args := []string{"server", "--cluster-id", "dev", "--id", n.id, "--grpc-addr", n.grpc, "--http-addr", n.http, "--admin-addr", n.admin,
 		"--raft-addr", n.raft, "--gossip-addr", n.gossip, "--gossip-profile", "local",
 		"--log-level", cmd.Flags().Lookup("log-level").Value.String()}
 	if join == "" {
@@ -253,13 +255,16 @@ func (d *devCluster) allActive(ctx context.Context, client clusterpb.ClusterServ
 func (d *devCluster) announce(took time.Duration, dataDir string) {
 	fmt.Fprintf(d.out, "A Keystead cluster of %d nodes is ready (%.1f s):\n\n", len(d.nodes), took.Seconds())
 	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  NODE\tAPI\tMETRICS, HEALTH\tPID")
+	fmt.Fprintln(w, "  NODE\tAPI\tHTTP\tMETRICS, HEALTH\tPID")
 	for _, n := range d.nodes {
-		admin := "-"
+		web, admin := "-", "-"
+		if n.http != "" {
+			web = n.http
+		}
 		if n.admin != "" {
 			admin = "http://" + n.admin + "/"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%d\n", n.id, n.grpc, admin, n.cmd.Process.Pid)
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%d\n", n.id, n.grpc, web, admin, n.cmd.Process.Pid)
 	}
 	_ = w.Flush()
 	fmt.Fprint(d.out, "\nAny node takes any call. Try, in another terminal:\n\n")
@@ -275,6 +280,7 @@ func (d *devCluster) announce(took time.Duration, dataDir string) {
 		fmt.Fprintln(d.out, "  keystead "+c+addr+key)
 	}
 	suggest(d.out, addr)
+	suggestHTTP(d.out, d.nodes[0].http)
 	fmt.Fprintf(d.out, "  kill -9 %d     # %s dies; its keys get another owner in about 2 s\n\n", d.nodes[len(d.nodes)-1].cmd.Process.Pid, d.nodes[len(d.nodes)-1].id)
 	if dataDir == "" {
 		fmt.Fprintln(d.out, "Everything is forgotten when it stops (Ctrl-C).")

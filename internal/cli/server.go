@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -21,6 +22,12 @@ import (
 )
 
 const defaultAdminAddr = "127.0.0.1:7480"
+
+// autoAddr, as an address of HTTP, is the one httpPortStep above that of gRPC.
+const (
+	autoAddr     = "auto"
+	httpPortStep = 3 // behind those of gRPC, raft and gossip
+)
 
 // defaultDrain is how long a node may drain itself before it stops.
 const defaultDrain = 30 * time.Second
@@ -49,9 +56,10 @@ type nodeFlags struct {
 func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.GRPCAddr, "grpc-addr", defaultAddr, "`HOST:PORT` where the API listens; port 0 picks a free one")
+	fl.StringVar(&f.HTTPAddr, "http-addr", "", "`HOST:PORT` of the API as HTTP with JSON; auto = 3 ports above --grpc-addr; empty = none")
 	fl.StringVar(&f.AdminAddr, "admin-addr", defaultAdminAddr, "`HOST:PORT` for operators: metrics, health, status, drains, profiles; on loopback; empty = none")
 	fl.StringVar(&f.MetricsAddr, "metrics-addr", "", "`HOST:PORT` of metrics and health without the rest, for Prometheus and probes; empty = at --admin-addr alone")
-	fl.IntVar(&f.MaxConns, "max-conns", 10_000, "open gRPC connections; more wait to be accepted")
+	fl.IntVar(&f.MaxConns, "max-conns", 10_000, "open connections to the API, of gRPC and of HTTP each; more wait to be accepted")
 	fl.Int64Var(&f.MaxCalls, "max-calls", 100_000, "calls under way, waiting ones included; more are refused")
 	fl.DurationVar(&f.StopGrace, "stop-grace", 5*time.Second, "how long a stop lets running calls finish")
 	fl.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "how long a node of a cluster that is stopped drains itself before; 0 = it does not")
@@ -170,9 +178,11 @@ of ten; with port 0, free ones are picked.`,
 	f.ID = "dev"
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "nodes to run, each a process of its own, 1 to 16")
 	cmd.Flags().StringVar(&f.DataDir, "data-dir", "", "`DIR` for what must survive a restart; empty = nothing does")
-	_ = cmd.Flags().Set("log-level", "warn")
-	cmd.Flags().Lookup("log-level").DefValue = "warn"
-	cmd.Flags().Lookup("log-level").Changed = false
+	for name, value := range map[string]string{"log-level": "warn", "http-addr": autoAddr} {
+		_ = cmd.Flags().Set(name, value)
+		cmd.Flags().Lookup(name).DefValue = value
+		cmd.Flags().Lookup(name).Changed = false
+	}
 	f.announceReady = announceDev
 	return cmd
 }
@@ -186,6 +196,7 @@ func announceDev(w io.Writer, n *node.Node) {
 	}
 	fmt.Fprintf(w, "A Keystead node serves on %s. Try, in another terminal:\n\n", n.GRPCAddr())
 	suggest(w, addr)
+	suggestHTTP(w, n.HTTPAddr())
 	if a := n.AdminAddr(); a != "" {
 		fmt.Fprintf(w, "\nMetrics, health, profiles: http://%s/\n", a)
 	}
@@ -214,6 +225,29 @@ func suggest(w io.Writer, addr string) {
 	}
 }
 
+// suggestHTTP prints a command to try without the program.
+func suggestHTTP(w io.Writer, addr string) {
+	if addr != "" {
+		fmt.Fprintf(w, "  curl -d '{\"key\":\"alice\",\"rate\":\"20/1m\"}' http://%s/v1/limit/check\n", addr)
+	}
+}
+
+// placeHTTP returns where HTTP is served if that goes by the address of gRPC.
+func placeHTTP(addr, grpc string) (string, error) {
+	if addr != autoAddr {
+		return addr, nil
+	}
+	host, port, err := net.SplitHostPort(grpc)
+	n, perr := strconv.Atoi(port)
+	if err != nil || perr != nil {
+		return "", usageError{fmt.Errorf("--http-addr %s goes by --grpc-addr, which is %q: write HOST:PORT", autoAddr, grpc)}
+	}
+	if n != 0 {
+		n += httpPortStep
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n)), nil
+}
+
 // run runs a node until a signal stops it or it cannot go on.
 func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	log, err := f.logger(std.Err)
@@ -225,6 +259,9 @@ func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	f.Store.MaxBytes, f.Store.MaxLockTTL, f.Store.RequestIDs.Window = int64(f.maxMemory), int64(f.maxLockTTL), int64(f.idWindow)
 	f.CopyRate = int64(f.copyRate)
 	f.ProcessMetrics = true
+	if f.HTTPAddr, err = placeHTTP(f.HTTPAddr, f.GRPCAddr); err != nil {
+		return err
+	}
 	if err := f.xdsSettings(); err != nil {
 		return err
 	}

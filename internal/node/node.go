@@ -21,6 +21,7 @@ import (
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/admin"
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/httpapi"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 )
@@ -35,6 +36,8 @@ type Config struct {
 	DataDir string
 	// GRPCAddr is where the API listens, host:port. Default 127.0.0.1:7400.
 	GRPCAddr string
+	// HTTPAddr is where the API listens for HTTP with JSON, host:port. "" = nowhere.
+	HTTPAddr string
 	// AdminAddr is where operators come: metrics, health, status, drains, profiles.
 	// "" = nowhere.
 	AdminAddr string
@@ -59,7 +62,8 @@ type Config struct {
 	AppAddr string
 	// Store bounds the store; Rule and Sink are set here.
 	Store owner.Config
-	// MaxConns bounds open gRPC connections. Default 10,000.
+	// MaxConns bounds open connections to the API, those of gRPC and those of HTTP each.
+	// Default 10,000.
 	MaxConns int
 	// AckOwner are kinds of objects, of rpc.Kinds, whose answers do not wait for the
 	// standby: an owner that dies takes what it decided last with it. Default: none.
@@ -175,6 +179,8 @@ type Node struct {
 	observer *home.Observer
 	xds      *ringAnnouncer
 	grpc     net.Listener
+	httpPort net.Listener                 // nil = none
+	http     *httpapi.Server              // nil = none
 	rls      *rls.Service                 // nil = none
 	admin    atomic.Pointer[admin.Server] // its /status may ask for it while it starts
 	began    time.Time
@@ -199,14 +205,14 @@ func Start(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, began: time.Now(), failed: make(chan error, 2)}
+	n := &Node{cfg: cfg, began: time.Now(), failed: make(chan error, 3)}
 	n.keeps = newKeeps(&n.cfg)
 	n.halt, n.halting = context.WithCancel(context.Background())
 	if err := n.start(); err != nil {
 		n.Stop()
 		return nil, err
 	}
-	cfg.Log.Info("serving", "id", cfg.ID, "grpc", n.GRPCAddr(), "admin", n.AdminAddr(), "epoch", n.epoch())
+	cfg.Log.Info("serving", "id", cfg.ID, "grpc", n.GRPCAddr(), "http", n.HTTPAddr(), "admin", n.AdminAddr(), "epoch", n.epoch())
 	return n, nil
 }
 
@@ -264,7 +270,7 @@ func (n *Node) makeDir(dir string) error {
 	return nil
 }
 
-// listen takes the port of the API, which others must know before they are
+// listen takes the ports of the API: others must know that of gRPC before they are
 // asked to call.
 func (n *Node) listen() error {
 	l, err := n.cfg.Wires.Listen(n.cfg.GRPCAddr)
@@ -273,7 +279,7 @@ func (n *Node) listen() error {
 	}
 	n.grpc = l
 	n.stops = append(n.stops, func() { _ = l.Close() }) // Serve closes it as well, if it comes to that
-	return nil
+	return n.listenHTTP()
 }
 
 // chooseRule decides by what right the node will act: alone, or as a member of
@@ -413,6 +419,9 @@ func (n *Node) serve() error {
 		return err
 	}
 	n.stops = append(n.stops, n.stopServing)
+	if err := n.openHTTP(reg); err != nil {
+		return err
+	}
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()
 	if a := n.admin.Load(); a != nil {
 		a.SetReady(true)
@@ -425,14 +434,14 @@ func (n *Node) serve() error {
 func (n *Node) stopServing() {
 	if n.killed.Load() {
 		n.xds.stop()
-		n.rpc.Stop(0)
+		n.stopAPI(0)
 		return
 	}
 	if n.cluster != nil {
 		n.cluster.retire()
 	}
 	n.xds.stop()
-	n.rpc.Stop(n.cfg.StopGrace)
+	n.stopAPI(n.cfg.StopGrace)
 }
 
 // Kill takes the node down as if its process had died: nobody is told.

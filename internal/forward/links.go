@@ -33,6 +33,10 @@ const (
 	maxQueuedBytes = 8 << 20
 	// maxFlush bounds the calls of one message.
 	maxFlush = 1_000
+	// answerWindow is how many bytes of answers may be on their way to this node over one
+	// stream, some 20,000 of them. It is fixed. Left to itself, grpc finds out what the way
+	// holds, with a ping in every round trip that brings answers.
+	answerWindow = 2 << 20
 	// PeerIdle is how long connections to a node that is no member any more, or
 	// that nothing is sent to, are kept.
 	PeerIdle = 30 * time.Second
@@ -224,6 +228,7 @@ func (l *Links) dial(addr string) (*grpc.ClientConn, error) {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New()), grpc.MaxCallRecvMsgSize(l.cfg.MaxReceive)),
+		grpc.WithStaticStreamWindowSize(answerWindow), grpc.WithStaticConnWindowSize(answerWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},

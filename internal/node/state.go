@@ -56,7 +56,8 @@ func (s *state) run(store *owner.Store) {
 			return err
 		},
 	})
-	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage), grpc.ConnectionTimeout(stateGreeting))
+	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage), grpc.ConnectionTimeout(stateGreeting),
+		grpc.StaticStreamWindowSize(stateWindow), grpc.StaticConnWindowSize(stateWindow))
 	peerv1.RegisterStateServiceServer(s.server, s.target.Intake)
 	s.done.Go(func() { _ = s.server.Serve(s.c.group.StateListener()) })
 	s.source.Run(store)
@@ -91,11 +92,12 @@ func (c *cluster) dialState(to table.Holder) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+to.Node,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.group.DialState(ctx, to) }),
-		grpc.WithInitialWindowSize(stateWindow), grpc.WithInitialConnWindowSize(stateWindow))
+		grpc.WithStaticStreamWindowSize(stateWindow), grpc.WithStaticConnWindowSize(stateWindow))
 }
 
 // stateWindow is how much of a stream may be on its way: more than a copy has
-// under way at once.
+// under way at once. It is fixed at both ends: grpc finds out what the way holds
+// otherwise, with a ping in every round trip.
 const stateWindow = 4 << 20
 
 // pause waits, and returns false if the context ended first.

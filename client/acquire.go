@@ -22,14 +22,14 @@ const (
 )
 
 // acquire is one Acquire and its retries, which keep the place in the queue.
-func (c *Client) acquire(ctx context.Context, key string, o *LockOptions, op *operation, end int64) (*lockpb.AcquireResponse, error) {
+func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *operation, end int64) (*lockpb.AcquireResponse, error) {
 	to := toKey(key, false).of("lock")
 	s := &standing{c: c, hash: to.hash, ended: make(chan *acquisition, maxStanding)}
 	defer s.leave()
 	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		wait := time.Duration(max(end-c.clock.Now(), 0))
-		a, err := s.ask(ctx, n, v, wait, &lockpb.AcquireRequest{Key: key, Name: o.Name, Holder: o.Holder, TtlNs: int64(o.TTL), WaitNs: int64(wait),
-			Metadata: o.Metadata, RequestId: op.stamp()})
+		a, err := s.ask(ctx, n, v, wait, &lockpb.AcquireRequest{Key: key, Name: o.name, Holder: o.holder, TtlNs: int64(o.ttl), WaitNs: int64(wait),
+			Metadata: o.metadata, RequestId: op.stamp()})
 		if err != nil {
 			return false, err
 		}

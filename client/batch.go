@@ -16,35 +16,49 @@ type CheckResult struct {
 	Err error
 }
 
-// ValueResult is the answer to one item of a batch, or its error.
-type ValueResult struct {
-	Value
+// AddResult is the answer to one add of a batch, or its error.
+type AddResult struct {
+	Change
 	Err error
 }
 
-// BatchCheck decides checks, at most MaxItems, each on its own. They go to their
-// owners in parallel, and the results are in the order of the checks. Checks of
-// one key are done in order, unless some of them have to be sent again or the limit
-// is split. The error is that of the whole batch; an item's is in its result.
+// GetResult is the answer to one read of a batch, or its error.
+type GetResult struct {
+	Count
+	Err error
+}
+
+// BatchCheck decides checks, at most MaxItems, each on its own; they may be of any limits.
+// They go to their owners in parallel, and the results are in the order of the checks.
+// Checks of one key are done in order, unless some of them have to be sent again or the
+// limit is split. The error is that of the whole batch; an item's is in its result.
 func (c *Client) BatchCheck(ctx context.Context, qs []Check) ([]CheckResult, error) {
-	out := make([]CheckResult, len(qs))
+	return c.batchCheck(ctx, len(qs), func(i int) Check { return qs[i] })
+}
+
+// BatchCheck is Check for many keys, as Client.BatchCheck does it.
+func (l Limit) BatchCheck(ctx context.Context, keys []string) ([]CheckResult, error) {
+	return l.c.batchCheck(ctx, len(keys), func(i int) Check { return Check{Limit: l, Key: keys[i]} })
+}
+
+func (c *Client) batchCheck(ctx context.Context, n int, at func(i int) Check) ([]CheckResult, error) {
+	out := make([]CheckResult, n)
 	b := batch[*limitpb.CheckRequest, *limitpb.CheckResponse]{c: c, kind: checkKind, what: "check",
 		fail:   func(i int, err error) { out[i].Err = err },
 		accept: func(i int, r *limitpb.CheckResponse) { out[i].Decision = decision(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (object, *limitpb.CheckRequest, bool) {
-		req := qs[i].wire()
-		req.Anywhere = qs[i].Anywhere // the node refuses it
-		return qs[i].object(), req, !qs[i].Peek
+	return out, b.run(ctx, n, func(i int) (object, *limitpb.CheckRequest, bool) {
+		q := at(i)
+		return q.object(), q.wire(), !q.Peek // a node refuses those Anywhere
 	})
 }
 
 // BatchAdd does adds as BatchCheck does checks.
-func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) {
-	out := make([]ValueResult, len(qs))
+func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]AddResult, error) {
+	out := make([]AddResult, len(qs))
 	b := batch[*counterpb.AddRequest, *counterpb.AddResponse]{c: c, kind: addKind, what: "add",
 		fail:   func(i int, err error) { out[i].Err = err },
-		accept: func(i int, r *counterpb.AddResponse) { out[i].Value = added(r) },
+		accept: func(i int, r *counterpb.AddResponse) { out[i].Change = changed(r) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (object, *counterpb.AddRequest, bool) {
 		return qs[i].object(), qs[i].wire(), true
@@ -52,14 +66,24 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]ValueResult, error) 
 }
 
 // BatchGet reads counters as BatchCheck does checks.
-func (c *Client) BatchGet(ctx context.Context, qs []Counter) ([]ValueResult, error) {
-	out := make([]ValueResult, len(qs))
+func (c *Client) BatchGet(ctx context.Context, qs []Get) ([]GetResult, error) {
+	return c.batchGet(ctx, len(qs), func(i int) (name, key string) { return qs[i].Counter.name, qs[i].Key })
+}
+
+// BatchGet is Get for many keys, as Client.BatchGet does it.
+func (n Counter) BatchGet(ctx context.Context, keys []string) ([]GetResult, error) {
+	return n.c.batchGet(ctx, len(keys), func(i int) (name, key string) { return n.name, keys[i] })
+}
+
+func (c *Client) batchGet(ctx context.Context, n int, at func(i int) (name, key string)) ([]GetResult, error) {
+	out := make([]GetResult, n)
 	b := batch[*counterpb.GetRequest, *counterpb.GetResponse]{c: c, kind: getKind, what: "get",
 		fail:   func(i int, err error) { out[i].Err = err },
-		accept: func(i int, r *counterpb.GetResponse) { out[i].Value = got(r) },
+		accept: func(i int, r *counterpb.GetResponse) { out[i].Count = counted(r) },
 	}
-	return out, b.run(ctx, len(qs), func(i int) (object, *counterpb.GetRequest, bool) {
-		return objectAt(counterObject, qs[i].Key, qs[i].Name), &counterpb.GetRequest{Key: qs[i].Key, Name: qs[i].Name}, false
+	return out, b.run(ctx, n, func(i int) (object, *counterpb.GetRequest, bool) {
+		name, key := at(i)
+		return objectAt(counterObject, key, name), &counterpb.GetRequest{Key: key, Name: name}, false
 	})
 }
 

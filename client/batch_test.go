@@ -28,26 +28,26 @@ func TestCallsAreCoalesced(t *testing.T) {
 		for i := range callers {
 			wg.Go(func() {
 				for j := range rounds {
-					v, err := c.Add(context.Background(), Add{Key: "all", Delta: 1})
+					v, err := c.Counter("").Add(context.Background(), "all", 1)
 					if err != nil || v.Replayed {
 						t.Errorf("%+v, %v", v, err)
 					}
 					if _, twice := seen.LoadOrStore(v.Value, true); twice {
 						t.Errorf("value %d twice", v.Value)
 					}
-					own, err := c.Add(context.Background(), Add{Key: fmt.Sprint("own-", i), Delta: int64(i)})
+					own, err := c.Counter("").Add(context.Background(), fmt.Sprint("own-", i), int64(i))
 					if err != nil || own.Value != int64(i*(j+1)) {
 						t.Errorf("caller %d: %+v, %v", i, own, err)
 					}
 					// Items fail alone.
-					if _, err := c.Check(context.Background(), Check{Key: "k", Rate: Per(uint64(i%2), time.Hour)}); (err != nil) != (i%2 == 0) {
+					if _, err := c.Limit("", Per(uint64(i%2), time.Hour)).Check(context.Background(), "k"); (err != nil) != (i%2 == 0) {
 						t.Errorf("caller %d: %v", i, err)
 					}
 				}
 			})
 		}
 		wg.Wait()
-		if v := must(c.Get(soon(t), Counter{Key: "all"}))(t); v.Value != callers*rounds {
+		if v := must(c.Counter("").Get(soon(t), "all"))(t); v.Value != callers*rounds {
 			t.Errorf("%+v", v)
 		}
 		s := c.Stats()
@@ -63,7 +63,7 @@ func TestNoBatching(t *testing.T) {
 		c := w.client(Config{NoBatching: true, MaxInFlight: 7}, "n1")
 		var wg sync.WaitGroup
 		for range 100 {
-			wg.Go(func() { must(c.Add(soon(t), Add{Key: "k", Delta: 1}))(t) })
+			wg.Go(func() { must(c.Counter("").Add(soon(t), "k", 1))(t) })
 		}
 		wg.Wait()
 		if s := c.Stats(); s.Messages != 0 || s.Attempts != 100 {
@@ -98,13 +98,13 @@ func TestLeavingTheGathering(t *testing.T) {
 		c := w.client(Config{AttemptTimeout: time.Minute, DialOptions: []grpc.DialOption{j.option()}}, "n1")
 		var wg sync.WaitGroup
 		for i := range maxFlights {
-			wg.Go(func() { must(c.Add(soon(t), Add{Key: fmt.Sprint("jam-", i), Delta: 1}))(t) })
+			wg.Go(func() { must(c.Counter("").Add(soon(t), fmt.Sprint("jam-", i), 1))(t) })
 		}
 		synctest.Wait()
 		left := make(chan error, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() {
-			_, err := c.Add(ctx, Add{Key: "left", Delta: 1})
+			_, err := c.Counter("").Add(ctx, "left", 1)
 			left <- err
 		}()
 		synctest.Wait()
@@ -112,14 +112,14 @@ func TestLeavingTheGathering(t *testing.T) {
 		if err := <-left; !errors.Is(err, ErrGaveUp) || !errors.Is(err, context.Canceled) {
 			t.Errorf("a call that was not sent: %v", err)
 		}
-		_, err := c.Add(ctx2(t, time.Second), Add{Key: "late", Delta: 1})
+		_, err := c.Counter("").Add(ctx2(t, time.Second), "late", 1)
 		if errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call whose deadline passed before it was sent: %v", err)
 		}
 		j.release()
 		wg.Wait()
 		for _, key := range []string{"left", "late"} {
-			if v := must(c.Get(soon(t), Counter{Key: key}))(t); v.Value != 0 {
+			if v := must(c.Counter("").Get(soon(t), key))(t); v.Value != 0 {
 				t.Errorf("%s: %+v", key, v)
 			}
 		}
@@ -134,15 +134,15 @@ func TestInFlightIsBounded(t *testing.T) {
 		c := w.client(Config{MaxInFlight: 2, AttemptTimeout: time.Minute, DialOptions: []grpc.DialOption{j.option()}}, "n1")
 		var wg sync.WaitGroup
 		for range 2 {
-			wg.Go(func() { must(c.Add(soon(t), Add{Key: "k", Delta: 1}))(t) })
+			wg.Go(func() { must(c.Counter("").Add(soon(t), "k", 1))(t) })
 		}
 		synctest.Wait()
-		if _, err := c.Get(ctx2(t, time.Second), Counter{Key: "k"}); !errors.Is(err, ErrGaveUp) || !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Counter("").Get(ctx2(t, time.Second), "k"); !errors.Is(err, ErrGaveUp) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the third call: %v", err)
 		}
 		j.release()
 		wg.Wait()
-		must(c.Get(soon(t), Counter{Key: "k"}))(t)
+		must(c.Counter("").Get(soon(t), "k"))(t)
 	})
 }
 
@@ -153,15 +153,15 @@ func TestBatches(t *testing.T) {
 		w := build(t, []string{"n1", "n2", "n3"}, nil)
 		c := w.client(direct, "n1")
 		const n = 5000
-		adds, checks, gets := make([]Add, n), make([]Check, n), make([]Counter, n)
+		adds, checks, gets := make([]Add, n), make([]Check, n), make([]Get, n)
 		for i := range n {
 			key := fmt.Sprint("key-", i%1000)
 			adds[i] = Add{Key: key, Delta: 1}
-			checks[i] = Check{Key: key, Rate: PerHour(3)}
-			gets[i] = Counter{Key: fmt.Sprint("key-", i)}
+			checks[i] = Check{Limit: c.Limit("", PerHour(3)), Key: key}
+			gets[i] = Get{Key: fmt.Sprint("key-", i)}
 		}
 		for i, r := range must(c.BatchAdd(soon(t), adds))(t) {
-			if r.Err != nil || r.Value.Value != int64(i/1000+1) {
+			if r.Err != nil || r.Value != int64(i/1000+1) {
 				t.Fatalf("add %d: %+v", i, r)
 			}
 		}
@@ -171,7 +171,7 @@ func TestBatches(t *testing.T) {
 			}
 		}
 		for i, r := range must(c.BatchGet(soon(t), gets))(t) {
-			if r.Err != nil || r.Applied != (i < 1000) || r.Applied && r.Value.Value != 5 {
+			if r.Err != nil || r.Exists != (i < 1000) || r.Exists && r.Value != 5 {
 				t.Fatalf("get %d: %+v", i, r)
 			}
 		}
@@ -201,7 +201,7 @@ func TestBatchesOverBrokenConnections(t *testing.T) {
 		for range 20 {
 			wg.Go(func() {
 				for range 20 {
-					if _, err := c.Add(context.Background(), Add{Key: "k", Delta: 1}); err != nil {
+					if _, err := c.Counter("").Add(context.Background(), "k", 1); err != nil {
 						t.Error(err)
 					}
 					for _, r := range must(c.BatchAdd(context.Background(), []Add{{Key: "a", Delta: 1}, {Key: "b", Delta: 1}, {Key: "c", Delta: 1}}))(t) {
@@ -214,7 +214,7 @@ func TestBatchesOverBrokenConnections(t *testing.T) {
 		}
 		wg.Wait()
 		for _, key := range []string{"k", "a", "b", "c"} {
-			if v := must(c.Get(context.Background(), Counter{Key: key}))(t); v.Value != 400 {
+			if v := must(c.Counter("").Get(context.Background(), key))(t); v.Value != 400 {
 				t.Errorf("%s: %+v", key, v)
 			}
 		}

@@ -15,12 +15,12 @@ import (
 // noForwardHeader asks a node to answer NOT_OWNER rather than to forward.
 const noForwardHeader = "x-keystead-no-forward"
 
-// bounded gives a context a deadline if it has none, and ends it with the client.
+// bounded gives a context a deadline if it has none, unless timeout is forever.
 func (c *Client) bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if c.cfg.noForward {
 		ctx = metadata.AppendToOutgoingContext(ctx, noForwardHeader, "1")
 	}
-	if _, has := ctx.Deadline(); has {
+	if _, has := ctx.Deadline(); has || timeout == forever {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, timeout)

@@ -32,10 +32,10 @@ func TestCallsGoStraightToTheOwner(t *testing.T) {
 		const n = 300
 		for i := range n {
 			key := fmt.Sprint("key-", i)
-			if v := must(c.Add(soon(t), Add{Key: key, Delta: int64(i)}))(t); !v.Applied || v.Value != int64(i) || v.Replayed {
+			if v := must(c.Counter("").Add(soon(t), key, int64(i)))(t); !v.Applied || v.Value != int64(i) || v.Replayed {
 				t.Fatalf("%s: %+v", key, v)
 			}
-			if o := c.Owner(key); o.Node != ownerOf(w, key) || o.Addr != o.Node+":1" || o.Hash != owner.Hash(key) {
+			if o := c.Cluster().Owner(key); o.Node != ownerOf(w, key) || o.Addr != o.Node+":1" || o.Hash != owner.Hash(key) {
 				t.Fatalf("%s: %+v", key, o)
 			}
 		}
@@ -70,12 +70,12 @@ func TestTableChanges(t *testing.T) {
 			synctest.Wait()
 			for i := range 100 {
 				key := fmt.Sprint("key-", i)
-				if o := c.Owner(key); o.Node != ownerOf(w, key) {
+				if o := c.Cluster().Owner(key); o.Node != ownerOf(w, key) {
 					t.Fatalf("%s: %+v, and it is %s", key, o, ownerOf(w, key))
 				}
-				must(c.Get(soon(t), Counter{Key: key}))(t)
+				must(c.Counter("").Get(soon(t), key))(t)
 			}
-			shares := c.Ring()
+			shares := c.Cluster().Ring()
 			if len(shares) != len(ids) || c.Stats().Nodes != len(ids) || c.Stats().Retries != 0 {
 				t.Errorf("%v, %+v; want %v", shares, c.Stats(), ids)
 			}
@@ -120,13 +120,13 @@ func TestFailoverCountsOnce(t *testing.T) {
 				})
 				time.AfterFunc(3*time.Second, func() { w.remove("n1") })
 				began := time.Now()
-				var v Value
+				var v Change
 				if mode == "single" {
-					v = must(c.Add(soon(t), Add{Key: key, Delta: 1}))(t)
+					v = must(c.Counter("").Add(soon(t), key, 1))(t)
 				} else {
 					rs := must(c.BatchAdd(soon(t), []Add{{Key: key, Delta: 1}, {Key: w.keyOf("n2"), Delta: 5}}))(t)
-					v = rs[0].Value
-					if rs[0].Err != nil || rs[1].Err != nil || rs[1].Value.Value != 5 || rs[1].Replayed {
+					v = rs[0].Change
+					if rs[0].Err != nil || rs[1].Err != nil || rs[1].Value != 5 || rs[1].Replayed {
 						t.Errorf("%+v", rs)
 					}
 				}
@@ -137,7 +137,7 @@ func TestFailoverCountsOnce(t *testing.T) {
 				if took := time.Since(began); took < 3*time.Second || took > 3*time.Second+maxPause+maxPause/2 {
 					t.Errorf("it took %v", took)
 				}
-				if v := must(c.Get(soon(t), Counter{Key: key}))(t); v.Value != 1 {
+				if v := must(c.Counter("").Get(soon(t), key))(t); v.Value != 1 {
 					t.Errorf("%+v", v)
 				}
 			})
@@ -154,16 +154,16 @@ func TestUnknownOutcome(t *testing.T) {
 		a.on(func(*owner.Record) { a.cutAndDie() })
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		_, err := c.Add(ctx, Add{Key: "k", Delta: 1})
+		_, err := c.Counter("").Add(ctx, "k", 1)
 		if !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an add that was done: %v", err)
 		}
 		// Nobody is there any more: nothing can have happened.
-		_, err = c.Add(ctx2(t, time.Second), Add{Key: "k", Delta: 1})
+		_, err = c.Counter("").Add(ctx2(t, time.Second), "k", 1)
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("an add that cannot have been done: %v", err)
 		}
-		_, err = c.Get(ctx2(t, time.Second), Counter{Key: "k"})
+		_, err = c.Counter("").Get(ctx2(t, time.Second), "k")
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("a get: %v", err)
 		}
@@ -181,7 +181,7 @@ func TestErrorsThatStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c := w.client(direct, "n1")
-		must(c.Add(soon(t), Add{Key: "k", Name: "x", Delta: 1}))(t)
+		must(c.Counter("x").Add(soon(t), "k", 1))(t)
 		for what, x := range map[string]struct {
 			err   error
 			want  Reason
@@ -189,9 +189,9 @@ func TestErrorsThatStay(t *testing.T) {
 		}{
 			"kind":   {last(c.Limit("x", PerMinute(1)).Check(soon(t), "k")), ErrKindMismatch, ""},
 			"period": {last(c.Limit("y", Per(1, 1)).Check(soon(t), "k")), ErrInvalid, "period_ns"},
-			"no key": {last(c.Add(soon(t), Add{})), ErrInvalid, "key"},
-			"utf-8":  {last(c.Get(soon(t), Counter{Key: "\xff"})), ErrInvalid, "key"},
-			"ttl":    {last(c.Lock(soon(t), "k", LockOptions{TTL: 1})), ErrInvalid, "TTL"},
+			"no key": {last(c.Counter("").Add(soon(t), "", 0)), ErrInvalid, "key"},
+			"utf-8":  {last(c.Counter("").Get(soon(t), "\xff")), ErrInvalid, "key"},
+			"ttl":    {last(c.Lock("").Acquire(soon(t), "k", TTL(1))), ErrInvalid, "TTL"},
 		} {
 			var e *Error
 			if !errors.Is(x.err, x.want) || !errors.As(x.err, &e) || e.Field != x.field {
@@ -201,11 +201,11 @@ func TestErrorsThatStay(t *testing.T) {
 		if s := c.Stats(); s.Retries != 0 {
 			t.Errorf("%+v", s)
 		}
-		rs := must(c.BatchAdd(soon(t), []Add{{Key: "k", Name: "x", Delta: 1}, {}, {Key: "k", Delta: 1, IdleTTL: 1}}))(t)
+		rs := must(c.BatchAdd(soon(t), []Add{{Counter: c.Counter("x"), Key: "k", Delta: 1}, {}, {Key: "k", Delta: 1, Options: []CounterOption{IdleTTL(1)}}}))(t)
 		if rs[0].Err != nil || !errors.Is(rs[1].Err, ErrInvalid) || !errors.Is(rs[2].Err, ErrInvalid) {
 			t.Errorf("%+v", rs)
 		}
-		if _, err := c.BatchGet(soon(t), make([]Counter, MaxItems+1)); !errors.Is(err, ErrTooLarge) {
+		if _, err := c.BatchGet(soon(t), make([]Get, MaxItems+1)); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("too many items: %v", err)
 		}
 	})
@@ -221,7 +221,7 @@ func TestUnavailableIsRetried(t *testing.T) {
 		w.nodes["n1"].denies.Store(true)
 		time.AfterFunc(time.Second, func() { w.nodes["n1"].denies.Store(false) })
 		began := time.Now()
-		if v := must(c.Add(soon(t), Add{Key: "k", Delta: 1}))(t); v.Value != 1 || v.Replayed {
+		if v := must(c.Counter("").Add(soon(t), "k", 1))(t); v.Value != 1 || v.Replayed {
 			t.Errorf("%+v", v)
 		}
 		if took := time.Since(began); took < time.Second || took > 3*time.Second {
@@ -231,7 +231,7 @@ func TestUnavailableIsRetried(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		w.nodes["n1"].denies.Store(true)
-		_, err := c.Add(ctx2(t, time.Second), Add{Key: "k", Delta: 1})
+		_, err := c.Counter("").Add(ctx2(t, time.Second), "k", 1)
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("without a right to act: %v", err)
 		}
@@ -246,7 +246,7 @@ func TestWatchFailsOver(t *testing.T) {
 		synctest.Wait()
 		key2 := w.keyOf("n2")
 		w.nodes["n1"].isolate(true)
-		must(c.Add(soon(t), Add{Key: key2, Delta: 1}))(t)
+		must(c.Counter("").Add(soon(t), key2, 1))(t)
 		time.Sleep(10 * time.Second)
 		w.admit("n4")
 		w.ring("n1", "n2", "n3", "n4")
@@ -254,7 +254,7 @@ func TestWatchFailsOver(t *testing.T) {
 		if got, want := c.Stats().Epoch, w.now().Epoch; got != want {
 			t.Errorf("epoch %d, want %d", got, want)
 		}
-		must(c.Add(soon(t), Add{Key: w.keyOf("n4"), Delta: 1}))(t)
+		must(c.Counter("").Add(soon(t), w.keyOf("n4"), 1))(t)
 	})
 }
 
@@ -317,20 +317,20 @@ func TestMembersAndStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1", "n2", "n3"}, nil)
 		c := w.client(direct, "n1")
-		ms := must(c.Members(soon(t)))(t)
+		ms := must(c.Cluster().Members(soon(t)))(t)
 		if len(ms) != 3 || ms[1].ID != "n2" || ms[1].Phase != "active" || ms[1].Addr != "n2:1" || ms[1].Share < 0.2 {
 			t.Errorf("%+v", ms)
 		}
 		seen := map[string]int{}
 		for range 100 {
-			seen[must(c.Status(soon(t)))(t).ID]++
+			seen[must(c.Cluster().Status(soon(t)))(t).ID]++
 		}
 		if len(seen) < 2 {
 			t.Errorf("all calls went to one node: %v", seen)
 		}
 		w.nodes["n1"].kill()
 		for range 20 {
-			must(c.Status(soon(t)))(t)
+			must(c.Cluster().Status(soon(t)))(t)
 		}
 	})
 }
@@ -386,10 +386,10 @@ func TestClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1", "n2"}, nil)
 		c := w.client(direct, "n1")
-		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k"))(t)
 		errs := make(chan error, 1)
 		go func() {
-			_, err := c.Lock(context.Background(), "k", LockOptions{})
+			_, err := c.Lock("").Acquire(context.Background(), "k")
 			errs <- err
 		}()
 		synctest.Wait()
@@ -401,10 +401,10 @@ func TestClose(t *testing.T) {
 		if err := context.Cause(l.Context()); !errors.Is(err, ErrClosed) || l.Held() {
 			t.Errorf("a lock: %v", err)
 		}
-		if _, err := c.Add(soon(t), Add{Key: "k"}); !errors.Is(err, ErrClosed) {
+		if _, err := c.Counter("").Add(soon(t), "k", 0); !errors.Is(err, ErrClosed) {
 			t.Errorf("an add: %v", err)
 		}
-		if err := l.Unlock(soon(t)); !errors.Is(err, ErrClosed) {
+		if err := l.Release(soon(t)); !errors.Is(err, ErrClosed) {
 			t.Errorf("an unlock: %v", err)
 		}
 		c.Close()

@@ -10,63 +10,114 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
-// Counter addresses a counter.
+// Counter is a named counter that many keys have, each its own. It is a small value:
+// making one costs nothing, and it may be copied and kept.
 type Counter struct {
-	Key  string // 1 to 512 bytes of UTF-8
-	Name string // which counter of the key: at most 128 bytes; "" = "counter"
+	c    *Client
+	name string
 }
 
-// Add adds Delta to a counter if the sum stays within the bounds.
-type Add struct {
-	Key      string        // 1 to 512 bytes of UTF-8
-	Name     string        // which counter of the key: at most 128 bytes; "" = "counter"
-	Delta    int64         // of any sign
-	Min, Max *int64        // bounds; see Bound. nil = none
-	IdleTTL  time.Duration // forget the counter when it was not changed for so long; 0 = never
+// Counter names a counter, with at most 128 bytes. name "" = "counter".
+func (c *Client) Counter(name string) Counter { return Counter{c, name} }
+
+// CounterOption is a condition of a change, or what goes with it.
+type CounterOption struct {
+	what byte
+	n    int64
 }
 
-// Bound is a bound of an Add.
-func Bound(n int64) *int64 { return &n }
+const (
+	atLeast byte = iota + 1
+	atMost
+	idleTTL
+)
 
-// Refusal is why an Add was not applied.
-type Refusal = counterpb.Refusal
+// AtLeast refuses an Add by which the counter would be below n.
+func AtLeast(n int64) CounterOption { return CounterOption{atLeast, n} }
+
+// AtMost refuses an Add by which the counter would be above n.
+func AtMost(n int64) CounterOption { return CounterOption{atMost, n} }
+
+// IdleTTL has the counter forgotten when it was not changed for so long; 0 = never,
+// which is the default. For Add and CompareAndSet.
+func IdleTTL(d time.Duration) CounterOption { return CounterOption{idleTTL, int64(d)} }
+
+// Refusal is why a change was not applied.
+type Refusal uint8
 
 // The refusals. The zero Refusal is none.
 const (
-	BelowMin = counterpb.Refusal_REFUSAL_BELOW_MIN
-	AboveMax = counterpb.Refusal_REFUSAL_ABOVE_MAX
-	Overflow = counterpb.Refusal_REFUSAL_OVERFLOW
+	BelowMin     Refusal = iota + 1 // an Add: it would be below AtLeast
+	AboveMax                        // an Add: it would be above AtMost
+	Overflow                        // an Add: it would not fit in 64 bits
+	OtherVersion                    // a CompareAndSet: the counter has another version
 )
 
-// Value is a counter after an operation.
-type Value struct {
-	// Applied reports whether the operation changed the counter; of a Get, whether
-	// it exists.
+// refusals are the refusals in words for people.
+var refusals = [...]string{0: "none", BelowMin: "below the minimum", AboveMax: "above the maximum",
+	Overflow: "does not fit in 64 bits", OtherVersion: "another version"}
+
+// String returns the refusal in words for people, such as "below the minimum".
+func (r Refusal) String() string {
+	if int(r) < len(refusals) {
+		return refusals[r]
+	}
+	return "unknown"
+}
+
+// wireRefusals are the refusals by what they are on the wire.
+var wireRefusals = map[counterpb.Refusal]Refusal{counterpb.Refusal_REFUSAL_BELOW_MIN: BelowMin, counterpb.Refusal_REFUSAL_ABOVE_MAX: AboveMax, counterpb.Refusal_REFUSAL_OVERFLOW: Overflow}
+
+// Change is the answer to an Add or a CompareAndSet. A refusal is an answer, not an
+// error.
+type Change struct {
+	// Applied reports whether the counter was changed.
 	Applied bool
-	// Value after the operation: of its first attempt, if Replayed.
+	// Refusal is why it was not.
+	Refusal Refusal
+	// Value is the counter after the operation: after its first attempt, if Replayed.
 	Value int64
 	// Version of that value: rises with every change of the counter.
 	Version uint64
-	// Refusal is why an Add was not applied.
-	Refusal Refusal
 	// Current is the value now. It differs from Value only if Replayed.
 	Current int64
-	// Parts is how many parts a hot counter is split into; 0 = it is whole.
-	// The Value and Current of an Add are then what one part knows: its own adds, and
-	// those of the others up to a moment ago. The Value of a Get holds every add that
-	// was answered before it began, and does not fall unless something is subtracted;
-	// the counter may never have had exactly this value. Version is of no use for a
-	// SetIf then: a SetIf makes the counter whole.
+	// Parts is how many parts a hot counter is split into; 0 = it is whole. The Value
+	// and Current of an Add are then what one part knows: its own adds, and those of the
+	// others up to a moment ago. Version is of no use for a CompareAndSet then: a
+	// CompareAndSet makes the counter whole.
 	Parts int
 	Meta
 }
 
-// Add adds to a counter. A refusal is an answer, not an error.
-func (c *Client) Add(ctx context.Context, q Add) (Value, error) {
-	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, about(err, "add", q.Key, "")
+// Count is the answer to a Get.
+type Count struct {
+	Exists  bool // a counter that does not exist is 0 at version 0
+	Value   int64
+	Version uint64 // rises with every change
+	// Parts is how many parts a hot counter is split into; 0 = it is whole. The Value
+	// then holds every add that was answered before the Get began, and does not fall
+	// unless something is subtracted; the counter may never have had exactly this value.
+	Parts int
+	Meta
+}
+
+// Cleared is the answer to a Reset.
+type Cleared struct {
+	Existed  bool
+	Previous int64  // the value before the Reset: before its first attempt, if Replayed
+	Version  uint64 // after it; 0 if there was no counter
+	Current  int64  // the value now: not 0 only if Replayed and changed since
+	Meta
+}
+
+// Add adds delta, of any sign, to the key's counter if the sum stays within the bounds. A
+// key has 1 to 512 bytes of UTF-8.
+func (n Counter) Add(ctx context.Context, key string, delta int64, opts ...CounterOption) (Change, error) {
+	if err := address(key, n.name); err != nil {
+		return Change{}, about(err, "add", key, "")
 	}
-	req, op := q.wire(), c.ops.begin()
+	q := Add{Counter: n, Key: key, Delta: delta, Options: opts}
+	c, req, op := n.c, q.wire(), n.c.ops.begin()
 	defer op.finish()
 	var r *counterpb.AddResponse
 	err := c.do(ctx, toObject(q.object(), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
@@ -75,82 +126,109 @@ func (c *Client) Add(ctx context.Context, q Add) (Value, error) {
 		return sent, err
 	})
 	if err != nil {
-		return Value{}, err
+		return Change{}, err
 	}
-	return added(r), nil
+	return changed(r), nil
+}
+
+// Add is one add of a batch.
+type Add struct {
+	Counter Counter
+	Key     string // 1 to 512 bytes of UTF-8
+	Delta   int64  // of any sign
+	Options []CounterOption
 }
 
 func (q *Add) wire() *counterpb.AddRequest {
-	return &counterpb.AddRequest{Key: q.Key, Name: q.Name, Delta: q.Delta, Min: q.Min, Max: q.Max, IdleTtlNs: int64(q.IdleTTL)}
+	r := &counterpb.AddRequest{Key: q.Key, Name: q.Counter.name, Delta: q.Delta}
+	for i := range q.Options {
+		switch o := q.Options[i]; o.what {
+		case atLeast:
+			r.Min = &o.n
+		case atMost:
+			r.Max = &o.n
+		case idleTTL:
+			r.IdleTtlNs = o.n
+		}
+	}
+	return r
 }
 
-func added(r *counterpb.AddResponse) Value {
-	return Value{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: r.GetRefusal(), Current: r.GetCurrent(),
+func changed(r *counterpb.AddResponse) Change {
+	return Change{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: wireRefusals[r.GetRefusal()], Current: r.GetCurrent(),
 		Parts: int(r.GetParts()), Meta: metaOf(r, r.GetReplay())}
 }
 
-// Get reads a counter. A counter that does not exist is 0 at version 0.
-func (c *Client) Get(ctx context.Context, q Counter) (Value, error) {
-	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, about(err, "get", q.Key, "")
+// Get reads the key's counter.
+func (n Counter) Get(ctx context.Context, key string) (Count, error) {
+	if err := address(key, n.name); err != nil {
+		return Count{}, about(err, "get", key, "")
 	}
-	r, err := ask(ctx, c, toObject(objectAt(counterObject, q.Key, q.Name), nil).of("get"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.GetResponse, error) {
-		return getKind.one(ctx, conn, &counterpb.GetRequest{Key: q.Key, Name: q.Name}, opts...)
+	r, err := ask(ctx, n.c, toObject(objectAt(counterObject, key, n.name), nil).of("get"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.GetResponse, error) {
+		return getKind.one(ctx, conn, &counterpb.GetRequest{Key: key, Name: n.name}, opts...)
 	})
 	if err != nil {
-		return Value{}, err
+		return Count{}, err
 	}
-	return got(r), nil
+	return counted(r), nil
 }
 
-func got(r *counterpb.GetResponse) Value {
-	return Value{Applied: r.GetVersion() != 0, Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetValue(),
+// Get is one read of a batch.
+type Get struct {
+	Counter Counter
+	Key     string // 1 to 512 bytes of UTF-8
+}
+
+func counted(r *counterpb.GetResponse) Count {
+	return Count{Exists: r.GetVersion() != 0, Value: r.GetValue(), Version: r.GetVersion(),
 		Parts: int(r.GetParts()), Meta: metaOf(r, nil)}
 }
 
-// SetIf sets a counter whose version is known.
-type SetIf struct {
-	Key     string        // 1 to 512 bytes of UTF-8
-	Name    string        // which counter of the key: at most 128 bytes; "" = "counter"
-	Value   int64         // the new value
-	Version uint64        // that the counter must have; 0 = it must not exist
-	IdleTTL time.Duration // as in Add
-}
-
-// SetIf sets a counter if its version is still the expected one. Another version
-// is an answer, not an error.
-func (c *Client) SetIf(ctx context.Context, q SetIf) (Value, error) {
-	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, about(err, "set", q.Key, "")
+// CompareAndSet sets the key's counter to value if its version is still the given one, as
+// a Get or a change told it; 0 means that it must not exist. Of the options it takes
+// IdleTTL.
+func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, version uint64, opts ...CounterOption) (Change, error) {
+	const what = "compare-and-set"
+	if err := address(key, n.name); err != nil {
+		return Change{}, about(err, what, key, "")
 	}
-	op := c.ops.begin()
+	idle := int64(0)
+	for _, o := range opts {
+		if o.what != idleTTL {
+			return Change{}, about(invalid("options", "of CompareAndSet have a bound; bounds are for Add"), what, key, "")
+		}
+		idle = o.n
+	}
+	op := n.c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, toKey(q.Key, false).of("set"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.SetIfResponse, error) {
-		return counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: q.Key, Name: q.Name, Value: q.Value, Version: q.Version,
-			IdleTtlNs: int64(q.IdleTTL), RequestId: id}, opts...)
+	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.SetIfResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: key, Name: n.name, Value: value, Version: version,
+			IdleTtlNs: idle, RequestId: id}, opts...)
 	})
 	if err != nil {
-		return Value{}, err
+		return Change{}, err
 	}
-	return Value{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(),
-		Meta: metaOf(r, r.GetReplay())}, nil
+	set := Change{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Meta: metaOf(r, r.GetReplay())}
+	if !set.Applied {
+		set.Refusal = OtherVersion
+	}
+	return set, nil
 }
 
-// Reset sets a counter back to 0. The answer's Value is what it was before, and
-// Applied reports whether it existed.
-func (c *Client) Reset(ctx context.Context, q Counter) (Value, error) {
-	if err := address(q.Key, q.Name); err != nil {
-		return Value{}, about(err, "reset", q.Key, "")
+// Reset sets the key's counter back to 0. It stays, with a version of its own.
+func (n Counter) Reset(ctx context.Context, key string) (Cleared, error) {
+	if err := address(key, n.name); err != nil {
+		return Cleared{}, about(err, "reset", key, "")
 	}
-	op := c.ops.begin()
+	op := n.c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, c, toKey(q.Key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.ResetResponse, error) {
-		return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: q.Key, Name: q.Name, RequestId: id}, opts...)
+	r, err := ask(ctx, n.c, toKey(key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.ResetResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: key, Name: n.name, RequestId: id}, opts...)
 	})
 	if err != nil {
-		return Value{}, err
+		return Cleared{}, err
 	}
-	return Value{Applied: r.GetVersion() != 0, Value: r.GetPrevious(), Version: r.GetVersion(), Current: r.GetCurrent(),
+	return Cleared{Existed: r.GetVersion() != 0, Previous: r.GetPrevious(), Version: r.GetVersion(), Current: r.GetCurrent(),
 		Meta: metaOf(r, r.GetReplay())}, nil
 }
 

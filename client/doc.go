@@ -3,8 +3,10 @@
 //
 //	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
 //	d, err := c.Limit("api", client.PerMinute(20)).Check(ctx, tenant)
-//	v, err := c.Add(ctx, client.Add{Key: "stock:42", Delta: -1, Min: client.Bound(0)})
-//	l, err := c.Lock(ctx, "nightly-report", client.LockOptions{})
+//	v, err := c.Counter("stock").Add(ctx, "sku-42", -1, client.AtLeast(0))
+//	l, err := c.Lock("nightly").Acquire(ctx, "report")
+//
+// A Limit, a Counter and a Lock name what is meant; each key has its own of that name.
 //
 // # Guarantee
 //
@@ -14,10 +16,10 @@
 //   - A call that returns no error took effect. One that fails with
 //     ErrOutcomeUnknown or ErrRequestTooOld may have; with ErrClosed its message
 //     tells; with any other error it did not.
-//   - A Lock that fails holds nothing: with ErrLockHeld another has the lock; with
+//   - An Acquire that fails holds nothing: with ErrLockHeld another has the lock; with
 //     ErrOutcomeUnknown a grant that was on its way is given back in the background, or
 //     by its TTL.
-//   - The context of a lock ends before its lease does, by LockOptions.Margin,
+//   - The context of a lock ends before its lease does, by its Margin,
 //     and Held looks at the clock: a process that was stopped for too long sees
 //     that its time is over when it goes on.
 //   - Everything is bounded: calls under way, how many go in one message,
@@ -39,9 +41,9 @@
 // The table also lists the limits and counters that are split into parts, because they
 // are hot. A Check or an Add of such an object goes to the owner of the part that its
 // request id belongs to; a Get or a peek to any of these owners, chosen as above. What a
-// part cannot do (an Add with bounds or an IdleTTL, SetIf, Reset, windows) goes to the
+// part cannot do (an Add with bounds or an IdleTTL, CompareAndSet, Reset, windows) goes to the
 // owner of the key as always. Answers carry the number of parts (Decision.Parts,
-// Value.Parts), and what that means for them is said there.
+// Change.Parts, Count.Parts), and what that means for them is said there.
 //
 // # Non-guarantees
 //

@@ -50,7 +50,7 @@ const (
 const (
 	ErrLockHeld Reason = "LOCK_HELD" // another has the lock; see Error.Holder
 	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
-	ErrUnlocked Reason = "UNLOCKED"  // the cause with which a lock's context ends after Unlock
+	ErrReleased Reason = "RELEASED"  // the cause with which a lock's context ends after Release
 	ErrClosed   Reason = "CLOSED"    // the client was closed
 )
 

@@ -21,20 +21,20 @@ func TestErrorsNameTheCall(t *testing.T) {
 		w := build(t, []string{"n1", "n2"}, nil)
 		c := w.client(direct, "n1")
 		key := w.keyOf("n2")
-		must(c.Add(soon(t), Add{Key: key, Name: "x", Delta: 1}))(t)
+		must(c.Counter("x").Add(soon(t), key, 1))(t)
 		long := strings.Repeat("é", 300)
-		batch := must(c.BatchAdd(soon(t), []Add{{Key: key, Delta: 1}, {Key: key, Delta: 1, IdleTTL: -5 * time.Second}, {}}))(t)
+		batch := must(c.BatchAdd(soon(t), []Add{{Key: key, Delta: 1}, {Key: key, Delta: 1, Options: []CounterOption{IdleTTL(-5 * time.Second)}}, {}}))(t)
 		q := `"` + key + `"`
 		for want, err := range map[string]error{
 			`keystead: check ` + q + ` at n2: KIND_MISMATCH: this key and name hold a counter, not a limit (use another name, or the calls of its kind)`: last(c.Limit("x", PerMinute(1)).Check(soon(t), key)),
 			`keystead: peek ` + q + ` at n2: INVALID: Period is 1ns; choose 1us to 366d`:                                                                 last(c.Limit("y", Per(1, 1)).Peek(soon(t), key)),
 			`keystead: check ` + q + `: INVALID: Cost is 0, which spends nothing; Peek asks without spending`:                                            last(c.Limit("y", PerMinute(1)).CheckN(soon(t), key, 0)),
-			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never`:                                                 last(c.Add(soon(t), Add{Key: key, Delta: 1, IdleTTL: -5 * time.Second})),
-			`keystead: lock ` + q + ` at n2: INVALID: TTL is 1h0m0s; this node allows at most 1m0s`:                                                      last(c.Lock(soon(t), key, LockOptions{TTL: time.Hour})),
-			`keystead: set: INVALID: Key is empty`:                                                        last(c.SetIf(soon(t), SetIf{})),
-			`keystead: get "` + long[:80] + `"…: INVALID: Key has 600 bytes; at most 512 are allowed`:     last(c.Get(soon(t), Counter{Key: long})),
-			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never `: batch[1].Err,
-			`keystead: add: INVALID: Key is empty`:                                                        batch[2].Err,
+			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never`:                                                 last(c.Counter("").Add(soon(t), key, 1, IdleTTL(-5*time.Second))),
+			`keystead: lock ` + q + ` at n2: INVALID: TTL is 1h0m0s; this node allows at most 1m0s`:                                                      last(c.Lock("").Acquire(soon(t), key, TTL(time.Hour))),
+			`keystead: compare-and-set: INVALID: Key is empty`:                                                                                           last(c.Counter("").CompareAndSet(soon(t), "", 0, 0)),
+			`keystead: get "` + long[:80] + `"…: INVALID: Key has 600 bytes; at most 512 are allowed`:                                                    last(c.Counter("").Get(soon(t), long)),
+			`keystead: add ` + q + ` at n2: INVALID: IdleTTL is -5s; choose 1ms to 366d, or 0 for never `:                                                batch[1].Err,
+			`keystead: add: INVALID: Key is empty`:                                                                                                       batch[2].Err,
 		} {
 			if err == nil || err.Error() != strings.TrimSpace(want) {
 				t.Errorf("got  %v\nwant %s", err, want)
@@ -52,12 +52,12 @@ func TestErrorsWithoutADeadline(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c := w.client(direct, "n1")
 		w.nodes["n1"].lose()
-		_, err := c.Lock(context.Background(), "k", LockOptions{Wait: NoWait})
+		_, err := c.Lock("").TryAcquire(context.Background(), "k")
 		if !errors.Is(err, ErrRecovering) || strings.Contains(err.Error(), "deadline") || !strings.Contains(err.Error(), "; it can be tried again in 1m0s") {
 			t.Errorf("while what was lost is awaited: %v", err)
 		}
 		w.nodes["n1"].isolate(true)
-		_, err = c.Get(context.Background(), Counter{Key: "k"})
+		_, err = c.Counter("").Get(context.Background(), "k")
 		if !errors.Is(err, ErrUnavailable) || err.Error() != `keystead: get "k" at n1: UNAVAILABLE: connection refused` {
 			t.Errorf("nobody is there: %v", err)
 		}
@@ -74,7 +74,7 @@ func TestErrorOfAnEarlierAttempt(t *testing.T) {
 			n1.cut()
 			n1.denies.Store(true)
 		})
-		_, err := c.Add(context.Background(), Add{Key: "k", Delta: 1})
+		_, err := c.Counter("").Add(context.Background(), "k", 1)
 		want := `keystead: add "k" at n1: OUTCOME_UNKNOWN: an earlier attempt had no answer and may have taken effect; the last one: no lease`
 		if !errors.Is(err, ErrOutcomeUnknown) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
@@ -132,7 +132,7 @@ func TestStatsCountLiveNodes(t *testing.T) {
 		w := build(t, []string{"n1", "n2", "n3"}, nil)
 		c := w.client(direct, "n1")
 		for id := range w.nodes {
-			must(c.Get(soon(t), Counter{Key: w.keyOf(id)}))(t)
+			must(c.Counter("").Get(soon(t), w.keyOf(id)))(t)
 		}
 		if n := c.Stats().Nodes; n != 3 {
 			t.Errorf("%d nodes", n)

@@ -57,42 +57,50 @@ func Example() {
 	// false 0
 }
 
-func ExampleClient_Add() {
+func ExampleLimit_CheckN() {
 	c, stop := dial()
 	defer stop()
 	ctx := context.Background()
 
-	sell := client.Add{Key: "stock:42", Delta: -1, Min: client.Bound(0)}
-	_, _ = c.Add(ctx, client.Add{Key: "stock:42", Delta: 1})
-	for range 2 {
-		v, err := c.Add(ctx, sell)
-		fmt.Println(v.Applied, v.Value, v.Refusal == client.BelowMin, err)
-	}
+	tokens := c.Limit("llm-tokens", client.PerMinute(1000).WithBurst(1500))
+	d, _ := tokens.CheckN(ctx, "tenant-42", 1200)
+	fmt.Println(d.Allowed, d.Remaining, "of", d.Capacity)
+	d, _ = tokens.CheckN(ctx, "tenant-42", 1200)
+	fmt.Println(d.Allowed, d.RetryAfter.Round(time.Second))
 	// Output:
-	// true 0 false <nil>
-	// false 0 true <nil>
+	// true 300 of 1500
+	// false 54s
 }
 
-func ExampleClient_SetIf() {
+func ExampleLimit_Peek() {
 	c, stop := dial()
 	defer stop()
 	ctx := context.Background()
 
-	first, _ := c.SetIf(ctx, client.SetIf{Key: "config", Value: 7}) // must not exist
-	late, _ := c.SetIf(ctx, client.SetIf{Key: "config", Value: 8})
-	next, _ := c.SetIf(ctx, client.SetIf{Key: "config", Value: 9, Version: first.Version})
-	fmt.Println(first.Applied, late.Applied, next.Applied, next.Value)
-	// Output: true false true 9
+	api := c.Limit("api", client.PerHour(20))
+	_, _ = api.Check(ctx, "tenant-42")
+	d, err := api.Peek(ctx, "tenant-42")
+	fmt.Println(d.Allowed, d.Remaining, err)
+	// Output: true 19 <nil>
 }
 
-func ExampleClient_BatchCheck() {
+func ExampleLimit_Refund() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	api := c.Limit("api", client.PerHour(20))
+	_, _ = api.CheckN(ctx, "tenant-42", 5) // the work needed 3 only
+	d, err := api.Refund(ctx, "tenant-42", 2)
+	fmt.Println(d.Remaining, err)
+	// Output: 17 <nil>
+}
+
+func ExampleLimit_BatchCheck() {
 	c, stop := dial()
 	defer stop()
 
-	rate := client.PerHour(1)
-	results, err := c.BatchCheck(context.Background(), []client.Check{
-		{Key: "a", Rate: rate}, {Key: "a", Rate: rate}, {Key: "b", Rate: rate}, {Key: ""},
-	})
+	results, err := c.Limit("api", client.PerHour(1)).BatchCheck(context.Background(), []string{"a", "a", "b", ""})
 	fmt.Println(err)
 	for _, r := range results {
 		fmt.Println(r.Allowed, errors.Is(r.Err, client.ErrInvalid))
@@ -105,26 +113,226 @@ func ExampleClient_BatchCheck() {
 	// false true
 }
 
-func ExampleClient_Lock() {
+// Several limits of a key, and different costs, in one call.
+func ExampleClient_BatchCheck() {
+	c, stop := dial()
+	defer stop()
+
+	second, day := c.Limit("second", client.PerSecond(10)), c.Limit("day", client.PerDay(1000))
+	results, err := c.BatchCheck(context.Background(), []client.Check{
+		{Limit: second, Key: "tenant-42"},
+		{Limit: day, Key: "tenant-42", Cost: 3},
+		{Limit: day, Key: "tenant-7", Peek: true},
+	})
+	for _, r := range results {
+		fmt.Println(r.Allowed, r.Remaining, r.Err)
+	}
+	fmt.Println(err)
+	// Output:
+	// true 9 <nil>
+	// true 997 <nil>
+	// true 1000 <nil>
+	// <nil>
+}
+
+func ExampleCounter_Add() {
 	c, stop := dial()
 	defer stop()
 	ctx := context.Background()
 
-	l, err := c.Lock(ctx, "nightly-report", client.LockOptions{TTL: 5 * time.Second, Wait: time.Minute})
+	stock := c.Counter("stock")
+	_, _ = stock.Add(ctx, "sku-42", 1)
+	for range 2 {
+		v, err := stock.Add(ctx, "sku-42", -1, client.AtLeast(0))
+		fmt.Println(v.Applied, v.Value, v.Refusal, err)
+	}
+	// Output:
+	// true 0 none <nil>
+	// false 0 below the minimum <nil>
+}
+
+func ExampleCounter_Get() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	views := c.Counter("views")
+	_, _ = views.Add(ctx, "/index.html", 3, client.IdleTTL(24*time.Hour))
+	v, err := views.Get(ctx, "/index.html")
+	fmt.Println(v.Value, v.Exists, err)
+	v, err = views.Get(ctx, "/none.html")
+	fmt.Println(v.Value, v.Exists, err)
+	// Output:
+	// 3 true <nil>
+	// 0 false <nil>
+}
+
+func ExampleCounter_CompareAndSet() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	config := c.Counter("config")
+	first, _ := config.CompareAndSet(ctx, "replicas", 7, 0) // must not exist
+	late, _ := config.CompareAndSet(ctx, "replicas", 8, 0)
+	next, _ := config.CompareAndSet(ctx, "replicas", 9, first.Version)
+	fmt.Println(first.Applied, late.Applied, late.Refusal, next.Applied, next.Value)
+	// Output: true false another version true 9
+}
+
+func ExampleCounter_Reset() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	failures := c.Counter("failures")
+	_, _ = failures.Add(ctx, "login:alice", 4)
+	was, err := failures.Reset(ctx, "login:alice")
+	fmt.Println(was.Previous, was.Existed, err)
+	// Output: 4 true <nil>
+}
+
+func ExampleClient_BatchAdd() {
+	c, stop := dial()
+	defer stop()
+
+	stock := c.Counter("stock")
+	results, err := c.BatchAdd(context.Background(), []client.Add{
+		{Counter: stock, Key: "sku-1", Delta: 10},
+		{Counter: stock, Key: "sku-1", Delta: -3, Options: []client.CounterOption{client.AtLeast(0)}},
+		{Counter: c.Counter("sold"), Key: "sku-1", Delta: 3},
+	})
+	for _, r := range results {
+		fmt.Println(r.Value, r.Err)
+	}
+	fmt.Println(err)
+	// Output:
+	// 10 <nil>
+	// 7 <nil>
+	// 3 <nil>
+	// <nil>
+}
+
+func ExampleCounter_BatchGet() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	stock := c.Counter("stock")
+	_, _ = stock.Add(ctx, "sku-1", 10)
+	results, err := stock.BatchGet(ctx, []string{"sku-1", "sku-2"})
+	fmt.Println(results[0].Value, results[1].Exists, err)
+	// Output: 10 false <nil>
+}
+
+func ExampleLock_Acquire() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	// Waits until the lock is free, a minute at most; without Wait, until ctx ends.
+	held, err := c.Lock("nightly").Acquire(ctx, "report", client.TTL(5*time.Second), client.Wait(time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	_, err = c.Lock(ctx, "nightly-report", client.LockOptions{Wait: client.NoWait})
-	fmt.Println("another:", errors.Is(err, client.ErrLockHeld))
+	// Give the lock back also when ctx has ended, as it has at a shutdown.
+	defer func() {
+		fmt.Println("release:", held.Release(context.WithoutCancel(ctx)), context.Cause(held.Context()))
+	}()
 
+	// The work goes on as long as the lock is held. What it writes to can refuse
+	// smaller tokens than it has seen.
 	report := func(ctx context.Context, token uint64) error { return ctx.Err() }
-	fmt.Println("report:", report(l.Context(), l.Token()))
-	fmt.Println("unlock:", l.Unlock(ctx), context.Cause(l.Context()))
+	fmt.Println("report:", report(held.Context(), held.Token()))
 	// Output:
-	// another: true
 	// report: <nil>
-	// unlock: <nil> keystead: UNLOCKED: the lock was given back
+	// release: <nil> keystead: RELEASED: the lock was given back
+}
+
+func ExampleLock_TryAcquire() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	nightly := c.Lock("nightly")
+	held, _ := nightly.TryAcquire(ctx, "report", client.HeldBy("worker-1"))
+	defer held.Release(ctx)
+	_, err := nightly.TryAcquire(ctx, "report")
+	var e *client.Error
+	if errors.Is(err, client.ErrLockHeld) && errors.As(err, &e) {
+		fmt.Println("held by", e.Holder.Name)
+	}
+	// Output: held by worker-1
+}
+
+func ExampleLock_Inspect() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	nightly := c.Lock("nightly")
+	held, _ := nightly.Acquire(ctx, "report", client.HeldBy("worker-1"), client.Metadata([]byte("since midnight")))
+	defer held.Release(ctx)
+	s, err := nightly.Inspect(ctx, "report")
+	fmt.Printf("%s, %s, %d waiting, %v\n", s.Holder.Name, s.Holder.Metadata, s.Waiting, err)
+	// Output: worker-1, since midnight, 0 waiting, <nil>
+}
+
+func ExampleClient_NextID() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	a, _ := c.NextID(ctx)
+	b, _ := c.NextID(ctx)
+	fmt.Println(a != b)
+	// Output: true
+}
+
+func ExampleClient_NextIDs() {
+	c, stop := dial()
+	defer stop()
+
+	const n = 100
+	first, err := c.NextIDs(context.Background(), n)
+	last := first + n - 1
+	fmt.Println(last-first, err)
+	// Output: 99 <nil>
+}
+
+func ExampleCluster_Members() {
+	c, stop := dial()
+	defer stop()
+
+	members, err := c.Cluster().Members(context.Background())
+	for _, m := range members {
+		fmt.Printf("%s owns %.0f %%\n", m.ID, 100*m.Share)
+	}
+	fmt.Println(err)
+	// Output:
+	// n1 owns 100 %
+	// <nil>
+}
+
+func ExampleCluster_Owner() {
+	c, stop := dial()
+	defer stop()
+
+	o := c.Cluster().Owner("tenant-42")
+	fmt.Println(o.Node, o.Hash)
+	// Output: n1 18013195270154702656
+}
+
+// A node is drained before its machine goes away: its keys move to others, with all
+// that is kept of them.
+func ExampleAdmin_Drain() {
+	c, stop := dial()
+	defer stop()
+
+	_, err := c.Admin().Drain(context.Background(), "n1")
+	fmt.Println(errors.Is(err, client.ErrLastNode))
+	// Output: true
 }
 
 func ExampleConfig() {
@@ -137,7 +345,6 @@ func ExampleConfig() {
 		return
 	}
 	defer c.Close()
-	o := c.Owner("tenant-42")
-	fmt.Println(o.Hash, o.Addr == addr, c.Ring()[0].Owned > 0.999)
-	// Output: 18013195270154702656 true true
+	fmt.Println(c.Cluster().Ring()[0].Addr == addr)
+	// Output: true
 }

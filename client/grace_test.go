@@ -14,23 +14,23 @@ func TestLockOutlivesItsOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c, n1 := w.client(direct, "n1"), w.nodes["n1"]
-		l := must(c.Lock(soon(t), "k", LockOptions{TTL: 10 * time.Second, Holder: "me", Metadata: []byte("m")}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k", TTL(10*time.Second), HeldBy("me"), Metadata([]byte("m"))))(t)
 		time.Sleep(2 * time.Second)
 		n1.lose()
-		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder != nil || s.LostEpoch == 0 {
+		if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Holder != nil || s.LostEpoch == 0 {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(1500 * time.Millisecond) // a renewal is due
 		synctest.Wait()
-		s := must(c.Inspect(soon(t), "k", ""))(t)
-		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Holder != "me" || string(s.Holder.Metadata) != "m" || s.Holder.TTL < 9*time.Second {
+		s := must(c.Lock("").Inspect(soon(t), "k"))(t)
+		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Name != "me" || string(s.Holder.Metadata) != "m" || s.Holder.TTL < 9*time.Second {
 			t.Errorf("it was not taken back, or not prolonged: %+v", s.Holder)
 		}
 		time.Sleep(time.Hour)
 		if !l.Held() {
 			t.Fatal(context.Cause(l.Context()))
 		}
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -42,22 +42,22 @@ func TestUnlockOfALostLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c, n1 := w.client(direct, "n1"), w.nodes["n1"]
-		l := must(c.Lock(soon(t), "k", LockOptions{TTL: 10 * time.Second}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k", TTL(10*time.Second)))(t)
 		n1.lose()
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Error(err)
 		}
-		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder != nil {
+		if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Holder != nil {
 			t.Errorf("%+v", s.Holder)
 		}
 		n1.lostAt.Store(0)
-		l = must(c.Lock(soon(t), "late", LockOptions{TTL: time.Second}))(t)
+		l = must(c.Lock("").Acquire(soon(t), "late", TTL(time.Second)))(t)
 		n1.denies.Store(true)
 		time.Sleep(2 * time.Second)
 		n1.denies.Store(false)
 		n1.lose()
 		began := time.Now()
-		if err := l.Unlock(soon(t)); !errors.Is(err, ErrRecovering) || time.Since(began) > time.Second {
+		if err := l.Release(soon(t)); !errors.Is(err, ErrRecovering) || time.Since(began) > time.Second {
 			t.Errorf("its lease was over: after %s, %v", time.Since(began), err)
 		}
 	})
@@ -71,7 +71,7 @@ func TestLockWaitsForTheGrace(t *testing.T) {
 		c, n1 := w.client(direct, "n1"), w.nodes["n1"]
 		n1.lose()
 		began := time.Now()
-		_, err := c.Lock(soon(t), "k", LockOptions{Wait: NoWait})
+		_, err := c.Lock("").TryAcquire(soon(t), "k")
 		var e *Error
 		if !errors.As(err, &e) || e.Reason != ErrRecovering || e.RetryAfter != grace || time.Since(began) > time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
@@ -79,17 +79,17 @@ func TestLockWaitsForTheGrace(t *testing.T) {
 		if d := must(c.Limit("n", PerSecond(3)).Check(soon(t), "k"))(t); !d.Allowed || d.LostEpoch == 0 {
 			t.Errorf("a limit: %+v", d)
 		}
-		if v := must(c.Add(soon(t), Add{Key: "k", Delta: 1}))(t); v.LostEpoch == 0 {
+		if v := must(c.Counter("").Add(soon(t), "k", 1))(t); v.LostEpoch == 0 {
 			t.Errorf("a counter: %+v", v)
 		}
 		go func() {
 			time.Sleep(grace)
 			n1.lostAt.Store(0)
 		}()
-		l := must(c.Lock(ctx2(t, time.Hour), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(ctx2(t, time.Hour), "k"))(t)
 		if took := time.Since(began); took < grace || took > grace+3*time.Second || l.Meta().LostEpoch != 0 {
 			t.Errorf("granted after %s: %+v", took, l.Meta())
 		}
-		_ = l.Unlock(soon(t))
+		_ = l.Release(soon(t))
 	})
 }

@@ -83,7 +83,7 @@ func TestCheckAnywhere(t *testing.T) {
 		rate := PerHour(1000).WithBurst(800)
 		allowed, slack := 0, uint64(0)
 		for range 1000 {
-			d, err := c.Check(t.Context(), Check{Key: "k", Rate: rate, Anywhere: true})
+			d, err := c.Limit("", rate, Anywhere()).Check(t.Context(), "k")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,13 +94,14 @@ func TestCheckAnywhere(t *testing.T) {
 		if slack != 200 || allowed > 800 || allowed < 800-200-40 {
 			t.Errorf("%d allowed of 800, with a slack of %d", allowed, slack)
 		}
-		if d, err := c.Check(t.Context(), Check{Key: "k", Rate: rate, Anywhere: true, Peek: true}); err != nil || d.Slack != 0 || d.Remaining < 200 {
+		if d, err := c.Limit("", rate, Anywhere()).Peek(t.Context(), "k"); err != nil || d.Slack != 0 || d.Remaining < 200 {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if _, err := c.Check(t.Context(), Check{Key: "k", Rate: PerHour(10).Windowed(), Anywhere: true}); !errors.Is(err, ErrInvalid) {
+		if _, err := c.Limit("", PerHour(10).Windowed(), Anywhere()).Check(t.Context(), "k"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v", err)
 		}
-		batch, err := c.BatchCheck(t.Context(), []Check{{Key: "k", Rate: rate, Anywhere: true, Peek: true}, {Key: "k", Rate: rate, Anywhere: true}, {Key: "k", Rate: rate, Peek: true}})
+		local := c.Limit("", rate, Anywhere())
+		batch, err := c.BatchCheck(t.Context(), []Check{{Limit: local, Key: "k", Peek: true}, {Limit: local, Key: "k"}, {Limit: c.Limit("", rate), Key: "k", Peek: true}})
 		if err != nil || batch[0].Err != nil || !errors.Is(batch[1].Err, ErrInvalid) || batch[2].Err != nil {
 			t.Errorf("in a batch: %+v, %v", batch, err)
 		}

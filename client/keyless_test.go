@@ -146,7 +146,7 @@ func TestKeyless(t *testing.T) {
 			cfg.DialOptions = h.options("n1", "n2", "n3")
 			c := w.client(cfg, "n1")
 			for range 500 {
-				if _, err := c.Status(soon(t)); err != nil {
+				if _, err := c.Cluster().Status(soon(t)); err != nil {
 					t.Fatal(name, err)
 				}
 			}

@@ -116,7 +116,7 @@ func TestLeaseIsLost(t *testing.T) {
 		after  time.Duration
 		says   string
 	}{
-		"another has it": {answers(renewed{holder: &Holder{Holder: "other"}}), ttl / renewPart, "or another holder has it"},
+		"another has it": {answers(renewed{holder: &Holder{Name: "other"}}), ttl / renewPart, "or another holder has it"},
 		"no answer": {func(ctx context.Context, _ int) (renewed, error) {
 			<-ctx.Done()
 			return renewed{}, ctx.Err()
@@ -140,7 +140,7 @@ func TestLeaseIsLost(t *testing.T) {
 				if at, _ := p.seen(); len(at) < 3 && tt.after > ttl/2 {
 					t.Errorf("it was tried at %v only", at)
 				}
-				if err := l.giveBack(soon(t), ErrUnlocked); !errors.Is(err, ErrLockLost) {
+				if err := l.giveBack(soon(t), ErrReleased); !errors.Is(err, ErrLockLost) {
 					t.Errorf("given back: %v", err)
 				}
 			})

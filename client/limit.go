@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -12,71 +13,32 @@ import (
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
-// Algorithm is how a limit refills.
-type Algorithm = limitpb.Algorithm
-
-// The algorithms. The zero Algorithm is a token bucket.
-const (
-	TokenBucket   = limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET
-	FixedWindow   = limitpb.Algorithm_ALGORITHM_FIXED_WINDOW
-	SlidingWindow = limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW
-)
-
-// Rate is a limit: so many tokens in a period.
-type Rate struct {
-	Limit     uint64        // tokens that come back per period, or that a window holds
-	Period    time.Duration // 1 µs to 366 days
-	Burst     uint64        // most tokens that a bucket holds; 0 = Limit
-	Algorithm Algorithm
+// Limit is a named limit that many keys have, each its own. It is a small value:
+// making one costs nothing, and it may be copied and kept.
+type Limit struct {
+	c        *Client
+	name     string
+	rate     Rate
+	anywhere bool
 }
 
-// Per is a token bucket of n tokens a period.
-func Per(n uint64, period time.Duration) Rate { return Rate{Limit: n, Period: period} }
+// LimitOption is how a limit is checked.
+type LimitOption struct{ anywhere bool }
 
-// PerSecond is a token bucket of n tokens a second.
-func PerSecond(n uint64) Rate { return Per(n, time.Second) }
+// Anywhere lets any node decide a Check out of a chunk of tokens that it takes from the
+// owner for a second. The check is not sent to the owner, and may spend twice when it has
+// to be sent again. It never allows more than a check by the owner does, and may refuse
+// earlier; see Decision.Slack. For token buckets. Peek and Refund go to the owner as
+// always; in a batch a check Anywhere is ErrInvalid.
+func Anywhere() LimitOption { return LimitOption{anywhere: true} }
 
-// PerMinute is a token bucket of n tokens a minute.
-func PerMinute(n uint64) Rate { return Per(n, time.Minute) }
-
-// PerHour is a token bucket of n tokens an hour.
-func PerHour(n uint64) Rate { return Per(n, time.Hour) }
-
-// WithBurst returns the rate with a bucket that holds burst tokens.
-func (r Rate) WithBurst(burst uint64) Rate {
-	r.Burst = burst
-	return r
-}
-
-// Windowed returns the rate as fixed windows, which open with their first hit.
-func (r Rate) Windowed() Rate {
-	r.Algorithm = FixedWindow
-	return r
-}
-
-// Sliding returns the rate as a sliding window: at most Limit in any time shorter than
-// Period. What was spent counts for less than nine eighths of the period.
-func (r Rate) Sliding() Rate {
-	r.Algorithm = SlidingWindow
-	return r
-}
-
-// Check spends a cost if the limit has it, or gives tokens back.
-type Check struct {
-	Key  string // what is limited: 1 to 512 bytes of UTF-8
-	Name string // which limit of the key: at most 128 bytes; "" = "limit"
-	Rate
-	Cost uint64 // tokens to spend; 0 = 1
-	Peek bool   // answer, but spend nothing
-	// Refund is how many tokens to give back, at most up to full; then Cost is 0 and
-	// Peek false, and the answer is allowed. 0 = none.
-	Refund int64
-	// Anywhere lets any node decide out of a chunk of tokens that it takes from the
-	// owner for a second. The check is not sent to the owner, and may spend twice when
-	// it has to be sent again. It never allows more than a check by the owner does,
-	// and may refuse earlier; see Decision.Slack. Token buckets only; in a batch it
-	// is ErrInvalid, unless Peek is set.
-	Anywhere bool
+// Limit names a limit, with at most 128 bytes, and states its rate. name "" = "limit".
+func (c *Client) Limit(name string, rate Rate, opts ...LimitOption) Limit {
+	l := Limit{c: c, name: name, rate: rate}
+	for _, o := range opts {
+		l.anywhere = l.anywhere || o.anywhere
+	}
+	return l
 }
 
 // Meta is what every answer about a key carries.
@@ -101,10 +63,10 @@ func metaOf(a marked, r *commonpb.Replay) Meta {
 	return Meta{Epoch: a.GetEpoch(), Owner: a.GetOwner(), Replayed: r != nil, Age: time.Duration(r.GetAgeNs()), LostEpoch: a.GetLostEpoch()}
 }
 
-// Decision is the answer to a Check.
+// Decision is what a limit says of a key.
 type Decision struct {
 	Allowed    bool
-	Limit      uint64        // most that can be available at once
+	Capacity   uint64        // most that can be available at once: the burst, or what a window holds
 	Remaining  uint64        // available after this check
 	RetryAfter time.Duration // until the same check can be allowed; 0 if it was
 	ResetAfter time.Duration // until everything is available again
@@ -116,53 +78,51 @@ type Decision struct {
 	Meta
 }
 
-// Limit is a named limit that many keys have, each its own.
-type Limit struct {
-	c    *Client
-	name string
-	rate Rate
-}
-
-// Limit names a limit and states its rate.
-func (c *Client) Limit(name string, rate Rate) *Limit { return &Limit{c, name, rate} }
-
-// Check spends one token of the key's, if it has one.
-func (l *Limit) Check(ctx context.Context, key string) (Decision, error) {
-	return l.CheckN(ctx, key, 1)
-}
+// Check spends one token of the key's, if it has one. Over the limit is an answer, not an
+// error. A key has 1 to 512 bytes of UTF-8.
+func (l Limit) Check(ctx context.Context, key string) (Decision, error) { return l.CheckN(ctx, key, 1) }
 
 // CheckN spends n tokens of the key's, or none if it has fewer. n is 1 or more; 0 is
 // ErrInvalid, and Peek asks without spending.
-func (l *Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, error) {
+func (l Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, error) {
 	if n == 0 {
 		return Decision{}, about(invalid("cost", "is 0, which spends nothing; Peek asks without spending"), "check", key, "")
 	}
-	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Cost: n})
+	return l.c.check(ctx, Check{Key: key, Limit: l, Cost: n})
+}
+
+// Peek returns what Check would, and spends nothing.
+func (l Limit) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.c.check(ctx, Check{Key: key, Limit: l, Peek: true})
 }
 
 // Refund gives n tokens of the key's back that were spent and not used, at most up
 // to full. Refund only what was spent less than a period ago: the rest has come back by
 // itself, and the limit cannot tell. n is 1 or more.
-func (l *Limit) Refund(ctx context.Context, key string, n int64) (Decision, error) {
-	if n < 1 {
-		return Decision{}, about(invalid("refund", "is %d; it must be at least 1", n), "refund", key, "")
+func (l Limit) Refund(ctx context.Context, key string, n uint64) (Decision, error) {
+	if n < 1 || n > math.MaxInt64 {
+		return Decision{}, about(invalid("refund", "is %d; it must be 1 to 2^63 − 1", n), "refund", key, "")
 	}
-	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Refund: n})
+	return l.c.check(ctx, Check{Key: key, Limit: l, Refund: n})
 }
 
-// Peek returns what Check would, and spends nothing.
-func (l *Limit) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.c.Check(ctx, Check{Key: key, Name: l.name, Rate: l.rate, Peek: true})
+// Check is one check of a batch. It spends, or peeks, or gives back.
+type Check struct {
+	Limit  Limit
+	Key    string // 1 to 512 bytes of UTF-8
+	Cost   uint64 // tokens to spend; 0 = 1
+	Peek   bool   // answer, but spend nothing
+	Refund uint64 // tokens to give back instead of spending, as Limit.Refund does; 0 = none
 }
 
-// Check decides one check. Over the limit is an answer, not an error.
-func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
+// check decides one check.
+func (c *Client) check(ctx context.Context, q Check) (Decision, error) {
 	what := q.what()
-	if err := address(q.Key, q.Name); err != nil {
+	if err := address(q.Key, q.Limit.name); err != nil {
 		return Decision{}, about(err, what, q.Key, "")
 	}
 	req := q.wire()
-	if q.Anywhere && !q.Peek {
+	if q.anywhere() {
 		return c.checkAnywhere(ctx, req)
 	}
 	var op *operation
@@ -182,6 +142,9 @@ func (c *Client) Check(ctx context.Context, q Check) (Decision, error) {
 	return decision(r), nil
 }
 
+// anywhere reports whether the check may be decided by any node.
+func (q *Check) anywhere() bool { return q.Limit.anywhere && !q.Peek && q.Refund == 0 }
+
 // what returns the operation, for errors.
 func (q *Check) what() string {
 	switch {
@@ -194,13 +157,14 @@ func (q *Check) what() string {
 }
 
 func (q *Check) wire() *limitpb.CheckRequest {
-	return &limitpb.CheckRequest{Key: q.Key, Name: q.Name, Limit: q.Limit, PeriodNs: int64(q.Period), Burst: q.Burst,
-		Algorithm: q.Algorithm, Cost: q.Cost, Peek: q.Peek, Refund: q.Refund}
+	r := &q.Limit.rate
+	return &limitpb.CheckRequest{Key: q.Key, Name: q.Limit.name, Limit: r.Limit, PeriodNs: int64(r.Period), Burst: r.Burst,
+		Algorithm: r.Algorithm.onWire(), Cost: q.Cost, Peek: q.Peek, Refund: int64(q.Refund), Anywhere: q.anywhere()}
 }
 
 func decision(r *limitpb.CheckResponse) Decision {
 	return Decision{
-		Allowed: r.GetAllowed(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
+		Allowed: r.GetAllowed(), Capacity: r.GetLimit(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
 		Slack: r.GetSlack(), Parts: int(r.GetParts()),
 		Meta: metaOf(r, r.GetReplay()),
@@ -209,7 +173,6 @@ func decision(r *limitpb.CheckResponse) Decision {
 
 // checkAnywhere asks the one of two nodes that has less to do.
 func (c *Client) checkAnywhere(ctx context.Context, req *limitpb.CheckRequest) (Decision, error) {
-	req.Anywhere = true
 	var r *limitpb.CheckResponse
 	err := c.do(ctx, route{what: "check", key: req.Key}, func(ctx context.Context, n *node, _ *view) (bool, error) {
 		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {

@@ -28,10 +28,11 @@ func TestSlidingAndRefund(t *testing.T) {
 			t.Errorf("a refund of nothing: %v", err)
 		}
 		c := w.client(direct, "n1")
+		api := c.Limit("api", PerMinute(3).Sliding())
 		rs := must(c.BatchCheck(soon(t), []Check{
-			{Key: "k", Name: "api", Rate: PerMinute(3).Sliding(), Refund: 9},
-			{Key: "k", Name: "api", Rate: PerMinute(3).Sliding(), Refund: 1, Cost: 1},
-			{Key: "k", Name: "api", Rate: PerMinute(3).Sliding(), Cost: 3},
+			{Limit: api, Key: "k", Refund: 9},
+			{Limit: api, Key: "k", Refund: 1, Cost: 1},
+			{Limit: api, Key: "k", Cost: 3},
 		}))(t)
 		if rs[0].Err != nil || rs[0].Remaining != 3 || !errors.Is(rs[1].Err, ErrInvalid) || !rs[2].Allowed {
 			t.Errorf("in a batch: %+v", rs)

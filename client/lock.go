@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,8 +17,9 @@ import (
 const (
 	// DefaultLockTTL is how long a lock outlives a process that died.
 	DefaultLockTTL = 10 * time.Second
-	// NoWait as LockOptions.Wait tries once.
-	NoWait = time.Duration(-1)
+
+	// forever is the wait of an Acquire that ends with its context.
+	forever = time.Duration(math.MaxInt64)
 
 	maxLockTTL  = 24 * time.Hour
 	maxLockWait = 24 * time.Hour
@@ -27,58 +29,75 @@ const (
 	marginPart = 10
 )
 
-// LockOptions are how a lock is acquired and kept. The zero LockOptions are good
-// ones.
-type LockOptions struct {
-	// Name tells locks of one key apart: at most 128 bytes. Default "lock".
-	Name string
-	// TTL is how long the lock is held without a renewal: 10 ms to 24 h, or less
-	// if the node says so. Half of it, less the margin, must leave room for some
-	// renewals over the network. Default DefaultLockTTL.
-	TTL time.Duration
-	// Wait is how long to stand in the queue: up to 24 h, which is the default;
-	// NoWait tries once. The context of Lock counts as well.
-	Wait time.Duration
-	// Holder names the caller to others: at most 128 bytes. Default host:pid.
-	Holder string
-	// Metadata is whatever others may want to see: at most 1,024 bytes.
-	Metadata []byte
-	// Margin is how long before the end of the lease the lock's context ends,
-	// less than half the TTL. Default a tenth of the TTL.
-	Margin time.Duration
+// Lock is a named lock that many keys have, each its own. It is a small value: making
+// one costs nothing, and it may be copied and kept.
+type Lock struct {
+	c    *Client
+	name string
 }
 
-func (o LockOptions) withDefaults(holder string) LockOptions {
-	if o.TTL == 0 {
-		o.TTL = DefaultLockTTL
+// Lock names a lock, with at most 128 bytes. name "" = "lock".
+func (c *Client) Lock(name string) Lock { return Lock{c, name} }
+
+// lockOptions are how a lock is acquired and kept.
+type lockOptions struct {
+	name     string
+	ttl      time.Duration
+	wait     time.Duration // in the queue; forever = until the context ends
+	holder   string
+	metadata []byte
+	margin   time.Duration
+}
+
+// LockOption is how a lock is acquired and kept.
+type LockOption func(*lockOptions)
+
+// TTL is how long the lock is held without a renewal: 10 ms to 24 h, or less if the node
+// says so. Half of it, less the margin, must leave room for some renewals over the
+// network. Default DefaultLockTTL.
+func TTL(d time.Duration) LockOption { return func(o *lockOptions) { o.ttl = d } }
+
+// Wait is how long Acquire stands in the queue: up to 24 h; 0 = it does not wait. Without
+// it Acquire waits until its context ends. The context counts in any case.
+func Wait(d time.Duration) LockOption { return func(o *lockOptions) { o.wait = d } }
+
+// HeldBy names the caller to others: at most 128 bytes. Default host:pid.
+func HeldBy(name string) LockOption { return func(o *lockOptions) { o.holder = name } }
+
+// Metadata is whatever others may want to see: at most 1,024 bytes.
+func Metadata(b []byte) LockOption { return func(o *lockOptions) { o.metadata = b } }
+
+// Margin is how long before the end of the lease the lock's context ends, less than half
+// the TTL. Default a tenth of the TTL.
+func Margin(d time.Duration) LockOption { return func(o *lockOptions) { o.margin = d } }
+
+// options returns what the options say, with the defaults.
+func (l Lock) options(given []LockOption) lockOptions {
+	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, holder: l.c.holder, margin: -1}
+	for _, set := range given {
+		set(&o)
 	}
-	if o.Wait == 0 {
-		o.Wait = maxLockWait
-	}
-	if o.Holder == "" {
-		o.Holder = holder
-	}
-	if o.Margin == 0 {
-		o.Margin = o.TTL / marginPart
+	if o.margin == -1 {
+		o.margin = o.ttl / marginPart
 	}
 	return o
 }
 
-func (o *LockOptions) validate() error {
+func (o *lockOptions) validate() error {
 	switch {
-	case o.TTL < minLockTTL || o.TTL > maxLockTTL:
-		return invalid("TTL", "is %s; %s to %s are allowed", o.TTL, minLockTTL, maxLockTTL)
-	case o.Wait > maxLockWait:
-		return invalid("Wait", "is %s; at most %s are allowed", o.Wait, maxLockWait)
-	case o.Margin < 0 || o.Margin >= o.TTL/2:
-		return invalid("Margin", "is %s; it must be less than half of the TTL", o.Margin)
+	case o.ttl < minLockTTL || o.ttl > maxLockTTL:
+		return invalid("TTL", "is %s; %s to %s are allowed", o.ttl, minLockTTL, maxLockTTL)
+	case o.wait != forever && (o.wait < 0 || o.wait > maxLockWait):
+		return invalid("Wait", "is %s; 0 to %s are allowed", o.wait, maxLockWait)
+	case o.margin < 0 || o.margin >= o.ttl/2:
+		return invalid("Margin", "is %s; it must be less than half of the TTL", o.margin)
 	}
 	return nil
 }
 
 // Holder is the holder of a lock.
 type Holder struct {
-	Holder   string
+	Name     string
 	Token    uint64        // fencing token of the grant
 	Held     time.Duration // since the grant
 	TTL      time.Duration // until the lock is free without a renewal
@@ -89,63 +108,63 @@ func holderOf(h *lockpb.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
-	return &Holder{Holder: h.Holder, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
+	return &Holder{Name: h.Holder, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
 }
 
-// Lock is a lock that is held, and renewed by itself at a third of its TTL. The lease
+// HeldLock is a lock that is held, and renewed by itself at a third of its TTL. The lease
 // is counted from the first send of the request that was granted (or of the
 // renewal that was answered), so that it is over here before it is over for the
 // owner. If all nodes that kept the lock die, the next owner gives it back under its
 // token, as long as the lease lasts.
-type Lock struct {
+type HeldLock struct {
 	*lease
 	granted Meta
 }
 
 // Token returns the fencing token: greater than that of every earlier grant of this
 // lock. Give it to what the lock protects, and have that refuse smaller ones.
-func (l *Lock) Token() uint64 { return l.token }
+func (l *HeldLock) Token() uint64 { return l.token }
 
 // Meta returns which node granted the lock, and in which epoch.
-func (l *Lock) Meta() Meta { return l.granted }
+func (l *HeldLock) Meta() Meta { return l.granted }
 
 // Held reports whether the lock is held for certain: the lease, less the margin,
 // runs at this moment. A process that was stopped and goes on sees here that its
 // time is over.
-func (l *Lock) Held() bool { return l.held() }
+func (l *HeldLock) Held() bool { return l.held() }
 
 // Context ends before the lease does: with the cause ErrLockLost when the lock
-// could not be renewed in time, ErrUnlocked after Unlock, ErrClosed after Close.
+// could not be renewed in time, ErrReleased after Release, ErrClosed after Close.
 // Its Err looks at the clock, as Held does.
-func (l *Lock) Context() context.Context { return l.context() }
+func (l *HeldLock) Context() context.Context { return l.context() }
 
-// Unlock gives the lock back and ends its context. The error is ErrLockLost if
+// Release gives the lock back and ends its context. The error is ErrLockLost if
 // the lock had been lost to its owner before, and that of the call if the owner
-// could not be reached; then the lock is free when its TTL ends, and Unlock may be
+// could not be reached; then the lock is free when its TTL ends, and Release may be
 // called again. It may be called more than once. ctx must not have ended: give it one
 // of its own when the caller's is over, such as context.WithoutCancel(ctx), or the lock is
 // kept until its TTL ends.
-func (l *Lock) Unlock(ctx context.Context) error {
-	return l.giveBack(ctx, &Error{Code: codes.Canceled, Reason: ErrUnlocked, Message: "the lock was given back"})
+func (l *HeldLock) Release(ctx context.Context) error {
+	return l.giveBack(ctx, &Error{Code: codes.Canceled, Reason: ErrReleased, Message: "the lock was given back"})
 }
 
-func (c *Client) newLock(values context.Context, key string, o LockOptions, r *lockpb.AcquireResponse, until int64) *Lock {
-	return &Lock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay())}
+func (c *Client) newLock(values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, until int64) *HeldLock {
+	return &HeldLock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay())}
 }
 
 // lockGrant returns how a lock is kept.
-func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
+func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 	// A renewal carries what is left of the lease, so that an owner that has lost the
 	// lock can give it back.
 	renewal := func(left time.Duration) *lockpb.RenewRequest {
-		req := &lockpb.RenewRequest{Key: key, Name: o.Name, Token: token, TtlNs: int64(o.TTL)}
+		req := &lockpb.RenewRequest{Key: key, Name: o.name, Token: token, TtlNs: int64(o.ttl)}
 		if left > 0 {
-			req.Reclaim = &lockpb.Reclaim{LeftNs: int64(left), Holder: o.Holder, Metadata: o.Metadata}
+			req.Reclaim = &lockpb.Reclaim{LeftNs: int64(left), Holder: o.holder, Metadata: o.metadata}
 		}
 		return req
 	}
 	return grant{
-		what: "lock", undo: "unlock", key: key, token: token, ttl: o.TTL, margin: o.Margin,
+		what: "lock", undo: "release", key: key, token: token, ttl: o.ttl, margin: o.margin,
 		renew: func(ctx context.Context, conn *grpc.ClientConn, left time.Duration, opts ...grpc.CallOption) (renewed, error) {
 			r, err := lockpb.NewLockServiceClient(conn).Renew(ctx, renewal(left), opts...)
 			return renewed{held: r.GetRenewed(), reclaimed: r.GetReclaimed(), holder: holderOf(r.GetHolder()),
@@ -154,9 +173,9 @@ func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
 		release: func(ctx context.Context, left func() time.Duration) (bool, error) {
 			op := c.ops.begin()
 			defer op.finish()
-			r, err := ask(ctx, c, toKey(key, false).of("unlock"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
+			r, err := ask(ctx, c, toKey(key, false).of("release"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
 				node := lockpb.NewLockServiceClient(conn)
-				req := &lockpb.ReleaseRequest{Key: key, Name: o.Name, Token: token, RequestId: id}
+				req := &lockpb.ReleaseRequest{Key: key, Name: o.name, Token: token, RequestId: id}
 				r, err := node.Release(ctx, req, opts...)
 				if claim := renewal(left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
 					// The owner must know the lock before it can release it.
@@ -171,33 +190,51 @@ func (c *Client) lockGrant(key string, o LockOptions, token uint64) grant {
 	}
 }
 
-// Lock takes the lock of a key, waiting in its queue if it must, and keeps it
-// until Unlock. If another has it when the wait is over the error is ErrLockHeld.
+// Acquire takes the lock of a key and keeps it until Release, waiting in its queue if it
+// must: until ctx ends, or as long as Wait says. If another has it then the error is
+// ErrLockHeld, with the holder; errors.Is finds what ended ctx, too. A key has 1 to 512
+// bytes of UTF-8.
 //
-// The wait ends with ctx, also with ErrLockHeld: errors.Is finds what ended ctx, too. If
-// the outcome of the request cannot be learnt, the error is ErrOutcomeUnknown; a grant
+// If the outcome of the request cannot be learnt, the error is ErrOutcomeUnknown; a grant
 // that was on its way is then given back in the background.
 // The lock outlives ctx, and inherits its values but not its end.
-func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, error) {
-	o = o.withDefaults(c.holder)
-	if err := cmp.Or(address(key, o.Name), o.validate()); err != nil {
+func (l Lock) Acquire(ctx context.Context, key string, opts ...LockOption) (*HeldLock, error) {
+	return l.acquire(ctx, key, l.options(opts))
+}
+
+// TryAcquire is Acquire without a wait: the error is ErrLockHeld if another has the lock.
+func (l Lock) TryAcquire(ctx context.Context, key string, opts ...LockOption) (*HeldLock, error) {
+	o := l.options(opts)
+	if o.wait != forever {
+		return nil, about(invalid("Wait", "is an option of Acquire; TryAcquire does not wait"), "lock", key, "")
+	}
+	o.wait = 0
+	return l.acquire(ctx, key, o)
+}
+
+func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (*HeldLock, error) {
+	if err := cmp.Or(address(key, o.name), o.validate()); err != nil {
 		return nil, about(err, "lock", key, "")
 	}
-	values := context.WithoutCancel(ctx)
-	ctx, cancel := c.bounded(ctx, max(o.Wait, 0)+c.cfg.Timeout)
+	c, values := l.c, context.WithoutCancel(ctx)
+	most := o.wait
+	if most != forever {
+		most += c.cfg.Timeout
+	}
+	ctx, cancel := c.bounded(ctx, most)
 	defer cancel()
 	if err := c.enter(ctx, c.waitSlots); err != nil {
 		return nil, about(err, "lock", key, "")
 	}
 	defer func() { <-c.waitSlots }()
-	inQueue := timeInQueue(ctx, o.Wait)
+	inQueue := timeInQueue(ctx, o.wait)
 	for end := c.clock.Now() + int64(inQueue); ; {
 		op := c.waits.begin()
 		r, err := c.acquire(ctx, key, &o, op, end)
 		first := op.firstSent()
 		//guard:client-settle
 		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil {
-			return nil, c.resolve(values, key, o, op, err) // and finishes op
+			return nil, c.resolve(values, key, &o, op, err) // and finishes op
 		}
 		op.finish()
 		switch {
@@ -205,25 +242,29 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 			continue // a grant whose answer was lost ends by its TTL
 		case err != nil:
 			return nil, err
+		case !r.GetAcquired() && o.wait == forever && inQueue == maxLockWait:
+			inQueue = timeInQueue(ctx, o.wait) // a queue has no longer waits than that
+			end = c.clock.Now() + int64(inQueue)
+			continue
 		case !r.GetAcquired():
 			e := heldBy(r, key)
-			if inQueue < o.Wait {
+			if inQueue < o.wait {
 				e.cause = c.outlast(ctx)
 			}
 			return nil, e
 		}
 		// The grant was not before the first attempt plus the time in the queue.
-		l := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.TTL))
-		if r.GetTtlNs() > 0 && l.left() > 0 {
-			if !c.start(l.keep) {
+		held := c.newLock(values, key, &o, r, first+r.GetWaitedNs()+int64(o.ttl))
+		if r.GetTtlNs() > 0 && held.left() > 0 {
+			if !c.start(held.keep) {
 				return nil, errClosed()
 			}
-			return l, nil
+			return held, nil
 		}
 		// It came too late to be of use. Give it back rather than wait for its end.
-		l.finish(ErrLockLost)
+		held.finish(ErrLockLost)
 		if r.GetTtlNs() > 0 {
-			_, _ = l.release(ctx, l.rest)
+			_, _ = held.release(ctx, held.rest)
 		}
 	}
 }
@@ -231,25 +272,31 @@ func (c *Client) Lock(ctx context.Context, key string, o LockOptions) (*Lock, er
 // LockState is a lock as it is.
 type LockState struct {
 	Holder  *Holder // nil if the lock is free
-	Waiters []string
+	Waiters []Waiter
 	Waiting int // in all; Waiters lists the first
 	Meta
 }
 
-// Inspect returns who has a lock, and who waits for it. name "" = "lock".
-func (c *Client) Inspect(ctx context.Context, key, name string) (LockState, error) {
-	if err := address(key, name); err != nil {
+// Waiter waits for a lock.
+type Waiter struct {
+	Name   string
+	Waited time.Duration
+}
+
+// Inspect returns who has the lock of a key, and who waits for it.
+func (l Lock) Inspect(ctx context.Context, key string) (LockState, error) {
+	if err := address(key, l.name); err != nil {
 		return LockState{}, about(err, "inspect", key, "")
 	}
-	r, err := ask(ctx, c, toKey(key, true).of("inspect"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.InspectResponse, error) {
-		return lockpb.NewLockServiceClient(conn).Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name}, opts...)
+	r, err := ask(ctx, l.c, toKey(key, true).of("inspect"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.InspectResponse, error) {
+		return lockpb.NewLockServiceClient(conn).Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: l.name}, opts...)
 	})
 	if err != nil {
 		return LockState{}, err
 	}
 	s := LockState{Holder: holderOf(r.Holder), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
 	for _, w := range r.Waiters {
-		s.Waiters = append(s.Waiters, w.Holder)
+		s.Waiters = append(s.Waiters, Waiter{w.Holder, time.Duration(w.WaitedNs)})
 	}
 	return s, nil
 }

@@ -19,7 +19,7 @@ func TestLockIsRenewed(t *testing.T) {
 		c := w.client(direct, "n1")
 		type kind struct{}
 		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), kind{}, 7), time.Second)
-		l := must(c.Lock(ctx, "k", LockOptions{TTL: time.Second, Holder: "me", Metadata: []byte("m")}))(t)
+		l := must(c.Lock("").Acquire(ctx, "k", TTL(time.Second), HeldBy("me"), Metadata([]byte("m"))))(t)
 		cancel()
 		if l.Context().Value(kind{}) != 7 {
 			t.Error("values are lost")
@@ -28,20 +28,20 @@ func TestLockIsRenewed(t *testing.T) {
 		if !l.Held() || l.Context().Err() != nil {
 			t.Fatal(context.Cause(l.Context()))
 		}
-		s := must(c.Inspect(soon(t), "k", ""))(t)
-		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Held != time.Hour || s.Holder.Holder != "me" || string(s.Holder.Metadata) != "m" {
+		s := must(c.Lock("").Inspect(soon(t), "k"))(t)
+		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Held != time.Hour || s.Holder.Name != "me" || string(s.Holder.Metadata) != "m" {
 			t.Errorf("%+v", s.Holder)
 		}
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Error(err)
 		}
-		if l.Held() || !errors.Is(context.Cause(l.Context()), ErrUnlocked) {
+		if l.Held() || !errors.Is(context.Cause(l.Context()), ErrReleased) {
 			t.Errorf("after Unlock: %v", context.Cause(l.Context()))
 		}
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Errorf("again: %v", err)
 		}
-		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder != nil {
+		if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Holder != nil {
 			t.Errorf("%+v", s.Holder)
 		}
 	})
@@ -51,65 +51,64 @@ func TestLockQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c := w.client(Config{}, "n1")
-		l := must(c.Lock(soon(t), "k", LockOptions{Holder: "first"}))(t)
-		_, err := c.Lock(soon(t), "k", LockOptions{Wait: NoWait})
+		l := must(c.Lock("").Acquire(soon(t), "k", HeldBy("first")))(t)
+		_, err := c.Lock("").TryAcquire(soon(t), "k")
 		var e *Error
-		if !errors.Is(err, ErrLockHeld) || !errors.As(err, &e) || e.Holder.Holder != "first" || e.Place != 1 {
+		if !errors.Is(err, ErrLockHeld) || !errors.As(err, &e) || e.Holder.Name != "first" || e.Place != 1 {
 			t.Errorf("tried once: %v", err)
 		}
 		began := time.Now()
-		if _, err := c.Lock(context.Background(), "k", LockOptions{Wait: time.Minute}); !errors.Is(err, ErrLockHeld) || time.Since(began) != time.Minute {
+		if _, err := c.Lock("").Acquire(context.Background(), "k", Wait(time.Minute)); !errors.Is(err, ErrLockHeld) || time.Since(began) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		began = time.Now()
-		if _, err := c.Lock(ctx2(t, time.Minute), "k", LockOptions{}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+		if _, err := c.Lock("").Acquire(ctx2(t, time.Minute), "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		got := make(chan *Lock, 1)
-		go func() { got <- must(c.Lock(context.Background(), "k", LockOptions{}))(t) }()
+		got := make(chan *HeldLock, 1)
+		go func() { got <- must(c.Lock("").Acquire(context.Background(), "k"))(t) }()
 		time.Sleep(time.Hour)
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Error(err)
 		}
 		next := <-got
 		if next.Token() <= l.Token() || !next.Held() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
-		_ = next.Unlock(soon(t))
+		_ = next.Release(soon(t))
 	})
 }
 
 // The owner is gone: the context ends before the lease does, on the owner's
 // clock too.
 func TestLockIsLostBeforeItsEnd(t *testing.T) {
-	for what, o := range map[string]LockOptions{
-		"default": {TTL: 10 * time.Second},
-		"margin":  {TTL: 10 * time.Second, Margin: 4 * time.Second},
+	for what, o := range map[string]struct {
+		margin time.Duration
+		opts   []LockOption
+	}{
+		"default": {time.Second, []LockOption{TTL(10 * time.Second)}},
+		"margin":  {4 * time.Second, []LockOption{TTL(10 * time.Second), Margin(4 * time.Second)}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := build(t, []string{"n1"}, nil)
 				c := w.client(Config{}, "n1")
-				l := must(c.Lock(soon(t), "k", o))(t)
+				l := must(c.Lock("").Acquire(soon(t), "k", o.opts...))(t)
 				began := time.Now()
 				time.Sleep(time.Second)
 				w.nodes["n1"].isolate(true)
 				<-l.Context().Done()
-				margin := o.Margin
-				if margin == 0 {
-					margin = time.Second
-				}
-				if took := time.Since(began); took != 10*time.Second-margin {
+				if took := time.Since(began); took != 10*time.Second-o.margin {
 					t.Errorf("after %v", took)
 				}
 				if !errors.Is(context.Cause(l.Context()), ErrLockLost) || l.Held() {
 					t.Errorf("the cause is %v", context.Cause(l.Context()))
 				}
 				a := must(w.nodes["n1"].store.Inspect(w.clock.Now(), owner.Ref{Key: "k", Name: "lock"}, 1))(t)
-				if a.Holding.Token != l.Token() || a.Holding.Left != int64(margin) {
+				if a.Holding.Token != l.Token() || a.Holding.Left != int64(o.margin) {
 					t.Errorf("the owner says %+v", a.Holding)
 				}
-				if err := l.Unlock(ctx2(t, time.Second)); err == nil {
+				if err := l.Release(ctx2(t, time.Second)); err == nil {
 					t.Error("it was given back to nobody")
 				}
 			})
@@ -122,7 +121,7 @@ func TestLockTakenAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c := w.client(Config{}, "n1")
-		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k"))(t)
 		ref := owner.Ref{Key: "k", Name: "lock"}
 		must(w.nodes["n1"].store.Release(w.clock.Now(), ref, reqid.ID{}, l.Token()))(t)
 		began := time.Now()
@@ -130,10 +129,10 @@ func TestLockTakenAway(t *testing.T) {
 		if took := time.Since(began); took != DefaultLockTTL/renewPart || !errors.Is(context.Cause(l.Context()), ErrLockLost) {
 			t.Errorf("after %v: %v", took, context.Cause(l.Context()))
 		}
-		if err := l.Unlock(soon(t)); !errors.Is(err, ErrLockLost) {
+		if err := l.Release(soon(t)); !errors.Is(err, ErrLockLost) {
 			t.Errorf("Unlock: %v", err)
 		}
-		if err := l.Unlock(soon(t)); !errors.Is(err, ErrLockLost) {
+		if err := l.Release(soon(t)); !errors.Is(err, ErrLockLost) {
 			t.Errorf("Unlock again: %v", err)
 		}
 	})
@@ -150,7 +149,7 @@ func TestMuteOwner(t *testing.T) {
 		w.nodes["n1"].on(func(*owner.Record) { <-wake })
 		time.AfterFunc(2*time.Second, func() { w.remove("n1") })
 		began := time.Now()
-		l := must(c.Lock(soon(t), key, LockOptions{Wait: time.Minute}))(t)
+		l := must(c.Lock("").Acquire(soon(t), key, Wait(time.Minute)))(t)
 		if took := time.Since(began); l.Meta().Owner != "n2" || took > 2*time.Second+2*movedGrace {
 			t.Errorf("%s granted after %s", l.Meta().Owner, took)
 		}
@@ -162,7 +161,7 @@ func TestRenewalIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
 		c := w.client(Config{}, "n1")
-		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k"))(t)
 		for range 20 {
 			w.nodes["n1"].denies.Store(true)
 			time.Sleep(3 * time.Second)
@@ -173,7 +172,7 @@ func TestRenewalIsRetried(t *testing.T) {
 		if !l.Held() {
 			t.Error(context.Cause(l.Context()))
 		}
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -194,7 +193,7 @@ func TestReplayedAcquire(t *testing.T) {
 			})
 		})
 		began := time.Now()
-		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k"))(t)
 		took := time.Since(began)
 		if took < 2*time.Second || !l.Meta().Replayed {
 			t.Errorf("after %v: %+v", took, l.Meta())
@@ -202,7 +201,7 @@ func TestReplayedAcquire(t *testing.T) {
 		if left := l.left(); left > 9*time.Second-took {
 			t.Errorf("%v left after %v", left, took)
 		}
-		if err := l.Unlock(soon(t)); err != nil {
+		if err := l.Release(soon(t)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -222,14 +221,14 @@ func TestGrantThatCameTooLate(t *testing.T) {
 				time.AfterFunc(9500*time.Millisecond, func() { a.isolate(false) })
 			})
 		})
-		l := must(c.Lock(context.Background(), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(context.Background(), "k"))(t)
 		if l.Meta().Replayed || !l.Held() || l.left() < 8*time.Second {
 			t.Errorf("%+v, %v left", l.Meta(), l.left())
 		}
-		if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder == nil || s.Holder.Token != l.Token() {
+		if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Holder == nil || s.Holder.Token != l.Token() {
 			t.Errorf("%+v", s)
 		}
-		_ = l.Unlock(soon(t))
+		_ = l.Release(soon(t))
 	})
 }
 
@@ -241,7 +240,7 @@ func TestStoppedProcess(t *testing.T) {
 		jump := &jumping{base: w.clock}
 		c := w.client(Config{}, "n1")
 		c.clock = jump
-		l := must(c.Lock(soon(t), "k", LockOptions{}))(t)
+		l := must(c.Lock("").Acquire(soon(t), "k"))(t)
 		child, cancel := context.WithCancel(l.Context())
 		defer cancel()
 		synctest.Wait()

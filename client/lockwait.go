@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// Of the time that a caller of Lock has, an answerPart, but at most maxAnswer, is
+	// Of the time that a caller of Acquire has, an answerPart, but at most maxAnswer, is
 	// left for the answer that says who has the lock when the wait is over.
 	answerPart = 10
 	maxAnswer  = 100 * time.Millisecond
-	// resolveTime is how long after its end a Lock waits for the outcome of its last
+	// resolveTime is how long after its end an Acquire waits for the outcome of its last
 	// attempt. After that it reports the outcome as unknown.
 	resolveTime = 100 * time.Millisecond
 )
@@ -24,6 +24,7 @@ const (
 // to the very end of ctx. A caller that leaves the queue by itself does not know whether
 // it was granted the lock at that moment.
 func timeInQueue(ctx context.Context, wait time.Duration) time.Duration {
+	wait = min(wait, maxLockWait)
 	if end, has := ctx.Deadline(); has {
 		left := time.Until(end)
 		wait = min(wait, left-min(left/answerPart, maxAnswer))
@@ -46,7 +47,7 @@ func heldBy(r *lockpb.AcquireResponse, key string) *Error {
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
 		Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()), Message: "another has the lock"}
 	if e.Holder != nil {
-		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.Holder)
+		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.Name)
 	}
 	return e
 }
@@ -55,13 +56,13 @@ func heldBy(r *lockpb.AcquireResponse, key string) *Error {
 // asking once more under its request id and without a wait, and gives the lock back if
 // it was granted. It goes on in the background, and returns the better error if it
 // knows one soon. It finishes op.
-func (c *Client) resolve(values context.Context, key string, o LockOptions, op *operation, unknown error) error {
+func (c *Client) resolve(values context.Context, key string, o *lockOptions, op *operation, unknown error) error {
 	heard := make(chan error, 1)
 	started := c.start(func() {
 		defer op.finish()
 		ctx, cancel := c.bounded(c.ctx, c.cfg.Timeout)
 		defer cancel()
-		r, err := c.acquire(ctx, key, &o, op, c.clock.Now())
+		r, err := c.acquire(ctx, key, o, op, c.clock.Now())
 		switch {
 		case err != nil:
 		case !r.GetAcquired():

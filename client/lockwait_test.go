@@ -36,23 +36,23 @@ func TestLockUntilTheContextEnds(t *testing.T) {
 				w := build(t, []string{"n1", "n2"}, nil)
 				c := w.client(Config{}, "n1")
 				key := w.keyOf("n2")
-				l := must(c.Lock(soon(t), key, LockOptions{Holder: "first"}))(t)
+				l := must(c.Lock("").Acquire(soon(t), key, HeldBy("first")))(t)
 				ctx, cancel := tt.ctx()
 				defer cancel()
 				began := time.Now()
-				_, err := c.Lock(ctx, key, LockOptions{Holder: "second"})
+				_, err := c.Lock("").Acquire(ctx, key, HeldBy("second"))
 				var e *Error
 				if !errors.Is(err, ErrLockHeld) || !errors.Is(err, tt.cause) || !errors.As(err, &e) || time.Since(began) != tt.after {
 					t.Fatalf("after %v: %v", time.Since(began), err)
 				}
-				if e.Holder == nil || e.Holder.Holder != "first" || e.Key != key || e.Op != "lock" || e.Node != "n2" {
+				if e.Holder == nil || e.Holder.Name != "first" || e.Key != key || e.Op != "lock" || e.Node != "n2" {
 					t.Errorf("%+v", e)
 				}
 				synctest.Wait()
-				if s := must(c.Inspect(soon(t), key, ""))(t); s.Waiting != 0 || s.Holder == nil || s.Holder.Holder != "first" {
+				if s := must(c.Lock("").Inspect(soon(t), key))(t); s.Waiting != 0 || s.Holder == nil || s.Holder.Name != "first" {
 					t.Errorf("afterwards: %+v", s)
 				}
-				_ = l.Unlock(soon(t))
+				_ = l.Release(soon(t))
 			})
 		})
 	}
@@ -78,7 +78,7 @@ func TestLockGrantedToNobody(t *testing.T) {
 						n1.cut()
 					}
 				})
-				_, err := c.Lock(ctx, "k", LockOptions{TTL: time.Minute})
+				_, err := c.Lock("").Acquire(ctx, "k", TTL(time.Minute))
 				want, says := ErrGaveUp, "was given back"
 				if away > 0 {
 					want, says = ErrOutcomeUnknown, "given back in the background"
@@ -87,7 +87,7 @@ func TestLockGrantedToNobody(t *testing.T) {
 					t.Errorf("error %v", err)
 				}
 				time.Sleep(4 * time.Second)
-				if s := must(c.Inspect(soon(t), "k", ""))(t); s.Holder != nil {
+				if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Holder != nil {
 					t.Errorf("it is held for another %v", s.Holder.TTL)
 				}
 			})

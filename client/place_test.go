@@ -42,11 +42,11 @@ func TestSupersededComesBack(t *testing.T) {
 				place = l.Queue.Places[0].Caller.ID
 			}
 		})
-		var l *Lock
+		var l *HeldLock
 		done := make(chan error)
 		go func() {
 			var err error
-			l, err = c.Lock(soon(t), "k", LockOptions{Holder: "me", Wait: time.Minute})
+			l, err = c.Lock("").Acquire(soon(t), "k", Wait(time.Minute), HeldBy("me"))
 			done <- err
 		}()
 		synctest.Wait()
@@ -61,7 +61,7 @@ func TestSupersededComesBack(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Unlock(context.Background()); err != nil {
+		if err := l.Release(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -32,19 +32,21 @@ func objectAt(kind, key, name string) object {
 
 // object returns what a check is about. Only token buckets can be split.
 func (q *Check) object() object {
-	if q.Algorithm != TokenBucket && q.Algorithm != 0 {
-		return object{key: q.Key, name: q.Name}
+	if q.Limit.rate.Algorithm != TokenBucket {
+		return object{key: q.Key, name: q.Limit.name}
 	}
-	return objectAt(limitObject, q.Key, q.Name)
+	return objectAt(limitObject, q.Key, q.Limit.name)
 }
 
 // object returns what an add is about. One with bounds or an expiry needs the whole
 // counter: the owner of its key makes it whole.
 func (q *Add) object() object {
-	if q.Min != nil || q.Max != nil || q.IdleTTL != 0 {
-		return object{key: q.Key, name: q.Name}
+	for _, o := range q.Options {
+		if o.what != idleTTL || o.n != 0 {
+			return object{key: q.Key, name: q.Counter.name}
+		}
 	}
-	return objectAt(counterObject, q.Key, q.Name)
+	return objectAt(counterObject, q.Key, q.Counter.name)
 }
 
 // split is an object whose parts are served in its place.

@@ -182,19 +182,19 @@ func TestSplitGoesToTheParts(t *testing.T) {
 		for i := range 200 {
 			rate := PerSecond(9)
 			rate.Algorithm = []Algorithm{0, TokenBucket}[i%2]
-			if d := must(c.Check(ctx, Check{Key: key, Rate: rate}))(t); d.Parts != 3 {
+			if d := must(c.Limit("", rate).Check(ctx, key))(t); d.Parts != 3 {
 				t.Fatalf("%+v", d)
 			}
 		}
 		spread(t, s.reset(), 200, parts...)
 		for range 200 {
-			if v := must(c.Add(ctx, Add{Key: key, Name: "hits", Delta: 1}))(t); v.Parts != 3 {
+			if v := must(c.Counter("hits").Add(ctx, key, 1))(t); v.Parts != 3 {
 				t.Fatalf("%+v", v)
 			}
 		}
 		spread(t, s.reset(), 200, parts...)
 		for range 200 {
-			if v := must(c.Get(ctx, Counter{Key: key, Name: "hits"}))(t); v.Parts != 3 {
+			if v := must(c.Counter("hits").Get(ctx, key))(t); v.Parts != 3 {
 				t.Fatalf("%+v", v)
 			}
 			must(c.Limit("", PerSecond(9)).Peek(ctx, key))(t)
@@ -204,16 +204,16 @@ func TestSplitGoesToTheParts(t *testing.T) {
 		}
 		// What a part cannot do is for the owner of the key, and so are other objects.
 		for range 20 {
-			must(c.Add(ctx, Add{Key: key, Name: "hits", Delta: 1, Min: Bound(0)}))(t)
-			must(c.Add(ctx, Add{Key: key, Name: "hits", Delta: 1, Max: Bound(9)}))(t)
-			must(c.Add(ctx, Add{Key: key, Name: "hits", Delta: 1, IdleTTL: time.Hour}))(t)
-			must(c.SetIf(ctx, SetIf{Key: key, Name: "hits"}))(t)
-			must(c.Reset(ctx, Counter{Key: key, Name: "hits"}))(t)
-			must(c.Check(ctx, Check{Key: key, Rate: PerSecond(9).Sliding()}))(t)
-			must(c.Check(ctx, Check{Key: key, Rate: PerSecond(9).Windowed()}))(t)
-			must(c.Add(ctx, Add{Key: key, Delta: 1}))(t)
-			must(c.Get(ctx, Counter{Key: key}))(t)
-			must(c.Check(ctx, Check{Key: key, Name: "hits", Rate: PerSecond(9)}))(t)
+			must(c.Counter("hits").Add(ctx, key, 1, AtLeast(0)))(t)
+			must(c.Counter("hits").Add(ctx, key, 1, AtMost(9)))(t)
+			must(c.Counter("hits").Add(ctx, key, 1, IdleTTL(time.Hour)))(t)
+			must(c.Counter("hits").CompareAndSet(ctx, key, 0, 0))(t)
+			must(c.Counter("hits").Reset(ctx, key))(t)
+			must(c.Limit("", PerSecond(9).Sliding()).Check(ctx, key))(t)
+			must(c.Limit("", PerSecond(9).Windowed()).Check(ctx, key))(t)
+			must(c.Counter("").Add(ctx, key, 1))(t)
+			must(c.Counter("").Get(ctx, key))(t)
+			must(c.Limit("hits", PerSecond(9)).Check(ctx, key))(t)
 		}
 		if n := s.nodes(); !maps.Equal(n, map[string]int{"n2": 200}) {
 			t.Errorf("the rest went to %v", n)
@@ -232,13 +232,14 @@ func TestSplitBatches(t *testing.T) {
 		w.open(w.split("limit", key, "limit", parts...))
 		synctest.Wait()
 		of := func(key string) func(a asked) bool { return func(a asked) bool { return a.key == key } }
+		limit := c.Limit("", PerSecond(1))
 		var adds []Add
 		var checks []Check
-		var gets []Counter
+		var gets []Get
 		for range 200 {
 			adds = append(adds, Add{Key: key, Delta: 1}, Add{Key: other, Delta: 1})
-			checks = append(checks, Check{Key: key, Rate: PerSecond(1)}, Check{Key: other, Rate: PerSecond(1)})
-			gets = append(gets, Counter{Key: key}, Counter{Key: other})
+			checks = append(checks, Check{Limit: limit, Key: key}, Check{Limit: limit, Key: other})
+			gets = append(gets, Get{Key: key}, Get{Key: other})
 		}
 		answers := func(got []asked) {
 			t.Helper()
@@ -272,7 +273,7 @@ func TestSplitBatches(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range 400 {
 			callers.Go(func() {
-				if _, err := c.Add(soon(t), adds[i]); err != nil {
+				if _, err := c.Counter("").Add(soon(t), adds[i].Key, adds[i].Delta); err != nil {
 					t.Error(err)
 				}
 			})
@@ -298,8 +299,8 @@ func TestSplitPhases(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			for range 20 {
-				must(c.Add(ctx, Add{Key: key, Delta: 1}))(t)
-				must(c.Get(ctx, Counter{Key: key}))(t)
+				must(c.Counter("").Add(ctx, key, 1))(t)
+				must(c.Counter("").Get(ctx, key))(t)
 			}
 			if n := s.nodes(); !slices.Equal(slices.Sorted(maps.Keys(n)), want) {
 				t.Errorf("%s: %v, want %v", what, n, want)
@@ -328,11 +329,11 @@ func TestSplitPhases(t *testing.T) {
 func TestSplitRetries(t *testing.T) {
 	late := &Error{Code: codes.Unavailable, Reason: ErrUnavailable, RetryAfter: 10 * time.Second}
 	adds := func(c *Client, key string) error {
-		_, err := c.Add(context.Background(), Add{Key: key, Delta: 1})
+		_, err := c.Counter("").Add(context.Background(), key, 1)
 		return err
 	}
 	reads := func(c *Client, key string) error {
-		_, err := c.Get(context.Background(), Counter{Key: key})
+		_, err := c.Counter("").Get(context.Background(), key)
 		return err
 	}
 	closes := func(w *town, id uint64) { w.apply(table.Command{CloseSplit: &table.CloseSplit{ID: id}}) }
@@ -409,7 +410,7 @@ func TestSplitPartDoesNotAnswer(t *testing.T) {
 		w.open(w.split("counter", key, "counter", "n1", "n3"))
 		synctest.Wait()
 		for range 40 {
-			must(c.Add(soon(t), Add{Key: key, Delta: 1}))(t)
+			must(c.Counter("").Add(soon(t), key, 1))(t)
 		}
 		spared := 0
 		for i, got := 0, s.reset(); i < len(got); i++ {
@@ -427,7 +428,7 @@ func TestSplitPartDoesNotAnswer(t *testing.T) {
 			t.Errorf("only %d met n1", spared)
 		}
 		for range 40 {
-			must(c.Get(soon(t), Counter{Key: key}))(t)
+			must(c.Counter("").Get(soon(t), key))(t)
 		}
 		if n := s.nodes(); n["n2"] != 0 || n["n3"] != 40 {
 			t.Errorf("reads went to %v", n)
@@ -549,11 +550,11 @@ func TestSplitCountsOnce(t *testing.T) {
 		w.open(w.split("counter", key, "counter", "n1", "n2", "n3"))
 		synctest.Wait()
 		for i := range 60 {
-			if v := must(c.Add(soon(t), Add{Key: key, Delta: int64(i)}))(t); !v.Applied {
+			if v := must(c.Counter("").Add(soon(t), key, int64(i)))(t); !v.Applied {
 				t.Fatalf("%+v", v)
 			}
 		}
-		if v := must(c.Get(soon(t), Counter{Key: key}))(t); v.Value != 60*59/2 {
+		if v := must(c.Counter("").Get(soon(t), key))(t); v.Value != 60*59/2 {
 			t.Errorf("%+v", v)
 		}
 	})

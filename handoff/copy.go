@@ -70,6 +70,8 @@ func (s *Source) owns(h uint64) bool {
 // nobody needs or that has failed.
 func (s *Source) tendLocked(l *link, now int64) {
 	switch c := s.plan.tend(l, now); {
+	case c.stalls && l.giveUp != nil:
+		l.giveUp() //guard:sync-given-up
 	case c.needless:
 		s.dropLocked(l)
 	case c.failed:
@@ -162,6 +164,11 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 			objects, bytes = 0, 0
 			return l.feed.Room(s.ctx) == nil && s.rest(n) && s.wanted(l, j)
 		})
+	// Objects that are gone have left no record, and their versions are never given again.
+	//guard:copy-versions s.routes.Load().table.Uses(owner.DeleteLevel) -> false
+	if s.routes.Load().table.Uses(owner.DeleteLevel) {
+		l.feed.Versions(s.store.Load().LastVersion())
+	}
 	if !whole ||
 		l.feed.Wait(s.ctx, l.feed.Last()) != nil { //guard:copy-acknowledged
 		s.nudge() // tendLocked sees the failure

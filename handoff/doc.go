@@ -32,8 +32,10 @@
 //
 // What answers wait for (route.wait) grows before a Sync is proposed, and by a
 // barrier before that everything is acknowledged that may have been told without
-// waiting. It shrinks only by a table that this node goes by. While a Sync is
-// undecided, answers wait for both, the old standby and the new.
+// waiting. Once the Sync is proposed, it shrinks only by a table that this node goes by.
+// While a Sync is undecided, answers wait for both, the old standby and the new. If the
+// new one does not keep up before anything is proposed, the Sync is given up. A process
+// that was removed never comes back as what it was: nothing waits for it any more.
 //
 // The target takes a record in only if its own table names the source, in its
 // very incarnation, as the owner of the row (serving.Rule.Accepts), asked under the

@@ -46,7 +46,7 @@ func (s *Source) flip(f table.Flip) {
 	s.store.Load().Barrier() // who was let in before is done, and its records are on their way
 	for s.ctx.Err() == nil {
 		if !s.flush(&f) {
-			s.cfg.Log.Info("rows are not handed over: the target does not have them any more", "to", f.To.Node)
+			s.cfg.Log.Info("rows are not handed over: the target does not have them any more, or does not keep up", "to", f.To.Node)
 			s.cfg.Rule.Thaw(f.To)
 			return
 		}
@@ -86,9 +86,9 @@ func (s *Source) flip(f table.Flip) {
 	}
 }
 
-// flush waits until the target has all of the rows, and those who are to know of
+// flush waits until the target has all of the rows, and those that are to know of
 // what was decided about them do. It returns false if the target does not have
-// all of them any more.
+// all of them any more, or does not keep up: the rows are frozen meanwhile.
 func (s *Source) flush(f *table.Flip) bool {
 	s.mu.Lock()
 	l := s.plan.links[f.To]
@@ -108,28 +108,49 @@ func (s *Source) flush(f *table.Flip) bool {
 	}
 	waits[l] = l.feed.Last()
 	for w, seq := range waits {
-		//guard:flip-flushes
-		for w.feed.Acked() < seq {
-			done, changed := w.feed.Done(seq), s.routes.Load().changed
-			if w.feed.Err() != nil {
-				if w == l {
-					//guard:flip-given-up -> break
-					return false
-				}
-				done = nil // until a table takes it out
-			}
-			select {
-			case <-done:
-			case <-changed:
-				if w != l && !s.waits(f.Ends, w) {
-					seq = 0
-				}
-			case <-s.ctx.Done():
-				return false
-			}
+		if !s.awaitFlush(f.Ends, w, seq, w == l) {
+			return false
 		}
 	}
 	return s.pause(leaveTime)
+}
+
+// awaitFlush waits until a process has acknowledged all up to seq or, unless it is the
+// target, answers for the rows wait for it no more. It returns false if the source is
+// closed, or if the target fails or does not keep up.
+func (s *Source) awaitFlush(ends []uint64, w *link, seq uint64, target bool) bool {
+	//guard:flip-flushes
+	for w.feed.Acked() < seq {
+		done, changed, pulse := w.feed.Done(seq), s.routes.Load().changed, *s.pulse.Load()
+		failed := w.feed.Err() != nil
+		switch {
+		case target && failed:
+			//guard:flip-given-up true
+			return false
+		//guard:flip-gives-up-behind
+		case target && s.behind(w):
+			return false
+		case !target && !s.waits(ends, w):
+			return true
+		case failed:
+			done = nil // until a table takes it out
+		}
+		select {
+		case <-done:
+		case <-changed:
+		case <-pulse:
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// behind reports whether a link was found not to keep up.
+func (s *Source) behind(l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.behindAt != 0
 }
 
 // waits reports whether answers for any of these rows wait for a link.

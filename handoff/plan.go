@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -44,6 +45,9 @@ type link struct {
 	busy bool   // guarded by Source.mu: a command about it is being proposed
 	// behindAt is when it was found not to keep up, 0 if it does; guarded by Source.mu.
 	behindAt int64
+	// giveUp ends the flush before a Sync, as long as that is not proposed; guarded by
+	// Source.mu. nil = there was none.
+	giveUp context.CancelFunc
 }
 
 // job is a copy of some rows that is being made, or was and is kept up.
@@ -98,6 +102,18 @@ func (p *plan) learn(was, t *table.Table) {
 	}
 }
 
+// removed returns the links to processes that are no members any more. Nobody takes such a
+// process in again as what it was: all that waits for it would wait for ever.
+func (p *plan) removed() []*link {
+	var gone []*link
+	for to, l := range p.links {
+		if !p.table.Holds(to) {
+			gone = append(gone, l)
+		}
+	}
+	return gone
+}
+
 // shrink takes out of the copies what the table does not want at the target
 // any more, and rows that have changed after an epoch: the target discards it. What was
 // taken out has to be copied anew should it be wanted again.
@@ -127,6 +143,7 @@ type care struct {
 	failed   bool     // it has failed, and nobody's answers wait for it
 	out      []uint64 // rows whose standby is to be taken out
 	behind   bool     // because it does not keep up
+	stalls   bool     // it does not keep up, and a command about it is under way
 	why      string
 }
 
@@ -143,7 +160,7 @@ func (p *plan) tend(l *link, now int64) care {
 		l.behindAt = now
 	}
 	if l.busy {
-		return care{}
+		return care{stalls: c.behind}
 	}
 	c.out = p.standing(l, false)
 	if !c.behind {
@@ -277,10 +294,11 @@ func (p *plan) handover() map[table.Holder][]uint64 {
 }
 
 // has reports whether a member has all of an own row, over a stream that
-// works.
+// works and keeps up.
 func (p *plan) has(i int, to table.Holder) bool {
 	l := p.links[to]
-	if l == nil || l.feed.Err() != nil {
+	if l == nil || l.feed.Err() != nil ||
+		l.behindAt != 0 { //guard:flip-of-behind
 		return false
 	}
 	if r := &p.table.Rows[i]; r.Synced && r.Standby == to {

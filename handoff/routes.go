@@ -26,7 +26,7 @@ type route struct {
 	wait  []*link
 }
 
-// publishLocked shows readers the routes of now.
+// publishLocked shows readers the present routes.
 func (s *Source) publishLocked() {
 	t := s.plan.table
 	next := &routes{table: t, rows: make([]route, len(t.Rows)), changed: make(chan struct{})}

@@ -168,6 +168,10 @@ func (s *Source) Learn(t *table.Table) {
 		s.plan.self, was = self, &table.Table{}
 	}
 	s.plan.learn(was, t)
+	//guard:links-to-removed
+	for _, l := range s.plan.removed() {
+		s.dropLocked(l)
+	}
 	s.publishLocked()
 	s.nudge()
 }

@@ -1,6 +1,8 @@
 package handoff
 
 import (
+	"context"
+
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -11,7 +13,8 @@ func (s *Source) protectLocked() {
 		if s.plan.syncing >= maxSyncs {
 			return // the next one when one of these is agreed on
 		}
-		if l.busy || l.feed.Err() != nil {
+		if l.busy || l.feed.Err() != nil ||
+			l.behindAt != 0 { //guard:sync-of-behind
 			continue
 		}
 		for _, j := range l.jobs {
@@ -28,21 +31,25 @@ func (s *Source) protectLocked() {
 
 // syncLocked makes the target the synced standby of rows: from now on their
 // answers wait for it too, and it is proposed when it has acknowledged all that
-// may have been told before.
+// may have been told before. If it does not keep up meanwhile, nothing is proposed, and
+// answers wait for it no more: a synced standby is taken out for that, too.
 func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 	c := &table.Sync{WantSince: s.plan.table.WantSince, Owner: s.plan.self, Standby: l.to, Rows: stamps}
 	l.busy = true
+	flushing, giveUp := context.WithCancel(s.ctx)
+	l.giveUp = giveUp
 	s.plan.syncing++
 	for _, r := range stamps {
 		s.plan.syncs[r.End] = &pendingSync{l}
 	}
 	s.publishLocked()
 	s.work.Go(func() {
-		// Who asked what to wait for before the routes of now were there, has done
-		// what it does under a lock that it has let go by then.
+		// An operation that has read the routes of before runs under the lock of a shard,
+		// and has let it go by then.
 		s.store.Load().Barrier()
-		//guard:sync-flushed l.feed.Wait(s.ctx, l.feed.Last()) -> s.ctx.Err()
-		err := l.feed.Wait(s.ctx, l.feed.Last())
+		//guard:sync-flushed l.feed.Wait(flushing, l.feed.Last()) -> flushing.Err()
+		err := l.feed.Wait(flushing, l.feed.Last())
+		giveUp()
 		// gofail: var handoffSyncFlushed struct{}
 
 		if err == nil {

@@ -48,7 +48,7 @@ func NewTarget(cfg TargetConfig) *Target {
 	}
 	t := &Target{cfg: cfg, records: sync.Pool{New: func() any { return &owner.Record{} }}}
 	t.Intake = feed.NewIntake(feed.IntakeConfig{
-		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Install: t.install, Log: cfg.Log,
+		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Versions: cfg.Store.RaiseVersions, Install: t.install, Log: cfg.Log,
 	})
 	return t
 }

@@ -27,6 +27,14 @@ type ResetAnswer struct {
 	Meta
 }
 
+// DeleteAnswer is the outcome of a Delete. In a replay, the result is that of the first
+// answer and Current is the value now: that of a counter that was made since.
+type DeleteAnswer struct {
+	counter.DeleteResult
+	Current int64
+	Meta
+}
+
 // GetAnswer is a counter as it is.
 type GetAnswer struct {
 	Value   int64
@@ -140,6 +148,34 @@ func (s *Store) Reset(now int64, ref Ref, id reqid.ID) (ResetAnswer, error) {
 		return ResetAnswer{}, err
 	}
 	return ResetAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
+}
+
+// Delete makes a counter one that does not exist, here and in all copies. Its next version,
+// if it is made again, is above all that it had. What is remembered of request ids on the
+// object, that of this operation included, stays for its time, and so does the room that
+// it takes: a retry deletes nothing that was made since, and one of an Add of before makes
+// nothing. Without such ids the object is forgotten at once.
+func (s *Store) Delete(now int64, ref Ref, id reqid.ID) (DeleteAnswer, error) {
+	if err := s.uses(DeleteLevel); err != nil {
+		return DeleteAnswer{}, err
+	}
+	print := fingerprint(opDelete, 0)
+	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, false)
+	if err != nil {
+		return DeleteAnswer{}, err
+	}
+	defer t.leave()
+	if replay {
+		res := counter.DeleteResult{Deleted: out.Code == done, Previous: out.A, Version: uint64(out.B)}
+		return DeleteAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
+	}
+	next, res, changed := counter.Delete(t.counterLocked(), t.sh.version+1, t.now)
+	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: decision(res.Deleted), A: res.Previous, B: int64(res.Version)})
+	if err != nil {
+		return DeleteAnswer{}, err
+	}
+	t.forgetBareLocked()
+	return DeleteAnswer{res, 0, Meta{Permit: t.permit}}, nil
 }
 
 // enterCounter lets an operation that may change a counter in, and reports whether

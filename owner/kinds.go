@@ -149,6 +149,10 @@ func (k Kind) Level() uint32 {
 // RecordLevel is the level of the cluster from which on records have the header of version 4.
 const RecordLevel = 4
 
+// DeleteLevel is the level of the cluster from which on counters are deleted and limits
+// reset: whoever makes a copy says how far the versions of its owner have come.
+const DeleteLevel = 5
+
 // The most bytes that the state of an object takes in a record without its members, and that
 // of one member. No kind has more.
 const (
@@ -167,6 +171,19 @@ type Levels interface {
 var errLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 	Message: "not all nodes of the cluster know objects of this kind yet; nothing happened",
 	Hint:    "try again when all nodes are upgraded: `keystead status` shows their versions"}
+
+var errOperationLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
+	Message: "not all nodes of the cluster know this operation yet; nothing happened",
+	Hint:    "try again when all nodes are upgraded: `keystead status` shows their versions"}
+
+// uses returns the error of an operation of a level that not all members understand.
+func (s *Store) uses(level uint32) error {
+	//guard:operation-level
+	if s.levels != nil && !s.levels.Uses(level) {
+		return errOperationLevel
+	}
+	return nil
+}
 
 // Kinds returns all kinds, in the order of their numbers.
 func Kinds() []Kind {

@@ -93,6 +93,62 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
 }
 
+// LimitResetAnswer is the outcome of a ResetLimit.
+type LimitResetAnswer struct {
+	Spent uint64 // tokens that had been spent and had not come back; 0 if it was full
+	Meta
+}
+
+const resetRecovering = "what is kept of the key was lost, and the limit is taken to be used up until the grace period is over (--lost-limits=empty); nothing happened"
+
+// ResetLimit makes a limit full: nothing of it is spent. What was remembered of request
+// ids on it stays for its time, so that a retry of a check of before spends nothing.
+// Without such ids the object is forgotten at once. Where an absent limit stands for one
+// that was lost and is taken to be used up, there is no way to say that it is full: the
+// error is Recovering.
+func (s *Store) ResetLimit(now int64, ref Ref, id reqid.ID) (LimitResetAnswer, error) {
+	if err := s.uses(DeleteLevel); err != nil {
+		return LimitResetAnswer{}, err
+	}
+	t := target{ref: ref, kind: KindLimit, now: now}
+	if err := t.enter(s); err != nil {
+		return LimitResetAnswer{}, err
+	}
+	defer t.leave()
+	if ref.Role == Share {
+		return LimitResetAnswer{}, ErrWhole
+	}
+	print := fingerprint(opResetLimit, 0)
+	replay, out, age, err := t.judgeLocked(&id, print)
+	switch {
+	case err != nil:
+		return LimitResetAnswer{}, err
+	case replay:
+		return LimitResetAnswer{uint64(out.A), Meta{t.permit, true, age}}, nil
+	case t.startsEmpty():
+		return LimitResetAnswer{}, t.recovering(resetRecovering)
+	}
+	var spent uint64
+	changed := t.e != nil && *t.e.limit() != (limitCell{})
+	if changed {
+		c := t.e.limit()
+		spent = c.state().Used(t.sh.marksLocked(c), t.now)
+	}
+	if !changed && !id.Given() {
+		return LimitResetAnswer{0, Meta{Permit: t.permit}}, nil
+	}
+	if err := t.roomLocked(&id); err != nil {
+		return LimitResetAnswer{}, err
+	}
+	if changed {
+		t.sh.setLimitLocked(t.e, &limit.State{}, nil)
+		t.sh.version++
+	}
+	t.changedLocked(&id, reqid.Outcome{Print: print, Code: done, A: int64(spent)})
+	t.forgetBareLocked()
+	return LimitResetAnswer{spent, Meta{Permit: t.permit}}, nil
+}
+
 // Codes of a remembered outcome: refused, with the reason from refusedFor on,
 // or done.
 const (

@@ -19,6 +19,8 @@ const (
 	opAcquire
 	opRelease
 	opRefund
+	opDelete
+	opResetLimit
 )
 
 // fingerprint tells operations under one request id apart: what they do and

@@ -336,6 +336,17 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 	sh.notifySinkLocked(slot, hash)
 }
 
+// forgetBareLocked forgets the target, of which the sink was told, if nothing is left of it
+// but the room that it takes.
+func (t *target) forgetBareLocked() {
+	if t.slot == 0 || t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) {
+		return
+	}
+	t.sh.forgetLocked(t.slot)
+	t.slot, t.e = 0, nil
+	t.sh.accountLocked()
+}
+
 // forgetLocked removes an object that is absent and has no request ids.
 func (sh *shard) forgetLocked(slot uint32) {
 	e := sh.entryLocked(slot)

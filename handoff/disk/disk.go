@@ -74,6 +74,9 @@ type Header struct {
 	// ns. They are those of a node alone.
 	Lost     uint64 `json:"lost_epoch,omitempty"`
 	LostLeft int64  `json:"lost_left_ns,omitempty"`
+	// Versions is the greatest version of an object that the process knew of: of those that
+	// are gone, too. 0 in files of before.
+	Versions uint64 `json:"versions,omitempty"`
 	// Version is that of the program, for people.
 	Version string `json:"version,omitempty"`
 }

@@ -22,7 +22,7 @@
 // A batch is what has gathered while others were under way (group commit): a
 // record on an idle stream goes out at once and takes one round trip, and a busy
 // stream has few and large messages. Copies of rows (Begin, and a record for each
-// object) and what changes meanwhile go over the same stream; Room holds a copy
+// object, then Versions) and what changes meanwhile go over the same stream; Room holds a copy
 // back while much of it is unacknowledged.
 //
 // # What is said

@@ -32,6 +32,9 @@ func FuzzBatch(f *testing.F) {
 	begin := &peerv1.FeedBatch{Session: 1, First: 1, Count: 1, Epoch: 1, Records: frame(nil, appendBegin(nil, []serving.Range{{After: 1, UpTo: 2}}), control)}
 	out, _ := begin.MarshalVT()
 	f.Add(out, true)
+	versions := &peerv1.FeedBatch{Session: 1, First: 1, Count: 1, Epoch: 1, Records: frame(nil, appendVersions(nil, 9), control)}
+	out, _ = versions.MarshalVT()
+	f.Add(out, true)
 	f.Fuzz(func(t *testing.T, data []byte, mend bool) {
 		var b peerv1.FeedBatch
 		if b.UnmarshalVT(data) != nil {
@@ -49,11 +52,12 @@ func FuzzBatch(f *testing.F) {
 			return nil
 		}
 		i := NewIntake(IntakeConfig{
-			Self:    func() table.Holder { return n2 },
-			Await:   func(context.Context, uint64) error { return nil },
-			Begin:   func(_ table.Holder, ranges []serving.Range) error { return add(appendBegin(nil, ranges)) },
-			Install: func(_ table.Holder, r []byte) error { return add(r) },
-			Log:     quiet,
+			Self:     func() table.Holder { return n2 },
+			Await:    func(context.Context, uint64) error { return nil },
+			Begin:    func(_ table.Holder, ranges []serving.Range) error { return add(appendBegin(nil, ranges)) },
+			Versions: func(last uint64) error { return add(appendVersions(nil, last)) },
+			Install:  func(_ table.Holder, r []byte) error { return add(r) },
+			Log:      quiet,
 		})
 		c, _, _, refused := i.welcome(t.Context(), &peerv1.FeedHello{Version: Version, Source: "n1", SourceIncarnation: 7, Target: "n2", TargetIncarnation: 3, Session: 1, Connection: 1})
 		if refused != nil {

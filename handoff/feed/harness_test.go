@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -72,8 +73,9 @@ func newTarget(t *testing.T, change func(*IntakeConfig)) *target {
 			g.mu.Unlock()
 			return g.install("begin")
 		},
-		Install: func(from table.Holder, record []byte) error { return g.install(string(record)) },
-		Log:     quiet,
+		Versions: func(last uint64) error { return g.install(fmt.Sprint("versions ", last)) },
+		Install:  func(from table.Holder, record []byte) error { return g.install(string(record)) },
+		Log:      quiet,
 	}
 	if change != nil {
 		change(&cfg)

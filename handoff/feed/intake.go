@@ -37,8 +37,11 @@ type IntakeConfig struct {
 	// Begin forgets what this process holds of some ranges. An error refuses the
 	// stream.
 	Begin func(from table.Holder, ranges []serving.Range) error
+	// Versions has versions of objects rise above one that a source has reached. An error
+	// refuses the stream.
+	Versions func(last uint64) error
 	// Install takes a record in, and does not keep its bytes. An error refuses the
-	// stream. Neither it nor Begin is called twice at a time for one source.
+	// stream. Neither it nor the two above are called twice at a time for one source.
 	Install func(from table.Holder, record []byte) error
 	// MaxSources bounds the sources that are remembered. The one that was silent
 	// longest is forgotten for a new one. Default 128.
@@ -402,11 +405,14 @@ func (i *Intake) install(from table.Holder, record []byte, isControl bool) error
 	if !isControl {
 		return i.cfg.Install(from, record)
 	}
-	ranges, err := decodeBegin(record)
-	if err != nil {
+	is, err := decodeControl(record)
+	switch {
+	case err != nil:
 		return err
+	case is.begin == nil:
+		return i.cfg.Versions(is.versions)
 	}
-	return i.cfg.Begin(from, ranges)
+	return i.cfg.Begin(from, is.begin)
 }
 
 // await waits until this node goes by the table of a batch, for MaxBehind at most.

@@ -183,15 +183,29 @@ func (s *Sender) Begin(ranges []serving.Range) uint64 {
 	defer s.mu.Unlock()
 	for len(ranges) > 0 {
 		n := min(len(ranges), maxRanges)
-		if s.err == nil {
-			b, start := s.openLocked()
-			b.buf = appendBegin(b.buf, ranges[:n])
-			s.addLocked(b, start, control)
-		}
-		s.last.Add(1)
+		s.controlLocked(func(b []byte) []byte { return appendBegin(b, ranges[:n]) })
 		ranges = ranges[n:]
 	}
 	return s.last.Load()
+}
+
+// Versions has versions of objects at the target rise above this one, and returns the number
+// of that. Members of a cluster know it from level 5 on.
+func (s *Sender) Versions(last uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.controlLocked(func(b []byte) []byte { return appendVersions(b, last) })
+	return s.last.Load()
+}
+
+// controlLocked appends a control record, of which the content is appended by a function.
+func (s *Sender) controlLocked(content func([]byte) []byte) {
+	if s.err == nil {
+		b, start := s.openLocked()
+		b.buf = content(b.buf)
+		s.addLocked(b, start, control)
+	}
+	s.last.Add(1)
 }
 
 // Last returns the number of the record appended last; 0 = none.

@@ -524,3 +524,19 @@ func TestNonsense(t *testing.T) {
 		})
 	}
 }
+
+// Versions stands in the order of the records, too.
+func TestVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newTarget(t, nil)
+		s := newSender(t, newWires(t, g, 0), nil)
+		put(s, "a")
+		if n := s.Versions(1 << 40); n != 2 {
+			t.Errorf("versions is %d", n)
+		}
+		soon(t, s, put(s, "b"))
+		if got := g.log(); !slices.Equal(got, []string{"a", "versions 1099511627776", "b"}) {
+			t.Errorf("installed %q", got)
+		}
+	})
+}

@@ -31,8 +31,11 @@ const (
 	control = 1 << 31
 )
 
-// kindBegin is the first byte of the one kind of control record; ranges follow.
-const kindBegin = 1
+// First bytes of control records.
+const (
+	kindBegin    = 1 // ranges follow
+	kindVersions = 2 // a version follows, in 8 bytes; from level 5 of the cluster on
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -69,7 +72,7 @@ func check(b *peerv1.FeedBatch) error {
 			return errLengths
 		}
 		if isControl {
-			if _, err := decodeBegin(record); err != nil {
+			if _, err := decodeControl(record); err != nil {
 				return err
 			}
 		}
@@ -105,15 +108,29 @@ func appendBegin(dst []byte, ranges []serving.Range) []byte {
 	return dst
 }
 
-func decodeBegin(b []byte) ([]serving.Range, error) {
-	if len(b) < 1+rangeSize || b[0] != kindBegin || (len(b)-1)%rangeSize != 0 || (len(b)-1)/rangeSize > maxRanges {
-		return nil, errControl
+// appendVersions appends the content of a control record.
+func appendVersions(dst []byte, last uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(dst, kindVersions), last)
+}
+
+// instruction is what a control record says: one of its fields.
+type instruction struct {
+	begin    []serving.Range
+	versions uint64
+}
+
+func decodeControl(b []byte) (is instruction, err error) {
+	switch {
+	case len(b) == 1+8 && b[0] == kindVersions:
+		return instruction{versions: binary.LittleEndian.Uint64(b[1:])}, nil
+	case len(b) < 1+rangeSize || b[0] != kindBegin || (len(b)-1)%rangeSize != 0 || (len(b)-1)/rangeSize > maxRanges:
+		return is, errControl
 	}
-	ranges := make([]serving.Range, 0, (len(b)-1)/rangeSize)
+	is.begin = make([]serving.Range, 0, (len(b)-1)/rangeSize)
 	for b = b[1:]; len(b) > 0; b = b[rangeSize:] {
-		ranges = append(ranges, serving.Range{After: binary.LittleEndian.Uint64(b), UpTo: binary.LittleEndian.Uint64(b[8:])})
+		is.begin = append(is.begin, serving.Range{After: binary.LittleEndian.Uint64(b), UpTo: binary.LittleEndian.Uint64(b[8:])})
 	}
-	return ranges, nil
+	return is, nil
 }
 
 // Refused is the failure of a stream that the target ended.

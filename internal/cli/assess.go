@@ -107,6 +107,8 @@ func (o *overview) assessMembers() {
 		case m.Phase == "" && m.Gossip == "failed" && m.Raft == "":
 			o.warn("bring it back with --join, or leave it: gossip forgets it in time", "%s has failed; others own what it owned", m.ID)
 		case m.Phase == "":
+		case (m.Gossip == "failed" || m.Gossip == "left") && o.Leader == "":
+			o.problem("bring it back: without a leader nobody is given what it owns", "%s is gone (gossip: %s)", m.ID, m.Gossip)
 		case m.Gossip == "failed" || m.Gossip == "left":
 			o.problem("when its lease is over others own its keys; bring it back with --join, or replace it", "%s is gone (gossip: %s)", m.ID, m.Gossip)
 		case m.Gossip == "":

@@ -34,19 +34,33 @@ func (f *counterFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "which counter of the key (default \"counter\")")
 }
 
-// do makes a call of a client and shows its answer. refused is why it was not applied, ""
-// if it was or need not be.
-func (f *counterFlags) do(ctx context.Context, std Process, call func(context.Context, *client.Client) (v client.Value, applied *bool, refused string, err error)) error {
+// counted is what counter commands show.
+type counted struct {
+	value   int64
+	version uint64
+	applied *bool  // nil = nothing was to be applied
+	refused string // why it was not applied; "" = it was, or need not be
+	parts   int
+	client.Meta
+}
+
+// changed returns what there is to show of a change. why says it was not applied, if so.
+func changed(v client.Change, why string) counted {
+	return counted{v.Value, v.Version, &v.Applied, why, v.Parts, v.Meta}
+}
+
+// do makes a call of a client and shows its answer.
+func (f *counterFlags) do(ctx context.Context, std Process, call func(context.Context, client.Counter) (counted, error)) error {
 	node, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	v, applied, refused, err := call(ctx, node.Client)
+	v, err := call(ctx, node.Counter(f.name))
 	if err != nil {
 		return node.explain(err)
 	}
-	if err := f.show(std, &v, applied, refused); err != nil || applied == nil || *applied {
+	if err := f.show(std, &v); err != nil || v.applied == nil || *v.applied {
 		return err
 	}
 	return exitCode(exitDenied)
@@ -66,18 +80,18 @@ type counterJSON struct {
 
 // show prints an answer. A loss of the counter is reported on standard error, so that the
 // output stays a number.
-func (f *counterFlags) show(std Process, v *client.Value, applied *bool, refused string) error {
+func (f *counterFlags) show(std Process, v *counted) error {
 	if f.json {
-		return printJSON(std.Out, counterJSON{strconv.FormatInt(v.Value, 10), strconv.FormatUint(v.Version, 10), applied, refused, v.Epoch, v.LostEpoch, v.Parts})
+		return printJSON(std.Out, counterJSON{strconv.FormatInt(v.value, 10), strconv.FormatUint(v.version, 10), v.applied, v.refused, v.Epoch, v.LostEpoch, v.parts})
 	}
 	if v.LostEpoch != 0 {
 		fmt.Fprintln(std.Err, "keystead: "+graceText(v.LostEpoch)+": it may have been another number")
 	}
-	if refused != "" {
-		_, err := fmt.Fprintf(std.Out, "%d  refused: %s\n", v.Value, refused)
+	if v.refused != "" {
+		_, err := fmt.Fprintf(std.Out, "%d  refused: %s\n", v.value, v.refused)
 		return err
 	}
-	_, err := fmt.Fprintln(std.Out, v.Value)
+	_, err := fmt.Fprintln(std.Out, v.value)
 	return err
 }
 
@@ -115,16 +129,16 @@ loss, and "parts": number if the counter is split.`,
 					return usageError{fmt.Errorf("DELTA %q is not a whole 64-bit number", args[1])}
 				}
 			}
-			q := client.Add{Key: args[0], Name: f.name, Delta: delta, IdleTTL: idle}
+			opts := []client.CounterOption{client.IdleTTL(idle)}
 			if cmd.Flags().Changed("min") {
-				q.Min = &low
+				opts = append(opts, client.AtLeast(low))
 			}
 			if cmd.Flags().Changed("max") {
-				q.Max = &high
+				opts = append(opts, client.AtMost(high))
 			}
-			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
-				v, err := c.Add(ctx, q)
-				return v, &v.Applied, refusalText[v.Refusal], err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
+				v, err := c.Add(ctx, args[0], delta, opts...)
+				return changed(v, refusalText[v.Refusal]), err
 			})
 		},
 	}
@@ -148,9 +162,9 @@ grace period of a loss, and "parts": number if the counter is split.`,
   keystead counter get visits --name 2026-11 --json`,
 		Args: exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
-				v, err := c.Get(ctx, client.Counter{Key: args[0], Name: f.name})
-				return v, nil, "", err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
+				v, err := c.Get(ctx, args[0])
+				return counted{value: v.Value, version: v.Version, parts: v.Parts, Meta: v.Meta}, err
 			})
 		},
 	}
@@ -180,13 +194,13 @@ With --json: as "counter add".`,
 			if !cmd.Flags().Changed("if-version") {
 				return usageError{errors.New("--if-version is missing\n  hint: `keystead counter get KEY --json` prints the version; 0 if the counter must not exist")}
 			}
-			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
-				v, err := c.SetIf(ctx, client.SetIf{Key: args[0], Name: f.name, Value: value, Version: expected})
+			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
+				v, err := c.CompareAndSet(ctx, args[0], value, expected)
 				refused := ""
 				if !v.Applied {
 					refused = fmt.Sprintf("its version is %d, not %d", v.Version, expected)
 				}
-				return v, &v.Applied, refused, err
+				return changed(v, refused), err
 			})
 		},
 	}
@@ -207,9 +221,9 @@ and the version after.`,
 		Example: `  keystead counter reset page:/index.html`,
 		Args:    exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.do(cmd.Context(), std, func(ctx context.Context, c *client.Client) (client.Value, *bool, string, error) {
-				v, err := c.Reset(ctx, client.Counter{Key: args[0], Name: f.name})
-				return v, nil, "", err
+			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
+				v, err := c.Reset(ctx, args[0])
+				return counted{value: v.Previous, version: v.Version, Meta: v.Meta}, err
 			})
 		},
 	}

@@ -100,3 +100,28 @@ calm      n     counter  2 nodes   0.0   0.0%         closing 2 parts by hand: a
 		t.Errorf("%+v", p)
 	}
 }
+
+// On a terminal of 80 columns the state of a key is seen, whatever the key is like.
+func TestHotTableIsNarrow(t *testing.T) {
+	v := &hotJSON{
+		Nodes: []hotNodeJSON{{ID: "n1", Rate: 123456.7, Hot: 2, Floor: 1000, Factor: 10}},
+		Keys: []hotKeyJSON{
+			{Key: strings.Repeat("k", 60), Name: "a-name-of-thirty-two-characters-", Kind: "counter", Owner: "node-1", Rate: 104938.2, Share: 0.85, Hot: true, HotFor: seconds(72 * time.Second)},
+			{Key: "short", Name: "api", Kind: "lock", Owner: "node-1", Rate: 12, Hot: true, HotFor: seconds(time.Second), Waiting: 31},
+		},
+	}
+	want := `1 node, 123457 operations a second, 2 keys hot: from 1000 a second and 10 times
+the average of the others
+
+KEY           NAME              KIND     OWNER     RATE  SHARE  QUEUE  STATE
+kkkkkkkkkkk…  a-name-of-thirt…  counter  node-1  104938  85.0%         hot 1m12s
+short         api               lock     node-1      12   0.0%     31  hot 1s
+`
+	if got := v.draw(canvas{width: 80, cut: true}); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	v.Keys = v.Keys[1:]
+	if got := v.draw(canvas{width: 80, cut: true}); !strings.Contains(got, "\nshort  api   lock  node-1    12   0.0%     31  hot 1s\n") {
+		t.Errorf("it is cut without need:\n%s", got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
 // hotText is how many characters of a key or a name the table shows.
@@ -15,17 +16,33 @@ const hotText = 48
 // hotRow is a line of the table.
 type hotRow [hotColumns]string
 
-// The columns with numbers, which stand to the right, and how many there are in all.
+// The columns that are cut on a narrow terminal, those with numbers, which stand to the
+// right, and how many there are in all.
 const (
+	hotKey     = 0
+	hotName    = 1
 	hotRate    = 4
 	hotQueue   = 6
 	hotColumns = 8
 )
 
-// draw returns the table for people, in lines.
-func (v *hotJSON) draw(canvas) string {
+const (
+	hotLeast = 12 // characters that are left of a key or a name that is cut
+	hotState = 24 // columns that the state is to have: "hot 1h12m33s, 3 parts: …"
+	hotGap   = 2  // columns between two
+)
+
+// draw returns the table for people, in lines. On a terminal they are made to fit: keys
+// and names are cut, so that the state is seen, which is why one looks.
+func (v *hotJSON) draw(on canvas) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, v.sums())
+	width := 0
+	if on.cut {
+		width = on.width
+	}
+	for _, line := range wrapped(v.sums(), width) {
+		fmt.Fprintln(&b, line)
+	}
 	for _, n := range v.Nodes {
 		if n.Error != "" {
 			fmt.Fprintf(&b, "Nothing of %s: %s\n", n.ID, n.Error)
@@ -42,6 +59,7 @@ func (v *hotJSON) draw(canvas) string {
 	for column := hotRate; column <= hotQueue; column++ {
 		toTheRight(rows, column)
 	}
+	narrow(rows, width)
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -76,6 +94,37 @@ func (v *hotJSON) sums() string {
 		text += fmt.Sprintf("; %s %s split", plural(n, "object"), isAre(n))
 	}
 	return text
+}
+
+// narrow cuts keys, and then names, as far as a terminal of this width needs it; 0 = as
+// wide as it likes.
+func narrow(rows []hotRow, width int) {
+	if width == 0 {
+		return
+	}
+	over := -width
+	var wide [hotColumns]int
+	for column := range hotColumns {
+		for _, r := range rows {
+			wide[column] = max(wide[column], utf8.RuneCountInString(r[column]))
+		}
+		if column == hotColumns-1 {
+			wide[column] = min(wide[column], hotState)
+		} else {
+			over += hotGap
+		}
+		over += wide[column]
+	}
+	for _, column := range []int{hotKey, hotName} {
+		cut := min(over, wide[column]-hotLeast)
+		if cut <= 0 {
+			continue
+		}
+		over -= cut
+		for i := range rows {
+			rows[i][column] = shorten(rows[i][column], wide[column]-cut)
+		}
+	}
 }
 
 // toTheRight pads a column with spaces in front.

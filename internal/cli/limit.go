@@ -95,18 +95,24 @@ const (
 	algorithmNames   = "token-bucket, fixed-window or sliding-window"
 )
 
-var algorithms = map[string]limitpb.Algorithm{
-	"token-bucket":   limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET,
-	"fixed-window":   limitpb.Algorithm_ALGORITHM_FIXED_WINDOW,
-	"sliding-window": limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW,
+// algorithm is how a limit refills, for the Go client and for what calls without it.
+type algorithm struct {
+	client client.Algorithm
+	wire   limitpb.Algorithm
+}
+
+var algorithms = map[string]algorithm{
+	client.TokenBucket.String():   {client.TokenBucket, limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET},
+	client.FixedWindow.String():   {client.FixedWindow, limitpb.Algorithm_ALGORITHM_FIXED_WINDOW},
+	client.SlidingWindow.String(): {client.SlidingWindow, limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW},
 }
 
 // parseAlgorithm accepts underscores as well, as the API writes the names.
-func parseAlgorithm(name string) (limitpb.Algorithm, error) {
+func parseAlgorithm(name string) (algorithm, error) {
 	if a, ok := algorithms[strings.ReplaceAll(name, "_", "-")]; ok {
 		return a, nil
 	}
-	return 0, usageError{fmt.Errorf("--algorithm %q: choose %s", name, algorithmNames)}
+	return algorithm{}, usageError{fmt.Errorf("--algorithm %q: choose %s", name, algorithmNames)}
 }
 
 func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bool) error {
@@ -119,9 +125,6 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 	if f.refund < 0 {
 		return usageError{fmt.Errorf("--refund %d: choose 1 or more", f.refund)}
 	}
-	if f.refund != 0 {
-		f.cost = 0
-	}
 	algorithm, err := parseAlgorithm(f.algorithm)
 	if err != nil {
 		return err
@@ -131,10 +134,7 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 		return err
 	}
 	defer node.Close()
-	d, err := node.Check(ctx, client.Check{
-		Key: key, Name: f.name, Rate: client.Rate{Limit: f.rate.limit, Period: f.rate.period, Burst: f.burst, Algorithm: algorithm},
-		Cost: f.cost, Peek: peek, Refund: f.refund, Anywhere: f.anywhere,
-	})
+	d, err := f.ask(ctx, node.Client, key, algorithm.client, peek)
 	if err != nil {
 		return node.explain(err)
 	}
@@ -145,6 +145,21 @@ func (f *limitFlags) run(ctx context.Context, out io.Writer, key string, peek bo
 		return exitCode(exitDenied)
 	}
 	return nil
+}
+
+func (f *limitFlags) ask(ctx context.Context, c *client.Client, key string, algorithm client.Algorithm, peek bool) (client.Decision, error) {
+	var opts []client.LimitOption
+	if f.anywhere {
+		opts = append(opts, client.Anywhere())
+	}
+	l := c.Limit(f.name, client.Rate{Limit: f.rate.limit, Period: f.rate.period, Burst: f.burst, Algorithm: algorithm}, opts...)
+	switch {
+	case f.refund != 0:
+		return l.Refund(ctx, key, uint64(f.refund))
+	case peek:
+		return l.Peek(ctx, key)
+	}
+	return l.CheckN(ctx, key, f.cost)
 }
 
 func (f *limitFlags) show(out io.Writer, d *client.Decision) error {
@@ -159,17 +174,17 @@ func (f *limitFlags) show(out io.Writer, d *client.Decision) error {
 			Lost       uint64  `json:"lost_epoch,omitempty"`
 			Slack      uint64  `json:"slack,omitempty"`
 			Parts      int     `json:"parts,omitempty"`
-		}{d.Allowed, d.Limit, d.Remaining, seconds(d.RetryAfter), seconds(d.ResetAfter), d.Epoch, d.LostEpoch, d.Slack, d.Parts})
+		}{d.Allowed, d.Capacity, d.Remaining, seconds(d.RetryAfter), seconds(d.ResetAfter), d.Epoch, d.LostEpoch, d.Slack, d.Parts})
 	}
 	marks := partsMark(d.Parts) + graceMark(d.LostEpoch)
 	var err error
 	if f.refund != 0 {
-		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", d.Remaining, d.Limit, people(d.ResetAfter), marks)
+		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", d.Remaining, d.Capacity, people(d.ResetAfter), marks)
 	} else if d.Allowed {
-		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", d.Remaining, d.Limit, people(d.ResetAfter), marks)
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", d.Remaining, d.Capacity, people(d.ResetAfter), marks)
 	} else {
 		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",
-			d.Remaining, d.Limit, people(d.RetryAfter), people(d.ResetAfter), marks)
+			d.Remaining, d.Capacity, people(d.RetryAfter), people(d.ResetAfter), marks)
 	}
 	return err
 }

@@ -157,14 +157,10 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 }
 
 // acquire waits for the lock.
-func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (*client.Lock, error) {
-	wait := f.wait
-	if wait == 0 {
-		wait = client.NoWait
-	}
+func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (*client.HeldLock, error) {
 	g := &graceWait{f: f, node: node, std: std, key: key, end: time.Now().Add(f.wait)}
 	node.refused = g.refused
-	held, err := node.Lock(ctx, key, client.LockOptions{Name: f.name, TTL: f.ttl, Wait: wait, Holder: f.holder, Metadata: []byte(f.metadata)})
+	held, err := node.Lock(f.name).Acquire(ctx, key, client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)))
 	var e *client.Error
 	if errors.Is(err, client.ErrLockHeld) && errors.As(err, &e) && ctx.Err() == nil {
 		return nil, notAcquired(std, key, e)
@@ -212,15 +208,15 @@ func notAcquired(std Process, key string, e *client.Error) error {
 		h = *e.Holder
 	}
 	fmt.Fprintf(std.Err, "keystead: %q has been held by %s for %s, and is free in %s unless renewed; %d in the queue before you\n",
-		key, h.Holder, people(h.Held), people(h.TTL), max(e.Place-1, 0))
+		key, h.Name, people(h.Held), people(h.TTL), max(e.Place-1, 0))
 	return exitCode(exitNotAcquired)
 }
 
 // release gives the lock back. Where that fails, the TTL does the rest.
-func (f *lockFlags) release(held *client.Lock) {
+func (f *lockFlags) release(held *client.HeldLock) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(f.timeout, f.ttl))
 	defer cancel()
-	_ = held.Unlock(ctx)
+	_ = held.Release(ctx)
 }
 
 func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {

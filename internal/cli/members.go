@@ -99,14 +99,14 @@ func membersJSON(members []*clusterpb.MemberStatus) []memberJSON {
 func printMembers(out io.Writer, members []memberJSON) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	apps := slices.ContainsFunc(members, func(m memberJSON) bool { return m.AppAddr != "" })
-	head := "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tINCARNATION\tVERSION"
+	head := "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tVERSION"
 	if apps {
 		head += "\tAPP"
 	}
 	fmt.Fprintln(w, head)
 	for _, m := range members {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
-			percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Incarnation), orDash(m.Version))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
+			percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Version))
 		if apps {
 			fmt.Fprint(w, "\t"+orDash(m.AppAddr))
 		}

@@ -203,7 +203,8 @@ func (f *replayFlags) mode() (err error) {
 		return usageError{errors.New("--limit is missing\n  hint: for example --limit 20/1m, or --count to count instead")}
 	}
 	f.Mode, f.Limit, f.Period = replay.Limits, f.rate.limit, f.rate.period
-	if f.Algorithm, err = parseAlgorithm(f.algorithm); err != nil {
+	algorithm, err := parseAlgorithm(f.algorithm)
+	if f.Algorithm = algorithm.wire; err != nil {
 		return err
 	}
 	if f.Cost == 0 {

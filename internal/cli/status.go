@@ -274,14 +274,27 @@ func (f *statusFlags) show(out io.Writer, o *overview) error {
 	if f.json {
 		return printJSON(out, o)
 	}
-	return o.print(out, f.addr)
+	return o.print(out, f.addr, canvasOf(out))
 }
 
-// print writes the overview for people. addr is where the node was asked.
-func (o *overview) print(out io.Writer, addr string) error {
+const (
+	statusLabel = len("Cluster  ") // the labels at the left of a status
+	statusLeast = 24               // columns of the texts beside them, on a terminal that is too narrow
+)
+
+// print writes the overview for people: on a terminal, broken between words. addr is where
+// the node was asked.
+func (o *overview) print(out io.Writer, addr string, on canvas) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	width := 0
+	if on.cut {
+		width = max(on.width-statusLabel, statusLeast)
+	}
 	line := func(label, format string, args ...any) {
-		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
+		for _, text := range wrapped(fmt.Sprintf(format, args...), width) {
+			fmt.Fprintf(w, "%s\t%s\n", label, text)
+			label = ""
+		}
 	}
 	if o.alone() {
 		line("Cluster", "none: %s runs alone", o.ID)
@@ -302,7 +315,9 @@ func (o *overview) print(out io.Writer, addr string) error {
 		}
 	}
 	line("Epoch", "%s", o.Epoch)
-	line("Rows", "%s", o.rows())
+	if o.Rows > 0 { // otherwise there is no ring yet
+		line("Rows", "%s", o.rows())
+	}
 	if !o.alone() {
 		line("Leader", "%s", orDash(o.Leader))
 		line("Voters", "%s", o.voters())

@@ -149,7 +149,7 @@ func TestStatusText(t *testing.T) {
 		st, members := statusOf(n)
 		change(st, members)
 		var out strings.Builder
-		if err := newOverview(st, members, 0).print(&out, "127.0.0.1:7400"); err != nil {
+		if err := newOverview(st, members, 0).print(&out, "127.0.0.1:7400", canvas{width: plainWidth}); err != nil {
 			t.Error(err)
 		}
 		return out.String()
@@ -267,6 +267,63 @@ n01     active  100.0%  256   250      -     -
 	}
 }
 
+// On a terminal no word is broken, and labels stand alone.
+func TestStatusIsNarrow(t *testing.T) {
+	st, members := statusOf(3)
+	st.RowsInGrace = 244
+	var out strings.Builder
+	if err := newOverview(st, members, 0).print(&out, "127.0.0.1:7400", canvas{width: 80, cut: true}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `Cluster  prod, as n01 sees it
+Health   healthy, but the state of 244 of 768 rows was lost, and no locks of
+         them are granted yet; wait for the end of the grace period
+         (--max-lock-ttl); holders keep the locks that they renew
+Epoch`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("%s\nwant\n%s", out.String(), want)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(line) > 81 {
+			t.Errorf("a line of %d: %s", len(line)-1, line)
+		}
+	}
+}
+
+func TestWrapped(t *testing.T) {
+	for _, tc := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"one two three", 0, "one two three"},
+		{"one two three", 13, "one two three"},
+		{"one two three", 12, "one two|three"},
+		{"one two three", 7, "one two|three"},
+		{"one two three", 6, "one|two|three"},
+		{"a-long-word b", 4, "a-long-word|b"},
+		{"ä ö ü", 3, "ä ö|ü"},
+		{"", 3, ""},
+	} {
+		if got := strings.Join(wrapped(tc.text, tc.width), "|"); got != tc.want {
+			t.Errorf("%q in %d: %q, want %q", tc.text, tc.width, got, tc.want)
+		}
+	}
+}
+
+// Without a leader nobody is given what a dead node owns: the hint does not promise it.
+func TestHintsWithoutALeader(t *testing.T) {
+	for leader, promised := range map[string]bool{"n01": true, "": false} {
+		st, members := statusOf(3)
+		st.Leader, members[2].Gossip = leader, "failed"
+		for _, p := range newOverview(st, members, 0).Problems {
+			if strings.HasPrefix(p.Problem, "n03 is gone") && strings.Contains(p.Hint, "others own its keys") != promised {
+				t.Errorf("with the leader %q: %s", leader, p.Hint)
+			}
+		}
+	}
+}
+
 func TestMembersText(t *testing.T) {
 	_, members := statusOf(3)
 	members[1].Member.Phase = clusterpb.Phase_PHASE_LEAVING
@@ -276,11 +333,11 @@ func TestMembersText(t *testing.T) {
 		t.Error(err)
 	}
 	const want = `
-ID     PHASE    GOSSIP  RAFT    SHARE  ROWS  STANDBY  API               INCARNATION          VERSION
-n01    active   alive   leader  33.3%  256   250      n01.example:7400  1882445566738848251  1.0
-n02    leaving  alive   voter   33.3%  256   250      n02.example:7400  1882445566738848251  1.0
-n03    active   alive   voter   33.3%  256   250      n03.example:7400  1882445566738848251  1.0
-agent  -        alive   -       0.0%   -     -        -                 -                    -
+ID     PHASE    GOSSIP  RAFT    SHARE  ROWS  STANDBY  API               VERSION
+n01    active   alive   leader  33.3%  256   250      n01.example:7400  1.0
+n02    leaving  alive   voter   33.3%  256   250      n02.example:7400  1.0
+n03    active   alive   voter   33.3%  256   250      n03.example:7400  1.0
+agent  -        alive   -       0.0%   -     -        -                 -
 `
 	if out.String() != want[1:] {
 		t.Errorf("%s\nwant\n%s", out.String(), want[1:])
@@ -291,9 +348,9 @@ agent  -        alive   -       0.0%   -     -        -                 -       
 		t.Error(err)
 	}
 	const withApp = `
-ID     PHASE   GOSSIP  RAFT   SHARE  ROWS  STANDBY  API               INCARNATION          VERSION  APP
-n03    active  alive   voter  33.3%  256   250      n03.example:7400  1882445566738848251  1.0      10.0.0.3:80
-agent  -       alive   -      0.0%   -     -        -                 -                    -        -
+ID     PHASE   GOSSIP  RAFT   SHARE  ROWS  STANDBY  API               VERSION  APP
+n03    active  alive   voter  33.3%  256   250      n03.example:7400  1.0      10.0.0.3:80
+agent  -       alive   -      0.0%   -     -        -                 -        -
 `
 	if out.String() != withApp[1:] {
 		t.Errorf("%s\nwant\n%s", out.String(), withApp[1:])

@@ -64,6 +64,10 @@ func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logge
 	if err != nil {
 		return fmt.Errorf("reading the state of the last process: %w", err)
 	}
+	//guard:state-versions s.Header.Versions -> 0
+	if err := store.RaiseVersions(s.Header.Versions); err != nil {
+		return fmt.Errorf("reading the state of the last process: %w", err)
+	}
 	log.Info("read the state of the last process", "records", n, "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
@@ -72,6 +76,7 @@ func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logge
 // process.
 func keepState(dir string, h disk.Header, level uint32, store *owner.Store, c clock.Clock, log *slog.Logger) error {
 	began := time.Now()
+	h.Versions = store.LastVersion()
 	n, err := disk.Write(dir, h, func(put func([]byte) error) (err error) {
 		var b []byte
 		store.Export(c.Now, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {

@@ -112,6 +112,26 @@ func TestStateOfALoneNode(t *testing.T) {
 	}
 }
 
+// TestStateOfTheDeleted: a counter that was deleted is in no record of the file, and still its
+// versions do not come a second time.
+func TestStateOfTheDeleted(t *testing.T) {
+	dir, ref := t.TempDir(), owner.Ref{Key: "k", Name: "n"}
+	last := uint64(0)
+	for range 3 {
+		n := startStandalone(t, dir, nil)
+		now := n.cfg.Clock.Now()
+		if _, err := n.store.Add(now, ref, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+		a, err := n.store.Delete(now, ref, reqid.ID{})
+		if err != nil || a.Version <= last+1 { // the add had one, too
+			t.Errorf("version %d after %d: %v", a.Version, last, err)
+		}
+		last = a.Version
+		n.Stop()
+	}
+}
+
 // TestStateThatDoesNotFit: a node that has no room for the state does not start,
 // and does not lose it.
 func TestStateThatDoesNotFit(t *testing.T) {

@@ -2,8 +2,11 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // warnings returns what is wrong with this node that the table does not tell, the gravest
@@ -15,11 +18,43 @@ func (n *Node) warnings() (all []rpc.Warning) {
 		}
 	}
 	add(n.lossWarning())
+	add(n.graceWarning())
 	add(n.logWarning())
 	add(n.leftOutWarning())
 	add(n.keeps.roomWarning())
 	add(n.copyWarning())
 	return all
+}
+
+// graceWarning returns for how long no locks of lost rows are granted.
+func (n *Node) graceWarning() (problem, hint string) {
+	if n.cluster == nil {
+		return "", ""
+	}
+	own, _, t := n.cluster.group.Rule().Recoveries()
+	return graceText(n.cfg.ID, own, t, n.cfg.Clock.Now())
+}
+
+// graceText is what a node says of rows in grace: of its own, when the last grace is over;
+// of those of others, which count from when they got them, how long one lasts.
+func graceText(id string, own []serving.Recovery, t *table.Table, now int64) (problem, hint string) {
+	const what = "this is --max-lock-ttl of the cluster and what clocks may drift; `keystead lock` says how long it still is for a key"
+	if t.InGrace() == 0 {
+		return "", ""
+	}
+	if len(own) == 0 {
+		return fmt.Sprintf("the owners of lost rows grant no locks of them for up to %s", wholeSeconds(t.GraceTime())), what
+	}
+	last := int64(0)
+	for _, r := range own {
+		last = max(last, r.At+t.GraceTime()-now)
+	}
+	return fmt.Sprintf("%s grants no locks of %d lost rows for another %s", id, len(own), wholeSeconds(last)), what
+}
+
+// wholeSeconds writes a time in nanoseconds, rounded up to a second.
+func wholeSeconds(ns int64) string {
+	return (time.Duration(ns) + time.Second - 1).Truncate(time.Second).String()
 }
 
 // copyWarning says whose store is too full for copies of this node's objects.

@@ -25,7 +25,8 @@
 //
 // # Non-guarantee
 //
-// Versions are not consecutive, and a counter that was forgotten begins again.
+// Versions are not consecutive. Whether those of a counter that was deleted or forgotten
+// rise above its former ones is the caller's: it says what the next version is.
 package counter
 
 import (
@@ -189,6 +190,23 @@ func Reset(s State, version uint64, now int64) (next State, res ResetResult, cha
 	}
 	next = s.changed(0, version, s.IdleTTL, now)
 	return next, ResetResult{s.Value, version}, true
+}
+
+// DeleteResult is the outcome of a Delete.
+type DeleteResult struct {
+	Deleted  bool   // there was a counter
+	Previous int64  // its value
+	Version  uint64 // of the deletion, above all that the counter had; 0 if there was none
+}
+
+// Delete makes a counter one that does not exist. version is as for Add; next is always
+// the zero State.
+func Delete(s State, version uint64, now int64) (next State, res DeleteResult, changed bool) {
+	s = s.Live(now)
+	if s.Version == 0 {
+		return State{}, DeleteResult{}, false
+	}
+	return State{}, DeleteResult{true, s.Value, version}, true
 }
 
 // Get reads a counter: 0 at version 0 if it does not exist.

@@ -106,6 +106,19 @@ func Slide(s State, marks []Mark, op Op, now int64) (next State, after []Mark, r
 	return next, w, res, true
 }
 
+// Used returns how many tokens are spent and have not come back at a moment. marks are
+// those of a sliding window.
+func (s State) Used(marks []Mark, now int64) uint64 {
+	if s.Spent == 0 {
+		return 0
+	}
+	if now = max(now, s.At); s.Algorithm != SlidingWindow {
+		return s.level(now).spent
+	}
+	var room [MaxMarks]Mark
+	return sum(s.counting(append(room[:0], marks...), now))
+}
+
 // markLog is the marks that count, the oldest first, and no two at one moment.
 type markLog []Mark
 

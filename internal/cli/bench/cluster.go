@@ -141,7 +141,7 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 		clients = append(clients, cl)
 		ways = append(ways, workload{name: w.name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
 			return func(ctx context.Context) error {
-				_, err := cl.Check(ctx, client.Check{Key: x.key(), Name: "bench", Rate: client.PerSecond(1_000_000)})
+				_, err := cl.Limit("bench", client.PerSecond(1_000_000)).Check(ctx, x.key())
 				return err
 			}, nil
 		}})

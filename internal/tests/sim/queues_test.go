@@ -134,12 +134,12 @@ func (l *line) goClient() func(n int) error {
 			return err
 		}
 		defer c.Close()
-		lock, err := c.Lock(context.Background(), l.key, client.LockOptions{TTL: queueTTL, Wait: queueTTL})
+		lock, err := c.Lock("").Acquire(context.Background(), l.key, client.TTL(queueTTL), client.Wait(queueTTL))
 		if err != nil {
 			return err
 		}
 		l.granted(n)
-		return lock.Unlock(context.Background())
+		return lock.Release(context.Background())
 	}
 }
 

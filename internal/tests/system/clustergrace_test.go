@@ -108,7 +108,7 @@ func (g *graceTest) run(lose func()) {
 		t.Fatal(err)
 	}
 	defer kc.Close()
-	live, err := kc.Lock(t.Context(), g.key, client.LockOptions{Name: liveLock, TTL: graceTTL, Metadata: []byte("m")})
+	live, err := kc.Lock(liveLock).Acquire(t.Context(), g.key, client.TTL(graceTTL), client.Metadata([]byte("m")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (g *graceTest) run(lose func()) {
 	g.claims(former, last)
 	g.marks(live)
 
-	next, err := kc.Lock(t.Context(), g.key, client.LockOptions{Name: deadLock, TTL: time.Second, Wait: patience})
+	next, err := kc.Lock(deadLock).Acquire(t.Context(), g.key, client.TTL(time.Second), client.Wait(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,17 +146,17 @@ func (g *graceTest) run(lose func()) {
 	if next.Meta().LostEpoch != 0 {
 		t.Errorf("the grace is over, and the answer says %+v", next.Meta())
 	}
-	if err := next.Unlock(t.Context()); err != nil {
+	if err := next.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	eventually(t, "no row is in grace", func() bool {
 		st, _, err := g.via.status()
 		return err == nil && st.RowsInGrace == 0
 	})
-	if s, err := kc.Inspect(t.Context(), g.key, liveLock); err != nil || s.Holder == nil || s.Holder.Token != live.Token() || s.LostEpoch != 0 {
+	if s, err := kc.Lock(liveLock).Inspect(t.Context(), g.key); err != nil || s.Holder == nil || s.Holder.Token != live.Token() || s.LostEpoch != 0 {
 		t.Errorf("the lock of the one who lives: %+v, %v", s, err)
 	}
-	if err := live.Unlock(t.Context()); err != nil {
+	if err := live.Release(t.Context()); err != nil {
 		t.Errorf("giving it back: %v", err)
 	}
 }
@@ -193,7 +193,7 @@ func (g *graceTest) claims(former, last uint64) {
 }
 
 // marks: the one who lives notices nothing, and all answers say what was lost.
-func (g *graceTest) marks(live *client.Lock) {
+func (g *graceTest) marks(live *client.HeldLock) {
 	t := g.t
 	t.Helper()
 	eventually(t, "the one who lives has its lock back", func() bool {

@@ -139,8 +139,8 @@ func drainNode(t *testing.T, c *testCluster, n *testNode) {
 func manyKey(i int) string { return fmt.Sprintf("object-%09d", i) }
 
 // usedUp is a limit that a check uses up for longer than this takes.
-func usedUp(i int) client.Check {
-	return client.Check{Key: manyKey(i), Name: "m", Rate: client.Per(1, 24*time.Hour)}
+func usedUp(kc *client.Client, i int) client.Check {
+	return client.Check{Limit: kc.Limit("m", client.PerDay(1)), Key: manyKey(i)}
 }
 
 // putMany has a cluster keep n objects, by turns a counter and a limit.
@@ -151,9 +151,9 @@ func putMany(t *testing.T, kc *client.Client, n int) {
 		var checks []client.Check
 		for i := from; i < to; i++ {
 			if i%2 == 0 {
-				adds = append(adds, client.Add{Key: manyKey(i), Name: "m", Delta: int64(i)})
+				adds = append(adds, client.Add{Counter: kc.Counter("m"), Key: manyKey(i), Delta: int64(i)})
 			} else {
-				checks = append(checks, usedUp(i))
+				checks = append(checks, usedUp(kc, i))
 			}
 		}
 		added, err := kc.BatchAdd(t.Context(), adds)
@@ -185,13 +185,13 @@ func missing(t *testing.T, kc *client.Client, n int) int64 {
 	t.Helper()
 	var wrong atomic.Int64
 	inBatches(n, func(from, to int) {
-		var gets []client.Counter
+		var gets []client.Get
 		var peeks []client.Check
 		for i := from; i < to; i++ {
 			if i%2 == 0 {
-				gets = append(gets, client.Counter{Key: manyKey(i), Name: "m"})
+				gets = append(gets, client.Get{Counter: kc.Counter("m"), Key: manyKey(i)})
 			} else {
-				q := usedUp(i)
+				q := usedUp(kc, i)
 				q.Peek = true
 				peeks = append(peeks, q)
 			}
@@ -203,7 +203,7 @@ func missing(t *testing.T, kc *client.Client, n int) int64 {
 			return
 		}
 		for i, v := range values {
-			if v.Err != nil || manyKey(int(v.Value.Value)) != gets[i].Key {
+			if v.Err != nil || manyKey(int(v.Value)) != gets[i].Key {
 				wrong.Add(1)
 			}
 		}
@@ -257,7 +257,7 @@ func startProbes(t *testing.T, c *testCluster) *probes {
 		p.done.Go(func() {
 			for ctx.Err() == nil {
 				phase, began := *p.phase.Load(), time.Now()
-				_, err := kc.Add(context.WithoutCancel(ctx), client.Add{Key: probeKey(i), Delta: 1})
+				_, err := kc.Counter("").Add(context.WithoutCancel(ctx), probeKey(i), 1)
 				took := time.Since(began)
 				if err != nil {
 					p.errs.Add(1)

@@ -183,7 +183,7 @@ func startLoad(t *testing.T, c *testCluster, pause time.Duration) *load {
 			for ctx.Err() == nil {
 				began := time.Now()
 				call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-				_, err := kc.Add(call, client.Add{Key: "load-" + strconv.Itoa(i), Delta: 1})
+				_, err := kc.Counter("").Add(call, "load-"+strconv.Itoa(i), 1)
 				cancel()
 				if took := int64(time.Since(began)); took > l.longest.Load() {
 					l.longest.Store(took)

@@ -139,7 +139,7 @@ func measureOnset(t *testing.T) {
 		for range 64 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = k.Check(ctx, client.Check{Key: key, Rate: client.Rate{Limit: 1_000_000, Period: time.Second}})
+					_, _ = k.Limit("", client.Rate{Limit: 1_000_000, Period: time.Second}).Check(ctx, key)
 				}
 			})
 		}
@@ -176,7 +176,7 @@ func measureThroughput(t *testing.T) {
 	keys := c.keys(64)["n1"]
 	key, others := keys[0], keys[1:]
 	hot := func(ctx context.Context, _ int) error {
-		_, err := k.Check(ctx, client.Check{Key: key, Name: "hot", Rate: client.Rate{Limit: 100_000_000, Period: time.Second}})
+		_, err := k.Limit("hot", client.Rate{Limit: 100_000_000, Period: time.Second}).Check(ctx, key)
 		return err
 	}
 	other, err := client.Dial(t.Context(), c.nodes[0].grpc)
@@ -189,7 +189,7 @@ func measureThroughput(t *testing.T) {
 		wg.Go(func() { rate, _, _ = hammer(t.Context(), callers, *splitLasts, pause, hot) })
 		wg.Go(func() {
 			_, p99, _ = hammer(t.Context(), 8, *splitLasts, 10*time.Millisecond, func(ctx context.Context, i int) error {
-				_, err := other.Check(ctx, client.Check{Key: others[rand.IntN(len(others))], Name: "other", Rate: client.Rate{Limit: 1_000_000, Period: time.Second}})
+				_, err := other.Limit("other", client.Rate{Limit: 1_000_000, Period: time.Second}).Check(ctx, others[rand.IntN(len(others))])
 				return err
 			})
 		})
@@ -231,7 +231,7 @@ func measureRefusals(t *testing.T) {
 	for _, ids := range []bool{true, false} {
 		for _, percent := range []int{90, 100, 200} {
 			key := fmt.Sprintf("refusals-%d-%v", percent, ids)
-			if _, err := k.Check(t.Context(), client.Check{Key: key, Rate: client.Rate{Limit: rate, Period: time.Second, Burst: burst}}); err != nil {
+			if _, err := k.Limit("", client.Rate{Limit: rate, Period: time.Second, Burst: burst}).Check(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := adminpb.NewAdminServiceClient(c.nodes[0].conn).SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "limit", Key: key, Parts: 3}); err != nil {
@@ -264,7 +264,7 @@ func (c *testCluster) arrivals(t *testing.T, k *client.Client, ids bool, key str
 			var err error
 			if ids {
 				var d client.Decision
-				d, err = k.Check(t.Context(), client.Check{Key: key, Rate: client.Rate{Limit: rate, Period: time.Second, Burst: burst}})
+				d, err = k.Limit("", client.Rate{Limit: rate, Period: time.Second, Burst: burst}).Check(t.Context(), key)
 				a.allowed, a.owner = d.Allowed, d.Owner
 			} else {
 				var r *limitpb.CheckResponse

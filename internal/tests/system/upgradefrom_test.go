@@ -61,7 +61,7 @@ func TestUpgradeFrom(t *testing.T) {
 
 // queue is a held lock with callers that wait for it.
 type queue struct {
-	held    *client.Lock
+	held    *client.HeldLock
 	waiters sync.WaitGroup
 	mu      sync.Mutex
 	got     []string // guarded by mu: who had it, in order
@@ -81,12 +81,12 @@ func startQueue(t *testing.T, c *testCluster) *queue {
 	}
 	t.Cleanup(kc.Close)
 	q := &queue{}
-	if q.held, err = kc.Lock(t.Context(), "upgrade-queue", client.LockOptions{Holder: "first", TTL: 30 * time.Second}); err != nil {
+	if q.held, err = kc.Lock("").Acquire(t.Context(), "upgrade-queue", client.TTL(30*time.Second), client.HeldBy("first")); err != nil {
 		t.Fatal(err)
 	}
 	for _, holder := range []string{"second", "third", "fourth"} {
 		q.waiters.Go(func() {
-			held, err := kc.Lock(t.Context(), "upgrade-queue", client.LockOptions{Holder: holder, TTL: 30 * time.Second})
+			held, err := kc.Lock("").Acquire(t.Context(), "upgrade-queue", client.TTL(30*time.Second), client.HeldBy(holder))
 			q.mu.Lock()
 			if err != nil {
 				q.failed = append(q.failed, err)
@@ -95,12 +95,12 @@ func startQueue(t *testing.T, c *testCluster) *queue {
 			}
 			q.mu.Unlock()
 			if err == nil {
-				_ = held.Unlock(context.WithoutCancel(t.Context()))
+				_ = held.Release(context.WithoutCancel(t.Context()))
 			}
 		})
 		eventually(t, holder+" waits", func() bool {
-			s, err := kc.Inspect(t.Context(), "upgrade-queue", "")
-			return err == nil && slices.Contains(s.Waiters, holder)
+			s, err := kc.Lock("").Inspect(t.Context(), "upgrade-queue")
+			return err == nil && slices.ContainsFunc(s.Waiters, func(w client.Waiter) bool { return w.Name == holder })
 		})
 	}
 	return q
@@ -110,7 +110,7 @@ func startQueue(t *testing.T, c *testCluster) *queue {
 // nodes were of this version.
 func (q *queue) end(t *testing.T) {
 	t.Helper()
-	if err := q.held.Unlock(t.Context()); err != nil {
+	if err := q.held.Release(t.Context()); err != nil {
 		t.Errorf("the holder: %v", err)
 	}
 	q.waiters.Wait()

@@ -86,6 +86,10 @@ func TestPages(t *testing.T) {
 		p.Variables = append(p.Variables, config.Variable(name))
 	}
 	for name, text := range pages(t) {
+		p := p
+		if strings.HasPrefix(name, "docs/from/") { // words of other programs
+			p.Constant = func(string) bool { return true }
+		}
 		for _, f := range p.Check(name, text) {
 			t.Error(f)
 		}

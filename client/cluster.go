@@ -31,9 +31,15 @@ var phases = map[clusterpb.Phase]string{
 	clusterpb.Phase_PHASE_DRAINED: "drained",
 }
 
+// Cluster reads what the nodes know of each other, and of who owns what.
+type Cluster struct{ c *Client }
+
+// Cluster returns what reads the state of the cluster.
+func (c *Client) Cluster() Cluster { return Cluster{c} }
+
 // Members lists the nodes as one of them knows them.
-func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	r, err := anywhere(ctx, c, "members", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.ListMembersResponse, error) {
+func (u Cluster) Members(ctx context.Context) ([]Member, error) {
+	r, err := anywhere(ctx, u.c, "members", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.ListMembersResponse, error) {
 		return cs.ListMembers(ctx, &clusterpb.ListMembersRequest{}, opts...)
 	})
 	if err != nil {
@@ -62,8 +68,8 @@ type Status struct {
 }
 
 // Status asks some node.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	r, err := anywhere(ctx, c, "status", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.GetStatusResponse, error) {
+func (u Cluster) Status(ctx context.Context) (Status, error) {
+	r, err := anywhere(ctx, u.c, "status", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.GetStatusResponse, error) {
 		return cs.GetStatus(ctx, &clusterpb.GetStatusRequest{}, opts...)
 	})
 	if err != nil {
@@ -93,8 +99,8 @@ type Owner struct {
 
 // Owner returns the owner of a key by the client's table, without a call. Parts of a
 // split object have owners of their own.
-func (c *Client) Owner(key string) Owner {
-	v, h := c.view.Load(), ring.Hash(key)
+func (u Cluster) Owner(key string) Owner {
+	v, h := u.c.view.Load(), ring.Hash(key)
 	o := Owner{Hash: h, Epoch: v.epoch}
 	if m := v.owner(h); m != nil {
 		o.Node, o.Addr = m.id, m.addr
@@ -113,8 +119,8 @@ type Share struct {
 
 // Ring returns each node's part of the hash space by the client's table, without a
 // call.
-func (c *Client) Ring() []Share {
-	v := c.view.Load()
+func (u Cluster) Ring() []Share {
+	v := u.c.view.Load()
 	out := make([]Share, len(v.members))
 	for i, m := range v.members {
 		out[i] = Share{Node: m.id, Addr: m.addr}

@@ -1,0 +1,28 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// A status says for how long no locks of lost rows are granted: of the node's own rows what
+// is left, of those of others how long it may be.
+func TestGraceText(t *testing.T) {
+	tab := &table.Table{Rows: make([]table.Row, 3)}
+	tab.LockTTL = int64(10 * time.Minute)
+	if problem, hint := graceText("n1", nil, tab, 0); problem != "" || hint != "" {
+		t.Errorf("nothing was lost: %q, %q", problem, hint)
+	}
+	tab.Rows[1].Grace = true
+	if problem, hint := graceText("n1", nil, tab, 0); problem != "the owners of lost rows grant no locks of them for up to 10m0s" || hint == "" {
+		t.Errorf("rows of others: %q, %q", problem, hint)
+	}
+	now := int64(time.Hour)
+	own := []serving.Recovery{{At: now - int64(9*time.Minute)}, {At: now - int64(25*time.Second) - 1}}
+	if problem, _ := graceText("n1", own, tab, now); problem != "n1 grants no locks of 2 lost rows for another 9m35s" {
+		t.Error(problem)
+	}
+}

@@ -48,6 +48,7 @@ func (s *Source) flip(f table.Flip) {
 		if !s.flush(&f) {
 			s.cfg.Log.Info("rows are not handed over: the target does not have them any more, or does not keep up", "to", f.To.Node)
 			s.cfg.Rule.Thaw(f.To)
+			s.pause(proposePause)
 			return
 		}
 		//guard:flip-closes

@@ -2,7 +2,6 @@ package home
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -11,17 +10,17 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/hotkey/divide"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
-	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// estate is a cluster in which one store owns everything, by a real table that each
-// command is applied to at once. It is the rule of the store, and for a home the cluster and
-// the parts.
+// estate is a cluster in which one store owns everything. It is the rule of the store, and
+// for a home the cluster and the parts.
 type estate struct {
+	*agreed.Cluster
 	t     testing.TB
 	store *owner.Store
 	began time.Time
@@ -35,23 +34,17 @@ type estate struct {
 	report    func(sp *table.Split, part int) Report // what parts answer; nil = what the store has
 
 	mu       sync.Mutex
-	tab      *table.Table  // guarded by mu
-	changed  chan struct{} // guarded by mu: closed by the next table
-	proposed int           // guarded by mu
+	proposed int // guarded by mu
 }
 
 func newEstate(t testing.TB, change func(*Config), nodes ...string) *estate {
 	t.Helper()
-	e := &estate{t: t, began: time.Now(), tab: &table.Table{}, changed: make(chan struct{})}
-	e.hot.Store(&HotKeys{})
-	e.apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
-	want := make([]table.Holder, len(nodes))
+	members := make([]table.Member, len(nodes))
 	for i, n := range nodes {
-		want[i] = table.Holder{Node: n, Incarnation: 1}
-		e.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: n, Incarnation: 1, HashKey: n, Level: table.Level}}})
+		members[i] = table.Member{Node: n, Incarnation: 1, HashKey: n, Level: table.Level}
 	}
-	e.apply(table.Command{Begin: &table.Begin{Want: want}})
-	e.apply(table.Command{End: &table.End{Transition: e.Table().Epoch}})
+	e := &estate{Cluster: agreed.New(t, 100, members...), t: t, began: time.Now()}
+	e.hot.Store(&HotKeys{})
 	var err error
 	if e.store, err = owner.New(owner.Config{Rule: e, Shards: 4}, e.now()); err != nil {
 		t.Fatal(err)
@@ -77,53 +70,8 @@ func (e *estate) run() {
 
 func (e *estate) now() int64 { return int64(time.Hour) + int64(time.Since(e.began)) }
 
-// try applies a command to the table.
-func (e *estate) try(c table.Command) (uint64, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	next, err := e.tab.Apply(c)
-	if err != nil {
-		return 0, err
-	}
-	e.tab = next
-	close(e.changed)
-	e.changed = make(chan struct{})
-	return next.Epoch, nil
-}
-
-func (e *estate) apply(c table.Command) {
-	e.t.Helper()
-	if _, err := e.try(c); err != nil {
-		e.t.Fatalf("%s: %v", c.Kind(), err)
-	}
-}
-
 // Self implements Cluster.
-func (e *estate) Self() table.Holder { return table.Holder{Node: "n1", Incarnation: 1} }
-
-// Table implements Cluster.
-func (e *estate) Table() *table.Table {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.tab
-}
-
-// Await implements Cluster.
-func (e *estate) Await(ctx context.Context, after uint64) (*table.Table, error) {
-	for {
-		e.mu.Lock()
-		t, changed := e.tab, e.changed
-		e.mu.Unlock()
-		if t.Epoch > after {
-			return t, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
+func (e *estate) Self() table.Holder { return agreed.Nth(1) }
 
 // Propose implements Cluster.
 func (e *estate) Propose(_ context.Context, c table.Command) (uint64, error) {
@@ -133,7 +81,7 @@ func (e *estate) Propose(_ context.Context, c table.Command) (uint64, error) {
 	if e.refuse != nil {
 		return 0, e.refuse
 	}
-	return e.try(c)
+	return e.Apply(c)
 }
 
 // Admit implements owner.Rule.
@@ -192,14 +140,7 @@ func (e *estate) Reap(_ context.Context, sp *table.Split, part int) (all []*owne
 }
 
 // own is a key that this node owns.
-func (e *estate) own() string {
-	for i := 0; ; i++ {
-		key := fmt.Sprint("key-", i)
-		if m, _, _ := e.Table().Owner(ring.Hash(key)); m.Holder() == e.Self() {
-			return key
-		}
-	}
-}
+func (e *estate) own() string { return e.Key(e.Self().Node) }
 
 // add adds 1 to a counter, or to a part of it.
 func (e *estate) add(ref owner.Ref, id reqid.ID) owner.AddAnswer {
@@ -219,21 +160,6 @@ func (e *estate) divide(key string) *table.Split {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
-	return e.reach(sp.ID, table.Opening)
-}
-
-// reach brings a split as far as a phase.
-func (e *estate) reach(id uint64, phase table.SplitPhase) *table.Split {
-	e.t.Helper()
-	sp, _ := e.Table().SplitOf(id)
-	if phase >= table.Open && sp.Phase < table.Open {
-		e.apply(table.Command{OpenSplit: &table.OpenSplit{ID: id, Home: e.Self(), Base: 5}})
-	}
-	if phase >= table.Closing && sp.Phase < table.Closing {
-		e.apply(table.Command{CloseSplit: &table.CloseSplit{ID: id}})
-	}
-	sp, _ = e.Table().SplitOf(id)
-	at := *sp
-	return &at
+	e.Must(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	return e.Reach(sp.ID, table.Opening)
 }

@@ -109,7 +109,7 @@ func TestTakenAsItWas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+			e.Must(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
 			splits = append(splits, sp)
 		}
 		e.copying = 3 * time.Second
@@ -170,7 +170,7 @@ func TestTakeWholeOfMany(t *testing.T) {
 // reap closes a split and puts together what its parts have.
 func (e *estate) reap(sp *table.Split) (*table.Split, []*owner.Record) {
 	e.t.Helper()
-	closing := e.reach(sp.ID, table.Closing)
+	closing := e.Reach(sp.ID, table.Closing)
 	var parts [][]*owner.Record
 	for i := range closing.Parts {
 		all, err := e.Reap(context.Background(), closing, i)
@@ -201,9 +201,9 @@ func TestWholeOfAnEarlierSplit(t *testing.T) {
 	}
 	end := func(sp *table.Split) {
 		t.Helper()
-		e.apply(table.Command{EndSplit: &table.EndSplit{ID: sp.ID, Home: e.Self(), Since: sp.Since}})
+		e.Must(table.Command{EndSplit: &table.EndSplit{ID: sp.ID, Home: e.Self(), Since: sp.Since}})
 	}
-	first := e.reach(e.divide(key).ID, table.Open)
+	first := e.Reach(e.divide(key).ID, table.Open)
 	add(first, 3)
 	closing, late := e.reap(first)
 	if err := e.home.putWhole(closing, late); err != nil { // another home, or the same one at its second attempt
@@ -214,7 +214,7 @@ func TestWholeOfAnEarlierSplit(t *testing.T) {
 	if _, _, err := e.home.readWhole(closing); failure.ReasonOf(err) != failure.NotOwner {
 		t.Errorf("the whole is read for a split that is over: %v", err)
 	}
-	second := e.reach(opening.ID, table.Open)
+	second := e.Reach(opening.ID, table.Open)
 	add(second, 40)
 	closing2, all := e.reap(second)
 	if err := e.home.putWhole(closing2, all); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -26,11 +27,11 @@ func TestGiveTellsWhatIsKnown(t *testing.T) {
 			return func(table.Command) (uint64, error) { return 0, errors.New("cut off") }
 		}, failure.OutcomeUnknown, false},
 		"the answer is lost": {func(g *council) func(table.Command) (uint64, error) {
-			return func(c table.Command) (uint64, error) { _, _ = g.apply(c); return 0, errors.New("cut off") }
+			return func(c table.Command) (uint64, error) { _, _ = g.Apply(c); return 0, errors.New("cut off") }
 		}, 0, false},
 		"another was first": {func(g *council) func(table.Command) (uint64, error) {
 			return func(c table.Command) (uint64, error) {
-				_, _ = g.apply(c)
+				_, _ = g.Apply(c)
 				return 0, &table.Refused{Why: "it is being drained already"}
 			}
 		}, 0, true},
@@ -63,17 +64,17 @@ func TestGiveTellsWhatIsKnown(t *testing.T) {
 func TestStopBeforeItsLevelIsCommitted(t *testing.T) {
 	d := newDrains(t, 3, table.Level, 1)
 	for i := 1; i <= 3; i++ {
-		if s, err := d.Give(t.Context(), Order{Node: nth(i).Node, Stop: true, Force: true}); err != nil || !s.Member.Stopping {
+		if s, err := d.Give(t.Context(), Order{Node: agreed.Nth(i).Node, Stop: true, Force: true}); err != nil || !s.Member.Stopping {
 			t.Errorf("%+v, %v", s, err)
 		}
 	}
 	for i := 1; i <= 3; i++ {
-		if !d.g.table.Stopped(nth(i)) {
+		if !d.g.Table().Stopped(agreed.Nth(i)) {
 			t.Errorf("n%d gives away what it has", i)
 		}
 	}
 	if neighbour := uint32(table.Level - 1); neighbour >= table.StopLevel {
-		d.g.must(table.Command{Admit: &table.Admit{Member: table.Member{Node: "n9", Incarnation: 1, HashKey: "k9", Level: neighbour}}})
+		d.g.Must(table.Command{Admit: &table.Admit{Member: table.Member{Node: "n9", Incarnation: 1, HashKey: "k9", Level: neighbour}}})
 	}
 
 	old := newDrains(t, 3, table.StopLevel-1, 1)
@@ -87,7 +88,7 @@ func TestStopBeforeItsLevelIsCommitted(t *testing.T) {
 func TestAllStopWithAnOlderNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDrains(t, 2, table.StopLevel-1, 1)
-		d.g.must(leave(2))
+		d.g.Must(leave(2))
 		done := make(chan struct{})
 		go func() { defer close(done); d.BeforeStop(t.Context(), time.Minute) }()
 		synctest.Wait()
@@ -96,33 +97,27 @@ func TestAllStopWithAnOlderNode(t *testing.T) {
 			t.Fatal("it did not wait for n2")
 		default:
 		}
-		d.g.empties(2)
+		d.g.empties()
 		<-done
 		d.says("leaves without a drain: this is the last node")
-		if s := d.State(); s.Member.Phase != table.Active || s.Owned != len(d.g.table.Rows) {
+		if s := d.State(); s.Member.Phase != table.Active || s.Owned != len(d.g.Table().Rows) {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-// empties has a member that leaves give all away.
-func (g *council) empties(i int) {
+// empties has the members that leave give all away.
+func (g *council) empties() {
 	g.t.Helper()
 	var want []table.Holder
-	for _, m := range g.table.Members {
+	for _, m := range g.Table().Members {
 		if m.MayReceive() {
 			want = append(want, m.Holder())
 		}
 	}
-	g.must(table.Command{Begin: &table.Begin{Want: want}})
-	ends := map[table.Holder][]uint64{}
-	for _, m := range g.table.Moves() {
-		ends[m.To] = append(ends[m.To], m.End)
-	}
-	for to, rows := range ends {
-		g.must(table.Command{Flip: &table.Flip{Transition: g.table.Transition.ID, WantSince: g.table.WantSince, From: nth(i), To: to, Ends: rows}})
-	}
-	g.must(table.Command{End: &table.End{Transition: g.table.Transition.ID}})
+	g.Must(table.Command{Begin: &table.Begin{Want: want}})
+	g.FlipAll()
+	g.End()
 }
 
 // TestDrainWaits until the node is empty, also if somebody else has given the order, or
@@ -133,16 +128,16 @@ func TestDrainWaits(t *testing.T) {
 		err       error
 		final     bool
 	}{
-		"it is empty":    {func(g *council) { g.empties(1) }, nil, false},
-		"taken back":     {func(g *council) { g.must(table.Command{Drain: &table.Drain{Member: nth(1), Undo: true}}) }, errTakenBack, true},
-		"nobody is left": {func(g *council) { g.must(table.Command{Remove: &table.Remove{Members: []table.Holder{nth(2)}}}) }, errAllLeave, true},
-		"it is removed":  {func(g *council) { g.must(table.Command{Remove: &table.Remove{Members: []table.Holder{nth(1)}}}) }, errRemoved, false},
+		"it is empty":    {func(g *council) { g.empties() }, nil, false},
+		"taken back":     {func(g *council) { g.Must(table.Command{Drain: &table.Drain{Member: agreed.Nth(1), Undo: true}}) }, errTakenBack, true},
+		"nobody is left": {func(g *council) { g.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Nth(2)}}}) }, errAllLeave, true},
+		"it is removed":  {func(g *council) { g.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Nth(1)}}}) }, errRemoved, false},
 		"not in time":    {func(*council) {}, context.DeadlineExceeded, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDrains(t, 2, table.StopLevel, table.StopLevel)
-				d.g.must(leave(1))
+				d.g.Must(leave(1))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				go func() { synctest.Wait(); c.meanwhile(d.g) }()
@@ -166,7 +161,7 @@ func TestBeforeStop(t *testing.T) {
 		says      string
 	}{
 		"drained": {
-			meanwhile: func(d *drains, _ func()) { d.g.empties(1) },
+			meanwhile: func(d *drains, _ func()) { d.g.empties() },
 			says:      "drained: this node owns nothing"},
 		"not ready": {
 			prepare: func(d *drains) { d.ready = errors.New("no lease") },
@@ -192,12 +187,12 @@ func TestBeforeStop(t *testing.T) {
 		"all stop": {
 			prepare: func(d *drains) {
 				for i := 2; i <= 3; i++ {
-					d.g.must(table.Command{Drain: &table.Drain{Member: nth(i), Stop: true}})
+					d.g.Must(table.Command{Drain: &table.Drain{Member: agreed.Nth(i), Stop: true}})
 				}
 			},
 			says: "all nodes stop, and each keeps what it has"},
 		"the last, whose givers are cut off": {
-			prepare:   func(d *drains) { d.g.must(leave(2), leave(3)) },
+			prepare:   func(d *drains) { d.g.Must(leave(2), leave(3)) },
 			meanwhile: func(d *drains, _ func()) { d.g.mu.Lock(); d.g.leader = ""; d.g.mu.Unlock() },
 			least:     leaderless, most: leaderless + 2*tryTime,
 			says: `this is the last node" "being drained still"=2`},

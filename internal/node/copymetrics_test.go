@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/handoff"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
@@ -19,37 +19,10 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// tableOf is a ring of n1 to nk, of which some are drained.
-func tableOf(t *testing.T, k int, drained ...int) *table.Table {
-	t.Helper()
-	tab := &table.Table{}
-	apply := func(c table.Command) {
-		t.Helper()
-		next, err := tab.Apply(c)
-		if err != nil {
-			t.Fatal(c.Kind(), err)
-		}
-		tab = next
-	}
-	apply(table.Command{Init: &table.Init{Cluster: "c", Epoch: 1}})
-	var all []table.Holder
-	for i := 1; i <= k; i++ {
-		m := table.Member{Node: fmt.Sprint("n", i), Incarnation: 1, HashKey: fmt.Sprint("k", i)}
-		apply(table.Command{Admit: &table.Admit{Member: m}})
-		all = append(all, m.Holder())
-	}
-	apply(table.Command{Begin: &table.Begin{Want: all}})
-	apply(table.Command{End: &table.End{Transition: tab.Epoch}})
-	for _, i := range drained {
-		apply(table.Command{Drain: &table.Drain{Member: all[i-1]}})
-	}
-	return tab
-}
-
 // TestCopyMetrics shows a copy to a node that is not reached: it has sent what fits
 // a stream, and no more.
 func TestCopyMetrics(t *testing.T) {
-	tab := tableOf(t, 2)
+	tab := agreed.Ring(t, 2)
 	rule := serving.New(table.Holder{Node: "n1", Incarnation: 1})
 	s := &state{frozen: newFreezes()}
 	began := time.Now()

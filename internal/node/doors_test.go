@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -11,10 +12,10 @@ import (
 // copies of all rows, also those of others: it may be the next one that is stopped.
 func TestSettledIn(t *testing.T) {
 	n1 := table.Holder{Node: "n1", Incarnation: 1}
-	if err := checkSettled(tableOf(t, 1), n1); err != nil {
+	if err := checkSettled(agreed.Ring(t, 1), n1); err != nil {
 		t.Errorf("alone in its cluster: %v", err)
 	}
-	tab := tableOf(t, 2)
+	tab := agreed.Ring(t, 2)
 	if err := checkSettled(tab, n1); err == nil || !strings.Contains(err.Error(), "of 512 rows have no copy yet") {
 		t.Errorf("while copies are made: %v", err)
 	}

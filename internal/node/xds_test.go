@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/envoy/xds"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/ring/epoch/table"
 	"github.com/keystead/keystead/ring/member"
 )
@@ -128,7 +129,7 @@ func TestOnRing(t *testing.T) {
 // A node may miss tables when many come at once: who has become active meanwhile is
 // on the ring, whether it was there in another incarnation or not at all.
 func TestOnRingThatWasNotSeen(t *testing.T) {
-	tab := tableOf(t, 3)
+	tab := agreed.Ring(t, 3)
 	apply := func(c table.Command) {
 		t.Helper()
 		next, err := tab.Apply(c)

@@ -4,13 +4,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/ring"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // xDS clients are told of keys while parts of them are served, and not of weights.
 func TestSplitKeys(t *testing.T) {
-	tab := tableOf(t, 3)
+	tab := agreed.Ring(t, 3)
 	apply := func(c table.Command, want ...string) {
 		t.Helper()
 		next, err := tab.Apply(c)

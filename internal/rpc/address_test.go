@@ -20,11 +20,9 @@ import (
 // call gives all members the name of their cluster, and a level.
 func (g *group) called(uid string, level uint32) {
 	for _, m := range g.nodes {
-		m.mu.Lock()
-		t := *m.table
+		t := *m.Table()
 		t.UID, t.Level = uid, level
-		m.table = &t
-		m.mu.Unlock()
+		m.Set(&t)
 	}
 }
 

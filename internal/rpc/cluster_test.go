@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/keystead/keystead/internal/drain"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
@@ -24,82 +23,41 @@ import (
 
 // board is a Cluster whose table a test changes.
 type board struct {
-	t    testing.TB
-	self table.Holder
-
-	mu      sync.Mutex // guards what follows
-	table   *table.Table
-	state   ClusterState
-	changed chan struct{}
+	*agreed.Cluster
+	t     testing.TB
+	self  table.Holder
+	state ClusterState
 }
 
 func newBoard(t testing.TB, nodes ...string) *board {
-	b := &board{t: t, self: holder(nodes[0]), table: &table.Table{}, changed: make(chan struct{})}
-	b.apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
-	b.join(nodes...)
-	return b
+	return &board{Cluster: agreed.New(t, 100, members(nodes...)...), t: t, self: agreed.Holder(nodes[0])}
 }
 
-func holder(node string) table.Holder { return table.Holder{Node: node, Incarnation: 1} }
-
-func (b *board) apply(c table.Command) {
-	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	next, err := b.table.Apply(c)
-	if err != nil {
-		b.t.Fatal(c.Kind(), err)
+// members returns nodes that are reached by their names.
+func members(nodes ...string) []table.Member {
+	var all []table.Member
+	for _, n := range nodes {
+		all = append(all, table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"})
 	}
-	b.table = next
-	close(b.changed)
-	b.changed = make(chan struct{})
+	return all
 }
 
 func (b *board) admit(nodes ...string) {
-	for _, n := range nodes {
-		b.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"}}})
+	b.t.Helper()
+	for _, m := range members(nodes...) {
+		b.Must(table.Command{Admit: &table.Admit{Member: m}})
 	}
 }
 
-// join makes the first ring, of these nodes.
-func (b *board) join(nodes ...string) {
-	b.admit(nodes...)
-	b.begin(nodes...)
-	b.apply(table.Command{End: &table.End{Transition: b.Table().Transition.ID}})
-}
-
-func (b *board) begin(nodes ...string) {
-	var want []table.Holder
-	for _, n := range nodes {
-		want = append(want, holder(n))
-	}
-	// Members that are left out are drained, and those that were are taken back.
-	for _, m := range b.Table().Members {
-		switch in := slices.Contains(nodes, m.Node); {
-		case in && m.Phase >= table.Leaving:
-			b.apply(table.Command{Drain: &table.Drain{Member: m.Holder(), Undo: true}})
-		case !in && m.Phase == table.Active:
-			b.apply(table.Command{Drain: &table.Drain{Member: m.Holder()}})
-		}
-	}
-	b.apply(table.Command{Begin: &table.Begin{Want: want}})
-}
-
-// flip moves up to n rows as the transition wants.
+// flip moves the first n rows as the transition wants.
 func (b *board) flip(n int) {
-	t := b.Table()
-	for _, m := range t.Moves()[:n] {
-		b.apply(table.Command{Flip: &table.Flip{Transition: t.Transition.ID, WantSince: t.WantSince, From: m.From, To: m.To, Ends: []uint64{m.End}}})
+	b.t.Helper()
+	for _, m := range b.Table().Moves()[:n] {
+		b.Flip(m)
 	}
 }
 
 func (b *board) Self() table.Holder { return b.self }
-
-func (b *board) Table() *table.Table {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.table
-}
 
 func (b *board) State() ClusterState { return b.state }
 
@@ -118,31 +76,11 @@ func (b *board) Drain(ctx context.Context, o drain.Order) (drain.State, error) {
 	if s.Already = o.Undo == (s.Member.Phase <= table.Active); s.Already {
 		return s, nil
 	}
-	b.mu.Lock()
-	next, err := b.table.Apply(table.Command{Drain: &table.Drain{Member: s.Member.Holder(), Undo: o.Undo}})
-	b.table = next
-	b.mu.Unlock()
-	if err != nil {
+	if _, err := b.Apply(table.Command{Drain: &table.Drain{Member: s.Member.Holder(), Undo: o.Undo}}); err != nil {
 		return s, drain.ErrLastNode(o.Node)
 	}
-	s, _ = drain.StateOf(next, o.Node)
+	s, _ = drain.StateOf(b.Table(), o.Node)
 	return s, nil
-}
-
-func (b *board) Await(ctx context.Context, after uint64) (*table.Table, error) {
-	for {
-		b.mu.Lock()
-		t, changed := b.table, b.changed
-		b.mu.Unlock()
-		if t.Epoch > after {
-			return t, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // clusterOf is a server that knows of others, and a client of it.
@@ -258,14 +196,14 @@ func TestStatusOfAChange(t *testing.T) {
 		b := newBoard(t, "n1")
 		_, c := clusterOf(t, Config{Cluster: b})
 		b.admit("n2")
-		b.begin("n1", "n2")
+		b.Begin("n1", "n2")
 		moves := len(b.Table().Moves())
 		b.flip(3)
 		st := must(c.GetStatus(bound(t), &clusterpb.GetStatusRequest{}))(t)
 		if !st.Changing || int(st.RowsToMove) != moves-3 || st.Rows != 512 || st.Serving {
 			t.Errorf("the status is %v", st)
 		}
-		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1"), holder("n2")}}})
+		b.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n1"), agreed.Holder("n2")}}})
 		st = must(c.GetStatus(bound(t), &clusterpb.GetStatusRequest{}))(t)
 		if st.RowsUnowned != st.Rows || st.Members != 0 || st.Changing {
 			t.Errorf("the status without nodes is %v", st)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/keystead/keystead/internal/forward"
-	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"net"
 	"slices"
 	"sync"
@@ -20,11 +18,14 @@ import (
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forward"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -40,14 +41,13 @@ type group struct {
 type member struct {
 	admitted atomic.Int64 // how often its store asked whether it may act
 	*house
+	agreed.View
 	self    table.Holder
 	metrics *Metrics
 	stop    func()
 
-	mu      sync.Mutex // guards what follows
-	table   *table.Table
-	held    bool // it learns nothing
-	changed chan struct{}
+	learning sync.Mutex // guards held, and is held while a table is learned
+	held     bool       // it learns nothing
 
 	frozen  atomic.Bool                 // all its rows
 	lost    atomic.Uint64               // epoch in which what its rows keep was lost; 0 = it was not
@@ -90,8 +90,8 @@ func grouped(t testing.TB, n int, sockets bool, change func(*Config)) *group {
 	}
 	g.board = newBoard(t, names...)
 	for _, name := range names {
-		m := &member{self: holder(name), table: g.board.Table(), changed: make(chan struct{}), metrics: NewMetrics(prometheus.NewRegistry())}
-		g.nodes[name] = m
+		g.nodes[name] = &member{self: agreed.Holder(name), metrics: NewMetrics(prometheus.NewRegistry())}
+		g.nodes[name].Set(g.board.Table())
 	}
 	for _, name := range names {
 		g.nodes[name].run(t, name, listeners[name+":7400"], dial, func(c *Config) {
@@ -142,43 +142,17 @@ func (m *member) Drain(context.Context, drain.Order) (drain.State, error) {
 	return drain.State{}, drain.ErrUnknownNode("")
 }
 
-func (m *member) Table() *table.Table {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.table
-}
-
-func (m *member) Await(ctx context.Context, after uint64) (*table.Table, error) {
-	for {
-		m.mu.Lock()
-		t, changed := m.table, m.changed
-		m.mu.Unlock()
-		if t.Epoch > after {
-			return t, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
 // learn makes the member go by a table, and forget what it has lost by it.
 func (m *member) learn(t *table.Table) {
-	m.mu.Lock()
-	if m.held || m.table.Epoch >= t.Epoch {
-		m.mu.Unlock()
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	before := m.Table()
+	if m.held || before.Epoch >= t.Epoch {
 		return
 	}
-	before := m.table
-	m.table = t
-	m.mu.Unlock()
+	m.Set(t)
 	m.store.Discard(func(h uint64) bool { return m.owns(before, h) && !m.owns(t, h) })
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.Announce()
 }
 
 func (m *member) owns(t *table.Table, h uint64) bool {
@@ -187,8 +161,8 @@ func (m *member) owns(t *table.Table, h uint64) bool {
 }
 
 func (m *member) hold(held bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.learning.Lock()
+	defer m.learning.Unlock()
 	m.held = held
 }
 
@@ -230,7 +204,7 @@ func (m *member) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil
 // apply changes the table, and tells it to all who are not held.
 func (g *group) apply(c table.Command) {
 	g.t.Helper()
-	g.board.apply(c)
+	g.board.Must(c)
 	g.tell()
 }
 
@@ -243,13 +217,13 @@ func (g *group) tell() {
 // without takes a member out of the ring, whose keys go to the others.
 func (g *group) without(node string) {
 	g.t.Helper()
-	g.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder(node)}}})
+	g.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder(node)}}})
 }
 
 // begin starts a transition to the ring of these nodes.
 func (g *group) begin(nodes ...string) {
 	g.t.Helper()
-	g.board.begin(nodes...)
+	g.board.Begin(nodes...)
 	g.tell()
 }
 
@@ -271,14 +245,9 @@ func (g *group) flip(key string) string {
 // finish moves all that is left to move, and ends the transition.
 func (g *group) finish() {
 	g.t.Helper()
-	id, flips := g.board.Table().Transition.ID, map[[2]table.Holder][]uint64{}
-	for _, m := range g.board.Table().Moves() {
-		flips[[2]table.Holder{m.From, m.To}] = append(flips[[2]table.Holder{m.From, m.To}], m.End)
-	}
-	for ways, ends := range flips {
-		g.apply(table.Command{Flip: &table.Flip{Transition: id, WantSince: g.board.Table().WantSince, From: ways[0], To: ways[1], Ends: ends}})
-	}
-	g.apply(table.Command{End: &table.End{Transition: id}})
+	g.board.FlipAll()
+	g.board.End()
+	g.tell()
 }
 
 // keys are n keys that a node owns and for which want, if any, is true.

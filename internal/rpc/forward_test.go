@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/internal/forward"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -152,7 +153,7 @@ func TestNoForward(t *testing.T) {
 		if r := must(n1.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t); r.Value != 0 {
 			t.Errorf("it was done all the same: %v", r)
 		}
-		g.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1"), holder("n2"), holder("n3")}}})
+		g.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n1"), agreed.Holder("n2"), agreed.Holder("n3")}}})
 		_, err = n1.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1})
 		check(err, "", "", 0)
 	})
@@ -161,7 +162,7 @@ func TestNoForward(t *testing.T) {
 // A key that nobody owns is waited for, and not for ever.
 func TestNobodyOwnsTheKey(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
-		all := []table.Holder{holder("n1"), holder("n2"), holder("n3")}
+		all := []table.Holder{agreed.Holder("n1"), agreed.Holder("n2"), agreed.Holder("n3")}
 		key := g.key("n2")
 		g.apply(table.Command{Remove: &table.Remove{Members: all}})
 		began := time.Now()

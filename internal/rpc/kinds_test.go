@@ -101,11 +101,9 @@ func TestBothEnvelopes(t *testing.T) {
 					g.called("c", 3)
 					for i, node := range []string{"n1", "n2"} {
 						m := g.nodes[node]
-						m.mu.Lock()
-						at := *m.table
+						at := *m.Table()
 						at.Level = levels[i]
-						m.table = &at
-						m.mu.Unlock()
+						m.Set(&at)
 					}
 					got := script(t, g.nodes[through], g.key("n2"))
 					if want == nil {

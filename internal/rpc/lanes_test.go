@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/forward"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -36,7 +37,7 @@ func (h *hanging) Behind(hash uint64) [2]table.Holder {
 	if h.stuck(hash) {
 		return [2]table.Holder{h.name}
 	}
-	return [2]table.Holder{holder("well"), holder("next")} // a row that gets another standby
+	return [2]table.Holder{agreed.Holder("well"), agreed.Holder("next")} // a row that gets another standby
 }
 
 func (h *hanging) AwaitOf(ctx context.Context, hash uint64, _ table.Holder) bool {
@@ -64,7 +65,7 @@ func (g *group) oneStream(n int) (stuck []string, well string, of func(hash uint
 // the same stream. Those that wait for another standby are answered at once.
 func TestAnswersOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		copies := &hanging{name: holder("stuck"), after: make(chan struct{}), stuck: func(uint64) bool { return false }}
+		copies := &hanging{name: agreed.Holder("stuck"), after: make(chan struct{}), stuck: func(uint64) bool { return false }}
 		g := grouped(t, 2, false, func(c *Config) {
 			if c.Node == "n1" {
 				c.Copies = copies
@@ -110,9 +111,9 @@ func TestAnswersOvertake(t *testing.T) {
 func TestManyAnswersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, more = 20, 5
-		copies := &hanging{after: make(chan struct{}), name: holder("n2"), stuck: func(uint64) bool { return true }}
+		copies := &hanging{after: make(chan struct{}), name: agreed.Holder("n2"), stuck: func(uint64) bool { return true }}
 		g := grouped(t, 2, false, func(c *Config) { c.Copies, c.maxHeld = copies, room })
-		g.protect(holder("n1"), copies.name)
+		g.protect(agreed.Holder("n1"), copies.name)
 		n, key := g.nodes["n1"], g.key("n1")
 		stream := must(peerv1.NewForwardServiceClient(n.conn).Forward(bound(t)))(t)
 		send := func(n int) {
@@ -173,7 +174,7 @@ func (g *group) protect(o, standby table.Holder) {
 // breaks are nobody's, and hold up neither the stream's end nor the stop of the server.
 func TestStreamThatEndsWithHeldAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		copies := &hanging{name: holder("stuck"), after: make(chan struct{}), stuck: func(uint64) bool { return true }}
+		copies := &hanging{name: agreed.Holder("stuck"), after: make(chan struct{}), stuck: func(uint64) bool { return true }}
 		g := grouped(t, 1, false, func(c *Config) { c.Copies = copies })
 		n := g.nodes["n1"]
 		ctx, cancel := context.WithCancel(bound(t))

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/keystead/keystead/internal/tests/agreed"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
@@ -26,7 +27,7 @@ func (s *slow) Await(uint64) bool {
 	return true
 }
 
-func (s *slow) Behind(uint64) [2]table.Holder { return [2]table.Holder{holder("copy")} }
+func (s *slow) Behind(uint64) [2]table.Holder { return [2]table.Holder{agreed.Holder("copy")} }
 
 func (s *slow) AwaitOf(_ context.Context, hash uint64, _ table.Holder) bool { return s.Await(hash) }
 

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -52,12 +51,6 @@ func (o *orders) Merge(_ context.Context, so home.Order) error {
 	return o.err
 }
 
-// home returns who owns a key.
-func (b *board) home(key string) table.Holder {
-	m, _, _ := b.Table().Owner(owner.Hash(key))
-	return m.Holder()
-}
-
 // divide begins a split of an object, whose parts are on these nodes.
 func (b *board) divide(kind, key string, nodes ...string) uint64 {
 	b.t.Helper()
@@ -70,34 +63,8 @@ func (b *board) divide(kind, key string, nodes ...string) uint64 {
 	for _, salt := range salts {
 		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.FullWeight / len(nodes))})
 	}
-	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	b.Must(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
 	return sp.ID
-}
-
-// reach brings a split as far as a phase.
-func (b *board) reach(id uint64, phase table.SplitPhase) *table.Split {
-	b.t.Helper()
-	sp, ok := b.Table().SplitOf(id)
-	if !ok {
-		b.t.Fatalf("there is no split %d", id)
-	}
-	if phase >= table.Open && sp.Phase < table.Open {
-		b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: id, Home: b.home(sp.Key), Base: 5}})
-	}
-	if phase >= table.Closing && sp.Phase < table.Closing {
-		b.apply(table.Command{CloseSplit: &table.CloseSplit{ID: id}})
-	}
-	sp, _ = b.Table().SplitOf(id)
-	return sp
-}
-
-// owned is a key that a node owns.
-func (b *board) owned(node string) string {
-	for i := 0; ; i++ {
-		if key := fmt.Sprint("key-", i); b.home(key).Node == node {
-			return key
-		}
-	}
 }
 
 func checkOf(key string, a limitpb.Algorithm) *forward.Call {
@@ -179,7 +146,7 @@ func TestChooseFor(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	o := &orders{}
 	s := &Server{cfg: Config{Cluster: b, Splits: o}}
-	sp := b.reach(b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2"), table.Open)
+	sp := b.Reach(b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2"), table.Open)
 	rid := &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	r, _ := requestID(rid)
 	cfg := s.routing()
@@ -205,7 +172,7 @@ func TestChoose(t *testing.T) {
 	b := newBoard(t, "n1", "n2", "n3")
 	s := &Server{cfg: Config{Cluster: b}}
 	id := b.divide(counterKind, "k", "n1", "n2", "n1", "n3")
-	sp := b.reach(id, table.Open)
+	sp := b.Reach(id, table.Open)
 	for seq := range uint64(200) {
 		rid := &reqid.ID{Client: reqid.Client{Hi: 7, Lo: seq % 5}, Sequence: seq + 1}
 		want := ring.PartOf(7, seq%5, seq+1, 4)
@@ -225,14 +192,14 @@ func TestChoose(t *testing.T) {
 	if len(seen) != 2 || seen[0] == 0 || seen[2] == 0 {
 		t.Errorf("of 0 and 2 it chooses %v", seen)
 	}
-	other := b.reach(b.divide(counterKind, "l", "n2", "n3"), table.Open)
+	other := b.Reach(b.divide(counterKind, "l", "n2", "n3"), table.Open)
 	s.parts.of(other.ID, 1).remaining.Store(9)
 	for range 50 {
 		if i, here := s.choose(b.Table(), other, nil); i != 1 || here {
 			t.Fatalf("part %d, here %v; in 1 more is left", i, here)
 		}
 	}
-	three := b.reach(b.divide(counterKind, "m", "n2", "n3", "n2"), table.Open)
+	three := b.Reach(b.divide(counterKind, "m", "n2", "n3", "n2"), table.Open)
 	seen = map[int]int{}
 	for range 200 {
 		i, here := s.choose(b.Table(), three, nil)
@@ -270,7 +237,7 @@ func TestPlaceOfOperation(t *testing.T) {
 	at("a part of what is not split", &peerv1.Part{Split: 1}, nil, whole, true)
 	id := b.divide(counterKind, "k", "n1", "n2")
 	at("opening", nil, nil, whole, true)
-	sp := b.reach(id, table.Open)
+	sp := b.Reach(id, table.Open)
 	mine := owner.Ref{Key: sp.PartKey(0), Name: counterKind, Role: owner.Share, Hash: sp.PartHash(0)}
 	theirs := owner.Ref{Key: sp.PartKey(1), Name: counterKind, Role: owner.Share, Hash: sp.PartHash(1)}
 	at("open, without an id", nil, &reqid.ID{}, mine, false)
@@ -288,7 +255,7 @@ func TestPlaceOfOperation(t *testing.T) {
 	if err := s.divided(share{}, owner.ErrWhole); err != owner.ErrWhole || len(o.whole) != 1 {
 		t.Errorf("%v, %v", err, o.whole)
 	}
-	b.reach(id, table.Closing)
+	b.Reach(id, table.Closing)
 	at("closing", nil, rid(0), whole, true)
 }
 
@@ -345,7 +312,7 @@ func TestSplitService(t *testing.T) {
 		t.Errorf("no key: %v", err)
 	}
 	id := b.divide(limitKind, "k", "n2", "n1")
-	o.t, o.sp = b.Table(), b.reach(id, table.Opening)
+	o.t, o.sp = b.Table(), b.Reach(id, table.Opening)
 	r, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
 	want := home.Order{Kind: owner.KindLimit, Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
 	if err != nil || len(o.splits) != 1 || o.splits[0] != want {
@@ -400,7 +367,7 @@ func parting(t *testing.T) (*Server, *board) {
 func TestPlantAndRead(t *testing.T) {
 	s, b := parting(t)
 	id := b.divide(counterKind, "k", "n1", "n1")
-	sp := b.reach(id, table.Opening)
+	sp := b.Reach(id, table.Opening)
 	part := &peerv1.Part{Split: id, Index: 1}
 	now := s.cfg.Clock.Now()
 	of := func(change func(r *owner.Record)) *peerv1.PlantRequest {
@@ -443,7 +410,7 @@ func TestPlantAndRead(t *testing.T) {
 	if _, err := s.readPart(part, &peerv1.ReadPartRequest{}); err == nil || wire(err).Reason != commonpb.Reason_REASON_NOT_OWNER {
 		t.Errorf("a part that is not served is looked at: %v", err)
 	}
-	b.reach(id, table.Open)
+	b.Reach(id, table.Open)
 	if _, err := s.plant(part, good); err == nil || wire(err).Reason != commonpb.Reason_REASON_NOT_OWNER {
 		t.Errorf("planted when it is served: %v", err)
 	}
@@ -461,7 +428,7 @@ func TestPlantAndRead(t *testing.T) {
 	if _, err := s.readPart(part, &peerv1.ReadPartRequest{All: true}); err == nil || wire(err).Reason != commonpb.Reason_REASON_NOT_OWNER {
 		t.Errorf("a part that is served is reaped: %v", err)
 	}
-	b.reach(id, table.Closing)
+	b.Reach(id, table.Closing)
 	r, err = s.readPart(part, &peerv1.ReadPartRequest{All: true})
 	if err != nil || len(r.Records) != 1 || r.Value != 7 {
 		t.Fatalf("%v, %v", r, err)
@@ -477,7 +444,7 @@ func TestPlantAndRead(t *testing.T) {
 func TestReadPartOfMany(t *testing.T) {
 	s, b := parting(t)
 	id := b.divide(counterKind, "k", "n1", "n1")
-	sp := b.reach(id, table.Open)
+	sp := b.Reach(id, table.Open)
 	ref := share{sp, 0}.ref(owner.Share)
 	const more = divide.MaxIDs + 1000
 	for i := range uint64(more) {
@@ -489,7 +456,7 @@ func TestReadPartOfMany(t *testing.T) {
 	if r, err := s.readPart(part, &peerv1.ReadPartRequest{}); err != nil || r.Value != more {
 		t.Errorf("%v, %v", r, err)
 	}
-	b.reach(id, table.Closing)
+	b.Reach(id, table.Closing)
 	r, err := s.readPart(part, &peerv1.ReadPartRequest{All: true})
 	if err != nil || r.Value != more {
 		t.Fatalf("%d, %v", r.GetValue(), err)
@@ -515,7 +482,7 @@ func TestReadPartOfMany(t *testing.T) {
 func TestPartStates(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	s := &Server{cfg: Config{Cluster: b}}
-	sp := b.reach(b.divide(limitKind, "k", "n1", "n2"), table.Open)
+	sp := b.Reach(b.divide(limitKind, "k", "n1", "n2"), table.Open)
 	h := share{sp, 1}
 	answer := func(allowed bool, left uint64, replayed bool) *owner.CheckAnswer {
 		return &owner.CheckAnswer{Result: limit.Result{Allowed: allowed, Remaining: left}, Meta: owner.Meta{Replayed: replayed}}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/internal/chunk"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -17,9 +18,9 @@ func splitLimit(t *testing.T, b *board, key string, weights ...uint32) *table.Sp
 	for _, w := range weights {
 		sp.Parts = append(sp.Parts, table.Part{Weight: w})
 	}
-	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	b.Must(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
 	m, _, _ := b.Table().Owner(owner.Hash(key))
-	b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: sp.ID, Home: m.Holder()}})
+	b.Must(table.Command{OpenSplit: &table.OpenSplit{ID: sp.ID, Home: m.Holder()}})
 	open, ok := b.Table().SplitOf(sp.ID)
 	if !ok {
 		t.Fatal("it is not split")
@@ -34,7 +35,7 @@ func TestPartsAreForgotten(t *testing.T) {
 	sp := splitLimit(t, b, "k", table.FullWeight/2, table.FullWeight/2)
 	s := bare(newHouse(t, nil))
 	s.cfg.Cluster = b
-	b.self = holder("n3") // which owns nothing
+	b.self = agreed.Holder("n3") // which owns nothing
 	for i := range maxPartStates {
 		s.parts.of(1, i)
 	}

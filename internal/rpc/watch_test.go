@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/keystead/keystead/internal/tests/agreed"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -118,15 +119,15 @@ func TestWatchTellsChanges(t *testing.T) {
 		expect(false, 0)
 		b.admit("n1") // comes before n2 among the members: the places of the owners move
 		expect(true, 0)
-		b.begin("n1", "n2") // splits rows
+		b.Begin("n1", "n2") // splits rows
 		expect(false, 0)
 		b.flip(1)
 		expect(true, 1)
 		b.flip(1)
 		expect(true, 1)
-		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n1")}}})
+		b.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n1")}}})
 		expect(true, 2)
-		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n2")}}})
+		b.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n2")}}})
 		expect(false, 0) // every row changed
 	})
 }
@@ -135,7 +136,7 @@ func TestWatchTellsChanges(t *testing.T) {
 func TestWatchTellsSplits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(t, "n1", "n2", "n3", "n4")
-		x, y := b.owned("n1"), b.owned("n2")
+		x, y := b.Key("n1"), b.Key("n2")
 		_, c := clusterOf(t, Config{Cluster: b})
 		eager, lazy := must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t), must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t)
 		var r, late reading
@@ -153,22 +154,22 @@ func TestWatchTellsSplits(t *testing.T) {
 		expect("begun", 1)
 		second := b.divide(counterKind, y, "n3", "n2")
 		expect("another", 1)
-		b.reach(first, table.Open)
+		b.Reach(first, table.Open)
 		expect("open", 1)
-		b.reach(second, table.Open)
+		b.Reach(second, table.Open)
 		expect("both", 1)
 		sp, _ := b.Table().SplitOf(first)
-		b.apply(table.Command{Weigh: &table.Weigh{ID: first, Home: b.home(x), Expect: sp.Weighed, Weights: []uint32{1, 2}}})
+		b.Must(table.Command{Weigh: &table.Weigh{ID: first, Home: b.Owner(x), Expect: sp.Weighed, Weights: []uint32{1, 2}}})
 		expect("weighed", 1)
-		b.apply(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
+		b.Must(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
 		expect("nothing about them", 0)
-		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n4")}}})
+		b.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n4")}}})
 		expect("a node that has no part", 0)
-		b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n3")}}})
+		b.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n3")}}})
 		expect("the node of a part of each", 2)
-		b.apply(table.Command{CloseSplit: &table.CloseSplit{ID: first, Reason: "over"}})
+		b.Must(table.Command{CloseSplit: &table.CloseSplit{ID: first, Reason: "over"}})
 		expect("closing", 1)
-		b.apply(table.Command{EndSplit: &table.EndSplit{ID: first, Home: b.home(x), Since: b.Table().Epoch}})
+		b.Must(table.Command{EndSplit: &table.EndSplit{ID: first, Home: b.Owner(x), Since: b.Table().Epoch}})
 		expect("over", 0, first)
 		b.divide(limitKind, x, "n2", "n1")
 		expect("anew", 1)
@@ -187,8 +188,8 @@ func TestSlowWatcherSkips(t *testing.T) {
 		w := must(c.Watch(bound(t), &clusterpb.WatchRequest{}))(t)
 		synctest.Wait()
 		for range 300 {
-			b.apply(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
-			b.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder("n4")}}})
+			b.Must(table.Command{Raise: &table.Raise{Above: b.Table().Epoch}})
+			b.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n4")}}})
 			b.admit("n4")
 			synctest.Wait()
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keystead/keystead/internal/tests/agreed"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -20,14 +21,14 @@ import (
 // let in.
 func TestMayBeBehind(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
-	key := b.owned("n1")
-	id := b.divide(key, "n1", "n2")
+	key := b.Key("n1")
+	id := b.Divide(splittable, key, "n1", "n2")
 	tables := map[string]*table.Table{"opening": b.Table()}
-	b.reach(id, table.Open)
+	b.Reach(id, table.Open)
 	tables["open"] = b.Table()
-	b.reach(id, table.Closing)
+	b.Reach(id, table.Closing)
 	tables["closing"] = b.Table()
-	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: holder("n1"), Since: b.Table().Epoch}})
+	b.Must(table.Command{EndSplit: &table.EndSplit{ID: id, Home: agreed.Holder("n1"), Since: b.Table().Epoch}})
 	tables["whole"] = b.Table()
 	add, plant := b.add(key), b.onPart(table.Opening)
 	look := b.onPart(table.Open)
@@ -63,14 +64,14 @@ func TestMayBeBehind(t *testing.T) {
 			if tc.part >= 0 {
 				c.Part = &peerv1.Part{Split: id, Index: uint32(tc.part)}
 			}
-			if got := mayBeBehind(tab, c, holder(tc.self)); got != tc.want[phase] {
+			if got := mayBeBehind(tab, c, agreed.Holder(tc.self)); got != tc.want[phase] {
 				t.Errorf("%s, %s: %v", name, phase, got)
 			}
 		}
 	}
 	before := newBoard(t, "n1", "n2").Table() // it has not heard of the split
 	c := with(add, id, &peerv1.Part{Split: id})
-	if !mayBeBehind(before, c, holder("n2")) {
+	if !mayBeBehind(before, c, agreed.Holder("n2")) {
 		t.Error("a node that does not know the split yet does not wait for it")
 	}
 }
@@ -105,11 +106,11 @@ func TestAim(t *testing.T) {
 	if sp, part := aim(add); sp != nil || part != -1 {
 		t.Errorf("not split: %+v, %d", sp, part)
 	}
-	id := b.divide("k", "n1", "n2", "n1", "n2", "n2")
+	id := b.Divide(splittable, "k", "n1", "n2", "n1", "n2", "n2")
 	if sp, part := aim(add); sp == nil || part != -1 {
 		t.Errorf("opening: %+v, %d", sp, part)
 	}
-	b.reach(id, table.Open)
+	b.Reach(id, table.Open)
 	if _, part := aim(add); part != 3 {
 		t.Errorf("with an id: %d", part)
 	}
@@ -127,7 +128,7 @@ func TestAim(t *testing.T) {
 	if _, err := rt.aim(b.Table()); err != errBadID {
 		t.Errorf("an id that is none: %v", err)
 	}
-	b.reach(id, table.Closing)
+	b.Reach(id, table.Closing)
 	if sp, part := aim(add); sp == nil || part != -1 {
 		t.Errorf("closing: %+v, %d", sp, part)
 	}
@@ -142,9 +143,9 @@ func TestAimAtAPart(t *testing.T) {
 		table.Open:    {b.get("k"), b.onPart(table.Open)},
 		table.Closing: {b.onPart(table.Closing)},
 	}
-	id := b.divide("k", "n1", "n2")
+	id := b.Divide(splittable, "k", "n1", "n2")
 	for phase := table.Opening; phase <= table.Closing; phase++ {
-		sp := b.reach(id, phase)
+		sp := b.Reach(id, phase)
 		for of, some := range calls {
 			for _, c := range some {
 				rt := &route{r: r, call: c, fixed: true, part: &peerv1.Part{Split: id, Index: 1}}
@@ -159,7 +160,7 @@ func TestAimAtAPart(t *testing.T) {
 			}
 		}
 	}
-	b.apply(table.Command{EndSplit: &table.EndSplit{ID: id, Home: b.home("k"), Since: b.Table().Epoch}})
+	b.Must(table.Command{EndSplit: &table.EndSplit{ID: id, Home: b.Owner("k"), Since: b.Table().Epoch}})
 	rt := &route{r: r, call: b.get("k"), fixed: true, part: &peerv1.Part{Split: id}}
 	if _, err := rt.aim(b.Table()); err != errSplitOver {
 		t.Errorf("when it is whole: %v", err)
@@ -170,9 +171,9 @@ func TestAimAtAPart(t *testing.T) {
 func TestTurnedAway(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	r := b.router(nil)
-	key := b.owned("n1")
-	id := b.divide(key, "n2", "n1")
-	sp := b.reach(id, table.Open)
+	key := b.Key("n1")
+	id := b.Divide(splittable, key, "n2", "n1")
+	sp := b.Reach(id, table.Open)
 	for i, want := range []string{"n2", "n1"} {
 		w := r.turnedAway(b.Table(), with(b.add(key), 0, &peerv1.Part{Split: id, Index: uint32(i)}))
 		if w.Reason != commonpb.Reason_REASON_NOT_OWNER || w.Owner != want || w.Epoch != sp.Since {
@@ -193,7 +194,7 @@ func TestTurnedAway(t *testing.T) {
 	if rt.part = (&peerv1.Part{Split: id}); rt.misrouted(b.Table()) {
 		t.Error("a call that went to a part that is served is misrouted")
 	}
-	b.reach(id, table.Closing)
+	b.Reach(id, table.Closing)
 	if !rt.misrouted(b.Table()) {
 		t.Error("a call that went to a part that is closed is not misrouted")
 	}
@@ -206,10 +207,10 @@ func TestTurnedAway(t *testing.T) {
 // of the object, which asks the parts; other nodes name the home.
 func TestSumByTheHome(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
-	home := b.home("k")
-	open := b.reach(b.divide("k", home.Node, home.Node), table.Open)
+	home := b.Owner("k")
+	open := b.Reach(b.Divide(splittable, "k", home.Node, home.Node), table.Open)
 	for _, node := range []string{"n1", "n2"} {
-		b.self = holder(node)
+		b.self = agreed.Holder(node)
 		r := b.router(nil)
 		asked := 0
 		var mu sync.Mutex

@@ -3,11 +3,11 @@ package forward
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -15,96 +15,26 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// board is the Cluster of its first node, whose table a test changes. Nobody learns of that
-// who waits for it.
+// board is the Cluster of its first node, whose table a test changes.
 type board struct {
-	t     testing.TB
-	self  table.Holder
-	table *table.Table
+	*agreed.Cluster
+	self table.Holder
 }
-
-func holder(node string) table.Holder { return table.Holder{Node: node, Incarnation: 1} }
 
 func newBoard(t testing.TB, nodes ...string) *board {
-	b := &board{t: t, self: holder(nodes[0]), table: &table.Table{}}
-	b.apply(table.Command{Init: &table.Init{Cluster: "test", Epoch: 100}})
-	var want []table.Holder
-	for _, n := range nodes {
-		b.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"}}})
-		want = append(want, holder(n))
-	}
-	b.apply(table.Command{Begin: &table.Begin{Want: want}})
-	b.apply(table.Command{End: &table.End{Transition: b.table.Transition.ID}})
-	return b
-}
-
-func (b *board) apply(c table.Command) {
-	b.t.Helper()
-	next, err := b.table.Apply(c)
-	if err != nil {
-		b.t.Fatal(c.Kind(), err)
-	}
-	b.table = next
+	return &board{agreed.New(t, 100, agreed.Nodes(nodes...)...), agreed.Holder(nodes[0])}
 }
 
 func (b *board) Self() table.Holder { return b.self }
 
-func (b *board) Table() *table.Table { return b.table }
-
+// Await hears of nothing: a route is tried once.
 func (b *board) Await(ctx context.Context, _ uint64) (*table.Table, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// home returns who owns a key.
-func (b *board) home(key string) table.Holder {
-	m, _, _ := b.table.Owner(ring.Hash(key))
-	return m.Holder()
-}
-
-// owned is a key that a node owns.
-func (b *board) owned(node string) string {
-	for i := 0; ; i++ {
-		if key := fmt.Sprint("key-", i); b.home(key).Node == node {
-			return key
-		}
-	}
-}
-
 // splittable is the kind of the objects here that may be split, and their name.
 const splittable = "counter"
-
-// divide begins a split of an object, whose parts are on these nodes.
-func (b *board) divide(key string, nodes ...string) uint64 {
-	b.t.Helper()
-	salts, ok := b.table.Place(b.table.Epoch+1, nodes)
-	if !ok {
-		b.t.Fatalf("there is no place on %v", nodes)
-	}
-	sp := table.Split{ID: b.table.Epoch + 1, Kind: splittable, Key: key, Name: splittable}
-	for _, salt := range salts {
-		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.FullWeight / len(nodes))})
-	}
-	b.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
-	return sp.ID
-}
-
-// reach brings a split as far as a phase.
-func (b *board) reach(id uint64, phase table.SplitPhase) *table.Split {
-	b.t.Helper()
-	sp, ok := b.table.SplitOf(id)
-	if !ok {
-		b.t.Fatalf("there is no split %d", id)
-	}
-	if phase >= table.Open && sp.Phase < table.Open {
-		b.apply(table.Command{OpenSplit: &table.OpenSplit{ID: id, Home: b.home(sp.Key), Base: 5}})
-	}
-	if phase >= table.Closing && sp.Phase < table.Closing {
-		b.apply(table.Command{CloseSplit: &table.CloseSplit{ID: id}})
-	}
-	sp, _ = b.table.SplitOf(id)
-	return sp
-}
 
 // add is a call on a key that a part can do.
 func (b *board) add(key string) *Call {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/tests/agreed"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -58,7 +59,7 @@ func (l *lagging) Behind(uint64) [2]table.Holder {
 	case <-l.has:
 		return [2]table.Holder{}
 	default:
-		return [2]table.Holder{holder("copy")}
+		return [2]table.Holder{agreed.Holder("copy")}
 	}
 }
 

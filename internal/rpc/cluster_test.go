@@ -30,21 +30,12 @@ type board struct {
 }
 
 func newBoard(t testing.TB, nodes ...string) *board {
-	return &board{Cluster: agreed.New(t, 100, members(nodes...)...), t: t, self: agreed.Holder(nodes[0])}
-}
-
-// members returns nodes that are reached by their names.
-func members(nodes ...string) []table.Member {
-	var all []table.Member
-	for _, n := range nodes {
-		all = append(all, table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"})
-	}
-	return all
+	return &board{Cluster: agreed.New(t, 100, agreed.Nodes(nodes...)...), t: t, self: agreed.Holder(nodes[0])}
 }
 
 func (b *board) admit(nodes ...string) {
 	b.t.Helper()
-	for _, m := range members(nodes...) {
+	for _, m := range agreed.Nodes(nodes...) {
 		b.Must(table.Command{Admit: &table.Admit{Member: m}})
 	}
 }

@@ -51,22 +51,6 @@ func (o *orders) Merge(_ context.Context, so home.Order) error {
 	return o.err
 }
 
-// divide begins a split of an object, whose parts are on these nodes.
-func (b *board) divide(kind, key string, nodes ...string) uint64 {
-	b.t.Helper()
-	t := b.Table()
-	salts, ok := t.Place(t.Epoch+1, nodes)
-	if !ok {
-		b.t.Fatalf("there is no place on %v", nodes)
-	}
-	sp := table.Split{ID: t.Epoch + 1, Kind: kind, Key: key, Name: kind}
-	for _, salt := range salts {
-		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.FullWeight / len(nodes))})
-	}
-	b.Must(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
-	return sp.ID
-}
-
 func checkOf(key string, a limitpb.Algorithm) *forward.Call {
 	return limitCheck.call(&limitpb.CheckRequest{Key: key, Algorithm: a}, owner.Hash(key))
 }
@@ -122,7 +106,7 @@ func TestSplitOf(t *testing.T) {
 	if forward.SplitOf(b.Table(), addOf(&counterpb.AddRequest{Key: "k"})) != nil {
 		t.Error("nothing is split")
 	}
-	id := b.divide(counterKind, "k", "n1", "n2")
+	id := b.Divide(counterKind, "k", "n1", "n2")
 	for name, tc := range map[string]struct {
 		call *forward.Call
 		want bool
@@ -146,7 +130,7 @@ func TestChooseFor(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	o := &orders{}
 	s := &Server{cfg: Config{Cluster: b, Splits: o}}
-	sp := b.Reach(b.divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2"), table.Open)
+	sp := b.Reach(b.Divide(counterKind, "k", "n1", "n2", "n1", "n2", "n2"), table.Open)
 	rid := &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 3}
 	r, _ := requestID(rid)
 	cfg := s.routing()
@@ -171,7 +155,7 @@ func TestChooseFor(t *testing.T) {
 func TestChoose(t *testing.T) {
 	b := newBoard(t, "n1", "n2", "n3")
 	s := &Server{cfg: Config{Cluster: b}}
-	id := b.divide(counterKind, "k", "n1", "n2", "n1", "n3")
+	id := b.Divide(counterKind, "k", "n1", "n2", "n1", "n3")
 	sp := b.Reach(id, table.Open)
 	for seq := range uint64(200) {
 		rid := &reqid.ID{Client: reqid.Client{Hi: 7, Lo: seq % 5}, Sequence: seq + 1}
@@ -192,14 +176,14 @@ func TestChoose(t *testing.T) {
 	if len(seen) != 2 || seen[0] == 0 || seen[2] == 0 {
 		t.Errorf("of 0 and 2 it chooses %v", seen)
 	}
-	other := b.Reach(b.divide(counterKind, "l", "n2", "n3"), table.Open)
+	other := b.Reach(b.Divide(counterKind, "l", "n2", "n3"), table.Open)
 	s.parts.of(other.ID, 1).remaining.Store(9)
 	for range 50 {
 		if i, here := s.choose(b.Table(), other, nil); i != 1 || here {
 			t.Fatalf("part %d, here %v; in 1 more is left", i, here)
 		}
 	}
-	three := b.Reach(b.divide(counterKind, "m", "n2", "n3", "n2"), table.Open)
+	three := b.Reach(b.Divide(counterKind, "m", "n2", "n3", "n2"), table.Open)
 	seen = map[int]int{}
 	for range 200 {
 		i, here := s.choose(b.Table(), three, nil)
@@ -235,7 +219,7 @@ func TestPlaceOfOperation(t *testing.T) {
 	}
 	at("not split", nil, rid(0), whole, false)
 	at("a part of what is not split", &peerv1.Part{Split: 1}, nil, whole, true)
-	id := b.divide(counterKind, "k", "n1", "n2")
+	id := b.Divide(counterKind, "k", "n1", "n2")
 	at("opening", nil, nil, whole, true)
 	sp := b.Reach(id, table.Open)
 	mine := owner.Ref{Key: sp.PartKey(0), Name: counterKind, Role: owner.Share, Hash: sp.PartHash(0)}
@@ -311,7 +295,7 @@ func TestSplitService(t *testing.T) {
 	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit"}); status.Code(err) != codes.InvalidArgument || len(o.merges) != 0 {
 		t.Errorf("no key: %v", err)
 	}
-	id := b.divide(limitKind, "k", "n2", "n1")
+	id := b.Divide(limitKind, "k", "n2", "n1")
 	o.t, o.sp = b.Table(), b.Reach(id, table.Opening)
 	r, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
 	want := home.Order{Kind: owner.KindLimit, Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
@@ -366,7 +350,7 @@ func parting(t *testing.T) (*Server, *board) {
 // back when it closes.
 func TestPlantAndRead(t *testing.T) {
 	s, b := parting(t)
-	id := b.divide(counterKind, "k", "n1", "n1")
+	id := b.Divide(counterKind, "k", "n1", "n1")
 	sp := b.Reach(id, table.Opening)
 	part := &peerv1.Part{Split: id, Index: 1}
 	now := s.cfg.Clock.Now()
@@ -443,7 +427,7 @@ func TestPlantAndRead(t *testing.T) {
 // its value is that of all of it.
 func TestReadPartOfMany(t *testing.T) {
 	s, b := parting(t)
-	id := b.divide(counterKind, "k", "n1", "n1")
+	id := b.Divide(counterKind, "k", "n1", "n1")
 	sp := b.Reach(id, table.Open)
 	ref := share{sp, 0}.ref(owner.Share)
 	const more = divide.MaxIDs + 1000
@@ -482,7 +466,7 @@ func TestReadPartOfMany(t *testing.T) {
 func TestPartStates(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	s := &Server{cfg: Config{Cluster: b}}
-	sp := b.Reach(b.divide(limitKind, "k", "n1", "n2"), table.Open)
+	sp := b.Reach(b.Divide(limitKind, "k", "n1", "n2"), table.Open)
 	h := share{sp, 1}
 	answer := func(allowed bool, left uint64, replayed bool) *owner.CheckAnswer {
 		return &owner.CheckAnswer{Result: limit.Result{Allowed: allowed, Remaining: left}, Meta: owner.Meta{Replayed: replayed}}

@@ -150,9 +150,9 @@ func TestWatchTellsSplits(t *testing.T) {
 			r.take(t, m)
 			r.is(t, b.Table())
 		}
-		first := b.divide(limitKind, x, "n1", "n3")
+		first := b.Divide(limitKind, x, "n1", "n3")
 		expect("begun", 1)
-		second := b.divide(counterKind, y, "n3", "n2")
+		second := b.Divide(counterKind, y, "n3", "n2")
 		expect("another", 1)
 		b.Reach(first, table.Open)
 		expect("open", 1)
@@ -171,7 +171,7 @@ func TestWatchTellsSplits(t *testing.T) {
 		expect("closing", 1)
 		b.Must(table.Command{EndSplit: &table.EndSplit{ID: first, Home: b.Owner(x), Since: b.Table().Epoch}})
 		expect("over", 0, first)
-		b.divide(limitKind, x, "n2", "n1")
+		b.Divide(limitKind, x, "n2", "n1")
 		expect("anew", 1)
 		for late.epoch != b.Table().Epoch {
 			late.take(t, must(lazy.Recv())(t))

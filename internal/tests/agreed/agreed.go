@@ -107,6 +107,15 @@ func Numbered(n int, level uint32) []table.Member {
 	return all
 }
 
+// Nodes returns members that are reached by their names.
+func Nodes(names ...string) []table.Member {
+	all := make([]table.Member, len(names))
+	for i, n := range names {
+		all[i] = table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"}
+	}
+	return all
+}
+
 // Nth returns the process of n<i>.
 func Nth(i int) table.Holder { return Holder(fmt.Sprint("n", i)) }
 
@@ -197,7 +206,24 @@ func (c *Cluster) Key(node string) string {
 	}
 }
 
-// Reach brings a split as far as a phase, and returns it.
+// Divide begins a split of an object, whose name is that of its kind and whose parts are on
+// these nodes, and returns its id.
+func (c *Cluster) Divide(kind, key string, nodes ...string) uint64 {
+	c.t.Helper()
+	t := c.Table()
+	salts, ok := t.Place(t.Epoch+1, nodes)
+	if !ok {
+		c.t.Fatalf("there is no place on %v", nodes)
+	}
+	sp := table.Split{ID: t.Epoch + 1, Kind: kind, Key: key, Name: kind}
+	for _, salt := range salts {
+		sp.Parts = append(sp.Parts, table.Part{Salt: salt, Weight: uint32(table.FullWeight / len(nodes))})
+	}
+	c.Must(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	return sp.ID
+}
+
+// Reach brings a split as far as a phase, and returns it as the table has it.
 func (c *Cluster) Reach(id uint64, phase table.SplitPhase) *table.Split {
 	c.t.Helper()
 	sp, ok := c.Table().SplitOf(id)
@@ -211,6 +237,5 @@ func (c *Cluster) Reach(id uint64, phase table.SplitPhase) *table.Split {
 		c.Must(table.Command{CloseSplit: &table.CloseSplit{ID: id}})
 	}
 	sp, _ = c.Table().SplitOf(id)
-	at := *sp
-	return &at
+	return sp
 }

@@ -43,32 +43,21 @@ func TestForming(t *testing.T) {
 
 func TestFollowerDies(t *testing.T) {
 	t.Parallel()
-	var took times
-	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
-		s.sleep(s.between(0, 2*time.Second))
-		i := s.follower()
-		if s.rnd.IntN(2) == 0 {
-			s.Kill(i)
-		} else {
-			s.Crash(i)
-		}
-		d := s.until(stableTime, "keys of the dead are served", s.served)
-		if took.add(d); d > failoverTime {
-			t.Errorf("seed %d: %v, more than %v", s.seed, d, failoverTime)
-		}
-		s.sleep(2 * time.Second)
-		s.restore()
-		s.lostNothing()
-	})
-	took.report(t, "follower dead until all keys are served")
+	dies(t, "follower", (*scene).follower)
 }
 
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
+	dies(t, "leader", (*scene).leader)
+}
+
+// dies has one node die that a scene chooses. Others serve its keys soon, and nothing is
+// lost.
+func dies(t *testing.T, what string, victim func(*scene) int) {
 	var took times
 	play(t, setting{nodes: 3, clients: 3}, func(s *scene) {
 		s.sleep(s.between(0, 2*time.Second))
-		i := s.leader()
+		i := victim(s)
 		if s.rnd.IntN(2) == 0 {
 			s.Kill(i)
 		} else {
@@ -82,7 +71,7 @@ func TestLeaderDies(t *testing.T) {
 		s.restore()
 		s.lostNothing()
 	})
-	took.report(t, "leader dead until all keys are served")
+	took.report(t, what+" dead until all keys are served")
 }
 
 func TestOrderlyStop(t *testing.T) {

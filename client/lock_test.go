@@ -261,3 +261,56 @@ type jumping struct {
 }
 
 func (j *jumping) Now() int64 { return j.base.Now() + j.by.Load() }
+
+// An Acquire without Wait waits until its context ends, also for longer than a queue has
+// its callers wait.
+func TestLockWaitsForever(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		first := must(c.Lock("").Acquire(soon(t), "k", TTL(time.Minute)))(t)
+		got := make(chan *HeldLock, 1)
+		go func() { got <- must(c.Lock("").Acquire(context.Background(), "k", TTL(time.Minute)))(t) }()
+		time.Sleep(maxLockWait + time.Hour)
+		synctest.Wait()
+		if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Waiting != 1 || len(s.Waiters) != 1 || s.Waiters[0].Waited != time.Hour {
+			t.Errorf("%+v", s)
+		}
+		_ = first.Release(soon(t))
+		next := <-got
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(maxLockWait+time.Hour, cancel)
+		if _, err := c.Lock("").Acquire(ctx, "k"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		_ = next.Release(soon(t))
+	})
+}
+
+// No time to wait is no time to wait, whatever it is called.
+func TestLockWithoutAWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{}, "n1")
+		held := must(c.Lock("x").TryAcquire(soon(t), "k"))(t)
+		began := time.Now()
+		for what, err := range map[string]error{
+			"TryAcquire": last(c.Lock("x").TryAcquire(soon(t), "k")),
+			"Wait(0)":    last(c.Lock("x").Acquire(soon(t), "k", Wait(0))),
+		} {
+			if !errors.Is(err, ErrLockHeld) || time.Since(began) != 0 {
+				t.Errorf("%s after %v: %v", what, time.Since(began), err)
+			}
+		}
+		for what, err := range map[string]error{
+			"Wait of TryAcquire": last(c.Lock("x").TryAcquire(soon(t), "k", Wait(time.Second))),
+			"negative Wait":      last(c.Lock("x").Acquire(soon(t), "k", Wait(-1))),
+			"TTL of 0":           last(c.Lock("x").Acquire(soon(t), "k", TTL(0))),
+		} {
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		_ = held.Release(soon(t))
+	})
+}

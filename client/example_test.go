@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/client"
-	"github.com/keystead/keystead/internal/node"
+	"github.com/keystead/keystead/client/keysteadtest"
 )
 
 // start runs a node in this process. Programs dial nodes that run elsewhere.
 func start() (addr string, stop func()) {
-	n, err := node.Start(node.Config{ID: "n1", GRPCAddr: "127.0.0.1:0"})
+	n, err := keysteadtest.Run()
 	if err != nil {
 		panic(err)
 	}
-	return n.GRPCAddr(), n.Stop
+	return n.Addr(), n.Stop
 }
 
 // dial connects to a node of its own.
@@ -311,7 +311,7 @@ func ExampleCluster_Members() {
 	}
 	fmt.Println(err)
 	// Output:
-	// n1 owns 100 %
+	// test owns 100 %
 	// <nil>
 }
 
@@ -321,7 +321,7 @@ func ExampleCluster_Owner() {
 
 	o := c.Cluster().Owner("tenant-42")
 	fmt.Println(o.Node, o.Hash)
-	// Output: n1 18013195270154702656
+	// Output: test 18013195270154702656
 }
 
 // A node is drained before its machine goes away: its keys move to others, with all
@@ -330,7 +330,7 @@ func ExampleAdmin_Drain() {
 	c, stop := dial()
 	defer stop()
 
-	_, err := c.Admin().Drain(context.Background(), "n1")
+	_, err := c.Admin().Drain(context.Background(), "test")
 	fmt.Println(errors.Is(err, client.ErrLastNode))
 	// Output: true
 }

@@ -23,7 +23,7 @@ var (
 	// decides is what internal/node leaves to those that it wires.
 	decides = []string{"hotkey/heat", "hotkey/plan"}
 	// nodeUsers may import internal/node: the binary and what runs whole nodes.
-	nodeUsers = []string{"internal/cli", "internal/cli/bench", "internal/node", "internal/tests/sim"}
+	nodeUsers = []string{"client/keysteadtest", "internal/cli", "internal/cli/bench", "internal/node", "internal/tests/sim"}
 	// kinds are the state machines of objects, which do not know each other.
 	kinds = []string{"owner/counter", "owner/limit", "owner/lock"}
 	// kindless are rooms that serve all kinds and know none, by any way.
@@ -185,7 +185,7 @@ func (g Graph) reaches(pkg string) []Finding {
 			})
 		}
 	}
-	if top, _, _ := strings.Cut(pkg, "/"); slices.Contains(append([]string{"ring", "client"}, siblings...), top) {
+	if top, _, _ := strings.Cut(pkg, "/"); slices.Contains(append([]string{"ring", "client"}, siblings...), top) && !slices.Contains(nodeUsers, pkg) {
 		arrow("services stand above the packages that they serve", func(p string) bool { return slices.Contains(services, p) })
 	}
 	return found

@@ -237,7 +237,7 @@ func TestImports(t *testing.T) {
 		{name: "a leaf", g: Graph{"internal/failure": {"errors", "owner/limit"}},
 			want: []string{"internal/failure: imports: imports owner/limit; a leaf imports nothing of this module"}},
 		{name: "the node", g: Graph{"internal/admin": {"internal/node"}},
-			want: []string{"internal/admin: imports: imports internal/node; only internal/cli, internal/cli/bench, internal/node, internal/tests/sim may"}},
+			want: []string{"internal/admin: imports: imports internal/node; only client/keysteadtest, internal/cli, internal/cli/bench, internal/node, internal/tests/sim may"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string

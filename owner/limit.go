@@ -42,6 +42,9 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	made, err := false, error(nil)  // made: the state is another one than is stored, and is to be
 	if ref.Role != Whole || state.Weight != 0 {
 		if made, err = t.weighLocked(&state, &op); err != nil {
+			if op.Peek && op.Algorithm == limit.TokenBucket {
+				return t.glanceLocked(&state, op), nil
+			}
 			return CheckAnswer{}, err
 		}
 	} else if made = state.Spent == 0 && t.startsEmpty(); made {
@@ -91,6 +94,19 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 	}
 	t.changedLocked(&id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
 	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
+}
+
+// glanceLocked reads a part of a token bucket for a cost that it can never decide: what it
+// has, and that this is not so much. Reading makes nothing whole.
+func (t *target) glanceLocked(state *limit.State, op limit.Op) CheckAnswer {
+	capacity := op.Capacity()
+	op.Cost = 1
+	a := CheckAnswer{limit.Result{Capacity: capacity}, capacity, Meta{Permit: t.permit}}
+	if _, err := t.weighLocked(state, &op); err == nil { // else it has no room for a token
+		_, _, a.Result, _ = t.decideLocked(state, &op)
+		a.Allowed, a.Capacity, a.Slack = false, capacity, t.slack
+	}
+	return a
 }
 
 // LimitResetAnswer is the outcome of a ResetLimit.

@@ -378,6 +378,14 @@ func TestLimitSplitAndJoined(t *testing.T) {
 	if a := must(s.Check(now, Ref{Key: partKey(1), Name: "n", Role: Share}, noID, refund(op, 5))); a.Remaining != 5 || a.Capacity != 100 {
 		t.Errorf("refunded: %+v", a)
 	}
+	peek.Cost = 100 // more than the part has room for: reading that makes nothing whole
+	if a := must(s.Check(now, Ref{Key: partKey(1), Name: "n", Role: Share}, noID, peek)); a.Allowed || a.Remaining != 5 || a.Capacity != 100 || a.Slack != 75 {
+		t.Errorf("%+v", a)
+	}
+	small := limit.Op{Params: limit.Params{Limit: 2, Period: second}, Cost: 1, Peek: true} // no part has room for a token
+	if a := must(s.Check(now, Ref{Key: partKey(1), Name: "n", Role: Share}, noID, small)); a.Allowed || a.Remaining != 0 || a.Capacity != 2 || a.Slack != 2 {
+		t.Errorf("%+v", a)
+	}
 	rule.join(t, s, now, "n", KindLimit, 0)
 	op.Peek = true
 	a := must(s.Check(now, whole, noID, op))

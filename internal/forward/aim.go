@@ -33,7 +33,7 @@ func (rt *route) aim(t *table.Table) (*table.Split, error) {
 	sp := SplitOf(t, rt.call)
 	rt.part = nil
 	switch {
-	case sp == nil, sp.Phase != table.Open, rt.call.Op.Sum != nil:
+	case sp == nil, sp.Phase != table.Open, rt.call.All:
 		rt.hash = rt.call.Hash
 		return sp, nil
 	case !rt.call.Divisible:
@@ -107,7 +107,7 @@ func (rt *route) sum(sp *table.Split) (answer Message, again bool, err error) {
 			return nil, false, err
 		}
 	}
-	return rt.call.Op.Sum(rt.r.cfg.Node, sp, answers), false, nil
+	return rt.call.Op.Sum(rt.r.cfg.Node, sp, rt.call.Request, answers), false, nil
 }
 
 // ownerOf returns who owns what a call is about, and since when it is for the owner to do:

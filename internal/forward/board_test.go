@@ -47,8 +47,8 @@ func (b *board) add(key string) *Call {
 func (b *board) get(key string) *Call {
 	c := b.add(key)
 	op := *c.Op
-	op.Sum = func(string, *table.Split, []Message) Message { return nil }
-	c.Op = &op
+	op.Sum = func(string, *table.Split, Message, []Message) Message { return nil }
+	c.Op, c.All = &op, true
 	return c
 }
 

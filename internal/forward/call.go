@@ -31,8 +31,8 @@ type Operation struct {
 	// Beside reports that a call of a part's home is answered beside its stream.
 	Beside bool
 	// Sum is the answer of a split object to a request that all of its parts have
-	// answered, nil if one part answers for it. node is the one that asked them.
-	Sum func(node string, sp *table.Split, parts []Message) Message
+	// answered (Call.All), nil if one part answers for it. node is the one that asked them.
+	Sum func(node string, sp *table.Split, request Message, parts []Message) Message
 	// Undo is the call that takes back what nobody will hear of, nil if there is nothing
 	// to take back. Only operations that wait have it.
 	Undo func(request, response Message) *Call
@@ -54,6 +54,7 @@ type Call struct {
 	Wait      int64               // how long it may stand in a queue, ns
 	Harmless  bool                // it changes nothing, or the same when it is done twice
 	Divisible bool                // a part of a split object can do it, as far as the request tells
+	All       bool                // all parts of a split object answer it together: see Operation.Sum
 	Phase     table.SplitPhase    // in which a part answers it; 0 = Open
 
 	Part        *peerv1.Part // of a split object; nil = none

@@ -84,7 +84,7 @@ func (rt *route) try() (Message, error) {
 		}
 		m, since, ok := t.Owner(rt.hash)
 		switch {
-		case sp != nil && rt.part == nil && sp.Phase == table.Open && rt.call.Op.Sum != nil:
+		case sp != nil && rt.part == nil && sp.Phase == table.Open && rt.call.All:
 			answer, again, err := rt.sum(sp)
 			if !again {
 				return answer, err

@@ -110,7 +110,7 @@ func (s *Server) get(f frame, _ *counterpb.GetRequest, r *counterpb.GetResponse)
 func getDivides(*counterpb.GetRequest) bool { return true }
 
 // sumOfParts returns what a split counter has, by what its parts have.
-func sumOfParts(node string, sp *table.Split, parts []*counterpb.GetResponse) *counterpb.GetResponse {
+func sumOfParts(node string, sp *table.Split, _ *counterpb.GetRequest, parts []*counterpb.GetResponse) *counterpb.GetResponse {
 	r := &counterpb.GetResponse{Value: sp.Base, Version: splitVersion, Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
 	for _, g := range parts {
 		r.Value += g.Value

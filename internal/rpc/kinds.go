@@ -39,11 +39,11 @@ const (
 // The operations. Their order in a line: number, method, name and outcomes in metrics,
 // what does it.
 var (
-	limitCheck   = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).fronted((*Server).frontCheck)
+	limitCheck   = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).summing(peekSums, sumOfPeeks).fronted((*Server).frontCheck)
 	limitPeek    = counted(opPeek, "peek", "allowed", "denied")
 	limitSpend   = counted(opSpend, "check_anywhere", "allowed", "denied")
 	counterAdd   = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
-	counterGet   = reads(opGet, "Get", "get", "answered", "absent", (*Server).get).dividing(getDivides).summing(sumOfParts)
+	counterGet   = reads(opGet, "Get", "get", "answered", "absent", (*Server).get).dividing(getDivides).summing(getDivides, sumOfParts)
 	counterSetIf = changes(opSetIf, "SetIf", "set_if", "applied", "refused", (*Server).setIf)
 	counterReset = changes(opReset, "Reset", "reset", "applied", "absent", (*Server).reset)
 	lockAcquire  = waits(opAcquire, "Acquire", "acquire", "acquired", "held", (*Server).acquire, ungrant, addWaited)

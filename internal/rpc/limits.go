@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/bits"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,6 +50,9 @@ func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckRespo
 		return verdict{}, &failure.Error{Reason: failure.Invalid, Field: "algorithm",
 			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW or SLIDING_WINDOW"}
 	}
+	if f.part == nil && s.cfg.Cluster != nil && peekSums(req) && findSplit(s.cfg.Cluster.Table(), limitKind, f.at) != nil {
+		return verdict{}, forward.ErrNotOwner // all of its parts are asked
+	}
 	at, h, err := s.place(limitKind, f.at, f.part, &f.id)
 	if err != nil {
 		return verdict{}, err
@@ -73,6 +78,32 @@ func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckRespo
 // checkDivides reports whether a part can do a check.
 func checkDivides(req *limitpb.CheckRequest) bool {
 	return req.Algorithm == limitpb.Algorithm_ALGORITHM_UNSPECIFIED || req.Algorithm == limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET
+}
+
+// peekSums reports whether all parts answer a check together: one that reads a token bucket.
+func peekSums(req *limitpb.CheckRequest) bool { return req.Peek && checkDivides(req) }
+
+// sumOfPeeks returns what a split limit has, by what its parts have. Parts that were read one
+// after the other are taken to be full again when the last one is, and to fill up at the
+// limit's rate together.
+func sumOfPeeks(node string, sp *table.Split, req *limitpb.CheckRequest, parts []*limitpb.CheckResponse) *limitpb.CheckResponse {
+	r := &limitpb.CheckResponse{Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
+	for _, p := range parts {
+		r.Limit, r.Remaining = max(r.Limit, p.Limit), r.Remaining+p.Remaining
+		r.ResetAfterNs = max(r.ResetAfterNs, p.ResetAfterNs)
+		r.Epoch, r.LostEpoch = max(r.Epoch, p.Epoch), max(r.LostEpoch, p.LostEpoch)
+	}
+	cost := max(req.Cost, 1)
+	if r.Remaining = min(r.Remaining, r.Limit); r.Remaining >= cost {
+		r.Allowed = true
+		return r
+	}
+	hi, lo := bits.Mul64(cost-r.Remaining, uint64(req.PeriodNs)) // both are below 2^63
+	wait, _ := bits.Div64(hi%req.Limit, lo, req.Limit)
+	if r.RetryAfterNs = math.MaxInt64; hi < req.Limit && wait < math.MaxInt64 {
+		r.RetryAfterNs = int64(wait) + 1
+	}
+	return r
 }
 
 // refund makes an operation one that gives tokens back.

@@ -110,8 +110,10 @@ type op[Q, A any, PQ request[Q], PA response[A]] struct {
 	peek func(q *Q) bool
 	// divides reports whether a part of a split object can do a request; nil = no.
 	divides func(q *Q) bool
-	ids     bool // requests have ids
-	wait    bool // requests say how long to wait
+	// sums reports whether all parts of a split object do a request; nil = no.
+	sums func(q *Q) bool
+	ids  bool // requests have ids
+	wait bool // requests say how long to wait
 }
 
 // changes returns an operation that changes an object.
@@ -175,14 +177,15 @@ func (o *op[Q, A, PQ, PA]) dividing(divides func(*Q) bool) *op[Q, A, PQ, PA] {
 	return o
 }
 
-// summing has all parts of a split object answer a request together.
-func (o *op[Q, A, PQ, PA]) summing(sum func(node string, sp *table.Split, parts []*A) *A) *op[Q, A, PQ, PA] {
-	o.Sum = func(node string, sp *table.Split, parts []forward.Message) forward.Message {
+// summing has all parts of a split object answer the requests together that all reports.
+func (o *op[Q, A, PQ, PA]) summing(all func(*Q) bool, sum func(node string, sp *table.Split, q *Q, parts []*A) *A) *op[Q, A, PQ, PA] {
+	o.sums = all
+	o.Sum = func(node string, sp *table.Split, q forward.Message, parts []forward.Message) forward.Message {
 		answers := make([]*A, len(parts))
 		for i, m := range parts {
 			answers[i] = any(m).(*A)
 		}
-		return PA(sum(node, sp, answers))
+		return PA(sum(node, sp, any(q).(*Q), answers))
 	}
 	return o
 }
@@ -221,7 +224,7 @@ func answerOf[A any, PA response[A]](a *A, err error) (forward.Message, error) {
 func (o *op[Q, A, PQ, PA]) describe(q *Q) forward.Call {
 	c := forward.Call{Op: &o.Operation, Request: PQ(q), Key: PQ(q).GetKey(), Name: o.of.named(PQ(q).GetName()), Harmless: o.harmless(q)}
 	if o.of.parts {
-		c.Kind, c.Divisible = o.of.name, o.divides != nil && o.divides(q)
+		c.Kind, c.Divisible, c.All = o.of.name, o.divides != nil && o.divides(q), o.sums != nil && o.sums(q)
 	}
 	if o.ids {
 		c.ID = any(PQ(q)).(identified).GetRequestId()

@@ -53,6 +53,12 @@ func TestAnswersOfParts(t *testing.T) {
 			t.Errorf("%v", v)
 		}
 	}
+	// A peek is of all parts, also for more than one of them has room for: 8 of 10 are left, or
+	// one less for each part, which rounds.
+	peek := object(t, with("limit", "peek", "k", "--limit", "10/1h", "--cost", "6", "--json"))
+	if left := number(t, peek["remaining"]); left < 6 || left > 8 || number(t, peek["parts"]) != 2 {
+		t.Errorf("a peek: %v", peek)
+	}
 	if got := with(get...); got != "2\n" { // one add before, one since: it stays a number
 		t.Error(got)
 	}

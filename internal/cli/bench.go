@@ -28,6 +28,7 @@ type benchFlags struct {
 	bench.Config
 	addr       string
 	json, echo bool
+	http       bool
 	nodes      int
 	acks       bool
 }
@@ -37,6 +38,7 @@ func (f *benchFlags) flags(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
 	fl.StringVar(&f.addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
 	fl.BoolVar(&f.echo, "echo", true, "measure the bare gRPC servers as well")
+	fl.BoolVar(&f.http, "http", false, "measure limit checks over HTTP with JSON as well, against those over gRPC")
 	fl.StringSliceVar(&f.Workloads, "workload", bench.Workloads, "what to measure")
 	fl.IntSliceVar(&f.Concurrency, "concurrency", []int{1, 16, 64, 256}, "callers at once")
 	fl.DurationVar(&f.Duration, "duration", time.Second, "of one measurement")
@@ -61,6 +63,9 @@ node. Each is a process of its own; they take turns.
 Without --addr it starts a node for the purpose. With --addr, mind that the
 echoes run here: the ratios mean something only if the node does, too.
 
+With --http it measures limit checks over HTTP with JSON as well, by callers that do
+little more than write to a socket, and compares them with those over gRPC.
+
 With --nodes it measures a cluster of that many nodes instead, each a process of its
 own: limit checks, one a call, by the Go client that knows the owners against the
 same on a node that runs alone, and bare calls that must be forwarded against bare
@@ -73,6 +78,7 @@ and, only if they are named:` + bench.About(true),
 		Example: `  keystead bench
   keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
   keystead bench --nodes 3 --acks --concurrency 64 --duration 2s --rounds 5
+  keystead bench --http --workload check --concurrency 64
   keystead bench --json > bench.json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -82,7 +88,10 @@ and, only if they are named:` + bench.About(true),
 			if f.acks {
 				return usageError{errors.New("--acks compares clusters: choose --nodes, too")}
 			}
-			return runBench(cmd.Context(), std, f.Config, f.addr, f.echo, f.json)
+			if f.http && f.addr != "" {
+				return usageError{errors.New("--http measures a node that bench starts: leave out --addr")}
+			}
+			return runBench(cmd.Context(), std, &f)
 		},
 	}
 	f.flags(cmd.Flags())
@@ -90,15 +99,19 @@ and, only if they are named:` + bench.About(true),
 	return cmd
 }
 
-func runBench(ctx context.Context, std Process, cfg bench.Config, addr string, echo, asJSON bool) error {
+func runBench(ctx context.Context, std Process, f *benchFlags) error {
+	cfg, addr := f.Config, f.addr
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent) // the client should not be what is measured
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	want := []string{bench.Keystead}
-	if echo {
+	if f.echo {
 		want = append(want, bench.Echo, bench.TunedEcho)
+	}
+	if f.http {
+		want = append(want, bench.HTTP)
 	}
 	for _, name := range want {
 		cfg.Targets = append(cfg.Targets, bench.Target{Name: name, Addr: addr})
@@ -106,14 +119,20 @@ func runBench(ctx context.Context, std Process, cfg bench.Config, addr string, e
 	if err := cfg.Validate(); err != nil {
 		return usageError{err}
 	}
+	web := "" // the node's
 	for i, name := range want {
-		if name != bench.Keystead || addr == "" {
+		if name == bench.HTTP {
+			cfg.Targets[i].Addr = web
+		} else if name != bench.Keystead || addr == "" {
 			child, err := startChild(ctx, name)
 			if err != nil {
 				return err
 			}
 			defer child.stop()
 			cfg.Targets[i].Addr = child.addr
+			if name == bench.Keystead {
+				web = child.http
+			}
 		}
 	}
 	bar := newProgress(std.Err)
@@ -126,7 +145,7 @@ func runBench(ctx context.Context, std Process, cfg bench.Config, addr string, e
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if f.json {
 		return printJSON(std.Out, struct {
 			Version string         `json:"version"`
 			Go      string         `json:"go"`
@@ -140,10 +159,10 @@ func runBench(ctx context.Context, std Process, cfg bench.Config, addr string, e
 
 func writeBench(out io.Writer, results []bench.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "workload\tcallers\tserver\titems/s\tp50\tp99\tp99.9\t÷ echo\t÷ tuned\terrors\t")
+	fmt.Fprintln(w, "workload\tcallers\tserver\titems/s\tp50\tp99\tp99.9\t÷ echo\t÷ tuned\t÷ gRPC\terrors\t")
 	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Workload, r.Concurrency, r.Target,
-			thousands(r.ItemsPerSec), micros(r.P50), micros(r.P99), micros(r.P999), ratioText(r.PerEcho), ratioText(r.PerTunedEcho), r.Errors)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Workload, r.Concurrency, r.Target,
+			thousands(r.ItemsPerSec), micros(r.P50), micros(r.P99), micros(r.P999), ratioText(r.PerEcho), ratioText(r.PerTunedEcho), ratioText(r.PerGRPC), r.Errors)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -228,7 +247,7 @@ func serveUntilClosed(ctx context.Context, std Process) error {
 		_, _ = io.Copy(io.Discard, std.In)
 		cancel()
 	}()
-	return privateNode(ctx, std, rlsConfig)
+	return privateNode(ctx, std, rlsConfig, "127.0.0.1:0")
 }
 
 // child is a server process that ends when its standard input is closed.
@@ -236,6 +255,7 @@ type child struct {
 	cmd  *exec.Cmd
 	in   io.Closer
 	addr string
+	http string // "" = it has none
 }
 
 func startChild(ctx context.Context, target string) (*child, error) {
@@ -262,7 +282,7 @@ func startChild(ctx context.Context, target string) (*child, error) {
 		c.stop()
 		return nil, fmt.Errorf("the %s server did not start: %w", target, err)
 	}
-	c.addr = strings.TrimSpace(line)
+	c.addr, c.http, _ = strings.Cut(strings.TrimSpace(line), " ")
 	return c, nil
 }
 

@@ -345,10 +345,11 @@ func (f *replayFlags) finish(std Process, path string, report *replay.Report, er
 }
 
 // privateNode runs a node of its own on a free port of loopback, prints its
-// address, and serves until ctx ends. rlsConfig is the --rls-config of the node.
-func privateNode(ctx context.Context, std Process, rlsConfig string) error {
+// address, and serves until ctx ends. rlsConfig is the --rls-config of the node, httpAddr
+// its --http-addr.
+func privateNode(ctx context.Context, std Process, rlsConfig, httpAddr string) error {
 	f := nodeFlags{logLevel: "error", logFormat: "text"}
-	f.ID, f.GRPCAddr = "private", "127.0.0.1:0"
+	f.ID, f.GRPCAddr, f.HTTPAddr = "private", "127.0.0.1:0", httpAddr
 	f.StopGrace, f.RLS.Path = time.Second, rlsConfig
 	f.announceReady = announceAddr
 	return f.run(ctx, std)

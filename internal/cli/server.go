@@ -187,7 +187,10 @@ of ten; with port 0, free ones are picked.`,
 	return cmd
 }
 
-func announceAddr(w io.Writer, n *node.Node) { fmt.Fprintln(w, n.GRPCAddr()) }
+// announceAddr prints where a node serves: gRPC, and behind a space HTTP, if it does.
+func announceAddr(w io.Writer, n *node.Node) {
+	fmt.Fprintln(w, strings.TrimSpace(n.GRPCAddr()+" "+n.HTTPAddr()))
+}
 
 func announceDev(w io.Writer, n *node.Node) {
 	addr := ""

@@ -1,9 +1,14 @@
 package bench
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"io"
 	"math"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -140,10 +145,49 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 		Keystead: rates(90, 200, 30),
 		Echo:     rates(100, 100, 100),
 	}
-	if got := ratio(rounds, Echo); math.Abs(got-0.9) > 1e-9 {
+	if got := ratio(rounds, Keystead, Echo); math.Abs(got-0.9) > 1e-9 {
 		t.Errorf("ratio %v, want 0.9", got)
 	}
-	if got := ratio(rounds, TunedEcho); got != 0 {
+	if got := ratio(rounds, Keystead, TunedEcho); got != 0 {
 		t.Errorf("ratio to nothing %v", got)
+	}
+}
+
+// Over HTTP, only workloads that have that form are measured, and against gRPC.
+func TestHTTPIsMeasuredBesideGRPC(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.URL.Path != "/v1/limit/check" || !json.Valid(body) {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	defer web.Close()
+	cfg := small(append(echoes(t), Target{HTTP, web.Listener.Addr().String()}))
+	cfg.Workloads = []string{"check", "id"}
+	results, err := Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 4+3 {
+		t.Fatalf("%d results", len(results))
+	}
+	for _, r := range results {
+		if (r.PerGRPC > 0) != (r.Target == HTTP) || r.Errors != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestAnswersOverHTTP(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}":                true,
+		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}":                false,
+		"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n": false,
+		"HTTP/1.1 200 OK\r\n\r\n{}":                                     false,
+		"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}":                false,
+	} {
+		if err := readAnswer(bufio.NewReader(strings.NewReader(text))); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

@@ -89,7 +89,7 @@ func RunCluster(ctx context.Context, cfg Cluster) ([]ClusterResult, error) {
 				if cfg.Progress != nil {
 					cfg.Progress(steps, total, fmt.Sprintf("%s ×%d", w.name, n))
 				}
-				m, err := measure(ctx, &cfg.Config, w, []*grpc.ClientConn{nil}, keys, n)
+				m, err := measure(ctx, &cfg.Config, w, Target{}, []*grpc.ClientConn{nil}, keys, n)
 				if err != nil {
 					return out, fmt.Errorf("%s with %d callers, round %d: %w", w.name, n, round+1, err)
 				}

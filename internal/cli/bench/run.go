@@ -22,6 +22,7 @@ const (
 	Keystead  = "keystead"
 	Echo      = "echo"
 	TunedEcho = "tuned-echo"
+	HTTP      = "http" // the node, over HTTP with JSON: only workloads that have that form
 )
 
 // Target is a server to measure.
@@ -83,8 +84,22 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func (c *Config) measurements() int {
-	return len(c.Targets) * len(c.Workloads) * len(c.Concurrency) * c.Rounds
+func (c *Config) measurements() (n int) {
+	for _, name := range c.Workloads {
+		w, _ := find(name)
+		n += len(c.targetsOf(w)) * len(c.Concurrency) * c.Rounds
+	}
+	return n
+}
+
+// targetsOf returns the targets that a workload is for.
+func (c *Config) targetsOf(w workload) (targets []Target) {
+	for _, t := range c.Targets {
+		if t.Name != HTTP || w.http != nil {
+			targets = append(targets, t)
+		}
+	}
+	return targets
 }
 
 // Result is one target under one workload and concurrency, over all rounds.
@@ -101,6 +116,8 @@ type Result struct {
 	// Ratios of the node to the others: the median of the rounds' ratios.
 	PerEcho      float64 `json:"per_echo,omitempty"`
 	PerTunedEcho float64 `json:"per_tuned_echo,omitempty"`
+	// PerGRPC is the ratio of the node over HTTP to the node over gRPC, likewise.
+	PerGRPC float64 `json:"per_grpc,omitempty"`
 }
 
 // measurement is one target for one Duration.
@@ -138,15 +155,16 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	done := 0
 	for _, name := range cfg.Workloads {
 		w, _ := find(name)
+		targets := cfg.targetsOf(w)
 		for _, n := range cfg.Concurrency {
 			rounds := map[string][]measurement{}
 			for round := range cfg.Rounds {
-				for _, i := range rand.Perm(len(cfg.Targets)) {
-					t := cfg.Targets[i]
+				for _, i := range rand.Perm(len(targets)) {
+					t := targets[i]
 					if cfg.Progress != nil {
 						cfg.Progress(done, cfg.measurements(), fmt.Sprintf("%s ×%d, %s", name, n, t.Name))
 					}
-					m, err := measure(ctx, &cfg, w, conns[t.Name], keys, n)
+					m, err := measure(ctx, &cfg, w, t, conns[t.Name], keys, n)
 					if err != nil {
 						return results, fmt.Errorf("%s with %d callers on %s, round %d: %w", name, n, t.Name, round+1, err)
 					}
@@ -154,7 +172,7 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 					done++
 				}
 			}
-			for _, t := range cfg.Targets {
+			for _, t := range targets {
 				results = append(results, summarize(name, n, t.Name, rounds))
 			}
 		}
@@ -173,17 +191,20 @@ func dialBench(addr string) (*grpc.ClientConn, error) {
 
 // measure lets n workers call a target for the configured time. A failed call
 // is counted; a worker that cannot start, or fails ten times, ends the run.
-func measure(ctx context.Context, cfg *Config, w workload, conns []*grpc.ClientConn, keys []string, n int) (measurement, error) {
+func measure(ctx context.Context, cfg *Config, w workload, t Target, conns []*grpc.ClientConn, keys []string, n int) (measurement, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+30*time.Second)
 	defer cancel()
-	s := &stint{w: w, begin: make(chan struct{})}
+	s := &stint{start: w.start, begin: make(chan struct{})}
+	if t.Name == HTTP {
+		s.start = w.http
+	}
 	parts := make([]measurement, n)
 	calls := make([]int, n)
 	var wg sync.WaitGroup
 	s.ready.Add(n)
 	for i := range n {
 		wg.Go(func() {
-			parts[i], calls[i] = s.work(ctx, newWorker(conns[i%len(conns)], keys, cfg, i))
+			parts[i], calls[i] = s.work(ctx, newWorker(conns[i%len(conns)], t.Addr, keys, cfg, i))
 		})
 	}
 	s.ready.Wait()
@@ -211,7 +232,7 @@ func measure(ctx context.Context, cfg *Config, w workload, conns []*grpc.ClientC
 
 // stint is the time in which the workers of one measurement call.
 type stint struct {
-	w     workload
+	start starter
 	ready sync.WaitGroup // workers that warm up
 	begin chan struct{}
 	end   time.Time // set before begin is closed
@@ -220,7 +241,8 @@ type stint struct {
 // work returns what one worker does, and how many of its calls had an answer.
 func (s *stint) work(ctx context.Context, worker *worker) (m measurement, calls int) {
 	m.hist = new(latency.Histogram)
-	call, err := s.w.start(ctx, worker)
+	call, err := s.start(ctx, worker)
+	defer func() { _ = worker.close() }()
 	if err == nil {
 		err = call(ctx) // warm-up: connections, stream windows, objects
 	}
@@ -265,17 +287,20 @@ func summarize(workload string, n int, target string, rounds map[string][]measur
 	us := func(q float64) float64 { return float64(hist.Quantile(q)) / float64(time.Microsecond) }
 	r.P50, r.P99, r.P999 = us(0.5), us(0.99), us(0.999)
 	if target == Keystead {
-		r.PerEcho, r.PerTunedEcho = ratio(rounds, Echo), ratio(rounds, TunedEcho)
+		r.PerEcho, r.PerTunedEcho = ratio(rounds, target, Echo), ratio(rounds, target, TunedEcho)
+	}
+	if target == HTTP {
+		r.PerGRPC = ratio(rounds, target, Keystead)
 	}
 	return r
 }
 
-// ratio returns the median over the rounds of the node's rate to another target's.
-func ratio(rounds map[string][]measurement, other string) float64 {
+// ratio returns the median over the rounds of a target's rate to another's.
+func ratio(rounds map[string][]measurement, target, other string) float64 {
 	var rs []float64
 	for i, m := range rounds[other] {
-		if m.rate > 0 && i < len(rounds[Keystead]) {
-			rs = append(rs, rounds[Keystead][i].rate/m.rate)
+		if m.rate > 0 && i < len(rounds[target]) {
+			rs = append(rs, rounds[target][i].rate/m.rate)
 		}
 	}
 	return median(rs)

@@ -22,6 +22,8 @@ import (
 // worker is one of the concurrent callers of a measurement.
 type worker struct {
 	conn   *grpc.ClientConn
+	addr   string       // of the target
+	close  func() error // of what start has opened beside conn
 	keys   []string
 	rng    *mrand.Rand
 	cfg    *Config
@@ -30,8 +32,8 @@ type worker struct {
 	seq    uint64
 }
 
-func newWorker(conn *grpc.ClientConn, keys []string, cfg *Config, number int) *worker {
-	w := &worker{conn: conn, keys: keys, cfg: cfg, number: number, client: make([]byte, 16)}
+func newWorker(conn *grpc.ClientConn, addr string, keys []string, cfg *Config, number int) *worker {
+	w := &worker{conn: conn, addr: addr, close: func() error { return nil }, keys: keys, cfg: cfg, number: number, client: make([]byte, 16)}
 	_, _ = rand.Read(w.client) // never fails
 	w.rng = mrand.New(mrand.NewPCG(uint64(number), 7400))
 	return w
@@ -68,15 +70,19 @@ type workload struct {
 	about string            // for people: what a cycle is
 	named bool              // it is run only if it is named
 	items func(*Config) int // that one cycle counts for
-	start func(ctx context.Context, w *worker) (cycle, error)
+	start starter
+	http  starter // the same over HTTP; nil = it has no such form
 }
+
+// starter makes a worker ready to call.
+type starter func(ctx context.Context, w *worker) (cycle, error)
 
 func single(*Config) int    { return 1 }
 func batch(cfg *Config) int { return cfg.Batch }
 
 // workloads are all that there are, in the order in which they run.
 var workloads = []workload{
-	{name: "check", about: "one limit check a call", items: single, start: startCheck},
+	{name: "check", about: "one limit check a call", items: single, start: startCheck, http: startHTTPCheck},
 	{name: "batch", about: "limit checks in batches of --batch", items: batch, start: startBatch},
 	{name: "stream", about: "limit checks in batches on a stream, answers awaited one message later", items: batch, start: startStream},
 	{name: "counter", about: "one counter add a call", items: single, start: startCounter},

@@ -45,6 +45,20 @@ func TestBench(t *testing.T) {
 	}
 }
 
+func TestBenchOverHTTP(t *testing.T) {
+	t.Parallel()
+	report := object(t, succeeds(t, "bench", "--http", "--echo=false", "--workload", "check", "--concurrency", "2", "--duration", "50ms", "--rounds", "1", "--json"))
+	results := report["results"].([]any)
+	if len(results) != 2 {
+		t.Fatal(results)
+	}
+	web := results[1].(map[string]any)
+	if web["target"] != bench.HTTP || number(t, web["per_grpc"]) <= 0 || number(t, web["errors"]) != 0 {
+		t.Errorf("%v", web)
+	}
+	refuses(t, 2, "leave out --addr", "bench", "--http", "--addr", shared)
+}
+
 func TestBenchOfARunningNode(t *testing.T) {
 	t.Parallel()
 	text := succeeds(t, "bench", "--addr", shared, "--echo=false", "--workload", "counter", "--concurrency", "1,2", "--duration", "20ms", "--rounds", "2",

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/failure"
 )
@@ -18,6 +21,9 @@ func TestErrorsAreInWordsOfTheCommandLine(t *testing.T) {
 		{&client.Error{Reason: client.ErrInvalid, Field: "idle_ttl_ns", Message: "idle_ttl_ns: is -5s; choose 1ms to 8784h0m0s, or 0 for never"},
 			"keystead: --idle-ttl -5s: choose 1ms to 8784h, or 0 for never (INVALID)\n"},
 		{storeSetting(failure.Invalidf("MaxLockTTL", "must be from 10ms to 24h0m0s, is 48h0m0s")), "keystead: --max-lock-ttl: must be from 10ms to 24h, is 48h\n"},
+		{(&remote{addr: "n1:7400"}).explain(status.Error(codes.Unimplemented, "unknown service keystead.cluster.v1.ClusterService")),
+			"keystead: the node at n1:7400 does not know this call: unknown service keystead.cluster.v1.ClusterService\n" +
+				"  hint: it is of another version than this program: use the keystead that it was started with (`keystead members` shows versions)\n"},
 	} {
 		var out strings.Builder
 		printError(&out, tc.err)

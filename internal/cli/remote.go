@@ -116,6 +116,12 @@ func refusedConnection(err error) bool { return strings.Contains(err.Error(), "c
 // explain turns the errors of a connection into ones that say what to do.
 func (r *remote) explain(err error) error {
 	switch status.Code(err) {
+	case codes.Unimplemented:
+		if len(status.Convert(err).Details()) > 0 {
+			return err
+		}
+		return hinted{fmt.Errorf("the node at %s does not know this call: %s", r.addr, status.Convert(err).Message()),
+			"it is of another version than this program: use the keystead that it was started with (`keystead members` shows versions)"}
 	case codes.Unavailable:
 		if len(status.Convert(err).Details()) > 0 {
 			return err

@@ -278,7 +278,9 @@ func (c *cluster) discard(lost []serving.Range) {
 
 // rule returns the serving rule for the store.
 func (c *cluster) rule() *inCluster {
-	return &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), window: cmp.Or(c.cfg.Store.RequestIDs.Window, owner.DefaultIDWindow), raise: c.raise}
+	m := &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), window: cmp.Or(c.cfg.Store.RequestIDs.Window, owner.DefaultIDWindow), raise: c.raise}
+	m.refusals(c.cfg.ID)
+	return m
 }
 
 // raise has the epoch raised above one whose tokens are used up.

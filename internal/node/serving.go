@@ -19,18 +19,22 @@ type inCluster struct {
 	window int64
 	// raise asks the cluster for an epoch above this one. It does not wait.
 	raise func(above uint64)
+	// noLease and unknown are the refusals of this node, by name.
+	noLease, unknown *failure.Error
 }
 
-var (
-	errNotOwner = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.Millisecond,
-		Message: "another node owns the key"}
-	errNoLease = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
-		Message: "this node cannot show now that it is the owner of the key; nothing happened",
-		Hint:    "try again: it hears from the cluster's leader, or another node takes over"}
-	errUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
-		Message: "the node stopped being able to show that it is the owner while it did this; it may have taken effect",
+var errNotOwner = &failure.Error{Reason: failure.NotOwner, RetryAfter: 50 * time.Millisecond,
+	Message: "another node owns the key"}
+
+// refusals makes those that name the node.
+func (m *inCluster) refusals(node string) {
+	m.noLease = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
+		Message: fmt.Sprintf("the node %q cannot show now that it is the owner of the key; nothing happened", node),
+		Hint:    "try again: it hears from the cluster's leader, or another node takes over; if it lasts, `keystead status` at that node says why"}
+	m.unknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
+		Message: fmt.Sprintf("the node %q stopped being able to show that it is the owner while it did this; it may have taken effect", node),
 		Hint:    "try again with the same request id to learn what became of it"}
-)
+}
 
 // Admit implements owner.Rule.
 func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
@@ -56,7 +60,7 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 		}
 		return p, nil
 	case serving.NoLease:
-		return owner.Permit{}, errNoLease
+		return owner.Permit{}, m.noLease
 	}
 	return owner.Permit{}, errNotOwner // frozen rows too: they wait for the next table
 }
@@ -67,7 +71,7 @@ func (m *inCluster) Confirm(p owner.Permit, now int64) error {
 	if m.rule.Still(p.Hash, p.Seen, now) {
 		return nil
 	}
-	return errUnknown
+	return m.unknown
 }
 
 // Owns implements owner.Owners.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -43,11 +44,12 @@ func TestRuleInCluster(t *testing.T) {
 	r.Cleaned(tab.Epoch)
 	r.Extend(1000)
 	rule := &inCluster{rule: r, window: 300}
+	rule.refusals("n1")
 	admit := func(what string, h uint64, now int64, want failure.Reason) {
 		t.Helper()
 		_, err := rule.Admit(h, now)
 		var why *failure.Error
-		if !errors.As(err, &why) || why.Reason != want {
+		if !errors.As(err, &why) || why.Reason != want || want == failure.Unavailable && !strings.Contains(why.Message, `node "n1"`) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -64,7 +66,7 @@ func TestRuleInCluster(t *testing.T) {
 		t.Error(err)
 	}
 	var why *failure.Error
-	if err := rule.Confirm(p, 1000); !errors.As(err, &why) || why.Reason != failure.OutcomeUnknown {
+	if err := rule.Confirm(p, 1000); !errors.As(err, &why) || why.Reason != failure.OutcomeUnknown || !strings.Contains(why.Message, `node "n1"`) {
 		t.Errorf("an answer after the lease: %v", err)
 	}
 	apply(table.Command{Remove: &table.Remove{Members: []table.Holder{n2}}})

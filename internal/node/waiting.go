@@ -25,11 +25,13 @@ func (c *cluster) waiting() string {
 	if c.group.Table().Cluster != "" {
 		return ""
 	}
-	return c.cfg.Cluster.waitsFor(c.cfg.ID, c.pool.Facts())
+	voters, _ := c.group.Servers()
+	return c.cfg.Cluster.waitsFor(c.cfg.ID, voters, c.pool.Facts())
 }
 
-// waitsFor is why a node of these settings is in no cluster, by what gossip says.
-func (cc ClusterConfig) waitsFor(self string, facts []member.Fact) string {
+// waitsFor is why a node of these settings is in no cluster, by what gossip says. voters are
+// those that its log names; none = it has no log.
+func (cc ClusterConfig) waitsFor(self string, voters []string, facts []member.Fact) string {
 	var members, seen []string         // of this cluster's name: of those in it, and of all
 	strangers := map[string][]string{} // nodes, by the names of their clusters
 	for _, f := range facts {
@@ -45,8 +47,13 @@ func (cc ClusterConfig) waitsFor(self string, facts []member.Fact) string {
 			strangers[f.Cluster] = append(strangers[f.Cluster], f.Name)
 		}
 	}
+	silent := slices.DeleteFunc(slices.Clone(voters), func(id string) bool {
+		return id == self || slices.Contains(members, id) || slices.Contains(seen, id)
+	})
 	missing := slices.DeleteFunc(slices.Clone(cc.Founders), func(id string) bool { return id == self || slices.Contains(seen, id) })
 	switch {
+	case len(strangers) == 0 && 2*len(silent) >= len(voters) && len(silent) > 0:
+		return fmt.Sprintf("a majority of the voters that its log names, %s, has to run: of %s nothing is heard", list(voters), list(silent))
 	case len(members) > 0:
 		return fmt.Sprintf("it has asked %s, which %s in it, and is not admitted yet", list(members), isAre(members))
 	case len(strangers) > 0:

@@ -18,22 +18,29 @@ func TestWaitsFor(t *testing.T) {
 		settings ClusterConfig
 		facts    []member.Fact
 		want     string
+		voters   []string
 	}{
-		"told nothing":     {ClusterConfig{ID: "c"}, nil, "it was told neither to make one (--bootstrap, --founders) nor whom to --join"},
-		"nobody there":     {ClusterConfig{ID: "c", Join: []string{"a:1", "b:1"}}, nil, "nobody at --join a:1,b:1 answers"},
-		"founders missing": {ClusterConfig{ID: "c", Founders: []string{"n1", "n2", "n3"}}, []member.Fact{ours("n3", "")}, "waiting for founders n2"},
-		"founders there": {ClusterConfig{ID: "c", Founders: []string{"n1", "n2", "n3"}}, []member.Fact{ours("n3", ""), ours("n2", "")},
-			"all founders are there; n1 makes the cluster when they have been for a while"},
-		"no cluster either": {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{ours("n3", ""), ours("n2", "")},
-			"it has found n2, n3, which are in no cluster either: start one node with --bootstrap"},
-		"asked":         {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{ours("n2", "u")}, "it has asked n2, which is in it, and is not admitted yet"},
-		"another":       {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{{Name: "n2", State: member.Alive, Cluster: "d"}}, `n2 is of cluster "d", this node is of "c"`},
-		"a stock agent": {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{{Name: "agent", State: member.Alive}}, "nobody at --join a:1 answers"},
-		"taken id": {ClusterConfig{ID: "c", Join: []string{"a:1"}}, []member.Fact{{Name: "n1", State: member.Alive, Ours: true, Conflict: "b:2"}, ours("n2", "u")},
-			`another node, at b:2, has the --id "n1", too`},
+		"a majority is missing": {settings: ClusterConfig{ID: "c"}, voters: []string{"n1", "n2", "n3"},
+			want: "a majority of the voters that its log names, n1, n2, n3, has to run: of n2, n3 nothing is heard"},
+		"a majority is missing, and one is there": {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, voters: []string{"n1", "n2", "n3", "n4", "n5"},
+			facts: []member.Fact{ours("n2", "u")}, want: "a majority of the voters that its log names, n1, n2, n3, n4, n5, has to run: of n3, n4, n5 nothing is heard"},
+		"a majority is there": {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, voters: []string{"n1", "n2", "n3"},
+			facts: []member.Fact{ours("n2", "u")}, want: "it has asked n2, which is in it, and is not admitted yet"},
+		"told nothing":     {settings: ClusterConfig{ID: "c"}, facts: nil, want: "it was told neither to make one (--bootstrap, --founders) nor whom to --join"},
+		"nobody there":     {settings: ClusterConfig{ID: "c", Join: []string{"a:1", "b:1"}}, facts: nil, want: "nobody at --join a:1,b:1 answers"},
+		"founders missing": {settings: ClusterConfig{ID: "c", Founders: []string{"n1", "n2", "n3"}}, facts: []member.Fact{ours("n3", "")}, want: "waiting for founders n2"},
+		"founders there": {settings: ClusterConfig{ID: "c", Founders: []string{"n1", "n2", "n3"}}, facts: []member.Fact{ours("n3", ""), ours("n2", "")},
+			want: "all founders are there; n1 makes the cluster when they have been for a while"},
+		"no cluster either": {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, facts: []member.Fact{ours("n3", ""), ours("n2", "")},
+			want: "it has found n2, n3, which are in no cluster either: start one node with --bootstrap"},
+		"asked":         {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, facts: []member.Fact{ours("n2", "u")}, want: "it has asked n2, which is in it, and is not admitted yet"},
+		"another":       {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, facts: []member.Fact{{Name: "n2", State: member.Alive, Cluster: "d"}}, want: `n2 is of cluster "d", this node is of "c"`},
+		"a stock agent": {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, facts: []member.Fact{{Name: "agent", State: member.Alive}}, want: "nobody at --join a:1 answers"},
+		"taken id": {settings: ClusterConfig{ID: "c", Join: []string{"a:1"}}, facts: []member.Fact{{Name: "n1", State: member.Alive, Ours: true, Conflict: "b:2"}, ours("n2", "u")},
+			want: `another node, at b:2, has the --id "n1", too`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.settings.waitsFor("n1", append([]member.Fact{self}, tc.facts...)); got != tc.want {
+			if got := tc.settings.waitsFor("n1", tc.voters, append([]member.Fact{self}, tc.facts...)); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})

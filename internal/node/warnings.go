@@ -19,6 +19,7 @@ func (n *Node) warnings() (all []rpc.Warning) {
 	}
 	add(n.lossWarning())
 	add(n.graceWarning())
+	add(n.levelWarning())
 	add(n.logWarning())
 	add(n.leftOutWarning())
 	add(n.keeps.roomWarning())
@@ -55,6 +56,22 @@ func graceText(id string, own []serving.Recovery, t *table.Table, now int64) (pr
 // wholeSeconds writes a time in nanoseconds, rounded up to a second.
 func wholeSeconds(ns int64) string {
 	return (time.Duration(ns) + time.Second - 1).Truncate(time.Second).String()
+}
+
+// levelWarning returns that this program is too old for its cluster.
+func (n *Node) levelWarning() (problem, hint string) {
+	if n.cluster == nil {
+		return "", ""
+	}
+	return levelText(n.cluster.group.Table())
+}
+
+func levelText(t *table.Table) (problem, hint string) {
+	if t.Level <= table.Level {
+		return "", ""
+	}
+	return fmt.Sprintf("this program is too old for the cluster and is not admitted: it knows level %d, and the cluster uses level %d", table.Level, t.Level),
+		"start the node with the version that the others have: `keystead members` shows it"
 }
 
 // copyWarning says whose store is too full for copies of this node's objects.

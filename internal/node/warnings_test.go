@@ -26,3 +26,14 @@ func TestGraceText(t *testing.T) {
 		t.Error(problem)
 	}
 }
+
+// A program that is older than what the cluster uses says so, and one that is as old as
+// that, or newer, does not.
+func TestLevelText(t *testing.T) {
+	for level, warned := range map[uint32]bool{0: false, table.Level - 1: false, table.Level: false, table.Level + 1: true} {
+		problem, hint := levelText(&table.Table{Level: level})
+		if (problem != "") != warned || (hint != "") != warned {
+			t.Errorf("level %d: %q, %q", level, problem, hint)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func get(t *testing.T, n *Node, path string) (int, string) {
 func TestStartAndStop(t *testing.T) {
 	var log bytes.Buffer
 	n := start(t, func(c *Config) { c.Log, c.Version = slog.New(slog.NewTextHandler(&log, nil)), "v1.2.3" })
-	if !strings.Contains(log.String(), "msg=serving id=n1 grpc="+n.GRPCAddr()+" admin="+n.AdminAddr()+" epoch=") {
+	if !strings.Contains(log.String(), "msg=serving id=n1 grpc="+n.GRPCAddr()+" http=\"\" admin="+n.AdminAddr()+" epoch=") {
 		t.Errorf("it logs %q", log.String())
 	}
 	conn := dial(t, n)

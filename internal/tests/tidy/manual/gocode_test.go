@@ -25,9 +25,11 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"testing"
 	"time"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/client/keysteadtest"
 )
 
 var (
@@ -109,7 +111,7 @@ func blocks(text, language string) map[int]string {
 func exports(t *testing.T, fset *token.FileSet) types.Importer {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}",
-		"./client", "context", "errors", "log", "math", "net/http", "strconv", "time")
+		"./client", "./client/keysteadtest", "context", "errors", "log", "math", "net/http", "strconv", "testing", "time")
 	cmd.Dir = top
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -22,7 +22,7 @@ const (
 )
 
 // userPackages are those that programs of users import.
-var userPackages = []string{"client", "client/p2c"}
+var userPackages = []string{"client", "client/middleware", "client/p2c"}
 
 // listed is a package as the go command lists it.
 type listed struct {

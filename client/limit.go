@@ -41,6 +41,12 @@ func (c *Client) Limit(name string, rate Rate, opts ...LimitOption) Limit {
 	return l
 }
 
+// Name returns the name that the limit was given.
+func (l Limit) Name() string { return l.name }
+
+// Rate returns the rate that the limit was given.
+func (l Limit) Rate() Rate { return l.rate }
+
 // Meta is what every answer about a key carries.
 type Meta struct {
 	Epoch    uint64        // ownership epoch under which the answer was given

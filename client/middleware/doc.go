@@ -1,0 +1,27 @@
+// Package middleware limits what comes to an HTTP or gRPC server by a limit of Keystead.
+//
+//	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
+//	api, err := middleware.New(c.Limit("api", client.PerMinute(20)), middleware.Config{})
+//	http.ListenAndServe(":8080", api.HTTP(middleware.HTTP{Key: middleware.ClientIP(middleware.Hops(1))})(mux))
+//	grpc.NewServer(grpc.UnaryInterceptor(api.Unary(middleware.GRPC{})), grpc.StreamInterceptor(api.Stream(middleware.GRPC{})))
+//
+// # Guarantee
+//
+//   - A request over the limit does not reach the handler: it is answered with 429 and
+//     Retry-After, or RESOURCE_EXHAUSTED with a RetryInfo.
+//   - Every answer to a limited HTTP request says what is left, in the fields RateLimit and
+//     RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers (revision 10 and later); gRPC
+//     has them as metadata.
+//   - A request is held up for Config.Timeout at most. When Keystead does not answer,
+//     Config.OnFailure decides; after some failures in a row requests do not wait at all
+//     for a second, but for one that tries.
+//   - A client cannot choose its own key: ClientIP counts the entries of X-Forwarded-For
+//     from the right, where trusted proxies wrote them.
+//
+// # Non-guarantees
+//
+//   - The limit is spent when a request comes, also if the handler then fails. Refund gives
+//     it back.
+//   - A stream is checked once, when it begins.
+//   - Fields that tell what is left are hints: others may spend it.
+package middleware

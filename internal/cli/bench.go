@@ -124,7 +124,7 @@ func runBench(ctx context.Context, std Process, f *benchFlags) error {
 		if name == bench.HTTP {
 			cfg.Targets[i].Addr = web
 		} else if name != bench.Keystead || addr == "" {
-			child, err := startChild(ctx, name)
+			child, err := startChild(ctx, name, f.http && name == bench.Keystead)
 			if err != nil {
 				return err
 			}
@@ -196,14 +196,15 @@ func thousands(v float64) string {
 // newBenchServe returns what bench runs its servers as. It stops when its standard
 // input is closed, that is, when bench ends in whatever way.
 func newBenchServe(std Process) *cobra.Command {
-	return &cobra.Command{
+	overHTTP := false
+	cmd := &cobra.Command{
 		Use:    "serve TARGET",
 		Hidden: true,
 		Args:   exactArgs("TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {
 			case bench.Keystead:
-				return serveUntilClosed(cmd.Context(), std)
+				return serveUntilClosed(cmd.Context(), std, overHTTP)
 			case bench.Echo, bench.TunedEcho:
 			default:
 				return usageError{fmt.Errorf("there is no server %q", args[0])}
@@ -227,11 +228,13 @@ func newBenchServe(std Process) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&overHTTP, "http", false, "serve HTTP as well, and print where on a second line")
+	return cmd
 }
 
 // serveUntilClosed runs a node of its own on loopback until standard input is
 // closed.
-func serveUntilClosed(ctx context.Context, std Process) error {
+func serveUntilClosed(ctx context.Context, std Process, overHTTP bool) error {
 	dir, err := os.MkdirTemp("", "keystead-bench-")
 	if err != nil {
 		return err
@@ -247,7 +250,11 @@ func serveUntilClosed(ctx context.Context, std Process) error {
 		_, _ = io.Copy(io.Discard, std.In)
 		cancel()
 	}()
-	return privateNode(ctx, std, rlsConfig, "127.0.0.1:0")
+	httpAddr := ""
+	if overHTTP {
+		httpAddr = "127.0.0.1:0"
+	}
+	return privateNode(ctx, std, rlsConfig, httpAddr)
 }
 
 // child is a server process that ends when its standard input is closed.
@@ -258,12 +265,16 @@ type child struct {
 	http string // "" = it has none
 }
 
-func startChild(ctx context.Context, target string) (*child, error) {
+func startChild(ctx context.Context, target string, overHTTP bool) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "bench", "serve", target)
+	args := []string{"bench", "serve", target}
+	if overHTTP {
+		args = append(args, "--http")
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -277,12 +288,17 @@ func startChild(ctx context.Context, target string) (*child, error) {
 		return nil, err
 	}
 	c := &child{cmd: cmd, in: in}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	c.addr = strings.TrimSpace(line)
+	if err == nil && overHTTP {
+		line, err = lines.ReadString('\n')
+		c.http = strings.TrimSpace(line)
+	}
 	if err != nil {
 		c.stop()
 		return nil, fmt.Errorf("the %s server did not start: %w", target, err)
 	}
-	c.addr, c.http, _ = strings.Cut(strings.TrimSpace(line), " ")
 	return c, nil
 }
 

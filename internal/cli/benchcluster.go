@@ -27,7 +27,7 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	alone, err := startChild(ctx, bench.Keystead)
+	alone, err := startChild(ctx, bench.Keystead, false)
 	if err != nil {
 		return err
 	}

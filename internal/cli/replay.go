@@ -154,7 +154,7 @@ func (f *replayFlags) run(ctx context.Context, std Process, path string) (err er
 func (f *replayFlags) connect(ctx context.Context) (leave func(), err error) {
 	stop := func() {}
 	if f.local {
-		node, err := startChild(ctx, bench.Keystead)
+		node, err := startChild(ctx, bench.Keystead, false)
 		if err != nil {
 			return nil, err
 		}

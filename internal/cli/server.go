@@ -187,9 +187,12 @@ of ten; with port 0, free ones are picked.`,
 	return cmd
 }
 
-// announceAddr prints where a node serves: gRPC, and behind a space HTTP, if it does.
+// announceAddr prints where a node serves: gRPC, and on a line of its own HTTP, if it does.
 func announceAddr(w io.Writer, n *node.Node) {
-	fmt.Fprintln(w, strings.TrimSpace(n.GRPCAddr()+" "+n.HTTPAddr()))
+	fmt.Fprintln(w, n.GRPCAddr())
+	if n.HTTPAddr() != "" {
+		fmt.Fprintln(w, n.HTTPAddr())
+	}
 }
 
 func announceDev(w io.Writer, n *node.Node) {

@@ -47,7 +47,7 @@ func TestBench(t *testing.T) {
 
 func TestBenchOverHTTP(t *testing.T) {
 	t.Parallel()
-	report := object(t, succeeds(t, "bench", "--http", "--echo=false", "--workload", "check", "--concurrency", "2", "--duration", "50ms", "--rounds", "1", "--json"))
+	report := object(t, succeeds(t, "bench", "--addr", "", "--http", "--echo=false", "--workload", "check", "--concurrency", "2", "--duration", "50ms", "--rounds", "1", "--json"))
 	results := report["results"].([]any)
 	if len(results) != 2 {
 		t.Fatal(results)

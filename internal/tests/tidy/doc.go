@@ -43,7 +43,8 @@
 //   - picture: the picture of the packages in docs/architecture.md is that of their
 //     imports: `go generate ./internal/tests/tidy` draws it.
 //   - link: a relative link in a Markdown file leads to a file, and to a heading in it;
-//     so does a page of docs that code or a file in deploy names.
+//     so does a page of docs that code or a file in deploy names. A decision is called by
+//     its own number.
 //   - prose: no line of prose in a Markdown file is longer than 120 characters.
 //
 // Package manual, below this one, holds the pages against the program: the commands,

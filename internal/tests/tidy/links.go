@@ -1,6 +1,7 @@
 package tidy
 
 import (
+	"fmt"
 	"io/fs"
 	"net/url"
 	"path"
@@ -17,6 +18,9 @@ var (
 	source   = regexp.MustCompile(`<(?:img|source)\b[^>]*\bsrc(?:set)?="([^"]+)"`)
 	codeSpan = regexp.MustCompile("``[^`]*``|`[^`]*`")
 	scheme   = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*:|^//`)
+	// decision captures the numbers of [decision 7](decisions/0007-title.md), also over the
+	// end of a line.
+	decision = regexp.MustCompile(`[dD]ecision\s+(\d+)\]\((?:[^\s()]*/)?(\d{4})-`)
 	// mention is a page of docs that code, settings or alerts name.
 	mention = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/.-]+\.(?:md|svg)\b(?:#[A-Za-z0-9_-]+)?`)
 )
@@ -44,6 +48,7 @@ func Links(t *Tree) ([]Finding, error) {
 				l.follow(p.path, i, m[1], strings.Trim(m[1], "<>"))
 			}
 		}
+		l.decisions(p)
 	}
 	err = l.mentions()
 	return l.found, err
@@ -54,6 +59,17 @@ type links struct {
 	tree    *Tree
 	anchors map[string]map[string]bool // of each page
 	found   []Finding
+}
+
+// decisions notes links that call a decision by the number of another one.
+func (l *links) decisions(p page) {
+	for _, m := range decision.FindAllStringSubmatchIndex(p.text, -1) {
+		said, file := p.text[m[2]:m[3]], p.text[m[4]:m[5]]
+		if fmt.Sprintf("%04s", said) != file {
+			line := strings.Count(p.text[:m[4]], "\n") + 1
+			l.found = append(l.found, Finding{Rule: "link", Path: p.path, Line: line, What: "decision " + said + " leads to " + file})
+		}
+	}
 }
 
 // mentions follows the pages that are named in files other than pages and tests.

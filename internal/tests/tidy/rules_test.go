@@ -135,6 +135,10 @@ func TestRules(t *testing.T) {
 			"a.go": "package a\n// See docs/a.md, docs/a.md#two-words.\n// See docs/gone.md and docs/a.md#gone.", "a_test.go": "package a // docs/gone.md",
 			"deploy/a.yml": "url: https://example.org/docs/b.md#gone", "deploy/b.service": "docs/c.md",
 		}, want: []string{"README.md:2", "README.md:4", "README.md:5", "README.md:7", "a.go:3", "a.go:3", "deploy/a.yml:1", "deploy/b.service:1"}},
+		{name: "decisions", rule: must(t, Links), files: map[string]string{
+			"docs/a.md":                "[decision 7](decisions/0007-x.md), [Decision\n7](decisions/0007-x.md)\n[decision 8](decisions/0007-x.md) [Decision\n70](decisions/0007-x.md)",
+			"docs/decisions/0007-x.md": "# 7. X",
+		}, want: []string{"docs/a.md:3", "docs/a.md:4"}},
 		{name: "prose", rule: must(t, Prose), files: map[string]string{
 			"a.md":         strings.Repeat("ü", 120) + "\n" + strings.Repeat("x", 121) + "\n| " + strings.Repeat("x", 121) + " |\n```\n" + strings.Repeat("x", 121) + "\n```\n",
 			"CHANGELOG.md": strings.Repeat("x", 121), "a.txt": strings.Repeat("x", 121),

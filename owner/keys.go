@@ -11,10 +11,12 @@ import (
 // node of an earlier one would do a request and not look at its key.
 const KeyLevel = 5
 
-var (
-	errKeyLevel = &failure.Error{Reason: failure.Unavailable, Field: keyField, RetryAfter: time.Second,
+// ErrKeyLevel is the error of an idempotency key where not all nodes know them.
+var ErrKeyLevel = &failure.Error{Reason: failure.Unavailable, Field: keyField, RetryAfter: time.Second,
 		Message: "not all nodes of the cluster know idempotency keys yet; nothing happened",
 		Hint:    "try again when all nodes are upgraded, or send a request_id: `keystead status` shows their versions"}
+
+var (
 	errKeyReused = &failure.Error{Reason: failure.RequestIDReused, Field: keyField,
 		Message: "this idempotency key was used for another request on the object",
 		Hint:    "send the very same request again, or draw a new key for another one"}
@@ -54,7 +56,7 @@ func (t *target) keysUsed() bool {
 func (t *target) keysKnown(id *reqid.ID) error {
 	//guard:key-level
 	if id.Keyed() && !t.keysUsed() {
-		return errKeyLevel
+		return ErrKeyLevel
 	}
 	return nil
 }

@@ -149,6 +149,13 @@ func (p *pair) id() reqid.ID {
 		return reqid.ID{}
 	}
 	p.seq++
+	if rapid.IntRange(0, 4).Draw(p.t, "keyed") == 0 {
+		key := p.seq
+		if !p.crowd {
+			key = rapid.Uint64Range(1, 8).Draw(p.t, "key")
+		}
+		return reqid.KeyID(fmt.Sprint("order", key))
+	}
 	id := reqid.ID{Client: reqid.Client{Hi: rapid.Uint64Range(1, 4).Draw(p.t, "client")}, Sequence: p.seq}
 	if !p.crowd && rapid.Bool().Draw(p.t, "settles") {
 		id.Settled = max(1, p.seq-rapid.Uint64Range(0, 4).Draw(p.t, "in flight"))

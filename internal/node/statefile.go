@@ -119,9 +119,12 @@ func (n *Node) beginStandalone() error {
 		return err
 	}
 	if s == nil {
+		switch {
 		//guard:lone-loss
-		if last > 0 {
+		case last > 0:
 			n.declareLoss(next, now)
+		case dir != "": // nothing was ever done here
+			n.rule.start = math.MinInt64
 		}
 		return n.rule.set(next)
 	}

@@ -64,6 +64,8 @@ func bucketOf(req *limitpb.CheckRequest, alone bool) (chunk.Bucket, error) {
 		return bad("refund", "cannot be given back anywhere but at the owner", "leave it out, or anywhere")
 	case req.RequestId != nil:
 		return bad("request_id", "cannot be kept by a node that spends by itself", "leave it out, or anywhere")
+	case keyOf(req) != "":
+		return bad("idempotency_key", "cannot be kept by a node that spends by itself", "leave it out, or anywhere")
 	case b.Burst > limit.MaxLimit:
 		return bad("burst", fmt.Sprintf("is %d; at most %d is allowed", b.Burst, uint64(limit.MaxLimit)), "")
 	case !alone && req.Cost > b.Burst-slack && req.Cost <= b.Burst:

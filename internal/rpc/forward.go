@@ -101,7 +101,7 @@ func (s *Server) decide(ctx context.Context, c *forward.Call, later *unconfirmed
 
 // chooseFor chooses the part for a call with this request id.
 func (s *Server) chooseFor(t *table.Table, sp *table.Split, id *commonpb.RequestId) (int, error) {
-	given, err := requestID(id)
+	given, err := wireID(id)
 	if err != nil {
 		return 0, err
 	}

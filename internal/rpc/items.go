@@ -13,14 +13,26 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
+// badID is the error of a field of a request id.
+func badID(field, problem string) (reqid.ID, error) {
+	return reqid.ID{}, &failure.Error{Reason: failure.Invalid, Field: "request_id." + field, Message: problem}
+}
+
 // requestID returns the id in a request, or the zero id if there is none.
 func requestID(id *commonpb.RequestId) (reqid.ID, error) {
+	//guard:key-sequence
+	if id.GetSequence() == reqid.KeySequence {
+		return badID("sequence", "is the greatest number, which no request may have")
+	}
+	return wireID(id)
+}
+
+// wireID is requestID of an id that may be that of an idempotency key.
+func wireID(id *commonpb.RequestId) (reqid.ID, error) {
 	if id == nil {
 		return reqid.ID{}, nil
 	}
-	bad := func(field, problem string) (reqid.ID, error) {
-		return reqid.ID{}, &failure.Error{Reason: failure.Invalid, Field: "request_id." + field, Message: problem}
-	}
+	bad := badID
 	switch {
 	case len(id.Client) != 16:
 		return bad("client", "must be 16 bytes, drawn at random when the client starts")
@@ -96,7 +108,7 @@ func (b *batched[R, Q, A, PQ, PA]) decide(ctx context.Context, bad func(*Q) erro
 		}
 		hash, away := s.locate(o.of, PQ(q).GetKey(), PQ(q).GetName())
 		if away || b.away.follows(s, o.of, PQ(q).GetKey(), PQ(q).GetName(), hash) {
-			b.away.add(i, o.call(q, hash))
+			b.pass(i, q, hash)
 			continue
 		}
 		f, err := o.frame(ctx, q, hash, now)
@@ -104,8 +116,15 @@ func (b *batched[R, Q, A, PQ, PA]) decide(ctx context.Context, bad func(*Q) erro
 			b.verdicts[i], err = o.do(s, f, q, &b.cells[i].answer)
 		}
 		if b.errs[i] = err; err != nil && s.elsewhere(err) {
-			b.away.add(i, o.call(q, hash))
+			b.pass(i, q, hash)
 		}
+	}
+}
+
+// pass has another node decide an item, if it can.
+func (b *batched[R, Q, A, PQ, PA]) pass(i int, q *Q, hash uint64) {
+	if b.errs[i] = b.o.passable(b.s, q); b.errs[i] == nil {
+		b.away.add(i, b.o.call(q, hash))
 	}
 }
 

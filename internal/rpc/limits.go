@@ -152,7 +152,7 @@ const secondTime = 50 * time.Millisecond
 // second asks another part for what the one that is here has refused, if that is known to
 // have had so much left a moment ago. With a request id there is no other part.
 func (s *Server) second(ctx context.Context, o *checkOp, req *limitpb.CheckRequest, first *limitpb.CheckResponse) *limitpb.CheckResponse {
-	if req.RequestId != nil || req.Peek || req.Refund != 0 || forward.StaysHere(ctx) {
+	if req.RequestId != nil || o.key(req) != "" || req.Peek || req.Refund != 0 || forward.StaysHere(ctx) {
 		return first
 	}
 	t, c := s.cfg.Cluster.Table(), o.call(req, 0)

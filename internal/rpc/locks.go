@@ -75,7 +75,7 @@ func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.AcquireAns
 // ungrant returns the release of a lock that was granted as its caller left. With a request id
 // a retry may have been told of the grant, so that it is the retry's.
 func ungrant(req *lockpb.AcquireRequest, r *lockpb.AcquireResponse) *forward.Call {
-	if !r.Acquired || req.RequestId != nil {
+	if !r.Acquired || req.RequestId != nil || keyOf(req) != "" {
 		return nil
 	}
 	return lockRelease.call(&lockpb.ReleaseRequest{Key: req.Key, Name: req.Name, Token: r.Token}, owner.Hash(req.Key))

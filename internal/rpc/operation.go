@@ -113,6 +113,7 @@ type op[Q, A any, PQ request[Q], PA response[A]] struct {
 	// sums reports whether all parts of a split object do a request; nil = no.
 	sums func(q *Q) bool
 	ids  bool // requests have ids
+	keys bool // … or idempotency keys
 	wait bool // requests say how long to wait
 }
 
@@ -199,6 +200,7 @@ func (o *op[Q, A, PQ, PA]) fronted(front func(*Server, context.Context, *op[Q, A
 func newOp[Q, A any, PQ request[Q], PA response[A]](number uint32, name string, do func(*Server, frame, *Q, *A) (verdict, error), x *operation) *op[Q, A, PQ, PA] {
 	o := &op[Q, A, PQ, PA]{operation: x, do: do}
 	_, o.ids = any(PQ(new(Q))).(identified)
+	_, o.keys = any(PQ(new(Q))).(keyed)
 	x.Operation = forward.Operation{
 		Number: number, Name: name,
 		Request:  func() forward.Message { return PQ(new(Q)) },
@@ -228,6 +230,9 @@ func (o *op[Q, A, PQ, PA]) describe(q *Q) forward.Call {
 	}
 	if o.ids {
 		c.ID = any(PQ(q)).(identified).GetRequestId()
+	}
+	if key := o.key(q); key != "" {
+		c.ID = wireKey(key)
 	}
 	if o.wait {
 		c.Wait = any(PQ(q)).(patient).GetWaitNs()
@@ -263,7 +268,7 @@ func (o *op[Q, A, PQ, PA]) place(q *Q, hash uint64) owner.Ref {
 func (o *op[Q, A, PQ, PA]) frame(ctx context.Context, q *Q, hash uint64, now int64) (f frame, err error) {
 	f = frame{ctx: ctx, at: o.place(q, hash), now: now}
 	if o.ids && !o.harmless(q) {
-		f.id, err = requestID(any(PQ(q)).(identified).GetRequestId())
+		f.id, err = o.idOf(q, any(PQ(q)).(identified).GetRequestId())
 	}
 	if o.wait {
 		f.wait = any(PQ(q)).(patient).GetWaitNs()
@@ -299,6 +304,9 @@ func (o *op[Q, A, PQ, PA]) atOwner(ctx context.Context, s *Server, q *Q) (*A, er
 	}
 	if !o.wait {
 		began = time.Now()
+	}
+	if err := o.passable(s, q); err != nil {
+		return nil, s.refuse(err)
 	}
 	m, err := s.forward(ctx, o.call(q, hash), began)
 	if err != nil {
@@ -336,7 +344,7 @@ func (o *op[Q, A, PQ, PA]) decide(ctx context.Context, s *Server, c *forward.Cal
 	q := any(c.Request).(*Q)
 	f, err := frame{ctx: ctx, at: o.place(q, c.Hash), part: c.Part, wait: c.Wait, now: s.cfg.Clock.Now()}, error(nil)
 	if !c.Harmless {
-		f.id, err = requestID(c.ID)
+		f.id, err = o.idOf(q, c.ID)
 	}
 	a := new(A)
 	if err := o.conclude(s, f, q, a, later, err); err != nil {

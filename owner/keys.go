@@ -13,8 +13,8 @@ const KeyLevel = 5
 
 // ErrKeyLevel is the error of an idempotency key where not all nodes know them.
 var ErrKeyLevel = &failure.Error{Reason: failure.Unavailable, Field: keyField, RetryAfter: time.Second,
-		Message: "not all nodes of the cluster know idempotency keys yet; nothing happened",
-		Hint:    "try again when all nodes are upgraded, or send a request_id: `keystead status` shows their versions"}
+	Message: "not all nodes of the cluster know idempotency keys yet; nothing happened",
+	Hint:    "try again when all nodes are upgraded, or send a request_id: `keystead status` shows their versions"}
 
 var (
 	errKeyReused = &failure.Error{Reason: failure.RequestIDReused, Field: keyField,

@@ -30,6 +30,7 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/client/keysteadtest"
+	"github.com/keystead/keystead/client/middleware"
 )
 
 var (
@@ -111,7 +112,7 @@ func blocks(text, language string) map[int]string {
 func exports(t *testing.T, fset *token.FileSet) types.Importer {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}",
-		"./client", "./client/keysteadtest", "context", "errors", "log", "math", "net/http", "strconv", "testing", "time")
+		"./client/...", "context", "errors", "log", "math", "net/http", "strconv", "testing", "time")
 	cmd.Dir = top
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

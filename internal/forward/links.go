@@ -165,11 +165,11 @@ func NewLinks(cfg LinksConfig) *Links {
 	return l
 }
 
-// Submit sends a call to a member. The attempt ends by itself if the member no
+// Submit sends a call to a member, now. The attempt ends by itself if the member no
 // longer owns the key.
-func (l *Links) Submit(ctx context.Context, hash uint64, to table.Member, since uint64, call *Call) *Attempt {
-	a := &Attempt{To: to.Holder(), Since: since, Call: call, Began: time.Now(), hash: hash, done: make(chan struct{})}
-	p, err := l.peer(to)
+func (l *Links) Submit(ctx context.Context, hash uint64, to table.Member, since uint64, call *Call, now time.Time) *Attempt {
+	a := &Attempt{To: to.Holder(), Since: since, Call: call, Began: now, hash: hash, done: make(chan struct{})}
+	p, err := l.peer(to, now)
 	if err == nil {
 		err = a.encode(l.cfg.Table.Table())
 	} else {
@@ -199,7 +199,8 @@ func (a *Attempt) encode(t *table.Table) (err error) {
 	return nil
 }
 
-func (l *Links) peer(to table.Member) (*peer, error) {
+// peer returns the links to a member, which are used now.
+func (l *Links) peer(to table.Member, now time.Time) (*peer, error) {
 	at := place{to.Node, to.GRPCAddr}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,7 +221,7 @@ func (l *Links) peer(to table.Member) (*peer, error) {
 		}
 		l.peers[at] = p
 	}
-	p.used = time.Now()
+	p.used = now
 	return p, nil
 }
 

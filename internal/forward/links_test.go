@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/keystead/keystead/internal/failure"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -52,7 +53,7 @@ func TestSubmitWhenClosed(t *testing.T) {
 	m, _ := b.Table().Member("n2")
 	gone := func(ctx context.Context) error { return ctx.Err() }
 	for range 100 { // both are over: either may be seen first
-		a := l.Submit(ctx, 1, m, 0, b.add("k"))
+		a := l.Submit(ctx, 1, m, 0, b.add("k"), time.Now())
 		if _, err := a.Wait(ctx, gone, nil, nil, nil); !errors.Is(err, ErrUnsent) {
 			t.Fatal(err)
 		}

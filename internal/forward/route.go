@@ -32,8 +32,12 @@ const (
 	LookAgain = 20 * time.Millisecond
 )
 
+// newRoute returns the route of a call that came at began; the zero time is now.
 func newRoute(ctx context.Context, r *Router, c *Call, began time.Time) *route {
 	now := time.Now()
+	if began.IsZero() {
+		began = now
+	}
 	return &route{r: r, ctx: ctx, call: c, hash: c.Hash, began: began, over: now.Add(MaxAwait),
 		later: now.Sub(began) > LookAgain, stays: StaysHere(ctx)}
 }
@@ -128,7 +132,11 @@ func (rt *route) try() (Message, error) {
 // send makes an attempt at a member.
 func (rt *route) send(m table.Member, since uint64) *Attempt {
 	rt.hops++
-	return rt.r.Submit(rt.ctx, rt.hash, m, since, rt.current())
+	now := rt.began
+	if rt.later {
+		now = time.Now()
+	}
+	return rt.r.Submit(rt.ctx, rt.hash, m, since, rt.current(), now)
 }
 
 // current returns the call as it goes out now: its request id is as old as it is, and

@@ -75,7 +75,7 @@ func New(cfg Config) *Router {
 
 // Pass gets a call answered that this node could not let in: by the owner of its
 // key, or here, when the key has come here meanwhile. The error is one for the
-// caller; nothing has been counted for it yet. The call came at began.
+// caller; nothing has been counted for it yet. The call came at began; the zero time is now.
 func (r *Router) Pass(ctx context.Context, c *Call, began time.Time) (Message, error) {
 	return newRoute(ctx, r, c, began).run()
 }
@@ -83,7 +83,7 @@ func (r *Router) Pass(ctx context.Context, c *Call, began time.Time) (Message, e
 // PassToPart gets a call answered by the owner of a part of a split object, on whichever
 // node that is. With once, it is sent at most once.
 func (r *Router) PassToPart(ctx context.Context, c *Call, part *peerv1.Part, once bool) (Message, error) {
-	rt := newRoute(ctx, r, c, time.Now())
+	rt := newRoute(ctx, r, c, time.Time{})
 	rt.fixed, rt.once, rt.part = true, once, part
 	return rt.run()
 }

@@ -27,7 +27,7 @@ func newChunks(s *Server) *chunk.Cache {
 func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Report, error) {
 	req := lessened(b, tokens)
 	req.RequestId = &commonpb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
-	m, err := s.router.Pass(ctx, limitCheck.call(req, owner.Hash(req.Key)), time.Now())
+	m, err := s.router.Pass(ctx, limitCheck.call(req, owner.Hash(req.Key)), time.Time{})
 	s.cfg.Metrics.forwarded(err)
 	if err != nil {
 		if wire(err).Reason == commonpb.Reason_REASON_INVALID {

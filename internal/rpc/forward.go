@@ -117,7 +117,7 @@ func (s *Server) makeWhole(split uint64) {
 }
 
 // forward gets one call of a caller answered, and counts how it ended. The call
-// came at began.
+// came at began; the zero time is now.
 func (s *Server) forward(ctx context.Context, c *forward.Call, began time.Time) (forward.Message, error) {
 	a, err := s.router.Pass(ctx, c, began)
 	s.cfg.Metrics.forwarded(err)

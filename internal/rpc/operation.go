@@ -302,9 +302,6 @@ func (o *op[Q, A, PQ, PA]) atOwner(ctx context.Context, s *Server, q *Q) (*A, er
 			return nil, Status(err)
 		}
 	}
-	if !o.wait {
-		began = time.Now()
-	}
 	if err := o.passable(s, q); err != nil {
 		return nil, s.refuse(err)
 	}

@@ -316,17 +316,17 @@ func (in *inbound[D]) sent(n int, ended bool) {
 
 // sendMany sends answers, in messages that are not too large.
 func (in *inbound[D]) sendMany(answers []*peerv1.ForwardAnswer) error {
-	resp, bytes := &peerv1.ForwardResponse{}, 0
-	for _, a := range answers {
-		if bytes += a.SizeVT(); bytes > in.s.cfg.MaxMessage && len(resp.Answers) > 0 {
-			if err := in.reply(resp); err != nil {
+	from, bytes := 0, 0
+	for i, a := range answers {
+		size := a.SizeVT()
+		if bytes += size; bytes > in.s.cfg.MaxMessage && i > from {
+			if err := in.reply(&peerv1.ForwardResponse{Answers: answers[from:i]}); err != nil {
 				return err
 			}
-			resp, bytes = &peerv1.ForwardResponse{}, a.SizeVT()
+			from, bytes = i, size
 		}
-		resp.Answers = append(resp.Answers, a)
 	}
-	return in.reply(resp)
+	return in.reply(&peerv1.ForwardResponse{Answers: answers[from:]})
 }
 
 // awaitRoom waits while the other end takes too few of the answers that were held back.

@@ -245,7 +245,7 @@ func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 	if len(k.queue) == 0 && len(k.cancelled) == 0 && len(k.detached) == 0 {
 		return nil, false
 	}
-	req = &peerv1.ForwardRequest{Cancelled: k.cancelled, Detached: k.detached}
+	req = &peerv1.ForwardRequest{Calls: make([]*peerv1.ForwardCall, 0, min(len(k.queue), maxFlush)), Cancelled: k.cancelled, Detached: k.detached}
 	k.cancelled, k.detached = nil, nil
 	bytes, n := 0, 0
 	for _, a := range k.queue {

@@ -51,6 +51,7 @@ type inbound[D any] struct {
 	s      *Service[D]
 	stream grpc.BidiStreamingServer[peerv1.ForwardRequest, peerv1.ForwardResponse]
 	wg     sync.WaitGroup
+	later  Later[D] // empty, for the next message; of the goroutine that receives
 
 	turn chan struct{} // capacity 1, full while somebody sends: that takes as long as the other end does not read
 
@@ -86,7 +87,7 @@ func (in *inbound[D]) take(req *peerv1.ForwardRequest) error {
 	}
 	in.mu.Unlock()
 	bytes := 0 // of resp
-	var later Later[D]
+	later := in.later[:0]
 	resp := &peerv1.ForwardResponse{Answers: make([]*peerv1.ForwardAnswer, 0, len(req.Calls))}
 	var late deferredCalls
 	for _, f := range req.Calls {
@@ -103,13 +104,19 @@ func (in *inbound[D]) take(req *peerv1.ForwardRequest) error {
 			if err := in.confirmAndReply(resp, later); err != nil {
 				return err
 			}
-			resp, later, bytes = &peerv1.ForwardResponse{}, nil, 0
+			clear(later)
+			resp, later, bytes = &peerv1.ForwardResponse{}, later[:0], 0
 		}
 	}
 	for _, q := range late.queues {
 		resp.Answers = append(resp.Answers, in.hold(q)...)
 	}
-	return in.confirmAndReply(resp, later)
+	err := in.confirmAndReply(resp, later)
+	clear(later)
+	if in.later = later[:0]; cap(later) > maxFlush {
+		in.later = nil
+	}
+	return err
 }
 
 // receive does one call of a message, and returns its answer if that need not wait.

@@ -49,7 +49,7 @@ func (s *Source) step() {
 }
 
 // change looks through rows that have come to this process, and through those
-// that have left it: who waits there for a lock is sent to the new owner.
+// that have left it: a caller that waits there for a lock is sent to the new owner.
 func (s *Source) change(gained, gone []serving.Range) {
 	if len(gone) > 0 {
 		s.store.Load().Dismiss(func(h uint64) bool { _, ok := find(gone, h); return ok && !s.owns(h) })

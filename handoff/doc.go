@@ -1,6 +1,6 @@
 // Package handoff keeps copies of what a node decides where the table wants them,
-// and hands rows over to those who have a copy. One stream of records serves
-// standbys, joins and drains: whoever gets a row has stood by for it before.
+// and hands rows over to processes that have a copy. One stream of records serves
+// standbys, joins and drains: a process that gets a row has stood by for it before.
 //
 // # Guarantee
 //
@@ -12,7 +12,7 @@
 // # Picture
 //
 //	operation → store → Sink ──► feed to the standby ──► acknowledged ──► answer
-//	                        └──► feed to who gets a copy
+//	                        └──► feed to a process that gets a copy
 //
 //	a copy:    Begin(rows) → every object once, mixed with what changes → caught up
 //	a standby: answers wait for it too → it has all that was told before → Sync
@@ -40,7 +40,7 @@
 // The target takes a record in only if its own table names the source, in its
 // very incarnation, as the owner of the row (serving.Rule.Accepts), asked under the
 // lock of the shard. Tables come to both in the same order, and both judge by each
-// of them who may hold a copy; a Sync and a Flip name the last change of the wanted
+// of them which process may hold a copy; a Sync and a Flip name the last change of the wanted
 // ring, so that they are refused if one of the two had looked away.
 //
 // # Non-guarantee

@@ -43,7 +43,7 @@ func (s *Source) flip(f table.Flip) {
 	// gofail: var handoffFlipFrozen struct{}
 
 	//guard:flip-barrier
-	s.store.Load().Barrier() // who was let in before is done, and its records are on their way
+	s.store.Load().Barrier() // an operation that was let in before is done, and its records are on their way
 	for s.ctx.Err() == nil {
 		if !s.flush(&f) {
 			s.cfg.Log.Info("rows are not handed over: the target does not have them any more, or does not keep up", "to", f.To.Node)

@@ -19,7 +19,7 @@ type plan struct {
 	own   []int        // the rows of table that are this process's, in order
 	self  table.Holder // this process
 
-	links map[table.Holder]*link // to those who have or get copies
+	links map[table.Holder]*link // to processes that have or get copies
 	retry map[table.Holder]int64 // when a new link may be made, after one has failed
 
 	syncs   map[uint64]*pendingSync // by end of row; proposed and undecided
@@ -197,7 +197,7 @@ func (p *plan) standing(l *link, needless bool) []uint64 {
 	return ends
 }
 
-// missing returns the rows that somebody ought to have a copy of, and for whom
+// missing returns the rows that a process ought to have a copy of, and for which
 // none is made.
 func (p *plan) missing(now int64) map[table.Holder][]serving.Range {
 	missing, away := map[table.Holder][]serving.Range{}, map[table.Holder]bool{}

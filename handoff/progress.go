@@ -147,7 +147,7 @@ type pace struct {
 }
 
 // spend takes note of bytes that were sent at now, and returns how long nothing
-// more is to be sent by who sent them.
+// more is to be sent by the copy that sent them.
 func (p *pace) spend(bytes, now int64) time.Duration {
 	if p.rate <= 0 {
 		return 0

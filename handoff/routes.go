@@ -144,8 +144,8 @@ func (s *Source) Behind(hash uint64) (behind [2]table.Holder) {
 }
 
 // Await waits until they have, or need not any more: that is true. It is false if it
-// gave up, because the lease is over or the source is closed. Then it is not known who
-// has the decision, and a lease that comes back does not make it known.
+// gave up, because the lease is over or the source is closed. Then it is not known which
+// process has the decision, and a lease that comes back does not make it known.
 func (s *Source) Await(hash uint64) bool {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)

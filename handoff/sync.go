@@ -6,7 +6,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// protectLocked makes those the standbys of rows who have caught up with them.
+// protectLocked makes processes that have caught up with rows their standbys.
 func (s *Source) protectLocked() {
 	for _, l := range s.plan.links {
 		//guard:syncs-few

@@ -18,7 +18,7 @@ import (
 //
 // A Sample of a part of a limit also sees to it that a weight that was lowered has got
 // to the state, even if no operation has come since: see limit.State.Lower. That is a
-// change: who tells others of it, so that they raise theirs, first waits for the copies
+// change: before others are told of it, so that they raise theirs, it waits for the copies
 // as with any answer.
 //
 // What was emitted counts only if Confirm says so about the permit of the answer.

@@ -7,7 +7,7 @@ const (
 	// exportStep is how many cells it looks at: each takes some nanoseconds.
 	exportStep = 256
 	// exportCost is what emitting an object counts for in cells, and exportIDs how
-	// many request ids count for one more. Each who waits for a lock does, too.
+	// many request ids count for one more. Each caller that waits for a lock does, too.
 	exportCost = 4
 	exportIDs  = 4
 	// MaxKept is about how many request ids one record has: at most one more, their

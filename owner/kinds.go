@@ -150,7 +150,7 @@ func (k Kind) Level() uint32 {
 const RecordLevel = 4
 
 // DeleteLevel is the level of the cluster from which on counters are deleted and limits
-// reset: whoever makes a copy says how far the versions of its owner have come.
+// reset: a process that makes a copy says how far the versions of its owner have come.
 const DeleteLevel = 5
 
 // The most bytes that the state of an object takes in a record without its members, and that

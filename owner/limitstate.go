@@ -101,7 +101,7 @@ func (limits) install(t target, r *Record, _ any) {
 	t.sh.setLimitLocked(t.e, &s, marks)
 }
 
-// Version 2 has sliding windows, and version 3 buckets that have a weight, for who knows an
+// Version 2 has sliding windows, and version 3 buckets that have a weight, for a program that knows an
 // earlier one would take them for what ends at once, and for whole ones.
 func (limits) version(r *Record) byte {
 	var s limit.State
@@ -133,7 +133,7 @@ func (limits) read(r *Record, from wire.Reader, version byte) wire.Reader {
 }
 
 // refresh applies a weight that is lower than that under which a part counts. It is a
-// change: whoever tells others of it first waits for the copies.
+// change: before others are told of it, it waits for the copies.
 func (limits) refresh(t *target) {
 	//guard:split-look-lowers
 	if t.ref.Role == Sample {

@@ -114,7 +114,7 @@ func (locks) install(t target, r *Record, judged any) {
 }
 
 // installLockLocked puts the state of a lock in the place of the one that was here, with
-// all who wait.
+// all that wait.
 func (t *target) installLockLocked(r *Record, state *lock.State) {
 	sh := t.sh
 	//guard:token-floor
@@ -152,7 +152,7 @@ func (t *target) installMovesLocked(r *Record, q *queued) {
 	sh, from := t.sh, &q.state
 	//guard:place-callers
 	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
-		sh.detachLocked(t.slot) // who waits here is told that the lock has moved
+		sh.detachLocked(t.slot) // a caller that waits here is told that the lock has moved
 	}
 	s := t.lockLocked()
 	//guard:place-moments max(s.At, from.At) -> from.At

@@ -164,7 +164,7 @@ func (s *Store) addressTag(r Ref) uint32 {
 }
 
 // tag returns where an address stands in the index. It is made of hashes under a seed
-// of this process: whoever chooses keys must not choose where they stand.
+// of this process: callers choose keys, and must not choose where they stand.
 func (s *Store) tag(keyHash, nameHash uint64) uint32 {
 	return uint32((keyHash*0x9E3779B97F4A7C15 + nameHash) >> 32)
 }

@@ -98,7 +98,7 @@ type Config struct {
 
 	// Stale reports whether a part of a split object, by its key, which begins with a NUL
 	// byte, and the hash of that, is of a split that is over. The sweep asks it, with the
-	// shard locked, and forgets such parts whoever owns them, with request ids and all,
+	// shard locked, and forgets such parts whatever node owns them, with request ids and all,
 	// and tells the Sink nothing. It must be quick and not keep the key. nil = none is.
 	Stale func(hash uint64, key []byte) bool
 }
@@ -260,7 +260,7 @@ type Stats struct {
 	Waiting int64          // callers in queues of locks
 }
 
-// Stats returns the figures of now.
+// Stats returns the present figures.
 func (s *Store) Stats() Stats {
 	st := Stats{
 		Objects: map[Kind]int64{}, Expired: map[Kind]int64{},

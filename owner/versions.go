@@ -1,7 +1,7 @@
 package owner
 
 // Versions rise within a shard, and with them those of each of its objects. A counter that is
-// gone has left no version behind, so whoever gets the keys of a shard learns how far its
+// gone has left no version behind, so a process that gets the keys of a shard learns how far its
 // versions had come: by the records of changes, and where it gets a copy, by LastVersion
 // beside it. What is made again under the key then gets a version above all former ones.
 

@@ -49,7 +49,7 @@ type item struct {
 }
 
 // maxDrains bounds how often what is left of a limit is asked for. Others may
-// spend in between, so that it is less than was said; whoever loses that often
+// spend in between, so that it is less than was said; a call that loses that often
 // leaves the rest to them.
 const maxDrains = 3
 

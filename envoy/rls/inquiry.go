@@ -13,7 +13,7 @@ import (
 // A hurried call asks about each key by itself, so that an owner that is silent
 // keeps nobody from hearing the others. When its time is over it goes by what has
 // come. A question that is still open then goes on by itself if its hits may have
-// to be given back: whoever learns late that they were spent looks at what became
+// to be given back: a call that learns late that they were spent looks at what became
 // of the call.
 
 // Bounds of questions that are still open when their calls are decided.

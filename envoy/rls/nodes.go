@@ -36,7 +36,7 @@ var belongs = map[string]string{
 	"on_failure": "in `keystead:` in `rate_limit:`", "over_limit": "in `keystead:` in `rate_limit:`",
 }
 
-// fields hands the values of a map over to those who take them, by name. It says
+// fields hands the values of a map over to the functions that take them, by name. It says
 // whether n is a map.
 func (l *loader) fields(n *yaml.Node, what string, takes map[string]func(*yaml.Node)) bool {
 	n = l.visit(n)

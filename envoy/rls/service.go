@@ -300,7 +300,7 @@ type Status struct {
 	Broken Problems `json:"broken,omitempty"`
 }
 
-// Status returns the status of now.
+// Status returns the present status.
 func (s *Service) Status() Status {
 	n := s.now.Load()
 	return Status{Path: s.cfg.Path, Files: len(n.rules.files), Domains: len(n.rules.domains), Limits: len(n.rules.limits), Read: n.at, Broken: n.broken}

@@ -115,8 +115,8 @@ func http2() *anypb.Any {
 	}})
 }
 
-// likeDownstream returns the protocol of whoever sent the request.
-func likeDownstream() *anypb.Any {
+// downstreamProtocol has Envoy speak to an upstream the protocol in which the request came.
+func downstreamProtocol() *anypb.Any {
 	return pack(&httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
 		UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
 			HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: http2Options(),

@@ -49,5 +49,5 @@
 // # Non-guarantee
 //
 // Routing is a hint. A node that is cut off goes on telling what it knows, and a
-// client may be behind: whoever is asked for a key of another forwards the call.
+// client may be behind: a node that is asked for a key of another forwards the call.
 package xds

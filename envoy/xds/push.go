@@ -30,7 +30,7 @@ var urls = []string{resource.ClusterType, resource.EndpointType, resource.Listen
 type orderly struct {
 	mu        sync.Mutex // guards what follows, and the order of what is told
 	inner     cache.SnapshotCache
-	published map[string]*cache.Snapshot // by kind of client; without one, those wait who ask
+	published map[string]*cache.Snapshot // by kind of client; without one, sessions that ask wait
 	asking    []*asking
 }
 
@@ -78,7 +78,7 @@ func (o *orderly) setLocked(kind string, s *cache.Snapshot) error {
 	return nil
 }
 
-// beginLocked publishes the first snapshot for a kind, and answers those who wait.
+// beginLocked publishes the first snapshot for a kind, and answers the sessions that wait.
 func (o *orderly) beginLocked(kind string, first *cache.Snapshot) error {
 	if err := o.setLocked(kind, first); err != nil {
 		return err

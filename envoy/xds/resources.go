@@ -79,7 +79,7 @@ func Build(v View, s Settings, c Client) Resources {
 	apps := hostsOf(nodes, func(n Node) netip.AddrPort { return n.App })
 	if len(apps) > 0 {
 		// The application may speak HTTP/1.1 too: Envoy speaks to it what it is spoken to.
-		r.service(apps, AppOwners, AppAny, likeDownstream(), c)
+		r.service(apps, AppOwners, AppAny, downstreamProtocol(), c)
 		r.Routes = append(r.Routes, routes(App, AppOwners, AppAny, s.KeyHeader, nil, c))
 	}
 	r.service(hosts, KeysteadOwners, KeysteadAny, http2(), c)

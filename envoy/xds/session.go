@@ -86,7 +86,7 @@ type word interface {
 	GetResponseNonce() string
 }
 
-// arrived takes in who sent a request and what it asks for. names are those that it
+// arrived takes in which client sent a request and what it asks for. names are those that it
 // has now, or adds; version is that of the resources, if it says one.
 func (x *session) arrived(req word, names []string, version string) (*corev3.Node, *typeState, error) {
 	x.mu.Lock()

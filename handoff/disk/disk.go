@@ -6,7 +6,7 @@
 // Either the whole state is read back, or nothing of it: the file is written
 // beside its place, synced, and renamed; every part of it is covered by a
 // checksum, and the end says how many records there are. The file is there until
-// Done, which whoever reads it calls before it acts by what it has read: as long
+// Done, which its reader calls before it acts by what it has read: as long
 // as the file is there, nobody has acted since it was written. A file that cannot
 // be used stays aside under another name, for people to look at.
 //

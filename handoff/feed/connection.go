@@ -63,8 +63,8 @@ func (s *Sender) run() {
 func (s *Sender) connect(number uint64) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(openTime, func() { cancel(errors.New("the target does not answer")) })
-	defer late.Stop()
+	timeout := time.AfterFunc(openTime, func() { cancel(errors.New("the target does not answer")) })
+	defer timeout.Stop()
 	conn, err := s.cfg.Dial(ctx)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *Sender) connect(number uint64) error {
 	if err := s.greet(st, number); err != nil {
 		return err
 	}
-	if !late.Stop() {
+	if !timeout.Stop() {
 		return context.Cause(ctx)
 	}
 	s.mu.Lock()
@@ -204,7 +204,7 @@ func (s *Sender) receive(st stream) error {
 			return ErrNonsense
 		}
 		s.mu.Lock()
-		ok := s.sentNowLocked(ack.Applied) && s.ackLocked(ack.Applied)
+		ok := s.sentHereLocked(ack.Applied) && s.ackLocked(ack.Applied)
 		s.watchLocked()
 		s.mu.Unlock()
 		if !ok {
@@ -214,9 +214,9 @@ func (s *Sender) receive(st stream) error {
 	}
 }
 
-// sentNowLocked reports whether a record was sent over the connection of now, or
+// sentHereLocked reports whether a record was sent over the present connection, or
 // acknowledged before.
-func (s *Sender) sentNowLocked(seq uint64) bool {
+func (s *Sender) sentHereLocked(seq uint64) bool {
 	return s.err != nil || seq <= s.acked.Load() || s.sent > 0 && seq <= s.queue[s.sent-1].last()
 }
 

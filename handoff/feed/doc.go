@@ -7,7 +7,7 @@
 // The target installs the records of a session in the order in which they were
 // appended, each once, without a gap, and one at a time. What Acked says is
 // installed. Once a sender has failed it acknowledges nothing more, and never what
-// is appended after that; so who waits for an acknowledgement waits rather than go
+// is appended after that; so a caller that waits for an acknowledgement waits rather than go
 // on without the copy.
 //
 // # Picture

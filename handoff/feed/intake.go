@@ -73,7 +73,7 @@ type IntakeStats struct {
 // source is one process that sends records.
 type source struct {
 	from table.Holder
-	// turn has room for one: who has put something into it may install.
+	// turn has room for one: the connection that has put something into it may install.
 	turn  chan struct{}
 	now   *session // guarded by Intake.mu; nil = it is forgotten
 	heard uint64   // guarded by Intake.mu: when it was heard of last, by Intake.beat
@@ -116,7 +116,7 @@ func (i *Intake) Forget(from table.Holder) {
 	}
 }
 
-// Stats returns the figures of now.
+// Stats returns the present figures.
 func (i *Intake) Stats() IntakeStats {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -236,7 +236,7 @@ func (i *Intake) judge(h *peerv1.FeedHello) *Refused {
 	}
 	from := table.Holder{Node: h.Source, Incarnation: h.SourceIncarnation}
 	if h.Source == "" || len(h.Source) > maxNode || h.Session == 0 || h.Connection == 0 || from == self {
-		return refuse(peerv1.FeedReason_FEED_REASON_DAMAGED, "the hello does not say who speaks")
+		return refuse(peerv1.FeedReason_FEED_REASON_DAMAGED, "the hello does not name its source")
 	}
 	return nil
 }

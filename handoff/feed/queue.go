@@ -160,7 +160,7 @@ func (s *Sender) ackLocked(applied uint64) bool {
 	return true
 }
 
-// letLocked lets those go on who wait for room, if there is some.
+// letLocked lets callers go on that wait for room, if there is some.
 func (s *Sender) letLocked(opens *chan struct{}, room bool) {
 	if room && *opens != nil {
 		close(*opens)

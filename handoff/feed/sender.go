@@ -105,14 +105,14 @@ type Sender struct {
 
 	mu       sync.Mutex
 	queue    []*batch      // guarded by mu: not acknowledged, in order
-	sent     int           // guarded by mu: of the queue, over the connection of now
+	sent     int           // guarded by mu: of the queue, over the present connection
 	kept     int           // guarded by mu: bytes in the queue
 	free     []*batch      // guarded by mu: to be used again
 	room     chan struct{} // guarded by mu: closed when kept is below the window of copies; nil = nobody waits
 	crowd    chan struct{} // guarded by mu: … below that of crowds
 	err      error         // guarded by mu: why the sender failed
-	watch    *time.Timer   // guarded by mu: breaks the connection of now if nothing moves; nil = there is none
-	progress bool          // guarded by mu: the connection of now acknowledged something
+	watch    *time.Timer   // guarded by mu: breaks the present connection if nothing moves; nil = there is none
+	progress bool          // guarded by mu: the present connection acknowledged something
 	stats    Stats         // guarded by mu, but for what Stats counts when asked
 }
 
@@ -309,7 +309,7 @@ func (s *Sender) Err() error {
 	return s.err
 }
 
-// Stats returns the figures of now.
+// Stats returns the present figures.
 func (s *Sender) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -94,7 +94,7 @@ func (d *decisions) forbid(sp *table.Split) {
 	}
 }
 
-// closed remembers why a split was closed. Somebody who merges it by hand does not want
+// closed remembers why a split was closed. A person who merges it by hand does not want
 // it to be split again at once.
 func (d *decisions) closed(sp *table.Split, now int64) {
 	d.mu.Lock()

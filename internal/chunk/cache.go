@@ -29,7 +29,7 @@ const (
 )
 
 // Fault is an error of Charge that the parameters of the bucket, or the cost, are to blame
-// for. It is for those who state the same parameters, and not for others of the key.
+// for. It is for callers that state the same parameters, and not for others of the key.
 type Fault struct{ Err error }
 
 func (f *Fault) Error() string { return f.Err.Error() }
@@ -102,14 +102,14 @@ type shard struct {
 	closed bool               // guarded by mu
 }
 
-// entry is a cell and those who wait for it.
+// entry is a cell and the callers that wait for it.
 type entry struct {
 	cell
 	bucket Bucket     // with the parameters that all in cell is of
 	id     ID         // of the last charge
 	taking bool       // a goroutine asks the owner
 	queue  *list.List // of *waiter, in the order in which they came
-	came   uint64     // number of the last who came to the queue
+	came   uint64     // number of the last one that came to the queue
 	asked  uint64     // … before the owner was last asked
 }
 
@@ -257,7 +257,7 @@ func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
 	return Answer{}, false
 }
 
-// decideQueue decides for those who wait, as far as that can be done without the owner.
+// decideQueue decides for callers that wait, as far as that can be done without the owner.
 func (e *entry) decideQueue(now int64) {
 	for place := e.queue.Front(); place != nil; place = e.queue.Front() {
 		w := place.Value.(*waiter)
@@ -268,7 +268,7 @@ func (e *entry) decideQueue(now int64) {
 		}
 		e.reply(place, a)
 	}
-	// Who was there when the owner was asked, and needs more than it said was left and
+	// A caller that was there when the owner was asked, and needs more than it said was left and
 	// those before do not need, is refused.
 	have := e.left + e.report.Remaining
 	for place := e.queue.Front(); place != nil; {
@@ -325,7 +325,7 @@ func (e *entry) leave(place *list.Element) *waiter {
 	return e.queue.Remove(place).(*waiter)
 }
 
-// waiting returns what those at the head of the queue ask for in all who state the entry's
+// waiting returns what those at the head of the queue ask for in all that state the entry's
 // parameters.
 func (e *entry) waiting() (cost uint64) {
 	for place := e.queue.Front(); place != nil; place = place.Next() {
@@ -338,7 +338,7 @@ func (e *entry) waiting() (cost uint64) {
 	return cost
 }
 
-// serve decides for those who wait until nobody does, and asks the owner for what
+// serve decides for callers that wait until none does, and asks the owner for what
 // that takes. It is the only one that does so for the entry.
 func (k *Cache) serve(sh *shard, e *entry) {
 	sh.mu.Lock()
@@ -358,7 +358,7 @@ func (k *Cache) serve(sh *shard, e *entry) {
 	}
 }
 
-// fail gives an error of the owner's to those who wait: to those who state the same
+// fail gives an error of the owner's to callers that wait: to those that state the same
 // parameters, if it is about these. It reports whether others are left.
 func (e *entry) fail(err error) bool {
 	var fault *Fault
@@ -393,7 +393,7 @@ func (k *Cache) charge(sh *shard, e *entry, first *waiter) error {
 		e.asked = e.came
 		id := e.id
 		sh.mu.Unlock()
-		allowed, told, err := k.cfg.Charge(ctx, &e.bucket, id, tokens)
+		allowed, report, err := k.cfg.Charge(ctx, &e.bucket, id, tokens)
 		sh.mu.Lock()
 		now := k.cfg.Now()
 		switch {
@@ -406,13 +406,13 @@ func (k *Cache) charge(sh *shard, e *entry, first *waiter) error {
 		case allowed && now-sent >= int64(Lease):
 			return errSlow
 		case allowed:
-			e.took(now, sent, tokens, told)
+			e.took(now, sent, tokens, report)
 			return nil
 		case tokens > least: // in the end the least, to learn how long that takes
-			tokens, sent = fewer(tokens, least, told.Remaining, try), now
+			tokens, sent = fewer(tokens, least, report.Remaining, try), now
 			continue
 		}
-		e.deny(now, sent, first.cost, told)
+		e.deny(now, sent, first.cost, report)
 		return nil
 	}
 }

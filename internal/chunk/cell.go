@@ -115,7 +115,7 @@ func (c *cell) refuses(now int64, cost uint64) (left int64, ok bool) {
 }
 
 // wants returns what to ask the owner for so that a cost can be spent, the least and the
-// best number of tokens. waiting is what all who wait ask for, the cost included;
+// best number of tokens. waiting is what all callers that wait ask for, the cost included;
 // most is how much the node may hold. The chunk has less than the cost.
 func (c *cell) wants(now int64, cost, waiting, most uint64) (least, best uint64) {
 	c.lapse(now)

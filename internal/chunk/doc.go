@@ -18,13 +18,13 @@
 // more, if their number grows in several steps within a Lease to more than 2.7 times what
 // it was: the sum of 1 - 1/growth of the steps has to be at most 1.
 //
-// A bucket has one chunk at a node, whatever parameters callers state: who states others
+// A bucket has one chunk at a node, whatever parameters callers state: one that states others
 // than the one before loses what is left of it. What other nodes took by the old ones they
 // may spend for a Lease.
 //
 // What is not spent in time is lost. A chunk is an eighth of what the node spent in
 // a Lease, or what its callers wait for, so that what is lost is at most a quarter of
-// what it spends, and what callers waited for who left.
+// what it spends, and what callers that left had waited for.
 //
 // For each bucket one call to the owner is under way at most. Callers wait for it
 // in the order in which they came, each until its own context ends. A refusal is

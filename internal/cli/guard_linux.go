@@ -29,7 +29,7 @@ func ownGroup(in io.Reader) (attr *syscall.SysProcAttr, restore func()) {
 	signal.Ignore(syscall.SIGTSTP)
 	return attr, func() {
 		signal.Reset(syscall.SIGTSTP)
-		// Who is not in the foreground is stopped by SIGTTOU for taking it.
+		// A process that is not in the foreground is stopped by SIGTTOU for taking it.
 		signal.Ignore(syscall.SIGTTOU)
 		_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, own) // the terminal may be gone
 		signal.Reset(syscall.SIGTTOU)

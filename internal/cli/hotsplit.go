@@ -264,10 +264,10 @@ func (f *splitFlags) order(ctx context.Context, std Process, what string, order 
 	end := showWaiting(std.Err, what)
 	defer end()
 	var refused error
-	late := false
+	timedOut := false
 	err := f.askAdmin(ctx, func(ctx context.Context, c adminpb.AdminServiceClient) error {
 		err := order(ctx, c)
-		late = status.Code(err) == codes.DeadlineExceeded
+		timedOut = status.Code(err) == codes.DeadlineExceeded
 		if errorReason(err) == "" {
 			return err
 		}
@@ -277,7 +277,7 @@ func (f *splitFlags) order(ctx context.Context, std Process, what string, order 
 	switch {
 	case err == nil:
 		return refused
-	case late:
+	case timedOut:
 		return hinted{fmt.Errorf("no answer from %s within %s", f.addr, f.timeout), "it may be done all the same, or be under way: see `keystead hot`; allow more with --timeout"}
 	}
 	return err

@@ -17,9 +17,9 @@ func newMembers(std Process) *cobra.Command {
 	var f remote
 	cmd := &cobra.Command{
 		Use:   "members",
-		Short: "List the members of the cluster, and whoever else gossips",
-		Long: `Lists the members of the table, and whoever else gossips, as the node at --addr sees
-them. PHASE is what the table says: joining (admitted, not yet on the ring), active
+		Short: "List the members of the cluster, and what else gossips",
+		Long: `Lists the members of the table, and other processes that gossip, as the node at
+--addr sees them. PHASE is what the table says: joining (admitted, not yet on the ring), active
 (owns what the ring gives it), leaving (is being drained), drained (holds nothing, and
 is given nothing), or - for one that is no member; GOSSIP is what gossip says: alive,
 failed, leaving, left; RAFT is leader, voter or nonvoter; SHARE is the share of the

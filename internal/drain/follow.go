@@ -189,7 +189,7 @@ func (d *Drainer) awaitGivers(ctx context.Context, within time.Duration) {
 			log.Info("leaves without a drain: this is the last node", "being drained still", givers)
 			return
 		}
-		log.Debug("this is the last node: it waits for those who give it what they have", "nodes", givers)
+		log.Debug("this is the last node: it waits for the nodes that give it what they have", "nodes", givers)
 		try, stop := context.WithTimeout(ctx, tryTime)
 		next, err := g.Await(try, t.Epoch)
 		stop()

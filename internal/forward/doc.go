@@ -7,7 +7,7 @@
 //
 // # The way out
 //
-// A Router has a call answered by whichever node owns its key by the table of now. A route
+// A Router has a call answered by whichever node owns its key by the present table. A route
 // (route.go) is one call on its way: where the next attempt goes (aim.go, which knows of
 // objects that are split), what became of it, and what follows. Many calls at once
 // (many.go) leave together. Links (links.go, link.go) are streams to other nodes, with

@@ -220,13 +220,13 @@ func (k *link) run(halt context.Context) {
 // open opens the stream; nil if the node cannot be reached.
 func (k *link) open(halt context.Context) *outbound {
 	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(halt, ClusterHeader, k.table().UID, TargetHeader, k.node))
-	late := time.AfterFunc(OpenTime, end)
+	timeout := time.AfterFunc(OpenTime, end)
 	stream, err := peerv1.NewForwardServiceClient(k.conn).Forward(ctx)
 	var accepted metadata.MD
 	if err == nil {
 		accepted, err = stream.Header() // nothing is sent to a node that refuses the stream
 	}
-	if !late.Stop() || err != nil || accepted == nil {
+	if !timeout.Stop() || err != nil || accepted == nil {
 		end()
 		return nil
 	}

@@ -103,7 +103,7 @@ func (rt *route) try() (Message, error) {
 				return answer, err
 			}
 			// Frozen, or not clean yet, if the table has not changed meanwhile.
-			if err := rt.look(t.Epoch); err != nil {
+			if err := rt.awaitOnce(t.Epoch); err != nil {
 				return nil, err
 			}
 		case rt.stays:
@@ -164,14 +164,14 @@ func (rt *route) current() *Call {
 // await waits for a table later than epoch.
 func (rt *route) await(epoch uint64) error {
 	for {
-		if err := rt.look(epoch); err != nil || rt.r.cfg.Cluster.Table().Epoch > epoch {
+		if err := rt.awaitOnce(epoch); err != nil || rt.r.cfg.Cluster.Table().Epoch > epoch {
 			return err
 		}
 	}
 }
 
-// look waits for a table later than epoch, or until it is worth looking again.
-func (rt *route) look(epoch uint64) error {
+// awaitOnce waits for a table later than epoch, or until it is worth asking again.
+func (rt *route) awaitOnce(epoch uint64) error {
 	left := time.Until(rt.over)
 	switch {
 	case rt.r.stopped():
@@ -278,7 +278,7 @@ func (rt *route) conclude(a *Attempt) (answer Message, again bool, err error) {
 func (rt *route) afterUnsent(a *Attempt, _ error, _ *commonpb.Error) (again bool, _ error) {
 	if rt.sent { // some node must be asked what became of it
 		rt.hops--
-		rt.first = func() error { return rt.look(rt.r.cfg.Cluster.Table().Epoch) }
+		rt.first = func() error { return rt.awaitOnce(rt.r.cfg.Cluster.Table().Epoch) }
 	}
 	free := rt.part != nil && !rt.fixed && rt.call.ID == nil // another part will do
 	return rt.sent || free || rt.moved(a), errUnreached
@@ -296,7 +296,7 @@ func (rt *route) afterUnanswered(a *Attempt, _ error, _ *commonpb.Error) (again 
 	// The way to the owner is gone, or the owner: it, or the next one, answers.
 	if !rt.moved(a) {
 		epoch := rt.r.cfg.Cluster.Table().Epoch
-		rt.first = func() error { return rt.look(epoch) }
+		rt.first = func() error { return rt.awaitOnce(epoch) }
 	}
 	return true, nil
 }

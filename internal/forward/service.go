@@ -40,7 +40,7 @@ func (s *Service[D]) Forward(stream grpc.BidiStreamingServer[peerv1.ForwardReque
 		if err := s.cfg.Check(req); err != nil {
 			return s.cfg.Refuse(err)
 		}
-		if err := in.take(req); err != nil {
+		if err := in.answerAll(req); err != nil {
 			return err
 		}
 	}
@@ -66,8 +66,8 @@ type inbound[D any] struct {
 	ended   bool                               // guarded by mu: nothing can be sent any more
 }
 
-// take does the calls of one message and answers those that need not wait.
-func (in *inbound[D]) take(req *peerv1.ForwardRequest) error {
+// answerAll does the calls of one message and answers those that need not wait.
+func (in *inbound[D]) answerAll(req *peerv1.ForwardRequest) error {
 	if err := in.awaitRoom(); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func turnedBack(a *peerv1.ForwardAnswer) bool {
 	return w == commonpb.Reason_REASON_NOT_OWNER || w == commonpb.Reason_REASON_UNAVAILABLE
 }
 
-// deferredCalls are the calls of a message that were not done at once, by their keys: who
+// deferredCalls are the calls of a message that were not done at once, by their keys: one that
 // comes after another one on the same key waits with it and is refused with it,
 // so that what is asked of one key stays in order.
 type deferredCalls struct {
@@ -320,7 +320,7 @@ func (in *inbound[D]) end() {
 func (in *inbound[D]) answer(ctx context.Context, c *Call, patience time.Time) *peerv1.ForwardAnswer {
 	for {
 		answer, behind, epoch := in.try(ctx, c, nil)
-		if !behind || !in.look(ctx, epoch, patience) {
+		if !behind || !in.awaitOnce(ctx, epoch, patience) {
 			return answer
 		}
 	}
@@ -346,9 +346,9 @@ func (in *inbound[D]) try(ctx context.Context, c *Call, later *Later[D]) (answer
 	return Failed(c.Tag, in.s.r.turnedAway(cluster.Table(), c)), mayBeBehind(t, c, cluster.Self()), t.Epoch
 }
 
-// look waits for a table later than epoch, or until it is worth looking again. It
+// awaitOnce waits for a table later than epoch, or until it is worth asking again. It
 // returns false when there is no time left.
-func (in *inbound[D]) look(ctx context.Context, epoch uint64, patience time.Time) bool {
+func (in *inbound[D]) awaitOnce(ctx context.Context, epoch uint64, patience time.Time) bool {
 	left := time.Until(patience)
 	if left <= 0 || ctx.Err() != nil {
 		return false

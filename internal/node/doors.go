@@ -31,7 +31,7 @@ func (n *Node) openAdmin(reg *prometheus.Registry) error {
 	n.admin.Store(a)
 	n.stops = append(n.stops, a.Stop)
 	if addr := a.Addr(); addr != "" && !onLoopback(addr) {
-		n.cfg.Log.Warn("whoever reaches the admin address can drain this node and take profiles: keep --admin-addr on loopback, and give Prometheus and probes --metrics-addr", "admin", addr)
+		n.cfg.Log.Warn("anybody who reaches the admin address can drain this node and take profiles: keep --admin-addr on loopback, and give Prometheus and probes --metrics-addr", "admin", addr)
 	}
 	return nil
 }

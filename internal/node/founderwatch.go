@@ -9,9 +9,9 @@ import (
 
 const (
 	// founderRounds is how many rounds of serf's reconnects a founder waits out. In
-	// each, those who hold a cluster try to reach each member that has failed once, on
+	// each, nodes that hold a cluster try to reach each member that has failed once, on
 	// average: so a founder that has lost its disk, as have all others, hears of the
-	// cluster of those who have not.
+	// cluster of those that have not.
 	founderRounds = 2
 	// founderSpare is for what is heard in the last round to be shown.
 	founderSpare = time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/keystead/keystead/owner"
 )
 
-// rankedKeys is how many of the busiest objects have a metric each, by rank: whoever
+// rankedKeys is how many of the busiest objects have a metric each, by rank: a person who
 // chooses keys must not choose how many series there are.
 const rankedKeys = 10
 

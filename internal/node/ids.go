@@ -14,11 +14,11 @@ import (
 
 // newIDs returns the source of this node's ids.
 func (n *Node) newIDs() *ids.Source {
-	take := n.claimStandalone
+	claim := n.claimStandalone
 	if n.cluster != nil {
-		take = n.cluster.claimEpoch
+		claim = n.cluster.claimEpoch
 	}
-	return ids.New(ids.Config{Claim: take, Now: n.cfg.Clock.Now, Log: n.cfg.Log})
+	return ids.New(ids.Config{Claim: claim, Now: n.cfg.Clock.Now, Log: n.cfg.Log})
 }
 
 // Pauses before an epoch is asked for again.

@@ -94,7 +94,7 @@ func (m *inCluster) Terms() owner.Terms {
 }
 
 // Exhausted implements owner.Rule. Tokens may begin with any epoch up to that of
-// the table that the node goes by: whoever owns a row later, owns it since a
+// the table that the node goes by: a node that owns a row later, owns it since a
 // later one.
 func (m *inCluster) Exhausted(epoch uint64) (uint64, error) {
 	if now := m.rule.Table().Epoch; now > epoch {

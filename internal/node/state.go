@@ -72,7 +72,7 @@ func (s *state) sent() (bytes int64) {
 }
 
 // stateGreeting is how long a member that has connected may take for the first bytes of
-// gRPC. A stop waits for those who are at it: one that was cut off just then must not keep
+// gRPC. A stop waits for those that are at it: one that was cut off just then must not keep
 // a node from stopping, and from writing its state file, for two minutes.
 const stateGreeting = 3 * time.Second
 

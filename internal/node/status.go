@@ -100,7 +100,7 @@ func rowsOf(t *table.Table, h table.Holder) (owned, standby int) {
 	return 0, 0
 }
 
-// Status returns the status of now.
+// Status returns the present status.
 func (n *Node) Status() Status {
 	st := n.store.Stats()
 	out := Status{

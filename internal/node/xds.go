@@ -267,15 +267,15 @@ func (r *ringAnnouncer) view(epoch uint64, members []table.Member, facts []membe
 		if ok {
 			node.App, _ = netip.ParseAddrPort(f.Self.AppAddr) // "" is none
 		}
-		wrong, told := dropUseless(&node), r.useless[m.Holder()]
+		wrong, logged := dropUseless(&node), r.useless[m.Holder()]
 		switch {
-		case wrong != nil && wrong.Error() != told:
+		case wrong != nil && wrong.Error() != logged:
 			r.n.cfg.Log.Error("xDS clients are not told of an address of a node, for they could not use it", "node", m.Node, "error", wrong)
-			told = wrong.Error()
+			logged = wrong.Error()
 		case wrong == nil && ok:
-			told = ""
+			logged = ""
 		}
-		useless[m.Holder()] = told
+		useless[m.Holder()] = logged
 		seen[m.Holder()] = node
 		if node.GRPC.IsValid() {
 			v.Nodes = append(v.Nodes, node)

@@ -72,7 +72,7 @@ func bucketOf(req *limitpb.CheckRequest, alone bool) (chunk.Bucket, error) {
 		return bad("cost", fmt.Sprintf("is %d, and with anywhere %d of %d tokens are kept back: it would never be allowed", req.Cost, slack, b.Burst),
 			"leave anywhere out, or allow a larger burst")
 	}
-	// As the owner would, but before it has to do with others who ask for the key.
+	// As the owner would, but before it has to do with others that ask for the key.
 	var field *failure.Error
 	op := limit.Op{Params: limit.Params{Limit: b.Limit, Period: b.Period, Burst: req.Burst}, Cost: max(req.Cost, 1)}
 	//guard:nonsense-at-the-door

@@ -196,7 +196,7 @@ func newLone(id, addr string, a Alone) Cluster {
 func (l *lone) Self() table.Holder  { return l.Table().Members[0].Holder() }
 func (l *lone) State() ClusterState { return l.state }
 
-// Table returns the table under the epoch of now: that is raised within a run only when
+// Table returns the table under the present epoch: that is raised within a run only when
 // all fencing tokens of one are used up.
 func (l *lone) Table() *table.Table {
 	t := l.table.Load()

@@ -30,7 +30,7 @@ func wireMembers(t *table.Table) []*clusterpb.Member {
 	return members
 }
 
-// places returns the members' indexes on the wire, from 1. Who is no member has 0.
+// places returns the members' indexes on the wire, from 1. A process that is no member has 0.
 func places(t *table.Table) map[table.Holder]uint32 {
 	at := make(map[table.Holder]uint32, len(t.Members))
 	for i := range t.Members {

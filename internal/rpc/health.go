@@ -74,8 +74,8 @@ func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 
 // Watch answers at once and at each change, until the server stops.
 func (h *health) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
-	look := time.NewTicker(healthEvery)
-	defer look.Stop()
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		if now := h.status(req.Service); now != last {
@@ -92,7 +92,7 @@ func (h *health) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStrea
 				_ = stream.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}) // the caller has left
 			}
 			return Status(errStopping)
-		case <-look.C:
+		case <-tick.C:
 		}
 	}
 }

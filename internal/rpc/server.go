@@ -39,11 +39,11 @@ const (
 	maxFlushBytes = MaxBatch - MaxRequest // bytes of a message of calls to another node
 
 	// maxReceive is where grpc itself cuts off, without a typed error: far
-	// enough above MaxBatch that a caller who is a little over gets a good one.
+	// enough above MaxBatch that a caller that is a little over gets a good one.
 	maxReceive = 2 << 20
 	maxHeaders = 16 << 10 // bytes of a call's metadata
 	// maxFields is where a message is refused before it is read whole, again
-	// far enough above MaxBatchItems that a caller who is a little over gets a
+	// far enough above MaxBatchItems that a caller that is a little over gets a
 	// typed error.
 	maxFields = 2*MaxBatchItems + 16
 
@@ -63,7 +63,7 @@ type Config struct {
 	// MaxConns bounds open connections; more wait in the listen queue. Default 10,000.
 	MaxConns int
 	// MaxCalls bounds calls under way, streams and waiting ones included; more
-	// are refused. Default 100,000, so that all callers who may wait for locks
+	// are refused. Default 100,000, so that all callers that may wait for locks
 	// can, and others still get through.
 	MaxCalls int64
 	// Cluster is what is known of the other nodes. nil = this node runs alone.
@@ -219,8 +219,8 @@ func (s *Server) Hurry() { s.hurry.Do(func() { close(s.hurried) }) }
 func (s *Server) awaitCalls(done <-chan struct{}, grace time.Duration) {
 	over := time.NewTimer(grace)
 	defer over.Stop()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
 	for s.busy.Load() > 0 {
 		select {
 		case <-done:
@@ -229,7 +229,7 @@ func (s *Server) awaitCalls(done <-chan struct{}, grace time.Duration) {
 			return
 		case <-s.hurried:
 			return
-		case <-look.C:
+		case <-tick.C:
 		}
 	}
 	last := time.NewTimer(min(lastAnswers, grace))
@@ -241,7 +241,7 @@ func (s *Server) awaitCalls(done <-chan struct{}, grace time.Duration) {
 }
 
 const (
-	lookEvery   = 5 * time.Millisecond
+	pollEvery   = 5 * time.Millisecond
 	lastAnswers = 500 * time.Millisecond
 )
 

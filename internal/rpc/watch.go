@@ -19,7 +19,7 @@ var errWatches = &failure.Error{Reason: failure.Overloaded, RetryAfter: time.Sec
 	Hint:    "watch another node, or ask with GetTable from time to time"}
 
 // Watch sends the table, and then the newest one whenever the watcher has taken
-// the one before: who reads slowly misses epochs, and nothing is queued for it.
+// the one before: a reader that is slow misses epochs, and nothing is queued for it.
 func (c *cluster) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingServer[clusterpb.WatchResponse]) error {
 	defer c.watches.Add(-1)
 	if c.watches.Add(1) > MaxWatches {

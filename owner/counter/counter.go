@@ -20,7 +20,7 @@
 // Time is an argument: nanoseconds of a monotonic clock. Callers race for the
 // state, so `now` may lie a little behind the last change (State.At); it then
 // counts as the moment of that change, and no TTL gets shorter by it. What a read
-// shows as expired is not remembered: whoever calls stores the zero State if a
+// shows as expired is not remembered: the caller stores the zero State if a
 // later call with an earlier `now` must not see the counter again.
 //
 // # Non-guarantee

@@ -330,7 +330,7 @@ func (l level) under(p Params, algorithm Algorithm, period, now int64) level {
 }
 
 // backIn returns the time from now until n of the spent tokens have come back, at
-// most MaxUint64. A bucket's level is that of now.
+// most MaxUint64. A bucket's level is the present one.
 func (l level) backIn(n uint64, algorithm Algorithm, limit uint64, period, now int64) uint64 {
 	if n == 0 {
 		return 0

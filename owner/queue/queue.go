@@ -10,7 +10,7 @@ import (
 
 // Bounds, with their reasons. Times are in nanoseconds.
 const (
-	MaxWait = 86_400_000_000_000 // 24 h: whoever waits for longer should ask again
+	MaxWait = 86_400_000_000_000 // 24 h: a caller that waits for longer should ask again
 
 	// keepRoom is the room, in places, that an empty queue keeps: enough that an
 	// object which two or three contend for does not allocate at every handover.

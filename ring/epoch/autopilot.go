@@ -203,7 +203,7 @@ type server struct {
 	votes, leads, healthy, stable bool
 }
 
-// choose says who shall vote from now on and who no longer.
+// choose returns the servers that are to begin to vote, and those that are to stop.
 func choose(servers []server) (up, down []raft.ServerID) {
 	slices.SortFunc(servers, func(a, b server) int { return cmp.Compare(a.id, b.id) })
 	voters, fit, able := 0, 0, 0 // that vote; that vote and are healthy; that could
@@ -222,7 +222,7 @@ func choose(servers []server) (up, down []raft.ServerID) {
 	if want%2 == 0 {
 		want--
 	}
-	// Those who are healthy replace those who are not.
+	// Healthy ones replace those that are not.
 	for _, s := range servers {
 		if !s.votes && s.stable && fit < want {
 			up = append(up, s.id)

@@ -79,7 +79,7 @@ type Group struct {
 	heard     atomic.Int64  // when the last of the questions that the leader has answered was sent
 }
 
-// eventRoom is how many events may wait for the keeper; whoever sends more
+// eventRoom is how many events may wait for the keeper; a sender of more
 // waits.
 const eventRoom = 256
 

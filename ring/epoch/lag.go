@@ -52,7 +52,7 @@ func (k *keeper) stuck(h table.Holder, applied uint64) bool {
 	return true
 }
 
-// forgetLags forgets those who are no members any more.
+// forgetLags forgets processes that are no members any more.
 func (k *keeper) forgetLags(t *table.Table) {
 	maps.DeleteFunc(k.lags, func(h table.Holder, _ lag) bool { return !t.Holds(h) })
 }

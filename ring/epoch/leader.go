@@ -20,9 +20,9 @@ type leaderState struct {
 
 	waiting    []*renewal // for the next proof
 	proving    bool
-	candidates map[string]candidate    // by node: who asked for a lease and is no member
+	candidates map[string]candidate    // by node: processes that asked for a lease and are no members
 	lags       map[table.Holder]lag    // members that have not applied what concerns them
-	others     map[table.Holder]other  // who seemed to have applied more than this leader
+	others     map[table.Holder]other  // that seemed to have applied more than this leader
 	known      map[string]uint64       // by node: the incarnation that was a member last, in this term
 	mutes      mutes                   // members that are waited for
 	stops      stops                   // members that are about to stop
@@ -146,7 +146,7 @@ func (k *keeper) caughtUp(term uint64) {
 	k.plan()
 }
 
-// sync tells the grants who is in the table now.
+// sync tells the grants which processes are in the table now.
 func (k *keeper) sync() {
 	t := k.g.Table()
 	if t == k.synced || k.grants.Term() == 0 {
@@ -197,8 +197,8 @@ func (k *keeper) renewalReceived(r *renewal) {
 	}
 }
 
-// prove begins a proof of leadership for those who wait, unless one runs. Those
-// who come while it runs join the next.
+// prove begins a proof of leadership for renewals that wait, unless one runs. Those
+// that come while it runs join the next.
 func (k *keeper) prove() {
 	if k.proving || len(k.waiting) == 0 || !k.grants.IsReady() {
 		return
@@ -251,7 +251,7 @@ func (k *keeper) behind(r *renewal) bool {
 	return is && m.Incarnation == r.req.Incarnation && r.req.Epoch < m.Since
 }
 
-// answer grants a lease, or remembers who would like to be admitted.
+// answer grants a lease, or remembers a process that asks to be admitted.
 func (k *keeper) answer(r *renewal) {
 	r.term = k.grants.Term()
 	if k.differs(r) || k.behind(r) ||
@@ -382,7 +382,7 @@ func (k *keeper) finished(t *table.Table) (table.Command, bool) {
 		return table.Command{}, false
 	}
 	end := table.Command{End: &table.End{Transition: t.Transition.ID}}
-	if _, err := t.Apply(end); err != nil { // somebody stands by who is to leave
+	if _, err := t.Apply(end); err != nil { // a member that is to leave still stands by
 		return table.Command{}, false
 	}
 	return end, true
@@ -406,7 +406,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// want returns the members of the ring to move to; none if all stands well. Who has joined
+// want returns the members of the ring to move to; none if all stands well. One that has joined
 // takes part once it holds a lease.
 func (k *keeper) want(t *table.Table) []table.Holder {
 	return t.Plan(k.stand(t).moves, func(m table.Member) bool { return k.grants.Alive(m.Holder(), k.now) })

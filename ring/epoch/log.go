@@ -71,16 +71,16 @@ func newRaftLog(log *slog.Logger) hclog.Logger {
 	return raftLog{hclog.NewNullLogger(), log, &said{now: time.Now, at: map[string]time.Time{}}}
 }
 
-// whom returns the server that a line is about, "" if about none.
-func whom(args []any) string {
+// serverOf returns the server that a line is about, "" if about none.
+func serverOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		switch args[i] {
 		case "peer", "server-id", "id", "target", "from", "candidate":
-			who := args[i+1]
-			if s, is := who.(raft.Server); is {
-				who = s.ID
+			server := args[i+1]
+			if s, is := server.(raft.Server); is {
+				server = s.ID
 			}
-			return fmt.Sprint(who)
+			return fmt.Sprint(server)
 		}
 	}
 	return ""
@@ -88,7 +88,7 @@ func whom(args []any) string {
 
 func (l raftLog) say(level slog.Level, msg string, args []any) {
 	if level > slog.LevelDebug {
-		if who := whom(args); who != "" && !l.lines.news(msg+" "+who) {
+		if server := serverOf(args); server != "" && !l.lines.news(msg+" "+server) {
 			level = slog.LevelDebug
 		}
 	}

@@ -85,10 +85,10 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 	return table.Command{}, false
 }
 
-// expired returns the members to be removed. Who is about to come back with all that
+// expired returns the members to be removed. One that is about to come back with all that
 // it held is not. And if nobody of the table is there, all have been stopped: for
-// those who have not shown up yet, with their state or without, the leader waits
-// longer than for a lease. For those who are mute: see mutes.
+// those that have not shown up yet, with their state or without, the leader waits
+// longer than for a lease. For those that are mute: see mutes.
 func (k *keeper) expired() []table.Holder {
 	asking, over := k.asking(), k.grants.Expired(k.now)
 	k.mutes.forget(over)

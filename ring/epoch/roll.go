@@ -13,7 +13,7 @@ import (
 // never stopped.
 //
 // A new leader knows those of before by the table: members that are not marked as
-// returned. Those that are have been admitted since the stop, by whoever led then.
+// returned. Those that are have been admitted since the stop, by the leader of that time.
 type roll struct {
 	since  int64          // when the term began
 	wait   time.Duration  // Config.ResumeWait

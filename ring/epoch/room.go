@@ -12,7 +12,7 @@ import (
 // no other one begins. So it gives its lease up when it has had no room for long enough.
 // The leader removes it, rows that it got already fall to their synced standbys, which
 // are mostly those that gave them, and the transition goes on without it. It becomes
-// another incarnation, as whoever is removed does, and asks to be admitted after a pause.
+// another incarnation, as a process that was removed does, and asks to be admitted after a pause.
 //
 // A process whose copies merely take long refuses none, and stays. So does one that has
 // a single other member beside it: nobody waits for anything but to give it rows, and it

@@ -29,7 +29,7 @@ import (
 const maxMessage = 2 << 20
 
 // greetingTime is how long a server that has connected may take for the first bytes of
-// gRPC. A stop waits for those who are at it.
+// gRPC. A stop waits for those that are at it.
 const greetingTime = 3 * time.Second
 
 // peers are connections to the lease services of other servers.
@@ -287,7 +287,7 @@ func (g *Group) drain() {
 // which answers all that was proposed.
 const drainTime = 4 * leaderLease
 
-// askLeader sends a renewal to whoever leads.
+// askLeader sends a renewal to the present leader.
 func (g *Group) askLeader(ctx context.Context, req *peerv1.RenewRequest) (*peerv1.RenewResponse, error) {
 	addr, id := g.raft.LeaderWithID()
 	switch id {

@@ -19,7 +19,7 @@ import (
 
 // Bounds of servers, with their reasons.
 const (
-	// maxServers bounds raft's configuration: twice the members, for those who come
+	// maxServers bounds raft's configuration: twice the members, for those that come
 	// while earlier identities of theirs have still to be taken out.
 	maxServers = 2 * table.MaxMembers
 	// helloTime bounds the question whether a server is there, and silentPause is how
@@ -52,7 +52,7 @@ func (g *Group) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 
 // tendServers makes raft's configuration follow gossip, one change at a time:
 // every live node is a server, at its present address, under its present
-// identity. Who votes is the autopilot's business.
+// identity. Which servers vote is the autopilot's business.
 func (k *keeper) tendServers() {
 	if k.changing {
 		return

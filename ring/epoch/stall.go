@@ -262,7 +262,7 @@ const voteTime = election / 3
 var tryKey = []byte("keystead.try")
 
 // couldVote writes something to the disk, and reports whether that took so short a time
-// that this node could vote. A disk that hangs shows it only to who writes: a follower
+// that this node could vote. A disk that hangs shows it only to a writer: a follower
 // may have had nothing to write for hours.
 func (g *Group) couldVote(ctx context.Context) bool {
 	if g.trying.Swap(true) {

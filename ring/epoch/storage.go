@@ -18,7 +18,7 @@ import (
 )
 
 // Storage keeps the log of a raft server, its votes, its snapshots and, in one
-// place with the votes, who it is.
+// place with the votes, its identity.
 type Storage struct {
 	Logs      raft.LogStore
 	Stable    raft.StableStore
@@ -93,14 +93,14 @@ func (s *Storage) Empty() (bool, error) {
 	return !exists, err
 }
 
-// Names under which the storage keeps who it is.
+// Names under which the storage keeps its identity.
 var (
 	idKey      = []byte("keystead.raft-id")
 	clusterKey = []byte("keystead.cluster")
 	uidKey     = []byte("keystead.uid")
 )
 
-// Identity reads who the storage is, and draws it if it is new.
+// Identity reads the identity of the storage, and draws it if it is new.
 func (s *Storage) Identity(cluster, node string) (raft.ServerID, error) {
 	id, err := s.get(idKey)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A connection between nodes begins with a handshake: the one who dials names
+// A connection between nodes begins with a handshake: the one that dials names
 // what it wants to speak, the cluster, the server that it means and itself; the
 // other one answers whether it is that.
 //
@@ -56,7 +56,7 @@ type wire struct {
 }
 
 // tracked is a connection that was taken in, or dialled for raft. It ends with the wire,
-// whoever has it then: raft's transport does not end its own.
+// whatever has it then: raft's transport does not end its own.
 type tracked struct {
 	net.Conn
 	w *wire

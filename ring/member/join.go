@@ -71,7 +71,7 @@ func (p *Pool) join() {
 func (j *joiner) once() time.Duration {
 	a := j.p.around.Load()
 	j.report(a.ours == 0)
-	// One that has not heard of its cluster yet may have joined others who have
+	// One that has not heard of its cluster yet may have joined others that have
 	// not either.
 	well := a.ours > 0 && !a.named && j.p.known.Load()
 	now := time.Now()

@@ -222,7 +222,7 @@ type Stats struct {
 	Queued        int    // words of serf that wait to be sent
 }
 
-// Stats returns numbers as of now.
+// Stats returns the present numbers.
 func (p *Pool) Stats() Stats {
 	s := Stats{Changes: p.changes.Load(), JoinTries: p.tries.Load(), EventsDropped: p.dropped.Load(), Unanswered: p.unanswered.Load(), Health: p.serf.Memberlist().GetHealthScore()}
 	for name, v := range p.serf.Stats() {

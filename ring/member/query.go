@@ -23,7 +23,7 @@ const (
 	// maxQueries is the number of queries that wait to be answered.
 	maxQueries = 64
 	// maxSeen is the number of events whose arrival is remembered, as many as
-	// serf keeps and passes on to those who join.
+	// serf keeps and passes on to those that join.
 	maxSeen = 512
 )
 

@@ -4,8 +4,8 @@
 //
 // # Guarantee
 //
-// The places depend on the key, on n and on the set of nodes alone: everybody
-// who knows these computes the same. The points of the nodes are those of package
+// The places depend on the key, on n and on the set of nodes alone: every
+// program that knows these computes the same. The points of the nodes are those of package
 // ring, hashed alike; where a sub-key goes is decided by
 // github.com/buraksezer/consistent (Mirrokni, Thorup, Zadimoghaddam: Consistent
 // Hashing with Bounded Loads, 2018).

@@ -4,7 +4,7 @@
 //
 //	Begin ─▶ Request ─▶ ID for each attempt ─▶ FateOf its error ─▶ End
 //
-// It does not retry, connect or wait: those who test do that in ways of their own.
+// It does not retry, connect or wait: tests do that in ways of their own.
 package caller
 
 import (

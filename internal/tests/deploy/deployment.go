@@ -137,7 +137,7 @@ func (r *reader) cluster(where string, nodes []*Node) {
 			r.wrong(n.Where, "its hash key is %q: clients that go by addresses, grpc-js among them, would miss the owner with two calls of three", n.settings["hash-key"])
 		}
 		if addr := n.settings["admin-addr"]; addr != "" && !strings.HasPrefix(addr, "127.0.0.1:") {
-			r.wrong(n.Where, "its admin address is %s: whoever reaches it can drain the node", addr)
+			r.wrong(n.Where, "its admin address is %s: anybody who reaches it can drain the node", addr)
 		}
 	}
 	if len(nodes) == 0 {

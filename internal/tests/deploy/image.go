@@ -107,7 +107,7 @@ func (r *reader) image() *Image {
 		r.wrong(dockerfile, "the entry point %v is not the program, which is built to %s", m.Entrypoint, m.Binary)
 	}
 	n := &Node{Where: dockerfile, Args: m.Cmd, Env: m.Env, Volume: m.Volume}
-	n.Patience = time.Hour // whoever runs the image says how long
+	n.Patience = time.Hour // people who run the image say how long
 	r.node(n)
 	r.exposed(m, n.ports())
 	if want := append(append([]string{"CMD"}, m.Entrypoint...), "status"); len(m.Health) < len(want) || !slices.Equal(m.Health[:len(want)], want) {

@@ -18,7 +18,7 @@ var variables = strings.NewReplacer("$__rate_interval", "5m", "$__interval", "1m
 // ownSeries are those that Prometheus makes itself.
 var ownSeries = []string{"up", "ALERTS"}
 
-// scraped are the labels that a series has of whoever scrapes it, and those of a
+// scraped are the labels that a series gets when it is scraped, and those of a
 // histogram's buckets.
 var scraped = []string{"cluster", "instance", "job", "namespace", "pod", "le"}
 

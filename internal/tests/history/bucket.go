@@ -11,11 +11,11 @@ type BucketParams struct {
 	Limit  uint64
 	Period int64 // ns
 	Burst  uint64
-	// Late is by how much, in ns and in all, tokens may come back later than
-	// promised: whoever copies the state of an object sends the time that is left,
+	// Delay is by how much, in ns and in all, tokens may come back later than
+	// promised: a copy of the state of an object has the time that is left,
 	// and it runs on when it has arrived. Whoever has an earlier copy may take over
 	// again, as long as nothing was spent since. 0 is a bucket that stays where it is.
-	Late int64
+	Delay int64
 }
 
 // BucketInput is a check of a token bucket.
@@ -66,7 +66,7 @@ type bucketState struct {
 	// before the next operation, and the moment may be as late as that one plus
 	// later.
 	later int64
-	late  int64 // by how much hi may still move by itself
+	delay int64 // by how much hi may still move by itself
 	split bool  // it may have been split: only lo is known
 }
 
@@ -75,7 +75,7 @@ type bucketState struct {
 type bucket struct {
 	l, token int64 // units of a nanosecond; units in which a token comes back
 	burst    int64
-	late     int64 // units
+	delay    int64 // units
 	drift    Drift // of the clock by which the step was decided
 }
 
@@ -96,19 +96,19 @@ type bucket struct {
 func Bucket(p BucketParams) Model {
 	g := gcd(p.Limit, uint64(p.Period))
 	b := bucket{l: int64(p.Limit / g), token: p.Period / int64(g), burst: int64(p.Burst)}
-	b.late = b.units(p.Late)
+	b.delay = b.units(p.Delay)
 	if b.token > math.MaxInt64/4/max(b.burst, 1) {
 		panic("history: the bucket takes too long to fill")
 	}
 	const past = math.MinInt64 / 4
-	empty := bucketState{lo: past, hi: past, base: past, late: b.late}
+	empty := bucketState{lo: past, hi: past, base: past, delay: b.delay}
 	m := newModel(empty, func(s bucketState, at step, out any) []bucketState {
 		if next := b.step(s, at, out); next.lo <= next.hi {
 			return []bucketState{next}
 		}
 		return nil
-	}, bucketState{lo: past, hi: ever, base: past, late: b.late})
-	m.late = p.Late
+	}, bucketState{lo: past, hi: ever, base: past, delay: b.delay})
+	m.delay = p.Delay
 	return m
 }
 
@@ -162,7 +162,7 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 		if s = s.most(to + b.drift.most(room)); s.lo > s.hi || o.RetryAfter != 0 {
 			return impossible
 		}
-		if !in.Peek { // whoever spent had what was put off, or a copy of before
+		if !in.Peek { // the caller had what was put off, or a copy of before
 			s.lo, s.hi = max(s.base, from)+b.drift.least(cost), max(s.hi, to)+b.drift.most(cost)
 			s.off, s.base = false, s.lo
 		}
@@ -233,7 +233,7 @@ func (b bucket) narrow(s bucketState, o BucketOutput, from, to int64) bucketStat
 // one, that is undone.
 func (s bucketState) most(at int64) bucketState {
 	if s.off && s.base <= at && at < s.lo && s.lo <= s.hi {
-		s.late += s.lo - at
+		s.delay += s.lo - at
 		s.lo, s.hi, s.off = s.base, at, false
 	}
 	s.hi = min(s.hi, at)
@@ -241,11 +241,11 @@ func (s bucketState) most(at int64) bucketState {
 }
 
 // least uses that the moment is not before this one. If none of the known ones is
-// that late, it was put off, which is possible as far as late goes; but a state
+// that late, it was put off, which is possible as far as the delay allows; but a state
 // that is impossible stays so.
 func (s bucketState) least(at int64) bucketState {
-	if by := at - s.hi; by > 0 && by <= s.late && s.lo <= s.hi {
-		s.hi, s.late, s.off = at, s.late-by, true
+	if by := at - s.hi; by > 0 && by <= s.delay && s.lo <= s.hi {
+		s.hi, s.delay, s.off = at, s.delay-by, true
 	}
 	if s.lo = max(s.lo, at); !s.off {
 		s.base = s.lo

@@ -14,7 +14,7 @@ import (
 type Model struct {
 	model  porcupine.Model
 	unsure *porcupine.Model // the same from an unknown state on
-	late   int64            // ns
+	delay  int64            // ns
 	drift  Drift
 	splits Splits
 }
@@ -110,7 +110,7 @@ func byReturn(ops []porcupine.Operation) []porcupine.Operation {
 // nil, a *Violation, ErrTimeout, or what contradicts itself among the attempts
 // of one request. timeout bounds the check of each object; 0 is no bound.
 func Check(m Model, calls []Call, timeout time.Duration) error {
-	objects, err := foldAll(calls, m.late, m.drift, m.splits)
+	objects, err := foldAll(calls, m.delay, m.drift, m.splits)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ type CounterOutput struct {
 
 func (o CounterOutput) first() any {
 	if !o.inexact() {
-		o.Parts = 0 // it is what the whole has answered, whoever tells it
+		o.Parts = 0 // it is what the whole has answered, whatever node tells it
 	}
 	o.Current, o.Replay = 0, Replay{}
 	return o
@@ -136,11 +136,11 @@ func (s counterState) learned(in CounterInput, o CounterOutput, told bool) []cou
 	return []counterState{{value: o.Value, version: o.Version, split: s.split}}
 }
 
-// LateCounter returns the model of counters that are copied: the ages of replays may be too
+// DelayedCounter returns the model of counters that are copied: the ages of replays may be too
 // small by so many ns. Nothing else depends on time.
-func LateCounter(late int64) Model {
+func DelayedCounter(delay int64) Model {
 	m := Counter()
-	m.late = late
+	m.delay = delay
 	return m
 }
 

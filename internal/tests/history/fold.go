@@ -66,7 +66,7 @@ func Fold(calls []Call) (map[string][]operation, error) { return foldAll(calls, 
 
 // foldAll is Fold of objects whose times may be late: the age of a replay is
 // then too small by at most so many ns. Clocks may drift, and objects may be split.
-func foldAll(calls []Call, late int64, drift Drift, splits Splits) (map[string][]operation, error) {
+func foldAll(calls []Call, delay int64, drift Drift, splits Splits) (map[string][]operation, error) {
 	type name struct{ object, request string }
 	requests := map[name][]Call{}
 	objects := map[string][]operation{}
@@ -79,7 +79,7 @@ func foldAll(calls []Call, late int64, drift Drift, splits Splits) (map[string][
 	}
 	numbers := map[string]int{}
 	for n, attempts := range requests {
-		ops, err := fold(attempts, numbers[n.object]+1, late, drift)
+		ops, err := fold(attempts, numbers[n.object]+1, delay, drift)
 		if err != nil {
 			return nil, fmt.Errorf("history: %s, request %s: %w\n%s", n.object, n.request, err, describe(attempts))
 		}
@@ -100,8 +100,8 @@ func foldAll(calls []Call, late int64, drift Drift, splits Splits) (map[string][
 
 // fold turns the attempts of one request into its operation, and the reads that
 // its replays are. number is for the operation, if it has any; ages may be too
-// small by late.
-func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, error) {
+// small by the delay.
+func fold(attempts []Call, number int, delay int64, drift Drift) ([]operation, error) {
 	in, client := attempts[0].Input, attempts[0].Client
 	s := step{in: in, call: attempts[0].Start, ret: Never, first: attempts[0].Start, drift: drift}
 	var original *Call
@@ -141,7 +141,7 @@ func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, er
 		if !sameResult(told, out.(output)) {
 			return nil, fmt.Errorf("has two results, %+v and %+v", out, r.Output)
 		}
-		if s.call, s.ret = max(s.call, r.Start-drift.most(age)-late), min(s.ret, r.End-drift.least(age)); s.call > s.ret {
+		if s.call, s.ret = max(s.call, r.Start-drift.most(age)-delay), min(s.ret, r.End-drift.least(age)); s.call > s.ret {
 			return nil, fmt.Errorf("took effect when no attempt of it was under way, by the age of %+v", r.Output)
 		}
 		op.Call, op.Return = s.call, min(op.Return, r.End)
@@ -155,7 +155,7 @@ func fold(attempts []Call, number int, late int64, drift Drift) ([]operation, er
 	return append(ops, op), nil
 }
 
-// passedOn reports whether a replay can be of its own attempt: whoever passed it on to the
+// passedOn reports whether a replay can be of its own attempt: the node that passed it on to the
 // owner did so again, having had no answer, and it had acted before.
 func passedOn(c Call, drift Drift) bool {
 	age := c.Output.(output).replay().Age

@@ -34,7 +34,7 @@ func TestLateBucket(t *testing.T) {
 			done(120, 120, check(1), denied(0, 80, 280))}},
 		"a level of before": {false, []Call{
 			full, done(10, 11, check(1), denied(0, 90, 290)), done(12, 13, check(1), denied(0, 10, 210))}},
-	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3, Late: 50}))
+	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3, Delay: 50}))
 }
 
 // Grants may end up to 50 ns late in all.
@@ -53,7 +53,7 @@ func TestLateLock(t *testing.T) {
 		"put off, and then early": {false, []Call{a, done(50, 51, inspect, heldBy("a", 1, 100)), done(90, 99, inspect, notHeld)}},
 		"put off and renewed": {false, []Call{a, done(50, 51, inspect, heldBy("a", 1, 100)),
 			done(60, 61, renew(1, 100), LockOutput{OK: true, TTL: 100}), done(120, 130, inspect, notHeld)}},
-	}.check(t, LateLock(50))
+	}.check(t, DelayedLock(50))
 }
 
 // The age of a replay may be too small by as much: the operation took effect
@@ -65,11 +65,11 @@ func TestLateReplay(t *testing.T) {
 		return []Call{as("r", lost(0, add(2))), done(20, 21, get, is(2, 5)), as("r", done(100, 101, add(2), o))}
 	}
 	for _, c := range []struct {
-		age, late int64
-		legal     bool
+		age, delay int64
+		legal      bool
 	}{{80, 0, true}, {60, 0, false}, {60, 50, true}, {20, 50, false}, {102, 50, false}} {
-		if err := Check(LateCounter(c.late), aged(c.age), 0); (err == nil) != c.legal {
-			t.Errorf("age %d, late by %d: %v", c.age, c.late, err)
+		if err := Check(DelayedCounter(c.delay), aged(c.age), 0); (err == nil) != c.legal {
+			t.Errorf("age %d, late by %d: %v", c.age, c.delay, err)
 		}
 	}
 }

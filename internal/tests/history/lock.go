@@ -79,7 +79,7 @@ type lockState struct {
 	// early says that the grant may end before its TTL: its caller may have
 	// left, and then the node gives it back.
 	early bool
-	late  int64 // ns by which hi may still move by itself
+	delay int64 // ns by which hi may still move by itself
 }
 
 // Lock returns the model of a lock. The state is who holds it and the interval in
@@ -88,14 +88,14 @@ type lockState struct {
 //
 // Relaxation: the grant to a caller whose answer was lost, and the release of
 // which nobody knows whether it took effect, may end at any moment.
-func Lock() Model { return LateLock(0) }
+func Lock() Model { return DelayedLock(0) }
 
-// LateLock returns the model of a lock whose grants may last longer than promised, by
-// so many ns in all: whoever copies the state of an object sends the time that is
+// DelayedLock returns the model of a lock whose grants may last longer than promised, by
+// so many ns in all: a copy of the state of an object has the time that is
 // left, and it runs on when it has arrived. Whoever has an earlier copy may take
 // over again. Never do they end sooner than their callers were told.
-func LateLock(late int64) Model {
-	m := newModel(lockState{late: late}, func(s lockState, at step, out any) []lockState {
+func DelayedLock(delay int64) Model {
+	m := newModel(lockState{delay: delay}, func(s lockState, at step, out any) []lockState {
 		in := at.in.(LockInput)
 		o, told := out.(LockOutput)
 		if !told {
@@ -127,7 +127,7 @@ func LateLock(late int64) Model {
 		}
 		return s.held(o, at).state()
 	})
-	m.late = late
+	m.delay = delay
 	return m
 }
 
@@ -157,13 +157,13 @@ func (s lockState) holds(at step) maybe {
 }
 
 // least uses that the grant does not end before this moment. If it should have, it
-// was put off, as far as late goes. It reports whether that is possible.
+// was put off, as far as the delay allows. It reports whether that is possible.
 func (s *lockState) least(end int64) bool {
 	if by := end - s.hi; by > 0 && s.later == 0 {
-		if by > s.late {
+		if by > s.delay {
 			return false
 		}
-		s.hi, s.late, s.off = end, s.late-by, true
+		s.hi, s.delay, s.off = end, s.delay-by, true
 	}
 	return true
 }
@@ -182,7 +182,7 @@ func (s *lockState) raise(end int64) {
 // latest.
 func (s *lockState) back(end int64) {
 	if s.off && s.base <= end && end < s.lo {
-		s.late += s.lo - end
+		s.delay += s.lo - end
 		s.lo, s.hi, s.off = s.base, end, false
 	}
 }
@@ -226,7 +226,7 @@ func (s lockState) free(at step) maybe {
 	if s.holder != "" && s.lo > at.ret {
 		return maybe{none: true}
 	}
-	return maybe{lockState: lockState{last: s.last, late: s.late}}
+	return maybe{lockState: lockState{last: s.last, delay: s.delay}}
 }
 
 // freeFrom returns the earliest moment of the operation at which the lock is free.
@@ -244,7 +244,7 @@ func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
 			return nil
 		}
 		granted := max(s.freeFrom(at), at.first+at.drift.least(o.Waited))
-		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + at.drift.least(in.TTL), hi: at.ret + at.drift.most(in.TTL), early: at.lost, late: s.late}
+		next := lockState{holder: in.Holder, token: o.Token, last: o.Token, lo: granted + at.drift.least(in.TTL), hi: at.ret + at.drift.most(in.TTL), early: at.lost, delay: s.delay}
 		if granted > at.ret {
 			return nil
 		}
@@ -273,7 +273,7 @@ func (s lockState) release(in LockInput, o LockOutput, at step) []lockState {
 	case o.OK && held.none:
 		return nil
 	case o.OK:
-		return []lockState{{last: max(s.last, in.Token), late: held.late}}
+		return []lockState{{last: max(s.last, in.Token), delay: held.delay}}
 	case s.holder != "" && s.token == in.Token:
 		return s.free(at).state() // only if its TTL is over
 	}
@@ -286,7 +286,7 @@ func (s lockState) lost(in LockInput, at step) []lockState {
 	switch in.Op {
 	case LockAcquire:
 		granted := s.freeFrom(at)
-		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, base: granted, later: at.drift.most(in.TTL), early: true, late: s.late}}
+		return []lockState{s, {holder: in.Holder, last: s.last, lo: granted, hi: granted, base: granted, later: at.drift.most(in.TTL), early: true, delay: s.delay}}
 	case LockRenew:
 		if mine {
 			s.lo, s.later = min(s.lo, at.call+at.drift.least(in.TTL)), max(s.later, at.drift.most(in.TTL))

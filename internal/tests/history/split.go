@@ -147,7 +147,7 @@ func (s bucketState) divided() bucketState {
 	if s.off {
 		lo = s.base
 	}
-	return bucketState{split: true, lo: lo, hi: ever, base: lo, late: s.late}
+	return bucketState{split: true, lo: lo, hi: ever, base: lo, delay: s.delay}
 }
 
 // part is a step, with an answer, on a bucket that may have been split.
@@ -187,7 +187,7 @@ func (b bucket) part(s bucketState, at step, o BucketOutput) bucketState {
 	if least.lo > least.hi || s.lo > least.hi {
 		return impossible
 	}
-	s.lo = max(s.lo, least.lo-b.late)
+	s.lo = max(s.lo, least.lo-b.delay)
 	s.base = s.lo
 	return s
 }

@@ -173,7 +173,7 @@ func TestLateSplitBucket(t *testing.T) {
 		"late by more than so": {false, []Call{full, done(50, 51, check(1), denied(0, 180, 380)), done(101, 102, check(1), yes)}},
 		"never early":          {false, []Call{full, done(90, 99, check(1), yes)}},
 		"late for a split":     {true, []Call{full, done(400, 401, check(1), no)}},
-	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3, Late: 50}).Split(Splits{"x": 10}))
+	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3, Delay: 50}).Split(Splits{"x": 10}))
 }
 
 // A window is never split.

@@ -10,9 +10,9 @@ type WindowParams struct {
 	// Limit is at most MaxWindow: so few are an exact log at the owner.
 	Limit  uint64
 	Period int64 // ns
-	// Late is by how much, in ns and in all, tokens may count for longer than a period:
+	// Delay is by how much, in ns and in all, tokens may count for longer than a period:
 	// see BucketParams.
-	Late int64
+	Delay int64
 }
 
 const (
@@ -56,7 +56,7 @@ type window struct{ WindowParams }
 // Relaxation: moments are chosen for each pair of operations by itself, and what an
 // answer tells narrows nothing but by that.
 func Window(p WindowParams) Model {
-	if p.Limit > MaxWindow || p.Period <= 0 || p.Late < 0 || p.Period > math.MaxInt64/4 || p.Late > math.MaxInt64/4 {
+	if p.Limit > MaxWindow || p.Period <= 0 || p.Delay < 0 || p.Period > math.MaxInt64/4 || p.Delay > math.MaxInt64/4 {
 		panic(fmt.Sprintf("history: no window that can be checked: %+v", p))
 	}
 	w := window{p}
@@ -67,7 +67,7 @@ func Window(p WindowParams) Model {
 		}
 		return []windowState{next}
 	}, windowState{gone: ever, some: true})
-	m.late = p.Late
+	m.delay = p.Delay
 	return m
 }
 
@@ -120,11 +120,11 @@ func (w window) counting(s *windowState, at step) (least, most uint64) {
 		if h.sure && at.ret < h.from+at.drift.least(w.Period) {
 			least += h.tokens
 		}
-		if h.to == Never || at.call < h.to+at.drift.most(w.Period)+w.Late {
+		if h.to == Never || at.call < h.to+at.drift.most(w.Period)+w.Delay {
 			most += h.tokens
 		}
 	}
-	if s.some && at.call < s.gone+at.drift.most(w.Period)+w.Late {
+	if s.some && at.call < s.gone+at.drift.most(w.Period)+w.Delay {
 		most += w.Limit
 	}
 	return min(least, w.Limit), min(most, w.Limit)

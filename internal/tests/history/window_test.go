@@ -40,12 +40,12 @@ func TestWindow(t *testing.T) {
 		"lost and not done":   {true, []Call{lost(0, in(3)), done(10, 15, in(3), yes(0))}},
 		"lost and done later": {true, []Call{lost(0, in(3)), done(10, 15, in(2), yes(1)), done(120, 125, in(1), no(0, 60, 60))}},
 	}.check(t, m)
-	late := Window(WindowParams{Limit: 3, Period: 100, Late: 50})
+	delay := Window(WindowParams{Limit: 3, Period: 100, Delay: 50})
 	histories{
 		"late":       {true, []Call{done(0, 5, in(3), yes(0)), done(140, 145, in(1), no(0, 10, 10))}},
 		"too late":   {false, []Call{done(0, 5, in(3), yes(0)), done(156, 160, in(1), no(0, 10, 10))}},
 		"never soon": {false, []Call{done(0, 5, in(3), yes(0)), done(90, 95, in(1), yes(0))}},
-	}.check(t, late)
+	}.check(t, delay)
 }
 
 // served is a history of four callers of a window, as an owner decides it: some of their

@@ -18,7 +18,7 @@ var Counter = Kind{
 	Share:    4,
 	Work:     count,
 	Probe:    Probe{In: history.CounterInput{Op: history.CounterGet}, Ask: getCounter},
-	Model:    history.LateCounter,
+	Model:    history.DelayedCounter,
 	Splits:   true,
 	Workload: "counter",
 }

@@ -49,7 +49,7 @@ type Kind struct {
 	// Probe reads an object, and changes nothing.
 	Probe Probe
 	// Model is how one of its objects behaves, if durations may be longer by so many ns.
-	Model func(late int64) history.Model
+	Model func(delay int64) history.Model
 	// Splits is set if its objects may be split into parts.
 	Splits bool
 	// Workload is the one of `keystead bench` that measures it.
@@ -102,14 +102,14 @@ type Answer struct {
 
 // Slack is what a test allows all models.
 type Slack struct {
-	Late   int64 // ns by which durations may be longer, in all
+	Delay  int64 // ns by which durations may be longer, in all
 	Drift  history.Drift
 	Splits history.Splits
 }
 
 // Of returns the model of a kind with a slack.
 func (s Slack) Of(k *Kind) history.Model {
-	return k.Model(s.Late).Drifting(s.Drift).Split(s.Splits)
+	return k.Model(s.Delay).Drifting(s.Drift).Split(s.Splits)
 }
 
 // Recording is what workers are told, while they work. It may be used concurrently.

@@ -23,9 +23,9 @@ var Bucket = Kind{
 	Probe: Probe{In: peek, Ask: func(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
 		return askCheck(ctx, conn, checkBucket(key, peek))
 	}},
-	Model: func(late int64) history.Model {
+	Model: func(delay int64) history.Model {
 		p := bucketParams
-		p.Late = late
+		p.Delay = delay
 		return history.Bucket(p)
 	},
 	Splits:   true,
@@ -43,9 +43,9 @@ var Window = Kind{
 	Probe: Probe{In: peek, Ask: func(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
 		return askCheck(ctx, conn, checkWindow(key, peek))
 	}},
-	Model: func(late int64) history.Model {
+	Model: func(delay int64) history.Model {
 		p := windowParams
-		p.Late = late
+		p.Delay = delay
 		return history.Window(p)
 	},
 	Workload: "check",

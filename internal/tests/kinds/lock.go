@@ -20,7 +20,7 @@ var Lock = Kind{
 	Share:    2,
 	Work:     lock,
 	Probe:    Probe{In: history.LockInput{Op: history.LockInspect}, Ask: inspect},
-	Model:    history.LateLock,
+	Model:    history.DelayedLock,
 	Workload: "lock",
 }
 

@@ -170,7 +170,7 @@ type operation[R response] struct {
 	in     any           // of its calls in the record
 	wait   time.Duration // for which the node may let it wait
 	bare   bool          // it has no request id: it is not sent again once it is lost
-	// repeat has it sent once more though it was answered, as whoever has not heard of the
+	// repeat has it sent once more though it was answered, as a client that has not heard of the
 	// answer does: its first result has to be found, wherever the object is by then.
 	repeat bool
 	// call sends an attempt. Bare operations have no id.

@@ -14,9 +14,9 @@
 // what the name says, unless it says otherwise.
 //
 //	handoffFlipFrozen      rows that are handed over are frozen; nothing is flushed
-//	handoffFlipFlushed     … are with all who are to have them; the Flip is proposed next
+//	handoffFlipFlushed     … are with all that are to have them; the Flip is proposed next
 //	handoffFlipAnswered    … are the other's, or not: the proposal has its answer
-//	handoffSyncFlushed     answers wait for a new standby, who has all; the Sync is proposed next
+//	handoffSyncFlushed     answers wait for a new standby, which has all; the Sync is proposed next
 //	handoffSyncAnswered    the Sync has its answer
 //	handoffUnsyncPropose   before the Unsync of a standby is proposed
 //	handoffUnsyncAnswered  the Unsync has its answer
@@ -51,8 +51,8 @@
 // are PUT to http://$GOFAIL_HTTP/name, where GET of name/count says how often a
 // point did something.
 //
-// A point that sleeps holds up everybody who comes to it, whatever its terms count,
-// until other terms are PUT or the point is DELETEd; those who are held up already
+// A point that sleeps holds up all that come to it, whatever its terms count,
+// until other terms are PUT or the point is DELETEd; those that are held up already
 // stay so for their time.
 //
 // # Non-guarantees

@@ -153,7 +153,7 @@ func (c *conn) arrive() {
 	c.n.mu.Lock()
 	defer c.n.mu.Unlock()
 	if c.n.isCutLocked(c.peer.host, c.host) {
-		return // whoever heals the cut calls again
+		return // healing the cut calls it again
 	}
 	some := false
 	for len(c.coming) > 0 && !c.coming[0].at.After(time.Now()) {
@@ -208,7 +208,7 @@ func (c *conn) closeLocked() {
 		c.sendLocked(nil)
 	}
 	c.closed = true
-	c.coming, c.here, c.buffered = nil, nil, 0 // who writes more is told that nobody is there
+	c.coming, c.here, c.buffered = nil, nil, 0 // a peer that writes more is told that nobody is there
 	delete(c.n.conns, c)
 	for _, t := range []*time.Timer{c.readT, c.writeT} {
 		if t != nil {
@@ -249,7 +249,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// alarmLocked wakes who waits when a deadline is over.
+// alarmLocked wakes what waits when a deadline is over.
 func (c *conn) alarmLocked(old *time.Timer, t time.Time) *time.Timer {
 	if old != nil {
 		old.Stop()

@@ -37,7 +37,7 @@
 //
 // Logs are cut short after a few entries, so that nodes that were away for a moment get
 // the table as a snapshot. A single connection can be late while others between the same
-// hosts are not (Faults.Stuck, Net.Late): what was written arrives seconds later, also
+// hosts are not (Faults.Stuck, Net.Delay): what was written arrives seconds later, also
 // when the sender has closed its end long ago.
 //
 // # Stuck scenes

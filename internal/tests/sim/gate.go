@@ -109,7 +109,7 @@ func (c *Clock) Now() int64 {
 	return c.Shows()
 }
 
-// Shows returns the time by the clock, whatever becomes of who reads it.
+// Shows returns the time by the clock, also while its host is paused.
 func (c *Clock) Shows() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *Clock) Run(rate float64) {
 	c.hard.set(rate)
 }
 
-// gatedLog stops whoever says something during a pause: raft does so before it
+// gatedLog stops what says something during a pause: raft does so before it
 // changes its mind. Gossip is let pass: its loggers hold a mutex meanwhile, and a
 // bubble's time stands still as long as somebody waits for one.
 type gatedLog struct {

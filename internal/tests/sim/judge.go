@@ -80,8 +80,8 @@ func (j *Judge) inspectLocked(key string) {
 	}
 }
 
-// AllLost says that all that there was is gone, with everybody who knew of it: what is
-// answered under later epochs than those of now is of another life.
+// AllLost says that all that there was is gone, with all that knew of it: what is
+// answered under later epochs than the present ones is of another life.
 func (j *Judge) AllLost() {
 	r := j.recording.Record()
 	j.mu.Lock()
@@ -137,7 +137,7 @@ func (j *Judge) judgeLocked(r kinds.Record) (faults []string) {
 			faults = append(faults, err.Error())
 		}
 	}
-	slack := kinds.Slack{Late: lateness, Drift: j.drift}
+	slack := kinds.Slack{Delay: lateness, Drift: j.drift}
 	for k, calls := range r.Objects() {
 		wrong(history.Epochs(calls))
 		m := slack.Of(k)

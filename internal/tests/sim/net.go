@@ -43,7 +43,7 @@ type Faults struct {
 }
 
 // minStuck and maxStuck bound how long a connection is stuck: longer than the deadlines
-// of those who write, and as long as TCP tries.
+// of those that write, and as long as TCP tries.
 const (
 	minStuck = time.Second
 	maxStuck = 10 * time.Second

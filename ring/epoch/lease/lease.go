@@ -147,7 +147,7 @@ func (g *Grants[K]) Tick(now int64) bool {
 // Hush has it call nobody expired for a whole TTL from now.
 func (g *Grants[K]) Hush(now int64) { g.quiet = max(g.quiet, now+g.cfg.TTL+g.cfg.Margin) }
 
-// Members tells who is in the table now. One that is new may have had a lease of
+// Members says which holders are in the table now. One that is new may have had a lease of
 // this leader's predecessor: it is not called expired before a whole TTL. Before
 // Ready it is not looked at.
 func (g *Grants[K]) Members(now int64, keys []K) {

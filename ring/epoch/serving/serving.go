@@ -12,8 +12,8 @@
 //
 // # What is kept
 //
-// A node keeps what it has of a row as long as every table has it as somebody
-// who may hold it (table.MayHold): its owner, its standby, or who is to become
+// A node keeps what it has of a row as long as every table has it as one
+// that may hold it (table.MayHold): its owner, its standby, or one that is to become
 // one of them. When one does not, what it has is discarded. Should the row come
 // back before that is done, the node does not act for it, and takes nothing in
 // for it, until it is: see Cleaned and Clean. What it has is discarded too when a

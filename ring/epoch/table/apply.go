@@ -279,7 +279,7 @@ func (t *Table) remove(c *Remove) *Refused {
 	t.Members = slices.DeleteFunc(slices.Clone(t.Members), func(m Member) bool { return gone[m.Holder()] })
 	if t.Transition != nil {
 		t.Transition = &Transition{ID: t.Transition.ID, Want: nodes}
-		if len(nodes) == 0 { // those who were to leave stay, for there is nobody else
+		if len(nodes) == 0 { // those that were to leave stay, for there is nobody else
 			t.Transition = nil
 			nodes = t.ringNodes()
 		}

@@ -2,7 +2,7 @@ package table
 
 import "slices"
 
-// endGrace ends the grace of rows. It stamps them: who goes by a row as it was must
+// endGrace ends the grace of rows. It stamps them: a process that goes by a row as it was must
 // look again.
 func (t *Table) endGrace(c *EndGrace) *Refused {
 	switch {

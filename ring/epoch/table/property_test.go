@@ -260,7 +260,7 @@ func compareWhole(c Command, was, is *Table) error {
 func compareRing(c Command, was, is *Table) error {
 	for _, n := range is.nodes {
 		if _, ok := is.Member(n); !ok {
-			return fmt.Errorf("the ring has %s, who is not a member", n)
+			return fmt.Errorf("the ring has %s, which is not a member", n)
 		}
 	}
 	for _, m := range is.Members {

@@ -60,7 +60,7 @@ func (t *Table) Returning() bool {
 	return slices.ContainsFunc(t.Members, func(m Member) bool { return m.Returned })
 }
 
-// endWait forgets who has returned.
+// endWait forgets which members have returned.
 func (t *Table) endWait() *Refused {
 	if !t.Returning() {
 		return refused("nobody is waited for")

@@ -111,7 +111,7 @@ func (t *Table) Check() error {
 		case i > 0 && r.End <= t.Rows[i-1].End:
 			return fmt.Errorf("the rows are not in order at %d", i)
 		case !r.Owner.None() && !t.Holds(r.Owner), !r.Standby.None() && !t.Holds(r.Standby):
-			return fmt.Errorf("row %d names somebody who is not a member", i)
+			return fmt.Errorf("row %d names a process that is not a member", i)
 		case !r.Standby.None() && (r.Owner == r.Standby || r.Owner.None()), r.Synced && r.Standby.None():
 			return fmt.Errorf("row %d has no proper standby", i)
 		case r.Since > t.Epoch, r.Lost > t.Epoch, t.WantSince > t.Epoch, r.Held > r.Since, r.Lost > r.Held:
@@ -129,7 +129,7 @@ func (t *Table) Check() error {
 	}
 	for _, n := range t.Transition.Want {
 		if _, ok := t.Member(n); !ok {
-			return fmt.Errorf("the transition wants %q, who is not a member", n)
+			return fmt.Errorf("the transition wants %q, which is not a member", n)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ const (
 // SplitPhase is how far a split is.
 type SplitPhase uint8
 
-// The phases. Who acts in one has applied the commit that began it.
+// The phases. A process that acts in one has applied the commit that began it.
 const (
 	// Opening: the whole object is not served any more, and its parts are not yet. Its
 	// home plants them.
@@ -297,7 +297,7 @@ func (t *Table) openSplit(c *OpenSplit) *Refused {
 // weigh changes the weights of the parts: it lowers some, or it raises some.
 //
 // Invariant: the weights that owners act by, however late they are, are FullWeight
-// together at most. So whoever raises has heard from the owner of every part that it has
+// together at most. So a process that raises has heard from the owner of every part that it has
 // applied the commit that set the weights before (Expect).
 func (t *Table) weigh(c *Weigh) *Refused {
 	s, why := t.change(c.ID)

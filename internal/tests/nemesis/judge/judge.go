@@ -153,7 +153,7 @@ func lateness(c Case, l Limits) int64 {
 // objects checks each object by itself.
 func (r *Result) objects(c Case, l Limits) {
 	splits := history.Splits(fault.SplitSince(c.Orders))
-	slack := kinds.Slack{Late: lateness(c, l), Splits: splits}
+	slack := kinds.Slack{Delay: lateness(c, l), Splits: splits}
 	end := time.Now().Add(l.Check)
 	for kind, calls := range c.Record.Objects() {
 		object := calls[0].Object

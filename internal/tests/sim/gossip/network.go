@@ -182,8 +182,8 @@ func (n *Network) deliver(to string, packet *memberlist.Packet) {
 	n.stats.Unwanted++
 }
 
-// who returns who is at an address, or nil.
-func (n *Network) who(addr string) *Transport {
+// reach returns the transport at an address, or nil.
+func (n *Network) reach(addr string) *Transport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.at[addr]

@@ -108,7 +108,7 @@ func (t *Transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 			return failed(net.ErrClosed)
 		}
 	}
-	peer := t.net.who(a.Addr)
+	peer := t.net.reach(a.Addr)
 	if peer == nil {
 		return failed(syscall.ECONNREFUSED)
 	}

@@ -27,6 +27,7 @@ func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *op
 	s := &standing{c: c, hash: to.hash, ended: make(chan *acquisition, maxStanding)}
 	defer s.leave()
 	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+		o.attempts++
 		wait := time.Duration(max(end-c.clock.Now(), 0))
 		a, err := s.ask(ctx, n, v, wait, &lockpb.AcquireRequest{Key: key, Name: o.name, Holder: o.holder, TtlNs: int64(o.ttl), WaitNs: int64(wait),
 			Metadata: o.metadata, RequestId: op.stamp()})

@@ -43,7 +43,7 @@ func (a Admin) Drain(ctx context.Context, node string, opts ...DrainOption) (Dra
 		req.Force = req.Force || o.force
 	}
 	var r *adminpb.DrainResponse
-	err := a.c.keyless(ctx, route{what: "drain of " + node}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+	err := a.c.keyless(ctx, route{what: "drain", key: node}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
 		r, err = adminpb.NewAdminServiceClient(conn).Drain(ctx, req, opts...)
 		return err
 	})
@@ -54,7 +54,7 @@ func (a Admin) Drain(ctx context.Context, node string, opts ...DrainOption) (Dra
 // Errors: as those of Drain that apply.
 func (a Admin) Undrain(ctx context.Context, node string) (DrainState, error) {
 	var r *adminpb.UndrainResponse
-	err := a.c.keyless(ctx, route{what: "undrain of " + node}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+	err := a.c.keyless(ctx, route{what: "undrain", key: node}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
 		r, err = adminpb.NewAdminServiceClient(conn).Undrain(ctx, &adminpb.UndrainRequest{Node: node}, opts...)
 		return err
 	})

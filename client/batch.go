@@ -112,6 +112,14 @@ type pending[Q any] struct {
 // run sends all items, and again those whose failure may pass, until none is left or
 // the time is over.
 func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of object, req Q, changes bool)) error {
+	if b.c.observed() {
+		return b.runObserved(ctx, n, item)
+	}
+	return b.perform(ctx, n, item)
+}
+
+// perform is run without an Observer.
+func (b *batch[Q, R]) perform(ctx context.Context, n int, item func(i int) (of object, req Q, changes bool)) error {
 	if err := tooMany(n); err != nil {
 		return about(err, b.what, "", "")
 	}

@@ -52,6 +52,14 @@ type attempt func(ctx context.Context, n *node, v *view) (sent bool, err error)
 // do makes attempts until there is an answer, an error that trying again does not
 // cure, or no time left.
 func (c *Client) do(ctx context.Context, r route, try attempt) error {
+	if c.observed() {
+		return c.doObserved(ctx, r, try)
+	}
+	return c.perform(ctx, r, try)
+}
+
+// perform is do without an Observer.
+func (c *Client) perform(ctx context.Context, r route, try attempt) error {
 	ctx, cancel := c.bounded(ctx, c.cfg.Timeout)
 	defer cancel()
 	if err := c.enter(ctx, c.opSlots); err != nil {
@@ -61,7 +69,7 @@ func (c *Client) do(ctx context.Context, r route, try attempt) error {
 	return c.insist(ctx, r, try)
 }
 
-// insist is do without a bound on the time or on the calls under way.
+// insist is perform without a bound on the time or on the calls under way.
 func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 	unknown := false
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {

@@ -143,7 +143,7 @@ type route struct {
 	what, key string // the operation and its key, for errors
 
 	object object     // which may be split
-	op     *operation // by whose id its part is chosen; nil = any part
+	op     *operation // by whose id its part is chosen, and which says how it ended; nil = any part
 }
 
 func toKey(key string, reads bool) route {

@@ -39,6 +39,8 @@ type Config struct {
 	// Log is told of nodes that are lost and found, and of leases that are not renewed.
 	// Default: none.
 	Log *slog.Logger
+	// Observers are told of every call, the first one first. Default: none.
+	Observers []Observer
 
 	clock     clock.Clock // default: clock.System
 	noForward bool        // ask nodes not to forward

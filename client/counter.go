@@ -122,6 +122,7 @@ func (n Counter) Add(ctx context.Context, key string, delta int64, opts ...Count
 	var r *counterpb.AddResponse
 	err := c.do(ctx, toObject(q.object(), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.adds.do(ctx, req, op)
+		op.says(r.GetApplied())
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
 		return sent, err
 	})
@@ -202,8 +203,10 @@ func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, ver
 	op := n.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.SetIfResponse, error) {
-		return counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: key, Name: n.name, Value: value, Version: version,
+		r, err := counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: key, Name: n.name, Value: value, Version: version,
 			IdleTtlNs: idle, RequestId: id}, opts...)
+		op.says(r.GetApplied())
+		return r, err
 	})
 	if err != nil {
 		return Change{}, err
@@ -238,6 +241,9 @@ func ask[R interface {
 	GetEpoch() uint64
 	GetOwner() string
 }](ctx context.Context, c *Client, to route, op *operation, f func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (R, error)) (r R, err error) {
+	if to.op == nil {
+		to.op = op
+	}
 	err = c.do(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		var id *commonpb.RequestId
 		if op != nil {

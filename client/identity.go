@@ -25,6 +25,15 @@ type operation struct {
 	sent       bool  // guarded by of.mu
 	first      int64 // when it was first sent; guarded by of.mu
 	prev, succ *operation
+
+	refused bool // by the latest answer
+}
+
+// says notes whether the answer is a yes.
+func (op *operation) says(yes bool) {
+	if op != nil {
+		op.refused = !yes
+	}
 }
 
 func newIdentity(c clock.Clock) *identity {

@@ -139,6 +139,7 @@ func (c *Client) check(ctx context.Context, q Check) (Decision, error) {
 	var r *limitpb.CheckResponse
 	err := c.do(ctx, toObject(q.object(), op).of(what), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.checks.do(ctx, req, op)
+		op.says(r.GetAllowed())
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
 		return sent, err
 	})
@@ -180,9 +181,14 @@ func decision(r *limitpb.CheckResponse) Decision {
 // checkAnywhere asks the one of two nodes that has less to do.
 func (c *Client) checkAnywhere(ctx context.Context, req *limitpb.CheckRequest) (Decision, error) {
 	var r *limitpb.CheckResponse
-	err := c.do(ctx, route{what: "check", key: req.Key}, func(ctx context.Context, n *node, _ *view) (bool, error) {
+	to := route{what: "check", key: req.Key}
+	if c.observed() {
+		to.op = &operation{}
+	}
+	err := c.do(ctx, to, func(ctx context.Context, n *node, _ *view) (bool, error) {
 		return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
 			r, err = limitpb.NewLimitServiceClient(n.conn()).Check(ctx, req, opts...)
+			to.op.says(r.GetAllowed())
 			return err
 		})
 	})

@@ -47,6 +47,8 @@ type lockOptions struct {
 	holder   string
 	metadata []byte
 	margin   time.Duration
+
+	attempts int // made so far
 }
 
 // LockOption is how a lock is acquired and kept.
@@ -212,7 +214,16 @@ func (l Lock) TryAcquire(ctx context.Context, key string, opts ...LockOption) (*
 	return l.acquire(ctx, key, o)
 }
 
-func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (*HeldLock, error) {
+func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *HeldLock, err error) {
+	err = l.c.observe(ctx, Call{Op: "lock", Key: key}, func(ctx context.Context) (out Outcome) {
+		held, out.Err = l.take(ctx, key, &o)
+		out.Attempts = o.attempts
+		return out
+	})
+	return held, err
+}
+
+func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, error) {
 	if err := cmp.Or(address(key, o.name), o.validate()); err != nil {
 		return nil, about(err, "lock", key, "")
 	}
@@ -230,11 +241,12 @@ func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (*HeldLock
 	inQueue := timeInQueue(ctx, o.wait)
 	for end := c.clock.Now() + int64(inQueue); ; {
 		op := c.waits.begin()
-		r, err := c.acquire(ctx, key, &o, op, end)
+		r, err := c.acquire(ctx, key, o, op, end)
 		first := op.firstSent()
 		//guard:client-settle
 		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil {
-			return nil, c.resolve(values, key, &o, op, err) // and finishes op
+			again := *o
+			return nil, c.resolve(values, key, &again, op, err) // and finishes op
 		}
 		op.finish()
 		switch {
@@ -254,7 +266,7 @@ func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (*HeldLock
 			return nil, e
 		}
 		// The grant was not before the first attempt plus the time in the queue.
-		held := c.newLock(values, key, &o, r, first+r.GetWaitedNs()+int64(o.ttl))
+		held := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.ttl))
 		if r.GetTtlNs() > 0 && held.left() > 0 {
 			if !c.start(held.keep) {
 				return nil, errClosed()

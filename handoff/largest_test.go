@@ -51,7 +51,7 @@ func TestLargestQueue(t *testing.T) {
 	ref := owner.Ref{Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName)}
 	op := lock.Acquire{Holder: strings.Repeat("h", lock.MaxHolder), Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
 	id := func(i int) reqid.ID {
-		return reqid.ID{Client: reqid.Client{Hi: math.MaxUint64, Lo: uint64(i)}, Sequence: math.MaxUint64, Settled: math.MaxUint64}
+		return reqid.ID{Client: reqid.Client{Hi: math.MaxUint64, Lo: uint64(i)}, Sequence: reqid.KeySequence - 1, Settled: reqid.KeySequence - 1}
 	}
 	for i := range owner.MaxQueue + 1 {
 		a, w, err := source.Acquire(1, ref, id(i), op)

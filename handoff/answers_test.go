@@ -59,7 +59,7 @@ func TestTrap16AnswersWait(t *testing.T) {
 	})
 }
 
-// TestAwaitEndsWithTheLease: who cannot be told any more does not wait for ever.
+// TestAwaitEndsWithTheLease: one that cannot be told any more does not wait for ever.
 func TestAwaitEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.cluster(2)

@@ -150,7 +150,7 @@ func (w *world) whole() {
 	})
 }
 
-// TestCopyIsWhole: who gets a copy is put in as a standby, or handed rows over, when
+// TestCopyIsWhole: one that gets a copy is put in as a standby, or handed rows over, when
 // it has all of it: a copy of many times what is sent at once.
 func TestCopyIsWhole(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -157,7 +157,7 @@ func (w *world) apply(c table.Command) {
 	}
 }
 
-// applyLocked changes the table, and tells those who are not deaf.
+// applyLocked changes the table, and tells those that are not deaf.
 func (w *world) applyLocked(c table.Command) error {
 	next, err := w.table.Apply(c)
 	if err != nil {

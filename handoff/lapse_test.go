@@ -52,7 +52,7 @@ func TestLeaseComesBack(t *testing.T) {
 	})
 }
 
-// TestManyWaitWithoutALease: those who wait for the standby one after the other, as the
+// TestManyWaitWithoutALease: those that wait for the standby one after the other, as the
 // items of a batch do, do not each wait for a look at the lease when it is over.
 func TestManyWaitWithoutALease(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -74,7 +74,7 @@ func TestManyWaitWithoutALease(t *testing.T) {
 	})
 }
 
-// TestBehind: who has not acknowledged is named, and can be waited for alone.
+// TestBehind: one that has not acknowledged is named, and can be waited for alone.
 func TestBehind(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.cluster(2)

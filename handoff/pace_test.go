@@ -47,7 +47,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestRetriesAreForgotten: who could not be reached is remembered until the next
+// TestRetriesAreForgotten: one that could not be reached is remembered until the next
 // try, and not for ever.
 func TestRetriesAreForgotten(t *testing.T) {
 	self := table.Holder{Node: "n1", Incarnation: 1}

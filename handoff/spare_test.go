@@ -77,7 +77,7 @@ func TestSpareStandby(t *testing.T) {
 			pass(time.Second)
 			w.alike()
 			if is := n[2].holds(); is[keys[0]] != 0 {
-				t.Errorf("who stands by no more still has %v", is)
+				t.Errorf("a process that stands by no more still has %v", is)
 			}
 		})
 	}

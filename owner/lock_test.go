@@ -42,7 +42,7 @@ func TestQueueIsServedInOrder(t *testing.T) {
 		waits = append(waits, w)
 	}
 	if a, _ := acquire(t, s, 5, noID, asks("x", second, 0)); a.Acquired || a.Place != 6 || a.Holder.Holder != "0" {
-		t.Errorf("who does not wait: %+v", a)
+		t.Errorf("one that does not wait: %+v", a)
 	}
 	token := first.Token
 	for i, w := range waits {

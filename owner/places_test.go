@@ -35,7 +35,7 @@ func TestOlderAttemptChangesNothing(t *testing.T) {
 	}
 }
 
-// TestManyLeaveWhileNobodyActs: those who leave while the node may not act for the
+// TestManyLeaveWhileNobodyActs: those that leave while the node may not act for the
 // lock are dropped together by the next step, for one record and one token.
 func TestManyLeaveWhileNobodyActs(t *testing.T) {
 	const many = 1000
@@ -68,7 +68,7 @@ func TestManyLeaveWhileNobodyActs(t *testing.T) {
 		t.Errorf("%d still wait, %d are registered", st.Waiting, len(s.shard(Hash(door.Key)).waits))
 	}
 	if moved != 0 {
-		t.Errorf("%d request ids of those who left are remembered", moved)
+		t.Errorf("%d request ids of those that left are remembered", moved)
 	}
 }
 
@@ -135,7 +135,7 @@ func byPlace(moves ...Move) *Record {
 }
 
 // TestMovesBeforeDismiss: a record of the new owner may come before this node has told
-// those who wait that the lock has moved. They are told then, and keep their places.
+// those that wait that the lock has moved. They are told then, and keep their places.
 func TestMovesBeforeDismiss(t *testing.T) {
 	rule := &testRule{epoch: 100}
 	s := newStore(t, func(c *Config) { c.Rule = rule })

@@ -185,7 +185,7 @@ func TestPolicyWithinDeadline(t *testing.T) {
 			}
 			cancel()
 		}
-		// Not even for owners who do not look at the time: they cannot say yet.
+		// Not even for owners that do not look at the time: they cannot say yet.
 		s.Close()
 		s = newService(t, threePolicies, func(ctx context.Context, checks []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
 			time.Sleep(2 * time.Second)

@@ -216,7 +216,7 @@ func retries(p *routev3.RetryPolicy) string {
 	return fmt.Sprint(text, " ", p.HostSelectionRetryMaxAttempts)
 }
 
-// Those who ask before there is anything to say are told in that order, too, and
+// Those that ask before there is anything to say are told in that order, too, and
 // nobody is told that there is nothing: neither a client that held something of
 // another node, nor one that wants all there is.
 func TestOrderAtTheStart(t *testing.T) {

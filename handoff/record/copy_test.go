@@ -358,7 +358,7 @@ func (p *pair) learn(key string, a, b answer) {
 	pairUp(p.version, a.ver, b.ver, "version")
 }
 
-// compareWaits compares what became of those who wait.
+// compareWaits compares what became of those that wait.
 func (p *pair) compareWaits() {
 	kept := p.waits[:0]
 	for _, w := range p.waits {
@@ -422,7 +422,7 @@ func (p *pair) handOver() {
 		again.id.Age = max(1, p.now-w.at)
 		b := ask(p.b, p.now, again, 0)
 		if b.reason != 0 || b.wait == nil {
-			p.t.Fatalf("who had a place came and got %+v", b)
+			p.t.Fatalf("one that had a place came and got %+v", b)
 		}
 		w.b = b.wait
 		kept = append(kept, w)

@@ -102,7 +102,7 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%v of 101 touches count", n)
 	}
 	if n := counted(97 * Tick); n != 101 {
-		t.Errorf("%v of 101 touches count for one who looks late", n)
+		t.Errorf("%v of 101 touches count for one that looks late", n)
 	}
 	s.Touch(8, 100*Tick+3600*Tick)
 	if n := counted(100*Tick + 3600*Tick); n != 1 {

@@ -81,7 +81,7 @@ func (k *bank) spend(cost uint64) (Answer, error) {
 	return k.Spend(k.t.Context(), bucket, cost, Cap(bucket.Burst, 2))
 }
 
-// TestChunksFollowUse: who spends much asks for more at once, and so seldom.
+// TestChunksFollowUse: one that spends much asks for more at once, and so seldom.
 func TestChunksFollowUse(t *testing.T) {
 	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
 		allowed := 0
@@ -186,7 +186,7 @@ func TestHotKey(t *testing.T) {
 	})
 }
 
-// TestInLine: callers are served in the order in which they came, and those who
+// TestInLine: callers are served in the order in which they came, and those that
 // leave hold nobody up.
 func TestInLine(t *testing.T) {
 	inBank(t, 100*time.Millisecond, func(t *testing.T, k *bank) {
@@ -224,7 +224,7 @@ func TestInLine(t *testing.T) {
 	})
 }
 
-// TestOwnerThatFails: all who wait are told, and nobody waits longer than for a lease.
+// TestOwnerThatFails: all that wait are told, and nobody waits longer than for a lease.
 func TestOwnerThatFails(t *testing.T) {
 	inBank(t, time.Hour, func(t *testing.T, k *bank) {
 		began := time.Now()

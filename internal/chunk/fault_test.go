@@ -9,7 +9,7 @@ import (
 )
 
 // TestFaultIsItsCallers: an error of the owner about the parameters that one states is for
-// those who state the same; the others who wait are asked for. Any other error is for all.
+// those that state the same; the others that wait are asked for. Any other error is for all.
 func TestFaultIsItsCallers(t *testing.T) {
 	why := errors.New("the owner does not like it")
 	for own, want := range map[error]error{&Fault{Err: why}: nil, why: why} {
@@ -43,7 +43,7 @@ func TestFaultIsItsCallers(t *testing.T) {
 				t.Errorf("%v: who states something else: %v", own, err)
 			}
 			if err := <-same; err != why {
-				t.Errorf("who states the same: %v", err)
+				t.Errorf("one that states the same: %v", err)
 			}
 		})
 	}

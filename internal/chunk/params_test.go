@@ -55,7 +55,7 @@ func TestOneChunkForAllParameters(t *testing.T) {
 	})
 }
 
-// TestMixedLine: callers who state different parameters wait in one line, and each is
+// TestMixedLine: callers that state different parameters wait in one line, and each is
 // decided by its own.
 func TestMixedLine(t *testing.T) {
 	inBank(t, 5*time.Millisecond, func(t *testing.T, k *bank) {
@@ -126,7 +126,7 @@ func TestRetryAfter(t *testing.T) {
 		if a := spend(1); !a.Allowed {
 			t.Errorf("when it said: %+v", a)
 		}
-		// Those who waited while the owner was asked for others, and those who come then.
+		// Those that waited while the owner was asked for others, and those that come then.
 		b.Key = "line"
 		k.state[address{b.Key, b.Name}] = limit.State{At: k.now(), Spent: 46, Limit: b.Limit, Period: b.Period}
 		var mu sync.Mutex

@@ -29,7 +29,7 @@ func TestJudge(t *testing.T) {
 		{name: "the second of five", table: agreed.Ring(t, 5, 1), voters: 5, order: Order{Node: "n2"}},
 		{name: "the third of five", table: agreed.Ring(t, 5, 1, 2), voters: 5, order: Order{Node: "n3"}, why: failure.TooFewLeft},
 		{name: "the voter of two", table: agreed.Ring(t, 2), voters: 1, order: Order{Node: "n1"}, why: failure.TooFewLeft},
-		{name: "who does not vote", table: agreed.Ring(t, 2), voters: 1, order: Order{Node: "n2"}},
+		{name: "one that does not vote", table: agreed.Ring(t, 2), voters: 1, order: Order{Node: "n2"}},
 		{name: "the only one", table: agreed.Ring(t, 1), voters: 1, order: Order{Node: "n1"}, why: failure.LastNode},
 		{name: "unknown", table: agreed.Ring(t, 3), voters: 3, order: Order{Node: "n9"}, why: failure.UnknownNode, says: `"n9"`},
 		{name: "no table", table: &table.Table{}, order: Order{Node: "n1"}, why: failure.Unavailable},

@@ -167,7 +167,7 @@ func TestAimAtAPart(t *testing.T) {
 	}
 }
 
-// TestTurnedAway: who asks the wrong node is told whose the object, or the part, is.
+// TestTurnedAway: one that asks the wrong node is told whose the object, or the part, is.
 func TestTurnedAway(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	r := b.router(nil)

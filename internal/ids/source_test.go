@@ -144,7 +144,7 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestTooFast: who uses a block up within the interval is told when to come back.
+// TestTooFast: one that uses a block up within the interval is told when to come back.
 func TestTooFast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		given := 0

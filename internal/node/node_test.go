@@ -220,7 +220,7 @@ func TestTimers(t *testing.T) {
 	})
 }
 
-// A stop sends away those who wait, long before the grace period ends.
+// A stop sends away those that wait, long before the grace period ends.
 func TestStopSendsWaitersAway(t *testing.T) {
 	n := start(t, func(c *Config) { c.StopGrace = time.Hour })
 	ctx := bounded(t)

@@ -104,7 +104,7 @@ func TestAnywhereDefaultName(t *testing.T) {
 	})
 }
 
-// TestAnywhereStrangers: who is no member, or not on the ring yet, holds no chunk, and has
+// TestAnywhereStrangers: one that is no member, or not on the ring yet, holds no chunk, and has
 // the owner decide.
 func TestAnywhereStrangers(t *testing.T) {
 	for _, out := range []int{0, 2, 5} {

@@ -201,7 +201,7 @@ func (m *member) Terms() owner.Terms {
 // Exhausted implements owner.Rule.
 func (m *member) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil }
 
-// apply changes the table, and tells it to all who are not held.
+// apply changes the table, and tells it to all that are not held.
 func (g *group) apply(c table.Command) {
 	g.t.Helper()
 	g.board.Must(c)

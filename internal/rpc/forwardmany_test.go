@@ -315,7 +315,7 @@ func TestGrantToWhoHasLeft(t *testing.T) {
 	}
 }
 
-// A peer that takes nothing fills the queue, which is bounded; callers who leave
+// A peer that takes nothing fills the queue, which is bounded; callers that leave
 // get out of it.
 func TestQueueIsBounded(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {

@@ -9,7 +9,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// TestSumOfPeeks: who peeks at a split limit is told what all of it has.
+// TestSumOfPeeks: one that peeks at a split limit is told what all of it has.
 func TestSumOfPeeks(t *testing.T) {
 	sp := &table.Split{ID: 40, Parts: make([]table.Part, 3)}
 	part := func(left uint64, reset int64, epoch uint64) *limitpb.CheckResponse {

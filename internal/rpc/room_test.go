@@ -27,7 +27,7 @@ func (r *roomy) Room(ctx context.Context, _ uint64) error {
 	}
 }
 
-// TestQueueNeedsRoom: who may stand in a queue waits until the copies have room, for a
+// TestQueueNeedsRoom: one that may stand in a queue waits until the copies have room, for a
 // second at most; who does not wait needs none.
 func TestQueueNeedsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestQueueNeedsRoom(t *testing.T) {
 	})
 }
 
-// TestRetryNeedsNoRoom: who stands in the queue, and comes another way, is not held back:
+// TestRetryNeedsNoRoom: one that stands in the queue, and comes another way, is not held back:
 // its place would be over before.
 func TestRetryNeedsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -327,7 +327,7 @@ func TestRetryTakesTheGrantOver(t *testing.T) {
 		}
 		first.GiveUp(h.clock.Now())
 		if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Holder.GetToken() != again.Token {
-			t.Errorf("who was told that it holds the lock lost it: %v", r)
+			t.Errorf("one that was told that it holds the lock lost it: %v", r)
 		}
 	})
 }

@@ -165,7 +165,7 @@ func shares(t *rapid.T) (ws []uint32) {
 }
 
 // split is a limit and its parts as nodes have them: weights are agreed on, get to
-// those who act by them some time later, and to the states at the next operation.
+// those that act by them some time later, and to the states at the next operation.
 type split struct {
 	t      *rapid.T
 	p      Params

@@ -252,7 +252,7 @@ func (m *model) history() error {
 			case e.ticket == 0 && len(line) > 0, e.ticket != 0 && at != 0:
 				return fmt.Errorf("event %d: not the head of the queue: %+v", i, e)
 			case e.ticket != 0 && e.at >= line[at].until:
-				return fmt.Errorf("event %d: granted to one who gave up: %+v", i, e)
+				return fmt.Errorf("event %d: granted to one that gave up: %+v", i, e)
 			}
 			if e.ticket != 0 {
 				gone[e.ticket] = true

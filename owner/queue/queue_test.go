@@ -142,7 +142,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// model is the queue as a list of those who stand in it, each with its own deadline
+// model is the queue as a list of those that stand in it, each with its own deadline
 // of being away.
 type model struct {
 	line  []seat
@@ -272,7 +272,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestGraceIsShared: those who are away have one grace. It is prolonged while the
+// TestGraceIsShared: those that are away have one grace. It is prolonged while the
 // object is busy, and not while it is kept for one of them.
 func TestGraceIsShared(t *testing.T) {
 	for _, busy := range []bool{false, true} {

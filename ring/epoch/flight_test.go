@@ -31,7 +31,7 @@ func busy(t *testing.T, g *Group) (free func()) {
 }
 
 // TestRepeatWaitsForTheFirst: a command that is proposed again while the leader is busy is
-// one entry of the log, and all who proposed it learn what became of it.
+// one entry of the log, and all that proposed it learn what became of it.
 func TestRepeatWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	groups := form(t, newPool(), 2, nil)

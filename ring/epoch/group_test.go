@@ -24,7 +24,7 @@ func TestForms(t *testing.T) {
 		}
 		eventually(t, "a lease", func() bool { return g.LeaseLeft() > 0 })
 	}
-	// Each position has one who acts for it.
+	// Each position has one that acts for it.
 	for h := uint64(1); h < 1<<63; h <<= 3 {
 		eventually(t, "one owner", func() bool {
 			n := 0
@@ -97,7 +97,7 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// TestStopIsQuick: nobody waits for the lease of one who gave it up, leader or
+// TestStopIsQuick: nobody waits for the lease of one that gave it up, leader or
 // not.
 func TestStopIsQuick(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ func TestProposals(t *testing.T) {
 	}
 }
 
-// TestNoLeader: one who belongs to no cluster waits, and makes none.
+// TestNoLeader: one that belongs to no cluster waits, and makes none.
 func TestNoLeader(t *testing.T) {
 	t.Parallel()
 	g := join(t, newPool(), "n2", nil)

@@ -109,7 +109,7 @@ func TestResumeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestResumeNotAll: who comes back without its state, and who does not come at
+// TestResumeNotAll: one that comes back without its state, and who does not come at
 // all, has lost it; the first is not waited for any longer.
 func TestResumeNotAll(t *testing.T) {
 	t.Parallel()
@@ -188,7 +188,7 @@ func twoOfThree(t *testing.T) (p *pool, was []*Group, leader, other *Group) {
 }
 
 // TestTrap40LeaderChangesWhileOneIsWaitedFor: whoever leads next waits for the third one
-// as well. Those who are back already are no processes of before, although they were
+// as well. Those that are back already are no processes of before, although they were
 // members before this leader.
 func TestTrap40LeaderChangesWhileOneIsWaitedFor(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func TestFloorOfACandidate(t *testing.T) {
 	}
 }
 
-// TestAheadOfTheLeader: who has applied what the leader does not come to know is granted
+// TestAheadOfTheLeader: one that has applied what the leader does not come to know is granted
 // nothing any more, also when the leader gets as far.
 func TestAheadOfTheLeader(t *testing.T) {
 	t.Parallel()

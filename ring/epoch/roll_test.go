@@ -7,7 +7,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// TestRoll: who is waited for, and until when.
+// TestRoll: one that is waited for, and until when.
 func TestRoll(t *testing.T) {
 	t.Parallel()
 	one, two, three := table.Holder{Node: "n1", Incarnation: 1}, table.Holder{Node: "n2", Incarnation: 1}, table.Holder{Node: "n3", Incarnation: 1}

@@ -7,7 +7,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// TestRoomPauses: who is left out again stays away for twice as long, up to a bound, and
+// TestRoomPauses: one that is left out again stays away for twice as long, up to a bound, and
 // for as long as the first time when it was active in between.
 func TestRoomPauses(t *testing.T) {
 	var r room
@@ -56,7 +56,7 @@ func TestRoomPatience(t *testing.T) {
 	}
 }
 
-// TestRoomGivesUp: who gives up when it has had no room for long enough: one that joins,
+// TestRoomGivesUp: one that gives up when it has had no room for long enough: one that joins,
 // for which all others wait, and that has nothing that nobody else has.
 func TestRoomGivesUp(t *testing.T) {
 	t.Parallel()

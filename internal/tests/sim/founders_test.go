@@ -54,7 +54,7 @@ func one(t *testing.T, c *Cluster, nodes int) {
 
 // TestFoundersWiped: all founders lose their disks while others hold the cluster, and are
 // at first cut off from these. They hear of them before they make a second one, because
-// they wait for those who look for members that have failed.
+// they wait for those that look for members that have failed.
 func TestFoundersWiped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

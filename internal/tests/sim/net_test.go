@@ -80,7 +80,7 @@ func TestStream(t *testing.T) {
 		send(t, b, "to nobody")
 		time.Sleep(time.Second)
 		if _, err := b.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("to who is gone: %v", err)
+			t.Errorf("to one that is gone: %v", err)
 		}
 	})
 }

@@ -154,7 +154,7 @@ func (g *graceTest) run(lose func()) {
 		return err == nil && st.RowsInGrace == 0
 	})
 	if s, err := kc.Lock(liveLock).Inspect(t.Context(), g.key); err != nil || s.Holder == nil || s.Holder.Token != live.Token() || s.LostEpoch != 0 {
-		t.Errorf("the lock of the one who lives: %+v, %v", s, err)
+		t.Errorf("the lock of the one that lives: %+v, %v", s, err)
 	}
 	if err := live.Release(t.Context()); err != nil {
 		t.Errorf("giving it back: %v", err)
@@ -170,7 +170,7 @@ func retryIn(err error) time.Duration {
 	return 0
 }
 
-// claims: the one who is late comes first, and the last one gets the lock.
+// claims: the one that is late comes first, and the last one gets the lock.
 func (g *graceTest) claims(former, last uint64) {
 	t := g.t
 	t.Helper()
@@ -192,11 +192,11 @@ func (g *graceTest) claims(former, last uint64) {
 	}
 }
 
-// marks: the one who lives notices nothing, and all answers say what was lost.
+// marks: the one that lives notices nothing, and all answers say what was lost.
 func (g *graceTest) marks(live *client.HeldLock) {
 	t := g.t
 	t.Helper()
-	eventually(t, "the one who lives has its lock back", func() bool {
+	eventually(t, "the one that lives has its lock back", func() bool {
 		r, err := g.lock.Inspect(g.ctx(), &lockpb.InspectRequest{Key: g.key, Name: liveLock})
 		if !live.Held() {
 			t.Fatalf("it has lost it: %v", context.Cause(live.Context()))

@@ -134,7 +134,7 @@ func TestDrainAlone(t *testing.T) {
 }
 
 // TestDrainGivesUp has a wait for a drain end that does not come to its end: the
-// one who shall take the rows is stopped.
+// one that shall take the rows is stopped.
 func TestDrainGivesUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, false, "--lease-ttl", "20s")

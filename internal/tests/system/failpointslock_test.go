@@ -142,7 +142,7 @@ func TestPointsRenewalMoves(t *testing.T) {
 //	S  freezes the row, flushes it: their places are at T
 //	   C1 to C8 leave: S cannot tell T any more
 //	S  hands the row over; C9 comes to T again, with its id, and keeps its place
-//	C0 releases at T: the lock is kept for those who may come yet, for one grace, a
+//	C0 releases at T: the lock is kept for those that may come yet, for one grace, a
 //	   second, for all of them; then it is C9's. Nobody who has left got it
 func TestPointsWaitersLeave(t *testing.T) {
 	t.Parallel()
@@ -199,12 +199,12 @@ func TestPointsWaitersLeave(t *testing.T) {
 	select {
 	case g := <-granted:
 		took := time.Since(at)
-		t.Logf("the one who stayed got the lock %s after its release", took)
+		t.Logf("the one that stayed got the lock %s after its release", took)
 		if !g.Acquired || g.Token <= h.Token || g.Owner != other.id {
 			t.Errorf("it got %v after token %d", g, h.Token)
 		}
 		if took > 4*time.Second {
-			t.Errorf("%d waiters who had left held the lock up for %s", gone, took)
+			t.Errorf("%d waiters that had left held the lock up for %s", gone, took)
 		}
 	case <-time.After(patience):
 		t.Fatal("the lock was granted to nobody who is there")

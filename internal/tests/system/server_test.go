@@ -276,7 +276,7 @@ func TestServerDataDir(t *testing.T) {
 	n.stop(t)
 }
 
-// A stop does not wait for those who wait for a lock, nor for the holder. They
+// A stop does not wait for those that wait for a lock, nor for the holder. They
 // may wait for the node.
 func TestServerStopsWithWaiters(t *testing.T) {
 	t.Parallel()

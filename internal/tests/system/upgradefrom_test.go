@@ -106,7 +106,7 @@ func startQueue(t *testing.T, c *testCluster) *queue {
 	return q
 }
 
-// end gives the lock back, and checks that all who waited had it; in order, where all
+// end gives the lock back, and checks that all that waited had it; in order, where all
 // nodes were of this version.
 func (q *queue) end(t *testing.T) {
 	t.Helper()

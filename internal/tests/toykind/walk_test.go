@@ -130,7 +130,7 @@ func TestWalk(t *testing.T) {
 	go func() { waited <- w.flag(c.Nodes()[1], "wait", "gate") }()
 	w.flag(c.Nodes()[2], "on", "gate")
 	if got := <-waited; got != "true" {
-		t.Errorf("who waited was told %q", got)
+		t.Errorf("one that waited was told %q", got)
 	}
 
 	if _, err := c.Join(); err != nil {

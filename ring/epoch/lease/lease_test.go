@@ -69,7 +69,7 @@ func TestTrap02NewLeaderWaits(t *testing.T) {
 	if over := g.Expired(ttl + margin); len(over) != 2 {
 		t.Errorf("after it, only %v", over)
 	}
-	// One who appears in the table later is another matter.
+	// One that appears in the table later is another matter.
 	g.Members(2*ttl, []key{a, b, {3, 1}})
 	if over := g.Expired(3*ttl + margin - 1); slices.Contains(over, key{3, 1}) {
 		t.Error("a new member is called expired before a TTL has passed")
@@ -193,7 +193,7 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// TestGrantsFollow: one who does not lead has nothing to say.
+// TestGrantsFollow: one that does not lead has nothing to say.
 func TestGrantsFollow(t *testing.T) {
 	g := leads(1)
 	granted(t, g, a, 10, 0, 0)

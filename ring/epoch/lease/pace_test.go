@@ -27,7 +27,7 @@ func (c *clocks) exchange() Exchange {
 
 var paceConfig = Config{TTL: int64(2 * time.Second), Margin: int64(50 * time.Millisecond)}
 
-// TestPace: who is found to be apart, and after how long.
+// TestPace: one that is found to be apart, and after how long.
 func TestPace(t *testing.T) {
 	lan := func() int64 { return int64(200 * time.Microsecond) }
 	for _, c := range []struct {

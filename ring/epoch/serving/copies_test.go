@@ -76,7 +76,7 @@ func TestTrap22SourceStandsBy(t *testing.T) {
 			r.Close(n3)
 			for _, tab := range seen {
 				if r.Table() == begun && r.Accepts(h, n3) { // trap 25: it has not applied the flip yet
-					t.Error("it takes a record of who does not own the row")
+					t.Error("it takes a record of one that does not own the row")
 				}
 				if lost := r.Learn(tab); len(lost) > 0 {
 					t.Fatalf("epoch %d: lost %v", tab.Epoch, lost)

@@ -20,7 +20,7 @@ func back(t *testing.T, at *table.Table) (*Rule, table.Holder) {
 	return r, self
 }
 
-// TestLoaded: who comes back with what an earlier process of its node left, acts
+// TestLoaded: one that comes back with what an earlier process of its node left, acts
 // for the rows that this one still owns, and only for them. The rest goes.
 func TestLoaded(t *testing.T) {
 	tab := ring(t, 2)

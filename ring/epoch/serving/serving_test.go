@@ -381,7 +381,7 @@ func TestReopen(t *testing.T) {
 	may(t, r, moves[0], 1, Yes)
 }
 
-// TestAwaitClean: who waits for what is to be discarded is woken when it is, also if that
+// TestAwaitClean: one that waits for what is to be discarded is woken when it is, also if that
 // came just before, and by no earlier epoch.
 func TestAwaitClean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

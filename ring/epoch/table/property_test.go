@@ -122,9 +122,9 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 	case now.Synced && !old.Synced && c.Sync == nil && c.Flip == nil:
 		return errors.New("it became synced")
 	case now.Synced == now.Standby.None():
-		return errors.New("somebody stands by who is not synced, or nobody who is")
+		return errors.New("a process stands by that is not synced, or none that is")
 	case moved && now.Lost != is.Epoch && !(c.Remove != nil && old.Synced && now.Owner == old.Standby) && c.Flip == nil && c.Resume == nil && !old.Owner.None():
-		return errors.New("it came to somebody who has not all of it, and no loss is declared")
+		return errors.New("it came to a process that has not all of it, and no loss is declared")
 	case old.Lost != now.Lost && (now.Lost != is.Epoch || !moved):
 		return errors.New("Lost is wrong")
 	case old.Lost != now.Lost && now.Grace != (is.LockTTL > 0):
@@ -337,7 +337,7 @@ func TestJoinsAndRemovalsInAnyOrder(t *testing.T) {
 				tab = grow(t, tab, end(tab))
 			}
 		}
-		for range 2 { // the first time, those who run; then those who came meanwhile
+		for range 2 { // the first time, those that run; then those that came meanwhile
 			if tab.Transition == nil && len(tab.Members) > 0 {
 				tab = grow(t, tab, towards(tab))
 			}

@@ -2,7 +2,7 @@ package table
 
 import "testing"
 
-// TestReturned: who comes back in a cold start is marked until the last one is back, or
+// TestReturned: one that comes back in a cold start is marked until the last one is back, or
 // somebody says that nobody is waited for; and only where all can read it.
 func TestReturned(t *testing.T) {
 	tab := cluster(t, 3)
@@ -43,7 +43,7 @@ func TestReturned(t *testing.T) {
 	}
 	more := current(member("n9", 1))
 	if next := grow(t, one, Command{Admit: &Admit{Member: more, Cold: true}}); !next.Members[3].Returned {
-		t.Error("who is admitted meanwhile is none of before either")
+		t.Error("one that is admitted meanwhile is none of before either")
 	}
 	for _, c := range []Command{back(tab, 0, true), {Admit: &Admit{Member: more, Cold: true}}, {EndWait: &EndWait{}}, {Remove: &Remove{Members: rest, Term: 7}}} {
 		if c.Level() != 3 {

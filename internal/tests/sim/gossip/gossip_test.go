@@ -239,7 +239,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 			_ = b.Shutdown()
 		}()
 		if _, err := near.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("reading from who is down: %v", err)
+			t.Errorf("reading from one that is down: %v", err)
 		}
 		if _, err := far.Read(make([]byte, 1)); err == nil {
 			t.Error("reading at a transport that is down")

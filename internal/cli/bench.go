@@ -70,7 +70,8 @@ With --nodes it measures a cluster of that many nodes instead, each a process of
 own: limit checks, one a call, by the Go client that knows the owners against the
 same on a node that runs alone, and bare calls that must be forwarded against bare
 calls to the owner. With --acks as well on a second cluster of that many nodes, whose
-answers do not wait for the standby.
+answers do not wait for the standby. It begins some ten seconds after the nodes are up,
+when they use the formats that they would use in production.
 
 Workloads:` + bench.About(false) + `
 

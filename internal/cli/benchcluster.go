@@ -38,6 +38,7 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	}
 	defer d.end()
 	c := bench.Cluster{Config: cfg, Alone: alone.addr, Nodes: d.addrs()}
+	clusters := []*devCluster{d}
 	if acks {
 		without, err := startQuietCluster(ctx, std, n, strings.Join(rpc.Kinds, ","))
 		if err != nil {
@@ -45,8 +46,15 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 		}
 		defer without.end()
 		c.AckOwner = without.addrs()
+		clusters = append(clusters, without)
 	}
 	bar := newProgress(std.Err)
+	for _, d := range clusters {
+		bar.show(0, "waiting for the cluster to use its newest formats")
+		if err := d.awaitLevel(ctx); err != nil {
+			return err
+		}
+	}
 	c.Progress = func(done, total int, what string) { bar.show(float64(done)/float64(total), what) }
 	results, err := bench.RunCluster(ctx, c)
 	bar.clear()

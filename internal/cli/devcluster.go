@@ -238,6 +238,33 @@ func (d *devCluster) await(ctx context.Context) error {
 	}
 }
 
+// awaitLevel returns when the cluster uses the formats that its nodes know. A cluster that
+// has just come up uses those of the version before, in case that is started again.
+func (d *devCluster) awaitLevel(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, devReadyTime)
+	defer cancel()
+	r := remote{addr: d.nodes[0].grpc, timeout: devReadyTime}
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := clusterpb.NewClusterServiceClient(conn)
+	for {
+		st, err := client.GetStatus(ctx, &clusterpb.GetStatusRequest{})
+		if err == nil && st.Level == st.LevelKnown {
+			return nil
+		}
+		select {
+		case how := <-d.ended:
+			return errors.New("a node is gone: " + how)
+		case <-ctx.Done():
+			return fmt.Errorf("the cluster did not begin to use the formats that its nodes know within %s", devReadyTime)
+		case <-time.After(devReadyPause):
+		}
+	}
+}
+
 func (d *devCluster) allActive(ctx context.Context, client clusterpb.ClusterServiceClient) bool {
 	r, err := client.ListMembers(ctx, &clusterpb.ListMembersRequest{})
 	if err != nil {

@@ -80,8 +80,8 @@ With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
 "rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace", "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
-"lease_left": seconds, "uptime": seconds, "version", "grpc_addr", "raft_addr",
-"gossip_addr", "copies": that this node makes for others, [{"to", "rows",
+"lease_left": seconds, "uptime": seconds, "version", "level": of the formats that
+the cluster uses, "level_known": by the node, "grpc_addr", "raft_addr", "gossip_addr", "copies": that this node makes for others, [{"to", "rows",
 "objects": sent, "objects_expected": about, "bytes": sent, "age": seconds,
 "caught_up"}], "members": as "keystead members --json"}.`,
 		Example: `  keystead status
@@ -225,6 +225,8 @@ type overview struct {
 	LeaseLeft       seconds      `json:"lease_left"`
 	Uptime          seconds      `json:"uptime"`
 	Version         string       `json:"version"`
+	Level           uint32       `json:"level"`       // that the cluster uses
+	LevelKnown      uint32       `json:"level_known"` // that the program of the node knows
 	GRPCAddr        string       `json:"grpc_addr"`
 	RaftAddr        string       `json:"raft_addr"`
 	GossipAddr      string       `json:"gossip_addr"`
@@ -248,7 +250,7 @@ func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberSta
 		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Changing: st.Changing, Serving: st.Serving,
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
-		Version: st.Version, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
+		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
 		Copies: copiesJSON(st.Copies), Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
 	}
 	if o.Voters == nil {

@@ -95,7 +95,7 @@ func TestLoneNodeKnowsItself(t *testing.T) {
 		ctx := bound(t)
 		time.Sleep(time.Second)
 		st := must(c.GetStatus(ctx, &clusterpb.GetStatusRequest{}))(t)
-		same(t, st, &clusterpb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true, RowsOwned: 256, Phase: clusterpb.Phase_PHASE_ACTIVE,
+		same(t, st, &clusterpb.GetStatusResponse{Id: "n1", Incarnation: 1, Epoch: st.Epoch, Rows: 256, Members: 1, Serving: true, RowsOwned: 256, Phase: clusterpb.Phase_PHASE_ACTIVE, LevelKnown: table.Level,
 			UptimeNs: int64(time.Second), GrpcAddr: "10.0.0.1:7400"})
 		me := &clusterpb.Member{Id: "n1", Incarnation: 1, HashKey: "10.0.0.1:7400", GrpcAddr: "10.0.0.1:7400", Phase: clusterpb.Phase_PHASE_ACTIVE}
 		same(t, must(c.ListMembers(ctx, &clusterpb.ListMembersRequest{}))(t),
@@ -138,7 +138,7 @@ func TestClusterAnswers(t *testing.T) {
 		ctx, tab := bound(t), b.Table()
 		same(t, must(c.GetStatus(ctx, &clusterpb.GetStatusRequest{}))(t), &clusterpb.GetStatusResponse{
 			Copies: []*clusterpb.Copy{{To: "n2", Rows: 3, Objects: 5, ObjectsExpected: 7, Bytes: 9, AgeNs: 11, CaughtUp: true}},
-			Id:     "n1", Incarnation: 1, Version: "v", Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
+			Id:     "n1", Incarnation: 1, Version: "v", Level: 1, LevelKnown: table.Level, Cluster: "test", Epoch: tab.Epoch, LeaseLeftNs: int64(time.Second), Leader: "n2",
 			Voters: []string{"n1", "n2"}, Rows: 768, Members: 3, GrpcAddr: "n1:7400", RaftAddr: "n1:2", GossipAddr: "n1:1", Serving: true,
 			RowsUnprotected: uint32(tab.Unprotected()), RowsOwned: 256, Phase: clusterpb.Phase_PHASE_ACTIVE})
 		var got []string

@@ -136,7 +136,10 @@ func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clus
 		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
 		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()), RowsInGrace: uint32(t.InGrace()),
 	}
-	r.Waiting = st.Waiting
+	r.Waiting, r.LevelKnown = st.Waiting, table.Level
+	if !c.alone {
+		r.Level = max(1, t.Level)
+	}
 	if c.s.cfg.Warnings != nil {
 		for _, w := range c.s.cfg.Warnings() {
 			r.Warnings = append(r.Warnings, &clusterpb.Warning{Problem: w.Problem, Hint: w.Hint})

@@ -12,6 +12,9 @@
 // changes from round to round, so that whatever else the machine does falls on
 // all of them. A ratio is the median of the rounds' ratios.
 //
+// A cluster is measured when it uses the formats that its nodes know, as one in production
+// does: that begins ten seconds after the last node has come.
+//
 // It measures throughput and latency with client and server on the same cores.
 // It does not measure a network.
 package bench

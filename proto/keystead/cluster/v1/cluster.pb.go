@@ -1540,7 +1540,12 @@ type GetStatusResponse struct {
 	// full. At most 16.
 	Warnings []*Warning `protobuf:"bytes,25,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Why this node is no member of its cluster yet; empty if it is one, or runs alone.
-	Waiting       string `protobuf:"bytes,26,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting string `protobuf:"bytes,26,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Level of the formats that the cluster uses: what all members know, from ten seconds
+	// after its last change on. 0 for a node that runs alone.
+	Level uint32 `protobuf:"varint,27,opt,name=level,proto3" json:"level,omitempty"`
+	// Level that the program of this node knows.
+	LevelKnown    uint32 `protobuf:"varint,28,opt,name=level_known,json=levelKnown,proto3" json:"level_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1755,6 +1760,20 @@ func (x *GetStatusResponse) GetWaiting() string {
 		return x.Waiting
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetLevelKnown() uint32 {
+	if x != nil {
+		return x.LevelKnown
+	}
+	return 0
 }
 
 // Warning is something that is wrong, and what to do about it.
@@ -2401,7 +2420,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x122\n" +
 	"\x06splits\x18\a \x03(\v2\x1a.keystead.cluster.v1.SplitR\x06splits\x12\x16\n" +
 	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
-	"\x10GetStatusRequest\"\xce\x06\n" +
+	"\x10GetStatusRequest\"\x85\a\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2432,7 +2451,10 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06copies\x18\x17 \x03(\v2\x19.keystead.cluster.v1.CopyR\x06copies\x12\"\n" +
 	"\rrows_in_grace\x18\x18 \x01(\rR\vrowsInGrace\x128\n" +
 	"\bwarnings\x18\x19 \x03(\v2\x1c.keystead.cluster.v1.WarningR\bwarnings\x12\x18\n" +
-	"\awaiting\x18\x1a \x01(\tR\awaiting\"7\n" +
+	"\awaiting\x18\x1a \x01(\tR\awaiting\x12\x14\n" +
+	"\x05level\x18\x1b \x01(\rR\x05level\x12\x1f\n" +
+	"\vlevel_known\x18\x1c \x01(\rR\n" +
+	"levelKnown\"7\n" +
 	"\aWarning\x12\x18\n" +
 	"\aproblem\x18\x01 \x01(\tR\aproblem\x12\x12\n" +
 	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xb9\x01\n" +

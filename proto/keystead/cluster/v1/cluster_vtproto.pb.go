@@ -1263,6 +1263,20 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.LevelKnown != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LevelKnown))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xe0
+	}
+	if m.Level != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xd8
+	}
 	if len(m.Waiting) > 0 {
 		i -= len(m.Waiting)
 		copy(dAtA[i:], m.Waiting)
@@ -2467,6 +2481,12 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 	l = len(m.Waiting)
 	if l > 0 {
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Level != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.Level))
+	}
+	if m.LevelKnown != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.LevelKnown))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6257,6 +6277,44 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Waiting = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 27:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Level", wireType)
+			}
+			m.Level = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Level |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 28:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LevelKnown", wireType)
+			}
+			m.LevelKnown = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.LevelKnown |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

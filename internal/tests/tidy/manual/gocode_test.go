@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"log"
+	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/client/keysteadprom"
 	"github.com/keystead/keystead/client/keysteadtest"
 	"github.com/keystead/keystead/client/middleware"
 )
@@ -55,7 +57,7 @@ func TestGoBlocks(t *testing.T) {
 	files := []*ast.File{parse(t, fset, "preamble", preamble)}
 	imports := preamble[strings.Index(preamble, "import"):strings.Index(preamble, "var (")]
 	for name, text := range pages(t) {
-		if name != "README.md" && name != "docs/http.md" && !strings.HasPrefix(name, "docs/kinds/") && !strings.HasPrefix(name, "docs/howto/") && !strings.HasPrefix(name, "docs/from/") {
+		if name != "README.md" && name != "docs/go.md" && !strings.HasPrefix(name, "docs/kinds/") && !strings.HasPrefix(name, "docs/howto/") && !strings.HasPrefix(name, "docs/from/") {
 			continue
 		}
 		for line, block := range blocks(text, "go") {
@@ -112,7 +114,7 @@ func blocks(text, language string) map[int]string {
 func exports(t *testing.T, fset *token.FileSet) types.Importer {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}",
-		"./client/...", "context", "errors", "log", "math", "net/http", "strconv", "testing", "time")
+		"./client/...", "context", "errors", "log", "log/slog", "math", "net/http", "strconv", "testing", "time")
 	cmd.Dir = top
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -25,7 +25,7 @@ var (
 	// userPackages are those that programs of users import.
 	userPackages = []string{"client", "client/middleware", "client/p2c"}
 	// adapters bring what they adapt to.
-	adapters = []string{"client/keysteadprom", "client/keysteadtest"}
+	adapters = []string{"client/keysteadotel", "client/keysteadprom", "client/keysteadtest"}
 )
 
 // listed is a package as the go command lists it.

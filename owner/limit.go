@@ -13,7 +13,7 @@ type Meta struct {
 }
 
 // CheckAnswer is a limit's decision. In a replay, Allowed is that of the first
-// answer and the rest is as of now.
+// answer and the rest is as it is now.
 type CheckAnswer struct {
 	limit.Result
 	// Slack is by how much the capacity is above that of the part that decided, in

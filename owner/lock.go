@@ -10,7 +10,7 @@ import (
 )
 
 // AcquireAnswer is the answer of an Acquire. In a replay, Acquired, Token and Waited
-// are those of the first answer and the rest is as of now: a grant whose TTL is
+// are those of the first answer and the rest is as it is now: a grant whose TTL is
 // 0 is over.
 type AcquireAnswer struct {
 	Acquired bool

@@ -76,7 +76,7 @@ func TestMayBeBehind(t *testing.T) {
 	}
 }
 
-// TestAim: where the next attempt of a call goes, by the table of now.
+// TestAim: where the next attempt of a call goes, by the present table.
 func TestAim(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	var whole []uint64

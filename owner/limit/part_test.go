@@ -231,7 +231,7 @@ func (s *split) weigh() {
 	}
 }
 
-// learn has the owner of a part act by the weights of now.
+// learn has the owner of a part act by the present weights.
 func (s *split) learn(i int) { s.known[i] = s.agreed[i] }
 
 // weighed has all owners apply what was cut.

@@ -76,7 +76,8 @@ type Config struct {
 	// LockTTL is the longest TTL of locks, which a cluster that this node makes
 	// agrees on. Default 10 min.
 	LockTTL time.Duration
-	// Patience is how long a transition waits for standbys when nothing changes.
+	// Patience is for how long a transition that has moved all rows stays open for standbys
+	// that have not caught up, since the table changed last.
 	// Default 1 min: longer than the copy of a large node takes.
 	Patience time.Duration
 

@@ -13,7 +13,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// asks is a renewal of a member that has applied the table of now, and names
+// asks is a renewal of a member that has applied the present table, and names
 // whatever was granted last.
 func asks(g *Group, h table.Holder, term uint64) *peerv1.RenewRequest {
 	return &peerv1.RenewRequest{Node: h.Node, Incarnation: h.Incarnation, Epoch: g.Table().Epoch, LastTerm: term, LastGrant: 1 << 60}

@@ -92,7 +92,7 @@ func (f *follower) changed(lost []Range, from int, was table.Holder) {
 	}
 }
 
-// again reports whether a flip could be proposed again, by the ring of now.
+// again reports whether a flip could be proposed again, by the present ring.
 func again(t *table.Table, c table.Command) bool {
 	f := *c.Flip
 	f.WantSince = t.WantSince

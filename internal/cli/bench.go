@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -168,12 +169,32 @@ func writeBench(out io.Writer, results []bench.Result) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprint(out, benchLegend(results))
 	for _, r := range results {
 		if r.Errors > 0 {
 			fmt.Fprintf(out, "first error of %s ×%d on %s: %s\n", r.Workload, r.Concurrency, r.Target, r.FirstError)
 		}
 	}
 	return nil
+}
+
+// benchLegend explains the columns that compare servers, of those that are in a table.
+func benchLegend(results []bench.Result) string {
+	text := ""
+	has := func(ratio func(bench.Result) float64) bool {
+		return slices.ContainsFunc(results, func(r bench.Result) bool { return ratio(r) != 0 })
+	}
+	if has(func(r bench.Result) float64 { return r.PerEcho + r.PerTunedEcho }) {
+		text += "÷ echo, ÷ tuned: items/s, divided by those of a bare gRPC server that answers a constant:\n" +
+			"  echo as grpc-go comes, tuned-echo with the options and the codec of a node. 1.00 = as fast.\n"
+	}
+	if has(func(r bench.Result) float64 { return r.PerGRPC }) {
+		text += "÷ gRPC: items/s over HTTP with JSON, divided by those over gRPC.\n"
+	}
+	if text != "" {
+		text = "\n" + text
+	}
+	return text
 }
 
 func micros(us float64) string { return people(time.Duration(us * float64(time.Microsecond))) }

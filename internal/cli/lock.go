@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/client"
@@ -158,7 +159,7 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 
 // acquire waits for the lock.
 func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (*client.HeldLock, error) {
-	g := &graceWait{f: f, node: node, std: std, key: key, end: time.Now().Add(f.wait)}
+	g := &graceWait{f: f, node: node, std: std, key: key, began: time.Now(), end: time.Now().Add(f.wait)}
 	node.refused = g.refused
 	held, err := node.Lock(f.name).Acquire(ctx, key, client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)))
 	var e *client.Error
@@ -175,17 +176,35 @@ const gracePoll = time.Second
 // granted. It reports once that it waits. If --wait ends before the period does, it does
 // not wait at all.
 type graceWait struct {
-	f    *lockFlags
-	node *atNode
-	std  Process
-	key  string
-	end  time.Time // of --wait
-	said sync.Once
+	f          *lockFlags
+	node       *atNode
+	std        Process
+	key        string
+	began, end time.Time // of --wait
+	said       sync.Once // that it waits for the end of a grace period
+	saidNobody sync.Once // that nobody answers for the key
+}
+
+// nobodyAfter is how long a lock is tried before it is said that nobody answers for its
+// key: more than another node takes to act for one that died.
+const nobodyAfter = 4 * time.Second
+
+// nobody reports once that the key has had no owner for a while: a wait of up to a day must
+// not look like a lock that is held.
+func (g *graceWait) nobody(method string, err error) {
+	if method != lockpb.LockService_Acquire_FullMethodName || status.Code(err) != codes.Unavailable || time.Since(g.began) < nobodyAfter {
+		return
+	}
+	g.saidNobody.Do(func() {
+		msg, _ := explain(err)
+		fmt.Fprintf(g.std.Err, "keystead: nobody grants the lock on %q for now: %s; trying on for --wait %s\n", g.key, msg, plainTimes(g.f.wait.String()))
+	})
 }
 
 // refused shortens the pause that the node asks for: the period may end early.
 func (g *graceWait) refused(method string, err error) error {
 	if method != lockpb.LockService_Acquire_FullMethodName || errorReason(err) != string(client.ErrRecovering) {
+		g.nobody(method, err)
 		return err
 	}
 	const what = "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"

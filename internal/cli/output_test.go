@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/internal/cli/bench"
 	"github.com/keystead/keystead/internal/failure"
 )
 
@@ -30,5 +31,28 @@ func TestErrorsAreInWordsOfTheCommandLine(t *testing.T) {
 		if out.String() != tc.want {
 			t.Errorf("got %q, want %q", out.String(), tc.want)
 		}
+	}
+}
+
+// A table of measurements explains the columns that it has, and no others.
+func TestBenchLegend(t *testing.T) {
+	for _, tc := range []struct {
+		result    bench.Result
+		has, lack string
+	}{
+		{bench.Result{PerEcho: 0.8, PerTunedEcho: 0.7}, "÷ echo, ÷ tuned: ", "÷ gRPC: "},
+		{bench.Result{PerGRPC: 0.5}, "÷ gRPC: ", "÷ echo"},
+	} {
+		var out strings.Builder
+		if err := writeBench(&out, []bench.Result{tc.result}); err != nil {
+			t.Fatal(err)
+		}
+		_, legend, _ := strings.Cut(out.String(), "\n\n")
+		if !strings.Contains(legend, tc.has) || strings.Contains(legend, tc.lack) {
+			t.Errorf("%s", out.String())
+		}
+	}
+	if text := benchLegend([]bench.Result{{}}); text != "" {
+		t.Errorf("without ratios: %q", text)
 	}
 }

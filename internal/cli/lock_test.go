@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+)
+
+// A lock that nobody can grant, because the cluster has stopped, is not waited for in
+// silence; one that is held is, and so is an owner that is being replaced.
+func TestLockThatNobodyGrants(t *testing.T) {
+	const acquire = lockpb.LockService_Acquire_FullMethodName
+	for name, tc := range map[string]struct {
+		method string
+		code   codes.Code
+		tried  time.Duration
+		said   bool
+	}{
+		"for long":        {acquire, codes.Unavailable, nobodyAfter, true},
+		"for a moment":    {acquire, codes.Unavailable, time.Second, false},
+		"it is held":      {acquire, codes.FailedPrecondition, nobodyAfter, false},
+		"another request": {lockpb.LockService_Release_FullMethodName, codes.Unavailable, nobodyAfter, false},
+	} {
+		var out strings.Builder
+		f := &lockFlags{wait: 24 * time.Hour}
+		now := time.Now()
+		g := &graceWait{f: f, std: Process{Err: &out}, key: "job", began: now.Add(-tc.tried), end: now.Add(f.wait)}
+		err := status.Error(tc.code, "the node \"n1\" cannot show it")
+		for range 3 {
+			if got := g.refused(tc.method, err); got != err {
+				t.Errorf("%s: it is %v", name, got)
+			}
+		}
+		const want = "keystead: nobody grants the lock on \"job\" for now: the node \"n1\" cannot show it (Unavailable); trying on for --wait 24h\n"
+		if said := out.String(); said != map[bool]string{true: want}[tc.said] {
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/keystead/keystead/ring"
 
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // Admin gives orders to the cluster.
@@ -69,7 +70,7 @@ func drainState(s *adminpb.DrainState) DrainState {
 // Kind is what kind of object a key and a name hold.
 type Kind uint8
 
-// The kinds.
+// The kinds, in the numbers of the API.
 const (
 	KindLimit Kind = iota + 1
 	KindCounter
@@ -112,7 +113,7 @@ func (a Admin) Split(ctx context.Context, o Object, parts int) (Split, error) {
 	}
 	var r *adminpb.SplitObjectResponse
 	err := a.c.keyless(ctx, route{what: "split", key: o.Key}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
-		r, err = adminpb.NewAdminServiceClient(conn).SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: o.Kind.String(), Key: o.Key, Name: o.Name, Parts: uint32(parts)}, opts...)
+		r, err = adminpb.NewAdminServiceClient(conn).SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: commonpb.Kind(o.Kind), Key: o.Key, Name: o.Name, Parts: uint32(parts)}, opts...)
 		return err
 	})
 	s := Split{Manual: r.GetSplit().GetManual()}
@@ -129,7 +130,7 @@ func (a Admin) Merge(ctx context.Context, o Object) error {
 		return about(err, "merge", o.Key, "")
 	}
 	return a.c.keyless(ctx, route{what: "merge", key: o.Key}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		_, err := adminpb.NewAdminServiceClient(conn).MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: o.Kind.String(), Key: o.Key, Name: o.Name}, opts...)
+		_, err := adminpb.NewAdminServiceClient(conn).MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: commonpb.Kind(o.Kind), Key: o.Key, Name: o.Name}, opts...)
 		return err
 	})
 }

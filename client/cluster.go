@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -49,7 +51,7 @@ func (u Cluster) Members(ctx context.Context) ([]Member, error) {
 	for i, m := range r.Members {
 		t := m.GetMember()
 		out[i] = Member{ID: m.Id, Addr: t.GetGrpcAddr(), HashKey: t.GetHashKey(), Phase: phases[t.GetPhase()],
-			Gossip: m.Gossip, Raft: m.Raft, Share: m.OwnedShare, Rows: int(m.RowsOwned), Standby: int(m.RowsStandby), Version: t.GetVersion()}
+			Gossip: word(m.Gossip, "GOSSIP_"), Raft: word(m.Raft, "RAFT_"), Share: m.OwnedShare, Rows: int(m.RowsOwned), Standby: int(m.RowsStandby), Version: t.GetVersion()}
 	}
 	return out, nil
 }
@@ -136,4 +138,14 @@ func (u Cluster) Ring() []Share {
 		}
 	}
 	return out
+}
+
+// word returns what people call a value of an enum: without its prefix, in lower case; ""
+// for the unspecified one.
+func word(e fmt.Stringer, prefix string) string {
+	w := strings.ToLower(strings.TrimPrefix(e.String(), prefix))
+	if w == "unspecified" {
+		return ""
+	}
+	return w
 }

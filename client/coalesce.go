@@ -179,6 +179,14 @@ func each[X any](xs []X, n int, put func(i int, x X)) int {
 	return len(xs)
 }
 
+// decidedBy returns who has decided an item of a batch, and under which epoch.
+func decidedBy(by []*commonpb.Decider, i uint32) (owner string, epoch uint64) {
+	if int(i) >= len(by) {
+		return "", 0
+	}
+	return by[i].GetOwner(), by[i].GetEpoch()
+}
+
 var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
 	stamp: func(q *limitpb.CheckRequest, id *commonpb.RequestId) { q.RequestId = id },
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *limitpb.CheckRequest, opts ...grpc.CallOption) (*limitpb.CheckResponse, error) {
@@ -186,7 +194,12 @@ var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
 	},
 	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*limitpb.CheckRequest, put func(int, *limitpb.CheckResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
 		r, err := limitpb.NewLimitServiceClient(conn).BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: qs}, opts...)
-		return each(r.GetResults(), len(qs), func(i int, x *limitpb.CheckResult) { put(i, x.GetResponse(), x.GetError()) }), err
+		return each(r.GetResults(), len(qs), func(i int, x *limitpb.CheckResult) {
+			if a := x.GetResponse(); a != nil {
+				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
+			}
+			put(i, x.GetResponse(), x.GetError())
+		}), err
 	},
 }
 
@@ -197,7 +210,12 @@ var addKind = kind[*counterpb.AddRequest, *counterpb.AddResponse]{
 	},
 	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.AddRequest, put func(int, *counterpb.AddResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
 		r, err := counterpb.NewCounterServiceClient(conn).BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: qs}, opts...)
-		return each(r.GetResults(), len(qs), func(i int, x *counterpb.AddResult) { put(i, x.GetResponse(), x.GetError()) }), err
+		return each(r.GetResults(), len(qs), func(i int, x *counterpb.AddResult) {
+			if a := x.GetResponse(); a != nil {
+				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
+			}
+			put(i, x.GetResponse(), x.GetError())
+		}), err
 	},
 }
 
@@ -207,6 +225,11 @@ var getKind = kind[*counterpb.GetRequest, *counterpb.GetResponse]{
 	},
 	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.GetRequest, put func(int, *counterpb.GetResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
 		r, err := counterpb.NewCounterServiceClient(conn).BatchGet(ctx, &counterpb.BatchGetRequest{Gets: qs}, opts...)
-		return each(r.GetResults(), len(qs), func(i int, x *counterpb.GetResult) { put(i, x.GetResponse(), x.GetError()) }), err
+		return each(r.GetResults(), len(qs), func(i int, x *counterpb.GetResult) {
+			if a := x.GetResponse(); a != nil {
+				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
+			}
+			put(i, x.GetResponse(), x.GetError())
+		}), err
 	},
 }

@@ -202,8 +202,8 @@ func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, ver
 	}
 	op := n.c.ops.begin()
 	defer op.finish()
-	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.SetIfResponse, error) {
-		r, err := counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: key, Name: n.name, Value: value, Version: version,
+	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
+		r, err := counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Name: n.name, Value: value, Version: version,
 			IdleTtlNs: idle, RequestId: id}, opts...)
 		op.says(r.GetApplied())
 		return r, err

@@ -166,12 +166,12 @@ func (q *Check) what() string {
 func (q *Check) wire() *limitpb.CheckRequest {
 	r := &q.Limit.rate
 	return &limitpb.CheckRequest{Key: q.Key, Name: q.Limit.name, Limit: r.Limit, PeriodNs: int64(r.Period), Burst: r.Burst,
-		Algorithm: r.Algorithm.onWire(), Cost: q.Cost, Peek: q.Peek, Refund: int64(q.Refund), Anywhere: q.anywhere()}
+		Algorithm: r.Algorithm.onWire(), Cost: q.Cost, Peek: q.Peek, Refund: q.Refund, Anywhere: q.anywhere()}
 }
 
 func decision(r *limitpb.CheckResponse) Decision {
 	return Decision{
-		Allowed: r.GetAllowed(), Capacity: r.GetLimit(), Remaining: r.GetRemaining(),
+		Allowed: r.GetAllowed(), Capacity: r.GetCapacity(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()),
 		Slack: r.GetSlack(), Parts: int(r.GetParts()),
 		Meta: metaOf(r, r.GetReplay()),

@@ -110,7 +110,7 @@ func holderOf(h *lockpb.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
-	return &Holder{Name: h.Holder, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
+	return &Holder{Name: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
 }
 
 // HeldLock is a lock that is held, and renewed by itself at a third of its TTL. The lease
@@ -308,7 +308,7 @@ func (l Lock) Inspect(ctx context.Context, key string) (LockState, error) {
 	}
 	s := LockState{Holder: holderOf(r.Holder), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
 	for _, w := range r.Waiters {
-		s.Waiters = append(s.Waiters, Waiter{w.Holder, time.Duration(w.WaitedNs)})
+		s.Waiters = append(s.Waiters, Waiter{w.Id, time.Duration(w.WaitedNs)})
 	}
 	return s, nil
 }

@@ -45,7 +45,7 @@ func (c *Client) outlast(ctx context.Context) error {
 // heldBy returns the error of a lock that another has.
 func heldBy(r *lockpb.AcquireResponse, key string) *Error {
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
-		Holder: holderOf(r.GetHolder()), Place: int(r.GetPlace()), Message: "another has the lock"}
+		Holder: holderOf(r.GetHolder()), Place: int(r.GetQueuePosition()), Message: "another has the lock"}
 	if e.Holder != nil {
 		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.Name)
 	}

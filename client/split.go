@@ -12,9 +12,6 @@ import (
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
-// openPhase is the phase of a split whose parts are served, as the table names it.
-const openPhase = "open"
-
 // Kinds of objects that may be split, as the table names them.
 const (
 	limitObject   = "limit"
@@ -88,7 +85,7 @@ func readSplits(announced map[uint64]*clusterpb.Split, members []member) (all ma
 		byID[members[i].id] = &members[i]
 	}
 	for _, w := range announced {
-		if w.GetPhase() != openPhase || len(w.Parts) == 0 {
+		if w.GetPhase() != clusterpb.SplitPhase_SPLIT_PHASE_OPEN || len(w.Parts) == 0 {
 			continue
 		}
 		s := &split{parts: make([]*member, len(w.Parts))}
@@ -105,7 +102,7 @@ func readSplits(announced map[uint64]*clusterpb.Split, members []member) (all ma
 		if all == nil {
 			all = make(map[object]*split, len(announced))
 		}
-		all[objectAt(w.Kind, w.Key, w.Name)] = s
+		all[objectAt(word(w.Kind, "KIND_"), w.Key, w.Name)] = s
 	}
 	return all
 }

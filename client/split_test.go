@@ -105,7 +105,7 @@ func (s *spy) intercept(ctx context.Context, method string, req, reply any, cc *
 	case *counterpb.GetRequest:
 		reply.(*counterpb.GetResponse).Parts = 3
 		return s.one(asked{node, q.Key, nil})
-	case *counterpb.SetIfRequest:
+	case *counterpb.CompareAndSetRequest:
 		return s.one(asked{node, q.Key, q.RequestId})
 	case *counterpb.ResetRequest:
 		return s.one(asked{node, q.Key, q.RequestId})
@@ -447,10 +447,10 @@ func TestSplitPartDoesNotAnswer(t *testing.T) {
 func TestReadSplits(t *testing.T) {
 	members := []member{{id: "n1", addr: "a"}, {id: "n2", addr: "b"}, {id: "n3", addr: "a"}}
 	got := readSplits(map[uint64]*clusterpb.Split{
-		1: {Kind: "limit", Key: "k", Phase: "open", Parts: []*clusterpb.SplitPart{{Owner: "n3"}, {Owner: ""}, {Owner: "gone"}, nil, {Owner: "n1"}, {Owner: "n2"}}},
-		2: {Kind: "counter", Key: "k", Name: "x", Phase: "closing", Parts: []*clusterpb.SplitPart{{Owner: "n1"}}},
-		3: {Kind: "counter", Key: "k", Name: "y", Phase: "opening", Parts: []*clusterpb.SplitPart{{Owner: "n1"}}},
-		4: {Kind: "counter", Key: "k", Name: "z", Phase: "open"},
+		1: {Kind: commonpb.Kind_KIND_LIMIT, Key: "k", Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPEN, Parts: []*clusterpb.SplitPart{{Owner: "n3"}, {Owner: ""}, {Owner: "gone"}, nil, {Owner: "n1"}, {Owner: "n2"}}},
+		2: {Kind: commonpb.Kind_KIND_COUNTER, Key: "k", Name: "x", Phase: clusterpb.SplitPhase_SPLIT_PHASE_CLOSING, Parts: []*clusterpb.SplitPart{{Owner: "n1"}}},
+		3: {Kind: commonpb.Kind_KIND_COUNTER, Key: "k", Name: "y", Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPENING, Parts: []*clusterpb.SplitPart{{Owner: "n1"}}},
+		4: {Kind: commonpb.Kind_KIND_COUNTER, Key: "k", Name: "z", Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPEN},
 		5: nil,
 	}, members)
 	s := got[object{"limit", "k", "limit"}]
@@ -461,7 +461,7 @@ func TestReadSplits(t *testing.T) {
 	if !slices.Equal(s.parts, want) || !slices.Equal(s.nodes, []string{"a", "b"}) {
 		t.Errorf("%+v", s)
 	}
-	if readSplits(nil, members) != nil || readSplits(map[uint64]*clusterpb.Split{1: {Phase: "closing"}}, members) != nil {
+	if readSplits(nil, members) != nil || readSplits(map[uint64]*clusterpb.Split{1: {Phase: clusterpb.SplitPhase_SPLIT_PHASE_CLOSING}}, members) != nil {
 		t.Error("there is a map of nothing")
 	}
 }
@@ -469,7 +469,7 @@ func TestReadSplits(t *testing.T) {
 // A change tells what is different: the rest stays, at members as they are now.
 func TestSplitChanges(t *testing.T) {
 	of := func(id uint64, key, owner string) *clusterpb.Split {
-		return &clusterpb.Split{Id: id, Kind: "limit", Key: key, Phase: "open", Parts: []*clusterpb.SplitPart{{Owner: owner}, {Owner: "n1"}}}
+		return &clusterpb.Split{Id: id, Kind: commonpb.Kind_KIND_LIMIT, Key: key, Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPEN, Parts: []*clusterpb.SplitPart{{Owner: owner}, {Owner: "n1"}}}
 	}
 	first := &view{members: []member{{id: "n1", addr: "a"}, {id: "n2", addr: "b"}}}
 	if err := first.divide(nil, []*clusterpb.Split{of(1, "x", "n1"), of(2, "y", "n2"), of(3, "z", "n2")}, nil); err != nil {
@@ -558,10 +558,4 @@ func TestSplitCountsOnce(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	})
-}
-
-func TestOpenPhase(t *testing.T) {
-	if openPhase != table.Open.String() {
-		t.Errorf("the table says %q", table.Open)
-	}
 }

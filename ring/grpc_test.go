@@ -28,7 +28,7 @@ type node struct {
 }
 
 func (n node) Check(context.Context, *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
-	return &limitpb.CheckResponse{Limit: n.index}, nil
+	return &limitpb.CheckResponse{Capacity: n.index}, nil
 }
 
 func startNodes(t *testing.T, n int) (addrs []string) {
@@ -97,10 +97,10 @@ func agree(t *testing.T, addrs []string, named bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Limit != want {
-			t.Fatalf("%q went to node %d, the ring says %d", key, got.Limit, want)
+		if got.Capacity != want {
+			t.Fatalf("%q went to node %d, the ring says %d", key, got.Capacity, want)
 		}
-		reached[got.Limit] = true
+		reached[got.Capacity] = true
 	}
 	if len(reached) != len(addrs) {
 		t.Errorf("%d of %d nodes were reached", len(reached), len(addrs))

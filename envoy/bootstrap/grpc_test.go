@@ -28,7 +28,7 @@ type numbered struct {
 }
 
 func (n numbered) Check(context.Context, *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
-	return &limitpb.CheckResponse{Limit: n.index}, nil
+	return &limitpb.CheckResponse{Capacity: n.index}, nil
 }
 
 // grpc-go's ring_hash, given the hosts, hash keys, sizes and header that are printed
@@ -71,10 +71,10 @@ func TestStockGRPCOnWhatIsPrinted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := index[r.Owner(ring.Hash(key))]; got.Limit != want {
-			t.Fatalf("%q went to node %d, the ring says %d", key, got.Limit, want)
+		if want := index[r.Owner(ring.Hash(key))]; got.Capacity != want {
+			t.Fatalf("%q went to node %d, the ring says %d", key, got.Capacity, want)
 		}
-		reached[got.Limit] = true
+		reached[got.Capacity] = true
 	}
 	if len(reached) != len(nodes) {
 		t.Errorf("%d of %d nodes were reached", len(reached), len(nodes))

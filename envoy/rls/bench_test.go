@@ -32,7 +32,7 @@ func BenchmarkAnswer(b *testing.B) {
 		b.Run(fmt.Sprintf("descriptors=%d", n), func(b *testing.B) {
 			req, results := &rlspb.RateLimitRequest{Domain: "bench"}, make([]*limitpb.CheckResult, n)
 			for i := range n {
-				results[i] = &limitpb.CheckResult{Response: &limitpb.CheckResponse{Allowed: true, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1e9}}
+				results[i] = &limitpb.CheckResult{Response: &limitpb.CheckResponse{Allowed: true, Capacity: 1_000_000, Remaining: 999_999, ResetAfterNs: 1e9}}
 				req.Descriptors = append(req.Descriptors, &commonpb.RateLimitDescriptor{Entries: []*commonpb.RateLimitDescriptor_Entry{
 					{Key: "route", Value: fmt.Sprintf("checkout%d", i)}, {Key: "client", Value: "client-000000001"}}})
 			}

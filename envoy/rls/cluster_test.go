@@ -60,11 +60,11 @@ func TestCluster(t *testing.T) {
 	policies := []string{"error", "allow", "deny"}
 	value := ""
 	for i := 0; value == ""; i++ {
-		ask := &clusterpb.GetOwnerRequest{}
+		ask := &clusterpb.GetOwnersRequest{}
 		for _, p := range policies {
 			ask.Keys = append(ask.Keys, objectKey(p, fmt.Sprint(i)))
 		}
-		r, err := clusterpb.NewClusterServiceClient(dial(t, n1.node)).GetOwner(t.Context(), ask)
+		r, err := clusterpb.NewClusterServiceClient(dial(t, n1.node)).GetOwners(t.Context(), ask)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -168,7 +168,7 @@ func begin(it *item, check *limitpb.CheckRequest) bool {
 		it.denied, it.known, it.reset = !it.negative, true, l.period
 		return false
 	case it.negative && it.hits > 0:
-		check.Refund = int64(min(it.hits, maxBurst))
+		check.Refund = min(it.hits, maxBurst)
 		return true
 	}
 	check.Cost = it.needs()

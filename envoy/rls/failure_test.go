@@ -215,7 +215,7 @@ type bucket struct {
 func (b *bucket) decide(c *limitpb.CheckRequest) *limitpb.CheckResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := &limitpb.CheckResponse{Limit: 9}
+	r := &limitpb.CheckResponse{Capacity: 9}
 	switch {
 	case c.Refund > 0:
 		b.left, r.Allowed = min(b.left+uint64(c.Refund), 9), true

@@ -203,7 +203,7 @@ func (c *call) giveBack() {
 		if it.spent == 0 || !it.limit.AllOrNothing {
 			continue
 		}
-		check := &limitpb.CheckRequest{Refund: int64(it.spent)}
+		check := &limitpb.CheckRequest{Refund: it.spent}
 		it.address(check)
 		refunds = append(refunds, check)
 		it.left, it.spent = min(it.left+it.spent, it.limit.capacity()), 0
@@ -234,7 +234,7 @@ func (s *Service) refundLate(ctx context.Context, parts []part, results []*limit
 		switch {
 		case r.GetResponse().GetAllowed():
 			refunds = append(refunds, &limitpb.CheckRequest{Key: p.check.Key, Name: p.check.Name, Algorithm: p.check.Algorithm,
-				Limit: p.check.Limit, PeriodNs: p.check.PeriodNs, Burst: p.check.Burst, Refund: int64(p.check.Cost)})
+				Limit: p.check.Limit, PeriodNs: p.check.PeriodNs, Burst: p.check.Burst, Refund: p.check.Cost})
 		case r.GetResponse() == nil && (r.GetError() == nil || r.Error.Reason == commonpb.Reason_REASON_OUTCOME_UNKNOWN):
 			s.metrics.refunds[false].Inc() // whether there is anything to give back is not known
 		}

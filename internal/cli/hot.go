@@ -167,7 +167,7 @@ func (f *hotFlags) askAll(ctx context.Context) (*hotJSON, error) {
 			return err
 		}
 		members = m.Members
-		first, err = c.ListHot(ctx, &clusterpb.ListHotRequest{Limit: maxHot})
+		first, err = c.ListHot(ctx, &clusterpb.ListHotRequest{MaxKeys: maxHot})
 		return err
 	})
 	if err != nil {
@@ -204,7 +204,7 @@ func (f *hotFlags) askAll(ctx context.Context) (*hotJSON, error) {
 func (f *hotFlags) askMember(ctx context.Context, addr string) (r *clusterpb.ListHotResponse, err error) {
 	other := remote{addr: addr, timeout: min(f.timeout, hotWait)}
 	err = other.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
-		r, err = c.ListHot(ctx, &clusterpb.ListHotRequest{Limit: maxHot})
+		r, err = c.ListHot(ctx, &clusterpb.ListHotRequest{MaxKeys: maxHot})
 		return err
 	})
 	return r, err
@@ -222,10 +222,10 @@ func (v *hotJSON) add(addr string, r *clusterpb.ListHotResponse) {
 	for _, k := range r.Keys {
 		share := 0.0
 		if r.Rate > 0 {
-			share = min(k.Rate/r.Rate, 1)
+			share = min(k.RateMax/r.Rate, 1)
 		}
 		v.Keys = append(v.Keys, hotKeyJSON{
-			Key: k.Key, Name: k.Name, Kind: k.Kind, Owner: r.Id, Rate: k.Rate, Sure: k.Sure, Share: share,
+			Key: k.Key, Name: k.Name, Kind: word(k.Kind, "KIND_"), Owner: r.Id, Rate: k.RateMax, Sure: k.RateMin, Share: share,
 			Hot: k.Hot, HotFor: seconds(k.SinceNs), Waiting: k.Waiting, part: int(k.Part), of: int(k.Parts),
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // The table aligns, whatever is in it, and nothing that callers wrote acts on the
@@ -48,22 +49,22 @@ func TestHotSplitTable(t *testing.T) {
 	many := three(slices.Repeat([]float64{0.125}, 8)...)
 	many[0].Owner = ""
 	splits := []*clusterpb.Split{
-		{Id: 7, Kind: "limit", Key: "tenant", Name: "api", Phase: "open", Since: 8, Reason: "40000 a second\x1b", Parts: three(0.5, 0.3, 0.2)},
-		{Id: 8, Kind: "counter", Key: "calm", Name: "n", Phase: "closing", Manual: true, Reason: "asked for", Parts: three(0.5, 0.5)},
-		{Id: 9, Kind: "limit", Key: "new", Name: "limit", Phase: "opening", Parts: many},
+		{Id: 7, Kind: commonpb.Kind_KIND_LIMIT, Key: "tenant", Name: "api", Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPEN, Since: 8, Reason: "40000 a second\x1b", Parts: three(0.5, 0.3, 0.2)},
+		{Id: 8, Kind: commonpb.Kind_KIND_COUNTER, Key: "calm", Name: "n", Phase: clusterpb.SplitPhase_SPLIT_PHASE_CLOSING, Manual: true, Reason: "asked for", Parts: three(0.5, 0.5)},
+		{Id: 9, Kind: commonpb.Kind_KIND_LIMIT, Key: "new", Name: "limit", Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPENING, Parts: many},
 	}
 	part := func(i int, rate float64, hot bool) *clusterpb.HotKey {
-		return &clusterpb.HotKey{Key: "tenant", Name: "api", Kind: "limit", Rate: rate, Sure: rate - 1, Hot: hot, SinceNs: int64(12 * time.Second), Parts: 3, Part: uint32(i)}
+		return &clusterpb.HotKey{Key: "tenant", Name: "api", Kind: commonpb.Kind_KIND_LIMIT, RateMax: rate, RateMin: rate - 1, Hot: hot, SinceNs: int64(12 * time.Second), Parts: 3, Part: uint32(i)}
 	}
 	v := &hotJSON{}
 	v.add("a:1", &clusterpb.ListHotResponse{Id: "n1", Epoch: 20, Rate: 1000, Hot: 1, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10}, Splits: splits, Keys: []*clusterpb.HotKey{
-		part(0, 500, true), {Key: "tenant", Name: "api", Kind: "counter", Rate: 90}, {Key: "door", Name: "lock", Kind: "lock", Rate: 3, Waiting: 12},
+		part(0, 500, true), {Key: "tenant", Name: "api", Kind: commonpb.Kind_KIND_COUNTER, RateMax: 90}, {Key: "door", Name: "lock", Kind: commonpb.Kind_KIND_LOCK, RateMax: 3, Waiting: 12},
 	}})
 	v.add("a:2", &clusterpb.ListHotResponse{Id: "n2", Epoch: 19, Rate: 1000, Hot: 1, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10}, Splits: splits[:1], Keys: []*clusterpb.HotKey{
-		part(1, 300, true), part(0, 20, false), {Key: "gone", Name: "n", Kind: "counter", Rate: 9, Parts: 2, Part: 1},
+		part(1, 300, true), part(0, 20, false), {Key: "gone", Name: "n", Kind: commonpb.Kind_KIND_COUNTER, RateMax: 9, Parts: 2, Part: 1},
 	}})
 	v.add("a:3", &clusterpb.ListHotResponse{Id: "n3", Epoch: 19, Rate: 2000, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10}, Keys: []*clusterpb.HotKey{
-		{Key: "tenant", Name: "api", Kind: "limit", Rate: 80, Sure: 1}, {Key: "gone", Name: "n", Kind: "counter", Rate: 7, Parts: 2, Part: 0},
+		{Key: "tenant", Name: "api", Kind: commonpb.Kind_KIND_LIMIT, RateMax: 80, RateMin: 1}, {Key: "gone", Name: "n", Kind: commonpb.Kind_KIND_COUNTER, RateMax: 7, Parts: 2, Part: 0},
 	}})
 	v.unite()
 	v.sort(4)

@@ -52,7 +52,7 @@ type hotPartJSON struct {
 
 func newSplitJSON(s *clusterpb.Split) hotSplitJSON {
 	v := hotSplitJSON{
-		ID: strconv.FormatUint(s.GetId(), 10), Phase: s.GetPhase(), Since: strconv.FormatUint(s.GetSince(), 10),
+		ID: strconv.FormatUint(s.GetId(), 10), Phase: word(s.GetPhase(), "SPLIT_PHASE_"), Since: strconv.FormatUint(s.GetSince(), 10),
 		Manual: s.GetManual(), Reason: s.GetReason(), Parts: []hotPartJSON{},
 	}
 	for i, p := range s.GetParts() {
@@ -72,7 +72,8 @@ func (v *hotJSON) unite() {
 	apart := map[hotObject]*hotUnited{}
 	for _, s := range v.splits {
 		split := newSplitJSON(s)
-		apart[hotObject{s.Kind, s.Key, s.Name}] = &hotUnited{key: hotKeyJSON{Key: s.Key, Name: s.Name, Kind: s.Kind, Split: &split}}
+		kind := word(s.Kind, "KIND_")
+		apart[hotObject{kind, s.Key, s.Name}] = &hotUnited{key: hotKeyJSON{Key: s.Key, Name: s.Name, Kind: kind, Split: &split}}
 	}
 	for _, k := range v.Keys { // parts of splits that the latest table does not have, or no longer has
 		if o := k.object(); k.of > 0 && apart[o] == nil {

@@ -122,7 +122,7 @@ func (f *splitFlags) split(ctx context.Context, std Process, key string) error {
 	}
 	var r *adminpb.SplitObjectResponse
 	err = f.order(ctx, std, "splitting "+o.String(), func(ctx context.Context, c adminpb.AdminServiceClient) (err error) {
-		r, err = c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: o.kind, Key: o.key, Name: o.name, Parts: uint32(f.into)})
+		r, err = c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: kindOf(o.kind), Key: o.key, Name: o.name, Parts: uint32(f.into)})
 		return err
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (f *splitFlags) merge(ctx context.Context, std Process, key string) error {
 		return err
 	}
 	err = f.order(ctx, std, "merging "+o.String(), func(ctx context.Context, c adminpb.AdminServiceClient) error {
-		_, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: o.kind, Key: o.key, Name: o.name})
+		_, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: kindOf(o.kind), Key: o.key, Name: o.name})
 		return err
 	})
 	if err != nil {
@@ -237,7 +237,7 @@ func (f *splitFlags) busy(ctx context.Context, key string) (all []hotObject, non
 func (f *splitFlags) apart(ctx context.Context, key string) (all []hotObject, none, err error) {
 	var r *clusterpb.ListHotResponse
 	err = f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) (err error) {
-		r, err = c.ListHot(ctx, &clusterpb.ListHotRequest{Limit: 1})
+		r, err = c.ListHot(ctx, &clusterpb.ListHotRequest{MaxKeys: 1})
 		return err
 	})
 	return objectsOf(r.GetSplits()), hinted{fmt.Errorf("nothing of key %q%s is split", key, f.named()), "`keystead hot` shows what is"}, err
@@ -253,7 +253,7 @@ func (f *splitFlags) named() string {
 
 func objectsOf(splits []*clusterpb.Split) (all []hotObject) {
 	for _, s := range splits {
-		all = append(all, hotObject{s.Kind, s.Key, s.Name})
+		all = append(all, hotObject{word(s.Kind, "KIND_"), s.Key, s.Name})
 	}
 	return all
 }

@@ -266,12 +266,12 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 	}
 	h := r.Holder
 	fmt.Fprintf(out, "held by %s for %s, token %d, free in %s unless renewed%s\n",
-		h.Holder, people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)), graceMark(r.LostEpoch))
+		h.Id, people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)), graceMark(r.LostEpoch))
 	if len(h.Metadata) > 0 {
 		fmt.Fprintf(out, "metadata: %q\n", h.Metadata)
 	}
 	for i, w := range r.Waiters {
-		fmt.Fprintf(out, "%4d. %s, waiting %s\n", i+1, w.Holder, people(time.Duration(w.WaitedNs)))
+		fmt.Fprintf(out, "%4d. %s, waiting %s\n", i+1, w.Id, people(time.Duration(w.WaitedNs)))
 	}
 	if more := int(r.Waiting) - len(r.Waiters); more > 0 {
 		fmt.Fprintf(out, "      and %d more\n", more)
@@ -302,10 +302,10 @@ func lockJSON(r *lockpb.InspectResponse) any {
 		Lost    uint64       `json:"lost_epoch,omitempty"`
 	}{Held: r.Holder != nil, Waiters: []waiterJSON{}, Waiting: r.Waiting, Epoch: r.Epoch, Lost: r.LostEpoch}
 	if h := r.Holder; h != nil {
-		v.Holder = &holderJSON{h.Holder, strconv.FormatUint(h.Token, 10), seconds(h.HeldNs), seconds(h.TtlNs), string(h.Metadata)}
+		v.Holder = &holderJSON{h.Id, strconv.FormatUint(h.Token, 10), seconds(h.HeldNs), seconds(h.TtlNs), string(h.Metadata)}
 	}
 	for _, w := range r.Waiters {
-		v.Waiters = append(v.Waiters, waiterJSON{w.Holder, seconds(w.WaitedNs)})
+		v.Waiters = append(v.Waiters, waiterJSON{w.Id, seconds(w.WaitedNs)})
 	}
 	return v
 }

@@ -6,11 +6,13 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 func newMembers(std Process) *cobra.Command {
@@ -87,7 +89,7 @@ var phaseNames = map[clusterpb.Phase]string{
 func membersJSON(members []*clusterpb.MemberStatus) []memberJSON {
 	list := make([]memberJSON, len(members))
 	for i, m := range members {
-		list[i] = memberJSON{ID: m.Id, Gossip: m.Gossip, GossipAddr: m.GossipAddr, Raft: m.Raft, OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby, AppAddr: m.AppAddr}
+		list[i] = memberJSON{ID: m.Id, Gossip: word(m.Gossip, "GOSSIP_"), GossipAddr: m.GossipAddr, Raft: word(m.Raft, "RAFT_"), OwnedShare: m.OwnedShare, RowsOwned: m.RowsOwned, RowsStandby: m.RowsStandby, AppAddr: m.AppAddr}
 		if t := m.Member; t != nil {
 			list[i].Phase, list[i].HashKey, list[i].GRPCAddr, list[i].RaftAddr = phaseNames[t.Phase], t.HashKey, t.GrpcAddr, t.RaftAddr
 			list[i].Incarnation, list[i].Version = strconv.FormatUint(t.Incarnation, 10), t.Version
@@ -113,4 +115,19 @@ func printMembers(out io.Writer, members []memberJSON) error {
 		fmt.Fprintln(w)
 	}
 	return w.Flush()
+}
+
+// word returns what people call a value of an enum: without its prefix, in lower case; ""
+// for the unspecified one.
+func word(e fmt.Stringer, prefix string) string {
+	w := strings.ToLower(strings.TrimPrefix(e.String(), prefix))
+	if w == "unspecified" {
+		return ""
+	}
+	return w
+}
+
+// kindOf returns the kind of object that people call so; unspecified if there is none.
+func kindOf(word string) commonpb.Kind {
+	return commonpb.Kind(commonpb.Kind_value["KIND_"+strings.ToUpper(word)])
 }

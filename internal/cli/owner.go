@@ -95,7 +95,7 @@ func (f *ownerFlags) run(ctx context.Context, out io.Writer, keys []string) erro
 	var owners []*clusterpb.KeyOwner
 	for some := range slices.Chunk(keys, ownerBatch) {
 		err := f.askCluster(ctx, func(ctx context.Context, c clusterpb.ClusterServiceClient) error {
-			r, err := c.GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: some})
+			r, err := c.GetOwners(ctx, &clusterpb.GetOwnersRequest{Keys: some})
 			if err == nil {
 				owners = append(owners, r.Owners...)
 			}

@@ -21,15 +21,15 @@ func statusOf(n int) (*clusterpb.GetStatusResponse, []*clusterpb.MemberStatus) {
 	}
 	var members []*clusterpb.MemberStatus
 	for i, id := range ids {
-		m := &clusterpb.MemberStatus{Id: id, Gossip: "alive", GossipAddr: id + ":7402", Raft: "voter", OwnedShare: 1 / float64(n), RowsOwned: 256, RowsStandby: 250,
+		m := &clusterpb.MemberStatus{Id: id, Gossip: clusterpb.Gossip_GOSSIP_ALIVE, GossipAddr: id + ":7402", Raft: clusterpb.Raft_RAFT_VOTER, OwnedShare: 1 / float64(n), RowsOwned: 256, RowsStandby: 250,
 			Member: &clusterpb.Member{Id: id, Incarnation: 1882445566738848251, HashKey: hashKey(id), GrpcAddr: hashKey(id), RaftAddr: id + ":7401", Phase: clusterpb.Phase_PHASE_ACTIVE, Version: "1.0"}}
 		switch {
 		case i == 0:
-			m.Raft = "leader"
+			m.Raft = clusterpb.Raft_RAFT_LEADER
 		case i > 2 || n == 2:
-			m.Raft = "nonvoter"
+			m.Raft = clusterpb.Raft_RAFT_NONVOTER
 		}
-		if m.Raft != "nonvoter" {
+		if m.Raft != clusterpb.Raft_RAFT_NONVOTER {
 			st.Voters = append(st.Voters, id)
 		}
 		members = append(members, m)
@@ -56,11 +56,11 @@ func TestHealth(t *testing.T) {
 		{name: "one", nodes: 1, warns: "the death of one node stops the cluster;"},
 		{name: "two", nodes: 2, warns: "the death of one node stops the cluster;"},
 		{name: "alone", nodes: 1, want: 1, change: func(st answer, m members) {
-			st.Cluster, st.Leader, st.Voters, st.LeaseLeftNs, m[0].Gossip, m[0].Raft = "", "", nil, 0, "", ""
+			st.Cluster, st.Leader, st.Voters, st.LeaseLeftNs, m[0].Gossip, m[0].Raft = "", "", nil, 0, 0, 0
 		}},
 		{name: "too few", nodes: 3, want: 4, says: "3 active members, not 4;"},
 		{name: "too many", nodes: 3, want: 2, says: "3 active members, not 2;"},
-		{name: "no leader", nodes: 3, change: func(st answer, m members) { st.Leader, m[0].Raft = "", "voter" }, says: "n01 knows no leader;"},
+		{name: "no leader", nodes: 3, change: func(st answer, m members) { st.Leader, m[0].Raft = "", clusterpb.Raft_RAFT_VOTER }, says: "n01 knows no leader;"},
 		{name: "no lease", nodes: 3, change: func(st answer, _ members) { st.LeaseLeftNs, st.Serving = 0, false }, says: "n01 does not serve: it has no lease;"},
 		{name: "cut off", nodes: 3, change: func(st answer, _ members) { st.LeaseLeftNs, st.Serving, st.Leader = 0, false, "" },
 			says: "n01 knows no leader;n01 does not serve: it has no lease;"},
@@ -76,27 +76,29 @@ func TestHealth(t *testing.T) {
 		{name: "leaving", nodes: 4, change: func(_ answer, m members) { m[3].Member.Phase = clusterpb.Phase_PHASE_LEAVING }, says: "n04 is to be drained;"},
 		{name: "drained", nodes: 4, want: 3, change: func(_ answer, m members) { m[3].Member.Phase = clusterpb.Phase_PHASE_DRAINED }, warns: "n04 is drained, and is given nothing;"},
 		{name: "no copies", nodes: 3, change: func(st answer, _ members) { st.RowsUnprotected = 12 }, warns: "12 of 768 rows have no copy yet where the ring wants it: the death of their owner would lose them;"},
-		{name: "unknown to gossip", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "" }, says: "n04 is a member, and gossip does not know it;"},
-		{name: "failed nonvoter", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = "failed" }, says: "n04 is gone (gossip: failed);"},
-		{name: "failed voter", nodes: 3, change: func(_ answer, m members) { m[2].Gossip = "failed" },
+		{name: "unknown to gossip", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = 0 }, says: "n04 is a member, and gossip does not know it;"},
+		{name: "failed nonvoter", nodes: 4, change: func(_ answer, m members) { m[3].Gossip = clusterpb.Gossip_GOSSIP_FAILED }, says: "n04 is gone (gossip: failed);"},
+		{name: "failed voter", nodes: 3, change: func(_ answer, m members) { m[2].Gossip = clusterpb.Gossip_GOSSIP_FAILED },
 			says: "n03 is gone (gossip: failed);one more death stops the cluster: of 3 voters, n03 is gone;"},
 		{name: "removed before gossip knows", nodes: 3, change: func(_ answer, m members) { m[2].Member = nil },
 			says: "one more death stops the cluster: of 3 voters, n03 is gone;"},
 		{name: "one of five voters", nodes: 5, change: func(st answer, m members) {
-			st.Voters, m[4].Gossip, m[4].Member = names(5), "failed", nil
-			m[4].Raft = "voter"
+			st.Voters, m[4].Gossip, m[4].Member = names(5), clusterpb.Gossip_GOSSIP_FAILED, nil
+			m[4].Raft = clusterpb.Raft_RAFT_VOTER
 		}, warns: "n05 may vote and is gone;"},
-		{name: "replaced", nodes: 4, change: func(_ answer, m members) { m[3].Gossip, m[3].Member, m[3].Raft = "failed", nil, "" },
+		{name: "replaced", nodes: 4, change: func(_ answer, m members) {
+			m[3].Gossip, m[3].Member, m[3].Raft = clusterpb.Gossip_GOSSIP_FAILED, nil, 0
+		},
 			warns: "n04 has failed; others own what it owned;"},
 		{name: "one voter left", nodes: 3, change: func(st answer, m members) {
-			st.Voters, m[1].Raft = names(1), "nonvoter"
-			m[2].Gossip, m[2].Member, m[2].Raft = "failed", nil, ""
+			st.Voters, m[1].Raft = names(1), clusterpb.Raft_RAFT_NONVOTER
+			m[2].Gossip, m[2].Member, m[2].Raft = clusterpb.Gossip_GOSSIP_FAILED, nil, 0
 		}, says: "one more death stops the cluster: it has 1 voter left;", warns: "n03 has failed; others own what it owned;"},
 		{name: "no votes yet", nodes: 3, change: func(st answer, m members) {
-			st.Voters, m[1].Raft, m[2].Raft = names(1), "nonvoter", "nonvoter"
+			st.Voters, m[1].Raft, m[2].Raft = names(1), clusterpb.Raft_RAFT_NONVOTER, clusterpb.Raft_RAFT_NONVOTER
 		}, says: "one death stops the cluster: it has only 1 voter;"},
 		{name: "a majority gone", nodes: 3, change: func(st answer, m members) {
-			st.Leader, m[0].Raft, m[1].Gossip, m[1].Member, m[2].Gossip, m[2].Member = "", "voter", "left", nil, "failed", nil
+			st.Leader, m[0].Raft, m[1].Gossip, m[1].Member, m[2].Gossip, m[2].Member = "", clusterpb.Raft_RAFT_VOTER, clusterpb.Gossip_GOSSIP_LEFT, nil, clusterpb.Gossip_GOSSIP_FAILED, nil
 		}, says: "n01 knows no leader;the cluster has stopped: of 3 voters, n02, n03 are gone;"},
 		{name: "waiting", nodes: 1, change: func(st answer, m members) {
 			st.Waiting, st.Leader, st.Voters, st.Rows, st.Serving, m[0].Member = "waiting for founders n02, n03", "", nil, 0, false, nil
@@ -114,7 +116,7 @@ func TestHealth(t *testing.T) {
 				tc.change(st, members)
 			}
 			if tc.name == "a stranger that gossips" {
-				members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: "alive"})
+				members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: clusterpb.Gossip_GOSSIP_ALIVE})
 			}
 			o := newOverview(st, members, tc.want)
 			if got := problems(t, o.Problems); got != tc.says {
@@ -174,7 +176,7 @@ n03     active  25.0%  256   250      voter     alive
 n04     active  25.0%  256   250      nonvoter  alive
 `},
 		{"without a majority", strings.Join(strings.Split(text(3, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
-			st.Leader, m[0].Raft = "", "voter"
+			st.Leader, m[0].Raft = "", clusterpb.Raft_RAFT_VOTER
 		}), "\n")[5:6], ""), "\nVoters   n01, n02, n03; none may die"},
 		{"draining", text(3, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
 			st.Phase, st.RowsOwned, st.RowsStandby, st.RowsUnprotected = clusterpb.Phase_PHASE_LEAVING, 1, 7, 20
@@ -225,7 +227,7 @@ n03     active  33.3%  256   250      voter   alive
 `},
 		{"cut off", text(3, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
 			st.Leader, st.Serving, st.LeaseLeftNs, st.RowsUnowned, st.RowsToMove = "", false, 0, 3, 3
-			m[0].Raft, m[2].Member, m[2].Gossip, m[2].OwnedShare = "voter", nil, "failed", 0
+			m[0].Raft, m[2].Member, m[2].Gossip, m[2].OwnedShare = clusterpb.Raft_RAFT_VOTER, nil, clusterpb.Gossip_GOSSIP_FAILED, 0
 		}), `
 Cluster  prod, as n01 sees it
 Health   n01 knows no leader; a majority of the voters (n01, n02, n03) has to run, and reach each other's raft port
@@ -248,7 +250,7 @@ n03     -       0.0%   -     -        voter  failed
 `},
 		{"alone", text(1, func(st *clusterpb.GetStatusResponse, m []*clusterpb.MemberStatus) {
 			*st = clusterpb.GetStatusResponse{Id: "n01", Rows: 256, Epoch: 4, Serving: true}
-			m[0].Gossip, m[0].Raft = "", ""
+			m[0].Gossip, m[0].Raft = 0, 0
 		}), `
 Cluster  none: n01 runs alone
 Health   healthy
@@ -315,7 +317,7 @@ func TestWrapped(t *testing.T) {
 func TestHintsWithoutALeader(t *testing.T) {
 	for leader, promised := range map[string]bool{"n01": true, "": false} {
 		st, members := statusOf(3)
-		st.Leader, members[2].Gossip = leader, "failed"
+		st.Leader, members[2].Gossip = leader, clusterpb.Gossip_GOSSIP_FAILED
 		for _, p := range newOverview(st, members, 0).Problems {
 			if strings.HasPrefix(p.Problem, "n03 is gone") && strings.Contains(p.Hint, "others own its keys") != promised {
 				t.Errorf("with the leader %q: %s", leader, p.Hint)
@@ -327,7 +329,7 @@ func TestHintsWithoutALeader(t *testing.T) {
 func TestMembersText(t *testing.T) {
 	_, members := statusOf(3)
 	members[1].Member.Phase = clusterpb.Phase_PHASE_LEAVING
-	members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: "alive"})
+	members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: clusterpb.Gossip_GOSSIP_ALIVE})
 	var out strings.Builder
 	if err := printMembers(&out, membersJSON(members)); err != nil {
 		t.Error(err)

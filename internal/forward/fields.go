@@ -6,17 +6,17 @@ import peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 // the number of that field in ForwardCall. This list is closed: what comes later travels
 // by its number.
 const (
-	numCheck    = 4
-	numAdd      = 5
-	numGet      = 6
-	numSetIf    = 7
-	numReset    = 8
-	numAcquire  = 9
-	numRenew    = 10
-	numRelease  = 11
-	numInspect  = 12
-	numPlant    = 14
-	numReadPart = 15
+	numCheck         = 4
+	numAdd           = 5
+	numGet           = 6
+	numCompareAndSet = 7
+	numReset         = 8
+	numAcquire       = 9
+	numRenew         = 10
+	numRelease       = 11
+	numInspect       = 12
+	numPlant         = 14
+	numReadPart      = 15
 )
 
 // setField puts a request into the field of its operation. It reports false if there is
@@ -29,8 +29,8 @@ func setField(f *peerv1.ForwardCall, number uint32, b []byte) bool {
 		f.Call = &peerv1.ForwardCall_Add{Add: b}
 	case numGet:
 		f.Call = &peerv1.ForwardCall_Get{Get: b}
-	case numSetIf:
-		f.Call = &peerv1.ForwardCall_SetIf{SetIf: b}
+	case numCompareAndSet:
+		f.Call = &peerv1.ForwardCall_CompareAndSet{CompareAndSet: b}
 	case numReset:
 		f.Call = &peerv1.ForwardCall_Reset_{Reset_: b}
 	case numAcquire:
@@ -61,8 +61,8 @@ func field(f *peerv1.ForwardCall) (number uint32, b []byte) {
 		return numAdd, x.Add
 	case *peerv1.ForwardCall_Get:
 		return numGet, x.Get
-	case *peerv1.ForwardCall_SetIf:
-		return numSetIf, x.SetIf
+	case *peerv1.ForwardCall_CompareAndSet:
+		return numCompareAndSet, x.CompareAndSet
 	case *peerv1.ForwardCall_Reset_:
 		return numReset, x.Reset_
 	case *peerv1.ForwardCall_Acquire:
@@ -90,8 +90,8 @@ func setAnswerField(f *peerv1.ForwardAnswer, number uint32, b []byte) {
 		f.Answer = &peerv1.ForwardAnswer_Add{Add: b}
 	case numGet:
 		f.Answer = &peerv1.ForwardAnswer_Get{Get: b}
-	case numSetIf:
-		f.Answer = &peerv1.ForwardAnswer_SetIf{SetIf: b}
+	case numCompareAndSet:
+		f.Answer = &peerv1.ForwardAnswer_CompareAndSet{CompareAndSet: b}
 	case numReset:
 		f.Answer = &peerv1.ForwardAnswer_Reset_{Reset_: b}
 	case numAcquire:
@@ -118,8 +118,8 @@ func answerField(f *peerv1.ForwardAnswer) (number uint32, b []byte) {
 		return numAdd, x.Add
 	case *peerv1.ForwardAnswer_Get:
 		return numGet, x.Get
-	case *peerv1.ForwardAnswer_SetIf:
-		return numSetIf, x.SetIf
+	case *peerv1.ForwardAnswer_CompareAndSet:
+		return numCompareAndSet, x.CompareAndSet
 	case *peerv1.ForwardAnswer_Reset_:
 		return numReset, x.Reset_
 	case *peerv1.ForwardAnswer_Acquire:

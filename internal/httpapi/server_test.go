@@ -231,7 +231,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a large message: %s", a)
 	}
 	many := `{"keys":[""` + strings.Repeat(`,""`, maxElements) + `]}`
-	if a := h.call("POST", "/v1/cluster/get-owner", many); a.status != http.StatusRequestEntityTooLarge {
+	if a := h.call("POST", "/v1/cluster/get-owners", many); a.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a long list: %s", a)
 	}
 }

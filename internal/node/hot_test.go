@@ -10,6 +10,7 @@ import (
 	"github.com/keystead/keystead/hotkey/heat"
 	"github.com/keystead/keystead/hotkey/home"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring/member"
 )
@@ -43,7 +44,7 @@ func TestListHot(t *testing.T) {
 		return r.Hot > 0
 	})
 	t.Logf("hot after %s, at %.0f a second", time.Since(began).Round(time.Millisecond), r.Rate)
-	if k := r.Keys[0]; r.Id != "n1" || len(r.Keys) != 1 || k.Key != "secret-key" || k.Name != "secret-name" || k.Kind != "limit" || !k.Hot || k.Sure < 1000 || k.Rate < k.Sure ||
+	if k := r.Keys[0]; r.Id != "n1" || len(r.Keys) != 1 || k.Key != "secret-key" || k.Name != "secret-name" || k.Kind != commonpb.Kind_KIND_LIMIT || !k.Hot || k.RateMin < 1000 || k.RateMax < k.RateMin ||
 		k.SinceNs < 0 || k.SinceNs > int64(time.Since(began)) || r.Objects != 1 || r.Policy.Floor != heat.DefaultFloor || r.Policy.Factor != heat.DefaultFactor {
 		t.Errorf("%v", r)
 	}

@@ -211,7 +211,7 @@ func TestTimers(t *testing.T) {
 		t.Errorf("%v, %v, %+v", second, err, n.Status())
 	}
 	third, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Key: "k", Holder: "third", TtlNs: 60e9, WaitNs: 20e6})
-	if err != nil || third.Acquired || third.Holder.Holder != "second" {
+	if err != nil || third.Acquired || third.Holder.Id != "second" {
 		t.Errorf("a wait that ends: %v, %v", third, err)
 	}
 	eventually(t, "the idle counter is forgotten", func() bool {

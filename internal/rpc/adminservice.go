@@ -13,6 +13,7 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -24,14 +25,15 @@ type admin struct {
 }
 
 // order reads and checks the address of an object.
-func order(word, key, name string) (home.Order, error) {
+func order(of commonpb.Kind, key, name string) (home.Order, error) {
 	bad := func(field, message, hint string) (home.Order, error) {
 		return home.Order{}, &failure.Error{Reason: failure.Invalid, Field: field, Message: message, Hint: hint}
 	}
+	word := kindName(of)
 	kind, ok := divide.KindOf(word)
 	switch {
 	case !ok:
-		return bad("kind", fmt.Sprintf("is %q", word), `use "limit" or "counter": locks are never split`)
+		return bad("kind", fmt.Sprintf("is %s", of), "use KIND_LIMIT or KIND_COUNTER: locks are never split")
 	case key == "" || len(key) > owner.MaxKey:
 		return bad("key", fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(key), owner.MaxKey), "")
 	case key[0] == 0 || //guard:split-order

@@ -53,10 +53,10 @@ func TestCounterAnswers(t *testing.T) {
 			t.Errorf("a max of 0 bounds nothing: %v", r)
 		}
 
-		no := must(h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: "k", Value: -5}))(t)
-		same(t, no, &counterpb.SetIfResponse{Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
-		yes := must(h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: "k", Value: -5, Version: first.Version}))(t)
-		same(t, yes, &counterpb.SetIfResponse{Applied: true, Value: -5, Current: -5, Version: yes.Version, Epoch: testEpoch})
+		no := must(h.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: "k", Value: -5}))(t)
+		same(t, no, &counterpb.CompareAndSetResponse{Value: 7, Current: 7, Version: first.Version, Epoch: testEpoch})
+		yes := must(h.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: "k", Value: -5, Version: first.Version}))(t)
+		same(t, yes, &counterpb.CompareAndSetResponse{Applied: true, Value: -5, Current: -5, Version: yes.Version, Epoch: testEpoch})
 		reset := must(h.counters.Reset(ctx, &counterpb.ResetRequest{Key: "k"}))(t)
 		same(t, reset, &counterpb.ResetResponse{Previous: -5, Version: reset.Version, Epoch: testEpoch})
 		if yes.Version <= first.Version || reset.Version <= yes.Version {
@@ -108,35 +108,35 @@ func TestLimitAnswers(t *testing.T) {
 		bucket := func(cost uint64, peek bool) *limitpb.CheckRequest {
 			return &limitpb.CheckRequest{Limit: 2, PeriodNs: second, Burst: 4, Cost: cost, Peek: peek}
 		}
-		same(t, check(bucket(4, true)), &limitpb.CheckResponse{Allowed: true, Limit: 4, Remaining: 4, Epoch: testEpoch})
-		same(t, check(bucket(3, false)), &limitpb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1, ResetAfterNs: 3 * second / 2, Epoch: testEpoch})
-		over := &limitpb.CheckResponse{Limit: 4, Remaining: 1, RetryAfterNs: second / 2, ResetAfterNs: 3 * second / 2, Epoch: testEpoch}
+		same(t, check(bucket(4, true)), &limitpb.CheckResponse{Allowed: true, Capacity: 4, Limit: 2, Remaining: 4, Epoch: testEpoch})
+		same(t, check(bucket(3, false)), &limitpb.CheckResponse{Allowed: true, Capacity: 4, Limit: 2, Remaining: 1, ResetAfterNs: 3 * second / 2, Epoch: testEpoch})
+		over := &limitpb.CheckResponse{Capacity: 4, Limit: 2, Remaining: 1, RetryAfterNs: second / 2, ResetAfterNs: 3 * second / 2, Epoch: testEpoch}
 		same(t, check(bucket(2, false)), over)
 		same(t, check(bucket(2, true)), over)
 		time.Sleep(time.Second / 2)
-		same(t, check(bucket(2, false)), &limitpb.CheckResponse{Allowed: true, Limit: 4, ResetAfterNs: 2 * second, Epoch: testEpoch})
+		same(t, check(bucket(2, false)), &limitpb.CheckResponse{Allowed: true, Capacity: 4, Limit: 2, ResetAfterNs: 2 * second, Epoch: testEpoch})
 		// Cost 0 is 1, burst 0 is the limit, no algorithm is a token bucket.
 		time.Sleep(2 * time.Second)
 		same(t, check(&limitpb.CheckRequest{Limit: 2, PeriodNs: second}),
-			&limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second / 2, Epoch: testEpoch})
+			&limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, Remaining: 1, ResetAfterNs: second / 2, Epoch: testEpoch})
 
 		window := &limitpb.CheckRequest{Name: "window", Limit: 2, PeriodNs: second, Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW}
-		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
 		time.Sleep(time.Second / 4)
-		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
-		same(t, check(window), &limitpb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Capacity: 2, Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
 		window.Refund = 1
-		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, Remaining: 1, ResetAfterNs: 3 * second / 4, Epoch: testEpoch})
 		time.Sleep(time.Second) // over: there is nothing to give back
-		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 2, Epoch: testEpoch})
+		same(t, check(window), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, Remaining: 2, Epoch: testEpoch})
 
 		sliding := &limitpb.CheckRequest{Name: "sliding", Limit: 2, PeriodNs: second, Algorithm: limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW}
-		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
 		time.Sleep(time.Second / 4)
-		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Limit: 2, ResetAfterNs: second, Epoch: testEpoch})
-		same(t, check(sliding), &limitpb.CheckResponse{Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Capacity: 2, Limit: 2, RetryAfterNs: 3 * second / 4, ResetAfterNs: second, Epoch: testEpoch})
 		sliding.Refund = 1
-		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
+		same(t, check(sliding), &limitpb.CheckResponse{Allowed: true, Capacity: 2, Limit: 2, Remaining: 1, ResetAfterNs: second, Epoch: testEpoch})
 	})
 }
 
@@ -188,10 +188,10 @@ func TestLockAnswers(t *testing.T) {
 			t.Errorf("token %d is not of epoch %d", got.Token, testEpoch)
 		}
 		time.Sleep(time.Second)
-		holder := &lockpb.Holder{Holder: "a", Token: got.Token, HeldNs: second, TtlNs: second, Metadata: []byte{0xff, 1}}
+		holder := &lockpb.Holder{Id: "a", Token: got.Token, HeldNs: second, TtlNs: second, Metadata: []byte{0xff, 1}}
 		same(t, inspect(), &lockpb.InspectResponse{Holder: holder, Epoch: testEpoch})
 		// Not re-entrant: the holder itself is refused, too.
-		same(t, try("a"), &lockpb.AcquireResponse{Holder: holder, Place: 1, Epoch: testEpoch})
+		same(t, try("a"), &lockpb.AcquireResponse{Holder: holder, QueuePosition: 1, Epoch: testEpoch})
 		same(t, renew(got.Token+1), &lockpb.RenewResponse{Holder: holder, Epoch: testEpoch})
 		same(t, renew(got.Token), &lockpb.RenewResponse{Renewed: true, TtlNs: 3 * second, Epoch: testEpoch})
 		same(t, release(got.Token+1), &lockpb.ReleaseResponse{Epoch: testEpoch})
@@ -219,7 +219,7 @@ func TestInspectListsWaiters(t *testing.T) {
 			if len(r.Waiters) != c.list || r.Waiting != 12 || r.Holder.GetToken() != holder.Token {
 				t.Errorf("asked for %d: %v", c.ask, r)
 			}
-			if w := r.Waiters[0]; w.Holder != "a" || w.WaitedNs != int64(12*time.Millisecond) {
+			if w := r.Waiters[0]; w.Id != "a" || w.WaitedNs != int64(12*time.Millisecond) {
 				t.Errorf("the first waiter is %v", w)
 			}
 		}

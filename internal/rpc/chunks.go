@@ -123,7 +123,7 @@ func (s *Server) anywhere(ctx context.Context, at *checkOp, req *limitpb.CheckRe
 	default:
 		o.no.Inc()
 	}
-	return &limitpb.CheckResponse{Allowed: a.Allowed, Limit: b.Burst, Remaining: a.Remaining, RetryAfterNs: a.RetryAfter, ResetAfterNs: a.ResetAfter,
+	return &limitpb.CheckResponse{Allowed: a.Allowed, Capacity: b.Burst, Limit: b.Limit, Remaining: a.Remaining, RetryAfterNs: a.RetryAfter, ResetAfterNs: a.ResetAfter,
 		Epoch: a.Epoch, Owner: a.Owner, LostEpoch: a.Lost, Slack: chunk.Slack(b.Burst)}, nil
 }
 
@@ -169,6 +169,6 @@ func (s *Server) aside(ctx context.Context, at *checkOp, b *chunk.Bucket, cost u
 	if err != nil {
 		return nil, err
 	}
-	r.Limit, r.Slack = b.Burst, r.Slack+chunk.Slack(b.Burst) // beside what other parts have, if it is split
+	r.Capacity, r.Slack = b.Burst, r.Slack+chunk.Slack(b.Burst) // beside what other parts have, if it is split
 	return r, nil
 }

@@ -38,7 +38,7 @@ func TestAnywhere(t *testing.T) {
 			switch {
 			case err != nil:
 				t.Error(err)
-			case r.Slack != 200 || r.Limit != 800 || r.Owner != "n1" || r.Epoch == 0:
+			case r.Slack != 200 || r.Capacity != 800 || r.Owner != "n1" || r.Epoch == 0:
 				t.Errorf("%v", r)
 			case !r.Allowed:
 				if denied++; r.RetryAfterNs <= 0 {

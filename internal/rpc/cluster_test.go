@@ -107,7 +107,7 @@ func TestLoneNodeKnowsItself(t *testing.T) {
 		if len(tab.Rows) != 256 || tab.Cluster != "" || tab.RingDigest != r.Digest || r.Digest == 0 || len(tab.Wanted) != 1 {
 			t.Errorf("the table is %v…", tab.Members)
 		}
-		o := must(c.GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: []string{"a", "b"}}))(t)
+		o := must(c.GetOwners(ctx, &clusterpb.GetOwnersRequest{Keys: []string{"a", "b"}}))(t)
 		for i, k := range []string{"a", "b"} {
 			same(t, o.Owners[i], &clusterpb.KeyOwner{Hash: owner.Hash(k), Owner: "n1", OwnerAddr: "10.0.0.1:7400", Since: o.Owners[i].Since})
 		}
@@ -118,7 +118,7 @@ func TestLoneNodeKnowsItself(t *testing.T) {
 func TestLoneNodeWithoutAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := clusterOf(t, Config{})
-		o := must(c.GetOwner(bound(t), &clusterpb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
+		o := must(c.GetOwners(bound(t), &clusterpb.GetOwnersRequest{Keys: []string{"a"}}))(t).Owners[0]
 		if o.Owner != loneID || o.OwnerAddr != "" {
 			t.Errorf("the owner is %v", o)
 		}
@@ -144,13 +144,13 @@ func TestClusterAnswers(t *testing.T) {
 		var got []string
 		sum := 0.0
 		for _, m := range must(c.ListMembers(ctx, &clusterpb.ListMembersRequest{}))(t).Members {
-			got = append(got, fmt.Sprintf("%s %v %q %q %q %q", m.Id, m.Member.GetPhase(), m.Gossip, m.GossipAddr, m.Raft, m.AppAddr))
+			got = append(got, fmt.Sprintf("%s %v %v %q %v %q", m.Id, m.Member.GetPhase(), m.Gossip, m.GossipAddr, m.Raft, m.AppAddr))
 			sum += m.OwnedShare
 		}
-		want := `n1 PHASE_ACTIVE "alive" "n1:1" "voter" "n1:8080"
-n2 PHASE_ACTIVE "" "" "leader" ""
-n3 PHASE_ACTIVE "failed" "n3:1" "nonvoter" ""
-stranger PHASE_UNSPECIFIED "alive" "x:1" "" ""`
+		want := `n1 PHASE_ACTIVE GOSSIP_ALIVE "n1:1" RAFT_VOTER "n1:8080"
+n2 PHASE_ACTIVE GOSSIP_UNSPECIFIED "" RAFT_LEADER ""
+n3 PHASE_ACTIVE GOSSIP_FAILED "n3:1" RAFT_NONVOTER ""
+stranger PHASE_UNSPECIFIED GOSSIP_ALIVE "x:1" RAFT_UNSPECIFIED ""`
 		if s := strings.Join(got, "\n"); s != want || math.Abs(sum-1) > 1e-9 {
 			t.Errorf("shares of %v; members:\n%s", sum, s)
 		}
@@ -167,7 +167,7 @@ stranger PHASE_UNSPECIFIED "alive" "x:1" "" ""`
 		for i := range keys {
 			keys[i] = fmt.Sprint("key-", i)
 		}
-		for i, o := range must(c.GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: keys}))(t).Owners {
+		for i, o := range must(c.GetOwners(ctx, &clusterpb.GetOwnersRequest{Keys: keys}))(t).Owners {
 			h := owner.Hash(keys[i])
 			m, since, _ := tab.Owner(h)
 			if o.Hash != h || o.Owner != m.Node || o.OwnerAddr != m.GRPCAddr || o.Since != since || o.Standby != tab.Next(h) || o.Standby == o.Owner {
@@ -199,7 +199,7 @@ func TestStatusOfAChange(t *testing.T) {
 		if st.RowsUnowned != st.Rows || st.Members != 0 || st.Changing {
 			t.Errorf("the status without nodes is %v", st)
 		}
-		o := must(c.GetOwner(bound(t), &clusterpb.GetOwnerRequest{Keys: []string{"a"}}))(t).Owners[0]
+		o := must(c.GetOwners(bound(t), &clusterpb.GetOwnersRequest{Keys: []string{"a"}}))(t).Owners[0]
 		same(t, o, &clusterpb.KeyOwner{Hash: owner.Hash("a")})
 		same(t, must(c.GetRing(bound(t), &clusterpb.GetRingRequest{}))(t), &clusterpb.GetRingResponse{Epoch: b.Table().Epoch})
 	})
@@ -217,7 +217,7 @@ func TestGetOwnerIsBounded(t *testing.T) {
 			"empty":     {[]string{"a", ""}, badField("keys[1]")},
 			"long":      {[]string{strings.Repeat("x", owner.MaxKey+1)}, badField("keys[0]")},
 		} {
-			_, err := c.GetOwner(bound(t), &clusterpb.GetOwnerRequest{Keys: x.keys})
+			_, err := c.GetOwners(bound(t), &clusterpb.GetOwnersRequest{Keys: x.keys})
 			x.want.check(in(t, what), err)
 		}
 	})

@@ -85,16 +85,16 @@ func (c *cluster) ListMembers(context.Context, *clusterpb.ListMembersRequest) (*
 	}
 	for _, g := range st.Gossip {
 		m := of(g.Node)
-		m.Gossip, m.GossipAddr, m.AppAddr = g.State, g.Addr, g.App
+		m.Gossip, m.GossipAddr, m.AppAddr = gossips[g.State], g.Addr, g.App
 	}
 	for _, id := range st.Nonvoters {
-		of(id).Raft = "nonvoter"
+		of(id).Raft = clusterpb.Raft_RAFT_NONVOTER
 	}
 	for _, id := range st.Voters {
-		of(id).Raft = "voter"
+		of(id).Raft = clusterpb.Raft_RAFT_VOTER
 	}
 	if st.Leader != "" {
-		of(st.Leader).Raft = "leader"
+		of(st.Leader).Raft = clusterpb.Raft_RAFT_LEADER
 	}
 	r := &clusterpb.ListMembersResponse{Epoch: t.Epoch}
 	for _, m := range known {
@@ -104,12 +104,18 @@ func (c *cluster) ListMembers(context.Context, *clusterpb.ListMembersRequest) (*
 	return r, nil
 }
 
-func (c *cluster) GetOwner(_ context.Context, req *clusterpb.GetOwnerRequest) (*clusterpb.GetOwnerResponse, error) {
+// gossips are what gossip says of a node, as the API has it.
+var gossips = map[string]clusterpb.Gossip{
+	"alive": clusterpb.Gossip_GOSSIP_ALIVE, "failed": clusterpb.Gossip_GOSSIP_FAILED,
+	"leaving": clusterpb.Gossip_GOSSIP_LEAVING, "left": clusterpb.Gossip_GOSSIP_LEFT,
+}
+
+func (c *cluster) GetOwners(_ context.Context, req *clusterpb.GetOwnersRequest) (*clusterpb.GetOwnersResponse, error) {
 	if err := checkItems(len(req.Keys)); err != nil {
 		return nil, c.s.refuse(err)
 	}
 	t := c.c.Table()
-	r := &clusterpb.GetOwnerResponse{Epoch: t.Epoch, Owners: make([]*clusterpb.KeyOwner, len(req.Keys))}
+	r := &clusterpb.GetOwnersResponse{Epoch: t.Epoch, Owners: make([]*clusterpb.KeyOwner, len(req.Keys))}
 	cells := make([]clusterpb.KeyOwner, len(req.Keys))
 	for i, key := range req.Keys {
 		if key == "" || len(key) > owner.MaxKey {

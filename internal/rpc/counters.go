@@ -77,11 +77,16 @@ func addDivides(req *counterpb.AddRequest) bool {
 
 // BatchAdd implements the service.
 func (c *counters) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest) (*counterpb.BatchAddResponse, error) {
-	results, err := batch(ctx, c.s, counterAdd, req.Adds, nil, func(r *counterpb.AddResult, a *counterpb.AddResponse, w *commonpb.Error) { r.Response, r.Error = a, w })
+	var by deciders
+	results, err := batch(ctx, c.s, counterAdd, req.Adds, nil, func(r *counterpb.AddResult, a *counterpb.AddResponse, w *commonpb.Error) {
+		if r.Response, r.Error = a, w; a != nil {
+			r.Decider = by.move(&a.Owner, &a.Epoch)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &counterpb.BatchAddResponse{Results: results}, nil
+	return &counterpb.BatchAddResponse{Results: results, Deciders: by.list}, nil
 }
 
 // get reads a counter; with a part, that. A split counter is read elsewhere: all its
@@ -122,14 +127,19 @@ func sumOfParts(node string, sp *table.Split, _ *counterpb.GetRequest, parts []*
 
 // BatchGet implements the service.
 func (c *counters) BatchGet(ctx context.Context, req *counterpb.BatchGetRequest) (*counterpb.BatchGetResponse, error) {
-	results, err := batch(ctx, c.s, counterGet, req.Gets, nil, func(r *counterpb.GetResult, a *counterpb.GetResponse, w *commonpb.Error) { r.Response, r.Error = a, w })
+	var by deciders
+	results, err := batch(ctx, c.s, counterGet, req.Gets, nil, func(r *counterpb.GetResult, a *counterpb.GetResponse, w *commonpb.Error) {
+		if r.Response, r.Error = a, w; a != nil {
+			r.Decider = by.move(&a.Owner, &a.Epoch)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &counterpb.BatchGetResponse{Results: results}, nil
+	return &counterpb.BatchGetResponse{Results: results, Deciders: by.list}, nil
 }
 
-func (s *Server) setIf(f frame, req *counterpb.SetIfRequest, r *counterpb.SetIfResponse) (verdict, error) {
+func (s *Server) compareAndSet(f frame, req *counterpb.CompareAndSetRequest, r *counterpb.CompareAndSetResponse) (verdict, error) {
 	a, err := s.cfg.Store.SetIf(f.now, f.at, f.id, counter.SetIfOp{Value: req.Value, Version: req.Version, IdleTTL: req.IdleTtlNs})
 	if err != nil {
 		return verdict{}, err

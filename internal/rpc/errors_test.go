@@ -37,7 +37,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			return err
 		},
 		"SetIf": func() error {
-			_, err := h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: key, Name: name, Value: 1, RequestId: id})
+			_, err := h.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Name: name, Value: 1, RequestId: id})
 			return err
 		},
 		"Reset": func() error {
@@ -170,7 +170,7 @@ func TestFields(t *testing.T) {
 			{"a cost that never fits", "cost", false, check(func(r *limitpb.CheckRequest) { r.Cost = 6 })},
 			{"a peek that never fits", "cost", false, check(func(r *limitpb.CheckRequest) { r.Cost, r.Peek = 6, true })},
 			{"a sliding window with a burst", "burst", false, check(func(r *limitpb.CheckRequest) { r.Burst, r.Algorithm = 5, limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW })},
-			{"a negative refund", "refund", true, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 0, -1 })},
+			{"the hugest refund", "refund", false, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 0, math.MaxUint64 })},
 			{"a refund with a cost", "refund", true, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 1, 1 })},
 			{"a refund that is a peek", "refund", true, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund, r.Peek = 0, 1, true })},
 			{"a huge refund", "refund", false, check(func(r *limitpb.CheckRequest) { r.Cost, r.Refund = 0, 1e12+1 })},
@@ -179,7 +179,7 @@ func TestFields(t *testing.T) {
 			{"a negative idle TTL", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: -1})},
 			{"an idle TTL above a year", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: math.MaxInt64})},
 			{"a bad idle TTL in SetIf", "idle_ttl_ns", false, func(h *house, ctx context.Context) error {
-				_, err := h.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: "k", IdleTtlNs: 1})
+				_, err := h.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: "k", IdleTtlNs: 1})
 				return err
 			}},
 			{"no holder", "holder", false, acquire(func(r *lockpb.AcquireRequest) { r.Holder = "" })},
@@ -316,7 +316,7 @@ func TestTooManyWaiters(t *testing.T) {
 				_, err := h.locks.Acquire(bound(t), acquire("second", time.Minute, time.Minute))
 				want.check(t, err)
 				// Who does not want to wait takes no place.
-				if r := must(h.locks.Acquire(bound(t), acquire("third", time.Minute, 0)))(t); r.Acquired || r.Place != 2 {
+				if r := must(h.locks.Acquire(bound(t), acquire("third", time.Minute, 0)))(t); r.Acquired || r.QueuePosition != 2 {
 					t.Errorf("without waiting: %v", r)
 				}
 				first.cancel()

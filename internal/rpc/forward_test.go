@@ -54,7 +54,7 @@ func script(t *testing.T, m *member, key string) []string {
 	}
 	get := must(m.counters.Get(ctx, &counterpb.GetRequest{Key: key}))(t)
 	say(get, nil)
-	set, err := m.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: key, Value: 9, Version: get.Version})
+	set, err := m.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Value: 9, Version: get.Version})
 	say(set, err)
 	reset, err := m.counters.Reset(ctx, &counterpb.ResetRequest{Key: key, RequestId: requestN(1, 2)})
 	say(reset, err)

@@ -34,7 +34,8 @@ func TestBatchOverAllOwners(t *testing.T) {
 		}
 		adds.Adds[7].IdleTtlNs = 1 // wrong, and only itself
 		n1, owners := g.nodes["n1"], map[string]int{}
-		for i, r := range must(n1.counters.BatchAdd(bound(t), adds))(t).Results {
+		added := must(n1.counters.BatchAdd(bound(t), adds))(t)
+		for i, r := range added.Results {
 			if i == 7 {
 				badField("idle_ttl_ns").checkItem(t, r.Error)
 				continue
@@ -44,7 +45,8 @@ func TestBatchOverAllOwners(t *testing.T) {
 			if i%keys == 7 {
 				want--
 			}
-			if r.Response.GetValue() != want || r.Response.Owner != m.Node || r.Response.Epoch != since {
+			by := added.Deciders[r.Decider]
+			if r.Response.GetValue() != want || by.Owner != m.Node || by.Epoch != since || r.Response.Owner != "" || r.Response.Epoch != 0 {
 				t.Fatalf("item %d: %v", i, r)
 			}
 			owners[m.Node]++
@@ -85,7 +87,7 @@ func TestStreamOverAllOwners(t *testing.T) {
 			}
 			r := must(s.Recv())(t)
 			for i, c := range r.Results {
-				if r.Tag != tag || c.Response.GetRemaining() != 2-tag || c.Response.Owner == "" {
+				if r.Tag != tag || c.Response.GetRemaining() != 2-tag || r.Deciders[c.Decider].Owner == "" {
 					t.Fatalf("check %d: %v", i, c)
 				}
 			}
@@ -182,7 +184,7 @@ func TestForwardedWait(t *testing.T) {
 		waiting(2)
 		<-short.done
 		waiting(1)
-		if short.err != nil || short.resp.Acquired || short.resp.Holder.GetHolder() != "first" || short.at.Sub(began) != 2*time.Second {
+		if short.err != nil || short.resp.Acquired || short.resp.Holder.GetId() != "first" || short.at.Sub(began) != 2*time.Second {
 			t.Errorf("short: %v, %v", short.resp, short.err)
 		}
 		must(g.nodes["n1"].locks.Release(bound(t), &lockpb.ReleaseRequest{Key: key, Token: first.Token}))(t)

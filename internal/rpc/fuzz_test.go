@@ -36,8 +36,8 @@ func fuzzed(s *Server) []struct {
 		{&lockpb.AcquireRequest{}, func(ctx context.Context, r any) (any, error) {
 			return lockAcquire.serve(ctx, s, r.(*lockpb.AcquireRequest))
 		}},
-		{&counterpb.SetIfRequest{}, func(ctx context.Context, r any) (any, error) {
-			return counterSetIf.serve(ctx, s, r.(*counterpb.SetIfRequest))
+		{&counterpb.CompareAndSetRequest{}, func(ctx context.Context, r any) (any, error) {
+			return counterCompareAndSet.serve(ctx, s, r.(*counterpb.CompareAndSetRequest))
 		}},
 		{&lockpb.ReleaseRequest{}, func(ctx context.Context, r any) (any, error) {
 			return lockRelease.serve(ctx, s, r.(*lockpb.ReleaseRequest))
@@ -72,7 +72,7 @@ func FuzzUnmarshalAndServe(f *testing.F) {
 		&limitpb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, Burst: 7, Cost: 2, RequestId: requestN(1, 1)},
 		&counterpb.AddRequest{Key: "k", Delta: -5, Min: proto.Int64(-9), Max: proto.Int64(9), IdleTtlNs: 1e9, RequestId: requestN(1, 1)},
 		&lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 1e9, Metadata: []byte("m"), RequestId: requestN(1, 1)},
-		&counterpb.SetIfRequest{Key: "k", Value: 5, RequestId: requestN(1, 1)},
+		&counterpb.CompareAndSetRequest{Key: "k", Value: 5, RequestId: requestN(1, 1)},
 		&lockpb.ReleaseRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, RequestId: requestN(1, 1)},
 		&lockpb.RenewRequest{Key: "k", Token: testEpoch<<owner.SeqBits | 1, TtlNs: 1e9},
 		&limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{{Key: "k", Limit: 1, PeriodNs: 1e9}, {}}},

@@ -30,7 +30,7 @@ func TestLostAndForwarded(t *testing.T) {
 					"batch add":     must(m.counters.BatchAdd(bound(t), &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: key, Delta: 1}}}))(t).Results[0].Response,
 					"get":           must(m.counters.Get(bound(t), &counterpb.GetRequest{Key: key}))(t),
 					"batch get":     must(m.counters.BatchGet(bound(t), &counterpb.BatchGetRequest{Gets: []*counterpb.GetRequest{{Key: key}}}))(t).Results[0].Response,
-					"set if":        must(m.counters.SetIf(bound(t), &counterpb.SetIfRequest{Key: key, Version: 99}))(t),
+					"set if":        must(m.counters.CompareAndSet(bound(t), &counterpb.CompareAndSetRequest{Key: key, Version: 99}))(t),
 					"reset":         must(m.counters.Reset(bound(t), &counterpb.ResetRequest{Key: key}))(t),
 					"inspect":       must(m.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: key}))(t),
 					"renew":         must(m.locks.Renew(bound(t), &lockpb.RenewRequest{Key: key, Token: 1, TtlNs: 1e9, Reclaim: &lockpb.Reclaim{LeftNs: 1, Holder: "h"}}))(t),
@@ -46,7 +46,7 @@ func TestLostAndForwarded(t *testing.T) {
 				if !r.Renewed || !r.Reclaimed || r.TtlNs != 5e9 {
 					t.Errorf("%v", r)
 				}
-				if h := must(m.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: key}))(t).Holder; h.GetToken() != token || h.Holder != "h" || string(h.Metadata) != "m" {
+				if h := must(m.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: key}))(t).Holder; h.GetToken() != token || h.Id != "h" || string(h.Metadata) != "m" {
 					t.Errorf("%v", h)
 				}
 				want := refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_RECOVERING, hint: true, retry: 24*time.Hour - time.Duration(g.nodes["n2"].clock.Now())}

@@ -22,9 +22,9 @@ var errNoHot = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Seco
 
 // ListHot implements the service.
 func (c *cluster) ListHot(_ context.Context, req *clusterpb.ListHotRequest) (*clusterpb.ListHotResponse, error) {
-	if req.Limit > home.MaxHotKeys {
-		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "limit",
-			Message: fmt.Sprintf("is %d; at most %d are allowed", req.Limit, home.MaxHotKeys)})
+	if req.MaxKeys > home.MaxHotKeys {
+		return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "max_keys",
+			Message: fmt.Sprintf("is %d; at most %d are allowed", req.MaxKeys, home.MaxHotKeys)})
 	}
 	if c.s.cfg.Hot == nil {
 		return nil, c.s.refuse(errNoHot)
@@ -35,7 +35,7 @@ func (c *cluster) ListHot(_ context.Context, req *clusterpb.ListHotRequest) (*cl
 		Policy: &clusterpb.HotPolicy{Floor: seen.Floor, Factor: seen.Factor, StayNs: seen.Stay, Max: uint32(seen.Max)},
 		Hot:    uint32(seen.Hot), LeftOut: uint64(seen.LeftOut), AgeNs: max(now-seen.At, 0), Splits: wireSplits(c.c.Table()),
 	}
-	keys := seen.Keys[:min(len(seen.Keys), int(cmp.Or(req.Limit, defaultHotKeys)))]
+	keys := seen.Keys[:min(len(seen.Keys), int(cmp.Or(req.MaxKeys, defaultHotKeys)))]
 	t := c.c.Table()
 	for i := range keys {
 		k := &keys[i]
@@ -45,7 +45,7 @@ func (c *cluster) ListHot(_ context.Context, req *clusterpb.ListHotRequest) (*cl
 			}
 			continue
 		}
-		out := &clusterpb.HotKey{Key: k.Key, Name: k.Name, Kind: k.Kind.String(), Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Waiting: uint32(k.Waiting)}
+		out := &clusterpb.HotKey{Key: k.Key, Name: k.Name, Kind: wireKind(k.Kind.String()), RateMax: k.RateMax, RateMin: k.RateMin, Hot: k.Hot, Waiting: uint32(k.Waiting)}
 		if k.Hot {
 			out.SinceNs = max(now-k.Since, 0)
 		}
@@ -62,7 +62,7 @@ func hotPart(t *table.Table, k *home.HotKey, now int64) *clusterpb.HotKey {
 	if !ok {
 		return nil
 	}
-	out := &clusterpb.HotKey{Key: sp.Key, Name: sp.Name, Kind: sp.Kind, Rate: k.RateMax, Sure: k.RateMin, Hot: k.Hot, Parts: uint32(len(sp.Parts)), Part: uint32(part)}
+	out := &clusterpb.HotKey{Key: sp.Key, Name: sp.Name, Kind: wireKind(sp.Kind), RateMax: k.RateMax, RateMin: k.RateMin, Hot: k.Hot, Parts: uint32(len(sp.Parts)), Part: uint32(part)}
 	if k.Hot {
 		out.SinceNs = max(now-k.Since, 0)
 	}

@@ -34,22 +34,22 @@ func TestListHot(t *testing.T) {
 		first := &seen.Keys[0]
 		first.Kind, first.Waiting, first.Hot, first.Since = owner.KindLock, 4, true, seen.At-int64(12*time.Second)
 		time.Sleep(300 * time.Millisecond)
-		r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{Limit: 2}))(t)
+		r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{MaxKeys: 2}))(t)
 		same(t, r, &clusterpb.ListHotResponse{
 			Id: "n1", Epoch: 4, Rate: 50_000, Objects: 7, Hot: 1, LeftOut: 3, AgeNs: int64(300 * time.Millisecond),
 			Policy: &clusterpb.HotPolicy{Floor: 1000, Factor: 10, StayNs: int64(10 * time.Second), Max: 100},
 			Keys: []*clusterpb.HotKey{
-				{Key: "k0\x1b", Name: "api", Kind: "lock", Rate: 9000, Sure: 8000, Hot: true, SinceNs: int64(12300 * time.Millisecond), Waiting: 4},
-				{Key: "k1\x1b", Name: "api", Kind: "limit", Rate: 8999, Sure: 7999},
+				{Key: "k0\x1b", Name: "api", Kind: commonpb.Kind_KIND_LOCK, RateMax: 9000, RateMin: 8000, Hot: true, SinceNs: int64(12300 * time.Millisecond), Waiting: 4},
+				{Key: "k1\x1b", Name: "api", Kind: commonpb.Kind_KIND_LIMIT, RateMax: 8999, RateMin: 7999},
 			},
 		})
 		for limit, want := range map[uint32]int{0: 20, 1: 1, home.MaxHotKeys: home.MaxHotKeys} {
-			if r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{Limit: limit}))(t); len(r.Keys) != want {
+			if r := must(c.ListHot(bound(t), &clusterpb.ListHotRequest{MaxKeys: limit}))(t); len(r.Keys) != want {
 				t.Errorf("limit %d: %d keys, want %d", limit, len(r.Keys), want)
 			}
 		}
-		_, err := c.ListHot(bound(t), &clusterpb.ListHotRequest{Limit: home.MaxHotKeys + 1})
-		badField("limit").check(t, err)
+		_, err := c.ListHot(bound(t), &clusterpb.ListHotRequest{MaxKeys: home.MaxHotKeys + 1})
+		badField("max_keys").check(t, err)
 	})
 }
 

@@ -2,10 +2,12 @@ package rpc
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/owner"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
@@ -21,17 +23,17 @@ const (
 	opNext  = 2 // of IdService
 	opSpend = 3 // of a chunk; taking it is a check at the owner
 
-	opCheck    = 4
-	opAdd      = 5
-	opGet      = 6
-	opSetIf    = 7
-	opReset    = 8
-	opAcquire  = 9
-	opRenew    = 10
-	opRelease  = 11
-	opInspect  = 12
-	opPlant    = 14
-	opReadPart = 15
+	opCheck         = 4
+	opAdd           = 5
+	opGet           = 6
+	opCompareAndSet = 7
+	opReset         = 8
+	opAcquire       = 9
+	opRenew         = 10
+	opRelease       = 11
+	opInspect       = 12
+	opPlant         = 14
+	opReadPart      = 15
 
 	maxOperation = 63 // numbers are indexes
 )
@@ -39,18 +41,18 @@ const (
 // The operations. Their order in a line: number, method, name and outcomes in metrics,
 // what does it.
 var (
-	limitCheck   = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).summing(peekSums, sumOfPeeks).fronted((*Server).frontCheck)
-	limitPeek    = counted(opPeek, "peek", "allowed", "denied")
-	limitSpend   = counted(opSpend, "check_anywhere", "allowed", "denied")
-	counterAdd   = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
-	counterGet   = reads(opGet, "Get", "get", "answered", "absent", (*Server).get).dividing(getDivides).summing(getDivides, sumOfParts)
-	counterSetIf = changes(opSetIf, "SetIf", "set_if", "applied", "refused", (*Server).setIf)
-	counterReset = changes(opReset, "Reset", "reset", "applied", "absent", (*Server).reset)
-	lockAcquire  = waits(opAcquire, "Acquire", "acquire", "acquired", "held", (*Server).acquire, ungrant, addWaited)
-	lockRenew    = changes(opRenew, "Renew", "renew", "renewed", "gone", (*Server).renew)
-	lockRelease  = changes(opRelease, "Release", "release", "released", "gone", (*Server).release)
-	lockInspect  = reads(opInspect, "Inspect", "inspect", "held", "free", (*Server).inspect)
-	idNext       = counted(opNext, "next", "given", "none")
+	limitCheck           = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).summing(peekSums, sumOfPeeks).fronted((*Server).frontCheck)
+	limitPeek            = counted(opPeek, "peek", "allowed", "denied")
+	limitSpend           = counted(opSpend, "check_anywhere", "allowed", "denied")
+	counterAdd           = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
+	counterGet           = reads(opGet, "Get", "get", "answered", "absent", (*Server).get).dividing(getDivides).summing(getDivides, sumOfParts)
+	counterCompareAndSet = changes(opCompareAndSet, "CompareAndSet", "compare_and_set", "applied", "refused", (*Server).compareAndSet)
+	counterReset         = changes(opReset, "Reset", "reset", "applied", "absent", (*Server).reset)
+	lockAcquire          = waits(opAcquire, "Acquire", "acquire", "acquired", "held", (*Server).acquire, ungrant, addWaited)
+	lockRenew            = changes(opRenew, "Renew", "renew", "renewed", "gone", (*Server).renew)
+	lockRelease          = changes(opRelease, "Release", "release", "released", "gone", (*Server).release)
+	lockInspect          = reads(opInspect, "Inspect", "inspect", "held", "free", (*Server).inspect)
+	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
 	partRead  = ofPart(opReadPart, "read_part", phaseOfRead, (*Server).readPart)
@@ -60,7 +62,7 @@ var (
 // kind. A kind that is added here is served, counted, forwarded, and known to settings.
 var catalog = []*kind{
 	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend),
-	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterSetIf.operation, counterGet.operation, counterReset.operation),
+	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation),
 	newKind(kind{of: owner.KindLock, name: "lock", setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
 	newKind(kind{}, idNext, partPlant, partRead),
 }
@@ -89,6 +91,20 @@ func (k *kind) named(name string) string {
 		return k.name
 	}
 	return name
+}
+
+// wireKind returns what a kind is in the API, by its name; unspecified if it is none.
+func wireKind(name string) commonpb.Kind {
+	return commonpb.Kind(commonpb.Kind_value["KIND_"+strings.ToUpper(name)])
+}
+
+// kindName returns the name of a kind; "" for one that is none.
+func kindName(k commonpb.Kind) string {
+	name, ok := strings.CutPrefix(k.String(), "KIND_")
+	if !ok || k == commonpb.Kind_KIND_UNSPECIFIED {
+		return ""
+	}
+	return strings.ToLower(name)
 }
 
 // Kinds are the kinds of objects, as settings name them.

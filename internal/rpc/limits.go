@@ -68,7 +68,7 @@ func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckRespo
 	if err != nil {
 		return verdict{}, err
 	}
-	r.Allowed, r.Limit, r.Remaining = a.Allowed, a.Capacity, a.Remaining
+	r.Allowed, r.Capacity, r.Limit, r.Remaining = a.Allowed, a.Capacity, req.Limit, a.Remaining
 	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
 	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node
 	r.LostEpoch, r.Slack = a.Permit.LostEpoch(), a.Slack
@@ -181,17 +181,23 @@ func (s *Server) second(ctx context.Context, o *checkOp, req *limitpb.CheckReque
 }
 
 // checks decides a batch.
-func (l *limits) checks(ctx context.Context, reqs []*limitpb.CheckRequest) ([]*limitpb.CheckResult, error) {
-	return batch(ctx, l.s, limitCheck, reqs, alone, func(r *limitpb.CheckResult, a *limitpb.CheckResponse, w *commonpb.Error) { r.Response, r.Error = a, w })
+func (l *limits) checks(ctx context.Context, reqs []*limitpb.CheckRequest) ([]*limitpb.CheckResult, []*commonpb.Decider, error) {
+	var by deciders
+	results, err := batch(ctx, l.s, limitCheck, reqs, alone, func(r *limitpb.CheckResult, a *limitpb.CheckResponse, w *commonpb.Error) {
+		if r.Response, r.Error = a, w; a != nil {
+			r.Decider = by.move(&a.Owner, &a.Epoch)
+		}
+	})
+	return results, by.list, err
 }
 
 // BatchCheck implements the service.
 func (l *limits) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
-	results, err := l.checks(ctx, req.Checks)
+	results, by, err := l.checks(ctx, req.Checks)
 	if err != nil {
 		return nil, err
 	}
-	return &limitpb.BatchCheckResponse{Results: results}, nil
+	return &limitpb.BatchCheckResponse{Results: results, Deciders: by}, nil
 }
 
 // StreamCheck implements the service.
@@ -220,9 +226,9 @@ func (l *limits) StreamCheck(stream grpc.BidiStreamingServer[limitpb.StreamCheck
 func (l *limits) answer(stream grpc.BidiStreamingServer[limitpb.StreamCheckRequest, limitpb.StreamCheckResponse], req *limitpb.StreamCheckRequest) error {
 	l.s.busy.Add(1)
 	defer l.s.busy.Add(-1)
-	results, err := l.checks(stream.Context(), req.Checks)
+	results, by, err := l.checks(stream.Context(), req.Checks)
 	if err != nil {
 		return err
 	}
-	return stream.Send(&limitpb.StreamCheckResponse{Tag: req.Tag, Results: results})
+	return stream.Send(&limitpb.StreamCheckResponse{Tag: req.Tag, Results: results, Deciders: by})
 }

@@ -19,7 +19,7 @@ func holderOf(h lock.Holding) *lockpb.Holder {
 	if h.Token == 0 {
 		return nil
 	}
-	return &lockpb.Holder{Holder: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
+	return &lockpb.Holder{Id: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
 }
 
 func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireResponse) (verdict, error) {
@@ -28,7 +28,7 @@ func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireR
 		return verdict{}, err
 	}
 	r.Acquired, r.Token, r.TtlNs, r.WaitedNs = a.Acquired, a.Token, a.TTL, a.Waited
-	r.Holder, r.Place = holderOf(a.Holder), uint32(a.Place)
+	r.Holder, r.QueuePosition = holderOf(a.Holder), uint32(a.Place)
 	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.Acquired}, nil
 }
@@ -131,7 +131,7 @@ func (s *Server) inspect(f frame, req *lockpb.InspectRequest, r *lockpb.InspectR
 	}
 	r.Holder, r.Waiting, r.Epoch, r.Owner, r.LostEpoch = holderOf(a.Holding), uint32(a.Waiting), a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
 	for _, p := range a.First {
-		r.Waiters = append(r.Waiters, &lockpb.Waiter{Holder: p.Holder, WaitedNs: p.Waited})
+		r.Waiters = append(r.Waiters, &lockpb.Waiter{Id: p.Holder, WaitedNs: p.Waited})
 	}
 	return verdict{a.Meta, a.Holding.Token != 0}, nil
 }

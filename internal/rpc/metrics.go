@@ -111,7 +111,7 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 // and of further services.
 func (m *Metrics) addMethods(calls *prometheus.CounterVec, seconds *prometheus.HistogramVec, more []*grpc.ServiceDesc) {
 	newMethod := func(service, name string) *method {
-		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwner", seconds: seconds.WithLabelValues(service, name)}
+		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwners", seconds: seconds.WithLabelValues(service, name)}
 		for c := range x.codes {
 			x.codes[c] = calls.WithLabelValues(service, name, codes.Code(c).String())
 		}

@@ -27,7 +27,7 @@ func TestReplays(t *testing.T) {
 			must(h.limits.Check(bound(t), req))(t)
 			time.Sleep(age)
 			req.RequestId = again(id, age)
-			same(t, must(h.limits.Check(bound(t), req))(t), &limitpb.CheckResponse{Allowed: true, Limit: 4, Remaining: 1,
+			same(t, must(h.limits.Check(bound(t), req))(t), &limitpb.CheckResponse{Allowed: true, Capacity: 4, Limit: 4, Remaining: 1,
 				ResetAfterNs: 72 * second, Epoch: testEpoch, Replay: replay})
 			req.RequestId = nil
 			if r := must(h.limits.Check(bound(t), req))(t); r.Allowed || r.Remaining != 1 {
@@ -62,11 +62,11 @@ func TestReplays(t *testing.T) {
 				&counterpb.AddResponse{Refusal: counterpb.Refusal_REFUSAL_ABOVE_MAX, Current: -9, Epoch: testEpoch, Replay: replay})
 		},
 		"SetIf": func(t *testing.T, h *house, id *commonpb.RequestId) {
-			first := must(h.counters.SetIf(bound(t), &counterpb.SetIfRequest{Key: "k", Value: 5, RequestId: id}))(t)
+			first := must(h.counters.CompareAndSet(bound(t), &counterpb.CompareAndSetRequest{Key: "k", Value: 5, RequestId: id}))(t)
 			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 1}))(t)
 			time.Sleep(age)
-			same(t, must(h.counters.SetIf(bound(t), &counterpb.SetIfRequest{Key: "k", Value: 5, RequestId: again(id, age)}))(t),
-				&counterpb.SetIfResponse{Applied: true, Value: 5, Version: first.Version, Current: 6, Epoch: testEpoch, Replay: replay})
+			same(t, must(h.counters.CompareAndSet(bound(t), &counterpb.CompareAndSetRequest{Key: "k", Value: 5, RequestId: again(id, age)}))(t),
+				&counterpb.CompareAndSetResponse{Applied: true, Value: 5, Version: first.Version, Current: 6, Epoch: testEpoch, Replay: replay})
 		},
 		"Reset": func(t *testing.T, h *house, id *commonpb.RequestId) {
 			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 5}))(t)
@@ -104,7 +104,7 @@ func TestReplays(t *testing.T) {
 			time.Sleep(age)
 			same(t, must(h.locks.Release(bound(t), &lockpb.ReleaseRequest{Key: "k", Token: first.Token, RequestId: again(id, age)}))(t),
 				&lockpb.ReleaseResponse{Released: true, Epoch: testEpoch, Replay: replay})
-			if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Holder.GetHolder() != "b" {
+			if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Holder.GetId() != "b" {
 				t.Errorf("the replay released the lock of another: %v", r)
 			}
 		},
@@ -135,7 +135,7 @@ func TestReplayOfAGrantThatIsOver(t *testing.T) {
 		req.RequestId = again(req.RequestId, 3*time.Second)
 		same(t, must(h.locks.Acquire(bound(t), req))(t), &lockpb.AcquireResponse{
 			Acquired: true, Token: first.Token, TtlNs: 0, Epoch: testEpoch, Replay: &commonpb.Replay{AgeNs: int64(3 * time.Second)},
-			Holder: &lockpb.Holder{Holder: "b", Token: other.Token, HeldNs: int64(time.Second), TtlNs: int64(59 * time.Second)},
+			Holder: &lockpb.Holder{Id: "b", Token: other.Token, HeldNs: int64(time.Second), TtlNs: int64(59 * time.Second)},
 		})
 	})
 }
@@ -193,7 +193,7 @@ func TestRetryOfAWaitingCall(t *testing.T) {
 			refusal{code: codes.Aborted, why: commonpb.Reason_REASON_SUPERSEDED, hint: true}.check(t, first.err)
 			first = next
 		}
-		if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Waiting != 2 || r.Waiters[0].Holder != "a" || r.Waiters[0].WaitedNs != int64(601*time.Second) {
+		if r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t); r.Waiting != 2 || r.Waiters[0].Id != "a" || r.Waiters[0].WaitedNs != int64(601*time.Second) {
 			t.Errorf("the queue is %v", r)
 		}
 		must(h.locks.Release(bound(t), &lockpb.ReleaseRequest{Key: "k", Token: holder.Token}))(t)

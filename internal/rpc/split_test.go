@@ -20,6 +20,7 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
@@ -62,7 +63,7 @@ func getOf(key string) *forward.Call {
 }
 
 func setOf(key string) *forward.Call {
-	return counterSetIf.call(&counterpb.SetIfRequest{Key: key}, owner.Hash(key))
+	return counterCompareAndSet.call(&counterpb.CompareAndSetRequest{Key: key}, owner.Hash(key))
 }
 
 func plantOf(req *peerv1.PlantRequest) *forward.Call {
@@ -262,7 +263,7 @@ func TestOrder(t *testing.T) {
 		"a long name":            {"limit", "k", strings.Repeat("n", owner.MaxName+1), "name", home.Order{}},
 		"a name that is no text": {"limit", "k", "\xff", "name", home.Order{}},
 	} {
-		got, err := order(tc.kind, tc.key, tc.name)
+		got, err := order(wireKind(tc.kind), tc.key, tc.name)
 		if got != tc.want || (err == nil) != (tc.field == "") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -284,43 +285,43 @@ func TestSplitService(t *testing.T) {
 	c := &admin{s: s, c: b}
 	ctx := t.Context()
 	for _, parts := range []uint32{1, table.MaxParts + 1, math.MaxUint32} {
-		_, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: parts})
+		_, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k", Parts: parts})
 		if status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
 			t.Errorf("%d parts: %v", parts, err)
 		}
 	}
-	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "lock", Key: "k"}); status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
+	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LOCK, Key: "k"}); status.Code(err) != codes.InvalidArgument || len(o.splits) != 0 {
 		t.Errorf("a lock: %v", err)
 	}
-	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit"}); status.Code(err) != codes.InvalidArgument || len(o.merges) != 0 {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: commonpb.Kind_KIND_LIMIT}); status.Code(err) != codes.InvalidArgument || len(o.merges) != 0 {
 		t.Errorf("no key: %v", err)
 	}
 	id := b.Divide(limitKind, "k", "n2", "n1")
 	o.t, o.sp = b.Table(), b.Reach(id, table.Opening)
-	r, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k", Parts: table.MaxParts})
+	r, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k", Parts: table.MaxParts})
 	want := home.Order{Kind: owner.KindLimit, Key: "k", Name: "limit", Parts: table.MaxParts, Manual: true, Reason: "by hand"}
 	if err != nil || len(o.splits) != 1 || o.splits[0] != want {
 		t.Fatalf("%+v, %v", o.splits, err)
 	}
-	if sp := r.Split; sp.Id != id || sp.Phase != "opening" || len(sp.Parts) != 2 || sp.Parts[0].Owner != "n2" || sp.Parts[1].Owner != "n1" || sp.Parts[0].Share != 0.5 {
+	if sp := r.Split; sp.Id != id || sp.Phase != clusterpb.SplitPhase_SPLIT_PHASE_OPENING || len(sp.Parts) != 2 || sp.Parts[0].Owner != "n2" || sp.Parts[1].Owner != "n1" || sp.Parts[0].Share != 0.5 {
 		t.Errorf("%v", sp)
 	}
 	want.Parts = 0
-	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit", Key: "k"}); err != nil || len(o.merges) != 1 || o.merges[0] != want {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k"}); err != nil || len(o.merges) != 1 || o.merges[0] != want {
 		t.Errorf("%+v, %v", o.merges, err)
 	}
 	o.err = &failure.Error{Reason: failure.Unavailable, Message: "no"}
-	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
+	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("an error: %v", err)
 	}
-	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.Unavailable {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("an error: %v", err)
 	}
 	s.cfg.Splits = nil
-	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a node that is alone: %v", err)
 	}
-	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: "limit", Key: "k"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: "k"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a node that is alone: %v", err)
 	}
 }

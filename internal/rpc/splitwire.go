@@ -8,7 +8,7 @@ import (
 
 // wireSplit is a split as it travels.
 func wireSplit(t *table.Table, s *table.Split) *clusterpb.Split {
-	w := &clusterpb.Split{Id: s.ID, Kind: s.Kind, Key: s.Key, Name: s.Name, Phase: s.Phase.String(), Since: s.Since, Manual: s.Manual, Reason: s.Reason,
+	w := &clusterpb.Split{Id: s.ID, Kind: wireKind(s.Kind), Key: s.Key, Name: s.Name, Phase: splitPhases[s.Phase], Since: s.Since, Manual: s.Manual, Reason: s.Reason,
 		Parts: make([]*clusterpb.SplitPart, len(s.Parts))}
 	for i, p := range s.Parts {
 		w.Parts[i] = &clusterpb.SplitPart{Hash: s.PartHash(i), Share: float64(p.Weight) / table.FullWeight, Owner: partOwner(t, s, i)}
@@ -62,4 +62,10 @@ func wireSplits(t *table.Table) []*clusterpb.Split {
 		w[i] = wireSplit(t, &t.Splits[i])
 	}
 	return w
+}
+
+// splitPhases are the phases of a split as the API has them.
+var splitPhases = map[table.SplitPhase]clusterpb.SplitPhase{
+	table.Opening: clusterpb.SplitPhase_SPLIT_PHASE_OPENING, table.Open: clusterpb.SplitPhase_SPLIT_PHASE_OPEN,
+	table.Closing: clusterpb.SplitPhase_SPLIT_PHASE_CLOSING,
 }

@@ -65,7 +65,10 @@ func TestUntoldIsUnknown(t *testing.T) {
 			changes := map[string]func() error{
 				"check": func() error { _, err := n.limits.Check(ctx, check); return err },
 				"add":   func() error { _, err := n.counters.Add(ctx, add); return err },
-				"set":   func() error { _, err := n.counters.SetIf(ctx, &counterpb.SetIfRequest{Key: key, Value: 1}); return err },
+				"set": func() error {
+					_, err := n.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Value: 1})
+					return err
+				},
 				"reset": func() error { _, err := n.counters.Reset(ctx, &counterpb.ResetRequest{Key: key}); return err },
 				"acquire": func() error {
 					_, err := n.locks.Acquire(ctx, &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(time.Minute)})

@@ -42,7 +42,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 				want += time.Second // the TTL of the one before
 			}
 			r := p.granted(t)
-			if r.Token <= token || r.TtlNs != int64(time.Second) || r.Place != 0 || r.Holder != nil {
+			if r.Token <= token || r.TtlNs != int64(time.Second) || r.QueuePosition != 0 || r.Holder != nil {
 				t.Errorf("waiter %d after token %d: %v", i, token, r)
 			}
 			if got := p.at.Sub(began); got != want || r.WaitedNs != int64(want) {
@@ -64,11 +64,11 @@ func TestNobodyOvertakes(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		token := must(h.locks.Acquire(bound(t), acquire("holder", time.Second, 0)))(t).Token
 		first := h.await(acquire("first", time.Second, time.Minute))
-		if r := must(h.locks.Acquire(bound(t), acquire("hasty", time.Second, 0)))(t); r.Acquired || r.Place != 2 {
+		if r := must(h.locks.Acquire(bound(t), acquire("hasty", time.Second, 0)))(t); r.Acquired || r.QueuePosition != 2 {
 			t.Errorf("hasty: %v", r)
 		}
 		h.release(token)
-		if r := must(h.locks.Acquire(bound(t), acquire("hasty", time.Second, 0)))(t); r.Acquired || r.Holder.GetHolder() != "first" {
+		if r := must(h.locks.Acquire(bound(t), acquire("hasty", time.Second, 0)))(t); r.Acquired || r.Holder.GetId() != "first" {
 			t.Errorf("hasty, after the release: %v", r)
 		}
 		first.granted(t)
@@ -92,8 +92,8 @@ func TestWaitTimesOut(t *testing.T) {
 			if c.p.err != nil || c.p.at.Sub(began) != c.wait {
 				t.Fatalf("after %v: %v", c.p.at.Sub(began), c.p.err)
 			}
-			same(t, c.p.resp, &lockpb.AcquireResponse{Place: c.place, Epoch: testEpoch, Holder: &lockpb.Holder{
-				Holder: "holder", Token: holder.Token, HeldNs: int64(c.wait), TtlNs: int64(time.Hour - c.wait)}})
+			same(t, c.p.resp, &lockpb.AcquireResponse{QueuePosition: c.place, Epoch: testEpoch, Holder: &lockpb.Holder{
+				Id: "holder", Token: holder.Token, HeldNs: int64(c.wait), TtlNs: int64(time.Hour - c.wait)}})
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestExpiryServesTheHead(t *testing.T) {
 			t.Errorf("served after %v", got)
 		}
 		same(t, must(h.locks.Renew(bound(t), &lockpb.RenewRequest{Key: "k", Token: token, TtlNs: int64(time.Second)}))(t),
-			&lockpb.RenewResponse{Epoch: testEpoch, Holder: &lockpb.Holder{Holder: "waiter", Token: r.Token, TtlNs: int64(time.Second)}})
+			&lockpb.RenewResponse{Epoch: testEpoch, Holder: &lockpb.Holder{Id: "waiter", Token: r.Token, TtlNs: int64(time.Second)}})
 	})
 }
 
@@ -156,7 +156,7 @@ func TestLeaversLeaveTheQueue(t *testing.T) {
 		}
 		synctest.Wait()
 		r := must(h.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: "k"}))(t)
-		if r.Waiting != 1 || r.Waiters[0].Holder != "next" || h.store.Stats().Waiting != 1 {
+		if r.Waiting != 1 || r.Waiters[0].Id != "next" || h.store.Stats().Waiting != 1 {
 			t.Errorf("the queue is %v", r)
 		}
 		before := time.Now()
@@ -221,7 +221,7 @@ func TestLeavingAtTheGrant(t *testing.T) {
 				t.Errorf("next got token %d after %d, and %v after the release", r.Token, holder.Token, next.at.Sub(before))
 			}
 			// The request was granted once, and that is over.
-			if r := must(h.locks.Acquire(bound(t), req))(t); !r.Acquired || r.TtlNs != 0 || r.Holder.GetHolder() != "next" || r.Replay == nil {
+			if r := must(h.locks.Acquire(bound(t), req))(t); !r.Acquired || r.TtlNs != 0 || r.Holder.GetId() != "next" || r.Replay == nil {
 				t.Errorf("replay: %v", r)
 			}
 		})

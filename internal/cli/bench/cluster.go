@@ -188,7 +188,7 @@ func ownersOf(ctx context.Context, conn *grpc.ClientConn, keys, nodes []string) 
 	const atOnce = 1000
 	for from := 0; from < len(keys); from += atOnce {
 		part := keys[from:min(from+atOnce, len(keys))]
-		r, err := clusterpb.NewClusterServiceClient(conn).GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: part})
+		r, err := clusterpb.NewClusterServiceClient(conn).GetOwners(ctx, &clusterpb.GetOwnersRequest{Keys: part})
 		if err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ type echoLimits struct {
 }
 
 func echoCheck() *limitpb.CheckResponse {
-	return &limitpb.CheckResponse{Allowed: true, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1_000, Epoch: epoch}
+	return &limitpb.CheckResponse{Allowed: true, Capacity: 1_000_000, Limit: 1_000_000, Remaining: 999_999, ResetAfterNs: 1_000, Epoch: epoch}
 }
 
 func echoResults(n int) []*limitpb.CheckResult {

@@ -205,7 +205,7 @@ func startLock(_ context.Context, w *worker) (cycle, error) {
 			return err
 		}
 		if !r.Acquired {
-			return fmt.Errorf("lock %s is held by %s", key, r.GetHolder().GetHolder())
+			return fmt.Errorf("lock %s is held by %s", key, r.GetHolder().GetId())
 		}
 		_, err = c.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
 		return err

@@ -268,7 +268,7 @@ func TestCountersOfANode(t *testing.T) {
 func (m *member) setIf(key string) {
 	in := CounterInput{Op: CounterSetIf, Value: m.rng.Int64N(10), Version: m.versions[key]}
 	out, ok := request(m, key, in, func(ctx context.Context, id *commonpb.RequestId) (CounterOutput, error) {
-		r, err := counterpb.NewCounterServiceClient(m.conn).SetIf(ctx, &counterpb.SetIfRequest{Key: key, Value: in.Value, Version: in.Version, RequestId: id})
+		r, err := counterpb.NewCounterServiceClient(m.conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Value: in.Value, Version: in.Version, RequestId: id})
 		return CounterOutput{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Replay: replayed(r.GetReplay())}, err
 	})
 	if ok {
@@ -315,7 +315,7 @@ func TestBucketsOfANode(t *testing.T) {
 			back := BucketRefund{1 + m.rng.Uint64N(8)}
 			request(m, key, back, func(ctx context.Context, id *commonpb.RequestId) (BucketOutput, error) {
 				r, err := limitpb.NewLimitServiceClient(m.conn).Check(ctx, &limitpb.CheckRequest{
-					Key: key, Limit: p.Limit, PeriodNs: p.Period, Burst: p.Burst, Refund: int64(back.Tokens), RequestId: id})
+					Key: key, Limit: p.Limit, PeriodNs: p.Period, Burst: p.Burst, Refund: back.Tokens, RequestId: id})
 				return bucketOutput(r), err
 			})
 			return
@@ -361,7 +361,7 @@ func TestLocksOfANode(t *testing.T) {
 }
 
 func lockOutput(h *lockpb.Holder) LockOutput {
-	return LockOutput{Holder: h.GetHolder(), HolderToken: h.GetToken(), HolderTTL: h.GetTtlNs()}
+	return LockOutput{Holder: h.GetId(), HolderToken: h.GetToken(), HolderTTL: h.GetTtlNs()}
 }
 
 func (m *member) inspect(key string) {

@@ -62,12 +62,12 @@ func count(ctx context.Context, w *Worker, o Object) {
 
 func setIf(ctx context.Context, w *Worker, o Object) {
 	in := history.CounterInput{Op: history.CounterSetIf, Value: w.rng.Int64N(10), Version: w.seen[o.Key]}
-	out, _, ok := do(ctx, w, operation[*counterpb.SetIfResponse]{
+	out, _, ok := do(ctx, w, operation[*counterpb.CompareAndSetResponse]{
 		object: o, in: in,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.SetIfResponse, error) {
-			return counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
+		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
+			return counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
 		},
-		output: func(r *counterpb.SetIfResponse) any {
+		output: func(r *counterpb.CompareAndSetResponse) any {
 			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
 		},
 	})

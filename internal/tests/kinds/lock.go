@@ -30,7 +30,7 @@ func inspect(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, er
 }
 
 func lockOutput(h *lockpb.Holder) history.LockOutput {
-	return history.LockOutput{Holder: h.GetHolder(), HolderToken: h.GetToken(), HolderTTL: h.GetTtlNs()}
+	return history.LockOutput{Holder: h.GetId(), HolderToken: h.GetToken(), HolderTTL: h.GetTtlNs()}
 }
 
 // grant is a lock that a worker holds.

@@ -100,7 +100,7 @@ func (h *splitHistory) learn(was, is *table.Table, c table.Command) {
 // noteLoss takes note of what is declared lost of an object by a table.
 func (h *splitHistory) noteLoss(was, is *table.Table, key string) {
 	lost := func(hash uint64) bool { i := is.Find(hash); return i >= 0 && is.Rows[i].Lost == is.Epoch }
-	sp, split := was.Split(kindOf(key), key, defaultName(key))
+	sp, split := was.Split(wordOf(key), key, defaultName(key))
 	served := split && sp.Phase != table.Opening
 	of := h.of[key]
 	note := func(what string) {

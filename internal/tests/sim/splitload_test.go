@@ -277,7 +277,7 @@ func (l *splitLoad) setIf(k *splitCaller, rnd *rand.Rand) {
 	op := l.sums[casCounter].begin(casStep)
 	same := l.same(casCounter, "set "+casCounter, op.start)
 	err := k.known(rnd, l.failed, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId) error {
-		r, err := counterpb.NewCounterServiceClient(conn).SetIf(ctx, &counterpb.SetIfRequest{Key: casCounter, Value: was.Value + casStep, Version: was.Version, RequestId: id})
+		r, err := counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: casCounter, Value: was.Value + casStep, Version: was.Version, RequestId: id})
 		if err == nil && same(r.Applied, r.Replay, r.Owner) {
 			l.sums[casCounter].end(op, r.Applied)
 		}

@@ -36,7 +36,7 @@ func TestSplitsLosePart(t *testing.T) {
 			_, _ = adminpb.NewAdminServiceClient(d.conns[home]).MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: kindOf(key), Key: key})
 		})
 		s.until(stableTime, key+" is whole", func() bool {
-			_, is := latest(s.Cluster).Split(kindOf(key), key, defaultName(key))
+			_, is := latest(s.Cluster).Split(wordOf(key), key, defaultName(key))
 			return !is
 		})
 		order.Wait()
@@ -64,7 +64,7 @@ func (s *splitScene) losable(d *divider, key string) (part string, i, k int) {
 	s.until(stableTime, "a part of "+key+" is away from its home", func() bool {
 		t := latest(s.Cluster)
 		home := t.Rows[t.Find(owner.Hash(key))]
-		if sp, ok := t.Split(kindOf(key), key, defaultName(key)); ok && sp.Phase == table.Open {
+		if sp, ok := t.Split(wordOf(key), key, defaultName(key)); ok && sp.Phase == table.Open {
 			for p := range sp.Parts {
 				r := t.Rows[t.Find(sp.PartHash(p))]
 				apart := func(h table.Holder) bool { return !h.None() && h != home.Owner && h != home.Standby }

@@ -79,7 +79,7 @@ func (s *splitScene) judge(d *divider) {
 	s.judgeSums("split")
 	for _, key := range splitKeys() {
 		s.until(stableTime, key+" is merged", func() bool {
-			_, is := latest(s.Cluster).Split(kindOf(key), key, defaultName(key))
+			_, is := latest(s.Cluster).Split(wordOf(key), key, defaultName(key))
 			return !is || d.merge(s.rnd, key) == nil
 		})
 	}
@@ -298,7 +298,7 @@ func (s *splitScene) passingBy(phase table.SplitPhase) {
 	}
 	over := time.Now().Add(3 * time.Second)
 	for time.Now().Before(over) {
-		if sp, ok := latest(s.Cluster).Split(kindOf(key), key, defaultName(key)); ok && sp.Phase == phase {
+		if sp, ok := latest(s.Cluster).Split(wordOf(key), key, defaultName(key)); ok && sp.Phase == phase {
 			s.sleep(s.between(0, 80*time.Millisecond))
 			break
 		}
@@ -330,7 +330,7 @@ func (s *splitScene) mergedAndDead() {
 	var order sync.WaitGroup
 	order.Go(func() { _ = d.merge(rnd, key) })
 	for over := time.Now().Add(3 * time.Second); time.Now().Before(over); s.sleep(time.Millisecond / 2) {
-		if _, is := latest(s.Cluster).Split(kindOf(key), key, defaultName(key)); !is {
+		if _, is := latest(s.Cluster).Split(wordOf(key), key, defaultName(key)); !is {
 			break
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -161,8 +162,16 @@ func splitKeys() []string {
 	return keys
 }
 
-func kindOf(key string) string {
+func kindOf(key string) commonpb.Kind {
 	if slices.ContainsFunc(buckets, func(b bucket) bool { return b.key == key }) {
+		return commonpb.Kind_KIND_LIMIT
+	}
+	return commonpb.Kind_KIND_COUNTER
+}
+
+// wordOf returns what tables call the kind of an object.
+func wordOf(key string) string {
+	if kindOf(key) == commonpb.Kind_KIND_LIMIT {
 		return "limit"
 	}
 	return "counter"
@@ -269,7 +278,7 @@ func (s *splitScene) home(key string) (i int) {
 func (s *splitScene) partOwner(key string) (i int) {
 	s.t.Helper()
 	home := s.home(key)
-	sp, ok := latest(s.Cluster).Split(kindOf(key), key, defaultName(key))
+	sp, ok := latest(s.Cluster).Split(wordOf(key), key, defaultName(key))
 	if !ok {
 		return s.other(home)
 	}
@@ -281,7 +290,7 @@ func (s *splitScene) partOwner(key string) (i int) {
 	return s.other(home)
 }
 
-func defaultName(key string) string { return kindOf(key) }
+func defaultName(key string) string { return wordOf(key) }
 
 // other is a host that runs and is not this one.
 func (s *splitScene) other(i int) int {

@@ -215,7 +215,7 @@ func (n *testNode) status() (*clusterpb.GetStatusResponse, []*clusterpb.MemberSt
 func (n *testNode) owners(keys ...string) []*clusterpb.KeyOwner {
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
-	r, err := clusterpb.NewClusterServiceClient(n.conn).GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: keys})
+	r, err := clusterpb.NewClusterServiceClient(n.conn).GetOwners(ctx, &clusterpb.GetOwnersRequest{Keys: keys})
 	if err != nil {
 		return nil
 	}

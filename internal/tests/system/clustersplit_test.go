@@ -83,7 +83,7 @@ func TestClusterSplit(t *testing.T) {
 	spent += c.spend("used", 100, 30, c.nodes...)
 	for i := range 6 {
 		key := "load-" + strconv.Itoa(i)
-		if s := leads.splitState(key); s == nil || s.Phase != "open" || len(s.Parts) != 3 {
+		if s := leads.splitState(key); s == nil || s.Phase != clusterpb.SplitPhase_SPLIT_PHASE_OPEN || len(s.Parts) != 3 {
 			t.Errorf("%s: %v", key, s)
 		}
 		if r := keystead(t, "hot", "merge", key, "--addr", c.nodes[i%3].grpc); r.code != 0 {

@@ -134,7 +134,7 @@ func (n *testNode) placeOf(key string) (owner, standby string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), callTime)
 	defer cancel()
-	r, err := clusterpb.NewClusterServiceClient(n.conn).GetOwner(ctx, &clusterpb.GetOwnerRequest{Keys: []string{key}})
+	r, err := clusterpb.NewClusterServiceClient(n.conn).GetOwners(ctx, &clusterpb.GetOwnersRequest{Keys: []string{key}})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -209,7 +209,7 @@ func TestPointsWaitersLeave(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the lock was granted to nobody who is there")
 	}
-	if i := leads.inspect(key); i.Holder.GetHolder() != "C9" || i.Waiting != 0 {
+	if i := leads.inspect(key); i.Holder.GetId() != "C9" || i.Waiting != 0 {
 		t.Errorf("in the end it is %v's, and %d wait", i.Holder, i.Waiting)
 	}
 }

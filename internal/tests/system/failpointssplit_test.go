@@ -17,6 +17,7 @@ import (
 
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
@@ -160,15 +161,17 @@ func (s *trial) addsMore(n int) {
 // The objects of a trial, by kind, with their names.
 var trialNames = map[string]string{kindCounter: "n", kindLimit: "limit"}
 
+var trialKinds = map[string]commonpb.Kind{kindCounter: commonpb.Kind_KIND_COUNTER, kindLimit: commonpb.Kind_KIND_LIMIT}
+
 // order has an object split, or merged, by a call to the leader.
 func (s *trial) order(split bool, kind string) (err error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	c := adminpb.NewAdminServiceClient(s.leads.conn)
 	if split {
-		_, err = c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: kind, Key: s.key, Name: trialNames[kind], Parts: 3})
+		_, err = c.SplitObject(ctx, &adminpb.SplitObjectRequest{Kind: trialKinds[kind], Key: s.key, Name: trialNames[kind], Parts: 3})
 	} else {
-		_, err = c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: kind, Key: s.key, Name: trialNames[kind]})
+		_, err = c.MergeObject(ctx, &adminpb.MergeObjectRequest{Kind: trialKinds[kind], Key: s.key, Name: trialNames[kind]})
 	}
 	return err
 }
@@ -184,13 +187,18 @@ func (s *trial) begin(split bool) {
 func (s *trial) apart() map[string]string {
 	s.t.Helper()
 	r := answered(s.leads, "the splits", func(ctx context.Context) (*clusterpb.ListHotResponse, error) {
-		return clusterpb.NewClusterServiceClient(s.leads.conn).ListHot(ctx, &clusterpb.ListHotRequest{Limit: 1})
+		return clusterpb.NewClusterServiceClient(s.leads.conn).ListHot(ctx, &clusterpb.ListHotRequest{MaxKeys: 1})
 	})
 	phases := map[string]string{}
 	for _, sp := range r.Splits {
-		phases[sp.Kind] = sp.Phase
+		phases[enumWord(sp.Kind, "KIND_")] = enumWord(sp.Phase, "SPLIT_PHASE_")
 	}
 	return phases
+}
+
+// enumWord returns a value of an enum without its prefix, in lower case.
+func enumWord(e fmt.Stringer, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(e.String(), prefix))
 }
 
 // bothAre waits until both objects are in a phase, "" if they are to be whole.

@@ -33,7 +33,7 @@ func TestHotThreeNodes(t *testing.T) {
 	conn := connTo(t, nodes[0][2])
 	for i := 0; len(keys) < 3; i++ {
 		key := "busy" + strconv.Itoa(i)
-		r, err := clusterpb.NewClusterServiceClient(conn).GetOwner(t.Context(), &clusterpb.GetOwnerRequest{Keys: []string{key}})
+		r, err := clusterpb.NewClusterServiceClient(conn).GetOwners(t.Context(), &clusterpb.GetOwnersRequest{Keys: []string{key}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func TestHotOnset(t *testing.T) {
 			}
 		}()
 		eventually(t, key+" is hot", func() bool {
-			r, err := clusterpb.NewClusterServiceClient(conn).ListHot(t.Context(), &clusterpb.ListHotRequest{Limit: 128})
+			r, err := clusterpb.NewClusterServiceClient(conn).ListHot(t.Context(), &clusterpb.ListHotRequest{MaxKeys: 128})
 			return err == nil && slices.ContainsFunc(r.Keys, func(k *clusterpb.HotKey) bool { return k.Key == key && k.Hot })
 		})
 		took = append(took, time.Since(began))

@@ -17,6 +17,7 @@ import (
 
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 )
 
 // hotNode answers for a node of a cluster of three: what is asked of it stands in fields.
@@ -69,7 +70,7 @@ func (n *hotNode) ListHot(_ context.Context, req *clusterpb.ListHotRequest) (*cl
 	}
 	return proto.Clone(&clusterpb.ListHotResponse{
 		Id: n.id, Epoch: 7, Rate: 1000, Policy: &clusterpb.HotPolicy{Floor: 100, Factor: 10},
-		Keys: n.keys[:min(len(n.keys), int(req.Limit))], Splits: n.splits,
+		Keys: n.keys[:min(len(n.keys), int(req.MaxKeys))], Splits: n.splits,
 	}).(*clusterpb.ListHotResponse), nil
 }
 
@@ -101,7 +102,7 @@ func (n *hotNode) SplitObject(ctx context.Context, req *adminpb.SplitObjectReque
 			return proto.Clone(&adminpb.SplitObjectResponse{Split: s}).(*adminpb.SplitObjectResponse), nil
 		}
 	}
-	s := &clusterpb.Split{Id: 8, Kind: req.Kind, Key: req.Key, Name: req.Name, Phase: "open", Since: 9, Manual: true, Reason: "by hand"}
+	s := &clusterpb.Split{Id: 8, Kind: req.Kind, Key: req.Key, Name: req.Name, Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPEN, Since: 9, Manual: true, Reason: "by hand"}
 	parts := 3
 	if req.Parts > 0 {
 		parts = int(req.Parts)
@@ -148,12 +149,12 @@ func TestHotSplitAndMerge(t *testing.T) {
 	n := startHotNode(t, "n1", other)
 	with := func(args ...string) []string { return append(append([]string{"hot"}, args...), "--addr", n.addr) }
 	n.set(func() {
-		n.keys = []*clusterpb.HotKey{{Key: "door", Name: "lock", Kind: "lock", Rate: 9}, {Key: "page", Name: "hits", Kind: "counter", Rate: 5}}
+		n.keys = []*clusterpb.HotKey{{Key: "door", Name: "lock", Kind: commonpb.Kind_KIND_LOCK, RateMax: 9}, {Key: "page", Name: "hits", Kind: commonpb.Kind_KIND_COUNTER, RateMax: 5}}
 	})
 	other.set(func() {
 		other.leader = n
 		other.keys = []*clusterpb.HotKey{
-			{Key: "tenant", Name: "api", Kind: "limit", Rate: 50}, {Key: "tenant", Name: "lock", Kind: "lock", Rate: 9}, {Key: "page", Name: "reads", Kind: "limit", Rate: 5},
+			{Key: "tenant", Name: "api", Kind: commonpb.Kind_KIND_LIMIT, RateMax: 50}, {Key: "tenant", Name: "lock", Kind: commonpb.Kind_KIND_LOCK, RateMax: 9}, {Key: "page", Name: "reads", Kind: commonpb.Kind_KIND_LIMIT, RateMax: 5},
 		}
 	})
 
@@ -174,8 +175,8 @@ func TestHotSplitAndMerge(t *testing.T) {
 	}
 	n.set(func() {
 		want := []*adminpb.SplitObjectRequest{
-			{Kind: "limit", Key: "tenant", Name: "api"}, {Kind: "counter", Key: "page", Name: "hits", Parts: 2},
-			{Kind: "limit", Key: "idle", Name: "limit"}, {Kind: "counter", Key: "a\x1b\"", Name: "x"},
+			{Kind: commonpb.Kind_KIND_LIMIT, Key: "tenant", Name: "api"}, {Kind: commonpb.Kind_KIND_COUNTER, Key: "page", Name: "hits", Parts: 2},
+			{Kind: commonpb.Kind_KIND_LIMIT, Key: "idle", Name: "limit"}, {Kind: commonpb.Kind_KIND_COUNTER, Key: "a\x1b\"", Name: "x"},
 		}
 		if !slices.EqualFunc(n.split, want, func(a, b *adminpb.SplitObjectRequest) bool { return proto.Equal(a, b) }) {
 			t.Errorf("asked for %v", n.split)
@@ -195,7 +196,7 @@ func TestHotSplitAndMerge(t *testing.T) {
 	}
 	hasFields(t, object(t, succeeds(t, with("merge", "page", "--json")...)), "key", "name", "kind")
 	n.set(func() {
-		if len(n.merged) != 2 || n.merged[1].Kind != "counter" || n.merged[1].Name != "hits" || len(n.splits) != 2 {
+		if len(n.merged) != 2 || n.merged[1].Kind != commonpb.Kind_KIND_COUNTER || n.merged[1].Name != "hits" || len(n.splits) != 2 {
 			t.Errorf("asked for %v, and %v are left", n.merged, n.splits)
 		}
 	})
@@ -258,8 +259,8 @@ func TestHotSplitsJSON(t *testing.T) {
 	t.Parallel()
 	n := startHotNode(t, "n1")
 	n.set(func() {
-		n.keys = []*clusterpb.HotKey{{Key: "first", Name: "n", Kind: "counter", Rate: 9}, {Key: "k", Name: "limit", Kind: "limit", Rate: 5, Sure: 4, Parts: 2, Part: 1}}
-		n.splits = []*clusterpb.Split{{Id: 1 << 60, Kind: "limit", Key: "k", Name: "limit", Phase: "open", Since: 3, Parts: []*clusterpb.SplitPart{{Owner: "n2", Share: 0.5}, {Owner: "n1", Share: 0.5}}}}
+		n.keys = []*clusterpb.HotKey{{Key: "first", Name: "n", Kind: commonpb.Kind_KIND_COUNTER, RateMax: 9}, {Key: "k", Name: "limit", Kind: commonpb.Kind_KIND_LIMIT, RateMax: 5, RateMin: 4, Parts: 2, Part: 1}}
+		n.splits = []*clusterpb.Split{{Id: 1 << 60, Kind: commonpb.Kind_KIND_LIMIT, Key: "k", Name: "limit", Phase: clusterpb.SplitPhase_SPLIT_PHASE_OPEN, Since: 3, Parts: []*clusterpb.SplitPart{{Owner: "n2", Share: 0.5}, {Owner: "n1", Share: 0.5}}}}
 	})
 	keys := object(t, succeeds(t, "hot", "--json", "--top", "1", "--addr", n.addr))["keys"].([]any)
 	if len(keys) != 2 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -85,7 +86,7 @@ func splitAll(t *testing.T, addr string) {
 		var all sync.WaitGroup
 		for i := range atOnce {
 			all.Go(func() {
-				if _, err := c.SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "counter", Key: fmt.Sprint("full-", from+i)}); err != nil {
+				if _, err := c.SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_COUNTER, Key: fmt.Sprint("full-", from+i)}); err != nil {
 					t.Error(err)
 				}
 			})

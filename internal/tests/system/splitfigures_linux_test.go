@@ -20,6 +20,7 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
@@ -146,14 +147,14 @@ func measureOnset(t *testing.T) {
 		var seen time.Duration
 		eventually(t, key+" is split", func() bool {
 			for _, n := range c.nodes {
-				r, err := clusterpb.NewClusterServiceClient(n.conn).ListHot(t.Context(), &clusterpb.ListHotRequest{Limit: 128})
+				r, err := clusterpb.NewClusterServiceClient(n.conn).ListHot(t.Context(), &clusterpb.ListHotRequest{MaxKeys: 128})
 				if err != nil {
 					return false
 				}
 				if seen == 0 && slices.ContainsFunc(r.Keys, func(k *clusterpb.HotKey) bool { return k.Key == key && k.Hot }) {
 					seen = time.Since(began)
 				}
-				if slices.ContainsFunc(r.Splits, func(s *clusterpb.Split) bool { return s.Key == key && s.Phase == "open" }) {
+				if slices.ContainsFunc(r.Splits, func(s *clusterpb.Split) bool { return s.Key == key && s.Phase == clusterpb.SplitPhase_SPLIT_PHASE_OPEN }) {
 					return true
 				}
 			}
@@ -204,13 +205,13 @@ func measureThroughput(t *testing.T) {
 		whole, _ := measure("whole, as fast as it goes", callers, 0)
 		pause := time.Duration(float64(callers) / (0.9 * whole) * float64(time.Second))
 		_, wholeP99 := measure("whole, at nine tenths of that", callers, pause)
-		if _, err := admin.SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "limit", Key: key, Name: "hot", Parts: 3}); err != nil {
+		if _, err := admin.SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: key, Name: "hot", Parts: 3}); err != nil {
 			t.Fatal(err)
 		}
 		split, _ := measure("split in 3, as fast as it goes", callers, 0)
 		_, splitP99 := measure("split in 3, at nine tenths of the whole's", callers, pause)
 		t.Logf("split ÷ whole: throughput %.2f; neighbours' p99 under the same load %.2f", split/whole, float64(splitP99)/float64(wholeP99))
-		if _, err := admin.MergeObject(t.Context(), &adminpb.MergeObjectRequest{Kind: "limit", Key: key, Name: "hot"}); err != nil {
+		if _, err := admin.MergeObject(t.Context(), &adminpb.MergeObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: key, Name: "hot"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -234,7 +235,7 @@ func measureRefusals(t *testing.T) {
 			if _, err := k.Limit("", client.Rate{Limit: rate, Period: time.Second, Burst: burst}).Check(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := adminpb.NewAdminServiceClient(c.nodes[0].conn).SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: "limit", Key: key, Parts: 3}); err != nil {
+			if _, err := adminpb.NewAdminServiceClient(c.nodes[0].conn).SplitObject(t.Context(), &adminpb.SplitObjectRequest{Kind: commonpb.Kind_KIND_LIMIT, Key: key, Parts: 3}); err != nil {
 				t.Fatal(err)
 			}
 			all := c.arrivals(t, k, ids, key, rate, burst, percent)

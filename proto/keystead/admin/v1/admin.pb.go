@@ -8,6 +8,9 @@ package adminv1
 
 import (
 	v1 "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	v11 "github.com/keystead/keystead/proto/keystead/common/v1"
+	v12 "github.com/keystead/keystead/proto/keystead/limit/v1"
+	v13 "github.com/keystead/keystead/proto/keystead/lock/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -320,8 +323,8 @@ func (x *DrainState) GetEpoch() uint64 {
 // SplitObjectRequest names an object.
 type SplitObjectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "limit" or "counter".
-	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// A limit or a counter.
+	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its key.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name. Empty means that of the kind.
@@ -362,11 +365,11 @@ func (*SplitObjectRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *SplitObjectRequest) GetKind() string {
+func (x *SplitObjectRequest) GetKind() v11.Kind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return v11.Kind(0)
 }
 
 func (x *SplitObjectRequest) GetKey() string {
@@ -439,8 +442,8 @@ func (x *SplitObjectResponse) GetSplit() *v1.Split {
 // MergeObjectRequest names an object.
 type MergeObjectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "limit" or "counter".
-	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// A limit or a counter.
+	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its key.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name. Empty means that of the kind.
@@ -479,11 +482,11 @@ func (*MergeObjectRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *MergeObjectRequest) GetKind() string {
+func (x *MergeObjectRequest) GetKind() v11.Kind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return v11.Kind(0)
 }
 
 func (x *MergeObjectRequest) GetKey() string {
@@ -537,11 +540,780 @@ func (*MergeObjectResponse) Descriptor() ([]byte, []int) {
 	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
+// InspectKeyRequest names a key.
+type InspectKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key, 1 to 512 bytes.
+	Key           string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectKeyRequest) Reset() {
+	*x = InspectKeyRequest{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectKeyRequest) ProtoMessage() {}
+
+func (x *InspectKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectKeyRequest.ProtoReflect.Descriptor instead.
+func (*InspectKeyRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *InspectKeyRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// InspectKeyResponse is what there is of a key.
+type InspectKeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who owns the key, as its owner knows it.
+	Owner *v1.KeyOwner `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch uint64 `protobuf:"varint,3,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Its objects by name, at most 1,000.
+	Objects []*ObjectState `protobuf:"bytes,4,rep,name=objects,proto3" json:"objects,omitempty"`
+	// Whether there are more of them.
+	Truncated     bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectKeyResponse) Reset() {
+	*x = InspectKeyResponse{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectKeyResponse) ProtoMessage() {}
+
+func (x *InspectKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectKeyResponse.ProtoReflect.Descriptor instead.
+func (*InspectKeyResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *InspectKeyResponse) GetOwner() *v1.KeyOwner {
+	if x != nil {
+		return x.Owner
+	}
+	return nil
+}
+
+func (x *InspectKeyResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *InspectKeyResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *InspectKeyResponse) GetObjects() []*ObjectState {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *InspectKeyResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// ObjectState is an object with its state.
+type ObjectState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is.
+	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Time since it was changed last, in nanoseconds; 0 where that is not kept.
+	IdleNs int64 `protobuf:"varint,3,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`
+	// Its state, if it is a limit.
+	Limit *LimitState `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Its state, if it is a counter.
+	Counter *CounterState `protobuf:"bytes,5,opt,name=counter,proto3" json:"counter,omitempty"`
+	// Its state, if it is a lock.
+	Lock *LockState `protobuf:"bytes,6,opt,name=lock,proto3" json:"lock,omitempty"`
+	// Its parts, if it is split. The state is that of all of them where they can be asked.
+	Split         *v1.Split `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectState) Reset() {
+	*x = ObjectState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectState) ProtoMessage() {}
+
+func (x *ObjectState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectState.ProtoReflect.Descriptor instead.
+func (*ObjectState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ObjectState) GetKind() v11.Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return v11.Kind(0)
+}
+
+func (x *ObjectState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObjectState) GetIdleNs() int64 {
+	if x != nil {
+		return x.IdleNs
+	}
+	return 0
+}
+
+func (x *ObjectState) GetLimit() *LimitState {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *ObjectState) GetCounter() *CounterState {
+	if x != nil {
+		return x.Counter
+	}
+	return nil
+}
+
+func (x *ObjectState) GetLock() *LockState {
+	if x != nil {
+		return x.Lock
+	}
+	return nil
+}
+
+func (x *ObjectState) GetSplit() *v1.Split {
+	if x != nil {
+		return x.Split
+	}
+	return nil
+}
+
+// LimitState is what is kept of a limit.
+type LimitState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it refills.
+	Algorithm v12.Algorithm `protobuf:"varint,1,opt,name=algorithm,proto3,enum=keystead.limit.v1.Algorithm" json:"algorithm,omitempty"`
+	// Tokens per period, as last asked for.
+	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The period, in nanoseconds.
+	PeriodNs int64 `protobuf:"varint,3,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
+	// Most that can be available at once.
+	Capacity uint64 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// What is available now.
+	Remaining uint64 `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	// When everything is available again, in nanoseconds from now.
+	ResetAfterNs  int64 `protobuf:"varint,6,opt,name=reset_after_ns,json=resetAfterNs,proto3" json:"reset_after_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitState) Reset() {
+	*x = LimitState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitState) ProtoMessage() {}
+
+func (x *LimitState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitState.ProtoReflect.Descriptor instead.
+func (*LimitState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *LimitState) GetAlgorithm() v12.Algorithm {
+	if x != nil {
+		return x.Algorithm
+	}
+	return v12.Algorithm(0)
+}
+
+func (x *LimitState) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LimitState) GetPeriodNs() int64 {
+	if x != nil {
+		return x.PeriodNs
+	}
+	return 0
+}
+
+func (x *LimitState) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *LimitState) GetRemaining() uint64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *LimitState) GetResetAfterNs() int64 {
+	if x != nil {
+		return x.ResetAfterNs
+	}
+	return 0
+}
+
+// CounterState is what is kept of a counter.
+type CounterState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its value.
+	Value int64 `protobuf:"zigzag64,1,opt,name=value,proto3" json:"value,omitempty"`
+	// Its version.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Time without a change after which it is forgotten, in nanoseconds; 0 = never.
+	IdleTtlNs     int64 `protobuf:"varint,3,opt,name=idle_ttl_ns,json=idleTtlNs,proto3" json:"idle_ttl_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CounterState) Reset() {
+	*x = CounterState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CounterState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CounterState) ProtoMessage() {}
+
+func (x *CounterState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CounterState.ProtoReflect.Descriptor instead.
+func (*CounterState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CounterState) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *CounterState) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *CounterState) GetIdleTtlNs() int64 {
+	if x != nil {
+		return x.IdleTtlNs
+	}
+	return 0
+}
+
+// LockState is what is kept of a lock.
+type LockState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who holds it; unset if nobody does.
+	Holder *v13.Holder `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	// How many wait for it.
+	Waiting       uint32 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockState) Reset() {
+	*x = LockState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockState) ProtoMessage() {}
+
+func (x *LockState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockState.ProtoReflect.Descriptor instead.
+func (*LockState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *LockState) GetHolder() *v13.Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *LockState) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+// ListObjectsRequest asks for a page.
+type ListObjectsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node whose objects are listed; empty means the one that is asked.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Only objects of this kind; unspecified means all.
+	Kind v11.Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	// Only objects of this name; empty means all.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Only objects of keys that begin so; empty means all.
+	KeyPrefix string `protobuf:"bytes,4,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`
+	// How many to return at most, up to 1,000; 0 means 100. A page may have fewer, and
+	// still not be the last.
+	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty for the first.
+	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListObjectsRequest) Reset() {
+	*x = ListObjectsRequest{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListObjectsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListObjectsRequest) ProtoMessage() {}
+
+func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
+func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListObjectsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetKind() v11.Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return v11.Kind(0)
+}
+
+func (x *ListObjectsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetKeyPrefix() string {
+	if x != nil {
+		return x.KeyPrefix
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListObjectsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListObjectsResponse is a page.
+type ListObjectsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node that tells.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The objects, in no order that means anything.
+	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	// Where the next page begins; empty if this is the last.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListObjectsResponse) Reset() {
+	*x = ListObjectsResponse{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListObjectsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListObjectsResponse) ProtoMessage() {}
+
+func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
+func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListObjectsResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListObjectsResponse) GetObjects() []*Object {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *ListObjectsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Object is the address of an object.
+type Object struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is.
+	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	// Its key.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Its name.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Object) Reset() {
+	*x = Object{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Object) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Object) ProtoMessage() {}
+
+func (x *Object) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Object.ProtoReflect.Descriptor instead.
+func (*Object) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Object) GetKind() v11.Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return v11.Kind(0)
+}
+
+func (x *Object) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Object) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ResetObjectRequest names an object.
+type ResetObjectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A limit or a counter.
+	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	// Its key.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Its name. Empty means that of the kind.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetObjectRequest) Reset() {
+	*x = ResetObjectRequest{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetObjectRequest) ProtoMessage() {}
+
+func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
+func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ResetObjectRequest) GetKind() v11.Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return v11.Kind(0)
+}
+
+func (x *ResetObjectRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ResetObjectRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ResetObjectResponse says what was there.
+type ResetObjectResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether there was such an object.
+	Existed       bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetObjectResponse) Reset() {
+	*x = ResetObjectResponse{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetObjectResponse) ProtoMessage() {}
+
+func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
+func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ResetObjectResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
 var File_keystead_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\"8\n" +
+	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\"8\n" +
 	"\fDrainRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"D\n" +
@@ -560,19 +1332,74 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"rows_owned\x18\x04 \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\x05 \x01(\rR\vrowsStandby\x12\x18\n" +
 	"\aalready\x18\x06 \x01(\bR\aalready\x12\x14\n" +
-	"\x05epoch\x18\a \x01(\x04R\x05epoch\"d\n" +
-	"\x12SplitObjectRequest\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\"~\n" +
+	"\x12SplitObjectRequest\x12,\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
 	"\x05parts\x18\x04 \x01(\rR\x05parts\"G\n" +
 	"\x13SplitObjectResponse\x120\n" +
-	"\x05split\x18\x01 \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"N\n" +
-	"\x12MergeObjectRequest\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x05split\x18\x01 \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"h\n" +
+	"\x12MergeObjectRequest\x12,\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\"\x15\n" +
-	"\x13MergeObjectResponse2\xe8\x02\n" +
+	"\x13MergeObjectResponse\"%\n" +
+	"\x11InspectKeyRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"\xd6\x01\n" +
+	"\x12InspectKeyResponse\x123\n" +
+	"\x05owner\x18\x01 \x01(\v2\x1d.keystead.cluster.v1.KeyOwnerR\x05owner\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
+	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
+	"\ttruncated\x18\x05 \x01(\bR\ttruncated\"\xbc\x02\n" +
+	"\vObjectState\x12,\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
+	"\aidle_ns\x18\x03 \x01(\x03R\x06idleNs\x123\n" +
+	"\x05limit\x18\x04 \x01(\v2\x1d.keystead.admin.v1.LimitStateR\x05limit\x129\n" +
+	"\acounter\x18\x05 \x01(\v2\x1f.keystead.admin.v1.CounterStateR\acounter\x120\n" +
+	"\x04lock\x18\x06 \x01(\v2\x1c.keystead.admin.v1.LockStateR\x04lock\x120\n" +
+	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"\xdb\x01\n" +
+	"\n" +
+	"LimitState\x12:\n" +
+	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1b\n" +
+	"\tperiod_ns\x18\x03 \x01(\x03R\bperiodNs\x12\x1a\n" +
+	"\bcapacity\x18\x04 \x01(\x04R\bcapacity\x12\x1c\n" +
+	"\tremaining\x18\x05 \x01(\x04R\tremaining\x12$\n" +
+	"\x0ereset_after_ns\x18\x06 \x01(\x03R\fresetAfterNs\"^\n" +
+	"\fCounterState\x12\x14\n" +
+	"\x05value\x18\x01 \x01(\x12R\x05value\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1e\n" +
+	"\vidle_ttl_ns\x18\x03 \x01(\x03R\tidleTtlNs\"W\n" +
+	"\tLockState\x120\n" +
+	"\x06holder\x18\x01 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\"\xc5\x01\n" +
+	"\x12ListObjectsRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"key_prefix\x18\x04 \x01(\tR\tkeyPrefix\x12\x1b\n" +
+	"\tpage_size\x18\x05 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\"\x86\x01\n" +
+	"\x13ListObjectsResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
+	"\aobjects\x18\x02 \x03(\v2\x19.keystead.admin.v1.ObjectR\aobjects\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\\\n" +
+	"\x06Object\x12,\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"h\n" +
+	"\x12ResetObjectRequest\x12,\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"/\n" +
+	"\x13ResetObjectResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted2\xe8\x02\n" +
 	"\fAdminService\x12J\n" +
 	"\x05Drain\x12\x1f.keystead.admin.v1.DrainRequest\x1a .keystead.admin.v1.DrainResponse\x12P\n" +
 	"\aUndrain\x12!.keystead.admin.v1.UndrainRequest\x1a\".keystead.admin.v1.UndrainResponse\x12\\\n" +
@@ -591,7 +1418,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -602,27 +1429,57 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*SplitObjectResponse)(nil), // 6: keystead.admin.v1.SplitObjectResponse
 	(*MergeObjectRequest)(nil),  // 7: keystead.admin.v1.MergeObjectRequest
 	(*MergeObjectResponse)(nil), // 8: keystead.admin.v1.MergeObjectResponse
-	(v1.Phase)(0),               // 9: keystead.cluster.v1.Phase
-	(*v1.Split)(nil),            // 10: keystead.cluster.v1.Split
+	(*InspectKeyRequest)(nil),   // 9: keystead.admin.v1.InspectKeyRequest
+	(*InspectKeyResponse)(nil),  // 10: keystead.admin.v1.InspectKeyResponse
+	(*ObjectState)(nil),         // 11: keystead.admin.v1.ObjectState
+	(*LimitState)(nil),          // 12: keystead.admin.v1.LimitState
+	(*CounterState)(nil),        // 13: keystead.admin.v1.CounterState
+	(*LockState)(nil),           // 14: keystead.admin.v1.LockState
+	(*ListObjectsRequest)(nil),  // 15: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 16: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 17: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 18: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 19: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 20: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 21: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 22: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 23: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 24: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 25: keystead.lock.v1.Holder
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	9,  // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	10, // 3: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	0,  // 4: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 5: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 6: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 7: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	1,  // 8: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 9: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 10: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 11: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	8,  // [8:12] is the sub-list for method output_type
-	4,  // [4:8] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	20, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	21, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	22, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	21, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	23, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
+	21, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
+	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
+	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
+	22, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	24, // 13: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	25, // 14: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	21, // 15: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	17, // 16: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	21, // 17: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	21, // 18: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	0,  // 19: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 20: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 21: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 22: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	1,  // 23: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 24: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 25: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 26: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -636,7 +1493,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,6 +7,7 @@
 package clusterv1
 
 import (
+	v1 "github.com/keystead/keystead/proto/keystead/common/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -20,6 +21,181 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// SplitPhase is how far a split is.
+type SplitPhase int32
+
+const (
+	// Not split.
+	SplitPhase_SPLIT_PHASE_UNSPECIFIED SplitPhase = 0
+	// It is being divided, and calls wait.
+	SplitPhase_SPLIT_PHASE_OPENING SplitPhase = 1
+	// Its parts are served.
+	SplitPhase_SPLIT_PHASE_OPEN SplitPhase = 2
+	// It is being made whole, and calls wait.
+	SplitPhase_SPLIT_PHASE_CLOSING SplitPhase = 3
+)
+
+// Enum value maps for SplitPhase.
+var (
+	SplitPhase_name = map[int32]string{
+		0: "SPLIT_PHASE_UNSPECIFIED",
+		1: "SPLIT_PHASE_OPENING",
+		2: "SPLIT_PHASE_OPEN",
+		3: "SPLIT_PHASE_CLOSING",
+	}
+	SplitPhase_value = map[string]int32{
+		"SPLIT_PHASE_UNSPECIFIED": 0,
+		"SPLIT_PHASE_OPENING":     1,
+		"SPLIT_PHASE_OPEN":        2,
+		"SPLIT_PHASE_CLOSING":     3,
+	}
+)
+
+func (x SplitPhase) Enum() *SplitPhase {
+	p := new(SplitPhase)
+	*p = x
+	return p
+}
+
+func (x SplitPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SplitPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_keystead_cluster_v1_cluster_proto_enumTypes[0].Descriptor()
+}
+
+func (SplitPhase) Type() protoreflect.EnumType {
+	return &file_keystead_cluster_v1_cluster_proto_enumTypes[0]
+}
+
+func (x SplitPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SplitPhase.Descriptor instead.
+func (SplitPhase) EnumDescriptor() ([]byte, []int) {
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+// Gossip is what gossip says of a node.
+type Gossip int32
+
+const (
+	// Nothing.
+	Gossip_GOSSIP_UNSPECIFIED Gossip = 0
+	// It answers.
+	Gossip_GOSSIP_ALIVE Gossip = 1
+	// It does not answer.
+	Gossip_GOSSIP_FAILED Gossip = 2
+	// It says that it leaves.
+	Gossip_GOSSIP_LEAVING Gossip = 3
+	// It said that it leaves, and is gone.
+	Gossip_GOSSIP_LEFT Gossip = 4
+)
+
+// Enum value maps for Gossip.
+var (
+	Gossip_name = map[int32]string{
+		0: "GOSSIP_UNSPECIFIED",
+		1: "GOSSIP_ALIVE",
+		2: "GOSSIP_FAILED",
+		3: "GOSSIP_LEAVING",
+		4: "GOSSIP_LEFT",
+	}
+	Gossip_value = map[string]int32{
+		"GOSSIP_UNSPECIFIED": 0,
+		"GOSSIP_ALIVE":       1,
+		"GOSSIP_FAILED":      2,
+		"GOSSIP_LEAVING":     3,
+		"GOSSIP_LEFT":        4,
+	}
+)
+
+func (x Gossip) Enum() *Gossip {
+	p := new(Gossip)
+	*p = x
+	return p
+}
+
+func (x Gossip) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Gossip) Descriptor() protoreflect.EnumDescriptor {
+	return file_keystead_cluster_v1_cluster_proto_enumTypes[1].Descriptor()
+}
+
+func (Gossip) Type() protoreflect.EnumType {
+	return &file_keystead_cluster_v1_cluster_proto_enumTypes[1]
+}
+
+func (x Gossip) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Gossip.Descriptor instead.
+func (Gossip) EnumDescriptor() ([]byte, []int) {
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+// Raft is the part of a node in raft.
+type Raft int32
+
+const (
+	// None.
+	Raft_RAFT_UNSPECIFIED Raft = 0
+	// It leads.
+	Raft_RAFT_LEADER Raft = 1
+	// It votes.
+	Raft_RAFT_VOTER Raft = 2
+	// It follows without a vote.
+	Raft_RAFT_NONVOTER Raft = 3
+)
+
+// Enum value maps for Raft.
+var (
+	Raft_name = map[int32]string{
+		0: "RAFT_UNSPECIFIED",
+		1: "RAFT_LEADER",
+		2: "RAFT_VOTER",
+		3: "RAFT_NONVOTER",
+	}
+	Raft_value = map[string]int32{
+		"RAFT_UNSPECIFIED": 0,
+		"RAFT_LEADER":      1,
+		"RAFT_VOTER":       2,
+		"RAFT_NONVOTER":    3,
+	}
+)
+
+func (x Raft) Enum() *Raft {
+	p := new(Raft)
+	*p = x
+	return p
+}
+
+func (x Raft) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Raft) Descriptor() protoreflect.EnumDescriptor {
+	return file_keystead_cluster_v1_cluster_proto_enumTypes[2].Descriptor()
+}
+
+func (Raft) Type() protoreflect.EnumType {
+	return &file_keystead_cluster_v1_cluster_proto_enumTypes[2]
+}
+
+func (x Raft) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Raft.Descriptor instead.
+func (Raft) EnumDescriptor() ([]byte, []int) {
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
 
 // Phase is where a member stands in the table.
 type Phase int32
@@ -66,11 +242,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_keystead_cluster_v1_cluster_proto_enumTypes[0].Descriptor()
+	return file_keystead_cluster_v1_cluster_proto_enumTypes[3].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_keystead_cluster_v1_cluster_proto_enumTypes[0]
+	return &file_keystead_cluster_v1_cluster_proto_enumTypes[3]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -79,7 +255,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 // Split is an object that is served in parts.
@@ -87,15 +263,14 @@ type Split struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Epoch in which it was split: names the split.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// "limit" or "counter".
-	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// A limit or a counter.
+	Kind v1.Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its key.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// "opening": it is being divided, and calls wait; "open": its parts are served;
-	// "closing": it is being made whole, and calls wait.
-	Phase string `protobuf:"bytes,5,opt,name=phase,proto3" json:"phase,omitempty"`
+	// How far it is.
+	Phase SplitPhase `protobuf:"varint,5,opt,name=phase,proto3,enum=keystead.cluster.v1.SplitPhase" json:"phase,omitempty"`
 	// Epoch in which the phase began.
 	Since uint64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
 	// Whether somebody asked for it; else it is merged when it is not hot any more.
@@ -145,11 +320,11 @@ func (x *Split) GetId() uint64 {
 	return 0
 }
 
-func (x *Split) GetKind() string {
+func (x *Split) GetKind() v1.Kind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return v1.Kind(0)
 }
 
 func (x *Split) GetKey() string {
@@ -166,11 +341,11 @@ func (x *Split) GetName() string {
 	return ""
 }
 
-func (x *Split) GetPhase() string {
+func (x *Split) GetPhase() SplitPhase {
 	if x != nil {
 		return x.Phase
 	}
-	return ""
+	return SplitPhase_SPLIT_PHASE_UNSPECIFIED
 }
 
 func (x *Split) GetSince() uint64 {
@@ -952,12 +1127,12 @@ type MemberStatus struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// As it stands in the table; unset when it is not there.
 	Member *Member `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
-	// What gossip says: "alive", "failed", "leaving", "left", or "" if nothing.
-	Gossip string `protobuf:"bytes,3,opt,name=gossip,proto3" json:"gossip,omitempty"`
+	// What gossip says.
+	Gossip Gossip `protobuf:"varint,3,opt,name=gossip,proto3,enum=keystead.cluster.v1.Gossip" json:"gossip,omitempty"`
 	// Where it gossips, host:port.
 	GossipAddr string `protobuf:"bytes,4,opt,name=gossip_addr,json=gossipAddr,proto3" json:"gossip_addr,omitempty"`
-	// Its part in raft: "leader", "voter", "nonvoter", or "" if none.
-	Raft string `protobuf:"bytes,5,opt,name=raft,proto3" json:"raft,omitempty"`
+	// Its part in raft.
+	Raft Raft `protobuf:"varint,5,opt,name=raft,proto3,enum=keystead.cluster.v1.Raft" json:"raft,omitempty"`
 	// Share of the hash space that it owns now, 0 to 1.
 	OwnedShare float64 `protobuf:"fixed64,6,opt,name=owned_share,json=ownedShare,proto3" json:"owned_share,omitempty"`
 	// Rows that it owns now.
@@ -1014,11 +1189,11 @@ func (x *MemberStatus) GetMember() *Member {
 	return nil
 }
 
-func (x *MemberStatus) GetGossip() string {
+func (x *MemberStatus) GetGossip() Gossip {
 	if x != nil {
 		return x.Gossip
 	}
-	return ""
+	return Gossip_GOSSIP_UNSPECIFIED
 }
 
 func (x *MemberStatus) GetGossipAddr() string {
@@ -1028,11 +1203,11 @@ func (x *MemberStatus) GetGossipAddr() string {
 	return ""
 }
 
-func (x *MemberStatus) GetRaft() string {
+func (x *MemberStatus) GetRaft() Raft {
 	if x != nil {
 		return x.Raft
 	}
-	return ""
+	return Raft_RAFT_UNSPECIFIED
 }
 
 func (x *MemberStatus) GetOwnedShare() float64 {
@@ -1063,8 +1238,8 @@ func (x *MemberStatus) GetAppAddr() string {
 	return ""
 }
 
-// GetOwnerRequest asks for keys.
-type GetOwnerRequest struct {
+// GetOwnersRequest asks for keys.
+type GetOwnersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The keys, at most 10,000.
 	Keys          []string `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
@@ -1072,20 +1247,20 @@ type GetOwnerRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetOwnerRequest) Reset() {
-	*x = GetOwnerRequest{}
+func (x *GetOwnersRequest) Reset() {
+	*x = GetOwnersRequest{}
 	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetOwnerRequest) String() string {
+func (x *GetOwnersRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetOwnerRequest) ProtoMessage() {}
+func (*GetOwnersRequest) ProtoMessage() {}
 
-func (x *GetOwnerRequest) ProtoReflect() protoreflect.Message {
+func (x *GetOwnersRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1097,20 +1272,20 @@ func (x *GetOwnerRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetOwnerRequest.ProtoReflect.Descriptor instead.
-func (*GetOwnerRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetOwnersRequest.ProtoReflect.Descriptor instead.
+func (*GetOwnersRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *GetOwnerRequest) GetKeys() []string {
+func (x *GetOwnersRequest) GetKeys() []string {
 	if x != nil {
 		return x.Keys
 	}
 	return nil
 }
 
-// GetOwnerResponse has one entry for each key, in the same order.
-type GetOwnerResponse struct {
+// GetOwnersResponse has one entry for each key, in the same order.
+type GetOwnersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Epoch of the table.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1120,20 +1295,20 @@ type GetOwnerResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetOwnerResponse) Reset() {
-	*x = GetOwnerResponse{}
+func (x *GetOwnersResponse) Reset() {
+	*x = GetOwnersResponse{}
 	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetOwnerResponse) String() string {
+func (x *GetOwnersResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetOwnerResponse) ProtoMessage() {}
+func (*GetOwnersResponse) ProtoMessage() {}
 
-func (x *GetOwnerResponse) ProtoReflect() protoreflect.Message {
+func (x *GetOwnersResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1145,19 +1320,19 @@ func (x *GetOwnerResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetOwnerResponse.ProtoReflect.Descriptor instead.
-func (*GetOwnerResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetOwnersResponse.ProtoReflect.Descriptor instead.
+func (*GetOwnersResponse) Descriptor() ([]byte, []int) {
 	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *GetOwnerResponse) GetEpoch() uint64 {
+func (x *GetOwnersResponse) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *GetOwnerResponse) GetOwners() []*KeyOwner {
+func (x *GetOwnersResponse) GetOwners() []*KeyOwner {
 	if x != nil {
 		return x.Owners
 	}
@@ -1936,7 +2111,7 @@ func (x *Copy) GetCaughtUp() bool {
 type ListHotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many objects to return, at most 128; 0 means 20.
-	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	MaxKeys       uint32 `protobuf:"varint,1,opt,name=max_keys,json=maxKeys,proto3" json:"max_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1971,9 +2146,9 @@ func (*ListHotRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *ListHotRequest) GetLimit() uint32 {
+func (x *ListHotRequest) GetMaxKeys() uint32 {
 	if x != nil {
-		return x.Limit
+		return x.MaxKeys
 	}
 	return 0
 }
@@ -2191,12 +2366,12 @@ type HotKey struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name, likewise; may be empty.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// "limit", "counter" or "lock".
-	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// What it is.
+	Kind v1.Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its operations a second, at most.
-	Rate float64 `protobuf:"fixed64,4,opt,name=rate,proto3" json:"rate,omitempty"`
+	RateMax float64 `protobuf:"fixed64,4,opt,name=rate_max,json=rateMax,proto3" json:"rate_max,omitempty"`
 	// Its operations a second, at least.
-	Sure float64 `protobuf:"fixed64,5,opt,name=sure,proto3" json:"sure,omitempty"`
+	RateMin float64 `protobuf:"fixed64,5,opt,name=rate_min,json=rateMin,proto3" json:"rate_min,omitempty"`
 	// Whether it is hot.
 	Hot bool `protobuf:"varint,6,opt,name=hot,proto3" json:"hot,omitempty"`
 	// Time for which it has been hot, in nanoseconds; 0 if it is not.
@@ -2256,23 +2431,23 @@ func (x *HotKey) GetName() string {
 	return ""
 }
 
-func (x *HotKey) GetKind() string {
+func (x *HotKey) GetKind() v1.Kind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return v1.Kind(0)
 }
 
-func (x *HotKey) GetRate() float64 {
+func (x *HotKey) GetRateMax() float64 {
 	if x != nil {
-		return x.Rate
+		return x.RateMax
 	}
 	return 0
 }
 
-func (x *HotKey) GetSure() float64 {
+func (x *HotKey) GetRateMin() float64 {
 	if x != nil {
-		return x.Sure
+		return x.RateMin
 	}
 	return 0
 }
@@ -2316,13 +2491,13 @@ var File_keystead_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"!keystead/cluster/v1/cluster.proto\x12\x13keystead.cluster.v1\"\xe3\x01\n" +
+	"!keystead/cluster/v1/cluster.proto\x12\x13keystead.cluster.v1\x1a\x1fkeystead/common/v1/common.proto\"\x9e\x02\n" +
 	"\x05Split\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x10\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12,\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n" +
-	"\x05phase\x18\x05 \x01(\tR\x05phase\x12\x14\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x125\n" +
+	"\x05phase\x18\x05 \x01(\x0e2\x1f.keystead.cluster.v1.SplitPhaseR\x05phase\x12\x14\n" +
 	"\x05since\x18\x06 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06manual\x18\a \x01(\bR\x06manual\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x124\n" +
@@ -2378,23 +2553,23 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"h\n" +
 	"\x13ListMembersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12;\n" +
-	"\amembers\x18\x02 \x03(\v2!.keystead.cluster.v1.MemberStatusR\amembers\"\x9e\x02\n" +
+	"\amembers\x18\x02 \x03(\v2!.keystead.cluster.v1.MemberStatusR\amembers\"\xd6\x02\n" +
 	"\fMemberStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
-	"\x06member\x18\x02 \x01(\v2\x1b.keystead.cluster.v1.MemberR\x06member\x12\x16\n" +
-	"\x06gossip\x18\x03 \x01(\tR\x06gossip\x12\x1f\n" +
+	"\x06member\x18\x02 \x01(\v2\x1b.keystead.cluster.v1.MemberR\x06member\x123\n" +
+	"\x06gossip\x18\x03 \x01(\x0e2\x1b.keystead.cluster.v1.GossipR\x06gossip\x12\x1f\n" +
 	"\vgossip_addr\x18\x04 \x01(\tR\n" +
-	"gossipAddr\x12\x12\n" +
-	"\x04raft\x18\x05 \x01(\tR\x04raft\x12\x1f\n" +
+	"gossipAddr\x12-\n" +
+	"\x04raft\x18\x05 \x01(\x0e2\x19.keystead.cluster.v1.RaftR\x04raft\x12\x1f\n" +
 	"\vowned_share\x18\x06 \x01(\x01R\n" +
 	"ownedShare\x12\x1d\n" +
 	"\n" +
 	"rows_owned\x18\a \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\b \x01(\rR\vrowsStandby\x12\x19\n" +
-	"\bapp_addr\x18\t \x01(\tR\aappAddr\"%\n" +
-	"\x0fGetOwnerRequest\x12\x12\n" +
-	"\x04keys\x18\x01 \x03(\tR\x04keys\"_\n" +
-	"\x10GetOwnerResponse\x12\x14\n" +
+	"\bapp_addr\x18\t \x01(\tR\aappAddr\"&\n" +
+	"\x10GetOwnersRequest\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\tR\x04keys\"`\n" +
+	"\x11GetOwnersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x125\n" +
 	"\x06owners\x18\x02 \x03(\v2\x1d.keystead.cluster.v1.KeyOwnerR\x06owners\"\x83\x01\n" +
 	"\bKeyOwner\x12\x12\n" +
@@ -2465,9 +2640,9 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10objects_expected\x18\x04 \x01(\x04R\x0fobjectsExpected\x12\x14\n" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x15\n" +
 	"\x06age_ns\x18\x06 \x01(\x03R\x05ageNs\x12\x1b\n" +
-	"\tcaught_up\x18\a \x01(\bR\bcaughtUp\"&\n" +
-	"\x0eListHotRequest\x12\x14\n" +
-	"\x05limit\x18\x01 \x01(\rR\x05limit\"\xc6\x02\n" +
+	"\tcaught_up\x18\a \x01(\bR\bcaughtUp\"+\n" +
+	"\x0eListHotRequest\x12\x19\n" +
+	"\bmax_keys\x18\x01 \x01(\rR\amaxKeys\"\xc6\x02\n" +
 	"\x0fListHotResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
@@ -2484,30 +2659,48 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05floor\x18\x01 \x01(\x01R\x05floor\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12\x17\n" +
 	"\astay_ns\x18\x03 \x01(\x03R\x06stayNs\x12\x10\n" +
-	"\x03max\x18\x04 \x01(\rR\x03max\"\xdb\x01\n" +
+	"\x03max\x18\x04 \x01(\rR\x03max\"\x83\x02\n" +
 	"\x06HotKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04rate\x18\x04 \x01(\x01R\x04rate\x12\x12\n" +
-	"\x04sure\x18\x05 \x01(\x01R\x04sure\x12\x10\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12,\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x19\n" +
+	"\brate_max\x18\x04 \x01(\x01R\arateMax\x12\x19\n" +
+	"\brate_min\x18\x05 \x01(\x01R\arateMin\x12\x10\n" +
 	"\x03hot\x18\x06 \x01(\bR\x03hot\x12\x19\n" +
 	"\bsince_ns\x18\a \x01(\x03R\asinceNs\x12\x18\n" +
 	"\awaiting\x18\b \x01(\rR\awaiting\x12\x14\n" +
 	"\x05parts\x18\t \x01(\rR\x05parts\x12\x12\n" +
 	"\x04part\x18\n" +
-	" \x01(\rR\x04part*i\n" +
+	" \x01(\rR\x04part*q\n" +
+	"\n" +
+	"SplitPhase\x12\x1b\n" +
+	"\x17SPLIT_PHASE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13SPLIT_PHASE_OPENING\x10\x01\x12\x14\n" +
+	"\x10SPLIT_PHASE_OPEN\x10\x02\x12\x17\n" +
+	"\x13SPLIT_PHASE_CLOSING\x10\x03*j\n" +
+	"\x06Gossip\x12\x16\n" +
+	"\x12GOSSIP_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fGOSSIP_ALIVE\x10\x01\x12\x11\n" +
+	"\rGOSSIP_FAILED\x10\x02\x12\x12\n" +
+	"\x0eGOSSIP_LEAVING\x10\x03\x12\x0f\n" +
+	"\vGOSSIP_LEFT\x10\x04*P\n" +
+	"\x04Raft\x12\x14\n" +
+	"\x10RAFT_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vRAFT_LEADER\x10\x01\x12\x0e\n" +
+	"\n" +
+	"RAFT_VOTER\x10\x02\x12\x11\n" +
+	"\rRAFT_NONVOTER\x10\x03*i\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x01\x12\x10\n" +
 	"\fPHASE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rPHASE_LEAVING\x10\x03\x12\x11\n" +
-	"\rPHASE_DRAINED\x10\x042\xfe\x04\n" +
+	"\rPHASE_DRAINED\x10\x042\x81\x05\n" +
 	"\x0eClusterService\x12T\n" +
 	"\aGetRing\x12#.keystead.cluster.v1.GetRingRequest\x1a$.keystead.cluster.v1.GetRingResponse\x12W\n" +
 	"\bGetTable\x12$.keystead.cluster.v1.GetTableRequest\x1a%.keystead.cluster.v1.GetTableResponse\x12`\n" +
-	"\vListMembers\x12'.keystead.cluster.v1.ListMembersRequest\x1a(.keystead.cluster.v1.ListMembersResponse\x12W\n" +
-	"\bGetOwner\x12$.keystead.cluster.v1.GetOwnerRequest\x1a%.keystead.cluster.v1.GetOwnerResponse\x12P\n" +
+	"\vListMembers\x12'.keystead.cluster.v1.ListMembersRequest\x1a(.keystead.cluster.v1.ListMembersResponse\x12Z\n" +
+	"\tGetOwners\x12%.keystead.cluster.v1.GetOwnersRequest\x1a&.keystead.cluster.v1.GetOwnersResponse\x12P\n" +
 	"\x05Watch\x12!.keystead.cluster.v1.WatchRequest\x1a\".keystead.cluster.v1.WatchResponse0\x01\x12Z\n" +
 	"\tGetStatus\x12%.keystead.cluster.v1.GetStatusRequest\x1a&.keystead.cluster.v1.GetStatusResponse\x12T\n" +
 	"\aListHot\x12#.keystead.cluster.v1.ListHotRequest\x1a$.keystead.cluster.v1.ListHotResponseBBZ@github.com/keystead/keystead/proto/keystead/cluster/v1;clusterv1b\x06proto3"
@@ -2524,79 +2717,88 @@ func file_keystead_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_keystead_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_keystead_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_keystead_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_keystead_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_keystead_cluster_v1_cluster_proto_goTypes = []any{
-	(Phase)(0),                  // 0: keystead.cluster.v1.Phase
-	(*Split)(nil),               // 1: keystead.cluster.v1.Split
-	(*SplitPart)(nil),           // 2: keystead.cluster.v1.SplitPart
-	(*Member)(nil),              // 3: keystead.cluster.v1.Member
-	(*Row)(nil),                 // 4: keystead.cluster.v1.Row
-	(*Table)(nil),               // 5: keystead.cluster.v1.Table
-	(*GetRingRequest)(nil),      // 6: keystead.cluster.v1.GetRingRequest
-	(*GetRingResponse)(nil),     // 7: keystead.cluster.v1.GetRingResponse
-	(*RingNode)(nil),            // 8: keystead.cluster.v1.RingNode
-	(*GetTableRequest)(nil),     // 9: keystead.cluster.v1.GetTableRequest
-	(*GetTableResponse)(nil),    // 10: keystead.cluster.v1.GetTableResponse
-	(*ListMembersRequest)(nil),  // 11: keystead.cluster.v1.ListMembersRequest
-	(*ListMembersResponse)(nil), // 12: keystead.cluster.v1.ListMembersResponse
-	(*MemberStatus)(nil),        // 13: keystead.cluster.v1.MemberStatus
-	(*GetOwnerRequest)(nil),     // 14: keystead.cluster.v1.GetOwnerRequest
-	(*GetOwnerResponse)(nil),    // 15: keystead.cluster.v1.GetOwnerResponse
-	(*KeyOwner)(nil),            // 16: keystead.cluster.v1.KeyOwner
-	(*WatchRequest)(nil),        // 17: keystead.cluster.v1.WatchRequest
-	(*WatchResponse)(nil),       // 18: keystead.cluster.v1.WatchResponse
-	(*TableChange)(nil),         // 19: keystead.cluster.v1.TableChange
-	(*GetStatusRequest)(nil),    // 20: keystead.cluster.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),   // 21: keystead.cluster.v1.GetStatusResponse
-	(*Warning)(nil),             // 22: keystead.cluster.v1.Warning
-	(*Copy)(nil),                // 23: keystead.cluster.v1.Copy
-	(*ListHotRequest)(nil),      // 24: keystead.cluster.v1.ListHotRequest
-	(*ListHotResponse)(nil),     // 25: keystead.cluster.v1.ListHotResponse
-	(*HotPolicy)(nil),           // 26: keystead.cluster.v1.HotPolicy
-	(*HotKey)(nil),              // 27: keystead.cluster.v1.HotKey
+	(SplitPhase)(0),             // 0: keystead.cluster.v1.SplitPhase
+	(Gossip)(0),                 // 1: keystead.cluster.v1.Gossip
+	(Raft)(0),                   // 2: keystead.cluster.v1.Raft
+	(Phase)(0),                  // 3: keystead.cluster.v1.Phase
+	(*Split)(nil),               // 4: keystead.cluster.v1.Split
+	(*SplitPart)(nil),           // 5: keystead.cluster.v1.SplitPart
+	(*Member)(nil),              // 6: keystead.cluster.v1.Member
+	(*Row)(nil),                 // 7: keystead.cluster.v1.Row
+	(*Table)(nil),               // 8: keystead.cluster.v1.Table
+	(*GetRingRequest)(nil),      // 9: keystead.cluster.v1.GetRingRequest
+	(*GetRingResponse)(nil),     // 10: keystead.cluster.v1.GetRingResponse
+	(*RingNode)(nil),            // 11: keystead.cluster.v1.RingNode
+	(*GetTableRequest)(nil),     // 12: keystead.cluster.v1.GetTableRequest
+	(*GetTableResponse)(nil),    // 13: keystead.cluster.v1.GetTableResponse
+	(*ListMembersRequest)(nil),  // 14: keystead.cluster.v1.ListMembersRequest
+	(*ListMembersResponse)(nil), // 15: keystead.cluster.v1.ListMembersResponse
+	(*MemberStatus)(nil),        // 16: keystead.cluster.v1.MemberStatus
+	(*GetOwnersRequest)(nil),    // 17: keystead.cluster.v1.GetOwnersRequest
+	(*GetOwnersResponse)(nil),   // 18: keystead.cluster.v1.GetOwnersResponse
+	(*KeyOwner)(nil),            // 19: keystead.cluster.v1.KeyOwner
+	(*WatchRequest)(nil),        // 20: keystead.cluster.v1.WatchRequest
+	(*WatchResponse)(nil),       // 21: keystead.cluster.v1.WatchResponse
+	(*TableChange)(nil),         // 22: keystead.cluster.v1.TableChange
+	(*GetStatusRequest)(nil),    // 23: keystead.cluster.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),   // 24: keystead.cluster.v1.GetStatusResponse
+	(*Warning)(nil),             // 25: keystead.cluster.v1.Warning
+	(*Copy)(nil),                // 26: keystead.cluster.v1.Copy
+	(*ListHotRequest)(nil),      // 27: keystead.cluster.v1.ListHotRequest
+	(*ListHotResponse)(nil),     // 28: keystead.cluster.v1.ListHotResponse
+	(*HotPolicy)(nil),           // 29: keystead.cluster.v1.HotPolicy
+	(*HotKey)(nil),              // 30: keystead.cluster.v1.HotKey
+	(v1.Kind)(0),                // 31: keystead.common.v1.Kind
 }
 var file_keystead_cluster_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: keystead.cluster.v1.Split.parts:type_name -> keystead.cluster.v1.SplitPart
-	0,  // 1: keystead.cluster.v1.Member.phase:type_name -> keystead.cluster.v1.Phase
-	3,  // 2: keystead.cluster.v1.Table.members:type_name -> keystead.cluster.v1.Member
-	4,  // 3: keystead.cluster.v1.Table.rows:type_name -> keystead.cluster.v1.Row
-	1,  // 4: keystead.cluster.v1.Table.splits:type_name -> keystead.cluster.v1.Split
-	8,  // 5: keystead.cluster.v1.GetRingResponse.nodes:type_name -> keystead.cluster.v1.RingNode
-	5,  // 6: keystead.cluster.v1.GetTableResponse.table:type_name -> keystead.cluster.v1.Table
-	13, // 7: keystead.cluster.v1.ListMembersResponse.members:type_name -> keystead.cluster.v1.MemberStatus
-	3,  // 8: keystead.cluster.v1.MemberStatus.member:type_name -> keystead.cluster.v1.Member
-	16, // 9: keystead.cluster.v1.GetOwnerResponse.owners:type_name -> keystead.cluster.v1.KeyOwner
-	5,  // 10: keystead.cluster.v1.WatchResponse.snapshot:type_name -> keystead.cluster.v1.Table
-	19, // 11: keystead.cluster.v1.WatchResponse.change:type_name -> keystead.cluster.v1.TableChange
-	3,  // 12: keystead.cluster.v1.TableChange.members:type_name -> keystead.cluster.v1.Member
-	4,  // 13: keystead.cluster.v1.TableChange.rows:type_name -> keystead.cluster.v1.Row
-	1,  // 14: keystead.cluster.v1.TableChange.splits:type_name -> keystead.cluster.v1.Split
-	0,  // 15: keystead.cluster.v1.GetStatusResponse.phase:type_name -> keystead.cluster.v1.Phase
-	23, // 16: keystead.cluster.v1.GetStatusResponse.copies:type_name -> keystead.cluster.v1.Copy
-	22, // 17: keystead.cluster.v1.GetStatusResponse.warnings:type_name -> keystead.cluster.v1.Warning
-	26, // 18: keystead.cluster.v1.ListHotResponse.policy:type_name -> keystead.cluster.v1.HotPolicy
-	27, // 19: keystead.cluster.v1.ListHotResponse.keys:type_name -> keystead.cluster.v1.HotKey
-	1,  // 20: keystead.cluster.v1.ListHotResponse.splits:type_name -> keystead.cluster.v1.Split
-	6,  // 21: keystead.cluster.v1.ClusterService.GetRing:input_type -> keystead.cluster.v1.GetRingRequest
-	9,  // 22: keystead.cluster.v1.ClusterService.GetTable:input_type -> keystead.cluster.v1.GetTableRequest
-	11, // 23: keystead.cluster.v1.ClusterService.ListMembers:input_type -> keystead.cluster.v1.ListMembersRequest
-	14, // 24: keystead.cluster.v1.ClusterService.GetOwner:input_type -> keystead.cluster.v1.GetOwnerRequest
-	17, // 25: keystead.cluster.v1.ClusterService.Watch:input_type -> keystead.cluster.v1.WatchRequest
-	20, // 26: keystead.cluster.v1.ClusterService.GetStatus:input_type -> keystead.cluster.v1.GetStatusRequest
-	24, // 27: keystead.cluster.v1.ClusterService.ListHot:input_type -> keystead.cluster.v1.ListHotRequest
-	7,  // 28: keystead.cluster.v1.ClusterService.GetRing:output_type -> keystead.cluster.v1.GetRingResponse
-	10, // 29: keystead.cluster.v1.ClusterService.GetTable:output_type -> keystead.cluster.v1.GetTableResponse
-	12, // 30: keystead.cluster.v1.ClusterService.ListMembers:output_type -> keystead.cluster.v1.ListMembersResponse
-	15, // 31: keystead.cluster.v1.ClusterService.GetOwner:output_type -> keystead.cluster.v1.GetOwnerResponse
-	18, // 32: keystead.cluster.v1.ClusterService.Watch:output_type -> keystead.cluster.v1.WatchResponse
-	21, // 33: keystead.cluster.v1.ClusterService.GetStatus:output_type -> keystead.cluster.v1.GetStatusResponse
-	25, // 34: keystead.cluster.v1.ClusterService.ListHot:output_type -> keystead.cluster.v1.ListHotResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	31, // 0: keystead.cluster.v1.Split.kind:type_name -> keystead.common.v1.Kind
+	0,  // 1: keystead.cluster.v1.Split.phase:type_name -> keystead.cluster.v1.SplitPhase
+	5,  // 2: keystead.cluster.v1.Split.parts:type_name -> keystead.cluster.v1.SplitPart
+	3,  // 3: keystead.cluster.v1.Member.phase:type_name -> keystead.cluster.v1.Phase
+	6,  // 4: keystead.cluster.v1.Table.members:type_name -> keystead.cluster.v1.Member
+	7,  // 5: keystead.cluster.v1.Table.rows:type_name -> keystead.cluster.v1.Row
+	4,  // 6: keystead.cluster.v1.Table.splits:type_name -> keystead.cluster.v1.Split
+	11, // 7: keystead.cluster.v1.GetRingResponse.nodes:type_name -> keystead.cluster.v1.RingNode
+	8,  // 8: keystead.cluster.v1.GetTableResponse.table:type_name -> keystead.cluster.v1.Table
+	16, // 9: keystead.cluster.v1.ListMembersResponse.members:type_name -> keystead.cluster.v1.MemberStatus
+	6,  // 10: keystead.cluster.v1.MemberStatus.member:type_name -> keystead.cluster.v1.Member
+	1,  // 11: keystead.cluster.v1.MemberStatus.gossip:type_name -> keystead.cluster.v1.Gossip
+	2,  // 12: keystead.cluster.v1.MemberStatus.raft:type_name -> keystead.cluster.v1.Raft
+	19, // 13: keystead.cluster.v1.GetOwnersResponse.owners:type_name -> keystead.cluster.v1.KeyOwner
+	8,  // 14: keystead.cluster.v1.WatchResponse.snapshot:type_name -> keystead.cluster.v1.Table
+	22, // 15: keystead.cluster.v1.WatchResponse.change:type_name -> keystead.cluster.v1.TableChange
+	6,  // 16: keystead.cluster.v1.TableChange.members:type_name -> keystead.cluster.v1.Member
+	7,  // 17: keystead.cluster.v1.TableChange.rows:type_name -> keystead.cluster.v1.Row
+	4,  // 18: keystead.cluster.v1.TableChange.splits:type_name -> keystead.cluster.v1.Split
+	3,  // 19: keystead.cluster.v1.GetStatusResponse.phase:type_name -> keystead.cluster.v1.Phase
+	26, // 20: keystead.cluster.v1.GetStatusResponse.copies:type_name -> keystead.cluster.v1.Copy
+	25, // 21: keystead.cluster.v1.GetStatusResponse.warnings:type_name -> keystead.cluster.v1.Warning
+	29, // 22: keystead.cluster.v1.ListHotResponse.policy:type_name -> keystead.cluster.v1.HotPolicy
+	30, // 23: keystead.cluster.v1.ListHotResponse.keys:type_name -> keystead.cluster.v1.HotKey
+	4,  // 24: keystead.cluster.v1.ListHotResponse.splits:type_name -> keystead.cluster.v1.Split
+	31, // 25: keystead.cluster.v1.HotKey.kind:type_name -> keystead.common.v1.Kind
+	9,  // 26: keystead.cluster.v1.ClusterService.GetRing:input_type -> keystead.cluster.v1.GetRingRequest
+	12, // 27: keystead.cluster.v1.ClusterService.GetTable:input_type -> keystead.cluster.v1.GetTableRequest
+	14, // 28: keystead.cluster.v1.ClusterService.ListMembers:input_type -> keystead.cluster.v1.ListMembersRequest
+	17, // 29: keystead.cluster.v1.ClusterService.GetOwners:input_type -> keystead.cluster.v1.GetOwnersRequest
+	20, // 30: keystead.cluster.v1.ClusterService.Watch:input_type -> keystead.cluster.v1.WatchRequest
+	23, // 31: keystead.cluster.v1.ClusterService.GetStatus:input_type -> keystead.cluster.v1.GetStatusRequest
+	27, // 32: keystead.cluster.v1.ClusterService.ListHot:input_type -> keystead.cluster.v1.ListHotRequest
+	10, // 33: keystead.cluster.v1.ClusterService.GetRing:output_type -> keystead.cluster.v1.GetRingResponse
+	13, // 34: keystead.cluster.v1.ClusterService.GetTable:output_type -> keystead.cluster.v1.GetTableResponse
+	15, // 35: keystead.cluster.v1.ClusterService.ListMembers:output_type -> keystead.cluster.v1.ListMembersResponse
+	18, // 36: keystead.cluster.v1.ClusterService.GetOwners:output_type -> keystead.cluster.v1.GetOwnersResponse
+	21, // 37: keystead.cluster.v1.ClusterService.Watch:output_type -> keystead.cluster.v1.WatchResponse
+	24, // 38: keystead.cluster.v1.ClusterService.GetStatus:output_type -> keystead.cluster.v1.GetStatusResponse
+	28, // 39: keystead.cluster.v1.ClusterService.ListHot:output_type -> keystead.cluster.v1.ListHotResponse
+	33, // [33:40] is the sub-list for method output_type
+	26, // [26:33] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_keystead_cluster_v1_cluster_proto_init() }
@@ -2609,7 +2811,7 @@ func file_keystead_cluster_v1_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_cluster_v1_cluster_proto_rawDesc), len(file_keystead_cluster_v1_cluster_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      4,
 			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -22,7 +22,7 @@ const (
 	ClusterService_GetRing_FullMethodName     = "/keystead.cluster.v1.ClusterService/GetRing"
 	ClusterService_GetTable_FullMethodName    = "/keystead.cluster.v1.ClusterService/GetTable"
 	ClusterService_ListMembers_FullMethodName = "/keystead.cluster.v1.ClusterService/ListMembers"
-	ClusterService_GetOwner_FullMethodName    = "/keystead.cluster.v1.ClusterService/GetOwner"
+	ClusterService_GetOwners_FullMethodName   = "/keystead.cluster.v1.ClusterService/GetOwners"
 	ClusterService_Watch_FullMethodName       = "/keystead.cluster.v1.ClusterService/Watch"
 	ClusterService_GetStatus_FullMethodName   = "/keystead.cluster.v1.ClusterService/GetStatus"
 	ClusterService_ListHot_FullMethodName     = "/keystead.cluster.v1.ClusterService/ListHot"
@@ -43,8 +43,8 @@ type ClusterServiceClient interface {
 	GetTable(ctx context.Context, in *GetTableRequest, opts ...grpc.CallOption) (*GetTableResponse, error)
 	// ListMembers returns the members of the table, and whoever else gossips.
 	ListMembers(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error)
-	// GetOwner says who owns each of some keys now.
-	GetOwner(ctx context.Context, in *GetOwnerRequest, opts ...grpc.CallOption) (*GetOwnerResponse, error)
+	// GetOwners says who owns each of some keys now.
+	GetOwners(ctx context.Context, in *GetOwnersRequest, opts ...grpc.CallOption) (*GetOwnersResponse, error)
 	// Watch sends the table at once and again whenever it changes: first whole,
 	// then as changes where they are smaller. Epochs in between may be left out.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
@@ -52,7 +52,7 @@ type ClusterServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// ListHot returns the busiest objects of the node that is asked, and which of them
 	// are hot. A node tells of what it decides as the owner: ask all members for the
-	// whole. Errors: INVALID for a limit above 128, UNAVAILABLE where nobody counts.
+	// whole. Errors: INVALID for max_keys above 128, UNAVAILABLE where nobody counts.
 	ListHot(ctx context.Context, in *ListHotRequest, opts ...grpc.CallOption) (*ListHotResponse, error)
 }
 
@@ -94,10 +94,10 @@ func (c *clusterServiceClient) ListMembers(ctx context.Context, in *ListMembersR
 	return out, nil
 }
 
-func (c *clusterServiceClient) GetOwner(ctx context.Context, in *GetOwnerRequest, opts ...grpc.CallOption) (*GetOwnerResponse, error) {
+func (c *clusterServiceClient) GetOwners(ctx context.Context, in *GetOwnersRequest, opts ...grpc.CallOption) (*GetOwnersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetOwnerResponse)
-	err := c.cc.Invoke(ctx, ClusterService_GetOwner_FullMethodName, in, out, cOpts...)
+	out := new(GetOwnersResponse)
+	err := c.cc.Invoke(ctx, ClusterService_GetOwners_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ type ClusterServiceServer interface {
 	GetTable(context.Context, *GetTableRequest) (*GetTableResponse, error)
 	// ListMembers returns the members of the table, and whoever else gossips.
 	ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error)
-	// GetOwner says who owns each of some keys now.
-	GetOwner(context.Context, *GetOwnerRequest) (*GetOwnerResponse, error)
+	// GetOwners says who owns each of some keys now.
+	GetOwners(context.Context, *GetOwnersRequest) (*GetOwnersResponse, error)
 	// Watch sends the table at once and again whenever it changes: first whole,
 	// then as changes where they are smaller. Epochs in between may be left out.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
@@ -167,7 +167,7 @@ type ClusterServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// ListHot returns the busiest objects of the node that is asked, and which of them
 	// are hot. A node tells of what it decides as the owner: ask all members for the
-	// whole. Errors: INVALID for a limit above 128, UNAVAILABLE where nobody counts.
+	// whole. Errors: INVALID for max_keys above 128, UNAVAILABLE where nobody counts.
 	ListHot(context.Context, *ListHotRequest) (*ListHotResponse, error)
 	mustEmbedUnimplementedClusterServiceServer()
 }
@@ -188,8 +188,8 @@ func (UnimplementedClusterServiceServer) GetTable(context.Context, *GetTableRequ
 func (UnimplementedClusterServiceServer) ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMembers not implemented")
 }
-func (UnimplementedClusterServiceServer) GetOwner(context.Context, *GetOwnerRequest) (*GetOwnerResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method GetOwner not implemented")
+func (UnimplementedClusterServiceServer) GetOwners(context.Context, *GetOwnersRequest) (*GetOwnersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOwners not implemented")
 }
 func (UnimplementedClusterServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -275,20 +275,20 @@ func _ClusterService_ListMembers_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ClusterService_GetOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetOwnerRequest)
+func _ClusterService_GetOwners_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOwnersRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ClusterServiceServer).GetOwner(ctx, in)
+		return srv.(ClusterServiceServer).GetOwners(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: ClusterService_GetOwner_FullMethodName,
+		FullMethod: ClusterService_GetOwners_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServiceServer).GetOwner(ctx, req.(*GetOwnerRequest))
+		return srv.(ClusterServiceServer).GetOwners(ctx, req.(*GetOwnersRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -360,8 +360,8 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ClusterService_ListMembers_Handler,
 		},
 		{
-			MethodName: "GetOwner",
-			Handler:    _ClusterService_GetOwner_Handler,
+			MethodName: "GetOwners",
+			Handler:    _ClusterService_GetOwners_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -7,6 +7,7 @@ package clusterv1
 import (
 	binary "encoding/binary"
 	fmt "fmt"
+	v1 "github.com/keystead/keystead/proto/keystead/common/v1"
 	protohelpers "github.com/planetscale/vtprotobuf/protohelpers"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	io "io"
@@ -84,12 +85,10 @@ func (m *Split) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x30
 	}
-	if len(m.Phase) > 0 {
-		i -= len(m.Phase)
-		copy(dAtA[i:], m.Phase)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Phase)))
+	if m.Phase != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Phase))
 		i--
-		dAtA[i] = 0x2a
+		dAtA[i] = 0x28
 	}
 	if len(m.Name) > 0 {
 		i -= len(m.Name)
@@ -105,12 +104,10 @@ func (m *Split) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x1a
 	}
-	if len(m.Kind) > 0 {
-		i -= len(m.Kind)
-		copy(dAtA[i:], m.Kind)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Kind)))
+	if m.Kind != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
 		i--
-		dAtA[i] = 0x12
+		dAtA[i] = 0x10
 	}
 	if m.Id != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Id))
@@ -802,12 +799,10 @@ func (m *MemberStatus) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x31
 	}
-	if len(m.Raft) > 0 {
-		i -= len(m.Raft)
-		copy(dAtA[i:], m.Raft)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Raft)))
+	if m.Raft != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Raft))
 		i--
-		dAtA[i] = 0x2a
+		dAtA[i] = 0x28
 	}
 	if len(m.GossipAddr) > 0 {
 		i -= len(m.GossipAddr)
@@ -816,12 +811,10 @@ func (m *MemberStatus) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x22
 	}
-	if len(m.Gossip) > 0 {
-		i -= len(m.Gossip)
-		copy(dAtA[i:], m.Gossip)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Gossip)))
+	if m.Gossip != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Gossip))
 		i--
-		dAtA[i] = 0x1a
+		dAtA[i] = 0x18
 	}
 	if m.Member != nil {
 		size, err := m.Member.MarshalToSizedBufferVT(dAtA[:i])
@@ -843,7 +836,7 @@ func (m *MemberStatus) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *GetOwnerRequest) MarshalVT() (dAtA []byte, err error) {
+func (m *GetOwnersRequest) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -856,12 +849,12 @@ func (m *GetOwnerRequest) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *GetOwnerRequest) MarshalToVT(dAtA []byte) (int, error) {
+func (m *GetOwnersRequest) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *GetOwnerRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *GetOwnersRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -885,7 +878,7 @@ func (m *GetOwnerRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *GetOwnerResponse) MarshalVT() (dAtA []byte, err error) {
+func (m *GetOwnersResponse) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -898,12 +891,12 @@ func (m *GetOwnerResponse) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *GetOwnerResponse) MarshalToVT(dAtA []byte) (int, error) {
+func (m *GetOwnersResponse) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *GetOwnerResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *GetOwnersResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -1628,8 +1621,8 @@ func (m *ListHotRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Limit != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Limit))
+	if m.MaxKeys != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MaxKeys))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -1856,24 +1849,22 @@ func (m *HotKey) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x30
 	}
-	if m.Sure != 0 {
+	if m.RateMin != 0 {
 		i -= 8
-		binary.LittleEndian.PutUint64(dAtA[i:], uint64(math.Float64bits(float64(m.Sure))))
+		binary.LittleEndian.PutUint64(dAtA[i:], uint64(math.Float64bits(float64(m.RateMin))))
 		i--
 		dAtA[i] = 0x29
 	}
-	if m.Rate != 0 {
+	if m.RateMax != 0 {
 		i -= 8
-		binary.LittleEndian.PutUint64(dAtA[i:], uint64(math.Float64bits(float64(m.Rate))))
+		binary.LittleEndian.PutUint64(dAtA[i:], uint64(math.Float64bits(float64(m.RateMax))))
 		i--
 		dAtA[i] = 0x21
 	}
-	if len(m.Kind) > 0 {
-		i -= len(m.Kind)
-		copy(dAtA[i:], m.Kind)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Kind)))
+	if m.Kind != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
 		i--
-		dAtA[i] = 0x1a
+		dAtA[i] = 0x18
 	}
 	if len(m.Name) > 0 {
 		i -= len(m.Name)
@@ -1901,9 +1892,8 @@ func (m *Split) SizeVT() (n int) {
 	if m.Id != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Id))
 	}
-	l = len(m.Kind)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.Kind != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
 	}
 	l = len(m.Key)
 	if l > 0 {
@@ -1913,9 +1903,8 @@ func (m *Split) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	l = len(m.Phase)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.Phase != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Phase))
 	}
 	if m.Since != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Since))
@@ -2201,17 +2190,15 @@ func (m *MemberStatus) SizeVT() (n int) {
 		l = m.Member.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	l = len(m.Gossip)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.Gossip != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Gossip))
 	}
 	l = len(m.GossipAddr)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	l = len(m.Raft)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.Raft != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Raft))
 	}
 	if m.OwnedShare != 0 {
 		n += 9
@@ -2230,7 +2217,7 @@ func (m *MemberStatus) SizeVT() (n int) {
 	return n
 }
 
-func (m *GetOwnerRequest) SizeVT() (n int) {
+func (m *GetOwnersRequest) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -2246,7 +2233,7 @@ func (m *GetOwnerRequest) SizeVT() (n int) {
 	return n
 }
 
-func (m *GetOwnerResponse) SizeVT() (n int) {
+func (m *GetOwnersResponse) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -2548,8 +2535,8 @@ func (m *ListHotRequest) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Limit != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Limit))
+	if m.MaxKeys != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MaxKeys))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2639,14 +2626,13 @@ func (m *HotKey) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	l = len(m.Kind)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.Kind != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
 	}
-	if m.Rate != 0 {
+	if m.RateMax != 0 {
 		n += 9
 	}
-	if m.Sure != 0 {
+	if m.RateMin != 0 {
 		n += 9
 	}
 	if m.Hot {
@@ -2717,10 +2703,10 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 		case 2:
-			if wireType != 2 {
+			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Kind", wireType)
 			}
-			var stringLen uint64
+			m.Kind = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -2730,24 +2716,11 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				m.Kind |= v1.Kind(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.Kind = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
 		case 3:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Key", wireType)
@@ -2813,10 +2786,10 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 			m.Name = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		case 5:
-			if wireType != 2 {
+			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Phase", wireType)
 			}
-			var stringLen uint64
+			m.Phase = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -2826,24 +2799,11 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				m.Phase |= SplitPhase(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.Phase = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
 		case 6:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Since", wireType)
@@ -4510,10 +4470,10 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 			}
 			iNdEx = postIndex
 		case 3:
-			if wireType != 2 {
+			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Gossip", wireType)
 			}
-			var stringLen uint64
+			m.Gossip = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -4523,24 +4483,11 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				m.Gossip |= Gossip(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.Gossip = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
 		case 4:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field GossipAddr", wireType)
@@ -4574,10 +4521,10 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 			m.GossipAddr = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		case 5:
-			if wireType != 2 {
+			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Raft", wireType)
 			}
-			var stringLen uint64
+			m.Raft = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -4587,24 +4534,11 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				m.Raft |= Raft(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.Raft = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
 		case 6:
 			if wireType != 1 {
 				return fmt.Errorf("proto: wrong wireType = %d for field OwnedShare", wireType)
@@ -4708,7 +4642,7 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *GetOwnerRequest) UnmarshalVT(dAtA []byte) error {
+func (m *GetOwnersRequest) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -4731,10 +4665,10 @@ func (m *GetOwnerRequest) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: GetOwnerRequest: wiretype end group for non-group")
+			return fmt.Errorf("proto: GetOwnersRequest: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: GetOwnerRequest: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: GetOwnersRequest: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:
@@ -4791,7 +4725,7 @@ func (m *GetOwnerRequest) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *GetOwnerResponse) UnmarshalVT(dAtA []byte) error {
+func (m *GetOwnersResponse) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -4814,10 +4748,10 @@ func (m *GetOwnerResponse) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: GetOwnerResponse: wiretype end group for non-group")
+			return fmt.Errorf("proto: GetOwnersResponse: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: GetOwnerResponse: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: GetOwnersResponse: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:
@@ -6681,9 +6615,9 @@ func (m *ListHotRequest) UnmarshalVT(dAtA []byte) error {
 		switch fieldNum {
 		case 1:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Limit", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field MaxKeys", wireType)
 			}
-			m.Limit = 0
+			m.MaxKeys = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -6693,7 +6627,7 @@ func (m *ListHotRequest) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.Limit |= uint32(b&0x7F) << shift
+				m.MaxKeys |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -7218,10 +7152,10 @@ func (m *HotKey) UnmarshalVT(dAtA []byte) error {
 			m.Name = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		case 3:
-			if wireType != 2 {
+			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Kind", wireType)
 			}
-			var stringLen uint64
+			m.Kind = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -7231,27 +7165,14 @@ func (m *HotKey) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				m.Kind |= v1.Kind(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.Kind = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
 		case 4:
 			if wireType != 1 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Rate", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field RateMax", wireType)
 			}
 			var v uint64
 			if (iNdEx + 8) > l {
@@ -7259,10 +7180,10 @@ func (m *HotKey) UnmarshalVT(dAtA []byte) error {
 			}
 			v = uint64(binary.LittleEndian.Uint64(dAtA[iNdEx:]))
 			iNdEx += 8
-			m.Rate = float64(math.Float64frombits(v))
+			m.RateMax = float64(math.Float64frombits(v))
 		case 5:
 			if wireType != 1 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Sure", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field RateMin", wireType)
 			}
 			var v uint64
 			if (iNdEx + 8) > l {
@@ -7270,7 +7191,7 @@ func (m *HotKey) UnmarshalVT(dAtA []byte) error {
 			}
 			v = uint64(binary.LittleEndian.Uint64(dAtA[iNdEx:]))
 			iNdEx += 8
-			m.Sure = float64(math.Float64frombits(v))
+			m.RateMin = float64(math.Float64frombits(v))
 		case 6:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Hot", wireType)

@@ -20,8 +20,9 @@
 //     header x-keystead-no-forward it answers NOT_OWNER instead.
 //   - "Over the limit", "held by another", "outside the bounds" are answers.
 //     Errors are for calls that could not be decided: see Reason.
-//   - A call that changes something may carry a RequestId. Sent again with the
-//     same id it acts once and returns the first result, with its age.
+//   - A call that changes something may carry a RequestId, or an idempotency key.
+//     Sent again with the same one it acts once and returns the first result, with
+//     its age.
 
 package commonv1
 
@@ -39,6 +40,63 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Kind is a kind of object.
+type Kind int32
+
+const (
+	// Any kind, or none.
+	Kind_KIND_UNSPECIFIED Kind = 0
+	// A rate limit.
+	Kind_KIND_LIMIT Kind = 1
+	// A counter.
+	Kind_KIND_COUNTER Kind = 2
+	// A lock.
+	Kind_KIND_LOCK Kind = 3
+)
+
+// Enum value maps for Kind.
+var (
+	Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_LIMIT",
+		2: "KIND_COUNTER",
+		3: "KIND_LOCK",
+	}
+	Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_LIMIT":       1,
+		"KIND_COUNTER":     2,
+		"KIND_LOCK":        3,
+	}
+)
+
+func (x Kind) Enum() *Kind {
+	p := new(Kind)
+	*p = x
+	return p
+}
+
+func (x Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_keystead_common_v1_common_proto_enumTypes[0].Descriptor()
+}
+
+func (Kind) Type() protoreflect.EnumType {
+	return &file_keystead_common_v1_common_proto_enumTypes[0]
+}
+
+func (x Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Kind.Descriptor instead.
+func (Kind) EnumDescriptor() ([]byte, []int) {
+	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{0}
+}
 
 // Reason is the machine-readable cause of an error. It travels as the `reason`
 // of a google.rpc.ErrorInfo (domain "keystead") in the details of the status,
@@ -164,11 +222,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_keystead_common_v1_common_proto_enumTypes[0].Descriptor()
+	return file_keystead_common_v1_common_proto_enumTypes[1].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_keystead_common_v1_common_proto_enumTypes[0]
+	return &file_keystead_common_v1_common_proto_enumTypes[1]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -177,7 +235,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{0}
+	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{1}
 }
 
 // RequestId names one operation of one client, so that a retry is recognised.
@@ -310,6 +368,62 @@ func (x *Replay) GetAgeNs() int64 {
 	return 0
 }
 
+// Decider is a node that has decided items of a batch, and the epoch under which it
+// did.
+type Decider struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node: the owner of the items' keys.
+	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Ownership epoch under which the answers were given.
+	Epoch         uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decider) Reset() {
+	*x = Decider{}
+	mi := &file_keystead_common_v1_common_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decider) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decider) ProtoMessage() {}
+
+func (x *Decider) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_common_v1_common_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decider.ProtoReflect.Descriptor instead.
+func (*Decider) Descriptor() ([]byte, []int) {
+	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Decider) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Decider) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Error is how one item of a batch or a stream fails, alone. It carries what
 // the status of a unary call carries.
 type Error struct {
@@ -338,7 +452,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_keystead_common_v1_common_proto_msgTypes[2]
+	mi := &file_keystead_common_v1_common_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +464,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_common_v1_common_proto_msgTypes[2]
+	mi := &file_keystead_common_v1_common_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +477,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{2}
+	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Error) GetCode() int32 {
@@ -440,7 +554,10 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\asettled\x18\x03 \x01(\x04R\asettled\x12\x15\n" +
 	"\x06age_ns\x18\x04 \x01(\x03R\x05ageNs\"\x1f\n" +
 	"\x06Replay\x12\x15\n" +
-	"\x06age_ns\x18\x01 \x01(\x03R\x05ageNs\"\x84\x02\n" +
+	"\x06age_ns\x18\x01 \x01(\x03R\x05ageNs\"5\n" +
+	"\aDecider\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x84\x02\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x122\n" +
@@ -451,7 +568,13 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xd8\x03\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*M\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"KIND_LIMIT\x10\x01\x12\x10\n" +
+	"\fKIND_COUNTER\x10\x02\x12\r\n" +
+	"\tKIND_LOCK\x10\x03*\xd8\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -486,16 +609,18 @@ func file_keystead_common_v1_common_proto_rawDescGZIP() []byte {
 	return file_keystead_common_v1_common_proto_rawDescData
 }
 
-var file_keystead_common_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_keystead_common_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_keystead_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_keystead_common_v1_common_proto_goTypes = []any{
-	(Reason)(0),       // 0: keystead.common.v1.Reason
-	(*RequestId)(nil), // 1: keystead.common.v1.RequestId
-	(*Replay)(nil),    // 2: keystead.common.v1.Replay
-	(*Error)(nil),     // 3: keystead.common.v1.Error
+	(Kind)(0),         // 0: keystead.common.v1.Kind
+	(Reason)(0),       // 1: keystead.common.v1.Reason
+	(*RequestId)(nil), // 2: keystead.common.v1.RequestId
+	(*Replay)(nil),    // 3: keystead.common.v1.Replay
+	(*Decider)(nil),   // 4: keystead.common.v1.Decider
+	(*Error)(nil),     // 5: keystead.common.v1.Error
 }
 var file_keystead_common_v1_common_proto_depIdxs = []int32{
-	0, // 0: keystead.common.v1.Error.reason:type_name -> keystead.common.v1.Reason
+	1, // 0: keystead.common.v1.Error.reason:type_name -> keystead.common.v1.Reason
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -513,8 +638,8 @@ func file_keystead_common_v1_common_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_common_v1_common_proto_rawDesc), len(file_keystead_common_v1_common_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   3,
+			NumEnums:      2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

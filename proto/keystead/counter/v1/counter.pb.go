@@ -97,9 +97,14 @@ type AddRequest struct {
 	// add sets it anew.
 	IdleTtlNs int64 `protobuf:"varint,6,opt,name=idle_ttl_ns,json=idleTtlNs,proto3" json:"idle_ttl_ns,omitempty"`
 	// Makes a retry safe.
-	RequestId     *v1.RequestId `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId *v1.RequestId `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AddRequest) Reset() {
@@ -181,6 +186,13 @@ func (x *AddRequest) GetRequestId() *v1.RequestId {
 	return nil
 }
 
+func (x *AddRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
 // AddResponse is the outcome and the counter after it.
 type AddResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -206,7 +218,7 @@ type AddResponse struct {
 	LostEpoch uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	// How many parts the counter is split into, because it is hot; 0 if it is whole. Of a
 	// split counter value and current are what this part knows: its own adds, and the
-	// others' up to a moment ago. version is that of no SetIf then.
+	// others' up to a moment ago. version is that of no CompareAndSet then.
 	Parts         uint32 `protobuf:"varint,10,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -361,10 +373,12 @@ func (x *BatchAddRequest) GetAdds() []*AddRequest {
 // AddResult is the answer to one add of a batch, or why there is none.
 type AddResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer.
+	// The answer, without owner and epoch: decider has them.
 	Response *AddResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
 	// Set instead of response when this add failed.
-	Error         *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -413,11 +427,20 @@ func (x *AddResult) GetError() *v1.Error {
 	return nil
 }
 
+func (x *AddResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
 // BatchAddResponse holds one result for each add, in the same order.
 type BatchAddResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The results.
-	Results       []*AddResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*AddResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +478,13 @@ func (*BatchAddResponse) Descriptor() ([]byte, []int) {
 func (x *BatchAddResponse) GetResults() []*AddResult {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchAddResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
 	}
 	return nil
 }
@@ -531,7 +561,7 @@ type GetResponse struct {
 	// How many parts the counter is split into, because it is hot; 0 if it is whole. Then
 	// they were read one by one: every add that was answered before the Get began is in
 	// value, and it never goes back while nobody subtracts; but it may be no value that the
-	// counter had at one moment. version is that of no SetIf then. A SetIf makes the
+	// counter had at one moment. version is that of no CompareAndSet then. A CompareAndSet makes the
 	// counter whole.
 	Parts         uint32 `protobuf:"varint,6,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -659,10 +689,12 @@ func (x *BatchGetRequest) GetGets() []*GetRequest {
 // GetResult is the answer to one get of a batch, or why there is none.
 type GetResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer.
+	// The answer, without owner and epoch: decider has them.
 	Response *GetResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
 	// Set instead of response when this get failed.
-	Error         *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -711,11 +743,20 @@ func (x *GetResult) GetError() *v1.Error {
 	return nil
 }
 
+func (x *GetResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
 // BatchGetResponse holds one result for each get, in the same order.
 type BatchGetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The results.
-	Results       []*GetResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*GetResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -757,8 +798,15 @@ func (x *BatchGetResponse) GetResults() []*GetResult {
 	return nil
 }
 
-// SetIfRequest sets a counter whose version is known.
-type SetIfRequest struct {
+func (x *BatchGetResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
+	}
+	return nil
+}
+
+// CompareAndSetRequest sets a counter whose version is known.
+type CompareAndSetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is counted. 1 to 512 bytes.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -771,25 +819,30 @@ type SetIfRequest struct {
 	// As in AddRequest.
 	IdleTtlNs int64 `protobuf:"varint,5,opt,name=idle_ttl_ns,json=idleTtlNs,proto3" json:"idle_ttl_ns,omitempty"`
 	// Makes a retry safe.
-	RequestId     *v1.RequestId `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId *v1.RequestId `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
-func (x *SetIfRequest) Reset() {
-	*x = SetIfRequest{}
+func (x *CompareAndSetRequest) Reset() {
+	*x = CompareAndSetRequest{}
 	mi := &file_keystead_counter_v1_counter_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SetIfRequest) String() string {
+func (x *CompareAndSetRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SetIfRequest) ProtoMessage() {}
+func (*CompareAndSetRequest) ProtoMessage() {}
 
-func (x *SetIfRequest) ProtoReflect() protoreflect.Message {
+func (x *CompareAndSetRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_keystead_counter_v1_counter_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -801,55 +854,62 @@ func (x *SetIfRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SetIfRequest.ProtoReflect.Descriptor instead.
-func (*SetIfRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CompareAndSetRequest.ProtoReflect.Descriptor instead.
+func (*CompareAndSetRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *SetIfRequest) GetKey() string {
+func (x *CompareAndSetRequest) GetKey() string {
 	if x != nil {
 		return x.Key
 	}
 	return ""
 }
 
-func (x *SetIfRequest) GetName() string {
+func (x *CompareAndSetRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *SetIfRequest) GetValue() int64 {
+func (x *CompareAndSetRequest) GetValue() int64 {
 	if x != nil {
 		return x.Value
 	}
 	return 0
 }
 
-func (x *SetIfRequest) GetVersion() uint64 {
+func (x *CompareAndSetRequest) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *SetIfRequest) GetIdleTtlNs() int64 {
+func (x *CompareAndSetRequest) GetIdleTtlNs() int64 {
 	if x != nil {
 		return x.IdleTtlNs
 	}
 	return 0
 }
 
-func (x *SetIfRequest) GetRequestId() *v1.RequestId {
+func (x *CompareAndSetRequest) GetRequestId() *v1.RequestId {
 	if x != nil {
 		return x.RequestId
 	}
 	return nil
 }
 
-// SetIfResponse is the outcome and the counter after it.
-type SetIfResponse struct {
+func (x *CompareAndSetRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// CompareAndSetResponse is the outcome and the counter after it.
+type CompareAndSetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the value was set.
 	Applied bool `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
@@ -872,20 +932,20 @@ type SetIfResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SetIfResponse) Reset() {
-	*x = SetIfResponse{}
+func (x *CompareAndSetResponse) Reset() {
+	*x = CompareAndSetResponse{}
 	mi := &file_keystead_counter_v1_counter_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SetIfResponse) String() string {
+func (x *CompareAndSetResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SetIfResponse) ProtoMessage() {}
+func (*CompareAndSetResponse) ProtoMessage() {}
 
-func (x *SetIfResponse) ProtoReflect() protoreflect.Message {
+func (x *CompareAndSetResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_keystead_counter_v1_counter_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -897,61 +957,61 @@ func (x *SetIfResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SetIfResponse.ProtoReflect.Descriptor instead.
-func (*SetIfResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CompareAndSetResponse.ProtoReflect.Descriptor instead.
+func (*CompareAndSetResponse) Descriptor() ([]byte, []int) {
 	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *SetIfResponse) GetApplied() bool {
+func (x *CompareAndSetResponse) GetApplied() bool {
 	if x != nil {
 		return x.Applied
 	}
 	return false
 }
 
-func (x *SetIfResponse) GetValue() int64 {
+func (x *CompareAndSetResponse) GetValue() int64 {
 	if x != nil {
 		return x.Value
 	}
 	return 0
 }
 
-func (x *SetIfResponse) GetVersion() uint64 {
+func (x *CompareAndSetResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *SetIfResponse) GetEpoch() uint64 {
+func (x *CompareAndSetResponse) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *SetIfResponse) GetReplay() *v1.Replay {
+func (x *CompareAndSetResponse) GetReplay() *v1.Replay {
 	if x != nil {
 		return x.Replay
 	}
 	return nil
 }
 
-func (x *SetIfResponse) GetCurrent() int64 {
+func (x *CompareAndSetResponse) GetCurrent() int64 {
 	if x != nil {
 		return x.Current
 	}
 	return 0
 }
 
-func (x *SetIfResponse) GetOwner() string {
+func (x *CompareAndSetResponse) GetOwner() string {
 	if x != nil {
 		return x.Owner
 	}
 	return ""
 }
 
-func (x *SetIfResponse) GetLostEpoch() uint64 {
+func (x *CompareAndSetResponse) GetLostEpoch() uint64 {
 	if x != nil {
 		return x.LostEpoch
 	}
@@ -966,9 +1026,14 @@ type ResetRequest struct {
 	// Which counter of the key: at most 128 bytes. Empty means "counter".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Makes a retry safe.
-	RequestId     *v1.RequestId `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId *v1.RequestId `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ResetRequest) Reset() {
@@ -1020,6 +1085,13 @@ func (x *ResetRequest) GetRequestId() *v1.RequestId {
 		return x.RequestId
 	}
 	return nil
+}
+
+func (x *ResetRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
 }
 
 // ResetResponse says what the counter was.
@@ -1123,11 +1195,188 @@ func (x *ResetResponse) GetLostEpoch() uint64 {
 	return 0
 }
 
+// DeleteRequest names a counter to remove.
+type DeleteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is counted. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which counter of the key: at most 128 bytes. Empty means "counter".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Makes a retry safe: it does not remove what came after.
+	RequestId *v1.RequestId `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DeleteRequest) Reset() {
+	*x = DeleteRequest{}
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequest) ProtoMessage() {}
+
+func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DeleteRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *DeleteRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// DeleteResponse says what the counter was.
+type DeleteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether there was a counter.
+	Deleted bool `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// The value that it had (at the first attempt, for a replay).
+	Previous int64 `protobuf:"zigzag64,2,opt,name=previous,proto3" json:"previous,omitempty"`
+	// The version that it had; 0 if there was none.
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay *v1.Replay `protobuf:"bytes,5,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteResponse) Reset() {
+	*x = DeleteResponse{}
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteResponse) ProtoMessage() {}
+
+func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
+func (*DeleteResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DeleteResponse) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *DeleteResponse) GetPrevious() int64 {
+	if x != nil {
+		return x.Previous
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
+func (x *DeleteResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *DeleteResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 var File_keystead_counter_v1_counter_proto protoreflect.FileDescriptor
 
 const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\n" +
-	"!keystead/counter/v1/counter.proto\x12\x13keystead.counter.v1\x1a\x1fkeystead/common/v1/common.proto\"\xe4\x01\n" +
+	"!keystead/counter/v1/counter.proto\x12\x13keystead.counter.v1\x1a\x1fkeystead/common/v1/common.proto\"\x8d\x02\n" +
 	"\n" +
 	"AddRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
@@ -1137,7 +1386,8 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x03max\x18\x05 \x01(\x12H\x01R\x03max\x88\x01\x01\x12\x1e\n" +
 	"\vidle_ttl_ns\x18\x06 \x01(\x03R\tidleTtlNs\x12<\n" +
 	"\n" +
-	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestIdB\x06\n" +
+	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKeyB\x06\n" +
 	"\x04_minB\x06\n" +
 	"\x04_max\"\xbe\x02\n" +
 	"\vAddResponse\x12\x18\n" +
@@ -1154,12 +1404,14 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x05parts\x18\n" +
 	" \x01(\rR\x05parts\"F\n" +
 	"\x0fBatchAddRequest\x123\n" +
-	"\x04adds\x18\x01 \x03(\v2\x1f.keystead.counter.v1.AddRequestR\x04adds\"z\n" +
+	"\x04adds\x18\x01 \x03(\v2\x1f.keystead.counter.v1.AddRequestR\x04adds\"\x94\x01\n" +
 	"\tAddResult\x12<\n" +
 	"\bresponse\x18\x01 \x01(\v2 .keystead.counter.v1.AddResponseR\bresponse\x12/\n" +
-	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\"L\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x85\x01\n" +
 	"\x10BatchAddResponse\x128\n" +
-	"\aresults\x18\x01 \x03(\v2\x1e.keystead.counter.v1.AddResultR\aresults\"2\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.keystead.counter.v1.AddResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"2\n" +
 	"\n" +
 	"GetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
@@ -1173,21 +1425,24 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\rR\x05parts\"F\n" +
 	"\x0fBatchGetRequest\x123\n" +
-	"\x04gets\x18\x01 \x03(\v2\x1f.keystead.counter.v1.GetRequestR\x04gets\"z\n" +
+	"\x04gets\x18\x01 \x03(\v2\x1f.keystead.counter.v1.GetRequestR\x04gets\"\x94\x01\n" +
 	"\tGetResult\x12<\n" +
 	"\bresponse\x18\x01 \x01(\v2 .keystead.counter.v1.GetResponseR\bresponse\x12/\n" +
-	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\"L\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x85\x01\n" +
 	"\x10BatchGetResponse\x128\n" +
-	"\aresults\x18\x01 \x03(\v2\x1e.keystead.counter.v1.GetResultR\aresults\"\xc2\x01\n" +
-	"\fSetIfRequest\x12\x10\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.keystead.counter.v1.GetResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"\xf3\x01\n" +
+	"\x14CompareAndSetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x1e\n" +
 	"\vidle_ttl_ns\x18\x05 \x01(\x03R\tidleTtlNs\x12<\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"\xf2\x01\n" +
-	"\rSetIfResponse\x12\x18\n" +
+	"request_id\x18\x06 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\"\xfa\x01\n" +
+	"\x15CompareAndSetResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
@@ -1196,12 +1451,13 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\acurrent\x18\x06 \x01(\x12R\acurrent\x12\x14\n" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\b \x01(\x04R\tlostEpoch\"r\n" +
+	"lost_epoch\x18\b \x01(\x04R\tlostEpoch\"\x9b\x01\n" +
 	"\fResetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"\xde\x01\n" +
+	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xde\x01\n" +
 	"\rResetResponse\x12\x1a\n" +
 	"\bprevious\x18\x01 \x01(\x12R\bprevious\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
@@ -1210,18 +1466,33 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\acurrent\x18\x05 \x01(\x12R\acurrent\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\"\x9c\x01\n" +
+	"\rDeleteRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xdf\x01\n" +
+	"\x0eDeleteResponse\x12\x18\n" +
+	"\adeleted\x18\x01 \x01(\bR\adeleted\x12\x1a\n" +
+	"\bprevious\x18\x02 \x01(\x12R\bprevious\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x122\n" +
+	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
 	"lost_epoch\x18\a \x01(\x04R\tlostEpoch*f\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REFUSAL_BELOW_MIN\x10\x01\x12\x15\n" +
 	"\x11REFUSAL_ABOVE_MAX\x10\x02\x12\x14\n" +
-	"\x10REFUSAL_OVERFLOW\x10\x032\xf6\x03\n" +
+	"\x10REFUSAL_OVERFLOW\x10\x032\x8e\x04\n" +
 	"\x0eCounterService\x12H\n" +
 	"\x03Add\x12\x1f.keystead.counter.v1.AddRequest\x1a .keystead.counter.v1.AddResponse\x12W\n" +
 	"\bBatchAdd\x12$.keystead.counter.v1.BatchAddRequest\x1a%.keystead.counter.v1.BatchAddResponse\x12H\n" +
 	"\x03Get\x12\x1f.keystead.counter.v1.GetRequest\x1a .keystead.counter.v1.GetResponse\x12W\n" +
-	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\x12N\n" +
-	"\x05SetIf\x12!.keystead.counter.v1.SetIfRequest\x1a\".keystead.counter.v1.SetIfResponse\x12N\n" +
+	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\x12f\n" +
+	"\rCompareAndSet\x12).keystead.counter.v1.CompareAndSetRequest\x1a*.keystead.counter.v1.CompareAndSetResponse\x12N\n" +
 	"\x05Reset\x12!.keystead.counter.v1.ResetRequest\x1a\".keystead.counter.v1.ResetResponseBBZ@github.com/keystead/keystead/proto/keystead/counter/v1;counterv1b\x06proto3"
 
 var (
@@ -1237,60 +1508,67 @@ func file_keystead_counter_v1_counter_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_counter_v1_counter_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_counter_v1_counter_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_keystead_counter_v1_counter_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_keystead_counter_v1_counter_proto_goTypes = []any{
-	(Refusal)(0),             // 0: keystead.counter.v1.Refusal
-	(*AddRequest)(nil),       // 1: keystead.counter.v1.AddRequest
-	(*AddResponse)(nil),      // 2: keystead.counter.v1.AddResponse
-	(*BatchAddRequest)(nil),  // 3: keystead.counter.v1.BatchAddRequest
-	(*AddResult)(nil),        // 4: keystead.counter.v1.AddResult
-	(*BatchAddResponse)(nil), // 5: keystead.counter.v1.BatchAddResponse
-	(*GetRequest)(nil),       // 6: keystead.counter.v1.GetRequest
-	(*GetResponse)(nil),      // 7: keystead.counter.v1.GetResponse
-	(*BatchGetRequest)(nil),  // 8: keystead.counter.v1.BatchGetRequest
-	(*GetResult)(nil),        // 9: keystead.counter.v1.GetResult
-	(*BatchGetResponse)(nil), // 10: keystead.counter.v1.BatchGetResponse
-	(*SetIfRequest)(nil),     // 11: keystead.counter.v1.SetIfRequest
-	(*SetIfResponse)(nil),    // 12: keystead.counter.v1.SetIfResponse
-	(*ResetRequest)(nil),     // 13: keystead.counter.v1.ResetRequest
-	(*ResetResponse)(nil),    // 14: keystead.counter.v1.ResetResponse
-	(*v1.RequestId)(nil),     // 15: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),        // 16: keystead.common.v1.Replay
-	(*v1.Error)(nil),         // 17: keystead.common.v1.Error
+	(Refusal)(0),                  // 0: keystead.counter.v1.Refusal
+	(*AddRequest)(nil),            // 1: keystead.counter.v1.AddRequest
+	(*AddResponse)(nil),           // 2: keystead.counter.v1.AddResponse
+	(*BatchAddRequest)(nil),       // 3: keystead.counter.v1.BatchAddRequest
+	(*AddResult)(nil),             // 4: keystead.counter.v1.AddResult
+	(*BatchAddResponse)(nil),      // 5: keystead.counter.v1.BatchAddResponse
+	(*GetRequest)(nil),            // 6: keystead.counter.v1.GetRequest
+	(*GetResponse)(nil),           // 7: keystead.counter.v1.GetResponse
+	(*BatchGetRequest)(nil),       // 8: keystead.counter.v1.BatchGetRequest
+	(*GetResult)(nil),             // 9: keystead.counter.v1.GetResult
+	(*BatchGetResponse)(nil),      // 10: keystead.counter.v1.BatchGetResponse
+	(*CompareAndSetRequest)(nil),  // 11: keystead.counter.v1.CompareAndSetRequest
+	(*CompareAndSetResponse)(nil), // 12: keystead.counter.v1.CompareAndSetResponse
+	(*ResetRequest)(nil),          // 13: keystead.counter.v1.ResetRequest
+	(*ResetResponse)(nil),         // 14: keystead.counter.v1.ResetResponse
+	(*DeleteRequest)(nil),         // 15: keystead.counter.v1.DeleteRequest
+	(*DeleteResponse)(nil),        // 16: keystead.counter.v1.DeleteResponse
+	(*v1.RequestId)(nil),          // 17: keystead.common.v1.RequestId
+	(*v1.Replay)(nil),             // 18: keystead.common.v1.Replay
+	(*v1.Error)(nil),              // 19: keystead.common.v1.Error
+	(*v1.Decider)(nil),            // 20: keystead.common.v1.Decider
 }
 var file_keystead_counter_v1_counter_proto_depIdxs = []int32{
-	15, // 0: keystead.counter.v1.AddRequest.request_id:type_name -> keystead.common.v1.RequestId
+	17, // 0: keystead.counter.v1.AddRequest.request_id:type_name -> keystead.common.v1.RequestId
 	0,  // 1: keystead.counter.v1.AddResponse.refusal:type_name -> keystead.counter.v1.Refusal
-	16, // 2: keystead.counter.v1.AddResponse.replay:type_name -> keystead.common.v1.Replay
+	18, // 2: keystead.counter.v1.AddResponse.replay:type_name -> keystead.common.v1.Replay
 	1,  // 3: keystead.counter.v1.BatchAddRequest.adds:type_name -> keystead.counter.v1.AddRequest
 	2,  // 4: keystead.counter.v1.AddResult.response:type_name -> keystead.counter.v1.AddResponse
-	17, // 5: keystead.counter.v1.AddResult.error:type_name -> keystead.common.v1.Error
+	19, // 5: keystead.counter.v1.AddResult.error:type_name -> keystead.common.v1.Error
 	4,  // 6: keystead.counter.v1.BatchAddResponse.results:type_name -> keystead.counter.v1.AddResult
-	6,  // 7: keystead.counter.v1.BatchGetRequest.gets:type_name -> keystead.counter.v1.GetRequest
-	7,  // 8: keystead.counter.v1.GetResult.response:type_name -> keystead.counter.v1.GetResponse
-	17, // 9: keystead.counter.v1.GetResult.error:type_name -> keystead.common.v1.Error
-	9,  // 10: keystead.counter.v1.BatchGetResponse.results:type_name -> keystead.counter.v1.GetResult
-	15, // 11: keystead.counter.v1.SetIfRequest.request_id:type_name -> keystead.common.v1.RequestId
-	16, // 12: keystead.counter.v1.SetIfResponse.replay:type_name -> keystead.common.v1.Replay
-	15, // 13: keystead.counter.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
-	16, // 14: keystead.counter.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
-	1,  // 15: keystead.counter.v1.CounterService.Add:input_type -> keystead.counter.v1.AddRequest
-	3,  // 16: keystead.counter.v1.CounterService.BatchAdd:input_type -> keystead.counter.v1.BatchAddRequest
-	6,  // 17: keystead.counter.v1.CounterService.Get:input_type -> keystead.counter.v1.GetRequest
-	8,  // 18: keystead.counter.v1.CounterService.BatchGet:input_type -> keystead.counter.v1.BatchGetRequest
-	11, // 19: keystead.counter.v1.CounterService.SetIf:input_type -> keystead.counter.v1.SetIfRequest
-	13, // 20: keystead.counter.v1.CounterService.Reset:input_type -> keystead.counter.v1.ResetRequest
-	2,  // 21: keystead.counter.v1.CounterService.Add:output_type -> keystead.counter.v1.AddResponse
-	5,  // 22: keystead.counter.v1.CounterService.BatchAdd:output_type -> keystead.counter.v1.BatchAddResponse
-	7,  // 23: keystead.counter.v1.CounterService.Get:output_type -> keystead.counter.v1.GetResponse
-	10, // 24: keystead.counter.v1.CounterService.BatchGet:output_type -> keystead.counter.v1.BatchGetResponse
-	12, // 25: keystead.counter.v1.CounterService.SetIf:output_type -> keystead.counter.v1.SetIfResponse
-	14, // 26: keystead.counter.v1.CounterService.Reset:output_type -> keystead.counter.v1.ResetResponse
-	21, // [21:27] is the sub-list for method output_type
-	15, // [15:21] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	20, // 7: keystead.counter.v1.BatchAddResponse.deciders:type_name -> keystead.common.v1.Decider
+	6,  // 8: keystead.counter.v1.BatchGetRequest.gets:type_name -> keystead.counter.v1.GetRequest
+	7,  // 9: keystead.counter.v1.GetResult.response:type_name -> keystead.counter.v1.GetResponse
+	19, // 10: keystead.counter.v1.GetResult.error:type_name -> keystead.common.v1.Error
+	9,  // 11: keystead.counter.v1.BatchGetResponse.results:type_name -> keystead.counter.v1.GetResult
+	20, // 12: keystead.counter.v1.BatchGetResponse.deciders:type_name -> keystead.common.v1.Decider
+	17, // 13: keystead.counter.v1.CompareAndSetRequest.request_id:type_name -> keystead.common.v1.RequestId
+	18, // 14: keystead.counter.v1.CompareAndSetResponse.replay:type_name -> keystead.common.v1.Replay
+	17, // 15: keystead.counter.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
+	18, // 16: keystead.counter.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
+	17, // 17: keystead.counter.v1.DeleteRequest.request_id:type_name -> keystead.common.v1.RequestId
+	18, // 18: keystead.counter.v1.DeleteResponse.replay:type_name -> keystead.common.v1.Replay
+	1,  // 19: keystead.counter.v1.CounterService.Add:input_type -> keystead.counter.v1.AddRequest
+	3,  // 20: keystead.counter.v1.CounterService.BatchAdd:input_type -> keystead.counter.v1.BatchAddRequest
+	6,  // 21: keystead.counter.v1.CounterService.Get:input_type -> keystead.counter.v1.GetRequest
+	8,  // 22: keystead.counter.v1.CounterService.BatchGet:input_type -> keystead.counter.v1.BatchGetRequest
+	11, // 23: keystead.counter.v1.CounterService.CompareAndSet:input_type -> keystead.counter.v1.CompareAndSetRequest
+	13, // 24: keystead.counter.v1.CounterService.Reset:input_type -> keystead.counter.v1.ResetRequest
+	2,  // 25: keystead.counter.v1.CounterService.Add:output_type -> keystead.counter.v1.AddResponse
+	5,  // 26: keystead.counter.v1.CounterService.BatchAdd:output_type -> keystead.counter.v1.BatchAddResponse
+	7,  // 27: keystead.counter.v1.CounterService.Get:output_type -> keystead.counter.v1.GetResponse
+	10, // 28: keystead.counter.v1.CounterService.BatchGet:output_type -> keystead.counter.v1.BatchGetResponse
+	12, // 29: keystead.counter.v1.CounterService.CompareAndSet:output_type -> keystead.counter.v1.CompareAndSetResponse
+	14, // 30: keystead.counter.v1.CounterService.Reset:output_type -> keystead.counter.v1.ResetResponse
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_keystead_counter_v1_counter_proto_init() }
@@ -1305,7 +1583,7 @@ func file_keystead_counter_v1_counter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_counter_v1_counter_proto_rawDesc), len(file_keystead_counter_v1_counter_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

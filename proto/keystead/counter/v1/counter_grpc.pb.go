@@ -19,12 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CounterService_Add_FullMethodName      = "/keystead.counter.v1.CounterService/Add"
-	CounterService_BatchAdd_FullMethodName = "/keystead.counter.v1.CounterService/BatchAdd"
-	CounterService_Get_FullMethodName      = "/keystead.counter.v1.CounterService/Get"
-	CounterService_BatchGet_FullMethodName = "/keystead.counter.v1.CounterService/BatchGet"
-	CounterService_SetIf_FullMethodName    = "/keystead.counter.v1.CounterService/SetIf"
-	CounterService_Reset_FullMethodName    = "/keystead.counter.v1.CounterService/Reset"
+	CounterService_Add_FullMethodName           = "/keystead.counter.v1.CounterService/Add"
+	CounterService_BatchAdd_FullMethodName      = "/keystead.counter.v1.CounterService/BatchAdd"
+	CounterService_Get_FullMethodName           = "/keystead.counter.v1.CounterService/Get"
+	CounterService_BatchGet_FullMethodName      = "/keystead.counter.v1.CounterService/BatchGet"
+	CounterService_CompareAndSet_FullMethodName = "/keystead.counter.v1.CounterService/CompareAndSet"
+	CounterService_Reset_FullMethodName         = "/keystead.counter.v1.CounterService/Reset"
 )
 
 // CounterServiceClient is the client API for CounterService service.
@@ -43,9 +43,9 @@ type CounterServiceClient interface {
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// BatchGet reads up to 10,000 counters.
 	BatchGet(ctx context.Context, in *BatchGetRequest, opts ...grpc.CallOption) (*BatchGetResponse, error)
-	// SetIf sets the value if the version is still the expected one (compare and
-	// set). A mismatch is an answer (applied = false) with the current state.
-	SetIf(ctx context.Context, in *SetIfRequest, opts ...grpc.CallOption) (*SetIfResponse, error)
+	// CompareAndSet sets the value if the version is still the expected one. A mismatch
+	// is an answer (applied = false) with the current state.
+	CompareAndSet(ctx context.Context, in *CompareAndSetRequest, opts ...grpc.CallOption) (*CompareAndSetResponse, error)
 	// Reset sets the counter back to 0 and returns what it was.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 }
@@ -98,10 +98,10 @@ func (c *counterServiceClient) BatchGet(ctx context.Context, in *BatchGetRequest
 	return out, nil
 }
 
-func (c *counterServiceClient) SetIf(ctx context.Context, in *SetIfRequest, opts ...grpc.CallOption) (*SetIfResponse, error) {
+func (c *counterServiceClient) CompareAndSet(ctx context.Context, in *CompareAndSetRequest, opts ...grpc.CallOption) (*CompareAndSetResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SetIfResponse)
-	err := c.cc.Invoke(ctx, CounterService_SetIf_FullMethodName, in, out, cOpts...)
+	out := new(CompareAndSetResponse)
+	err := c.cc.Invoke(ctx, CounterService_CompareAndSet_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +134,9 @@ type CounterServiceServer interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// BatchGet reads up to 10,000 counters.
 	BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error)
-	// SetIf sets the value if the version is still the expected one (compare and
-	// set). A mismatch is an answer (applied = false) with the current state.
-	SetIf(context.Context, *SetIfRequest) (*SetIfResponse, error)
+	// CompareAndSet sets the value if the version is still the expected one. A mismatch
+	// is an answer (applied = false) with the current state.
+	CompareAndSet(context.Context, *CompareAndSetRequest) (*CompareAndSetResponse, error)
 	// Reset sets the counter back to 0 and returns what it was.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	mustEmbedUnimplementedCounterServiceServer()
@@ -161,8 +161,8 @@ func (UnimplementedCounterServiceServer) Get(context.Context, *GetRequest) (*Get
 func (UnimplementedCounterServiceServer) BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchGet not implemented")
 }
-func (UnimplementedCounterServiceServer) SetIf(context.Context, *SetIfRequest) (*SetIfResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method SetIf not implemented")
+func (UnimplementedCounterServiceServer) CompareAndSet(context.Context, *CompareAndSetRequest) (*CompareAndSetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CompareAndSet not implemented")
 }
 func (UnimplementedCounterServiceServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
@@ -260,20 +260,20 @@ func _CounterService_BatchGet_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _CounterService_SetIf_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetIfRequest)
+func _CounterService_CompareAndSet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CompareAndSetRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(CounterServiceServer).SetIf(ctx, in)
+		return srv.(CounterServiceServer).CompareAndSet(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: CounterService_SetIf_FullMethodName,
+		FullMethod: CounterService_CompareAndSet_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CounterServiceServer).SetIf(ctx, req.(*SetIfRequest))
+		return srv.(CounterServiceServer).CompareAndSet(ctx, req.(*CompareAndSetRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -320,8 +320,8 @@ var CounterService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _CounterService_BatchGet_Handler,
 		},
 		{
-			MethodName: "SetIf",
-			Handler:    _CounterService_SetIf_Handler,
+			MethodName: "CompareAndSet",
+			Handler:    _CounterService_CompareAndSet_Handler,
 		},
 		{
 			MethodName: "Reset",

@@ -108,15 +108,20 @@ type CheckRequest struct {
 	// Tokens to give back, at most 1,000,000,000,000: the check spends nothing, and
 	// what is spent falls by as many, at most to 0. The answer is always allowed. 0 is
 	// none. Excludes cost and peek.
-	Refund int64 `protobuf:"varint,10,opt,name=refund,proto3" json:"refund,omitempty"`
+	Refund uint64 `protobuf:"varint,10,opt,name=refund,proto3" json:"refund,omitempty"`
 	// Let the node that is asked decide by itself where it can: it takes a chunk of
 	// tokens from the owner and spends it within a second. Never admits more than an
 	// ordinary check does, and may refuse earlier: see slack. Token buckets only, in a
 	// Check by itself, without a request_id, for a cost of at most burst - slack. With
 	// peek it does nothing.
-	Anywhere      bool `protobuf:"varint,11,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Anywhere bool `protobuf:"varint,11,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,12,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CheckRequest) Reset() {
@@ -212,7 +217,7 @@ func (x *CheckRequest) GetRequestId() *v1.RequestId {
 	return nil
 }
 
-func (x *CheckRequest) GetRefund() int64 {
+func (x *CheckRequest) GetRefund() uint64 {
 	if x != nil {
 		return x.Refund
 	}
@@ -226,13 +231,22 @@ func (x *CheckRequest) GetAnywhere() bool {
 	return false
 }
 
+func (x *CheckRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
 // CheckResponse is the decision and the state after it.
 type CheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the cost was spent (or, with peek, could be). True after a refund.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// Most that can be available at once: burst, or the window's limit.
-	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Capacity uint64 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// The limit as it was asked for: tokens per period.
+	Limit uint64 `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`
 	// What is available now, after this check or refund.
 	Remaining uint64 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// When the same check can succeed, in nanoseconds from now. 0 if allowed.
@@ -297,6 +311,13 @@ func (x *CheckResponse) GetAllowed() bool {
 		return x.Allowed
 	}
 	return false
+}
+
+func (x *CheckResponse) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
 }
 
 func (x *CheckResponse) GetLimit() uint64 {
@@ -369,6 +390,165 @@ func (x *CheckResponse) GetParts() uint32 {
 	return 0
 }
 
+// ResetRequest names a limit to make whole again.
+type ResetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is limited. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which limit of the key: at most 128 bytes. Empty means "limit".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Makes a retry safe.
+	RequestId *v1.RequestId `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ResetRequest) Reset() {
+	*x = ResetRequest{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetRequest) ProtoMessage() {}
+
+func (x *ResetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
+func (*ResetRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ResetRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ResetRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResetRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *ResetRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// ResetResponse says whether there was anything to forget.
+type ResetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether anything was kept of the limit. It was full anyway if not.
+	Existed bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay *v1.Replay `protobuf:"bytes,3,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetResponse) Reset() {
+	*x = ResetResponse{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetResponse) ProtoMessage() {}
+
+func (x *ResetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
+func (*ResetResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResetResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
+func (x *ResetResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ResetResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
+func (x *ResetResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ResetResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 // BatchCheckRequest holds checks that are decided one by one.
 type BatchCheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -380,7 +560,7 @@ type BatchCheckRequest struct {
 
 func (x *BatchCheckRequest) Reset() {
 	*x = BatchCheckRequest{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +572,7 @@ func (x *BatchCheckRequest) String() string {
 func (*BatchCheckRequest) ProtoMessage() {}
 
 func (x *BatchCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +585,7 @@ func (x *BatchCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCheckRequest.ProtoReflect.Descriptor instead.
 func (*BatchCheckRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{2}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BatchCheckRequest) GetChecks() []*CheckRequest {
@@ -418,17 +598,19 @@ func (x *BatchCheckRequest) GetChecks() []*CheckRequest {
 // CheckResult is the answer to one check of a batch, or why there is none.
 type CheckResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer.
+	// The answer, without owner and epoch: decider has them.
 	Response *CheckResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
 	// Set instead of response when this check failed.
-	Error         *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +622,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +635,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{3}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CheckResult) GetResponse() *CheckResponse {
@@ -470,18 +652,27 @@ func (x *CheckResult) GetError() *v1.Error {
 	return nil
 }
 
+func (x *CheckResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
 // BatchCheckResponse holds one result for each check, in the same order.
 type BatchCheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The results.
-	Results       []*CheckResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*CheckResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BatchCheckResponse) Reset() {
 	*x = BatchCheckResponse{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +684,7 @@ func (x *BatchCheckResponse) String() string {
 func (*BatchCheckResponse) ProtoMessage() {}
 
 func (x *BatchCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,12 +697,19 @@ func (x *BatchCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCheckResponse.ProtoReflect.Descriptor instead.
 func (*BatchCheckResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{4}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BatchCheckResponse) GetResults() []*CheckResult {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchCheckResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
 	}
 	return nil
 }
@@ -530,7 +728,7 @@ type StreamCheckRequest struct {
 
 func (x *StreamCheckRequest) Reset() {
 	*x = StreamCheckRequest{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +740,7 @@ func (x *StreamCheckRequest) String() string {
 func (*StreamCheckRequest) ProtoMessage() {}
 
 func (x *StreamCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +753,7 @@ func (x *StreamCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCheckRequest.ProtoReflect.Descriptor instead.
 func (*StreamCheckRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{5}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StreamCheckRequest) GetTag() uint64 {
@@ -578,14 +776,16 @@ type StreamCheckResponse struct {
 	// The tag of the request.
 	Tag uint64 `protobuf:"varint,1,opt,name=tag,proto3" json:"tag,omitempty"`
 	// One result for each check, in the same order.
-	Results       []*CheckResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*CheckResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,3,rep,name=deciders,proto3" json:"deciders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamCheckResponse) Reset() {
 	*x = StreamCheckResponse{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +797,7 @@ func (x *StreamCheckResponse) String() string {
 func (*StreamCheckResponse) ProtoMessage() {}
 
 func (x *StreamCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +810,7 @@ func (x *StreamCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCheckResponse.ProtoReflect.Descriptor instead.
 func (*StreamCheckResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{6}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StreamCheckResponse) GetTag() uint64 {
@@ -627,11 +827,18 @@ func (x *StreamCheckResponse) GetResults() []*CheckResult {
 	return nil
 }
 
+func (x *StreamCheckResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
+	}
+	return nil
+}
+
 var File_keystead_limit_v1_limit_proto protoreflect.FileDescriptor
 
 const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/limit/v1/limit.proto\x12\x11keystead.limit.v1\x1a\x1fkeystead/common/v1/common.proto\"\xd3\x02\n" +
+	"\x1dkeystead/limit/v1/limit.proto\x12\x11keystead.limit.v1\x1a\x1fkeystead/common/v1/common.proto\"\xfc\x02\n" +
 	"\fCheckRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -644,11 +851,13 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\t \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12\x16\n" +
 	"\x06refund\x18\n" +
-	" \x01(\x03R\x06refund\x12\x1a\n" +
-	"\banywhere\x18\v \x01(\bR\banywhere\"\xd4\x02\n" +
+	" \x01(\x04R\x06refund\x12\x1a\n" +
+	"\banywhere\x18\v \x01(\bR\banywhere\x12'\n" +
+	"\x0fidempotency_key\x18\f \x01(\tR\x0eidempotencyKey\"\xf0\x02\n" +
 	"\rCheckResponse\x12\x18\n" +
-	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
+	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12\x14\n" +
+	"\x05limit\x18\x10 \x01(\x04R\x05limit\x12\x1c\n" +
 	"\tremaining\x18\x03 \x01(\x04R\tremaining\x12$\n" +
 	"\x0eretry_after_ns\x18\x04 \x01(\x03R\fretryAfterNs\x12$\n" +
 	"\x0ereset_after_ns\x18\x05 \x01(\x03R\fresetAfterNs\x12\x14\n" +
@@ -658,20 +867,36 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x12\x14\n" +
 	"\x05slack\x18\x0e \x01(\x04R\x05slack\x12\x14\n" +
-	"\x05parts\x18\x0f \x01(\rR\x05parts\"L\n" +
+	"\x05parts\x18\x0f \x01(\rR\x05parts\"\x9b\x01\n" +
+	"\fResetRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xa8\x01\n" +
+	"\rResetResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
+	"\x06replay\x18\x03 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"L\n" +
 	"\x11BatchCheckRequest\x127\n" +
-	"\x06checks\x18\x01 \x03(\v2\x1f.keystead.limit.v1.CheckRequestR\x06checks\"|\n" +
+	"\x06checks\x18\x01 \x03(\v2\x1f.keystead.limit.v1.CheckRequestR\x06checks\"\x96\x01\n" +
 	"\vCheckResult\x12<\n" +
 	"\bresponse\x18\x01 \x01(\v2 .keystead.limit.v1.CheckResponseR\bresponse\x12/\n" +
-	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\"N\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x87\x01\n" +
 	"\x12BatchCheckResponse\x128\n" +
-	"\aresults\x18\x01 \x03(\v2\x1e.keystead.limit.v1.CheckResultR\aresults\"_\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.keystead.limit.v1.CheckResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"_\n" +
 	"\x12StreamCheckRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x127\n" +
-	"\x06checks\x18\x02 \x03(\v2\x1f.keystead.limit.v1.CheckRequestR\x06checks\"a\n" +
+	"\x06checks\x18\x02 \x03(\v2\x1f.keystead.limit.v1.CheckRequestR\x06checks\"\x9a\x01\n" +
 	"\x13StreamCheckResponse\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x128\n" +
-	"\aresults\x18\x02 \x03(\v2\x1e.keystead.limit.v1.CheckResultR\aresults*|\n" +
+	"\aresults\x18\x02 \x03(\v2\x1e.keystead.limit.v1.CheckResultR\aresults\x127\n" +
+	"\bdeciders\x18\x03 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders*|\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x1a\n" +
@@ -696,41 +921,48 @@ func file_keystead_limit_v1_limit_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_limit_v1_limit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_limit_v1_limit_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_keystead_limit_v1_limit_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_keystead_limit_v1_limit_proto_goTypes = []any{
 	(Algorithm)(0),              // 0: keystead.limit.v1.Algorithm
 	(*CheckRequest)(nil),        // 1: keystead.limit.v1.CheckRequest
 	(*CheckResponse)(nil),       // 2: keystead.limit.v1.CheckResponse
-	(*BatchCheckRequest)(nil),   // 3: keystead.limit.v1.BatchCheckRequest
-	(*CheckResult)(nil),         // 4: keystead.limit.v1.CheckResult
-	(*BatchCheckResponse)(nil),  // 5: keystead.limit.v1.BatchCheckResponse
-	(*StreamCheckRequest)(nil),  // 6: keystead.limit.v1.StreamCheckRequest
-	(*StreamCheckResponse)(nil), // 7: keystead.limit.v1.StreamCheckResponse
-	(*v1.RequestId)(nil),        // 8: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),           // 9: keystead.common.v1.Replay
-	(*v1.Error)(nil),            // 10: keystead.common.v1.Error
+	(*ResetRequest)(nil),        // 3: keystead.limit.v1.ResetRequest
+	(*ResetResponse)(nil),       // 4: keystead.limit.v1.ResetResponse
+	(*BatchCheckRequest)(nil),   // 5: keystead.limit.v1.BatchCheckRequest
+	(*CheckResult)(nil),         // 6: keystead.limit.v1.CheckResult
+	(*BatchCheckResponse)(nil),  // 7: keystead.limit.v1.BatchCheckResponse
+	(*StreamCheckRequest)(nil),  // 8: keystead.limit.v1.StreamCheckRequest
+	(*StreamCheckResponse)(nil), // 9: keystead.limit.v1.StreamCheckResponse
+	(*v1.RequestId)(nil),        // 10: keystead.common.v1.RequestId
+	(*v1.Replay)(nil),           // 11: keystead.common.v1.Replay
+	(*v1.Error)(nil),            // 12: keystead.common.v1.Error
+	(*v1.Decider)(nil),          // 13: keystead.common.v1.Decider
 }
 var file_keystead_limit_v1_limit_proto_depIdxs = []int32{
 	0,  // 0: keystead.limit.v1.CheckRequest.algorithm:type_name -> keystead.limit.v1.Algorithm
-	8,  // 1: keystead.limit.v1.CheckRequest.request_id:type_name -> keystead.common.v1.RequestId
-	9,  // 2: keystead.limit.v1.CheckResponse.replay:type_name -> keystead.common.v1.Replay
-	1,  // 3: keystead.limit.v1.BatchCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
-	2,  // 4: keystead.limit.v1.CheckResult.response:type_name -> keystead.limit.v1.CheckResponse
-	10, // 5: keystead.limit.v1.CheckResult.error:type_name -> keystead.common.v1.Error
-	4,  // 6: keystead.limit.v1.BatchCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
-	1,  // 7: keystead.limit.v1.StreamCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
-	4,  // 8: keystead.limit.v1.StreamCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
-	1,  // 9: keystead.limit.v1.LimitService.Check:input_type -> keystead.limit.v1.CheckRequest
-	3,  // 10: keystead.limit.v1.LimitService.BatchCheck:input_type -> keystead.limit.v1.BatchCheckRequest
-	6,  // 11: keystead.limit.v1.LimitService.StreamCheck:input_type -> keystead.limit.v1.StreamCheckRequest
-	2,  // 12: keystead.limit.v1.LimitService.Check:output_type -> keystead.limit.v1.CheckResponse
-	5,  // 13: keystead.limit.v1.LimitService.BatchCheck:output_type -> keystead.limit.v1.BatchCheckResponse
-	7,  // 14: keystead.limit.v1.LimitService.StreamCheck:output_type -> keystead.limit.v1.StreamCheckResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	10, // 1: keystead.limit.v1.CheckRequest.request_id:type_name -> keystead.common.v1.RequestId
+	11, // 2: keystead.limit.v1.CheckResponse.replay:type_name -> keystead.common.v1.Replay
+	10, // 3: keystead.limit.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
+	11, // 4: keystead.limit.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
+	1,  // 5: keystead.limit.v1.BatchCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
+	2,  // 6: keystead.limit.v1.CheckResult.response:type_name -> keystead.limit.v1.CheckResponse
+	12, // 7: keystead.limit.v1.CheckResult.error:type_name -> keystead.common.v1.Error
+	6,  // 8: keystead.limit.v1.BatchCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
+	13, // 9: keystead.limit.v1.BatchCheckResponse.deciders:type_name -> keystead.common.v1.Decider
+	1,  // 10: keystead.limit.v1.StreamCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
+	6,  // 11: keystead.limit.v1.StreamCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
+	13, // 12: keystead.limit.v1.StreamCheckResponse.deciders:type_name -> keystead.common.v1.Decider
+	1,  // 13: keystead.limit.v1.LimitService.Check:input_type -> keystead.limit.v1.CheckRequest
+	5,  // 14: keystead.limit.v1.LimitService.BatchCheck:input_type -> keystead.limit.v1.BatchCheckRequest
+	8,  // 15: keystead.limit.v1.LimitService.StreamCheck:input_type -> keystead.limit.v1.StreamCheckRequest
+	2,  // 16: keystead.limit.v1.LimitService.Check:output_type -> keystead.limit.v1.CheckResponse
+	7,  // 17: keystead.limit.v1.LimitService.BatchCheck:output_type -> keystead.limit.v1.BatchCheckResponse
+	9,  // 18: keystead.limit.v1.LimitService.StreamCheck:output_type -> keystead.limit.v1.StreamCheckResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_keystead_limit_v1_limit_proto_init() }
@@ -744,7 +976,7 @@ func file_keystead_limit_v1_limit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_limit_v1_limit_proto_rawDesc), len(file_keystead_limit_v1_limit_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

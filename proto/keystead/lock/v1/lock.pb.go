@@ -41,9 +41,14 @@ type AcquireRequest struct {
 	// Whatever the holder wants others to see: at most 1,024 bytes.
 	Metadata []byte `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// Makes a retry safe; a retry keeps the place in the queue.
-	RequestId     *v1.RequestId `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId *v1.RequestId `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AcquireRequest) Reset() {
@@ -125,11 +130,18 @@ func (x *AcquireRequest) GetRequestId() *v1.RequestId {
 	return nil
 }
 
+func (x *AcquireRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
 // Holder describes who holds a lock.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The holder of the AcquireRequest.
-	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Fencing token of the grant.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	// Time since the grant, in nanoseconds.
@@ -172,9 +184,9 @@ func (*Holder) Descriptor() ([]byte, []int) {
 	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Holder) GetHolder() string {
+func (x *Holder) GetId() string {
 	if x != nil {
-		return x.Holder
+		return x.Id
 	}
 	return ""
 }
@@ -223,7 +235,7 @@ type AcquireResponse struct {
 	Holder *Holder `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Place in the queue that the caller had when it gave up waiting, or would
 	// have had if it had waited; 1 is next. 0 if acquired.
-	Place uint32 `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`
+	QueuePosition uint32 `protobuf:"varint,6,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Set when this repeats an earlier answer: acquired, token and waited_ns are
@@ -304,9 +316,9 @@ func (x *AcquireResponse) GetHolder() *Holder {
 	return nil
 }
 
-func (x *AcquireResponse) GetPlace() uint32 {
+func (x *AcquireResponse) GetQueuePosition() uint32 {
 	if x != nil {
-		return x.Place
+		return x.QueuePosition
 	}
 	return 0
 }
@@ -603,9 +615,14 @@ type ReleaseRequest struct {
 	// Fencing token of the grant.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// Tells a retry from a release of a lock that was lost.
-	RequestId     *v1.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId *v1.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReleaseRequest) Reset() {
@@ -664,6 +681,13 @@ func (x *ReleaseRequest) GetRequestId() *v1.RequestId {
 		return x.RequestId
 	}
 	return nil
+}
+
+func (x *ReleaseRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
 }
 
 // ReleaseResponse says whether the lock was held until now.
@@ -818,7 +842,7 @@ func (x *InspectRequest) GetMaxWaiters() uint32 {
 type Waiter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The holder of the AcquireRequest.
-	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Time spent in the queue so far, in nanoseconds.
 	WaitedNs      int64 `protobuf:"varint,2,opt,name=waited_ns,json=waitedNs,proto3" json:"waited_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -855,9 +879,9 @@ func (*Waiter) Descriptor() ([]byte, []int) {
 	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Waiter) GetHolder() string {
+func (x *Waiter) GetId() string {
 	if x != nil {
-		return x.Holder
+		return x.Id
 	}
 	return ""
 }
@@ -965,7 +989,7 @@ var File_keystead_lock_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/lock/v1/lock.proto\x12\x10keystead.lock.v1\x1a\x1fkeystead/common/v1/common.proto\"\xd8\x01\n" +
+	"\x1bkeystead/lock/v1/lock.proto\x12\x10keystead.lock.v1\x1a\x1fkeystead/common/v1/common.proto\"\x81\x02\n" +
 	"\x0eAcquireRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -974,20 +998,21 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\await_ns\x18\x05 \x01(\x03R\x06waitNs\x12\x1a\n" +
 	"\bmetadata\x18\x06 \x01(\fR\bmetadata\x12<\n" +
 	"\n" +
-	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"\x82\x01\n" +
-	"\x06Holder\x12\x16\n" +
-	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x14\n" +
+	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\"z\n" +
+	"\x06Holder\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
 	"\aheld_ns\x18\x03 \x01(\x03R\x06heldNs\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1a\n" +
-	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\xbe\x02\n" +
+	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\xcf\x02\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
 	"\x06ttl_ns\x18\x03 \x01(\x03R\x05ttlNs\x12\x1b\n" +
 	"\twaited_ns\x18\x04 \x01(\x03R\bwaitedNs\x120\n" +
-	"\x06holder\x18\x05 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x12\x14\n" +
-	"\x05place\x18\x06 \x01(\rR\x05place\x12\x14\n" +
+	"\x06holder\x18\x05 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x12%\n" +
+	"\x0equeue_position\x18\x06 \x01(\rR\rqueuePosition\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x122\n" +
 	"\x06replay\x18\b \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
 	"\x05owner\x18\t \x01(\tR\x05owner\x12\x1d\n" +
@@ -1012,13 +1037,14 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1c\n" +
 	"\treclaimed\x18\x06 \x01(\bR\treclaimed\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\"\x8a\x01\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\"\xb3\x01\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12<\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"\xac\x01\n" +
+	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"\xac\x01\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
@@ -1030,9 +1056,9 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
 	"\vmax_waiters\x18\x03 \x01(\rR\n" +
-	"maxWaiters\"=\n" +
-	"\x06Waiter\x12\x16\n" +
-	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
+	"maxWaiters\"5\n" +
+	"\x06Waiter\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\"\xdc\x01\n" +
 	"\x0fInspectResponse\x120\n" +
 	"\x06holder\x18\x01 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x122\n" +

@@ -111,7 +111,7 @@ type ForwardCall struct {
 	//	*ForwardCall_Check
 	//	*ForwardCall_Add
 	//	*ForwardCall_Get
-	//	*ForwardCall_SetIf
+	//	*ForwardCall_CompareAndSet
 	//	*ForwardCall_Reset_
 	//	*ForwardCall_Acquire
 	//	*ForwardCall_Renew
@@ -228,10 +228,10 @@ func (x *ForwardCall) GetGet() []byte {
 	return nil
 }
 
-func (x *ForwardCall) GetSetIf() []byte {
+func (x *ForwardCall) GetCompareAndSet() []byte {
 	if x != nil {
-		if x, ok := x.Call.(*ForwardCall_SetIf); ok {
-			return x.SetIf
+		if x, ok := x.Call.(*ForwardCall_CompareAndSet); ok {
+			return x.CompareAndSet
 		}
 	}
 	return nil
@@ -375,9 +375,9 @@ type ForwardCall_Get struct {
 	Get []byte `protobuf:"bytes,6,opt,name=get,proto3,oneof"`
 }
 
-type ForwardCall_SetIf struct {
-	// A keystead.counter.v1.SetIfRequest.
-	SetIf []byte `protobuf:"bytes,7,opt,name=set_if,json=setIf,proto3,oneof"`
+type ForwardCall_CompareAndSet struct {
+	// A keystead.counter.v1.CompareAndSetRequest.
+	CompareAndSet []byte `protobuf:"bytes,7,opt,name=compare_and_set,json=compareAndSet,proto3,oneof"`
 }
 
 type ForwardCall_Reset_ struct {
@@ -421,7 +421,7 @@ func (*ForwardCall_Add) isForwardCall_Call() {}
 
 func (*ForwardCall_Get) isForwardCall_Call() {}
 
-func (*ForwardCall_SetIf) isForwardCall_Call() {}
+func (*ForwardCall_CompareAndSet) isForwardCall_Call() {}
 
 func (*ForwardCall_Reset_) isForwardCall_Call() {}
 
@@ -816,7 +816,7 @@ type ForwardAnswer struct {
 	//	*ForwardAnswer_Check
 	//	*ForwardAnswer_Add
 	//	*ForwardAnswer_Get
-	//	*ForwardAnswer_SetIf
+	//	*ForwardAnswer_CompareAndSet
 	//	*ForwardAnswer_Reset_
 	//	*ForwardAnswer_Acquire
 	//	*ForwardAnswer_Renew
@@ -913,10 +913,10 @@ func (x *ForwardAnswer) GetGet() []byte {
 	return nil
 }
 
-func (x *ForwardAnswer) GetSetIf() []byte {
+func (x *ForwardAnswer) GetCompareAndSet() []byte {
 	if x != nil {
-		if x, ok := x.Answer.(*ForwardAnswer_SetIf); ok {
-			return x.SetIf
+		if x, ok := x.Answer.(*ForwardAnswer_CompareAndSet); ok {
+			return x.CompareAndSet
 		}
 	}
 	return nil
@@ -1023,9 +1023,9 @@ type ForwardAnswer_Get struct {
 	Get []byte `protobuf:"bytes,5,opt,name=get,proto3,oneof"`
 }
 
-type ForwardAnswer_SetIf struct {
-	// A keystead.counter.v1.SetIfResponse.
-	SetIf []byte `protobuf:"bytes,6,opt,name=set_if,json=setIf,proto3,oneof"`
+type ForwardAnswer_CompareAndSet struct {
+	// A keystead.counter.v1.CompareAndSetResponse.
+	CompareAndSet []byte `protobuf:"bytes,6,opt,name=compare_and_set,json=compareAndSet,proto3,oneof"`
 }
 
 type ForwardAnswer_Reset_ struct {
@@ -1071,7 +1071,7 @@ func (*ForwardAnswer_Add) isForwardAnswer_Answer() {}
 
 func (*ForwardAnswer_Get) isForwardAnswer_Answer() {}
 
-func (*ForwardAnswer_SetIf) isForwardAnswer_Answer() {}
+func (*ForwardAnswer_CompareAndSet) isForwardAnswer_Answer() {}
 
 func (*ForwardAnswer_Reset_) isForwardAnswer_Answer() {}
 
@@ -1095,7 +1095,7 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\x0eForwardRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.keystead.peer.v1.ForwardCallR\x05calls\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\x12\x1a\n" +
-	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\x80\x05\n" +
+	"\bdetached\x18\x03 \x03(\x04R\bdetached\"\x91\x05\n" +
 	"\vForwardCall\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1f\n" +
@@ -1103,8 +1103,8 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"deadlineNs\x12\x16\n" +
 	"\x05check\x18\x04 \x01(\fH\x00R\x05check\x12\x12\n" +
 	"\x03add\x18\x05 \x01(\fH\x00R\x03add\x12\x12\n" +
-	"\x03get\x18\x06 \x01(\fH\x00R\x03get\x12\x17\n" +
-	"\x06set_if\x18\a \x01(\fH\x00R\x05setIf\x12\x16\n" +
+	"\x03get\x18\x06 \x01(\fH\x00R\x03get\x12(\n" +
+	"\x0fcompare_and_set\x18\a \x01(\fH\x00R\rcompareAndSet\x12\x16\n" +
 	"\x05reset\x18\b \x01(\fH\x00R\x05reset\x12\x1a\n" +
 	"\aacquire\x18\t \x01(\fH\x00R\aacquire\x12\x16\n" +
 	"\x05renew\x18\n" +
@@ -1146,14 +1146,14 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\arecords\x18\x06 \x03(\fR\arecords\x12\x12\n" +
 	"\x04left\x18\a \x01(\x04R\x04left\"L\n" +
 	"\x0fForwardResponse\x129\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xac\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1f.keystead.peer.v1.ForwardAnswerR\aanswers\"\xbd\x03\n" +
 	"\rForwardAnswer\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x121\n" +
 	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorH\x00R\x05error\x12\x16\n" +
 	"\x05check\x18\x03 \x01(\fH\x00R\x05check\x12\x12\n" +
 	"\x03add\x18\x04 \x01(\fH\x00R\x03add\x12\x12\n" +
-	"\x03get\x18\x05 \x01(\fH\x00R\x03get\x12\x17\n" +
-	"\x06set_if\x18\x06 \x01(\fH\x00R\x05setIf\x12\x16\n" +
+	"\x03get\x18\x05 \x01(\fH\x00R\x03get\x12(\n" +
+	"\x0fcompare_and_set\x18\x06 \x01(\fH\x00R\rcompareAndSet\x12\x16\n" +
 	"\x05reset\x18\a \x01(\fH\x00R\x05reset\x12\x1a\n" +
 	"\aacquire\x18\b \x01(\fH\x00R\aacquire\x12\x16\n" +
 	"\x05renew\x18\t \x01(\fH\x00R\x05renew\x12\x1a\n" +
@@ -1218,7 +1218,7 @@ func file_keystead_peer_v1_forward_proto_init() {
 		(*ForwardCall_Check)(nil),
 		(*ForwardCall_Add)(nil),
 		(*ForwardCall_Get)(nil),
-		(*ForwardCall_SetIf)(nil),
+		(*ForwardCall_CompareAndSet)(nil),
 		(*ForwardCall_Reset_)(nil),
 		(*ForwardCall_Acquire)(nil),
 		(*ForwardCall_Renew)(nil),
@@ -1232,7 +1232,7 @@ func file_keystead_peer_v1_forward_proto_init() {
 		(*ForwardAnswer_Check)(nil),
 		(*ForwardAnswer_Add)(nil),
 		(*ForwardAnswer_Get)(nil),
-		(*ForwardAnswer_SetIf)(nil),
+		(*ForwardAnswer_CompareAndSet)(nil),
 		(*ForwardAnswer_Reset_)(nil),
 		(*ForwardAnswer_Acquire)(nil),
 		(*ForwardAnswer_Renew)(nil),

@@ -288,16 +288,16 @@ func (m *ForwardCall_Get) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	dAtA[i] = 0x32
 	return len(dAtA) - i, nil
 }
-func (m *ForwardCall_SetIf) MarshalToVT(dAtA []byte) (int, error) {
+func (m *ForwardCall_CompareAndSet) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *ForwardCall_SetIf) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *ForwardCall_CompareAndSet) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
-	i -= len(m.SetIf)
-	copy(dAtA[i:], m.SetIf)
-	i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SetIf)))
+	i -= len(m.CompareAndSet)
+	copy(dAtA[i:], m.CompareAndSet)
+	i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.CompareAndSet)))
 	i--
 	dAtA[i] = 0x3a
 	return len(dAtA) - i, nil
@@ -851,16 +851,16 @@ func (m *ForwardAnswer_Get) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	dAtA[i] = 0x2a
 	return len(dAtA) - i, nil
 }
-func (m *ForwardAnswer_SetIf) MarshalToVT(dAtA []byte) (int, error) {
+func (m *ForwardAnswer_CompareAndSet) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *ForwardAnswer_SetIf) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *ForwardAnswer_CompareAndSet) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
-	i -= len(m.SetIf)
-	copy(dAtA[i:], m.SetIf)
-	i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SetIf)))
+	i -= len(m.CompareAndSet)
+	copy(dAtA[i:], m.CompareAndSet)
+	i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.CompareAndSet)))
 	i--
 	dAtA[i] = 0x32
 	return len(dAtA) - i, nil
@@ -1081,13 +1081,13 @@ func (m *ForwardCall_Get) SizeVT() (n int) {
 	n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	return n
 }
-func (m *ForwardCall_SetIf) SizeVT() (n int) {
+func (m *ForwardCall_CompareAndSet) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	l = len(m.SetIf)
+	l = len(m.CompareAndSet)
 	n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	return n
 }
@@ -1356,13 +1356,13 @@ func (m *ForwardAnswer_Get) SizeVT() (n int) {
 	n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	return n
 }
-func (m *ForwardAnswer_SetIf) SizeVT() (n int) {
+func (m *ForwardAnswer_CompareAndSet) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	l = len(m.SetIf)
+	l = len(m.CompareAndSet)
 	n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	return n
 }
@@ -1860,7 +1860,7 @@ func (m *ForwardCall) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 7:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SetIf", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field CompareAndSet", wireType)
 			}
 			var byteLen int
 			for shift := uint(0); ; shift += 7 {
@@ -1889,7 +1889,7 @@ func (m *ForwardCall) UnmarshalVT(dAtA []byte) error {
 			}
 			v := make([]byte, postIndex-iNdEx)
 			copy(v, dAtA[iNdEx:postIndex])
-			m.Call = &ForwardCall_SetIf{SetIf: v}
+			m.Call = &ForwardCall_CompareAndSet{CompareAndSet: v}
 			iNdEx = postIndex
 		case 8:
 			if wireType != 2 {
@@ -3324,7 +3324,7 @@ func (m *ForwardAnswer) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 6:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SetIf", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field CompareAndSet", wireType)
 			}
 			var byteLen int
 			for shift := uint(0); ; shift += 7 {
@@ -3353,7 +3353,7 @@ func (m *ForwardAnswer) UnmarshalVT(dAtA []byte) error {
 			}
 			v := make([]byte, postIndex-iNdEx)
 			copy(v, dAtA[iNdEx:postIndex])
-			m.Answer = &ForwardAnswer_SetIf{SetIf: v}
+			m.Answer = &ForwardAnswer_CompareAndSet{CompareAndSet: v}
 			iNdEx = postIndex
 		case 7:
 			if wireType != 2 {

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/bits"
@@ -87,14 +86,14 @@ func peekSums(req *limitpb.CheckRequest) bool { return req.Peek && checkDivides(
 // after the other are taken to be full again when the last one is, and to fill up at the
 // limit's rate together.
 func sumOfPeeks(node string, sp *table.Split, req *limitpb.CheckRequest, parts []*limitpb.CheckResponse) *limitpb.CheckResponse {
-	r := &limitpb.CheckResponse{Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
+	r := &limitpb.CheckResponse{Limit: req.Limit, Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
 	for _, p := range parts {
-		r.Limit, r.Remaining = max(r.Limit, p.Limit), r.Remaining+p.Remaining
+		r.Capacity, r.Remaining = max(r.Capacity, p.Capacity), r.Remaining+p.Remaining
 		r.ResetAfterNs = max(r.ResetAfterNs, p.ResetAfterNs)
 		r.Epoch, r.LostEpoch = max(r.Epoch, p.Epoch), max(r.LostEpoch, p.LostEpoch)
 	}
 	cost := max(req.Cost, 1)
-	if r.Remaining = min(r.Remaining, r.Limit); r.Remaining >= cost {
+	if r.Remaining = min(r.Remaining, r.Capacity); r.Remaining >= cost {
 		r.Allowed = true
 		return r
 	}
@@ -112,14 +111,12 @@ func refund(req *limitpb.CheckRequest, op *limit.Op) error {
 		return &failure.Error{Reason: failure.Invalid, Field: "refund", Message: message, Hint: hint}
 	}
 	switch {
-	case req.Refund < 0:
-		return bad(fmt.Sprintf("is %d; it must not be negative", req.Refund), "send how many tokens to give back")
 	case req.Cost != 0:
 		return bad("does not go with a cost: a check spends, or gives back", "leave cost at 0, or send two checks")
 	case req.Peek:
 		return bad("does not go with peek: it always changes what is spent", "peek with a check of its own")
 	}
-	op.Refund = uint64(req.Refund)
+	op.Refund = req.Refund
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 func TestSumOfPeeks(t *testing.T) {
 	sp := &table.Split{ID: 40, Parts: make([]table.Part, 3)}
 	part := func(left uint64, reset int64, epoch uint64) *limitpb.CheckResponse {
-		return &limitpb.CheckResponse{Allowed: left > 0, Limit: 12, Remaining: left, ResetAfterNs: reset, Epoch: epoch, Slack: 8, Parts: 3}
+		return &limitpb.CheckResponse{Allowed: left > 0, Capacity: 12, Remaining: left, ResetAfterNs: reset, Epoch: epoch, Slack: 8, Parts: 3}
 	}
 	parts := []*limitpb.CheckResponse{part(4, 0, 30), part(1, 9e9, 50), part(0, 12e9, 45)}
 	ask := func(cost uint64) *limitpb.CheckRequest {
@@ -21,7 +21,7 @@ func TestSumOfPeeks(t *testing.T) {
 	}
 	for cost, wait := range map[uint64]int64{0: 0, 1: 0, 5: 0, 6: 1e9 + 1, 12: 7e9 + 1} {
 		r := sumOfPeeks("n2", sp, ask(cost), parts)
-		if r.Limit != 12 || r.Remaining != 5 || r.ResetAfterNs != 12e9 || r.Epoch != 50 || r.Owner != "n2" || r.Parts != 3 || r.Slack != 0 {
+		if r.Capacity != 12 || r.Limit != 3 || r.Remaining != 5 || r.ResetAfterNs != 12e9 || r.Epoch != 50 || r.Owner != "n2" || r.Parts != 3 || r.Slack != 0 {
 			t.Errorf("%v", r)
 		}
 		if r.Allowed != (wait == 0) || r.RetryAfterNs != wait {

@@ -61,7 +61,8 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]AddResult, error) {
 		accept: func(i int, r *counterpb.AddResponse) { out[i].Change = changed(r) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (object, *counterpb.AddRequest, bool) {
-		return qs[i].object(), qs[i].wire(), true
+		q := &qs[i]
+		return q.Counter.object(q.Key, q.Options), q.Counter.addition(q.Key, q.Delta, q.Options), true
 	})
 }
 

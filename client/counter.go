@@ -116,11 +116,10 @@ func (n Counter) Add(ctx context.Context, key string, delta int64, opts ...Count
 	if err := address(key, n.name); err != nil {
 		return Change{}, about(err, "add", key, "")
 	}
-	q := Add{Counter: n, Key: key, Delta: delta, Options: opts}
-	c, req, op := n.c, q.wire(), n.c.ops.begin()
+	c, req, op := n.c, n.addition(key, delta, opts), n.c.ops.begin()
 	defer op.finish()
 	var r *counterpb.AddResponse
-	err := c.do(ctx, toObject(q.object(), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+	err := c.do(ctx, toObject(n.object(key, opts), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		r, sent, err = n.adds.do(ctx, req, op)
 		op.says(r.GetApplied())
 		c.answered(v, n, r.GetOwner(), r.GetEpoch())
@@ -140,14 +139,17 @@ type Add struct {
 	Options []CounterOption
 }
 
-func (q *Add) wire() *counterpb.AddRequest {
-	r := &counterpb.AddRequest{Key: q.Key, Name: q.Counter.name, Delta: q.Delta}
-	for i := range q.Options {
-		switch o := q.Options[i]; o.what {
+// addition returns the request of an Add. The options are read and not kept.
+func (n Counter) addition(key string, delta int64, opts []CounterOption) *counterpb.AddRequest {
+	r := &counterpb.AddRequest{Key: key, Name: n.name, Delta: delta}
+	for _, o := range opts {
+		switch o.what {
 		case atLeast:
-			r.Min = &o.n
+			bound := o.n // a copy: options stay where they are
+			r.Min = &bound
 		case atMost:
-			r.Max = &o.n
+			bound := o.n
+			r.Max = &bound
 		case idleTTL:
 			r.IdleTtlNs = o.n
 		}

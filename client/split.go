@@ -37,13 +37,13 @@ func (q *Check) object() object {
 
 // object returns what an add is about. One with bounds or an expiry needs the whole
 // counter: the owner of its key makes it whole.
-func (q *Add) object() object {
-	for _, o := range q.Options {
+func (n Counter) object(key string, opts []CounterOption) object {
+	for _, o := range opts {
 		if o.what != idleTTL || o.n != 0 {
-			return object{key: q.Key, name: q.Counter.name}
+			return object{key: key, name: n.name}
 		}
 	}
-	return objectAt(counterObject, q.Key, q.Counter.name)
+	return objectAt(counterObject, key, n.name)
 }
 
 // split is an object whose parts are served in its place.

@@ -523,7 +523,7 @@ func TestSplitAllocations(t *testing.T) {
 		defer op.finish()
 		way := func() {
 			q := Add{Key: "key-1", Delta: 1}
-			r := toObject(q.object(), op)
+			r := toObject(q.Counter.object(q.Key, q.Options), op)
 			_ = c.address(c.view.Load(), &r)
 		}
 		if n := testing.AllocsPerRun(100, way); n != 0 {

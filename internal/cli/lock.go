@@ -100,10 +100,10 @@ const minTTL = 300 * time.Millisecond
 // check validates the flags, finds the command, and fills in the holder.
 func (f *lockFlags) check(command string) (path string, err error) {
 	if f.ttl < minTTL || f.ttl > lock.MaxTTL {
-		return "", usageError{fmt.Errorf("--ttl %s: choose %s to 24h", f.ttl, minTTL)}
+		return "", usageError{fmt.Errorf("--ttl %s: choose %s to 24h", plainTimes(f.ttl.String()), minTTL)}
 	}
 	if f.wait < 0 || f.wait > lock.MaxWait {
-		return "", usageError{fmt.Errorf("--wait %s: choose 0 to 24h", f.wait)}
+		return "", usageError{fmt.Errorf("--wait %s: choose 0 to 24h", plainTimes(f.wait.String()))}
 	}
 	if f.holder == "" {
 		host, _ := os.Hostname() // an empty name is as good as any

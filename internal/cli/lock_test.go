@@ -42,3 +42,17 @@ func TestLockThatNobodyGrants(t *testing.T) {
 		}
 	}
 }
+
+// Times that are refused are written as people type them.
+func TestLockTimes(t *testing.T) {
+	for want, f := range map[string]lockFlags{
+		"--ttl 48h: choose 300ms to 24h":   {ttl: 48 * time.Hour},
+		"--wait -1h30m: choose 0 to 24h":   {ttl: time.Second, wait: -90 * time.Minute},
+		"--wait 25h: choose 0 to 24h":      {ttl: time.Second, wait: 25 * time.Hour},
+		"--ttl 100ms: choose 300ms to 24h": {ttl: 100 * time.Millisecond},
+	} {
+		if _, err := f.check("true"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

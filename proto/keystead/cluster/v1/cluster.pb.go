@@ -2695,15 +2695,15 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\rPHASE_JOINING\x10\x01\x12\x10\n" +
 	"\fPHASE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rPHASE_LEAVING\x10\x03\x12\x11\n" +
-	"\rPHASE_DRAINED\x10\x042\x81\x05\n" +
-	"\x0eClusterService\x12T\n" +
-	"\aGetRing\x12#.keystead.cluster.v1.GetRingRequest\x1a$.keystead.cluster.v1.GetRingResponse\x12W\n" +
-	"\bGetTable\x12$.keystead.cluster.v1.GetTableRequest\x1a%.keystead.cluster.v1.GetTableResponse\x12`\n" +
-	"\vListMembers\x12'.keystead.cluster.v1.ListMembersRequest\x1a(.keystead.cluster.v1.ListMembersResponse\x12Z\n" +
-	"\tGetOwners\x12%.keystead.cluster.v1.GetOwnersRequest\x1a&.keystead.cluster.v1.GetOwnersResponse\x12P\n" +
-	"\x05Watch\x12!.keystead.cluster.v1.WatchRequest\x1a\".keystead.cluster.v1.WatchResponse0\x01\x12Z\n" +
-	"\tGetStatus\x12%.keystead.cluster.v1.GetStatusRequest\x1a&.keystead.cluster.v1.GetStatusResponse\x12T\n" +
-	"\aListHot\x12#.keystead.cluster.v1.ListHotRequest\x1a$.keystead.cluster.v1.ListHotResponseBBZ@github.com/keystead/keystead/proto/keystead/cluster/v1;clusterv1b\x06proto3"
+	"\rPHASE_DRAINED\x10\x042\x9f\x05\n" +
+	"\x0eClusterService\x12Y\n" +
+	"\aGetRing\x12#.keystead.cluster.v1.GetRingRequest\x1a$.keystead.cluster.v1.GetRingResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"\bGetTable\x12$.keystead.cluster.v1.GetTableRequest\x1a%.keystead.cluster.v1.GetTableResponse\"\x03\x90\x02\x01\x12e\n" +
+	"\vListMembers\x12'.keystead.cluster.v1.ListMembersRequest\x1a(.keystead.cluster.v1.ListMembersResponse\"\x03\x90\x02\x01\x12_\n" +
+	"\tGetOwners\x12%.keystead.cluster.v1.GetOwnersRequest\x1a&.keystead.cluster.v1.GetOwnersResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\x05Watch\x12!.keystead.cluster.v1.WatchRequest\x1a\".keystead.cluster.v1.WatchResponse0\x01\x12_\n" +
+	"\tGetStatus\x12%.keystead.cluster.v1.GetStatusRequest\x1a&.keystead.cluster.v1.GetStatusResponse\"\x03\x90\x02\x01\x12Y\n" +
+	"\aListHot\x12#.keystead.cluster.v1.ListHotRequest\x1a$.keystead.cluster.v1.ListHotResponse\"\x03\x90\x02\x01BBZ@github.com/keystead/keystead/proto/keystead/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_keystead_cluster_v1_cluster_proto_rawDescOnce sync.Once

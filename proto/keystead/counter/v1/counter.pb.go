@@ -1486,12 +1486,12 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REFUSAL_BELOW_MIN\x10\x01\x12\x15\n" +
 	"\x11REFUSAL_ABOVE_MAX\x10\x02\x12\x14\n" +
-	"\x10REFUSAL_OVERFLOW\x10\x032\x8e\x04\n" +
+	"\x10REFUSAL_OVERFLOW\x10\x032\x98\x04\n" +
 	"\x0eCounterService\x12H\n" +
 	"\x03Add\x12\x1f.keystead.counter.v1.AddRequest\x1a .keystead.counter.v1.AddResponse\x12W\n" +
-	"\bBatchAdd\x12$.keystead.counter.v1.BatchAddRequest\x1a%.keystead.counter.v1.BatchAddResponse\x12H\n" +
-	"\x03Get\x12\x1f.keystead.counter.v1.GetRequest\x1a .keystead.counter.v1.GetResponse\x12W\n" +
-	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\x12f\n" +
+	"\bBatchAdd\x12$.keystead.counter.v1.BatchAddRequest\x1a%.keystead.counter.v1.BatchAddResponse\x12M\n" +
+	"\x03Get\x12\x1f.keystead.counter.v1.GetRequest\x1a .keystead.counter.v1.GetResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\"\x03\x90\x02\x01\x12f\n" +
 	"\rCompareAndSet\x12).keystead.counter.v1.CompareAndSetRequest\x1a*.keystead.counter.v1.CompareAndSetResponse\x12N\n" +
 	"\x05Reset\x12!.keystead.counter.v1.ResetRequest\x1a\".keystead.counter.v1.ResetResponseBBZ@github.com/keystead/keystead/proto/keystead/counter/v1;counterv1b\x06proto3"
 

@@ -1067,12 +1067,12 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x06 \x01(\x04R\tlostEpoch2\xc7\x02\n" +
+	"lost_epoch\x18\x06 \x01(\x04R\tlostEpoch2\xcc\x02\n" +
 	"\vLockService\x12N\n" +
 	"\aAcquire\x12 .keystead.lock.v1.AcquireRequest\x1a!.keystead.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.keystead.lock.v1.RenewRequest\x1a\x1f.keystead.lock.v1.RenewResponse\x12N\n" +
-	"\aRelease\x12 .keystead.lock.v1.ReleaseRequest\x1a!.keystead.lock.v1.ReleaseResponse\x12N\n" +
-	"\aInspect\x12 .keystead.lock.v1.InspectRequest\x1a!.keystead.lock.v1.InspectResponseB<Z:github.com/keystead/keystead/proto/keystead/lock/v1;lockv1b\x06proto3"
+	"\aRelease\x12 .keystead.lock.v1.ReleaseRequest\x1a!.keystead.lock.v1.ReleaseResponse\x12S\n" +
+	"\aInspect\x12 .keystead.lock.v1.InspectRequest\x1a!.keystead.lock.v1.InspectResponse\"\x03\x90\x02\x01B<Z:github.com/keystead/keystead/proto/keystead/lock/v1;lockv1b\x06proto3"
 
 var (
 	file_keystead_lock_v1_lock_proto_rawDescOnce sync.Once

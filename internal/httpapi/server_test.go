@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/rpc"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
@@ -289,5 +292,21 @@ func TestPanicsEndTheProcess(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "panic: ") || !strings.Contains(string(out), "httpapi.crash") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A call gets the headers that are for it as metadata, and no others.
+func TestHeadersOfCalls(t *testing.T) {
+	r, _ := http.NewRequestWithContext(t.Context(), "POST", "/", nil)
+	r.Header.Set("X-Keystead-No-Forward", "1")
+	r.Header.Set("Cookie", "secret")
+	ctx, cancel, err := callContext(r, &lockpb.InspectRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancel()
+	md, _ := metadata.FromIncomingContext(ctx)
+	if len(md) != 1 || !slices.Equal(md.Get(forward.NoForward), []string{"1"}) {
+		t.Errorf("%v", md)
 	}
 }

@@ -19,6 +19,9 @@
 //   - each alert has a test and a section in docs/operations.md, and each metric that is
 //     named anywhere is one that a running node shows.
 //
+// What the program itself shows in a format of others is judged here, too: the OpenAPI
+// document of its HTTP API, and whether requests and answers are as it says.
+//
 // The tests of this package run the program as the files say: the three nodes of
 // compose and of Kubernetes, and the unit's command.
 //

@@ -64,6 +64,7 @@ func bucketOf(req *limitpb.CheckRequest, alone bool) (chunk.Bucket, error) {
 		return bad("refund", "cannot be given back anywhere but at the owner", "leave it out, or anywhere")
 	case req.RequestId != nil:
 		return bad("request_id", "cannot be kept by a node that spends by itself", "leave it out, or anywhere")
+	//guard:key-anywhere
 	case keyOf(req) != "":
 		return bad("idempotency_key", "cannot be kept by a node that spends by itself", "leave it out, or anywhere")
 	case b.Burst > limit.MaxLimit:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -49,6 +50,7 @@ type member struct {
 	learning sync.Mutex // guards held, and is held while a table is learned
 	held     bool       // it learns nothing
 
+	known   atomic.Bool                 // nothing that was done before is unknown
 	frozen  atomic.Bool                 // all its rows
 	lost    atomic.Uint64               // epoch in which what its rows keep was lost; 0 = it was not
 	after   atomic.Pointer[func()]      // called once, when an operation was let in
@@ -178,8 +180,15 @@ func (m *member) Admit(h uint64, _ int64) (owner.Permit, error) {
 	}
 	_, since, _ := t.Owner(h)
 	lost := m.lost.Load()
-	return owner.Permit{Epoch: max(since, lost), Seen: t.Epoch, Hash: h, Lost: lost}, nil
+	p := owner.Permit{Epoch: max(since, lost), Seen: t.Epoch, Hash: h, Lost: lost}
+	if m.known.Load() {
+		p.Since = math.MinInt64
+	}
+	return p, nil
 }
+
+// Uses implements owner.Levels.
+func (m *member) Uses(level uint32) bool { return m.Table().Uses(level) }
 
 // Confirm implements owner.Rule.
 func (m *member) Confirm(p owner.Permit, _ int64) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ const testEpoch = 7
 // rule is a serving rule that a test can turn off, either half of it.
 type rule struct {
 	noAdmit, noConfirm atomic.Bool
+	known              atomic.Bool  // nothing that was done before is unknown
 	confirms           atomic.Int64 // how often Confirm was asked
 }
 
@@ -44,7 +46,11 @@ func (r *rule) Admit(uint64, int64) (owner.Permit, error) {
 	if r.noAdmit.Load() {
 		return owner.Permit{}, &failure.Error{Reason: failure.Unavailable, Message: "no right to act", Hint: "wait", RetryAfter: time.Second}
 	}
-	return owner.Permit{Epoch: testEpoch}, nil
+	p := owner.Permit{Epoch: testEpoch}
+	if r.known.Load() {
+		p.Since = math.MinInt64
+	}
+	return p, nil
 }
 
 func (r *rule) Confirm(p owner.Permit, _ int64) error {

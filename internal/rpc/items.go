@@ -20,6 +20,7 @@ func badID(field, problem string) (reqid.ID, error) {
 
 // requestID returns the id in a request, or the zero id if there is none.
 func requestID(id *commonpb.RequestId) (reqid.ID, error) {
+	//guard:key-sequence
 	if id.GetSequence() == reqid.KeySequence {
 		return badID("sequence", "is the greatest number, which no request may have")
 	}

@@ -40,8 +40,10 @@ func (o *op[Q, A, PQ, PA]) idOf(q *Q, id *commonpb.RequestId) (reqid.ID, error) 
 		return reqid.ID{}, &failure.Error{Reason: failure.Invalid, Field: "idempotency_key", Message: problem, Hint: hint}
 	}
 	switch {
+	//guard:key-or-id
 	case o.ids && any(PQ(q)).(identified).GetRequestId() != nil:
 		return bad("does not go with a request_id", "send one of them: a client that numbers its requests needs no key")
+	//guard:key-length
 	case len(key) > reqid.MaxKey:
 		return bad("is too long: at most 64 bytes are allowed", "send a UUID, or a hash of what names the request")
 	case !utf8.ValidString(key):
@@ -62,6 +64,7 @@ func wireKey(key string) *commonpb.RequestId {
 // passable returns the error of a request that no other node may be sent: one that does not
 // know idempotency keys would do it, and not look at its key.
 func (o *op[Q, A, PQ, PA]) passable(s *Server, q *Q) error {
+	//guard:key-level-passed
 	if o.key(q) != "" && !s.cfg.Cluster.Table().Uses(owner.KeyLevel) {
 		return owner.ErrKeyLevel
 	}

@@ -231,6 +231,7 @@ func (o *op[Q, A, PQ, PA]) describe(q *Q) forward.Call {
 	if o.ids {
 		c.ID = any(PQ(q)).(identified).GetRequestId()
 	}
+	//guard:key-passed
 	if key := o.key(q); key != "" {
 		c.ID = wireKey(key)
 	}

@@ -47,9 +47,9 @@ func count(ctx context.Context, w *Worker, o Object) {
 		setIf(ctx, w, o)
 	case 2:
 		_, _, _ = do(ctx, w, operation[*counterpb.ResetResponse]{
-			object: o, in: history.CounterInput{Op: history.CounterReset},
-			call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.ResetResponse, error) {
-				return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: o.Key, RequestId: id}, opt)
+			object: o, in: history.CounterInput{Op: history.CounterReset}, keyed: true,
+			call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*counterpb.ResetResponse, error) {
+				return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: o.Key, RequestId: as.id, IdempotencyKey: as.key}, opt)
 			},
 			output: func(r *counterpb.ResetResponse) any {
 				return history.CounterOutput{Value: r.Previous, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
@@ -63,9 +63,9 @@ func count(ctx context.Context, w *Worker, o Object) {
 func setIf(ctx context.Context, w *Worker, o Object) {
 	in := history.CounterInput{Op: history.CounterSetIf, Value: w.rng.Int64N(10), Version: w.seen[o.Key]}
 	out, _, ok := do(ctx, w, operation[*counterpb.CompareAndSetResponse]{
-		object: o, in: in,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
-			return counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: id}, opt)
+		object: o, in: in, keyed: true,
+		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
+			return counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: o.Key, Value: in.Value, Version: in.Version, RequestId: as.id, IdempotencyKey: as.key}, opt)
 		},
 		output: func(r *counterpb.CompareAndSetResponse) any {
 			return history.CounterOutput{Applied: r.Applied, Value: r.Value, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
@@ -100,9 +100,9 @@ func Add(ctx context.Context, w *Worker, o Object) {
 
 func add(ctx context.Context, w *Worker, o Object, in history.CounterInput) {
 	out, _, ok := do(ctx, w, operation[*counterpb.AddResponse]{
-		object: o, in: in, repeat: true,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*counterpb.AddResponse, error) {
-			req := &counterpb.AddRequest{Key: o.Key, Delta: in.Delta, RequestId: id}
+		object: o, in: in, keyed: true, repeat: true,
+		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*counterpb.AddResponse, error) {
+			req := &counterpb.AddRequest{Key: o.Key, Delta: in.Delta, RequestId: as.id, IdempotencyKey: as.key}
 			if in.HasMax {
 				req.Max = &in.Max
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/owner"
-	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
@@ -88,10 +87,10 @@ func askCheck(ctx context.Context, conn *grpc.ClientConn, req *limitpb.CheckRequ
 func check(ctx context.Context, w *Worker, o Object, request func(string, history.BucketInput) *limitpb.CheckRequest, bare bool) {
 	in := history.BucketInput{Cost: 1 + w.rng.Uint64N(3)}
 	_, _, _ = do(ctx, w, operation[*limitpb.CheckResponse]{
-		object: o, in: in, bare: bare, repeat: !bare,
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*limitpb.CheckResponse, error) {
+		object: o, in: in, bare: bare, keyed: true, repeat: !bare,
+		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*limitpb.CheckResponse, error) {
 			req := request(o.Key, in)
-			req.RequestId = id
+			req.RequestId, req.IdempotencyKey = as.id, as.key
 			return limitpb.NewLimitServiceClient(conn).Check(ctx, req, opt)
 		},
 		output: checkOutput,

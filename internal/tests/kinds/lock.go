@@ -9,7 +9,6 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/owner"
-	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -77,9 +76,9 @@ func lock(ctx context.Context, w *Worker, o Object) {
 		write()
 	default:
 		_, _, _ = do(ctx, w, operation[*lockpb.ReleaseResponse]{
-			object: g.of, in: history.LockInput{Op: history.LockRelease, Token: g.token},
-			call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*lockpb.ReleaseResponse, error) {
-				return lockpb.NewLockServiceClient(conn).Release(ctx, &lockpb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: id}, opt)
+			object: g.of, in: history.LockInput{Op: history.LockRelease, Token: g.token}, keyed: true,
+			call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*lockpb.ReleaseResponse, error) {
+				return lockpb.NewLockServiceClient(conn).Release(ctx, &lockpb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: as.id, IdempotencyKey: as.key}, opt)
 			},
 			output: func(r *lockpb.ReleaseResponse) any {
 				return history.LockOutput{OK: r.Released, Replay: replayed(r.Replay)}
@@ -95,9 +94,9 @@ func acquire(ctx context.Context, w *Worker, o Object) (grant, bool) {
 		in.Wait = 1 + w.rng.Int64N(int64(mostWait))
 	}
 	out, began, ok := do(ctx, w, operation[*lockpb.AcquireResponse]{
-		object: o, in: in, wait: time.Duration(in.Wait),
-		call: func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (*lockpb.AcquireResponse, error) {
-			return lockpb.NewLockServiceClient(conn).Acquire(ctx, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: id}, opt)
+		object: o, in: in, wait: time.Duration(in.Wait), keyed: true,
+		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*lockpb.AcquireResponse, error) {
+			return lockpb.NewLockServiceClient(conn).Acquire(ctx, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key}, opt)
 		},
 		output: func(r *lockpb.AcquireResponse) any {
 			out := lockOutput(r.Holder)
@@ -117,7 +116,7 @@ func renew(ctx context.Context, w *Worker, g *grant) {
 	in := history.LockInput{Op: history.LockRenew, Token: g.token, TTL: w.ttl()}
 	out, began, ok := do(ctx, w, operation[*lockpb.RenewResponse]{
 		object: g.of, in: in, bare: true,
-		call: func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opt grpc.CallOption) (*lockpb.RenewResponse, error) {
+		call: func(ctx context.Context, conn *grpc.ClientConn, _ name, opt grpc.CallOption) (*lockpb.RenewResponse, error) {
 			return lockpb.NewLockServiceClient(conn).Renew(ctx, &lockpb.RenewRequest{Key: g.of.Key, Token: g.token, TtlNs: in.TTL}, opt)
 		},
 		output: func(r *lockpb.RenewResponse) any {

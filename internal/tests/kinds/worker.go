@@ -36,6 +36,8 @@ type Config struct {
 	// no request id, so that any part may decide them; some requests are sent again after
 	// their answer.
 	Splits bool
+	// Keyless says that some nodes may not know idempotency keys: none is sent.
+	Keyless bool
 	// Roam has each operation begin at a node drawn anew; else a worker stays at one that
 	// answers.
 	Roam bool
@@ -69,6 +71,7 @@ type Worker struct {
 	conns  []*grpc.ClientConn
 	at     int // the connection that it uses, until it fails
 
+	run    uint64            // its own among the workers of all runs: part of its idempotency keys
 	seen   map[string]uint64 // by object: what its kind wants to know at the next operation
 	grants int               // that it asked for: each has a holder of its own
 }
@@ -76,7 +79,7 @@ type Worker struct {
 // NewWorker returns the worker of a number, its own among those of a test.
 func NewWorker(cfg Config, number int, seed uint64) *Worker {
 	w := &Worker{cfg: cfg, number: number, rng: rand.New(rand.NewPCG(seed, uint64(number))), seen: map[string]uint64{}}
-	w.calls = caller.New(w.rng.Uint64(), uint64(number), cfg.Recording.now)
+	w.calls, w.run = caller.New(w.rng.Uint64(), uint64(number), cfg.Recording.now), w.rng.Uint64()
 	w.connect()
 	return w
 }
@@ -173,10 +176,21 @@ type operation[R response] struct {
 	// repeat has it sent once more though it was answered, as a client that has not heard of the
 	// answer does: its first result has to be found, wherever the object is by then.
 	repeat bool
-	// call sends an attempt. Bare operations have no id.
-	call   func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opt grpc.CallOption) (R, error)
+	keyed  bool // its requests may carry an idempotency key
+	// call sends an attempt. Bare operations have no name.
+	call   func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (R, error)
 	output func(R) any // the output in the record
 }
+
+// name is by what the node knows the attempts of an operation: one of the two, or nothing.
+type name struct {
+	id  *commonpb.RequestId
+	key string // an idempotency key
+}
+
+// keyedOf is how many operations there are, for one that goes under an idempotency key, of
+// those that may.
+const keyedOf = 3
 
 // response is what all answers have.
 type response interface {
@@ -190,22 +204,26 @@ type request[R response] struct {
 	*caller.Request
 	w    *Worker
 	name string // in the record
+	key  string // under which it goes; "" = its request id
 }
 
 // attempt sends the request once. ok says that there was an answer; the fate of an attempt
 // without one is what the record has.
 func (r *request[R]) attempt(ctx context.Context, within time.Duration) (out R, f caller.Fate, ok bool) {
 	w := r.w
-	var id *commonpb.RequestId
-	if !r.bare {
-		id = r.ID()
+	var as name
+	switch {
+	case r.key != "":
+		as.key = r.key
+	case !r.bare:
+		as.id = r.ID()
 	}
 	p := w.cfg.Recording.calls[r.object.Kind].Begin(w.number, r.object.Key, r.name, r.in)
 	start := w.now()
 	var by peer.Peer
 	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	out, err := r.call(attempt, w.conns[w.at], id, grpc.Peer(&by))
+	out, err := r.call(attempt, w.conns[w.at], as, grpc.Peer(&by))
 	if err == nil {
 		p.By(out.GetOwner(), out.GetEpoch())
 		p.Answer(r.output(out))
@@ -243,6 +261,9 @@ func do[R response](ctx context.Context, w *Worker, op operation[R]) (out R, beg
 	defer r.End()
 	if !op.bare {
 		r.name = fmt.Sprint(w.number, "/", r.Sequence)
+		if op.keyed && !w.cfg.Keyless && w.rng.IntN(keyedOf) == 0 {
+			r.key = fmt.Sprintf("%x/%s", w.run, r.name)
+		}
 	}
 	open := false
 	for most := leastRest; w.now()-r.Began < int64(w.cfg.Insist) && ctx.Err() == nil; most = min(2*most, mostRest) {

@@ -204,7 +204,11 @@ var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
 }
 
 var addKind = kind[*counterpb.AddRequest, *counterpb.AddResponse]{
-	stamp: func(q *counterpb.AddRequest, id *commonpb.RequestId) { q.RequestId = id },
+	stamp: func(q *counterpb.AddRequest, id *commonpb.RequestId) {
+		if q.IdempotencyKey == "" {
+			q.RequestId = id
+		}
+	},
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *counterpb.AddRequest, opts ...grpc.CallOption) (*counterpb.AddResponse, error) {
 		return counterpb.NewCounterServiceClient(conn).Add(ctx, q, opts...)
 	},

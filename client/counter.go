@@ -24,23 +24,34 @@ func (c *Client) Counter(name string) Counter { return Counter{c, name} }
 type CounterOption struct {
 	what byte
 	n    int64
+	text string
 }
 
 const (
 	atLeast byte = iota + 1
 	atMost
 	idleTTL
+	idempotencyKey
 )
 
 // AtLeast refuses an Add by which the counter would be below n.
-func AtLeast(n int64) CounterOption { return CounterOption{atLeast, n} }
+func AtLeast(n int64) CounterOption { return CounterOption{what: atLeast, n: n} }
 
 // AtMost refuses an Add by which the counter would be above n.
-func AtMost(n int64) CounterOption { return CounterOption{atMost, n} }
+func AtMost(n int64) CounterOption { return CounterOption{what: atMost, n: n} }
 
 // IdleTTL has the counter forgotten when it was not changed for so long; 0 = never,
 // which is the default. For Add and CompareAndSet.
-func IdleTTL(d time.Duration) CounterOption { return CounterOption{idleTTL, int64(d)} }
+func IdleTTL(d time.Duration) CounterOption { return CounterOption{what: idleTTL, n: int64(d)} }
+
+// IdempotencyKey names an Add or a CompareAndSet: 1 to 64 bytes of UTF-8, such as the
+// number of an order. Done again under the same key, also by another process, it acts once
+// and returns the first answer, for as long as nodes keep keys: 5 minutes unless they say
+// otherwise. With other arguments it is ErrRequestIDReused. A node that may have forgotten
+// keys refuses it with ErrRecovering. Without one, the client names its operations itself.
+func IdempotencyKey(key string) CounterOption {
+	return CounterOption{what: idempotencyKey, text: key}
+}
 
 // Refusal is why a change was not applied.
 type Refusal uint8
@@ -152,6 +163,8 @@ func (n Counter) addition(key string, delta int64, opts []CounterOption) *counte
 			r.Max = &bound
 		case idleTTL:
 			r.IdleTtlNs = o.n
+		case idempotencyKey:
+			r.IdempotencyKey = o.text
 		}
 	}
 	return r
@@ -195,18 +208,24 @@ func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, ver
 	if err := address(key, n.name); err != nil {
 		return Change{}, about(err, what, key, "")
 	}
-	idle := int64(0)
+	req := &counterpb.CompareAndSetRequest{Key: key, Name: n.name, Value: value, Version: version}
 	for _, o := range opts {
-		if o.what != idleTTL {
+		switch o.what {
+		case idleTTL:
+			req.IdleTtlNs = o.n
+		case idempotencyKey:
+			req.IdempotencyKey = o.text
+		default:
 			return Change{}, about(invalid("options", "of CompareAndSet have a bound; bounds are for Add"), what, key, "")
 		}
-		idle = o.n
 	}
 	op := n.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
-		r, err := counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Name: n.name, Value: value, Version: version,
-			IdleTtlNs: idle, RequestId: id}, opts...)
+		if req.IdempotencyKey == "" {
+			req.RequestId = id
+		}
+		r, err := counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, req, opts...)
 		op.says(r.GetApplied())
 		return r, err
 	})

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,42 @@ func TestRefusals(t *testing.T) {
 			if x.Refusal.String() != want || x.Applied != (want == "none") {
 				t.Errorf("%s: %+v", want, x)
 			}
+		}
+	})
+}
+
+// TestIdempotencyKey: what another process has done under a key is not done again, alone
+// and in a batch.
+func TestIdempotencyKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		one, two := w.client(direct, "n1"), w.client(direct, "n1")
+		stock := one.Counter("stock")
+		if _, err := stock.Add(soon(t), "k", -1, IdempotencyKey("order-6")); !errors.Is(err, ErrRecovering) {
+			t.Errorf("a node that has just started: %v", err)
+		}
+		time.Sleep(10 * time.Minute)
+		must(stock.Add(soon(t), "k", 10))(t)
+		first := must(stock.Add(soon(t), "k", -1, AtLeast(0), IdempotencyKey("order-7")))(t)
+		again := must(two.Counter("stock").Add(soon(t), "k", -1, AtLeast(0), IdempotencyKey("order-7")))(t)
+		if first.Replayed || first.Value != 9 || !again.Replayed || again.Value != 9 || again.Version != first.Version {
+			t.Errorf("%+v, again %+v", first, again)
+		}
+		if _, err := stock.Add(soon(t), "k", -2, AtLeast(0), IdempotencyKey("order-7")); !errors.Is(err, ErrRequestIDReused) {
+			t.Errorf("another order: %v", err)
+		}
+		batch := must(two.BatchAdd(soon(t), []Add{{Counter: stock, Key: "k", Delta: -1, Options: []CounterOption{IdempotencyKey("order-8")}},
+			{Counter: stock, Key: "k", Delta: -1, Options: []CounterOption{IdempotencyKey("order-8")}}}))(t)
+		if batch[0].Replayed || !batch[1].Replayed || batch[1].Value != 8 {
+			t.Errorf("%+v", batch)
+		}
+		for i := range 2 {
+			if set := must(stock.CompareAndSet(soon(t), "set", 5, 0, IdempotencyKey("order-9")))(t); !set.Applied || set.Replayed != (i == 1) {
+				t.Errorf("%+v", set)
+			}
+		}
+		if _, err := stock.CompareAndSet(soon(t), "set", 5, 0, IdempotencyKey(strings.Repeat("k", 65))); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a long key: %v", err)
 		}
 	})
 }

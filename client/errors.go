@@ -30,7 +30,7 @@ const (
 	ErrInvalid         Reason = "INVALID"           // a field is missing, too long or out of range
 	ErrKindMismatch    Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
 	ErrRequestTooOld   Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
-	ErrRequestIDReused Reason = "REQUEST_ID_REUSED" // two processes share a request id
+	ErrRequestIDReused Reason = "REQUEST_ID_REUSED" // two processes share a request id, or two requests an IdempotencyKey
 	ErrStoreFull       Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
 	ErrTooManyWaiters  Reason = "TOO_MANY_WAITERS"  // no room in the queue of the lock; see RetryAfter
 	ErrTooLarge        Reason = "TOO_LARGE"         // the batch is too large
@@ -123,7 +123,7 @@ func quoted(key string) string {
 // goFields are the names that fields of the API have in this package.
 var goFields = map[string]string{
 	"key": "Key", "name": "Name", "limit": "Limit", "period_ns": "Period", "burst": "Burst", "cost": "Cost", "refund": "Refund",
-	"algorithm": "Algorithm", "anywhere": "Anywhere", "peek": "Peek", "idle_ttl_ns": "IdleTTL", "min": "Min", "max": "Max",
+	"algorithm": "Algorithm", "anywhere": "Anywhere", "peek": "Peek", "idle_ttl_ns": "IdleTTL", "idempotency_key": "IdempotencyKey", "min": "Min", "max": "Max",
 	"ttl_ns": "TTL", "wait_ns": "Wait", "holder": "Holder", "metadata": "Metadata", "address": "address",
 }
 

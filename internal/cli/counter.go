@@ -105,6 +105,7 @@ func newCounterAdd(std Process) *cobra.Command {
 	var f counterFlags
 	var low, high int64
 	var idle time.Duration
+	var key idempotencyKey
 	cmd := &cobra.Command{
 		Use:   "add KEY [DELTA]",
 		Short: "Add to a counter (1 by default) and print it",
@@ -119,6 +120,7 @@ With --json: {"value": "…", "version": "…", "applied": bool, "epoch": number
 loss, and "parts": number if the counter is split.`,
 		Example: `  keystead counter add page:/index.html
   keystead counter add stock:42 --min 0 -- -1
+  keystead counter add stock:42 --min 0 --idempotency-key order-7 -- -1
   keystead counter add visits 10 --name 2026-11 --json`,
 		Args: rangeArgs(1, "KEY", "DELTA"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -129,7 +131,7 @@ loss, and "parts": number if the counter is split.`,
 					return usageError{fmt.Errorf("DELTA %q is not a whole 64-bit number", args[1])}
 				}
 			}
-			opts := []client.CounterOption{client.IdleTTL(idle)}
+			opts := append(key.options(), client.IdleTTL(idle))
 			if cmd.Flags().Changed("min") {
 				opts = append(opts, client.AtLeast(low))
 			}
@@ -146,7 +148,22 @@ loss, and "parts": number if the counter is split.`,
 	cmd.Flags().Int64Var(&low, "min", 0, "refuse to go below this")
 	cmd.Flags().Int64Var(&high, "max", 0, "refuse to go above this")
 	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "forget the counter when it was not changed for so long (default: never)")
+	key.flags(cmd)
 	return cmd
+}
+
+// idempotencyKey names a change, so that it can be asked for again.
+type idempotencyKey string
+
+func (k *idempotencyKey) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar((*string)(k), "idempotency-key", "", "`TEXT` that names this change, such as an order's number: the same command under it acts once")
+}
+
+func (k idempotencyKey) options() []client.CounterOption {
+	if k == "" {
+		return nil
+	}
+	return []client.CounterOption{client.IdempotencyKey(string(k))}
 }
 
 func newCounterGet(std Process) *cobra.Command {
@@ -175,6 +192,7 @@ grace period of a loss, and "parts": number if the counter is split.`,
 func newCounterSet(std Process) *cobra.Command {
 	var f counterFlags
 	var expected uint64
+	var key idempotencyKey
 	cmd := &cobra.Command{
 		Use:   "set KEY VALUE --if-version VERSION",
 		Short: "Set a counter whose version is known (compare and set)",
@@ -195,7 +213,7 @@ With --json: as "counter add".`,
 				return usageError{errors.New("--if-version is missing\n  hint: `keystead counter get KEY --json` prints the version; 0 if the counter must not exist")}
 			}
 			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.CompareAndSet(ctx, args[0], value, expected)
+				v, err := c.CompareAndSet(ctx, args[0], value, expected, key.options()...)
 				refused := ""
 				if !v.Applied {
 					refused = fmt.Sprintf("its version is %d, not %d", v.Version, expected)
@@ -206,6 +224,7 @@ With --json: as "counter add".`,
 	}
 	f.flags(cmd)
 	cmd.Flags().Uint64Var(&expected, "if-version", 0, "the version that the counter must have")
+	key.flags(cmd)
 	return cmd
 }
 

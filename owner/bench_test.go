@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -98,6 +99,32 @@ func benchmarkCheck(b *testing.B, ks []string, withID bool) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		check(ks[i*7919%len(ks)])
+	}
+}
+
+// BenchmarkAddWithKey is an add under an idempotency key of its own. As many as fill a
+// window of a second are remembered.
+func BenchmarkAddWithKey(b *testing.B) {
+	s, _ := keyStore(b, func(c *Config) { c.RequestIDs.Window, c.MaxBytes = second, 1<<40 })
+	ks := keys(1_000)
+	var key [26]byte
+	copy(key[:], "01J9ZQ5V7M8E2C3T4R6P0KXNBD")
+	add := func(i int) {
+		now := int64(i) * 10_000 // 100,000 a second
+		binary.BigEndian.PutUint32(key[22:], uint32(i))
+		must(s.Add(now, Ref{Key: ks[i*7919%len(ks)], Name: "n"}, reqid.KeyID(string(key[:])), counter.AddOp{Delta: 1}))
+		if i%128 == 0 {
+			for sh := range s.shards {
+				s.shards[sh].expireIDs(now)
+			}
+		}
+	}
+	for i := range 200_000 {
+		add(i)
+	}
+	b.ReportAllocs()
+	for i := 200_000; b.Loop(); i++ {
+		add(i)
 	}
 }
 

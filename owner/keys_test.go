@@ -113,6 +113,22 @@ var keyedOps = map[string]struct {
 		a, err := s.Reset(now, Ref{Key: "k", Name: "reset"}, id)
 		return true, a.Replayed, err
 	}},
+	"delete": {2, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
+		if v == 1 { // another operation
+			_, err := s.Reset(now, Ref{Key: "k", Name: "deleted"}, id)
+			return false, false, err
+		}
+		a, err := s.Delete(now, Ref{Key: "k", Name: "deleted"}, id)
+		return true, a.Replayed, err
+	}},
+	"reset of a limit": {2, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
+		if v == 1 { // another operation
+			_, err := s.Check(now, Ref{Key: "k", Name: "full"}, id, limit.Op{Params: limit.Params{Limit: 10, Period: second}, Cost: 1})
+			return false, false, err
+		}
+		a, err := s.ResetLimit(now, Ref{Key: "k", Name: "full"}, id)
+		return true, a.Replayed, err
+	}},
 	"acquire": {4, 1, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
 		op := lock.Acquire{Holder: "ann", TTL: 100 * second, Metadata: []byte("m")}
 		switch v {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -86,6 +87,20 @@ func FuzzUnmarshalAndServe(f *testing.F) {
 		}
 		f.Add(uint8(i), b, int64(1e9))
 		f.Add(uint8(i), b[:len(b)-1], int64(1e18))
+	}
+	keyed := []proto.Message{
+		&limitpb.CheckRequest{Key: "k", Limit: 5, PeriodNs: 1e9, IdempotencyKey: "order-7"},
+		&counterpb.AddRequest{Key: "k", Delta: -5, IdempotencyKey: "order-7"},
+		&lockpb.AcquireRequest{Key: "k", Holder: "h", TtlNs: 1e9, WaitNs: 1e9, IdempotencyKey: "order-7"},
+		&counterpb.CompareAndSetRequest{Key: "k", Value: 5, IdempotencyKey: "order-7", RequestId: requestN(1, 1)},
+		&lockpb.ReleaseRequest{Key: "k", Token: 1, IdempotencyKey: strings.Repeat("k", 65)},
+	}
+	for i, m := range keyed {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(i), b, int64(400e9))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, data []byte, pause int64) {
 		now := &clockAt{}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -132,6 +133,7 @@ type once struct {
 	client [16]byte
 	before uint64    // operations that the client has finished before
 	first  time.Time // when it was sent first
+	keyed  bool      // it goes under an idempotency key
 }
 
 func newOnce() *once {
@@ -140,7 +142,29 @@ func newOnce() *once {
 	return o
 }
 
+// newOnceBy is newOnce of an operation that goes under an idempotency key, if it is keyed.
+func newOnceBy(keyed bool) *once {
+	o := newOnce()
+	o.keyed = keyed
+	return o
+}
+
+// namings are the ways in which a node is told what a retry is a retry of.
+var namings = map[string]bool{"by id": false, "by key": true}
+
+// key returns its idempotency key, "" if it has none.
+func (o *once) key() string {
+	if !o.keyed {
+		return ""
+	}
+	return hex.EncodeToString(o.client[:])
+}
+
+// id returns its request id, nil if it has none.
 func (o *once) id() *commonpb.RequestId {
+	if o.keyed {
+		return nil
+	}
 	return &commonpb.RequestId{Client: o.client[:], Sequence: o.before + 1, Settled: o.before + 1, AgeNs: int64(time.Since(o.first))}
 }
 
@@ -148,14 +172,14 @@ func (o *once) id() *commonpb.RequestId {
 func (o *once) add(n *testNode, key string, delta int64, within time.Duration) (*counterpb.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), within)
 	defer cancel()
-	return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id()})
+	return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id(), IdempotencyKey: o.key()})
 }
 
 // added adds to a counter, by as many calls as it takes.
 func (o *once) added(n *testNode, key string, delta int64) *counterpb.AddResponse {
 	n.t.Helper()
 	return answered(n, "an add to "+key, func(ctx context.Context) (*counterpb.AddResponse, error) {
-		return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id()})
+		return counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: key, Name: "n", Delta: delta, RequestId: o.id(), IdempotencyKey: o.key()})
 	})
 }
 

@@ -28,10 +28,11 @@ type retried struct {
 	}
 }
 
-// newRetried prepares the keys: a counter is 5, one check was done, a lock is held.
-func newRetried(n *testNode, keys []string) *retried {
+// newRetried prepares the keys: a counter is 5, one check was done, a lock is held. The
+// operations go under idempotency keys, or request ids.
+func newRetried(n *testNode, keys []string, keyed bool) *retried {
 	n.t.Helper()
-	r := &retried{keys: keys, add: newOnce(), check: newOnce(), acquire: newOnce(), unlock: newOnce()}
+	r := &retried{keys: keys, add: newOnceBy(keyed), check: newOnceBy(keyed), acquire: newOnceBy(keyed), unlock: newOnceBy(keyed)}
 	newOnce().added(n, keys[0], 5)
 	first := &retried{keys: keys, check: newOnce()}
 	first.askCheck(n)
@@ -45,7 +46,7 @@ func newRetried(n *testNode, keys []string) *retried {
 func (r *retried) askCheck(n *testNode) {
 	n.t.Helper()
 	r.got.check = answered(n, "a check", func(ctx context.Context) (*limitpb.CheckResponse, error) {
-		return limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
+		return limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id(), IdempotencyKey: r.check.key()})
 	})
 }
 
@@ -56,10 +57,10 @@ func (r *retried) ask(n *testNode) {
 	r.askCheck(n)
 	locks := lockpb.NewLockServiceClient(n.conn)
 	r.got.acquire = answered(n, "an acquire", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
-		return locks.Acquire(ctx, &lockpb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
+		return locks.Acquire(ctx, &lockpb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id(), IdempotencyKey: r.acquire.key()})
 	})
 	r.got.release = answered(n, "a release", func(ctx context.Context) (*lockpb.ReleaseResponse, error) {
-		return locks.Release(ctx, &lockpb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
+		return locks.Release(ctx, &lockpb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id(), IdempotencyKey: r.unlock.key()})
 	})
 }
 
@@ -69,16 +70,16 @@ func (r *retried) send(n *testNode) {
 	n.t.Cleanup(cancel)
 	locks := lockpb.NewLockServiceClient(n.conn)
 	go func() {
-		_, _ = counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: r.keys[0], Name: "n", Delta: 1, RequestId: r.add.id()})
+		_, _ = counterpb.NewCounterServiceClient(n.conn).Add(ctx, &counterpb.AddRequest{Key: r.keys[0], Name: "n", Delta: 1, RequestId: r.add.id(), IdempotencyKey: r.add.key()})
 	}()
 	go func() {
-		_, _ = limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id()})
+		_, _ = limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: r.keys[1], Limit: 5, Cost: 1, PeriodNs: int64(time.Hour), RequestId: r.check.id(), IdempotencyKey: r.check.key()})
 	}()
 	go func() {
-		_, _ = locks.Acquire(ctx, &lockpb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id()})
+		_, _ = locks.Acquire(ctx, &lockpb.AcquireRequest{Key: r.keys[2], Holder: "h", TtlNs: int64(time.Hour), RequestId: r.acquire.id(), IdempotencyKey: r.acquire.key()})
 	}()
 	go func() {
-		_, _ = locks.Release(ctx, &lockpb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id()})
+		_, _ = locks.Release(ctx, &lockpb.ReleaseRequest{Key: r.keys[3], Token: r.token, RequestId: r.unlock.id(), IdempotencyKey: r.unlock.key()})
 	}()
 }
 
@@ -148,10 +149,16 @@ func (r *retried) doneOnce(n *testNode, age time.Duration) {
 //	C  repeats all four with their ids at B: it gets the first answers, with their
 //	   age, and nothing is done twice
 func TestPointsRetryAtTheNewOwner(t *testing.T) {
+	for name, keyed := range namings {
+		t.Run(name, func(t *testing.T) { pointsRetryAtTheNewOwner(t, keyed) })
+	}
+}
+
+func pointsRetryAtTheNewOwner(t *testing.T, keyed bool) {
 	t.Parallel()
 	c := pointedCluster(t, false, shortLease...)
 	leads, a, b := c.roles()
-	r := newRetried(a, c.keysAt(a, b, 4))
+	r := newRetried(a, c.keysAt(a, b, 4), keyed)
 	a.arm("rpcConfirmed", held)
 	r.send(a)
 	r.decided(a)
@@ -170,10 +177,16 @@ func TestPointsRetryAtTheNewOwner(t *testing.T) {
 //	L  hears nothing, and sends the calls again, to B when that owns the rows
 //	C  hears of it only if that takes L too long, and repeats them then
 func TestPointsForwarderRetries(t *testing.T) {
+	for name, keyed := range namings {
+		t.Run(name, func(t *testing.T) { pointsForwarderRetries(t, keyed) })
+	}
+}
+
+func pointsForwarderRetries(t *testing.T, keyed bool) {
 	t.Parallel()
 	c := pointedCluster(t, false, shortLease...)
 	leads, a, b := c.roles()
-	r := newRetried(a, c.keysAt(a, b, 4))
+	r := newRetried(a, c.keysAt(a, b, 4), keyed)
 	a.arm("forwardManyConfirmed", held)
 	leads.arm("forwardSend", `1*sleep("1s")`) // all in one message: answers to others would wait behind the first
 	r.send(leads)
@@ -191,13 +204,19 @@ func TestPointsForwarderRetries(t *testing.T) {
 //	A  decides an add with an id; before it looks for copies, it dies
 //	C  repeats it at B: it is done once, whether or not B had the record
 func TestPointsRetryOfTheUndecided(t *testing.T) {
+	for name, keyed := range namings {
+		t.Run(name, func(t *testing.T) { pointsRetryOfTheUndecided(t, keyed) })
+	}
+}
+
+func pointsRetryOfTheUndecided(t *testing.T, keyed bool) {
 	t.Parallel()
 	c := pointedCluster(t, false, shortLease...)
 	leads, a, b := c.roles()
 	key := c.keysAt(a, b, 1)[0]
 	newOnce().added(a, key, 5)
 	a.arm("rpcDecided", held)
-	first := newOnce()
+	first := newOnceBy(keyed)
 	answer := make(chan error, 1)
 	go func() {
 		_, err := first.add(a, key, 1, patience)

@@ -15,7 +15,9 @@ func TestIdempotencyKeysOverStarts(t *testing.T) {
 	buy := func(n *served, order string) []string {
 		return []string{"counter", "add", "stock", "--addr", n.grpc, "--idempotency-key", order, "--", "-1"}
 	}
-	lone := func(args ...string) *served { return startNode(t, nil, "server", append([]string{"--id", "a"}, args...)...) }
+	lone := func(args ...string) *served {
+		return startNode(t, nil, "server", append([]string{"--id", "a"}, args...)...)
+	}
 	kept := func(t *testing.T, n *served, order, want string) {
 		t.Helper()
 		for range 2 {

@@ -98,8 +98,14 @@ func (l Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, erro
 }
 
 // Peek returns what Check would, and spends nothing.
-func (l Limit) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.c.check(ctx, Check{Key: key, Limit: l, Peek: true})
+func (l Limit) Peek(ctx context.Context, key string) (Decision, error) { return l.PeekN(ctx, key, 1) }
+
+// PeekN returns what CheckN would, and spends nothing. n is 1 or more; 0 is ErrInvalid.
+func (l Limit) PeekN(ctx context.Context, key string, n uint64) (Decision, error) {
+	if n == 0 {
+		return Decision{}, about(invalid("cost", "is 0; ask for 1 or more"), "peek", key, "")
+	}
+	return l.c.check(ctx, Check{Key: key, Limit: l, Cost: n, Peek: true})
 }
 
 // Refund gives n tokens of the key's back that were spent and not used, at most up

@@ -27,6 +27,15 @@ func TestSlidingAndRefund(t *testing.T) {
 		if _, err := l.Refund(soon(t), "k", 0); !errors.Is(err, ErrInvalid) {
 			t.Errorf("a refund of nothing: %v", err)
 		}
+		if d := must(l.PeekN(soon(t), "k", 2))(t); !d.Allowed || d.Remaining != 2 {
+			t.Errorf("a peek for two: %+v", d)
+		}
+		if d := must(l.PeekN(soon(t), "k", 3))(t); d.Allowed || d.RetryAfter == 0 {
+			t.Errorf("a peek for three: %+v", d)
+		}
+		if _, err := l.PeekN(soon(t), "k", 0); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a peek for nothing: %v", err)
+		}
 		c := w.client(direct, "n1")
 		api := c.Limit("api", PerMinute(3).Sliding())
 		rs := must(c.BatchCheck(soon(t), []Check{

@@ -157,7 +157,7 @@ func (f *limitFlags) ask(ctx context.Context, c *client.Client, key string, algo
 	case f.refund != 0:
 		return l.Refund(ctx, key, uint64(f.refund))
 	case peek:
-		return l.Peek(ctx, key)
+		return l.PeekN(ctx, key, f.cost)
 	}
 	return l.CheckN(ctx, key, f.cost)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/keystead/keystead/client"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -70,10 +71,34 @@ func TestAnswersOfParts(t *testing.T) {
 		with("hot", "merge", "k", "--kind", kind)
 	}
 	whole("after")
+	splitByTheGoClient(t, addr[1])
 	splitAll(t, addr[1])
 	refuses(t, exitError, "100 objects are split, and no more may be (UNAVAILABLE)\n  hint: make one whole with `keystead hot merge`", "hot", "split", "k", "--kind", "limit", "--addr", addr[1])
 	with("hot", "merge", "full-7")
 	with("hot", "split", "k", "--kind", "limit")
+}
+
+// splitByTheGoClient has the Go client split a counter and make it whole again.
+func splitByTheGoClient(t *testing.T, addr string) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	hits, o := c.Counter("hits"), client.Object{Kind: client.KindCounter, Key: "page", Name: "hits"}
+	if s, err := c.Admin().Split(t.Context(), o, 2); err != nil || len(s.Owners) != 2 || s.Owners[0] == s.Owners[1] || !s.Manual {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if v, err := hits.Add(t.Context(), "page", 3); err != nil || v.Parts != 2 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if err := c.Admin().Merge(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+	if v, err := hits.Get(t.Context(), "page"); err != nil || v.Parts != 0 || v.Value != 3 {
+		t.Errorf("%+v, %v", v, err)
+	}
 }
 
 // splitAll splits as many objects as may be, some at a time, so that each is in the way

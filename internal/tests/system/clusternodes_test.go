@@ -111,12 +111,12 @@ func (n *testNode) connect() {
 	if n.dial == nil {
 		n.dial = (&net.Dialer{}).DialContext
 	}
-	conn, err := grpc.NewClient("passthrough:///"+n.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///"+n.grpc, append(oldNames(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return n.dial(ctx, "tcp", addr) }),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 100 * time.Millisecond},
 			MinConnectTimeout: 5 * time.Second,
-		}))
+		}))...)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -174,7 +174,7 @@ func startLoad(t *testing.T, c *testCluster, pause time.Duration) *load {
 	l := &load{}
 	ctx, stop := context.WithCancel(t.Context())
 	l.stop = stop
-	kc, err := client.Dial(ctx, addrs...)
+	kc, err := client.Config{DialOptions: oldNames()}.Dial(ctx, addrs...)
 	if err != nil {
 		t.Fatal(err)
 	}

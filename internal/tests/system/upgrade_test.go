@@ -19,7 +19,7 @@ import (
 var nextVersion = []struct{ file, old, text string }{
 	{"ring/epoch/table/command.go", "type Compact struct{}", "type Compact struct{ Better bool `json:\"better,omitempty\"` }"},
 	{"ring/epoch/table/level.go", "const Level = 5", "const Level = 6"},
-	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 5\n\t}"},
+	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 6\n\t}"},
 	{"ring/epoch/leader.go", "&table.Compact{}", "&table.Compact{Better: true}"},
 }
 

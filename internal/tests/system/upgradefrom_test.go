@@ -75,7 +75,7 @@ func startQueue(t *testing.T, c *testCluster) *queue {
 	for _, n := range c.nodes {
 		addrs = append(addrs, n.grpc)
 	}
-	kc, err := client.Dial(t.Context(), addrs...)
+	kc, err := client.Config{DialOptions: oldNames()}.Dial(t.Context(), addrs...)
 	if err != nil {
 		t.Fatal(err)
 	}

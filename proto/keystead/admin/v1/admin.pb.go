@@ -324,7 +324,7 @@ func (x *DrainState) GetEpoch() uint64 {
 type SplitObjectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A limit or a counter.
-	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	Kind v11.Kind `protobuf:"varint,5,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its key.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name. Empty means that of the kind.
@@ -443,7 +443,7 @@ func (x *SplitObjectResponse) GetSplit() *v1.Split {
 type MergeObjectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A limit or a counter.
-	Kind v11.Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	Kind v11.Kind `protobuf:"varint,4,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its key.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name. Empty means that of the kind.
@@ -1332,18 +1332,18 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"rows_owned\x18\x04 \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\x05 \x01(\rR\vrowsStandby\x12\x18\n" +
 	"\aalready\x18\x06 \x01(\bR\aalready\x12\x14\n" +
-	"\x05epoch\x18\a \x01(\x04R\x05epoch\"~\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\"\x84\x01\n" +
 	"\x12SplitObjectRequest\x12,\n" +
-	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
+	"\x04kind\x18\x05 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
-	"\x05parts\x18\x04 \x01(\rR\x05parts\"G\n" +
+	"\x05parts\x18\x04 \x01(\rR\x05partsJ\x04\b\x01\x10\x02\"G\n" +
 	"\x13SplitObjectResponse\x120\n" +
-	"\x05split\x18\x01 \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"h\n" +
+	"\x05split\x18\x01 \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"n\n" +
 	"\x12MergeObjectRequest\x12,\n" +
-	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\x15\n" +
+	"\x04name\x18\x03 \x01(\tR\x04nameJ\x04\b\x01\x10\x02\"\x15\n" +
 	"\x13MergeObjectResponse\"%\n" +
 	"\x11InspectKeyRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\"\xd6\x01\n" +

@@ -264,13 +264,13 @@ type Split struct {
 	// Epoch in which it was split: names the split.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// A limit or a counter.
-	Kind v1.Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	Kind v1.Kind `protobuf:"varint,10,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its key.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// How far it is.
-	Phase SplitPhase `protobuf:"varint,5,opt,name=phase,proto3,enum=keystead.cluster.v1.SplitPhase" json:"phase,omitempty"`
+	Phase SplitPhase `protobuf:"varint,11,opt,name=phase,proto3,enum=keystead.cluster.v1.SplitPhase" json:"phase,omitempty"`
 	// Epoch in which the phase began.
 	Since uint64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
 	// Whether somebody asked for it; else it is merged when it is not hot any more.
@@ -1128,11 +1128,11 @@ type MemberStatus struct {
 	// As it stands in the table; unset when it is not there.
 	Member *Member `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
 	// What gossip says.
-	Gossip Gossip `protobuf:"varint,3,opt,name=gossip,proto3,enum=keystead.cluster.v1.Gossip" json:"gossip,omitempty"`
+	Gossip Gossip `protobuf:"varint,10,opt,name=gossip,proto3,enum=keystead.cluster.v1.Gossip" json:"gossip,omitempty"`
 	// Where it gossips, host:port.
 	GossipAddr string `protobuf:"bytes,4,opt,name=gossip_addr,json=gossipAddr,proto3" json:"gossip_addr,omitempty"`
 	// Its part in raft.
-	Raft Raft `protobuf:"varint,5,opt,name=raft,proto3,enum=keystead.cluster.v1.Raft" json:"raft,omitempty"`
+	Raft Raft `protobuf:"varint,11,opt,name=raft,proto3,enum=keystead.cluster.v1.Raft" json:"raft,omitempty"`
 	// Share of the hash space that it owns now, 0 to 1.
 	OwnedShare float64 `protobuf:"fixed64,6,opt,name=owned_share,json=ownedShare,proto3" json:"owned_share,omitempty"`
 	// Rows that it owns now.
@@ -2367,7 +2367,7 @@ type HotKey struct {
 	// Its name, likewise; may be empty.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// What it is.
-	Kind v1.Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
+	Kind v1.Kind `protobuf:"varint,11,opt,name=kind,proto3,enum=keystead.common.v1.Kind" json:"kind,omitempty"`
 	// Its operations a second, at most.
 	RateMax float64 `protobuf:"fixed64,4,opt,name=rate_max,json=rateMax,proto3" json:"rate_max,omitempty"`
 	// Its operations a second, at least.
@@ -2491,17 +2491,18 @@ var File_keystead_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"!keystead/cluster/v1/cluster.proto\x12\x13keystead.cluster.v1\x1a\x1fkeystead/common/v1/common.proto\"\x9e\x02\n" +
+	"!keystead/cluster/v1/cluster.proto\x12\x13keystead.cluster.v1\x1a\x1fkeystead/common/v1/common.proto\"\xaa\x02\n" +
 	"\x05Split\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12,\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
+	"\x04kind\x18\n" +
+	" \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x125\n" +
-	"\x05phase\x18\x05 \x01(\x0e2\x1f.keystead.cluster.v1.SplitPhaseR\x05phase\x12\x14\n" +
+	"\x05phase\x18\v \x01(\x0e2\x1f.keystead.cluster.v1.SplitPhaseR\x05phase\x12\x14\n" +
 	"\x05since\x18\x06 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06manual\x18\a \x01(\bR\x06manual\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x124\n" +
-	"\x05parts\x18\t \x03(\v2\x1e.keystead.cluster.v1.SplitPartR\x05parts\"K\n" +
+	"\x05parts\x18\t \x03(\v2\x1e.keystead.cluster.v1.SplitPartR\x05partsJ\x04\b\x02\x10\x03J\x04\b\x05\x10\x06\"K\n" +
 	"\tSplitPart\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
@@ -2553,20 +2554,21 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x12ListMembersRequest\"h\n" +
 	"\x13ListMembersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12;\n" +
-	"\amembers\x18\x02 \x03(\v2!.keystead.cluster.v1.MemberStatusR\amembers\"\xd6\x02\n" +
+	"\amembers\x18\x02 \x03(\v2!.keystead.cluster.v1.MemberStatusR\amembers\"\xe2\x02\n" +
 	"\fMemberStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x06member\x18\x02 \x01(\v2\x1b.keystead.cluster.v1.MemberR\x06member\x123\n" +
-	"\x06gossip\x18\x03 \x01(\x0e2\x1b.keystead.cluster.v1.GossipR\x06gossip\x12\x1f\n" +
+	"\x06gossip\x18\n" +
+	" \x01(\x0e2\x1b.keystead.cluster.v1.GossipR\x06gossip\x12\x1f\n" +
 	"\vgossip_addr\x18\x04 \x01(\tR\n" +
 	"gossipAddr\x12-\n" +
-	"\x04raft\x18\x05 \x01(\x0e2\x19.keystead.cluster.v1.RaftR\x04raft\x12\x1f\n" +
+	"\x04raft\x18\v \x01(\x0e2\x19.keystead.cluster.v1.RaftR\x04raft\x12\x1f\n" +
 	"\vowned_share\x18\x06 \x01(\x01R\n" +
 	"ownedShare\x12\x1d\n" +
 	"\n" +
 	"rows_owned\x18\a \x01(\rR\trowsOwned\x12!\n" +
 	"\frows_standby\x18\b \x01(\rR\vrowsStandby\x12\x19\n" +
-	"\bapp_addr\x18\t \x01(\tR\aappAddr\"&\n" +
+	"\bapp_addr\x18\t \x01(\tR\aappAddrJ\x04\b\x03\x10\x04J\x04\b\x05\x10\x06\"&\n" +
 	"\x10GetOwnersRequest\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\tR\x04keys\"`\n" +
 	"\x11GetOwnersResponse\x12\x14\n" +
@@ -2659,11 +2661,11 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05floor\x18\x01 \x01(\x01R\x05floor\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12\x17\n" +
 	"\astay_ns\x18\x03 \x01(\x03R\x06stayNs\x12\x10\n" +
-	"\x03max\x18\x04 \x01(\rR\x03max\"\x83\x02\n" +
+	"\x03max\x18\x04 \x01(\rR\x03max\"\x89\x02\n" +
 	"\x06HotKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12,\n" +
-	"\x04kind\x18\x03 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x19\n" +
+	"\x04kind\x18\v \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x19\n" +
 	"\brate_max\x18\x04 \x01(\x01R\arateMax\x12\x19\n" +
 	"\brate_min\x18\x05 \x01(\x01R\arateMin\x12\x10\n" +
 	"\x03hot\x18\x06 \x01(\bR\x03hot\x12\x19\n" +
@@ -2671,7 +2673,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\awaiting\x18\b \x01(\rR\awaiting\x12\x14\n" +
 	"\x05parts\x18\t \x01(\rR\x05parts\x12\x12\n" +
 	"\x04part\x18\n" +
-	" \x01(\rR\x04part*q\n" +
+	" \x01(\rR\x04partJ\x04\b\x03\x10\x04*q\n" +
 	"\n" +
 	"SplitPhase\x12\x1b\n" +
 	"\x17SPLIT_PHASE_UNSPECIFIED\x10\x00\x12\x17\n" +

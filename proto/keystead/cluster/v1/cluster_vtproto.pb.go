@@ -51,6 +51,16 @@ func (m *Split) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Phase != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Phase))
+		i--
+		dAtA[i] = 0x58
+	}
+	if m.Kind != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
+		i--
+		dAtA[i] = 0x50
+	}
 	if len(m.Parts) > 0 {
 		for iNdEx := len(m.Parts) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Parts[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -85,11 +95,6 @@ func (m *Split) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x30
 	}
-	if m.Phase != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Phase))
-		i--
-		dAtA[i] = 0x28
-	}
 	if len(m.Name) > 0 {
 		i -= len(m.Name)
 		copy(dAtA[i:], m.Name)
@@ -103,11 +108,6 @@ func (m *Split) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Key)))
 		i--
 		dAtA[i] = 0x1a
-	}
-	if m.Kind != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
-		i--
-		dAtA[i] = 0x10
 	}
 	if m.Id != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Id))
@@ -776,6 +776,16 @@ func (m *MemberStatus) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Raft != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Raft))
+		i--
+		dAtA[i] = 0x58
+	}
+	if m.Gossip != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Gossip))
+		i--
+		dAtA[i] = 0x50
+	}
 	if len(m.AppAddr) > 0 {
 		i -= len(m.AppAddr)
 		copy(dAtA[i:], m.AppAddr)
@@ -799,22 +809,12 @@ func (m *MemberStatus) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x31
 	}
-	if m.Raft != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Raft))
-		i--
-		dAtA[i] = 0x28
-	}
 	if len(m.GossipAddr) > 0 {
 		i -= len(m.GossipAddr)
 		copy(dAtA[i:], m.GossipAddr)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.GossipAddr)))
 		i--
 		dAtA[i] = 0x22
-	}
-	if m.Gossip != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Gossip))
-		i--
-		dAtA[i] = 0x18
 	}
 	if m.Member != nil {
 		size, err := m.Member.MarshalToSizedBufferVT(dAtA[:i])
@@ -1819,6 +1819,11 @@ func (m *HotKey) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Kind != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
+		i--
+		dAtA[i] = 0x58
+	}
 	if m.Part != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Part))
 		i--
@@ -1861,11 +1866,6 @@ func (m *HotKey) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x21
 	}
-	if m.Kind != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
-		i--
-		dAtA[i] = 0x18
-	}
 	if len(m.Name) > 0 {
 		i -= len(m.Name)
 		copy(dAtA[i:], m.Name)
@@ -1892,9 +1892,6 @@ func (m *Split) SizeVT() (n int) {
 	if m.Id != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Id))
 	}
-	if m.Kind != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
-	}
 	l = len(m.Key)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
@@ -1902,9 +1899,6 @@ func (m *Split) SizeVT() (n int) {
 	l = len(m.Name)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.Phase != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Phase))
 	}
 	if m.Since != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Since))
@@ -1921,6 +1915,12 @@ func (m *Split) SizeVT() (n int) {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	if m.Kind != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
+	}
+	if m.Phase != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Phase))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2190,15 +2190,9 @@ func (m *MemberStatus) SizeVT() (n int) {
 		l = m.Member.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Gossip != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Gossip))
-	}
 	l = len(m.GossipAddr)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.Raft != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Raft))
 	}
 	if m.OwnedShare != 0 {
 		n += 9
@@ -2212,6 +2206,12 @@ func (m *MemberStatus) SizeVT() (n int) {
 	l = len(m.AppAddr)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Gossip != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Gossip))
+	}
+	if m.Raft != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Raft))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2626,9 +2626,6 @@ func (m *HotKey) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Kind != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
-	}
 	if m.RateMax != 0 {
 		n += 9
 	}
@@ -2649,6 +2646,9 @@ func (m *HotKey) SizeVT() (n int) {
 	}
 	if m.Part != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Part))
+	}
+	if m.Kind != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2698,25 +2698,6 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Id |= uint64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-		case 2:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Kind", wireType)
-			}
-			m.Kind = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.Kind |= v1.Kind(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -2785,25 +2766,6 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Name = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
-		case 5:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Phase", wireType)
-			}
-			m.Phase = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.Phase |= SplitPhase(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
 		case 6:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Since", wireType)
@@ -2909,6 +2871,44 @@ func (m *Split) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Kind", wireType)
+			}
+			m.Kind = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Kind |= v1.Kind(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Phase", wireType)
+			}
+			m.Phase = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Phase |= SplitPhase(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -4469,25 +4469,6 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
-		case 3:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Gossip", wireType)
-			}
-			m.Gossip = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.Gossip |= Gossip(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
 		case 4:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field GossipAddr", wireType)
@@ -4520,25 +4501,6 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 			}
 			m.GossipAddr = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
-		case 5:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Raft", wireType)
-			}
-			m.Raft = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.Raft |= Raft(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
 		case 6:
 			if wireType != 1 {
 				return fmt.Errorf("proto: wrong wireType = %d for field OwnedShare", wireType)
@@ -4620,6 +4582,44 @@ func (m *MemberStatus) UnmarshalVT(dAtA []byte) error {
 			}
 			m.AppAddr = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Gossip", wireType)
+			}
+			m.Gossip = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Gossip |= Gossip(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Raft", wireType)
+			}
+			m.Raft = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Raft |= Raft(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -7151,25 +7151,6 @@ func (m *HotKey) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Name = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
-		case 3:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Kind", wireType)
-			}
-			m.Kind = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.Kind |= v1.Kind(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
 		case 4:
 			if wireType != 1 {
 				return fmt.Errorf("proto: wrong wireType = %d for field RateMax", wireType)
@@ -7284,6 +7265,25 @@ func (m *HotKey) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Part |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Kind", wireType)
+			}
+			m.Kind = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Kind |= v1.Kind(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

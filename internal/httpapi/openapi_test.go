@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,24 @@ func TestEveryMethodIsReachable(t *testing.T) {
 				t.Errorf("%s answers %s", pathOf(m), a.body)
 			}
 		}
+	}
+}
+
+// What is read by GET changes nothing: proxies and browsers repeat it as they like.
+func TestReadsOnlyRead(t *testing.T) {
+	h := newHouse(t)
+	reads := regexp.MustCompile(`^(Get|BatchGet|List|Inspect)`)
+	some := 0
+	for _, r := range h.web.routes {
+		if r.reads {
+			some++
+		}
+		if r.reads && (!reads.MatchString(string(r.desc.Name())) || r.key != nil) {
+			t.Errorf("%s is answered to GET", r.path)
+		}
+	}
+	if some < 9 {
+		t.Errorf("%d calls are answered to GET", some)
 	}
 }
 

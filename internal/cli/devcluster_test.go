@@ -28,3 +28,37 @@ func TestDevPassesSettingsOn(t *testing.T) {
 		}
 	}
 }
+
+// HTTP is served three ports above gRPC where no address is given, also by each of several
+// nodes.
+func TestWhereHTTPIsServed(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ http, grpc, want string }{
+		{autoAddr, "127.0.0.1:7400", "127.0.0.1:7403"},
+		{autoAddr, "[::1]:9000", "[::1]:9003"},
+		{autoAddr, "0.0.0.0:0", "0.0.0.0:0"},
+		{"", "127.0.0.1:7400", ""},
+		{"10.0.0.1:80", "127.0.0.1:7400", "10.0.0.1:80"},
+	} {
+		if got, err := placeHTTP(row.http, row.grpc); err != nil || got != row.want {
+			t.Errorf("%q with gRPC at %s: %q, %v, want %q", row.http, row.grpc, got, err, row.want)
+		}
+	}
+	if _, err := placeHTTP(autoAddr, "nonsense"); err == nil {
+		t.Error("an address of gRPC that is none")
+	}
+	var f nodeFlags
+	f.GRPCAddr, f.AdminAddr, f.HTTPAddr = defaultAddr, defaultAdminAddr, autoAddr
+	nodes, err := placeDevNodes(&f, 3)
+	if err != nil || nodes[2].http != "127.0.0.1:7423" {
+		t.Errorf("%v, %v", nodes, err)
+	}
+	f.HTTPAddr = ""
+	if nodes, err = placeDevNodes(&f, 2); err != nil || nodes[1].http != "" {
+		t.Errorf("%v, %v", nodes, err)
+	}
+	f.HTTPAddr = "127.0.0.1:7403"
+	if _, err = placeDevNodes(&f, 2); err == nil {
+		t.Error("several nodes at one address of HTTP")
+	}
+}

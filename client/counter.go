@@ -256,6 +256,33 @@ func (n Counter) Reset(ctx context.Context, key string) (Cleared, error) {
 		Meta: metaOf(r, r.GetReplay())}, nil
 }
 
+// Deleted is the answer to a Delete.
+type Deleted struct {
+	Existed  bool
+	Previous int64  // the value that the counter had: before the first attempt, if Replayed
+	Version  uint64 // of the deletion, above all that the counter had; 0 if there was none
+	Current  int64  // the value now: not 0 only if Replayed, and made again since
+	Meta
+}
+
+// Delete removes the key's counter. If it is made again, its versions are above all that
+// it had.
+func (n Counter) Delete(ctx context.Context, key string) (Deleted, error) {
+	if err := address(key, n.name); err != nil {
+		return Deleted{}, about(err, "delete", key, "")
+	}
+	op := n.c.ops.begin()
+	defer op.finish()
+	r, err := ask(ctx, n.c, toKey(key, false).of("delete"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.DeleteResponse, error) {
+		return counterpb.NewCounterServiceClient(conn).Delete(ctx, &counterpb.DeleteRequest{Key: key, Name: n.name, RequestId: id}, opts...)
+	})
+	if err != nil {
+		return Deleted{}, err
+	}
+	return Deleted{Existed: r.GetDeleted(), Previous: r.GetPrevious(), Version: r.GetVersion(), Current: r.GetCurrent(),
+		Meta: metaOf(r, r.GetReplay())}, nil
+}
+
 // ask is a call about a key that always goes in a message of its own. op is nil
 // if it changes nothing.
 func ask[R interface {

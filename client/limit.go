@@ -118,6 +118,28 @@ func (l Limit) Refund(ctx context.Context, key string, n uint64) (Decision, erro
 	return l.c.check(ctx, Check{Key: key, Limit: l, Refund: n})
 }
 
+// Refilled is the answer to a Reset of a limit.
+type Refilled struct {
+	Spent uint64 // tokens that had been spent and had not come back; 0 = it was full
+	Meta
+}
+
+// Reset makes the key's limit full: nothing of it is spent.
+func (l Limit) Reset(ctx context.Context, key string) (Refilled, error) {
+	if err := address(key, l.name); err != nil {
+		return Refilled{}, about(err, "reset", key, "")
+	}
+	op := l.c.ops.begin()
+	defer op.finish()
+	r, err := ask(ctx, l.c, toKey(key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*limitpb.ResetResponse, error) {
+		return limitpb.NewLimitServiceClient(conn).Reset(ctx, &limitpb.ResetRequest{Key: key, Name: l.name, RequestId: id}, opts...)
+	})
+	if err != nil {
+		return Refilled{}, err
+	}
+	return Refilled{Spent: r.GetSpent(), Meta: metaOf(r, r.GetReplay())}, nil
+}
+
 // Check is one check of a batch. It spends, or peeks, or gives back.
 type Check struct {
 	Limit  Limit

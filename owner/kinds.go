@@ -172,7 +172,8 @@ var errLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Seco
 	Message: "not all nodes of the cluster know objects of this kind yet; nothing happened",
 	Hint:    "try again when all nodes are upgraded: `keystead status` shows their versions"}
 
-var errOperationLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
+// ErrLevel is the error of an operation of a level that not all members understand.
+var ErrLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
 	Message: "not all nodes of the cluster know this operation yet; nothing happened",
 	Hint:    "try again when all nodes are upgraded: `keystead status` shows their versions"}
 
@@ -180,7 +181,7 @@ var errOperationLevel = &failure.Error{Reason: failure.Unavailable, RetryAfter: 
 func (s *Store) uses(level uint32) error {
 	//guard:operation-level
 	if s.levels != nil && !s.levels.Uses(level) {
-		return errOperationLevel
+		return ErrLevel
 	}
 	return nil
 }

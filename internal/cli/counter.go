@@ -20,7 +20,7 @@ func newCounter(std Process) *cobra.Command {
   keystead counter get page:/index.html`,
 	}
 	onlySubcommands(cmd)
-	cmd.AddCommand(newCounterAdd(std), newCounterGet(std), newCounterSet(std), newCounterReset(std))
+	cmd.AddCommand(newCounterAdd(std), newCounterGet(std), newCounterSet(std), newCounterReset(std), newCounterDelete(std))
 	return cmd
 }
 
@@ -244,6 +244,35 @@ and the version after.`,
 				v, err := c.Reset(ctx, args[0])
 				return counted{value: v.Previous, version: v.Version, Meta: v.Meta}, err
 			})
+		},
+	}
+	f.flags(cmd)
+	return cmd
+}
+
+func newCounterDelete(std Process) *cobra.Command {
+	var f counterFlags
+	cmd := &cobra.Command{
+		Use:   "delete KEY",
+		Short: "Remove a counter and print what it was",
+		Long: `Removes the counter of KEY and prints what it was. If it is made again, its versions
+are above all that it had.
+
+With --json: {"value": "…", "version": "…", "applied": bool, "epoch": number}: the value
+before, the version of the deletion, and whether there was a counter.`,
+		Example: `  keystead counter delete page:/index.html`,
+		Args:    exactArgs("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			node, err := f.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer node.Close()
+			v, err := node.Counter(f.name).Delete(cmd.Context(), args[0])
+			if err != nil {
+				return node.explain(err)
+			}
+			return f.show(std, &counted{value: v.Previous, version: v.Version, applied: &v.Existed, Meta: v.Meta})
 		},
 	}
 	f.flags(cmd)

@@ -19,10 +19,11 @@ func newLimit(std Process) *cobra.Command {
 		Short: "Check rate limits",
 		Example: `  keystead limit check 203.0.113.7 --name api --limit 20/1m
   keystead limit peek 203.0.113.7 --name api --limit 20/1m
-  keystead limit check 203.0.113.7 --name api --limit 20/1m --refund 1`,
+  keystead limit refund 203.0.113.7 1 --name api --limit 20/1m
+  keystead limit reset 203.0.113.7 --name api`,
 	}
 	onlySubcommands(cmd)
-	cmd.AddCommand(newLimitCheck(std, false), newLimitCheck(std, true))
+	cmd.AddCommand(newLimitCheck(std, false), newLimitCheck(std, true), newLimitRefund(std), newLimitReset(std))
 	return cmd
 }
 

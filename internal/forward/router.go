@@ -88,6 +88,16 @@ func (r *Router) PassToPart(ctx context.Context, c *Call, part *peerv1.Part, onc
 	return rt.run()
 }
 
+// PassTo gets a call answered by a member, whatever it owns. It is sent once.
+func (r *Router) PassTo(ctx context.Context, c *Call, to table.Member) (Message, error) {
+	rt := newRoute(ctx, r, c, time.Now())
+	answer, again, err := rt.conclude(rt.send(to, 0))
+	if again {
+		return nil, errUnreached
+	}
+	return answer, err
+}
+
 // stopped reports whether this node stops.
 func (r *Router) stopped() bool {
 	select {

@@ -122,15 +122,19 @@ func (c *cluster) GetOwners(_ context.Context, req *clusterpb.GetOwnersRequest) 
 			return nil, c.s.refuse(&failure.Error{Reason: failure.Invalid, Field: fmt.Sprintf("keys[%d]", i),
 				Message: fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(key), owner.MaxKey)})
 		}
-		h := owner.Hash(key)
-		o := &cells[i]
-		o.Hash, o.Standby = h, t.Next(h)
-		if m, since, ok := t.Owner(h); ok {
-			o.Owner, o.OwnerAddr, o.Since = m.Node, m.GRPCAddr, since
-		}
-		r.Owners[i] = o
+		r.Owners[i] = &cells[i]
+		ownerOfKey(t, key, r.Owners[i])
 	}
 	return r, nil
+}
+
+// ownerOfKey says who owns a key by a table.
+func ownerOfKey(t *table.Table, key string, o *clusterpb.KeyOwner) {
+	h := owner.Hash(key)
+	o.Hash, o.Standby = h, t.Next(h)
+	if m, since, ok := t.Owner(h); ok {
+		o.Owner, o.OwnerAddr, o.Since = m.Node, m.GRPCAddr, since
+	}
 }
 
 func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clusterpb.GetStatusResponse, error) {

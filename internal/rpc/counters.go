@@ -158,3 +158,13 @@ func (s *Server) reset(f frame, _ *counterpb.ResetRequest, r *counterpb.ResetRes
 	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.Version != 0}, nil
 }
+
+func (s *Server) deleteCounter(f frame, _ *counterpb.DeleteRequest, r *counterpb.DeleteResponse) (verdict, error) {
+	a, err := s.cfg.Store.Delete(f.now, f.at, f.id)
+	if err != nil {
+		return verdict{}, err
+	}
+	r.Deleted, r.Previous, r.Version, r.Current = a.Deleted, a.Previous, a.Version, a.Current
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.Deleted}, nil
+}

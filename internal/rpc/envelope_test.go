@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/internal/forward"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
@@ -82,6 +83,19 @@ func enveloped() []struct {
 			"0801100218036a04080310017a020801",
 			"0801100218036a040803100180010f8a01020801",
 			&peerv1.ReadPartResponse{Value: 6}, "08016a02100c", "0801700f7a02100c", true},
+		// Those of level 5 have no field of their own.
+		{counterDelete.operation, &counterpb.DeleteRequest{Key: "k", RequestId: id}, "",
+			"0801100218038001108a011d0a016b1a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&counterpb.DeleteResponse{Deleted: true, Previous: 6, Version: 9}, "", "080170107a060801100c1809", false},
+		{limitReset.operation, &limitpb.ResetRequest{Key: "k", RequestId: id}, "",
+			"0801100218038001118a011d0a016b1a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&limitpb.ResetResponse{Existed: true, Spent: 6}, "", "080170117a0408013006", false},
+		{keyInspect, &adminpb.InspectKeyRequest{Key: "k"}, "",
+			"0801100218038001128a01030a016b9201016b",
+			&adminpb.InspectKeyResponse{Epoch: 6}, "", "080170127a021006", false},
+		{objectsList, &adminpb.ListObjectsRequest{Node: "n1", PageSize: 6}, "",
+			"0801100218038001138a01060a026e312806",
+			&adminpb.ListObjectsResponse{Node: "n1"}, "", "080170137a040a026e31", false},
 	}
 }
 
@@ -99,6 +113,9 @@ func TestEnvelopes(t *testing.T) {
 		}
 		for level, golden := range map[int][2]string{3: {tc.three, tc.answer3}, 4: {tc.four, tc.answer4}} {
 			f, err := forward.Encode(&c, level == 4)
+			if golden[0] == "" && err != nil {
+				continue // it is not of that level
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,6 +34,10 @@ const (
 	opInspect       = 12
 	opPlant         = 14
 	opReadPart      = 15
+	opDelete        = 16
+	opResetLimit    = 17
+	opInspectKey    = 18
+	opListObjects   = 19
 
 	maxOperation = 63 // numbers are indexes
 )
@@ -42,29 +46,34 @@ const (
 // what does it.
 var (
 	limitCheck           = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).summing(peekSums, sumOfPeeks).fronted((*Server).frontCheck)
+	limitReset           = changes(opResetLimit, "Reset", "reset_limit", "reset", "full", (*Server).resetLimit).since(owner.DeleteLevel)
 	limitPeek            = counted(opPeek, "peek", "allowed", "denied")
 	limitSpend           = counted(opSpend, "check_anywhere", "allowed", "denied")
 	counterAdd           = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
 	counterGet           = reads(opGet, "Get", "get", "answered", "absent", (*Server).get).dividing(getDivides).summing(getDivides, sumOfParts)
 	counterCompareAndSet = changes(opCompareAndSet, "CompareAndSet", "compare_and_set", "applied", "refused", (*Server).compareAndSet)
 	counterReset         = changes(opReset, "Reset", "reset", "applied", "absent", (*Server).reset)
+	counterDelete        = changes(opDelete, "Delete", "delete", "deleted", "absent", (*Server).deleteCounter).since(owner.DeleteLevel)
 	lockAcquire          = waits(opAcquire, "Acquire", "acquire", "acquired", "held", (*Server).acquire, ungrant, addWaited)
 	lockRenew            = changes(opRenew, "Renew", "renew", "renewed", "gone", (*Server).renew)
 	lockRelease          = changes(opRelease, "Release", "release", "released", "gone", (*Server).release)
 	lockInspect          = reads(opInspect, "Inspect", "inspect", "held", "free", (*Server).inspect)
 	idNext               = counted(opNext, "next", "given", "none")
 
-	partPlant = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
-	partRead  = ofPart(opReadPart, "read_part", phaseOfRead, (*Server).readPart)
+	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
+	keyInspect  = ofKey(opInspectKey, "inspect_key", (*Server).inspectKey)
+	objectsList = ofNode(opListObjects, "list_objects", (*Server).listObjects)
+
+	partRead = ofPart(opReadPart, "read_part", phaseOfRead, (*Server).readPart)
 )
 
 // catalog is all of them: the kinds of objects with their operations, and what is of no
 // kind. A kind that is added here is served, counted, forwarded, and known to settings.
 var catalog = []*kind{
-	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend),
-	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation),
+	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation),
+	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation),
 	newKind(kind{of: owner.KindLock, name: "lock", setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
-	newKind(kind{}, idNext, partPlant, partRead),
+	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList),
 }
 
 // kind is a kind of object, as the API knows it.

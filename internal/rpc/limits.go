@@ -120,6 +120,17 @@ func refund(req *limitpb.CheckRequest, op *limit.Op) error {
 	return nil
 }
 
+// resetLimit makes a limit full. One that is split is made whole first: no part can do it.
+func (s *Server) resetLimit(f frame, _ *limitpb.ResetRequest, r *limitpb.ResetResponse) (verdict, error) {
+	a, err := s.cfg.Store.ResetLimit(f.now, f.at, f.id)
+	if err != nil {
+		return verdict{}, err
+	}
+	r.Existed, r.Spent = a.Spent > 0, a.Spent
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.Spent > 0}, nil
+}
+
 // Check implements the service for callers in this process.
 func (l *limits) Check(ctx context.Context, req *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
 	return l.s.frontCheck(ctx, limitCheck, req)

@@ -54,6 +54,7 @@ type operation struct {
 	verb    verb
 	cost    cost
 	durable durability
+	level   uint32 // of the cluster, from which on all nodes know it; 0 = they all do
 
 	// peeks is the operation as which a request is counted that changes nothing, although
 	// the operation may; nil if there is none.
@@ -277,8 +278,26 @@ func (o *op[Q, A, PQ, PA]) frame(ctx context.Context, q *Q, hash uint64, now int
 	return f, err
 }
 
+// since has the operation refused before a level of the cluster.
+func (o *op[Q, A, PQ, PA]) since(level uint32) *op[Q, A, PQ, PA] {
+	o.level = level
+	return o
+}
+
+// levelOf returns the error of an operation that not all nodes know yet.
+func (s *Server) levelOf(o *operation) error {
+	//guard:operation-sent
+	if o.level != 0 && s.cfg.Cluster != nil && !s.cfg.Cluster.Table().Uses(o.level) {
+		return owner.ErrLevel
+	}
+	return nil
+}
+
 // serve answers the request of a user.
 func (o *op[Q, A, PQ, PA]) serve(ctx context.Context, s *Server, q *Q) (*A, error) {
+	if err := s.levelOf(o.operation); err != nil {
+		return nil, s.refuse(err)
+	}
 	if o.front != nil {
 		return o.front(s, ctx, o, q)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -110,6 +111,7 @@ type Server struct {
 	forwards *forward.Service[decision]   // from other nodes; nil = this node runs alone
 	chunks   *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
 	offered  offered                      // to Call
+	process  uint64                       // drawn when it is made: page tokens name it
 	stopping chan struct{}                // closed when the server stops
 	hurried  chan struct{}                // closed by Hurry
 	hurry    sync.Once
@@ -140,7 +142,7 @@ func NewServer(cfg Config) *Server {
 			cfg.Metrics.ops[o.Number].alone = slices.Contains(cfg.AckOwner, k.setting)
 		}
 	}
-	s := &Server{cfg: cfg, sent: sentOperations(), offered: offered{}, stopping: make(chan struct{}), hurried: make(chan struct{})}
+	s := &Server{cfg: cfg, sent: sentOperations(), offered: offered{}, process: rand.Uint64(), stopping: make(chan struct{}), hurried: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),

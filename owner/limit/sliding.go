@@ -119,6 +119,21 @@ func (s State) Used(marks []Mark, now int64) uint64 {
 	return sum(s.counting(append(room[:0], marks...), now))
 }
 
+// BackIn returns the time until all that is spent has come back, in ns, at most MaxInt64.
+// marks are those of a sliding window.
+func (s State) BackIn(marks []Mark, now int64) int64 {
+	if s.Spent == 0 {
+		return 0
+	}
+	if now = max(now, s.At); s.Algorithm != SlidingWindow {
+		l := s.level(now)
+		return clamp(l.backIn(l.spent, s.Algorithm, s.Limit, s.Period, now))
+	}
+	var room [MaxMarks]Mark
+	w := s.counting(append(room[:0], marks...), now)
+	return w.backIn(sum(w), s.Period, now)
+}
+
 // markLog is the marks that count, the oldest first, and no two at one moment.
 type markLog []Mark
 

@@ -24,9 +24,6 @@ import (
 // refills: of n checks, the first Limit are allowed. What goes wrong on the way
 // is up to the hooks.
 type server struct {
-	limitpb.UnimplementedLimitServiceServer
-	counterpb.UnimplementedCounterServiceServer
-
 	// fault is asked before each call; nil = no faults.
 	fault func(call int) fault
 	// item may fail an item, before or after it was applied; nil = none do.
@@ -41,6 +38,18 @@ type server struct {
 	names   map[string]bool
 	most    int // ids held for one client on one object
 }
+
+// limits and counters are the two services of a server: both have a Reset.
+type (
+	limits struct {
+		limitpb.UnimplementedLimitServiceServer
+		*server
+	}
+	counters struct {
+		counterpb.UnimplementedCounterServiceServer
+		*server
+	}
+)
 
 type ref struct{ key, name string }
 
@@ -79,8 +88,8 @@ func (s *server) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
-	limitpb.RegisterLimitServiceServer(g, s)
-	counterpb.RegisterCounterServiceServer(g, s)
+	limitpb.RegisterLimitServiceServer(g, limits{server: s})
+	counterpb.RegisterCounterServiceServer(g, counters{server: s})
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -182,7 +191,7 @@ func (s *server) guarded(r ref, id *commonpb.RequestId, do func() remembered) (r
 	return out, err
 }
 
-func (s *server) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
+func (s limits) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error) {
 	resp := &limitpb.BatchCheckResponse{}
 	apply := func(req *limitpb.BatchCheckRequest, n int) {
 		for _, m := range req.Checks[:n] {
@@ -209,7 +218,7 @@ func (s *server) BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest)
 	return resp, nil
 }
 
-func (s *server) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest) (*counterpb.BatchAddResponse, error) {
+func (s counters) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest) (*counterpb.BatchAddResponse, error) {
 	resp := &counterpb.BatchAddResponse{}
 	apply := func(req *counterpb.BatchAddRequest, n int) {
 		for _, m := range req.Adds[:n] {
@@ -233,7 +242,7 @@ func (s *server) BatchAdd(ctx context.Context, req *counterpb.BatchAddRequest) (
 	return resp, nil
 }
 
-func (s *server) BatchGet(ctx context.Context, req *counterpb.BatchGetRequest) (*counterpb.BatchGetResponse, error) {
+func (s counters) BatchGet(ctx context.Context, req *counterpb.BatchGetRequest) (*counterpb.BatchGetResponse, error) {
 	resp := &counterpb.BatchGetResponse{}
 	err := s.handle(ctx, len(req.Gets), func(n int) {
 		for _, m := range req.Gets[:n] {

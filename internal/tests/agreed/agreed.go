@@ -111,7 +111,7 @@ func Numbered(n int, level uint32) []table.Member {
 func Nodes(names ...string) []table.Member {
 	all := make([]table.Member, len(names))
 	for i, n := range names {
-		all[i] = table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400"}
+		all[i] = table.Member{Node: n, Incarnation: 1, HashKey: n + ":7400", GRPCAddr: n + ":7400", Level: table.Level}
 	}
 	return all
 }

@@ -28,6 +28,9 @@ type BucketInput struct {
 // too.
 type BucketRefund struct{ Tokens uint64 }
 
+// BucketReset makes it full. Its output is a BucketOutput that is Bare.
+type BucketReset struct{}
+
 // BucketOutput is the answer to it. Only Allowed is of the first answer, in a
 // replay.
 type BucketOutput struct {
@@ -46,6 +49,9 @@ func (o BucketOutput) bare() any { return BucketOutput{Allowed: o.Allowed, Bare:
 
 // A replay's figures are those of a peek now, but Allowed is not.
 func (o BucketOutput) reads(any) (readIn, readOut any) {
+	if o.Bare {
+		return nil, nil
+	}
 	return bucketLevel{}, BucketOutput{Remaining: o.Remaining, ResetAfter: o.ResetAfter, Parts: o.Parts}
 }
 
@@ -100,7 +106,6 @@ func Bucket(p BucketParams) Model {
 	if b.token > math.MaxInt64/4/max(b.burst, 1) {
 		panic("history: the bucket takes too long to fill")
 	}
-	const past = math.MinInt64 / 4
 	empty := bucketState{lo: past, hi: past, base: past, delay: b.delay}
 	m := newModel(empty, func(s bucketState, at step, out any) []bucketState {
 		if next := b.step(s, at, out); next.lo <= next.hi {
@@ -127,6 +132,19 @@ func (b bucket) units(ns int64) int64 {
 	return ns * b.l
 }
 
+// past is a moment at which every bucket is full.
+const past = math.MinInt64 / 4
+
+// full returns the state of a bucket that was made full: nobody owes it anything, but that it
+// may be split again by then.
+func (s bucketState) full() bucketState {
+	next := bucketState{lo: past, hi: past, base: past, delay: s.delay}
+	if s.split {
+		next.split, next.hi = true, ever
+	}
+	return next
+}
+
 var impossible = bucketState{lo: 1, hi: 0}
 
 func (b bucket) step(s bucketState, at step, out any) bucketState {
@@ -137,6 +155,9 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 	o, told := out.(BucketOutput)
 	if at.split {
 		s = s.divided()
+	}
+	if _, ok := at.in.(BucketReset); ok {
+		return s.full()
 	}
 	if r, ok := at.in.(BucketRefund); ok {
 		return b.refund(s, r, o, told, from, at.ret)

@@ -10,12 +10,13 @@ const (
 	CounterGet
 	CounterSetIf
 	CounterReset
+	CounterDelete
 
 	counterValue // a Get that does not tell the version
 )
 
 func (op CounterOp) String() string {
-	return [...]string{"", "add", "get", "set-if", "reset", "value"}[op]
+	return [...]string{"", "add", "get", "set-if", "reset", "delete", "value"}[op]
 }
 
 // CounterInput is an operation on a counter.
@@ -30,8 +31,8 @@ type CounterInput struct {
 
 // CounterOutput is the answer to it.
 type CounterOutput struct {
-	Applied bool   // of an add and a set-if
-	Value   int64  // after the operation; before it, of a reset
+	Applied bool   // of an add, a set-if and a delete
+	Value   int64  // after the operation; before it, of a reset and a delete
 	Version uint64 // after the operation
 	Current int64  // the value now, in a replay
 	Parts   uint32 // into how many it was split; see Model.Split
@@ -59,9 +60,10 @@ func (o CounterOutput) reads(any) (readIn, readOut any) {
 type counterState struct {
 	value   int64
 	version uint64
-	above   bool // the version is not known, but above version: it was changed by a lost call
-	split   bool // it may have been split: the version, if there is any, may be above, too
-	unsure  bool // nothing is known of it
+	floor   uint64 // of one that does not exist: versions rise above it, for they never repeat
+	above   bool   // the version is not known, but above version: it was changed by a lost call
+	split   bool   // it may have been split: the version, if there is any, may be above, too
+	unsure  bool   // nothing is known of it
 }
 
 func (s counterState) exists() bool { return s.version != 0 || s.above }
@@ -75,7 +77,7 @@ func (s counterState) at(v uint64) []counterState {
 		return nil
 	}
 	if s.rises() && v > s.version || !s.above && v == s.version {
-		return []counterState{{value: s.value, version: v, split: s.split}}
+		return []counterState{{value: s.value, version: v, floor: s.floor, split: s.split}}
 	}
 	return nil
 }
@@ -83,10 +85,11 @@ func (s counterState) at(v uint64) []counterState {
 // to returns the state after a change to a value, under the version v, or an unknown
 // one if the answer was lost.
 func (s counterState) to(value int64, v uint64, lost bool) []counterState {
+	last := max(s.version, s.floor)
 	if lost {
-		return []counterState{{value: value, version: s.version, above: true, split: s.split}}
+		return []counterState{{value: value, version: last, above: true, split: s.split}}
 	}
-	if v <= s.version {
+	if v <= last {
 		return nil
 	}
 	return []counterState{{value: value, version: v, split: s.split}}
@@ -110,6 +113,8 @@ func Counter() Model {
 			return s.setIf(in, o, !told)
 		case CounterReset:
 			return s.reset(o, !told)
+		case CounterDelete:
+			return s.delete(o, !told)
 		}
 		switch { // reads
 		case !told:
@@ -132,6 +137,8 @@ func (s counterState) learned(in CounterInput, o CounterOutput, told bool) []cou
 		return []counterState{{value: o.Value, above: true, split: s.split}}
 	case in.Op == CounterReset:
 		o.Value = 0
+	case in.Op == CounterDelete:
+		return []counterState{{floor: o.Version, split: s.split}}
 	}
 	return []counterState{{value: o.Value, version: o.Version, split: s.split}}
 }
@@ -203,4 +210,20 @@ func (s counterState) reset(o CounterOutput, lost bool) []counterState {
 		return s.at(o.Version)
 	}
 	return s.to(0, o.Version, false)
+}
+
+func (s counterState) delete(o CounterOutput, lost bool) []counterState {
+	last := max(s.version, s.floor)
+	switch {
+	case !s.exists():
+		if !lost && (o.Applied || o.Value != 0 || o.Version != 0) {
+			return nil
+		}
+		return []counterState{s}
+	case lost:
+		return []counterState{{floor: last, split: s.split}}
+	case !o.Applied || o.Value != s.value || o.Version <= last:
+		return nil
+	}
+	return []counterState{{floor: o.Version, split: s.split}}
 }

@@ -66,6 +66,7 @@ func is(value int64, version uint64) CounterOutput {
 var (
 	get   = CounterInput{Op: CounterGet}
 	reset = CounterInput{Op: CounterReset}
+	del   = CounterInput{Op: CounterDelete}
 )
 
 func TestCounter(t *testing.T) {
@@ -108,6 +109,18 @@ func TestCounter(t *testing.T) {
 			done(0, 1, add(1), applied(1, 3)), lost(2, setIf(7, 1)), done(5, 6, add(1), applied(8, 9))}},
 		"lost set-if after a lost add": {true, []Call{
 			lost(0, add(1)), done(1, 2, get, is(1, 4)), lost(2, add(1)), lost(2, setIf(7, 4)), done(5, 6, get, is(8, 9))}},
+		"deleted":                   {true, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, get, is(0, 0)), done(6, 7, del, is(0, 0))}},
+		"deleted, and made again":   {true, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, setIf(1, 0), applied(1, 6))}},
+		"a version comes again":     {false, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, get, is(0, 0)), done(6, 7, add(1), applied(1, 5))}},
+		"deleted, and still there":  {false, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, get, is(4, 3))}},
+		"deleted what is not there": {false, []Call{done(0, 1, del, applied(0, 5))}},
+		"nothing deleted":           {false, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, is(0, 0))}},
+		"lost delete":               {true, []Call{done(0, 1, add(4), applied(4, 3)), lost(2, del), done(5, 6, add(1), applied(1, 9))}},
+		"lost delete, a version again": {false, []Call{
+			done(0, 1, add(4), applied(4, 3)), lost(2, del), done(5, 6, add(1), applied(1, 3))}},
+		"a retry deletes what came since": {false, []Call{
+			done(0, 1, add(4), applied(4, 3)), as("r", done(2, 3, del, applied(4, 5))), done(4, 5, add(1), applied(1, 6)),
+			as("r", done(6, 7, del, CounterOutput{Applied: true, Value: 4, Version: 5, Current: 1, Replay: Replay{true, 3}})), done(8, 9, get, is(0, 0))}},
 		"lost reset": {true, []Call{done(0, 1, add(4), applied(4, 1)), lost(2, reset), done(5, 6, add(1), applied(1, 9))}},
 	}.check(t, Counter())
 }
@@ -167,6 +180,16 @@ func TestBucket(t *testing.T) {
 		"of a lost check":      {true, []Call{lost(0, check(3)), done(4, 5, BucketRefund{1}, yes), done(6, 7, check(2), no), done(8, 9, check(1), yes)}},
 		"of no check":          {true, []Call{lost(0, check(3)), done(4, 5, BucketRefund{1}, yes), done(6, 7, check(3), yes)}},
 		"a lost peek":          {false, []Call{lost(0, BucketInput{1, true}), done(5, 6, check(3), no)}},
+		"made full":            {true, []Call{done(0, 1, check(3), yes), done(2, 3, BucketReset{}, yes), done(4, 5, check(3), allowed(0, 300))}},
+		"not made full":        {false, []Call{done(0, 1, check(3), yes), done(2, 3, BucketReset{}, yes), done(4, 5, check(3), no)}},
+		"made more than full":  {false, []Call{done(0, 1, BucketReset{}, yes), done(2, 3, check(3), yes), done(4, 5, check(1), yes)}},
+		"made full again": {false, []Call{
+			done(0, 1, check(3), yes), as("r", done(2, 3, BucketReset{}, yes)), done(4, 5, check(3), yes),
+			as("r", done(6, 7, BucketReset{}, BucketOutput{Allowed: true, Bare: true, Replay: Replay{true, 3}})), done(8, 9, check(1), yes)}},
+		"a lost reset, done": {true, []Call{done(0, 1, check(3), yes), lost(2, BucketReset{}), done(4, 5, check(3), yes)}},
+		"a lost reset, not":  {true, []Call{done(0, 1, check(3), yes), lost(2, BucketReset{}), done(4, 5, check(1), no)}},
+		"a lost reset, twice": {false, []Call{
+			done(0, 1, check(3), yes), lost(2, BucketReset{}), done(4, 5, check(3), yes), done(6, 7, check(3), yes)}},
 	}.check(t, Bucket(BucketParams{Limit: 1, Period: 100, Burst: 3}))
 }
 

@@ -44,7 +44,7 @@ type windowState struct {
 type window struct{ WindowParams }
 
 // Window returns the model of a sliding window of at most MaxWindow tokens. Its inputs are
-// BucketInput, its outputs BucketOutput; refunds are not known to it.
+// BucketInput or BucketReset, its outputs BucketOutput; refunds are not known to it.
 //
 // As with Bucket nobody knows at which moment of its call a check was decided. A check
 // that took effect at t, call <= t <= return, is allowed if and only if its cost and the
@@ -72,6 +72,9 @@ func Window(p WindowParams) Model {
 }
 
 func (w window) step(s windowState, at step, out any) (next windowState, possible bool) {
+	if _, ok := at.in.(BucketReset); ok {
+		return windowState{}, true
+	}
 	in, check := at.in.(BucketInput)
 	cost := in.Cost
 	o, told := out.(BucketOutput)

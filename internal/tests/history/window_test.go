@@ -39,6 +39,8 @@ func TestWindow(t *testing.T) {
 		"lost and done":       {true, []Call{lost(0, in(3)), done(10, 15, in(1), no(0, 95, 95))}},
 		"lost and not done":   {true, []Call{lost(0, in(3)), done(10, 15, in(3), yes(0))}},
 		"lost and done later": {true, []Call{lost(0, in(3)), done(10, 15, in(2), yes(1)), done(120, 125, in(1), no(0, 60, 60))}},
+		"made full":           {true, []Call{done(0, 5, in(3), yes(0)), done(10, 15, BucketReset{}, bare(true)), done(20, 25, in(3), yes(0)), done(30, 35, in(1), no(0, 90, 90))}},
+		"not made full":       {false, []Call{done(0, 5, in(3), yes(0)), done(10, 15, BucketReset{}, bare(true)), done(20, 25, in(1), no(0, 80, 80))}},
 	}.check(t, m)
 	delay := Window(WindowParams{Limit: 3, Period: 100, Delay: 50})
 	histories{

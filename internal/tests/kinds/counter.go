@@ -42,7 +42,7 @@ func count(ctx context.Context, w *Worker, o Object) {
 		plainAdd(ctx, w, o)
 		return
 	}
-	switch w.rng.IntN(10) {
+	switch w.rng.IntN(11) {
 	case 0, 1:
 		setIf(ctx, w, o)
 	case 2:
@@ -55,9 +55,25 @@ func count(ctx context.Context, w *Worker, o Object) {
 				return history.CounterOutput{Value: r.Previous, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
 			},
 		})
+	case 3:
+		remove(ctx, w, o)
 	default:
 		boundedAdd(ctx, w, o)
 	}
+}
+
+// remove deletes a counter. Whoever goes on by the version of before must not set what is made
+// again: the version that was seen last stays.
+func remove(ctx context.Context, w *Worker, o Object) {
+	_, _, _ = do(ctx, w, operation[*counterpb.DeleteResponse]{
+		object: o, in: history.CounterInput{Op: history.CounterDelete}, keyed: true, late: true,
+		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*counterpb.DeleteResponse, error) {
+			return counterpb.NewCounterServiceClient(conn).Delete(ctx, &counterpb.DeleteRequest{Key: o.Key, RequestId: as.id, IdempotencyKey: as.key}, opt)
+		},
+		output: func(r *counterpb.DeleteResponse) any {
+			return history.CounterOutput{Applied: r.Deleted, Value: r.Previous, Version: r.Version, Current: r.Current, Replay: replayed(r.Replay)}
+		},
+	})
 }
 
 func setIf(ctx context.Context, w *Worker, o Object) {

@@ -17,6 +17,10 @@ var Bucket = Kind{
 	Of:    owner.KindLimit,
 	Share: 1,
 	Work: func(ctx context.Context, w *Worker, o Object) {
+		if w.rng.IntN(resets) == 0 {
+			reset(ctx, w, o)
+			return
+		}
 		check(ctx, w, o, checkBucket, w.cfg.Splits && w.rng.IntN(bares) == 0)
 	},
 	Probe: Probe{In: peek, Ask: func(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
@@ -37,6 +41,10 @@ var Window = Kind{
 	Of:    owner.KindLimit,
 	Share: 1,
 	Work: func(ctx context.Context, w *Worker, o Object) {
+		if w.rng.IntN(resets) == 0 {
+			reset(ctx, w, o)
+			return
+		}
 		check(ctx, w, o, checkWindow, false)
 	},
 	Probe: Probe{In: peek, Ask: func(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {
@@ -60,6 +68,23 @@ var (
 
 	peek = history.BucketInput{Cost: 1, Peek: true}
 )
+
+// resets is how many operations on a limit there are, for one that makes it full. One that is
+// split is made whole by that.
+const resets = 32
+
+// reset makes a limit full.
+func reset(ctx context.Context, w *Worker, o Object) {
+	_, _, _ = do(ctx, w, operation[*limitpb.ResetResponse]{
+		object: o, in: history.BucketReset{}, keyed: true, late: true,
+		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*limitpb.ResetResponse, error) {
+			return limitpb.NewLimitServiceClient(conn).Reset(ctx, &limitpb.ResetRequest{Key: o.Key, RequestId: as.id, IdempotencyKey: as.key}, opt)
+		},
+		output: func(r *limitpb.ResetResponse) any {
+			return history.BucketOutput{Allowed: true, Bare: true, Replay: replayed(r.Replay)}
+		},
+	})
+}
 
 // bares is how many checks there are, for one without a request id, of buckets that may be
 // split.

@@ -177,6 +177,9 @@ type operation[R response] struct {
 	// answer does: its first result has to be found, wherever the object is by then.
 	repeat bool
 	keyed  bool // its requests may carry an idempotency key
+	// late operations are those that not all nodes may know yet: one that nobody does is
+	// given up at once.
+	late bool
 	// call sends an attempt. Bare operations have no name.
 	call   func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (R, error)
 	output func(R) any // the output in the record
@@ -276,7 +279,7 @@ func do[R response](ctx context.Context, w *Worker, op operation[R]) (out R, beg
 			}
 			return out, r.Began, true
 		}
-		if open = open || f == caller.Lost; f == caller.Over || open && op.bare {
+		if open = open || f == caller.Lost; f == caller.Over || open && op.bare || op.late && f == caller.Nothing && !open {
 			break
 		}
 		w.moveOn()

@@ -130,6 +130,9 @@ func playOnce(t *testing.T, set setting, seed uint64, j *Judge, act func(*scene)
 		t.Logf("%d looks, %d permits, %d confirmed; %+v", looks, permits, confirmed, s.Net.Stats())
 	}()
 	s.form()
+	if set.clients > 0 && seed%2 == 0 { // counters are deleted, and limits reset, in half of the histories
+		s.adopted()
+	}
 	for i := range set.clients {
 		k, err := NewClient(s.Cluster, j, i+1, 6)
 		if err != nil {

@@ -684,7 +684,8 @@ type ObjectState struct {
 	Counter *CounterState `protobuf:"bytes,5,opt,name=counter,proto3" json:"counter,omitempty"`
 	// Its state, if it is a lock.
 	Lock *LockState `protobuf:"bytes,6,opt,name=lock,proto3" json:"lock,omitempty"`
-	// Its parts, if it is split. The state is that of all of them where they can be asked.
+	// How it is split, if it is. The state is then that of before the split: Get of a
+	// counter and a peek at a limit are of all parts.
 	Split         *v1.Split `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -778,12 +779,11 @@ type LimitState struct {
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The period, in nanoseconds.
 	PeriodNs int64 `protobuf:"varint,3,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
-	// Most that can be available at once.
-	Capacity uint64 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// What is available now.
-	Remaining uint64 `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	// Tokens that were spent and have not come back. What is left of a bucket is its burst
+	// less that: each check says the burst, and it is not kept.
+	Spent uint64 `protobuf:"varint,4,opt,name=spent,proto3" json:"spent,omitempty"`
 	// When everything is available again, in nanoseconds from now.
-	ResetAfterNs  int64 `protobuf:"varint,6,opt,name=reset_after_ns,json=resetAfterNs,proto3" json:"reset_after_ns,omitempty"`
+	ResetAfterNs  int64 `protobuf:"varint,5,opt,name=reset_after_ns,json=resetAfterNs,proto3" json:"reset_after_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,16 +839,9 @@ func (x *LimitState) GetPeriodNs() int64 {
 	return 0
 }
 
-func (x *LimitState) GetCapacity() uint64 {
+func (x *LimitState) GetSpent() uint64 {
 	if x != nil {
-		return x.Capacity
-	}
-	return 0
-}
-
-func (x *LimitState) GetRemaining() uint64 {
-	if x != nil {
-		return x.Remaining
+		return x.Spent
 	}
 	return 0
 }
@@ -1080,6 +1073,9 @@ type ListObjectsResponse struct {
 	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
 	// Where the next page begins; empty if this is the last.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Whether the ownership of some keys has changed since the first page. Objects of keys
+	// that moved to or from this node may be missing then, or be told by two nodes.
+	Moved         bool `protobuf:"varint,4,opt,name=moved,proto3" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,6 +1129,13 @@ func (x *ListObjectsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListObjectsResponse) GetMoved() bool {
+	if x != nil {
+		return x.Moved
+	}
+	return false
 }
 
 // Object is the address of an object.
@@ -1207,7 +1210,9 @@ type ResetObjectRequest struct {
 	// Its key.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Its name. Empty means that of the kind.
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Makes a retry safe.
+	RequestId     *v11.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1263,11 +1268,20 @@ func (x *ResetObjectRequest) GetName() string {
 	return ""
 }
 
+func (x *ResetObjectRequest) GetRequestId() *v11.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
 // ResetObjectResponse says what was there.
 type ResetObjectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether there was such an object.
-	Existed       bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	// Whether there was such an object; of a limit, whether anything of it was spent.
+	Existed bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay        *v11.Replay `protobuf:"bytes,2,opt,name=replay,proto3" json:"replay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1307,6 +1321,13 @@ func (x *ResetObjectResponse) GetExisted() bool {
 		return x.Existed
 	}
 	return false
+}
+
+func (x *ResetObjectResponse) GetReplay() *v11.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
 }
 
 var File_keystead_admin_v1_admin_proto protoreflect.FileDescriptor
@@ -1361,15 +1382,14 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\v2\x1d.keystead.admin.v1.LimitStateR\x05limit\x129\n" +
 	"\acounter\x18\x05 \x01(\v2\x1f.keystead.admin.v1.CounterStateR\acounter\x120\n" +
 	"\x04lock\x18\x06 \x01(\v2\x1c.keystead.admin.v1.LockStateR\x04lock\x120\n" +
-	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"\xdb\x01\n" +
+	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1b\n" +
-	"\tperiod_ns\x18\x03 \x01(\x03R\bperiodNs\x12\x1a\n" +
-	"\bcapacity\x18\x04 \x01(\x04R\bcapacity\x12\x1c\n" +
-	"\tremaining\x18\x05 \x01(\x04R\tremaining\x12$\n" +
-	"\x0ereset_after_ns\x18\x06 \x01(\x03R\fresetAfterNs\"^\n" +
+	"\tperiod_ns\x18\x03 \x01(\x03R\bperiodNs\x12\x14\n" +
+	"\x05spent\x18\x04 \x01(\x04R\x05spent\x12$\n" +
+	"\x0ereset_after_ns\x18\x05 \x01(\x03R\fresetAfterNs\"^\n" +
 	"\fCounterState\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1e\n" +
@@ -1385,26 +1405,34 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"key_prefix\x18\x04 \x01(\tR\tkeyPrefix\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"\x86\x01\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\"\x9c\x01\n" +
 	"\x13ListObjectsResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\aobjects\x18\x02 \x03(\v2\x19.keystead.admin.v1.ObjectR\aobjects\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\\\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x14\n" +
+	"\x05moved\x18\x04 \x01(\bR\x05moved\"\\\n" +
 	"\x06Object\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"h\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xa6\x01\n" +
 	"\x12ResetObjectRequest\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"/\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12<\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"c\n" +
 	"\x13ResetObjectResponse\x12\x18\n" +
-	"\aexisted\x18\x01 \x01(\bR\aexisted2\xe8\x02\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\x122\n" +
+	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\xff\x04\n" +
 	"\fAdminService\x12J\n" +
 	"\x05Drain\x12\x1f.keystead.admin.v1.DrainRequest\x1a .keystead.admin.v1.DrainResponse\x12P\n" +
 	"\aUndrain\x12!.keystead.admin.v1.UndrainRequest\x1a\".keystead.admin.v1.UndrainResponse\x12\\\n" +
 	"\vSplitObject\x12%.keystead.admin.v1.SplitObjectRequest\x1a&.keystead.admin.v1.SplitObjectResponse\x12\\\n" +
-	"\vMergeObject\x12%.keystead.admin.v1.MergeObjectRequest\x1a&.keystead.admin.v1.MergeObjectResponseB>Z<github.com/keystead/keystead/proto/keystead/admin/v1;adminv1b\x06proto3"
+	"\vMergeObject\x12%.keystead.admin.v1.MergeObjectRequest\x1a&.keystead.admin.v1.MergeObjectResponse\x12Y\n" +
+	"\n" +
+	"InspectKey\x12$.keystead.admin.v1.InspectKeyRequest\x1a%.keystead.admin.v1.InspectKeyResponse\x12\\\n" +
+	"\vListObjects\x12%.keystead.admin.v1.ListObjectsRequest\x1a&.keystead.admin.v1.ListObjectsResponse\x12\\\n" +
+	"\vResetObject\x12%.keystead.admin.v1.ResetObjectRequest\x1a&.keystead.admin.v1.ResetObjectResponseB>Z<github.com/keystead/keystead/proto/keystead/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_keystead_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -1446,6 +1474,8 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*v1.KeyOwner)(nil),         // 23: keystead.cluster.v1.KeyOwner
 	(v12.Algorithm)(0),          // 24: keystead.limit.v1.Algorithm
 	(*v13.Holder)(nil),          // 25: keystead.lock.v1.Holder
+	(*v11.RequestId)(nil),       // 26: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 27: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
@@ -1467,19 +1497,27 @@ var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	17, // 16: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
 	21, // 17: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
 	21, // 18: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	0,  // 19: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 20: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 21: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 22: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	1,  // 23: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 24: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 25: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 26: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	26, // 19: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	27, // 20: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 21: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 22: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 23: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 24: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 25: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	15, // 26: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	18, // 27: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 28: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 29: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 30: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 31: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 32: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	16, // 33: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	19, // 34: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }

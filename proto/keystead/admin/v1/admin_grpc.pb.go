@@ -23,6 +23,9 @@ const (
 	AdminService_Undrain_FullMethodName     = "/keystead.admin.v1.AdminService/Undrain"
 	AdminService_SplitObject_FullMethodName = "/keystead.admin.v1.AdminService/SplitObject"
 	AdminService_MergeObject_FullMethodName = "/keystead.admin.v1.AdminService/MergeObject"
+	AdminService_InspectKey_FullMethodName  = "/keystead.admin.v1.AdminService/InspectKey"
+	AdminService_ListObjects_FullMethodName = "/keystead.admin.v1.AdminService/ListObjects"
+	AdminService_ResetObject_FullMethodName = "/keystead.admin.v1.AdminService/ResetObject"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -49,6 +52,18 @@ type AdminServiceClient interface {
 	// whole object is served. Any node takes the call. Errors: INVALID if it is not split,
 	// UNAVAILABLE, OUTCOME_UNKNOWN.
 	MergeObject(ctx context.Context, in *MergeObjectRequest, opts ...grpc.CallOption) (*MergeObjectResponse, error)
+	// InspectKey tells all objects of a key: their state, who owns the key and who stands
+	// by for it. It changes nothing. Any node takes the call.
+	InspectKey(ctx context.Context, in *InspectKeyRequest, opts ...grpc.CallOption) (*InspectKeyResponse, error)
+	// ListObjects tells, page by page, which objects a node holds as their owner. An
+	// object that is there all the time is listed once, unless its key moves to another
+	// node meanwhile. A list ends with the process of its node: after a restart it begins
+	// anew. Errors: INVALID, UNKNOWN_NODE, UNAVAILABLE.
+	ListObjects(ctx context.Context, in *ListObjectsRequest, opts ...grpc.CallOption) (*ListObjectsResponse, error)
+	// ResetObject sets back an object of anybody: nothing of a limit is spent, a counter
+	// is 0. Any node takes the call. Errors: INVALID for a lock, KIND_MISMATCH,
+	// UNAVAILABLE, OUTCOME_UNKNOWN.
+	ResetObject(ctx context.Context, in *ResetObjectRequest, opts ...grpc.CallOption) (*ResetObjectResponse, error)
 }
 
 type adminServiceClient struct {
@@ -99,6 +114,36 @@ func (c *adminServiceClient) MergeObject(ctx context.Context, in *MergeObjectReq
 	return out, nil
 }
 
+func (c *adminServiceClient) InspectKey(ctx context.Context, in *InspectKeyRequest, opts ...grpc.CallOption) (*InspectKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InspectKeyResponse)
+	err := c.cc.Invoke(ctx, AdminService_InspectKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListObjects(ctx context.Context, in *ListObjectsRequest, opts ...grpc.CallOption) (*ListObjectsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListObjectsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListObjects_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ResetObject(ctx context.Context, in *ResetObjectRequest, opts ...grpc.CallOption) (*ResetObjectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetObjectResponse)
+	err := c.cc.Invoke(ctx, AdminService_ResetObject_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -123,6 +168,18 @@ type AdminServiceServer interface {
 	// whole object is served. Any node takes the call. Errors: INVALID if it is not split,
 	// UNAVAILABLE, OUTCOME_UNKNOWN.
 	MergeObject(context.Context, *MergeObjectRequest) (*MergeObjectResponse, error)
+	// InspectKey tells all objects of a key: their state, who owns the key and who stands
+	// by for it. It changes nothing. Any node takes the call.
+	InspectKey(context.Context, *InspectKeyRequest) (*InspectKeyResponse, error)
+	// ListObjects tells, page by page, which objects a node holds as their owner. An
+	// object that is there all the time is listed once, unless its key moves to another
+	// node meanwhile. A list ends with the process of its node: after a restart it begins
+	// anew. Errors: INVALID, UNKNOWN_NODE, UNAVAILABLE.
+	ListObjects(context.Context, *ListObjectsRequest) (*ListObjectsResponse, error)
+	// ResetObject sets back an object of anybody: nothing of a limit is spent, a counter
+	// is 0. Any node takes the call. Errors: INVALID for a lock, KIND_MISMATCH,
+	// UNAVAILABLE, OUTCOME_UNKNOWN.
+	ResetObject(context.Context, *ResetObjectRequest) (*ResetObjectResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -144,6 +201,15 @@ func (UnimplementedAdminServiceServer) SplitObject(context.Context, *SplitObject
 }
 func (UnimplementedAdminServiceServer) MergeObject(context.Context, *MergeObjectRequest) (*MergeObjectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MergeObject not implemented")
+}
+func (UnimplementedAdminServiceServer) InspectKey(context.Context, *InspectKeyRequest) (*InspectKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InspectKey not implemented")
+}
+func (UnimplementedAdminServiceServer) ListObjects(context.Context, *ListObjectsRequest) (*ListObjectsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListObjects not implemented")
+}
+func (UnimplementedAdminServiceServer) ResetObject(context.Context, *ResetObjectRequest) (*ResetObjectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetObject not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -238,6 +304,60 @@ func _AdminService_MergeObject_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_InspectKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InspectKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).InspectKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_InspectKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).InspectKey(ctx, req.(*InspectKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListObjects_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListObjectsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListObjects(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListObjects_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListObjects(ctx, req.(*ListObjectsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ResetObject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetObjectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ResetObject(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ResetObject_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ResetObject(ctx, req.(*ResetObjectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -260,6 +380,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MergeObject",
 			Handler:    _AdminService_MergeObject_Handler,
+		},
+		{
+			MethodName: "InspectKey",
+			Handler:    _AdminService_InspectKey_Handler,
+		},
+		{
+			MethodName: "ListObjects",
+			Handler:    _AdminService_ListObjects_Handler,
+		},
+		{
+			MethodName: "ResetObject",
+			Handler:    _AdminService_ResetObject_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

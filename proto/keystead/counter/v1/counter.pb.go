@@ -1278,7 +1278,8 @@ type DeleteResponse struct {
 	Deleted bool `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// The value that it had (at the first attempt, for a replay).
 	Previous int64 `protobuf:"zigzag64,2,opt,name=previous,proto3" json:"previous,omitempty"`
-	// The version that it had; 0 if there was none.
+	// Version of the deletion, above all that the counter had; 0 if there was none. If it
+	// is made again, its versions are above this one.
 	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1288,7 +1289,9 @@ type DeleteResponse struct {
 	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// The value now: in a replay, that of a counter that was made since; otherwise 0.
+	Current       int64 `protobuf:"zigzag64,8,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1368,6 +1371,13 @@ func (x *DeleteResponse) GetOwner() string {
 func (x *DeleteResponse) GetLostEpoch() uint64 {
 	if x != nil {
 		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetCurrent() int64 {
+	if x != nil {
+		return x.Current
 	}
 	return 0
 }
@@ -1472,7 +1482,7 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xdf\x01\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xf9\x01\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\bR\adeleted\x12\x1a\n" +
 	"\bprevious\x18\x02 \x01(\x12R\bprevious\x12\x18\n" +
@@ -1481,19 +1491,21 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\a \x01(\x04R\tlostEpoch*f\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\x12\x18\n" +
+	"\acurrent\x18\b \x01(\x12R\acurrent*f\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REFUSAL_BELOW_MIN\x10\x01\x12\x15\n" +
 	"\x11REFUSAL_ABOVE_MAX\x10\x02\x12\x14\n" +
-	"\x10REFUSAL_OVERFLOW\x10\x032\x98\x04\n" +
+	"\x10REFUSAL_OVERFLOW\x10\x032\xeb\x04\n" +
 	"\x0eCounterService\x12H\n" +
 	"\x03Add\x12\x1f.keystead.counter.v1.AddRequest\x1a .keystead.counter.v1.AddResponse\x12W\n" +
 	"\bBatchAdd\x12$.keystead.counter.v1.BatchAddRequest\x1a%.keystead.counter.v1.BatchAddResponse\x12M\n" +
 	"\x03Get\x12\x1f.keystead.counter.v1.GetRequest\x1a .keystead.counter.v1.GetResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\"\x03\x90\x02\x01\x12f\n" +
 	"\rCompareAndSet\x12).keystead.counter.v1.CompareAndSetRequest\x1a*.keystead.counter.v1.CompareAndSetResponse\x12N\n" +
-	"\x05Reset\x12!.keystead.counter.v1.ResetRequest\x1a\".keystead.counter.v1.ResetResponseBBZ@github.com/keystead/keystead/proto/keystead/counter/v1;counterv1b\x06proto3"
+	"\x05Reset\x12!.keystead.counter.v1.ResetRequest\x1a\".keystead.counter.v1.ResetResponse\x12Q\n" +
+	"\x06Delete\x12\".keystead.counter.v1.DeleteRequest\x1a#.keystead.counter.v1.DeleteResponseBBZ@github.com/keystead/keystead/proto/keystead/counter/v1;counterv1b\x06proto3"
 
 var (
 	file_keystead_counter_v1_counter_proto_rawDescOnce sync.Once
@@ -1558,14 +1570,16 @@ var file_keystead_counter_v1_counter_proto_depIdxs = []int32{
 	8,  // 22: keystead.counter.v1.CounterService.BatchGet:input_type -> keystead.counter.v1.BatchGetRequest
 	11, // 23: keystead.counter.v1.CounterService.CompareAndSet:input_type -> keystead.counter.v1.CompareAndSetRequest
 	13, // 24: keystead.counter.v1.CounterService.Reset:input_type -> keystead.counter.v1.ResetRequest
-	2,  // 25: keystead.counter.v1.CounterService.Add:output_type -> keystead.counter.v1.AddResponse
-	5,  // 26: keystead.counter.v1.CounterService.BatchAdd:output_type -> keystead.counter.v1.BatchAddResponse
-	7,  // 27: keystead.counter.v1.CounterService.Get:output_type -> keystead.counter.v1.GetResponse
-	10, // 28: keystead.counter.v1.CounterService.BatchGet:output_type -> keystead.counter.v1.BatchGetResponse
-	12, // 29: keystead.counter.v1.CounterService.CompareAndSet:output_type -> keystead.counter.v1.CompareAndSetResponse
-	14, // 30: keystead.counter.v1.CounterService.Reset:output_type -> keystead.counter.v1.ResetResponse
-	25, // [25:31] is the sub-list for method output_type
-	19, // [19:25] is the sub-list for method input_type
+	15, // 25: keystead.counter.v1.CounterService.Delete:input_type -> keystead.counter.v1.DeleteRequest
+	2,  // 26: keystead.counter.v1.CounterService.Add:output_type -> keystead.counter.v1.AddResponse
+	5,  // 27: keystead.counter.v1.CounterService.BatchAdd:output_type -> keystead.counter.v1.BatchAddResponse
+	7,  // 28: keystead.counter.v1.CounterService.Get:output_type -> keystead.counter.v1.GetResponse
+	10, // 29: keystead.counter.v1.CounterService.BatchGet:output_type -> keystead.counter.v1.BatchGetResponse
+	12, // 30: keystead.counter.v1.CounterService.CompareAndSet:output_type -> keystead.counter.v1.CompareAndSetResponse
+	14, // 31: keystead.counter.v1.CounterService.Reset:output_type -> keystead.counter.v1.ResetResponse
+	16, // 32: keystead.counter.v1.CounterService.Delete:output_type -> keystead.counter.v1.DeleteResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name

@@ -25,6 +25,7 @@ const (
 	CounterService_BatchGet_FullMethodName      = "/keystead.counter.v1.CounterService/BatchGet"
 	CounterService_CompareAndSet_FullMethodName = "/keystead.counter.v1.CounterService/CompareAndSet"
 	CounterService_Reset_FullMethodName         = "/keystead.counter.v1.CounterService/Reset"
+	CounterService_Delete_FullMethodName        = "/keystead.counter.v1.CounterService/Delete"
 )
 
 // CounterServiceClient is the client API for CounterService service.
@@ -48,6 +49,9 @@ type CounterServiceClient interface {
 	CompareAndSet(ctx context.Context, in *CompareAndSetRequest, opts ...grpc.CallOption) (*CompareAndSetResponse, error)
 	// Reset sets the counter back to 0 and returns what it was.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
+	// Delete removes the counter: it is as one that was never made, but its versions do
+	// not come again. A counter that is split is made whole first.
+	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 }
 
 type counterServiceClient struct {
@@ -118,6 +122,16 @@ func (c *counterServiceClient) Reset(ctx context.Context, in *ResetRequest, opts
 	return out, nil
 }
 
+func (c *counterServiceClient) Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteResponse)
+	err := c.cc.Invoke(ctx, CounterService_Delete_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CounterServiceServer is the server API for CounterService service.
 // All implementations must embed UnimplementedCounterServiceServer
 // for forward compatibility.
@@ -139,6 +153,9 @@ type CounterServiceServer interface {
 	CompareAndSet(context.Context, *CompareAndSetRequest) (*CompareAndSetResponse, error)
 	// Reset sets the counter back to 0 and returns what it was.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
+	// Delete removes the counter: it is as one that was never made, but its versions do
+	// not come again. A counter that is split is made whole first.
+	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	mustEmbedUnimplementedCounterServiceServer()
 }
 
@@ -166,6 +183,9 @@ func (UnimplementedCounterServiceServer) CompareAndSet(context.Context, *Compare
 }
 func (UnimplementedCounterServiceServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
+}
+func (UnimplementedCounterServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
 }
 func (UnimplementedCounterServiceServer) mustEmbedUnimplementedCounterServiceServer() {}
 func (UnimplementedCounterServiceServer) testEmbeddedByValue()                        {}
@@ -296,6 +316,24 @@ func _CounterService_Reset_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CounterService_Delete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CounterServiceServer).Delete(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CounterService_Delete_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CounterServiceServer).Delete(ctx, req.(*DeleteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CounterService_ServiceDesc is the grpc.ServiceDesc for CounterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -326,6 +364,10 @@ var CounterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reset",
 			Handler:    _CounterService_Reset_Handler,
+		},
+		{
+			MethodName: "Delete",
+			Handler:    _CounterService_Delete_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1160,6 +1160,11 @@ func (m *DeleteResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Current != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64((uint64(m.Current)<<1)^uint64((m.Current>>63))))
+		i--
+		dAtA[i] = 0x40
+	}
 	if m.LostEpoch != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LostEpoch))
 		i--
@@ -1723,6 +1728,9 @@ func (m *DeleteResponse) SizeVT() (n int) {
 	}
 	if m.LostEpoch != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.LostEpoch))
+	}
+	if m.Current != 0 {
+		n += 1 + protohelpers.SizeOfZigzag(uint64(m.Current))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4613,6 +4621,27 @@ func (m *DeleteResponse) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 8:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Current", wireType)
+			}
+			var v uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			v = (v >> 1) ^ uint64((int64(v&1)<<63)>>63)
+			m.Current = int64(v)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

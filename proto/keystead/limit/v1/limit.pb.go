@@ -469,7 +469,7 @@ func (x *ResetRequest) GetIdempotencyKey() string {
 // ResetResponse says whether there was anything to forget.
 type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether anything was kept of the limit. It was full anyway if not.
+	// Whether anything of the limit was spent. It was full anyway if not.
 	Existed bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -479,7 +479,10 @@ type ResetResponse struct {
 	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Tokens that had been spent and had not come back (at the first attempt, for a
+	// replay).
+	Spent         uint64 `protobuf:"varint,6,opt,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +548,13 @@ func (x *ResetResponse) GetOwner() string {
 func (x *ResetResponse) GetLostEpoch() uint64 {
 	if x != nil {
 		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *ResetResponse) GetSpent() uint64 {
+	if x != nil {
+		return x.Spent
 	}
 	return 0
 }
@@ -873,14 +883,15 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xa8\x01\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xbe\x01\n" +
 	"\rResetResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
 	"\x06replay\x18\x03 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"L\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\x12\x14\n" +
+	"\x05spent\x18\x06 \x01(\x04R\x05spent\"L\n" +
 	"\x11BatchCheckRequest\x127\n" +
 	"\x06checks\x18\x01 \x03(\v2\x1f.keystead.limit.v1.CheckRequestR\x06checks\"\x96\x01\n" +
 	"\vCheckResult\x12<\n" +
@@ -901,12 +912,13 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x1a\n" +
 	"\x16ALGORITHM_FIXED_WINDOW\x10\x02\x12\x1c\n" +
-	"\x18ALGORITHM_SLIDING_WINDOW\x10\x032\x97\x02\n" +
+	"\x18ALGORITHM_SLIDING_WINDOW\x10\x032\xe3\x02\n" +
 	"\fLimitService\x12J\n" +
 	"\x05Check\x12\x1f.keystead.limit.v1.CheckRequest\x1a .keystead.limit.v1.CheckResponse\x12Y\n" +
 	"\n" +
 	"BatchCheck\x12$.keystead.limit.v1.BatchCheckRequest\x1a%.keystead.limit.v1.BatchCheckResponse\x12`\n" +
-	"\vStreamCheck\x12%.keystead.limit.v1.StreamCheckRequest\x1a&.keystead.limit.v1.StreamCheckResponse(\x010\x01B>Z<github.com/keystead/keystead/proto/keystead/limit/v1;limitv1b\x06proto3"
+	"\vStreamCheck\x12%.keystead.limit.v1.StreamCheckRequest\x1a&.keystead.limit.v1.StreamCheckResponse(\x010\x01\x12J\n" +
+	"\x05Reset\x12\x1f.keystead.limit.v1.ResetRequest\x1a .keystead.limit.v1.ResetResponseB>Z<github.com/keystead/keystead/proto/keystead/limit/v1;limitv1b\x06proto3"
 
 var (
 	file_keystead_limit_v1_limit_proto_rawDescOnce sync.Once
@@ -955,11 +967,13 @@ var file_keystead_limit_v1_limit_proto_depIdxs = []int32{
 	1,  // 13: keystead.limit.v1.LimitService.Check:input_type -> keystead.limit.v1.CheckRequest
 	5,  // 14: keystead.limit.v1.LimitService.BatchCheck:input_type -> keystead.limit.v1.BatchCheckRequest
 	8,  // 15: keystead.limit.v1.LimitService.StreamCheck:input_type -> keystead.limit.v1.StreamCheckRequest
-	2,  // 16: keystead.limit.v1.LimitService.Check:output_type -> keystead.limit.v1.CheckResponse
-	7,  // 17: keystead.limit.v1.LimitService.BatchCheck:output_type -> keystead.limit.v1.BatchCheckResponse
-	9,  // 18: keystead.limit.v1.LimitService.StreamCheck:output_type -> keystead.limit.v1.StreamCheckResponse
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
+	3,  // 16: keystead.limit.v1.LimitService.Reset:input_type -> keystead.limit.v1.ResetRequest
+	2,  // 17: keystead.limit.v1.LimitService.Check:output_type -> keystead.limit.v1.CheckResponse
+	7,  // 18: keystead.limit.v1.LimitService.BatchCheck:output_type -> keystead.limit.v1.BatchCheckResponse
+	9,  // 19: keystead.limit.v1.LimitService.StreamCheck:output_type -> keystead.limit.v1.StreamCheckResponse
+	4,  // 20: keystead.limit.v1.LimitService.Reset:output_type -> keystead.limit.v1.ResetResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name

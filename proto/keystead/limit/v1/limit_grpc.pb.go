@@ -22,6 +22,7 @@ const (
 	LimitService_Check_FullMethodName       = "/keystead.limit.v1.LimitService/Check"
 	LimitService_BatchCheck_FullMethodName  = "/keystead.limit.v1.LimitService/BatchCheck"
 	LimitService_StreamCheck_FullMethodName = "/keystead.limit.v1.LimitService/StreamCheck"
+	LimitService_Reset_FullMethodName       = "/keystead.limit.v1.LimitService/Reset"
 )
 
 // LimitServiceClient is the client API for LimitService service.
@@ -41,6 +42,10 @@ type LimitServiceClient interface {
 	// StreamCheck is BatchCheck without the wait: requests are answered in order,
 	// one response each, while the next are on their way.
 	StreamCheck(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamCheckRequest, StreamCheckResponse], error)
+	// Reset makes the limit full: nothing of it is spent. A limit that is split is made
+	// whole first. What other nodes hold of a limit that is checked anywhere stays theirs
+	// for up to a second.
+	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 }
 
 type limitServiceClient struct {
@@ -84,6 +89,16 @@ func (c *limitServiceClient) StreamCheck(ctx context.Context, opts ...grpc.CallO
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LimitService_StreamCheckClient = grpc.BidiStreamingClient[StreamCheckRequest, StreamCheckResponse]
 
+func (c *limitServiceClient) Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetResponse)
+	err := c.cc.Invoke(ctx, LimitService_Reset_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LimitServiceServer is the server API for LimitService service.
 // All implementations must embed UnimplementedLimitServiceServer
 // for forward compatibility.
@@ -101,6 +116,10 @@ type LimitServiceServer interface {
 	// StreamCheck is BatchCheck without the wait: requests are answered in order,
 	// one response each, while the next are on their way.
 	StreamCheck(grpc.BidiStreamingServer[StreamCheckRequest, StreamCheckResponse]) error
+	// Reset makes the limit full: nothing of it is spent. A limit that is split is made
+	// whole first. What other nodes hold of a limit that is checked anywhere stays theirs
+	// for up to a second.
+	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	mustEmbedUnimplementedLimitServiceServer()
 }
 
@@ -119,6 +138,9 @@ func (UnimplementedLimitServiceServer) BatchCheck(context.Context, *BatchCheckRe
 }
 func (UnimplementedLimitServiceServer) StreamCheck(grpc.BidiStreamingServer[StreamCheckRequest, StreamCheckResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamCheck not implemented")
+}
+func (UnimplementedLimitServiceServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
 }
 func (UnimplementedLimitServiceServer) mustEmbedUnimplementedLimitServiceServer() {}
 func (UnimplementedLimitServiceServer) testEmbeddedByValue()                      {}
@@ -184,6 +206,24 @@ func _LimitService_StreamCheck_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LimitService_StreamCheckServer = grpc.BidiStreamingServer[StreamCheckRequest, StreamCheckResponse]
 
+func _LimitService_Reset_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LimitServiceServer).Reset(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LimitService_Reset_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LimitServiceServer).Reset(ctx, req.(*ResetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LimitService_ServiceDesc is the grpc.ServiceDesc for LimitService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -198,6 +238,10 @@ var LimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BatchCheck",
 			Handler:    _LimitService_BatchCheck_Handler,
+		},
+		{
+			MethodName: "Reset",
+			Handler:    _LimitService_Reset_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

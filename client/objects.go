@@ -1,0 +1,167 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+)
+
+// KeyState is what there is of a key.
+type KeyState struct {
+	Owner     string // node that owns the key
+	OwnerAddr string // where that listens; "" = it does not say
+	Standby   string // node that owns it next
+	Epoch     uint64 // ownership epoch under which the answer was given
+	LostEpoch uint64 // see Meta
+	Objects   []ObjectState
+	Truncated bool // there are more
+}
+
+// ObjectState is an object with its state: one of Limit, Counter and Lock is set, without the
+// waiters of a lock.
+type ObjectState struct {
+	Object
+	Idle    time.Duration // since its last change
+	Limit   *LimitState
+	Counter *CounterState
+	Lock    *LockState
+	// Split is set if the object is split. The state is then that of before: see
+	// Counter.Get and Limit.Peek.
+	Split *Split
+}
+
+// LimitState is what is kept of a limit.
+type LimitState struct {
+	Rate       Rate          // as it was asked for last, without a burst, which is not kept
+	Spent      uint64        // tokens that have not come back
+	ResetAfter time.Duration // until they have
+}
+
+// CounterState is what is kept of a counter.
+type CounterState struct {
+	Value   int64
+	Version uint64
+	IdleTTL time.Duration // 0 = it is never forgotten
+}
+
+// InspectKey returns all objects of a key, at most 1,000. It changes nothing.
+func (a Admin) InspectKey(ctx context.Context, key string) (KeyState, error) {
+	if err := address(key, ""); err != nil {
+		return KeyState{}, about(err, "inspect key", key, "")
+	}
+	var r *adminpb.InspectKeyResponse
+	err := a.c.keyless(ctx, route{what: "inspect key", key: key, reads: true}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+		r, err = adminpb.NewAdminServiceClient(conn).InspectKey(ctx, &adminpb.InspectKeyRequest{Key: key}, opts...)
+		return err
+	})
+	if err != nil {
+		return KeyState{}, err
+	}
+	k := KeyState{Owner: r.GetOwner().GetOwner(), OwnerAddr: r.GetOwner().GetOwnerAddr(), Standby: r.GetOwner().GetStandby(),
+		Epoch: r.Epoch, LostEpoch: r.LostEpoch, Truncated: r.Truncated}
+	for _, o := range r.Objects {
+		k.Objects = append(k.Objects, objectState(key, o))
+	}
+	return k, nil
+}
+
+func objectState(key string, o *adminpb.ObjectState) ObjectState {
+	s := ObjectState{Object: Object{Kind: Kind(o.Kind), Key: key, Name: o.Name}, Idle: time.Duration(o.IdleNs)}
+	if x := o.Limit; x != nil {
+		s.Limit = &LimitState{Rate: Per(x.Limit, time.Duration(x.PeriodNs)), Spent: x.Spent, ResetAfter: time.Duration(x.ResetAfterNs)}
+		for a, as := range algorithms {
+			if as.wire == x.Algorithm {
+				s.Limit.Rate.Algorithm = Algorithm(a)
+			}
+		}
+	}
+	if x := o.Counter; x != nil {
+		s.Counter = &CounterState{Value: x.Value, Version: x.Version, IdleTTL: time.Duration(x.IdleTtlNs)}
+	}
+	if x := o.Lock; x != nil {
+		s.Lock = &LockState{Holder: holderOf(x.Holder), Waiting: int(x.Waiting)}
+	}
+	if x := o.Split; x != nil {
+		s.Split = &Split{Manual: x.GetManual()}
+		for _, p := range x.GetParts() {
+			s.Split.Owners = append(s.Split.Owners, p.GetOwner())
+		}
+	}
+	return s
+}
+
+// Filter says which objects to list. The zero Filter is for all.
+type Filter struct {
+	Node   string // of which node; "" = of all members
+	Kind   Kind   // 0 = of all kinds
+	Name   string // "" = of all names
+	Prefix string // of keys that begin so
+}
+
+// listPage is how many objects are asked for at a time.
+const listPage = 1000
+
+// ListObjects tells each of the objects that match, with the node that owns it, until each
+// returns false. One that is there all the time is told once, but for those whose keys go
+// from one node to another meanwhile: moved reports that some did, so that objects may be
+// missing, or have been told twice.
+func (a Admin) ListObjects(ctx context.Context, f Filter, each func(node string, o Object) bool) (moved bool, err error) {
+	nodes := []string{f.Node}
+	if f.Node == "" {
+		members, err := a.c.Cluster().Members(ctx)
+		if err != nil {
+			return false, err
+		}
+		nodes = nodes[:0]
+		for _, m := range members {
+			if m.Phase != "" { // else it only gossips
+				nodes = append(nodes, m.ID)
+			}
+		}
+	}
+	for _, node := range nodes {
+		req := &adminpb.ListObjectsRequest{Node: node, Kind: commonpb.Kind(f.Kind), Name: f.Name, KeyPrefix: f.Prefix, PageSize: listPage}
+		for more := true; more; more = req.PageToken != "" {
+			r, err := a.page(ctx, req)
+			if err != nil {
+				return moved, err
+			}
+			moved = moved || r.Moved
+			for _, o := range r.Objects {
+				if !each(r.Node, Object{Kind: Kind(o.Kind), Key: o.Key, Name: o.Name}) {
+					return moved, nil
+				}
+			}
+			req.PageToken = r.NextPageToken
+		}
+	}
+	return moved, nil
+}
+
+func (a Admin) page(ctx context.Context, req *adminpb.ListObjectsRequest) (r *adminpb.ListObjectsResponse, err error) {
+	err = a.c.keyless(ctx, route{what: "list objects of " + req.Node, reads: true}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+		r, err = adminpb.NewAdminServiceClient(conn).ListObjects(ctx, req, opts...)
+		return err
+	})
+	return r, err
+}
+
+// ResetObject sets back a limit or a counter of anybody: nothing of the limit is spent, the
+// counter is 0. It reports whether there was something to set back.
+func (a Admin) ResetObject(ctx context.Context, o Object) (existed bool, err error) {
+	if err := o.validate(); err != nil {
+		return false, about(err, "reset object", o.Key, "")
+	}
+	op := a.c.ops.begin()
+	defer op.finish()
+	err = a.c.keyless(ctx, route{what: "reset object", key: o.Key}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+		r, err := adminpb.NewAdminServiceClient(conn).ResetObject(ctx, &adminpb.ResetObjectRequest{Kind: commonpb.Kind(o.Kind), Key: o.Key, Name: o.Name, RequestId: op.stamp()}, opts...)
+		existed = r.GetExisted()
+		return err
+	})
+	return existed, err
+}

@@ -1423,15 +1423,15 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"c\n" +
 	"\x13ResetObjectResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\x122\n" +
-	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\xff\x04\n" +
+	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\x89\x05\n" +
 	"\fAdminService\x12J\n" +
 	"\x05Drain\x12\x1f.keystead.admin.v1.DrainRequest\x1a .keystead.admin.v1.DrainResponse\x12P\n" +
 	"\aUndrain\x12!.keystead.admin.v1.UndrainRequest\x1a\".keystead.admin.v1.UndrainResponse\x12\\\n" +
 	"\vSplitObject\x12%.keystead.admin.v1.SplitObjectRequest\x1a&.keystead.admin.v1.SplitObjectResponse\x12\\\n" +
-	"\vMergeObject\x12%.keystead.admin.v1.MergeObjectRequest\x1a&.keystead.admin.v1.MergeObjectResponse\x12Y\n" +
+	"\vMergeObject\x12%.keystead.admin.v1.MergeObjectRequest\x1a&.keystead.admin.v1.MergeObjectResponse\x12^\n" +
 	"\n" +
-	"InspectKey\x12$.keystead.admin.v1.InspectKeyRequest\x1a%.keystead.admin.v1.InspectKeyResponse\x12\\\n" +
-	"\vListObjects\x12%.keystead.admin.v1.ListObjectsRequest\x1a&.keystead.admin.v1.ListObjectsResponse\x12\\\n" +
+	"InspectKey\x12$.keystead.admin.v1.InspectKeyRequest\x1a%.keystead.admin.v1.InspectKeyResponse\"\x03\x90\x02\x01\x12a\n" +
+	"\vListObjects\x12%.keystead.admin.v1.ListObjectsRequest\x1a&.keystead.admin.v1.ListObjectsResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\vResetObject\x12%.keystead.admin.v1.ResetObjectRequest\x1a&.keystead.admin.v1.ResetObjectResponseB>Z<github.com/keystead/keystead/proto/keystead/admin/v1;adminv1b\x06proto3"
 
 var (

@@ -45,7 +45,7 @@ type Node struct {
 // Run starts a node. Stop it when it is no longer needed. Tests have Start.
 func Run() (*Node, error) {
 	// Callers that are gone when the node stops are not waited for.
-	n, err := node.Start(node.Config{ID: "test", GRPCAddr: "127.0.0.1:0", StopGrace: time.Millisecond})
+	n, err := node.Start(node.Config{ID: "test", GRPCAddr: "127.0.0.1:0", Fresh: true, StopGrace: time.Millisecond})
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,10 @@ type Config struct {
 	// MetricsAddr is where metrics and health are served without the rest, so that
 	// others than operators may reach them. "" = at AdminAddr alone.
 	MetricsAddr string
+	// Fresh says that nobody can have called an earlier process in place of this one, such
+	// as that of a test: what it does not remember was never done. Only for a node that
+	// runs alone and keeps nothing.
+	Fresh bool
 	// EpochFloor is the least epoch to serve under: for a node that was built
 	// anew after its data directory was lost and its clock set back. Ahead of the
 	// clock it needs a DataDir.
@@ -130,6 +134,9 @@ func (c Config) Validate() error {
 	}
 	if c.Cluster.ID == "" && (c.Cluster.Bootstrap || len(c.Cluster.Join) > 0 || len(c.Cluster.Founders) > 0) {
 		return errors.New("a node that makes or joins a cluster needs its name: set --cluster-id")
+	}
+	if c.Fresh && (c.DataDir != "" || c.Cluster.ID != "") {
+		return errors.New("a node that nothing went before keeps nothing, and is in no cluster")
 	}
 	if err := c.Cluster.validateFounders(); err != nil {
 		return err

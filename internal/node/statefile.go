@@ -98,6 +98,9 @@ func keepState(dir string, h disk.Header, level uint32, store *owner.Store, c cl
 func (n *Node) beginStandalone() error {
 	log, now, dir := n.cfg.Log, n.cfg.Clock.Now(), n.cfg.DataDir
 	n.rule.start, n.rule.node = now, n.cfg.ID
+	if n.cfg.Fresh {
+		n.rule.start = math.MinInt64 / 2 // below every moment, less every window
+	}
 	if err := neverInCluster(dir); err != nil {
 		return err
 	}

@@ -281,7 +281,7 @@ func (s *Server) listObjects(now int64, req *adminpb.ListObjectsRequest, r *admi
 			return err
 		}
 	}
-	//guard:list-moved -> false
+	//guard:list-moved x.Since > p.since -> x.Since > p.since+1<<62
 	r.Moved = slices.ContainsFunc(rows, func(x table.Row) bool { return x.Since > p.since })
 	next, done := s.cfg.Store.List(now, p.place, size, func(kind owner.Kind, key, name []byte) bool {
 		return (of == 0 || kind == of) && (req.Name == "" || string(name) == req.Name) && bytes.HasPrefix(key, []byte(req.KeyPrefix))

@@ -173,6 +173,9 @@ of ten; with port 0, free ones are picked.`,
 			if nodes != 1 {
 				return runDevCluster(cmd, std, &f, nodes)
 			}
+			// Nothing lasts here, and a restart is meant to begin anew: idempotency keys are
+			// new with it.
+			f.Fresh = f.DataDir == "" && f.Cluster.ID == ""
 			return f.run(cmd.Context(), std)
 		},
 	}

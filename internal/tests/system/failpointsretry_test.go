@@ -33,7 +33,7 @@ type retried struct {
 func newRetried(n *testNode, keys []string, keyed bool) *retried {
 	n.t.Helper()
 	r := &retried{keys: keys, add: newOnceBy(keyed), check: newOnceBy(keyed), acquire: newOnceBy(keyed), unlock: newOnceBy(keyed)}
-	newOnce().added(n, keys[0], 5)
+	newOnceBy(keyed).added(n, keys[0], 5) // until the cluster uses keys
 	first := &retried{keys: keys, check: newOnce()}
 	first.askCheck(n)
 	h := answered(n, "a lock", func(ctx context.Context) (*lockpb.AcquireResponse, error) {
@@ -214,7 +214,7 @@ func pointsRetryOfTheUndecided(t *testing.T, keyed bool) {
 	c := pointedCluster(t, false, shortLease...)
 	leads, a, b := c.roles()
 	key := c.keysAt(a, b, 1)[0]
-	newOnce().added(a, key, 5)
+	newOnceBy(keyed).added(a, key, 5) // until the cluster uses keys
 	a.arm("rpcDecided", held)
 	first := newOnceBy(keyed)
 	answer := make(chan error, 1)

@@ -13,10 +13,11 @@
 // # How a command reaches a node
 //
 // What changes something goes through package client (client.go): request ids, retries and
-// leases are its own. All its calls go to the node at --addr, which passes on what it does
+// leases are its own. All its calls go to a node at --addr, which passes on what it does
 // not own: the addresses by which nodes know each other may lead nowhere from where the
 // command runs. What shows what one node says is a raw call (remote.go), tried again only
-// while the node cannot be reached. Neither waits for a node that is not there.
+// while the node cannot be reached. Neither waits for a node that is not there. Both go
+// through the nodes that --addr names (nodes.go), one after the other until one answers.
 //
 // # Settings and exit codes
 //
@@ -94,7 +95,10 @@ one node that owns it.
 
 Settings come from flags, then from the environment (--grpc-addr is
 KEYSTEAD_GRPC_ADDR), then from the YAML file named by --config or
-KEYSTEAD_CONFIG (grpc-addr: …).`,
+KEYSTEAD_CONFIG (grpc-addr: …).
+
+Commands that talk to a node take several addresses, and names, with commas between
+them in --addr or KEYSTEAD_ADDR, and ask the first one that answers.`,
 		Example: `  keystead dev                                        # a node to try things on
   keystead limit check 203.0.113.7 --name api --limit 20/1m
   keystead counter add page:/index.html

@@ -16,10 +16,11 @@ import (
 )
 
 // atNode is the Go client as the commands use it: request ids, retries and leases are the
-// client's; all calls go to the node at --addr, which passes on what it does not own.
+// client's; all calls go to a node at --addr, which passes on what it does not own.
 type atNode struct {
 	*client.Client
 	remote *remote
+	nodes  *nodes
 	// refused receives the errors of attempts, and returns the error that the client is to
 	// act on. It may call end. nil = all errors stay as they are.
 	refused func(method string, err error) error
@@ -32,33 +33,40 @@ type atNode struct {
 
 // client prepares a client; it connects when the first call needs it.
 func (r *remote) client(ctx context.Context) (*atNode, error) {
-	if err := r.validate(); err != nil {
+	nodes, err := r.dial()
+	if err != nil {
 		return nil, err
 	}
-	n := &atNode{remote: r}
-	var err error
+	n := &atNode{remote: r, nodes: nodes}
 	n.Client, err = client.Config{
 		Timeout: r.timeout, AttemptTimeout: r.timeout,
-		DialOptions: []grpc.DialOption{connectParams, grpc.WithChainUnaryInterceptor(n.call), grpc.WithChainStreamInterceptor(n.stream)},
-	}.Dial(ctx, r.addr)
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(n.call), grpc.WithChainStreamInterceptor(n.stream)},
+	}.Dial(ctx, nodes.given[0])
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// table is one in which the node owns everything, so that all calls go there.
+// Close ends the client and its connections.
+func (n *atNode) Close() {
+	n.Client.Close()
+	_ = n.nodes.Close()
+}
+
+// table is one in which one node owns everything: the client need not know that there are
+// several, and which of them is asked is decided by nodes.
 func (n *atNode) table() *clusterpb.Table {
-	return &clusterpb.Table{Epoch: 1, Members: []*clusterpb.Member{{Id: n.remote.addr, GrpcAddr: n.remote.addr}}, Rows: []*clusterpb.Row{{End: math.MaxUint64, Owner: 1}}}
+	return &clusterpb.Table{Epoch: 1, Members: []*clusterpb.Member{{Id: n.nodes.given[0], GrpcAddr: n.nodes.given[0]}}, Rows: []*clusterpb.Row{{End: math.MaxUint64, Owner: 1}}}
 }
 
 // call is each attempt of the client.
-func (n *atNode) call(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (n *atNode) call(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if r, ok := reply.(*clusterpb.GetTableResponse); ok {
 		r.Table = n.table()
 		return nil
 	}
-	err := invoke(ctx, method, req, reply, conn, opts...)
+	err := n.nodes.Invoke(ctx, method, req, reply, opts...)
 	if n.attempted(err); err != nil && n.refused != nil {
 		err = n.refused(method, err)
 	}

@@ -174,7 +174,7 @@ func (f *hotFlags) askAll(ctx context.Context) (*hotJSON, error) {
 		return nil, err
 	}
 	v := &hotJSON{Nodes: []hotNodeJSON{}, Keys: []hotKeyJSON{}}
-	v.add(f.addr, first)
+	v.add(f.at(), first)
 	var mu sync.Mutex // guards v
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, hotAtOnce)

@@ -106,7 +106,7 @@ func (f *ownerFlags) run(ctx context.Context, out io.Writer, keys []string) erro
 		}
 	}
 	if len(owners) != len(keys) {
-		return fmt.Errorf("%s named %d owners of %d keys", f.addr, len(owners), len(keys))
+		return fmt.Errorf("%s named %d owners of %d keys", f.at(), len(owners), len(keys))
 	}
 	return f.show(out, keys, owners)
 }
@@ -116,7 +116,7 @@ func (f *ownerFlags) show(out io.Writer, keys []string, owners []*clusterpb.KeyO
 	for i, o := range owners {
 		list[i] = ownedJSON{ownerJSON{keys[i], strconv.FormatUint(o.Hash, 10), o.Owner, o.Standby}, o.OwnerAddr, strconv.FormatUint(o.Since, 10)}
 		if o.Owner != "" {
-			list[i].OwnerAddr = cmp.Or(o.OwnerAddr, f.addr) // a node that runs alone may not know how it is reached
+			list[i].OwnerAddr = cmp.Or(o.OwnerAddr, f.at()) // a node that runs alone may not know how it is reached
 		}
 	}
 	if f.json {

@@ -276,7 +276,7 @@ func (f *statusFlags) show(out io.Writer, o *overview) error {
 	if f.json {
 		return printJSON(out, o)
 	}
-	return o.print(out, f.addr, canvasOf(out))
+	return o.print(out, f.at(), canvasOf(out))
 }
 
 const (

@@ -261,6 +261,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	s.busy.Add(1)
 	defer s.busy.Add(-1)
 	resp, err := s.bounded(ctx, req, m, handler)
+	if err != nil {
+		_ = grpc.SetTrailer(ctx, plain(err)) // fails for calls that do not come by gRPC
+	}
 	m.done(err, time.Since(start))
 	return resp, err
 }
@@ -273,6 +276,9 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	if err == nil {
 		defer s.calls.Add(-1)
 		err = handler(srv, ss)
+	}
+	if err != nil {
+		ss.SetTrailer(plain(err))
 	}
 	m.done(err, time.Since(start))
 	return err

@@ -26,6 +26,12 @@ func TestShopInPython(t *testing.T) {
 	sellsThroughAKill(t, "shop-python")
 }
 
+// TestShopOnNode has examples/shop-node do the same.
+func TestShopOnNode(t *testing.T) {
+	t.Parallel()
+	sellsThroughAKill(t, "shop-node")
+}
+
 // foreignShop is an example in another language, as a user runs it.
 type foreignShop struct {
 	t   *testing.T

@@ -32,7 +32,7 @@ type lockFlags struct {
 	remote
 	name, holder, metadata string
 	ttl, wait              time.Duration
-	inspect                bool
+	inspect, try           bool
 }
 
 func newLock(std Process) *cobra.Command {
@@ -58,13 +58,13 @@ until the longest lease of before is over; keystead says for how long it waits.
 
 Exit codes of keystead itself: 75 if the lock was not got within --wait, 76 if
 it was lost. With --inspect nothing is run; it shows who holds the lock and who
-waits; with --json: {"held": bool, "holder": {"holder", "token": "…", "held":
-seconds, "ttl": seconds, "metadata"}, "waiters": [{"holder", "waited": seconds}],
-"waiting": how many in all, "epoch": number}, and no "holder" if it is free. In the
-grace period of a loss, "lost_epoch": number besides.`,
+waits. A key that is called like a command below comes after "--", with its command.
+
+` + inspectJSON,
 		Example: `  keystead lock nightly-report -- ./report.sh
-  keystead lock deploy --wait 0 --ttl 1m -- make deploy    # fail at once if held
-  keystead lock deploy --inspect
+  keystead lock deploy --try --ttl 1m -- make deploy       # exit code 75 at once if held
+  keystead lock inspect deploy
+  token=$(keystead lock acquire deploy --ttl 5m) && keystead lock release deploy --token "$token"
   keystead lock db -- sh -c 'psql -c "select guarded_write($KEYSTEAD_FENCING_TOKEN)"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -84,41 +84,50 @@ grace period of a loss, "lost_epoch": number besides.`,
 			return f.run(cmd.Context(), std, args[0], args[1:])
 		},
 	}
-	f.flags(cmd)
-	cmd.Flags().StringVar(&f.name, "name", "", "which lock of the key (default \"lock\")")
+	f.named(cmd)
+	f.acquireFlags(cmd)
+	cmd.Flags().DurationVar(&f.ttl, "ttl", 10*time.Second, "how long the lock outlives a keystead that died; 300ms or more")
+	cmd.Flags().BoolVar(&f.inspect, "inspect", false, "show the lock and run nothing")
+	cmd.AddCommand(newLockAcquire(std), newLockRenew(std), newLockRelease(std), newLockInspect(std))
+	return cmd
+}
+
+// acquireFlags are those of an acquisition.
+func (f *lockFlags) acquireFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.holder, "holder", "", "who you are, shown to others (default host:pid)")
 	cmd.Flags().StringVar(&f.metadata, "metadata", "", "text shown to others")
-	cmd.Flags().DurationVar(&f.ttl, "ttl", 10*time.Second, "how long the lock outlives a keystead that died; 300ms or more")
 	cmd.Flags().DurationVar(&f.wait, "wait", 24*time.Hour, "how long to wait for the lock; 0 = do not")
-	cmd.Flags().BoolVar(&f.inspect, "inspect", false, "show the lock and run nothing")
-	return cmd
+	cmd.Flags().BoolVar(&f.try, "try", false, "do not wait for the lock, whatever --wait says")
 }
 
 // minTTL leaves room for three renewals over a slow network.
 const minTTL = 300 * time.Millisecond
 
-// check validates the flags, finds the command, and fills in the holder.
-func (f *lockFlags) check(command string) (path string, err error) {
+// check validates the flags, and fills in the holder, which is a process.
+func (f *lockFlags) check(pid int) error {
 	if f.ttl < minTTL || f.ttl > lock.MaxTTL {
-		return "", usageError{fmt.Errorf("--ttl %s: choose %s to 24h", plainTimes(f.ttl.String()), minTTL)}
+		return usageError{fmt.Errorf("--ttl %s: choose %s to 24h", plainTimes(f.ttl.String()), minTTL)}
 	}
 	if f.wait < 0 || f.wait > lock.MaxWait {
-		return "", usageError{fmt.Errorf("--wait %s: choose 0 to 24h", plainTimes(f.wait.String()))}
+		return usageError{fmt.Errorf("--wait %s: choose 0 to 24h", plainTimes(f.wait.String()))}
+	}
+	if f.try {
+		f.wait = 0
 	}
 	if f.holder == "" {
 		host, _ := os.Hostname() // an empty name is as good as any
-		f.holder = host + ":" + strconv.Itoa(os.Getpid())
+		f.holder = host + ":" + strconv.Itoa(pid)
 	}
-	if path, err = exec.LookPath(command); err != nil {
-		return "", usageError{fmt.Errorf("cannot run %q: %w", command, err)}
-	}
-	return path, nil
+	return nil
 }
 
 func (f *lockFlags) run(ctx context.Context, std Process, key string, command []string) error {
-	path, err := f.check(command[0])
-	if err != nil {
+	if err := f.check(os.Getpid()); err != nil {
 		return err
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return usageError{fmt.Errorf("cannot run %q: %w", command[0], err)}
 	}
 	node, err := f.client(ctx)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestLockTimes(t *testing.T) {
 		"--wait 25h: choose 0 to 24h":      {ttl: time.Second, wait: 25 * time.Hour},
 		"--ttl 100ms: choose 300ms to 24h": {ttl: 100 * time.Millisecond},
 	} {
-		if _, err := f.check("true"); err == nil || !strings.Contains(err.Error(), want) {
+		if err := f.check(1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

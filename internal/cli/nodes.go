@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -127,14 +126,13 @@ func (n *nodes) each(ctx context.Context, f func(*nodeConn) error) error {
 func (n *nodes) round(ctx context.Context, conns []*nodeConn, f func(*nodeConn) error) (done bool, err error) {
 	var said error
 	for _, c := range conns {
-		connected := c.GetState() == connectivity.Ready
 		err = f(c)
 		n.note(c, err)
 		switch {
 		case errorReason(err) == string(client.ErrUnavailable):
 			said = err
-		case status.Code(err) != codes.Unavailable || connected && !refusedConnection(err):
-			return true, err // it was sent
+		case !unsent(err):
+			return true, err
 		}
 		if ctx.Err() != nil {
 			return true, err
@@ -144,6 +142,12 @@ func (n *nodes) round(ctx context.Context, conns []*nodeConn, f func(*nodeConn) 
 		err = said
 	}
 	return false, err
+}
+
+// unsent reports whether a call failed because no connection came about.
+func unsent(err error) bool {
+	msg := status.Convert(err).Message()
+	return status.Code(err) == codes.Unavailable && (strings.HasPrefix(msg, "connection error:") || strings.Contains(msg, "last connection error"))
 }
 
 // named reports whether any of the addresses is a name.

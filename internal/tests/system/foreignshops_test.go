@@ -77,6 +77,9 @@ func sellsThroughAKill(t *testing.T, name string) {
 		addrs = append(addrs, n.grpc)
 	}
 	s := foreignShop{t: t, run: run, at: "ipv4:" + strings.Join(addrs, ","), env: []string{"SHOP_DIR=" + t.TempDir()}}
+	eventually(t, "all nodes to be known to know idempotency keys", func() bool {
+		return keystead(t, "counter", "add", "first", "--addr", c.nodes[0].grpc, "--idempotency-key", "first").code == 0
+	})
 	for range 2 { // a second supply changes nothing
 		if got := s.says("supply", "lamp", strconv.Itoa(items)); got != strconv.Itoa(items) {
 			t.Fatalf("supply: %s", got)

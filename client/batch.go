@@ -59,6 +59,7 @@ func (c *Client) BatchAdd(ctx context.Context, qs []Add) ([]AddResult, error) {
 	b := batch[*counterpb.AddRequest, *counterpb.AddResponse]{c: c, kind: addKind, what: "add",
 		fail:   func(i int, err error) { out[i].Err = err },
 		accept: func(i int, r *counterpb.AddResponse) { out[i].Change = changed(r) },
+		check:  func(i int) error { return judgeOptions(qs[i].Options) },
 	}
 	return out, b.run(ctx, len(qs), func(i int) (object, *counterpb.AddRequest, bool) {
 		q := &qs[i]
@@ -95,6 +96,7 @@ type batch[Q, R any] struct {
 	what   string // the operation of an item, for errors
 	accept func(i int, r R)
 	fail   func(i int, err error)
+	check  func(i int) error // what is wrong with an item beside its address; nil = nothing ever is
 	// reqs are those of the items that have no answer yet.
 	reqs []pending[Q]
 }
@@ -138,7 +140,11 @@ func (b *batch[Q, R]) perform(ctx context.Context, n int, item func(i int) (of o
 	}()
 	for i := range n {
 		of, req, changes := item(i)
-		if err := address(of.key, of.name); err != nil {
+		err := address(of.key, of.name)
+		if err == nil && b.check != nil {
+			err = b.check(i)
+		}
+		if err != nil {
 			b.fail(i, about(err, b.what, of.key, ""))
 			continue
 		}

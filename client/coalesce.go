@@ -181,7 +181,7 @@ func each[X any](xs []X, n int, put func(i int, x X)) int {
 
 // decidedBy returns who has decided an item of a batch, and under which epoch.
 func decidedBy(by []*commonpb.Decider, i uint32) (owner string, epoch uint64) {
-	if int(i) >= len(by) {
+	if uint64(i) >= uint64(len(by)) {
 		return "", 0
 	}
 	return by[i].GetOwner(), by[i].GetEpoch()

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -124,7 +126,7 @@ type Cleared struct {
 // Add adds delta, of any sign, to the key's counter if the sum stays within the bounds. A
 // key has 1 to 512 bytes of UTF-8.
 func (n Counter) Add(ctx context.Context, key string, delta int64, opts ...CounterOption) (Change, error) {
-	if err := address(key, n.name); err != nil {
+	if err := cmp.Or(address(key, n.name), judgeOptions(opts)); err != nil {
 		return Change{}, about(err, "add", key, "")
 	}
 	c, req, op := n.c, n.addition(key, delta, opts), n.c.ops.begin()
@@ -149,6 +151,20 @@ type Add struct {
 	Delta   int64  // of any sign
 	Options []CounterOption
 }
+
+// judgeOptions judges what the node would refuse, and what could be taken for an option
+// that was not given. An add is sent together with others', which it must not spoil.
+func judgeOptions(opts []CounterOption) error {
+	for _, o := range opts {
+		if o.what == idempotencyKey && (o.text == "" || len(o.text) > maxIdempotencyKey || !utf8.ValidString(o.text)) {
+			return invalid("IdempotencyKey", "has %d bytes; choose 1 to %d bytes of UTF-8", len(o.text), maxIdempotencyKey)
+		}
+	}
+	return nil
+}
+
+// maxIdempotencyKey is the longest idempotency key that nodes take, in bytes.
+const maxIdempotencyKey = 64
 
 // addition returns the request of an Add. The options are read and not kept.
 func (n Counter) addition(key string, delta int64, opts []CounterOption) *counterpb.AddRequest {
@@ -205,7 +221,7 @@ func counted(r *counterpb.GetResponse) Count {
 // IdleTTL.
 func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, version uint64, opts ...CounterOption) (Change, error) {
 	const what = "compare-and-set"
-	if err := address(key, n.name); err != nil {
+	if err := cmp.Or(address(key, n.name), judgeOptions(opts)); err != nil {
 		return Change{}, about(err, what, key, "")
 	}
 	req := &counterpb.CompareAndSetRequest{Key: key, Name: n.name, Value: value, Version: version}

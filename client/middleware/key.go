@@ -150,9 +150,10 @@ func Metadata(name string, otherwise GRPCKey) GRPCKey {
 // maxKey is the longest key that Keystead takes, in bytes.
 const maxKey = 512
 
-// fit returns a key that Keystead takes: the hash of what is too long, or is not UTF-8.
+// fit returns a key that Keystead takes: the hash of what is too long, is not UTF-8, or
+// begins with a NUL byte.
 func fit(key string) string {
-	if len(key) <= maxKey && utf8.ValidString(key) {
+	if len(key) <= maxKey && key[0] != 0 && utf8.ValidString(key) {
 		return key
 	}
 	return hash(key)

@@ -115,14 +115,15 @@ func (l *Limiter) decide(ctx context.Context, key string, cost uint64) verdict {
 	if !l.mayAsk() {
 		return l.alone(key, cost)
 	}
-	call, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	// The caller's own end decides nothing: one that leaves at once would pass unchecked.
+	//guard:middleware-left context.WithoutCancel(ctx) -> ctx
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.Timeout)
 	defer cancel()
 	d, err := l.limit.CheckN(call, key, cost)
 	switch {
 	case err == nil:
 		l.answered()
 		return verdict{allowed: d.Allowed, limited: true, decision: d}
-	case ctx.Err() != nil: // nobody waits for the answer
 	case errors.Is(err, client.ErrKindMismatch) || errors.Is(err, client.ErrStoreFull) || errors.Is(err, client.ErrInvalid):
 		l.cfg.Log.Warn("Keystead cannot check the limit; the request is decided without it", "limit", l.limit.Name(), "fail", l.cfg.OnFailure, "err", err)
 		l.answered()

@@ -28,8 +28,12 @@ const (
 	// MaxIDs is how many request ids travel when an object is divided, or put together:
 	// with those of as many clients as may be, some 500 KB in all.
 	MaxIDs = 8192
-	// MaxKeys is how many idempotency keys travel beside them, some 2 MB: see ErrKeys.
+	// MaxKeys is how many idempotency keys of all parts travel beside them when the object
+	// is put together, some 2 MB, page by page.
 	MaxKeys = 32_768
+	// PlantKeys is how many may be divided: all of them may belong to one part, whose
+	// records go to their owner in one message. See ErrKeys.
+	PlantKeys = 4096
 	// chunk is how many ids are in one record.
 	chunk = owner.MaxKept / 2
 )
@@ -62,7 +66,7 @@ func Divide(whole []*owner.Record, sp *table.Split, now int64) (parts [][]*owner
 	}
 	ids := gather(whole)
 	//guard:split-keys-many
-	if ids.lost {
+	if ids.lost || ids.keys() > PlantKeys {
 		return nil, 0, ErrKeys
 	}
 	ids.answers(d.divided, base)
@@ -199,6 +203,18 @@ func gather(all []*owner.Record) kept {
 	}
 	k.clients = slices.DeleteFunc(k.clients, func(c client) bool { return len(c.ops) == 0 && c.Floor == 0 }) // nothing is known of them
 	return k
+}
+
+// keys returns how many of the ids are idempotency keys.
+func (k *kept) keys() (n int) {
+	for _, c := range k.clients {
+		for _, o := range c.ops {
+			if o.Sequence == reqid.KeySequence {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // bound drops the oldest ids, or the oldest keys, if there are more than most. It returns

@@ -95,8 +95,11 @@ func manyKeys(n int, now int64) []*owner.Record {
 func TestTooManyKeys(t *testing.T) {
 	now := 1000 * second
 	sp := &table.Split{ID: 1, Kind: "counter", Key: "k", Name: "n", Parts: []table.Part{{Salt: 1, Weight: 1}, {Salt: 2, Weight: 1}}}
-	if _, _, err := Divide(manyKeys(MaxKeys, now), sp, now); err != nil {
+	if _, _, err := Divide(manyKeys(PlantKeys, now), sp, now); err != nil {
 		t.Errorf("as many as travel: %v", err)
+	}
+	if _, _, err := Divide(manyKeys(PlantKeys+1, now), sp, now); !errors.Is(err, ErrKeys) {
+		t.Errorf("more than travel in one message: %v", err)
 	}
 	many := manyKeys(MaxKeys+10, now)
 	if _, _, err := Divide(many, sp, now); !errors.Is(err, ErrKeys) {

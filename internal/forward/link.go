@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/keystead/keystead/internal/failure"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -39,6 +40,9 @@ func (k *link) add(a *Attempt) {
 	switch {
 	case k.closed:
 		a.finishLocked(nil, ErrUnsent)
+		return
+	case a.size > k.most: // no message holds it
+		a.finishLocked(nil, errTooLarge)
 		return
 	case len(k.queue) >= MaxQueued || k.bytes+a.size > maxQueuedBytes:
 		a.finishLocked(nil, k.full)
@@ -235,6 +239,9 @@ func (k *link) open(halt context.Context) *outbound {
 	return out
 }
 
+// errTooLarge is the end of a call that no message to another node holds.
+var errTooLarge = &failure.Error{Reason: failure.TooLarge, Message: "the call is larger than a message to another node may be; nothing happened"}
+
 // next takes what is to be sent in one message.
 func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 	k.mu.Lock()
@@ -253,7 +260,7 @@ func (k *link) next() (req *peerv1.ForwardRequest, closed bool) {
 			k.bytes -= a.size
 			continue // its caller has left
 		}
-		if bytes += a.size; len(req.Calls) == maxFlush || bytes > k.most {
+		if bytes += a.size; len(req.Calls) == maxFlush || len(req.Calls) > 0 && bytes > k.most {
 			n--
 			break
 		}

@@ -106,7 +106,7 @@ func pathOf(d protoreflect.MethodDescriptor) string {
 }
 
 // setKey puts the header Idempotency-Key into a request.
-func (r *route) setKey(m protoreflect.Message, key string) error {
+func (r *route) setKey(m protoreflect.Message, keys []string) error {
 	switch {
 	case r.key == nil && r.reads:
 		return nil // to read twice is to read once
@@ -114,8 +114,13 @@ func (r *route) setKey(m protoreflect.Message, key string) error {
 		return &problem{Status: http.StatusBadRequest, Reason: "INVALID", Detail: r.path + " does not know the header " + idempotencyHeader,
 			Hint: "leave it out; what is done twice by this call is done twice"}
 	}
+	key := keys[0]
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1] // as the draft on Idempotency-Key writes it
+	}
+	if key == "" || len(keys) > 1 {
+		return &problem{Status: http.StatusBadRequest, Reason: "INVALID", Field: idempotencyKey,
+			Detail: "the header " + idempotencyHeader + " is empty, or stands there more than once", Hint: "send one key of 1 to 64 bytes, or leave it out"}
 	}
 	if have := m.Get(r.key.desc).String(); have != "" && have != key {
 		return &problem{Status: http.StatusBadRequest, Reason: "INVALID", Field: idempotencyKey,

@@ -189,8 +189,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, route, request.ProtoReflect()); err != nil {
 		return err
 	}
-	if key := r.Header.Get(idempotencyHeader); key != "" {
-		if err := route.setKey(request.ProtoReflect(), key); err != nil {
+	if keys := r.Header.Values(idempotencyHeader); len(keys) > 0 {
+		if err := route.setKey(request.ProtoReflect(), keys); err != nil {
 			return err
 		}
 	}

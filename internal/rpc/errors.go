@@ -9,6 +9,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -67,7 +68,12 @@ func gaveUp(ctx context.Context) *failure.Error {
 func wire(err error) *commonpb.Error {
 	var from *forward.Remote
 	if errors.As(err, &from) {
-		return from.Wire
+		if _, known := commonpb.Reason_name[int32(from.Wire.Reason)]; known {
+			return from.Wire
+		}
+		w := proto.Clone(from.Wire).(*commonpb.Error) // of a later version of this program
+		w.Reason = commonpb.Reason_REASON_UNSPECIFIED
+		return w
 	}
 	var e *failure.Error
 	if !errors.As(err, &e) {
@@ -88,9 +94,9 @@ func Status(err error) error {
 	}
 	w := wire(err)
 	st := status.New(codes.Code(w.Code), w.Message)
-	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reasonName(w.Reason)}
+	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reasonName(w.Reason), Metadata: map[string]string{}}
 	if w.Hint != "" {
-		info.Metadata = map[string]string{"hint": w.Hint}
+		info.Metadata["hint"] = w.Hint
 	}
 	if w.Reason == commonpb.Reason_REASON_NOT_OWNER {
 		info.Metadata["owner"], info.Metadata["owner_addr"] = w.Owner, w.OwnerAddr

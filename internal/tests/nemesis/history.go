@@ -71,6 +71,10 @@ func (s *settings) history(ctx context.Context, seed uint64, dir string) (r repo
 	return r, nil
 }
 
+// levelTime is how long the cluster may take to use what its nodes know: it does ten
+// seconds after its last change.
+const levelTime = 30 * time.Second
+
 // record lets clients work while faults happen.
 func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, r *report) (k judge.Case, noLoss bool, err error) {
 	begun, standbys, err := s.ready(ctx, c)
@@ -78,6 +82,12 @@ func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, 
 		return k, false, fmt.Errorf("the cluster does not get ready: %w", err)
 	}
 	r.Standbys = standbys
+	level, cancel := context.WithTimeout(ctx, levelTime)
+	err = c.AwaitLevel(level)
+	cancel()
+	if err != nil {
+		return k, false, err
+	}
 	now := clock.System().Now
 	w, err := workload.Start(workload.Config{Clients: s.clients, Keys: s.keys, Seed: seed, Now: now, Splits: fault.Any(s.kinds, fault.Ordered),
 		Nodes: func() int { return len(c.Nodes()) }, Connect: func() ([]*grpc.ClientConn, error) { return connect(c) }})

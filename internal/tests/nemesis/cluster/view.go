@@ -132,6 +132,23 @@ func (c *Cluster) Await(ctx context.Context, standbys bool) (View, error) {
 	}
 }
 
+// AwaitLevel waits until the cluster uses the formats that its nodes know: what needs them
+// is refused until then. A program that tells no level is not waited for.
+func (c *Cluster) AwaitLevel(ctx context.Context) error {
+	n := c.Running()[0]
+	for {
+		call, cancel := context.WithTimeout(ctx, callTime)
+		st, err := clusterpb.NewClusterServiceClient(n.conn).GetStatus(call, &clusterpb.GetStatusRequest{})
+		cancel()
+		if err == nil && st.Level >= st.LevelKnown {
+			return nil
+		}
+		if !wait(ctx, pollEvery) {
+			return fmt.Errorf("cluster: %s does not tell that the level is used: %v", n.ID, err)
+		}
+	}
+}
+
 func (c *Cluster) stable(ctx context.Context, standbys bool) (View, error) {
 	var want []string
 	var last View

@@ -79,7 +79,7 @@ func address(s string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), err == nil
 }
 
-// ipv6Network is what a client has of IPv6: whoever has one address of it has them all.
+// ipv6Network is what a client has of IPv6: one that has an address of it has them all.
 const ipv6Network = 64
 
 // addressKey returns the key of an address: of IPv6, that of its network of 64 bits. Requests

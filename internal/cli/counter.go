@@ -156,7 +156,21 @@ loss, and "parts": number if the counter is split.`,
 type idempotencyKey string
 
 func (k *idempotencyKey) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(k), "idempotency-key", "", "`TEXT` that names this change, such as an order's number: the same command under it acts once")
+	cmd.Flags().Var(k, "idempotency-key", "`TEXT` that names this change, such as an order's number: the same command under it acts once")
+}
+
+// String and Type implement pflag.Value.
+func (k *idempotencyKey) String() string { return string(*k) }
+func (*idempotencyKey) Type() string     { return "string" }
+
+// Set refuses an empty text: a variable of a script that is not set must not be a change
+// without a key.
+func (k *idempotencyKey) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty; choose 1 to 64 bytes")
+	}
+	*k = idempotencyKey(text)
+	return nil
 }
 
 func (k idempotencyKey) options() []client.CounterOption {

@@ -1,0 +1,11 @@
+package cli
+
+import "testing"
+
+// A key that is given and empty is a mistake, such as a script's variable that is not set.
+func TestEmptyIdempotencyKey(t *testing.T) {
+	var k idempotencyKey
+	if k.Set("") == nil || k.Set("order-7") != nil || len(k.options()) != 1 {
+		t.Errorf("%q", k)
+	}
+}

@@ -179,6 +179,28 @@ func TestEvictedIsEverywhere(t *testing.T) {
 	}
 }
 
+// TestRoomIsOverEverywhere: a part to which no id of the object goes knows as well as the
+// others which ids were dropped for want of room.
+func TestRoomIsOverEverywhere(t *testing.T) {
+	h := newHouse(t, fewIDs)
+	done := h.fill(64, 1) // which settles nothing: no part has a floor of it
+	h.now += 5 * second
+	h.begin("counter", even(16)...)
+	h.open()
+	old := 0
+	for i := range done {
+		switch a, err := h.again(&done[i]); {
+		case reason(err) == failure.RequestTooOld:
+			old++
+		case err != nil || !a.Replayed:
+			t.Fatalf("id %d of %d: %+v, %v", i, len(done), a, err)
+		}
+	}
+	if old < len(done)/2 {
+		t.Errorf("%d ids of %d were dropped", old, len(done))
+	}
+}
+
 // TestJoinReplaces: what is put together of the parts is all that the whole has then, and
 // is there once.
 func TestJoinReplaces(t *testing.T) {

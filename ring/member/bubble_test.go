@@ -355,6 +355,11 @@ func TestFreshForAll(t *testing.T) {
 			t.Errorf("known to most: %v", err)
 		}
 		n.Isolate(at(4), true)
+		time.AfterFunc(hearing+2500*time.Millisecond, func() { n.Isolate(at(4), false) })
+		if err := pools[3].Fresh(t.Context(), few); err != nil {
+			t.Errorf("the first question is lost: %v", err)
+		}
+		n.Isolate(at(4), true)
 		if err := pools[3].Fresh(t.Context(), few); err == nil || errors.Is(err, ErrStale) {
 			t.Errorf("cut off: %v", err)
 		}

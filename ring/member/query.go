@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +90,9 @@ const (
 	// hearing is how long others are given to hear of it, too, before they are
 	// asked.
 	hearing = 500 * time.Millisecond
+	// asks is how often they are asked, if too few say that they know of it: questions
+	// and answers are packets, which get lost.
+	asks = 3
 )
 
 // ErrStale is the error of an event that is not news: a member has known of it
@@ -97,8 +101,8 @@ const (
 var ErrStale = errors.New("the event is an old one")
 
 // Fresh returns nil for an event that was said just now, while this process ran.
-// It asks the other nodes of the cluster when they heard of it first, which takes
-// some seconds at most, and at least half of those that are alive have to say that
+// It asks the other nodes of the cluster when they heard of it first, asks times if too
+// few say that they did, which takes some seconds each, and at least half of those that are alive have to say that
 // they know of it. ErrStale is the error of an old one; after any other error it
 // is not known, and so nothing is to be done about it.
 //
@@ -127,43 +131,64 @@ func (p *Pool) Fresh(ctx context.Context, e Event) error {
 	if !p.ready() {
 		return ErrStopped
 	}
-	params := p.serf.DefaultQueryParams()
-	params.RelayFactor = 1 // answers are single packets
-	resp, err := p.serf.Query(seenQuery, digest[:], params)
-	if err != nil {
-		return fmt.Errorf("asking when the event was said: %w", err)
+	v := verdict{began: p.began, heard: heard, others: others, answers: map[string]bool{}}
+	for range asks {
+		params := p.serf.DefaultQueryParams()
+		params.RelayFactor = 1 // answers are single packets
+		resp, err := p.serf.Query(seenQuery, digest[:], params)
+		if err != nil {
+			return fmt.Errorf("asking when the event was said: %w", err)
+		}
+		err = v.collect(ctx, resp)
+		resp.Close()
+		if err != nil || v.known() >= len(others)-v.known() {
+			return err
+		}
 	}
-	defer resp.Close()
-	return p.judge(ctx, resp, others, heard)
+	return fmt.Errorf("of %d other nodes %d have answered, and %d know of it", len(others), len(v.answers), v.known())
 }
 
-// judge reads the answers of others about an event that was heard here at some
-// time.
-func (p *Pool) judge(ctx context.Context, resp *serf.QueryResponse, others map[string]bool, heard time.Time) error {
-	answers, known := 0, 0
-	for open := true; open && answers < len(others); {
+// verdict is what others say about an event.
+type verdict struct {
+	began, heard time.Time // this process, and the event by it
+	others       map[string]bool
+	answers      map[string]bool // by node: whether it knows of the event
+}
+
+// known returns how many know of the event.
+func (v *verdict) known() (n int) {
+	for _, knows := range v.answers {
+		if knows {
+			n++
+		}
+	}
+	return n
+}
+
+// collect reads the answers to one question, until each node has answered it or its time
+// is over. Its errors are ErrStale and those of ctx.
+func (v *verdict) collect(ctx context.Context, resp *serf.QueryResponse) error {
+	missing := maps.Clone(v.others)
+	for open := true; open && len(missing) > 0; {
 		var r serf.NodeResponse
 		select {
 		case r, open = <-resp.ResponseCh(): // closed when the time is over
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if !open || !others[r.From] {
+		if !open || !v.others[r.From] {
 			continue
 		}
-		answers++
+		delete(missing, r.From)
 		ms, err := strconv.ParseInt(string(r.Payload), 10, 64)
-		if err != nil { // notSeen
+		v.answers[r.From] = v.answers[r.From] || err == nil // else notSeen
+		if err != nil {
 			continue
 		}
-		known++
 		first := time.Now().Add(-time.Duration(ms) * time.Millisecond)
-		if first.Before(p.began) || first.Before(heard.Add(-spreading)) {
+		if first.Before(v.began) || first.Before(v.heard.Add(-spreading)) {
 			return fmt.Errorf("%w: %s has known of it for %v", ErrStale, r.From, time.Since(first).Round(time.Millisecond))
 		}
-	}
-	if 2*known < len(others) {
-		return fmt.Errorf("of %d other nodes %d have answered, and %d know of it", len(others), answers, known)
 	}
 	return nil
 }

@@ -32,13 +32,15 @@ const (
 
 type hotFlags struct {
 	remote
-	top   int
-	watch bool
-	parts bool
+	top    int
+	watch  bool
+	parts  bool
+	colors colorMode
 }
 
 func (f *hotFlags) flags(cmd *cobra.Command) {
 	f.remote.flags(cmd)
+	f.colors.flags(cmd)
 	cmd.Flags().IntVar(&f.top, "top", defaultTop, "keys to show, 1 to 128")
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "go on, and show it again every second")
 	cmd.Flags().BoolVar(&f.parts, "parts", false, "show each part of what is split")
@@ -251,7 +253,7 @@ func (f *hotFlags) show(std Process, v *hotJSON) error {
 	if f.json {
 		return printJSON(std.Out, v)
 	}
-	_, err := io.WriteString(std.Out, v.draw(canvasOf(std.Out)))
+	_, err := io.WriteString(std.Out, v.draw(f.colors.canvas(std.Out)))
 	return err
 }
 
@@ -259,7 +261,7 @@ func (f *hotFlags) show(std Process, v *hotJSON) error {
 func (f *hotFlags) follow(ctx context.Context, std Process) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	s := &screen{out: std.Out}
+	s := &screen{out: std.Out, colors: f.colors}
 	draws := func(v *hotJSON) error { return f.show(std, v) }
 	gone := false // the node at --addr is gone, and that was reported
 	lost := func(err error) {

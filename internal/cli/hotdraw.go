@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 )
@@ -45,7 +44,7 @@ func (v *hotJSON) draw(on canvas) string {
 	}
 	for _, n := range v.Nodes {
 		if n.Error != "" {
-			fmt.Fprintf(&b, "Nothing of %s: %s\n", n.ID, n.Error)
+			fmt.Fprintln(&b, on.paint(bad, fmt.Sprintf("Nothing of %s: %s", n.ID, n.Error)))
 		}
 	}
 	if len(v.Keys) == 0 {
@@ -53,22 +52,21 @@ func (v *hotJSON) draw(on canvas) string {
 	}
 	fmt.Fprintln(&b)
 	rows := []hotRow{{"KEY", "NAME", "KIND", "OWNER", "RATE", "SHARE", "QUEUE", "STATE"}}
+	states := map[int]tone{} // of rows
 	for i := range v.Keys {
+		states[len(rows)] = v.Keys[i].tone()
 		rows = append(rows, v.Keys[i].rows(v.parts)...)
 	}
 	for column := hotRate; column <= hotQueue; column++ {
 		toTheRight(rows, column)
 	}
 	narrow(rows, width)
-	var table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(w, strings.Join(r[:], "\t"))
+	lines := make([][]cell, len(rows))
+	for i, r := range rows {
+		lines[i] = cells(r[:]...)
+		lines[i][hotColumns-1].tone = states[i]
 	}
-	_ = w.Flush() // table is in memory
-	for line := range strings.Lines(table.String()) {
-		fmt.Fprintln(&b, strings.TrimRight(line, " \n"))
-	}
+	b.WriteString(on.lines(lines))
 	return b.String()
 }
 
@@ -136,6 +134,11 @@ func toTheRight(rows []hotRow, column int) {
 	for i := range rows {
 		rows[i][column] = fmt.Sprintf("%*s", width, rows[i][column])
 	}
+}
+
+// tone is how an entry stands: a key that is hot, or on which calls wait, is not well.
+func (k *hotKeyJSON) tone() tone {
+	return toneIf(k.Hot || k.Split != nil && k.Split.Phase != "open", warned)
 }
 
 // state returns the STATE column of an entry; with parts, these have lines of their own.

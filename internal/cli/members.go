@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +16,7 @@ import (
 
 func newMembers(std Process) *cobra.Command {
 	var f remote
+	var colors colorMode
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the members of the cluster, and what else gossips",
@@ -46,10 +46,11 @@ With --json: a list of {"id", "phase", "gossip", "gossip_addr", "raft",
 			if f.json {
 				return printJSON(std.Out, membersJSON(r.Members))
 			}
-			return printMembers(std.Out, membersJSON(r.Members))
+			return printMembers(std.Out, membersJSON(r.Members), colors.canvas(std.Out))
 		},
 	}
 	f.flags(cmd)
+	colors.flags(cmd)
 	return cmd
 }
 
@@ -98,23 +99,43 @@ func membersJSON(members []*clusterpb.MemberStatus) []memberJSON {
 	return list
 }
 
-func printMembers(out io.Writer, members []memberJSON) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printMembers(out io.Writer, members []memberJSON, on canvas) error {
 	apps := slices.ContainsFunc(members, func(m memberJSON) bool { return m.AppAddr != "" })
-	head := "ID\tPHASE\tGOSSIP\tRAFT\tSHARE\tROWS\tSTANDBY\tAPI\tVERSION"
+	rows := [][]cell{cells("ID", "PHASE", "GOSSIP", "RAFT", "SHARE", "ROWS", "STANDBY", "API", "VERSION")}
 	if apps {
-		head += "\tAPP"
+		rows[0] = append(rows[0], cell{text: "APP"})
 	}
-	fmt.Fprintln(w, head)
 	for _, m := range members {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, orDash(m.Phase), orDash(m.Gossip), orDash(m.Raft),
-			percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Version))
+		row := append([]cell{{text: m.ID}, m.phase(), m.gossip()},
+			cells(orDash(m.Raft), percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.GRPCAddr), orDash(m.Version))...)
 		if apps {
-			fmt.Fprint(w, "\t"+orDash(m.AppAddr))
+			row = append(row, cell{text: orDash(m.AppAddr)})
 		}
-		fmt.Fprintln(w)
+		rows = append(rows, row)
 	}
-	return w.Flush()
+	_, err := io.WriteString(out, on.lines(rows))
+	return err
+}
+
+// phase is what the table says of a node: what passes is a warning.
+func (m memberJSON) phase() cell {
+	c := cell{text: orDash(m.Phase)}
+	if m.Phase != "" && m.Phase != phaseNames[clusterpb.Phase_PHASE_ACTIVE] {
+		c.tone = warned
+	}
+	return c
+}
+
+// gossip is what gossip says of a node: a member that is not there is bad.
+func (m memberJSON) gossip() cell {
+	c := cell{text: orDash(m.Gossip)}
+	switch {
+	case m.Gossip == "failed", m.Gossip == "left" && m.Phase != "":
+		c.tone = bad
+	case m.Gossip == "leaving":
+		c.tone = warned
+	}
+	return c
 }
 
 // word returns what people call a value of an enum: without its prefix, in lower case; ""

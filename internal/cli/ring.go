@@ -28,7 +28,8 @@ const redrawPause = 100 * time.Millisecond
 
 type ringFlags struct {
 	remote
-	watch bool
+	watch  bool
+	colors colorMode
 }
 
 func newRing(std Process) *cobra.Command {
@@ -44,8 +45,7 @@ move. Two parties that see the same digest hold the same ring. Balance is the la
 share ÷ the average.
 
 --watch draws it again whenever it changes, until Ctrl-C; where the output is no
-terminal, it prints a line for each change. Colours are for terminals, and without
-NO_COLOR.
+terminal, it prints a line for each change.
 
 With --json: {"cluster", "epoch": "…", "digest": "…", "size", "balance", "rows",
 "transition": "…" ("0" = none runs), "rows_to_move", "rows_unowned", "nodes": [{"id",
@@ -63,6 +63,7 @@ With --json: {"cluster", "epoch": "…", "digest": "…", "size", "balance", "ro
 		},
 	}
 	f.flags(cmd)
+	f.colors.flags(cmd)
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "go on, and show every change")
 	return cmd
 }
@@ -83,14 +84,13 @@ func (f *ringFlags) once(ctx context.Context, out io.Writer) error {
 	if f.json {
 		return printJSON(out, v.json())
 	}
-	_, err = io.WriteString(out, v.draw(canvasOf(out), &palette{}))
+	_, err = io.WriteString(out, v.draw(f.colors.canvas(out), &palette{}))
 	return err
 }
 
-// canvasOf returns what can be drawn on.
-func canvasOf(out io.Writer) canvas {
-	f, ok := out.(*os.File)
-	if !ok {
+// canvasOf returns what can be drawn on in a file, which is no terminal if it is nil.
+func canvasOf(f *os.File) canvas {
+	if f == nil {
 		return canvas{width: plainWidth}
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
@@ -101,7 +101,6 @@ func canvasOf(out io.Writer) canvas {
 	if c.width == 0 { // a terminal that does not report its width
 		c.width, c.height = plainWidth, 0
 	}
-	c.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return c
 }
 
@@ -161,7 +160,7 @@ func (f *ringFlags) follow(ctx context.Context, std Process) (err error) {
 	var s ringShow = &ringLines{out: std.Out, err: std.Err, json: f.json}
 	resized := make(chan os.Signal, 1)
 	if file, ok := std.Out.(*os.File); ok && isTerminal(file) && !f.json {
-		s = &ringScreen{screen: screen{out: std.Out}}
+		s = &ringScreen{screen: screen{out: std.Out, colors: f.colors}}
 		signal.Notify(resized, syscall.SIGWINCH)
 		defer signal.Stop(resized)
 	}
@@ -310,6 +309,7 @@ func (l *ringLines) lost(err error) {
 // behind.
 type screen struct {
 	out    io.Writer
+	colors colorMode
 	last   func(canvas) string // nil = nothing was drawn
 	note   string              // above the drawing
 	opened bool
@@ -344,7 +344,7 @@ func (s *screen) draws(drawing func(canvas) string) error {
 }
 
 func (s *screen) draw() error {
-	c := canvasOf(s.out)
+	c := s.colors.canvas(s.out)
 	text := ""
 	if !s.opened {
 		s.opened, text = true, screenOpen
@@ -358,10 +358,7 @@ func (s *screen) draw() error {
 	}
 	text += screenHome
 	for _, line := range lines {
-		if !strings.Contains(line, "\x1b") { // with colours it is made to fit
-			line = shorten(line, c.width)
-		}
-		text += line + lineRest + "\r\n"
+		text += clip(line, c.width) + lineRest + "\r\n"
 	}
 	_, err := io.WriteString(s.out, text+screenRest)
 	return err
@@ -375,12 +372,12 @@ func (s *screen) again() {
 
 func (s *screen) lost(err error) {
 	msg, _ := explain(err)
-	s.note = shorten(msg+"; trying again", canvasOf(s.out).width)
+	s.note = shorten(msg+"; trying again", s.colors.canvas(s.out).width)
 	s.again()
 }
 
 func (s *screen) end() {
 	if s.opened {
-		_, _ = io.WriteString(s.out, screenClose+s.last(canvasOf(s.out)))
+		_, _ = io.WriteString(s.out, screenClose+s.last(s.colors.canvas(s.out)))
 	}
 }

@@ -113,7 +113,7 @@ func (d *drawing) head() []string {
 		fmt.Sprintf("digest %d, balance %.3f (largest share ÷ average)", d.table.RingDigest, d.most), "",
 	}
 	if d.digest != d.table.RingDigest {
-		lines[1] = fmt.Sprintf("digest %d; this program computes %d: it is of another version", d.table.RingDigest, d.digest)
+		lines[1] = d.canvas.paint(bad, fmt.Sprintf("digest %d; this program computes %d: it is of another version", d.table.RingDigest, d.digest))
 	}
 	return lines
 }
@@ -284,15 +284,15 @@ func (d *drawing) foot() []string {
 		lines[0] = "A character: who owns most of a stretch."
 	}
 	if d.unowned.Rows > 0 {
-		lines = append(lines, fmt.Sprintf("%s without owner, %s: %c", plural(d.unowned.Rows, "row"), percent(d.unowned.Share), markNobody))
+		lines = append(lines, d.canvas.paint(bad, fmt.Sprintf("%s without owner, %s: %c", plural(d.unowned.Rows, "row"), percent(d.unowned.Share), markNobody)))
 	}
 	lines = append(lines, d.leaving()...)
 	rows, share := d.toMove()
 	switch {
 	case rows > 0:
-		lines = append(lines, fmt.Sprintf("The ring changes: %d of %d rows to move, %s; small letters move.", rows, len(d.rows), percent(share)))
+		lines = append(lines, d.canvas.paint(warned, fmt.Sprintf("The ring changes: %d of %d rows to move, %s; small letters move.", rows, len(d.rows), percent(share))))
 	case d.table.Transition != 0:
-		lines = append(lines, "The ring changes: all rows have moved.")
+		lines = append(lines, d.canvas.paint(warned, "The ring changes: all rows have moved."))
 	}
 	if rows == 0 {
 		return lines
@@ -313,9 +313,9 @@ func (d *drawing) leaving() []string {
 		switch n.phase {
 		case clusterpb.Phase_PHASE_LEAVING:
 			rows, standby := d.held(i)
-			lines = append(lines, fmt.Sprintf("%s is leaving: %s and %s left.", n.id, plural(rows, "row"), plural(standby, "standby row")))
+			lines = append(lines, d.canvas.paint(warned, fmt.Sprintf("%s is leaving: %s and %s left.", n.id, plural(rows, "row"), plural(standby, "standby row"))))
 		case clusterpb.Phase_PHASE_DRAINED:
-			lines = append(lines, n.id+" is drained.")
+			lines = append(lines, d.canvas.paint(warned, n.id+" is drained."))
 		}
 	}
 	return lines

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/internal/health"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
@@ -56,6 +56,7 @@ type statusFlags struct {
 	wait     time.Duration
 	members  int
 	exitCode bool
+	colors   colorMode
 }
 
 func newStatus(std Process) *cobra.Command {
@@ -91,6 +92,7 @@ the cluster uses, "level_known": by the node, "grpc_addr", "raft_addr", "gossip_
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), std) },
 	}
 	f.flags(cmd)
+	f.colors.flags(cmd)
 	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for the cluster to be healthy (default: do not wait)")
 	cmd.Flags().IntVar(&f.members, "members", 0, "active members that the cluster should have (default: any number)")
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when the cluster is not healthy, state was lost or a disk is full")
@@ -195,43 +197,37 @@ func (f *statusFlags) gaveUp(o *overview, err error) error {
 	return hinted{fmt.Errorf("not healthy after %s: %s", f.wait, firstLine(o, err)), hint}
 }
 
-// finding is a fault of the cluster.
-type finding struct {
-	Problem string `json:"problem"`
-	Hint    string `json:"hint"`
-}
-
 // overview is what `status` shows.
 type overview struct {
-	Cluster         string       `json:"cluster"`
-	ID              string       `json:"id"`
-	Healthy         bool         `json:"healthy"`
-	Problems        []finding    `json:"problems"`
-	Warnings        []finding    `json:"warnings"`
-	Epoch           string       `json:"epoch"`
-	Leader          string       `json:"leader"`
-	Voters          []string     `json:"voters"`
-	Rows            uint32       `json:"rows"`
-	RowsToMove      uint32       `json:"rows_to_move"`
-	RowsUnowned     uint32       `json:"rows_unowned"`
-	RowsUnprotected uint32       `json:"rows_unprotected"`
-	RowsInGrace     uint32       `json:"rows_in_grace"`
-	Phase           string       `json:"phase"`
-	RowsOwned       uint32       `json:"rows_owned"`
-	RowsStandby     uint32       `json:"rows_standby"`
-	Changing        bool         `json:"changing"`
-	Serving         bool         `json:"serving"`
-	Incarnation     string       `json:"incarnation"`
-	LeaseLeft       seconds      `json:"lease_left"`
-	Uptime          seconds      `json:"uptime"`
-	Version         string       `json:"version"`
-	Level           uint32       `json:"level"`       // that the cluster uses
-	LevelKnown      uint32       `json:"level_known"` // that the program of the node knows
-	GRPCAddr        string       `json:"grpc_addr"`
-	RaftAddr        string       `json:"raft_addr"`
-	GossipAddr      string       `json:"gossip_addr"`
-	Copies          []copyJSON   `json:"copies"` // that the node makes
-	Members         []memberJSON `json:"members"`
+	Cluster         string           `json:"cluster"`
+	ID              string           `json:"id"`
+	Healthy         bool             `json:"healthy"`
+	Problems        []health.Finding `json:"problems"`
+	Warnings        []health.Finding `json:"warnings"`
+	Epoch           string           `json:"epoch"`
+	Leader          string           `json:"leader"`
+	Voters          []string         `json:"voters"`
+	Rows            uint32           `json:"rows"`
+	RowsToMove      uint32           `json:"rows_to_move"`
+	RowsUnowned     uint32           `json:"rows_unowned"`
+	RowsUnprotected uint32           `json:"rows_unprotected"`
+	RowsInGrace     uint32           `json:"rows_in_grace"`
+	Phase           string           `json:"phase"`
+	RowsOwned       uint32           `json:"rows_owned"`
+	RowsStandby     uint32           `json:"rows_standby"`
+	Changing        bool             `json:"changing"`
+	Serving         bool             `json:"serving"`
+	Incarnation     string           `json:"incarnation"`
+	LeaseLeft       seconds          `json:"lease_left"`
+	Uptime          seconds          `json:"uptime"`
+	Version         string           `json:"version"`
+	Level           uint32           `json:"level"`       // that the cluster uses
+	LevelKnown      uint32           `json:"level_known"` // that the program of the node knows
+	GRPCAddr        string           `json:"grpc_addr"`
+	RaftAddr        string           `json:"raft_addr"`
+	GossipAddr      string           `json:"gossip_addr"`
+	Copies          []copyJSON       `json:"copies"` // that the node makes
+	Members         []memberJSON     `json:"members"`
 
 	spare   int  // voters that may die
 	alarmed bool // a warning changes the exit code with --exit-code
@@ -251,32 +247,23 @@ func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberSta
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
-		Copies: copiesJSON(st.Copies), Members: membersJSON(members), Problems: []finding{}, Warnings: []finding{},
+		Copies: copiesJSON(st.Copies), Members: membersJSON(members),
 	}
 	if o.Voters == nil {
 		o.Voters = []string{}
 	}
 	slices.Sort(o.Voters)
-	o.assess(want, st)
+	r := health.Assess(st, members, want)
+	o.Problems, o.Warnings, o.alarmed, o.spare = r.Problems, r.Warnings, r.Alarmed, r.Spare
 	o.Healthy = o.healthy()
 	return o
-}
-
-func (o *overview) active() int {
-	n := 0
-	for _, m := range o.Members {
-		if m.Phase == "active" {
-			n++
-		}
-	}
-	return n
 }
 
 func (f *statusFlags) show(out io.Writer, o *overview) error {
 	if f.json {
 		return printJSON(out, o)
 	}
-	return o.print(out, f.at(), canvasOf(out))
+	return o.print(out, f.at(), f.colors.canvas(out))
 }
 
 const (
@@ -287,61 +274,83 @@ const (
 // print writes the overview for people: on a terminal, broken between words. addr is where
 // the node was asked.
 func (o *overview) print(out io.Writer, addr string, on canvas) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var b strings.Builder
 	width := 0
 	if on.cut {
 		width = max(on.width-statusLabel, statusLeast)
 	}
-	line := func(label, format string, args ...any) {
-		for _, text := range wrapped(fmt.Sprintf(format, args...), width) {
-			fmt.Fprintf(w, "%s\t%s\n", label, text)
+	line := func(label string, t tone, text string) {
+		for _, text := range wrapped(text, width) {
+			fmt.Fprintf(&b, "%-*s%s\n", statusLabel, label, on.paint(t, text))
 			label = ""
 		}
 	}
 	if o.alone() {
-		line("Cluster", "none: %s runs alone", o.ID)
+		line("Cluster", plain, "none: "+o.ID+" runs alone")
 	} else {
-		line("Cluster", "%s, as %s sees it", o.Cluster, o.ID)
+		line("Cluster", plain, o.Cluster+", as "+o.ID+" sees it")
 	}
-	if len(o.Problems)+len(o.Warnings) == 0 {
-		line("Health", "healthy")
-	}
-	for i, p := range append(slices.Clone(o.Problems), o.Warnings...) {
-		switch {
-		case i == 0 && len(o.Problems) == 0:
-			line("Health", "healthy, but %s; %s", p.Problem, p.Hint)
-		case i == 0:
-			line("Health", "%s; %s", p.Problem, p.Hint)
-		default:
-			line("", "%s; %s", p.Problem, p.Hint)
-		}
-	}
-	line("Epoch", "%s", o.Epoch)
+	o.printHealth(line)
+	line("Epoch", plain, o.Epoch)
 	if o.Rows > 0 { // otherwise there is no ring yet
-		line("Rows", "%s", o.rows())
+		line("Rows", o.rowsTone(), o.rows())
 	}
 	if !o.alone() {
-		line("Leader", "%s", orDash(o.Leader))
-		line("Voters", "%s", o.voters())
+		line("Leader", toneIf(o.Leader == "", bad), orDash(o.Leader))
+		line("Voters", plain, o.voters())
 	}
-	line("Node", "%s", o.node())
+	line("Node", toneIf(!o.Serving, bad), o.node())
 	for i, y := range o.Copies {
-		line([]string{"Copies", ""}[min(i, 1)], "%s", y)
+		line([]string{"Copies", ""}[min(i, 1)], plain, y.String())
 	}
-	line("API", "%s", cmp.Or(o.GRPCAddr, addr))
+	line("API", plain, cmp.Or(o.GRPCAddr, addr))
 	if !o.alone() {
-		line("Raft", "%s", orDash(o.RaftAddr))
-		line("Gossip", "%s", orDash(o.GossipAddr))
+		line("Raft", plain, orDash(o.RaftAddr))
+		line("Gossip", plain, orDash(o.GossipAddr))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(out)
-	fmt.Fprintln(w, "MEMBER\tPHASE\tSHARE\tROWS\tSTANDBY\tRAFT\tGOSSIP")
+	fmt.Fprintln(&b)
+	rows := [][]cell{cells("MEMBER", "PHASE", "SHARE", "ROWS", "STANDBY", "RAFT", "GOSSIP")}
 	for _, m := range o.Members {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, orDash(m.Phase), percent(m.OwnedShare), m.rows(m.RowsOwned), m.rows(m.RowsStandby), orDash(m.Raft), orDash(m.Gossip))
+		rows = append(rows, []cell{{text: m.ID}, m.phase(), {text: percent(m.OwnedShare)}, {text: m.rows(m.RowsOwned)}, {text: m.rows(m.RowsStandby)}, {text: orDash(m.Raft)}, m.gossip()})
 	}
-	return w.Flush()
+	b.WriteString(on.lines(rows))
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// printHealth writes what is wrong, the gravest first.
+func (o *overview) printHealth(line func(label string, t tone, text string)) {
+	if len(o.Problems)+len(o.Warnings) == 0 {
+		line("Health", good, "healthy")
+	}
+	label, but := "Health", "healthy, but "
+	for _, p := range o.Problems {
+		line(label, bad, p.Problem+"; "+p.Hint)
+		label, but = "", ""
+	}
+	for _, p := range o.Warnings {
+		line(label, warned, but+p.Problem+"; "+p.Hint)
+		label, but = "", ""
+	}
+}
+
+// toneIf returns a tone if it is so.
+func toneIf(so bool, t tone) tone {
+	if so {
+		return t
+	}
+	return plain
+}
+
+// rowsTone is that of the text of rows.
+func (o *overview) rowsTone() tone {
+	switch {
+	case o.RowsUnowned > 0:
+		return bad
+	case o.RowsToMove+o.RowsUnprotected+o.RowsInGrace > 0:
+		return warned
+	}
+	return plain
 }
 
 func (o *overview) rows() string {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keystead/keystead/internal/health"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
@@ -135,7 +136,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func problems(t *testing.T, list []finding) string {
+func problems(t *testing.T, list []health.Finding) string {
 	text := ""
 	for _, f := range list {
 		text += f.Problem + ";"
@@ -331,7 +332,7 @@ func TestMembersText(t *testing.T) {
 	members[1].Member.Phase = clusterpb.Phase_PHASE_LEAVING
 	members = append(members, &clusterpb.MemberStatus{Id: "agent", Gossip: clusterpb.Gossip_GOSSIP_ALIVE})
 	var out strings.Builder
-	if err := printMembers(&out, membersJSON(members)); err != nil {
+	if err := printMembers(&out, membersJSON(members), canvas{}); err != nil {
 		t.Error(err)
 	}
 	const want = `
@@ -346,7 +347,7 @@ agent  -        alive   -       0.0%   -     -        -                 -
 	}
 	members[2].AppAddr = "10.0.0.3:80"
 	out.Reset()
-	if err := printMembers(&out, membersJSON(members[2:])); err != nil {
+	if err := printMembers(&out, membersJSON(members[2:]), canvas{}); err != nil {
 		t.Error(err)
 	}
 	const withApp = `

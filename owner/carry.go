@@ -38,10 +38,11 @@ func (s *Store) Read(now int64, ref Ref, kind Kind, emit func(r *Record, now int
 	// Where the record goes, the row is another one: what is unknown here is to be
 	// unknown there.
 	known := func(r *Record, now int64) bool {
+		since := t.sh.ids.Since(t.permit.Since)
 		//guard:split-ids-lost t.now -> math.MinInt64
-		r.IDs.Evicted = max(r.IDs.Evicted, min(t.permit.Since, t.now))
+		r.IDs.Evicted = max(r.IDs.Evicted, min(since, t.now))
 		//guard:key-carried-mark
-		if at := min(t.permit.Since, t.now); r.Whole && at >= t.now-t.sh.store.cfg.RequestIDs.Window && t.keysUsed() {
+		if at := min(since, t.now); r.Whole && at >= t.now-t.sh.ids.Window() && t.keysUsed() {
 			r.IDs.AddMark(at)
 		}
 		emit(r, now)
@@ -108,9 +109,11 @@ func (s *Store) Put(now int64, ref Ref, records []*Record) (Meta, error) {
 		some.Sequence = 1
 	}
 	// What was there before it was divided must not be kept away by what came since: it
-	// takes the room that copies have, and one object without ids always fits.
+	// takes the room that copies have, and one object that knows no more of its ids than that
+	// they are forgotten always fits.
 	if ref.Role == Join {
-		if some.Given() {
+		//guard:split-bare-fits
+		if len(all) > 1 || !first.IDs.Bare() {
 			err = t.copyRoomLocked(first)
 		}
 	} else if full := machines[t.kind].parts.room(&t, &some, first); full != nil {
@@ -141,7 +144,7 @@ func (t *target) putLocked(all []Record) {
 	sh.version++
 	machines[t.kind].parts.put(t, first)
 	for i := range all {
-		t.e.ids = sh.ids.Load(t.e.ids, t.slot, all[i].IDs, t.now)
+		t.e.ids = sh.ids.Load(t.e.ids, t.slot, all[i].IDs, t.now, true)
 	}
 	sh.accountLocked()
 	//guard:split-put-told

@@ -170,6 +170,7 @@ func (s *Store) Delete(now int64, ref Ref, id reqid.ID) (DeleteAnswer, error) {
 		return DeleteAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
 	}
 	next, res, changed := counter.Delete(t.counterLocked(), t.sh.version+1, t.now)
+	t.frees = res.Deleted
 	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: decision(res.Deleted), A: res.Previous, B: int64(res.Version)})
 	if err != nil {
 		return DeleteAnswer{}, err

@@ -179,12 +179,12 @@ func (t *target) installLocked(r *Record, judged any) {
 	for i := range r.Done {
 		//guard:install-ids
 		if d := &r.Done[i]; !sh.ids.Knows(t.e.ids, &d.ID) {
-			t.e.ids = sh.ids.Note(t.e.ids, t.slot, &d.ID, d.Outcome, r.At)
+			t.e.ids = sh.ids.Take(t.e.ids, t.slot, &d.ID, d.Outcome, r.At)
 		}
 	}
 	//guard:install-kept-ids
 	if r.IDs != nil {
-		t.e.ids = sh.ids.Load(t.e.ids, t.slot, r.IDs, t.now)
+		t.e.ids = sh.ids.Load(t.e.ids, t.slot, r.IDs, t.now, false)
 	}
 }
 

@@ -21,7 +21,7 @@ var (
 		Message: "this idempotency key was used for another request on the object",
 		Hint:    "send the very same request again, or draw a new key for another one"}
 	errKeys = &failure.Error{Reason: failure.StoreFull, Field: keyField, RetryAfter: time.Second,
-		Message: "the node remembers as many idempotency keys as it may; nothing happened",
+		Message: "the node has no room for another idempotency key of this object: it remembers nearly as many as it may; nothing happened",
 		Hint:    "raise --idempotency-keys, add a node, or send a request_id with `settled`, which is forgotten sooner"}
 	errObjectKeys = &failure.Error{Reason: failure.StoreFull, Field: keyField, RetryAfter: time.Second,
 		Message: "the object remembers as many idempotency keys as it may; nothing happened",
@@ -29,6 +29,10 @@ var (
 )
 
 const keyField = "idempotency_key"
+
+// deleteRoom is what deletions may take beyond Config.Keys and KeysPerObject, as a part of
+// these: they give back more than they take.
+const deleteRoom = 16
 
 // reused returns the error of an id that was used for another operation.
 func reused(id *reqid.ID) error {
@@ -64,16 +68,31 @@ func (t *target) keysKnown(id *reqid.ID) error {
 // keyRoomLocked returns the error of a key that there is no room for. Keys of copies are
 // not refused, and neither are those of callers that wait: as many more as may wait for an
 // object find room when they are answered.
+//
+// An object may remember as many keys as there is room left for those of all others: the
+// more is used up, the fewer it may have. So one with few keys finds room beside any number
+// of busy ones, and all of it is used up only by as many objects as there may be keys.
 func (t *target) keyRoomLocked(id *reqid.ID) *failure.Error {
-	s := t.sh.store
-	switch {
-	case !id.Keyed():
+	if !id.Keyed() {
 		return nil
+	}
+	s, have := t.sh.store, 0
+	if t.e != nil {
+		have = t.sh.ids.Keys(t.e.ids)
+	}
+	most, all := s.cfg.KeysPerObject, s.cfg.Keys
+	//guard:key-delete
+	if t.frees {
+		most, all = most+max(1, most/deleteRoom), all+max(1, all/deleteRoom)
+	}
+	left := all - s.keys.Load()
+	switch {
 	//guard:key-bound-object
-	case t.e != nil && t.sh.ids.Keys(t.e.ids) >= s.cfg.KeysPerObject:
+	case have >= most:
 		return errObjectKeys
+	//guard:key-fair have -> 0
 	//guard:key-bound-node
-	case s.keys.Load() >= s.cfg.Keys:
+	case int64(have) >= left:
 		return errKeys
 	}
 	return nil

@@ -427,8 +427,8 @@ func TestKeysTravel(t *testing.T) {
 			t.Fatal(name, err)
 		}
 	}
-	if n, m := a.keys.Load(), b.keys.Load(); n != m || n == 0 {
-		t.Errorf("the owner knows %d keys, the copy %d", n, m)
+	if n, m := allKeys(a), allKeys(b); n != m || n == 0 || a.keys.Load() != int64(n) || b.keys.Load() != 0 {
+		t.Errorf("the owner knows %d keys and counts %d, the copy %d and %d", n, a.keys.Load(), m, b.keys.Load())
 	}
 	now += second
 	b.Own(now, always, OwnGrace)

@@ -29,7 +29,7 @@ type shard struct {
 	lastToken    uint64       // greatest fencing token used here
 	reported     int          // bytes that the store counts for this shard
 	idsReported  int          // … of them, those of request ids
-	keysReported int          // idempotency keys that the store counts for this shard
+	keysReported int          // idempotency keys of its own that the store counts for this shard
 	lockText     int          // bytes that lock states refer to
 	sweepAt      uint32       // entry that the sweep looks at next
 	mine         int64        // objects that are this process's own, about; see budget.go
@@ -90,6 +90,7 @@ type target struct {
 	now    int64
 	slack  uint64 // by how much the capacity of a limit is above that of the part
 	quiet  bool   // no user has asked for it: it is not counted
+	frees  bool   // the operation makes room
 	copied bool   // it is a copy of another process's
 }
 
@@ -307,7 +308,7 @@ func (sh *shard) accountLocked() {
 		sh.store.idBytes.Add(int64(ids - sh.idsReported))
 		sh.idsReported = ids
 	}
-	if n := sh.ids.AllKeys(); n != sh.keysReported {
+	if n := sh.ids.OwnKeys(); n != sh.keysReported {
 		sh.store.keys.Add(int64(n - sh.keysReported))
 		sh.keysReported = n
 	}

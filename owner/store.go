@@ -79,11 +79,12 @@ type Config struct {
 	MaxWaiters        int64        // callers waiting for locks. Default 65,536
 	MaxWaitersPerLock int          // callers waiting for one lock, at most MaxQueue. Default 1,024
 	MaxLockTTL        int64        // longest TTL of a lock, ns, if none is agreed on (Rule.Terms). Default and maximum 24 h
-	RequestIDs        reqid.Config // Defaults: window 5 min, 1,024 clients an object, 1,024 ids a client
+	RequestIDs        reqid.Config // Defaults: window 5 min, 1,024 clients an object, 1,024 ids a client. See SetWindow
 
-	// Keys and KeysPerObject bound the idempotency keys that are remembered, of all objects,
-	// copies included, and of one. A key is remembered for RequestIDs.Window, and what finds
-	// no room is refused. Default 1,048,576 and 65,536.
+	// Keys and KeysPerObject bound the idempotency keys that are remembered: those that were
+	// used here, on all objects, and all of one object. Copies are not counted in Keys, only
+	// as memory: their owner has counted them. A key is remembered for RequestIDs.Window, and
+	// what finds no room is refused. Default 1,048,576 and 65,536.
 	Keys          int64
 	KeysPerObject int
 
@@ -202,7 +203,7 @@ type Store struct {
 	objects [kinds]atomic.Int64
 	bytes   atomic.Int64
 	idBytes atomic.Int64        // … of them, those of request ids
-	keys    atomic.Int64        // idempotency keys, those of copies included
+	keys    atomic.Int64        // idempotency keys that were used here
 	mine    atomic.Int64        // objects of this process's own, about
 	expired [kinds]atomic.Int64 // objects forgotten because their time was over
 	lapsed  atomic.Int64        // locks whose TTL ended while they were held
@@ -239,6 +240,18 @@ func New(cfg Config, now int64) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// SetWindow changes how long request ids and idempotency keys are kept, from what Config has
+// to what was agreed on, in nanoseconds. It is called before operations are let in by the
+// table that says so.
+func (s *Store) SetWindow(window int64) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.ids.SetWindow(window)
+		sh.mu.Unlock()
+	}
 }
 
 // Confirm returns the check before the answer: see Rule.

@@ -76,6 +76,38 @@ func TestForgottenKeysAreEverywhere(t *testing.T) {
 	unsure("later", false)
 }
 
+// TestMadeWholeWithoutRoom: a node whose memory is used up as far as copies may use it makes
+// an object whole without its ids and keys, which are in doubt then.
+func TestMadeWholeWithoutRoom(t *testing.T) {
+	h := newHouse(t, func(c *owner.Config) { c.MaxBytes = 1 << 20 })
+	h.add(idOf(1, 1, 0), 10)
+	h.begin("counter", even(2)...)
+	h.open()
+	h.add(idOf(1, 2, 0), 10)
+	for i, err := 0, error(nil); reason(err) != failure.StoreFull; i++ {
+		key := fmt.Sprint("copy", i)
+		r := (&owner.Record{Hash: ring.Hash(key), Key: []byte(key), Name: []byte("n"), At: h.now, Version: 1}).SetCounter(counter.State{Value: 1, Version: 1, At: h.now})
+		if err = h.s.Install(h.now, r, func(uint64) bool { return true }); err != nil && reason(err) != failure.StoreFull {
+			t.Fatal(err)
+		}
+	}
+	sp, parts := h.close()
+	all := united(parts, sp, h.now)
+	if _, err := h.s.Put(h.now, h.whole(owner.Join), all); reason(err) != failure.StoreFull {
+		t.Errorf("with ids: %v", err)
+	}
+	h.join(sp, []*owner.Record{Bare(all[0], h.now)})
+	if v := h.value(); v != 20 {
+		t.Errorf("the value is %d", v)
+	}
+	if _, err := h.s.Add(h.now, h.whole(owner.Whole), idOf(1, 2, second), counter.AddOp{Delta: 10}); reason(err) != failure.RequestTooOld {
+		t.Errorf("an id that was dropped: %v", err)
+	}
+	if _, err := h.s.Add(h.now, h.whole(owner.Whole), reqid.KeyID("order"), counter.AddOp{Delta: 10}); reason(err) != failure.Recovering {
+		t.Errorf("a key: %v", err)
+	}
+}
+
 // manyKeys are the records of a counter that remembers so many keys, each longer than the
 // last is away.
 func manyKeys(n int, now int64) []*owner.Record {

@@ -73,7 +73,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.DurationVar(&f.idWindow, "request-id-window", owner.DefaultIDWindow, "how long the request ids of an idle client are kept; retries are accepted to half of it")
 	fl.IntVar(&f.Store.RequestIDs.ClientsPerObject, "request-id-clients", owner.DefaultClientsPerObject, "clients whose request ids are kept on one object")
 	fl.IntVar(&f.Store.RequestIDs.IDsPerClient, "request-ids-per-client", owner.DefaultIDsPerClient, "request ids kept of one client on one object")
-	fl.Int64Var(&f.Store.Keys, "idempotency-keys", owner.DefaultKeys, "idempotency keys kept, those of copies included; operations with more are refused")
+	fl.Int64Var(&f.Store.Keys, "idempotency-keys", owner.DefaultKeys, "idempotency keys kept of what is used at this node; operations with more are refused")
 	fl.IntVar(&f.Store.KeysPerObject, "idempotency-keys-per-object", owner.DefaultKeysPerObject, "idempotency keys kept of one object; operations with more are refused")
 	fl.DurationVar(&f.Cluster.LeaseTTL, "lease-ttl", node.DefaultLeaseTTL, "how long a node may act without hearing from the leader; a dead owner is replaced after it")
 	fl.DurationVar(&f.Cluster.LeaseMargin, "lease-margin", node.DefaultLeaseMargin, "how much the clocks of two nodes may drift apart within --lease-ttl")

@@ -30,7 +30,7 @@
 // An operation may be named by a key instead, a text that its caller chose. A key has no
 // sequence, so nothing says when it is finished, and no age, so nothing tells its retry
 // from a first attempt. So it is kept for all of Window, by the clock of the owner, and
-// never evicted in it: where there is no room for one (Keys, AllKeys), the operation is refused.
+// never evicted in it: where there is no room for one (Keys, OwnKeys), the operation is refused.
 // Judge says New for a key only if none that was used in the last Window can have been
 // forgotten, and Unsure otherwise:
 //

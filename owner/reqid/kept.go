@@ -98,13 +98,13 @@ func (t *Table) saveClient(from Cursor, most int, k *Kept) Cursor {
 
 // Load adds what was saved elsewhere to the ids of an object, and returns their
 // reference, as Note does. Where this table remembers less than the other one, it
-// evicts, as of now. k must be Valid.
-func (t *Table) Load(ref, owner uint32, k *Kept, now int64) uint32 {
+// evicts, as of now. own says that the keys count as used here. k must be Valid.
+func (t *Table) Load(ref, owner uint32, k *Kept, now int64, own bool) uint32 {
 	ops := k.Ops
 	for i := range k.Clients {
 		kc := &k.Clients[i]
 		ref = t.object(ref, owner)
-		t.loadClient(ref, kc, ops[:kc.Ops], now)
+		t.loadClient(ref, kc, ops[:kc.Ops], now, own)
 		ops = ops[kc.Ops:]
 	}
 	if ref != 0 {
@@ -114,12 +114,12 @@ func (t *Table) Load(ref, owner uint32, k *Kept, now int64) uint32 {
 }
 
 // loadClient adds a client with its operations, or a key.
-func (t *Table) loadClient(ref uint32, kc *KeptClient, ops []KeptOp, now int64) {
+func (t *Table) loadClient(ref uint32, kc *KeptClient, ops []KeptOp, now int64, own bool) {
 	keys := 0
 	for _, o := range ops {
 		//guard:key-loaded
 		if o.Sequence == KeySequence {
-			t.noteKey(ref, kc.Client, o.Outcome, o.At)
+			t.noteKey(ref, kc.Client, o.Outcome, o.At, own)
 			keys++
 		}
 	}

@@ -45,7 +45,7 @@ func TestLoadedTableAnswersAlike(t *testing.T) {
 			if err := k.Valid(now); err != nil {
 				t.Fatal(err)
 			}
-			refB = b.Load(refB, 1, &k, now)
+			refB = b.Load(refB, 1, &k, now, false)
 		}
 		loaded = true
 		for range rapid.IntRange(0, 40).Draw(t, "after") {

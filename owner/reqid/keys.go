@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // MaxKey is the longest idempotency key, in bytes.
@@ -42,8 +43,10 @@ type keyed struct {
 	at       int64
 	out      Outcome
 	object   uint32
-	inObject links // neighbours by when they were noted, among the keys of the object
-	inTable  links // … and of the table
+	bucket   uint16 // of Table.wheel that it is in
+	own      bool   // it was done here, not told of by a copy
+	inObject links  // neighbours by when they were noted, among the keys of the object
+	inTable  links  // … of the bucket
 }
 
 func keyInObject(k *keyed) *links { return &k.inObject }
@@ -75,8 +78,9 @@ func (t *Table) judgeKey(ref uint32, id *ID, print uint32, since, now int64) (Ve
 	return New, Outcome{}, 0
 }
 
-// noteKey remembers an operation under a key, in place of an earlier one whose window is over.
-func (t *Table) noteKey(ref uint32, key Client, out Outcome, at int64) {
+// noteKey remembers an operation under a key, in place of an earlier one whose window is
+// over. own says that it was done here.
+func (t *Table) noteKey(ref uint32, key Client, out Outcome, at int64, own bool) {
 	x := t.findKey(ref, key)
 	if x == 0 {
 		x = t.keys.Add()
@@ -92,8 +96,20 @@ func (t *Table) noteKey(ref uint32, key Client, out Outcome, at int64) {
 	}
 	k := t.keys.At(x)
 	k.at, k.out = at, out
+	t.count(k, own)
 	add(&t.objects.At(ref).keys, &t.keys, x, keyInObject)
-	add(&t.keyOrder, &t.keys, x, keyInTable)
+	t.wheel.add(t, x)
+}
+
+// count has a key be one that was used here, or not.
+func (t *Table) count(k *keyed, own bool) {
+	switch {
+	case own && !k.own:
+		t.ownKeys++
+	case !own && k.own:
+		t.ownKeys--
+	}
+	k.own = own
 }
 
 // findKey returns what is remembered of a key on an object, 0 = nothing.
@@ -109,12 +125,13 @@ func (t *Table) findKey(ref uint32, key Client) uint32 {
 
 func (t *Table) unlinkKey(x uint32) {
 	remove(&t.objects.At(t.keys.At(x).object).keys, &t.keys, x, keyInObject)
-	remove(&t.keyOrder, &t.keys, x, keyInTable)
+	t.wheel.remove(t, x)
 }
 
 func (t *Table) dropKey(x uint32) {
 	k := t.keys.At(x)
 	t.unlinkKey(x)
+	t.count(k, false)
 	t.byKey.Delete(t.nameTag(k.object, k.key), x)
 	t.objects.At(k.object).keyed--
 	t.keys.Free(x)
@@ -124,13 +141,21 @@ func (t *Table) dropKey(x uint32) {
 // left of the budget.
 func (t *Table) expireKeys(now int64, budget int, emptied func(owner uint32)) int {
 	for ; budget > 0; budget-- {
-		x := t.keyOrder.oldest
+		x := t.wheel.oldest(t, now-t.cfg.Window)
+		if x == 0 {
+			t.byKey.Shrink()
+			return budget
+		}
 		//guard:key-kept t.cfg.Window -> 0
-		if x == 0 || now-t.keys.At(x).at <= t.cfg.Window {
+		if now-t.keys.At(x).at <= t.cfg.Window {
+			if t.wheel.again(t, x) {
+				continue
+			}
 			t.byKey.Shrink()
 			return budget
 		}
 		ref := t.keys.At(x).object
+		t.gone = max(t.gone, t.keys.At(x).at)
 		t.dropKey(x)
 		t.freeEmpty(ref, emptied)
 	}
@@ -156,6 +181,19 @@ func (k *Kept) AddKey(key Client, at int64, out Outcome) {
 // AddMark adds that keys which were used up to a moment are forgotten, in their window.
 func (k *Kept) AddMark(at int64) { k.AddKey(forgotten, at, Outcome{}) }
 
+// Bare reports whether nothing is remembered but that ids and keys are forgotten.
+func (k *Kept) Bare() bool {
+	if len(k.Clients) > 2 || len(k.Ops) > 1 { // that of a mark, and one that keeps Evicted
+		return false
+	}
+	for i := range k.Ops {
+		if k.Ops[i].Sequence != KeySequence {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(k.Clients, func(c KeptClient) bool { return c.Client != forgotten })
+}
+
 // Keyed returns how many keys there are.
 func (k *Kept) Keyed() (n int) {
 	for i := range k.Ops {
@@ -176,6 +214,9 @@ func (t *Table) Keys(ref uint32) int {
 
 // AllKeys returns how many idempotency keys are remembered.
 func (t *Table) AllKeys() int { return t.keys.Len() }
+
+// OwnKeys returns how many of them were used here: Note told of them, not Take.
+func (t *Table) OwnKeys() int { return t.ownKeys }
 
 // KeyRoom reports whether the next key needs no more memory, whatever object it is for.
 func (t *Table) KeyRoom() bool { return t.objects.Room() && t.keys.Room() && t.byKey.Room() }

@@ -63,7 +63,7 @@ func TestKeysAreDoneOnce(t *testing.T) {
 					tab.Drop(ref)
 					refs[object] = 0
 					for i := range parts {
-						refs[object] = tab.Load(refs[object], object, &parts[i], now)
+						refs[object] = tab.Load(refs[object], object, &parts[i], now, false)
 					}
 					continue
 				}
@@ -72,7 +72,7 @@ func TestKeysAreDoneOnce(t *testing.T) {
 				}
 				k = Kept{Evicted: math.MinInt64}
 				k.AddMark(now)
-				refs[object], lost[object] = tab.Load(0, object, &k, now), now
+				refs[object], lost[object] = tab.Load(0, object, &k, now, false), now
 			case 1: // the process begins with nothing
 				if rapid.IntRange(0, 4).Draw(t, "all") == 0 {
 					tab, refs, since = NewTable(tab.cfg), map[uint32]uint32{}, now

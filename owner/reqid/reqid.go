@@ -64,9 +64,13 @@ type Table struct {
 	bySeq   flat.Index // (client, sequence) → ops
 	order              // the clients of all objects
 
-	keys     flat.Slab[keyed]
-	byKey    flat.Index // (object, key) → keys
-	keyOrder order      // the keys of all objects
+	keys    flat.Slab[keyed]
+	byKey   flat.Index // (object, key) → keys
+	wheel   wheel      // the keys of all objects, by when they were used
+	ownKeys int        // of them, those that were used here
+
+	gone   int64 // moment of the latest operation that was forgotten because its window was over
+	forgot int64 // … under a window that was shorter than this one; see SetWindow
 }
 
 type object struct {
@@ -108,7 +112,9 @@ type earlier struct {
 }
 
 // NewTable returns an empty table.
-func NewTable(cfg Config) *Table { return &Table{cfg: cfg, seed: rand.Uint64()} }
+func NewTable(cfg Config) *Table {
+	return &Table{cfg: cfg, seed: rand.Uint64(), gone: math.MinInt64, forgot: math.MinInt64}
+}
 
 // Judge says what is known about id on the object ref (0: an object without
 // ids), and for a Replay the outcome and the time since. What was done before
@@ -116,6 +122,7 @@ func NewTable(cfg Config) *Table { return &Table{cfg: cfg, seed: rand.Uint64()} 
 // also takes note of what the client has settled. For Unsure, the time is that until
 // the key is New.
 func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdict, Outcome, int64) {
+	since = t.Since(since)
 	if id.Keyed() {
 		return t.judgeKey(ref, id, print, since, now)
 	}
@@ -146,12 +153,21 @@ func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdi
 	return New, Outcome{}, 0
 }
 
-// Note remembers the outcome of an operation that Judge called New, or that a
-// record tells of, and returns the reference of the object's ids. owner is handed to the callback of Expire.
+// Note remembers the outcome of an operation that Judge called New, and returns the
+// reference of the object's ids. owner is handed to the callback of Expire.
 func (t *Table) Note(ref, owner uint32, id *ID, out Outcome, now int64) uint32 {
+	return t.note(ref, owner, id, out, now, true)
+}
+
+// Take is Note of an operation that was done elsewhere, as a record tells.
+func (t *Table) Take(ref, owner uint32, id *ID, out Outcome, at int64) uint32 {
+	return t.note(ref, owner, id, out, at, false)
+}
+
+func (t *Table) note(ref, owner uint32, id *ID, out Outcome, now int64, own bool) uint32 {
 	ref = t.object(ref, owner)
 	if id.Keyed() {
-		t.noteKey(ref, id.Client, out, now)
+		t.noteKey(ref, id.Client, out, now, own)
 		return ref
 	}
 	c := t.find(ref, id.Client)
@@ -218,6 +234,7 @@ func (t *Table) push(c uint32, cl *client) {
 func (t *Table) trim(c uint32, now int64) {
 	cl := t.clients.At(c)
 	for cl.n > 0 && now-t.oldestOp(cl).at > t.cfg.Window {
+		t.gone = max(t.gone, t.oldestOp(cl).at)
 		t.popOp(c)
 	}
 	for int(cl.n) >= t.cfg.IDsPerClient {
@@ -326,6 +343,7 @@ func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) (more 
 			continue
 		}
 		cl := t.clients.At(c)
+		t.gone = max(t.gone, cl.seen)
 		budget -= int(cl.n)
 		ref := cl.object
 		t.dropClient(c)

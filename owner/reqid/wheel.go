@@ -1,0 +1,69 @@
+package reqid
+
+const (
+	// spokes is how finely the window is cut: a key is forgotten by as much later than its
+	// window is over, at most.
+	spokes = 64
+	// buckets are those of a window that begins and ends within one, and one more.
+	buckets = spokes + 2
+)
+
+// wheel has the keys of a table by when they were used, in buckets that are a part of the
+// window wide. Keys come in no order: copies tell of old ones. To put one in takes the same
+// time whatever there is, and no key keeps a much older one from being found.
+type wheel struct {
+	first int64 // number of the oldest bucket; those before it have no keys
+	order [buckets]order
+}
+
+// bucketOf returns the number of the bucket that a moment falls into.
+func (t *Table) bucketOf(at int64) int64 {
+	width := max(t.cfg.Window/spokes, 1)
+	n := at / width
+	if at%width < 0 {
+		n--
+	}
+	return n
+}
+
+// add puts a key where it belongs. If the wheel has not turned that far yet, it is put into
+// the last bucket, until again.
+func (w *wheel) add(t *Table, x uint32) {
+	k := t.keys.At(x)
+	n := t.bucketOf(k.at)
+	if t.keys.Len() == 1 { // it is the first one
+		w.first = n - buckets + 1
+	}
+	n = min(max(n, w.first), w.first+buckets-1)
+	k.bucket = uint16((n%buckets + buckets) % buckets)
+	add(&w.order[k.bucket], &t.keys, x, keyInTable)
+}
+
+func (w *wheel) remove(t *Table, x uint32) {
+	remove(&w.order[t.keys.At(x).bucket], &t.keys, x, keyInTable)
+}
+
+// oldest returns a key of the oldest bucket that has one and begins before a moment; 0 if
+// there is none.
+func (w *wheel) oldest(t *Table, before int64) uint32 {
+	if t.keys.Len() == 0 {
+		return 0
+	}
+	for last := t.bucketOf(before); ; w.first++ {
+		x := w.order[(w.first%buckets+buckets)%buckets].oldest
+		if x != 0 || w.first >= last {
+			return x
+		}
+	}
+}
+
+// again puts the oldest key, whose window is not over, where it belongs now. It reports
+// whether that is another bucket.
+func (w *wheel) again(t *Table, x uint32) bool {
+	if t.bucketOf(t.keys.At(x).at) <= w.first {
+		return false
+	}
+	w.remove(t, x)
+	w.add(t, x)
+	return true
+}

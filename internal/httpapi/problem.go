@@ -47,8 +47,17 @@ var byReason = map[string]int{
 	"TOO_LARGE":         http.StatusRequestEntityTooLarge,
 }
 
-// statusCanceled is what proxies log for a client that has closed its request. Nobody gets it.
+// statusCanceled is what proxies log for a client that has closed its request. Only those
+// get it that have closed their connection for sending alone.
 const statusCanceled = 499
+
+// titleOf returns the name of a status.
+func titleOf(code int) string {
+	if code == statusCanceled {
+		return "Client Closed Request"
+	}
+	return http.StatusText(code)
+}
 
 // byCode are the statuses of gRPC's codes. RESOURCE_EXHAUSTED is not 429: nobody's quota
 // is used up, the node has no room.
@@ -150,7 +159,7 @@ func (p *problem) Error() string { return p.Detail }
 
 // write answers with the problem.
 func (p *problem) write(w http.ResponseWriter) {
-	p.Title = http.StatusText(p.Status)
+	p.Title = titleOf(p.Status)
 	h := w.Header()
 	h.Set("Content-Type", problemType)
 	h.Set("Cache-Control", "no-store")

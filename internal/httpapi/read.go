@@ -217,14 +217,19 @@ func (s *shape) unknown(name string) error {
 	if near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	if len(name) > maxNameShown {
-		name = name[:maxNameShown] + "…"
-	}
-	return &failure.Error{Reason: failure.Invalid, Field: name, Message: "there is no such field", Hint: hint}
+	return &failure.Error{Reason: failure.Invalid, Field: shown(name), Message: "there is no such field", Hint: hint}
 }
 
 // maxNameShown is how many bytes of a name from outside an error repeats.
 const maxNameShown = 64
+
+// shown returns a name from outside as errors repeat it.
+func shown(name string) string {
+	if len(name) > maxNameShown {
+		return name[:maxNameShown] + "…"
+	}
+	return name
+}
 
 // value reads a value that is no message.
 func (r *reader) value(f *field) (protoreflect.Value, error) {

@@ -8,11 +8,12 @@ import (
 	"log"
 	"mime"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -49,12 +50,6 @@ func (t *route) allows(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", "POST")
 		return &problem{Status: http.StatusMethodNotAllowed, Detail: "POST is the method of " + t.path, Hint: "curl -d '{…}' posts"}
 	}
-	// Browsers tell where a request comes from. A page anywhere could have the browser of
-	// somebody who reaches this port send calls; none of ours does.
-	if !get && (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "") {
-		return &problem{Status: http.StatusForbidden, Detail: "the request comes from a web page, and those are refused",
-			Hint: "call from a server, or put a proxy before the node that lets your pages in"}
-	}
 	if get {
 		return nil
 	}
@@ -82,6 +77,10 @@ func readable(h http.Header) error {
 // read reads a request out of a query or a body.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protoreflect.Message) error {
 	if r.Method != http.MethodPost {
+		if r.ContentLength != 0 {
+			return &failure.Error{Reason: failure.Invalid, Message: "a GET has its request in the query of the URL, and this one has a body",
+				Hint: "send the body by POST"}
+		}
 		return readQuery(t.asked, r.URL.RawQuery, m)
 	}
 	if r.URL.RawQuery != "" {
@@ -94,58 +93,26 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protor
 	if r.ContentLength > t.most {
 		return tooLarge(t.most)
 	}
-	announced := r.ContentLength
-	if announced < 0 {
-		announced = t.most
-	}
-	defer s.bodies.Add(-announced)
-	if s.bodies.Add(announced) > maxBodies {
-		return &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
-			Message: "as many bytes of requests are under way as this node allows; nothing happened", Hint: "try again later, or send smaller batches"}
-	}
 	buf := s.buffers.Get().(*[]byte)
 	defer s.buffers.Put(buf)
-	c := http.NewResponseController(w)
-	body, err := readBody(r, *buf, t.most)
-	if err != nil {
-		_ = c.SetReadDeadline(time.Now()) // nobody waits for the rest
+	b := body{s: s, from: r, conn: http.NewResponseController(w), end: time.Now().Add(s.bodyTimeout), most: t.most, data: (*buf)[:0]}
+	defer b.free()
+	if err := b.readAll(); err != nil {
+		_ = b.conn.SetReadDeadline(time.Now()) // nobody waits for the rest
 		return err
 	}
 	// Off again: where it stood, it would end a call that waits.
 	//guard:http-waits time.Time{} -> time.Now().Add(s.bodyTimeout)
-	_ = c.SetReadDeadline(time.Time{})
-	return readMessage(t.asked, body, m)
-}
-
-// readBody reads a body of at most so many bytes, into buf if it fits.
-func readBody(r *http.Request, buf []byte, most int64) (body []byte, err error) {
-	if n := r.ContentLength; n >= 0 {
-		if n > int64(len(buf)) {
-			buf = make([]byte, n)
-		}
-		body = buf[:n]
-		_, err = io.ReadFull(r.Body, body)
-	} else if body, err = io.ReadAll(io.LimitReader(r.Body, most+1)); err == nil && int64(len(body)) > most {
-		return nil, tooLarge(most)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, &failure.Error{Reason: failure.Deadline, Message: fmt.Sprintf("the body did not arrive within %s; nothing happened", bodyTimeout)}
-	}
-	if err != nil {
-		return nil, failure.Invalidf("", "the body did not arrive whole: %s", err)
-	}
-	return body, nil
-}
-
-func tooLarge(most int64) error {
-	return &failure.Error{Reason: failure.TooLarge, Message: fmt.Sprintf("the body may have %d bytes, and has more", most), Hint: "send less at once"}
+	_ = b.conn.SetReadDeadline(time.Time{})
+	return readMessage(t.asked, b.data, m)
 }
 
 // patient is a request that says how long it may wait.
 type patient interface{ GetWaitNs() int64 }
 
 // callContext returns the context of a call: it ends with the connection, and when the time
-// of the call is over.
+// of the call is over. One that may take longer than DefaultTimeout also ends when its caller
+// sends more: what would come after that, its end, is not seen.
 func callContext(r *http.Request, request proto.Message) (context.Context, context.CancelFunc, error) {
 	timeout := DefaultTimeout
 	if p, ok := request.(patient); ok {
@@ -163,8 +130,24 @@ func callContext(r *http.Request, request proto.Message) (context.Context, conte
 	if md := passed(r.Header); md != nil {
 		ctx = metadata.NewIncomingContext(ctx, md)
 	}
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok || timeout <= DefaultTimeout {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		return ctx, cancel, nil
+	}
+	ctx, more := context.WithCancelCause(ctx)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	return ctx, cancel, nil
+	c.watch(more)
+	return ctx, func() { c.unwatch(); cancel(); more(nil) }, nil
+}
+
+// whyCanceled returns the error of a call as its caller is told of it.
+func whyCanceled(ctx context.Context, err error) error {
+	if status.Code(err) != codes.Canceled || !errors.Is(context.Cause(ctx), errSentMore) {
+		return err
+	}
+	return &problem{Status: http.StatusBadRequest, Reason: "INVALID", Detail: errSentMore.Error() + ", which cancelled it",
+		Hint: "send the next request when the answer is there, or on another connection"}
 }
 
 // passed returns the headers that the call gets as metadata, nil if there are none.

@@ -28,10 +28,6 @@ type route struct {
 // idempotencyKey is the field of requests that the header Idempotency-Key is.
 const idempotencyKey = "idempotency_key"
 
-// bodyFactor is how many bytes of JSON may stand for a byte of a message on the wire.
-// Numbers and names of fields are what JSON makes longer.
-const bodyFactor = 4
-
 // routesOf returns the routes of the methods of an API, by path, and those that are
 // streams and so are not offered.
 func routesOf(api API) (routes map[string]*route, streams map[string]protoreflect.MethodDescriptor, err error) {

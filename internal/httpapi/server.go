@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/keystead/keystead/internal/config"
@@ -22,17 +20,9 @@ import (
 // Bounds of a request.
 const (
 	headerTimeout = 5 * time.Second  // to send the headers
-	bodyTimeout   = 10 * time.Second // to send the body
 	writeTimeout  = 30 * time.Second // to read the answer
 	idleTimeout   = 2 * time.Minute  // between requests of a connection
 	maxHeader     = 16 << 10         // bytes; as over gRPC
-
-	// maxBodies is how many bytes of bodies are held at a time, as their requests
-	// announce them.
-	maxBodies = 256 << 20
-
-	// maxPooled is up to what size of a body, in bytes, its memory is used again.
-	maxPooled = 64 << 10
 
 	// lastAnswers is how long Stop waits for answers to be written that are there.
 	lastAnswers = time.Second
@@ -70,10 +60,11 @@ type Server struct {
 	openapi  []byte
 	metrics  metrics
 	bodies   atomic.Int64 // bytes, see maxBodies
-	buffers  sync.Pool    // of *[]byte, of maxPooled bytes
+	buffers  sync.Pool    // of *[]byte, of smallBody bytes
 	stopped  chan struct{}
 
-	bodyTimeout time.Duration // see there
+	onLoopback                bool          // nobody calls from another machine
+	bodyTimeout, pieceTimeout time.Duration // see there
 }
 
 // New returns a server that takes requests once Serve is called.
@@ -86,16 +77,16 @@ func New(cfg Config) (*Server, error) {
 		cfg.MaxConns = 10_000
 	}
 	s := &Server{
-		api: cfg.API, listener: netutil.LimitListener(cfg.Listener, cfg.MaxConns), routes: routes, streams: streams,
+		api: cfg.API, listener: newDoor(cfg.Listener, cfg.MaxConns), routes: routes, streams: streams,
 		openapi: document(routes), metrics: newMetrics(cfg.Metrics), stopped: make(chan struct{}),
-		bodyTimeout: bodyTimeout,
+		onLoopback: isLoopback(cfg.Listener.Addr()), bodyTimeout: bodyTimeout, pieceTimeout: pieceTimeout,
 	}
 	for path := range routes {
 		s.paths = append(s.paths, path)
 	}
-	s.buffers.New = func() any { b := make([]byte, maxPooled); return &b }
+	s.buffers.New = func() any { b := make([]byte, smallBody); return &b }
 	s.http = &http.Server{
-		Handler: http.HandlerFunc(s.serve), ConnContext: withPeer,
+		Handler: http.HandlerFunc(s.serve), ConnContext: withConn,
 		// A deadline for the whole of a request would end the ones that wait: reads and
 		// writes have theirs where they begin.
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -105,11 +96,6 @@ func New(cfg Config) (*Server, error) {
 	protocols.SetHTTP1(true)
 	s.http.Protocols = protocols
 	return s, nil
-}
-
-// withPeer gives calls the address of their caller, as gRPC does.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr(), LocalAddr: c.LocalAddr()})
 }
 
 // Serve serves until Stop.
@@ -175,6 +161,9 @@ func (s *Server) deadline(w http.ResponseWriter) {
 
 // answer answers a request, or returns why not.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
+	if err := s.notOfPages(r); err != nil {
+		return err
+	}
 	if r.URL.Path == openAPIPath {
 		return s.answerOpenAPI(w, r)
 	}
@@ -201,7 +190,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	response, err := s.api.Call(ctx, route.method, request)
 	if err != nil {
-		return err
+		return whyCanceled(ctx, err)
 	}
 	s.write(w, route, response.(protoreflect.ProtoMessage))
 	return nil
@@ -230,8 +219,5 @@ func (s *Server) notHere(path string) error {
 	if near := config.Nearest(path, s.paths); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	if len(path) > maxNameShown {
-		path = path[:maxNameShown] + "…"
-	}
-	return &problem{Status: http.StatusNotFound, Detail: "there is no call " + path, Hint: hint}
+	return &problem{Status: http.StatusNotFound, Detail: "there is no call " + shown(path), Hint: hint}
 }

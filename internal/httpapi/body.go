@@ -1,0 +1,116 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/keystead/keystead/internal/failure"
+)
+
+// Bounds of bodies.
+const (
+	bodyTimeout = 10 * time.Second // to send a body
+	// pieceTimeout is how long each pieceSize bytes of a body may take, but for its first
+	// smallBody bytes: who sends slowly does not hold much for long.
+	pieceTimeout = 2 * time.Second
+	pieceSize    = 64 << 10
+
+	// smallBody is up to how many bytes a body takes nothing from maxBodies: what most
+	// calls have. MaxConns bounds those.
+	smallBody = 4 << 10
+	// maxBodies is how many bytes of memory larger bodies have at a time, all together. It
+	// counts what was read, whatever was announced.
+	maxBodies = 256 << 20
+
+	// bodyFactor is how many bytes of JSON may stand for a byte of a message on the wire.
+	// Numbers and names of fields are what JSON makes longer.
+	bodyFactor = 4
+)
+
+// body is a body while it is read.
+type body struct {
+	s    *Server
+	from *http.Request
+	conn *http.ResponseController
+	end  time.Time // of all of it
+	most int64
+
+	data []byte
+	held int64 // of s.bodies
+}
+
+// readAll reads a body into b.data, and counts what memory that takes.
+func (b *body) readAll() error {
+	want := b.from.ContentLength // how many bytes there can be
+	if want < 0 {
+		want = b.most + 1
+	}
+	for int64(len(b.data)) < want {
+		if err := b.grow(want); err != nil {
+			return err
+		}
+		err := b.readPiece(int(want))
+		if int64(len(b.data)) > b.most {
+			return tooLarge(b.most)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return &failure.Error{Reason: failure.Deadline, Hint: "send it faster, or less at once",
+				Message: fmt.Sprintf("the body did not arrive within %s, each %d KiB of it within %s; nothing happened", bodyTimeout, pieceSize>>10, pieceTimeout)}
+		default:
+			return failure.Invalidf("", "the body did not arrive whole: %s", err)
+		}
+	}
+	return nil
+}
+
+// grow makes room for more, if there is none.
+func (b *body) grow(want int64) error {
+	if len(b.data) < cap(b.data) {
+		return nil
+	}
+	size := min(max(2*int64(cap(b.data)), pieceSize), want)
+	//guard:http-counts-what-is-read
+	if b.s.bodies.Add(size) > maxBodies {
+		b.s.bodies.Add(-size)
+		return &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
+			Message: "as many bytes of requests are under way as this node allows; nothing happened", Hint: "try again later, or send smaller batches"}
+	}
+	b.data = append(make([]byte, 0, size), b.data...)
+	b.s.bodies.Add(-b.held)
+	b.held = size
+	return nil
+}
+
+// readPiece reads up to a piece more, as long as there is room for it.
+func (b *body) readPiece(want int) error {
+	if len(b.data) >= smallBody {
+		end := time.Now().Add(b.s.pieceTimeout)
+		if end.After(b.end) {
+			end = b.end
+		}
+		_ = b.conn.SetReadDeadline(end)
+	}
+	for upTo := min(len(b.data)+pieceSize, cap(b.data), want); len(b.data) < upTo; {
+		n, err := b.from.Body.Read(b.data[len(b.data):upTo])
+		b.data = b.data[:len(b.data)+n]
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// free gives the memory back.
+func (b *body) free() { b.s.bodies.Add(-b.held) }
+
+func tooLarge(most int64) error {
+	return &failure.Error{Reason: failure.TooLarge, Message: fmt.Sprintf("the body may have %d bytes, and has more", most), Hint: "send less at once"}
+}

@@ -13,9 +13,9 @@ type AddAnswer struct {
 	Meta
 }
 
-// SetIfAnswer is the outcome of a SetIf; see AddAnswer.
-type SetIfAnswer struct {
-	counter.SetIfResult
+// CompareAndSetAnswer is the outcome of a CompareAndSet; see AddAnswer.
+type CompareAndSetAnswer struct {
+	counter.CompareAndSetResult
 	Current int64
 	Meta
 }
@@ -107,27 +107,27 @@ func (s *Store) Add(now int64, ref Ref, id reqid.ID, op counter.AddOp) (AddAnswe
 	return AddAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
 }
 
-// SetIf sets a counter whose version is known.
-func (s *Store) SetIf(now int64, ref Ref, id reqid.ID, op counter.SetIfOp) (SetIfAnswer, error) {
+// CompareAndSet sets a counter whose version is known.
+func (s *Store) CompareAndSet(now int64, ref Ref, id reqid.ID, op counter.CompareAndSetOp) (CompareAndSetAnswer, error) {
 	if err := op.Validate(); err != nil {
-		return SetIfAnswer{}, err
+		return CompareAndSetAnswer{}, err
 	}
-	print := printOfSetIf(&id, &op)
+	print := printOfCompareAndSet(&id, &op)
 	t, replay, out, age, err := s.enterCounter(now, ref, &id, print, false)
 	if err != nil {
-		return SetIfAnswer{}, err
+		return CompareAndSetAnswer{}, err
 	}
 	defer t.leave()
 	if replay {
-		res := counter.SetIfResult{Applied: out.Code == done, Value: out.A, Version: uint64(out.B)}
-		return SetIfAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
+		res := counter.CompareAndSetResult{Applied: out.Code == done, Value: out.A, Version: uint64(out.B)}
+		return CompareAndSetAnswer{res, t.counterLocked().Value, Meta{t.permit, true, age}}, nil
 	}
-	next, res, changed := counter.SetIf(t.counterLocked(), op, t.sh.version+1, t.now)
+	next, res, changed := counter.CompareAndSet(t.counterLocked(), op, t.sh.version+1, t.now)
 	err = t.storeCounterLocked(next, changed, &id, reqid.Outcome{Print: print, Code: decision(res.Applied), A: res.Value, B: int64(res.Version)})
 	if err != nil {
-		return SetIfAnswer{}, err
+		return CompareAndSetAnswer{}, err
 	}
-	return SetIfAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
+	return CompareAndSetAnswer{res, next.Value, Meta{Permit: t.permit}}, nil
 }
 
 // Reset sets a counter back to 0.

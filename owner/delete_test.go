@@ -68,10 +68,10 @@ func TestDeleteForgets(t *testing.T) {
 	if a := must(s.Delete(3, stock, noID)); a.Deleted || a.Version != 0 || held(s) != 0 {
 		t.Errorf("nothing is deleted: %+v", a)
 	}
-	if a := must(s.SetIf(4, stock, noID, counter.SetIfOp{Value: 1, Version: was.Version})); a.Applied {
+	if a := must(s.CompareAndSet(4, stock, noID, counter.CompareAndSetOp{Value: 1, Version: was.Version})); a.Applied {
 		t.Error("a version of before the deletion still matches")
 	}
-	if a := must(s.SetIf(4, stock, noID, counter.SetIfOp{Value: 1})); !a.Applied || a.Version <= was.Version {
+	if a := must(s.CompareAndSet(4, stock, noID, counter.CompareAndSetOp{Value: 1})); !a.Applied || a.Version <= was.Version {
 		t.Errorf("made again: %+v", a)
 	}
 }

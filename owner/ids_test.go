@@ -60,8 +60,8 @@ func TestReplays(t *testing.T) {
 	})
 	t.Run("set if and reset", func(t *testing.T) {
 		s := newStore(t, nil)
-		set := must(s.SetIf(start, ref, id(1), counter.SetIfOp{Value: 9}))
-		if a := must(s.SetIf(start, ref, id(1), counter.SetIfOp{Value: 9})); !a.Replayed || !a.Applied || a.Version != set.Version {
+		set := must(s.CompareAndSet(start, ref, id(1), counter.CompareAndSetOp{Value: 9}))
+		if a := must(s.CompareAndSet(start, ref, id(1), counter.CompareAndSetOp{Value: 9})); !a.Replayed || !a.Applied || a.Version != set.Version {
 			t.Errorf("set: %+v", a)
 		}
 		must(s.Reset(start, ref, id(2)))

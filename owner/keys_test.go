@@ -93,7 +93,7 @@ var keyedOps = map[string]struct {
 		return a.Applied, a.Replayed, err
 	}},
 	"compare and set": {4, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
-		op := counter.SetIfOp{Value: 5}
+		op := counter.CompareAndSetOp{Value: 5}
 		switch v {
 		case 1:
 			op.Value = 6
@@ -102,7 +102,7 @@ var keyedOps = map[string]struct {
 		case 3:
 			op.IdleTTL = 1000 * second
 		}
-		a, err := s.SetIf(now, Ref{Key: "k", Name: "set"}, id, op)
+		a, err := s.CompareAndSet(now, Ref{Key: "k", Name: "set"}, id, op)
 		return a.Applied, a.Replayed, err
 	}},
 	"reset": {2, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {

@@ -14,7 +14,7 @@ import (
 const (
 	opCheck uint64 = iota + 1
 	opAdd
-	opSetIf
+	opCompareAndSet
 	opReset
 	opAcquire
 	opRelease
@@ -74,12 +74,12 @@ func printOfAdd(id *reqid.ID, op *counter.AddOp) uint32 {
 	return fingerprint(opAdd, uint64(op.Delta))
 }
 
-func printOfSetIf(id *reqid.ID, op *counter.SetIfOp) uint32 {
+func printOfCompareAndSet(id *reqid.ID, op *counter.CompareAndSetOp) uint32 {
 	//guard:key-fields-set
 	if id.Keyed() {
-		return digestOf(opSetIf).with(uint64(op.Value)).with(op.Version).with(uint64(op.IdleTTL)).print()
+		return digestOf(opCompareAndSet).with(uint64(op.Value)).with(op.Version).with(uint64(op.IdleTTL)).print()
 	}
-	return fingerprint(opSetIf, uint64(op.Value)^op.Version<<32)
+	return fingerprint(opCompareAndSet, uint64(op.Value)^op.Version<<32)
 }
 
 func printOfAcquire(id *reqid.ID, op *lock.Acquire) uint32 {

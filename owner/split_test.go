@@ -516,12 +516,12 @@ func TestErrWhole(t *testing.T) {
 	costly, fixed := perSecond(10), perSecond(10)
 	costly.Cost, fixed.Algorithm = 6, limit.FixedWindow
 	slow := limit.Op{Params: limit.Params{Limit: 10, Period: limit.MaxPeriod}, Cost: 1}
-	_, setIf := s.SetIf(now, at, id(1), counter.SetIfOp{Value: 1})
+	_, compareAndSet := s.CompareAndSet(now, at, id(1), counter.CompareAndSetOp{Value: 1})
 	_, reset := s.Reset(now, at, id(1))
 	for name, err := range map[string]error{
 		"cost": check(costly), "refund of no capacity": check(refund(perSecond(1), 1)), "window": check(fixed), "period": check(slow), "sliding": check(sliding(10)),
 		"min": add(counter.AddOp{Delta: 1, HasMin: true}), "max": add(counter.AddOp{Delta: 1, HasMax: true, Max: 9}), "ttl": add(counter.AddOp{Delta: 1, IdleTTL: second}),
-		"large": add(counter.AddOp{Delta: maxShare + 1}), "small": add(counter.AddOp{Delta: -maxShare - 1}), "set if": setIf, "reset": reset,
+		"large": add(counter.AddOp{Delta: maxShare + 1}), "small": add(counter.AddOp{Delta: -maxShare - 1}), "compare and set": compareAndSet, "reset": reset,
 	} {
 		if !errors.Is(err, ErrWhole) || reason(err) != failure.NotOwner {
 			t.Errorf("%s: %v", name, err)

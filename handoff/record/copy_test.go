@@ -237,8 +237,8 @@ func ask(s *owner.Store, now int64, o op, of uint64) answer {
 		a.ver, r.Version = r.Version, 0
 		body = r
 	case 3:
-		var r owner.SetIfAnswer
-		r, err = s.SetIf(now, o.ref, o.id, counter.SetIfOp{Value: o.arg, Version: of})
+		var r owner.CompareAndSetAnswer
+		r, err = s.CompareAndSet(now, o.ref, o.id, counter.CompareAndSetOp{Value: o.arg, Version: of})
 		a.ver, r.Version = r.Version, 0
 		body = r
 	case 4:

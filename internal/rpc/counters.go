@@ -140,7 +140,7 @@ func (c *counters) BatchGet(ctx context.Context, req *counterpb.BatchGetRequest)
 }
 
 func (s *Server) compareAndSet(f frame, req *counterpb.CompareAndSetRequest, r *counterpb.CompareAndSetResponse) (verdict, error) {
-	a, err := s.cfg.Store.SetIf(f.now, f.at, f.id, counter.SetIfOp{Value: req.Value, Version: req.Version, IdleTTL: req.IdleTtlNs})
+	a, err := s.cfg.Store.CompareAndSet(f.now, f.at, f.id, counter.CompareAndSetOp{Value: req.Value, Version: req.Version, IdleTTL: req.IdleTtlNs})
 	if err != nil {
 		return verdict{}, err
 	}

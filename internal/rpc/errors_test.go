@@ -36,7 +36,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.counters.Get(ctx, &counterpb.GetRequest{Key: key, Name: name})
 			return err
 		},
-		"SetIf": func() error {
+		"CompareAndSet": func() error {
 			_, err := h.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Name: name, Value: 1, RequestId: id})
 			return err
 		},
@@ -64,7 +64,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 }
 
 // takesID says which of calls carry a request id.
-var takesID = map[string]bool{"Check": true, "Add": true, "SetIf": true, "Reset": true, "Acquire": true, "Release": true}
+var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -178,7 +178,7 @@ func TestFields(t *testing.T) {
 			{"a short idle TTL", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: 999_999})},
 			{"a negative idle TTL", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: -1})},
 			{"an idle TTL above a year", "idle_ttl_ns", false, add(&counterpb.AddRequest{Delta: 1, IdleTtlNs: math.MaxInt64})},
-			{"a bad idle TTL in SetIf", "idle_ttl_ns", false, func(h *house, ctx context.Context) error {
+			{"a bad idle TTL in CompareAndSet", "idle_ttl_ns", false, func(h *house, ctx context.Context) error {
 				_, err := h.counters.CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: "k", IdleTtlNs: 1})
 				return err
 			}},
@@ -204,7 +204,7 @@ func TestFields(t *testing.T) {
 func TestKindMismatch(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		want := refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_KIND_MISMATCH, hint: true}
-		kind := map[string]string{"Check": "limit", "Add": "counter", "Get": "counter", "SetIf": "counter", "Reset": "counter",
+		kind := map[string]string{"Check": "limit", "Add": "counter", "Get": "counter", "CompareAndSet": "counter", "Reset": "counter",
 			"Acquire": "lock", "Renew": "lock", "Release": "lock", "Inspect": "lock"}
 		for _, first := range []string{"Check", "Add", "Acquire"} {
 			calls := h.calls(bound(t), "key of "+first, "thing", nil)
@@ -279,7 +279,7 @@ func TestStoreFull(t *testing.T) {
 	bubble(t, func(c *owner.Config) { c.MaxObjects = 1 }, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "there", Delta: 1}))(t)
-		for _, rpc := range []string{"Check", "Add", "SetIf", "Acquire"} {
+		for _, rpc := range []string{"Check", "Add", "CompareAndSet", "Acquire"} {
 			want.check(in(t, rpc), h.calls(ctx, "new", "", nil)[rpc]())
 		}
 		for _, rpc := range []string{"Get", "Reset", "Renew", "Release", "Inspect"} {

@@ -61,7 +61,7 @@ func TestReplays(t *testing.T) {
 			same(t, must(h.counters.Add(bound(t), req))(t),
 				&counterpb.AddResponse{Refusal: counterpb.Refusal_REFUSAL_ABOVE_MAX, Current: -9, Epoch: testEpoch, Replay: replay})
 		},
-		"SetIf": func(t *testing.T, h *house, id *commonpb.RequestId) {
+		"CompareAndSet": func(t *testing.T, h *house, id *commonpb.RequestId) {
 			first := must(h.counters.CompareAndSet(bound(t), &counterpb.CompareAndSetRequest{Key: "k", Value: 5, RequestId: id}))(t)
 			must(h.counters.Add(bound(t), &counterpb.AddRequest{Key: "k", Delta: 1}))(t)
 			time.Sleep(age)

@@ -147,32 +147,32 @@ func Add(s State, op AddOp, version uint64, now int64) (next State, res AddResul
 	return next, AddResult{Applied: true, Value: next.Value, Version: version}, true
 }
 
-// SetIfOp sets the value of a counter whose version is known.
-type SetIfOp struct {
+// CompareAndSetOp sets the value of a counter whose version is known.
+type CompareAndSetOp struct {
 	Value   int64
 	Version uint64 // that the counter must have; 0 = it must not exist
 	IdleTTL int64  // ns; 0 = the counter never expires
 }
 
 // Validate reports a parameter that is out of range, as a *failure.Error.
-func (op SetIfOp) Validate() error { return validateTTL(op.IdleTTL) }
+func (op CompareAndSetOp) Validate() error { return validateTTL(op.IdleTTL) }
 
-// SetIfResult is the outcome of a SetIf: the value and version after it.
-type SetIfResult struct {
+// CompareAndSetResult is the outcome of a CompareAndSet: the value and version after it.
+type CompareAndSetResult struct {
 	Applied bool
 	Value   int64
 	Version uint64
 }
 
-// SetIf sets a counter if its version is the expected one. version and next are
+// CompareAndSet sets a counter if its version is the expected one. version and next are
 // as for Add.
-func SetIf(s State, op SetIfOp, version uint64, now int64) (next State, res SetIfResult, changed bool) {
+func CompareAndSet(s State, op CompareAndSetOp, version uint64, now int64) (next State, res CompareAndSetResult, changed bool) {
 	s = s.Live(now)
 	if s.Version != op.Version {
-		return s, SetIfResult{Value: s.Value, Version: s.Version}, false
+		return s, CompareAndSetResult{Value: s.Value, Version: s.Version}, false
 	}
 	next = s.changed(op.Value, version, op.IdleTTL, now)
-	return next, SetIfResult{true, next.Value, version}, true
+	return next, CompareAndSetResult{true, next.Value, version}, true
 }
 
 // ResetResult is the outcome of a Reset.

@@ -70,32 +70,32 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-func TestSetIf(t *testing.T) {
+func TestCompareAndSet(t *testing.T) {
 	ttl := State{Value: 5, Version: 7, At: 100, IdleTTL: MinIdleTTL}
 	tests := []struct {
 		name  string
 		state State
-		op    SetIfOp
+		op    CompareAndSetOp
 		now   int64
 		want  State
 		done  bool
 	}{
-		{name: "create", op: SetIfOp{Value: 3}, now: 200, want: State{3, 8, 200, 0}, done: true},
-		{name: "create with a TTL", op: SetIfOp{Value: 3, IdleTTL: MinIdleTTL}, now: 200, want: State{3, 8, 200, MinIdleTTL}, done: true},
-		{name: "create what exists", state: at(5), op: SetIfOp{Value: 3}, now: 200, want: at(5)},
-		{name: "set what does not exist", op: SetIfOp{Value: 3, Version: 7}, now: 200, want: State{}},
-		{name: "set", state: at(5), op: SetIfOp{Value: math.MinInt64, Version: 7}, now: 200, want: State{math.MinInt64, 8, 200, 0}, done: true},
-		{name: "set to the same value", state: at(5), op: SetIfOp{Value: 5, Version: 7}, now: 200, want: State{5, 8, 200, 0}, done: true},
-		{name: "an older version", state: at(5), op: SetIfOp{Value: 3, Version: 6}, now: 200, want: at(5)},
-		{name: "the TTL goes away", state: ttl, op: SetIfOp{Value: 3, Version: 7}, now: 200, want: State{3, 8, 200, 0}, done: true},
-		{name: "expired: its version is gone", state: ttl, op: SetIfOp{Value: 3, Version: 7}, now: 100 + MinIdleTTL, want: State{}},
-		{name: "expired: create", state: ttl, op: SetIfOp{Value: 3}, now: 100 + MinIdleTTL, want: State{3, 8, 100 + MinIdleTTL, 0}, done: true},
-		{name: "a clock that went back", state: ttl, op: SetIfOp{Value: 3, Version: 7, IdleTTL: MinIdleTTL}, now: 40, want: State{3, 8, 100, MinIdleTTL}, done: true},
+		{name: "create", op: CompareAndSetOp{Value: 3}, now: 200, want: State{3, 8, 200, 0}, done: true},
+		{name: "create with a TTL", op: CompareAndSetOp{Value: 3, IdleTTL: MinIdleTTL}, now: 200, want: State{3, 8, 200, MinIdleTTL}, done: true},
+		{name: "create what exists", state: at(5), op: CompareAndSetOp{Value: 3}, now: 200, want: at(5)},
+		{name: "set what does not exist", op: CompareAndSetOp{Value: 3, Version: 7}, now: 200, want: State{}},
+		{name: "set", state: at(5), op: CompareAndSetOp{Value: math.MinInt64, Version: 7}, now: 200, want: State{math.MinInt64, 8, 200, 0}, done: true},
+		{name: "set to the same value", state: at(5), op: CompareAndSetOp{Value: 5, Version: 7}, now: 200, want: State{5, 8, 200, 0}, done: true},
+		{name: "an older version", state: at(5), op: CompareAndSetOp{Value: 3, Version: 6}, now: 200, want: at(5)},
+		{name: "the TTL goes away", state: ttl, op: CompareAndSetOp{Value: 3, Version: 7}, now: 200, want: State{3, 8, 200, 0}, done: true},
+		{name: "expired: its version is gone", state: ttl, op: CompareAndSetOp{Value: 3, Version: 7}, now: 100 + MinIdleTTL, want: State{}},
+		{name: "expired: create", state: ttl, op: CompareAndSetOp{Value: 3}, now: 100 + MinIdleTTL, want: State{3, 8, 100 + MinIdleTTL, 0}, done: true},
+		{name: "a clock that went back", state: ttl, op: CompareAndSetOp{Value: 3, Version: 7, IdleTTL: MinIdleTTL}, now: 40, want: State{3, 8, 100, MinIdleTTL}, done: true},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			next, res, changed := SetIf(tc.state, tc.op, 8, tc.now)
-			if want := (SetIfResult{tc.done, tc.want.Value, tc.want.Version}); next != tc.want || res != want || changed != tc.done {
+			next, res, changed := CompareAndSet(tc.state, tc.op, 8, tc.now)
+			if want := (CompareAndSetResult{tc.done, tc.want.Value, tc.want.Version}); next != tc.want || res != want || changed != tc.done {
 				t.Errorf("got %+v %+v %v\nwant %+v %+v", next, res, changed, tc.want, want)
 			}
 		})
@@ -167,11 +167,11 @@ func TestValidate(t *testing.T) {
 		{err: AddOp{Min: 2, Max: 1, HasMin: true}.Validate()},
 		{err: AddOp{Min: 1, Max: 1, HasMin: true, HasMax: true}.Validate()},
 		{err: AddOp{IdleTTL: MinIdleTTL}.Validate()},
-		{err: SetIfOp{IdleTTL: -1}.Validate(), field: "idle_ttl_ns"},
+		{err: CompareAndSetOp{IdleTTL: -1}.Validate(), field: "idle_ttl_ns"},
 		{err: AddOp{IdleTTL: -1}.Validate(), field: "idle_ttl_ns"},
 		{err: AddOp{IdleTTL: MinIdleTTL - 1}.Validate(), field: "idle_ttl_ns"},
-		{err: SetIfOp{IdleTTL: MaxIdleTTL + 1}.Validate(), field: "idle_ttl_ns"},
-		{err: SetIfOp{IdleTTL: MaxIdleTTL}.Validate()},
+		{err: CompareAndSetOp{IdleTTL: MaxIdleTTL + 1}.Validate(), field: "idle_ttl_ns"},
+		{err: CompareAndSetOp{IdleTTL: MaxIdleTTL}.Validate()},
 	}
 	for i, tc := range tests {
 		var fe *failure.Error
@@ -187,13 +187,13 @@ func TestAllocatesNothing(t *testing.T) {
 	add := AddOp{Delta: 1, Max: 3, HasMax: true, IdleTTL: MinIdleTTL}
 	if n := testing.AllocsPerRun(1000, func() {
 		now += MinIdleTTL / 4
-		set := SetIfOp{Value: 2, Version: s.Version}
+		set := CompareAndSetOp{Value: 2, Version: s.Version}
 		if add.Validate() != nil || set.Validate() != nil {
 			t.Fatal("not valid")
 		}
 		s, _, _ = Add(s, add, s.Version+1, now)
 		s, _, _ = Add(s, AddOp{Delta: 5, HasMax: true}, s.Version+1, now) // refused
-		s, _, _ = SetIf(s, set, s.Version+1, now)
+		s, _, _ = CompareAndSet(s, set, s.Version+1, now)
 		s, _, _ = Reset(s, s.Version+1, now)
 		_, _ = Get(s, now)
 	}); n != 0 {
@@ -223,11 +223,11 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-func BenchmarkSetIf(b *testing.B) {
+func BenchmarkCompareAndSet(b *testing.B) {
 	var s State
 	b.ReportAllocs()
 	for b.Loop() {
-		s, _, _ = SetIf(s, SetIfOp{Value: 5, Version: s.Version}, s.Version+1, 5)
+		s, _, _ = CompareAndSet(s, CompareAndSetOp{Value: 5, Version: s.Version}, s.Version+1, 5)
 	}
 }
 

@@ -125,7 +125,7 @@ func checkAdd(t failer, s State, op AddOp, version uint64, now int64) State {
 	return step(t, m, s, next, changed, res.Value, res.Version, now, op)
 }
 
-func checkSetIf(t failer, s State, op SetIfOp, version uint64, now int64) State {
+func checkCompareAndSet(t failer, s State, op CompareAndSetOp, version uint64, now int64) State {
 	t.Helper()
 	m := modelOf(s)
 	m.expire(now)
@@ -133,7 +133,7 @@ func checkSetIf(t failer, s State, op SetIfOp, version uint64, now int64) State 
 	if have == op.Version {
 		m.set(big.NewInt(op.Value), version, op.IdleTTL, now)
 	}
-	next, res, changed := SetIf(s, op, version, now)
+	next, res, changed := CompareAndSet(s, op, version, now)
 	if res.Applied != (have == op.Version) {
 		t.Fatalf("%+v, %+v at %d: %+v", s, op, now, res)
 	}
@@ -183,7 +183,7 @@ func TestAgainstModel(t *testing.T) {
 				s = checkAdd(t, s, op, version, now)
 			case 3:
 				expected := rapid.SampledFrom([]uint64{0, s.Version, version}).Draw(t, "version")
-				s = checkSetIf(t, s, SetIfOp{numbers.Draw(t, "value"), expected, ttls.Draw(t, "ttl")}, version, now)
+				s = checkCompareAndSet(t, s, CompareAndSetOp{numbers.Draw(t, "value"), expected, ttls.Draw(t, "ttl")}, version, now)
 			case 4:
 				s = checkReset(t, s, version, now)
 			}
@@ -201,7 +201,7 @@ func TestRefusedChangesNothing(t *testing.T) {
 		if next, _, changed := Add(s, AddOp{Delta: delta, Max: high, HasMax: true}, 8, now); changed || next != s {
 			t.Fatalf("refused add changed %+v to %+v", s, next)
 		}
-		if next, _, changed := SetIf(s, SetIfOp{Value: delta, Version: 6}, 8, now); changed || next != s {
+		if next, _, changed := CompareAndSet(s, CompareAndSetOp{Value: delta, Version: 6}, 8, now); changed || next != s {
 			t.Fatalf("refused set changed %+v to %+v", s, next)
 		}
 	})
@@ -237,12 +237,12 @@ func FuzzAdd(f *testing.F) {
 	})
 }
 
-func FuzzSetIfAndReset(f *testing.F) {
+func FuzzCompareAndSetAndReset(f *testing.F) {
 	f.Add(int64(5), uint64(1), int64(0), int64(0), int64(9), uint64(1), int64(0), int64(1))
 	f.Add(int64(5), uint64(1), int64(math.MinInt64), int64(1), int64(9), uint64(0), int64(1), int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, value int64, version uint64, at, idle, to int64, expected uint64, ttl, now int64) {
 		s := garbage(value, version, at, idle)
-		next := checkSetIf(t, s, SetIfOp{to, expected, fold(ttl)}, s.Version+1, now)
+		next := checkCompareAndSet(t, s, CompareAndSetOp{to, expected, fold(ttl)}, s.Version+1, now)
 		checkReset(t, next, next.Version+1, now)
 	})
 }

@@ -8,7 +8,7 @@ type CounterOp uint8
 const (
 	CounterAdd CounterOp = iota + 1
 	CounterGet
-	CounterSetIf
+	CounterCompareAndSet
 	CounterReset
 	CounterDelete
 
@@ -16,7 +16,7 @@ const (
 )
 
 func (op CounterOp) String() string {
-	return [...]string{"", "add", "get", "set-if", "reset", "delete", "value"}[op]
+	return [...]string{"", "add", "get", "compare-and-set", "reset", "delete", "value"}[op]
 }
 
 // CounterInput is an operation on a counter.
@@ -31,7 +31,7 @@ type CounterInput struct {
 
 // CounterOutput is the answer to it.
 type CounterOutput struct {
-	Applied bool   // of an add, a set-if and a delete
+	Applied bool   // of an add, a compare-and-set and a delete
 	Value   int64  // after the operation; before it, of a reset and a delete
 	Version uint64 // after the operation
 	Current int64  // the value now, in a replay
@@ -109,8 +109,8 @@ func Counter() Model {
 		switch in.Op {
 		case CounterAdd:
 			return s.add(in, o, !told)
-		case CounterSetIf:
-			return s.setIf(in, o, !told)
+		case CounterCompareAndSet:
+			return s.compareAndSet(in, o, !told)
 		case CounterReset:
 			return s.reset(o, !told)
 		case CounterDelete:
@@ -176,7 +176,7 @@ func (s counterState) add(in CounterInput, o CounterOutput, lost bool) []counter
 	return s.to(sum, o.Version, false)
 }
 
-func (s counterState) setIf(in CounterInput, o CounterOutput, lost bool) []counterState {
+func (s counterState) compareAndSet(in CounterInput, o CounterOutput, lost bool) []counterState {
 	matches := s.at(in.Version)
 	switch {
 	case lost && matches == nil:

@@ -13,7 +13,7 @@
 //     an attempt was under way, and what the replay says of the state as it is
 //     now is checked as a read.
 //   - Counters: values, bounds, versions (they rise with every change), add, get,
-//     set-if and reset.
+//     compare-and-set and reset.
 //   - Token buckets, exactly as GCRA, but for the uncertainty of when within its
 //     call an operation was decided: see Bucket. Refunds to them.
 //   - Counters and token buckets that are split into parts, and made whole: see

@@ -53,8 +53,8 @@ func add(delta int64) CounterInput { return CounterInput{Op: CounterAdd, Delta: 
 func upTo(delta, most int64) CounterInput {
 	return CounterInput{Op: CounterAdd, Delta: delta, Max: most, HasMax: true}
 }
-func setIf(value int64, version uint64) CounterInput {
-	return CounterInput{Op: CounterSetIf, Value: value, Version: version}
+func compareAndSet(value int64, version uint64) CounterInput {
+	return CounterInput{Op: CounterCompareAndSet, Value: value, Version: version}
 }
 func applied(value int64, version uint64) CounterOutput {
 	return CounterOutput{Applied: true, Value: value, Version: version}
@@ -84,18 +84,18 @@ func TestCounter(t *testing.T) {
 		"a version that falls":     {false, []Call{done(0, 1, add(2), applied(2, 5)), done(2, 3, add(2), applied(4, 4))}},
 		"a read of another version": {false, []Call{
 			done(0, 1, add(2), applied(2, 5)), done(2, 3, get, is(2, 6))}},
-		"at the bound":           {true, []Call{done(0, 1, upTo(5, 5), applied(5, 1)), done(2, 3, upTo(1, 5), is(5, 1)), done(4, 5, upTo(-1, 3), applied(4, 2))}},
-		"above the bound":        {false, []Call{done(0, 1, upTo(5, 5), applied(5, 1)), done(2, 3, upTo(1, 5), applied(6, 2))}},
-		"refused within it":      {false, []Call{done(0, 1, upTo(5, 9), is(0, 0))}},
-		"a refusal that adds":    {false, []Call{done(0, 1, upTo(5, 4), is(5, 1))}},
-		"overflow":               {true, []Call{done(0, 1, add(1<<62), applied(1<<62, 1)), done(2, 3, add(1<<62), is(1<<62, 1))}},
-		"wrapped around":         {false, []Call{done(0, 1, add(1<<62), applied(1<<62, 1)), done(2, 3, add(1<<62), applied(-1<<63, 2))}},
-		"add of nothing":         {true, []Call{done(0, 1, add(0), applied(0, 0)), done(2, 3, add(1), applied(1, 1)), done(4, 5, add(0), applied(1, 1))}},
-		"reset":                  {true, []Call{done(0, 1, add(4), applied(4, 1)), done(2, 3, reset, is(4, 2)), done(4, 5, get, is(0, 2))}},
-		"reset that did not":     {false, []Call{done(0, 1, add(4), applied(4, 1)), done(2, 3, reset, is(4, 2)), done(4, 5, get, is(4, 1))}},
-		"set-if":                 {true, []Call{done(0, 1, setIf(4, 0), applied(4, 1)), done(2, 3, setIf(7, 1), applied(7, 2)), done(4, 5, setIf(8, 1), is(7, 2))}},
-		"both set-ifs won":       {false, []Call{done(0, 9, setIf(4, 0), applied(4, 1)), done(0, 9, setIf(5, 0), applied(5, 2))}},
-		"set-if that should win": {false, []Call{done(0, 1, add(4), applied(4, 1)), done(2, 3, setIf(7, 1), is(4, 1))}},
+		"at the bound":                    {true, []Call{done(0, 1, upTo(5, 5), applied(5, 1)), done(2, 3, upTo(1, 5), is(5, 1)), done(4, 5, upTo(-1, 3), applied(4, 2))}},
+		"above the bound":                 {false, []Call{done(0, 1, upTo(5, 5), applied(5, 1)), done(2, 3, upTo(1, 5), applied(6, 2))}},
+		"refused within it":               {false, []Call{done(0, 1, upTo(5, 9), is(0, 0))}},
+		"a refusal that adds":             {false, []Call{done(0, 1, upTo(5, 4), is(5, 1))}},
+		"overflow":                        {true, []Call{done(0, 1, add(1<<62), applied(1<<62, 1)), done(2, 3, add(1<<62), is(1<<62, 1))}},
+		"wrapped around":                  {false, []Call{done(0, 1, add(1<<62), applied(1<<62, 1)), done(2, 3, add(1<<62), applied(-1<<63, 2))}},
+		"add of nothing":                  {true, []Call{done(0, 1, add(0), applied(0, 0)), done(2, 3, add(1), applied(1, 1)), done(4, 5, add(0), applied(1, 1))}},
+		"reset":                           {true, []Call{done(0, 1, add(4), applied(4, 1)), done(2, 3, reset, is(4, 2)), done(4, 5, get, is(0, 2))}},
+		"reset that did not":              {false, []Call{done(0, 1, add(4), applied(4, 1)), done(2, 3, reset, is(4, 2)), done(4, 5, get, is(4, 1))}},
+		"compare-and-set":                 {true, []Call{done(0, 1, compareAndSet(4, 0), applied(4, 1)), done(2, 3, compareAndSet(7, 1), applied(7, 2)), done(4, 5, compareAndSet(8, 1), is(7, 2))}},
+		"both compare-and-sets won":       {false, []Call{done(0, 9, compareAndSet(4, 0), applied(4, 1)), done(0, 9, compareAndSet(5, 0), applied(5, 2))}},
+		"compare-and-set that should win": {false, []Call{done(0, 1, add(4), applied(4, 1)), done(2, 3, compareAndSet(7, 1), is(4, 1))}},
 
 		"lost, and done":       {true, []Call{lost(0, add(2)), done(5, 6, get, is(2, 3))}},
 		"lost, and not done":   {true, []Call{lost(0, add(2)), done(5, 6, get, is(0, 0))}},
@@ -104,13 +104,13 @@ func TestCounter(t *testing.T) {
 		"lost, and done twice": {false, []Call{lost(0, add(2)), done(5, 6, get, is(2, 3)), done(7, 8, get, is(4, 5))}},
 		"lost, and undone":     {false, []Call{lost(0, add(2)), done(5, 6, get, is(2, 3)), done(7, 8, get, is(0, 0))}},
 		"lost, then refused":   {true, []Call{lost(0, add(2)), done(5, 6, upTo(1, 2), is(2, 9))}},
-		"lost set-if":          {true, []Call{done(0, 1, add(1), applied(1, 1)), lost(2, setIf(7, 1)), done(5, 6, add(1), applied(8, 9))}},
-		"lost set-if that cannot": {false, []Call{
-			done(0, 1, add(1), applied(1, 3)), lost(2, setIf(7, 1)), done(5, 6, add(1), applied(8, 9))}},
-		"lost set-if after a lost add": {true, []Call{
-			lost(0, add(1)), done(1, 2, get, is(1, 4)), lost(2, add(1)), lost(2, setIf(7, 4)), done(5, 6, get, is(8, 9))}},
+		"lost compare-and-set": {true, []Call{done(0, 1, add(1), applied(1, 1)), lost(2, compareAndSet(7, 1)), done(5, 6, add(1), applied(8, 9))}},
+		"lost compare-and-set that cannot": {false, []Call{
+			done(0, 1, add(1), applied(1, 3)), lost(2, compareAndSet(7, 1)), done(5, 6, add(1), applied(8, 9))}},
+		"lost compare-and-set after a lost add": {true, []Call{
+			lost(0, add(1)), done(1, 2, get, is(1, 4)), lost(2, add(1)), lost(2, compareAndSet(7, 4)), done(5, 6, get, is(8, 9))}},
 		"deleted":                   {true, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, get, is(0, 0)), done(6, 7, del, is(0, 0))}},
-		"deleted, and made again":   {true, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, setIf(1, 0), applied(1, 6))}},
+		"deleted, and made again":   {true, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, compareAndSet(1, 0), applied(1, 6))}},
 		"a version comes again":     {false, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, get, is(0, 0)), done(6, 7, add(1), applied(1, 5))}},
 		"deleted, and still there":  {false, []Call{done(0, 1, add(4), applied(4, 3)), done(2, 3, del, applied(4, 5)), done(4, 5, get, is(4, 3))}},
 		"deleted what is not there": {false, []Call{done(0, 1, del, applied(0, 5))}},

@@ -253,7 +253,7 @@ func TestCountersOfANode(t *testing.T) {
 			p.Answer(CounterOutput{Value: r.Value, Version: r.Version})
 			m.versions[key] = r.Version
 		case 2:
-			m.setIf(key)
+			m.compareAndSet(key)
 		case 3:
 			request(m, key, CounterInput{Op: CounterReset}, func(ctx context.Context, id *commonpb.RequestId) (CounterOutput, error) {
 				r, err := c(m.conn).Reset(ctx, &counterpb.ResetRequest{Key: key, RequestId: id})
@@ -265,8 +265,8 @@ func TestCountersOfANode(t *testing.T) {
 	})
 }
 
-func (m *member) setIf(key string) {
-	in := CounterInput{Op: CounterSetIf, Value: m.rng.Int64N(10), Version: m.versions[key]}
+func (m *member) compareAndSet(key string) {
+	in := CounterInput{Op: CounterCompareAndSet, Value: m.rng.Int64N(10), Version: m.versions[key]}
 	out, ok := request(m, key, in, func(ctx context.Context, id *commonpb.RequestId) (CounterOutput, error) {
 		r, err := counterpb.NewCounterServiceClient(m.conn).CompareAndSet(ctx, &counterpb.CompareAndSetRequest{Key: key, Value: in.Value, Version: in.Version, RequestId: id})
 		return CounterOutput{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Current: r.GetCurrent(), Replay: replayed(r.GetReplay())}, err

@@ -116,7 +116,7 @@ func firstOf(replays []Call) output {
 // ofParts returns the state after what parts have answered, or the whole of what a part did.
 func (s counterState) ofParts(at step, in CounterInput, o CounterOutput) []counterState {
 	switch {
-	case o.Version < splitVersion: // a SetIf could go by it
+	case o.Version < splitVersion: // a CompareAndSet could go by it
 		return nil
 	case in.Op == CounterGet && o.Parts > 0:
 		return s.sum(at, o)

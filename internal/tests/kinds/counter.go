@@ -44,7 +44,7 @@ func count(ctx context.Context, w *Worker, o Object) {
 	}
 	switch w.rng.IntN(11) {
 	case 0, 1:
-		setIf(ctx, w, o)
+		compareAndSet(ctx, w, o)
 	case 2:
 		_, _, _ = do(ctx, w, operation[*counterpb.ResetResponse]{
 			object: o, in: history.CounterInput{Op: history.CounterReset}, keyed: true,
@@ -76,8 +76,8 @@ func remove(ctx context.Context, w *Worker, o Object) {
 	})
 }
 
-func setIf(ctx context.Context, w *Worker, o Object) {
-	in := history.CounterInput{Op: history.CounterSetIf, Value: w.rng.Int64N(10), Version: w.seen[o.Key]}
+func compareAndSet(ctx context.Context, w *Worker, o Object) {
+	in := history.CounterInput{Op: history.CounterCompareAndSet, Value: w.rng.Int64N(10), Version: w.seen[o.Key]}
 	out, _, ok := do(ctx, w, operation[*counterpb.CompareAndSetResponse]{
 		object: o, in: in, keyed: true,
 		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {

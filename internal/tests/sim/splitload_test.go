@@ -28,7 +28,7 @@ const (
 	// answer had been late, up to splitLate later. It must have the same outcome.
 	splitRepeat = 16
 	splitLate   = 500 * time.Millisecond
-	casStep     = 100 // that a SetIf adds
+	casStep     = 100 // that a CompareAndSet adds
 )
 
 // Objects that are split. casCounter belongs to one worker, which needs it whole from
@@ -264,12 +264,12 @@ func (l *splitLoad) compare(k *splitCaller, rnd *rand.Rand) {
 		most := int64(1) << 40
 		l.add(k, rnd, casCounter, &most)
 	default:
-		l.setIf(k, rnd)
+		l.compareAndSet(k, rnd)
 	}
 }
 
-// setIf reads, and sets if nobody has written since.
-func (l *splitLoad) setIf(k *splitCaller, rnd *rand.Rand) {
+// compareAndSet reads, and sets if nobody has written since.
+func (l *splitLoad) compareAndSet(k *splitCaller, rnd *rand.Rand) {
 	was := l.get(k, rnd, casCounter)
 	if was == nil {
 		return

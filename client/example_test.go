@@ -261,7 +261,7 @@ func ExampleLock_TryAcquire() {
 	_, err := nightly.TryAcquire(ctx, "report")
 	var e *client.Error
 	if errors.Is(err, client.ErrLockHeld) && errors.As(err, &e) {
-		fmt.Println("held by", e.Holder.Name)
+		fmt.Println("held by", e.Holder.ID)
 	}
 	// Output: held by worker-1
 }
@@ -275,7 +275,7 @@ func ExampleLock_Inspect() {
 	held, _ := nightly.Acquire(ctx, "report", client.HeldBy("worker-1"), client.Metadata([]byte("since midnight")))
 	defer held.Release(ctx)
 	s, err := nightly.Inspect(ctx, "report")
-	fmt.Printf("%s, %s, %d waiting, %v\n", s.Holder.Name, s.Holder.Metadata, s.Waiting, err)
+	fmt.Printf("%s, %s, %d waiting, %v\n", s.Holder.ID, s.Holder.Metadata, s.Waiting, err)
 	// Output: worker-1, since midnight, 0 waiting, <nil>
 }
 

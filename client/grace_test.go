@@ -23,7 +23,7 @@ func TestLockOutlivesItsOwner(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond) // a renewal is due
 		synctest.Wait()
 		s := must(c.Lock("").Inspect(soon(t), "k"))(t)
-		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Name != "me" || string(s.Holder.Metadata) != "m" || s.Holder.TTL < 9*time.Second {
+		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.ID != "me" || string(s.Holder.Metadata) != "m" || s.Holder.TTL < 9*time.Second {
 			t.Errorf("it was not taken back, or not prolonged: %+v", s.Holder)
 		}
 		time.Sleep(time.Hour)

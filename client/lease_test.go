@@ -116,7 +116,7 @@ func TestLeaseIsLost(t *testing.T) {
 		after  time.Duration
 		says   string
 	}{
-		"another has it": {answers(renewed{holder: &Holder{Name: "other"}}), ttl / renewPart, "or another holder has it"},
+		"another has it": {answers(renewed{holder: &Holder{ID: "other"}}), ttl / renewPart, "or another holder has it"},
 		"no answer": {func(ctx context.Context, _ int) (renewed, error) {
 			<-ctx.Done()
 			return renewed{}, ctx.Err()

@@ -99,7 +99,7 @@ func (o *lockOptions) validate() error {
 
 // Holder is the holder of a lock.
 type Holder struct {
-	Name     string
+	ID       string        // as it named itself: see HeldBy
 	Token    uint64        // fencing token of the grant
 	Held     time.Duration // since the grant
 	TTL      time.Duration // until the lock is free without a renewal
@@ -110,7 +110,7 @@ func holderOf(h *lockpb.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
-	return &Holder{Name: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
+	return &Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
 }
 
 // HeldLock is a lock that is held, and renewed by itself at a third of its TTL. The lease

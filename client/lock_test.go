@@ -29,7 +29,7 @@ func TestLockIsRenewed(t *testing.T) {
 			t.Fatal(context.Cause(l.Context()))
 		}
 		s := must(c.Lock("").Inspect(soon(t), "k"))(t)
-		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Held != time.Hour || s.Holder.Name != "me" || string(s.Holder.Metadata) != "m" {
+		if s.Holder == nil || s.Holder.Token != l.Token() || s.Holder.Held != time.Hour || s.Holder.ID != "me" || string(s.Holder.Metadata) != "m" {
 			t.Errorf("%+v", s.Holder)
 		}
 		if err := l.Release(soon(t)); err != nil {
@@ -54,7 +54,7 @@ func TestLockQueue(t *testing.T) {
 		l := must(c.Lock("").Acquire(soon(t), "k", HeldBy("first")))(t)
 		_, err := c.Lock("").TryAcquire(soon(t), "k")
 		var e *Error
-		if !errors.Is(err, ErrLockHeld) || !errors.As(err, &e) || e.Holder.Name != "first" || e.Place != 1 {
+		if !errors.Is(err, ErrLockHeld) || !errors.As(err, &e) || e.Holder.ID != "first" || e.Place != 1 {
 			t.Errorf("tried once: %v", err)
 		}
 		began := time.Now()

@@ -47,7 +47,7 @@ func heldBy(r *lockpb.AcquireResponse, key string) *Error {
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
 		Holder: holderOf(r.GetHolder()), Place: int(r.GetQueuePosition()), Message: "another has the lock"}
 	if e.Holder != nil {
-		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.Name)
+		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.ID)
 	}
 	return e
 }

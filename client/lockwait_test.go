@@ -45,11 +45,11 @@ func TestLockUntilTheContextEnds(t *testing.T) {
 				if !errors.Is(err, ErrLockHeld) || !errors.Is(err, tt.cause) || !errors.As(err, &e) || time.Since(began) != tt.after {
 					t.Fatalf("after %v: %v", time.Since(began), err)
 				}
-				if e.Holder == nil || e.Holder.Name != "first" || e.Key != key || e.Op != "lock" || e.Node != "n2" {
+				if e.Holder == nil || e.Holder.ID != "first" || e.Key != key || e.Op != "lock" || e.Node != "n2" {
 					t.Errorf("%+v", e)
 				}
 				synctest.Wait()
-				if s := must(c.Lock("").Inspect(soon(t), key))(t); s.Waiting != 0 || s.Holder == nil || s.Holder.Name != "first" {
+				if s := must(c.Lock("").Inspect(soon(t), key))(t); s.Waiting != 0 || s.Holder == nil || s.Holder.ID != "first" {
 					t.Errorf("afterwards: %+v", s)
 				}
 				_ = l.Release(soon(t))

@@ -236,7 +236,7 @@ func notAcquired(std Process, key string, e *client.Error) error {
 		h = *e.Holder
 	}
 	fmt.Fprintf(std.Err, "keystead: %q has been held by %s for %s, and is free in %s unless renewed; %d in the queue before you\n",
-		key, h.Name, people(h.Held), people(h.TTL), max(e.Place-1, 0))
+		key, h.ID, people(h.Held), people(h.TTL), max(e.Place-1, 0))
 	return exitCode(exitNotAcquired)
 }
 

@@ -85,7 +85,7 @@ func stateText(o *client.ObjectState) string {
 	case o.Counter != nil:
 		return fmt.Sprintf("%d at version %d", o.Counter.Value, o.Counter.Version)
 	case o.Lock != nil && o.Lock.Holder != nil:
-		return fmt.Sprintf("held by %q, token %d, %d waiting", o.Lock.Holder.Name, o.Lock.Holder.Token, o.Lock.Waiting)
+		return fmt.Sprintf("held by %q, token %d, %d waiting", o.Lock.Holder.ID, o.Lock.Holder.Token, o.Lock.Waiting)
 	case o.Lock != nil:
 		return fmt.Sprintf("free, %d waiting", o.Lock.Waiting)
 	}

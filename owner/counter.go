@@ -207,11 +207,14 @@ func (t *target) storeCounterLocked(next counter.State, changed bool, id *reqid.
 		return err
 	}
 	if changed {
+		if err := t.sh.versionsLeftLocked(); err != nil {
+			return err
+		}
 		if t.slot == 0 {
 			t.createLocked()
 		}
 		*t.e.counter() = next
-		t.sh.version++
+		t.sh.versionLocked()
 	}
 	t.changedLocked(id, out)
 	return nil

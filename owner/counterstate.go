@@ -108,7 +108,12 @@ func (counters) read(r *Record, from wire.Reader, _ byte) wire.Reader {
 
 func (counters) refresh(t *target) { t.lapseLocked() }
 
-func (counters) room(t *target, id *reqid.ID, _ *Record) *failure.Error { return t.roomLocked(id) }
+func (counters) room(t *target, id *reqid.ID, _ *Record) *failure.Error {
+	if err := t.sh.versionsLeftLocked(); err != nil {
+		return err
+	}
+	return t.roomLocked(id)
+}
 
 // put gives a counter that has a value or a version the version of this change, and so one
 // that was there before a Join.

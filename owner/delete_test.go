@@ -202,6 +202,86 @@ func TestRaiseVersions(t *testing.T) {
 	}
 }
 
+// A version that cannot be true is not taken in: not from a record, and not beside a copy.
+func TestFalseVersions(t *testing.T) {
+	const now = 1_800_000_000 * second
+	s := newStore(t, func(c *Config) { c.MaxVersion = func() uint64 { return MaxVersionAt(now) } })
+	told := func(version uint64, state counter.State) error {
+		r := Record{Key: []byte("k"), Name: []byte("n"), Version: version, At: 1}
+		return s.Install(1, r.SetCounter(state), always)
+	}
+	top := MaxVersionAt(now)
+	for what, err := range map[string]error{
+		"of a record":    told(top+1, counter.State{Value: 1, Version: 7, At: 1}),
+		"of a counter":   told(7, counter.State{Value: 1, Version: top + 1, At: 1}),
+		"beside a copy":  s.RaiseVersions(top + 1),
+		"above all":      s.RaiseVersions(math.MaxUint64),
+		"a record's own": told(math.MaxUint64, counter.State{}),
+	} {
+		if reason(err) != failure.Invalid {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if last := s.LastVersion(); last != 0 {
+		t.Errorf("versions go on from %d", last)
+	}
+	if err := told(top, counter.State{Value: 1, Version: top, At: 1}); err != nil || s.LastVersion() != top {
+		t.Errorf("the greatest that can be: %v", err)
+	}
+}
+
+// A false version that was taken in keeps no later ones from being taken in: time goes on
+// faster than versions rise.
+func TestAfterAFalseVersion(t *testing.T) {
+	const now = 1_800_000_000 * second
+	standby := newStore(t, func(c *Config) {
+		c.Rule, c.MaxVersion = ownsNothing, func() uint64 { return MaxVersionAt(now + second) }
+	})
+	s := newStore(t, func(c *Config) {
+		c.Sink, c.MaxVersion = &copyTo{store: standby}, func() uint64 { return MaxVersionAt(now) }
+	})
+	if err := s.RaiseVersions(MaxVersionAt(now)); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		add(s, 0, 0, 1) // it panics if the standby takes no copy
+	}
+	if err := standby.RaiseVersions(s.LastVersion()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where versions are used up, counters refuse changes, and are read; the rest goes on.
+func TestVersionsAreUsedUp(t *testing.T) {
+	s, standby := pair(t)
+	must(s.Add(0, stock, noID, counter.AddOp{Delta: 7}))
+	for i := range s.shards {
+		s.shards[i].version = maxVersion
+	}
+	for what, call := range map[string]func() error{
+		"add":             func() error { _, err := s.Add(0, stock, noID, counter.AddOp{Delta: 1}); return err },
+		"compare and set": func() error { _, err := s.CompareAndSet(0, stock, noID, counter.CompareAndSetOp{Version: must(s.Get(0, stock)).Version}); return err },
+		"reset":           func() error { _, err := s.Reset(0, stock, noID); return err },
+		"delete":          func() error { _, err := s.Delete(0, stock, noID); return err },
+		"a new one":       func() error { _, err := s.Add(0, Ref{Key: "new", Name: "n"}, noID, counter.AddOp{Delta: 1}); return err },
+	} {
+		if err := call(); reason(err) != failure.StoreFull || err.(*failure.Error).Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if a := must(s.Get(0, stock)); a.Value != 7 {
+		t.Errorf("%+v", a)
+	}
+	for range 3 {
+		must2(s.Acquire(0, Ref{Key: "k", Name: "lock"}, noID, asks("h", second, 0)))
+		must(s.Release(0, Ref{Key: "k", Name: "lock"}, noID, s.shard(Hash("k")).lastToken))
+		must(s.Check(0, door, noID, perSecond(10)))
+	}
+	if err := standby.RaiseVersions(s.LastVersion()); err != nil {
+		t.Error(err)
+	}
+}
+
 // No member of a cluster is told of what it may not know.
 func TestLevelOfDelete(t *testing.T) {
 	rule := &levelRule{testRule: testRule{epoch: 1}, level: DeleteLevel - 1}

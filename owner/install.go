@@ -9,8 +9,6 @@ import (
 
 // Bounds of what a record may say.
 const (
-	// maxVersion leaves room above the version of a copy for changes of its own.
-	maxVersion = 1 << 62
 	// maxMoment bounds times, in ns and in either direction, so that no sum or
 	// difference of two overflows.
 	maxMoment = 1 << 61
@@ -22,6 +20,8 @@ const (
 var (
 	errState = invalid("record", "the state of the object is not one that its kind writes")
 	errTime  = invalid("record", "a time is out of range")
+
+	errVersion = invalid("record", "the version is out of range")
 )
 
 // Validate reports what in a record that came from elsewhere cannot be, as an
@@ -45,7 +45,7 @@ func (r *Record) validate(now int64) (judged any, absent bool, err error) {
 	case !r.Kind.Known():
 		return bad("the kind is unknown")
 	case r.Version > maxVersion:
-		return bad("the version is out of range")
+		return nil, false, errVersion
 	case r.At > now || r.At < -maxMoment || now > maxMoment:
 		return nil, false, errTime
 	case r.Whole && r.More, (r.Whole || r.More) != (r.IDs != nil):
@@ -107,6 +107,9 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	judged, absent, err := r.validate(now)
 	if err != nil {
 		return err
+	}
+	if !s.told(r.Version) || r.Kind == KindCounter && !s.told(r.Counter().Version) {
+		return errVersion
 	}
 	t := target{copied: true, kind: r.Kind, ref: Ref{Key: view(r.Key), Name: view(r.Name)}} // ref is not kept
 	t.hash, t.tag = Hash(t.ref.Key), s.addressTag(t.ref)

@@ -93,6 +93,10 @@ type Config struct {
 	// Permit.LostAt. Default LostFull.
 	LostLimits string
 
+	// MaxVersion returns the greatest version that records and copies may come with now: see
+	// MaxVersionAt. It must be quick. nil = any that leaves room for changes.
+	MaxVersion func() uint64
+
 	// Heat makes what counts the operations on a shard's objects; nil = they are not
 	// counted.
 	Heat func() Heat

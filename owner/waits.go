@@ -276,7 +276,7 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	w := addWaitLocked[A](t, ticket, id, old.textLocked())
 	//guard:place-changed
 	kind.changed(sh, t.e, ticket)
-	sh.version++
+	sh.versionLocked()
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	if l.object.Kept() { // perhaps for this place
 		_ = kind.step(*t) // a wake follows if it fails
@@ -312,7 +312,7 @@ func (w *Wait[A]) GiveUp(now int64) {
 	l := sh.lineLocked(t.e)
 	caller := l.caller(w.ticket)
 	if _, found := l.object.Cancel(w.ticket, t.now); found {
-		sh.version++
+		sh.versionLocked()
 		machines[t.kind].waits.account(sh, t.e)
 		sh.goneLocked(&caller)
 		t.changedLocked(&reqid.ID{}, reqid.Outcome{})

@@ -245,6 +245,7 @@ func (n *Node) start() (err error) {
 		return err
 	}
 	n.cfg.Store.Heat = n.observer.Sketch
+	n.cfg.Store.MaxVersion = func() uint64 { return owner.MaxVersionAt(n.cfg.Wires.Wall().UnixNano()) }
 	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
@@ -246,10 +245,10 @@ func (b *batch[Q, R]) send(ctx context.Context, v *view, n *node, items []int) {
 		}
 	}
 	b.c.stats.attempts.Add(int64(len(items)))
-	sent, err := sendBatch(ctx, b.c, n, b.kind, reqs, func(k int, r R, e *commonpb.Error) {
+	sent, err := sendBatch(ctx, b.c, n, b.kind, reqs, func(k int, r R, e *Error) {
 		p := &b.reqs[items[k]]
 		if e != nil {
-			p.failed(b.c, fromItem(e), v, n.addr)
+			p.failed(b.c, e, v, n.addr)
 			return
 		}
 		b.accept(p.at, r)

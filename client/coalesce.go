@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -17,7 +18,7 @@ type kind[Q, R any] struct {
 	stamp func(Q, *commonpb.RequestId)
 	one   func(ctx context.Context, conn *grpc.ClientConn, q Q, opts ...grpc.CallOption) (R, error)
 	// many sends a batch; put takes the results, which are as many.
-	many func(ctx context.Context, conn *grpc.ClientConn, qs []Q, put func(i int, r R, e *commonpb.Error), opts ...grpc.CallOption) (n int, err error)
+	many func(ctx context.Context, conn *grpc.ClientConn, qs []Q, put func(i int, r R, e *Error), opts ...grpc.CallOption) (n int, err error)
 }
 
 // coalescer puts single calls to one node together. While fewer than maxFlights
@@ -145,10 +146,10 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 	}
 	o.c.stats.messages.Add(1)
 	o.c.stats.items.Add(int64(len(items)))
-	sent, err := sendBatch(o.c.ctx, o.c, o.n, o.kind, reqs, func(i int, r R, e *commonpb.Error) {
+	sent, err := sendBatch(o.c.ctx, o.c, o.n, o.kind, reqs, func(i int, r R, e *Error) {
 		it := items[i]
 		if it.resp, it.sent = r, true; e != nil {
-			it.err = fromItem(e)
+			it.err = e
 		}
 	})
 	for _, it := range items {
@@ -161,7 +162,7 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 
 // sendBatch is one attempt of a batch. The results come only if there is no
 // error.
-func sendBatch[Q, R any](ctx context.Context, c *Client, n *node, k kind[Q, R], reqs []Q, put func(i int, r R, e *commonpb.Error)) (sent bool, err error) {
+func sendBatch[Q, R any](ctx context.Context, c *Client, n *node, k kind[Q, R], reqs []Q, put func(i int, r R, e *Error)) (sent bool, err error) {
 	return c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
 		got, err := k.many(ctx, n.conn(), reqs, put, opts...)
 		if err == nil && got != len(reqs) {
@@ -179,6 +180,20 @@ func each[X any](xs []X, n int, put func(i int, x X)) int {
 	return len(xs)
 }
 
+// itemError returns the error of an item of a batch, nil if it has been answered. An item with
+// neither is no answer: what became of it is not known, and asking again does not help.
+func itemError(e *commonpb.Error, answered bool) *Error {
+	switch {
+	case e != nil:
+		return fromItem(e)
+	//guard:item-unanswered
+	case !answered:
+		return &Error{Code: codes.Internal, Message: "the node's answer has neither a result nor an error for this item: it is malformed, or of a later version",
+			Hint: "upgrade the client to the version of the nodes", unknown: true}
+	}
+	return nil
+}
+
 // decidedBy returns who has decided an item of a batch, and under which epoch.
 func decidedBy(by []*commonpb.Decider, i uint32) (owner string, epoch uint64) {
 	if uint64(i) >= uint64(len(by)) {
@@ -192,13 +207,13 @@ var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *limitpb.CheckRequest, opts ...grpc.CallOption) (*limitpb.CheckResponse, error) {
 		return limitpb.NewLimitServiceClient(conn).Check(ctx, q, opts...)
 	},
-	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*limitpb.CheckRequest, put func(int, *limitpb.CheckResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*limitpb.CheckRequest, put func(int, *limitpb.CheckResponse, *Error), opts ...grpc.CallOption) (int, error) {
 		r, err := limitpb.NewLimitServiceClient(conn).BatchCheck(ctx, &limitpb.BatchCheckRequest{Checks: qs}, opts...)
 		return each(r.GetResults(), len(qs), func(i int, x *limitpb.CheckResult) {
 			if a := x.GetResponse(); a != nil {
 				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
 			}
-			put(i, x.GetResponse(), x.GetError())
+			put(i, x.GetResponse(), itemError(x.GetError(), x.GetResponse() != nil))
 		}), err
 	},
 }
@@ -212,13 +227,13 @@ var addKind = kind[*counterpb.AddRequest, *counterpb.AddResponse]{
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *counterpb.AddRequest, opts ...grpc.CallOption) (*counterpb.AddResponse, error) {
 		return counterpb.NewCounterServiceClient(conn).Add(ctx, q, opts...)
 	},
-	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.AddRequest, put func(int, *counterpb.AddResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.AddRequest, put func(int, *counterpb.AddResponse, *Error), opts ...grpc.CallOption) (int, error) {
 		r, err := counterpb.NewCounterServiceClient(conn).BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: qs}, opts...)
 		return each(r.GetResults(), len(qs), func(i int, x *counterpb.AddResult) {
 			if a := x.GetResponse(); a != nil {
 				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
 			}
-			put(i, x.GetResponse(), x.GetError())
+			put(i, x.GetResponse(), itemError(x.GetError(), x.GetResponse() != nil))
 		}), err
 	},
 }
@@ -227,13 +242,13 @@ var getKind = kind[*counterpb.GetRequest, *counterpb.GetResponse]{
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *counterpb.GetRequest, opts ...grpc.CallOption) (*counterpb.GetResponse, error) {
 		return counterpb.NewCounterServiceClient(conn).Get(ctx, q, opts...)
 	},
-	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.GetRequest, put func(int, *counterpb.GetResponse, *commonpb.Error), opts ...grpc.CallOption) (int, error) {
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.GetRequest, put func(int, *counterpb.GetResponse, *Error), opts ...grpc.CallOption) (int, error) {
 		r, err := counterpb.NewCounterServiceClient(conn).BatchGet(ctx, &counterpb.BatchGetRequest{Gets: qs}, opts...)
 		return each(r.GetResults(), len(qs), func(i int, x *counterpb.GetResult) {
 			if a := x.GetResponse(); a != nil {
 				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
 			}
-			put(i, x.GetResponse(), x.GetError())
+			put(i, x.GetResponse(), itemError(x.GetError(), x.GetResponse() != nil))
 		}), err
 	},
 }

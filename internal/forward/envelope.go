@@ -122,6 +122,10 @@ func DecodeAnswer(f *peerv1.ForwardAnswer, op *Operation) (Message, error) {
 	if number != op.Number {
 		return nil, fmt.Errorf("the answer is one to operation %d, and %s (%d) was asked for", number, op.Name, op.Number)
 	}
+	//guard:answer-of-nothing
+	if len(response) == 0 && !op.Beside { // each names who has decided
+		return nil, fmt.Errorf("the answer to %s (%d) has neither a response nor an error", op.Name, op.Number)
+	}
 	m := op.Response()
 	if err := m.UnmarshalVT(response); err != nil {
 		return nil, fmt.Errorf("the answer to %s cannot be read: %w", op.Name, err)

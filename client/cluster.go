@@ -41,9 +41,7 @@ func (c *Client) Cluster() Cluster { return Cluster{c} }
 
 // Members lists the nodes as one of them knows them.
 func (u Cluster) Members(ctx context.Context) ([]Member, error) {
-	r, err := anywhere(ctx, u.c, "members", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.ListMembersResponse, error) {
-		return cs.ListMembers(ctx, &clusterpb.ListMembersRequest{}, opts...)
-	})
+	r, err := u.members(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +52,12 @@ func (u Cluster) Members(ctx context.Context) ([]Member, error) {
 			Gossip: word(m.Gossip, "GOSSIP_"), Raft: word(m.Raft, "RAFT_"), Share: m.OwnedShare, Rows: int(m.RowsOwned), Standby: int(m.RowsStandby), Version: t.GetVersion()}
 	}
 	return out, nil
+}
+
+func (u Cluster) members(ctx context.Context) (*clusterpb.ListMembersResponse, error) {
+	return anywhere(ctx, u.c, "members", func(ctx context.Context, cs clusterpb.ClusterServiceClient, opts ...grpc.CallOption) (*clusterpb.ListMembersResponse, error) {
+		return cs.ListMembers(ctx, &clusterpb.ListMembersRequest{}, opts...)
+	})
 }
 
 // Status is what one node reports of itself and the cluster.
@@ -67,6 +71,9 @@ type Status struct {
 	Changing bool   // a change of the ring runs
 	Lease    time.Duration
 	Uptime   time.Duration
+	// Recovering is until when the node grants no locks of rows whose state was lost; 0 = it
+	// has none.
+	Recovering time.Duration
 }
 
 // Status asks some node.
@@ -78,7 +85,7 @@ func (u Cluster) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	return Status{ID: r.Id, Cluster: r.Cluster, Epoch: r.Epoch, Version: r.Version, Leader: r.Leader, Serving: r.Serving,
-		Changing: r.Changing, Lease: time.Duration(r.LeaseLeftNs), Uptime: time.Duration(r.UptimeNs)}, nil
+		Changing: r.Changing, Lease: time.Duration(r.LeaseLeftNs), Uptime: time.Duration(r.UptimeNs), Recovering: time.Duration(r.RecoveringNs)}, nil
 }
 
 // anywhere is a call without a key: of two nodes the less busy one gets it.

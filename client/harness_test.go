@@ -246,7 +246,7 @@ func (w *town) apply(c table.Command) {
 func holder(id string) table.Holder { return table.Holder{Node: id, Incarnation: 1} }
 
 func (w *town) admit(id string) {
-	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: id, Incarnation: 1, HashKey: id + ":1", GRPCAddr: id + ":1"}}})
+	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: id, Incarnation: 1, HashKey: id + ":1", GRPCAddr: id + ":1", Level: table.Level}}})
 }
 
 func (w *town) remove(id string) {

@@ -32,9 +32,18 @@ func (s *Store) maxLockTTL() int64 {
 	return s.cfg.MaxLockTTL
 }
 
+// GraceLeft returns how long what was lost may still be held, ns, at most: 0 if the row of an
+// operation that was let in is not in grace.
+func (s *Store) GraceLeft(p Permit, now int64) int64 {
+	if p.Lost == 0 {
+		return 0
+	}
+	return max(p.LostAt+s.cfg.Rule.Terms().Grace-now, 0)
+}
+
 // recovering returns the error of what cannot be decided while the row is in grace.
 func (t *target) recovering(message string) *failure.Error {
-	left := t.permit.LostAt + t.sh.store.cfg.Rule.Terms().Grace - t.now
+	left := t.sh.store.GraceLeft(t.permit, t.now)
 	return &failure.Error{Reason: failure.Recovering, Message: message, RetryAfter: max(time.Duration(left), retrySoon),
 		Hint: "holders get their locks back by renewing with a reclaim; everybody else tries again when the grace period is over"}
 }

@@ -2,12 +2,17 @@ package owner
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 func TestObjectsOfKey(t *testing.T) {
@@ -22,7 +27,7 @@ func TestObjectsOfKey(t *testing.T) {
 	must(s.Delete(0, Ref{Key: "k", Name: "gone"}, id(3)))
 	must(s.Add(0, Ref{Key: "k2", Name: "a"}, noID, counter.AddOp{Delta: 7}))
 	shown := func(key string) (all []string, more bool) {
-		meta, more, err := s.Objects(1, key, func(r *Record, now int64) {
+		meta, more, err := s.Objects(1, key, func(r Shown) {
 			what := fmt.Sprint(r.Kind, " ", string(r.Name))
 			switch r.Kind {
 			case KindCounter:
@@ -81,8 +86,8 @@ func TestList(t *testing.T) {
 	got := map[string]int{}
 	for at, done, page := (Place{}), false, 0; !done; page++ {
 		n := 0
-		at, done = s.List(0, at, 7, counters, func(r *Record, _ int64) {
-			got[string(r.Key)]++
+		at, done = s.List(0, at, 7, counters, func(_ Kind, key, _ []byte) {
+			got[string(key)]++
 			n++
 		})
 		if n > 7 {
@@ -119,6 +124,91 @@ func TestListIsBounded(t *testing.T) {
 	if _, done := s.List(0, Place{Shard: 99}, 10, nothing, nil); !done {
 		t.Error("a place that there is not goes on")
 	}
+}
+
+// A list, and what shows a key, writes out no queues: however many wait, a hold of the lock is as
+// short as without them.
+func TestListsWriteNoQueues(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Shards = 1 })
+	const locks, waiters = 20, 500
+	for i := range locks {
+		ref := Ref{Key: "k", Name: fmt.Sprint(i)}
+		must2(s.Acquire(0, ref, noID, asks("h", 60*second, 0)))
+		for j := range waiters {
+			x := reqid.ID{}
+			if j%2 == 0 { // those without an id wait as well
+				x = reqid.ID{Client: reqid.Client{Hi: uint64(j + 1)}, Sequence: 1}
+			}
+			op := asks("w", 60*second, 60*second)
+			op.Metadata = make([]byte, lock.MaxMetadata)
+			if _, _, err := s.Acquire(0, ref, x, op); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	allocated := func(f func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	const most = locks * waiters // bytes: a queue that is written out takes more than one for each place
+	n := 0
+	if b := allocated(func() {
+		s.List(1, Place{}, locks, func(Kind, []byte, []byte) bool { return true }, func(Kind, []byte, []byte) { n++ })
+	}); n != locks || b > most {
+		t.Errorf("a list of %d objects made %d bytes", n, b)
+	}
+	n = 0
+	if b := allocated(func() {
+		if _, _, err := s.Objects(1, "k", func(o Shown) {
+			if l := o.Lock(); l == nil || l.Holder != "h" || o.Waiting != waiters || len(o.Members) > 0 || o.Partial {
+				t.Errorf("%s: %+v, %d wait", o.Name, l, o.Waiting)
+			}
+			n++
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}); n != locks || b > most {
+		t.Errorf("showing %d objects made %d bytes", n, b)
+	}
+}
+
+// One hold of a shard's lock looks at so many cells, and shows fewer.
+func TestStepsOfLists(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Shards = 1 })
+	for i := range 3 * exportStep {
+		must(s.Add(0, Ref{Key: "k", Name: fmt.Sprint(i)}, noID, counter.AddOp{Delta: 1}))
+	}
+	for _, all := range []bool{false, true} {
+		shown := 0
+		_, looked, _ := s.shards[0].look(0, 0, nil, func(*entry) bool { return all }, func(uint32, *entry) bool { shown++; return true })
+		if looked > exportStep || shown > exportStep/shownCost+1 || all != (shown > 0) {
+			t.Errorf("%d shown of %d cells", shown, looked)
+		}
+	}
+}
+
+// Pages of a list that a caller makes up show what they show, and end.
+func TestListFromAnywhere(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Shards = 4 })
+	for i := range 100 {
+		must(s.Add(0, Ref{Key: strings.Repeat("k", i+1), Name: "n"}, noID, counter.AddOp{Delta: 1}))
+	}
+	everything := func(Kind, []byte, []byte) bool { return true }
+	rapid.Check(t, func(r *rapid.T) {
+		at := Place{rapid.OneOf(rapid.Uint32Range(0, 5), rapid.Uint32()).Draw(r, "shard"), rapid.OneOf(rapid.Uint32Range(0, 1<<12), rapid.Uint32()).Draw(r, "slot")}
+		for pages, done := 0, false; !done; pages++ {
+			if at, done = s.List(0, at, 10, everything, func(_ Kind, key, _ []byte) {
+				if strings.Trim(string(key), "k") != "" || len(key) == 0 {
+					r.Fatalf("key %q", key)
+				}
+			}); pages > 100 {
+				r.Fatal("it does not end")
+			}
+		}
+	})
 }
 
 // ownsSome owns every other position.

@@ -21,8 +21,9 @@ func newKey(std Process) *cobra.Command {
 name, time since its last change, state, and into how many parts it is split.
 
 With --json: {"owner": "…", "owner_addr": "…", "standby": "…", "epoch": number, "objects":
-[{"kind": "…", "name": "…", "idle": seconds, "state": "…", "parts": number}]}, and
-"truncated": true if there are more objects.`,
+[{"kind": "…", "name": "…", "idle": seconds, "state": "…", "parts": number}]},
+"truncated": true if there are more objects, and in the grace period of a loss
+"lost_epoch": number and "recovering": seconds that it still lasts.`,
 		Example: `  keystead key alice`,
 		Args:    exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,6 +53,7 @@ type keyJSON struct {
 	Standby   string       `json:"standby"`
 	Epoch     uint64       `json:"epoch"`
 	Lost      uint64       `json:"lost_epoch,omitempty"`
+	Recovers  seconds      `json:"recovering,omitempty"`
 	Objects   []objectJSON `json:"objects"`
 	Truncated bool         `json:"truncated,omitempty"`
 }
@@ -65,7 +67,7 @@ type objectJSON struct {
 }
 
 func keyJSONOf(k *client.KeyState) keyJSON {
-	j := keyJSON{Owner: k.Owner, OwnerAddr: k.OwnerAddr, Standby: k.Standby, Epoch: k.Epoch, Lost: k.LostEpoch, Objects: []objectJSON{}, Truncated: k.Truncated}
+	j := keyJSON{Owner: k.Owner, OwnerAddr: k.OwnerAddr, Standby: k.Standby, Epoch: k.Epoch, Lost: k.LostEpoch, Recovers: seconds(k.Recovering), Objects: []objectJSON{}, Truncated: k.Truncated}
 	for i := range k.Objects {
 		o := &k.Objects[i]
 		x := objectJSON{Kind: o.Kind.String(), Name: o.Name, Idle: seconds(o.Idle), State: stateText(o)}

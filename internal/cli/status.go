@@ -79,7 +79,8 @@ has exactly so many active members.
 
 With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
-"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace", "changing", "serving",
+"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace", "recovering": seconds until the node grants
+locks of all its rows, "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "level": of the formats that
 the cluster uses, "level_known": by the node, "grpc_addr", "raft_addr", "gossip_addr", "copies": that this node makes for others, [{"to", "rows",
@@ -212,6 +213,7 @@ type overview struct {
 	RowsUnowned     uint32           `json:"rows_unowned"`
 	RowsUnprotected uint32           `json:"rows_unprotected"`
 	RowsInGrace     uint32           `json:"rows_in_grace"`
+	Recovering      seconds          `json:"recovering"` // until the last grace of the node's rows is over
 	Phase           string           `json:"phase"`
 	RowsOwned       uint32           `json:"rows_owned"`
 	RowsStandby     uint32           `json:"rows_standby"`
@@ -243,7 +245,7 @@ func (o *overview) alone() bool { return o.Cluster == "" }
 func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
-		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Changing: st.Changing, Serving: st.Serving,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Recovering: seconds(st.RecoveringNs), Changing: st.Changing, Serving: st.Serving,
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,

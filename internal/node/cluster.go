@@ -363,6 +363,8 @@ func (c *cluster) State() rpc.ClusterState {
 		LeaseLeft: c.group.LeaseLeft(), Leader: c.group.Leader(), RaftAddr: c.self.RaftAddr, Gossips: c.pool.Addr(),
 		Started: c.began, Version: c.cfg.Version, GRPCAddr: c.self.GRPCAddr, ClusterID: c.cfg.Cluster.ID, Waiting: c.waiting(),
 	}
+	own, _, t := c.group.Rule().Recoveries()
+	s.Recovery = graceLeft(own, t, c.cfg.Clock.Now())
 	s.Voters, s.Nonvoters = c.group.Servers()
 	s.Gossip = c.gossipers()
 	for _, y := range c.state.source.Progress().Copies {

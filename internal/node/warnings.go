@@ -46,11 +46,15 @@ func graceText(id string, own []serving.Recovery, t *table.Table, now int64) (pr
 	if len(own) == 0 {
 		return fmt.Sprintf("the owners of lost rows grant no locks of them for up to %s", wholeSeconds(t.GraceTime())), what
 	}
-	last := int64(0)
+	return fmt.Sprintf("%s grants no locks of %d lost rows for another %s", id, len(own), wholeSeconds(int64(graceLeft(own, t, now)))), what
+}
+
+// graceLeft returns when the last grace of some rows is over.
+func graceLeft(own []serving.Recovery, t *table.Table, now int64) (left time.Duration) {
 	for _, r := range own {
-		last = max(last, r.At+t.GraceTime()-now)
+		left = max(left, time.Duration(r.At+t.GraceTime()-now))
 	}
-	return fmt.Sprintf("%s grants no locks of %d lost rows for another %s", id, len(own), wholeSeconds(last)), what
+	return left
 }
 
 // wholeSeconds writes a time in nanoseconds, rounded up to a second.

@@ -43,6 +43,7 @@ type ClusterState struct {
 	GRPCAddr  string            // where this node's API listens
 	Copies    []*clusterpb.Copy // that this node makes
 	ClusterID string            // of which the node is part, whether it has heard of it or not; "" = it runs alone
+	Recovery  time.Duration     // until the last grace of its rows is over; 0 = none is in grace
 	Waiting   string            // why it is no member of its cluster yet; "" = it is one
 }
 

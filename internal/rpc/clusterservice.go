@@ -146,7 +146,7 @@ func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clus
 		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
 		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()), RowsInGrace: uint32(t.InGrace()),
 	}
-	r.Waiting, r.LevelKnown = st.Waiting, table.Level
+	r.Waiting, r.LevelKnown, r.RecoveringNs = st.Waiting, table.Level, int64(st.Recovery)
 	if !c.alone {
 		r.Level = max(1, t.Level)
 	}

@@ -55,6 +55,7 @@ type member struct {
 	lost    atomic.Uint64               // epoch in which what its rows keep was lost; 0 = it was not
 	after   atomic.Pointer[func()]      // called once, when an operation was let in
 	confirm atomic.Pointer[func()]      // called once, before an answer is let out
+	owned   atomic.Pointer[func()]      // called once, when a list asks what is its own
 	wire    atomic.Pointer[func() bool] // whether it can be reached; nil = yes
 }
 
@@ -186,6 +187,17 @@ func (m *member) Admit(h uint64, _ int64) (owner.Permit, error) {
 	}
 	return p, nil
 }
+
+// Owns implements owner.Owners.
+func (m *member) Owns(h uint64) bool {
+	if f := m.owned.Swap(nil); f != nil {
+		(*f)()
+	}
+	return m.owns(m.Table(), h)
+}
+
+// Shared implements owner.Owners.
+func (m *member) Shared() bool { return len(m.Table().Members) > 1 }
 
 // Uses implements owner.Levels.
 func (m *member) Uses(level uint32) bool { return m.Table().Uses(level) }

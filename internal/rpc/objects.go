@@ -138,12 +138,12 @@ func unknownNode(node string) error {
 // inspectKey reads the objects of a key of this node's.
 func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminpb.InspectKeyResponse) (owner.Meta, error) {
 	size := 0
-	meta, more, err := s.cfg.Store.Objects(now, req.Key, func(rec *owner.Record, now int64) {
+	meta, more, err := s.cfg.Store.Objects(now, req.Key, func(x owner.Shown) {
 		if size >= maxInspected {
 			r.Truncated = true
 			return
 		}
-		o := stateOf(rec, now)
+		o := stateOf(&x)
 		size += o.SizeVT()
 		r.Objects = append(r.Objects, o)
 	})
@@ -152,7 +152,7 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 	}
 	slices.SortFunc(r.Objects, func(a, b *adminpb.ObjectState) int { return cmp.Compare(a.Name, b.Name) })
 	r.Truncated = r.Truncated || more
-	r.Epoch, r.LostEpoch = meta.Permit.Epoch, meta.Permit.LostEpoch()
+	r.Epoch, r.LostEpoch, r.RecoveringNs = meta.Permit.Epoch, meta.Permit.LostEpoch(), s.cfg.Store.GraceLeft(meta.Permit, now)
 	r.Owner = &clusterpb.KeyOwner{Hash: owner.Hash(req.Key), Owner: s.cfg.Node, Since: meta.Permit.Seen}
 	if s.cfg.Cluster == nil {
 		return meta, nil
@@ -168,24 +168,24 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 }
 
 // states is how the state of an object of each kind is told, and when it was changed.
-var states = map[owner.Kind]func(o *adminpb.ObjectState, r *owner.Record, now int64) (changed int64){
+var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (changed int64){
 	owner.KindLimit:   limitState,
 	owner.KindCounter: counterState,
 	owner.KindLock:    lockState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.
-func stateOf(r *owner.Record, now int64) *adminpb.ObjectState {
-	o := &adminpb.ObjectState{Kind: wireKind(r.Kind.String()), Name: string(r.Name)}
-	if tell := states[r.Kind]; tell != nil {
-		o.IdleNs = max(0, now-tell(o, r, now))
+func stateOf(x *owner.Shown) *adminpb.ObjectState {
+	o := &adminpb.ObjectState{Kind: wireKind(x.Kind.String()), Name: string(x.Name)}
+	if tell := states[x.Kind]; tell != nil {
+		o.IdleNs = max(0, x.Now-tell(o, x))
 	}
 	return o
 }
 
-func limitState(o *adminpb.ObjectState, r *owner.Record, now int64) (changed int64) {
-	s, marks := r.Limit()
-	o.Limit = &adminpb.LimitState{Algorithm: algorithms[s.Algorithm], Limit: s.Limit, PeriodNs: s.Period, Spent: s.Used(marks, now), ResetAfterNs: s.BackIn(marks, now)}
+func limitState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s, marks := x.Limit()
+	o.Limit = &adminpb.LimitState{Algorithm: algorithms[s.Algorithm], Limit: s.Limit, PeriodNs: s.Period, Spent: s.Used(marks, x.Now), ResetAfterNs: s.BackIn(marks, x.Now)}
 	return s.At
 }
 
@@ -196,18 +196,18 @@ var algorithms = map[limit.Algorithm]limitpb.Algorithm{
 	limit.SlidingWindow: limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW,
 }
 
-func counterState(o *adminpb.ObjectState, r *owner.Record, _ int64) (changed int64) {
-	s := r.Counter()
+func counterState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s := x.Counter()
 	o.Counter = &adminpb.CounterState{Value: s.Value, Version: s.Version, IdleTtlNs: s.IdleTTL}
 	return s.At
 }
 
-func lockState(o *adminpb.ObjectState, r *owner.Record, now int64) (changed int64) {
-	s := r.Lock()
+func lockState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s := x.Lock()
 	if s == nil {
-		return now
+		return x.Now
 	}
-	o.Lock = &adminpb.LockState{Holder: holderOf(s.Holding(now)), Waiting: uint32(s.Queue.Len())}
+	o.Lock = &adminpb.LockState{Holder: holderOf(s.Holding(x.Now)), Waiting: uint32(x.Waiting)}
 	return s.At
 }
 
@@ -269,40 +269,51 @@ func (s *Server) listObjects(now int64, req *adminpb.ListObjectsRequest, r *admi
 			return &failure.Error{Reason: failure.Invalid, Field: "kind", Message: fmt.Sprintf("%d is unknown to this node", req.Kind)}
 		}
 	}
-	p := page{process: s.process, filter: ring.Hash(fmt.Sprintf("%d %q %q", of, req.Name, req.KeyPrefix))}
-	var rows []table.Row
-	if s.cfg.Cluster != nil {
-		t := s.cfg.Cluster.Table()
-		p.since, rows = t.Epoch, t.Rows
-	}
+	p := page{process: s.process, since: s.tableOr(&table.Table{}).Epoch, filter: ring.Hash(fmt.Sprintf("%d %q %q", of, req.Name, req.KeyPrefix))}
 	if req.PageToken != "" {
 		var err error
 		if p, err = pageOf(req.PageToken, p); err != nil {
 			return err
 		}
 	}
-	//guard:list-moved x.Since > p.since -> x.Since > p.since+1<<62
-	r.Moved = slices.ContainsFunc(rows, func(x table.Row) bool { return x.Since > p.since })
+	p.since = cmp.Or(req.SinceEpoch, p.since)
 	next, done := s.cfg.Store.List(now, p.place, size, func(kind owner.Kind, key, name []byte) bool {
 		return (of == 0 || kind == of) && (req.Name == "" || string(name) == req.Name) && bytes.HasPrefix(key, []byte(req.KeyPrefix))
-	}, func(rec *owner.Record, _ int64) {
-		r.Objects = append(r.Objects, &adminpb.Object{Kind: wireKind(rec.Kind.String()), Key: string(rec.Key), Name: string(rec.Name)})
+	}, func(kind owner.Kind, key, name []byte) {
+		r.Objects = append(r.Objects, &adminpb.Object{Kind: wireKind(kind.String()), Key: string(key), Name: string(name)})
 	})
-	if r.Node = s.cfg.Node; !done {
+	// The table of the end, by which the node may have left out what it owned before.
+	r.Node, r.Epoch, r.Moved = s.cfg.Node, p.since, movedSince(s.tableOr(&table.Table{Epoch: p.since}), p.since)
+	if !done {
 		p.place = next
 		r.NextPageToken = p.token()
 	}
 	return nil
 }
 
+// tableOr returns the table, or what a node that runs alone has in its place.
+func (s *Server) tableOr(alone *table.Table) *table.Table {
+	if s.cfg.Cluster == nil {
+		return alone
+	}
+	return s.cfg.Cluster.Table()
+}
+
+// movedSince reports whether keys have got another owner since an epoch, or the table does
+// not reach so far.
+func movedSince(t *table.Table, since uint64) bool {
+	//guard:list-moved x.Since > since -> x.Since > since+1<<62
+	return t.Epoch < since || slices.ContainsFunc(t.Rows, func(x table.Row) bool { return x.Since > since })
+}
+
 // ResetObject implements the AdminService.
 func (a *admin) ResetObject(ctx context.Context, req *adminpb.ResetObjectRequest) (*adminpb.ResetObjectResponse, error) {
 	switch req.Kind {
 	case commonpb.Kind_KIND_LIMIT:
-		r, err := limitReset.serve(ctx, a.s, &limitpb.ResetRequest{Key: req.Key, Name: req.Name, RequestId: req.RequestId})
+		r, err := limitReset.serve(ctx, a.s, &limitpb.ResetRequest{Key: req.Key, Name: req.Name, RequestId: req.RequestId, IdempotencyKey: req.IdempotencyKey})
 		return &adminpb.ResetObjectResponse{Existed: r.GetExisted(), Replay: r.GetReplay()}, err
 	case commonpb.Kind_KIND_COUNTER:
-		r, err := counterReset.serve(ctx, a.s, &counterpb.ResetRequest{Key: req.Key, Name: req.Name, RequestId: req.RequestId})
+		r, err := counterReset.serve(ctx, a.s, &counterpb.ResetRequest{Key: req.Key, Name: req.Name, RequestId: req.RequestId, IdempotencyKey: req.IdempotencyKey})
 		return &adminpb.ResetObjectResponse{Existed: r.GetVersion() != 0, Replay: r.GetReplay()}, err
 	}
 	return nil, a.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "kind",

@@ -10,7 +10,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
@@ -208,6 +211,172 @@ func TestListOfAnother(t *testing.T) {
 	g.without("n3")
 	if r := must(m.admin().ListObjects(ctx, &adminpb.ListObjectsRequest{PageToken: token}))(t); !r.Moved {
 		t.Errorf("rows have moved since: %v", r)
+	}
+}
+
+// A list of all nodes, one after the other, tells that keys have moved from one that is still
+// to be listed to one that was.
+func TestListOfAllNodes(t *testing.T) {
+	g := adopted(t, 3)
+	ctx, m := bound(t), g.nodes["n1"]
+	for _, key := range g.keys("n1", 3, nil) {
+		must(m.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1}))(t)
+	}
+	since := uint64(0)
+	list := func(node string) (moved bool) {
+		req := &adminpb.ListObjectsRequest{Node: node, PageSize: 1, SinceEpoch: since}
+		for more := true; more; more = req.PageToken != "" {
+			r := must(m.admin().ListObjects(ctx, req))(t)
+			if moved = moved || r.Moved; since == 0 {
+				since = r.Epoch
+			}
+			if r.Epoch != since {
+				t.Errorf("since %d, not %d", r.Epoch, since)
+			}
+			req.PageToken = r.NextPageToken
+		}
+		return moved
+	}
+	if list("n1") || since != g.board.Table().Epoch {
+		t.Error("nothing has moved yet")
+	}
+	g.without("n3") // its rows go to n1 and n2
+	if !list("n2") {
+		t.Error("rows have gone to n1 after it was listed, and nothing says so")
+	}
+	since = g.board.Table().Epoch
+	if list("n2") {
+		t.Error("nothing has moved since")
+	}
+	since++
+	if !list("n2") {
+		t.Error("the node does not know that epoch yet: rows may have moved")
+	}
+}
+
+// A page tells of moves until its end: what the node has lost while it looked is missing.
+func TestMovedWhileListed(t *testing.T) {
+	g := adopted(t, 3)
+	ctx, m := bound(t), g.nodes["n1"]
+	must(m.counters.Add(ctx, &counterpb.AddRequest{Key: g.key("n1"), Delta: 1}))(t)
+	move := func() { // under the lock of a shard
+		g.board.Must(table.Command{Remove: &table.Remove{Members: []table.Holder{agreed.Holder("n3")}}})
+		m.Set(g.board.Table())
+	}
+	r := new(adminpb.ListObjectsResponse)
+	if err := m.server.listObjects(m.clock.Now(), &adminpb.ListObjectsRequest{PageSize: 1}, r); err != nil || r.Moved || r.NextPageToken == "" {
+		t.Fatal(r, err)
+	}
+	m.owned.Store(&move)
+	r = new(adminpb.ListObjectsResponse)
+	if err := m.server.listObjects(m.clock.Now(), &adminpb.ListObjectsRequest{}, r); err != nil || !r.Moved {
+		t.Errorf("rows have moved before the page ended: %v, %v", r, err)
+	}
+}
+
+// What a caller can send as a prefix matches bytes, and nothing else.
+func TestPrefixes(t *testing.T) {
+	h := build(t, nil)
+	ctx, c := context.Background(), adminpb.NewAdminServiceClient(h.conn)
+	for _, key := range []string{"k", "k\x00", "é", "è", "\u07ff", "\U0010ffff"} {
+		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1}))(t)
+	}
+	for prefix, want := range map[string]int{"": 6, "k": 2, "k\x00": 1, "k\x00\x00": 0, "\x00": 0, "é": 1, "\U0010ffff": 1, strings.Repeat("k", owner.MaxKey+1): 0} {
+		if r := must(c.ListObjects(ctx, &adminpb.ListObjectsRequest{KeyPrefix: prefix}))(t); len(r.Objects) != want {
+			t.Errorf("%q: %v", prefix, r.Objects)
+		}
+	}
+	for prefix, want := range map[string]int{"\xc3": 2, "\xff": 0, "k\xff": 0} { // no text of proto, and what gRPC makes of it
+		r := new(adminpb.ListObjectsResponse)
+		if err := h.server.listObjects(0, &adminpb.ListObjectsRequest{KeyPrefix: prefix}, r); err != nil || len(r.Objects) != want {
+			t.Errorf("%q: %v, %v", prefix, r.Objects, err)
+		}
+	}
+}
+
+// The key of a request to reset is that of its kind's, through any node.
+func TestResetObjectUnderAKey(t *testing.T) {
+	g := adopted(t, 2)
+	for _, m := range g.nodes {
+		m.known.Store(true)
+	}
+	ctx, m, key := bound(t), g.nodes["n1"], g.key("n2")
+	fill := func() {
+		must(m.counters.Add(ctx, &counterpb.AddRequest{Key: key, Delta: 1}))(t)
+		must(m.limits.Check(ctx, &limitpb.CheckRequest{Key: key, Limit: 5, PeriodNs: 3600e9}))(t)
+	}
+	for _, kind := range []commonpb.Kind{commonpb.Kind_KIND_LIMIT, commonpb.Kind_KIND_COUNTER} {
+		req := &adminpb.ResetObjectRequest{Kind: kind, Key: key, IdempotencyKey: "monday"}
+		fill()
+		if r := must(m.admin().ResetObject(ctx, req))(t); !r.Existed || r.Replay != nil {
+			t.Errorf("%v: %v", kind, r)
+		}
+		fill()
+		if r := must(g.nodes["n2"].admin().ResetObject(ctx, req))(t); !r.Existed || r.Replay == nil {
+			t.Errorf("%v: a retry: %v", kind, r)
+		}
+		req.RequestId = &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 1}
+		_, err := m.admin().ResetObject(ctx, req)
+		want := badField("idempotency_key")
+		want.hint = true
+		want.check(in(t, "both"), err)
+	}
+	if v := must(m.counters.Get(ctx, &counterpb.GetRequest{Key: key}))(t); v.Value != 1 {
+		t.Errorf("the retry has reset it: %v", v)
+	}
+}
+
+// Each request that may have a request id may have an idempotency key.
+func TestKeysBesideIDs(t *testing.T) {
+	n := 0
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		if strings.HasPrefix(string(f.Package()), "keystead.peer.") {
+			return true
+		}
+		for i := range f.Messages().Len() {
+			d := f.Messages().Get(i)
+			if !strings.HasSuffix(string(d.Name()), "Request") || d.Fields().ByName("request_id") == nil {
+				continue
+			}
+			if n++; d.Fields().ByName("idempotency_key") == nil {
+				t.Errorf("%s has a request_id, and no idempotency_key", d.FullName())
+			}
+		}
+		return true
+	})
+	if n < 9 {
+		t.Errorf("only %d requests have ids", n)
+	}
+}
+
+// A node says for how long what was lost of a key may still be held.
+func TestInspectKeyInGrace(t *testing.T) {
+	g := adopted(t, 2)
+	ctx, key := bound(t), g.key("n2")
+	inspect := func() *adminpb.InspectKeyResponse {
+		return must(g.nodes["n1"].admin().InspectKey(ctx, &adminpb.InspectKeyRequest{Key: key}))(t)
+	}
+	if r := inspect(); r.RecoveringNs != 0 {
+		t.Errorf("%v", r)
+	}
+	g.nodes["n2"].lost.Store(g.since(key) + 5)
+	if r := inspect(); r.RecoveringNs <= int64(23*time.Hour) || r.RecoveringNs > int64(24*time.Hour) || r.LostEpoch == 0 {
+		t.Errorf("%v", r)
+	}
+}
+
+// All who wait for a lock count, whether or not their requests have ids.
+func TestWaitingOfInspectKey(t *testing.T) {
+	g := adopted(t, 2)
+	key, m := g.key("n2"), g.nodes["n2"]
+	for i := range 5 {
+		op := lock.Acquire{Holder: fmt.Sprint(i), TTL: int64(time.Hour), Wait: int64(time.Hour)}
+		if _, _, err := m.store.Acquire(m.clock.Now(), owner.Ref{Key: key, Name: "lock"}, reqid.ID{}, op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := must(g.nodes["n1"].admin().InspectKey(bound(t), &adminpb.InspectKeyRequest{Key: key}))(t); r.Objects[0].Lock.GetWaiting() != 4 || r.Objects[0].Lock.GetHolder().GetId() != "0" {
+		t.Errorf("%v", r)
 	}
 }
 

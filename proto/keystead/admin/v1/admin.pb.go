@@ -599,7 +599,9 @@ type InspectKeyResponse struct {
 	// Its objects by name, at most 1,000.
 	Objects []*ObjectState `protobuf:"bytes,4,rep,name=objects,proto3" json:"objects,omitempty"`
 	// Whether there are more of them.
-	Truncated     bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// How long that grace period still lasts at most, in nanoseconds; 0 if there is none.
+	RecoveringNs  int64 `protobuf:"varint,6,opt,name=recovering_ns,json=recoveringNs,proto3" json:"recovering_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +669,13 @@ func (x *InspectKeyResponse) GetTruncated() bool {
 		return x.Truncated
 	}
 	return false
+}
+
+func (x *InspectKeyResponse) GetRecoveringNs() int64 {
+	if x != nil {
+		return x.RecoveringNs
+	}
+	return 0
 }
 
 // ObjectState is an object with its state.
@@ -987,7 +996,11 @@ type ListObjectsRequest struct {
 	// still not be the last.
 	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the page before; empty for the first.
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Epoch since which moves are to be told; 0 means that of the table when the first page
+	// was asked for. A list of several nodes sends the epoch of its first answer with all the
+	// others: what moves from a node that is still to be listed to one that was is told then.
+	SinceEpoch    uint64 `protobuf:"varint,7,opt,name=since_epoch,json=sinceEpoch,proto3" json:"since_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1064,6 +1077,13 @@ func (x *ListObjectsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListObjectsRequest) GetSinceEpoch() uint64 {
+	if x != nil {
+		return x.SinceEpoch
+	}
+	return 0
+}
+
 // ListObjectsResponse is a page.
 type ListObjectsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1073,9 +1093,12 @@ type ListObjectsResponse struct {
 	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
 	// Where the next page begins; empty if this is the last.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// Whether the ownership of some keys has changed since the first page. Objects of keys
-	// that moved to or from this node may be missing then, or be told by two nodes.
-	Moved         bool `protobuf:"varint,4,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Whether the ownership of some keys has changed since the epoch below, as far as this
+	// node knows at the end of the page, or it does not know that epoch yet. Objects of keys
+	// that moved may be missing from a list then, or be told by two nodes.
+	Moved bool `protobuf:"varint,4,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Epoch since which moves are told: that of the first page, or since_epoch.
+	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1159,13 @@ func (x *ListObjectsResponse) GetMoved() bool {
 		return x.Moved
 	}
 	return false
+}
+
+func (x *ListObjectsResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // Object is the address of an object.
@@ -1212,9 +1242,12 @@ type ResetObjectRequest struct {
 	// Its name. Empty means that of the kind.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Makes a retry safe.
-	RequestId     *v11.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestId *v11.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Makes a retry safe in place of request_id: 1 to 64 bytes of UTF-8 that name this
+	// request, whoever sends it.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ResetObjectRequest) Reset() {
@@ -1273,6 +1306,13 @@ func (x *ResetObjectRequest) GetRequestId() *v11.RequestId {
 		return x.RequestId
 	}
 	return nil
+}
+
+func (x *ResetObjectRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
 }
 
 // ResetObjectResponse says what was there.
@@ -1367,14 +1407,15 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04nameJ\x04\b\x01\x10\x02\"\x15\n" +
 	"\x13MergeObjectResponse\"%\n" +
 	"\x11InspectKeyRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"\xd6\x01\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"\xfb\x01\n" +
 	"\x12InspectKeyResponse\x123\n" +
 	"\x05owner\x18\x01 \x01(\v2\x1d.keystead.cluster.v1.KeyOwnerR\x05owner\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
-	"\ttruncated\x18\x05 \x01(\bR\ttruncated\"\xbc\x02\n" +
+	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xbc\x02\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1396,7 +1437,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\vidle_ttl_ns\x18\x03 \x01(\x03R\tidleTtlNs\"W\n" +
 	"\tLockState\x120\n" +
 	"\x06holder\x18\x01 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x12\x18\n" +
-	"\awaiting\x18\x02 \x01(\rR\awaiting\"\xc5\x01\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\"\xe6\x01\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1405,22 +1446,26 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"key_prefix\x18\x04 \x01(\tR\tkeyPrefix\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"\x9c\x01\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x1f\n" +
+	"\vsince_epoch\x18\a \x01(\x04R\n" +
+	"sinceEpoch\"\xb2\x01\n" +
 	"\x13ListObjectsResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\aobjects\x18\x02 \x03(\v2\x19.keystead.admin.v1.ObjectR\aobjects\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x14\n" +
-	"\x05moved\x18\x04 \x01(\bR\x05moved\"\\\n" +
+	"\x05moved\x18\x04 \x01(\bR\x05moved\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\\\n" +
 	"\x06Object\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xa6\x01\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xcf\x01\n" +
 	"\x12ResetObjectRequest\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12<\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"c\n" +
+	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"c\n" +
 	"\x13ResetObjectResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\x122\n" +
 	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\x89\x05\n" +

@@ -1256,6 +1256,13 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RecoveringNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RecoveringNs))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xe8
+	}
 	if m.LevelKnown != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LevelKnown))
 		i--
@@ -2474,6 +2481,9 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 	}
 	if m.LevelKnown != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.LevelKnown))
+	}
+	if m.RecoveringNs != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.RecoveringNs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6245,6 +6255,25 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.LevelKnown |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 29:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RecoveringNs", wireType)
+			}
+			m.RecoveringNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RecoveringNs |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

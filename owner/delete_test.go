@@ -259,11 +259,17 @@ func TestVersionsAreUsedUp(t *testing.T) {
 		s.shards[i].version = maxVersion
 	}
 	for what, call := range map[string]func() error{
-		"add":             func() error { _, err := s.Add(0, stock, noID, counter.AddOp{Delta: 1}); return err },
-		"compare and set": func() error { _, err := s.CompareAndSet(0, stock, noID, counter.CompareAndSetOp{Version: must(s.Get(0, stock)).Version}); return err },
-		"reset":           func() error { _, err := s.Reset(0, stock, noID); return err },
-		"delete":          func() error { _, err := s.Delete(0, stock, noID); return err },
-		"a new one":       func() error { _, err := s.Add(0, Ref{Key: "new", Name: "n"}, noID, counter.AddOp{Delta: 1}); return err },
+		"add": func() error { _, err := s.Add(0, stock, noID, counter.AddOp{Delta: 1}); return err },
+		"compare and set": func() error {
+			_, err := s.CompareAndSet(0, stock, noID, counter.CompareAndSetOp{Version: must(s.Get(0, stock)).Version})
+			return err
+		},
+		"reset":  func() error { _, err := s.Reset(0, stock, noID); return err },
+		"delete": func() error { _, err := s.Delete(0, stock, noID); return err },
+		"a new one": func() error {
+			_, err := s.Add(0, Ref{Key: "new", Name: "n"}, noID, counter.AddOp{Delta: 1})
+			return err
+		},
 	} {
 		if err := call(); reason(err) != failure.StoreFull || err.(*failure.Error).Hint == "" {
 			t.Errorf("%s: %v", what, err)

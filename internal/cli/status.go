@@ -79,8 +79,8 @@ has exactly so many active members.
 
 With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
-"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace", "recovering": seconds until the node grants
-locks of all its rows, "changing", "serving",
+"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace",
+"recovering": seconds until the node grants locks of all its rows, "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "level": of the formats that
 the cluster uses, "level_known": by the node, "grpc_addr", "raft_addr", "gossip_addr", "copies": that this node makes for others, [{"to", "rows",

@@ -8,6 +8,7 @@
 //
 // The admin address serves these, and what operators do:
 //
+//	/             for browsers: the page of the node
 //	/status       the node's state as JSON
 //	/drain        GET: how far a drain is; POST: drain the node, and wait
 //	/debug/pprof  profiles, but not the command line, which may hold a key
@@ -25,6 +26,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +49,9 @@ type Config struct {
 	Ready func() error
 	// Drain is what /drain does; nil = there is no such page.
 	Drain Drainer
+	// Page is what browsers get at the admin address; nil = what others get, the list
+	// of what there is.
+	Page http.Handler
 }
 
 // Bounds of a request.
@@ -162,7 +167,12 @@ func (s *Server) operators(cfg Config) http.Handler {
 	if cfg.Drain != nil {
 		drainPages(mux, cfg.Drain)
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if cfg.Page != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
+			cfg.Page.ServeHTTP(w, r)
+			return
+		}
 		fmt.Fprintln(w, "keystead: /metrics /healthz /readyz /status /drain /debug/pprof/")
 	})
 	mux.HandleFunc("GET /debug/pprof/", s.one(pprof.Index))

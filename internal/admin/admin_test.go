@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -103,6 +104,40 @@ func TestPages(t *testing.T) {
 		if code, _, body, err := do(t.Context(), s, http.MethodHead, path, nil); err != nil || code == http.StatusMethodNotAllowed || body != "" {
 			t.Errorf("HEAD %s: %d, %v", path, code, err)
 		}
+	}
+}
+
+// Browsers get the page at the admin address; curl gets the list, and the metrics address
+// has no page at all.
+func TestPageForBrowsers(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>"+r.FormValue("key")) })
+	s, err := Start(Config{Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Page: page})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	for accept, want := range map[string]string{"text/html,application/xhtml+xml,*/*;q=0.8": "<html>k", "*/*": "keystead: /metrics", "": "keystead: /metrics"} {
+		_, header, body, err := do(t.Context(), s, http.MethodGet, "/?key=k", http.Header{"Accept": {accept}})
+		if err != nil || !strings.HasPrefix(body, want) || header.Get("Vary") != "Accept" {
+			t.Errorf("%q: %q, %v", accept, body, err)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.MetricsAddr()+"/?key=k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/html")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	if body, err := io.ReadAll(resp.Body); err != nil || !strings.HasPrefix(string(body), "keystead: /metrics") {
+		t.Errorf("at the metrics address: %q, %v", body, err)
+	}
+	if code, _, _, err := do(t.Context(), s, http.MethodPost, "/", http.Header{"Accept": {"text/html"}}); err != nil || code != http.StatusMethodNotAllowed {
+		t.Error(code, err)
 	}
 }
 

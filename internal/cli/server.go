@@ -209,7 +209,7 @@ func announceDev(w io.Writer, n *node.Node) {
 	suggest(w, addr)
 	suggestHTTP(w, n.HTTPAddr())
 	if a := n.AdminAddr(); a != "" {
-		fmt.Fprintf(w, "\nMetrics, health, profiles: http://%s/\n", a)
+		fmt.Fprintf(w, "\nLook at it in a browser: http://%s/ (metrics, health and profiles are there as well)\n", a)
 	}
 	if n.KeepsState() {
 		fmt.Fprintln(w, "Ctrl-C stops it; it goes on with all that it has when it is started again.")

@@ -10,19 +10,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keystead/keystead/internal/admin"
+	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // openAdmin starts the admin server. It is there first and goes last: it reports that
 // the node is not ready while it comes and goes.
-func (n *Node) openAdmin(reg *prometheus.Registry) error {
+func (n *Node) openAdmin(reg *prometheus.Registry, calls *rpc.Metrics) error {
 	if n.cfg.AdminAddr == "" && n.cfg.MetricsAddr == "" {
 		return nil
 	}
-	a, err := admin.Start(admin.Config{
+	conf := admin.Config{
 		Addr: n.cfg.AdminAddr, MetricsAddr: n.cfg.MetricsAddr, Gatherer: reg,
 		Status: func() any { return n.Status() }, Ready: n.ready, Drain: n,
-	})
+	}
+	if n.cfg.AdminAddr != "" {
+		conf.Page = n.openConsole(calls)
+	}
+	a, err := admin.Start(conf)
 	if at := (*admin.ListenError)(nil); errors.As(err, &at) && at.Metrics {
 		return cannotListen("metrics and probes", "--metrics-addr", err)
 	} else if err != nil {

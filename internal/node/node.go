@@ -21,6 +21,7 @@ import (
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/admin"
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/console"
 	"github.com/keystead/keystead/internal/httpapi"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
@@ -190,6 +191,7 @@ type Node struct {
 	http     *httpapi.Server              // nil = none
 	rls      *rls.Service                 // nil = none
 	admin    atomic.Pointer[admin.Server] // its /status may ask for it while it starts
+	console  *console.Console             // nil = nobody comes to see it
 	began    time.Time
 	complete atomic.Bool // see ready
 
@@ -415,7 +417,7 @@ func (n *Node) serve() error {
 		return err
 	}
 	conf := n.apiConfig(reg)
-	if err := n.openAdmin(reg); err != nil {
+	if err := n.openAdmin(reg, conf.Metrics); err != nil {
 		return err
 	}
 	if n.xds, err = n.announceRing(reg); err != nil {
@@ -431,6 +433,9 @@ func (n *Node) serve() error {
 		return err
 	}
 	go func() { n.failed <- n.rpc.Serve(n.grpc) }()
+	if n.console != nil {
+		n.console.Open(n.rpc)
+	}
 	if a := n.admin.Load(); a != nil {
 		a.SetReady(true)
 	}

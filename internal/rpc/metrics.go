@@ -56,6 +56,9 @@ type opMetrics struct {
 // row returns the counts of an operation.
 func (s *Server) row(o *operation) *opMetrics { return &s.cfg.Metrics.ops[o.Number] }
 
+// callBuckets are the classes of time that calls are counted in, in seconds.
+var callBuckets = []float64{5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1, 0.5, 1, 5, 30}
+
 // NewMetrics registers the server's metrics. Methods of more services are counted
 // by name, too.
 func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
@@ -66,7 +69,7 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "keystead_rpc_seconds",
 		Help:    "Time from the receipt of a gRPC call to its answer, waiting for locks included; of a stream, its life.",
-		Buckets: []float64{5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1, 0.5, 1, 5, 30},
+		Buckets: callBuckets,
 	}, []string{"service", "method"})
 	ops := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keystead_operations_total",

@@ -109,7 +109,7 @@ func TestDev(t *testing.T) {
 			eventually(t, "it says what to try", func() bool { return strings.HasSuffix(p.out(), "Everything is forgotten when it stops (Ctrl-C).\n") })
 			text := p.out()
 			addr := regexp.MustCompile(`^A Keystead node serves on (127\.0\.0\.1:[1-9][0-9]*)\. Try`).FindStringSubmatch(text)
-			admin := regexp.MustCompile(`\nMetrics, health, profiles: http://(127\.0\.0\.1:[1-9][0-9]*)/\n`).FindStringSubmatch(text)
+			admin := regexp.MustCompile(`\nLook at it in a browser: http://(127\.0\.0\.1:[1-9][0-9]*)/ `).FindStringSubmatch(text)
 			if addr == nil || admin == nil {
 				t.Fatalf("it prints %q", text)
 			}

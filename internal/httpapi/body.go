@@ -19,11 +19,19 @@ const (
 	pieceTimeout = 2 * time.Second
 	pieceSize    = 64 << 10
 
+	// answerTimeout is how long a caller may take to read the first pieceSize bytes of an
+	// answer, and readTimeout each that follow: who reads slowly does not hold much for long.
+	answerTimeout = 30 * time.Second
+	readTimeout   = 5 * time.Second
+
 	// smallBody is up to how many bytes a body takes nothing from maxBodies: what most
 	// calls have. MaxConns bounds those.
 	smallBody = 4 << 10
-	// maxBodies is how many bytes of memory larger bodies have at a time, all together. It
-	// counts what was read, whatever was announced.
+	// smallMost is how many bytes a body has at most of a call whose answer is small.
+	smallMost = 256 << 10
+	// maxBodies is how many bytes of memory larger bodies and answers have at a time, all
+	// together. It counts what was read, whatever was announced. Answers are not held up by
+	// it, they are there, but no batches are read meanwhile.
 	maxBodies = 256 << 20
 
 	// bodyFactor is how many bytes of JSON may stand for a byte of a message on the wire.
@@ -80,8 +88,7 @@ func (b *body) grow(want int64) error {
 	//guard:http-counts-what-is-read
 	if b.s.bodies.Add(size) > maxBodies {
 		b.s.bodies.Add(-size)
-		return &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
-			Message: "as many bytes of requests are under way as this node allows; nothing happened", Hint: "try again later, or send smaller batches"}
+		return errBodies()
 	}
 	b.data = append(make([]byte, 0, size), b.data...)
 	b.s.bodies.Add(-b.held)
@@ -110,6 +117,29 @@ func (b *body) readPiece(want int) error {
 
 // free gives the memory back.
 func (b *body) free() { b.s.bodies.Add(-b.held) }
+
+func errBodies() error {
+	return &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
+		Message: "as many bytes of requests and answers are under way as this node allows; nothing happened", Hint: "try again later, or send smaller batches"}
+}
+
+// send writes an answer. What is large of it counts as bodies do, and has to be read as they
+// have to be sent.
+func (s *Server) send(w http.ResponseWriter, data []byte) {
+	if large := int64(len(data)); large > smallBody {
+		s.bodies.Add(large)
+		defer s.bodies.Add(-large)
+	}
+	c := http.NewResponseController(w)
+	for end := time.Now().Add(answerTimeout); len(data) > 0; {
+		_ = c.SetWriteDeadline(end)
+		n, err := w.Write(data[:min(len(data), pieceSize)])
+		if err != nil {
+			return
+		}
+		data, end = data[n:], time.Now().Add(s.readTimeout)
+	}
+}
 
 func tooLarge(most int64) error {
 	return &failure.Error{Reason: failure.TooLarge, Message: fmt.Sprintf("the body may have %d bytes, and has more", most), Hint: "send less at once"}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -79,6 +80,31 @@ func TestSlowBodies(t *testing.T) {
 	if n := h.web.bodies.Load(); n != 0 {
 		t.Errorf("%d bytes are still counted", n)
 	}
+}
+
+// Answers that nobody reads count with bodies, and not for long: batches of others are not
+// taken meanwhile, whatever their size, and single calls are.
+func TestSlowReaders(t *testing.T) {
+	h := newHouse(t)
+	h.web.readTimeout = time.Second
+	c := h.dial()
+	_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+	many := `{"checks":[` + strings.Repeat(`{},`, 9999) + `{}]}`
+	go func() { // several, for the kernel has room as well
+		for range 8 {
+			_, _ = io.WriteString(c, request("/v1/limit/batch-check", many))
+		}
+	}()
+	eventually(t, "an answer is held up", func() bool { return h.web.bodies.Load() > 1<<20 })
+	h.web.bodies.Add(maxBodies)
+	if a := h.call("POST", "/v1/limit/batch-check", `{"checks":[]}`); a.status != http.StatusServiceUnavailable {
+		t.Errorf("a small batch: %s", a)
+	}
+	if a := h.call("POST", "/v1/limit/check", check); a.status != http.StatusOK {
+		t.Errorf("a single call: %s", a)
+	}
+	h.web.bodies.Add(-maxBodies)
+	eventually(t, "it is given up", func() bool { return h.web.bodies.Load() == 0 })
 }
 
 // Bodies of all lengths around the bounds of memory arrive as they are, whole or in chunks.

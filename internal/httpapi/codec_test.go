@@ -181,6 +181,19 @@ func FuzzReadMessage(f *testing.F) {
 	})
 }
 
+// Whole numbers are read in all forms that JSON has for them, exactly.
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"0": "0", "-0": "-0", "17": "17", "20.0": "20", "-20.00": "-20", "1e3": "1000", "1E+05": "100000", "1.25e2": "125", "1200e-2": "12", "0.0": "0", "0e9": "0", "-0.0": "0",
+		"9007199254740993.0": "9007199254740993", "1.8446744073709551615e19": "18446744073709551615",
+		"1.5": "1.5", "1e-1": "1e-1", "12e-2": "12e-2", "1e21": "1e21", "1e999": "1e999", "1e99999999999999999999": "1e99999999999999999999", "1e-9223372036854775808": "1e-9223372036854775808",
+	} {
+		if got := plain(text); got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+}
+
 func trimmed(data []byte) []byte {
 	r := scanner{data: data}
 	r.next()

@@ -144,6 +144,20 @@ func TestAnswersBeforeTheEndArrive(t *testing.T) {
 	}
 }
 
+// Two timeouts are none, and neither is an empty one.
+func TestOneTimeout(t *testing.T) {
+	h := newHouse(t)
+	for _, headers := range [][]string{{"Keystead-Timeout: 1s", "Keystead-Timeout: 2h"}, {"Keystead-Timeout:"}} {
+		c := h.dial()
+		if _, err := io.WriteString(c, request("/v1/limit/check", check, headers...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := answers(t, bufio.NewReader(c), 1); !strings.Contains(got[0], "400 ") || !strings.Contains(got[0], timeoutHeader) {
+			t.Errorf("%q: %q", headers, got)
+		}
+	}
+}
+
 // A door that is closed lets nobody in, also who waits for a place.
 func TestDoor(t *testing.T) {
 	h := newHouse(t, func(_ *rpc.Config, c *Config) { c.MaxConns = 1 })

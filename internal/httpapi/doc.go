@@ -8,7 +8,8 @@
 //
 // A call is handed to the same chain as one over gRPC (API.Call): its bounds, its
 // metrics, and whatever else is asked of callers. What is bounded here is what comes
-// before: connections, headers, bodies, and the time that they take.
+// before: connections, headers, bodies, and the time that they take. A caller that closes
+// its connection cancels its call, also when it has sent more before (conn).
 //
 // # How a message looks in JSON
 //
@@ -28,5 +29,5 @@
 // # What is not offered
 //
 // Streams (StreamCheck, Watch): use batches, and poll. HTTP/2, TLS and CORS: a proxy
-// has them. A request from a web page is refused.
+// has them. A request from a web page is refused (notOfPages).
 package httpapi

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ type reader struct {
 
 // readMessage reads a request: one JSON object; nothing at all is an empty one.
 func readMessage(s *shape, data []byte, m protoreflect.Message) error {
+	if notUTF8(data) {
+		return &failure.Error{Reason: failure.Invalid, Message: "the body is in UTF-16, or begins with a byte order mark", Hint: "send it as UTF-8 without one"}
+	}
 	r := reader{scanner: scanner{data: data}}
 	if r.next() == 0 && r.at == len(data) {
 		return nil
@@ -43,6 +47,17 @@ func readMessage(s *shape, data []byte, m protoreflect.Message) error {
 			Hint: "send one JSON object with the fields of the request; /openapi.json has them"}
 	}
 	return err
+}
+
+// notUTF8 reports whether a body is not as JSON is exchanged, but as some editors and shells
+// write files.
+func notUTF8(data []byte) bool {
+	for _, mark := range []string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff", "{\x00", "\x00{"} {
+		if bytes.HasPrefix(data, []byte(mark)) {
+			return true
+		}
+	}
+	return false
 }
 
 // message reads an object into a message.
@@ -258,7 +273,9 @@ func (r *reader) value(f *field) (protoreflect.Value, error) {
 		if err != nil {
 			return protoreflect.Value{}, err
 		}
-		text = n
+		if text = n; f.desc.Kind() != protoreflect.DoubleKind && f.desc.Kind() != protoreflect.FloatKind {
+			text = plain(n)
+		}
 	}
 	if f.enum != nil && !quoted {
 		return protoreflect.Value{}, f.wrong()
@@ -315,6 +332,41 @@ func (f *field) parse(text string) (v protoreflect.Value, err error) {
 	}
 	return v, nil
 }
+
+// plain returns a number of JSON that has a fraction or an exponent and is whole as people
+// write it, exactly: 20.0 is 20 and 1e+05 is 100000. Languages without integers write those.
+// What is not whole, or too large, is returned as it is.
+func plain(text string) string {
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	if len(whole)+len(fraction) == len(text) {
+		return text
+	}
+	sign, whole := "", whole
+	if digits, minus := strings.CutPrefix(whole, "-"); minus {
+		sign, whole = "-", digits
+	}
+	shift := 0
+	if power != "" {
+		var err error
+		if shift, err = strconv.Atoi(power); err != nil {
+			return text
+		}
+	}
+	digits := strings.TrimLeft(whole+fraction, "0")
+	zeros := len(digits) - len(strings.TrimRight(digits, "0"))
+	digits = digits[:len(digits)-zeros]
+	switch zeros += shift - len(fraction); {
+	case digits == "":
+		return "0"
+	case zeros < 0 || zeros > maxDigits:
+		return text
+	}
+	return sign + digits + strings.Repeat("0", zeros)
+}
+
+// maxDigits is more than 64 bits need.
+const maxDigits = 20
 
 func parseNumber(k protoreflect.Kind, text string) (protoreflect.Value, error) {
 	switch k {

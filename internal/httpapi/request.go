@@ -95,6 +95,9 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protor
 	}
 	buf := s.buffers.Get().(*[]byte)
 	defer s.buffers.Put(buf)
+	if t.most > smallMost && s.bodies.Load() > maxBodies { // what it is answered may be large
+		return errBodies()
+	}
 	b := body{s: s, from: r, conn: http.NewResponseController(w), end: time.Now().Add(s.bodyTimeout), most: t.most, data: (*buf)[:0]}
 	defer b.free()
 	if err := b.readAll(); err != nil {
@@ -118,11 +121,11 @@ func callContext(r *http.Request, request proto.Message) (context.Context, conte
 	if p, ok := request.(patient); ok {
 		timeout += time.Duration(min(max(p.GetWaitNs(), 0), int64(MaxTimeout-DefaultTimeout)))
 	}
-	if text := r.Header.Get(timeoutHeader); text != "" {
-		d, err := rate.ParseDuration(text)
-		if err != nil || d < minTimeout || d > MaxTimeout {
+	if texts := r.Header.Values(timeoutHeader); len(texts) > 0 {
+		d, err := rate.ParseDuration(texts[0])
+		if err != nil || len(texts) > 1 || d < minTimeout || d > MaxTimeout {
 			return nil, nil, &problem{Status: http.StatusBadRequest, Reason: "INVALID",
-				Detail: fmt.Sprintf("the header %s is %q: choose %s to 25h", timeoutHeader, text, minTimeout), Hint: "write it as 2s, 250ms or 1m30s"}
+				Detail: fmt.Sprintf("the header %s is %q: choose %s to 25h", timeoutHeader, shown(strings.Join(texts, ", ")), minTimeout), Hint: "write it once, as 2s, 250ms or 1m30s"}
 		}
 		timeout = d
 	}

@@ -19,10 +19,9 @@ import (
 
 // Bounds of a request.
 const (
-	headerTimeout = 5 * time.Second  // to send the headers
-	writeTimeout  = 30 * time.Second // to read the answer
-	idleTimeout   = 2 * time.Minute  // between requests of a connection
-	maxHeader     = 16 << 10         // bytes; as over gRPC
+	headerTimeout = 5 * time.Second // to send the headers
+	idleTimeout   = 2 * time.Minute // between requests of a connection
+	maxHeader     = 16 << 10        // bytes; as over gRPC
 
 	// lastAnswers is how long Stop waits for answers to be written that are there.
 	lastAnswers = time.Second
@@ -65,6 +64,7 @@ type Server struct {
 
 	onLoopback                bool          // nobody calls from another machine
 	bodyTimeout, pieceTimeout time.Duration // see there
+	readTimeout               time.Duration // see there
 }
 
 // New returns a server that takes requests once Serve is called.
@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		api: cfg.API, listener: newDoor(cfg.Listener, cfg.MaxConns), routes: routes, streams: streams,
 		openapi: document(routes), metrics: newMetrics(cfg.Metrics), stopped: make(chan struct{}),
-		onLoopback: isLoopback(cfg.Listener.Addr()), bodyTimeout: bodyTimeout, pieceTimeout: pieceTimeout,
+		onLoopback: isLoopback(cfg.Listener.Addr()), bodyTimeout: bodyTimeout, pieceTimeout: pieceTimeout, readTimeout: readTimeout,
 	}
 	for path := range routes {
 		s.paths = append(s.paths, path)
@@ -90,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 		// A deadline for the whole of a request would end the ones that wait: reads and
 		// writes have theirs where they begin.
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: quiet(),
+		ErrorLog: quiet(), DisableGeneralOptionsHandler: true,
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -156,7 +156,7 @@ func crash() {
 
 // deadline bounds how long a caller may take to read the answer.
 func (s *Server) deadline(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 }
 
 // answer answers a request, or returns why not.
@@ -204,8 +204,7 @@ func (s *Server) write(w http.ResponseWriter, route *route, m protoreflect.Proto
 	h.Set("Content-Type", jsonType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	s.deadline(w)
-	_, _ = w.Write(body)
+	s.send(w, body)
 	s.buffers.Put(buf)
 }
 

@@ -1,5 +1,7 @@
 package owner
 
+import "runtime"
+
 // Bounds of reading what objects there are.
 const (
 	// MaxOfKey is how many objects of one key are shown.
@@ -96,6 +98,7 @@ func (s *Store) List(now int64, from Place, most int, match func(kind Kind, key,
 // show returns false. It returns the last one that it has looked at, 0 at the end, and how
 // many they were. admit, if there is one, is asked first.
 func (sh *shard) look(slot uint32, now int64, admit func() error, match func(e *entry) bool, show func(slot uint32, e *entry) bool) (next uint32, looked int, err error) {
+	defer runtime.Gosched() // else it has the lock again before those that wait for it run
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.now = max(sh.now, now)

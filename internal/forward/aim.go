@@ -157,10 +157,6 @@ func (r *Router) turnedAway(t *table.Table, c *Call) *commonpb.Error {
 	return w
 }
 
-// fromHome reports whether a call is one that a split's home makes of a part. It waits for
-// the copies of the part before it is answered, and no other call is to wait with it.
-func fromHome(c *Call) bool { return c.Op.Beside }
-
 // lineOf returns the line in which a call stands with others: those on one object.
 func lineOf(c *Call) uint64 {
 	if c.Part != nil {

@@ -28,8 +28,12 @@ type Operation struct {
 	Request, Response func() Message
 	// Call describes a request: all but the hash of its key.
 	Call func(request Message) Call
-	// Beside reports that a call of a part's home is answered beside its stream.
+	// Beside reports that calls are answered beside their stream: they wait for something
+	// themselves, or take so long that others should not wait for them.
 	Beside bool
+	// Bare reports that a response may have no fields. Those of users have at least the name
+	// of the node that has decided.
+	Bare bool
 	// Sum is the answer of a split object to a request that all of its parts have
 	// answered (Call.All), nil if one part answers for it. node is the one that asked them.
 	Sum func(node string, sp *table.Split, request Message, parts []Message) Message

@@ -123,7 +123,7 @@ func DecodeAnswer(f *peerv1.ForwardAnswer, op *Operation) (Message, error) {
 		return nil, fmt.Errorf("the answer is one to operation %d, and %s (%d) was asked for", number, op.Name, op.Number)
 	}
 	//guard:answer-of-nothing
-	if len(response) == 0 && !op.Beside { // each names who has decided
+	if len(response) == 0 && !op.Bare {
 		return nil, fmt.Errorf("the answer to %s (%d) has neither a response nor an error", op.Name, op.Number)
 	}
 	m := op.Response()

@@ -126,7 +126,8 @@ func (in *inbound[D]) receive(f *peerv1.ForwardCall, later *Later[D], late *defe
 		return Failed(f.Tag, in.s.r.cfg.Wire(unreadable(err)))
 	}
 	switch {
-	case c.Waits() || fromHome(c):
+	//guard:lists-beside c.Op.Beside -> c.Op.Bare
+	case c.Waits() || c.Op.Beside:
 		return in.beside(c)
 	case late.follows(c):
 		return nil

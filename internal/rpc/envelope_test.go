@@ -162,7 +162,7 @@ func TestEnvelopes(t *testing.T) {
 // An answer with neither a response nor an error is not one of zeros: in no envelope.
 func TestAnswersOfNothing(t *testing.T) {
 	for _, o := range sentOperations() {
-		if o == nil || o.Beside { // operations between nodes on parts, of which one has an answer without fields
+		if o == nil || o.Bare { // operations between nodes on parts, of which one has an answer without fields
 			continue
 		}
 		for what, f := range map[string]*peerv1.ForwardAnswer{"bare": {Tag: 1}, "enveloped": {Tag: 1, Operation: o.Number}, "empty": {Tag: 1, Operation: o.Number, Response: []byte{}}} {

@@ -35,7 +35,7 @@ func ofKey[Q, A any, PQ interface {
 }, PA response[A]](number uint32, name string, do func(*Server, int64, *Q, *A) (owner.Meta, error)) *operation {
 	x := &operation{reads: true, verb: canRead, cost: costsMany, durable: asTold, level: owner.DeleteLevel, yes: "answered", no: "none"}
 	x.Operation = forward.Operation{
-		Number: number, Name: name,
+		Number: number, Name: name, Beside: true, // many cells are looked at
 		Request:  func() forward.Message { return PQ(new(Q)) },
 		Response: func() forward.Message { return PA(new(A)) },
 		Call: func(m forward.Message) forward.Call {
@@ -61,7 +61,7 @@ func ofNode[Q, A any, PQ interface {
 }, PA response[A]](number uint32, name string, do func(*Server, int64, *Q, *A) error) *operation {
 	x := &operation{reads: true, verb: canRead, cost: costsMany, durable: asTold, level: owner.DeleteLevel, yes: "answered", no: "none"}
 	x.Operation = forward.Operation{
-		Number: number, Name: name,
+		Number: number, Name: name, Beside: true, // many cells are looked at
 		Request:  func() forward.Message { return PQ(new(Q)) },
 		Response: func() forward.Message { return PA(new(A)) },
 		Call: func(m forward.Message) forward.Call {
@@ -137,7 +137,8 @@ func unknownNode(node string) error {
 
 // inspectKey reads the objects of a key of this node's.
 func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminpb.InspectKeyResponse) (owner.Meta, error) {
-	size := 0
+	size, alone := 0, &table.Table{}
+	before := s.tableOr(alone)
 	meta, more, err := s.cfg.Store.Objects(now, req.Key, func(x owner.Shown) {
 		if size >= maxInspected {
 			r.Truncated = true
@@ -159,9 +160,18 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 	}
 	t := s.cfg.Cluster.Table()
 	ownerOfKey(t, req.Key, r.Owner)
-	for _, o := range r.Objects {
-		if sp := findSplit(t, kindName(o.Kind), owner.Ref{Key: req.Key, Name: o.Name}); sp != nil {
-			o.Split = wireSplit(t, sp)
+	for i, o := range r.Objects {
+		// The state of one that was divided, or made whole, while it was read may be that of before.
+		//guard:inspect-merging before -> t
+		for _, at := range []*table.Table{t, before} {
+			if sp := findSplit(at, kindName(o.Kind), owner.Ref{Key: req.Key, Name: o.Name}); sp != nil && o.Split == nil {
+				o.Split = wireSplit(at, sp)
+				size += o.Split.SizeVT()
+			}
+		}
+		if size > 2*maxInspected-MaxRequest { // splits of many parts
+			r.Objects, r.Truncated = r.Objects[:i], true
+			break
 		}
 	}
 	return meta, nil

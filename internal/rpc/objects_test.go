@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,6 +272,76 @@ func TestMovedWhileListed(t *testing.T) {
 	r = new(adminpb.ListObjectsResponse)
 	if err := m.server.listObjects(m.clock.Now(), &adminpb.ListObjectsRequest{}, r); err != nil || !r.Moved {
 		t.Errorf("rows have moved before the page ended: %v, %v", r, err)
+	}
+}
+
+// A list, and a look at a key, that another node passes on take a while: they hold up none of
+// the calls that come the same way.
+func TestListsHoldUpNoCalls(t *testing.T) {
+	g := adopted(t, 2)
+	n1, n2 := g.nodes["n1"], g.nodes["n2"]
+	quarter := func(key string) uint64 { return owner.Hash(key) >> 62 } // the shard, of four
+	key := g.key("n2")
+	other := g.keys("n2", 1, func(h uint64) bool { return h>>62 != quarter(key) })[0]
+	must(n1.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1}))(t)
+	for what, tc := range map[string]struct {
+		hook *atomic.Pointer[func()] // called while the call is decided
+		call func() error
+	}{
+		"a list": {&n2.owned, func() error {
+			_, err := n1.admin().ListObjects(bound(t), &adminpb.ListObjectsRequest{Node: "n2"})
+			return err
+		}},
+		"a key": {&n2.after, func() error {
+			_, err := n1.admin().InspectKey(bound(t), &adminpb.InspectKeyRequest{Key: key})
+			return err
+		}},
+	} {
+		begun, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		block := func() { close(begun); <-end }
+		tc.hook.Store(&block)
+		go func() { done <- tc.call() }()
+		<-begun
+		ctx, cancel := context.WithTimeout(bound(t), time.Second)
+		if _, err := n1.counters.Add(ctx, &counterpb.AddRequest{Key: other, Delta: 1}); err != nil {
+			t.Errorf("%s holds up another call: %v", what, err)
+		}
+		cancel()
+		close(end)
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// An object that is made whole while it is read is told as one that is split: the state may
+// be that of before.
+func TestInspectKeyWhileMerging(t *testing.T) {
+	g := adopted(t, 2)
+	key, m := g.key("n2"), g.nodes["n2"]
+	must(m.counters.Add(bound(t), &counterpb.AddRequest{Key: key, Delta: 1}))(t)
+	sp := table.Split{ID: g.board.Table().Epoch + 1, Kind: counterKind, Key: key, Name: counterKind, Parts: []table.Part{{Salt: 1, Weight: table.FullWeight / 2}, {Salt: 2, Weight: table.FullWeight / 2}}}
+	g.apply(table.Command{BeginSplit: &table.BeginSplit{Split: sp}})
+	inspect := func() *adminpb.ObjectState {
+		r := new(adminpb.InspectKeyResponse)
+		if _, err := m.server.inspectKey(m.clock.Now(), &adminpb.InspectKeyRequest{Key: key}, r); err != nil || len(r.Objects) != 1 {
+			t.Fatal(r, err)
+		}
+		return r.Objects[0]
+	}
+	if o := inspect(); len(o.Split.GetParts()) != 2 {
+		t.Errorf("%v", o)
+	}
+	merge := func() { // under the lock of the shard
+		g.board.Must(table.Command{EndSplit: &table.EndSplit{ID: sp.ID, Home: agreed.Holder("n2"), Since: sp.ID}})
+		m.Set(g.board.Table())
+	}
+	m.after.Store(&merge)
+	if o := inspect(); len(o.Split.GetParts()) != 2 {
+		t.Errorf("it is told as whole: %v", o)
+	}
+	if o := inspect(); o.Split != nil {
+		t.Errorf("it is whole: %v", o)
 	}
 }
 

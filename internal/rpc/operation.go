@@ -154,7 +154,7 @@ func ofPart[Q, A any, PQ interface {
 }, PA response[A]](number uint32, name string, phase func(*Q) table.SplitPhase, do func(*Server, *peerv1.Part, *Q) (*A, error)) *operation {
 	x := &operation{verb: ofPeers, cost: costsMany, durable: asDone}
 	x.Operation = forward.Operation{
-		Number: number, Name: name, Beside: true,
+		Number: number, Name: name, Beside: true, Bare: true, // it waits for the copies of the part
 		Request:  func() forward.Message { return PQ(new(Q)) },
 		Response: func() forward.Message { return PA(new(A)) },
 		Call: func(m forward.Message) forward.Call {

@@ -238,8 +238,8 @@ func (d *devCluster) await(ctx context.Context) error {
 	}
 }
 
-// awaitLevel returns when the cluster uses the formats that its nodes know. A cluster that
-// has just come up uses those of the version before, in case that is started again.
+// awaitLevel returns when the cluster uses the formats that its nodes know: at once, if all of
+// them were known to the one that made it.
 func (d *devCluster) awaitLevel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTime)
 	defer cancel()

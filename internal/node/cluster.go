@@ -91,6 +91,7 @@ type cluster struct {
 	saved           *disk.State // that an earlier process has left; nil = none, or it is acted by
 	broken          chan error  // capacity 1: why the node cannot go on
 	began           time.Time
+	window          int64        // of request ids, as was agreed; 0 = not yet. Of learn
 	standaloneEpoch uint64       // epoch up to which the node has served alone; 0 = it has not
 	lost            atomic.Int64 // rows whose state was lost when they came to this node
 
@@ -179,7 +180,7 @@ func (c *cluster) start() (err error) {
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
 			Bootstrap: bootstrap, EpochFloor: c.floor(),
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
-			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL),
+			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
 			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		})
 	}
@@ -194,6 +195,11 @@ func (c *cluster) start() (err error) {
 // learn is told of each table before the node acts by it.
 func (c *cluster) learn(t *table.Table) {
 	c.belongs(t)
+	//guard:window-agreed
+	if t.IDWindow != 0 && t.IDWindow != c.window {
+		c.window = t.IDWindow
+		c.store.SetWindow(t.IDWindow)
+	}
 	if c.saved != nil && t.Holds(c.serving.Self()) {
 		c.resumed(t)
 	}
@@ -218,7 +224,7 @@ func (c *cluster) introduce(s *epoch.Storage, grpcAddr, raftAddr string) (member
 	}
 	self := member.Self{
 		Node: c.cfg.ID, Incarnation: epoch.NewIncarnation(c.cfg.Wires.Wall()), Cluster: c.cfg.Cluster.ID,
-		RaftID: string(id), Version: c.cfg.Version, Hot: c.cfg.Cluster.HotNode,
+		RaftID: string(id), Version: c.cfg.Version, Hot: c.cfg.Cluster.HotNode, Level: c.cfg.Wires.Level,
 	}
 	if self.UID, err = s.UID(); err != nil {
 		return self, err

@@ -55,7 +55,7 @@ func (c *cluster) peers() []epoch.Peer {
 	peers := make([]epoch.Peer, 0, len(facts))
 	for _, f := range facts {
 		if f.Ours {
-			peers = append(peers, epoch.Peer{Node: f.Self.Node, UID: f.Self.UID, RaftID: f.Self.RaftID, RaftAddr: f.Self.RaftAddr, Alive: f.State == member.Alive})
+			peers = append(peers, epoch.Peer{Node: f.Self.Node, UID: f.Self.UID, RaftID: f.Self.RaftID, RaftAddr: f.Self.RaftAddr, Level: f.Self.Level, Alive: f.State == member.Alive})
 		}
 	}
 	return peers

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -15,7 +16,7 @@ type inCluster struct {
 	rule *serving.Rule
 	// start is when this process began, by the clock of the store.
 	start int64
-	// window is how long request ids and idempotency keys are kept, ns.
+	// window is how long request ids and idempotency keys are kept, ns, if nothing is agreed.
 	window int64
 	// raise asks the cluster for an epoch above this one. It does not wait.
 	raise func(above uint64)
@@ -53,7 +54,7 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 			//guard:lost-ids e.LostAt -> m.start
 			p.Since = max(m.start, e.LostAt)
 		//guard:lost-short-grace
-		case m.rule.Table().LockTTL < m.window: // the grace is over, and those of before may be sent again
+		case m.shortGrace(): // the grace is over, and those of before may be sent again
 			p.Since = e.LostAt
 		default: // … and they may not
 			p.Since = math.MinInt64
@@ -63,6 +64,12 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 		return owner.Permit{}, m.noLease
 	}
 	return owner.Permit{}, errNotOwner // frozen rows too: they wait for the next table
+}
+
+// shortGrace reports whether the grace of a row is over before keys are forgotten.
+func (m *inCluster) shortGrace() bool {
+	t := m.rule.Table()
+	return t.LockTTL < cmp.Or(t.IDWindow, m.window)
 }
 
 // Confirm implements owner.Rule.

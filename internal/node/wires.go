@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/keystead/keystead/ring/epoch"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // Wires are how a node reaches others; the zero Wires are the machine's sockets.
@@ -20,6 +21,9 @@ type Wires struct {
 	Storage *epoch.Storage
 	// Snapshots says when the log of the cluster is cut short. Default: epoch's.
 	Snapshots epoch.Snapshots
+	// Level is that which the node tells by gossip. Default table.Level. With a lower one, a
+	// cluster is made as if an old program were there, and adopts its level later.
+	Level uint32
 }
 
 func (w Wires) withDefaults() Wires {
@@ -33,6 +37,9 @@ func (w Wires) withDefaults() Wires {
 	}
 	if w.Wall == nil {
 		w.Wall = time.Now
+	}
+	if w.Level == 0 {
+		w.Level = table.Level
 	}
 	return w
 }

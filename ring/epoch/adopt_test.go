@@ -2,7 +2,9 @@ package epoch
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -22,5 +24,59 @@ func TestLeaderAdoptsLevel(t *testing.T) {
 			}
 			tab = next
 		}
+	}
+}
+
+// TestMadeWithALevel: a cluster is made at the level that all nodes know of which gossip
+// tells, and agrees on how long ids are kept. If one of them is of before levels were told,
+// it adopts that later, and what the leader was told is what holds.
+func TestMadeWithALevel(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		other Peer
+		old   bool
+	}{
+		"alone":               {},
+		"a new one":           {other: Peer{Node: "n2", Alive: true, Level: table.Level}},
+		"a later one":         {other: Peer{Node: "n2", Alive: true, Level: table.Level + 1}},
+		"an old one":          {other: Peer{Node: "n2", Alive: true}, old: true},
+		"an old one, as late": {other: Peer{Node: "n2", Alive: true, Level: table.WindowLevel - 1}, old: true},
+		"one that is gone":    {other: Peer{Node: "n2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPool()
+			if tc.other.Node != "" {
+				p.set(tc.other)
+			}
+			g := join(t, p, "n1", func(c *Config) {
+				peers := c.Peers
+				c.IDWindow = time.Hour
+				c.Peers = func() []Peer { return slices.DeleteFunc(peers(), func(q Peer) bool { return q.Node == c.Node }) }
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			tab := g.Table()
+			for tab.Cluster == "" {
+				next, err := g.Await(ctx, tab.Epoch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tab = next
+			}
+			if tab.Uses(2) == tc.old || (tab.IDWindow == int64(time.Hour)) == tc.old {
+				t.Errorf("made at level %d, with ids for %s", tab.Level, time.Duration(tab.IDWindow))
+			}
+			for !tab.Uses(table.Level) {
+				next, err := g.Await(ctx, tab.Epoch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tab = next
+			}
+			if tab.IDWindow != int64(time.Hour) {
+				t.Errorf("ids are kept for %s", time.Duration(tab.IDWindow))
+			}
+		})
 	}
 }

@@ -23,6 +23,8 @@ const (
 
 	DefaultLockTTL = 10 * time.Minute // a lost row grants no lock for so long
 
+	DefaultIDWindow = 5 * time.Minute // a retry that is as old is rare
+
 	DefaultPatience = time.Minute
 	// DefaultResumeWait is time for machines to come up again one after the other.
 	DefaultResumeWait = 30 * time.Second
@@ -76,6 +78,9 @@ type Config struct {
 	// LockTTL is the longest TTL of locks, which a cluster that this node makes
 	// agrees on. Default 10 min.
 	LockTTL time.Duration
+	// IDWindow is how long request ids are kept, which a cluster that this node makes agrees
+	// on, or one that has agreed on nothing. Default 5 min.
+	IDWindow time.Duration
 	// Patience is for how long a transition that has moved all rows stays open for standbys
 	// that have not caught up, since the table changed last.
 	// Default 1 min: longer than the copy of a large node takes.
@@ -110,6 +115,7 @@ type Peer struct {
 	UID      string // of its cluster; "" = it does not know yet
 	RaftID   string
 	RaftAddr string
+	Level    uint32 // table.Level of its program; 0 = it is of before nodes told
 	Alive    bool
 }
 
@@ -124,6 +130,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.LockTTL == 0 {
 		c.LockTTL = DefaultLockTTL
+	}
+	if c.IDWindow == 0 {
+		c.IDWindow = DefaultIDWindow
 	}
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
@@ -176,6 +185,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("a wait of %s for nodes to resume: choose 0 to 1h", c.ResumeWait)
 	case c.LockTTL < 0 || c.LockTTL > maxLockTTL:
 		return fmt.Errorf("locks of %s at most: choose up to %s", c.LockTTL, maxLockTTL)
+	case c.IDWindow < 0:
+		return fmt.Errorf("request ids that are kept for %s", c.IDWindow)
 	case c.Storage == nil, c.Listener == nil, c.Dial == nil, c.Discard == nil, c.Clock == nil:
 		return errors.New("epoch: the configuration is not whole")
 	}

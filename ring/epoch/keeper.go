@@ -209,6 +209,11 @@ func (k *keeper) agree() {
 			"ttl", lock, "own ttl", k.cfg.LockTTL)
 		k.cfg.LockTTL = lock
 	}
+	if window := time.Duration(t.IDWindow); window != 0 && window != k.cfg.IDWindow {
+		k.cfg.Log.Warn("the cluster has agreed on another time for which request ids are kept, which all of its nodes keep; this node's setting does not matter",
+			"window", window, "own window", k.cfg.IDWindow)
+		k.cfg.IDWindow = window
+	}
 	ttl, margin := time.Duration(t.LeaseTTL), time.Duration(t.LeaseMargin)
 	if ttl == 0 || ttl == k.cfg.TTL && margin == k.cfg.Margin {
 		return

@@ -336,8 +336,12 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 	if t.Cluster == "" {
 		//guard:epoch-floor k.cfg.EpochFloor -> 1
 		//guard:epoch-of-the-wall WallEpoch(k.cfg.Wall()) -> 1
-		return table.Command{Init: &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
-			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin), LockTTL: int64(k.cfg.LockTTL)}}, true
+		init := &table.Init{Cluster: k.cfg.Cluster, UID: k.g.ownUID(), Epoch: max(WallEpoch(k.cfg.Wall()), k.cfg.EpochFloor, 1),
+			LeaseTTL: int64(k.cfg.TTL), LeaseMargin: int64(k.cfg.Margin), LockTTL: int64(k.cfg.LockTTL)}
+		if level := k.common(); level >= table.WindowLevel {
+			init.Level, init.IDWindow = level, int64(k.cfg.IDWindow)
+		}
+		return table.Command{Init: init}, true
 	}
 	if c, ok := k.floored(t); ok {
 		return c, true
@@ -368,9 +372,27 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		return table.Command{Compact: &table.Compact{}}, true
 	}
 	if common := t.Common(); k.now-k.changedAt >= int64(adoptAfter) && len(t.Members) > 0 && common >= table.FirstAdopted && !t.Uses(common) {
-		return table.Command{Adopt: &table.Adopt{Level: common}}, true
+		adopt := &table.Adopt{Level: common}
+		if common >= table.WindowLevel {
+			adopt.IDWindow = int64(k.cfg.IDWindow)
+		}
+		return table.Command{Adopt: adopt}, true
 	}
 	return table.Command{}, false
+}
+
+// common returns the level that all nodes know of which gossip tells, before there is a
+// cluster. What they say is a hint: should one that knows less come all the same, it is not
+// admitted, and its operator is told why.
+func (k *keeper) common() uint32 {
+	level := uint32(table.Level)
+	for _, p := range k.cfg.Peers() {
+		//guard:init-level
+		if p.Alive {
+			level = min(level, p.Level)
+		}
+	}
+	return level
 }
 
 // finished ends the transition when all rows and their standbys stand where it

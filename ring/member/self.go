@@ -25,6 +25,7 @@ type Self struct {
 	RaftID      string // identity of the raft server
 	Version     string // of the program; may be ""
 	Hot         bool   // parts of split objects are to come to this node first
+	Level       uint32 // of what the program knows (table.Level); 0 = it is of before nodes told
 }
 
 // The tags. They are short because all of them together have 512 bytes.
@@ -40,6 +41,7 @@ const (
 	tagVersion     = "v"
 	tagApp         = "a"
 	tagHot         = "hot" // hotValue, or not there
+	tagLevel       = "l"   // a number, or not there
 
 	kind = "1" // of the tags that this package writes and understands
 
@@ -131,6 +133,9 @@ func (s Self) tags() map[string]string {
 	if s.Hot {
 		tags[tagHot] = hotValue
 	}
+	if s.Level != 0 {
+		tags[tagLevel] = strconv.FormatUint(uint64(s.Level), 10)
+	}
 	return tags
 }
 
@@ -170,6 +175,10 @@ func parse(cluster, name string, tags map[string]string) (Self, error) {
 		Node: name, Incarnation: n, Cluster: cluster, UID: tags[tagUID], HashKey: tags[tagHashKey],
 		GRPCAddr: tags[tagGRPC], AppAddr: tags[tagApp], RaftAddr: tags[tagRaft], RaftID: tags[tagRaftID], Version: tags[tagVersion],
 		Hot: tags[tagHot] == hotValue,
+	}
+	// What is no number is as if it told nothing: the level is no more than a hint.
+	if level, err := strconv.ParseUint(tags[tagLevel], 10, 32); err == nil {
+		s.Level = uint32(level)
 	}
 	if err := s.Validate(); err != nil {
 		return Self{}, fmt.Errorf("its tags are damaged: %w", err)

@@ -12,7 +12,7 @@ import (
 
 func TestTagsRoundTrip(t *testing.T) {
 	for _, s := range []Self{self("n1"), {
-		Node: "x", Incarnation: 1<<64 - 1, Cluster: "test", UID: "u", HashKey: "ключ", GRPCAddr: "host:1", AppAddr: "[::1]:80", RaftAddr: "[::1]:65535", RaftID: "r", Hot: true,
+		Node: "x", Incarnation: 1<<64 - 1, Cluster: "test", UID: "u", HashKey: "ключ", GRPCAddr: "host:1", AppAddr: "[::1]:80", RaftAddr: "[::1]:65535", RaftID: "r", Hot: true, Level: 5,
 	}} {
 		got, err := parse("test", s.Node, s.tags())
 		if err != nil || got != s {
@@ -22,6 +22,21 @@ func TestTagsRoundTrip(t *testing.T) {
 }
 
 // A wish that is not understood keeps nobody out.
+// TestParseLevel: a node that tells no level, or what is none, is one of before nodes told.
+func TestParseLevel(t *testing.T) {
+	for text, want := range map[string]uint32{"": 0, "5": 5, "4294967295": 1<<32 - 1, "4294967296": 0, "-1": 0, "five": 0} {
+		tags := Self{Node: "n1", Incarnation: 1, Cluster: "test", HashKey: "h", GRPCAddr: "h:1", RaftAddr: "h:2", RaftID: "r", Level: want}.tags()
+		if text != "" {
+			tags[tagLevel] = text
+		} else if _, ok := tags[tagLevel]; ok {
+			t.Error("level 0 is told")
+		}
+		if got, err := parse("test", "n1", tags); err != nil || got.Level != want {
+			t.Errorf("%q: %d, %v", text, got.Level, err)
+		}
+	}
+}
+
 func TestParseHot(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "": false, "false": false, "TRUE": false, "2": false} {
 		tags := self("n1").tags()

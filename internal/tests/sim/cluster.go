@@ -52,6 +52,9 @@ type Config struct {
 	Profile string
 	// Tune changes the configuration of a node before it starts; nil = nothing.
 	Tune func(host int, cfg *node.Config)
+	// Old has the cluster be made at the first level, as if one of its nodes were of an old
+	// program. The level of the others is adopted when nothing has changed for a while.
+	Old bool
 	// Log is where nodes say what happens. Default: nowhere.
 	Log slog.Handler
 }
@@ -142,6 +145,9 @@ func (c *Cluster) Start(i int) error {
 		if o != h && (i != 0 || o.life > 0) {
 			cfg.Cluster.Join = append(cfg.Cluster.Join, net.JoinHostPort(o.addr, gossipPort))
 		}
+	}
+	if c.cfg.Old {
+		cfg.Wires.Level = 1
 	}
 	if c.cfg.Tune != nil {
 		c.cfg.Tune(i, &cfg)

@@ -76,7 +76,10 @@ type setting struct {
 	drift history.Drift
 }
 
-// play runs a scenario with several seeds.
+// play runs a scenario with several seeds. In half of them, as with the first one, the
+// cluster is made at the latest level; in the others at the first one, as old programs
+// make it: counters are not deleted, limits not reset and keys not used there until the
+// level is adopted.
 func play(t *testing.T, set setting, act func(*scene)) {
 	for i := range *seeds {
 		seed := *firstSeed + uint64(i)
@@ -101,7 +104,7 @@ func play(t *testing.T, set setting, act func(*scene)) {
 }
 
 func playOnce(t *testing.T, set setting, seed uint64, j *Judge, act func(*scene)) {
-	cfg := Config{Nodes: set.nodes, Seed: seed}
+	cfg := Config{Nodes: set.nodes, Seed: seed, Old: seed%2 == 0}
 	if *verbose {
 		cfg.Log = slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})
 	}
@@ -130,9 +133,6 @@ func playOnce(t *testing.T, set setting, seed uint64, j *Judge, act func(*scene)
 		t.Logf("%d looks, %d permits, %d confirmed; %+v", looks, permits, confirmed, s.Net.Stats())
 	}()
 	s.form()
-	if set.clients > 0 && seed%2 == 0 { // counters are deleted, and limits reset, in half of the histories
-		s.adopted()
-	}
 	for i := range set.clients {
 		k, err := NewClient(s.Cluster, j, i+1, 6)
 		if err != nil {

@@ -216,11 +216,11 @@ func (s *scene) adopted() {
 	})
 }
 
-// sometimesAdopted has that before places are taken, with every other seed: records name
-// places one by one then.
+// sometimesAdopted has that before places are taken, with the seeds whose clusters are made
+// so: records name places one by one then.
 func (s *scene) sometimesAdopted() {
 	s.t.Helper()
-	if s.seed%2 == 1 {
+	if !s.cfg.Old {
 		s.adopted()
 	}
 }

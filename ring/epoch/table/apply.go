@@ -12,7 +12,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, Splits: t.Splits, want: t.want, divided: t.divided, nodes: t.nodes, holders: t.holders}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, Splits: t.Splits, want: t.want, divided: t.divided, nodes: t.nodes, holders: t.holders}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -77,8 +77,11 @@ func (t *Table) init(c *Init) *Refused {
 	if c.LockTTL < 0 {
 		return refused("locks of %d ns at most", c.LockTTL)
 	}
+	if why := windowFor(c.IDWindow, c.Level); why != nil {
+		return why
+	}
 	t.Cluster, t.UID, t.Epoch = c.Cluster, c.UID, max(c.Epoch, 1)
-	t.LeaseTTL, t.LeaseMargin, t.LockTTL = c.LeaseTTL, c.LeaseMargin, c.LockTTL
+	t.LeaseTTL, t.LeaseMargin, t.LockTTL, t.IDWindow = c.LeaseTTL, c.LeaseMargin, c.LockTTL, c.IDWindow
 	return nil
 }
 

@@ -52,6 +52,12 @@ type Init struct {
 	// LockTTL is agreed with the cluster, in nanoseconds: no lock is granted for
 	// longer. 0 = none is agreed.
 	LockTTL int64 `json:"lock_ttl,omitempty"`
+	// Level is that of the cluster from the beginning, 0 = 1. No process that does not know it
+	// is admitted.
+	Level uint32 `json:"level,omitempty"`
+	// IDWindow is agreed with the cluster, in nanoseconds: for so long request ids and
+	// idempotency keys are kept. 0 = none is agreed yet. WindowLevel.
+	IDWindow int64 `json:"id_window,omitempty"`
 }
 
 // Admit makes a process a member that owns nothing yet. It is refused while
@@ -177,6 +183,9 @@ const MaxLeap = 1 << 36
 // Adopt commits a level: see Level. It is refused while a member does not know it.
 type Adopt struct {
 	Level uint32 `json:"level"`
+	// IDWindow is that of Init, for a cluster in which none is agreed yet; in others it
+	// means nothing.
+	IDWindow int64 `json:"id_window,omitempty"`
 }
 
 // EndWait says that no process is waited for any more that was a member before those

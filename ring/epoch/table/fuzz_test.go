@@ -93,6 +93,7 @@ func FuzzRestore(f *testing.F) {
 func everyKind() []Command {
 	return []Command{
 		{ID: "i1", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611, LeaseTTL: 2_000_000_000, LeaseMargin: 50_000_000, LockTTL: 600_000_000_000}},
+		{ID: "i1b", Init: &Init{Cluster: "test", UID: "0123456789abcdef", Epoch: 23337811611, LeaseTTL: 2_000_000_000, Level: WindowLevel, IDWindow: 300_000_000_000}},
 		{ID: "i2", Admit: &Admit{Member: Member{Node: "n1", Incarnation: 1 << 62, HashKey: "10.0.0.1:7400", GRPCAddr: "10.0.0.1:7400", RaftAddr: "10.0.0.1:7410", RaftID: "n1/0123456789abcdef", Version: "v1.2.3"}}},
 		{ID: "i3", Begin: &Begin{[]Holder{{"n1", 3}, {"n2", 5}}}},
 		{ID: "i4", Flip: &Flip{Transition: 7, WantSince: 6, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Standby: Holder{"n1", 3}, Ends: []uint64{0, 1<<64 - 1}}},
@@ -113,6 +114,7 @@ func everyKind() []Command {
 		{ID: "i17", CloseSplit: &CloseSplit{ID: 23337811612, Reason: "it is not hot any more"}},
 		{ID: "i18", EndSplit: &EndSplit{ID: 23337811612, Home: Holder{"n1", 3}, Since: 23337811613}},
 		{ID: "i19", Adopt: &Adopt{Level: 3}},
+		{ID: "i19b", Adopt: &Adopt{Level: WindowLevel, IDWindow: 300_000_000_000}},
 		{ID: "i20", EndWait: &EndWait{}},
 	}
 }

@@ -20,7 +20,10 @@ func (t *Table) Uses(level uint32) bool { return max(1, t.Level) >= level }
 // FirstAdopted is the level from which on levels are committed by an Adopt.
 const FirstAdopted = 3
 
-// adopt commits a level.
+// WindowLevel is the level from which on all nodes keep request ids for as long.
+const WindowLevel = 5
+
+// adopt commits a level, and what is agreed on with it.
 func (t *Table) adopt(c *Adopt) *Refused {
 	if c.Level < FirstAdopted {
 		return refused("level %d is used with its first command", c.Level)
@@ -35,6 +38,21 @@ func (t *Table) adopt(c *Adopt) *Refused {
 	if i := slices.IndexFunc(t.Members, func(m Member) bool { return max(1, m.Level) < c.Level }); i >= 0 {
 		return refused("node %s (version %s) does not know level %d", t.Members[i].Node, t.Members[i].Version, c.Level)
 	}
+	if why := windowFor(c.IDWindow, c.Level); why != nil {
+		return why
+	}
+	//guard:window-once
+	if t.IDWindow == 0 {
+		t.IDWindow = c.IDWindow
+	}
+	return nil
+}
+
+// windowFor says why a window cannot be agreed on with a level, nil if it can, or none is.
+func windowFor(window int64, level uint32) *Refused {
+	if window < 0 || window > 0 && level < WindowLevel {
+		return refused("request ids are kept for %d ns, with level %d", window, level)
+	}
 	return nil
 }
 
@@ -44,6 +62,8 @@ func (c Command) Level() uint32 {
 		return max(FirstAdopted, c.Adopt.Level)
 	}
 	switch {
+	case c.Init != nil:
+		return max(1, c.Init.Level)
 	case c.EndWait != nil, c.Admit != nil && c.Admit.Cold, c.Resume != nil && c.Resume.Cold, c.Remove != nil && c.Remove.Term != 0, c.Raise != nil && c.Raise.To != 0, c.Drain != nil && c.Drain.Stop:
 		return 3
 	//guard:split-level

@@ -116,3 +116,55 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestBornWithALevel: a cluster may have a level from the beginning. It closes the door to
+// those that do not know it.
+func TestBornWithALevel(t *testing.T) {
+	make := func(c Init) (*Table, error) {
+		c.Cluster, c.Epoch = "test", 100
+		return (&Table{}).Apply(Command{Init: &c})
+	}
+	for name, c := range map[string]Init{
+		"a window, and no level": {IDWindow: 300e9},
+		"a level of before":      {Level: WindowLevel - 1, IDWindow: 300e9},
+		"a window below 0":       {Level: Level, IDWindow: -1},
+	} {
+		if tab, err := make(c); err == nil {
+			t.Errorf("%s: %+v", name, tab)
+		}
+	}
+	tab, err := make(Init{Level: Level, IDWindow: 300e9})
+	if err != nil || !tab.Uses(Level) || tab.IDWindow != 300e9 {
+		t.Fatalf("%+v, %v", tab, err)
+	}
+	old := member("n1", 1)
+	old.Level = Level - 1
+	turned(t, tab, Command{Admit: &Admit{Member: old}})
+	tab = grow(t, tab, Command{Admit: &Admit{Member: current(old)}})
+	turned(t, tab, Command{Adopt: &Adopt{Level: Level, IDWindow: 60e9}})
+	read, err := Restore(tab.Encode())
+	if err != nil || read.IDWindow != 300e9 || read.Level != Level {
+		t.Errorf("%+v, %v", read, err)
+	}
+	if plain, err := make(Init{}); err != nil || plain.Uses(2) || plain.IDWindow != 0 {
+		t.Errorf("%+v, %v", plain, err)
+	}
+}
+
+// TestAdoptedWindow: how long ids are kept is agreed on with the level in which all nodes
+// keep them for as long, and once.
+func TestAdoptedWindow(t *testing.T) {
+	tab := grow(t, made(), Command{Admit: &Admit{Member: current(member("n1", 1))}})
+	turned(t, tab, Command{Adopt: &Adopt{Level: WindowLevel - 1, IDWindow: 300e9}})
+	tab = grow(t, tab, Command{Adopt: &Adopt{Level: WindowLevel - 1}})
+	if tab.IDWindow != 0 {
+		t.Errorf("%d ns with level %d", tab.IDWindow, tab.Level)
+	}
+	if tab = grow(t, tab, Command{Adopt: &Adopt{Level: WindowLevel, IDWindow: 300e9}}); tab.IDWindow != 300e9 {
+		t.Errorf("%d ns", tab.IDWindow)
+	}
+	tab.Level-- // as if there were another level
+	if next := grow(t, tab, Command{Adopt: &Adopt{Level: WindowLevel, IDWindow: 60e9}}); next.IDWindow != 300e9 {
+		t.Errorf("%d ns, agreed on again", next.IDWindow)
+	}
+}

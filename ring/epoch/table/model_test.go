@@ -36,7 +36,7 @@ func deep(t *Table) *Table {
 
 // equal reports whether two tables are the same to everybody.
 func equal(a, b *Table) bool {
-	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.Level == b.Level && slices.EqualFunc(a.Splits, b.Splits, sameSplit) && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && slices.Equal(a.Members, b.Members) &&
+	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.Level == b.Level && slices.EqualFunc(a.Splits, b.Splits, sameSplit) && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && a.IDWindow == b.IDWindow && slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Rows, b.Rows) && slices.Equal(a.nodes, b.nodes) && (a.Transition == nil) == (b.Transition == nil) && (a.want == nil) == (b.want == nil)
 	if same && a.want != nil {
 		same = a.want.Digest() == b.want.Digest()
@@ -183,7 +183,10 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 	case 36:
 		return Command{EndWait: &EndWait{}}
 	case 35:
-		return Command{Adopt: &Adopt{rapid.SampledFrom([]uint32{0, 1, 2, Level, Level, Level, Level + 1}).Draw(t, "adopted")}}
+		return Command{Adopt: &Adopt{
+			Level:    rapid.SampledFrom([]uint32{0, 1, 2, WindowLevel - 1, Level, Level, Level, Level + 1}).Draw(t, "adopted"),
+			IDWindow: rapid.SampledFrom([]int64{0, 0, 300e9, 60e9, -1}).Draw(t, "window"),
+		}}
 	case 31, 32, 33, 34:
 		return drawSplit(t, tab, pick)
 	case 30:

@@ -19,6 +19,7 @@ type snapshot struct {
 	TTL        int64         `json:"lease_ttl"`
 	Margin     int64         `json:"lease_margin"`
 	LockTTL    int64         `json:"lock_ttl,omitempty"`
+	IDWindow   int64         `json:"id_window,omitempty"`
 	Epoch      uint64        `json:"epoch"`
 	WantSince  uint64        `json:"want_since"`
 	Level      uint32        `json:"level,omitempty"`
@@ -41,7 +42,7 @@ type snapshotRow struct {
 
 // Encode writes the table down.
 func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
+	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -70,7 +71,7 @@ func Restore(b []byte) (*Table, error) {
 	if s.Version != Version {
 		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition, Splits: s.Splits}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, IDWindow: s.IDWindow, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition, Splits: s.Splits}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
@@ -95,6 +96,9 @@ func Restore(b []byte) (*Table, error) {
 func (t *Table) Check() error {
 	if t.LeaseTTL < 0 || t.LeaseMargin < 0 || t.LockTTL < 0 {
 		return fmt.Errorf("a lease of %d ns with a margin of %d ns, and locks of %d ns at most", t.LeaseTTL, t.LeaseMargin, t.LockTTL)
+	}
+	if why := windowFor(t.IDWindow, t.Level); why != nil {
+		return why
 	}
 	if !slices.IsSortedFunc(t.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), -1) }) {
 		return fmt.Errorf("the members are not in order")

@@ -233,6 +233,9 @@ func compareLevel(c Command, was, is *Table) error {
 	case c.Adopt != nil:
 		want = c.Adopt.Level
 	}
+	if is.IDWindow != was.IDWindow && (c.Adopt == nil || was.IDWindow != 0 || is.IDWindow != c.Adopt.IDWindow || is.Level < WindowLevel) {
+		return fmt.Errorf("ids are kept for %d ns after %d", is.IDWindow, was.IDWindow)
+	}
 	if is.Level != want || c.Adopt != nil && (want <= max(1, was.Level) || is.Common() < want) {
 		return fmt.Errorf("the level is %d after %d", is.Level, was.Level)
 	}

@@ -114,7 +114,10 @@ type Table struct {
 	// LockTTL is the longest TTL of locks, in nanoseconds. 0 = none is agreed, and
 	// nothing that is lost is waited for.
 	LockTTL int64
-	Epoch   uint64
+	// IDWindow is how long request ids and idempotency keys are kept, in nanoseconds. 0 =
+	// none is agreed, and each node goes by its own setting.
+	IDWindow int64
+	Epoch    uint64
 	// Level is the greatest one of the commands that took effect; 0 is 1.
 	Level uint32
 	// WantSince is the epoch in which the wanted ring changed last.

@@ -32,9 +32,13 @@ func (c *cluster) recoverRows() {
 				due.Rows = append(due.Rows, r.Loss)
 			}
 		}
-		if len(due.Rows) > 0 {
-			c.endGrace(&due)
-			sleep = gracePause
+		ids, next := c.doubted(now)
+		sleep = min(sleep, next)
+		for _, over := range []*table.EndGrace{&due, ids} {
+			if len(over.Rows) > 0 {
+				c.endGrace(over)
+				sleep = gracePause
+			}
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, sleep)
 		_, _ = c.group.Await(ctx, t.Epoch)
@@ -45,6 +49,21 @@ func (c *cluster) recoverRows() {
 	}
 }
 
+// doubted returns what ends that ids of this node's rows are unsure, where those of what was
+// lost are too old, and when to look again.
+func (c *cluster) doubted(now int64) (due *table.EndGrace, sleep time.Duration) {
+	doubts, self, t := c.group.Rule().Doubts()
+	due, sleep = &table.EndGrace{Owner: self, IDs: true}, maxSleep
+	for _, r := range doubts {
+		if left := r.At + t.IDWindow - now; left >= 0 {
+			sleep = min(sleep, time.Duration(left)+1)
+		} else if len(due.Rows) < graceRows {
+			due.Rows = append(due.Rows, r.Loss)
+		}
+	}
+	return due, sleep
+}
+
 // endGrace has the end of a grace agreed on, or not: then the table has changed, or it
 // is tried again.
 func (c *cluster) endGrace(due *table.EndGrace) {
@@ -52,6 +71,8 @@ func (c *cluster) endGrace(due *table.EndGrace) {
 	defer cancel()
 	epoch, err := c.group.Propose(ctx, table.Command{ID: c.newID(), EndGrace: due})
 	switch {
+	case err == nil && due.IDs:
+		c.log.Info("what was lost is older than request ids are kept: unknown ones are new again", "rows", len(due.Rows), "epoch", epoch)
 	case err == nil:
 		c.log.Info("the grace period of lost rows is over: their locks are granted again", "rows", len(due.Rows), "epoch", epoch)
 	case c.ctx.Err() != nil:

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -47,18 +46,7 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 		if e.Lost != 0 {
 			p.LostAt = e.LostAt
 		}
-		switch {
-		case e.Whole: // it came with its request ids, from wherever it came
-			p.Since = math.MinInt64
-		case e.Lost != 0: // those of before the loss are gone
-			//guard:lost-ids e.LostAt -> m.start
-			p.Since = max(m.start, e.LostAt)
-		//guard:lost-short-grace
-		case m.shortGrace(): // the grace is over, and those of before may be sent again
-			p.Since = e.LostAt
-		default: // … and they may not
-			p.Since = math.MinInt64
-		}
+		p.Since = m.since(&e)
 		return p, nil
 	case serving.NoLease:
 		return owner.Permit{}, m.noLease
@@ -66,10 +54,23 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 	return owner.Permit{}, errNotOwner // frozen rows too: they wait for the next table
 }
 
-// shortGrace reports whether the grace of a row is over before keys are forgotten.
-func (m *inCluster) shortGrace() bool {
-	t := m.rule.Table()
-	return t.LockTTL < cmp.Or(t.IDWindow, m.window)
+// since returns the moment before which request ids of a row are unknown, and may be sent
+// again.
+func (m *inCluster) since(e *serving.Entry) int64 {
+	switch agreed := e.Window != 0; {
+	case e.Whole: // it came with its request ids, from wherever it came
+		return math.MinInt64
+	//guard:ids-not-unsure false
+	case agreed && !e.Unsure: // those of before the loss are too old
+		return math.MinInt64
+	case e.Lost != 0: // … are gone
+		//guard:lost-ids e.LearnedAt -> m.start
+		return max(m.start, e.LearnedAt)
+	//guard:lost-short-grace
+	case agreed || m.rule.Table().LockTTL < m.window: // the grace is over, and those of before may be sent again
+		return e.LearnedAt
+	}
+	return math.MinInt64 // … and they may not
 }
 
 // Confirm implements owner.Rule.

@@ -48,7 +48,8 @@
 //	row lost (owner and standby died)          | nobody                      | Unsure from the
 //	                                           |                             | loss, for Window
 //	… and its grace is over, or it has moved   | the owner, since            | Unsure until Window
-//	before Window has passed                   |                             | after it came
+//	before Window has passed                   |                             | after it knew of it
+//	… and Window has passed, as the table says | the owner, and all later    | New
 //	process started without state              | nobody                      | Unsure since then
 //	not all members know keys (level)          | nobody                      | refused by the store
 //	the answer was lost, repeated, or late     | the owner                   | (known: Replay)

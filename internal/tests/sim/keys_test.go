@@ -81,3 +81,47 @@ func TestKeysFromTheBeginning(t *testing.T) {
 		}
 	})
 }
+
+// TestLossesAreOver: when two nodes of five have died at once, keys are in doubt for as long
+// as they are kept, and then everywhere taken again, also where rows have moved to since.
+func TestLossesAreOver(t *testing.T) {
+	t.Parallel()
+	const window = 20 * time.Second
+	play(t, setting{nodes: 5, config: func(c *Config) {
+		c.Tune = func(_ int, cfg *node.Config) { cfg.Store.RequestIDs.Window = int64(window) }
+	}}, func(s *scene) {
+		s.adopted()
+		i := s.follower()
+		j := i
+		for j == i {
+			j = s.follower()
+		}
+		s.Crash(i)
+		s.Crash(j)
+		lost := func(unsure bool) (n int) {
+			for _, r := range latest(s.Cluster).Rows {
+				if r.Lost != 0 && r.Unsure == unsure {
+					n++
+				}
+			}
+			return n
+		}
+		s.until(stableTime, "rows are lost", func() bool { return lost(true) > 0 })
+		began := time.Now()
+		s.restore()
+		s.until(2*window, "nothing is in doubt", func() bool { return lost(true) == 0 })
+		if took := time.Since(began); took < window*9/10 || lost(false) == 0 {
+			s.t.Errorf("after %s, with %d rows that were lost", took, lost(false))
+		}
+		s.Crash(i)
+		s.Wipe(i)
+		s.restore() // rows move to one that knows of no loss
+		for n := range 20 {
+			began := time.Now()
+			s.addOnce(n%5, fmt.Sprint("stock-", n), "order")
+			if took := time.Since(began); took > 2*time.Second {
+				s.t.Errorf("a key was in doubt for %s", took)
+			}
+		}
+	})
+}

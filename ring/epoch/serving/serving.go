@@ -83,6 +83,9 @@ type row struct {
 	// all of that was lost, by the clock of the rule; in grace, the row had come to this
 	// process by then.
 	lostAt int64
+	// learnedAt is, for a row of which something was lost, a moment by which this process had
+	// learned of the loss, by the same clock: all that was lost was done before.
+	learnedAt int64
 }
 
 // New returns the rule of a process that is no member yet and has no lease.
@@ -132,6 +135,13 @@ type Entry struct {
 	// LostAt is, if the row is not Whole, a moment by which all was lost that was lost of
 	// it. In grace, the row had come to this process by then, and the grace runs from it.
 	LostAt int64
+	// LearnedAt is, if the row is not Whole, a moment by which this process had learned of the
+	// loss, whoever had the row then: what was lost was done before.
+	LearnedAt int64
+	// Unsure says that ids of what was lost may still be sent again, if Window is not 0: for
+	// how long they may, as the cluster has agreed.
+	Unsure bool
+	Window int64
 }
 
 // Enter is May, and says all that there is to know of the row.
@@ -155,6 +165,7 @@ func (r *Rule) Enter(h uint64, now int64) (Entry, Verdict) {
 	}
 	is := &s.table.Rows[i]
 	e.Since, e.Whole, e.LostAt = is.Since, is.Lost == 0, w.lostAt
+	e.LearnedAt, e.Unsure, e.Window = w.learnedAt, is.Unsure, s.table.IDWindow
 	if is.Grace {
 		e.Lost = is.Lost
 	}
@@ -175,6 +186,19 @@ func (r *Rule) Recoveries() ([]Recovery, table.Holder, *table.Table) {
 	for i := range s.rows {
 		if is := &s.table.Rows[i]; s.rows[i].mine && is.Grace {
 			out = append(out, Recovery{table.Loss{End: is.End, Lost: is.Lost}, s.rows[i].lostAt})
+		}
+	}
+	return out, s.self, s.table
+}
+
+// Doubts returns the rows of this process of which ids are unsure, in order. At is the moment
+// by which all that was lost of them was done.
+func (r *Rule) Doubts() ([]Recovery, table.Holder, *table.Table) {
+	s := r.now.Load()
+	var out []Recovery
+	for i := range s.rows {
+		if is := &s.table.Rows[i]; s.rows[i].mine && is.Unsure {
+			out = append(out, Recovery{table.Loss{End: is.End, Lost: is.Lost}, s.rows[i].learnedAt})
 		}
 	}
 	return out, s.self, s.table
@@ -329,6 +353,9 @@ func (s *state) inherit(old *state, now int64) []Range {
 		had := was >= 0 && old.rows[was].holds
 		//guard:keep-as-standby s.table.MayHold(is, s.self) -> s.table.Rows[is].Owner == s.self
 		has := is >= 0 && s.table.MayHold(is, s.self)
+		if is >= 0 && s.table.Rows[is].Lost != 0 {
+			s.rows[is].learnedAt = max(s.rows[is].learnedAt, s.learned(is, old, was, now))
+		}
 		kept := had && has && old.self == s.self &&
 			!s.spoilt(is, old, was) //guard:discard-declared-loss
 		if has {
@@ -363,7 +390,7 @@ func (s *state) unload(epoch uint64, now int64) []Range {
 	for i := range s.table.Rows {
 		r, w := &s.table.Rows[i], &s.rows[i]
 		w.mine, w.holds = r.Owner == s.self, s.table.MayHold(i, s.self)
-		w.lostAt = now
+		w.lostAt, w.learnedAt = now, now
 		if w.mine && //guard:loaded-others
 			r.Lost <= epoch { //guard:loaded-lost
 			counts = true
@@ -395,6 +422,16 @@ func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
 		return now
 	}
 	return old.rows[was].lostAt
+}
+
+// learned returns a moment by which this process had learned of the loss of a row: now,
+// unless the loss was in the old table. A row that was joined to one that was lost has 0.
+func (s *state) learned(is int, old *state, was int, now int64) int64 {
+	//guard:learned-anew
+	if was < 0 || s.table.Rows[is].Lost > old.table.Epoch {
+		return now
+	}
+	return old.rows[was].learnedAt
 }
 
 // spoilt reports whether what the node holds of a row must not count any more,

@@ -324,7 +324,8 @@ func (t *Table) removeHolders(r *Row, gone map[Holder]bool, survivors *ring.Ring
 		r.Owner, r.Standby, r.Synced = Holder{}, Holder{}, false
 	}
 	//guard:removal-declares-loss
-	r.Lost, r.Grace = t.Epoch, t.LockTTL > 0
+	//guard:removal-unsure t.IDWindow > 0 -> false
+	r.Lost, r.Grace, r.Unsure = t.Epoch, t.LockTTL > 0, t.IDWindow > 0
 	if r.Standby == r.Owner {
 		r.Standby, r.Synced = Holder{}, false
 	}
@@ -388,5 +389,5 @@ func (t *Table) Compactable() bool {
 }
 
 func alike(a, b Row) bool {
-	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced && a.Grace == b.Grace
+	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced && a.Grace == b.Grace && a.Unsure == b.Unsure
 }

@@ -124,6 +124,9 @@ type Unsync struct {
 type EndGrace struct {
 	Owner Holder `json:"owner"`
 	Rows  []Loss `json:"rows"`
+	// IDs ends their Unsure instead: what was done before the loss is not sent again.
+	// WindowLevel.
+	IDs bool `json:"ids,omitempty"`
 }
 
 // Loss is a segment and the epoch of its loss.

@@ -18,7 +18,8 @@
 // between survivors. A segment comes to a process that has not all of its state
 // only by Remove, which says so (Row.Lost). Whoever owns it then, is told that what
 // was lost may still be held elsewhere (Row.Grace), until an owner says that it has
-// waited for all of that (EndGrace).
+// waited for all of that (EndGrace); and that ids of before may be sent again (Row.Unsure),
+// likewise.
 //
 // A member stands by for a segment from the Sync on that its owner proposes when
 // the member has all of it, or from a Flip on, whose source has; until it is

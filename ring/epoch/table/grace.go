@@ -2,7 +2,7 @@ package table
 
 import "slices"
 
-// endGrace ends the grace of rows. It stamps them: a process that goes by a row as it was must
+// endGrace ends the grace of rows, or that their ids are unsure. It stamps them: a process that goes by a row as it was must
 // look again.
 func (t *Table) endGrace(c *EndGrace) *Refused {
 	switch {
@@ -25,10 +25,14 @@ func (t *Table) endGrace(c *EndGrace) *Refused {
 		//guard:settle-loss
 		case r.Lost != l.Lost:
 			return refused("the segment that ends at %d was lost in epoch %d", l.End, r.Lost)
-		case !r.Grace:
+		case !c.IDs && !r.Grace, c.IDs && !r.Unsure:
 			return refused("the segment that ends at %d is not in grace", l.End)
 		}
-		r.Grace, r.Since = false, t.Epoch
+		if r.Since = t.Epoch; c.IDs {
+			r.Unsure = false
+		} else {
+			r.Grace = false
+		}
 	}
 	t.Rows = rows
 	return nil

@@ -41,11 +41,27 @@ func (t *Table) adopt(c *Adopt) *Refused {
 	if why := windowFor(c.IDWindow, c.Level); why != nil {
 		return why
 	}
-	//guard:window-once
+	//guard:window-once true
 	if t.IDWindow == 0 {
-		t.IDWindow = c.IDWindow
+		t.agreeWindow(c.IDWindow)
 	}
 	return nil
+}
+
+// agreeWindow has ids be kept for so long, if it is not 0. What was lost before may be sent
+// again.
+func (t *Table) agreeWindow(window int64) {
+	t.IDWindow = window
+	if window == 0 {
+		return
+	}
+	t.Rows = slices.Clone(t.Rows)
+	for i := range t.Rows {
+		//guard:unsure-adopted
+		if r := &t.Rows[i]; r.Lost != 0 {
+			r.Unsure, r.Since = true, t.Epoch
+		}
+	}
 }
 
 // windowFor says why a window cannot be agreed on with a level, nil if it can, or none is.
@@ -64,6 +80,8 @@ func (c Command) Level() uint32 {
 	switch {
 	case c.Init != nil:
 		return max(1, c.Init.Level)
+	case c.EndGrace != nil && c.EndGrace.IDs:
+		return WindowLevel
 	case c.EndWait != nil, c.Admit != nil && c.Admit.Cold, c.Resume != nil && c.Resume.Cold, c.Remove != nil && c.Remove.Term != 0, c.Raise != nil && c.Raise.To != 0, c.Drain != nil && c.Drain.Stop:
 		return 3
 	//guard:split-level

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -154,7 +155,13 @@ func TestBornWithALevel(t *testing.T) {
 // TestAdoptedWindow: how long ids are kept is agreed on with the level in which all nodes
 // keep them for as long, and once.
 func TestAdoptedWindow(t *testing.T) {
-	tab := grow(t, made(), Command{Admit: &Admit{Member: current(member("n1", 1))}})
+	one, two := Holder{"n1", 1}, Holder{"n2", 1}
+	tab := locking()
+	for _, h := range []Holder{one, two} {
+		tab = grow(t, tab, Command{Admit: &Admit{Member: current(member(h.Node, h.Incarnation))}})
+	}
+	tab = grow(t, tab, Command{Begin: &Begin{Want: []Holder{one, two}}})
+	tab = grow(t, tab, Command{Remove: &Remove{Members: []Holder{two}}})
 	turned(t, tab, Command{Adopt: &Adopt{Level: WindowLevel - 1, IDWindow: 300e9}})
 	tab = grow(t, tab, Command{Adopt: &Adopt{Level: WindowLevel - 1}})
 	if tab.IDWindow != 0 {
@@ -163,6 +170,23 @@ func TestAdoptedWindow(t *testing.T) {
 	if tab = grow(t, tab, Command{Adopt: &Adopt{Level: WindowLevel, IDWindow: 300e9}}); tab.IDWindow != 300e9 {
 		t.Errorf("%d ns", tab.IDWindow)
 	}
+	end := &EndGrace{Owner: one, IDs: true}
+	for _, r := range tab.Rows {
+		if r.Unsure != (r.Lost != 0) || r.Unsure && r.Since != tab.Epoch {
+			t.Fatalf("%+v in epoch %d", r, tab.Epoch)
+		}
+		if r.Unsure {
+			end.Rows = append(end.Rows, Loss{r.End, r.Lost})
+		}
+	}
+	if read, err := Restore(tab.Encode()); err != nil || !slices.Equal(read.Rows, tab.Rows) {
+		t.Errorf("%v", err)
+	}
+	settled := grow(t, tab, Command{EndGrace: end})
+	if slices.ContainsFunc(settled.Rows, func(r Row) bool { return r.Unsure || r.Lost != 0 && !r.Grace }) {
+		t.Error("ids are in doubt when all is too old, or that has ended a grace")
+	}
+	turned(t, settled, Command{EndGrace: end})
 	tab.Level-- // as if there were another level
 	if next := grow(t, tab, Command{Adopt: &Adopt{Level: WindowLevel, IDWindow: 60e9}}); next.IDWindow != 300e9 {
 		t.Errorf("%d ns, agreed on again", next.IDWindow)

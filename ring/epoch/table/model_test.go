@@ -322,6 +322,14 @@ func drawSync(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 // drawEndGrace ends the grace of rows, with something wrong at times.
 func drawEndGrace(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	c := settling(tab, pick("owner"))
+	if rapid.IntRange(0, 2).Draw(t, "ids") == 0 {
+		c.EndGrace.IDs, c.EndGrace.Rows = true, nil
+		for _, r := range tab.Rows {
+			if r.Owner == c.EndGrace.Owner && r.Unsure {
+				c.EndGrace.Rows = append(c.EndGrace.Rows, Loss{r.End, r.Lost})
+			}
+		}
+	}
 	if len(c.EndGrace.Rows) == 0 {
 		return c
 	}

@@ -129,8 +129,20 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("Lost is wrong")
 	case old.Lost != now.Lost && now.Grace != (is.LockTTL > 0):
 		return errors.New("what was lost is not waited for, or for nothing")
-	case old.Lost == now.Lost && old.Grace != now.Grace && (c.EndGrace == nil || now.Grace):
+	case old.Lost == now.Lost && old.Grace != now.Grace && (c.EndGrace == nil || c.EndGrace.IDs || now.Grace):
 		return errors.New("Grace is wrong")
+	case old.Lost != now.Lost && now.Unsure != (is.IDWindow > 0):
+		return errors.New("ids that were lost are not in doubt, or for nothing")
+	case now.Unsure && (now.Lost == 0 || is.IDWindow == 0):
+		return errors.New("ids are in doubt, and none were lost")
+	case old.Lost == now.Lost && old.Unsure && !now.Unsure && (c.EndGrace == nil || !c.EndGrace.IDs):
+		return errors.New("ids are not in doubt any more, and nobody has said so")
+	case c.Adopt != nil && was.IDWindow == 0 && is.IDWindow > 0 && now.Lost != 0:
+		old.Unsure, old.Since = true, now.Since
+		if !stamped || old != now {
+			return errors.New("ids that were lost before there was a window are not in doubt")
+		}
+		return nil
 	}
 	switch {
 	case c.Begin != nil && !old.Owner.None() && old != now:
@@ -190,8 +202,13 @@ func compareSynced(c *Sync, was *Table, old, now Row) error {
 // compareEndGrace checks a row that an EndGrace changed.
 func compareEndGrace(c *EndGrace, old, now Row) error {
 	settled := old
-	settled.Grace, settled.Since = false, now.Since
-	if old.Owner != c.Owner || !old.Grace || now != settled || !slices.Contains(c.Rows, Loss{now.End, old.Lost}) {
+	was := &settled.Grace
+	if c.IDs {
+		was = &settled.Unsure
+	}
+	waited := *was
+	*was, settled.Since = false, now.Since
+	if old.Owner != c.Owner || !waited || now != settled || !slices.Contains(c.Rows, Loss{now.End, old.Lost}) {
 		return errors.New("EndGrace changed what it does not name, or not as it was seen")
 	}
 	return nil

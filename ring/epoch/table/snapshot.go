@@ -38,6 +38,7 @@ type snapshotRow struct {
 	Held    uint64 `json:"h"`
 	Lost    uint64 `json:"l,omitempty"`
 	Grace   bool   `json:"g,omitempty"`
+	Unsure  bool   `json:"i,omitempty"`
 }
 
 // Encode writes the table down.
@@ -51,7 +52,7 @@ func (t *Table) Encode() []byte {
 		return i + 1
 	}
 	for _, r := range t.Rows {
-		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost, r.Grace})
+		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost, r.Grace, r.Unsure})
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -76,7 +77,7 @@ func Restore(b []byte) (*Table, error) {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
 		}
-		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost, Grace: r.Grace}
+		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost, Grace: r.Grace, Unsure: r.Unsure}
 		if r.Owner > 0 {
 			row.Owner = t.Members[r.Owner-1].Holder()
 		}
@@ -122,6 +123,8 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d is of a later epoch than %d", i, t.Epoch)
 		case r.Grace && (r.Lost == 0 || t.LockTTL == 0):
 			return fmt.Errorf("row %d is in grace, and nothing of it can be held elsewhere", i)
+		case r.Unsure && (r.Lost == 0 || t.IDWindow == 0):
+			return fmt.Errorf("ids of row %d are unsure, and none were lost", i)
 		}
 	}
 	//guard:split-restored t.checkSplits() -> error(nil)

@@ -48,6 +48,10 @@ type Row struct {
 	// the owner says that it is over (EndGrace), and begins anew with each owner.
 	// Invariant: Grace ⇒ Lost != 0.
 	Grace bool
+	// Unsure says that request ids and idempotency keys of what was lost may be sent again. It
+	// lasts from the commit of the loss until the owner says that they are too old (EndGrace).
+	// Invariant: Unsure ⇒ Lost != 0, and a window is agreed.
+	Unsure bool
 }
 
 // Phase is where a member stands.

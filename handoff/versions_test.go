@@ -10,7 +10,7 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// TestVersionsOfTheDeleted: whoever gets rows of which nothing is left does not give the
+// TestVersionsOfTheDeleted: a node that gets rows of which nothing is left does not give the
 // versions of deleted counters a second time. Members of before do not know what says so,
 // and are not told.
 func TestVersionsOfTheDeleted(t *testing.T) {

@@ -58,8 +58,8 @@ func (m *mirror) Changed(r *Record) {
 	}
 }
 
-// What the sink was told is what the store holds: whoever installs the records
-// has the same objects and request ids.
+// What the sink was told is what the store holds: a store that installs the
+// records has the same objects and request ids.
 func TestRecordsSayEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &mirror{t, map[Ref]copied{}, map[string]reqid.Outcome{}, map[uint64]uint64{}}

@@ -538,7 +538,7 @@ func TestErrWhole(t *testing.T) {
 	}
 }
 
-// The sweep forgets the parts of a split that is over, whoever owns them, and says
+// The sweep forgets the parts of a split that is over, also those of other nodes, and says
 // nothing of it.
 func TestSweepForgetsStaleParts(t *testing.T) {
 	told := 0

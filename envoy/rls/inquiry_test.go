@@ -44,7 +44,7 @@ func (b *bucket) at(after time.Duration) func(context.Context, *limitpb.CheckReq
 	}
 }
 
-// deaf decides after a while, whoever listens: an owner whose standby is gone.
+// deaf decides after a while, although nobody may wait any more: an owner whose standby is gone.
 func (b *bucket) deaf(after time.Duration) func(context.Context, *limitpb.CheckRequest) *limitpb.CheckResult {
 	return func(_ context.Context, c *limitpb.CheckRequest) *limitpb.CheckResult {
 		time.Sleep(after)

@@ -22,8 +22,8 @@ func (k *Cache) held() (chunks int, tokens uint64) {
 	return chunks, tokens
 }
 
-// TestOneChunkForAllParameters: whoever states other parameters than the one before finds
-// no chunk, and the node holds no more of a bucket than it may.
+// TestOneChunkForAllParameters: a caller that states other parameters than the one before
+// finds no chunk, and the node holds no more of a bucket than it may.
 func TestOneChunkForAllParameters(t *testing.T) {
 	inBank(t, time.Millisecond, func(t *testing.T, k *bank) {
 		most := Cap(bucket.Burst, 2)

@@ -115,7 +115,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			return wrongUse(cmd, err.Error(), "did you mean --"+near+"?")
 		}
 	}
-	if cmd.Args == nil || cmd.HasSubCommands() && !strings.Contains(cmd.Use, "COMMAND") {
+	if cmd.Args == nil || !strings.Contains(cmd.Use, " ") || cmd.HasSubCommands() && !strings.Contains(cmd.Use, "COMMAND") {
 		return wrongUse(cmd, err.Error(), "")
 	}
 	return wrongUse(cmd, err.Error(), "what begins with \"-\" and is no flag of this command goes after \"--\"")

@@ -43,7 +43,7 @@ func TestEnvelopeByLevel(t *testing.T) {
 }
 
 // TestSubmitWhenClosed: a node that stops has no links any more, and its own calls about
-// parts end at the same moment: whoever asks learns that nothing was sent.
+// parts end at the same moment: the caller learns that nothing was sent.
 func TestSubmitWhenClosed(t *testing.T) {
 	b := newBoard(t, "n1", "n2")
 	l := NewLinks(LinksConfig{Table: b, Full: errors.New("full")})

@@ -14,7 +14,7 @@ import (
 )
 
 // TestSoleTakesEpochs: those that are taken are nobody else's, in this process or
-// any that comes after it, whoever raises the epoch meanwhile.
+// any that comes after it, also when others raise the epoch meanwhile.
 func TestSoleTakesEpochs(t *testing.T) {
 	t.Parallel()
 	dir, seen, last := t.TempDir(), map[uint64]bool{}, uint64(0)

@@ -187,7 +187,7 @@ func TestStateRefused(t *testing.T) {
 }
 
 // TestStateOfAnother: a node does not run alone where another one has served, and leaves
-// all as it is there, whoever wrote it and in whichever form.
+// all as it is there, in whichever form it was written.
 func TestStateOfAnother(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, dir string){
 		"as it is": func(*testing.T, string) {},

@@ -148,8 +148,8 @@ func TestAnywhereStrangers(t *testing.T) {
 	})
 }
 
-// TestAnywhereInBatch: a batch refuses what it would not do, of each item by itself, and
-// whoever owns the key.
+// TestAnywhereInBatch: a batch refuses what it would not do, of each item by itself, also
+// if another node owns the key.
 func TestAnywhereInBatch(t *testing.T) {
 	g := grouped(t, 2, false, nil)
 	at := g.nodes["n2"].limits

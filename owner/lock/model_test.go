@@ -218,7 +218,7 @@ func (m *model) view(now int64) View {
 	return v
 }
 
-// history checks what must be true of any list of events, whoever made it.
+// history checks what must be true of any list of events.
 func (m *model) history() error {
 	var (
 		token  uint64

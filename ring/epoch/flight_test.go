@@ -75,8 +75,8 @@ func TestRepeatWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// TestFlightsAreBounded: whoever proposes ever more is told that nothing was proposed; what
-// the leader plans itself is in nobody's way.
+// TestFlightsAreBounded: a node that proposes ever more is told that nothing was proposed;
+// what the leader plans itself is in nobody's way.
 func TestFlightsAreBounded(t *testing.T) {
 	t.Parallel()
 	g := form(t, newPool(), 1, nil)[0]

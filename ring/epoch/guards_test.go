@@ -49,7 +49,7 @@ func TestTrap05GrantNeedsProof(t *testing.T) {
 	lines.flow()
 }
 
-// TestProofAsksVotersOnly: whoever votes alone proves it alone.
+// TestProofAsksVotersOnly: a sole voter proves it alone.
 func TestProofAsksVotersOnly(t *testing.T) {
 	t.Parallel()
 	lines := newNetwork()

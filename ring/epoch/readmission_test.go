@@ -101,8 +101,8 @@ func TestAdmittedWhileEpochsAreRaised(t *testing.T) {
 	})
 }
 
-// TestCannotBeAdmitted: it is said once for each reason, and whoever else waits is not kept
-// waiting; nor by a process that cannot be put in the place of another one.
+// TestCannotBeAdmitted: it is said once for each reason, and does not hold up others that
+// wait; nor does a process that cannot be put in the place of another one.
 func TestCannotBeAdmitted(t *testing.T) {
 	t.Parallel()
 	var said lines

@@ -187,7 +187,7 @@ func twoOfThree(t *testing.T) (p *pool, was []*Group, leader, other *Group) {
 	return p, was, leader, other
 }
 
-// TestTrap40LeaderChangesWhileOneIsWaitedFor: whoever leads next waits for the third one
+// TestTrap40LeaderChangesWhileOneIsWaitedFor: the next leader waits for the third one
 // as well. Those that are back already are no processes of before, although they were
 // members before this leader.
 func TestTrap40LeaderChangesWhileOneIsWaitedFor(t *testing.T) {

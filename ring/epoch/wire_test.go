@@ -92,8 +92,8 @@ type heard struct {
 
 func (h heard) Read(b []byte) (int, error) { return h.Reader.Read(b) }
 
-// FuzzGreeted feeds bytes to the handshake: it takes whoever names this server
-// and nobody else.
+// FuzzGreeted feeds bytes to the handshake: it takes those that name this server
+// and no others.
 func FuzzGreeted(f *testing.F) {
 	hello := func(kind byte, fields ...string) []byte {
 		b := append([]byte(greeting), kind)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestAsk: what a process says of itself now, before it is shown, and of whoever is not
-// heard of at all.
+// TestAsk: what a process says of itself now, before it is shown, and of a
+// process that is not heard of at all.
 func TestAsk(t *testing.T) {
 	slow := onLoopback(t, "a")
 	slow.Settle = MaxSettle

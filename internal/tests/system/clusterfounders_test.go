@@ -25,7 +25,7 @@ func layOutFounders(t *testing.T) *testCluster {
 func (n *testNode) founds() bool { return strings.Contains(n.err(), "made the cluster") }
 
 // The first founder makes the cluster when the last one is there, and not before; and
-// nobody makes another one afterwards, whoever loses a disk.
+// nobody makes another one afterwards, whichever of them loses its disk.
 func TestClusterFounders(t *testing.T) {
 	t.Parallel()
 	c := layOutFounders(t)

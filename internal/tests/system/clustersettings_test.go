@@ -22,7 +22,7 @@ func TestFounderSettings(t *testing.T) {
 	}
 }
 
-// The key of gossip is not shown to whoever asks for the settings.
+// The key of gossip is not among the settings that are shown.
 func TestShowConfigKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	p := start(t, env("KEYSTEAD_GOSSIP_KEY=c2VjcmV0"), "server", "--show-config")

@@ -76,7 +76,8 @@ func typed(t *testing.T, master *os.File, text string) {
 }
 
 // At a terminal, the command can read what is typed, gets Ctrl-C and is not
-// stopped by Ctrl-Z, from which nobody could wake it; afterwards whoever started keystead has the terminal again.
+// stopped by Ctrl-Z, from which nobody could wake it; afterwards the shell that started keystead has
+// the terminal again.
 func TestLockAtATerminal(t *testing.T) {
 	t.Parallel()
 	p, master := session(t, `echo begin; trap : INT

@@ -20,7 +20,7 @@ func (n *served) gossipAddr(t *testing.T) string {
 }
 
 // A node that waits for its cluster says so, and why: in its status and its log, when it
-// is asked whether it is ready, and to whoever calls it, at once.
+// is asked whether it is ready, and to its callers, at once.
 func TestWaitingForTheCluster(t *testing.T) {
 	t.Parallel()
 	prod := startNode(t, nil, "server", inPool("n1", "prod", "--bootstrap")...)

@@ -81,8 +81,8 @@ func TestTrap27OldIncarnation(t *testing.T) {
 	turned(t, tab, Command{Remove: &Remove{Members: []Holder{holder("n1", 1)}}}) // late, and not meant for this one
 }
 
-// TestTrap29TokensUsedUp raises the epoch once for one that is used up, whoever
-// asks how often.
+// TestTrap29TokensUsedUp raises the epoch once for one that is used up, however
+// many ask, and how often.
 func TestTrap29TokensUsedUp(t *testing.T) {
 	tab := cluster(t, 1)
 	raise := Command{Raise: &Raise{Above: tab.Epoch}}

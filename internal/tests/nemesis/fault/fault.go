@@ -92,7 +92,7 @@ type Role string
 const (
 	Leader Role = "leader" // of raft
 	Owner  Role = "owner"  // of a key of the history
-	Member Role = "member" // whoever the draw says
+	Member Role = "member" // one that is drawn
 )
 
 // Fault is one that was drawn.

@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 func crowded(t *rapid.T, w *cable) *pair {
@@ -67,6 +69,44 @@ func TestQueueOverSlowWire(t *testing.T) {
 			p.sameQueues()
 		})
 	})
+}
+
+// TestQuickRecord: the record of an operation that changed nothing speaks of an earlier
+// moment than a slower record did before it. The copy goes by the later one, and its
+// places are still of no later moment than its last change.
+func TestQuickRecord(t *testing.T) {
+	late := int64(0)
+	w := &cable{t: t, places: true, delay: func() int64 { return late }}
+	a := newStore(t, &rule{epoch: 7}, w)
+	b := newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
+	w.to = b
+	now, ref := 1000*second, owner.Ref{Key: "k", Name: "n"}
+	acquire := func(seq uint64, wait int64) {
+		_, _, err := a.Acquire(now, ref, reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: seq}, lock.Acquire{Holder: "h", TTL: 60 * second, Wait: wait})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	acquire(1, 0)
+	late = 2 * second
+	acquire(2, 60*second)
+	now, late = now+second, 0
+	acquire(3, 0) // is refused
+	found := false
+	b.Export(func() int64 { return now + 2*second }, func(uint64) bool { return true }, func(r *owner.Record, _ int64) bool {
+		state := r.Lock()
+		if state == nil {
+			t.Fatal("the record cannot be read")
+		}
+		if err := state.Valid(); err != nil || state.At != 1002*second {
+			t.Errorf("the copy changed at %d: %v", state.At, err)
+		}
+		found = state.Queue.Len() == 1
+		return true
+	}, func() bool { return true })
+	if !found {
+		t.Error("the copy has no queue of one")
+	}
 }
 
 // sameQueues checks that the copy knows of the same grants, and of the same places in

@@ -15,13 +15,19 @@
 //   - A request is held up for Config.Timeout at most. When Keystead does not answer,
 //     Config.OnFailure decides; after some failures in a row requests do not wait at all
 //     for a second, but for one that tries.
+//   - When Keystead answers that it cannot check a key, for its store is full or the key
+//     holds something else, Config.OnRefusal decides: unless told otherwise, the process
+//     limits such a key by itself. Who fills the store is not let through by that.
 //   - A client cannot choose its own key: ClientIP counts the entries of X-Forwarded-For
-//     from the right, where trusted proxies wrote them.
+//     from the right, where trusted proxies wrote them. Keys begin with where they come
+//     from ("ip:203.0.113.9", "header:x-tenant:acme"), so that a tenant who is named like
+//     an address does not spend what belongs to that.
 //
 // # Non-guarantees
 //
 //   - The limit is spent when a request comes, also if the handler then fails. Refund gives
 //     it back.
 //   - A stream is checked once, when it begins.
+//   - What a process limits by itself it limits for 10,000 keys: of more, some begin anew.
 //   - Fields that tell what is left are hints: others may spend it.
 package middleware

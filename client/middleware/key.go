@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// HTTPKey returns the key that an HTTP request is limited by, "" if it is not limited.
+// HTTPKey returns the key that an HTTP request is limited by, "" if it is not limited. Those
+// of this package begin with where they come from, "ip:" or "header:", so that no tenant has
+// the key of an address. Begin your own with a word of your own.
 type HTTPKey func(*http.Request) string
 
 // GRPCKey returns the key that a call of a method (/package.Service/Method) is limited by,
@@ -82,33 +84,48 @@ func address(s string) (netip.Addr, bool) {
 // ipv6Network is what a client has of IPv6: one that has an address of it has them all.
 const ipv6Network = 64
 
+// Where a key comes from. Whoever may choose what stands in one source must not spend what
+// belongs to another.
+const (
+	fromIP     = "ip:"
+	fromHeader = "header:"
+	fromHash   = "hash:" // of what is no key as it is
+)
+
 // addressKey returns the key of an address: of IPv6, that of its network of 64 bits. Requests
 // without an address have one key together.
 func addressKey(a netip.Addr, ok bool) string {
 	if !ok {
-		return "unknown"
+		return fromIP + "unknown"
 	}
 	if a.Is6() {
 		n, _ := a.Prefix(ipv6Network) // has so many bits
-		return n.String()
+		return fromIP + n.String()
 	}
-	return a.String()
+	return fromIP + a.String()
 }
 
-// ClientIP is the address of the client; of IPv6, its network of 64 bits.
+// headerKey returns the key of a header or of metadata, which are the same thing.
+func headerKey(name, value string) string {
+	//guard:middleware-sources -> return value
+	return fromHeader + strings.ToLower(name) + ":" + value
+}
+
+// ClientIP is the address of the client; of IPv6, its network of 64 bits. The key is like
+// "ip:203.0.113.9".
 func ClientIP(p Proxies) HTTPKey {
 	return func(r *http.Request) string {
 		return addressKey(p.Client(r.RemoteAddr, r.Header.Values("X-Forwarded-For")))
 	}
 }
 
-// Header is the value of a header, and what otherwise says where it is missing. Only use a
-// header that clients cannot change at will to be somebody else: one that was checked, or
-// that a proxy sets.
+// Header is the value of a header, and what otherwise says where it is missing. The key is
+// like "header:x-tenant:acme". Only use a header that clients cannot change at will to be
+// somebody else: one that was checked, or that a proxy sets.
 func Header(name string, otherwise HTTPKey) HTTPKey {
 	return func(r *http.Request) string {
 		if v := r.Header.Get(name); v != "" {
-			return v
+			return headerKey(name, v)
 		}
 		return otherwise(r)
 	}
@@ -125,7 +142,8 @@ func Hashed(key HTTPKey) HTTPKey {
 	}
 }
 
-// CallerIP is the address of the client of a gRPC call; of IPv6, its network of 64 bits.
+// CallerIP is the address of the client of a gRPC call; of IPv6, its network of 64 bits. The
+// key is that of ClientIP.
 func CallerIP(p Proxies) GRPCKey {
 	return func(ctx context.Context, _ string) string {
 		from := ""
@@ -137,11 +155,11 @@ func CallerIP(p Proxies) GRPCKey {
 }
 
 // Metadata is the first value of a key of the metadata, and what otherwise says where it is
-// missing. See Header for what to use.
+// missing. The key is that of the Header of the same name; see there for what to use.
 func Metadata(name string, otherwise GRPCKey) GRPCKey {
 	return func(ctx context.Context, method string) string {
 		if v := metadata.ValueFromIncomingContext(ctx, name); len(v) > 0 && v[0] != "" {
-			return v[0]
+			return headerKey(name, v[0])
 		}
 		return otherwise(ctx, method)
 	}
@@ -150,13 +168,13 @@ func Metadata(name string, otherwise GRPCKey) GRPCKey {
 // maxKey is the longest key that Keystead takes, in bytes.
 const maxKey = 512
 
-// fit returns a key that Keystead takes: the hash of what is too long, is not UTF-8, or
-// begins with a NUL byte.
+// fit returns a key that Keystead takes: the hash of what is too long, is not UTF-8, begins
+// with a NUL byte, or looks like such a hash.
 func fit(key string) string {
-	if len(key) <= maxKey && key[0] != 0 && utf8.ValidString(key) {
+	if len(key) <= maxKey && key[0] != 0 && utf8.ValidString(key) && !strings.HasPrefix(key, fromHash) {
 		return key
 	}
-	return hash(key)
+	return fromHash + hash(key)
 }
 
 func hash(key string) string {

@@ -85,15 +85,16 @@ func TestKeys(t *testing.T) {
 	}
 	ip := ClientIP(Proxies{})
 	for _, tc := range []struct{ what, got, want string }{
-		{"IPv4", ip(request("203.0.113.9:1")), "203.0.113.9"},
-		{"IPv6", ip(request("[2001:db8:1:2:3:4:5:6]:1")), "2001:db8:1:2::/64"},
-		{"none", ip(request("@")), "unknown"},
-		{"a header", Header("X-Tenant", ip)(request("203.0.113.9:1", "X-Tenant", "a")), "a"},
-		{"no header", Header("X-Tenant", ip)(request("203.0.113.9:1")), "203.0.113.9"},
-		{"hashed", Hashed(Header("Authorization", ip))(request("@", "Authorization", "a")), "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"},
+		{"IPv4", ip(request("203.0.113.9:1")), "ip:203.0.113.9"},
+		{"IPv6", ip(request("[2001:db8:1:2:3:4:5:6]:1")), "ip:2001:db8:1:2::/64"},
+		{"none", ip(request("@")), "ip:unknown"},
+		{"a header", Header("X-Tenant", ip)(request("203.0.113.9:1", "X-Tenant", "a")), "header:x-tenant:a"},
+		{"no header", Header("X-Tenant", ip)(request("203.0.113.9:1")), "ip:203.0.113.9"},
+		{"hashed", Hashed(Header("Authorization", ip))(request("@", "Authorization", "a")), "sha256:8fa50b1c7a47b6ad059f9b8a41442c53451587cd3603012a09c890cc9c828c09"},
 		{"nothing hashed", Hashed(func(*http.Request) string { return "" })(request("@")), ""},
 		{"fits", fit(strings.Repeat("x", maxKey)), strings.Repeat("x", maxKey)},
-		{"not UTF-8", fit("\xff"), "sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
+		{"not UTF-8", fit("\xff"), "hash:sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
+		{"like the hash of another", fit("hash:sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"), "hash:" + hash("hash:sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89")},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.what, tc.got, tc.want)

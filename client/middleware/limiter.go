@@ -12,12 +12,12 @@ import (
 	"github.com/keystead/keystead/client"
 )
 
-// OnFailure is what is done with a request when Keystead does not answer.
+// OnFailure is what is done with a request that Keystead has not decided.
 type OnFailure uint8
 
 const (
-	// FailOpen lets requests through. It is the default.
-	FailOpen OnFailure = iota
+	// FailOpen lets requests through.
+	FailOpen OnFailure = iota + 1
 	// FailClosed refuses requests: 503, or UNAVAILABLE.
 	FailClosed
 	// FailLocal limits in this process, by token buckets of its own.
@@ -26,7 +26,7 @@ const (
 
 // String returns the name, such as "open".
 func (f OnFailure) String() string {
-	if names := [...]string{"open", "closed", "local"}; int(f) < len(names) {
+	if names := [...]string{"default", "open", "closed", "local"}; int(f) < len(names) {
 		return names[f]
 	}
 	return "unknown"
@@ -46,9 +46,14 @@ const (
 type Config struct {
 	// Timeout is how long a request waits for Keystead. Default DefaultTimeout.
 	Timeout time.Duration
-	// OnFailure is what is done when Keystead does not answer in time, or with an error.
-	// Default FailOpen.
+	// OnFailure is what is done while Keystead does not answer in time, or cannot be
+	// reached. Default FailOpen.
 	OnFailure OnFailure
+	// OnRefusal is what is done when Keystead answers that it cannot check this key: it has
+	// no room for another one, which may be what an attacker with many keys is after, or the
+	// key holds something else than a limit. Default FailLocal, which lets nobody through
+	// without a limit and keeps nobody out; FailClosed if that is the OnFailure.
+	OnRefusal OnFailure
 	// LocalShare is the part of the limit that this process allows by itself with
 	// FailLocal, such as one divided by the number of processes. Default 1.
 	LocalShare float64
@@ -65,15 +70,25 @@ type Limiter struct {
 	local  *local // for FailLocal
 	// capacity is the most that a request can spend.
 	capacity uint64
+	began    time.Time
 
 	failed atomic.Int32 // failures in a row
-	next   atomic.Int64 // while it fails: when Keystead is asked again, in Unix nanoseconds
+	next   atomic.Int64 // while it fails: when Keystead is asked again, as since tells it
 }
+
+// since returns the time since the limiter was made. Nobody can set that clock.
+func (l *Limiter) since() int64 { return int64(time.Since(l.began)) }
 
 // New prepares a limiter.
 func New(limit client.Limit, cfg Config) (*Limiter, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.LocalShare = cmp.Or(cfg.LocalShare, 1)
+	cfg.OnFailure = cmp.Or(cfg.OnFailure, FailOpen)
+	if cfg.OnRefusal == 0 {
+		if cfg.OnRefusal = FailLocal; cfg.OnFailure == FailClosed {
+			cfg.OnRefusal = FailClosed
+		}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -83,16 +98,13 @@ func New(limit client.Limit, cfg Config) (*Limiter, error) {
 		return nil, errors.New("middleware: the limit has no rate; make it by Client.Limit, such as c.Limit(\"api\", client.PerMinute(20))")
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("middleware: Timeout %s is negative", cfg.Timeout)
-	case cfg.OnFailure > FailLocal:
-		return nil, errors.New("middleware: OnFailure is none of FailOpen, FailClosed and FailLocal")
+	case cfg.OnFailure > FailLocal || cfg.OnRefusal > FailLocal:
+		return nil, errors.New("middleware: OnFailure or OnRefusal is none of FailOpen, FailClosed and FailLocal")
 	case !(cfg.LocalShare > 0 && cfg.LocalShare <= 1):
 		return nil, fmt.Errorf("middleware: LocalShare %v: choose more than 0, and 1 at most", cfg.LocalShare)
 	}
-	l := &Limiter{cfg: cfg, limit: limit, name: quoted(cmp.Or(limit.Name(), "limit"))}
+	l := &Limiter{cfg: cfg, limit: limit, name: quoted(cmp.Or(limit.Name(), "limit")), local: newLocal(rate, cfg.LocalShare), began: time.Now()}
 	l.policy, l.capacity = policyField(l.name, rate), capacity(rate)
-	if cfg.OnFailure == FailLocal {
-		l.local = newLocal(rate, cfg.LocalShare)
-	}
 	return l, nil
 }
 
@@ -113,7 +125,7 @@ func (l *Limiter) decide(ctx context.Context, key string, cost uint64) verdict {
 	}
 	key = fit(key)
 	if !l.mayAsk() {
-		return l.alone(key, cost)
+		return l.alone(l.cfg.OnFailure, key, cost)
 	}
 	// The caller's own end decides nothing: one that leaves at once would pass unchecked.
 	//guard:middleware-left context.WithoutCancel(ctx) -> ctx
@@ -124,13 +136,14 @@ func (l *Limiter) decide(ctx context.Context, key string, cost uint64) verdict {
 	case err == nil:
 		l.answered()
 		return verdict{allowed: d.Allowed, limited: true, decision: d}
+	//guard:middleware-refusal
 	case errors.Is(err, client.ErrKindMismatch) || errors.Is(err, client.ErrStoreFull) || errors.Is(err, client.ErrInvalid):
-		l.cfg.Log.Warn("Keystead cannot check the limit; the request is decided without it", "limit", l.limit.Name(), "fail", l.cfg.OnFailure, "err", err)
+		l.cfg.Log.Warn("Keystead cannot check this key; the request is decided without it", "limit", l.limit.Name(), "fail", l.cfg.OnRefusal, "err", err)
 		l.answered()
-	default:
-		l.failure(err)
+		return l.alone(l.cfg.OnRefusal, key, cost)
 	}
-	return l.alone(key, cost)
+	l.failure(err)
+	return l.alone(l.cfg.OnFailure, key, cost)
 }
 
 // mayAsk reports whether Keystead is to be asked.
@@ -138,9 +151,9 @@ func (l *Limiter) mayAsk() bool {
 	if l.failed.Load() < failuresInARow {
 		return true
 	}
-	now, next := time.Now(), l.next.Load()
+	now, next := l.since(), l.next.Load()
 	//guard:middleware-pause true
-	return now.UnixNano() >= next && l.next.CompareAndSwap(next, now.Add(pause).UnixNano())
+	return now >= next && l.next.CompareAndSwap(next, now+int64(pause))
 }
 
 // answered notes that Keystead is there.
@@ -152,14 +165,14 @@ func (l *Limiter) answered() {
 
 func (l *Limiter) failure(err error) {
 	if l.failed.Add(1) == failuresInARow {
-		l.next.Store(time.Now().Add(pause).UnixNano())
+		l.next.Store(l.since() + int64(pause))
 		l.cfg.Log.Warn("Keystead does not answer; requests are decided without it", "limit", l.limit.Name(), "fail", l.cfg.OnFailure, "err", err)
 	}
 }
 
 // alone decides without Keystead.
-func (l *Limiter) alone(key string, cost uint64) verdict {
-	switch l.cfg.OnFailure {
+func (l *Limiter) alone(how OnFailure, key string, cost uint64) verdict {
+	switch how {
 	case FailLocal:
 		d := l.local.check(time.Now(), key, cost)
 		return verdict{allowed: d.Allowed, limited: true, decision: d}

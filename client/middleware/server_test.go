@@ -160,7 +160,7 @@ func TestWithoutKeystead(t *testing.T) {
 // A limit that can never be asked is no reason not to ask for others.
 func TestMismatch(t *testing.T) {
 	c := keysteadtest.Start(t).Client(t)
-	if _, err := c.Counter("api").Add(t.Context(), "203.0.113.9", 1); err != nil {
+	if _, err := c.Counter("api").Add(t.Context(), "ip:203.0.113.9", 1); err != nil {
 		t.Fatal(err)
 	}
 	h := made(t, c.Limit("api", client.PerHour(6)), middleware.Config{Timeout: 5 * time.Second, OnFailure: middleware.FailClosed}).HTTP(middleware.HTTP{})(page)

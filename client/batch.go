@@ -45,6 +45,10 @@ func (c *Client) batchCheck(ctx context.Context, n int, at func(i int) Check) ([
 	b := batch[*limitpb.CheckRequest, *limitpb.CheckResponse]{c: c, kind: checkKind, what: "check",
 		fail:   func(i int, err error) { out[i].Err = err },
 		accept: func(i int, r *limitpb.CheckResponse) { out[i].Decision = decision(r) },
+		check: func(i int) error {
+			q := at(i)
+			return q.judgeOptions()
+		},
 	}
 	return out, b.run(ctx, n, func(i int) (object, *limitpb.CheckRequest, bool) {
 		q := at(i)
@@ -114,6 +118,9 @@ type pending[Q any] struct {
 // run sends all items, and again those whose failure may pass, until none is left or
 // the time is over.
 func (b *batch[Q, R]) run(ctx context.Context, n int, item func(i int) (of object, req Q, changes bool)) error {
+	if err := b.c.callable(ctx); err != nil {
+		return about(err, b.what, "", "")
+	}
 	if b.c.observed() {
 		return b.runObserved(ctx, n, item)
 	}

@@ -52,7 +52,10 @@ type attempt func(ctx context.Context, n *node, v *view) (sent bool, err error)
 // do makes attempts until there is an answer, an error that trying again does not
 // cure, or no time left.
 func (c *Client) do(ctx context.Context, r route, try attempt) error {
-	if c.observed() {
+	if err := c.callable(ctx); err != nil {
+		return about(err, r.what, r.key, "")
+	}
+	if c.observed() && !r.quiet {
 		return c.doObserved(ctx, r, try)
 	}
 	return c.perform(ctx, r, try)

@@ -135,6 +135,7 @@ func (c *Client) Stats() Stats {
 type route struct {
 	keyed bool
 	reads bool // nothing is changed: an attempt without an answer is no loss
+	quiet bool // no Observer is told
 	hash  uint64
 	hint  string // address that a node named, when the table was …
 	at    *view  // … this one

@@ -203,7 +203,7 @@ func decidedBy(by []*commonpb.Decider, i uint32) (owner string, epoch uint64) {
 }
 
 var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
-	stamp: func(q *limitpb.CheckRequest, id *commonpb.RequestId) { q.RequestId = id },
+	stamp: func(q *limitpb.CheckRequest, id *commonpb.RequestId) { q.RequestId = unlessKeyed(id, q.IdempotencyKey) },
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *limitpb.CheckRequest, opts ...grpc.CallOption) (*limitpb.CheckResponse, error) {
 		return limitpb.NewLimitServiceClient(conn).Check(ctx, q, opts...)
 	},
@@ -219,11 +219,7 @@ var checkKind = kind[*limitpb.CheckRequest, *limitpb.CheckResponse]{
 }
 
 var addKind = kind[*counterpb.AddRequest, *counterpb.AddResponse]{
-	stamp: func(q *counterpb.AddRequest, id *commonpb.RequestId) {
-		if q.IdempotencyKey == "" {
-			q.RequestId = id
-		}
-	},
+	stamp: func(q *counterpb.AddRequest, id *commonpb.RequestId) { q.RequestId = unlessKeyed(id, q.IdempotencyKey) },
 	one: func(ctx context.Context, conn *grpc.ClientConn, q *counterpb.AddRequest, opts ...grpc.CallOption) (*counterpb.AddResponse, error) {
 		return counterpb.NewCounterServiceClient(conn).Add(ctx, q, opts...)
 	},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -22,38 +21,34 @@ type Counter struct {
 // Counter names a counter, with at most 128 bytes. name "" = "counter".
 func (c *Client) Counter(name string) Counter { return Counter{c, name} }
 
-// CounterOption is a condition of a change, or what goes with it.
-type CounterOption struct {
+// CounterOption is a condition of a change, or what goes with it: AtLeast, AtMost, IdleTTL
+// and IdempotencyKey.
+type CounterOption interface{ isCounterOption() }
+
+// counterOption is what only changes of counters have.
+type counterOption struct {
 	what byte
 	n    int64
-	text string
 }
+
+func (counterOption) isCounterOption() {}
+func (CallOption) isCounterOption()    {}
 
 const (
 	atLeast byte = iota + 1
 	atMost
 	idleTTL
-	idempotencyKey
 )
 
 // AtLeast refuses an Add by which the counter would be below n.
-func AtLeast(n int64) CounterOption { return CounterOption{what: atLeast, n: n} }
+func AtLeast(n int64) CounterOption { return counterOption{what: atLeast, n: n} }
 
 // AtMost refuses an Add by which the counter would be above n.
-func AtMost(n int64) CounterOption { return CounterOption{what: atMost, n: n} }
+func AtMost(n int64) CounterOption { return counterOption{what: atMost, n: n} }
 
 // IdleTTL has the counter forgotten when it was not changed for so long; 0 = never,
 // which is the default. For Add and CompareAndSet.
-func IdleTTL(d time.Duration) CounterOption { return CounterOption{what: idleTTL, n: int64(d)} }
-
-// IdempotencyKey names an Add or a CompareAndSet: 1 to 64 bytes of UTF-8, such as the
-// number of an order. Done again under the same key, also by another process, it acts once
-// and returns the first answer, for as long as nodes keep keys: 5 minutes unless they say
-// otherwise. With other arguments it is ErrRequestIDReused. A node that may have forgotten
-// keys refuses it with ErrRecovering. Without one, the client names its operations itself.
-func IdempotencyKey(key string) CounterOption {
-	return CounterOption{what: idempotencyKey, text: key}
-}
+func IdleTTL(d time.Duration) CounterOption { return counterOption{what: idleTTL, n: int64(d)} }
 
 // Refusal is why a change was not applied.
 type Refusal uint8
@@ -126,7 +121,7 @@ type Cleared struct {
 // Add adds delta, of any sign, to the key's counter if the sum stays within the bounds. A
 // key has 1 to 512 bytes of UTF-8.
 func (n Counter) Add(ctx context.Context, key string, delta int64, opts ...CounterOption) (Change, error) {
-	if err := cmp.Or(address(key, n.name), judgeOptions(opts)); err != nil {
+	if err := cmp.Or(n.c.judge(ctx, key, n.name), judgeOptions(opts)); err != nil {
 		return Change{}, about(err, "add", key, "")
 	}
 	c, req, op := n.c, n.addition(key, delta, opts), n.c.ops.begin()
@@ -152,35 +147,36 @@ type Add struct {
 	Options []CounterOption
 }
 
-// judgeOptions judges what the node would refuse, and what could be taken for an option
-// that was not given. An add is sent together with others', which it must not spoil.
+// judgeOptions judges what the node would refuse. An add is sent together with others',
+// which it must not spoil.
 func judgeOptions(opts []CounterOption) error {
 	for _, o := range opts {
-		if o.what == idempotencyKey && (o.text == "" || len(o.text) > maxIdempotencyKey || !utf8.ValidString(o.text)) {
-			return invalid("IdempotencyKey", "has %d bytes; choose 1 to %d bytes of UTF-8", len(o.text), maxIdempotencyKey)
+		if k, ok := o.(CallOption); ok {
+			if err := k.validate(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// maxIdempotencyKey is the longest idempotency key that nodes take, in bytes.
-const maxIdempotencyKey = 64
-
 // addition returns the request of an Add. The options are read and not kept.
 func (n Counter) addition(key string, delta int64, opts []CounterOption) *counterpb.AddRequest {
 	r := &counterpb.AddRequest{Key: key, Name: n.name, Delta: delta}
 	for _, o := range opts {
-		switch o.what {
-		case atLeast:
-			bound := o.n // a copy: options stay where they are
-			r.Min = &bound
-		case atMost:
-			bound := o.n
-			r.Max = &bound
-		case idleTTL:
-			r.IdleTtlNs = o.n
-		case idempotencyKey:
+		switch o := o.(type) {
+		case CallOption:
 			r.IdempotencyKey = o.text
+		case counterOption:
+			bound := o.n // a copy: options stay where they are
+			switch o.what {
+			case atLeast:
+				r.Min = &bound
+			case atMost:
+				r.Max = &bound
+			case idleTTL:
+				r.IdleTtlNs = bound
+			}
 		}
 	}
 	return r
@@ -193,7 +189,7 @@ func changed(r *counterpb.AddResponse) Change {
 
 // Get reads the key's counter.
 func (n Counter) Get(ctx context.Context, key string) (Count, error) {
-	if err := address(key, n.name); err != nil {
+	if err := n.c.judge(ctx, key, n.name); err != nil {
 		return Count{}, about(err, "get", key, "")
 	}
 	r, err := ask(ctx, n.c, toObject(objectAt(counterObject, key, n.name), nil).of("get"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.GetResponse, error) {
@@ -218,29 +214,28 @@ func counted(r *counterpb.GetResponse) Count {
 
 // CompareAndSet sets the key's counter to value if its version is still the given one, as
 // a Get or a change told it; 0 means that it must not exist. Of the options it takes
-// IdleTTL.
+// IdleTTL and IdempotencyKey.
 func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, version uint64, opts ...CounterOption) (Change, error) {
 	const what = "compare-and-set"
-	if err := cmp.Or(address(key, n.name), judgeOptions(opts)); err != nil {
+	if err := cmp.Or(n.c.judge(ctx, key, n.name), judgeOptions(opts)); err != nil {
 		return Change{}, about(err, what, key, "")
 	}
 	req := &counterpb.CompareAndSetRequest{Key: key, Name: n.name, Value: value, Version: version}
 	for _, o := range opts {
-		switch o.what {
-		case idleTTL:
-			req.IdleTtlNs = o.n
-		case idempotencyKey:
+		switch o := o.(type) {
+		case CallOption:
 			req.IdempotencyKey = o.text
-		default:
-			return Change{}, about(invalid("options", "of CompareAndSet have a bound; bounds are for Add"), what, key, "")
+		case counterOption:
+			if o.what != idleTTL {
+				return Change{}, about(invalid("options", "of CompareAndSet have a bound; bounds are for Add"), what, key, "")
+			}
+			req.IdleTtlNs = o.n
 		}
 	}
 	op := n.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
-		if req.IdempotencyKey == "" {
-			req.RequestId = id
-		}
+		req.RequestId = unlessKeyed(id, req.IdempotencyKey)
 		r, err := counterpb.NewCounterServiceClient(conn).CompareAndSet(ctx, req, opts...)
 		op.says(r.GetApplied())
 		return r, err
@@ -256,14 +251,15 @@ func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, ver
 }
 
 // Reset sets the key's counter back to 0. It stays, with a version of its own.
-func (n Counter) Reset(ctx context.Context, key string) (Cleared, error) {
-	if err := address(key, n.name); err != nil {
+func (n Counter) Reset(ctx context.Context, key string, opts ...CallOption) (Cleared, error) {
+	idem, err := keyOf(opts)
+	if err := cmp.Or(n.c.judge(ctx, key, n.name), err); err != nil {
 		return Cleared{}, about(err, "reset", key, "")
 	}
 	op := n.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.ResetResponse, error) {
-		return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: key, Name: n.name, RequestId: id}, opts...)
+		return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: key, Name: n.name, RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
 	})
 	if err != nil {
 		return Cleared{}, err
@@ -283,14 +279,15 @@ type Deleted struct {
 
 // Delete removes the key's counter. If it is made again, its versions are above all that
 // it had.
-func (n Counter) Delete(ctx context.Context, key string) (Deleted, error) {
-	if err := address(key, n.name); err != nil {
+func (n Counter) Delete(ctx context.Context, key string, opts ...CallOption) (Deleted, error) {
+	idem, err := keyOf(opts)
+	if err := cmp.Or(n.c.judge(ctx, key, n.name), err); err != nil {
 		return Deleted{}, about(err, "delete", key, "")
 	}
 	op := n.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of("delete"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.DeleteResponse, error) {
-		return counterpb.NewCounterServiceClient(conn).Delete(ctx, &counterpb.DeleteRequest{Key: key, Name: n.name, RequestId: id}, opts...)
+		return counterpb.NewCounterServiceClient(conn).Delete(ctx, &counterpb.DeleteRequest{Key: key, Name: n.name, RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
 	})
 	if err != nil {
 		return Deleted{}, err

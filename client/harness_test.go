@@ -249,6 +249,9 @@ func (w *town) admit(id string) {
 	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: id, Incarnation: 1, HashKey: id + ":1", GRPCAddr: id + ":1", Level: table.Level}}})
 }
 
+// agree has all nodes use what they know.
+func (w *town) agree() { w.apply(table.Command{Adopt: &table.Adopt{Level: table.Level}}) }
+
 func (w *town) remove(id string) {
 	w.apply(table.Command{Remove: &table.Remove{Members: []table.Holder{holder(id)}}})
 }

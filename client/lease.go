@@ -37,9 +37,16 @@ type grant struct {
 	ttl, margin time.Duration
 	// renew makes one attempt to prolong the grant; left is what is left of the lease.
 	renew func(ctx context.Context, conn *grpc.ClientConn, left time.Duration, opts ...grpc.CallOption) (renewed, error)
-	// release gives the grant back, with as many attempts as ctx leaves time for; left
-	// tells what is left of the lease then. It reports whether the owner still had it.
-	release func(ctx context.Context, left func() time.Duration) (bool, error)
+	// release gives the grant back, with as many attempts as ctx leaves time for. It reports
+	// whether the owner still had it.
+	release func(ctx context.Context, how releasing) (bool, error)
+}
+
+// releasing is how a grant is given back.
+type releasing struct {
+	key   string               // an idempotency key; "" = none
+	left  func() time.Duration // what is left of the lease
+	quiet bool                 // no Observer is told: the program did not ask for it
 }
 
 // renewed is the answer to a renewal.
@@ -225,9 +232,9 @@ func (l *lease) tryTime() time.Duration {
 	return min(l.c.cfg.AttemptTimeout, max(left/tryPart, minTry), left)
 }
 
-// giveBack ends the lease and gives the grant back, once. The error is ErrLockLost if it
-// had been lost before.
-func (l *lease) giveBack(ctx context.Context, cause error) error {
+// giveBack ends the lease and gives the grant back, once, under an idempotency key if that
+// is not "". The error is ErrLockLost if it had been lost before.
+func (l *lease) giveBack(ctx context.Context, key string, cause error) error {
 	l.finish(cause)
 	<-l.kept // soon: its context has ended
 	l.mu.Lock()
@@ -235,7 +242,7 @@ func (l *lease) giveBack(ctx context.Context, cause error) error {
 	if l.over {
 		return l.err
 	}
-	released, err := l.release(ctx, l.rest)
+	released, err := l.release(ctx, releasing{key: key, left: l.rest})
 	if err != nil {
 		l.unknown = true
 		return err

@@ -47,7 +47,7 @@ func (p *permit) leased(t *testing.T, c *Client, ttl time.Duration) *lease {
 			p.mu.Unlock()
 			return p.answer(ctx, attempt)
 		},
-		release: func(context.Context, func() time.Duration) (bool, error) {
+		release: func(context.Context, releasing) (bool, error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.released++
@@ -81,7 +81,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 		}
 		over := errors.New("over")
 		for range 2 {
-			if err := l.giveBack(soon(t), over); err != nil {
+			if err := l.giveBack(soon(t), "", over); err != nil {
 				t.Error(err)
 			}
 		}
@@ -140,7 +140,7 @@ func TestLeaseIsLost(t *testing.T) {
 				if at, _ := p.seen(); len(at) < 3 && tt.after > ttl/2 {
 					t.Errorf("it was tried at %v only", at)
 				}
-				if err := l.giveBack(soon(t), ErrReleased); !errors.Is(err, ErrLockLost) {
+				if err := l.giveBack(soon(t), "", ErrReleased); !errors.Is(err, ErrLockLost) {
 					t.Errorf("given back: %v", err)
 				}
 			})

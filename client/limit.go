@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -86,15 +87,17 @@ type Decision struct {
 
 // Check spends one token of the key's, if it has one. Over the limit is an answer, not an
 // error. A key has 1 to 512 bytes of UTF-8.
-func (l Limit) Check(ctx context.Context, key string) (Decision, error) { return l.CheckN(ctx, key, 1) }
+func (l Limit) Check(ctx context.Context, key string, opts ...CallOption) (Decision, error) {
+	return l.CheckN(ctx, key, 1, opts...)
+}
 
 // CheckN spends n tokens of the key's, or none if it has fewer. n is 1 or more; 0 is
 // ErrInvalid, and Peek asks without spending.
-func (l Limit) CheckN(ctx context.Context, key string, n uint64) (Decision, error) {
+func (l Limit) CheckN(ctx context.Context, key string, n uint64, opts ...CallOption) (Decision, error) {
 	if n == 0 {
 		return Decision{}, about(invalid("cost", "is 0, which spends nothing; Peek asks without spending"), "check", key, "")
 	}
-	return l.c.check(ctx, Check{Key: key, Limit: l, Cost: n})
+	return l.c.check(ctx, Check{Key: key, Limit: l, Cost: n, Options: opts})
 }
 
 // Peek returns what Check would, and spends nothing.
@@ -111,11 +114,11 @@ func (l Limit) PeekN(ctx context.Context, key string, n uint64) (Decision, error
 // Refund gives n tokens of the key's back that were spent and not used, at most up
 // to full. Refund only what was spent less than a period ago: the rest has come back by
 // itself, and the limit cannot tell. n is 1 or more.
-func (l Limit) Refund(ctx context.Context, key string, n uint64) (Decision, error) {
+func (l Limit) Refund(ctx context.Context, key string, n uint64, opts ...CallOption) (Decision, error) {
 	if n < 1 || n > math.MaxInt64 {
 		return Decision{}, about(invalid("refund", "is %d; it must be 1 to 2^63 − 1", n), "refund", key, "")
 	}
-	return l.c.check(ctx, Check{Key: key, Limit: l, Refund: n})
+	return l.c.check(ctx, Check{Key: key, Limit: l, Refund: n, Options: opts})
 }
 
 // Refilled is the answer to a Reset of a limit.
@@ -125,14 +128,15 @@ type Refilled struct {
 }
 
 // Reset makes the key's limit full: nothing of it is spent.
-func (l Limit) Reset(ctx context.Context, key string) (Refilled, error) {
-	if err := address(key, l.name); err != nil {
+func (l Limit) Reset(ctx context.Context, key string, opts ...CallOption) (Refilled, error) {
+	idem, err := keyOf(opts)
+	if err := cmp.Or(l.c.judge(ctx, key, l.name), err); err != nil {
 		return Refilled{}, about(err, "reset", key, "")
 	}
 	op := l.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, l.c, toKey(key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*limitpb.ResetResponse, error) {
-		return limitpb.NewLimitServiceClient(conn).Reset(ctx, &limitpb.ResetRequest{Key: key, Name: l.name, RequestId: id}, opts...)
+		return limitpb.NewLimitServiceClient(conn).Reset(ctx, &limitpb.ResetRequest{Key: key, Name: l.name, RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
 	})
 	if err != nil {
 		return Refilled{}, err
@@ -147,12 +151,14 @@ type Check struct {
 	Cost   uint64 // tokens to spend; 0 = 1
 	Peek   bool   // answer, but spend nothing
 	Refund uint64 // tokens to give back instead of spending, as Limit.Refund does; 0 = none
+	// Options go with what spends or gives back: an IdempotencyKey.
+	Options []CallOption
 }
 
 // check decides one check.
 func (c *Client) check(ctx context.Context, q Check) (Decision, error) {
 	what := q.what()
-	if err := address(q.Key, q.Limit.name); err != nil {
+	if err := cmp.Or(c.judge(ctx, q.Key, q.Limit.name), q.judgeOptions()); err != nil {
 		return Decision{}, about(err, what, q.Key, "")
 	}
 	req := q.wire()
@@ -191,10 +197,25 @@ func (q *Check) what() string {
 	return "check"
 }
 
+// judgeOptions judges an idempotency key, and whether there may be one.
+func (q *Check) judgeOptions() error {
+	key, err := keyOf(q.Options)
+	switch {
+	case err != nil || key == "":
+		return err
+	case q.Peek:
+		return invalid("IdempotencyKey", "does not go with a peek, which changes nothing")
+	case q.anywhere():
+		return invalid("IdempotencyKey", "does not go with Anywhere: a node that spends by itself keeps no keys")
+	}
+	return nil
+}
+
 func (q *Check) wire() *limitpb.CheckRequest {
 	r := &q.Limit.rate
+	key, _ := keyOf(q.Options) // judged before
 	return &limitpb.CheckRequest{Key: q.Key, Name: q.Limit.name, Limit: r.Limit, PeriodNs: int64(r.Period), Burst: r.Burst,
-		Algorithm: r.Algorithm.onWire(), Cost: q.Cost, Peek: q.Peek, Refund: q.Refund, Anywhere: q.anywhere()}
+		Algorithm: r.Algorithm.onWire(), Cost: q.Cost, Peek: q.Peek, Refund: q.Refund, Anywhere: q.anywhere(), IdempotencyKey: key}
 }
 
 func decision(r *limitpb.CheckResponse) Decision {
@@ -226,8 +247,7 @@ func (c *Client) checkAnywhere(ctx context.Context, req *limitpb.CheckRequest) (
 	return decision(r), nil
 }
 
-// address validates key and name before anything is sent: one bad item must not fail a
-// whole batch.
+// address validates key and name.
 func address(key, name string) error {
 	switch {
 	case key == "":

@@ -47,37 +47,58 @@ type lockOptions struct {
 	holder   string
 	metadata []byte
 	margin   time.Duration
+	idem     CallOption
 
 	attempts int // made so far
 }
 
-// LockOption is how a lock is acquired and kept.
-type LockOption func(*lockOptions)
+// LockOption is how a lock is acquired and kept: TTL, Wait, HeldBy, Metadata, Margin and
+// IdempotencyKey.
+type LockOption interface{ lock(*lockOptions) }
+
+type lockOption func(*lockOptions)
+
+func (f lockOption) lock(o *lockOptions) { f(o) }
+
+func (k CallOption) lock(o *lockOptions) { o.idem = k }
 
 // TTL is how long the lock is held without a renewal: 10 ms to 24 h, or less if the node
 // says so. Half of it, less the margin, must leave room for some renewals over the
 // network. Default DefaultLockTTL.
-func TTL(d time.Duration) LockOption { return func(o *lockOptions) { o.ttl = d } }
+func TTL(d time.Duration) LockOption {
+	return lockOption(func(o *lockOptions) { o.ttl = d })
+}
 
 // Wait is how long Acquire stands in the queue: up to 24 h; 0 = it does not wait. Without
 // it Acquire waits until its context ends. The context counts in any case.
-func Wait(d time.Duration) LockOption { return func(o *lockOptions) { o.wait = d } }
+func Wait(d time.Duration) LockOption {
+	return lockOption(func(o *lockOptions) { o.wait = d })
+}
 
-// HeldBy names the caller to others: at most 128 bytes. Default host:pid.
-func HeldBy(name string) LockOption { return func(o *lockOptions) { o.holder = name } }
+// HeldBy names the caller to others: at most 128 bytes. Default host:pid, or
+// the IdempotencyKey, which another process has to give as well.
+func HeldBy(name string) LockOption {
+	return lockOption(func(o *lockOptions) { o.holder = name })
+}
 
 // Metadata is whatever others may want to see: at most 1,024 bytes.
-func Metadata(b []byte) LockOption { return func(o *lockOptions) { o.metadata = b } }
+func Metadata(b []byte) LockOption {
+	return lockOption(func(o *lockOptions) { o.metadata = b })
+}
 
 // Margin is how long before the end of the lease the lock's context ends, less than half
 // the TTL. Default a tenth of the TTL.
-func Margin(d time.Duration) LockOption { return func(o *lockOptions) { o.margin = d } }
+func Margin(d time.Duration) LockOption {
+	return lockOption(func(o *lockOptions) { o.margin = d })
+}
 
 // options returns what the options say, with the defaults.
 func (l Lock) options(given []LockOption) lockOptions {
-	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, holder: l.c.holder, margin: -1}
-	for _, set := range given {
-		set(&o)
+	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, margin: -1}
+	for _, g := range given {
+		if g != nil {
+			g.lock(&o)
+		}
 	}
 	if o.margin == -1 {
 		o.margin = o.ttl / marginPart
@@ -94,7 +115,7 @@ func (o *lockOptions) validate() error {
 	case o.margin < 0 || o.margin >= o.ttl/2:
 		return invalid("Margin", "is %s; it must be less than half of the TTL", o.margin)
 	}
-	return nil
+	return o.idem.validate()
 }
 
 // Holder is the holder of a lock.
@@ -145,9 +166,14 @@ func (l *HeldLock) Context() context.Context { return l.context() }
 // could not be reached; then the lock is free when its TTL ends, and Release may be
 // called again. It may be called more than once. ctx must not have ended: give it one
 // of its own when the caller's is over, such as context.WithoutCancel(ctx), or the lock is
-// kept until its TTL ends.
-func (l *HeldLock) Release(ctx context.Context) error {
-	return l.giveBack(ctx, &Error{Code: codes.Canceled, Reason: ErrReleased, Message: "the lock was given back"})
+// kept until its TTL ends. Under an IdempotencyKey, another process that has the same grant
+// can release it as well, and both are told that they did.
+func (l *HeldLock) Release(ctx context.Context, opts ...CallOption) error {
+	key, err := keyOf(opts)
+	if err := cmp.Or(l.c.callable(ctx), err); err != nil {
+		return about(err, "release", l.key, "")
+	}
+	return l.giveBack(ctx, key, &Error{Code: codes.Canceled, Reason: ErrReleased, Message: "the lock was given back"})
 }
 
 func (c *Client) newLock(values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, until int64) *HeldLock {
@@ -172,14 +198,16 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 			return renewed{held: r.GetRenewed(), reclaimed: r.GetReclaimed(), holder: holderOf(r.GetHolder()),
 				owner: r.GetOwner(), epoch: r.GetEpoch()}, err
 		},
-		release: func(ctx context.Context, left func() time.Duration) (bool, error) {
+		release: func(ctx context.Context, how releasing) (bool, error) {
 			op := c.ops.begin()
 			defer op.finish()
-			r, err := ask(ctx, c, toKey(key, false).of("release"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
+			to := toKey(key, false).of("release")
+			to.quiet = how.quiet
+			r, err := ask(ctx, c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
 				node := lockpb.NewLockServiceClient(conn)
-				req := &lockpb.ReleaseRequest{Key: key, Name: o.name, Token: token, RequestId: id}
+				req := &lockpb.ReleaseRequest{Key: key, Name: o.name, Token: token, RequestId: unlessKeyed(id, how.key), IdempotencyKey: how.key}
 				r, err := node.Release(ctx, req, opts...)
-				if claim := renewal(left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
+				if claim := renewal(how.left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
 					// The owner must know the lock before it can release it.
 					if _, again := node.Renew(ctx, claim, opts...); again == nil {
 						return node.Release(ctx, req, opts...)
@@ -215,11 +243,22 @@ func (l Lock) TryAcquire(ctx context.Context, key string, opts ...LockOption) (*
 }
 
 func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *HeldLock, err error) {
+	if err := l.c.callable(ctx); err != nil {
+		return nil, about(err, "lock", key, "")
+	}
+	observed := false
+	defer func() {
+		//guard:client-observer-panics
+		if !observed && held != nil {
+			held.abandon() // an observer has panicked, and nobody is given the lock
+		}
+	}()
 	err = l.c.observe(ctx, Call{Op: "lock", Key: key}, func(ctx context.Context) (out Outcome) {
 		held, out.Err = l.take(ctx, key, &o)
 		out.Attempts = o.attempts
 		return out
 	})
+	observed = true
 	return held, err
 }
 
@@ -228,6 +267,7 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 		return nil, about(err, "lock", key, "")
 	}
 	c, values := l.c, context.WithoutCancel(ctx)
+	o.holder = cmp.Or(o.holder, o.idem.text, c.holder)
 	most := o.wait
 	if most != forever {
 		most += c.cfg.Timeout
@@ -244,7 +284,7 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 		r, err := c.acquire(ctx, key, o, op, end)
 		first := op.firstSent()
 		//guard:client-settle
-		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil {
+		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil && !o.idem.given {
 			again := *o
 			return nil, c.resolve(values, key, &again, op, err) // and finishes op
 		}
@@ -254,7 +294,9 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 			continue // a grant whose answer was lost ends by its TTL
 		case err != nil:
 			return nil, err
-		case !r.GetAcquired() && o.wait == forever && inQueue == maxLockWait:
+		case r.GetAcquired() && o.idem.given:
+			return c.takeKeyed(ctx, values, key, o, r, first)
+		case !r.GetAcquired() && o.wait == forever && inQueue == maxLockWait && !o.idem.given:
 			inQueue = timeInQueue(ctx, o.wait) // a queue has no longer waits than that
 			end = c.clock.Now() + int64(inQueue)
 			continue
@@ -276,7 +318,7 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 		// It came too late to be of use. Give it back rather than wait for its end.
 		held.finish(ErrLockLost)
 		if r.GetTtlNs() > 0 {
-			_, _ = held.release(ctx, held.rest)
+			_, _ = held.release(ctx, releasing{left: held.rest, quiet: true})
 		}
 	}
 }
@@ -297,7 +339,7 @@ type Waiter struct {
 
 // Inspect returns who has the lock of a key, and who waits for it.
 func (l Lock) Inspect(ctx context.Context, key string) (LockState, error) {
-	if err := address(key, l.name); err != nil {
+	if err := l.c.judge(ctx, key, l.name); err != nil {
 		return LockState{}, about(err, "inspect", key, "")
 	}
 	r, err := ask(ctx, l.c, toKey(key, true).of("inspect"), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.InspectResponse, error) {

@@ -70,7 +70,7 @@ func (c *Client) resolve(values context.Context, key string, o *lockOptions, op 
 		case r.GetTtlNs() > 0:
 			l := c.newLock(values, key, o, r, c.clock.Now()+r.GetTtlNs())
 			l.finish(ErrLockLost)
-			if _, err := l.release(ctx, l.rest); err == nil { // else it ends by its TTL
+			if _, err := l.release(ctx, releasing{left: l.rest, quiet: true}); err == nil { // else it ends by its TTL
 				heard <- &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.Canceled, Reason: ErrGaveUp,
 					Message: "the lock was granted when the caller had left, and was given back"}
 			}

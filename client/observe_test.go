@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keystead/keystead/owner"
@@ -117,6 +118,36 @@ func TestObservedRetries(t *testing.T) {
 		var attempts int
 		if _, err := fmt.Sscanf(n.said[0], ` add "k" items=0 refused=0 failed=0 attempts=%d`, &attempts); err != nil || attempts < 2 {
 			t.Errorf("%v: %v", n.said, err)
+		}
+	})
+}
+
+// clumsy is an observer that panics at the end of each Acquire.
+type clumsy struct{}
+
+func (clumsy) Begin(ctx context.Context, _ Call) context.Context { return ctx }
+
+func (clumsy) End(_ context.Context, c Call, _ Outcome) {
+	if c.Op == "lock" {
+		panic("a mistake of an observer")
+	}
+	if c.Op == "release" {
+		panic("an observer was told of what nobody asked for")
+	}
+}
+
+// A lock that its caller was never given, because an observer has panicked, is given back.
+func TestObserverPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		c := w.client(Config{Observers: []Observer{clumsy{}}}, "n1")
+		func() {
+			defer func() { _ = recover() }() // as net/http does
+			_, _ = c.Lock("").Acquire(soon(t), "k")
+		}()
+		synctest.Wait()
+		if s := must(c.Lock("").Inspect(soon(t), "k"))(t); s.Holder != nil {
+			t.Errorf("held for %s, and nobody can release it", s.Holder.Held)
 		}
 	})
 }

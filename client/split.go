@@ -27,9 +27,10 @@ func objectAt(kind, key, name string) object {
 	return object{kind, key, cmp.Or(name, kind)}
 }
 
-// object returns what a check is about. Only token buckets can be split.
+// object returns what a check is about. Only token buckets can be split, and the part that
+// an idempotency key belongs to is for the owner of the key to find.
 func (q *Check) object() object {
-	if q.Limit.rate.Algorithm != TokenBucket {
+	if q.Limit.rate.Algorithm != TokenBucket || len(q.Options) > 0 {
 		return object{key: q.Key, name: q.Limit.name}
 	}
 	return objectAt(limitObject, q.Key, q.Limit.name)
@@ -39,7 +40,7 @@ func (q *Check) object() object {
 // counter: the owner of its key makes it whole.
 func (n Counter) object(key string, opts []CounterOption) object {
 	for _, o := range opts {
-		if o.what != idleTTL || o.n != 0 {
+		if o != CounterOption(counterOption{what: idleTTL}) {
 			return object{key: key, name: n.name}
 		}
 	}

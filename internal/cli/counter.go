@@ -131,7 +131,7 @@ loss, and "parts": number if the counter is split.`,
 					return usageError{fmt.Errorf("DELTA %q is not a whole 64-bit number", args[1])}
 				}
 			}
-			opts := append(key.options(), client.IdleTTL(idle))
+			opts := []client.CounterOption{client.IdleTTL(idle), key.option()}
 			if cmd.Flags().Changed("min") {
 				opts = append(opts, client.AtLeast(low))
 			}
@@ -150,34 +150,6 @@ loss, and "parts": number if the counter is split.`,
 	cmd.Flags().DurationVar(&idle, "idle-ttl", 0, "forget the counter when it was not changed for so long (default: never)")
 	key.flags(cmd)
 	return cmd
-}
-
-// idempotencyKey names a change, so that it can be asked for again.
-type idempotencyKey string
-
-func (k *idempotencyKey) flags(cmd *cobra.Command) {
-	cmd.Flags().Var(k, "idempotency-key", "`TEXT` that names this change, such as an order's number: the same command under it acts once")
-}
-
-// String and Type implement pflag.Value.
-func (k *idempotencyKey) String() string { return string(*k) }
-func (*idempotencyKey) Type() string     { return "string" }
-
-// Set refuses an empty text: a variable of a script that is not set must not be a change
-// without a key.
-func (k *idempotencyKey) Set(text string) error {
-	if text == "" {
-		return errors.New("it is empty; choose 1 to 64 bytes")
-	}
-	*k = idempotencyKey(text)
-	return nil
-}
-
-func (k idempotencyKey) options() []client.CounterOption {
-	if k == "" {
-		return nil
-	}
-	return []client.CounterOption{client.IdempotencyKey(string(k))}
 }
 
 func newCounterGet(std Process) *cobra.Command {
@@ -227,7 +199,7 @@ With --json: as "counter add".`,
 				return usageError{errors.New("--if-version is missing\n  hint: `keystead counter get KEY --json` prints the version; 0 if the counter must not exist")}
 			}
 			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.CompareAndSet(ctx, args[0], value, expected, key.options()...)
+				v, err := c.CompareAndSet(ctx, args[0], value, expected, key.option())
 				refused := ""
 				if !v.Applied {
 					refused = fmt.Sprintf("its version is %d, not %d", v.Version, expected)
@@ -244,6 +216,7 @@ With --json: as "counter add".`,
 
 func newCounterReset(std Process) *cobra.Command {
 	var f counterFlags
+	var key idempotencyKey
 	cmd := &cobra.Command{
 		Use:   "reset KEY",
 		Short: "Set a counter back to 0 and print what it was",
@@ -255,17 +228,19 @@ and the version after.`,
 		Args:    exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.do(cmd.Context(), std, func(ctx context.Context, c client.Counter) (counted, error) {
-				v, err := c.Reset(ctx, args[0])
+				v, err := c.Reset(ctx, args[0], key.option())
 				return counted{value: v.Previous, version: v.Version, Meta: v.Meta}, err
 			})
 		},
 	}
 	f.flags(cmd)
+	key.flags(cmd)
 	return cmd
 }
 
 func newCounterDelete(std Process) *cobra.Command {
 	var f counterFlags
+	var key idempotencyKey
 	cmd := &cobra.Command{
 		Use:   "delete KEY",
 		Short: "Remove a counter and print what it was",
@@ -282,7 +257,7 @@ before, the version of the deletion, and whether there was a counter.`,
 				return err
 			}
 			defer node.Close()
-			v, err := node.Counter(f.name).Delete(cmd.Context(), args[0])
+			v, err := node.Counter(f.name).Delete(cmd.Context(), args[0], key.option())
 			if err != nil {
 				return node.explain(err)
 			}
@@ -290,5 +265,6 @@ before, the version of the deletion, and whether there was a counter.`,
 		},
 	}
 	f.flags(cmd)
+	key.flags(cmd)
 	return cmd
 }

@@ -37,6 +37,7 @@ type limitFlags struct {
 	algorithm string
 	exitCode  bool
 	anywhere  bool
+	key       idempotencyKey
 }
 
 // exitDenied is the exit code of a denied check with --exit-code.
@@ -74,6 +75,9 @@ what is left is that of the part that answers.`,
 			if f.refund != 0 && cmd.Flags().Changed("cost") {
 				return usageError{errors.New("--refund and --cost exclude each other: a check spends, or gives back")}
 			}
+			if f.anywhere && f.key != "" {
+				return usageError{errors.New("--anywhere and --idempotency-key exclude each other: a node that decides by itself keeps no keys")}
+			}
 			return f.run(cmd.Context(), std.Out, args[0], peek)
 		},
 	}
@@ -86,6 +90,7 @@ what is left is that of the part that answers.`,
 	if !peek {
 		cmd.Flags().Int64Var(&f.refund, "refund", 0, "tokens to give back instead of spending")
 		cmd.Flags().BoolVar(&f.anywhere, "anywhere", false, "let the node at --addr decide by itself where it can")
+		f.key.flags(cmd)
 	}
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 3 when denied")
 	return cmd
@@ -156,11 +161,11 @@ func (f *limitFlags) ask(ctx context.Context, c *client.Client, key string, algo
 	l := c.Limit(f.name, client.Rate{Limit: f.rate.limit, Period: f.rate.period, Burst: f.burst, Algorithm: algorithm}, opts...)
 	switch {
 	case f.refund != 0:
-		return l.Refund(ctx, key, uint64(f.refund))
+		return l.Refund(ctx, key, uint64(f.refund), f.key.option())
 	case peek:
 		return l.PeekN(ctx, key, f.cost)
 	}
-	return l.CheckN(ctx, key, f.cost)
+	return l.CheckN(ctx, key, f.cost, f.key.option())
 }
 
 func (f *limitFlags) show(out io.Writer, d *client.Decision) error {

@@ -20,7 +20,8 @@ period ago or longer has come back by itself, and is not to be refunded. Give th
 
 With --json: as "limit check".`,
 		Example: `  keystead limit refund 203.0.113.7 --name api --limit 20/1m
-  keystead limit refund tenant-42 25 --limit 100/s --burst 500`,
+  keystead limit refund tenant-42 25 --limit 100/s --burst 500
+  keystead limit refund tenant-42 25 --limit 100/s --idempotency-key job-7   # once, however often it is sent`,
 		Args: rangeArgs(1, "KEY", "TOKENS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.refund = 1; len(args) == 2 {
@@ -37,12 +38,14 @@ With --json: as "limit check".`,
 	cmd.Flags().Var(&f.rate, "limit", "tokens that come back per period, like 20/1m (required)")
 	cmd.Flags().Uint64Var(&f.burst, "burst", 0, "most tokens at once (default: the count of --limit)")
 	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
+	f.key.flags(cmd)
 	return cmd
 }
 
 func newLimitReset(std Process) *cobra.Command {
 	var f remote
 	var name string
+	var key idempotencyKey
 	cmd := &cobra.Command{
 		Use:   "reset KEY",
 		Short: "Make a limit full and print how many tokens had been spent",
@@ -60,7 +63,7 @@ period of a loss.`,
 			}
 			defer node.Close()
 			// A reset needs no rate: each check says its own.
-			r, err := node.Limit(name, client.Rate{}).Reset(cmd.Context(), args[0])
+			r, err := node.Limit(name, client.Rate{}).Reset(cmd.Context(), args[0], key.option())
 			if err != nil {
 				return node.explain(err)
 			}
@@ -77,5 +80,6 @@ period of a loss.`,
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "which limit of the key (default \"limit\")")
+	key.flags(cmd)
 	return cmd
 }

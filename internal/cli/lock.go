@@ -33,6 +33,7 @@ type lockFlags struct {
 	name, holder, metadata string
 	ttl, wait              time.Duration
 	inspect, try           bool
+	key                    idempotencyKey
 }
 
 func newLock(std Process) *cobra.Command {
@@ -115,6 +116,9 @@ func (f *lockFlags) check(pid int) error {
 		f.wait = 0
 	}
 	if f.holder == "" {
+		f.holder = string(f.key) // whoever gives the key again is this holder
+	}
+	if f.holder == "" {
 		host, _ := os.Hostname() // an empty name is as good as any
 		f.holder = host + ":" + strconv.Itoa(pid)
 	}
@@ -170,7 +174,7 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (*client.HeldLock, error) {
 	g := &graceWait{f: f, node: node, std: std, key: key, began: time.Now(), end: time.Now().Add(f.wait)}
 	node.refused = g.refused
-	held, err := node.Lock(f.name).Acquire(ctx, key, client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)))
+	held, err := node.Lock(f.name).Acquire(ctx, key, client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)), f.key.option())
 	var e *client.Error
 	if errors.Is(err, client.ErrLockHeld) && errors.As(err, &e) && ctx.Err() == nil {
 		return nil, notAcquired(std, key, e)
@@ -216,7 +220,10 @@ func (g *graceWait) refused(method string, err error) error {
 		g.nobody(method, err)
 		return err
 	}
-	const what = "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
+	what := "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
+	if fieldOf(status.Convert(err)) == "idempotency_key" {
+		what = "keystead: whether this idempotency key was used on %q before is not known for another %s"
+	}
 	grace := retryAfter(err)
 	if grace > time.Until(g.end) {
 		fmt.Fprintf(g.std.Err, what+"; --wait %s is too short for that\n", g.key, people(grace), g.f.wait)

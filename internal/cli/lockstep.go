@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/client"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -43,7 +44,12 @@ func newLockAcquire(std Process) *cobra.Command {
 Whenever a command can stand for the time of the lock, "keystead lock KEY -- COMMAND" is
 safer: it renews the lock, and stops the command when that fails.
 
-Exit codes: 0 with the lock, 75 if it was not got within --wait.
+With --idempotency-key, the same command again prints the same token and renews the lock,
+as long as it is held: a script that was interrupted goes on. After that, and after a
+refusal, the key is used up.
+
+Exit codes: 0 with the lock, 75 if it was not got within --wait, 76 if the grant under the
+key is over.
 
 With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
 		Example: `  keystead lock acquire deploy --holder me --ttl 5m
@@ -55,7 +61,8 @@ With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
 	}
 	f.named(cmd)
 	f.acquireFlags(cmd)
-	cmd.Flags().Lookup("holder").Usage = "who you are, shown to others (default host:pid of the caller)"
+	cmd.Flags().Lookup("holder").Usage = "who you are, shown to others (default host:pid of the caller, or the idempotency key)"
+	f.key.flags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", stepTTL, "how long the lock is held without a renewal; 300ms or more")
 	return cmd
 }
@@ -72,6 +79,10 @@ func (f *lockFlags) take(ctx context.Context, std Process, key string) error {
 	defer node.Close()
 	ctx, stop := untilSignal(ctx)
 	held, err := f.acquire(ctx, node, key, std)
+	if errors.Is(err, client.ErrLockLost) {
+		printError(std.Err, hinted{err, "choose another key to acquire the lock again"})
+		err = exitCode(exitLockLost)
+	}
 	if interrupted := stop(); interrupted != 0 {
 		if held != nil {
 			f.release(held)
@@ -179,6 +190,7 @@ With --json: {"released": bool}, also with 76.`,
 	}
 	f.named(cmd)
 	cmd.Flags().StringVar(&token, "token", "", "the `TOKEN` under which it is held (required)")
+	f.key.flags(cmd)
 	return cmd
 }
 
@@ -189,7 +201,7 @@ func (f *lockFlags) giveBack(ctx context.Context, std Process, key, typed string
 	}
 	var r *lockpb.ReleaseResponse
 	before, err := f.step(ctx, func(ctx context.Context, locks lockpb.LockServiceClient) (err error) {
-		r, err = locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: f.name, Token: token})
+		r, err = locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: f.name, Token: token, IdempotencyKey: string(f.key)})
 		return err
 	})
 	if err != nil {

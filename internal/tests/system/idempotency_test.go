@@ -49,3 +49,66 @@ func TestIdempotencyKeysOverStarts(t *testing.T) {
 		return r.code == 0 && strings.TrimSpace(r.out) == "-1"
 	})
 }
+
+// TestIdempotencyKeyOfEachCommand: the same command under the same key acts once.
+func TestIdempotencyKeyOfEachCommand(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil, "server", "--id", "a", "--data-dir", t.TempDir())
+	run := func(args ...string) string {
+		t.Helper()
+		return strings.TrimSpace(succeeds(t, append(args, "--addr", n.grpc)...))
+	}
+	limit := func(verb string, more ...string) []string {
+		return append([]string{"limit", verb, "k", "--limit", "10/24h", "--algorithm", "fixed-window"}, more...)
+	}
+	left := func() float64 {
+		return number(t, object(t, run(limit("peek", "--json")...)+"\n")["remaining"])
+	}
+	key := func(of string) []string { return []string{"--idempotency-key", of} }
+	for _, tc := range []struct {
+		key  string
+		args []string
+		left float64
+	}{
+		{"check", limit("check", "--cost", "4"), 6},
+		{"give back", limit("check", "--refund", "1"), 7},
+		{"refund", []string{"limit", "refund", "k", "2", "--limit", "10/24h", "--algorithm", "fixed-window"}, 9},
+		{"reset", []string{"limit", "reset", "k"}, 10},
+	} {
+		for range 2 {
+			run(append(tc.args, key(tc.key)...)...)
+		}
+		if got := left(); got != tc.left {
+			t.Errorf("%q twice: %v left, want %v", tc.args, got, tc.left)
+		}
+	}
+	run(limit("check")...)
+	run(append([]string{"limit", "reset", "k"}, key("reset")...)...)
+	if got := left(); got != 9 {
+		t.Errorf("a reset of before: %v left", got)
+	}
+	refuses(t, exitUsage, "exclude each other", append(limit("check", "--anywhere"), key("x")...)...)
+	for _, verb := range []string{"reset", "delete"} {
+		run("counter", "add", "k", "5")
+		first := run(append([]string{"counter", verb, "k"}, key(verb)...)...)
+		run("counter", "add", "k", "3")
+		if again := run(append([]string{"counter", verb, "k"}, key(verb)...)...); again != first || first == "0" {
+			t.Errorf("%s prints %s, and then %s", verb, first, again)
+		}
+		if got := run("counter", "get", "k"); got != "3" {
+			t.Errorf("after a second %s: %s", verb, got)
+		}
+		run("counter", "delete", "k")
+	}
+	acquire := append([]string{"lock", "acquire", "k", "--ttl", "1m"}, key("run-7")...)
+	token := run(acquire...)
+	if again := run(acquire...); again != token {
+		t.Errorf("token %s after %s", again, token)
+	}
+	for range 2 {
+		if got := run(append([]string{"lock", "release", "k", "--token", token}, key("end-7")...)...); got != "released" {
+			t.Errorf("release: %s", got)
+		}
+	}
+	refuses(t, 76, "the grant under this IdempotencyKey is over", append(acquire, "--addr", n.grpc)...)
+}

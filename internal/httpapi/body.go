@@ -19,39 +19,73 @@ const (
 	pieceTimeout = 2 * time.Second
 	pieceSize    = 64 << 10
 
-	// answerTimeout is how long a caller may take to read the first pieceSize bytes of an
-	// answer, and readTimeout each that follow: who reads slowly does not hold much for long.
+	// answerTimeout is how long a caller may take to read an answer, and readTimeout each
+	// pieceSize bytes of a longer one: who reads slowly does not hold much for long.
 	answerTimeout = 30 * time.Second
 	readTimeout   = 5 * time.Second
 
 	// smallBody is up to how many bytes a body takes nothing from maxBodies: what most
 	// calls have. MaxConns bounds those.
 	smallBody = 4 << 10
-	// smallMost is how many bytes a body has at most of a call whose answer is small.
-	smallMost = 256 << 10
-	// maxBodies is how many bytes of memory larger bodies and answers have at a time, all
-	// together. It counts what was read, whatever was announced. Answers are not held up by
-	// it, they are there, but no batches are read meanwhile.
+	// maxBodies is how many bytes of memory large requests and answers have at a time, all
+	// together. It counts what was read, whatever was announced.
 	maxBodies = 256 << 20
+
+	// itemRoom is how many bytes an item of a batch takes from maxBodies while it is done, for
+	// itself and its answer. That is about what it takes of memory at most: two bytes of JSON
+	// can be answered by an error with its reason and hint. smallBatch items take nothing.
+	itemRoom   = 1 << 10
+	smallBatch = 8
 
 	// bodyFactor is how many bytes of JSON may stand for a byte of a message on the wire.
 	// Numbers and names of fields are what JSON makes longer.
 	bodyFactor = 4
 )
 
+// room is what a request has taken from maxBodies.
+type room struct {
+	s    *Server
+	held int64
+}
+
+// take has the request hold so much instead of what it holds, unless there is not so much.
+func (r *room) take(size int64) error {
+	more := size - r.held
+	//guard:http-counts-what-is-read
+	if r.s.bodies.Add(more) > maxBodies && more > 0 {
+		r.s.bodies.Add(-more)
+		return &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
+			Message: "as many bytes of requests and answers are under way as this node allows; nothing happened", Hint: "try again later, or send smaller batches"}
+	}
+	r.held = size
+	return nil
+}
+
+// must has the request hold so much, whatever there is: it has been done.
+func (r *room) must(size int64) {
+	r.s.bodies.Add(size - r.held)
+	r.held = size
+}
+
+// forItems has the request hold what its items take until they are answered.
+func (r *room) forItems(n int) error {
+	if n <= smallBatch {
+		n = 0
+	}
+	return r.take(int64(n) * itemRoom)
+}
+
 // body is a body while it is read.
 type body struct {
-	s    *Server
+	*room
 	from *http.Request
 	conn *http.ResponseController
 	end  time.Time // of all of it
 	most int64
-
 	data []byte
-	held int64 // of s.bodies
 }
 
-// readAll reads a body into b.data, and counts what memory that takes.
+// readAll reads a body into b.data, which holds room for it.
 func (b *body) readAll() error {
 	want := b.from.ContentLength // how many bytes there can be
 	if want < 0 {
@@ -85,14 +119,10 @@ func (b *body) grow(want int64) error {
 		return nil
 	}
 	size := min(max(2*int64(cap(b.data)), pieceSize), want)
-	//guard:http-counts-what-is-read
-	if b.s.bodies.Add(size) > maxBodies {
-		b.s.bodies.Add(-size)
-		return errBodies()
+	if err := b.take(size); err != nil {
+		return err
 	}
 	b.data = append(make([]byte, 0, size), b.data...)
-	b.s.bodies.Add(-b.held)
-	b.held = size
 	return nil
 }
 
@@ -115,29 +145,19 @@ func (b *body) readPiece(want int) error {
 	return nil
 }
 
-// free gives the memory back.
-func (b *body) free() { b.s.bodies.Add(-b.held) }
-
-func errBodies() error {
-	return &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
-		Message: "as many bytes of requests and answers are under way as this node allows; nothing happened", Hint: "try again later, or send smaller batches"}
-}
-
-// send writes an answer. What is large of it counts as bodies do, and has to be read as they
-// have to be sent.
+// send writes an answer. A large one has to be read as large bodies have to be sent.
 func (s *Server) send(w http.ResponseWriter, data []byte) {
-	if large := int64(len(data)); large > smallBody {
-		s.bodies.Add(large)
-		defer s.bodies.Add(-large)
+	timeout := answerTimeout
+	if len(data) > pieceSize {
+		timeout = s.readTimeout
 	}
-	c := http.NewResponseController(w)
-	for end := time.Now().Add(answerTimeout); len(data) > 0; {
-		_ = c.SetWriteDeadline(end)
+	for c := http.NewResponseController(w); len(data) > 0; {
+		_ = c.SetWriteDeadline(time.Now().Add(timeout))
 		n, err := w.Write(data[:min(len(data), pieceSize)])
 		if err != nil {
 			return
 		}
-		data, end = data[n:], time.Now().Add(s.readTimeout)
+		data = data[n:]
 	}
 }
 

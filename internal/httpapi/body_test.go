@@ -83,7 +83,7 @@ func TestSlowBodies(t *testing.T) {
 }
 
 // Answers that nobody reads count with bodies, and not for long: batches of others are not
-// taken meanwhile, whatever their size, and single calls are.
+// taken meanwhile, and single calls are.
 func TestSlowReaders(t *testing.T) {
 	h := newHouse(t)
 	h.web.readTimeout = time.Second
@@ -97,14 +97,32 @@ func TestSlowReaders(t *testing.T) {
 	}()
 	eventually(t, "an answer is held up", func() bool { return h.web.bodies.Load() > 1<<20 })
 	h.web.bodies.Add(maxBodies)
-	if a := h.call("POST", "/v1/limit/batch-check", `{"checks":[]}`); a.status != http.StatusServiceUnavailable {
-		t.Errorf("a small batch: %s", a)
+	if a := h.call("POST", "/v1/limit/batch-check", `{"checks":[`+strings.Repeat(`{},`, smallBatch)+`{}]}`); a.status != http.StatusServiceUnavailable {
+		t.Errorf("a batch: %s", a)
 	}
 	if a := h.call("POST", "/v1/limit/check", check); a.status != http.StatusOK {
 		t.Errorf("a single call: %s", a)
 	}
 	h.web.bodies.Add(-maxBodies)
 	eventually(t, "it is given up", func() bool { return h.web.bodies.Load() == 0 })
+}
+
+// Items of batches count while they are done, by what they take of memory: a small body can
+// have many.
+func TestRoomForItems(t *testing.T) {
+	h := newHouse(t)
+	for n, want := range map[int]int{smallBatch: http.StatusOK, smallBatch + 1: http.StatusServiceUnavailable, 1000: http.StatusServiceUnavailable} {
+		h.web.bodies.Store(maxBodies - smallBatch*itemRoom)
+		if a := h.call("POST", "/v1/limit/batch-check", `{"checks":[`+strings.Repeat(`{},`, n-1)+`{}]}`); a.status != want {
+			t.Errorf("%d items: %s", n, a)
+		}
+		if a := h.call("GET", "/v1/cluster/get-owners?"+strings.Repeat("keys=a&", n), ""); a.status != want {
+			t.Errorf("%d parameters: %s", n, a)
+		}
+	}
+	if n := h.web.bodies.Load(); n != maxBodies-smallBatch*itemRoom {
+		t.Errorf("%d bytes are still counted", n-maxBodies+smallBatch*itemRoom)
+	}
 }
 
 // Bodies of all lengths around the bounds of memory arrive as they are, whole or in chunks.

@@ -117,7 +117,7 @@ func TestWhatIsWrittenReadsTheSame(t *testing.T) {
 					rt.Fatalf("not JSON: %s", text)
 				}
 				back := newMessage(t, s)
-				if err := readMessage(s, text, back); err != nil {
+				if _, err := readMessage(s, text, back); err != nil {
 					rt.Fatalf("%s: %v", text, err)
 				}
 				if again := s.append(nil, back); string(again) != string(text) {
@@ -164,7 +164,7 @@ func FuzzReadMessage(f *testing.F) {
 	s := shapes{}.of((*limitpb.BatchCheckRequest)(nil).ProtoReflect().Descriptor())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := new(limitpb.BatchCheckRequest)
-		if readMessage(s, data, m.ProtoReflect()) != nil {
+		if _, err := readMessage(s, data, m.ProtoReflect()); err != nil {
 			return
 		}
 		if len(data) > 0 && !json.Valid(data) && len(trimmed(data)) > 0 {
@@ -175,7 +175,7 @@ func FuzzReadMessage(f *testing.F) {
 		}
 		back := new(limitpb.BatchCheckRequest)
 		text := s.append(nil, m.ProtoReflect())
-		if err := readMessage(s, text, back.ProtoReflect()); err != nil || !proto.Equal(m, back) {
+		if _, err := readMessage(s, text, back.ProtoReflect()); err != nil || !proto.Equal(m, back) {
 			t.Fatalf("%q is %v, written %s, and then %v, %v", data, m, text, back, err)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,9 +75,12 @@ var errSentMore = errors.New("more was sent on the connection while the call was
 // Read implements net.Conn. While a call is under way net/http reads one byte, so as to see
 // that the caller has hung up, and when it gets one it reads no more: a caller that then
 // hangs up would wait for a lock as long as it said, and be given it. Nothing else reads a
-// single byte.
+// single byte. An empty line, which some send behind a body, is nothing.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	for i := 0; i < len("\r\n") && n == 1 && len(p) == 1 && strings.Contains("\r\n", string(p)); i++ {
+		n, err = c.Conn.Read(p)
+	}
 	if n > 0 {
 		c.got(len(p) == 1)
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -104,6 +105,39 @@ func TestSentMoreAndStays(t *testing.T) {
 	if got := h.waiting("k"); got != 1 {
 		t.Errorf("%d wait", got)
 	}
+}
+
+// An empty line behind a body, of which some clients are fond, is not more; the end of the
+// connection is seen behind it, and so is the next request.
+func TestEmptyLineBehindABody(t *testing.T) {
+	h := newHouse(t)
+	h.hold("k")
+	c := h.dial()
+	h.wait(c, request("/v1/lock/acquire", waits))
+	for _, b := range "\r\n" {
+		if _, err := io.WriteString(c, string(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := h.call("POST", "/v1/lock/inspect", `{"key":"k"}`)
+	var got struct{ Holder struct{ Token string } }
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || !strings.Contains(a.body, `"waiting":1`) {
+		t.Fatal(a, err)
+	}
+	h.call("POST", "/v1/lock/release", `{"key":"k","token":"`+got.Holder.Token+`"}`)
+	in := bufio.NewReader(c)
+	if got := answers(t, in, 1); !strings.Contains(got[0], `"acquired":true`) {
+		t.Fatalf("%q", got)
+	}
+	if _, err := io.WriteString(c, request("/v1/limit/check", check)); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(t, in, 1); !strings.Contains(got[0], `"allowed":true`) {
+		t.Errorf("%q", got)
+	}
+	h.wait(c, request("/v1/lock/acquire", strings.Replace(waits, "you", "they", 1))+"\r\n")
+	_ = c.Close()
+	eventually(t, "nobody waits", func() bool { return h.waiting("k") == 0 })
 }
 
 // Requests that are sent one behind the other are answered one after the other.

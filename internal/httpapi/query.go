@@ -9,45 +9,44 @@ import (
 )
 
 // readQuery reads the parameters of a GET into a request: its fields but messages. Those
-// that are lists may stand there several times.
-func readQuery(s *shape, query string, m protoreflect.Message) error {
+// that are lists may stand there several times. It returns how many parameters there are.
+func readQuery(s *shape, query string, m protoreflect.Message) (elements int, err error) {
 	if query == "" {
-		return nil
+		return 0, nil
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return &failure.Error{Reason: failure.Invalid, Message: "the query of the URL cannot be read: " + err.Error(),
+		return 0, &failure.Error{Reason: failure.Invalid, Message: "the query of the URL cannot be read: " + err.Error(),
 			Hint: "write %XX for each byte that has a meaning in URLs; curl -G --data-urlencode does"}
 	}
 	var seen fieldSet
-	elements := 0
 	for name, texts := range values {
 		if s.rate != nil && name == rateName {
 			if len(texts) != 1 {
-				return failure.Invalidf(rateName, "stands there twice")
+				return 0, failure.Invalidf(rateName, "stands there twice")
 			}
 			if err := s.rate.set(texts[0], m, &seen); err != nil {
-				return err
+				return 0, err
 			}
 			continue
 		}
 		f := s.byName[name]
 		switch {
 		case f == nil:
-			return s.unknown(name)
+			return 0, s.unknown(name)
 		case !f.simple():
-			return failure.Invalidf(f.name, "does not fit into a query: send the request by POST, as JSON")
+			return 0, failure.Invalidf(f.name, "does not fit into a query: send the request by POST, as JSON")
 		case !seen.add(f.index), len(texts) > 1 && !f.desc.IsList():
-			return twice(s, f)
+			return 0, twice(s, f)
 		}
 		if elements += len(texts); elements > maxElements {
-			return failure.Invalidf(f.name, "stands there too often: send the request by POST, as JSON")
+			return 0, failure.Invalidf(f.name, "stands there too often: send the request by POST, as JSON")
 		}
 		if err := f.setAll(m, texts); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return elements, nil
 }
 
 // setAll sets a field to the value, or the values, of a query.

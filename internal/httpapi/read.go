@@ -28,25 +28,26 @@ type reader struct {
 	elements int
 }
 
-// readMessage reads a request: one JSON object; nothing at all is an empty one.
-func readMessage(s *shape, data []byte, m protoreflect.Message) error {
+// readMessage reads a request: one JSON object; nothing at all is an empty one. It returns
+// how many elements its lists have.
+func readMessage(s *shape, data []byte, m protoreflect.Message) (elements int, err error) {
 	if notUTF8(data) {
-		return &failure.Error{Reason: failure.Invalid, Message: "the body is in UTF-16, or begins with a byte order mark", Hint: "send it as UTF-8 without one"}
+		return 0, &failure.Error{Reason: failure.Invalid, Message: "the body is in UTF-16, or begins with a byte order mark", Hint: "send it as UTF-8 without one"}
 	}
 	r := reader{scanner: scanner{data: data}}
 	if r.next() == 0 && r.at == len(data) {
-		return nil
+		return 0, nil
 	}
-	err := r.message(s, m)
+	err = r.message(s, m)
 	if err == nil && (r.next() != 0 || r.at < len(data)) {
 		err = r.expected("the end of the request")
 	}
 	var bad *syntaxError
 	if errors.As(err, &bad) {
-		return &failure.Error{Reason: failure.Invalid, Message: "the body is not the JSON that is expected here: " + bad.Error(),
+		err = &failure.Error{Reason: failure.Invalid, Message: "the body is not the JSON that is expected here: " + bad.Error(),
 			Hint: "send one JSON object with the fields of the request; /openapi.json has them"}
 	}
-	return err
+	return r.elements, err
 }
 
 // notUTF8 reports whether a body is not as JSON is exchanged, but as some editors and shells

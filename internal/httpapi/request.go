@@ -74,14 +74,18 @@ func readable(h http.Header) error {
 	return &problem{Status: http.StatusUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q", ct), Hint: "send " + jsonType}
 }
 
-// read reads a request out of a query or a body.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protoreflect.Message) error {
+// read reads a request out of a query or a body. It holds room for what it asks.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protoreflect.Message, held *room) error {
 	if r.Method != http.MethodPost {
 		if r.ContentLength != 0 {
 			return &failure.Error{Reason: failure.Invalid, Message: "a GET has its request in the query of the URL, and this one has a body",
 				Hint: "send the body by POST"}
 		}
-		return readQuery(t.asked, r.URL.RawQuery, m)
+		items, err := readQuery(t.asked, r.URL.RawQuery, m)
+		if err != nil {
+			return err
+		}
+		return held.forItems(items)
 	}
 	if r.URL.RawQuery != "" {
 		return &failure.Error{Reason: failure.Invalid, Message: "a POST has its request in the body, and this one has a query as well",
@@ -95,11 +99,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protor
 	}
 	buf := s.buffers.Get().(*[]byte)
 	defer s.buffers.Put(buf)
-	if t.most > smallMost && s.bodies.Load() > maxBodies { // what it is answered may be large
-		return errBodies()
-	}
-	b := body{s: s, from: r, conn: http.NewResponseController(w), end: time.Now().Add(s.bodyTimeout), most: t.most, data: (*buf)[:0]}
-	defer b.free()
+	b := body{room: held, from: r, conn: http.NewResponseController(w), end: time.Now().Add(s.bodyTimeout), most: t.most, data: (*buf)[:0]}
 	if err := b.readAll(); err != nil {
 		_ = b.conn.SetReadDeadline(time.Now()) // nobody waits for the rest
 		return err
@@ -107,7 +107,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, t *route, m protor
 	// Off again: where it stood, it would end a call that waits.
 	//guard:http-waits time.Time{} -> time.Now().Add(s.bodyTimeout)
 	_ = b.conn.SetReadDeadline(time.Time{})
-	return readMessage(t.asked, b.data, m)
+	items, err := readMessage(t.asked, b.data, m)
+	if err != nil {
+		return err
+	}
+	return held.forItems(items)
 }
 
 // patient is a request that says how long it may wait.

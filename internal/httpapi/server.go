@@ -174,8 +174,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := route.allows(w, r); err != nil {
 		return err
 	}
-	request := route.newRequest()
-	if err := s.read(w, r, route, request.ProtoReflect()); err != nil {
+	request, held := route.newRequest(), room{s: s}
+	defer held.must(0)
+	if err := s.read(w, r, route, request.ProtoReflect(), &held); err != nil {
 		return err
 	}
 	if keys := r.Header.Values(idempotencyHeader); len(keys) > 0 {
@@ -192,18 +193,23 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return whyCanceled(ctx, err)
 	}
-	s.write(w, route, response.(protoreflect.ProtoMessage))
+	s.write(w, route, response.(protoreflect.ProtoMessage), &held)
 	return nil
 }
 
 // write answers with a message.
-func (s *Server) write(w http.ResponseWriter, route *route, m protoreflect.ProtoMessage) {
+func (s *Server) write(w http.ResponseWriter, route *route, m protoreflect.ProtoMessage, held *room) {
 	buf := s.buffers.Get().(*[]byte)
 	body := route.answered.append((*buf)[:0], m.ProtoReflect())
 	h := w.Header()
 	h.Set("Content-Type", jsonType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if len(body) > smallBody {
+		held.must(int64(len(body)))
+	} else {
+		held.must(0)
+	}
 	s.send(w, body)
 	s.buffers.Put(buf)
 }

@@ -130,7 +130,8 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	if err := t.copyRoomLocked(r); err != nil && !empty {
 		return err
 	}
-	sh.version = max(sh.version, r.Version)
+	//guard:install-version
+	sh.version = max(sh.version, r.Version) // also of what is gone by it
 	if t.e != nil && (t.e.kind != r.Kind || empty && (r.Whole || t.e.ids == 0 && !r.More)) {
 		sh.discardLocked(t.slot)
 		t.slot, t.e = 0, nil

@@ -72,5 +72,10 @@ func (k *Client) Add(ctx context.Context, key string) {
 	kinds.Add(ctx, k.w, kinds.Object{Kind: &kinds.Counter, Key: key})
 }
 
+// Delete deletes a counter.
+func (k *Client) Delete(ctx context.Context, key string) {
+	kinds.Delete(ctx, k.w, kinds.Object{Kind: &kinds.Counter, Key: key})
+}
+
 // Close ends its connections.
 func (k *Client) Close() { k.w.Close() }

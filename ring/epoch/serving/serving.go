@@ -427,8 +427,8 @@ func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
 // learned returns a moment by which this process had learned of the loss of a row: now,
 // unless the loss was in the old table. A row that was joined to one that was lost has 0.
 func (s *state) learned(is int, old *state, was int, now int64) int64 {
-	//guard:learned-anew
-	if was < 0 || s.table.Rows[is].Lost > old.table.Epoch {
+	if was < 0 ||
+		s.table.Rows[is].Lost > old.table.Epoch { //guard:learned-anew
 		return now
 	}
 	return old.rows[was].learnedAt

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -106,6 +107,56 @@ func TestDeleteFindsRoomForItsKey(t *testing.T) {
 			}
 			if deleted > 32/deleteRoom+1 {
 				t.Errorf("%d deletions found room", deleted)
+			}
+		})
+	}
+}
+
+// TestHeldUpAttemptUnderAKey: an attempt under a key that was held up on its way takes the
+// place from the one that was sent later, for nothing tells them apart. When it turns out
+// that nobody waits for it any more, the other one has a second to come back to its place.
+func TestHeldUpAttemptUnderAKey(t *testing.T) {
+	for _, back := range []bool{true, false} {
+		t.Run(fmt.Sprint(back), func(t *testing.T) {
+			s, _ := keyStore(t, nil)
+			ref, now := Ref{Key: "k", Name: "n"}, 100*second
+			acquire := func(id reqid.ID, wait int64) *Wait[AcquireAnswer] {
+				t.Helper()
+				now++
+				a, w, err := s.Acquire(now, ref, id, lock.Acquire{Holder: "h", TTL: 60 * second, Wait: wait})
+				if err != nil || a.Acquired != (w == nil) {
+					t.Fatal(a, w, err)
+				}
+				return w
+			}
+			acquire(noID, 0) // holds it
+			later := acquire(reqid.KeyID("nightly"), 60*second)
+			other := acquire(reqid.KeyID("other"), 60*second)
+			heldUp := acquire(reqid.KeyID("nightly"), 60*second)
+			if _, err := later.Answer(); reason(err) != failure.Superseded {
+				t.Fatalf("the later one: %v", err)
+			}
+			heldUp.GiveUp(now)
+			if _, err := heldUp.Answer(); reason(err) != failure.GaveUp {
+				t.Errorf("the one that was held up: %v", err)
+			}
+			want := other
+			if back {
+				now += OwnGrace / 2
+				want = acquire(reqid.KeyID("nightly"), 60*second)
+			} else {
+				now += OwnGrace + 1
+			}
+			view := must(s.Inspect(now, ref, 10))
+			must(s.Release(now, ref, noID, view.Holding.Token))
+			if a, err := want.Answer(); err != nil || !a.Acquired {
+				t.Errorf("%+v, %v", a, err)
+			}
+			if back { // it is there, and leaves: nothing is kept for it
+				want.GiveUp(now)
+				if a, err := other.Answer(); err != nil || !a.Acquired {
+					t.Errorf("the next one: %+v, %v", a, err)
+				}
 			}
 		})
 	}

@@ -87,6 +87,7 @@ type waiter struct {
 	kind   Kind
 	named  bool // its call has a request id
 	counts bool // it is one of Store.waiting: its caller is here, or was before it was detached
+	took   bool // under a key, it took the place from an attempt that was here; see GiveUp
 	ticket uint64
 	text   int           // bytes that its place refers to, counted while it waits
 	done   chan struct{} // closed when the answer is there; nil = the caller is not here (see Own, Detach)
@@ -274,6 +275,7 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	}
 	old.removeLocked(t.slot, &was, errSuperseded)
 	w := addWaitLocked[A](t, ticket, id, old.textLocked())
+	w.took = id.Keyed() && !old.away()
 	//guard:place-changed
 	kind.changed(sh, t.e, ticket)
 	sh.versionLocked()
@@ -289,6 +291,10 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 // was granted, or is in this very moment, so that nobody waits for a caller that is
 // gone. A replay of the request then says that the grant is over. A grant that a
 // retry has been told of in the meantime is the retry's.
+//
+// Keys have no age: of two attempts under one, nobody knows which was sent later, and one
+// that was held up on its way may have taken the place from the one that is meant. So that
+// one has OwnGrace to come back to it.
 func (w *Wait[A]) GiveUp(now int64) {
 	sh := w.sh
 	t := target{ref: w.ref, kind: w.kind, now: now}
@@ -310,6 +316,11 @@ func (w *Wait[A]) GiveUp(now int64) {
 		return
 	}
 	l := sh.lineLocked(t.e)
+	//guard:key-place-kept
+	if w.took {
+		w.keepLocked(&t, l)
+		return
+	}
 	caller := l.caller(w.ticket)
 	if _, found := l.object.Cancel(w.ticket, t.now); found {
 		sh.versionLocked()
@@ -342,7 +353,13 @@ func (w *Wait[A]) Detach(now int64) (granted bool) {
 	}
 	sh.now = max(sh.now, now)
 	t := sh.targetLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref))
-	l := sh.lineLocked(t.e)
+	w.keepLocked(&t, sh.lineLocked(t.e))
+	return false
+}
+
+// keepLocked keeps the place of a caller that is not here any more for OwnGrace.
+func (w *Wait[A]) keepLocked(t *target, l line) {
+	sh := w.sh
 	l.object.Detach(w.ticket, sh.now, OwnGrace)
 	caller := l.caller(w.ticket)
 	w.removeLocked(t.slot, &caller, errGaveUp)
@@ -352,5 +369,4 @@ func (w *Wait[A]) Detach(now int64) (granted bool) {
 	sh.store.waiting.Add(1)
 	sh.accountLocked()
 	t.scheduleLocked()
-	return false
 }

@@ -14,7 +14,8 @@
 //     Away share one Grace, at whose end Expire removes them together.
 //   - A place belongs to the request of its Caller. A retry takes the place over
 //     (Supersede) and an attempt that was held up does not (Caller.Judge): of two
-//     attempts the one that was sent later has it.
+//     attempts the one that was sent later has it. Those under an idempotency key say not
+//     when they were sent: the one that comes later has it.
 //   - Nothing is served twice: what is popped, cancelled or expired has left the
 //     queue, and its ticket finds nothing any more.
 //

@@ -95,8 +95,11 @@ func TestDialJudgesAddresses(t *testing.T) {
 		"n1:7400,n2:7400": `address "n1:7400,n2:7400" has colons in its host`,
 	} {
 		bubble(t, func(t *testing.T) {
+			w := build(t, []string{"n1"}, nil)
+			w.nodes["n1"].isolate(true)
+			cfg := Config{clock: w.clock}
 			began := time.Now()
-			_, err := Dial(context.Background(), "127.0.0.1:7400", addr)
+			_, err := cfg.dialing(w.dial).Dial(context.Background(), "n1:1", addr)
 			var e *Error
 			if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Code != codes.InvalidArgument || time.Since(began) != 0 ||
 				!strings.HasPrefix(err.Error(), "keystead: dial: INVALID: "+want) {

@@ -128,7 +128,7 @@ func (a Admin) ListObjects(ctx context.Context, f Filter, each func(node string,
 	for _, node := range nodes {
 		// All nodes tell of moves since the members were listed: what a node that was listed
 		// has got from one that was not is missing.
-		//guard:list-of-all since -> 0
+		//guard:list-of-all since -> since&0
 		req := &adminpb.ListObjectsRequest{Node: node, Kind: commonpb.Kind(f.Kind), Name: f.Name, KeyPrefix: f.Prefix, PageSize: listPage, SinceEpoch: since}
 		for more := true; more; more = req.PageToken != "" {
 			r, err := a.page(ctx, req)

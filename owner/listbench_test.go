@@ -81,5 +81,7 @@ func besideGets(b *testing.B, s *Store, f func()) {
 	took := <-done
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)-1]), "ns-worst")
+	b.ReportMetric(float64(took[len(took)*99/100]), "ns-p99")
 	b.ReportMetric(float64(took[len(took)*999/1000]), "ns-p99.9")
+	b.ReportMetric(float64(len(took))/float64(b.N), "gets/op")
 }

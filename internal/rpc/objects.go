@@ -162,8 +162,8 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 	ownerOfKey(t, req.Key, r.Owner)
 	for i, o := range r.Objects {
 		// The state of one that was divided, or made whole, while it was read may be that of before.
-		//guard:inspect-merging before -> t
 		for _, at := range []*table.Table{t, before} {
+			//guard:inspect-merging o.Split == nil -> at == t
 			if sp := findSplit(at, kindName(o.Kind), owner.Ref{Key: req.Key, Name: o.Name}); sp != nil && o.Split == nil {
 				o.Split = wireSplit(at, sp)
 				size += o.Split.SizeVT()

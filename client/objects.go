@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -157,14 +158,16 @@ func (a Admin) page(ctx context.Context, req *adminpb.ListObjectsRequest) (r *ad
 
 // ResetObject sets back a limit or a counter of anybody: nothing of the limit is spent, the
 // counter is 0. It reports whether there was something to set back.
-func (a Admin) ResetObject(ctx context.Context, o Object) (existed bool, err error) {
-	if err := o.validate(); err != nil {
+func (a Admin) ResetObject(ctx context.Context, o Object, opts ...CallOption) (existed bool, err error) {
+	idem, err := keyOf(opts)
+	if err := cmp.Or(o.validate(), err); err != nil {
 		return false, about(err, "reset object", o.Key, "")
 	}
 	op := a.c.ops.begin()
 	defer op.finish()
 	err = a.c.keyless(ctx, route{what: "reset object", key: o.Key}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		r, err := adminpb.NewAdminServiceClient(conn).ResetObject(ctx, &adminpb.ResetObjectRequest{Kind: commonpb.Kind(o.Kind), Key: o.Key, Name: o.Name, RequestId: op.stamp()}, opts...)
+		r, err := adminpb.NewAdminServiceClient(conn).ResetObject(ctx, &adminpb.ResetObjectRequest{Kind: commonpb.Kind(o.Kind), Key: o.Key, Name: o.Name,
+			RequestId: unlessKeyed(op.stamp(), idem), IdempotencyKey: idem}, opts...)
 		existed = r.GetExisted()
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -105,4 +106,27 @@ func TestItemsWithoutAnswers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What an operator resets under a key is reset once, by whichever process.
+func TestResetObjectUnderAKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1", "n2"}, nil)
+		w.agree()
+		time.Sleep(10 * time.Minute) // both nodes know all keys of the window
+		one, two := w.client(Config{}, "n1"), w.client(Config{}, "n2")
+		o := Object{Kind: KindCounter, Key: "k"}
+		for _, c := range []*Client{one, two} {
+			must(one.Counter("").Add(soon(t), "k", 7))(t)
+			if existed, err := c.Admin().ResetObject(soon(t), o, IdempotencyKey("monday")); !existed || err != nil {
+				t.Errorf("%v, %v", existed, err)
+			}
+		}
+		if v := must(one.Counter("").Get(soon(t), "k"))(t); v.Value != 7 {
+			t.Errorf("it was reset twice: %+v", v)
+		}
+		if _, err := one.Admin().ResetObject(soon(t), o, IdempotencyKey("")); !errors.Is(err, ErrInvalid) {
+			t.Errorf("an empty key: %v", err)
+		}
+	})
 }

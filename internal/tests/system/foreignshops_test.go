@@ -26,10 +26,10 @@ func TestShopInPython(t *testing.T) {
 	sellsThroughAKill(t, "shop-python")
 }
 
-// TestShopOnNode has examples/shop-node do the same.
+// TestShopOnNode has examples/shop-typescript do the same, once it is type-checked.
 func TestShopOnNode(t *testing.T) {
 	t.Parallel()
-	sellsThroughAKill(t, "shop-node")
+	sellsThroughAKill(t, "shop-typescript")
 }
 
 // foreignShop is an example in another language, as a user runs it.

@@ -34,7 +34,7 @@ var others = []string{
 	"--stop-timeout", "--profile", // Docker
 	"--faults",                    // internal/tests/nemesis
 	"--no-forward", "--in-flight", // internal/tests/grpcjs
-	"--tenant", "--per-minute", "--lease", // examples/shop-python and shop-node
+	"--tenant", "--per-minute", "--lease", // examples/shop-python and shop-typescript
 	"GRPC_XDS_ENDPOINT_HASH_KEY_BACKWARD_COMPAT", "DELTA_GRPC", // gRPC and Envoy
 	"MERGE_DOMAIN_CONFIG", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "RESPONSE_DYNAMIC_METADATA", "SHADOW_MODE", // envoyproxy/ratelimit
 }

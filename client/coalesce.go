@@ -184,10 +184,10 @@ func each[X any](xs []X, n int, put func(i int, x X)) int {
 // neither is no answer: what became of it is not known, and asking again does not help.
 func itemError(e *commonpb.Error, answered bool) *Error {
 	switch {
-	case e != nil:
+	case e.GetCode() != 0:
 		return fromItem(e)
 	//guard:item-unanswered
-	case !answered:
+	case e != nil || !answered:
 		return &Error{Code: codes.Internal, Message: "the node's answer has neither a result nor an error for this item: it is malformed, or of a later version",
 			Hint: "upgrade the client to the version of the nodes", unknown: true}
 	}

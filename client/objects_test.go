@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -72,7 +73,7 @@ func TestItemsWithoutAnswers(t *testing.T) {
 		case *counterpb.BatchGetResponse:
 			r.Results[1] = &counterpb.GetResult{}
 		case *limitpb.BatchCheckResponse:
-			r.Results[1] = &limitpb.CheckResult{}
+			r.Results[1] = &limitpb.CheckResult{Error: &commonpb.Error{}} // without a code
 		}
 	}
 	for method, call := range map[string]func(t *testing.T, c *Client) [2]error{

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -68,12 +69,7 @@ func gaveUp(ctx context.Context) *failure.Error {
 func wire(err error) *commonpb.Error {
 	var from *forward.Remote
 	if errors.As(err, &from) {
-		if _, known := commonpb.Reason_name[int32(from.Wire.Reason)]; known {
-			return from.Wire
-		}
-		w := proto.Clone(from.Wire).(*commonpb.Error) // of a later version of this program
-		w.Reason = commonpb.Reason_REASON_UNSPECIFIED
-		return w
+		return readable(from.Wire)
 	}
 	var e *failure.Error
 	if !errors.As(err, &e) {
@@ -84,6 +80,24 @@ func wire(err error) *commonpb.Error {
 		Code: int32(k.code), Message: e.Error(), Reason: k.reason,
 		Hint: e.Hint, Field: e.Field, RetryAfterNs: int64(e.RetryAfter),
 	}
+}
+
+// readable returns an error of another node as one that this node knows what to do with: that
+// one may be of a later version.
+func readable(w *commonpb.Error) *commonpb.Error {
+	_, known := commonpb.Reason_name[int32(w.Reason)]
+	if known && w.Code != int32(codes.OK) {
+		return w
+	}
+	w = proto.Clone(w).(*commonpb.Error)
+	if !known {
+		w.Reason = commonpb.Reason_REASON_UNSPECIFIED
+	}
+	//guard:error-has-a-code
+	if w.Code == int32(codes.OK) { // it would be no error
+		w.Code, w.Message = int32(codes.Unknown), cmp.Or(w.Message, "the node answered with an error that says nothing: it may be of a later version")
+	}
+	return w
 }
 
 // Status returns the gRPC status of an error: the code, and google.rpc details with

@@ -113,7 +113,7 @@ type earlier struct {
 
 // NewTable returns an empty table.
 func NewTable(cfg Config) *Table {
-	return &Table{cfg: cfg, seed: rand.Uint64(), gone: math.MinInt64, forgot: math.MinInt64}
+	return &Table{cfg: cfg, seed: rand.Uint64(), wheel: newWheel(cfg.Window), gone: math.MinInt64, forgot: math.MinInt64}
 }
 
 // Judge says what is known about id on the object ref (0: an object without

@@ -18,7 +18,7 @@ func TestOldKeysBehindNewOnes(t *testing.T) {
 		old := KeyID(fmt.Sprint("old", i))
 		ref = tab.Take(ref, 1, &old, Outcome{}, int64(101+i)*second)
 	}
-	width := tab.cfg.Window / spokes
+	width := int64(1) << tab.wheel.shift
 	for now := 401 * second; now < 502*second; now += second {
 		for tab.Expire(now, 10, func(uint32) {}) {
 		}
@@ -58,7 +58,7 @@ func TestWheel(t *testing.T) {
 				switch {
 				case ref != 0 && tab.findKey(ref, c) != 0:
 					left++
-					if now-max(u.at+window, u.came) > window/spokes {
+					if now-max(u.at+window, u.came) > 1<<tab.wheel.shift {
 						t.Fatalf("a key of %d, which came at %d, is there at %d", u.at, u.came, now)
 					}
 				case now-u.at <= window:

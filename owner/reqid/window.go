@@ -26,9 +26,9 @@ func (t *Table) SetWindow(window int64) {
 		}
 	}
 	each(func(x uint32) { newest = max(newest, t.keys.At(x).at) })
-	t.cfg.Window, t.wheel = window, wheel{}
+	t.cfg.Window, t.wheel = window, newWheel(window)
 	if t.keys.Len() > 0 {
-		t.wheel.first = t.bucketOf(newest) - buckets + 1
+		t.wheel.first = t.wheel.bucketOf(newest) - buckets + 1
 	}
 	each(func(x uint32) { t.wheel.add(t, x) })
 }

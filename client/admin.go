@@ -63,7 +63,7 @@ func (a Admin) Undrain(ctx context.Context, node string) (DrainState, error) {
 }
 
 func drainState(s *adminpb.DrainState) DrainState {
-	return DrainState{Node: s.GetNode(), Phase: phases[s.GetPhase()], Rows: int(s.GetRowsOwned()), Standby: int(s.GetRowsStandby()),
+	return DrainState{Node: s.GetNode(), Phase: word(s.GetPhase(), "PHASE_"), Rows: int(s.GetRowsOwned()), Standby: int(s.GetRowsStandby()),
 		Already: s.GetAlready(), Epoch: s.GetEpoch()}
 }
 

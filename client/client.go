@@ -55,6 +55,9 @@ func (cfg Config) Dial(ctx context.Context, addrs ...string) (*Client, error) {
 	if err := cfg.validate(addrs); err != nil {
 		return nil, about(err, "dial", "", "")
 	}
+	if ctx == nil {
+		return nil, about(errNoContext(), "dial", "", "")
+	}
 	c := &Client{
 		cfg: cfg, addrs: append([]string(nil), addrs...), clock: cfg.clock,
 		ops: newIdentity(cfg.clock), waits: newIdentity(cfg.clock),

@@ -28,11 +28,6 @@ type Member struct {
 	Version string  // of its program
 }
 
-var phases = map[clusterpb.Phase]string{
-	clusterpb.Phase_PHASE_JOINING: "joining", clusterpb.Phase_PHASE_ACTIVE: "active", clusterpb.Phase_PHASE_LEAVING: "leaving",
-	clusterpb.Phase_PHASE_DRAINED: "drained",
-}
-
 // Cluster reads what the nodes know of each other, and of who owns what.
 type Cluster struct{ c *Client }
 
@@ -48,7 +43,7 @@ func (u Cluster) Members(ctx context.Context) ([]Member, error) {
 	out := make([]Member, len(r.Members))
 	for i, m := range r.Members {
 		t := m.GetMember()
-		out[i] = Member{ID: m.Id, Addr: t.GetGrpcAddr(), HashKey: t.GetHashKey(), Phase: phases[t.GetPhase()],
+		out[i] = Member{ID: m.Id, Addr: t.GetGrpcAddr(), HashKey: t.GetHashKey(), Phase: word(t.GetPhase(), "PHASE_"),
 			Gossip: word(m.Gossip, "GOSSIP_"), Raft: word(m.Raft, "RAFT_"), Share: m.OwnedShare, Rows: int(m.RowsOwned), Standby: int(m.RowsStandby), Version: t.GetVersion()}
 	}
 	return out, nil

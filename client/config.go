@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,10 @@ func (c Config) validate(addrs []string) error {
 		return invalid("MaxInFlight", "is %d; choose 1 or more", c.MaxInFlight)
 	case c.Connections < 1 || c.Connections > maxConnections:
 		return invalid("Connections", "is %d; choose 1 to %d", c.Connections, maxConnections)
+	case slices.Contains(c.DialOptions, nil):
+		return invalid("DialOptions", "have one that is nil")
+	case slices.Contains(c.Observers, nil):
+		return invalid("Observers", "have one that is nil")
 	}
 	for _, addr := range addrs {
 		//guard:client-address

@@ -59,11 +59,12 @@ const (
 	AboveMax                        // an Add: it would be above AtMost
 	Overflow                        // an Add: it would not fit in 64 bits
 	OtherVersion                    // a CompareAndSet: the counter has another version
+	OtherRefusal                    // a reason that this client does not know: the node is newer
 )
 
 // refusals are the refusals in words for people.
 var refusals = [...]string{0: "none", BelowMin: "below the minimum", AboveMax: "above the maximum",
-	Overflow: "does not fit in 64 bits", OtherVersion: "another version"}
+	Overflow: "does not fit in 64 bits", OtherVersion: "another version", OtherRefusal: "a reason that this client does not know"}
 
 // String returns the refusal in words for people, such as "below the minimum".
 func (r Refusal) String() string {
@@ -182,8 +183,16 @@ func (n Counter) addition(key string, delta int64, opts []CounterOption) *counte
 	return r
 }
 
+// refusalOf returns the refusal of an answer.
+func refusalOf(r counterpb.Refusal) Refusal {
+	if known, ok := wireRefusals[r]; ok || r == counterpb.Refusal_REFUSAL_UNSPECIFIED {
+		return known
+	}
+	return OtherRefusal
+}
+
 func changed(r *counterpb.AddResponse) Change {
-	return Change{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: wireRefusals[r.GetRefusal()], Current: r.GetCurrent(),
+	return Change{Applied: r.GetApplied(), Value: r.GetValue(), Version: r.GetVersion(), Refusal: refusalOf(r.GetRefusal()), Current: r.GetCurrent(),
 		Parts: int(r.GetParts()), Meta: metaOf(r, r.GetReplay())}
 }
 

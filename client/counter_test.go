@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
 func TestCompareAndSet(t *testing.T) {
@@ -103,5 +105,24 @@ func TestHandlesDoNotAllocate(t *testing.T) {
 		_, _, _ = c.Counter("stock"), c.Lock("nightly"), c.Admin()
 	}); n != 0 || rate.Limit != 20 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Options cost nothing but the bound that is sent.
+func TestOptionsDoNotAllocate(t *testing.T) {
+	n := (&Client{}).Counter("stock")
+	var r *counterpb.AddRequest
+	for _, tc := range []struct {
+		what string
+		do   func()
+		want float64
+	}{
+		{"none", func() { r = n.addition("k", 1, nil) }, 1},
+		{"a bound", func() { r = n.addition("k", -1, []CounterOption{AtLeast(1000)}) }, 2},
+		{"a key", func() { r = n.addition("k", -1, []CounterOption{IdempotencyKey("order-7")}) }, 1},
+	} {
+		if got := testing.AllocsPerRun(100, tc.do); got != tc.want || r == nil {
+			t.Errorf("%s: %v allocations, want %v", tc.what, got, tc.want)
+		}
 	}
 }

@@ -22,6 +22,8 @@
 //   - The context of a lock ends before its lease does, by its Margin,
 //     and Held looks at the clock: a process that was stopped for too long sees
 //     that its time is over when it goes on.
+//   - What a node of a later version says, and this client does not know, is judged by its
+//     gRPC code, and shown as unknown: never as something else.
 //   - Everything is bounded: calls under way, how many go in one message,
 //     the connections (one or a few to each member).
 //

@@ -82,6 +82,7 @@ type Error struct {
 	ownerAddr string // for ErrNotOwner; "" = not known
 	epoch     uint64 // for ErrNotOwner: of the row that says so
 	unknown   bool   // it may have taken effect
+	passes    bool   // the reason is of a later version, and its code says that it may pass
 	broken    bool   // the connection failed, or no answer came
 }
 
@@ -164,7 +165,17 @@ func (e *Error) retry() bool {
 	case ErrGaveUp:
 		return true // of an attempt: the caller's own context has not ended
 	}
-	return e.broken
+	return e.broken || e.passes
+}
+
+// judgeReason completes an error of a node with what its reason says of the operation. Of a
+// reason of a later version the code tells, as docs/languages.md has it.
+func (e *Error) judgeReason() {
+	e.unknown = e.Reason == ErrOutcomeUnknown
+	if _, known := commonpb.Reason_value["REASON_"+string(e.Reason)]; !known {
+		e.unknown = e.Code == codes.Unknown || e.Code == codes.DeadlineExceeded || e.Code == codes.Internal
+		e.passes = e.Code == codes.Unknown || e.Code == codes.DeadlineExceeded || e.Code == codes.Unavailable
+	}
 }
 
 func invalid(field, format string, args ...any) *Error {
@@ -183,8 +194,8 @@ func fromItem(e *commonpb.Error) *Error {
 	}
 	if e.Reason != commonpb.Reason_REASON_UNSPECIFIED {
 		out.Reason = Reason(strings.TrimPrefix(e.Reason.String(), "REASON_"))
+		out.judgeReason()
 	}
-	out.unknown = out.Reason == ErrOutcomeUnknown
 	return out
 }
 
@@ -218,7 +229,7 @@ func fromCall(err error, sent bool) *Error {
 		}
 	}
 	if out.Reason != "" {
-		out.unknown = out.Reason == ErrOutcomeUnknown
+		out.judgeReason()
 		return out
 	}
 	switch out.Code { // not from a node: from the connection, or from grpc itself

@@ -76,6 +76,7 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	s := ObjectState{Object: Object{Kind: Kind(o.Kind), Key: key, Name: o.Name}, Idle: time.Duration(o.IdleNs)}
 	if x := o.Limit; x != nil {
 		s.Limit = &LimitState{Rate: Per(x.Limit, time.Duration(x.PeriodNs)), Spent: x.Spent, ResetAfter: time.Duration(x.ResetAfterNs)}
+		s.Limit.Rate.Algorithm = Algorithm(len(algorithms)) // unknown, unless it is one of these
 		for a, as := range algorithms {
 			if as.wire == x.Algorithm {
 				s.Limit.Rate.Algorithm = Algorithm(a)
@@ -160,7 +161,7 @@ func (a Admin) page(ctx context.Context, req *adminpb.ListObjectsRequest) (r *ad
 // counter is 0. It reports whether there was something to set back.
 func (a Admin) ResetObject(ctx context.Context, o Object, opts ...CallOption) (existed bool, err error) {
 	idem, err := keyOf(opts)
-	if err := cmp.Or(o.validate(), err); err != nil {
+	if err := cmp.Or(a.c.callable(ctx), o.validate(), err); err != nil {
 		return false, about(err, "reset object", o.Key, "")
 	}
 	op := a.c.ops.begin()

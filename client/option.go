@@ -59,9 +59,13 @@ func (c *Client) callable(ctx context.Context) error {
 	case c == nil:
 		return invalid("handle", "is the zero one; make it by a Client's method, such as Limit, Counter or Lock")
 	case ctx == nil:
-		return invalid("context", "is nil; give one, such as context.Background()")
+		return errNoContext()
 	}
 	return nil
+}
+
+func errNoContext() *Error {
+	return invalid("context", "is nil; give one, such as context.Background()")
 }
 
 // judge validates what every call about a key has, before anything is sent: one bad item

@@ -99,6 +99,8 @@ var refusalText = map[client.Refusal]string{
 	client.BelowMin: "it would be below --min",
 	client.AboveMax: "it would be above --max",
 	client.Overflow: "it would not fit in 64 bits",
+
+	client.OtherRefusal: "for a reason that this keystead does not know: the node is newer",
 }
 
 func newCounterAdd(std Process) *cobra.Command {

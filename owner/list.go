@@ -8,9 +8,10 @@ const (
 	MaxOfKey = 1_000
 	// maxListed is how many cells one call of List looks at: some milliseconds.
 	maxListed = 1 << 16
-	// shownCost is what showing an object counts for in cells, of which one hold of a shard's
-	// lock looks at exportStep.
-	shownCost = 31
+	// shownCost is what showing an object with its state counts for in cells, of which one hold
+	// of a shard's lock looks at exportStep, and listedCost what showing its address does.
+	shownCost  = 31
+	listedCost = 3
 )
 
 // Shown is an object as Objects shows it.
@@ -40,7 +41,7 @@ func (s *Store) Objects(now int64, key string, emit func(o Shown)) (meta Meta, m
 	}
 	match := func(e *entry) bool { return int(e.keyLen) == len(key) && string(e.text()[:e.keyLen]) == key }
 	for slot, begun := uint32(0), false; !begun || slot != 0 && !more; begun = true {
-		slot, _, err = sh.look(slot, now, admit, match, func(slot uint32, e *entry) bool {
+		slot, _, err = sh.look(slot, now, shownCost, admit, match, func(slot uint32, e *entry) bool {
 			if more = shown == MaxOfKey; !more {
 				shown++
 				emit(Shown{sh.headLocked(slot, hash), sh.waitingLocked(e), sh.now})
@@ -78,7 +79,7 @@ func (s *Store) List(now int64, from Place, most int, match func(kind Kind, key,
 			return from, false
 		}
 		sh := &s.shards[from.Shard]
-		slot, looked, _ := sh.look(from.Slot, now, nil, matches, func(slot uint32, e *entry) bool {
+		slot, looked, _ := sh.look(from.Slot, now, listedCost, nil, matches, func(slot uint32, e *entry) bool {
 			if s.owners == nil || s.owners.Owns(sh.hashLocked(slot)) {
 				shown++
 				text := e.text()
@@ -95,9 +96,9 @@ func (s *Store) List(now int64, from Place, most int, match func(kind Kind, key,
 }
 
 // look looks at some cells after one, and shows those of objects that match and are there, until
-// show returns false. It returns the last one that it has looked at, 0 at the end, and how
-// many they were. admit, if there is one, is asked first.
-func (sh *shard) look(slot uint32, now int64, admit func() error, match func(e *entry) bool, show func(slot uint32, e *entry) bool) (next uint32, looked int, err error) {
+// show returns false; each that is shown counts for cost more. It returns the last one that it
+// has looked at, 0 at the end, and how many they were. admit, if there is one, is asked first.
+func (sh *shard) look(slot uint32, now int64, cost int, admit func() error, match func(e *entry) bool, show func(slot uint32, e *entry) bool) (next uint32, looked int, err error) {
 	defer runtime.Gosched() // else it has the lock again before those that wait for it run
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -117,7 +118,7 @@ func (sh *shard) look(slot uint32, now int64, admit func() error, match func(e *
 		if e.kind == 0 || !match(e) || sh.absentLocked(e, sh.now) {
 			continue
 		}
-		if budget -= shownCost; !show(slot, e) {
+		if budget -= cost; !show(slot, e) {
 			break
 		}
 	}

@@ -181,11 +181,13 @@ func TestStepsOfLists(t *testing.T) {
 	for i := range 3 * exportStep {
 		must(s.Add(0, Ref{Key: "k", Name: fmt.Sprint(i)}, noID, counter.AddOp{Delta: 1}))
 	}
-	for _, all := range []bool{false, true} {
-		shown := 0
-		_, looked, _ := s.shards[0].look(0, 0, nil, func(*entry) bool { return all }, func(uint32, *entry) bool { shown++; return true })
-		if looked > exportStep || shown > exportStep/shownCost+1 || all != (shown > 0) {
-			t.Errorf("%d shown of %d cells", shown, looked)
+	for _, cost := range []int{listedCost, shownCost} {
+		for _, all := range []bool{false, true} {
+			shown := 0
+			_, looked, _ := s.shards[0].look(0, 0, cost, nil, func(*entry) bool { return all }, func(uint32, *entry) bool { shown++; return true })
+			if looked > exportStep || shown > exportStep/cost || all != (shown > 0) {
+				t.Errorf("%d shown of %d cells, each for %d", shown, looked, cost)
+			}
 		}
 	}
 }

@@ -12,6 +12,15 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 )
 
+// An error of another node is one, whatever it lacks.
+func TestStatusOfBareErrors(t *testing.T) {
+	for _, w := range []*commonpb.Error{{}, {Message: "something"}, {Reason: 99}, {Reason: commonpb.Reason_REASON_UNAVAILABLE}} {
+		if st := status.Convert(Status(&forward.Remote{Wire: w})); st.Code() != codes.Unknown || st.Message() == "" || w.Message != "" && st.Message() != w.Message {
+			t.Errorf("%v: %v", w, st)
+		}
+	}
+}
+
 // A node answers with an error that has no code: the caller gets one, alone and in a batch, and
 // this node goes on. (It fails by ending the process of the test.)
 func TestErrorWithoutACode(t *testing.T) {

@@ -70,7 +70,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.IntVar(&f.Store.MaxWaitersPerLock, "max-waiters-per-lock", owner.DefaultMaxWaitersPerLock, "callers that may wait for one lock")
 	fl.DurationVar(&f.maxLockTTL, "max-lock-ttl", node.DefaultLockTTL, "longest TTL of a lock, at most 24h; a key whose state was lost grants no lock for so long")
 	fl.StringVar(&f.Store.LostLimits, "lost-limits", owner.LostFull, "what limits start with while what was kept of their key is lost and may still be held: full or empty")
-	fl.DurationVar(&f.idWindow, "request-id-window", owner.DefaultIDWindow, "how long idempotency keys, and the request ids of an idle client, are kept; retries by id are accepted to half of it; the setting of the node that makes a cluster holds for all")
+	fl.DurationVar(&f.idWindow, "request-id-window", owner.DefaultIDWindow, "how long request ids and idempotency keys are kept; in a cluster, the setting of its maker holds")
 	fl.IntVar(&f.Store.RequestIDs.ClientsPerObject, "request-id-clients", owner.DefaultClientsPerObject, "clients whose request ids are kept on one object")
 	fl.IntVar(&f.Store.RequestIDs.IDsPerClient, "request-ids-per-client", owner.DefaultIDsPerClient, "request ids kept of one client on one object")
 	fl.Int64Var(&f.Store.Keys, "idempotency-keys", owner.DefaultKeys, "idempotency keys kept of what is used at this node; operations with more are refused")

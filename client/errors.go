@@ -172,6 +172,7 @@ func (e *Error) retry() bool {
 // reason of a later version the code tells, as docs/languages.md has it.
 func (e *Error) judgeReason() {
 	e.unknown = e.Reason == ErrOutcomeUnknown
+	//guard:client-later-reason
 	if _, known := commonpb.Reason_value["REASON_"+string(e.Reason)]; !known {
 		e.unknown = e.Code == codes.Unknown || e.Code == codes.DeadlineExceeded || e.Code == codes.Internal
 		e.passes = e.Code == codes.Unknown || e.Code == codes.DeadlineExceeded || e.Code == codes.Unavailable

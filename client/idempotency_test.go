@@ -224,3 +224,32 @@ func TestLeaseUnderAKey(t *testing.T) {
 		}
 	})
 }
+
+// Who leaves the queue under a key has the lock when it asks again; and an Acquire is one
+// call to observers, also when it renews what was granted before.
+func TestAcquireAgainUnderAKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		n := &notes{name: "n"}
+		c, other := w.client(Config{Observers: []Observer{n}}, "n1"), w.client(Config{}, "n1")
+		time.Sleep(10 * time.Minute)
+		before := must(other.Lock("").Acquire(soon(t), "k"))(t)
+		idem := IdempotencyKey("run-7")
+		ctx, leave := context.WithCancel(context.Background())
+		time.AfterFunc(time.Second, leave)
+		if _, err := c.Lock("").Acquire(ctx, "k", idem); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		_ = before.Release(soon(t))
+		synctest.Wait()
+		held := must(c.Lock("").Acquire(soon(t), "k", idem))(t)
+		n.said = nil
+		again := must(c.Lock("").Acquire(soon(t), "k", idem))(t)
+		if !again.Meta().Replayed || again.Token() != held.Token() || len(n.said) != 1 {
+			t.Errorf("%+v, and observers were told %q", again.Meta(), n.said)
+		}
+		_ = held.Release(soon(t))
+		<-again.Context().Done() // its renewal is told
+		idle(t, c)
+	})
+}

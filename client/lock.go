@@ -226,7 +226,8 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 // bytes of UTF-8.
 //
 // If the outcome of the request cannot be learnt, the error is ErrOutcomeUnknown; a grant
-// that was on its way is then given back in the background.
+// that was on its way is then given back in the background. Under an IdempotencyKey it is
+// left to its TTL, for the next Acquire under the key.
 // The lock outlives ctx, and inherits its values but not its end.
 func (l Lock) Acquire(ctx context.Context, key string, opts ...LockOption) (*HeldLock, error) {
 	return l.acquire(ctx, key, l.options(opts))
@@ -248,9 +249,9 @@ func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *Hel
 	}
 	observed := false
 	defer func() {
-		//guard:client-observer-panics
-		if !observed && held != nil {
-			held.abandon() // an observer has panicked, and nobody is given the lock
+		if !observed && held != nil { // an observer has panicked, and nobody is given the lock
+			//guard:client-observer-panics
+			held.abandon()
 		}
 	}()
 	err = l.c.observe(ctx, Call{Op: "lock", Key: key}, func(ctx context.Context) (out Outcome) {

@@ -67,7 +67,7 @@ func (t *target) lowerLocked() {
 		return
 	}
 	*t.e.limit() = packLimit(state.Lower(t.weight, t.now))
-	t.sh.versionLocked()
+	t.sh.advanceLocked()
 	t.sh.notifySinkLocked(t.slot, t.hash)
 }
 
@@ -141,7 +141,7 @@ func (t *target) putLocked(all []Record) {
 		sh.ids.Drop(t.e.ids)
 		t.e.ids = 0
 	}
-	sh.versionLocked()
+	sh.advanceLocked()
 	machines[t.kind].parts.put(t, first)
 	for i := range all {
 		t.e.ids = sh.ids.Load(t.e.ids, t.slot, all[i].IDs, t.now, true)

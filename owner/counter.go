@@ -214,7 +214,7 @@ func (t *target) storeCounterLocked(next counter.State, changed bool, id *reqid.
 			t.createLocked()
 		}
 		*t.e.counter() = next
-		t.sh.versionLocked()
+		t.sh.advanceLocked()
 	}
 	t.changedLocked(id, out)
 	return nil

@@ -90,7 +90,7 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (CheckAnswer
 		}
 		*t.e.limit() = packLimit(next)
 		t.e.limit().weigh(t.weight)
-		t.sh.versionLocked()
+		t.sh.advanceLocked()
 	}
 	t.changedLocked(&id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
 	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
@@ -158,7 +158,7 @@ func (s *Store) ResetLimit(now int64, ref Ref, id reqid.ID) (LimitResetAnswer, e
 	}
 	if changed {
 		t.sh.setLimitLocked(t.e, &limit.State{}, nil)
-		t.sh.versionLocked()
+		t.sh.advanceLocked()
 	}
 	t.changedLocked(&id, reqid.Outcome{Print: print, Code: done, A: int64(spent)})
 	t.forgetBareLocked()

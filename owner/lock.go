@@ -126,7 +126,7 @@ func (t *target) steppedLocked(id *reqid.ID, out reqid.Outcome) {
 		sh.store.lapsed.Add(1)
 	}
 	if sh.fx.Changed {
-		sh.versionLocked()
+		sh.advanceLocked()
 		sh.countTextLocked(t.e)
 	}
 	if id.Given() {

@@ -333,7 +333,7 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 		sh.store.lapsed.Add(1)
 	}
 	m.states.clear(sh, e)
-	sh.versionLocked()
+	sh.advanceLocked()
 	sh.notifySinkLocked(slot, hash)
 }
 

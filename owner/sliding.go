@@ -102,7 +102,7 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 		}
 		t.sh.setLimitLocked(t.e, &next, marks)
 		t.e.limit().weigh(t.weight)
-		t.sh.versionLocked()
+		t.sh.advanceLocked()
 	}
 	t.changedLocked(id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
 	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil

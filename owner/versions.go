@@ -24,8 +24,8 @@ var errVersions = &failure.Error{Reason: failure.StoreFull, Field: "version",
 	Message: "the node has used up the versions of counters, which a damaged state or a foreign node has told it; nothing happened",
 	Hint:    "limits and locks go on; counters need a new cluster, or a standalone node a new data directory"}
 
-// versionLocked begins a change.
-func (sh *shard) versionLocked() { sh.version = min(sh.version+1, maxVersion) }
+// advanceLocked makes the next version that of the change that is being made.
+func (sh *shard) advanceLocked() { sh.version = min(sh.version+1, maxVersion) }
 
 // versionsLeftLocked returns the error of a change of a counter that would get a version for a
 // second time.

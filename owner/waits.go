@@ -278,7 +278,7 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	w.took = id.Keyed() && !old.away()
 	//guard:place-changed
 	kind.changed(sh, t.e, ticket)
-	sh.versionLocked()
+	sh.advanceLocked()
 	t.changedLocked(&reqid.ID{}, reqid.Outcome{})
 	if l.object.Kept() { // perhaps for this place
 		_ = kind.step(*t) // a wake follows if it fails
@@ -323,7 +323,7 @@ func (w *Wait[A]) GiveUp(now int64) {
 	}
 	caller := l.caller(w.ticket)
 	if _, found := l.object.Cancel(w.ticket, t.now); found {
-		sh.versionLocked()
+		sh.advanceLocked()
 		machines[t.kind].waits.account(sh, t.e)
 		sh.goneLocked(&caller)
 		t.changedLocked(&reqid.ID{}, reqid.Outcome{})

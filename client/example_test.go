@@ -57,6 +57,22 @@ func Example() {
 	// false 0
 }
 
+func ExampleIdempotencyKey() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	stock := c.Counter("stock")
+	_, _ = stock.Add(ctx, "sku-42", 10)
+	for range 2 { // the customer clicks twice, and another process gets the second click
+		v, err := stock.Add(ctx, "sku-42", -1, client.AtLeast(0), client.IdempotencyKey("order-7"))
+		fmt.Println(v.Applied, v.Value, v.Replayed, err)
+	}
+	// Output:
+	// true 9 false <nil>
+	// true 9 true <nil>
+}
+
 func ExampleLimit_CheckN() {
 	c, stop := dial()
 	defer stop()

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -251,5 +252,29 @@ func TestAcquireAgainUnderAKey(t *testing.T) {
 		_ = held.Release(soon(t))
 		<-again.Context().Done() // its renewal is told
 		idle(t, c)
+	})
+}
+
+// A key belongs to one part of what is split: whoever sends it again finds that part.
+func TestKeysOfWhatIsSplit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1", "n2", "n3"}, nil)
+		w.agree()
+		one, two := w.client(Config{}, "n1"), w.client(Config{}, "n3")
+		time.Sleep(10 * time.Minute)
+		key := w.keyOf("n2")
+		w.open(w.split("limit", key, "limit", "n3", "n1", "n1", "n3"))
+		w.open(w.split("counter", key, "hits", "n3", "n1", "n1", "n3"))
+		synctest.Wait()
+		for i := range 50 {
+			idem := IdempotencyKey(fmt.Sprint("order-", i))
+			for k, c := range []*Client{one, two} {
+				d := must(c.Limit("", PerHour(1000)).Check(soon(t), key, idem))(t)
+				v := must(c.Counter("hits").Add(soon(t), key, 1, idem))(t)
+				if d.Replayed != (k == 1) || v.Replayed != (k == 1) || d.Parts == 0 || v.Parts == 0 {
+					t.Errorf("%d, attempt %d: %+v and %+v", i, k, d, v)
+				}
+			}
+		}
 	})
 }

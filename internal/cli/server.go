@@ -57,7 +57,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.GRPCAddr, "grpc-addr", defaultAddr, "`HOST:PORT` where the API listens; port 0 picks a free one")
 	fl.StringVar(&f.HTTPAddr, "http-addr", "", "`HOST:PORT` of the API as HTTP with JSON; auto = 3 ports above --grpc-addr; empty = none")
-	fl.StringVar(&f.AdminAddr, "admin-addr", defaultAdminAddr, "`HOST:PORT` for operators: a page, metrics, health, status, drain, pprof; loopback; empty = none")
+	fl.StringVar(&f.AdminAddr, "admin-addr", defaultAdminAddr, "`HOST:PORT` of a page, metrics, health, status, drain, pprof; loopback; empty = none")
 	fl.StringVar(&f.MetricsAddr, "metrics-addr", "", "`HOST:PORT` of metrics and health without the rest, for Prometheus and probes; empty = at --admin-addr alone")
 	fl.IntVar(&f.MaxConns, "max-conns", 10_000, "open connections to the API, of gRPC and of HTTP each; more wait to be accepted")
 	fl.Int64Var(&f.MaxCalls, "max-calls", 100_000, "calls under way, waiting ones included; more are refused")

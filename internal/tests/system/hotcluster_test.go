@@ -82,8 +82,14 @@ func TestHotThreeNodes(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	text := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("at last:\n%s", text)
+		}
+	})
 	eventually(t, "n3 is named", func() bool {
-		text := succeeds(t, "hot", "--addr", nodes[0][2])
+		text = succeeds(t, "hot", "--addr", nodes[0][2])
 		return strings.Contains(text, "\nNothing of n3: cannot reach a node at "+nodes[2][2]) && strings.HasPrefix(text, "2 nodes, ") &&
 			strings.Contains(text, keys["n1"]) && strings.Contains(text, keys["n2"]) && !strings.Contains(text, keys["n3"])
 	})

@@ -212,3 +212,47 @@ func TestDoor(t *testing.T) {
 		t.Error("a request is answered after the stop")
 	}
 }
+
+// cuts is a listener whose connections have a boundary at a byte: what is read ends there
+// once, as where a segment ends.
+type cuts struct {
+	net.Listener
+	at int
+}
+
+func (l cuts) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &cut{c, l.at}, err
+}
+
+type cut struct {
+	net.Conn
+	left int // bytes before the boundary
+}
+
+func (c *cut) Read(p []byte) (int, error) {
+	if c.left > 0 {
+		p = p[:min(len(p), c.left)]
+	}
+	n, err := c.Conn.Read(p)
+	c.left -= n
+	return n, err
+}
+
+// A line of a head ends where its end is, also if that comes alone: the header behind a long
+// one is not a part of it, and a body is no request.
+func TestLongLinesInPieces(t *testing.T) {
+	const buffer = 4096 // of net/http: the last byte of a line that fills it is read alone
+	head := "POST /v1/limit/check HTTP/1.1\r\nHost: x\r\n"
+	for _, long := range []int{buffer - 3, buffer - 2, buffer - 1, buffer} {
+		h := newHouse(t, func(_ *rpc.Config, c *Config) { c.Listener = cuts{c.Listener, len(head) + buffer - 1} })
+		c := h.dial()
+		line := "X-Long: " + strings.Repeat("a", long-len("X-Long: "))
+		if _, err := fmt.Fprintf(c, "%s%s\r\nContent-Length: %d\r\n\r\n%s", head, line, len(check), check); err != nil {
+			t.Fatal(err)
+		}
+		if got := answers(t, bufio.NewReader(c), 1); !strings.Contains(got[0], `"allowed":true`) {
+			t.Errorf("a line of %d bytes: %q", long, got)
+		}
+	}
+}

@@ -156,3 +156,25 @@ func TestLengthsOfBodies(t *testing.T) {
 		t.Errorf("%d bytes are still counted", n)
 	}
 }
+
+// A large answer of a call that only reads needs room as well: many that nobody reads would
+// have no bound.
+func TestRoomForAnswers(t *testing.T) {
+	h := newHouse(t)
+	for i := range 200 {
+		h.call("POST", "/v1/counter/add", fmt.Sprintf(`{"key":"k","name":"counter-%d","delta":1}`, i))
+	}
+	for _, read := range []struct{ method, path, body string }{{"GET", "/v1/admin/list-objects", ""}, {"POST", "/v1/admin/list-objects", "{}"}} {
+		h.web.bodies.Store(maxBodies - smallBody)
+		if a := h.call(read.method, read.path, read.body); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "OVERLOADED") {
+			t.Errorf("%s: %.200s", read.method, a)
+		}
+		h.web.bodies.Store(0)
+		if a := h.call(read.method, read.path, read.body); a.status != http.StatusOK || len(a.body) <= smallBody {
+			t.Errorf("%s: %.200s", read.method, a)
+		}
+		if n := h.web.bodies.Load(); n != 0 {
+			t.Errorf("%d bytes are still counted", n)
+		}
+	}
+}

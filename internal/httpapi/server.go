@@ -193,25 +193,31 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return whyCanceled(ctx, err)
 	}
-	s.write(w, route, response.(protoreflect.ProtoMessage), &held)
-	return nil
+	return s.write(w, route, response.(protoreflect.ProtoMessage), &held)
 }
 
-// write answers with a message.
-func (s *Server) write(w http.ResponseWriter, route *route, m protoreflect.ProtoMessage, held *room) {
+// write answers with a message, or returns why not: what was only read can be read again.
+func (s *Server) write(w http.ResponseWriter, route *route, m protoreflect.ProtoMessage, held *room) error {
 	buf := s.buffers.Get().(*[]byte)
+	defer s.buffers.Put(buf)
 	body := route.answered.append((*buf)[:0], m.ProtoReflect())
+	switch size := int64(len(body)); {
+	case size <= smallBody:
+		held.must(0)
+	//guard:http-room-for-answers
+	case route.reads:
+		if err := held.take(size); err != nil {
+			return err
+		}
+	default:
+		held.must(size)
+	}
 	h := w.Header()
 	h.Set("Content-Type", jsonType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if len(body) > smallBody {
-		held.must(int64(len(body)))
-	} else {
-		held.must(0)
-	}
 	s.send(w, body)
-	s.buffers.Put(buf)
+	return nil
 }
 
 // notHere is the error of a path that has no call.

@@ -14,7 +14,8 @@ import (
 const (
 	// maxPages are made at a time; further ones are refused.
 	maxPages = 4
-	// pageTime is how long a page may take: another node may have to be asked about a key.
+	// pageTime is how long a page may take: another node may have to be asked about a key. So
+	// long its reader may take as well.
 	pageTime = 3 * time.Second
 )
 
@@ -87,6 +88,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
+	//guard:page-slow-readers
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageTime))
 	_, _ = w.Write(page.Bytes()) // the reader has left
 }
 

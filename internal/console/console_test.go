@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -304,4 +306,41 @@ func TestPagesAreBounded(t *testing.T) {
 			t.Error(resp.Status)
 		}
 	}
+}
+
+// slow is a reader that takes nothing.
+type slow struct {
+	http.ResponseWriter
+	end time.Time // of the writes
+}
+
+func (w *slow) SetWriteDeadline(end time.Time) error {
+	w.end = end
+	return nil
+}
+
+func (w *slow) Write([]byte) (int, error) {
+	if w.end.IsZero() {
+		w.end = time.Now().Add(time.Hour)
+	}
+	time.Sleep(time.Until(w.end))
+	return 0, os.ErrDeadlineExceeded
+}
+
+// Who does not read the page keeps it from others for no longer than a page may take.
+func TestSlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Config{Totals: func() Totals { return Totals{} }, Stock: func() Stock { return Stock{} }})
+		c.Open(&node{text: "x"})
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7480})))
+		for range maxPages {
+			go c.ServeHTTP(&slow{ResponseWriter: httptest.NewRecorder()}, r)
+		}
+		time.Sleep(pageTime + time.Second)
+		w := httptest.NewRecorder()
+		if c.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Error(w.Code)
+		}
+	})
 }

@@ -18,5 +18,6 @@
 // page names no other host. On loopback it answers to no name of the Internet, so that no
 // page of elsewhere reads it under a name that leads here.
 //
-// At most maxPages are made at a time, each within pageTime.
+// At most maxPages are made at a time, each within pageTime, and each has to be read within
+// it: who does not read keeps the page from nobody for long.
 package console

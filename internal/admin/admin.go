@@ -57,6 +57,7 @@ type Config struct {
 // Bounds of a request.
 const (
 	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second // of all of a request; no page wants a body
 	writeTimeout  = 90 * time.Second
 	idleTimeout   = 60 * time.Second
 	maxHeader     = 16 << 10
@@ -120,15 +121,19 @@ func open(addr string, h http.Handler) (*door, error) {
 		return nil, err
 	}
 	d := &door{l: l, done: make(chan struct{})}
-	d.http = &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-	}
+	d.http = newHTTP(h)
 	go func() {
 		defer close(d.done)
 		_ = d.http.Serve(l) // returns when the server is shut down
 	}()
 	return d, nil
+}
+
+func newHTTP(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	}
 }
 
 // probes returns the pages that change nothing and tell little.

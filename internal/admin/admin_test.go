@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -331,4 +332,36 @@ func TestStopCutsOff(t *testing.T) {
 		t.Error("the request was answered")
 	}
 	close(answer)
+}
+
+// pipes is a listener whose connections are made in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A body that is announced and does not come holds a connection for a time.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newHTTP(http.NotFoundHandler()), make(pipes)
+		go func() { _ = s.Serve(l) }()
+		in, out := net.Pipe()
+		l <- in
+		began := time.Now()
+		if _, err := io.WriteString(out, "POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadAll(out)
+		if took := time.Since(began); took > writeTimeout {
+			t.Errorf("it is held for %s", took)
+		}
+		_ = s.Close()
+	})
 }

@@ -243,7 +243,7 @@ func notAcquired(std Process, key string, e *client.Error) error {
 		h = *e.Holder
 	}
 	fmt.Fprintf(std.Err, "keystead: %q has been held by %s for %s, and is free in %s unless renewed; %d in the queue before you\n",
-		key, h.ID, people(h.Held), people(h.TTL), max(e.Place-1, 0))
+		key, printable(h.ID), people(h.Held), people(h.TTL), max(e.Place-1, 0))
 	return exitCode(exitNotAcquired)
 }
 
@@ -272,6 +272,11 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 	if f.json {
 		return printJSON(out, lockJSON(r))
 	}
+	return printLock(out, r)
+}
+
+// printLock prints a lock for people.
+func printLock(out io.Writer, r *lockpb.InspectResponse) error {
 	if r.Holder == nil {
 		free := "free"
 		if r.LostEpoch != 0 {
@@ -282,12 +287,12 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 	}
 	h := r.Holder
 	fmt.Fprintf(out, "held by %s for %s, token %d, free in %s unless renewed%s\n",
-		h.Id, people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)), graceMark(r.LostEpoch))
+		printable(h.Id), people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)), graceMark(r.LostEpoch))
 	if len(h.Metadata) > 0 {
 		fmt.Fprintf(out, "metadata: %q\n", h.Metadata)
 	}
 	for i, w := range r.Waiters {
-		fmt.Fprintf(out, "%4d. %s, waiting %s\n", i+1, w.Id, people(time.Duration(w.WaitedNs)))
+		fmt.Fprintf(out, "%4d. %s, waiting %s\n", i+1, printable(w.Id), people(time.Duration(w.WaitedNs)))
 	}
 	if more := int(r.Waiting) - len(r.Waiters); more > 0 {
 		fmt.Fprintf(out, "      and %d more\n", more)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/client"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -54,5 +55,19 @@ func TestLockTimes(t *testing.T) {
 		if err := f.check(1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// What holders and waiters call themselves is a text on the terminals of others, and moves
+// no cursor there.
+func TestHostileHolders(t *testing.T) {
+	const name = "me\x1b[2J\nfree"
+	var out strings.Builder
+	std, h := Process{Out: &out, Err: &out}, &lockpb.Holder{Id: name, Token: 7}
+	_ = notAcquired(std, "k", &client.Error{Holder: &client.Holder{ID: name}})
+	_ = notHeld(std, "k", 6, h)
+	_ = printLock(&out, &lockpb.InspectResponse{Holder: h, Waiting: 1, Waiters: []*lockpb.Waiter{{Id: name}}})
+	if said := out.String(); strings.Contains(said, "\x1b") || strings.Count(said, `"me\x1b[2J\nfree"`) != 4 || strings.Count(said, "\n") != 4 {
+		t.Errorf("%q", said)
 	}
 }

@@ -258,7 +258,7 @@ func (f *lockFlags) step(ctx context.Context, do func(context.Context, lockpb.Lo
 func notHeld(std Process, key string, token uint64, h *lockpb.Holder) error {
 	who := ""
 	if h != nil {
-		who = fmt.Sprintf("; %s has held it for %s under token %d", h.Id, people(time.Duration(h.HeldNs)), h.Token)
+		who = fmt.Sprintf("; %s has held it for %s under token %d", printable(h.Id), people(time.Duration(h.HeldNs)), h.Token)
 	}
 	fmt.Fprintf(std.Err, "keystead: token %d does not hold the lock on %q: it was lost, or released before%s\n", token, key, who)
 	return exitCode(exitLockLost)

@@ -84,6 +84,10 @@ func address(s string) (netip.Addr, bool) {
 // ipv6Network is what a client has of IPv6: one that has an address of it has them all.
 const ipv6Network = 64
 
+// nat64 is where translators put the addresses of IPv4 (RFC 6052): one network of 64 bits
+// for all of its clients.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
 // Where a key comes from. Whoever may choose what stands in one source must not spend what
 // belongs to another.
 const (
@@ -92,11 +96,14 @@ const (
 	fromHash   = "hash:" // of what is no key as it is
 )
 
-// addressKey returns the key of an address: of IPv6, that of its network of 64 bits. Requests
-// without an address have one key together.
+// addressKey returns the key of an address: of IPv6, that of its network of 64 bits, or of the
+// address of IPv4 that it stands for. Requests without an address have one key together.
 func addressKey(a netip.Addr, ok bool) string {
 	if !ok {
 		return fromIP + "unknown"
+	}
+	if bytes := a.As16(); nat64.Contains(a) {
+		a = netip.AddrFrom4([4]byte(bytes[12:]))
 	}
 	if a.Is6() {
 		n, _ := a.Prefix(ipv6Network) // has so many bits

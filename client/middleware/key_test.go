@@ -87,6 +87,7 @@ func TestKeys(t *testing.T) {
 	for _, tc := range []struct{ what, got, want string }{
 		{"IPv4", ip(request("203.0.113.9:1")), "ip:203.0.113.9"},
 		{"IPv6", ip(request("[2001:db8:1:2:3:4:5:6]:1")), "ip:2001:db8:1:2::/64"},
+		{"IPv4 behind a translator", ip(request("[64:ff9b::203.0.113.9]:1")), "ip:203.0.113.9"},
 		{"none", ip(request("@")), "ip:unknown"},
 		{"a header", Header("X-Tenant", ip)(request("203.0.113.9:1", "X-Tenant", "a")), "header:x-tenant:a"},
 		{"no header", Header("X-Tenant", ip)(request("203.0.113.9:1")), "ip:203.0.113.9"},

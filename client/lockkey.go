@@ -25,7 +25,7 @@ func (c *Client) takeKeyed(ctx, values context.Context, key string, o *lockOptio
 			return lockpb.NewLockServiceClient(conn).Renew(ctx, &lockpb.RenewRequest{Key: key, Name: o.name, Token: r.GetToken(), TtlNs: int64(o.ttl)}, opts...)
 		})
 		if err != nil {
-			return nil, err
+			return nil, granted(err)
 		}
 		if until = sent + int64(o.ttl); !renewed.GetRenewed() {
 			until = 0
@@ -42,6 +42,18 @@ func (c *Client) takeKeyed(ctx, values context.Context, key string, o *lockOptio
 		return nil, errClosed()
 	}
 	return held, nil
+}
+
+// granted returns the error of a lock that was granted under an idempotency key, and could
+// not be renewed: that call did nothing, and the lock may be held.
+func granted(err error) error {
+	e, ok := err.(*Error)
+	if !ok || e.Reason == ErrClosed {
+		return err
+	}
+	e.Reason, e.Hint = ErrOutcomeUnknown, "acquire it again under the same key; it ends with its TTL"
+	e.Message = "the lock was granted under this IdempotencyKey, and could not be renewed: " + e.Message
+	return e
 }
 
 // abandon gives back a lock that nobody was given.

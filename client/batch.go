@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,7 +157,7 @@ func (b *batch[Q, R]) perform(ctx context.Context, n int, item func(i int) (of o
 		}
 		p := pending[Q]{at: i, req: req}
 		if changes {
-			p.op = b.c.ops.begin()
+			p.op = b.c.ops.begin().under(any(req).(interface{ GetIdempotencyKey() string }).GetIdempotencyKey())
 			ops = append(ops, p.op)
 		}
 		p.route = toObject(of, p.op).of(b.what)
@@ -178,9 +179,23 @@ func (b *batch[Q, R]) perform(ctx context.Context, n int, item func(i int) (of o
 			}
 			return nil
 		}
+		b.dropOutlived()
 		b.c.stats.retries.Add(int64(len(b.reqs)))
 	}
 	return nil
+}
+
+// dropOutlived ends the items whose idempotency key nodes may have forgotten, if they may have
+// been done.
+func (b *batch[Q, R]) dropOutlived() {
+	b.reqs = slices.DeleteFunc(b.reqs, func(p pending[Q]) bool {
+		//guard:client-key-time-batch false
+		over := p.unknown && p.op.outlived()
+		if over {
+			b.fail(p.at, b.over(p, errKeyTime))
+		}
+		return over
+	})
 }
 
 func (b *batch[Q, R]) over(p pending[Q], over error) error {

@@ -101,6 +101,9 @@ func (c *Client) insist(ctx context.Context, r route, try attempt) error {
 		if err := c.rest(ctx, &r, v, max(pause, e.RetryAfter)); err != nil {
 			return about(final(e, unknown, err), r.what, r.key, v.nameOf(n.addr))
 		}
+		if unknown && r.op.outlived() { //guard:client-key-time
+			return about(final(e, unknown, errKeyTime), r.what, r.key, v.nameOf(n.addr))
+		}
 		c.stats.retries.Add(1)
 	}
 }

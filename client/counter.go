@@ -125,7 +125,8 @@ func (n Counter) Add(ctx context.Context, key string, delta int64, opts ...Count
 	if err := cmp.Or(n.c.judge(ctx, key, n.name), judgeOptions(opts)); err != nil {
 		return Change{}, about(err, "add", key, "")
 	}
-	c, req, op := n.c, n.addition(key, delta, opts), n.c.ops.begin()
+	c, req := n.c, n.addition(key, delta, opts)
+	op := c.ops.begin().under(req.IdempotencyKey)
 	defer op.finish()
 	var r *counterpb.AddResponse
 	err := c.do(ctx, toObject(n.object(key, opts), op).of("add"), func(ctx context.Context, n *node, v *view) (sent bool, err error) {
@@ -167,7 +168,7 @@ func (n Counter) addition(key string, delta int64, opts []CounterOption) *counte
 	for _, o := range opts {
 		switch o := o.(type) {
 		case CallOption:
-			r.IdempotencyKey = o.text
+			r.IdempotencyKey = cmp.Or(o.text, r.IdempotencyKey) // the zero one is none
 		case counterOption:
 			bound := o.n // a copy: options stay where they are
 			switch o.what {
@@ -233,7 +234,7 @@ func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, ver
 	for _, o := range opts {
 		switch o := o.(type) {
 		case CallOption:
-			req.IdempotencyKey = o.text
+			req.IdempotencyKey = cmp.Or(o.text, req.IdempotencyKey)
 		case counterOption:
 			if o.what != idleTTL {
 				return Change{}, about(invalid("options", "of CompareAndSet have a bound; bounds are for Add"), what, key, "")
@@ -241,7 +242,7 @@ func (n Counter) CompareAndSet(ctx context.Context, key string, value int64, ver
 			req.IdleTtlNs = o.n
 		}
 	}
-	op := n.c.ops.begin()
+	op := n.c.ops.begin().under(req.IdempotencyKey)
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.CompareAndSetResponse, error) {
 		req.RequestId = unlessKeyed(id, req.IdempotencyKey)
@@ -265,7 +266,7 @@ func (n Counter) Reset(ctx context.Context, key string, opts ...CallOption) (Cle
 	if err := cmp.Or(n.c.judge(ctx, key, n.name), err); err != nil {
 		return Cleared{}, about(err, "reset", key, "")
 	}
-	op := n.c.ops.begin()
+	op := n.c.ops.begin().under(idem)
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.ResetResponse, error) {
 		return counterpb.NewCounterServiceClient(conn).Reset(ctx, &counterpb.ResetRequest{Key: key, Name: n.name, RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
@@ -293,7 +294,7 @@ func (n Counter) Delete(ctx context.Context, key string, opts ...CallOption) (De
 	if err := cmp.Or(n.c.judge(ctx, key, n.name), err); err != nil {
 		return Deleted{}, about(err, "delete", key, "")
 	}
-	op := n.c.ops.begin()
+	op := n.c.ops.begin().under(idem)
 	defer op.finish()
 	r, err := ask(ctx, n.c, toKey(key, false).of("delete"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*counterpb.DeleteResponse, error) {
 		return counterpb.NewCounterServiceClient(conn).Delete(ctx, &counterpb.DeleteRequest{Key: key, Name: n.name, RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)

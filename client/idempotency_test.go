@@ -8,6 +8,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // An idempotency key that nodes would not take is judged here: an empty one is no add
@@ -275,6 +281,102 @@ func TestKeysOfWhatIsSplit(t *testing.T) {
 					t.Errorf("%d, attempt %d: %+v and %+v", i, k, d, v)
 				}
 			}
+		}
+	})
+}
+
+// A lock that was granted under a key, and that cannot be renewed, is held: that is not known
+// to be nothing.
+func TestGrantThatIsNotRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		fail := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method == lockpb.LockService_Renew_FullMethodName {
+				return status.Error(codes.Unavailable, "the network is gone")
+			}
+			return invoke(ctx, method, req, reply, conn, opts...)
+		}
+		one, two := w.client(Config{}, "n1"), w.client(Config{DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(fail)}}, "n1")
+		time.Sleep(10 * time.Minute)
+		idem := IdempotencyKey("run-7")
+		first := must(one.Lock("").Acquire(soon(t), "k", idem))(t)
+		_, err := two.Lock("").Acquire(ctx2(t, time.Second), "k", idem)
+		if !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		_ = first.Release(soon(t))
+		idle(t, two)
+	})
+}
+
+// A call whose answer was lost is not sent again under a key that nodes may have forgotten
+// meanwhile: it would act twice.
+func TestKeysAreNotOutlived(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		lost := false
+		lose := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, req, reply, conn, opts...)
+			if !lost && strings.HasPrefix(method, "/keystead.counter.") {
+				lost, err = true, status.Error(codes.Unavailable, "the connection broke")
+				w.nodes["n1"].isolate(true)
+				time.AfterFunc(6*time.Minute, func() { w.nodes["n1"].isolate(false) })
+			}
+			return err
+		}
+		c := w.client(Config{DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(lose)}}, "n1")
+		for what, add := range map[string]func(ctx context.Context, n Counter) error{
+			"add": func(ctx context.Context, n Counter) error {
+				_, err := n.Add(ctx, "k", 1, IdempotencyKey("order-7"))
+				return err
+			},
+			"in a batch": func(ctx context.Context, n Counter) error {
+				r, err := c.BatchAdd(ctx, []Add{{Counter: n, Key: "k", Delta: 1, Options: []CounterOption{IdempotencyKey("order-7")}}})
+				return errors.Join(err, r[0].Err)
+			},
+		} {
+			time.Sleep(10 * time.Minute)
+			n := c.Counter(what)
+			lost = false
+			err := add(ctx2(t, time.Hour), n)
+			time.Sleep(10 * time.Minute)
+			if v := must(n.Get(soon(t), "k"))(t); v.Value != 1 || !errors.Is(err, ErrOutcomeUnknown) {
+				t.Errorf("%s: %d, %v", what, v.Value, err)
+			}
+		}
+		idle(t, c)
+	})
+}
+
+// The zero option is none: it takes no key away.
+func TestZeroOptionKeepsTheKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := build(t, []string{"n1"}, nil).client(Config{}, "n1")
+		time.Sleep(10 * time.Minute)
+		idem, n := IdempotencyKey("order-7"), c.Counter("")
+		for range 2 {
+			must(n.Add(soon(t), "add", 1, idem, CallOption{}))(t)
+			if v := must(n.CompareAndSet(soon(t), "set", 1, 0, idem, CallOption{}))(t); !v.Applied {
+				t.Errorf("it is set again: %+v", v)
+			}
+			r := must(c.BatchAdd(soon(t), []Add{{Counter: n, Key: "batch", Delta: 1, Options: []CounterOption{idem, CallOption{}}}}))(t)
+			if r[0].Err != nil {
+				t.Error(r[0].Err)
+			}
+			must(c.Limit("", PerHour(10)).Check(soon(t), "limit", idem, CallOption{}))(t)
+			if held, err := c.Lock("").TryAcquire(soon(t), "lock", idem, CallOption{}); err != nil {
+				t.Error(err)
+			} else {
+				defer func() { _ = held.Release(soon(t)) }()
+			}
+		}
+		for _, key := range []string{"add", "set", "batch"} {
+			if v := must(n.Get(soon(t), key))(t); v.Value != 1 {
+				t.Errorf("%s acted twice: %+v", key, v)
+			}
+		}
+		if d := must(c.Limit("", PerHour(10)).Peek(soon(t), "limit"))(t); d.Remaining != 9 {
+			t.Errorf("%+v", d)
 		}
 	})
 }

@@ -2,7 +2,9 @@ package client
 
 import (
 	"crypto/rand"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/keystead/keystead/internal/clock"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
@@ -22,6 +24,7 @@ type identity struct {
 type operation struct {
 	of         *identity
 	seq        uint64
+	named      bool  // it has an idempotency key
 	sent       bool  // guarded by of.mu
 	first      int64 // when it was first sent; guarded by of.mu
 	prev, succ *operation
@@ -53,6 +56,25 @@ func (id *identity) begin() *operation {
 	op.prev, op.succ = id.open.prev, &id.open
 	op.prev.succ, op.succ.prev = op, op
 	return op
+}
+
+// under notes that the operation has an idempotency key, unless that is "".
+func (op *operation) under(key string) *operation {
+	op.named = key != ""
+	return op
+}
+
+// keyTime is how long after its first attempt an operation under an idempotency key is sent
+// again that may have been done. It is half of how long nodes keep keys unless they are told
+// otherwise, as it is with request ids; but a key has no age by which a node could tell.
+const keyTime = 150 * time.Second
+
+// errKeyTime is why such an operation is not sent again.
+var errKeyTime = errors.New("nodes may have forgotten the idempotency key, and would do it again")
+
+// outlived reports whether nodes may have forgotten the idempotency key of an operation.
+func (op *operation) outlived() bool {
+	return op != nil && op.named && op.of.clock.Now()-op.firstSent() > int64(keyTime)
 }
 
 // finish marks the operation as answered, or never to be sent again.

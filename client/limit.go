@@ -133,7 +133,7 @@ func (l Limit) Reset(ctx context.Context, key string, opts ...CallOption) (Refil
 	if err := cmp.Or(l.c.judge(ctx, key, l.name), err); err != nil {
 		return Refilled{}, about(err, "reset", key, "")
 	}
-	op := l.c.ops.begin()
+	op := l.c.ops.begin().under(idem)
 	defer op.finish()
 	r, err := ask(ctx, l.c, toKey(key, false).of("reset"), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*limitpb.ResetResponse, error) {
 		return limitpb.NewLimitServiceClient(conn).Reset(ctx, &limitpb.ResetRequest{Key: key, Name: l.name, RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
@@ -167,7 +167,7 @@ func (c *Client) check(ctx context.Context, q Check) (Decision, error) {
 	}
 	var op *operation
 	if !q.Peek {
-		op = c.ops.begin()
+		op = c.ops.begin().under(req.IdempotencyKey)
 		defer op.finish()
 	}
 	var r *limitpb.CheckResponse

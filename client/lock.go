@@ -60,7 +60,11 @@ type lockOption func(*lockOptions)
 
 func (f lockOption) lock(o *lockOptions) { f(o) }
 
-func (k CallOption) lock(o *lockOptions) { o.idem = k }
+func (k CallOption) lock(o *lockOptions) {
+	if k.given { // the zero one is none
+		o.idem = k
+	}
+}
 
 // TTL is how long the lock is held without a renewal: 10 ms to 24 h, or less if the node
 // says so. Half of it, less the margin, must leave room for some renewals over the

@@ -164,9 +164,9 @@ func (a Admin) ResetObject(ctx context.Context, o Object, opts ...CallOption) (e
 	if err := cmp.Or(a.c.callable(ctx), o.validate(), err); err != nil {
 		return false, about(err, "reset object", o.Key, "")
 	}
-	op := a.c.ops.begin()
+	op := a.c.ops.begin().under(idem)
 	defer op.finish()
-	err = a.c.keyless(ctx, route{what: "reset object", key: o.Key}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+	err = a.c.keyless(ctx, route{what: "reset object", key: o.Key, op: op}, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		r, err := adminpb.NewAdminServiceClient(conn).ResetObject(ctx, &adminpb.ResetObjectRequest{Kind: commonpb.Kind(o.Kind), Key: o.Key, Name: o.Name,
 			RequestId: unlessKeyed(op.stamp(), idem), IdempotencyKey: idem}, opts...)
 		existed = r.GetExisted()

@@ -18,8 +18,9 @@ type CallOption struct {
 // order. Done again under the same key, also by another process, it acts once and returns
 // the first answer, for as long as nodes keep keys: 5 minutes unless they say otherwise. A
 // refusal is an answer, too. With other arguments it is ErrRequestIDReused. A node that may
-// have forgotten keys refuses it with ErrRecovering. Without one, the client names its
-// operations itself.
+// have forgotten keys refuses it with ErrRecovering. A call that may have been done is sent
+// again for half of these 5 minutes, and is ErrOutcomeUnknown then. Without one, the client
+// names its operations itself.
 //
 // A Lock that is acquired again under a key is the grant of before, while it is held: only
 // a process that takes the place of the first may do that. ErrLockLost means that the grant

@@ -37,7 +37,19 @@ func Hops(n int) Proxies { return Proxies{hops: max(n, 0)} }
 
 // Trusted are proxies with addresses in some networks. Any number of them may follow each
 // other, and a request that does not come from one of them is judged by its own address.
-func Trusted(networks ...netip.Prefix) Proxies { return Proxies{trusted: slices.Clone(networks)} }
+func Trusted(networks ...netip.Prefix) Proxies {
+	p := Proxies{}
+	for _, n := range networks {
+		if n.Addr().Is4In6() && n.Bits() >= mappedBits { // addresses are compared as those of IPv4
+			n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-mappedBits)
+		}
+		p.trusted = append(p.trusted, n)
+	}
+	return p
+}
+
+// mappedBits are those before an address of IPv4 that is written as one of IPv6.
+const mappedBits = 96
 
 // Client returns the address of the client of a request that came from the address peer
 // (host:port), with the values of X-Forwarded-For. It reports false if there is none.

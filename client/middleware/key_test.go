@@ -8,6 +8,7 @@ import (
 )
 
 func TestClientOfProxies(t *testing.T) {
+	mapped := Trusted(netip.MustParsePrefix("::ffff:10.0.0.0/104"))
 	private := Trusted(netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"))
 	for _, tc := range []struct {
 		what    string
@@ -35,6 +36,8 @@ func TestClientOfProxies(t *testing.T) {
 		{"a socket behind one", Hops(1), "@", []string{"1.1.1.1, 203.0.113.9"}, "203.0.113.9"},
 		{"trusted", private, "10.0.0.1:1", []string{"1.1.1.1, 203.0.113.9, 10.7.7.7"}, "203.0.113.9"},
 		{"trusted, of IPv6", private, "[fd00::1]:1", []string{"1.1.1.1, 203.0.113.9, fd00::2"}, "203.0.113.9"},
+		{"trusted, written as IPv6", mapped, "10.0.0.1:1", []string{"1.1.1.1, 203.0.113.9, 10.7.7.7"}, "203.0.113.9"},
+		{"not trusted, written as IPv6", mapped, "11.0.0.1:1", []string{"1.1.1.1"}, "11.0.0.1"},
 		{"not trusted", private, "203.0.113.9:1", []string{"10.0.0.1"}, "203.0.113.9"},
 		{"from inside", private, "10.0.0.1:1", []string{"10.1.1.1"}, "10.1.1.1"},
 		{"trusted that does not know", private, "10.0.0.1:1", []string{"1.1.1.1, _hidden"}, "10.0.0.1"},

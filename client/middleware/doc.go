@@ -25,6 +25,8 @@
 //
 // # Non-guarantees
 //
+//   - Metadata that a server passes on with its calls does not go with checks: a caller may
+//     have sent it.
 //   - The limit is spent when a request comes, also if the handler then fails. Refund gives
 //     it back.
 //   - A stream is checked once, when it begins.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/keystead/keystead/client"
 )
 
@@ -131,6 +133,10 @@ func (l *Limiter) decide(ctx context.Context, key string, cost uint64) verdict {
 	//guard:middleware-left context.WithoutCancel(ctx) -> ctx
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.Timeout)
 	defer cancel()
+	// Nor does what it sent: a server may pass that on with its calls, and too much of it
+	// would keep the check from being sent at all.
+	//guard:middleware-passed-on
+	call = metadata.NewOutgoingContext(call, metadata.MD{})
 	d, err := l.limit.CheckN(call, key, cost)
 	switch {
 	case err == nil:

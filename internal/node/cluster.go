@@ -96,6 +96,7 @@ type cluster struct {
 	lost            atomic.Int64 // rows whose state was lost when they came to this node
 
 	complete atomic.Bool // all fields above are set: see answer
+	named    atomic.Bool // a table has named this process, and says what was agreed
 	raising  atomic.Bool
 	ctx      context.Context // ends when the node stops
 	cancel   context.CancelFunc
@@ -202,6 +203,9 @@ func (c *cluster) learn(t *table.Table) {
 	}
 	if c.saved != nil && t.Holds(c.serving.Self()) {
 		c.resumed(t)
+	}
+	if t.Holds(c.serving.Self()) {
+		c.named.Store(true)
 	}
 	c.state.source.Learn(t)
 }

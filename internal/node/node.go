@@ -382,7 +382,10 @@ func (n *Node) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			n.store.Sweep(n.cfg.Clock.Now())
+			//guard:swept-when-named true
+			if n.cluster == nil || n.cluster.named.Load() { // else it is not known how long ids are kept
+				n.store.Sweep(n.cfg.Clock.Now())
+			}
 		}
 	}
 }

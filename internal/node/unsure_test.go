@@ -1,10 +1,15 @@
 package node
 
 import (
+	"context"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/keystead/keystead/internal/clock"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -85,5 +90,48 @@ func TestMovesAfterALoss(t *testing.T) {
 	since("one that has just joined", "n4", math.MinInt64)
 	if d, _, _ := nodes["n4"].rule.Doubts(); len(d) != 0 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// forward is a clock that a test sets forward.
+type forward struct {
+	clock.Clock
+	by atomic.Int64
+}
+
+func (c *forward) Now() int64 { return c.Clock.Now() + c.by.Load() }
+
+// TestWindowOverAStop: a node that goes on from the state of the process before keeps the keys in it
+// for as long as its cluster has agreed, whatever it is told itself, also before it has heard of that.
+func TestWindowOverAStop(t *testing.T) {
+	t.Parallel()
+	dir, c := t.TempDir(), &forward{Clock: clock.System()}
+	begin := func(window time.Duration) *Node {
+		return start(t, oneOf("n1", dir, func(cfg *Config) {
+			cfg.Cluster.Bootstrap, cfg.Clock = true, c
+			cfg.Store.Shards, cfg.Store.RequestIDs.Window = 1, int64(window)
+		}))
+	}
+	buy := func(n *Node) (r *counterpb.AddResponse) {
+		t.Helper()
+		counters := counterpb.NewCounterServiceClient(dial(t, n))
+		eventually(t, "the node knows whether the key was used", func() (answers bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var err error
+			r, err = counters.Add(ctx, &counterpb.AddRequest{Key: "stock", Delta: 1, IdempotencyKey: "order"})
+			return err == nil
+		})
+		return r
+	}
+	n := begin(time.Minute) // it makes the cluster
+	buy(n)
+	c.by.Add(int64(2 * time.Second))
+	n.Stop()
+	if !isThere(stateFile(dir)) {
+		t.Fatal("nothing was kept")
+	}
+	if r := buy(begin(time.Second)); r.Replay == nil || r.Value != 1 {
+		t.Errorf("%+v", r)
 	}
 }

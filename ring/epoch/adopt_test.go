@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+	autopilot "github.com/hashicorp/raft-autopilot"
+
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -78,5 +81,29 @@ func TestMadeWithALevel(t *testing.T) {
 				t.Errorf("ids are kept for %s", time.Duration(tab.IDWindow))
 			}
 		})
+	}
+}
+
+// TestOldNeverVotes: a server whose program cannot read the log gets it, says so and ends, each
+// time that it is started. It does not vote, or the cluster would stop with it.
+func TestOldNeverVotes(t *testing.T) {
+	t.Parallel()
+	p := newPool()
+	g := join(t, p, "n1", func(c *Config) {
+		c.Peers = func() []Peer { return slices.DeleteFunc(p.list(), func(q Peer) bool { return q.Node == c.Node }) }
+	})
+	tab := until(t, g, "a cluster", func(t *table.Table) bool { return t.Cluster != "" })
+	if !tab.Uses(table.WindowLevel) {
+		t.Fatalf("made at level %d", tab.Level)
+	}
+	for node, level := range map[string]uint32{"n2": 0, "n3": table.Level} {
+		p.set(Peer{Node: node, RaftID: node + "/1", RaftAddr: "127.0.0.1:1", Level: level, Alive: true})
+		want := autopilot.NodeAlive
+		if level == 0 {
+			want = autopilot.NodeFailed
+		}
+		if got := g.pilot.KnownServers()[raft.ServerID(node+"/1")]; got == nil || got.NodeStatus != want {
+			t.Errorf("%s, of level %d: %+v, want %s", node, level, got, want)
+		}
 	}
 }

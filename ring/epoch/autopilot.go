@@ -134,9 +134,11 @@ func (p *pilot) KnownServers() map[raft.ServerID]*autopilot.Server {
 		out[id] = &autopilot.Server{ID: id, Name: nodeOf(id), Address: joinAddr(id, addr), NodeStatus: status,
 			RaftVersion: int(raft.ProtocolVersionMax), IsLeader: id == p.g.self, NodeType: autopilot.NodeVoter}
 	}
+	t := p.g.Table()
 	for _, peer := range p.g.servers() {
 		status := autopilot.NodeFailed
-		if peer.Alive {
+		if peer.Alive &&
+			peer.reads(t) { //guard:old-never-votes
 			status = autopilot.NodeAlive
 		}
 		add(raft.ServerID(peer.RaftID), peer.RaftAddr, status)

@@ -121,6 +121,11 @@ type Peer struct {
 
 func (c Config) lease() lease.Config { return lease.Config{TTL: int64(c.TTL), Margin: int64(c.Margin)} }
 
+// reads reports whether the program of a peer can read the log, as far as that is known: those
+// that know WindowLevel tell their level. One that cannot ends as soon as it gets the log, and
+// if it voted, the others would be short of it.
+func (p *Peer) reads(t *table.Table) bool { return p.Level != 0 || !t.Uses(table.WindowLevel) }
+
 func (c Config) withDefaults() Config {
 	if c.TTL == 0 {
 		c.TTL = DefaultTTL

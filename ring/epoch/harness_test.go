@@ -86,7 +86,7 @@ func join(t *testing.T, p *pool, node string, change func(*Config)) *Group {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.set(Peer{Node: node, RaftID: g.RaftID(), RaftAddr: cfg.RaftAddr, Alive: true})
+	p.set(Peer{Node: node, RaftID: g.RaftID(), RaftAddr: cfg.RaftAddr, Level: 1, Alive: true})
 	t.Cleanup(g.Kill)
 	return g
 }

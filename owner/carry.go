@@ -42,7 +42,7 @@ func (s *Store) Read(now int64, ref Ref, kind Kind, emit func(r *Record, now int
 		//guard:split-ids-lost t.now -> math.MinInt64
 		r.IDs.Evicted = max(r.IDs.Evicted, min(since, t.now))
 		//guard:key-carried-mark
-		if at := min(since, t.now); r.Whole && at >= t.now-t.sh.ids.Window() && t.keysUsed() {
+		if at := min(t.sh.ids.KeysSince(t.permit.Since), t.now); r.Whole && at >= t.now-t.sh.ids.Window() && t.keysUsed() {
 			r.IDs.AddMark(at)
 		}
 		emit(r, now)

@@ -155,7 +155,7 @@ func (t *Table) expireKeys(now int64, budget int, emptied func(owner uint32)) in
 			return budget
 		}
 		ref := t.keys.At(x).object
-		t.gone = max(t.gone, t.keys.At(x).at)
+		t.keysGone.last = max(t.keysGone.last, t.keys.At(x).at)
 		t.dropKey(x)
 		t.freeEmpty(ref, emptied)
 	}

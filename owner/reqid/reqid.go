@@ -69,8 +69,7 @@ type Table struct {
 	wheel   wheel      // the keys of all objects, by when they were used
 	ownKeys int        // of them, those that were used here
 
-	gone   int64 // moment of the latest operation that was forgotten because its window was over
-	forgot int64 // … under a window that was shorter than this one; see SetWindow
+	idsGone, keysGone gone
 }
 
 type object struct {
@@ -113,7 +112,7 @@ type earlier struct {
 
 // NewTable returns an empty table.
 func NewTable(cfg Config) *Table {
-	return &Table{cfg: cfg, seed: rand.Uint64(), wheel: newWheel(cfg.Window), gone: math.MinInt64, forgot: math.MinInt64}
+	return &Table{cfg: cfg, seed: rand.Uint64(), wheel: newWheel(cfg.Window), idsGone: nothingGone, keysGone: nothingGone}
 }
 
 // Judge says what is known about id on the object ref (0: an object without
@@ -122,10 +121,10 @@ func NewTable(cfg Config) *Table {
 // also takes note of what the client has settled. For Unsure, the time is that until
 // the key is New.
 func (t *Table) Judge(ref uint32, id *ID, print uint32, since, now int64) (Verdict, Outcome, int64) {
-	since = t.Since(since)
 	if id.Keyed() {
-		return t.judgeKey(ref, id, print, since, now)
+		return t.judgeKey(ref, id, print, t.KeysSince(since), now)
 	}
+	since = t.Since(since)
 	if ref != 0 {
 		if c := t.find(ref, id.Client); c != 0 {
 			t.advance(c, id.Settled)
@@ -234,7 +233,7 @@ func (t *Table) push(c uint32, cl *client) {
 func (t *Table) trim(c uint32, now int64) {
 	cl := t.clients.At(c)
 	for cl.n > 0 && now-t.oldestOp(cl).at > t.cfg.Window {
-		t.gone = max(t.gone, t.oldestOp(cl).at)
+		t.idsGone.last = max(t.idsGone.last, t.oldestOp(cl).at)
 		t.popOp(c)
 	}
 	for int(cl.n) >= t.cfg.IDsPerClient {
@@ -343,7 +342,7 @@ func (t *Table) Expire(now int64, budget int, emptied func(owner uint32)) (more 
 			continue
 		}
 		cl := t.clients.At(c)
-		t.gone = max(t.gone, cl.seen)
+		t.idsGone.last = max(t.idsGone.last, cl.seen)
 		budget -= int(cl.n)
 		ref := cl.object
 		t.dropClient(c)

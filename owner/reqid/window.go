@@ -13,7 +13,7 @@ func (t *Table) SetWindow(window int64) {
 	}
 	//guard:window-grows
 	if window > t.cfg.Window {
-		t.forgot = t.gone
+		t.idsGone.shorter, t.keysGone.shorter = t.idsGone.last, t.keysGone.last
 	}
 	old, newest := t.wheel.order, int64(math.MinInt64)
 	each := func(f func(x uint32)) {
@@ -33,6 +33,18 @@ func (t *Table) SetWindow(window int64) {
 	each(func(x uint32) { t.wheel.add(t, x) })
 }
 
-// Since returns the moment up to which operations may be unknown, if they may be up to this
-// one because of what happened to the object.
-func (t *Table) Since(since int64) int64 { return max(since, t.forgot) }
+// gone says what was forgotten because its window was over, of request ids or of keys.
+type gone struct {
+	last    int64 // moment of the latest operation
+	shorter int64 // … under a window that was shorter than this one; see SetWindow
+}
+
+var nothingGone = gone{math.MinInt64, math.MinInt64}
+
+// Since returns the moment up to which operations under request ids may be unknown, if they
+// may be up to this one because of what happened to the object.
+func (t *Table) Since(since int64) int64 { return max(since, t.idsGone.shorter) }
+
+// KeysSince is Since of operations under keys. Request ids that were forgotten put none in
+// doubt: before there is an agreed window, there are no keys.
+func (t *Table) KeysSince(since int64) int64 { return max(since, t.keysGone.shorter) }

@@ -24,6 +24,8 @@ func TestWindowChanges(t *testing.T) {
 		id := KeyID(fmt.Sprint(i))
 		ref = tab.Note(ref, 1, &id, Outcome{Print: 7}, int64(100+10*i)*second)
 	}
+	numbered := ID{Client: Client{Hi: 1}, Sequence: 1}
+	ref = tab.Note(ref, 1, &numbered, Outcome{Print: 7}, 230*second)
 	now := 295 * second
 	tab.SetWindow(300 * second)
 	if v := judge(tab, ref, "new", now); v != New {
@@ -47,8 +49,8 @@ func TestWindowChanges(t *testing.T) {
 			t.Errorf("%s is %d, want %d", key, v, want)
 		}
 	}
-	id := ID{Client: Client{Hi: 1}, Sequence: 1, Age: 100 * second}
-	if v, _, _ := tab.Judge(0, &id, 7, math.MinInt64, now); v != TooOld {
+	numbered.Age = 70 * second
+	if v, _, _ := tab.Judge(0, &numbered, 7, math.MinInt64, now); v != TooOld {
 		t.Errorf("a retry of what may be forgotten: verdict %d", v)
 	}
 	gone := 230 * second // the last that was forgotten
@@ -61,5 +63,24 @@ func TestWindowChanges(t *testing.T) {
 	forgets(tab, 591*second)
 	if n := tab.AllKeys(); n != 0 {
 		t.Errorf("%d keys are left", n)
+	}
+}
+
+// TestWindowOfIDsAlone: request ids that were forgotten under a shorter window put no key in doubt.
+func TestWindowOfIDsAlone(t *testing.T) {
+	tab := NewTable(Config{Window: 60 * second, ClientsPerObject: 8, IDsPerClient: 8})
+	id := ID{Client: Client{Hi: 1}, Sequence: 1}
+	tab.Note(0, 1, &id, Outcome{Print: 7}, 100*second)
+	now := 200 * second
+	for tab.Expire(now, 10, func(uint32) {}) {
+	}
+	tab.SetWindow(300 * second)
+	id.Age = 105 * second
+	if v, _, _ := tab.Judge(0, &id, 7, math.MinInt64, now); v != TooOld {
+		t.Errorf("a retry of what is forgotten: verdict %d", v)
+	}
+	key := KeyID("order")
+	if v, _, _ := tab.Judge(0, &key, 7, math.MinInt64, now); v != New {
+		t.Errorf("a key, of which none was used before: verdict %d", v)
 	}
 }

@@ -12,9 +12,12 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// The largest record that there can be, of an object that as many wait for as may, fits
-// the stream.
-const _ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxMember + record.MaxRest))
+// The largest records that there can be, of an object that as many wait for as may and of one
+// with the longest value, fit the stream.
+const (
+	_ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxMember + record.MaxRest))
+	_ = uint(feed.MaxRecord - record.MaxAlone)
+)
 
 // step looks what is to be done, and begins it.
 func (s *Source) step() {

@@ -109,6 +109,20 @@ func (s *Source) Room(ctx context.Context, hash uint64) error {
 	return nil
 }
 
+// Unacked returns how many bytes those that answers about a key at this position wait for have
+// not acknowledged, at most.
+func (s *Source) Unacked(hash uint64) (bytes int) {
+	rt := s.routes.Load()
+	i := rt.table.Find(hash)
+	if i < 0 {
+		return 0
+	}
+	for _, l := range rt.rows[i].wait {
+		bytes = max(bytes, l.feed.Unacked())
+	}
+	return bytes
+}
+
 // Replicated reports whether all those that answers about a key at this position wait for
 // have acknowledged what was decided last about it.
 func (s *Source) Replicated(hash uint64) bool {

@@ -343,7 +343,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 	}
 	sweepAll(s, 200*second)
 	for i := range s.shards {
-		if text := s.shards[i].lockText; text != 0 {
+		if text := s.shards[i].text; text != 0 {
 			t.Errorf("%d bytes of text are counted for nothing", text)
 		}
 	}

@@ -88,8 +88,8 @@ func TestDiscard(t *testing.T) {
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		if sh.lockText != 0 || len(sh.waits) != 0 || len(sh.waitIDs) != 0 || sh.index.Len() != 0 {
-			t.Errorf("shard %d: text %d, %d waits, %d entries", i, sh.lockText, len(sh.waits), sh.index.Len())
+		if sh.text != 0 || len(sh.waits) != 0 || len(sh.waitIDs) != 0 || sh.index.Len() != 0 {
+			t.Errorf("shard %d: text %d, %d waits, %d entries", i, sh.text, len(sh.waits), sh.index.Len())
 		}
 	}
 }

@@ -10,6 +10,8 @@ const (
 	// many request ids count for one more. Each caller that waits for a lock does, too.
 	exportCost = 4
 	exportIDs  = 4
+	// exportBytes is how many bytes that a state refers to count for one more.
+	exportBytes = 256
 	// MaxKept is about how many request ids one record has: at most one more, their
 	// clients included. Those of an object that has more go into several records.
 	MaxKept = 4096
@@ -86,6 +88,10 @@ func (sh *shard) exportOneLocked(slot uint32, hash uint64, emit func(*Record, in
 			return 0, false
 		}
 		ids += len(sh.kept.Ops)
+	}
+	//guard:export-bytes
+	if slab := machines[sh.entryLocked(slot).kind].slab; slab != nil {
+		waiting += slab.refers(sh, sh.entryLocked(slot)) / exportBytes
 	}
 	return exportCost + ids/exportIDs + waiting, true
 }

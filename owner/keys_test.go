@@ -29,7 +29,7 @@ func (r *knowing) Uses(level uint32) bool { return r.level >= level }
 
 // keyStore is a store that has forgotten nothing yet.
 func keyStore(t testing.TB, change func(*Config)) (*Store, *knowing) {
-	rule := &knowing{since: math.MinInt64, level: KeyLevel}
+	rule := &knowing{since: math.MinInt64, level: RegisterLevel}
 	return newStore(t, func(c *Config) {
 		c.Rule = rule
 		if change != nil {
@@ -143,6 +143,43 @@ var keyedOps = map[string]struct {
 		}
 		a, _, err := s.Acquire(now, Ref{Key: "k", Name: "acquired"}, id, op)
 		return a.Acquired, a.Replayed, err
+	}},
+	"set of a register": {6, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
+		op := puts("v")
+		switch v {
+		case 1:
+			op = puts("w")
+		case 2:
+			op = op.at(0)
+		case 3:
+			op = op.fenced(1)
+		case 4:
+			op.Hold.Token = 1
+		case 5:
+			op.Hold.Name = "lock"
+		}
+		a, err := s.SetRegister(now, Ref{Key: "k", Name: "register"}, id, op)
+		return a.Applied, a.Replayed, err
+	}},
+	"delete of a register": {6, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
+		var op DeleteRegister
+		switch v {
+		case 1:
+			op.Forget = true
+		case 2:
+			op.Versioned, op.Version = true, 1
+		case 3:
+			op.Fence = 1
+		case 4:
+			op.Hold.Token = 1
+		case 5:
+			op.Hold.Name = "lock"
+		}
+		if _, err := s.SetRegister(now, Ref{Key: "k", Name: "gone"}, reqid.ID{}, puts("v")); err != nil {
+			return false, false, err
+		}
+		a, err := s.DeleteRegister(now, Ref{Key: "k", Name: "gone"}, id, op)
+		return a.Applied, a.Replayed, err
 	}},
 	"release": {2, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
 		ref := Ref{Key: "k", Name: "released"}

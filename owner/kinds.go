@@ -16,15 +16,17 @@ const (
 	KindLimit Kind = iota + 1
 	KindCounter
 	KindLock
+	KindRegister
 
 	kinds // how many there are, with the zero Kind, which is none
 )
 
 // machines has the machine of each kind. It is the only list of kinds in the store.
 var machines = [kinds]machine{
-	KindLimit:   limitMachine,
-	KindCounter: counterMachine,
-	KindLock:    lockMachine,
+	KindLimit:    limitMachine,
+	KindCounter:  counterMachine,
+	KindLock:     lockMachine,
+	KindRegister: registerMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.
@@ -82,6 +84,8 @@ type old interface {
 type slab interface {
 	// room reports whether one more fits into what is allocated.
 	room(sh *shard) bool
+	// refers returns how many bytes the state of an object refers to.
+	refers(sh *shard, e *entry) int
 }
 
 // grants is a kind whose objects are granted under fencing tokens. Its methods are called with
@@ -89,6 +93,9 @@ type slab interface {
 type grants interface {
 	// remembers reports whether an object that is absent knows a token that was used.
 	remembers(sh *shard, e *entry) bool
+	// holds reports whether a token holds an object now, and lets time pass for the object
+	// before. The error is Recovering if that is not known.
+	holds(t target, token uint64) (bool, error)
 }
 
 // parts is a kind whose objects may be split. Its methods are called with the shard locked.
@@ -153,11 +160,12 @@ const RecordLevel = 4
 // reset: a process that makes a copy says how far the versions of its owner have come.
 const DeleteLevel = 5
 
-// The most bytes that the state of an object takes in a record without its members, and that
-// of one member. No kind has more.
+// The most bytes that the state of an object takes in a record without its members, that of
+// one member, and the state of an object whose kind has no members. No kind has more.
 const (
 	MaxState  = 2048
 	MaxMember = 1200
+	MaxAlone  = 61 << 10
 )
 
 // Levels is what a Rule implements, too, if the members of a cluster agree on what they

@@ -205,8 +205,8 @@ func (a AcquireAnswer) giveBack(t target) {
 
 // countTextLocked counts what the state of a lock refers to, after a change.
 func (sh *shard) countTextLocked(e *entry) {
-	n := lockText(sh.locks.At(e.lock))
-	sh.lockText += n - int(e.counted)
+	n := grantText(sh.locks.At(e.lock))
+	sh.text += n - int(e.counted)
 	e.counted = uint32(n)
 }
 
@@ -370,9 +370,9 @@ func (s *Store) checkTTL(ttl int64) error {
 // waiterSize is what a place in a queue takes, without the text that it refers to.
 const waiterSize = int(unsafe.Sizeof(lock.Waiter{}))
 
-// lockText returns the memory that a lock refers to, beside its cell and the text of
+// grantText returns the memory that a lock refers to, beside its cell and the text of
 // its places, which is counted with them.
-func lockText(s *lock.State) int {
+func grantText(s *lock.State) int {
 	return len(s.Holder) + cap(s.Metadata) + s.Queue.Room()*waiterSize
 }
 

@@ -17,6 +17,8 @@ var lockMachine = machine{name: "lock", states: locks{}, slab: locks{}, grants: 
 
 func (locks) room(sh *shard) bool { return sh.locks.Room() }
 
+func (locks) refers(_ *shard, e *entry) int { return int(e.counted) }
+
 func (locks) absent(sh *shard, e *entry, now int64) bool {
 	return e.lock == 0 || sh.locks.At(e.lock).Absent(now)
 }
@@ -29,7 +31,7 @@ func (locks) clear(sh *shard, e *entry) {
 	if e.lock == 0 {
 		return
 	}
-	sh.lockText -= int(e.counted)
+	sh.text -= int(e.counted)
 	sh.locks.Free(e.lock)
 	e.lock, e.counted = 0, 0
 }
@@ -169,6 +171,21 @@ func (locks) write(r *Record, to []byte, now int64) []byte {
 
 func (locks) remembers(sh *shard, e *entry) bool {
 	return e.lock != 0 && sh.locks.At(e.lock).LastToken != 0
+}
+
+func (locks) holds(t target, token uint64) (bool, error) {
+	//guard:hold-unknown
+	if t.missesLocked(token) {
+		return false, t.recovering(unknownRecovering)
+	}
+	if t.e.lock == 0 {
+		return false, nil
+	}
+	// What is shown to be over must be over: the expiry is a change of its own.
+	if err := t.expireLocked(); err != nil {
+		return false, err
+	}
+	return token != 0 && t.sh.locks.At(t.e.lock).Holding(t.now).Token == token, nil
 }
 
 func (locks) line(sh *shard, e *entry) line {

@@ -7,6 +7,7 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/value"
 )
 
 // Operations, for fingerprints. A number stands for one operation for ever: other
@@ -21,6 +22,8 @@ const (
 	opRefund
 	opDelete
 	opResetLimit
+	opSetRegister
+	opDeleteRegister
 )
 
 // fingerprint tells operations under one request id apart: what they do and
@@ -88,4 +91,26 @@ func printOfAcquire(id *reqid.ID, op *lock.Acquire) uint32 {
 		return digestOf(opAcquire).with(xxhash.Sum64String(op.Holder)).with(uint64(op.TTL)).with(xxhash.Sum64(op.Metadata)).print()
 	}
 	return fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
+}
+
+func printOfSetRegister(id *reqid.ID, op *SetRegister) uint32 {
+	sum := xxhash.Sum64(op.Value)
+	//guard:key-fields-set-register
+	if id.Keyed() {
+		return digestOf(opSetRegister).with(sum).conditions(&op.Conditions, op.Hold).print()
+	}
+	return fingerprint(opSetRegister, sum^op.Version<<32)
+}
+
+func printOfDeleteRegister(id *reqid.ID, op *DeleteRegister) uint32 {
+	//guard:key-fields-delete-register
+	if id.Keyed() {
+		return digestOf(opDeleteRegister).flag(op.Forget).conditions(&op.Conditions, op.Hold).print()
+	}
+	return fingerprint(opDeleteRegister, op.Version)
+}
+
+// conditions adds those of a change of a register.
+func (d digest) conditions(c *value.Conditions, h Hold) digest {
+	return d.flag(c.Versioned).with(c.Version).with(c.Fence).with(xxhash.Sum64String(h.Name)).with(h.Token)
 }

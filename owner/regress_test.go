@@ -66,7 +66,7 @@ func TestTextIsCountedExactly(t *testing.T) {
 		now += 100 * second
 		s.Wake(now)
 		sweepAll(s, now)
-		if text := s.shard(Hash(door.Key)).lockText; held(s) != 0 || text != 0 {
+		if text := s.shard(Hash(door.Key)).text; held(s) != 0 || text != 0 {
 			t.Fatalf("%d objects, %d bytes of text", held(s), text)
 		}
 	}

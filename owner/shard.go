@@ -16,12 +16,13 @@ type shard struct {
 	store *Store
 	mu    sync.Mutex // guards everything below
 
-	index flat.Index // tag of (key, name) → entry
-	cells flat.Cells // entries, each with its state, key and name behind it
-	locks flat.Slab[lock.State]
-	marks flat.Cells // of sliding windows that have some
-	ids   *reqid.Table
-	heat  Heat // nil = nobody asks
+	index  flat.Index // tag of (key, name) → entry
+	cells  flat.Cells // entries, each with its state, key and name behind it
+	locks  flat.Slab[lock.State]
+	marks  flat.Cells        // of sliding windows that have some
+	values flat.Slab[[]byte] // of registers that have one
+	ids    *reqid.Table
+	heat   Heat // nil = nobody asks
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
@@ -30,7 +31,7 @@ type shard struct {
 	reported     int          // bytes that the store counts for this shard
 	idsReported  int          // … of them, those of request ids
 	keysReported int          // idempotency keys of its own that the store counts for this shard
-	lockText     int          // bytes that lock states refer to
+	text         int          // bytes that states refer to
 	sweepAt      uint32       // entry that the sweep looks at next
 	mine         int64        // objects that are this process's own, about; see budget.go
 	sampled      int64        // … that this round of the sweep has found
@@ -43,11 +44,12 @@ type shard struct {
 	slide        []limit.Mark // of the sliding window that is decided; reused
 	fx           lock.Effects // of the last step of a lock; reused
 
-	waits     map[uint64]*waiter  // by ticket: callers in queues
-	waitIDs   map[waitID]*waiter  // … those that have a request id
-	scheduled map[uint32]int64    // by entry: earliest wake asked for
-	retold    map[uint32]uint64   // by entry: last grant that a retry was told of while it was held
-	copies    map[uint32]struct{} // by entry: locks with a queue that came from elsewhere; see Own
+	waits     map[uint64]*waiter        // by ticket: callers in queues
+	waitIDs   map[waitID]*waiter        // … those that have a request id
+	scheduled map[uint32]int64          // by entry: earliest wake asked for
+	retold    map[uint32]uint64         // by entry: last grant that a retry was told of while it was held
+	watched   map[address]chan struct{} // registers that are awaited, each with what is closed when it changes
+	copies    map[uint32]struct{}       // by entry: locks with a queue that came from elsewhere; see Own
 }
 
 // entry begins the cell of an object. Behind it, in the same cell and so on the
@@ -60,7 +62,7 @@ type entry struct {
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind
-	counted uint32 // bytes that a lock's state refers to, as they are counted in lockText
+	counted uint32 // bytes that a lock's state refers to, as they are counted in text
 }
 
 const entrySize = unsafe.Sizeof(entry{})
@@ -300,7 +302,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.marks.Bytes() + sh.ids.Bytes() + sh.lockText
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.text
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n

@@ -86,7 +86,7 @@ func sweepAll(s *Store, now int64) {
 
 func held(s *Store) int64 {
 	st := s.Stats()
-	return st.Objects[KindLimit] + st.Objects[KindCounter] + st.Objects[KindLock]
+	return st.Objects[KindLimit] + st.Objects[KindCounter] + st.Objects[KindLock] + st.Objects[KindRegister]
 }
 
 // Whatever is asked, in whatever order, and however often the store is swept:

@@ -39,6 +39,7 @@ func (sh *shard) sweepStep(now int64) bool {
 		if sh.sweepAt >= sh.index.Span() {
 			sh.sweepAt = 0
 			sh.sampledLocked()
+			sh.endAwaitsLocked()
 			sh.index.Shrink()
 			sh.shifts++
 			sh.accountLocked()

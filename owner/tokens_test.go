@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/value"
 )
 
 // TestTokensRiseAboveCopies: tokens are above all that a lock had where it came
@@ -22,5 +23,18 @@ func TestTokensRiseAboveCopies(t *testing.T) {
 	}
 	if a, _ := acquire(t, s, 2*second, noID, asks("b", second, 0)); a.Token != before+1 {
 		t.Errorf("token %x after %x", a.Token, uint64(before))
+	}
+}
+
+// TestTokensRiseAboveRegisters: so are versions of registers, though the epoch of the row is lower.
+func TestTokensRiseAboveRegisters(t *testing.T) {
+	const before = 105<<SeqBits | 7
+	s := newStore(t, nil)
+	r := &Record{Hash: Hash(config.Key), Key: []byte(config.Key), Name: []byte(config.Name), Version: 1}
+	if err := s.Install(0, r.SetRegister(value.State{Exists: true, Version: before}), always); err != nil {
+		t.Fatal(err)
+	}
+	if a := must(s.SetRegister(0, config, noID, puts("v"))); a.Version != before+1 {
+		t.Errorf("version %x after %x", a.Version, uint64(before))
 	}
 }

@@ -162,7 +162,7 @@ func (w *waiter) addLocked(slot uint32, id *reqid.ID, text int) {
 	}
 	w.named, w.text = id.Given(), text
 	sh.waits[w.ticket] = w
-	sh.lockText += text
+	sh.text += text
 	if w.named {
 		sh.waitIDs[waitID{slot, id.Client, id.Sequence}] = w
 	}
@@ -214,7 +214,7 @@ func (w *waiter) removeLocked(slot uint32, caller *queue.Caller, err error) {
 	if key := (waitID{slot, caller.ID.Client, caller.ID.Sequence}); sh.waitIDs[key] == w {
 		delete(sh.waitIDs, key)
 	}
-	sh.lockText -= w.text
+	sh.text -= w.text
 	if w.counts {
 		sh.store.waiting.Add(-1)
 	}

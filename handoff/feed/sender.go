@@ -262,6 +262,13 @@ func (s *Sender) CrowdRoom(ctx context.Context) error {
 	return s.below(ctx, s.cfg.CrowdWindow, &s.crowd)
 }
 
+// Unacked returns how many bytes are kept because they are not acknowledged.
+func (s *Sender) Unacked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept
+}
+
 // below waits until less than so many bytes are unacknowledged. opens is the channel that
 // is closed then, guarded by mu.
 func (s *Sender) below(ctx context.Context, window int, opens *chan struct{}) error {

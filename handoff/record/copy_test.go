@@ -18,6 +18,7 @@ import (
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/value"
 )
 
 const second = int64(1e9)
@@ -182,6 +183,13 @@ func (p *pair) draw() op {
 	o := op{kind: rapid.SampledFrom(of).Draw(p.t, "kind"), id: p.id(), at: p.now, arg: rapid.Int64Range(1, 3).Draw(p.t, "arg")}
 	o.ref = owner.Ref{Key: fmt.Sprint("key", rapid.IntRange(0, keys).Draw(p.t, "key"))}
 	switch {
+	case o.kind >= 12:
+		o.ref.Name = "register"
+		if o.kind == 13 {
+			o.ofA = rapid.SampledFrom(stamps(p.version, o.ref.Key)).Draw(p.t, "version")
+		} else if o.kind == 14 {
+			o.ofA = rapid.SampledFrom(stamps(p.tokens, o.ref.Key)).Draw(p.t, "token")
+		}
 	case o.kind >= 10:
 		o.ref.Name = "sliding"
 	case o.kind >= 5:
@@ -201,8 +209,9 @@ func (p *pair) draw() op {
 	return o
 }
 
-// kinds are those of operations: 10 and 11 are those of a sliding window.
-var kinds = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11}
+// kinds are those of operations: 10 and 11 are those of a sliding window, those from 12 on of
+// a register.
+var kinds = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 12, 13, 14, 15, 16}
 
 // sliding is a window that has some marks at a time, and at times too many.
 var sliding = limit.Params{Limit: 40, Period: 5 * second, Algorithm: limit.SlidingWindow}
@@ -258,6 +267,8 @@ func ask(s *owner.Store, now int64, o op, of uint64) answer {
 		body = r
 	case 9:
 		body, err = s.Release(now, o.ref, o.id, of)
+	case 12, 13, 14, 15, 16:
+		body, a.ver, err = askRegister(s, now, o, of)
 	}
 	var e *failure.Error
 	if errors.As(err, &e) {
@@ -268,6 +279,30 @@ func ask(s *owner.Store, now int64, o op, of uint64) answer {
 		a.body = withoutPermit(body)
 	}
 	return a
+}
+
+// askRegister does something with a register.
+func askRegister(s *owner.Store, now int64, o op, of uint64) (body any, version uint64, err error) {
+	if o.kind == 16 {
+		r, err := s.GetRegister(now, o.ref)
+		version, r.Version = r.Version, 0
+		return r, version, err
+	}
+	var r owner.RegisterChange
+	set := owner.SetRegister{Set: value.Set{Value: []byte(fmt.Sprint(o.arg)), Conditions: value.Conditions{Fence: uint64(o.arg - 1)}}}
+	switch o.kind {
+	case 13:
+		set.Versioned, set.Version = true, of
+	case 14:
+		set.Hold = owner.Hold{Name: "lock", Token: of}
+	}
+	if o.kind == 15 {
+		r, err = s.DeleteRegister(now, o.ref, o.id, owner.DeleteRegister{Delete: value.Delete{Conditions: set.Conditions, Forget: o.arg == 3}})
+	} else {
+		r, err = s.SetRegister(now, o.ref, o.id, set)
+	}
+	version, r.Result.Version, r.Current.Version = r.Result.Version, 0, 0
+	return r, version, err
 }
 
 // withoutPermit takes out what differs between nodes by design.
@@ -316,10 +351,11 @@ func (p *pair) do(o op) {
 	var b answer
 	if p.split {
 		var of uint64
-		if o.kind >= 8 {
-			of = p.tokens[o.ofA]
-		} else if o.kind == 3 {
+		switch {
+		case o.kind == 3 || o.kind == 13:
 			of = p.version[o.ofA]
+		case o.kind >= 8:
+			of = p.tokens[o.ofA]
 		}
 		b = ask(p.b, p.now, o, of)
 		if a.reason == failure.RequestTooOld && strings.Contains(fmt.Sprint(b.body), "Replayed:true") {

@@ -34,6 +34,8 @@ const (
 		wire.MaxNumber + owner.MaxState +
 		wire.MaxNumber + 2*(maxID+maxOutcome) +
 		2*wire.MaxNumber + (owner.MaxKept+1)*max(maxClient, maxOp) + wire.MaxNumber
+	// MaxAlone is the largest record of an object whose kind has no members.
+	MaxAlone = MaxRest - owner.MaxState + owner.MaxAlone
 )
 
 // encoder writes what all kinds have.

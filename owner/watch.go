@@ -1,0 +1,110 @@
+package owner
+
+import (
+	"github.com/keystead/keystead/owner/value"
+)
+
+// Seen is a register as a watcher has seen it. The zero Seen is nothing.
+type Seen struct {
+	// Position is where that is among the changes of the register: its version; of one that
+	// does not exist, a number that is not below any version that it had, and below all that
+	// it will have, at any owner.
+	Position uint64
+	Exists   bool
+	Unknown  bool // it does not exist, and may have existed before a loss
+}
+
+// Then returns what a watcher has seen that is told of another sight, and whether that is news
+// to it. An earlier sight is none: those of several owners come in any order.
+func (s Seen) Then(now Seen) (next Seen, news bool) {
+	switch {
+	case s == (Seen{}):
+		return now, true
+	//guard:watch-order
+	case now.Position < s.Position || now.Exists && now.Position == s.Position:
+		return s, false
+	}
+	return now, now.Exists || s.Exists || now.Unknown != s.Unknown
+}
+
+// Sight is a register as it is, for a watcher. Its value is not to be changed.
+type Sight struct {
+	value.State
+	Seen Seen
+	Meta
+}
+
+// AwaitRegister reads a register. If that is nothing new to a watcher, changed is closed when it
+// may have changed here; it may be closed without that. Whoever awaits it looks again now and
+// then all the same: the register may be another process's by now. Of a watcher that does not
+// come again nothing is left after a round of the sweep.
+func (s *Store) AwaitRegister(now int64, ref Ref, seen Seen) (a Sight, changed <-chan struct{}, err error) {
+	t := target{ref: ref, kind: KindRegister, now: now}
+	if err := t.enter(s); err != nil {
+		return Sight{}, nil, err
+	}
+	defer t.leave()
+	a = Sight{State: t.registerLocked(), Meta: Meta{Permit: t.permit}}
+	a.Seen = t.seenLocked(&a.State)
+	if _, news := seen.Then(a.Seen); news {
+		return a, nil, nil
+	}
+	return a, t.sh.watchedLocked(address{ref.Key, ref.Name}), nil
+}
+
+// seenLocked returns what a watcher sees now. Whatever was done before has a version below the
+// token that is next here, and below the epoch of the row if another did it; whatever comes
+// later has one above both.
+func (t *target) seenLocked(s *value.State) Seen {
+	if s.Exists {
+		return Seen{Position: s.Version, Exists: true}
+	}
+	//guard:watch-floor t.permit.Epoch<<SeqBits -> 0
+	floor := max(t.sh.lastToken, t.permit.Epoch<<SeqBits)
+	return Seen{Position: max(floor, s.Version), Unknown: t.permit.LostEpoch() != 0}
+}
+
+// address is that of a register that is watched, whether or not it is there.
+type address struct{ key, name string }
+
+// maxWatched bounds the registers of a shard that are awaited. Beyond it, those who wait look
+// again when their time is over.
+const maxWatched = 1 << 16
+
+// watchedLocked returns what is closed when a register changes.
+func (sh *shard) watchedLocked(of address) <-chan struct{} {
+	c := sh.watched[of]
+	if c == nil {
+		c = make(chan struct{})
+		if len(sh.watched) >= maxWatched {
+			return c
+		}
+		if sh.watched == nil {
+			sh.watched = map[address]chan struct{}{}
+		}
+		sh.watched[of] = c
+	}
+	return c
+}
+
+// registerChangedLocked tells those who await a register.
+func (sh *shard) registerChangedLocked(e *entry) {
+	if len(sh.watched) == 0 {
+		return
+	}
+	text := e.text()
+	of := address{view(text[:e.keyLen]), view(text[e.keyLen:])}
+	if c := sh.watched[of]; c != nil {
+		close(c)
+		delete(sh.watched, of)
+	}
+}
+
+// endAwaitsLocked has all who await a register of the shard look again, and forgets those who
+// do not come.
+func (sh *shard) endAwaitsLocked() {
+	for of, c := range sh.watched {
+		close(c)
+		delete(sh.watched, of)
+	}
+}

@@ -103,6 +103,16 @@ func objectOf(o *adminpb.ObjectState) object {
 		}
 	case o.Lock != nil:
 		lockFacts(o.Lock, add)
+	case o.Register != nil:
+		if o.Register.Exists {
+			add("value", "of %s bytes", count(uint64(o.Register.Size)))
+			add("version", "%d", o.Register.Version)
+		} else {
+			add("value", "removed")
+		}
+		if o.Register.Fence > 0 {
+			add("fence", "%d", o.Register.Fence)
+		}
 	case o.Kind != commonpb.Kind_KIND_UNSPECIFIED:
 		add("state", "of a kind that this page does not show")
 	}

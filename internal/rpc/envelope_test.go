@@ -14,6 +14,7 @@ import (
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
 // enveloped are calls as they go over the wire: in the envelope of level 3, as a program
@@ -90,6 +91,21 @@ func enveloped() []struct {
 		{limitReset.operation, &limitpb.ResetRequest{Key: "k", RequestId: id}, "",
 			"0801100218038001118a011d0a016b1a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
 			&limitpb.ResetResponse{Existed: true, Spent: 6}, "", "080170117a0408013006", false},
+		{registerGet.operation, &registerpb.GetRequest{Key: "k"}, "",
+			"0801100218038001188a01030a016b9201016b",
+			&registerpb.GetResponse{Exists: true, Value: []byte("v"), Version: 6}, "", "080170187a0708011201761806", false},
+		{registerPut.operation, &registerpb.PutRequest{Key: "k", Value: []byte("v"), Fence: 6, Hold: &registerpb.Hold{Token: 7}, RequestId: id}, "",
+			"0801100218038001198a01260a016b1a017620062a02100732180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&registerpb.PutResponse{Applied: true, Version: 6}, "", "080170197a0408011806", false},
+		{registerCAS.operation, &registerpb.CompareAndSetRequest{Key: "k", Value: []byte("v"), Version: 6, RequestId: id}, "",
+			"08011002180380011a8a01220a016b1a017620063a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&registerpb.CompareAndSetResponse{Refusal: registerpb.Refusal_REFUSAL_OTHER_VERSION, Version: 7, Current: &registerpb.Register{Exists: true}}, "", "0801701a7a081001180722020801", false},
+		{registerDelete.operation, &registerpb.DeleteRequest{Key: "k", ForgetFence: true, RequestId: id}, "",
+			"08011002180380011b8a011f0a016b30013a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
+			&registerpb.DeleteResponse{Deleted: true, Version: 6}, "", "0801701b7a0408011806", false},
+		{registerAwait.operation, &peerv1.AwaitRegisterRequest{Key: "k", Seen: &peerv1.SeenRegister{Position: 6, Exists: true}, WaitNs: 2e9}, "",
+			"08011002180380011c8a010f0a016b1a04080610012080a8d6b9079201016ba00180a8d6b907",
+			&peerv1.AwaitRegisterResponse{Exists: true, Value: []byte("v"), Position: 7}, "", "0801701c7a0708011201761807", false},
 		{keyInspect, &adminpb.InspectKeyRequest{Key: "k"}, "",
 			"0801100218038001128a01030a016b9201016b",
 			&adminpb.InspectKeyResponse{Epoch: 6}, "", "080170127a021006", false},

@@ -18,6 +18,7 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
 // calls returns all unary RPCs on one address, with what else they need filled in.
@@ -56,6 +57,22 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.locks.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: name, Token: 1, RequestId: id})
 			return err
 		},
+		"GetRegister": func() error {
+			_, err := h.registers.Get(ctx, &registerpb.GetRequest{Key: key, Name: name})
+			return err
+		},
+		"Put": func() error {
+			_, err := h.registers.Put(ctx, &registerpb.PutRequest{Key: key, Name: name, Value: []byte("v"), RequestId: id})
+			return err
+		},
+		"PutIf": func() error {
+			_, err := h.registers.CompareAndSet(ctx, &registerpb.CompareAndSetRequest{Key: key, Name: name, Value: []byte("v"), RequestId: id})
+			return err
+		},
+		"DeleteRegister": func() error {
+			_, err := h.registers.Delete(ctx, &registerpb.DeleteRequest{Key: key, Name: name, RequestId: id})
+			return err
+		},
 		"Inspect": func() error {
 			_, err := h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name})
 			return err
@@ -64,7 +81,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 }
 
 // takesID says which of calls carry a request id.
-var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true}
+var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -114,7 +131,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 3 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 4 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})
@@ -279,10 +296,10 @@ func TestStoreFull(t *testing.T) {
 	bubble(t, func(c *owner.Config) { c.MaxObjects = 1 }, func(t *testing.T, h *house) {
 		ctx := bound(t)
 		must(h.counters.Add(ctx, &counterpb.AddRequest{Key: "there", Delta: 1}))(t)
-		for _, rpc := range []string{"Check", "Add", "CompareAndSet", "Acquire"} {
+		for _, rpc := range []string{"Check", "Add", "CompareAndSet", "Acquire", "Put", "PutIf"} {
 			want.check(in(t, rpc), h.calls(ctx, "new", "", nil)[rpc]())
 		}
-		for _, rpc := range []string{"Get", "Reset", "Renew", "Release", "Inspect"} {
+		for _, rpc := range []string{"Get", "Reset", "Renew", "Release", "Inspect", "GetRegister", "DeleteRegister"} {
 			if err := h.calls(ctx, "new", "", nil)[rpc](); err != nil {
 				t.Errorf("%s needs no room, but: %v", rpc, err)
 			}

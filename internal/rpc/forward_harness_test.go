@@ -27,6 +27,7 @@ import (
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -136,6 +137,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.dial = func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, name+":7400") }
 	m.conn = m.connect()
 	m.limits, m.counters, m.locks = limitpb.NewLimitServiceClient(m.conn), counterpb.NewCounterServiceClient(m.conn), lockpb.NewLockServiceClient(m.conn)
+	m.registers = registerpb.NewRegisterServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

@@ -29,6 +29,7 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,10 +92,11 @@ type house struct {
 	maxCalls int64 // 0 = the default
 	dial     func(context.Context, string) (net.Conn, error)
 
-	limits   limitpb.LimitServiceClient
-	counters counterpb.CounterServiceClient
-	locks    lockpb.LockServiceClient
-	conn     *grpc.ClientConn
+	limits    limitpb.LimitServiceClient
+	counters  counterpb.CounterServiceClient
+	locks     lockpb.LockServiceClient
+	registers registerpb.RegisterServiceClient
+	conn      *grpc.ClientConn
 }
 
 // build starts a server over an in-memory connection, with the two drivers that
@@ -140,6 +142,7 @@ func (h *house) run(l net.Listener) {
 	})
 	h.conn = h.connect()
 	h.limits, h.counters, h.locks = limitpb.NewLimitServiceClient(h.conn), counterpb.NewCounterServiceClient(h.conn), lockpb.NewLockServiceClient(h.conn)
+	h.registers = registerpb.NewRegisterServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

@@ -12,6 +12,7 @@ import (
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -39,6 +40,12 @@ const (
 	opInspectKey    = 18
 	opListObjects   = 19
 
+	opGetRegister           = 24
+	opPutRegister           = 25
+	opCompareAndSetRegister = 26
+	opDeleteRegister        = 27
+	opAwaitRegister         = 28
+
 	maxOperation = 63 // numbers are indexes
 )
 
@@ -58,6 +65,11 @@ var (
 	lockRenew            = changes(opRenew, "Renew", "renew", "renewed", "gone", (*Server).renew)
 	lockRelease          = changes(opRelease, "Release", "release", "released", "gone", (*Server).release)
 	lockInspect          = reads(opInspect, "Inspect", "inspect", "held", "free", (*Server).inspect)
+	registerGet          = reads(opGetRegister, "Get", "get_register", "answered", "absent", (*Server).getRegister).since(owner.RegisterLevel)
+	registerPut          = changes(opPutRegister, "Put", "put_register", "applied", "refused", (*Server).putRegister).since(owner.RegisterLevel)
+	registerCAS          = changes(opCompareAndSetRegister, "CompareAndSet", "compare_and_set_register", "applied", "refused", (*Server).compareAndSetRegister).since(owner.RegisterLevel)
+	registerDelete       = changes(opDeleteRegister, "Delete", "delete_register", "deleted", "absent", (*Server).deleteRegister).since(owner.RegisterLevel)
+	registerAwait        = awaits(opAwaitRegister, "await_register", "changed", "same", (*Server).awaitRegister).since(owner.RegisterLevel)
 	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
@@ -72,7 +84,8 @@ var (
 var catalog = []*kind{
 	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation),
 	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation),
-	newKind(kind{of: owner.KindLock, name: "lock", setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
+	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
+	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList),
 }
 

@@ -179,9 +179,10 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 
 // states is how the state of an object of each kind is told, and when it was changed.
 var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (changed int64){
-	owner.KindLimit:   limitState,
-	owner.KindCounter: counterState,
-	owner.KindLock:    lockState,
+	owner.KindLimit:    limitState,
+	owner.KindCounter:  counterState,
+	owner.KindLock:     lockState,
+	owner.KindRegister: registerState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.
@@ -218,6 +219,12 @@ func lockState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 		return x.Now
 	}
 	o.Lock = &adminpb.LockState{Holder: holderOf(s.Holding(x.Now)), Waiting: uint32(x.Waiting)}
+	return s.At
+}
+
+func registerState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s := x.Register()
+	o.Register = &adminpb.RegisterState{Exists: s.Exists, Size: uint32(len(s.Value)), Version: seen(&s), Fence: s.Fence}
 	return s.At
 }
 

@@ -103,21 +103,23 @@ type Config struct {
 
 // Server serves the API over gRPC.
 type Server struct {
-	cfg      Config
-	grpc     *grpc.Server
-	sent     [maxOperation + 1]*operation // that nodes send each other, by number
-	parts    parts                        // of split objects
-	router   *forward.Router              // to other nodes; nil = this node runs alone
-	forwards *forward.Service[decision]   // from other nodes; nil = this node runs alone
-	chunks   *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
-	offered  offered                      // to Call
-	process  uint64                       // drawn when it is made: page tokens name it
-	stopping chan struct{}                // closed when the server stops
-	hurried  chan struct{}                // closed by Hurry
-	hurry    sync.Once
-	stopped  atomic.Bool
-	calls    atomic.Int64 // under way
-	busy     atomic.Int64 // … less the streams that await their caller
+	cfg       Config
+	grpc      *grpc.Server
+	sent      [maxOperation + 1]*operation // that nodes send each other, by number
+	parts     parts                        // of split objects
+	router    *forward.Router              // to other nodes; nil = this node runs alone
+	forwards  *forward.Service[decision]   // from other nodes; nil = this node runs alone
+	chunks    *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
+	offered   offered                      // to Call
+	process   uint64                       // drawn when it is made: page tokens name it
+	stopping  chan struct{}                // closed when the server stops
+	hurried   chan struct{}                // closed by Hurry
+	hurry     sync.Once
+	stopped   atomic.Bool
+	registers *registers
+	values    atomic.Int64 // bytes of long values that are being written
+	calls     atomic.Int64 // under way
+	busy      atomic.Int64 // … less the streams that await their caller
 }
 
 // Options returns the grpc options that make up Keystead's speed: worker goroutines
@@ -162,7 +164,8 @@ func NewServer(cfg Config) *Server {
 	)
 	s.grpc = grpc.NewServer(opts...)
 	own := &limits{s: s}
-	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}}
+	s.registers = &registers{watches: watches{s: s}}
+	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindRegister: s.registers}
 	for _, k := range catalog {
 		if k.service != nil {
 			s.register(k, impls[k.of])
@@ -205,6 +208,7 @@ func (s *Server) Stop(grace time.Duration) {
 	s.awaitCalls(done, grace)
 	s.grpc.Stop()
 	<-done
+	s.registers.running.Wait()
 	if s.router != nil {
 		s.chunks.Close()
 		s.router.Close()

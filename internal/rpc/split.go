@@ -37,6 +37,7 @@ const splitVersion = 1 << 63
 const (
 	limitKind   = "limit"
 	counterKind = "counter"
+	lockKind    = "lock"
 )
 
 func findSplit(t *table.Table, kind string, r owner.Ref) *table.Split {

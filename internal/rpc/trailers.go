@@ -30,3 +30,11 @@ func plain(err error) metadata.MD {
 	}
 	return nil
 }
+
+// reasonIn returns the reason in the status of an error, "" if it has none.
+func reasonIn(err error) string {
+	if r := plain(err).Get(reasonTrailer); len(r) > 0 {
+		return r[0]
+	}
+	return ""
+}

@@ -695,7 +695,9 @@ type ObjectState struct {
 	Lock *LockState `protobuf:"bytes,6,opt,name=lock,proto3" json:"lock,omitempty"`
 	// How it is split, if it is. The state is then that of before the split: Get of a
 	// counter and a peek at a limit are of all parts.
-	Split         *v1.Split `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
+	Split *v1.Split `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
+	// Its state, if it is a register.
+	Register      *RegisterState `protobuf:"bytes,8,opt,name=register,proto3" json:"register,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -775,6 +777,13 @@ func (x *ObjectState) GetLock() *LockState {
 func (x *ObjectState) GetSplit() *v1.Split {
 	if x != nil {
 		return x.Split
+	}
+	return nil
+}
+
+func (x *ObjectState) GetRegister() *RegisterState {
+	if x != nil {
+		return x.Register
 	}
 	return nil
 }
@@ -981,6 +990,79 @@ func (x *LockState) GetWaiting() uint32 {
 	return 0
 }
 
+// RegisterState is what is kept of a register, without its value.
+type RegisterState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it exists; if not, its fence is kept.
+	Exists bool `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"`
+	// Bytes of its value.
+	Size uint32 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// Its version.
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The greatest fencing token of a change; 0 if none had one.
+	Fence         uint64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterState) Reset() {
+	*x = RegisterState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterState) ProtoMessage() {}
+
+func (x *RegisterState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterState.ProtoReflect.Descriptor instead.
+func (*RegisterState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RegisterState) GetExists() bool {
+	if x != nil {
+		return x.Exists
+	}
+	return false
+}
+
+func (x *RegisterState) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *RegisterState) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RegisterState) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
 // ListObjectsRequest asks for a page.
 type ListObjectsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1007,7 +1089,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1101,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1114,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1105,7 +1187,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1199,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1212,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1183,7 +1265,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1277,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1290,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1252,7 +1334,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1346,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1359,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1328,7 +1410,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1422,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1435,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1415,7 +1497,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xbc\x02\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xfa\x02\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1423,7 +1505,8 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\v2\x1d.keystead.admin.v1.LimitStateR\x05limit\x129\n" +
 	"\acounter\x18\x05 \x01(\v2\x1f.keystead.admin.v1.CounterStateR\acounter\x120\n" +
 	"\x04lock\x18\x06 \x01(\v2\x1c.keystead.admin.v1.LockStateR\x04lock\x120\n" +
-	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\"\xb7\x01\n" +
+	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\x12<\n" +
+	"\bregister\x18\b \x01(\v2 .keystead.admin.v1.RegisterStateR\bregister\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
@@ -1437,7 +1520,12 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\vidle_ttl_ns\x18\x03 \x01(\x03R\tidleTtlNs\"W\n" +
 	"\tLockState\x120\n" +
 	"\x06holder\x18\x01 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x12\x18\n" +
-	"\awaiting\x18\x02 \x01(\rR\awaiting\"\xe6\x01\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\"k\n" +
+	"\rRegisterState\x12\x16\n" +
+	"\x06exists\x18\x01 \x01(\bR\x06exists\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\rR\x04size\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05fence\x18\x04 \x01(\x04R\x05fence\"\xe6\x01\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1491,7 +1579,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -1508,61 +1596,63 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*LimitState)(nil),          // 12: keystead.admin.v1.LimitState
 	(*CounterState)(nil),        // 13: keystead.admin.v1.CounterState
 	(*LockState)(nil),           // 14: keystead.admin.v1.LockState
-	(*ListObjectsRequest)(nil),  // 15: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 16: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 17: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 18: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 19: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 20: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 21: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 22: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 23: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 24: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 25: keystead.lock.v1.Holder
-	(*v11.RequestId)(nil),       // 26: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 27: keystead.common.v1.Replay
+	(*RegisterState)(nil),       // 15: keystead.admin.v1.RegisterState
+	(*ListObjectsRequest)(nil),  // 16: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 17: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 18: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 19: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 20: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 21: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 22: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 23: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 24: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 25: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 26: keystead.lock.v1.Holder
+	(*v11.RequestId)(nil),       // 27: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 28: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	20, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	21, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	22, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	21, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	23, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	21, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	22, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	23, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	22, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	24, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
 	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	21, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	22, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
 	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
 	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
 	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	22, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
-	24, // 13: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	25, // 14: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	21, // 15: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	17, // 16: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	21, // 17: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	21, // 18: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	26, // 19: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	27, // 20: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 21: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 22: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 23: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 24: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 25: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	15, // 26: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	18, // 27: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 28: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 29: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 30: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 31: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 32: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	16, // 33: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	19, // 34: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	23, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
+	25, // 14: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	26, // 15: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	22, // 16: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	18, // 17: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	22, // 18: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	22, // 19: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	27, // 20: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	28, // 21: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 22: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 23: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 24: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 25: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 26: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	16, // 27: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	19, // 28: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 29: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 30: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 31: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 32: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 33: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	17, // 34: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	20, // 35: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	29, // [29:36] is the sub-list for method output_type
+	22, // [22:29] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -1576,7 +1666,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,7 +5,7 @@
 // source: keystead/common/v1/common.proto
 
 // Package keystead.common.v1 holds what the services of Keystead's API share. The
-// services are exact rate limits, counters and locks, each kept in memory by the one
+// services are exact rate limits, counters, locks and registers, each kept in memory by the one
 // node that owns its key.
 //
 // What holds for every call:
@@ -53,6 +53,8 @@ const (
 	Kind_KIND_COUNTER Kind = 2
 	// A lock.
 	Kind_KIND_LOCK Kind = 3
+	// A register.
+	Kind_KIND_REGISTER Kind = 4
 )
 
 // Enum value maps for Kind.
@@ -62,12 +64,14 @@ var (
 		1: "KIND_LIMIT",
 		2: "KIND_COUNTER",
 		3: "KIND_LOCK",
+		4: "KIND_REGISTER",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_LIMIT":       1,
 		"KIND_COUNTER":     2,
 		"KIND_LOCK":        3,
+		"KIND_REGISTER":    4,
 	}
 )
 
@@ -568,13 +572,14 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*M\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*`\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"KIND_LIMIT\x10\x01\x12\x10\n" +
 	"\fKIND_COUNTER\x10\x02\x12\r\n" +
-	"\tKIND_LOCK\x10\x03*\xd8\x03\n" +
+	"\tKIND_LOCK\x10\x03\x12\x11\n" +
+	"\rKIND_REGISTER\x10\x04*\xd8\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +

@@ -593,6 +593,245 @@ func (*PlantResponse) Descriptor() ([]byte, []int) {
 	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{4}
 }
 
+// AwaitRegisterRequest reads a register, when it is another one than the node has seen, or
+// when the wait is over.
+type AwaitRegisterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which register of the key.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// What the node has seen; unset = nothing.
+	Seen *SeenRegister `protobuf:"bytes,3,opt,name=seen,proto3" json:"seen,omitempty"`
+	// How long to wait, in nanoseconds.
+	WaitNs        int64 `protobuf:"varint,4,opt,name=wait_ns,json=waitNs,proto3" json:"wait_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitRegisterRequest) Reset() {
+	*x = AwaitRegisterRequest{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitRegisterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitRegisterRequest) ProtoMessage() {}
+
+func (x *AwaitRegisterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitRegisterRequest.ProtoReflect.Descriptor instead.
+func (*AwaitRegisterRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AwaitRegisterRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AwaitRegisterRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AwaitRegisterRequest) GetSeen() *SeenRegister {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+func (x *AwaitRegisterRequest) GetWaitNs() int64 {
+	if x != nil {
+		return x.WaitNs
+	}
+	return 0
+}
+
+// SeenRegister is what a node has seen of a register.
+type SeenRegister struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where that is among its changes.
+	Position uint64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	// Whether it existed.
+	Exists bool `protobuf:"varint,2,opt,name=exists,proto3" json:"exists,omitempty"`
+	// Whether that was unknown, after a loss.
+	Unknown       bool `protobuf:"varint,3,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeenRegister) Reset() {
+	*x = SeenRegister{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeenRegister) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeenRegister) ProtoMessage() {}
+
+func (x *SeenRegister) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeenRegister.ProtoReflect.Descriptor instead.
+func (*SeenRegister) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SeenRegister) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *SeenRegister) GetExists() bool {
+	if x != nil {
+		return x.Exists
+	}
+	return false
+}
+
+func (x *SeenRegister) GetUnknown() bool {
+	if x != nil {
+		return x.Unknown
+	}
+	return false
+}
+
+// AwaitRegisterResponse is a register as it is.
+type AwaitRegisterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it exists.
+	Exists bool `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"`
+	// Its value; empty if it does not exist.
+	Value []byte `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Its version; if it does not exist, a number that is not below any version that it had,
+	// and below all that it will have.
+	Position uint64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	// The greatest fencing token of a change; 0 if none had one.
+	Fence uint64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, in its grace period.
+	LostEpoch     uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitRegisterResponse) Reset() {
+	*x = AwaitRegisterResponse{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitRegisterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitRegisterResponse) ProtoMessage() {}
+
+func (x *AwaitRegisterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitRegisterResponse.ProtoReflect.Descriptor instead.
+func (*AwaitRegisterResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AwaitRegisterResponse) GetExists() bool {
+	if x != nil {
+		return x.Exists
+	}
+	return false
+}
+
+func (x *AwaitRegisterResponse) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *AwaitRegisterResponse) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *AwaitRegisterResponse) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *AwaitRegisterResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AwaitRegisterResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *AwaitRegisterResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 // ReadPartRequest reads a part.
 type ReadPartRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -608,7 +847,7 @@ type ReadPartRequest struct {
 
 func (x *ReadPartRequest) Reset() {
 	*x = ReadPartRequest{}
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +859,7 @@ func (x *ReadPartRequest) String() string {
 func (*ReadPartRequest) ProtoMessage() {}
 
 func (x *ReadPartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +872,7 @@ func (x *ReadPartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPartRequest.ProtoReflect.Descriptor instead.
 func (*ReadPartRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{5}
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReadPartRequest) GetAll() bool {
@@ -680,7 +919,7 @@ type ReadPartResponse struct {
 
 func (x *ReadPartResponse) Reset() {
 	*x = ReadPartResponse{}
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +931,7 @@ func (x *ReadPartResponse) String() string {
 func (*ReadPartResponse) ProtoMessage() {}
 
 func (x *ReadPartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +944,7 @@ func (x *ReadPartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPartResponse.ProtoReflect.Descriptor instead.
 func (*ReadPartResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{6}
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReadPartResponse) GetWeighed() uint64 {
@@ -768,7 +1007,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[7]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1019,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[7]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1032,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{7}
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ForwardResponse) GetAnswers() []*ForwardAnswer {
@@ -835,7 +1074,7 @@ type ForwardAnswer struct {
 
 func (x *ForwardAnswer) Reset() {
 	*x = ForwardAnswer{}
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[8]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1086,7 @@ func (x *ForwardAnswer) String() string {
 func (*ForwardAnswer) ProtoMessage() {}
 
 func (x *ForwardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_forward_proto_msgTypes[8]
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1099,7 @@ func (x *ForwardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardAnswer.ProtoReflect.Descriptor instead.
 func (*ForwardAnswer) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{8}
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ForwardAnswer) GetTag() uint64 {
@@ -1130,7 +1369,25 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\arecords\x18\x01 \x03(\fR\arecords\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12)\n" +
 	"\x10home_incarnation\x18\x03 \x01(\x04R\x0fhomeIncarnation\"\x0f\n" +
-	"\rPlantResponse\"U\n" +
+	"\rPlantResponse\"\x89\x01\n" +
+	"\x14AwaitRegisterRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
+	"\x04seen\x18\x03 \x01(\v2\x1e.keystead.peer.v1.SeenRegisterR\x04seen\x12\x17\n" +
+	"\await_ns\x18\x04 \x01(\x03R\x06waitNs\"\\\n" +
+	"\fSeenRegister\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x04R\bposition\x12\x16\n" +
+	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x18\n" +
+	"\aunknown\x18\x03 \x01(\bR\aunknown\"\xc2\x01\n" +
+	"\x15AwaitRegisterResponse\x12\x16\n" +
+	"\x06exists\x18\x01 \x01(\bR\x06exists\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x04R\bposition\x12\x14\n" +
+	"\x05fence\x18\x04 \x01(\x04R\x05fence\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\"U\n" +
 	"\x0fReadPartRequest\x12\x10\n" +
 	"\x03all\x18\x01 \x01(\bR\x03all\x12\x1c\n" +
 	"\telsewhere\x18\x02 \x01(\x12R\telsewhere\x12\x12\n" +
@@ -1180,33 +1437,37 @@ func file_keystead_peer_v1_forward_proto_rawDescGZIP() []byte {
 	return file_keystead_peer_v1_forward_proto_rawDescData
 }
 
-var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_keystead_peer_v1_forward_proto_goTypes = []any{
-	(*ForwardRequest)(nil),   // 0: keystead.peer.v1.ForwardRequest
-	(*ForwardCall)(nil),      // 1: keystead.peer.v1.ForwardCall
-	(*Part)(nil),             // 2: keystead.peer.v1.Part
-	(*PlantRequest)(nil),     // 3: keystead.peer.v1.PlantRequest
-	(*PlantResponse)(nil),    // 4: keystead.peer.v1.PlantResponse
-	(*ReadPartRequest)(nil),  // 5: keystead.peer.v1.ReadPartRequest
-	(*ReadPartResponse)(nil), // 6: keystead.peer.v1.ReadPartResponse
-	(*ForwardResponse)(nil),  // 7: keystead.peer.v1.ForwardResponse
-	(*ForwardAnswer)(nil),    // 8: keystead.peer.v1.ForwardAnswer
-	(*v1.RequestId)(nil),     // 9: keystead.common.v1.RequestId
-	(*v1.Error)(nil),         // 10: keystead.common.v1.Error
+	(*ForwardRequest)(nil),        // 0: keystead.peer.v1.ForwardRequest
+	(*ForwardCall)(nil),           // 1: keystead.peer.v1.ForwardCall
+	(*Part)(nil),                  // 2: keystead.peer.v1.Part
+	(*PlantRequest)(nil),          // 3: keystead.peer.v1.PlantRequest
+	(*PlantResponse)(nil),         // 4: keystead.peer.v1.PlantResponse
+	(*AwaitRegisterRequest)(nil),  // 5: keystead.peer.v1.AwaitRegisterRequest
+	(*SeenRegister)(nil),          // 6: keystead.peer.v1.SeenRegister
+	(*AwaitRegisterResponse)(nil), // 7: keystead.peer.v1.AwaitRegisterResponse
+	(*ReadPartRequest)(nil),       // 8: keystead.peer.v1.ReadPartRequest
+	(*ReadPartResponse)(nil),      // 9: keystead.peer.v1.ReadPartResponse
+	(*ForwardResponse)(nil),       // 10: keystead.peer.v1.ForwardResponse
+	(*ForwardAnswer)(nil),         // 11: keystead.peer.v1.ForwardAnswer
+	(*v1.RequestId)(nil),          // 12: keystead.common.v1.RequestId
+	(*v1.Error)(nil),              // 13: keystead.common.v1.Error
 }
 var file_keystead_peer_v1_forward_proto_depIdxs = []int32{
 	1,  // 0: keystead.peer.v1.ForwardRequest.calls:type_name -> keystead.peer.v1.ForwardCall
 	2,  // 1: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
-	9,  // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.common.v1.RequestId
-	8,  // 3: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
-	10, // 4: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.common.v1.Error
-	0,  // 5: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
-	7,  // 6: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
-	6,  // [6:7] is the sub-list for method output_type
-	5,  // [5:6] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	12, // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.common.v1.RequestId
+	6,  // 3: keystead.peer.v1.AwaitRegisterRequest.seen:type_name -> keystead.peer.v1.SeenRegister
+	11, // 4: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
+	13, // 5: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.common.v1.Error
+	0,  // 6: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
+	10, // 7: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
+	7,  // [7:8] is the sub-list for method output_type
+	6,  // [6:7] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_keystead_peer_v1_forward_proto_init() }
@@ -1227,7 +1488,7 @@ func file_keystead_peer_v1_forward_proto_init() {
 		(*ForwardCall_Plant)(nil),
 		(*ForwardCall_ReadPart)(nil),
 	}
-	file_keystead_peer_v1_forward_proto_msgTypes[8].OneofWrappers = []any{
+	file_keystead_peer_v1_forward_proto_msgTypes[11].OneofWrappers = []any{
 		(*ForwardAnswer_Error)(nil),
 		(*ForwardAnswer_Check)(nil),
 		(*ForwardAnswer_Add)(nil),
@@ -1247,7 +1508,7 @@ func file_keystead_peer_v1_forward_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_peer_v1_forward_proto_rawDesc), len(file_keystead_peer_v1_forward_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,234 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/reqid"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+)
+
+// watch opens a watch, which ends with the test.
+func watch(t *testing.T, m *member, key string, after uint64) grpc.ServerStreamingClient[registerpb.WatchResponse] {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // of the bubble
+	t.Cleanup(cancel)
+	return must(m.registers.Watch(ctx, &registerpb.WatchRequest{Key: key, AfterVersion: after}))(t)
+}
+
+// nextChange returns the next message of a watch that is no heartbeat, and how many of those came
+// before.
+func nextChange(t *testing.T, w grpc.ServerStreamingClient[registerpb.WatchResponse]) (r *registerpb.WatchResponse, beats int) {
+	t.Helper()
+	for ; ; beats++ {
+		if r = must(w.Recv())(t); !r.Heartbeat {
+			return r, beats
+		}
+		if r.Exists || r.Value != nil || r.Version != 0 || r.StaleAfterNs != int64(watchStale) || r.Owner == "" {
+			t.Errorf("a heartbeat says %v", r)
+		}
+		if beats == 100 {
+			t.Fatal("nothing but heartbeats")
+		}
+	}
+}
+
+// Through any node: what there is, what it becomes, in order, and a heartbeat a second in between.
+func TestWatchRegister(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		key := g.key("n2")
+		for _, name := range []string{"n1", "n2"} {
+			m, ctx := g.nodes[name], bound(t)
+			w := watch(t, m, key, 0)
+			first, _ := nextChange(t, w)
+			if first.Exists || first.Version == 0 || first.Owner != "n2" {
+				t.Errorf("%s: %v", name, first)
+			}
+			began := time.Now()
+			for range 3 {
+				if r := must(w.Recv())(t); !r.Heartbeat {
+					t.Errorf("%s: %v", name, r)
+				}
+			}
+			if took := time.Since(began); took < 2*watchBeat || took > 4*watchBeat {
+				t.Errorf("%s: three heartbeats in %s", name, took)
+			}
+			last := first.Version
+			for i := range 3 {
+				put := must(g.nodes["n3"].registers.Put(ctx, &registerpb.PutRequest{Key: key, Value: fmt.Append(nil, i)}))(t)
+				r, _ := nextChange(t, w)
+				if string(r.Value) != fmt.Sprint(i) || r.Version != put.Version || r.Version <= last || !r.Exists {
+					t.Errorf("%s: %v after %d, put %v", name, r, last, put)
+				}
+				last = r.Version
+			}
+			from := watch(t, m, key, last) // has it already
+			if r := must(from.Recv())(t); !r.Heartbeat {
+				t.Errorf("%s: %v", name, r)
+			}
+			must(m.registers.Delete(ctx, &registerpb.DeleteRequest{Key: key}))(t)
+			for _, w := range []grpc.ServerStreamingClient[registerpb.WatchResponse]{w, from} {
+				if r, _ := nextChange(t, w); r.Exists || r.Version <= last || len(r.Value) != 0 {
+					t.Errorf("%s: %v", name, r)
+				}
+			}
+			again := must(m.registers.Put(ctx, &registerpb.PutRequest{Key: key, Value: []byte("again")}))(t)
+			if r, _ := nextChange(t, w); r.Version != again.Version {
+				t.Errorf("%s: %v", name, r)
+			}
+			must(m.registers.Delete(ctx, &registerpb.DeleteRequest{Key: key}))(t)
+		}
+	})
+}
+
+// All watches of a register at a node are one to the owner; when the last one ends, so does it.
+func TestWatchesShareATopic(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		m, key := g.nodes["n1"], g.key("n2")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		const many = 50
+		for range many {
+			w := must(m.registers.Watch(ctx, &registerpb.WatchRequest{Key: key}))(t)
+			nextChange(t, w)
+		}
+		topics := func() (n, streams int) {
+			r := m.server.registers
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, t := range r.topics {
+				streams += t.streams
+			}
+			return len(r.topics), streams
+		}
+		synctest.Wait()
+		if n, streams := topics(); n != 1 || streams != many {
+			t.Errorf("%d topics of %d streams", n, streams)
+		}
+		row := g.nodes["n2"].server.row(registerAwait.operation)
+		before := count(t, row.no)
+		time.Sleep(10 * watchBeat)
+		if asked := count(t, row.no) - before; asked > 12 {
+			t.Errorf("the owner was asked %v times in 10 s", asked)
+		}
+		cancel()
+		synctest.Wait()
+		if n, streams := topics(); n != 0 || streams != 0 || m.server.registers.streams.Load() != 0 {
+			t.Errorf("%d topics of %d streams are left", n, streams)
+		}
+	})
+}
+
+// A watcher that does not read is sent the latest, when it does, and not what was in between.
+func TestSlowWatcher(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		key := g.key("n2")
+		w := watch(t, g.nodes["n1"], key, 0)
+		nextChange(t, w)
+		const many = 100
+		var last uint64
+		for range many {
+			r := must(g.nodes["n2"].registers.Put(bound(t), &registerpb.PutRequest{Key: key, Value: make([]byte, 60<<10)}))(t)
+			last = r.Version
+			time.Sleep(10 * time.Millisecond)
+		}
+		n, at := 0, uint64(0)
+		for ; at < last; n++ {
+			r, _ := nextChange(t, w)
+			if r.Version <= at {
+				t.Fatalf("version %d after %d", r.Version, at)
+			}
+			at = r.Version
+		}
+		if n > many/2 {
+			t.Errorf("%d of %d changes were sent to a watcher that did not read", n, many)
+		}
+	})
+}
+
+// While the owner does not answer there is no heartbeat; nobody is told a state that is not
+// with the copies.
+func TestWatchOfASilentOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		copies := &roomy{}
+		copies.had.Store(true)
+		g := grouped(t, 1, false, func(c *Config) { c.Copies = copies })
+		g.called("c", owner.RegisterLevel)
+		n := g.nodes["n1"]
+		w := watch(t, n, "k", 0)
+		nextChange(t, w)
+		got := make(chan *registerpb.WatchResponse, 1000)
+		go func() {
+			for {
+				r, err := w.Recv()
+				if err != nil {
+					close(got)
+					return
+				}
+				got <- r
+			}
+		}()
+		time.Sleep(watchBeat / 2)
+		copies.had.Store(false)
+		time.Sleep(2 * watchStale)
+		for len(got) > 0 {
+			<-got // of before
+		}
+		_, _ = n.store.SetRegister(0, owner.Ref{Key: "k", Name: "register"}, reqid.ID{}, owner.SetRegister{})
+		select {
+		case r := <-got:
+			t.Errorf("told %v before the copies have it", r)
+		case <-time.After(3 * watchStale):
+		}
+		copies.had.Store(true)
+		for r := range got {
+			if r.Exists {
+				return
+			}
+		}
+		t.Error("never told")
+	})
+}
+
+func TestWatchRefusals(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel-1)
+		m, ctx := g.nodes["n1"], bound(t)
+		refused := func(q *registerpb.WatchRequest, want refusal) {
+			t.Helper()
+			_, err := must(m.registers.Watch(ctx, q))(t).Recv()
+			want.check(t, err)
+		}
+		refused(&registerpb.WatchRequest{Key: "k"}, refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second})
+		g.called("c", owner.RegisterLevel)
+		refused(&registerpb.WatchRequest{}, refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_INVALID, field: "key"})
+		must(m.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Name: "c", Delta: 1}))(t)
+		refused(&registerpb.WatchRequest{Key: "k", Name: "c"}, refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_KIND_MISMATCH, hint: true})
+		m.server.registers.streams.Store(MaxRegisterWatches)
+		refused(&registerpb.WatchRequest{Key: "k"}, refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second})
+		m.server.registers.streams.Store(0)
+
+		// A name that becomes another kind's ends its watches.
+		w := watch(t, m, "x", 0)
+		nextChange(t, w)
+		must(m.counters.Add(ctx, &counterpb.AddRequest{Key: "x", Name: "register", Delta: 1}))(t)
+		for {
+			if _, err := w.Recv(); err != nil {
+				refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_KIND_MISMATCH, hint: true}.check(t, err)
+				return
+			}
+		}
+	})
+}

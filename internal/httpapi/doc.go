@@ -18,6 +18,7 @@
 //   - Names are those of the .proto files. lowerCamelCase is read as well.
 //   - A field x_ns is x, a duration: "10s", "1.5s", "250ms", "7d". It is written in
 //     seconds: "0.25s".
+//   - A field x of bytes is x_text as well, as text: read, and written, if it is UTF-8.
 //   - limit and period of a request may be one field, rate: "20/1m".
 //   - A value of an enum has no prefix: "TOKEN_BUCKET", "token_bucket". It is left out
 //     where it is unspecified. All else that is not set is written: false, "0", "".

@@ -137,7 +137,7 @@ func (u usage) schema(s *shape) object {
 	properties, always := object{}, []string{}
 	for _, f := range s.fields {
 		properties[f.name] = f.schema(u, u.asked[s])
-		if !f.desc.HasPresence() && (f.enum == nil || f.desc.IsList()) {
+		if !f.desc.HasPresence() && !f.text && (f.enum == nil || f.desc.IsList()) {
 			always = append(always, f.name)
 		}
 	}
@@ -180,6 +180,9 @@ func (f *field) oneSchema(asked bool) object {
 	case protoreflect.BoolKind:
 		return object{"type": "boolean"}
 	case protoreflect.BytesKind:
+		if f.text {
+			return object{"type": "string", "description": "The same bytes as text, if they are UTF-8."}
+		}
 		return object{"type": "string", "contentEncoding": "base64"}
 	case protoreflect.StringKind:
 		return object{"type": "string"}

@@ -134,6 +134,9 @@ func checkFields(t *testing.T, all map[string]openSchema, ref string, d protoref
 		f := d.Fields().Get(i)
 		field := strings.TrimSuffix(string(f.Name()), "_ns")
 		want = append(want, field)
+		if f.Kind() == protoreflect.BytesKind && d.Name() != "RequestId" {
+			want = append(want, field+"_text")
+		}
 		if f.Message() == nil {
 			continue
 		}

@@ -42,7 +42,7 @@ func readQuery(s *shape, query string, m protoreflect.Message) (elements int, er
 		if elements += len(texts); elements > maxElements {
 			return 0, failure.Invalidf(f.name, "stands there too often: send the request by POST, as JSON")
 		}
-		if err := f.setAll(m, texts); err != nil {
+		if err := f.setAll(m, texts, &seen); err != nil {
 			return 0, err
 		}
 	}
@@ -50,7 +50,7 @@ func readQuery(s *shape, query string, m protoreflect.Message) (elements int, er
 }
 
 // setAll sets a field to the value, or the values, of a query.
-func (f *field) setAll(m protoreflect.Message, texts []string) error {
+func (f *field) setAll(m protoreflect.Message, texts []string, seen *fieldSet) error {
 	for _, text := range texts {
 		v, err := f.parse(text)
 		if err != nil {
@@ -58,8 +58,8 @@ func (f *field) setAll(m protoreflect.Message, texts []string) error {
 		}
 		if f.desc.IsList() {
 			m.Mutable(f.desc).List().Append(v)
-		} else {
-			m.Set(f.desc, v)
+		} else if err := f.set(m, v, seen); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (r *reader) message(s *shape, m protoreflect.Message) error {
 
 // fieldSet is which fields of a message were read.
 type fieldSet struct {
-	some [2]uint64 // by index
+	some [2 * maxFields / 64]uint64 // by index
 	rate bool
 }
 
@@ -98,6 +98,9 @@ func (s *fieldSet) add(i int) bool {
 	*word |= bit
 	return true
 }
+
+// has reports whether a field is there.
+func (s *fieldSet) has(i int) bool { return s.some[i/64]&(1<<(i%64)) != 0 }
 
 // member reads a field and its value.
 func (r *reader) member(s *shape, m protoreflect.Message, seen *fieldSet) error {
@@ -129,9 +132,19 @@ func (r *reader) member(s *shape, m protoreflect.Message, seen *fieldSet) error 
 	}
 	v, err := r.value(f)
 	if err == nil {
-		m.Set(f.desc, v)
+		err = f.set(m, v, seen)
 	}
 	return err
+}
+
+// set puts a value into its field. Bytes may stand there twice, as such and as text, if they
+// are the same.
+func (f *field) set(m protoreflect.Message, v protoreflect.Value, seen *fieldSet) error {
+	if f.hasText() && seen.has((f.index+maxFields)%(2*maxFields)) && !bytes.Equal(m.Get(f.desc).Bytes(), v.Bytes()) {
+		return failure.Invalidf(f.name, "has two values: send it as base64, or as text")
+	}
+	m.Set(f.desc, v)
+	return nil
 }
 
 // rate reads "20/1m" into the two fields that it stands for.
@@ -291,6 +304,8 @@ func (f *field) wrong() error {
 		return failure.Invalidf(f.name, `is not a duration: write it as a string, like "10s", "250ms" or "7d"`)
 	case f.enum != nil:
 		return failure.Invalidf(f.name, "is none of %s", strings.Join(f.enum.known, ", "))
+	case f.text:
+		return failure.Invalidf(f.name, "is not text in a string")
 	case f.desc.Kind() == protoreflect.BytesKind:
 		return failure.Invalidf(f.name, "is not base64 in a string")
 	case f.desc.Kind() == protoreflect.StringKind:
@@ -316,7 +331,9 @@ func (f *field) parse(text string) (v protoreflect.Value, err error) {
 			return v, failure.Invalidf(f.name, "is not UTF-8")
 		}
 		return protoreflect.ValueOfString(text), nil
-	case k == protoreflect.BytesKind:
+	case f.text && utf8.ValidString(text):
+		return protoreflect.ValueOfBytes([]byte(text)), nil
+	case k == protoreflect.BytesKind && !f.text:
 		b, berr := decodeBase64(text)
 		v, err = protoreflect.ValueOfBytes(b), berr
 	case f.enum != nil:
@@ -325,6 +342,8 @@ func (f *field) parse(text string) (v protoreflect.Value, err error) {
 			return v, f.wrong()
 		}
 		return protoreflect.ValueOfEnum(n), nil
+	case f.text:
+		return v, f.wrong()
 	default:
 		v, err = parseNumber(k, text)
 	}

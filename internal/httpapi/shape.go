@@ -24,6 +24,7 @@ type field struct {
 	index    int    // of its message's fields
 	duration bool   // nanoseconds in the message
 	words    bool   // a text that names fields: of an error
+	text     bool   // of bytes, as text: another name for the same field
 	message  *shape // of a field that holds messages
 	enum     *enum  // of a field that holds values of an enum
 }
@@ -57,7 +58,10 @@ func (all shapes) of(d protoreflect.MessageDescriptor) *shape {
 	all[d.FullName()] = s
 	fds := d.Fields()
 	for i := range fds.Len() {
-		s.add(all.field(fds.Get(i), i))
+		f := all.field(fds.Get(i), i)
+		if s.add(f); f.hasText() {
+			s.add(f.asText())
+		}
 	}
 	limit, period := s.byName["limit"], s.byName["period"]
 	if limit != nil && period != nil && period.duration && limit.desc.Kind() == protoreflect.Uint64Kind {
@@ -70,6 +74,9 @@ func (all shapes) of(d protoreflect.MessageDescriptor) *shape {
 }
 
 func (all shapes) field(d protoreflect.FieldDescriptor, i int) *field {
+	if i >= maxFields {
+		panic(fmt.Sprintf("%s has more fields than there is room for", d.Parent().FullName()))
+	}
 	f := &field{desc: d, index: i, name: jsonName(string(d.Name()))}
 	f.duration = f.name != string(d.Name())
 	f.words = d.Parent().Name() == errorName && d.Kind() == protoreflect.StringKind
@@ -83,6 +90,28 @@ func (all shapes) field(d protoreflect.FieldDescriptor, i int) *field {
 		f.enum = newEnum(d.Enum())
 	}
 	return f
+}
+
+// textSuffix is behind the name of a field of bytes, where it is text.
+const textSuffix = "_text"
+
+// maxFields is how many fields a message has at most, with those of them that are there twice
+// behind the others.
+const maxFields = 64
+
+// idName is the message whose bytes are drawn at random, and never text.
+const idName = "RequestId"
+
+// hasText reports whether a field has a second name, under which its bytes are text.
+func (f *field) hasText() bool {
+	return f.desc.Kind() == protoreflect.BytesKind && !f.desc.IsList() && f.desc.Parent().Name() != idName
+}
+
+func (f *field) asText() *field {
+	as := *f
+	as.name, as.text, as.index = f.name+textSuffix, true, f.index+maxFields
+	as.start = `"` + as.name + `":`
+	return &as
 }
 
 func (s *shape) add(f *field) {

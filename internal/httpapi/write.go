@@ -20,6 +20,8 @@ func (s *shape) append(b []byte, m protoreflect.Message) []byte {
 			continue
 		case f.enum != nil && !f.desc.IsList() && !m.Has(f.desc):
 			continue // unspecified
+		case f.text && !utf8.Valid(m.Get(f.desc).Bytes()):
+			continue // only base64 has it
 		}
 		if !first {
 			b = append(b, ',')
@@ -75,6 +77,9 @@ func (f *field) appendValue(b []byte, v protoreflect.Value) []byte {
 		}
 		return appendString(b, v.String())
 	case protoreflect.BytesKind:
+		if f.text {
+			return appendString(b, string(v.Bytes()))
+		}
 		b = base64.StdEncoding.AppendEncode(append(b, '"'), v.Bytes())
 		return append(b, '"')
 	case protoreflect.MessageKind:

@@ -75,11 +75,13 @@ const (
 	KindLimit Kind = iota + 1
 	KindCounter
 	KindLock
+	KindRegister
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register"}
 
-// String returns the kind as the commands write it: "limit", "counter" or "lock".
+// String returns the kind as the commands write it: "limit", "counter", "lock" or
+// "register".
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kinds) {
 		return kinds[k]

@@ -58,13 +58,16 @@ const (
 	BelowMin     Refusal = iota + 1 // an Add: it would be below AtLeast
 	AboveMax                        // an Add: it would be above AtMost
 	Overflow                        // an Add: it would not fit in 64 bits
-	OtherVersion                    // a CompareAndSet: the counter has another version
+	OtherVersion                    // a CompareAndSet: the counter, or register, has another version
 	OtherRefusal                    // a reason that this client does not know: the node is newer
+	OldFence                        // a register: it was changed under a greater token than that of Fenced
+	HoldOver                        // a register: the lock of WhileHeld is not held, or not any more
 )
 
 // refusals are the refusals in words for people.
 var refusals = [...]string{0: "none", BelowMin: "below the minimum", AboveMax: "above the maximum",
-	Overflow: "does not fit in 64 bits", OtherVersion: "another version", OtherRefusal: "a reason that this client does not know"}
+	Overflow: "does not fit in 64 bits", OtherVersion: "another version", OtherRefusal: "a reason that this client does not know",
+	OldFence: "an older fencing token", HoldOver: "the lock is not held"}
 
 // String returns the refusal in words for people, such as "below the minimum".
 func (r Refusal) String() string {

@@ -126,3 +126,17 @@ func TestOptionsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+func TestRegisterIdempotent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := withRegisters(t, "n1")
+		one, two := w.client(direct, "n1").Register(""), w.client(direct, "n1").Register("")
+		time.Sleep(10 * time.Minute) // a node that has just started refuses keys
+		first := must(one.PutIfAbsent(soon(t), "k", []byte("a"), IdempotencyKey("order-7")))(t)
+		must(one.Put(soon(t), "k", []byte("b")))(t)
+		again := must(two.PutIfAbsent(soon(t), "k", []byte("a"), IdempotencyKey("order-7")))(t)
+		if first.Replayed || !again.Replayed || !again.Applied || again.Version != first.Version || string(again.Current.Value) != "b" {
+			t.Errorf("%+v, again %+v", first, again)
+		}
+	})
+}

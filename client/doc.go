@@ -1,12 +1,13 @@
-// Package client is the Go client of Keystead: exact counters, rate limits and
-// locks, each decided by the one node that owns its key.
+// Package client is the Go client of Keystead: exact counters, rate limits, locks and
+// registers, each decided by the one node that owns its key.
 //
 //	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
 //	d, err := c.Limit("api", client.PerMinute(20)).Check(ctx, tenant)
 //	v, err := c.Counter("stock").Add(ctx, "sku-42", -1, client.AtLeast(0))
 //	l, err := c.Lock("nightly").Acquire(ctx, "report")
+//	w, err := c.Register("config").Put(ctx, "shop", []byte("open"))
 //
-// A Limit, a Counter and a Lock name what is meant; each key has its own of that name.
+// A Limit, a Counter, a Lock and a Register name what is meant; each key has its own of that name.
 //
 // # Guarantee
 //

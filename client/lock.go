@@ -146,6 +146,7 @@ func holderOf(h *lockpb.Holder) *Holder {
 type HeldLock struct {
 	*lease
 	granted Meta
+	name    string // of the lock
 }
 
 // Token returns the fencing token: greater than that of every earlier grant of this
@@ -181,7 +182,7 @@ func (l *HeldLock) Release(ctx context.Context, opts ...CallOption) error {
 }
 
 func (c *Client) newLock(values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, until int64) *HeldLock {
-	return &HeldLock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay())}
+	return &HeldLock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay()), o.name}
 }
 
 // lockGrant returns how a lock is kept.

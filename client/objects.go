@@ -24,14 +24,15 @@ type KeyState struct {
 	Truncated  bool // there are more
 }
 
-// ObjectState is an object with its state: one of Limit, Counter and Lock is set, without the
-// waiters of a lock.
+// ObjectState is an object with its state: one of Limit, Counter, Lock and Register is
+// set, without the waiters of a lock and the value of a register.
 type ObjectState struct {
 	Object
-	Idle    time.Duration // since its last change
-	Limit   *LimitState
-	Counter *CounterState
-	Lock    *LockState
+	Idle     time.Duration // since its last change
+	Limit    *LimitState
+	Counter  *CounterState
+	Lock     *LockState
+	Register *RegisterObject
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -49,6 +50,14 @@ type CounterState struct {
 	Value   int64
 	Version uint64
 	IdleTTL time.Duration // 0 = it is never forgotten
+}
+
+// RegisterObject is what is kept of a register, without its value.
+type RegisterObject struct {
+	Exists  bool // if not, its fence is kept
+	Size    int  // bytes of its value
+	Version uint64
+	Fence   uint64 // see RegisterState
 }
 
 // InspectKey returns all objects of a key, at most 1,000. It changes nothing.
@@ -88,6 +97,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	}
 	if x := o.Lock; x != nil {
 		s.Lock = &LockState{Holder: holderOf(x.Holder), Waiting: int(x.Waiting)}
+	}
+	if x := o.Register; x != nil {
+		s.Register = &RegisterObject{Exists: x.Exists, Size: int(x.Size), Version: x.Version, Fence: x.Fence}
 	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}

@@ -119,9 +119,21 @@ func (n *atNode) explain(err error) error {
 	return err
 }
 
-// stream returns the client's watch of the table.
-func (n *atNode) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	return &tableStream{ctx: ctx, table: n.table()}, nil
+// stream returns the client's watch of the table, or another stream of a node.
+func (n *atNode) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if method == clusterpb.ClusterService_Watch_FullMethodName {
+		return &tableStream{ctx: ctx, table: n.table()}, nil
+	}
+	s, err := n.nodes.NewStream(ctx, desc, method, opts...)
+	if n.attempted(err); err == nil {
+		return s, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over != nil {
+		return nil, &client.Error{Code: codes.FailedPrecondition, Message: n.over.Error()} // not to be tried again
+	}
+	return nil, err
 }
 
 // tableStream is a watch of a table that does not change.

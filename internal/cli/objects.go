@@ -90,8 +90,19 @@ func stateText(o *client.ObjectState) string {
 		return fmt.Sprintf("held by %q, token %d, %d waiting", o.Lock.Holder.ID, o.Lock.Holder.Token, o.Lock.Waiting)
 	case o.Lock != nil:
 		return fmt.Sprintf("free, %d waiting", o.Lock.Waiting)
+	case o.Register != nil && o.Register.Exists:
+		return fmt.Sprintf("%d bytes at version %d%s", o.Register.Size, o.Register.Version, fenceText(o.Register.Fence))
+	case o.Register != nil:
+		return "removed" + fenceText(o.Register.Fence)
 	}
 	return "of a kind that this program does not know"
+}
+
+func fenceText(fence uint64) string {
+	if fence == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", fence %d", fence)
 }
 
 func printKey(out io.Writer, k *client.KeyState) error {
@@ -143,10 +154,10 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
   keystead objects --node n1 --name api`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock}
+			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister}
 			var ok bool
 			if filter.Kind, ok = kinds[kind]; !ok {
-				return usageError{fmt.Errorf("--kind %q: choose limit, counter or lock", kind)}
+				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock or register", kind)}
 			}
 			node, err := f.client(cmd.Context())
 			if err != nil {
@@ -173,7 +184,7 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "only objects of this node")
-	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter or lock")
+	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock or register")
 	cmd.Flags().StringVar(&filter.Name, "name", "", "only objects of this name")
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "only keys that begin so")
 	return cmd

@@ -4,7 +4,7 @@
 // (linearizability, by github.com/anishathalye/porcupine).
 //
 //	clients ──▶ Recorder ──▶ Fold ──▶ Check(model)
-//	  calls        Calls      request ids       Counter, Bucket, Window, Lock
+//	  calls        Calls      request ids       Counter, Bucket, Window, Lock, Register
 //
 // # What is checked
 //
@@ -19,6 +19,9 @@
 //   - Counters and token buckets that are split into parts, and made whole: see
 //     Model.Split.
 //   - Sliding windows of at most 17 tokens: see Window. No refunds to them.
+//   - Registers: values, versions (they rise with every change, over deletions too), the
+//     greatest fencing token, and that changes under locks follow each other as their grants
+//     do. What a watch was told are reads.
 //   - Epochs of answers about one object do not go back: see Epochs.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused

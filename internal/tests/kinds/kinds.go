@@ -34,7 +34,7 @@ import (
 )
 
 // All are the kinds of objects, in the order in which tests list them.
-var All = []*Kind{&Counter, &Bucket, &Window, &Lock}
+var All = []*Kind{&Counter, &Bucket, &Window, &Lock, &Register}
 
 // Kind is a kind of object, as the tests of clusters know it.
 type Kind struct {
@@ -118,27 +118,27 @@ type Recording struct {
 	calls map[*Kind]*history.Recorder
 
 	mu        sync.Mutex
-	registers map[string]*Register // guarded by mu: by lock
+	protected map[string]*Guarded // guarded by mu: by lock
 }
 
 // NewRecording returns an empty one. It takes the time from now, in ns, the clock that the
 // nodes use.
 func NewRecording(now func() int64) *Recording {
-	r := &Recording{now: now, calls: map[*Kind]*history.Recorder{}, registers: map[string]*Register{}}
+	r := &Recording{now: now, calls: map[*Kind]*history.Recorder{}, protected: map[string]*Guarded{}}
 	for _, k := range All {
 		r.calls[k] = history.NewRecorder(now)
 	}
 	return r
 }
 
-// Register returns what a lock protects.
-func (r *Recording) Register(lock string) *Register {
+// Guarded returns what a lock protects.
+func (r *Recording) Guarded(lock string) *Guarded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.registers[lock] == nil {
-		r.registers[lock] = &Register{now: r.now}
+	if r.protected[lock] == nil {
+		r.protected[lock] = &Guarded{now: r.now}
 	}
-	return r.registers[lock]
+	return r.protected[lock]
 }
 
 // Record returns what workers were told so far.
@@ -149,7 +149,7 @@ func (r *Recording) Record() Record {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for lock, reg := range r.registers {
+	for lock, reg := range r.protected {
 		all.Writes[lock] = reg.Writes()
 	}
 	return all

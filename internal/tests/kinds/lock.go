@@ -12,7 +12,7 @@ import (
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
-// Lock is a lock. What each of them protects is a Register.
+// Lock is a lock. What each of them protects is a Guarded.
 var Lock = Kind{
 	Name:     "lock",
 	Of:       owner.KindLock,
@@ -58,7 +58,7 @@ func lock(ctx context.Context, w *Worker, o Object) {
 	if !ok {
 		return
 	}
-	write := func() { w.cfg.Recording.Register(g.of.Key).Write(w.number, g.holder, g.token, g.until) }
+	write := func() { w.cfg.Recording.Guarded(g.of.Key).Write(w.number, g.holder, g.token, g.until) }
 	write() // so that each grant is seen, in its order
 	for range 1 + w.rng.IntN(3) {
 		w.Rest(ctx, writePace)

@@ -28,9 +28,9 @@ func TestFencing(t *testing.T) {
 	}
 }
 
-func TestRegister(t *testing.T) {
+func TestGuarded(t *testing.T) {
 	now := int64(0)
-	r := &Register{now: func() int64 { now++; return now }}
+	r := &Guarded{now: func() int64 { now++; return now }}
 	for _, w := range []struct {
 		token    uint64
 		accepted bool

@@ -266,10 +266,20 @@ func (q *Queue[R]) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (
 
 // Expire removes the places whose time is over and appends them to `left`, in order.
 func (q *Queue[R]) Expire(now int64, left []Left) []Left {
+	return q.remove(now, left, func(p *Place[R]) bool { return now >= q.until(p) })
+}
+
+// Drop removes the places that can never be served, as unfit reports, and appends them to
+// `left`, in order.
+func (q *Queue[R]) Drop(now int64, unfit func(*Place[R]) bool, left []Left) []Left {
+	return q.remove(now, left, unfit)
+}
+
+func (q *Queue[R]) remove(now int64, left []Left, gone func(*Place[R]) bool) []Left {
 	kept := 0
 	for i := range q.Places {
 		p := &q.Places[i]
-		if now >= q.until(p) {
+		if gone(p) {
 			left = append(left, Left{Ticket: p.Ticket, Caller: p.Caller, Position: kept + 1, Waited: now - p.Since})
 			continue
 		}

@@ -1,0 +1,133 @@
+package hold
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/keystead/keystead/internal/failure"
+)
+
+// ended are tokens whose grants ended while claims were accepted: a claim that was held up
+// does not bring them back. A grant empties it, for then no claim is accepted any more.
+type ended struct {
+	claimed bool     // something was reclaimed in this state
+	tokens  []uint64 // rising
+	floor   uint64   // tokens up to it count as ended
+}
+
+// maxEnded bounds the tokens that are remembered one by one.
+const maxEnded = MaxHolders
+
+func (e *ended) add(token uint64) {
+	if !e.claimed {
+		return
+	}
+	i, found := slices.BinarySearch(e.tokens, token)
+	if found {
+		return
+	}
+	if len(e.tokens) == maxEnded {
+		e.floor = max(e.floor, e.tokens[0])
+		e.tokens = e.tokens[1:]
+		i = max(i-1, 0)
+	}
+	//guard:claim-ended-stays
+	e.tokens = slices.Insert(e.tokens, i, token)
+}
+
+func (e *ended) has(token uint64) bool {
+	_, found := slices.BinarySearch(e.tokens, token)
+	return found || token <= e.floor
+}
+
+// Remembers reports whether claims were accepted in this state: it knows what ended since.
+func (s *State) Remembers() bool { return s.over.claimed }
+
+// Knows reports whether the state knows of a grant with this token: that it is in force, or
+// that it has ended while claims were accepted.
+func (s *State) Knows(token uint64) bool { return s.index(token) >= 0 || s.over.has(token) }
+
+// Reclaim asks for a grant back that was lost with the state: its owner and all copies are
+// gone, and its holder still counts on it.
+type Reclaim struct {
+	Token    uint64 // of the grant, 1 to MaxToken
+	Name     string // as in Acquire
+	Weight   uint32 // as in Acquire
+	Capacity uint32 // of the object, as the holder knows it
+	Delay    int64  // as in Acquire
+	Metadata []byte // as in Acquire
+	Left     int64  // ns that the holder still counts on, 1 to MaxTTL
+}
+
+// Validate reports a field that is out of range, as a *failure.Error. State.Reclaim
+// expects a claim that passed it.
+func (op Reclaim) Validate() error {
+	switch {
+	case op.Token == 0 || op.Token > MaxToken:
+		return failure.Invalidf("token", "must be from 1 to %d, is %d", uint64(MaxToken), op.Token)
+	case op.Left < 1 || op.Left > MaxTTL:
+		return failure.Invalidf("reclaim.left_ns", "must be from 1 to %d (24 h), is %d: a lease that is over is not given back", int64(MaxTTL), op.Left)
+	case op.Capacity == 0:
+		return failure.Invalidf("reclaim.capacity", "is missing: the one that the Acquire was answered with")
+	}
+	err := Acquire{Name: op.Name, Weight: op.Weight, Delay: op.Delay, Metadata: op.Metadata, TTL: MinTTL, Capacity: MaxCapacity}.Validate()
+	if err == nil {
+		err = ValidateCapacity(op.Capacity)
+	}
+	if f := (*failure.Error)(nil); errors.As(err, &f) {
+		return failure.Invalidf("reclaim."+f.Field, "%s", f.Message)
+	}
+	return err
+}
+
+// ReclaimResult answers a Reclaim.
+type ReclaimResult struct {
+	Reclaimed bool
+	Expires   int64 // the end, else 0
+	Ended     int   // how many grants with lower tokens ended for it
+}
+
+// Reclaim gives a grant that this state does not know back to its holder, under its own
+// token, for the time that the holder still counts on. It is for a state that was lost,
+// while grants of before the loss may be in force elsewhere: nothing may be granted then.
+// All that were in force fit, so what does not fit shows that a claim is of a grant that
+// was over: those with the highest tokens were granted last, and stay. The capacity is what
+// the highest of them knows, unless SetCapacity has said it since.
+func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
+	if err := op.Validate(); err != nil {
+		panic(fmt.Sprintf("hold: a claim was not validated: %v", err))
+	}
+	now = s.begin(now, fx)
+	defer s.settle()
+	if s.Knows(op.Token) {
+		return ReclaimResult{}
+	}
+	capacity := s.Capacity
+	if highest := op.Token > s.LastToken; !s.Fixed && (highest || capacity == 0) {
+		capacity = op.Capacity
+	}
+	i := s.search(op.Token)
+	above := uint64(op.Weight)
+	for j := i; j < len(s.Holders); j++ {
+		above += uint64(s.Holders[j].Weight)
+	}
+	s.over.claimed = true
+	//guard:claims-fit
+	if above > uint64(capacity) || len(s.Holders)-i >= MaxHolders {
+		s.over.add(op.Token)
+		return ReclaimResult{}
+	}
+	res := ReclaimResult{Reclaimed: true, Expires: now + op.Left}
+	s.add(i, Holder{
+		Name: op.Name, Token: op.Token, Weight: op.Weight, Since: now, Expires: res.Expires, Delay: op.Delay, Metadata: op.Metadata,
+	})
+	s.Capacity, s.LastToken = capacity, max(s.LastToken, op.Token)
+	fx.Holders = append(fx.Holders, op.Token)
+	for s.used > uint64(capacity) || len(s.Holders) > MaxHolders {
+		s.remove(0, now, fx)
+		res.Ended++
+	}
+	s.changed(now, fx)
+	return res
+}

@@ -43,7 +43,10 @@ var (
 	errWaiters = &failure.Error{Reason: failure.TooManyWaiters, RetryAfter: retrySoon,
 		Message: "as many callers wait for locks on this node as may",
 		Hint:    "try again later, or raise --max-waiters"}
-	errGaveUp     = &failure.Error{Reason: failure.GaveUp, Message: "the caller gave up before the lock was granted"}
+	errGaveUp  = &failure.Error{Reason: failure.GaveUp, Message: "the caller gave up before the lock was granted"}
+	errLowered = &failure.Error{Reason: failure.Invalid, Field: "permits",
+		Message: "are more than the capacity, which was lowered: they would never be granted",
+		Hint:    "ask for fewer"}
 	errSuperseded = &failure.Error{Reason: failure.Superseded,
 		Message: "a newer attempt with the same request id took this place in the queue",
 		Hint:    "await the newer attempt"}
@@ -68,4 +71,10 @@ func mismatch(have, want Kind) *failure.Error {
 	return &failure.Error{Reason: failure.KindMismatch,
 		Message: fmt.Sprintf("this key and name hold a %s, not a %s", have, want),
 		Hint:    "use another name, or the calls of its kind"}
+}
+
+func capacityDiffers(have, want uint32) *failure.Error {
+	return &failure.Error{Reason: failure.CapacityMismatch,
+		Message: fmt.Sprintf("the capacity is %d, not %d; nothing happened", have, want),
+		Hint:    "have all callers say the same one, or none; SetCapacity changes it"}
 }

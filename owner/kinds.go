@@ -17,16 +17,18 @@ const (
 	KindCounter
 	KindLock
 	KindRegister
+	KindSemaphore
 
 	kinds // how many there are, with the zero Kind, which is none
 )
 
 // machines has the machine of each kind. It is the only list of kinds in the store.
 var machines = [kinds]machine{
-	KindLimit:    limitMachine,
-	KindCounter:  counterMachine,
-	KindLock:     lockMachine,
-	KindRegister: registerMachine,
+	KindLimit:     limitMachine,
+	KindCounter:   counterMachine,
+	KindLock:      lockMachine,
+	KindRegister:  registerMachine,
+	KindSemaphore: semaphoreMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.
@@ -164,7 +166,7 @@ const DeleteLevel = 5
 // one member, and the state of an object whose kind has no members. No kind has more.
 const (
 	MaxState  = 2048
-	MaxMember = 1200
+	MaxMember = 1208
 	MaxAlone  = 61 << 10
 )
 

@@ -24,6 +24,10 @@ const (
 	opResetLimit
 	opSetRegister
 	opDeleteRegister
+	opAcquirePermits
+	opReleasePermits
+	opRevokePermits
+	opSetCapacity
 )
 
 // fingerprint tells operations under one request id apart: what they do and

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/internal/flat"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
@@ -19,6 +20,7 @@ type shard struct {
 	index  flat.Index // tag of (key, name) → entry
 	cells  flat.Cells // entries, each with its state, key and name behind it
 	locks  flat.Slab[lock.State]
+	holds  flat.Slab[hold.State]
 	marks  flat.Cells        // of sliding windows that have some
 	values flat.Slab[[]byte] // of registers that have one
 	ids    *reqid.Table
@@ -26,23 +28,26 @@ type shard struct {
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
-	version      uint64       // of the last change
-	lastToken    uint64       // greatest fencing token used here
-	reported     int          // bytes that the store counts for this shard
-	idsReported  int          // … of them, those of request ids
-	keysReported int          // idempotency keys of its own that the store counts for this shard
-	text         int          // bytes that states refer to
-	sweepAt      uint32       // entry that the sweep looks at next
-	mine         int64        // objects that are this process's own, about; see budget.go
-	sampled      int64        // … that this round of the sweep has found
-	shifts       uint64       // raised when entries may have moved in the index
-	record       Record       // reused for the sink
-	done         []Done       // ids remembered since the last record; reused
-	moves        []Move       // places of a lock that changed since the last record; reused
-	memberText   []byte       // of the members of a record; reused
-	kept         reqid.Kept   // reused for whole records
-	slide        []limit.Mark // of the sliding window that is decided; reused
-	fx           lock.Effects // of the last step of a lock; reused
+	version      uint64        // of the last change
+	lastToken    uint64        // greatest fencing token used here
+	reported     int           // bytes that the store counts for this shard
+	idsReported  int           // … of them, those of request ids
+	keysReported int           // idempotency keys of its own that the store counts for this shard
+	text         int           // bytes that states refer to
+	sweepAt      uint32        // entry that the sweep looks at next
+	mine         int64         // objects that are this process's own, about; see budget.go
+	sampled      int64         // … that this round of the sweep has found
+	shifts       uint64        // raised when entries may have moved in the index
+	record       Record        // reused for the sink
+	done         []Done        // ids remembered since the last record; reused
+	moves        []Move        // places of a lock that changed since the last record; reused
+	memberText   []byte        // of the members of a record; reused
+	kept         reqid.Kept    // reused for whole records
+	slide        []limit.Mark  // of the sliding window that is decided; reused
+	fx           lock.Effects  // of the last step of a lock; reused
+	holdFx       hold.Effects  // of the last step of a semaphore; reused
+	holders      []uint64      // tokens of holders that changed since the last record; reused
+	entrants     []hold.Waiter // places of a semaphore that changed since then and are not gone; reused
 
 	waits     map[uint64]*waiter        // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter        // … those that have a request id
@@ -58,11 +63,11 @@ type shard struct {
 // request ids.
 type entry struct {
 	ids     uint32 // in ids; 0 = none
-	lock    uint32 // in locks, for a lock; 0 = absent
+	lock    uint32 // in locks, for a lock, or in holds, for a semaphore; 0 = absent
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind
-	counted uint32 // bytes that a lock's state refers to, as they are counted in text
+	counted uint32 // bytes that the state of a lock or a semaphore refers to, as they are counted in text
 }
 
 const entrySize = unsafe.Sizeof(entry{})
@@ -286,7 +291,8 @@ func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 	}
 	sh.done = sh.done[:0]
 	clear(sh.moves)
-	sh.moves = sh.moves[:0]
+	clear(sh.entrants)
+	sh.moves, sh.entrants, sh.holders = sh.moves[:0], sh.entrants[:0], sh.holders[:0]
 }
 
 // recordLocked fills the shard's record with the state of an entry, under the
@@ -302,7 +308,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.text
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.holds.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.text
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n

@@ -50,6 +50,10 @@ const (
 
 	UnknownMethod // nothing of this name is served; nothing happened
 
+	// That of what is held under a capacity.
+
+	CapacityMismatch // the object has another capacity than the caller says; nothing happened
+
 	end // of the reasons; it is none
 )
 

@@ -1,0 +1,188 @@
+package owner
+
+import "github.com/keystead/keystead/owner/hold"
+
+// permits is what a record says of a semaphore: of one that is Partial, the state without its
+// members, and those that have changed; else the state with all of them. All places are away.
+type permits struct {
+	state hold.State
+	moves []permit
+}
+
+// judge returns what the record says as *permits, nil if the semaphore is absent.
+func (semaphores) judge(r *Record, now int64) (judged any, absent bool, err error) {
+	if r.State.Absent() {
+		return (*permits)(nil), true, nil
+	}
+	state, ok := r.hold()
+	switch {
+	case !ok:
+		return nil, false, errState
+	case state.At > now:
+		return nil, false, errTime
+	}
+	q := &permits{state: state}
+	if err := q.state.ValidHead(); err != nil {
+		return nil, false, invalid("record", "%v", err)
+	}
+	if r.Partial {
+		q.moves = make([]permit, 0, len(r.Members))
+	}
+	for i := range r.Members {
+		p, ok := permitOf(&r.Members[i], state.At)
+		if !ok || !p.holder && !p.place.Caller.ID.Given() || p.gone && !r.Partial {
+			return nil, false, invalid("record", "member %d is not one that a semaphore has", i+1)
+		}
+		//guard:entrant-away true -> false
+		p.place.Ticket, p.place.Away = uint64(i), true
+		switch {
+		case r.Partial:
+			q.moves = append(q.moves, p)
+		case p.holder:
+			q.state.Holders = append(q.state.Holders, p.Holder)
+		default:
+			q.state.Queue.Places = append(q.state.Queue.Places, p.place)
+		}
+	}
+	if r.Partial {
+		return q, false, nil
+	}
+	q.state.Count()
+	if err := q.state.Valid(); err != nil {
+		return nil, false, invalid("record", "%v", err)
+	}
+	return q, q.state.Vacant(), nil
+}
+
+func (semaphores) grows(r *Record) bool { return len(r.Members) > 0 }
+
+// fits reports an error if the members of a record would make the copy larger than any can be:
+// it is not that of the owner's.
+func (semaphores) fits(t target, r *Record, judged any) error {
+	q := judged.(*permits)
+	if q == nil || !r.Partial {
+		return nil
+	}
+	var state hold.State
+	if t.e != nil && t.e.lock != 0 {
+		state = *t.sh.holds.At(t.e.lock)
+	}
+	holders, places := len(state.Holders), state.Queue.Len()
+	for i := range q.moves {
+		m := &q.moves[i]
+		here, n := state.Holder(m.Token) != nil, &holders
+		if !m.holder {
+			here, n = t.sh.waiterLocked(t.slot, &m.place.Caller.ID) != nil, &places
+		}
+		switch {
+		case m.gone && here:
+			*n--
+		case !m.gone && !here:
+			*n++
+		}
+	}
+	//guard:members-most
+	if holders > hold.MaxHolders || places > MaxQueue {
+		return invalid("record", "more members than a semaphore may have")
+	}
+	return nil
+}
+
+func (semaphores) install(t target, r *Record, judged any) {
+	q := judged.(*permits)
+	if q != nil && r.Partial {
+		t.installPermitsLocked(r, q)
+		return
+	}
+	if t.e.lock != 0 {
+		t.sh.dropQueueLocked(t.slot)
+	}
+	if q == nil || q.state.Vacant() {
+		semaphores{}.clear(t.sh, t.e)
+		return
+	}
+	t.installHoldLocked(r, &q.state)
+}
+
+// installHoldLocked puts the state of a semaphore in the place of the one that was here, with
+// all that wait.
+func (t *target) installHoldLocked(r *Record, state *hold.State) {
+	sh := t.sh
+	//guard:permits-floor
+	sh.lastToken = max(sh.lastToken, state.LastToken)
+	all := state.Queue.Places
+	kept := all[:0]
+	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
+	for _, place := range all {
+		id := &place.Caller.ID
+		if sh.waiterLocked(t.slot, id) != nil {
+			continue
+		}
+		place.Ticket = sh.store.tickets.Add(1)
+		sh.addAwayLocked(t.slot, place.Ticket, ref, id, len(place.Request.Name)+len(place.Request.Metadata))
+		kept = append(kept, place)
+	}
+	clear(all[len(kept):])
+	state.Queue.Places = kept
+	*t.holdLocked() = *state
+	semaphores{}.account(sh, t.e)
+	if len(kept) > 0 {
+		sh.copyLocked(t.slot)
+	}
+}
+
+// installPermitsLocked makes a semaphore what a record says of some of its holders and places.
+// The others stay as they are. Moments of a copy do not go back when a record was quicker than
+// the one before it, nor do places overtake one another.
+func (t *target) installPermitsLocked(r *Record, q *permits) {
+	sh, from := t.sh, &q.state
+	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
+		sh.detachLocked(t.slot) // a caller that waits here is told that the semaphore has moved
+	}
+	s := t.holdLocked()
+	s.At, s.LastToken = max(s.At, from.At), max(s.LastToken, from.LastToken)
+	s.Capacity, s.Fixed = from.Capacity, from.Fixed
+	sh.lastToken = max(sh.lastToken, s.LastToken)
+	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
+	for i := range q.moves {
+		switch m := &q.moves[i]; {
+		case m.holder && m.gone:
+			s.Drop(m.Token)
+		case m.holder:
+			s.Put(m.Holder)
+		default:
+			t.installEntrantLocked(s, ref, m)
+		}
+	}
+	switch {
+	case s.Vacant():
+		delete(sh.copies, t.slot)
+		semaphores{}.clear(sh, t.e)
+		return
+	case s.Queue.Len() > 0:
+		sh.copyLocked(t.slot)
+	default:
+		delete(sh.copies, t.slot)
+	}
+	semaphores{}.account(sh, t.e)
+}
+
+// installEntrantLocked makes a place in the queue of a copy what a record says.
+func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *permit) {
+	sh, place := t.sh, m.place
+	w := sh.waiterLocked(t.slot, &place.Caller.ID)
+	switch {
+	case m.gone && w == nil:
+	case m.gone:
+		s.Queue.Cancel(w.ticket, s.At)
+		w.removeLocked(t.slot, &place.Caller, errMoved)
+	case w != nil:
+		if p := s.Queue.Find(w.ticket); p != nil {
+			p.Caller.ID, p.GiveUp = place.Caller.ID, max(place.GiveUp, p.Since)
+		}
+	default:
+		place.Ticket = sh.store.tickets.Add(1)
+		s.Append(place)
+		sh.addAwayLocked(t.slot, place.Ticket, ref, &place.Caller.ID, len(place.Request.Name)+len(place.Request.Metadata))
+	}
+}

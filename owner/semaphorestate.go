@@ -1,0 +1,261 @@
+package owner
+
+import (
+	"math"
+
+	"github.com/keystead/keystead/owner/hold"
+	"github.com/keystead/keystead/owner/queue"
+	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/wire"
+)
+
+// SemaphoreLevel is the level of the cluster from which on there are semaphores.
+const SemaphoreLevel = 6
+
+// semaphores is the kind of semaphores. Their states point to memory of their own, so they are
+// in a slab.
+type semaphores struct{}
+
+var semaphoreMachine = machine{name: "semaphore", level: SemaphoreLevel, states: semaphores{}, slab: semaphores{}, grants: semaphores{}, waits: semaphores{}}
+
+// holdersClient is that of the ids of members that are holders, whose sequence is their token.
+// No request has it.
+var holdersClient = reqid.Client{}
+
+const (
+	_ = uint(MaxState - hold.MaxObject)
+	_ = uint(MaxMember - hold.MaxHolding)
+	_ = uint(MaxMember - (wire.MaxNumber + 4 + hold.MaxWaiter))
+)
+
+func (semaphores) room(sh *shard) bool { return sh.holds.Room() }
+
+func (semaphores) refers(_ *shard, e *entry) int { return int(e.counted) }
+
+func (semaphores) absent(sh *shard, e *entry, now int64) bool {
+	return e.lock == 0 || sh.holds.At(e.lock).Absent(now)
+}
+
+func (semaphores) spent(sh *shard, e *entry) bool {
+	if e.lock == 0 {
+		return false
+	}
+	s := sh.holds.At(e.lock)
+	return len(s.Holders) > 0 || s.Fixed
+}
+
+func (semaphores) fades() bool { return false }
+
+func (semaphores) clear(sh *shard, e *entry) {
+	if e.lock == 0 {
+		return
+	}
+	sh.text -= int(e.counted)
+	sh.holds.Free(e.lock)
+	e.lock, e.counted = 0, 0
+}
+
+func (semaphores) record(sh *shard, e *entry, r *Record, partial bool) {
+	if r.Partial = partial; e.lock == 0 {
+		return
+	}
+	s := sh.holds.At(e.lock)
+	if s.Vacant() {
+		return
+	}
+	r.State = State{sh: sh, e: e}
+	w := wire.Writer{B: sh.memberText[:0]}
+	if partial {
+		for i := range sh.moves { // those that are gone
+			r.addEntrant(&w, &hold.Waiter{Caller: sh.moves[i].Caller}, true, s.At)
+		}
+		for _, token := range sh.holders {
+			r.addHolder(&w, token, s.Holder(token), s.At)
+		}
+		for i := range sh.entrants {
+			r.addEntrant(&w, &sh.entrants[i], false, s.At)
+		}
+	} else {
+		for i := range s.Holders {
+			r.addHolder(&w, s.Holders[i].Token, &s.Holders[i], s.At)
+		}
+		for i := range s.Queue.Places {
+			r.addEntrant(&w, &s.Queue.Places[i], false, s.At)
+		}
+	}
+	if sh.memberText = w.B; cap(w.B) > keepMembers {
+		sh.memberText = nil
+	}
+}
+
+// addHolder adds the holder with a token to the members, or says that it is gone.
+func (r *Record) addHolder(w *wire.Writer, token uint64, h *hold.Holder, at int64) {
+	from := len(w.B)
+	if h != nil {
+		hold.AppendHolder(w, h, at)
+	}
+	r.Members = append(r.Members, Member{ID: MemberID{holdersClient, token}, Gone: h == nil, State: w.B[from:len(w.B):len(w.B)]})
+}
+
+// addEntrant adds a place in the queue to the members, or says that it is gone. One without a
+// request id is nobody's elsewhere.
+func (r *Record) addEntrant(w *wire.Writer, p *hold.Waiter, gone bool, at int64) {
+	id := &p.Caller.ID
+	if !id.Given() {
+		return
+	}
+	from := len(w.B)
+	if !gone {
+		w.Uint(id.Settled)
+		w.Fixed32(p.Caller.Print)
+		hold.AppendWaiter(w, p, at)
+	}
+	r.Members = append(r.Members, Member{ID: MemberID{id.Client, id.Sequence}, Gone: gone, State: w.B[from:len(w.B):len(w.B)]})
+}
+
+// permit is a member of a semaphore, as a record has it: a holder or a place.
+type permit struct {
+	holder bool
+	gone   bool
+	hold.Holder
+	place hold.Waiter
+}
+
+// permitOf reads a member of a semaphore whose last change was at a moment.
+func permitOf(m *Member, at int64) (p permit, ok bool) {
+	p.gone, p.holder = m.Gone, m.ID.Client == holdersClient
+	if p.holder {
+		p.Token = m.ID.Sequence
+	} else {
+		p.place.Caller.ID = reqid.ID{Client: m.ID.Client, Sequence: m.ID.Sequence}
+	}
+	if m.Gone {
+		return p, len(m.State) == 0
+	}
+	from := wire.Reader{B: m.State}
+	if p.holder {
+		p.Holder = hold.ReadHolder(&from, p.Token, at)
+		return p, from.Ends() && hold.ValidMember(&p.Holder, nil, at) == nil
+	}
+	caller := queue.Caller{ID: p.place.Caller.ID}
+	caller.ID.Settled, caller.Print = from.Uint(math.MaxUint64), from.Fixed32()
+	p.place = hold.ReadWaiter(&from, caller, at)
+	return p, from.Ends() && validID(&caller.ID) && hold.ValidMember(nil, &p.place, at) == nil
+}
+
+// Semaphore returns the state of a semaphore with its holders, and with those who wait under
+// request ids; nil if it is absent, cannot be read, or is another kind's. Of a record that is
+// Partial, it has those that have changed and are not gone.
+func (r *Record) Semaphore() *hold.State {
+	if r.Kind != KindSemaphore || r.State.Absent() {
+		return nil
+	}
+	s, ok := r.hold()
+	for i := range r.Members {
+		p, is := permitOf(&r.Members[i], s.At)
+		switch ok = ok && is; {
+		case p.gone:
+		case p.holder:
+			s.Put(p.Holder)
+		default:
+			p.place.Ticket = uint64(s.Queue.Len())
+			s.Queue.Places = append(s.Queue.Places, p.place)
+		}
+	}
+	if !ok {
+		return nil
+	}
+	return &s
+}
+
+// Permits returns a semaphore without its members, and how many permits are held or kept after
+// an unclean end; both are zero if it is another kind's. Of a record that is not of this store,
+// it tells those of the record.
+func (r *Record) Permits(now int64) (s hold.State, held uint64) {
+	if r.Kind != KindSemaphore || r.State.Absent() {
+		return s, 0
+	}
+	s, _ = r.hold()
+	var all *hold.State
+	if e := r.State.e; e != nil {
+		all = r.State.sh.holds.At(e.lock)
+	} else if all = r.Semaphore(); all == nil {
+		return s, 0
+	}
+	in, blocked := all.Held(now)
+	return s, in + blocked
+}
+
+// hold returns the semaphore without its members.
+func (r *Record) hold() (s hold.State, ok bool) {
+	if e := r.State.e; e != nil {
+		from := r.State.sh.holds.At(e.lock)
+		return hold.State{At: from.At, LastToken: from.LastToken, Capacity: from.Capacity, Fixed: from.Fixed}, true
+	}
+	from := r.State.reader()
+	s.ReadFrom(&from)
+	return s, from.Ends()
+}
+
+// SetSemaphore makes the record that of a semaphore with all that belongs to it, and returns
+// it.
+func (r *Record) SetSemaphore(s *hold.State) *Record {
+	var state, members wire.Writer
+	state.Now = s.At
+	s.AppendTo(&state)
+	r.Kind, r.Partial, r.State, r.Members = KindSemaphore, false, ReadState(state.B, s.At), nil
+	for i := range s.Holders {
+		r.addHolder(&members, s.Holders[i].Token, &s.Holders[i], s.At)
+	}
+	for i := range s.Queue.Places {
+		r.addEntrant(&members, &s.Queue.Places[i], false, s.At)
+	}
+	return r
+}
+
+func (semaphores) write(r *Record, to []byte, now int64) []byte {
+	w := wire.Writer{B: to, Now: now}
+	s, _ := r.hold()
+	s.AppendTo(&w)
+	return w.B
+}
+
+func (semaphores) remembers(sh *shard, e *entry) bool {
+	return e.lock != 0 && sh.holds.At(e.lock).Remembers()
+}
+
+func (semaphores) holds(t target, token uint64) (bool, error) {
+	if t.missesHoldLocked(token) {
+		return false, t.recovering(unknownRecovering)
+	}
+	if t.e.lock == 0 {
+		return false, nil
+	}
+	// What is shown to be over must be over: the expiry is a change of its own.
+	if err := t.expireHoldLocked(); err != nil {
+		return false, err
+	}
+	return t.sh.holds.At(t.e.lock).Find(token, t.now).Token != 0, nil
+}
+
+func (semaphores) line(sh *shard, e *entry) line {
+	if e.lock == 0 {
+		return line{}
+	}
+	state := sh.holds.At(e.lock)
+	return line{&state.Queue, state}
+}
+
+func (semaphores) step(t target) error { return t.expireHoldLocked() }
+
+func (semaphores) changed(sh *shard, e *entry, ticket uint64) {
+	if place := sh.holds.At(e.lock).Queue.Find(ticket); sh.store.partial != nil && place.Caller.ID.Given() {
+		sh.entrants = append(sh.entrants, *place)
+	}
+}
+
+func (semaphores) account(sh *shard, e *entry) {
+	n := sh.holds.At(e.lock).Bytes()
+	sh.text += n - int(e.counted)
+	e.counted = uint32(n)
+}

@@ -1,0 +1,149 @@
+package owner
+
+import (
+	"github.com/keystead/keystead/owner/hold"
+	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// maxEntrants bounds the queue of a semaphore: a record of the whole has its holders as well.
+const maxEntrants = MaxQueue - hold.MaxHolders
+
+// nextTokensLocked returns the fencing tokens that the next grants in this shard get, as many
+// as a step may need or the epoch has left.
+func (sh *shard) nextTokensLocked(rule Rule, p Permit) (hold.Tokens, error) {
+	first, err := sh.nextTokenLocked(rule, p)
+	if err != nil {
+		return hold.Tokens{}, err
+	}
+	//guard:tokens-of-the-epoch first&(1<<SeqBits-1) -> 0
+	left := 1<<SeqBits - first&(1<<SeqBits-1)
+	return hold.Tokens{First: first, Count: int(min(hold.MaxGrants+1, left))}, nil
+}
+
+// holdLocked returns the state of the target, a semaphore, made if there is none.
+func (t *target) holdLocked() *hold.State {
+	if t.slot == 0 {
+		t.createLocked()
+	}
+	if t.e.lock == 0 {
+		t.e.lock = t.sh.holds.Add()
+	}
+	return t.sh.holds.At(t.e.lock)
+}
+
+func (s *Store) checkRenewal(ttl int64) error {
+	if err := lock.ValidateTTL(ttl); err != nil {
+		return err
+	}
+	return s.checkTTL(ttl)
+}
+
+// expireHoldLocked lets time pass for a semaphore that has a state.
+func (t *target) expireHoldLocked() error {
+	sh := t.sh
+	tokens, err := sh.nextTokensLocked(sh.store.cfg.Rule, t.permit)
+	if err != nil {
+		return err
+	}
+	sh.holds.At(t.e.lock).Expire(t.now, tokens, &sh.holdFx)
+	t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
+	return nil
+}
+
+// holdSteppedLocked concludes a step of a semaphore, which granted its caller this token, 0 if
+// none: it records what changed, answers the callers that it concerned, and schedules the
+// next wake.
+func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64) {
+	sh, fx := t.sh, &t.sh.holdFx
+	if fx.Lapsed > 0 {
+		sh.store.lapsed.Add(int64(fx.Lapsed))
+	}
+	if fx.Changed {
+		sh.advanceLocked()
+		semaphores{}.account(sh, t.e)
+	}
+	if sh.store.partial != nil {
+		sh.holders = append(sh.holders, fx.Holders...)
+	}
+	if id.Given() {
+		t.noteLocked(id, out)
+	}
+	queued := len(fx.TimedOut)+len(fx.TooLarge)+len(fx.Grants) > 0
+	if queued {
+		t.noteEntrantsLocked()
+	}
+	if fx.Changed || len(sh.done) > 0 {
+		sh.notifySinkLocked(t.slot, t.hash)
+	} else {
+		sh.holders = sh.holders[:0]
+	}
+	if queued {
+		t.answerEntrantsLocked()
+	}
+	if token != 0 {
+		sh.tokenUsedLocked(token)
+	}
+	t.scheduleLocked()
+}
+
+// noteEntrantsLocked remembers the answers that answerEntrantsLocked gives. One record has all
+// of them: a copy must not know of a grant and not for whom it is.
+func (t *target) noteEntrantsLocked() {
+	sh, fx := t.sh, &t.sh.holdFx
+	for i := range fx.TimedOut {
+		over := &fx.TimedOut[i]
+		w := sh.waits[over.Ticket]
+		if w == nil {
+			continue // it left, and had no request id
+		}
+		//guard:entrant-gone
+		sh.goneLocked(&over.Caller)
+		if !w.away() && w.named {
+			t.noteLocked(&over.Caller.ID, reqid.Outcome{Print: over.Caller.Print, Code: refused})
+		}
+	}
+	for i := range fx.TooLarge {
+		sh.goneLocked(&fx.TooLarge[i].Caller)
+	}
+	for i := range fx.Grants {
+		if g := &fx.Grants[i]; g.Caller.ID.Given() {
+			sh.goneLocked(&g.Caller)
+			t.noteLocked(&g.Caller.ID, reqid.Outcome{Print: g.Caller.Print, Code: done, A: int64(g.Token), B: g.Waited})
+		}
+	}
+}
+
+// answerEntrantsLocked answers the callers that the last step of a semaphore concerned: those
+// that were granted permits, those whose wait was over, and those who want more than there is
+// by now.
+func (t *target) answerEntrantsLocked() {
+	sh, fx := t.sh, &t.sh.holdFx
+	state := sh.holds.At(t.e.lock)
+	a := PermitsAnswer{Capacity: state.Capacity, Meta: Meta{Permit: t.permit}}
+	held, blocked := state.Held(t.now)
+	for i := range fx.TimedOut {
+		over := &fx.TimedOut[i]
+		if w := sh.waits[over.Ticket]; w != nil {
+			a.Held, a.Place = held+blocked, over.Position
+			answerLocked(w, t.slot, &over.Caller, a)
+		}
+	}
+	for i := range fx.TooLarge {
+		large := &fx.TooLarge[i]
+		if w := sh.waits[large.Ticket]; w != nil {
+			w.removeLocked(t.slot, &large.Caller, errLowered)
+		}
+	}
+	a.Held, a.Place = 0, 0
+	for i := range fx.Grants {
+		g := &fx.Grants[i]
+		sh.tokenUsedLocked(g.Token)
+		w := sh.waits[g.Ticket]
+		if w == nil || w.away() {
+			panic("owner: permits were granted to nobody")
+		}
+		a.Acquired, a.Token, a.TTL, a.Waited = true, g.Token, g.Expires-state.At, g.Waited
+		answerLocked(w, t.slot, &g.Caller, a)
+	}
+}

@@ -17,9 +17,8 @@ import (
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
-// enveloped are calls as they go over the wire: in the envelope of level 3, as a program
-// of that level has written them, and in that of level 4.
-func enveloped() []struct {
+// envelopedCall is a call with its answer as they go over the wire.
+type envelopedCall struct {
 	op      *operation
 	request forward.Message
 	three   string
@@ -28,18 +27,13 @@ func enveloped() []struct {
 	answer3 string
 	answer4 string
 	onPart  bool
-} {
+}
+
+// enveloped are calls as they go over the wire: in the envelope of level 3, as a program
+// of that level has written them, and in that of level 4.
+func enveloped() []envelopedCall {
 	id := &commonpb.RequestId{Client: []byte("0123456789abcdef"), Sequence: 7, Settled: 5, AgeNs: 9}
-	return []struct {
-		op      *operation
-		request forward.Message
-		three   string
-		four    string
-		answer  forward.Message
-		answer3 string
-		answer4 string
-		onPart  bool
-	}{
+	return []envelopedCall{
 		{limitCheck.operation, &limitpb.CheckRequest{Key: "k", Name: "n", Limit: 5, PeriodNs: 1e9, RequestId: id},
 			"0801100218036a040803100122280a016b12016e1805208094ebdc034a180a1030313233343536373839616263646566100718052009",
 			"0801100218036a04080310018001048a01280a016b12016e1805208094ebdc034a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
@@ -120,7 +114,7 @@ func enveloped() []struct {
 func TestEnvelopes(t *testing.T) {
 	known := (&Server{sent: sentOperations()}).known
 	covered := map[uint32]bool{}
-	for _, tc := range enveloped() {
+	for _, tc := range append(enveloped(), envelopedPermits()...) {
 		covered[tc.op.Number] = true
 		c := tc.op.Call(tc.request)
 		c.Since, c.Deadline = 2, 3

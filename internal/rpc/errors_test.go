@@ -19,6 +19,7 @@ import (
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
 // calls returns all unary RPCs on one address, with what else they need filled in.
@@ -73,6 +74,18 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.registers.Delete(ctx, &registerpb.DeleteRequest{Key: key, Name: name, RequestId: id})
 			return err
 		},
+		"AcquirePermits": func() error {
+			_, err := h.permits.Acquire(ctx, &semaphorepb.AcquireRequest{Key: key, Name: name, Holder: "me", Capacity: 2, TtlNs: second, RequestId: id})
+			return err
+		},
+		"ReleasePermits": func() error {
+			_, err := h.permits.Release(ctx, &semaphorepb.ReleaseRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
+		"SetCapacity": func() error {
+			_, err := h.permits.SetCapacity(ctx, &semaphorepb.SetCapacityRequest{Key: key, Name: name, Capacity: 2, RequestId: id})
+			return err
+		},
 		"Inspect": func() error {
 			_, err := h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name})
 			return err
@@ -81,7 +94,8 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 }
 
 // takesID says which of calls carry a request id.
-var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true}
+var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true,
+	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -131,7 +145,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 4 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 5 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})

@@ -28,6 +28,7 @@ import (
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -138,6 +139,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.conn = m.connect()
 	m.limits, m.counters, m.locks = limitpb.NewLimitServiceClient(m.conn), counterpb.NewCounterServiceClient(m.conn), lockpb.NewLockServiceClient(m.conn)
 	m.registers = registerpb.NewRegisterServiceClient(m.conn)
+	m.permits = semaphorepb.NewSemaphoreServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

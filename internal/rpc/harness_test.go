@@ -30,6 +30,7 @@ import (
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,6 +97,7 @@ type house struct {
 	counters  counterpb.CounterServiceClient
 	locks     lockpb.LockServiceClient
 	registers registerpb.RegisterServiceClient
+	permits   semaphorepb.SemaphoreServiceClient
 	conn      *grpc.ClientConn
 }
 
@@ -143,6 +145,7 @@ func (h *house) run(l net.Listener) {
 	h.conn = h.connect()
 	h.limits, h.counters, h.locks = limitpb.NewLimitServiceClient(h.conn), counterpb.NewCounterServiceClient(h.conn), lockpb.NewLockServiceClient(h.conn)
 	h.registers = registerpb.NewRegisterServiceClient(h.conn)
+	h.permits = semaphorepb.NewSemaphoreServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

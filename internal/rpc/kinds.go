@@ -13,6 +13,7 @@ import (
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -46,6 +47,16 @@ const (
 	opDeleteRegister        = 27
 	opAwaitRegister         = 28
 
+	opAcquirePermits   = 31
+	opRenewPermits     = 32
+	opReleasePermits   = 33
+	opVerifyPermits    = 34
+	opUpdatePermits    = 35
+	opDowngradePermits = 36
+	opRevokePermits    = 37
+	opSetCapacity      = 38
+	opInspectSemaphore = 39
+
 	maxOperation = 63 // numbers are indexes
 )
 
@@ -70,6 +81,15 @@ var (
 	registerCAS          = changes(opCompareAndSetRegister, "CompareAndSet", "compare_and_set_register", "applied", "refused", (*Server).compareAndSetRegister).since(owner.RegisterLevel)
 	registerDelete       = changes(opDeleteRegister, "Delete", "delete_register", "deleted", "absent", (*Server).deleteRegister).since(owner.RegisterLevel)
 	registerAwait        = awaits(opAwaitRegister, "await_register", "changed", "same", (*Server).awaitRegister).since(owner.RegisterLevel)
+	semaphoreAcquire     = waits(opAcquirePermits, "Acquire", "acquire_permits", "acquired", "refused", (*Server).acquirePermits, ungrantPermits, addPermitsWaited).since(owner.SemaphoreLevel)
+	semaphoreRenew       = changes(opRenewPermits, "Renew", "renew_permits", "renewed", "gone", (*Server).renewPermits).since(owner.SemaphoreLevel)
+	semaphoreRelease     = changes(opReleasePermits, "Release", "release_permits", "released", "gone", (*Server).releasePermits).since(owner.SemaphoreLevel)
+	semaphoreVerify      = reads(opVerifyPermits, "Verify", "verify_permits", "held", "gone", (*Server).verifyPermits).since(owner.SemaphoreLevel)
+	semaphoreUpdate      = changes(opUpdatePermits, "Update", "update_permits", "updated", "gone", (*Server).updatePermits).since(owner.SemaphoreLevel)
+	semaphoreDowngrade   = changes(opDowngradePermits, "Downgrade", "downgrade_permits", "downgraded", "refused", (*Server).downgradePermits).since(owner.SemaphoreLevel)
+	semaphoreRevoke      = changes(opRevokePermits, "Revoke", "revoke_permits", "revoked", "gone", (*Server).revokePermits).since(owner.SemaphoreLevel)
+	semaphoreSetCapacity = changes(opSetCapacity, "SetCapacity", "set_capacity", "set", "refused", (*Server).setCapacity).since(owner.SemaphoreLevel)
+	semaphoreInspect     = reads(opInspectSemaphore, "Inspect", "inspect_semaphore", "held", "free", (*Server).inspectSemaphore).since(owner.SemaphoreLevel)
 	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
@@ -86,6 +106,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation),
 	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
+	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList),
 }
 

@@ -1,9 +1,6 @@
 package rpc
 
 import (
-	"context"
-	"time"
-
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/lock"
@@ -33,9 +30,7 @@ func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireR
 	return verdict{a.Meta, a.Acquired}, nil
 }
 
-// acquired waits in the queue if it must. When the caller leaves, the place is left
-// and a grant that comes at that moment is given back. When only the way to the caller
-// ends, because a node stops or a stream breaks, a place with a request id is kept.
+// acquired waits in the queue if it must.
 func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.AcquireAnswer, error) {
 	//guard:crowd-room
 	if f.wait > 0 &&
@@ -47,29 +42,7 @@ func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.AcquireAns
 	a, wait, err := s.cfg.Store.Acquire(s.cfg.Clock.Now(), f.at, f.id, lock.Acquire{
 		Holder: req.Holder, TTL: req.TtlNs, Wait: f.wait, Metadata: req.Metadata,
 	})
-	if err != nil || wait == nil {
-		return a, err
-	}
-	select {
-	case <-wait.Done():
-	case <-f.ctx.Done():
-	case <-s.stopping:
-		if wait.Detach(s.cfg.Clock.Now()) {
-			return wait.Answer() // the caller is there to hear it
-		}
-		return owner.AcquireAnswer{}, errStopping
-	}
-	if f.ctx.Err() == nil {
-		return wait.Answer()
-	}
-	//guard:way-of-caller true
-	if context.Cause(f.ctx) != forward.ErrWayEnded {
-		wait.GiveUp(s.cfg.Clock.Now())
-	} else if wait.Detach(s.cfg.Clock.Now()) {
-		// It was granted the lock and may not have heard of it. Its retry will.
-		time.AfterFunc(time.Duration(owner.OwnGrace), func() { wait.GiveUp(s.cfg.Clock.Now()) })
-	}
-	return owner.AcquireAnswer{}, gaveUp(f.ctx)
+	return awaited(s, f.ctx, a, wait, err)
 }
 
 // ungrant returns the release of a lock that was granted as its caller left. With a request id

@@ -179,10 +179,11 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 
 // states is how the state of an object of each kind is told, and when it was changed.
 var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (changed int64){
-	owner.KindLimit:    limitState,
-	owner.KindCounter:  counterState,
-	owner.KindLock:     lockState,
-	owner.KindRegister: registerState,
+	owner.KindLimit:     limitState,
+	owner.KindCounter:   counterState,
+	owner.KindLock:      lockState,
+	owner.KindRegister:  registerState,
+	owner.KindSemaphore: semaphoreState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.
@@ -225,6 +226,12 @@ func lockState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 func registerState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 	s := x.Register()
 	o.Register = &adminpb.RegisterState{Exists: s.Exists, Size: uint32(len(s.Value)), Version: seen(&s), Fence: s.Fence}
+	return s.At
+}
+
+func semaphoreState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s, held := x.Permits(x.Now)
+	o.Semaphore = &adminpb.SemaphoreState{Capacity: s.Capacity, CapacitySet: s.Fixed, Held: uint32(held), Waiting: uint32(x.Waiting)}
 	return s.At
 }
 

@@ -37,6 +37,7 @@ func TestReasonsOnTheWire(t *testing.T) {
 		{failure.LastNode, codes.FailedPrecondition, commonpb.Reason_REASON_LAST_NODE, 15},
 		{failure.TooFewLeft, codes.FailedPrecondition, commonpb.Reason_REASON_TOO_FEW_LEFT, 16},
 		{failure.UnknownMethod, codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD, 18},
+		{failure.CapacityMismatch, codes.FailedPrecondition, commonpb.Reason_REASON_CAPACITY_MISMATCH, 19},
 	}
 	for i, r := range failure.Reasons() {
 		if i >= len(want) || want[i].of != r {

@@ -697,7 +697,9 @@ type ObjectState struct {
 	// counter and a peek at a limit are of all parts.
 	Split *v1.Split `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
 	// Its state, if it is a register.
-	Register      *RegisterState `protobuf:"bytes,8,opt,name=register,proto3" json:"register,omitempty"`
+	Register *RegisterState `protobuf:"bytes,8,opt,name=register,proto3" json:"register,omitempty"`
+	// Its state, if it is a semaphore.
+	Semaphore     *SemaphoreState `protobuf:"bytes,9,opt,name=semaphore,proto3" json:"semaphore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -784,6 +786,13 @@ func (x *ObjectState) GetSplit() *v1.Split {
 func (x *ObjectState) GetRegister() *RegisterState {
 	if x != nil {
 		return x.Register
+	}
+	return nil
+}
+
+func (x *ObjectState) GetSemaphore() *SemaphoreState {
+	if x != nil {
+		return x.Semaphore
 	}
 	return nil
 }
@@ -1063,6 +1072,79 @@ func (x *RegisterState) GetFence() uint64 {
 	return 0
 }
 
+// SemaphoreState is what is kept of a semaphore, without its holders.
+type SemaphoreState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The capacity; 0 if it is what the next Acquire says.
+	Capacity uint32 `protobuf:"varint,1,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Whether SetCapacity said so.
+	CapacitySet bool `protobuf:"varint,2,opt,name=capacity_set,json=capacitySet,proto3" json:"capacity_set,omitempty"`
+	// Permits that are held, or kept after an unclean end.
+	Held uint32 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	// How many wait.
+	Waiting       uint32 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SemaphoreState) Reset() {
+	*x = SemaphoreState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SemaphoreState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SemaphoreState) ProtoMessage() {}
+
+func (x *SemaphoreState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SemaphoreState.ProtoReflect.Descriptor instead.
+func (*SemaphoreState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SemaphoreState) GetCapacity() uint32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *SemaphoreState) GetCapacitySet() bool {
+	if x != nil {
+		return x.CapacitySet
+	}
+	return false
+}
+
+func (x *SemaphoreState) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *SemaphoreState) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
 // ListObjectsRequest asks for a page.
 type ListObjectsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1089,7 +1171,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1183,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1196,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1187,7 +1269,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1281,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1294,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1265,7 +1347,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1359,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1372,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1334,7 +1416,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1428,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1441,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1410,7 +1492,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1504,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1517,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1497,7 +1579,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xfa\x02\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xbb\x03\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1506,7 +1588,8 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\acounter\x18\x05 \x01(\v2\x1f.keystead.admin.v1.CounterStateR\acounter\x120\n" +
 	"\x04lock\x18\x06 \x01(\v2\x1c.keystead.admin.v1.LockStateR\x04lock\x120\n" +
 	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\x12<\n" +
-	"\bregister\x18\b \x01(\v2 .keystead.admin.v1.RegisterStateR\bregister\"\xb7\x01\n" +
+	"\bregister\x18\b \x01(\v2 .keystead.admin.v1.RegisterStateR\bregister\x12?\n" +
+	"\tsemaphore\x18\t \x01(\v2!.keystead.admin.v1.SemaphoreStateR\tsemaphore\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
@@ -1525,7 +1608,12 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x06exists\x18\x01 \x01(\bR\x06exists\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\rR\x04size\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
-	"\x05fence\x18\x04 \x01(\x04R\x05fence\"\xe6\x01\n" +
+	"\x05fence\x18\x04 \x01(\x04R\x05fence\"}\n" +
+	"\x0eSemaphoreState\x12\x1a\n" +
+	"\bcapacity\x18\x01 \x01(\rR\bcapacity\x12!\n" +
+	"\fcapacity_set\x18\x02 \x01(\bR\vcapacitySet\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\rR\x04held\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\rR\awaiting\"\xe6\x01\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1579,7 +1667,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -1597,62 +1685,64 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*CounterState)(nil),        // 13: keystead.admin.v1.CounterState
 	(*LockState)(nil),           // 14: keystead.admin.v1.LockState
 	(*RegisterState)(nil),       // 15: keystead.admin.v1.RegisterState
-	(*ListObjectsRequest)(nil),  // 16: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 17: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 18: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 19: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 20: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 21: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 22: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 23: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 24: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 25: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 26: keystead.lock.v1.Holder
-	(*v11.RequestId)(nil),       // 27: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 28: keystead.common.v1.Replay
+	(*SemaphoreState)(nil),      // 16: keystead.admin.v1.SemaphoreState
+	(*ListObjectsRequest)(nil),  // 17: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 18: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 19: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 20: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 21: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 22: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 23: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 24: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 25: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 26: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 27: keystead.lock.v1.Holder
+	(*v11.RequestId)(nil),       // 28: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 29: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	21, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	22, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	23, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	22, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	24, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	22, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	23, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	24, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	23, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	25, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
 	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	22, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	23, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
 	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
 	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
 	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	23, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	24, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
 	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
-	25, // 14: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	26, // 15: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	22, // 16: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	18, // 17: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	22, // 18: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	22, // 19: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	27, // 20: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	28, // 21: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 22: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 23: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 24: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 25: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 26: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	16, // 27: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	19, // 28: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 29: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 30: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 31: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 32: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 33: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	17, // 34: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	20, // 35: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	29, // [29:36] is the sub-list for method output_type
-	22, // [22:29] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	16, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
+	26, // 15: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	27, // 16: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	23, // 17: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	19, // 18: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	23, // 19: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	23, // 20: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	28, // 21: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 22: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 23: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 24: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 25: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 26: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 27: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	17, // 28: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	20, // 29: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 30: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 31: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 32: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 33: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 34: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	18, // 35: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	21, // 36: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -1666,7 +1756,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

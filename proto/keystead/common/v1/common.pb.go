@@ -5,7 +5,7 @@
 // source: keystead/common/v1/common.proto
 
 // Package keystead.common.v1 holds what the services of Keystead's API share. The
-// services are exact rate limits, counters, locks and registers, each kept in memory by the one
+// services are exact rate limits, counters, locks, registers and semaphores, each kept in memory by the one
 // node that owns its key.
 //
 // What holds for every call:
@@ -55,6 +55,8 @@ const (
 	Kind_KIND_LOCK Kind = 3
 	// A register.
 	Kind_KIND_REGISTER Kind = 4
+	// A semaphore.
+	Kind_KIND_SEMAPHORE Kind = 5
 )
 
 // Enum value maps for Kind.
@@ -65,6 +67,7 @@ var (
 		2: "KIND_COUNTER",
 		3: "KIND_LOCK",
 		4: "KIND_REGISTER",
+		5: "KIND_SEMAPHORE",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -72,6 +75,7 @@ var (
 		"KIND_COUNTER":     2,
 		"KIND_LOCK":        3,
 		"KIND_REGISTER":    4,
+		"KIND_SEMAPHORE":   5,
 	}
 )
 
@@ -167,6 +171,9 @@ const (
 	// The node serves nothing of this name. UNIMPLEMENTED. Where it had another name
 	// before, the hint says the new one.
 	Reason_REASON_UNKNOWN_METHOD Reason = 18
+	// A semaphore has another capacity than the caller says. FAILED_PRECONDITION. The
+	// message says which; SetCapacity changes it.
+	Reason_REASON_CAPACITY_MISMATCH Reason = 19
 )
 
 // Enum value maps for Reason.
@@ -191,6 +198,7 @@ var (
 		16: "REASON_TOO_FEW_LEFT",
 		17: "REASON_RECOVERING",
 		18: "REASON_UNKNOWN_METHOD",
+		19: "REASON_CAPACITY_MISMATCH",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -212,6 +220,7 @@ var (
 		"REASON_TOO_FEW_LEFT":      16,
 		"REASON_RECOVERING":        17,
 		"REASON_UNKNOWN_METHOD":    18,
+		"REASON_CAPACITY_MISMATCH": 19,
 	}
 )
 
@@ -572,14 +581,15 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*`\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*t\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"KIND_LIMIT\x10\x01\x12\x10\n" +
 	"\fKIND_COUNTER\x10\x02\x12\r\n" +
 	"\tKIND_LOCK\x10\x03\x12\x11\n" +
-	"\rKIND_REGISTER\x10\x04*\xd8\x03\n" +
+	"\rKIND_REGISTER\x10\x04\x12\x12\n" +
+	"\x0eKIND_SEMAPHORE\x10\x05*\xf6\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -600,7 +610,8 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x10REASON_LAST_NODE\x10\x0f\x12\x17\n" +
 	"\x13REASON_TOO_FEW_LEFT\x10\x10\x12\x15\n" +
 	"\x11REASON_RECOVERING\x10\x11\x12\x19\n" +
-	"\x15REASON_UNKNOWN_METHOD\x10\x12B@Z>github.com/keystead/keystead/proto/keystead/common/v1;commonv1b\x06proto3"
+	"\x15REASON_UNKNOWN_METHOD\x10\x12\x12\x1c\n" +
+	"\x18REASON_CAPACITY_MISMATCH\x10\x13B@Z>github.com/keystead/keystead/proto/keystead/common/v1;commonv1b\x06proto3"
 
 var (
 	file_keystead_common_v1_common_proto_rawDescOnce sync.Once

@@ -23,8 +23,8 @@ const (
 
 // acquire is one Acquire and its retries, which keep the place in the queue.
 func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *operation, end int64) (*lockpb.AcquireResponse, error) {
-	to := toKey(key, false).of("lock")
-	s := &standing{c: c, hash: to.hash, ended: make(chan *acquisition, maxStanding)}
+	to := toKey(key, false).of(o.what())
+	s := &standing{c: c, hash: to.hash, service: o.service, ended: make(chan *acquisition, maxStanding)}
 	defer s.leave()
 	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		o.attempts++
@@ -44,11 +44,12 @@ func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *op
 // on, and it has the place in the queue at the new owner. The next attempt takes that
 // place over and ends it. Cancelling it before would be leaving the queue.
 type standing struct {
-	c      *Client
-	hash   uint64
-	open   []*acquisition    // under way, the latest last
-	ended  chan *acquisition // attempts that have ended; has room for all that are open
-	answer *lockpb.AcquireResponse
+	c       *Client
+	service func(grpc.ClientConnInterface) lockpb.LockServiceClient
+	hash    uint64
+	open    []*acquisition    // under way, the latest last
+	ended   chan *acquisition // attempts that have ended; has room for all that are open
+	answer  *lockpb.AcquireResponse
 }
 
 // acquisition is one attempt. The result is there when it has come by standing.ended.
@@ -76,7 +77,7 @@ func (s *standing) ask(ctx context.Context, n *node, v *view, wait time.Duration
 	started := c.start(func() {
 		defer c.pool.release(n)
 		a.sent, a.err = c.unary(ctx, n, wait, func(ctx context.Context, opts ...grpc.CallOption) (err error) {
-			a.r, err = lockpb.NewLockServiceClient(n.conn()).Acquire(ctx, req, opts...)
+			a.r, err = s.service(n.conn()).Acquire(ctx, req, opts...)
 			return err
 		})
 		s.ended <- a

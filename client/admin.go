@@ -76,12 +76,13 @@ const (
 	KindCounter
 	KindLock
 	KindRegister
+	KindSemaphore
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore"}
 
-// String returns the kind as the commands write it: "limit", "counter", "lock" or
-// "register".
+// String returns the kind as the commands write it: "limit", "counter", "lock",
+// "register" or "semaphore".
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kinds) {
 		return kinds[k]

@@ -27,31 +27,34 @@ func (r Reason) Error() string { return "keystead: " + string(r) }
 // ErrOverloaded, ErrNotOwner and ErrRecovering, and fail with them only when time
 // is up, or would be before it makes sense to try again.
 const (
-	ErrInvalid         Reason = "INVALID"           // a field is missing, too long or out of range
-	ErrKindMismatch    Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
-	ErrRequestTooOld   Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
-	ErrRequestIDReused Reason = "REQUEST_ID_REUSED" // two processes share a request id, or two requests an IdempotencyKey
-	ErrStoreFull       Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
-	ErrTooManyWaiters  Reason = "TOO_MANY_WAITERS"  // no room in the queue of the lock; see RetryAfter
-	ErrTooLarge        Reason = "TOO_LARGE"         // the batch is too large
-	ErrUnavailable     Reason = "UNAVAILABLE"       // no node could decide in time; nothing happened
-	ErrOutcomeUnknown  Reason = "OUTCOME_UNKNOWN"   // sent, and not known whether it took effect
-	ErrGaveUp          Reason = "GAVE_UP"           // the context ended before it took effect; nothing happened
-	ErrSuperseded      Reason = "SUPERSEDED"        // a newer attempt took this one's place in the queue
-	ErrOverloaded      Reason = "OVERLOADED"        // the node has as many calls under way as it may
-	ErrNotOwner        Reason = "NOT_OWNER"         // no node owned the key in time; nothing happened
-	ErrRecovering      Reason = "RECOVERING"        // what was kept of the key was lost, and locks of it may still be held; see RetryAfter
-	ErrUnknownNode     Reason = "UNKNOWN_NODE"      // Drain: no member has the id
-	ErrLastNode        Reason = "LAST_NODE"         // Drain: no node would be left to take over what this one owns
-	ErrTooFewLeft      Reason = "TOO_FEW_LEFT"      // Drain: too few voters would be left, and it was not forced
+	ErrInvalid          Reason = "INVALID"           // a field is missing, too long or out of range
+	ErrKindMismatch     Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
+	ErrCapacityMismatch Reason = "CAPACITY_MISMATCH" // a semaphore has another capacity than the caller says
+	ErrRequestTooOld    Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
+	ErrRequestIDReused  Reason = "REQUEST_ID_REUSED" // two processes share a request id, or two requests an IdempotencyKey
+	ErrStoreFull        Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
+	ErrTooManyWaiters   Reason = "TOO_MANY_WAITERS"  // no room in the queue of the lock; see RetryAfter
+	ErrTooLarge         Reason = "TOO_LARGE"         // the batch is too large
+	ErrUnavailable      Reason = "UNAVAILABLE"       // no node could decide in time; nothing happened
+	ErrOutcomeUnknown   Reason = "OUTCOME_UNKNOWN"   // sent, and not known whether it took effect
+	ErrGaveUp           Reason = "GAVE_UP"           // the context ended before it took effect; nothing happened
+	ErrSuperseded       Reason = "SUPERSEDED"        // a newer attempt took this one's place in the queue
+	ErrOverloaded       Reason = "OVERLOADED"        // the node has as many calls under way as it may
+	ErrNotOwner         Reason = "NOT_OWNER"         // no node owned the key in time; nothing happened
+	ErrRecovering       Reason = "RECOVERING"        // what was kept of the key was lost, and locks of it may still be held; see RetryAfter
+	ErrUnknownNode      Reason = "UNKNOWN_NODE"      // Drain: no member has the id
+	ErrLastNode         Reason = "LAST_NODE"         // Drain: no node would be left to take over what this one owns
+	ErrTooFewLeft       Reason = "TOO_FEW_LEFT"      // Drain: too few voters would be left, and it was not forced
 )
 
 // The reasons that only this package gives.
 const (
 	ErrLockHeld Reason = "LOCK_HELD" // another has the lock; see Error.Holder
-	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
-	ErrReleased Reason = "RELEASED"  // the cause with which a lock's context ends after Release
-	ErrClosed   Reason = "CLOSED"    // the client was closed
+	// ErrNoPermits: too few permits of a semaphore are free, or others wait for them.
+	ErrNoPermits Reason = "NO_PERMITS"
+	ErrLockLost  Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
+	ErrReleased  Reason = "RELEASED"  // the cause with which a lock's context ends after Release
+	ErrClosed    Reason = "CLOSED"    // the client was closed
 )
 
 // Error is how every call fails.
@@ -71,7 +74,7 @@ type Error struct {
 	// Holder has the lock, for ErrLockHeld; nil if it is not known.
 	Holder *Holder
 	// Place is the caller's place in the queue when it gave up, from 1, for
-	// ErrLockHeld.
+	// ErrLockHeld and ErrNoPermits.
 	Place int
 	// Op is the operation that failed, such as "add"; Key the key that it was about, ""
 	// if it has none; Node the node that was asked last, by its id or address, "" if

@@ -48,6 +48,8 @@ type lockOptions struct {
 	metadata []byte
 	margin   time.Duration
 	idem     CallOption
+	delay    time.Duration
+	permits  *permits // of a semaphore; nil for a lock
 
 	attempts int // made so far
 }
@@ -119,6 +121,9 @@ func (o *lockOptions) validate() error {
 	case o.margin < 0 || o.margin >= o.ttl/2:
 		return invalid("Margin", "is %s; it must be less than half of the TTL", o.margin)
 	}
+	if err := o.permits.validate(o.delay); err != nil {
+		return err
+	}
 	return o.idem.validate()
 }
 
@@ -178,7 +183,7 @@ func (l *HeldLock) Release(ctx context.Context, opts ...CallOption) error {
 	if err := cmp.Or(l.c.callable(ctx), err); err != nil {
 		return about(err, "release", l.key, "")
 	}
-	return l.giveBack(ctx, key, &Error{Code: codes.Canceled, Reason: ErrReleased, Message: "the lock was given back"})
+	return l.giveBack(ctx, key, &Error{Code: codes.Canceled, Reason: ErrReleased, Message: "the " + l.what + " was given back"})
 }
 
 func (c *Client) newLock(values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, until int64) *HeldLock {
@@ -197,9 +202,9 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 		return req
 	}
 	return grant{
-		what: "lock", undo: "release", key: key, token: token, ttl: o.ttl, margin: o.margin,
+		what: o.what(), undo: "release", key: key, token: token, ttl: o.ttl, margin: o.margin,
 		renew: func(ctx context.Context, conn *grpc.ClientConn, left time.Duration, opts ...grpc.CallOption) (renewed, error) {
-			r, err := lockpb.NewLockServiceClient(conn).Renew(ctx, renewal(left), opts...)
+			r, err := o.service(conn).Renew(ctx, renewal(left), opts...)
 			return renewed{held: r.GetRenewed(), reclaimed: r.GetReclaimed(), holder: holderOf(r.GetHolder()),
 				owner: r.GetOwner(), epoch: r.GetEpoch()}, err
 		},
@@ -209,7 +214,7 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 			to := toKey(key, false).of("release")
 			to.quiet = how.quiet
 			r, err := ask(ctx, c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
-				node := lockpb.NewLockServiceClient(conn)
+				node := o.service(conn)
 				req := &lockpb.ReleaseRequest{Key: key, Name: o.name, Token: token, RequestId: unlessKeyed(id, how.key), IdempotencyKey: how.key}
 				r, err := node.Release(ctx, req, opts...)
 				if claim := renewal(how.left()); err != nil && claim.Reclaim != nil && fromCall(err, true).Reason == ErrRecovering {
@@ -242,7 +247,7 @@ func (l Lock) Acquire(ctx context.Context, key string, opts ...LockOption) (*Hel
 func (l Lock) TryAcquire(ctx context.Context, key string, opts ...LockOption) (*HeldLock, error) {
 	o := l.options(opts)
 	if o.wait != forever {
-		return nil, about(invalid("Wait", "is an option of Acquire; TryAcquire does not wait"), "lock", key, "")
+		return nil, about(invalid("Wait", "is an option of Acquire; TryAcquire does not wait"), o.what(), key, "")
 	}
 	o.wait = 0
 	return l.acquire(ctx, key, o)
@@ -250,7 +255,7 @@ func (l Lock) TryAcquire(ctx context.Context, key string, opts ...LockOption) (*
 
 func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *HeldLock, err error) {
 	if err := l.c.callable(ctx); err != nil {
-		return nil, about(err, "lock", key, "")
+		return nil, about(err, o.what(), key, "")
 	}
 	observed := false
 	defer func() {
@@ -259,7 +264,7 @@ func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *Hel
 			held.abandon()
 		}
 	}()
-	err = l.c.observe(ctx, Call{Op: "lock", Key: key}, func(ctx context.Context) (out Outcome) {
+	err = l.c.observe(ctx, Call{Op: o.what(), Key: key}, func(ctx context.Context) (out Outcome) {
 		held, out.Err = l.take(ctx, key, &o)
 		out.Attempts = o.attempts
 		return out
@@ -270,7 +275,7 @@ func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *Hel
 
 func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, error) {
 	if err := cmp.Or(address(key, o.name), o.validate()); err != nil {
-		return nil, about(err, "lock", key, "")
+		return nil, about(err, o.what(), key, "")
 	}
 	c, values := l.c, context.WithoutCancel(ctx)
 	o.holder = cmp.Or(o.holder, o.idem.text, c.holder)
@@ -281,7 +286,7 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 	ctx, cancel := c.bounded(ctx, most)
 	defer cancel()
 	if err := c.enter(ctx, c.waitSlots); err != nil {
-		return nil, about(err, "lock", key, "")
+		return nil, about(err, o.what(), key, "")
 	}
 	defer func() { <-c.waitSlots }()
 	inQueue := timeInQueue(ctx, o.wait)
@@ -307,7 +312,7 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 			end = c.clock.Now() + int64(inQueue)
 			continue
 		case !r.GetAcquired():
-			e := heldBy(r, key)
+			e := o.heldBy(r, key)
 			if inQueue < o.wait {
 				e.cause = c.outlast(ctx)
 			}

@@ -18,11 +18,11 @@ func (c *Client) takeKeyed(ctx, values context.Context, key string, o *lockOptio
 	//guard:client-lock-keyed
 	if r.GetReplay() != nil || r.GetWaitedNs() != 0 {
 		var sent int64
-		to := toKey(key, true).of("lock")
+		to := toKey(key, true).of(o.what())
 		to.quiet = true // it is part of the call that an Observer was told of
 		renewed, err := ask(ctx, c, to, nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.RenewResponse, error) {
 			sent = c.clock.Now()
-			return lockpb.NewLockServiceClient(conn).Renew(ctx, &lockpb.RenewRequest{Key: key, Name: o.name, Token: r.GetToken(), TtlNs: int64(o.ttl)}, opts...)
+			return o.service(conn).Renew(ctx, &lockpb.RenewRequest{Key: key, Name: o.name, Token: r.GetToken(), TtlNs: int64(o.ttl)}, opts...)
 		})
 		if err != nil {
 			return nil, granted(err)

@@ -43,7 +43,11 @@ func (c *Client) outlast(ctx context.Context) error {
 }
 
 // heldBy returns the error of a lock that another has.
-func heldBy(r *lockpb.AcquireResponse, key string) *Error {
+func (o *lockOptions) heldBy(r *lockpb.AcquireResponse, key string) *Error {
+	if o.permits != nil {
+		return &Error{Op: o.what(), Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrNoPermits,
+			Place: int(r.GetQueuePosition()), Message: fmt.Sprintf("%d permits are not free for this caller", o.permits.n)}
+	}
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
 		Holder: holderOf(r.GetHolder()), Place: int(r.GetQueuePosition()), Message: "another has the lock"}
 	if e.Holder != nil {
@@ -66,13 +70,13 @@ func (c *Client) resolve(values context.Context, key string, o *lockOptions, op 
 		switch {
 		case err != nil:
 		case !r.GetAcquired():
-			heard <- heldBy(r, key)
+			heard <- o.heldBy(r, key)
 		case r.GetTtlNs() > 0:
 			l := c.newLock(values, key, o, r, c.clock.Now()+r.GetTtlNs())
 			l.finish(ErrLockLost)
 			if _, err := l.release(ctx, releasing{left: l.rest, quiet: true}); err == nil { // else it ends by its TTL
-				heard <- &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.Canceled, Reason: ErrGaveUp,
-					Message: "the lock was granted when the caller had left, and was given back"}
+				heard <- &Error{Op: o.what(), Key: key, Node: r.GetOwner(), Code: codes.Canceled, Reason: ErrGaveUp,
+					Message: "the " + o.what() + " was granted when the caller had left, and was given back"}
 			}
 		}
 	})

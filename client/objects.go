@@ -24,7 +24,8 @@ type KeyState struct {
 	Truncated  bool // there are more
 }
 
-// ObjectState is an object with its state: one of Limit, Counter, Lock and Register is
+// ObjectState is an object with its state: one of Limit, Counter, Lock, Register and
+// Semaphore is
 // set, without the waiters of a lock and the value of a register.
 type ObjectState struct {
 	Object
@@ -33,6 +34,8 @@ type ObjectState struct {
 	Counter  *CounterState
 	Lock     *LockState
 	Register *RegisterObject
+	// Semaphore is without its holders; what it calls Held includes what is delayed.
+	Semaphore *SemaphoreState
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -100,6 +103,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	}
 	if x := o.Register; x != nil {
 		s.Register = &RegisterObject{Exists: x.Exists, Size: int(x.Size), Version: x.Version, Fence: x.Fence}
+	}
+	if x := o.Semaphore; x != nil {
+		s.Semaphore = &SemaphoreState{Capacity: int(x.Capacity), Set: x.CapacitySet, Held: int(x.Held), Waiting: int(x.Waiting)}
 	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}

@@ -54,7 +54,7 @@ func untilSignal(ctx context.Context) (context.Context, func() int) {
 // guard runs a command while the lock is held. It returns the command's
 // exit code, or why the lock was lost, in which case the command and its
 // children have been killed.
-func (f *lockFlags) guard(held *client.HeldLock, key, path string, command []string, signals <-chan os.Signal, std Process) (code int, lost, err error) {
+func (f *lockFlags) guard(held heldGrant, key, path string, command []string, signals <-chan os.Signal, std Process) (code int, lost, err error) {
 	// The kernel kills the command when the thread that started it ends, that
 	// is, when keystead dies in whatever way.
 	runtime.LockOSThread()
@@ -99,7 +99,7 @@ func (f *lockFlags) guard(held *client.HeldLock, key, path string, command []str
 const killTimeout = 2 * time.Second
 
 // whyLost is why the context of a lock has ended.
-func whyLost(held *client.HeldLock) error {
+func whyLost(held heldGrant) error {
 	cause := context.Cause(held.Context())
 	var e *client.Error
 	if errors.As(cause, &e) {

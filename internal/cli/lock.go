@@ -34,6 +34,14 @@ type lockFlags struct {
 	ttl, wait              time.Duration
 	inspect, try           bool
 	key                    idempotencyKey
+	permits                permitFlags // of a semaphore
+}
+
+// heldGrant is a lock, or permits, that are held and renewed.
+type heldGrant interface {
+	Token() uint64
+	Context() context.Context
+	Release(ctx context.Context, opts ...client.CallOption) error
 }
 
 func newLock(std Process) *cobra.Command {
@@ -156,7 +164,7 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 	}
 	code, lost, err := f.guard(held, key, path, command, signals, std)
 	if lost != nil {
-		printError(std.Err, hinted{fmt.Errorf("the lock on %q was lost and the command killed: %w", key, lost),
+		printError(std.Err, hinted{fmt.Errorf("the %s on %q was lost and the command killed: %w", f.what(), key, lost),
 			"raise --ttl if renewals are late; fencing tokens keep late writes out"})
 		return exitCode(exitLockLost)
 	}
@@ -171,15 +179,36 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 }
 
 // acquire waits for the lock.
-func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (*client.HeldLock, error) {
+func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std Process) (heldGrant, error) {
 	g := &graceWait{f: f, node: node, std: std, key: key, began: time.Now(), end: time.Now().Add(f.wait)}
 	node.refused = g.refused
-	held, err := node.Lock(f.name).Acquire(ctx, key, client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)), f.key.option())
+	held, err := f.ask(ctx, node, key)
 	var e *client.Error
-	if errors.Is(err, client.ErrLockHeld) && errors.As(err, &e) && ctx.Err() == nil {
+	switch isOne := errors.As(err, &e); {
+	case isOne && errors.Is(err, client.ErrLockHeld) && ctx.Err() == nil:
 		return nil, notAcquired(std, key, e)
+	case isOne && errors.Is(err, client.ErrNoPermits) && ctx.Err() == nil:
+		fmt.Fprintf(std.Err, "keystead: %q has no %d permits free; %d in the queue before you\n", key, f.permits.n, max(e.Place-1, 0))
+		return nil, exitCode(exitNotAcquired)
 	}
 	return held, node.explain(err)
+}
+
+// ask acquires the lock, or the permits.
+func (f *lockFlags) ask(ctx context.Context, node *atNode, key string) (heldGrant, error) {
+	opts := []client.LockOption{client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)), f.key.option()}
+	if f.permits.n != 0 {
+		held, err := node.Semaphore(f.name, f.permits.capacity).Acquire(ctx, key, f.permits.n, append(opts, client.Delay(f.permits.delay))...)
+		if err != nil {
+			return nil, err
+		}
+		return held, nil
+	}
+	held, err := node.Lock(f.name).Acquire(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return held, nil
 }
 
 // gracePoll is the longest pause between two attempts in a grace period.
@@ -205,18 +234,18 @@ const nobodyAfter = 4 * time.Second
 // nobody reports once that the key has had no owner for a while: a wait of up to a day must
 // not look like a lock that is held.
 func (g *graceWait) nobody(method string, err error) {
-	if method != lockpb.LockService_Acquire_FullMethodName || status.Code(err) != codes.Unavailable || time.Since(g.began) < nobodyAfter {
+	if !acquires(method) || status.Code(err) != codes.Unavailable || time.Since(g.began) < nobodyAfter {
 		return
 	}
 	g.saidNobody.Do(func() {
 		msg, _ := explain(err)
-		fmt.Fprintf(g.std.Err, "keystead: nobody grants the lock on %q for now: %s; trying on for --wait %s\n", g.key, msg, plainTimes(g.f.wait.String()))
+		fmt.Fprintf(g.std.Err, "keystead: nobody grants the %s on %q for now: %s; trying on for --wait %s\n", g.f.what(), g.key, msg, plainTimes(g.f.wait.String()))
 	})
 }
 
 // refused shortens the pause that the node asks for: the period may end early.
 func (g *graceWait) refused(method string, err error) error {
-	if method != lockpb.LockService_Acquire_FullMethodName || errorReason(err) != string(client.ErrRecovering) {
+	if !acquires(method) || errorReason(err) != string(client.ErrRecovering) {
 		g.nobody(method, err)
 		return err
 	}
@@ -248,7 +277,7 @@ func notAcquired(std Process, key string, e *client.Error) error {
 }
 
 // release gives the lock back. Where that fails, the TTL does the rest.
-func (f *lockFlags) release(held *client.HeldLock) {
+func (f *lockFlags) release(held heldGrant) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(f.timeout, f.ttl))
 	defer cancel()
 	_ = held.Release(ctx)

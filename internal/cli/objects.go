@@ -94,6 +94,8 @@ func stateText(o *client.ObjectState) string {
 		return fmt.Sprintf("%d bytes at version %d%s", o.Register.Size, o.Register.Version, fenceText(o.Register.Fence))
 	case o.Register != nil:
 		return "removed" + fenceText(o.Register.Fence)
+	case o.Semaphore != nil:
+		return fmt.Sprintf("%d of %d permits held, %d waiting", o.Semaphore.Held, o.Semaphore.Capacity, o.Semaphore.Waiting)
 	}
 	return "of a kind that this program does not know"
 }
@@ -154,10 +156,10 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
   keystead objects --node n1 --name api`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister}
+			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore}
 			var ok bool
 			if filter.Kind, ok = kinds[kind]; !ok {
-				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock or register", kind)}
+				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register or semaphore", kind)}
 			}
 			node, err := f.client(cmd.Context())
 			if err != nil {
@@ -184,7 +186,7 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "only objects of this node")
-	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock or register")
+	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register or semaphore")
 	cmd.Flags().StringVar(&filter.Name, "name", "", "only objects of this name")
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "only keys that begin so")
 	return cmd

@@ -1,13 +1,15 @@
-// Package client is the Go client of Keystead: exact counters, rate limits, locks and
-// registers, each decided by the one node that owns its key.
+// Package client is the Go client of Keystead: exact counters, rate limits, locks,
+// registers and semaphores, each decided by the one node that owns its key.
 //
 //	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
 //	d, err := c.Limit("api", client.PerMinute(20)).Check(ctx, tenant)
 //	v, err := c.Counter("stock").Add(ctx, "sku-42", -1, client.AtLeast(0))
 //	l, err := c.Lock("nightly").Acquire(ctx, "report")
 //	w, err := c.Register("config").Put(ctx, "shop", []byte("open"))
+//	p, err := c.Semaphore("db", 10).Acquire(ctx, "orders", 2)
 //
-// A Limit, a Counter, a Lock and a Register name what is meant; each key has its own of that name.
+// A Limit, a Counter, a Lock, a Register and a Semaphore name what is meant; each key has its own
+// of that name.
 //
 // # Guarantee
 //
@@ -17,7 +19,8 @@
 //   - A call that returns no error took effect. One that fails with
 //     ErrOutcomeUnknown or ErrRequestTooOld may have; with ErrClosed its message
 //     tells; with any other error it did not.
-//   - An Acquire that fails holds nothing: with ErrLockHeld another has the lock; with
+//   - An Acquire that fails holds nothing: with ErrLockHeld another has the lock, with
+//     ErrNoPermits too few permits were free; with
 //     ErrOutcomeUnknown a grant that was on its way is given back in the background, or
 //     by its TTL.
 //   - The context of a lock ends before its lease does, by its Margin,

@@ -43,8 +43,9 @@ func Delay(d time.Duration) LockOption {
 
 // permits is what a grant of a semaphore has beside that of a lock.
 type permits struct {
-	n        int
+	n        int           // that were asked for
 	capacity int           // as the program says it; 0 = it does not
+	have     atomic.Uint32 // that the grant has: fewer after a Downgrade
 	seen     atomic.Uint32 // … and as the owner said it
 	metadata atomic.Pointer[[]byte]
 }
@@ -99,6 +100,9 @@ func (s permitService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, op
 	if r.Capacity != 0 {
 		p.seen.Store(r.Capacity)
 	}
+	if r.Acquired {
+		p.have.Store(uint32(p.n))
+	}
 	return &lockpb.AcquireResponse{Acquired: r.Acquired, Token: r.Token, TtlNs: r.TtlNs, WaitedNs: r.WaitedNs, QueuePosition: r.QueuePosition,
 		Epoch: r.Epoch, Owner: r.Owner, LostEpoch: r.LostEpoch, Replay: r.Replay}, nil
 }
@@ -107,7 +111,7 @@ func (s permitService) Renew(ctx context.Context, q *lockpb.RenewRequest, opts .
 	p := s.o.permits
 	ask := &semaphorepb.RenewRequest{Key: q.Key, Name: q.Name, Token: q.Token, TtlNs: q.TtlNs}
 	if c := q.Reclaim; c != nil && p.seen.Load() != 0 {
-		ask.Reclaim = &semaphorepb.Reclaim{LeftNs: c.LeftNs, Holder: c.Holder, Permits: uint32(p.n), Capacity: p.seen.Load(), DelayNs: int64(s.o.delay), Metadata: c.Metadata}
+		ask.Reclaim = &semaphorepb.Reclaim{LeftNs: c.LeftNs, Holder: c.Holder, Permits: p.have.Load(), Capacity: p.seen.Load(), DelayNs: int64(s.o.delay), Metadata: c.Metadata}
 		if m := p.metadata.Load(); m != nil {
 			ask.Reclaim.Metadata = *m
 		}
@@ -168,7 +172,7 @@ type HeldPermits struct {
 func (h *HeldPermits) Token() uint64 { return h.l.Token() }
 
 // Permits returns how many they are, and Capacity of how many.
-func (h *HeldPermits) Permits() int { return h.p.n }
+func (h *HeldPermits) Permits() int { return int(h.p.have.Load()) }
 
 // Capacity returns that of the semaphore, as the owner said it when it granted the permits.
 func (h *HeldPermits) Capacity() int { return int(h.p.seen.Load()) }
@@ -185,6 +189,27 @@ func (h *HeldPermits) Context() context.Context { return h.l.Context() }
 // Release gives the permits back and ends their context: see HeldLock.Release.
 func (h *HeldPermits) Release(ctx context.Context, opts ...CallOption) error {
 	return h.l.Release(ctx, opts...)
+}
+
+// Downgrade gives some of the permits back and keeps so many, under the same token: a writer that
+// held all becomes a reader, and nobody else writes in between. A grant never gets more permits:
+// ErrInvalid. The error is ErrLockLost if they are not held any more.
+func (h *HeldPermits) Downgrade(ctx context.Context, permits int) error {
+	const what = "downgrade semaphore"
+	if permits < 1 || permits > h.Permits() {
+		return about(invalid("permits", "are %d; the grant has %d, and never gets more", permits, h.Permits()), what, h.l.key, "")
+	}
+	r, err := ask(ctx, h.l.c, toKey(h.l.key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*semaphorepb.DowngradeResponse, error) {
+		return semaphorepb.NewSemaphoreServiceClient(conn).Downgrade(ctx, &semaphorepb.DowngradeRequest{Key: h.l.key, Name: h.l.name, Token: h.l.token, Permits: uint32(permits)}, opts...)
+	})
+	if err != nil {
+		return err
+	}
+	if !r.Downgraded {
+		return about(h.l.lost("the permits are not held any more"), what, h.l.key, r.Owner)
+	}
+	h.p.have.Store(uint32(permits))
+	return nil
 }
 
 // Update replaces the metadata that others see. The error is ErrLockLost if the permits are not

@@ -50,6 +50,12 @@ func TestSemaphore(t *testing.T) {
 		if v.Capacity != 3 || v.Set || v.Held != 2 || v.Holding != 1 || v.Waiting != 1 || v.Holders[0].ID != "a" || string(v.Holders[0].Metadata) != "m2" || v.Waiters[0].Permits != 3 {
 			t.Errorf("%+v", v)
 		}
+		if err := a.Downgrade(soon(t), 3); !errors.Is(err, ErrInvalid) {
+			t.Errorf("an upgrade: %v", err)
+		}
+		if err := a.Downgrade(soon(t), 1); err != nil || a.Permits() != 1 {
+			t.Errorf("%d permits: %v", a.Permits(), err)
+		}
 		if err := s.SetCapacity(soon(t), "k", 5); err != nil {
 			t.Error(err)
 		}

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -107,37 +106,42 @@ func TestSentMoreAndStays(t *testing.T) {
 	}
 }
 
-// An empty line behind a body, of which some clients are fond, is not more; the end of the
-// connection is seen behind it, and so is the next request.
+// An empty line behind a body is more, as anything else is: the call that waits ends, and
+// nobody waits when the connection has closed.
 func TestEmptyLineBehindABody(t *testing.T) {
 	h := newHouse(t)
 	h.hold("k")
 	c := h.dial()
 	h.wait(c, request("/v1/lock/acquire", waits))
-	for _, b := range "\r\n" {
-		if _, err := io.WriteString(c, string(b)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a := h.call("POST", "/v1/lock/inspect", `{"key":"k"}`)
-	var got struct{ Holder struct{ Token string } }
-	if err := json.Unmarshal([]byte(a.body), &got); err != nil || !strings.Contains(a.body, `"waiting":1`) {
-		t.Fatal(a, err)
-	}
-	h.call("POST", "/v1/lock/release", `{"key":"k","token":"`+got.Holder.Token+`"}`)
-	in := bufio.NewReader(c)
-	if got := answers(t, in, 1); !strings.Contains(got[0], `"acquired":true`) {
-		t.Fatalf("%q", got)
-	}
-	if _, err := io.WriteString(c, request("/v1/limit/check", check)); err != nil {
+	if _, err := io.WriteString(c, "\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if got := answers(t, in, 1); !strings.Contains(got[0], `"allowed":true`) {
+	if got := answers(t, bufio.NewReader(c), 1); !strings.Contains(got[0], "400 ") {
 		t.Errorf("%q", got)
 	}
+	eventually(t, "nobody waits", func() bool { return h.waiting("k") == 0 })
+	c = h.dial()
 	h.wait(c, request("/v1/lock/acquire", strings.Replace(waits, "you", "they", 1))+"\r\n")
 	_ = c.Close()
-	eventually(t, "nobody waits", func() bool { return h.waiting("k") == 0 })
+	eventually(t, "nobody waits any more", func() bool { return h.waiting("k") == 0 })
+}
+
+// The first byte that comes while a call is under way may be from the middle of the next
+// request, of which the rest was read before. Wherever that is, it arrives whole.
+func TestNextRequestInPieces(t *testing.T) {
+	first, next := request("/v1/limit/check", check), request("/v1/limit/check", check, "X-Some: header")
+	for at := range len(next) {
+		h := newHouse(t, func(_ *rpc.Config, c *Config) { c.Listener = cuts{c.Listener, len(first) + at} })
+		c := h.dial()
+		if _, err := io.WriteString(c, first+next); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range answers(t, bufio.NewReader(c), 2) {
+			if !strings.Contains(got, `"allowed":true`) {
+				t.Fatalf("cut at %d, answer %d: %s", at, i, got)
+			}
+		}
+	}
 }
 
 // Requests that are sent one behind the other are answered one after the other.

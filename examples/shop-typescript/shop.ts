@@ -22,10 +22,12 @@ const PAUSE = 100; // milliseconds between two attempts
 const CUSTOMERS = 8; // who order at the same time
 
 // After these nothing happened, or nobody knows: a request with an idempotency key can be
-// sent again. All others would be the same the next time.
+// sent again. All others would be the same the next time. CANCELLED is what a call ends with
+// here when its connection dies at times: nothing in this program cancels one.
 const AGAIN: ReadonlySet<grpc.status> = new Set([
   grpc.status.UNAVAILABLE,
   grpc.status.UNKNOWN,
+  grpc.status.CANCELLED,
   grpc.status.DEADLINE_EXCEEDED,
   grpc.status.RESOURCE_EXHAUSTED,
 ]);

@@ -329,7 +329,7 @@ func TestLockForgotten(t *testing.T) {
 	p := watch(t, env("KEYSTEAD_ADDR="+node.grpc), "lock", "forgotten", "--ttl", "3s", "--", "sh", "-c", "echo begin; sleep 600")
 	node.signal(t, syscall.SIGTERM)
 	node.ends(t, 0)
-	startNode(t, nil, "dev", "--grpc-addr", node.grpc)
+	startNode(t, nil, "dev", "--grpc-addr", node.grpc, "--http-addr", "127.0.0.1:0")
 	p.allDead(t)
 	p.ends(t, 76)
 	if !strings.Contains(p.err(), "or another holder has it") {

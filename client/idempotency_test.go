@@ -247,6 +247,7 @@ func TestAcquireAgainUnderAKey(t *testing.T) {
 		if _, err := c.Lock("").Acquire(ctx, "k", idem); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
+		synctest.Wait() // the node knows that it has left: a grant before that would be over
 		_ = before.Release(soon(t))
 		synctest.Wait()
 		held := must(c.Lock("").Acquire(soon(t), "k", idem))(t)
@@ -261,7 +262,7 @@ func TestAcquireAgainUnderAKey(t *testing.T) {
 	})
 }
 
-// A key belongs to one part of what is split: whoever sends it again finds that part.
+// A key belongs to one part of a split object: a request that is sent again finds that part.
 func TestKeysOfWhatIsSplit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1", "n2", "n3"}, nil)

@@ -305,7 +305,7 @@ type PermitWaiter struct {
 	Permits int
 }
 
-// Inspect returns who has permits of a key, and who waits for some.
+// Inspect returns the holders and the waiters of a key's semaphore.
 func (s Semaphore) Inspect(ctx context.Context, key string) (SemaphoreState, error) {
 	const what = "inspect semaphore"
 	if err := s.c.judge(ctx, key, s.name); err != nil {

@@ -124,7 +124,7 @@ func (f *lockFlags) check(pid int) error {
 		f.wait = 0
 	}
 	if f.holder == "" {
-		f.holder = string(f.key) // whoever gives the key again is this holder
+		f.holder = string(f.key) // a command with the same key is this holder
 	}
 	if f.holder == "" {
 		host, _ := os.Hostname() // an empty name is as good as any

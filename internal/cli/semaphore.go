@@ -40,10 +40,10 @@ func newSemaphore(std Process) *cobra.Command {
 		Use:   "semaphore KEY [-n PERMITS] [--capacity N] -- COMMAND [ARG]...",
 		Short: "Run a command with permits of a semaphore",
 		Long: `Acquires permits of the semaphore of KEY, runs COMMAND with them, and releases them: at
-most --capacity permits are held at any time, by whoever. First come, first served: one
-who wants more permits than are free lets nobody pass.
+most --capacity permits are held at any time. First come, first served: a
+caller that wants more permits than are free lets nobody pass.
 
-The capacity belongs to the semaphore. Whoever acquires says the same --capacity, or none;
+The capacity belongs to the semaphore. All callers give the same --capacity, or none;
 the first one has to, unless "keystead semaphore set-capacity" did. Another one is refused.
 
 All else is as with "keystead lock": the token in KEYSTEAD_FENCING_TOKEN, the renewals, the

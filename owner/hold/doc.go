@@ -11,8 +11,8 @@
 //   - A grant ends when it is released or revoked, or at Expires, whichever is first: at
 //     Expires itself it is over, and what is asked under its token from then on is
 //     answered "not held", even if nobody has taken the room since.
-//   - Tokens rise: each grant's is greater than all before it in this state, whoever
-//     holds them. A token names one grant: what is done under it touches no other.
+//   - Tokens rise: each grant's is greater than all before it in this state, of all
+//     holders. A token names one grant: what is done under it touches no other.
 //   - First come, first served. What is free goes to the head of the queue before any
 //     newcomer, and a head that does not fit lets nobody pass, so that a large waiter
 //     and a writer have their turn. What package queue promises of callers that give up

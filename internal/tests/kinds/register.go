@@ -139,7 +139,7 @@ func removeRegister(ctx context.Context, w *Worker, o Object, in history.Registe
 	if out := to(r); out.Told {
 		w.seen[o.Key] = out.At
 	} else {
-		w.seen[o.Key] = 0 // whoever goes on by it makes the register, if nobody else has
+		w.seen[o.Key] = 0 // a worker that goes on by it makes the register, if no other has
 	}
 }
 

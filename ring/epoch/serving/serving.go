@@ -136,7 +136,7 @@ type Entry struct {
 	// it. In grace, the row had come to this process by then, and the grace runs from it.
 	LostAt int64
 	// LearnedAt is, if the row is not Whole, a moment by which this process had learned of the
-	// loss, whoever had the row then: what was lost was done before.
+	// loss, also if another node had the row then: what was lost was done before.
 	LearnedAt int64
 	// Unsure says that ids of what was lost may still be sent again, if Window is not 0: for
 	// how long they may, as the cluster has agreed.

@@ -1408,7 +1408,7 @@ type ResetObjectRequest struct {
 	// Makes a retry safe.
 	RequestId *v11.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Makes a retry safe in place of request_id: 1 to 64 bytes of UTF-8 that name this
-	// request, whoever sends it.
+	// request, also from another client.
 	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -48,7 +48,7 @@ type AdminServiceClient interface {
 	// node takes the call. Errors: INVALID for what cannot be split, UNAVAILABLE,
 	// OUTCOME_UNKNOWN.
 	SplitObject(ctx context.Context, in *SplitObjectRequest, opts ...grpc.CallOption) (*SplitObjectResponse, error)
-	// MergeObject makes an object whole that was split, by whomever. It answers when the
+	// MergeObject makes a split object whole again. It answers when the
 	// whole object is served. Any node takes the call. Errors: INVALID if it is not split,
 	// UNAVAILABLE, OUTCOME_UNKNOWN.
 	MergeObject(ctx context.Context, in *MergeObjectRequest, opts ...grpc.CallOption) (*MergeObjectResponse, error)
@@ -164,7 +164,7 @@ type AdminServiceServer interface {
 	// node takes the call. Errors: INVALID for what cannot be split, UNAVAILABLE,
 	// OUTCOME_UNKNOWN.
 	SplitObject(context.Context, *SplitObjectRequest) (*SplitObjectResponse, error)
-	// MergeObject makes an object whole that was split, by whomever. It answers when the
+	// MergeObject makes a split object whole again. It answers when the
 	// whole object is served. Any node takes the call. Errors: INVALID if it is not split,
 	// UNAVAILABLE, OUTCOME_UNKNOWN.
 	MergeObject(context.Context, *MergeObjectRequest) (*MergeObjectResponse, error)

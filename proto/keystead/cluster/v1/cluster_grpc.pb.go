@@ -41,7 +41,7 @@ type ClusterServiceClient interface {
 	GetRing(ctx context.Context, in *GetRingRequest, opts ...grpc.CallOption) (*GetRingResponse, error)
 	// GetTable returns the ownership table: who owns each segment now.
 	GetTable(ctx context.Context, in *GetTableRequest, opts ...grpc.CallOption) (*GetTableResponse, error)
-	// ListMembers returns the members of the table, and whoever else gossips.
+	// ListMembers returns the members of the table, and others that gossip.
 	ListMembers(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error)
 	// GetOwners says who owns each of some keys now.
 	GetOwners(ctx context.Context, in *GetOwnersRequest, opts ...grpc.CallOption) (*GetOwnersResponse, error)
@@ -156,7 +156,7 @@ type ClusterServiceServer interface {
 	GetRing(context.Context, *GetRingRequest) (*GetRingResponse, error)
 	// GetTable returns the ownership table: who owns each segment now.
 	GetTable(context.Context, *GetTableRequest) (*GetTableResponse, error)
-	// ListMembers returns the members of the table, and whoever else gossips.
+	// ListMembers returns the members of the table, and others that gossip.
 	ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error)
 	// GetOwners says who owns each of some keys now.
 	GetOwners(context.Context, *GetOwnersRequest) (*GetOwnersResponse, error)

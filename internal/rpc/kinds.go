@@ -57,7 +57,7 @@ const (
 	opSetCapacity      = 38
 	opInspectSemaphore = 39
 
-	maxOperation = 63 // numbers are indexes
+	maxOperation = 127 // numbers are indexes
 )
 
 // The operations. Their order in a line: number, method, name and outcomes in metrics,

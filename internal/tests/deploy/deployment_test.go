@@ -73,7 +73,7 @@ func TestFindings(t *testing.T) {
 		{unitEnvFile, "KEYSTEAD_FOUNDERS=n1", "KEYSTEAD_FOUNDERS=n2", "the first node's id first"},
 		{unitEnvFile, "GOMEMLIMIT=1600MiB", "GOMEMLIMIT=1700MiB", "0.8 of"},
 		{composeFile, "stop_grace_period: 45s", "stop_grace_period: 30s", "it is killed 30s after SIGTERM"},
-		{composeFile, "stop_grace_period", "stop_grace", "services.n1.stop_grace"},
+		{composeFile, "stop_grace_period", "stop_grace", ".stop_grace false schema"},
 		{composeFile, "x-node: &node", "node: &node", "properties 'node' not allowed"},
 		{composeFile, "--id=n2", "--id=n1", "another node's as well"},
 		{composeFile, "--id=n3", "--id=n3, --hash-key=n3", "would miss the owner"},

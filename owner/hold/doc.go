@@ -60,7 +60,8 @@
 //
 // A state may move to another node, and its callers come after it. There the places of the
 // queue are Away until retries have taken them over (Supersede). When the turn of a place
-// comes that is away, what it asks for is kept for it until the Grace of the queue ends.
+// comes that is away, what it asks for is kept for it until the Grace of the queue ends. That
+// is not prolonged by others that leave, nor is it while such a head wants more than is free.
 //
 // # Loss
 //

@@ -100,6 +100,7 @@ func (m *model) end(now int64, tokens Tokens, fx *Effects) {
 func (m *model) acquire(op Acquire, now int64, tokens Tokens, limit int, fx *Effects) AcquireResult {
 	now = m.pass(now, fx)
 	token := m.serve(now, tokens.First, tokens.Count-1, fx)
+	m.settle()
 	defer m.settle()
 	capacity := max(m.capacity, op.Capacity)
 	if m.capacity != 0 {

@@ -11,9 +11,10 @@ import (
 // ended are tokens whose grants ended while claims were accepted: a claim that was held up
 // does not bring them back. A grant empties it, for then no claim is accepted any more.
 type ended struct {
-	claimed bool     // something was reclaimed in this state
-	tokens  []uint64 // rising
-	floor   uint64   // tokens up to it count as ended
+	claimed  bool     // something was reclaimed in this state
+	capacity uint32   // that the highest claim knew
+	tokens   []uint64 // rising
+	floor    uint64   // tokens up to it count as ended
 }
 
 // maxEnded bounds the tokens that are remembered one by one.
@@ -92,8 +93,10 @@ type ReclaimResult struct {
 // token, for the time that the holder still counts on. It is for a state that was lost,
 // while grants of before the loss may be in force elsewhere: nothing may be granted then.
 // All that were in force fit, so what does not fit shows that a claim is of a grant that
-// was over: those with the highest tokens were granted last, and stay. The capacity is what
-// the highest of them knows, unless SetCapacity has said it since.
+// was over: those with the highest tokens were granted last, and stay. What they have to fit is
+// the capacity that the highest of them knows, for all below it were held when it was granted.
+// It is the capacity of the object, unless SetCapacity has said one since: that takes nothing
+// from holders.
 func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	if err := op.Validate(); err != nil {
 		panic(fmt.Sprintf("hold: a claim was not validated: %v", err))
@@ -103,8 +106,11 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	if s.Knows(op.Token) {
 		return ReclaimResult{}
 	}
-	capacity := s.Capacity
-	if highest := op.Token > s.LastToken; !s.Fixed && (highest || capacity == 0) {
+	capacity := s.over.capacity
+	if capacity == 0 { // claims of before were accepted elsewhere
+		capacity = s.Capacity
+	}
+	if op.Token > s.LastToken || capacity == 0 {
 		capacity = op.Capacity
 	}
 	i := s.search(op.Token)
@@ -122,7 +128,11 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	s.add(i, Holder{
 		Name: op.Name, Token: op.Token, Weight: op.Weight, Since: now, Expires: res.Expires, Delay: op.Delay, Metadata: op.Metadata,
 	})
-	s.Capacity, s.LastToken = capacity, max(s.LastToken, op.Token)
+	s.over.capacity, s.LastToken = capacity, max(s.LastToken, op.Token)
+	//guard:claims-keep-set-capacity !s.Fixed -> true
+	if !s.Fixed {
+		s.Capacity = capacity
+	}
 	fx.Holders = append(fx.Holders, op.Token)
 	for s.used > uint64(capacity) || len(s.Holders) > MaxHolders {
 		s.remove(0, now, fx)

@@ -21,6 +21,8 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 	// One is left for this caller: what is free must not be refused to it.
 	s.serve(now, &Tokens{tokens.First, tokens.Count - 1}, fx)
 	tokens.First += uint64(len(fx.Grants))
+	//guard:capacity-goes-with-holders
+	s.settle() // the last holder's time may just have been over
 	defer s.settle()
 	capacity := s.Capacity
 	if capacity == 0 {
@@ -185,9 +187,16 @@ func (s *State) Append(w Waiter) { s.Queue.Append(w, s.At) }
 func (s *State) Leave(ticket uint64) bool { return s.Queue.Leave(ticket, s.At) }
 
 // Detach keeps the place of a waiter whose caller is not here any more, and may come back,
-// for grace at most: see queue.Queue.Detach. It reports whether the ticket waits.
+// for grace at most: see queue.Queue.Detach. It reports whether the ticket waits. A head that
+// is away already is in the way of those who would fit in what is free, though it does not.
 func (s *State) Detach(ticket uint64, now, grace int64) bool {
-	return s.Queue.Detach(ticket, s.clamp(now), grace, !s.Kept())
+	//guard:away-head-blocks !s.Kept() && !s.blocked() -> !s.Kept()
+	return s.Queue.Detach(ticket, s.clamp(now), grace, !s.Kept() && !s.blocked())
+}
+
+// blocked reports whether something is free, and those behind a head that is away wait for it.
+func (s *State) blocked() bool {
+	return s.Queue.Len() > 0 && s.Queue.Places[0].Away && s.fits(1)
 }
 
 // Supersede hands the place of a waiter to a retry of the same request: see

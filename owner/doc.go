@@ -19,7 +19,8 @@
 //	hash(key) ── top bits ──▶ shard ─ mutex
 //	                            ├ index   hash(key, name) → entry
 //	                            ├ cells   kind, state, key and name of an entry, together
-//	                            ├ locks   states of locks, which hold pointers
+//	                            ├ locks   states of locks, which have pointers
+//	                            ├ holds   states of what package hold has, likewise
 //	                            ├ ids     request ids of the objects
 //	                            └ version rises with every change
 //
@@ -35,6 +36,12 @@
 // of kinds.go: where its states are, when one is absent or over, how it is written and read.
 // A state travels as bytes that only its kind reads; parts of it that change by themselves
 // (Member), such as the places in a queue, one by one. Check and Add call no machine.
+//
+// # Holds
+//
+// What is held under leases by holders with weights (package hold) is one family: a kind of it
+// is a few numbers (family) and its operations, which are those of hold.go in the words of the
+// kind. State, records, members, copies, waits and claims are the family's.
 //
 // # Copies
 //

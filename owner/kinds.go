@@ -43,6 +43,8 @@ type machine struct {
 	waits  waits  // nil: nobody waits for such an object
 	parts  parts  // nil: such an object is never split
 	old    old    // nil: headers before version 4 cannot have its state
+
+	hold *family // nil: its objects are not held under leases as package hold has it
 }
 
 // states are those of the objects of one kind. Their methods are called with the shard

@@ -18,7 +18,7 @@ func wants(holder string, permits, of uint32, wait int64) hold.Acquire {
 	return hold.Acquire{Name: holder, Weight: permits, Capacity: of, TTL: 10 * second, Wait: wait}
 }
 
-func permitsOf(t *testing.T, s *Store, now int64, id reqid.ID, op hold.Acquire) (PermitsAnswer, *Wait[PermitsAnswer]) {
+func permitsOf(t *testing.T, s *Store, now int64, id reqid.ID, op hold.Acquire) (GrantAnswer, *Wait[GrantAnswer]) {
 	t.Helper()
 	a, w, err := s.AcquirePermits(now, pool, id, op)
 	if err != nil {
@@ -27,7 +27,7 @@ func permitsOf(t *testing.T, s *Store, now int64, id reqid.ID, op hold.Acquire) 
 	return a, w
 }
 
-func givenPermits(t *testing.T, w *Wait[PermitsAnswer]) PermitsAnswer {
+func givenPermits(t *testing.T, w *Wait[GrantAnswer]) GrantAnswer {
 	t.Helper()
 	if w == nil || !w.finished() {
 		t.Fatal("still waiting, or never did")
@@ -46,7 +46,7 @@ func TestReleaseOfManyServesMany(t *testing.T) {
 	records := 0
 	s := newStore(t, func(c *Config) { c.Sink = sinkOf(func(*Record) { records++ }) })
 	first, _ := permitsOf(t, s, 0, noID, wants("a", many, many, 0))
-	var waits []*Wait[PermitsAnswer]
+	var waits []*Wait[GrantAnswer]
 	for i := range many {
 		_, w := permitsOf(t, s, 0, id(uint64(i+1)), wants(fmt.Sprint(i), 1, many, 60*second))
 		waits = append(waits, w)
@@ -80,7 +80,7 @@ func TestTokensOfManyStayInTheEpoch(t *testing.T) {
 	rule := &testRule{epoch: 100}
 	s := newStore(t, func(c *Config) { c.Rule = rule })
 	first, _ := permitsOf(t, s, 0, noID, wants("a", 4, 4, 0))
-	var waits []*Wait[PermitsAnswer]
+	var waits []*Wait[GrantAnswer]
 	for i := range 4 {
 		_, w := permitsOf(t, s, 0, noID, wants(fmt.Sprint(i), 1, 4, 60*second))
 		waits = append(waits, w)
@@ -152,7 +152,7 @@ func TestCapacityIsPartOfTheObject(t *testing.T) {
 func TestPermitsOfARetry(t *testing.T) {
 	s := newStore(t, nil)
 	first, _ := permitsOf(t, s, 0, noID, wants("a", 3, 3, 0))
-	var waits []*Wait[PermitsAnswer]
+	var waits []*Wait[GrantAnswer]
 	for i := range uint64(3) {
 		_, w := permitsOf(t, s, 0, id(i+1), wants(fmt.Sprint(i), 1, 3, 60*second))
 		waits = append(waits, w)
@@ -226,7 +226,7 @@ func TestPermitsAreClaimed(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Rule = rule })
 	token := func(n uint64) uint64 { return 99<<SeqBits | n }
 	claim := func(n uint64, permits uint32) HeldAnswer {
-		return must(s.ReclaimPermits(second, pool, token(n), 10*second, PermitsClaim{Holder: fmt.Sprint(n), Permits: permits, Capacity: 3, Left: 5 * second}))
+		return must(s.ReclaimPermits(second, pool, token(n), 10*second, HoldClaim{Holder: fmt.Sprint(n), Weight: permits, Capacity: 3, Left: 5 * second}))
 	}
 	if _, _, err := s.AcquirePermits(second, pool, noID, wants("x", 1, 3, 60*second)); reason(err) != failure.Recovering {
 		t.Errorf("acquire: %v", err)
@@ -262,7 +262,7 @@ func TestPermitsAreClaimed(t *testing.T) {
 	if a := claim(7, 1); a.OK {
 		t.Errorf("one that was released came back: %+v", a)
 	}
-	if _, err := s.ReclaimPermits(second, pool, 100<<SeqBits|1, 10*second, PermitsClaim{Holder: "x", Permits: 1, Capacity: 3, Left: second}); reason(err) != failure.Invalid {
+	if _, err := s.ReclaimPermits(second, pool, 100<<SeqBits|1, 10*second, HoldClaim{Holder: "x", Weight: 1, Capacity: 3, Left: second}); reason(err) != failure.Invalid {
 		t.Errorf("a token of after the loss: %v", err)
 	}
 	rule.lost = 0
@@ -297,7 +297,7 @@ func TestPermitsCopy(t *testing.T) {
 		sink.to = newStore(t, nil)
 		now, seq := int64(0), uint64(0)
 		var tokens []uint64
-		var waits []*Wait[PermitsAnswer]
+		var waits []*Wait[GrantAnswer]
 		token := func() uint64 {
 			if len(tokens) == 0 {
 				return 1
@@ -351,7 +351,7 @@ func TestPermitsCopy(t *testing.T) {
 func samePermits(rt *rapid.T, from, to *Store, now int64) {
 	describe := func(s *Store) (text string) {
 		s.Export(func() int64 { return now }, always, func(r *Record, _ int64) bool {
-			if state := r.Semaphore(); state != nil {
+			if state := r.Hold(); state != nil {
 				text = state.Describe(now)
 			}
 			return true
@@ -381,7 +381,7 @@ func samePermits(rt *rapid.T, from, to *Store, now int64) {
 // and is served.
 func takeOver(rt *rapid.T, to *Store, now int64) {
 	to.Own(now, always, OwnGrace)
-	var again []*Wait[PermitsAnswer]
+	var again []*Wait[GrantAnswer]
 	last := must(to.InspectSemaphore(now, pool, 100))
 	for _, p := range last.First {
 		var seq uint64
@@ -423,15 +423,15 @@ func TestMembersAreBounded(t *testing.T) {
 			all.Queue.Places = append(all.Queue.Places, hold.Waiter{Caller: queue.Caller{ID: id(uint64(i + 1))}, Request: hold.Request{Name: "w", Weight: 1, TTL: second}, GiveUp: 2 * second})
 		}
 		r := &Record{Hash: Hash(pool.Key), Key: []byte(pool.Key), Name: []byte(pool.Name), Version: 1, At: second}
-		return r.SetSemaphore(&all)
+		return r.SetHold(KindSemaphore, &all)
 	}
-	if err := s.Install(second, whole(hold.MaxHolders, maxEntrants), always); err != nil {
+	if err := s.Install(second, whole(hold.MaxHolders, semaphoreMachine.hold.queue), always); err != nil {
 		t.Fatal(err)
 	}
 	for what, r := range map[string]*Record{"holder": whole(hold.MaxHolders+1, 0), "place": whole(0, MaxQueue+1)} {
 		r.Partial, r.Members = true, r.Members[len(r.Members)-1:]
 		if what == "place" {
-			r.Members = whole(0, MaxQueue+1).Members[maxEntrants:]
+			r.Members = whole(0, MaxQueue+1).Members[semaphoreMachine.hold.queue:]
 		}
 		if err := s.Install(second, r, always); reason(err) != failure.Invalid {
 			t.Errorf("one %s more: %v", what, err)

@@ -45,9 +45,9 @@ type shard struct {
 	kept         reqid.Kept    // reused for whole records
 	slide        []limit.Mark  // of the sliding window that is decided; reused
 	fx           lock.Effects  // of the last step of a lock; reused
-	holdFx       hold.Effects  // of the last step of a semaphore; reused
+	holdFx       hold.Effects  // of the last step of a hold; reused
 	holders      []uint64      // tokens of holders that changed since the last record; reused
-	entrants     []hold.Waiter // places of a semaphore that changed since then and are not gone; reused
+	entrants     []hold.Waiter // places of a hold that changed since then and are not gone; reused
 
 	waits     map[uint64]*waiter        // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter        // … those that have a request id
@@ -63,11 +63,11 @@ type shard struct {
 // request ids.
 type entry struct {
 	ids     uint32 // in ids; 0 = none
-	lock    uint32 // in locks, for a lock, or in holds, for a semaphore; 0 = absent
+	lock    uint32 // in locks, for a lock, or in holds, for what is held as package hold has it; 0 = absent
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind
-	counted uint32 // bytes that the state of a lock or a semaphore refers to, as they are counted in text
+	counted uint32 // bytes that the state of a lock or a hold refers to, as they are counted in text
 }
 
 const entrySize = unsafe.Sizeof(entry{})

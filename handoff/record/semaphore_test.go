@@ -17,7 +17,7 @@ import (
 func semaphores() map[string]*owner.Record {
 	key := func(s *hold.State) *owner.Record {
 		r := &owner.Record{Key: []byte("203.0.113.7"), Name: []byte("semaphore"), Version: 1234, At: 99 * second, Hash: owner.Hash("203.0.113.7")}
-		return r.SetSemaphore(s)
+		return r.SetHold(owner.KindSemaphore, s)
 	}
 	id := reqid.ID{Client: reqid.Client{Hi: 0x0102030405060708, Lo: 0x090a0b0c0d0e0f00}, Sequence: 5, Settled: 4}
 	held := hold.State{Capacity: 10, LastToken: 1<<40 + 4, At: 99 * second}
@@ -51,7 +51,7 @@ func TestGoldenSemaphores(t *testing.T) {
 		if err := Decode(want, 100*second, &back); err != nil || back.Validate(100*second) != nil || back.Kind != owner.KindSemaphore {
 			t.Fatalf("%s: read: %v", name, err)
 		}
-		if a, b := back.Semaphore().Describe(100*second), r.Semaphore().Describe(100*second); a != b {
+		if a, b := back.Hold().Describe(100*second), r.Hold().Describe(100*second); a != b {
 			t.Errorf("%s is read as\n%s\nand written as\n%s", name, a, b)
 		}
 		if again := AppendAt(owner.SemaphoreLevel, nil, &back, 100*second); !bytes.Equal(again, want) {
@@ -72,7 +72,7 @@ func TestLargestSemaphore(t *testing.T) {
 		id := reqid.ID{Client: reqid.Client{Hi: math.MaxUint64, Lo: uint64(i)}, Sequence: reqid.KeySequence - 1, Settled: reqid.KeySequence - 1}
 		s.Queue.Places = append(s.Queue.Places, hold.Waiter{Caller: queue.Caller{ID: id}, Request: hold.Request{Name: name, Weight: hold.MaxCapacity, TTL: hold.MaxTTL, Delay: hold.MaxDelay, Metadata: metadata}, GiveUp: s.At + hold.MaxWait})
 	}
-	r := (&owner.Record{Key: make([]byte, owner.MaxKey), Name: make([]byte, owner.MaxName)}).SetSemaphore(&s)
+	r := (&owner.Record{Key: make([]byte, owner.MaxKey), Name: make([]byte, owner.MaxName)}).SetHold(owner.KindSemaphore, &s)
 	for i := range r.Members {
 		if n := len(r.Members[i].State); n > owner.MaxMember {
 			t.Fatalf("member %d has %d bytes", i, n)

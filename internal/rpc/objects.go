@@ -230,7 +230,7 @@ func registerState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 }
 
 func semaphoreState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
-	s, held := x.Permits(x.Now)
+	s, held := x.HoldAlone(x.Now)
 	o.Semaphore = &adminpb.SemaphoreState{Capacity: s.Capacity, CapacitySet: s.Fixed, Held: uint32(held), Waiting: uint32(x.Waiting)}
 	return s.At
 }

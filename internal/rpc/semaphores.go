@@ -103,8 +103,8 @@ func (s *Server) renewPermits(f frame, req *semaphorepb.RenewRequest, r *semapho
 	var a owner.HeldAnswer
 	var err error
 	if c := req.Reclaim; c != nil {
-		a, err = s.cfg.Store.ReclaimPermits(f.now, f.at, req.Token, req.TtlNs, owner.PermitsClaim{
-			Holder: c.Holder, Permits: cmp.Or(c.Permits, 1), Capacity: c.Capacity, Delay: c.DelayNs, Metadata: c.Metadata, Left: c.LeftNs})
+		a, err = s.cfg.Store.ReclaimPermits(f.now, f.at, req.Token, req.TtlNs, owner.HoldClaim{
+			Holder: c.Holder, Weight: cmp.Or(c.Permits, 1), Capacity: c.Capacity, Delay: c.DelayNs, Metadata: c.Metadata, Left: c.LeftNs})
 	} else {
 		a, err = s.cfg.Store.RenewPermits(f.now, f.at, req.Token, req.TtlNs)
 	}

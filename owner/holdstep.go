@@ -6,9 +6,6 @@ import (
 	"github.com/keystead/keystead/owner/reqid"
 )
 
-// maxEntrants bounds the queue of a semaphore: a record of the whole has its holders as well.
-const maxEntrants = MaxQueue - hold.MaxHolders
-
 // nextTokensLocked returns the fencing tokens that the next grants in this shard get, as many
 // as a step may need or the epoch has left.
 func (sh *shard) nextTokensLocked(rule Rule, p Permit) (hold.Tokens, error) {
@@ -21,7 +18,7 @@ func (sh *shard) nextTokensLocked(rule Rule, p Permit) (hold.Tokens, error) {
 	return hold.Tokens{First: first, Count: int(min(hold.MaxGrants+1, left))}, nil
 }
 
-// holdLocked returns the state of the target, a semaphore, made if there is none.
+// holdLocked returns the state of the target, which is held, made if there is none.
 func (t *target) holdLocked() *hold.State {
 	if t.slot == 0 {
 		t.createLocked()
@@ -39,7 +36,7 @@ func (s *Store) checkRenewal(ttl int64) error {
 	return s.checkTTL(ttl)
 }
 
-// expireHoldLocked lets time pass for a semaphore that has a state.
+// expireHoldLocked lets time pass for an object that is held and has a state.
 func (t *target) expireHoldLocked() error {
 	sh := t.sh
 	tokens, err := sh.nextTokensLocked(sh.store.cfg.Rule, t.permit)
@@ -51,7 +48,7 @@ func (t *target) expireHoldLocked() error {
 	return nil
 }
 
-// holdSteppedLocked concludes a step of a semaphore, which granted its caller this token, 0 if
+// holdSteppedLocked concludes a step of an object that is held, which granted its caller this token, 0 if
 // none: it records what changed, answers the callers that it concerned, and schedules the
 // next wake.
 func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64) {
@@ -61,7 +58,7 @@ func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64
 	}
 	if fx.Changed {
 		sh.advanceLocked()
-		semaphores{}.account(sh, t.e)
+		holds{}.account(sh, t.e)
 	}
 	if sh.store.partial != nil {
 		sh.holders = append(sh.holders, fx.Holders...)
@@ -114,13 +111,13 @@ func (t *target) noteEntrantsLocked() {
 	}
 }
 
-// answerEntrantsLocked answers the callers that the last step of a semaphore concerned: those
-// that were granted permits, those whose wait was over, and those who want more than there is
+// answerEntrantsLocked answers the callers that the last step of an object that is held concerned: those
+// that were granted what they wait for, those whose wait was over, and those who want more than there is
 // by now.
 func (t *target) answerEntrantsLocked() {
 	sh, fx := t.sh, &t.sh.holdFx
 	state := sh.holds.At(t.e.lock)
-	a := PermitsAnswer{Capacity: state.Capacity, Meta: Meta{Permit: t.permit}}
+	a := GrantAnswer{Capacity: state.Capacity, Meta: Meta{Permit: t.permit}}
 	held, blocked := state.Held(t.now)
 	for i := range fx.TimedOut {
 		over := &fx.TimedOut[i]
@@ -141,7 +138,7 @@ func (t *target) answerEntrantsLocked() {
 		sh.tokenUsedLocked(g.Token)
 		w := sh.waits[g.Ticket]
 		if w == nil || w.away() {
-			panic("owner: permits were granted to nobody")
+			panic("owner: it was granted to nobody")
 		}
 		a.Acquired, a.Token, a.TTL, a.Waited = true, g.Token, g.Expires-state.At, g.Waited
 		answerLocked(w, t.slot, &g.Caller, a)

@@ -9,14 +9,31 @@ import (
 	"github.com/keystead/keystead/owner/wire"
 )
 
-// SemaphoreLevel is the level of the cluster from which on there are semaphores.
-const SemaphoreLevel = 6
+// holds are the kinds whose objects are held under leases: states of package hold. They point
+// to memory of their own, so they are in a slab, one for all these kinds.
+type holds struct{}
 
-// semaphores is the kind of semaphores. Their states point to memory of their own, so they are
-// in a slab.
-type semaphores struct{}
+// family is what one kind of holds has of its own, beside its operations.
+type family struct {
+	// Operations, for fingerprints.
+	acquire, release, revoke, setCapacity uint64
+	queue                                 int    // how many wait at most, whatever the Config says
+	lost                                  string // why nothing is granted while the row is in grace
+	never                                 string // why a claim with a token of after the loss is refused
+}
 
-var semaphoreMachine = machine{name: "semaphore", level: SemaphoreLevel, states: semaphores{}, slab: semaphores{}, grants: semaphores{}, waits: semaphores{}}
+// kindOfHold returns the machine of a kind of holds.
+func kindOfHold(name string, level uint32, f *family) machine {
+	return machine{name: name, level: level, states: holds{}, slab: holds{}, grants: holds{}, waits: holds{}, hold: f}
+}
+
+// family returns what a kind of holds has of its own, nil if its objects are not held.
+func (k Kind) family() *family {
+	if !k.Known() {
+		return nil
+	}
+	return machines[k].hold
+}
 
 // holdersClient is that of the ids of members that are holders, whose sequence is their token.
 // No request has it.
@@ -28,15 +45,15 @@ const (
 	_ = uint(MaxMember - (wire.MaxNumber + 4 + hold.MaxWaiter))
 )
 
-func (semaphores) room(sh *shard) bool { return sh.holds.Room() }
+func (holds) room(sh *shard) bool { return sh.holds.Room() }
 
-func (semaphores) refers(_ *shard, e *entry) int { return int(e.counted) }
+func (holds) refers(_ *shard, e *entry) int { return int(e.counted) }
 
-func (semaphores) absent(sh *shard, e *entry, now int64) bool {
+func (holds) absent(sh *shard, e *entry, now int64) bool {
 	return e.lock == 0 || sh.holds.At(e.lock).Absent(now)
 }
 
-func (semaphores) spent(sh *shard, e *entry) bool {
+func (holds) spent(sh *shard, e *entry) bool {
 	if e.lock == 0 {
 		return false
 	}
@@ -44,9 +61,9 @@ func (semaphores) spent(sh *shard, e *entry) bool {
 	return len(s.Holders) > 0 || s.Fixed
 }
 
-func (semaphores) fades() bool { return false }
+func (holds) fades() bool { return false }
 
-func (semaphores) clear(sh *shard, e *entry) {
+func (holds) clear(sh *shard, e *entry) {
 	if e.lock == 0 {
 		return
 	}
@@ -55,7 +72,7 @@ func (semaphores) clear(sh *shard, e *entry) {
 	e.lock, e.counted = 0, 0
 }
 
-func (semaphores) record(sh *shard, e *entry, r *Record, partial bool) {
+func (holds) record(sh *shard, e *entry, r *Record, partial bool) {
 	if r.Partial = partial; e.lock == 0 {
 		return
 	}
@@ -113,16 +130,16 @@ func (r *Record) addEntrant(w *wire.Writer, p *hold.Waiter, gone bool, at int64)
 	r.Members = append(r.Members, Member{ID: MemberID{id.Client, id.Sequence}, Gone: gone, State: w.B[from:len(w.B):len(w.B)]})
 }
 
-// permit is a member of a semaphore, as a record has it: a holder or a place.
-type permit struct {
+// holdMember is a member of an object that is held, as a record has it: a holder or a place.
+type holdMember struct {
 	holder bool
 	gone   bool
 	hold.Holder
 	place hold.Waiter
 }
 
-// permitOf reads a member of a semaphore whose last change was at a moment.
-func permitOf(m *Member, at int64) (p permit, ok bool) {
+// holdMemberOf reads a member of an object that is held, whose last change was at a moment.
+func holdMemberOf(m *Member, at int64) (p holdMember, ok bool) {
 	p.gone, p.holder = m.Gone, m.ID.Client == holdersClient
 	if p.holder {
 		p.Token = m.ID.Sequence
@@ -143,16 +160,16 @@ func permitOf(m *Member, at int64) (p permit, ok bool) {
 	return p, from.Ends() && validID(&caller.ID) && hold.ValidMember(nil, &p.place, at) == nil
 }
 
-// Semaphore returns the state of a semaphore with its holders, and with those who wait under
-// request ids; nil if it is absent, cannot be read, or is another kind's. Of a record that is
-// Partial, it has those that have changed and are not gone.
-func (r *Record) Semaphore() *hold.State {
-	if r.Kind != KindSemaphore || r.State.Absent() {
+// Hold returns the state of an object that is held, with its holders, and with those who wait
+// under request ids; nil if it is absent, cannot be read, or is of a kind that is not held. Of a
+// record that is Partial, it has those that have changed and are not gone.
+func (r *Record) Hold() *hold.State {
+	if r.Kind.family() == nil || r.State.Absent() {
 		return nil
 	}
-	s, ok := r.hold()
+	s, ok := r.holdHead()
 	for i := range r.Members {
-		p, is := permitOf(&r.Members[i], s.At)
+		p, is := holdMemberOf(&r.Members[i], s.At)
 		switch ok = ok && is; {
 		case p.gone:
 		case p.holder:
@@ -168,26 +185,26 @@ func (r *Record) Semaphore() *hold.State {
 	return &s
 }
 
-// Permits returns a semaphore without its members, and how many permits are held or kept after
-// an unclean end; both are zero if it is another kind's. Of a record that is not of this store,
-// it tells those of the record.
-func (r *Record) Permits(now int64) (s hold.State, held uint64) {
-	if r.Kind != KindSemaphore || r.State.Absent() {
+// HoldAlone returns an object that is held without its members, and how much is held or kept after
+// an unclean end; both are zero if it is of a kind that is not held. Of a record that is not of
+// this store, it tells those of the record.
+func (r *Record) HoldAlone(now int64) (s hold.State, held uint64) {
+	if r.Kind.family() == nil || r.State.Absent() {
 		return s, 0
 	}
-	s, _ = r.hold()
+	s, _ = r.holdHead()
 	var all *hold.State
 	if e := r.State.e; e != nil {
 		all = r.State.sh.holds.At(e.lock)
-	} else if all = r.Semaphore(); all == nil {
+	} else if all = r.Hold(); all == nil {
 		return s, 0
 	}
 	in, blocked := all.Held(now)
 	return s, in + blocked
 }
 
-// hold returns the semaphore without its members.
-func (r *Record) hold() (s hold.State, ok bool) {
+// holdHead returns the object without its members.
+func (r *Record) holdHead() (s hold.State, ok bool) {
 	if e := r.State.e; e != nil {
 		from := r.State.sh.holds.At(e.lock)
 		return hold.State{At: from.At, LastToken: from.LastToken, Capacity: from.Capacity, Fixed: from.Fixed}, true
@@ -197,13 +214,13 @@ func (r *Record) hold() (s hold.State, ok bool) {
 	return s, from.Ends()
 }
 
-// SetSemaphore makes the record that of a semaphore with all that belongs to it, and returns
-// it.
-func (r *Record) SetSemaphore(s *hold.State) *Record {
+// SetHold makes the record that of an object of a kind that is held, with all that belongs to
+// it, and returns it.
+func (r *Record) SetHold(kind Kind, s *hold.State) *Record {
 	var state, members wire.Writer
 	state.Now = s.At
 	s.AppendTo(&state)
-	r.Kind, r.Partial, r.State, r.Members = KindSemaphore, false, ReadState(state.B, s.At), nil
+	r.Kind, r.Partial, r.State, r.Members = kind, false, ReadState(state.B, s.At), nil
 	for i := range s.Holders {
 		r.addHolder(&members, s.Holders[i].Token, &s.Holders[i], s.At)
 	}
@@ -213,18 +230,18 @@ func (r *Record) SetSemaphore(s *hold.State) *Record {
 	return r
 }
 
-func (semaphores) write(r *Record, to []byte, now int64) []byte {
+func (holds) write(r *Record, to []byte, now int64) []byte {
 	w := wire.Writer{B: to, Now: now}
-	s, _ := r.hold()
+	s, _ := r.holdHead()
 	s.AppendTo(&w)
 	return w.B
 }
 
-func (semaphores) remembers(sh *shard, e *entry) bool {
+func (holds) remembers(sh *shard, e *entry) bool {
 	return e.lock != 0 && sh.holds.At(e.lock).Remembers()
 }
 
-func (semaphores) holds(t target, token uint64) (bool, error) {
+func (holds) holds(t target, token uint64) (bool, error) {
 	if t.missesHoldLocked(token) {
 		return false, t.recovering(unknownRecovering)
 	}
@@ -238,7 +255,7 @@ func (semaphores) holds(t target, token uint64) (bool, error) {
 	return t.sh.holds.At(t.e.lock).Find(token, t.now).Token != 0, nil
 }
 
-func (semaphores) line(sh *shard, e *entry) line {
+func (holds) line(sh *shard, e *entry) line {
 	if e.lock == 0 {
 		return line{}
 	}
@@ -246,15 +263,15 @@ func (semaphores) line(sh *shard, e *entry) line {
 	return line{&state.Queue, state}
 }
 
-func (semaphores) step(t target) error { return t.expireHoldLocked() }
+func (holds) step(t target) error { return t.expireHoldLocked() }
 
-func (semaphores) changed(sh *shard, e *entry, ticket uint64) {
+func (holds) changed(sh *shard, e *entry, ticket uint64) {
 	if place := sh.holds.At(e.lock).Queue.Find(ticket); sh.store.partial != nil && place.Caller.ID.Given() {
 		sh.entrants = append(sh.entrants, *place)
 	}
 }
 
-func (semaphores) account(sh *shard, e *entry) {
+func (holds) account(sh *shard, e *entry) {
 	n := sh.holds.At(e.lock).Bytes()
 	sh.text += n - int(e.counted)
 	e.counted = uint32(n)

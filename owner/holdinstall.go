@@ -2,36 +2,36 @@ package owner
 
 import "github.com/keystead/keystead/owner/hold"
 
-// permits is what a record says of a semaphore: of one that is Partial, the state without its
+// judgedHold is what a record says of an object that is held: if it is Partial, the state without its
 // members, and those that have changed; else the state with all of them. All places are away.
-type permits struct {
+type judgedHold struct {
 	state hold.State
-	moves []permit
+	moves []holdMember
 }
 
-// judge returns what the record says as *permits, nil if the semaphore is absent.
-func (semaphores) judge(r *Record, now int64) (judged any, absent bool, err error) {
+// judge returns what the record says as *judgedHold, nil if the object is absent.
+func (holds) judge(r *Record, now int64) (judged any, absent bool, err error) {
 	if r.State.Absent() {
-		return (*permits)(nil), true, nil
+		return (*judgedHold)(nil), true, nil
 	}
-	state, ok := r.hold()
+	state, ok := r.holdHead()
 	switch {
 	case !ok:
 		return nil, false, errState
 	case state.At > now:
 		return nil, false, errTime
 	}
-	q := &permits{state: state}
+	q := &judgedHold{state: state}
 	if err := q.state.ValidHead(); err != nil {
 		return nil, false, invalid("record", "%v", err)
 	}
 	if r.Partial {
-		q.moves = make([]permit, 0, len(r.Members))
+		q.moves = make([]holdMember, 0, len(r.Members))
 	}
 	for i := range r.Members {
-		p, ok := permitOf(&r.Members[i], state.At)
+		p, ok := holdMemberOf(&r.Members[i], state.At)
 		if !ok || !p.holder && !p.place.Caller.ID.Given() || p.gone && !r.Partial {
-			return nil, false, invalid("record", "member %d is not one that a semaphore has", i+1)
+			return nil, false, invalid("record", "member %d is not one that an object of kind %s has", i+1, r.Kind)
 		}
 		//guard:entrant-away true -> false
 		p.place.Ticket, p.place.Away = uint64(i), true
@@ -54,12 +54,12 @@ func (semaphores) judge(r *Record, now int64) (judged any, absent bool, err erro
 	return q, q.state.Vacant(), nil
 }
 
-func (semaphores) grows(r *Record) bool { return len(r.Members) > 0 }
+func (holds) grows(r *Record) bool { return len(r.Members) > 0 }
 
 // fits reports an error if the members of a record would make the copy larger than any can be:
 // it is not that of the owner's.
-func (semaphores) fits(t target, r *Record, judged any) error {
-	q := judged.(*permits)
+func (holds) fits(t target, r *Record, judged any) error {
+	q := judged.(*judgedHold)
 	if q == nil || !r.Partial {
 		return nil
 	}
@@ -83,32 +83,32 @@ func (semaphores) fits(t target, r *Record, judged any) error {
 	}
 	//guard:members-most
 	if holders > hold.MaxHolders || places > MaxQueue {
-		return invalid("record", "more members than a semaphore may have")
+		return invalid("record", "more members than an object of kind %s may have", r.Kind)
 	}
 	return nil
 }
 
-func (semaphores) install(t target, r *Record, judged any) {
-	q := judged.(*permits)
+func (holds) install(t target, r *Record, judged any) {
+	q := judged.(*judgedHold)
 	if q != nil && r.Partial {
-		t.installPermitsLocked(r, q)
+		t.installHoldersLocked(r, q)
 		return
 	}
 	if t.e.lock != 0 {
 		t.sh.dropQueueLocked(t.slot)
 	}
 	if q == nil || q.state.Vacant() {
-		semaphores{}.clear(t.sh, t.e)
+		holds{}.clear(t.sh, t.e)
 		return
 	}
 	t.installHoldLocked(r, &q.state)
 }
 
-// installHoldLocked puts the state of a semaphore in the place of the one that was here, with
+// installHoldLocked puts the state of an object in the place of the one that was here, with
 // all that wait.
 func (t *target) installHoldLocked(r *Record, state *hold.State) {
 	sh := t.sh
-	//guard:permits-floor
+	//guard:hold-floor
 	sh.lastToken = max(sh.lastToken, state.LastToken)
 	all := state.Queue.Places
 	kept := all[:0]
@@ -125,19 +125,19 @@ func (t *target) installHoldLocked(r *Record, state *hold.State) {
 	clear(all[len(kept):])
 	state.Queue.Places = kept
 	*t.holdLocked() = *state
-	semaphores{}.account(sh, t.e)
+	holds{}.account(sh, t.e)
 	if len(kept) > 0 {
 		sh.copyLocked(t.slot)
 	}
 }
 
-// installPermitsLocked makes a semaphore what a record says of some of its holders and places.
+// installHoldersLocked makes an object what a record says of some of its holders and places.
 // The others stay as they are. Moments of a copy do not go back when a record was quicker than
 // the one before it, nor do places overtake one another.
-func (t *target) installPermitsLocked(r *Record, q *permits) {
+func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 	sh, from := t.sh, &q.state
 	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
-		sh.detachLocked(t.slot) // a caller that waits here is told that the semaphore has moved
+		sh.detachLocked(t.slot) // a caller that waits here is told that the object has moved
 	}
 	s := t.holdLocked()
 	s.At, s.LastToken = max(s.At, from.At), max(s.LastToken, from.LastToken)
@@ -157,18 +157,18 @@ func (t *target) installPermitsLocked(r *Record, q *permits) {
 	switch {
 	case s.Vacant():
 		delete(sh.copies, t.slot)
-		semaphores{}.clear(sh, t.e)
+		holds{}.clear(sh, t.e)
 		return
 	case s.Queue.Len() > 0:
 		sh.copyLocked(t.slot)
 	default:
 		delete(sh.copies, t.slot)
 	}
-	semaphores{}.account(sh, t.e)
+	holds{}.account(sh, t.e)
 }
 
 // installEntrantLocked makes a place in the queue of a copy what a record says.
-func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *permit) {
+func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *holdMember) {
 	sh, place := t.sh, m.place
 	w := sh.waiterLocked(t.slot, &place.Caller.ID)
 	switch {

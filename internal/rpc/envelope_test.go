@@ -97,7 +97,7 @@ func enveloped() []envelopedCall {
 		{registerDelete.operation, &registerpb.DeleteRequest{Key: "k", ForgetFence: true, RequestId: id}, "",
 			"08011002180380011b8a011f0a016b30013a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
 			&registerpb.DeleteResponse{Deleted: true, Version: 6}, "", "0801701b7a0408011806", false},
-		{registerAwait.operation, &peerv1.AwaitRegisterRequest{Key: "k", Seen: &peerv1.SeenRegister{Position: 6, Exists: true}, WaitNs: 2e9}, "",
+		{registerAwait.operation, &peerv1.AwaitRequest{Key: "k", Seen: &peerv1.Seen{Position: 6, Exists: true}, WaitNs: 2e9}, "",
 			"08011002180380011c8a010f0a016b1a04080610012080a8d6b9079201016ba00180a8d6b907",
 			&peerv1.AwaitRegisterResponse{Exists: true, Value: []byte("v"), Position: 7}, "", "0801701c7a0708011201761807", false},
 		{keyInspect, &adminpb.InspectKeyRequest{Key: "k"}, "",

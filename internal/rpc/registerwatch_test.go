@@ -124,7 +124,7 @@ func TestWatchesShareATopic(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		if n, streams := topics(); n != 0 || streams != 0 || m.server.registers.streams.Load() != 0 {
+		if n, streams := topics(); n != 0 || streams != 0 || m.server.watching.Load() != 0 {
 			t.Errorf("%d topics of %d streams are left", n, streams)
 		}
 	})
@@ -216,9 +216,9 @@ func TestWatchRefusals(t *testing.T) {
 		refused(&registerpb.WatchRequest{}, refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_INVALID, field: "key"})
 		must(m.counters.Add(ctx, &counterpb.AddRequest{Key: "k", Name: "c", Delta: 1}))(t)
 		refused(&registerpb.WatchRequest{Key: "k", Name: "c"}, refusal{code: codes.FailedPrecondition, why: commonpb.Reason_REASON_KIND_MISMATCH, hint: true})
-		m.server.registers.streams.Store(MaxRegisterWatches)
+		m.server.watching.Store(MaxObjectWatches)
 		refused(&registerpb.WatchRequest{Key: "k"}, refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second})
-		m.server.registers.streams.Store(0)
+		m.server.watching.Store(0)
 
 		// A name that becomes another kind's ends its watches.
 		w := watch(t, m, "x", 0)

@@ -117,9 +117,11 @@ type Server struct {
 	hurry     sync.Once
 	stopped   atomic.Bool
 	registers *registers
-	values    atomic.Int64 // bytes of long values that are being written
-	calls     atomic.Int64 // under way
-	busy      atomic.Int64 // … less the streams that await their caller
+	topics    []interface{ stopped() } // of watches of objects, by kind
+	watching  atomic.Int64             // watches of objects
+	values    atomic.Int64             // bytes of long values that are being written
+	calls     atomic.Int64             // under way
+	busy      atomic.Int64             // … less the streams that await their caller
 }
 
 // Options returns the grpc options that make up Keystead's speed: worker goroutines
@@ -164,8 +166,9 @@ func NewServer(cfg Config) *Server {
 	)
 	s.grpc = grpc.NewServer(opts...)
 	own := &limits{s: s}
-	s.registers = &registers{watches: watches{s: s}}
+	s.registers = newRegisters(s)
 	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindRegister: s.registers}
+	s.topics = append(s.topics, s.registers)
 	for _, k := range catalog {
 		if k.service != nil {
 			s.register(k, impls[k.of])
@@ -208,7 +211,9 @@ func (s *Server) Stop(grace time.Duration) {
 	s.awaitCalls(done, grace)
 	s.grpc.Stop()
 	<-done
-	s.registers.running.Wait()
+	for _, t := range s.topics {
+		t.stopped()
+	}
 	if s.router != nil {
 		s.chunks.Close()
 		s.router.Close()

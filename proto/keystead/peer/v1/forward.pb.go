@@ -593,36 +593,36 @@ func (*PlantResponse) Descriptor() ([]byte, []int) {
 	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{4}
 }
 
-// AwaitRegisterRequest reads a register, when it is another one than the node has seen, or
-// when the wait is over.
-type AwaitRegisterRequest struct {
+// AwaitRequest reads an object that is watched, when it is another one than the node has seen,
+// or when the wait is over. Each kind has an operation and an answer of its own.
+type AwaitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Which register of the key.
+	// Which object of the key.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// What the node has seen; unset = nothing.
-	Seen *SeenRegister `protobuf:"bytes,3,opt,name=seen,proto3" json:"seen,omitempty"`
+	Seen *Seen `protobuf:"bytes,3,opt,name=seen,proto3" json:"seen,omitempty"`
 	// How long to wait, in nanoseconds.
 	WaitNs        int64 `protobuf:"varint,4,opt,name=wait_ns,json=waitNs,proto3" json:"wait_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AwaitRegisterRequest) Reset() {
-	*x = AwaitRegisterRequest{}
+func (x *AwaitRequest) Reset() {
+	*x = AwaitRequest{}
 	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AwaitRegisterRequest) String() string {
+func (x *AwaitRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AwaitRegisterRequest) ProtoMessage() {}
+func (*AwaitRequest) ProtoMessage() {}
 
-func (x *AwaitRegisterRequest) ProtoReflect() protoreflect.Message {
+func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_keystead_peer_v1_forward_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -634,41 +634,41 @@ func (x *AwaitRegisterRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AwaitRegisterRequest.ProtoReflect.Descriptor instead.
-func (*AwaitRegisterRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
+func (*AwaitRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *AwaitRegisterRequest) GetKey() string {
+func (x *AwaitRequest) GetKey() string {
 	if x != nil {
 		return x.Key
 	}
 	return ""
 }
 
-func (x *AwaitRegisterRequest) GetName() string {
+func (x *AwaitRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *AwaitRegisterRequest) GetSeen() *SeenRegister {
+func (x *AwaitRequest) GetSeen() *Seen {
 	if x != nil {
 		return x.Seen
 	}
 	return nil
 }
 
-func (x *AwaitRegisterRequest) GetWaitNs() int64 {
+func (x *AwaitRequest) GetWaitNs() int64 {
 	if x != nil {
 		return x.WaitNs
 	}
 	return 0
 }
 
-// SeenRegister is what a node has seen of a register.
-type SeenRegister struct {
+// Seen is what a node has seen of an object.
+type Seen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where that is among its changes.
 	Position uint64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
@@ -680,20 +680,20 @@ type SeenRegister struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SeenRegister) Reset() {
-	*x = SeenRegister{}
+func (x *Seen) Reset() {
+	*x = Seen{}
 	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SeenRegister) String() string {
+func (x *Seen) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SeenRegister) ProtoMessage() {}
+func (*Seen) ProtoMessage() {}
 
-func (x *SeenRegister) ProtoReflect() protoreflect.Message {
+func (x *Seen) ProtoReflect() protoreflect.Message {
 	mi := &file_keystead_peer_v1_forward_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -705,26 +705,26 @@ func (x *SeenRegister) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SeenRegister.ProtoReflect.Descriptor instead.
-func (*SeenRegister) Descriptor() ([]byte, []int) {
+// Deprecated: Use Seen.ProtoReflect.Descriptor instead.
+func (*Seen) Descriptor() ([]byte, []int) {
 	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *SeenRegister) GetPosition() uint64 {
+func (x *Seen) GetPosition() uint64 {
 	if x != nil {
 		return x.Position
 	}
 	return 0
 }
 
-func (x *SeenRegister) GetExists() bool {
+func (x *Seen) GetExists() bool {
 	if x != nil {
 		return x.Exists
 	}
 	return false
 }
 
-func (x *SeenRegister) GetUnknown() bool {
+func (x *Seen) GetUnknown() bool {
 	if x != nil {
 		return x.Unknown
 	}
@@ -1369,13 +1369,13 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\arecords\x18\x01 \x03(\fR\arecords\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12)\n" +
 	"\x10home_incarnation\x18\x03 \x01(\x04R\x0fhomeIncarnation\"\x0f\n" +
-	"\rPlantResponse\"\x89\x01\n" +
-	"\x14AwaitRegisterRequest\x12\x10\n" +
+	"\rPlantResponse\"y\n" +
+	"\fAwaitRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
-	"\x04seen\x18\x03 \x01(\v2\x1e.keystead.peer.v1.SeenRegisterR\x04seen\x12\x17\n" +
-	"\await_ns\x18\x04 \x01(\x03R\x06waitNs\"\\\n" +
-	"\fSeenRegister\x12\x1a\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
+	"\x04seen\x18\x03 \x01(\v2\x16.keystead.peer.v1.SeenR\x04seen\x12\x17\n" +
+	"\await_ns\x18\x04 \x01(\x03R\x06waitNs\"T\n" +
+	"\x04Seen\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12\x16\n" +
 	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x18\n" +
 	"\aunknown\x18\x03 \x01(\bR\aunknown\"\xc2\x01\n" +
@@ -1444,8 +1444,8 @@ var file_keystead_peer_v1_forward_proto_goTypes = []any{
 	(*Part)(nil),                  // 2: keystead.peer.v1.Part
 	(*PlantRequest)(nil),          // 3: keystead.peer.v1.PlantRequest
 	(*PlantResponse)(nil),         // 4: keystead.peer.v1.PlantResponse
-	(*AwaitRegisterRequest)(nil),  // 5: keystead.peer.v1.AwaitRegisterRequest
-	(*SeenRegister)(nil),          // 6: keystead.peer.v1.SeenRegister
+	(*AwaitRequest)(nil),          // 5: keystead.peer.v1.AwaitRequest
+	(*Seen)(nil),                  // 6: keystead.peer.v1.Seen
 	(*AwaitRegisterResponse)(nil), // 7: keystead.peer.v1.AwaitRegisterResponse
 	(*ReadPartRequest)(nil),       // 8: keystead.peer.v1.ReadPartRequest
 	(*ReadPartResponse)(nil),      // 9: keystead.peer.v1.ReadPartResponse
@@ -1458,7 +1458,7 @@ var file_keystead_peer_v1_forward_proto_depIdxs = []int32{
 	1,  // 0: keystead.peer.v1.ForwardRequest.calls:type_name -> keystead.peer.v1.ForwardCall
 	2,  // 1: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
 	12, // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.common.v1.RequestId
-	6,  // 3: keystead.peer.v1.AwaitRegisterRequest.seen:type_name -> keystead.peer.v1.SeenRegister
+	6,  // 3: keystead.peer.v1.AwaitRequest.seen:type_name -> keystead.peer.v1.Seen
 	11, // 4: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
 	13, // 5: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.common.v1.Error
 	0,  // 6: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest

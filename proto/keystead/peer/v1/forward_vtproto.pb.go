@@ -530,7 +530,7 @@ func (m *PlantResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *AwaitRegisterRequest) MarshalVT() (dAtA []byte, err error) {
+func (m *AwaitRequest) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -543,12 +543,12 @@ func (m *AwaitRegisterRequest) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *AwaitRegisterRequest) MarshalToVT(dAtA []byte) (int, error) {
+func (m *AwaitRequest) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *AwaitRegisterRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *AwaitRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -592,7 +592,7 @@ func (m *AwaitRegisterRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) 
 	return len(dAtA) - i, nil
 }
 
-func (m *SeenRegister) MarshalVT() (dAtA []byte, err error) {
+func (m *Seen) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -605,12 +605,12 @@ func (m *SeenRegister) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *SeenRegister) MarshalToVT(dAtA []byte) (int, error) {
+func (m *Seen) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *SeenRegister) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *Seen) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -1407,7 +1407,7 @@ func (m *PlantResponse) SizeVT() (n int) {
 	return n
 }
 
-func (m *AwaitRegisterRequest) SizeVT() (n int) {
+func (m *AwaitRequest) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -1432,7 +1432,7 @@ func (m *AwaitRegisterRequest) SizeVT() (n int) {
 	return n
 }
 
-func (m *SeenRegister) SizeVT() (n int) {
+func (m *Seen) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -2940,7 +2940,7 @@ func (m *PlantResponse) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *AwaitRegisterRequest) UnmarshalVT(dAtA []byte) error {
+func (m *AwaitRequest) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -2963,10 +2963,10 @@ func (m *AwaitRegisterRequest) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: AwaitRegisterRequest: wiretype end group for non-group")
+			return fmt.Errorf("proto: AwaitRequest: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: AwaitRegisterRequest: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: AwaitRequest: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:
@@ -3063,7 +3063,7 @@ func (m *AwaitRegisterRequest) UnmarshalVT(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.Seen == nil {
-				m.Seen = &SeenRegister{}
+				m.Seen = &Seen{}
 			}
 			if err := m.Seen.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
@@ -3110,7 +3110,7 @@ func (m *AwaitRegisterRequest) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *SeenRegister) UnmarshalVT(dAtA []byte) error {
+func (m *Seen) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -3133,10 +3133,10 @@ func (m *SeenRegister) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: SeenRegister: wiretype end group for non-group")
+			return fmt.Errorf("proto: Seen: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: SeenRegister: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: Seen: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:

@@ -103,6 +103,9 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 	if err != nil {
 		return GrantAnswer{}, nil, err
 	}
+	if err := t.memberRoomLocked(op.Name, op.Metadata); err != nil {
+		return GrantAnswer{}, nil, err
+	}
 	state := t.holdLocked()
 	op.Ticket, op.Caller = s.tickets.Add(1), queue.Caller{ID: *id, Print: print}
 	most := min(s.cfg.MaxWaitersPerLock, t.kind.family().queue)
@@ -271,6 +274,9 @@ func (t *target) reclaimHoldLocked(op hold.Reclaim) (HeldAnswer, error) {
 	if err := t.roomLocked(&reqid.ID{}); err != nil {
 		return HeldAnswer{}, err
 	}
+	if err := t.memberRoomLocked(op.Name, op.Metadata); err != nil {
+		return HeldAnswer{}, err
+	}
 	state := t.holdLocked()
 	op.Left = min(op.Left, t.sh.store.maxLockTTL())
 	res := state.Reclaim(op, t.now, &t.sh.holdFx)
@@ -302,6 +308,11 @@ func (s *Store) updateHold(now int64, kind Kind, ref Ref, token uint64, metadata
 		return a, err
 	}
 	defer t.leave()
+	if h := state.Holder(token); h != nil {
+		if err := t.growHoldLocked(cap(metadata) - cap(h.Metadata)); err != nil {
+			return HeldAnswer{}, err
+		}
+	}
 	return t.toldUnderLocked(a, token, state.Update(token, metadata, t.now, tokens, &t.sh.holdFx)), nil
 }
 

@@ -1,6 +1,9 @@
 package owner
 
 import (
+	"unsafe"
+
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
@@ -27,6 +30,28 @@ func (t *target) holdLocked() *hold.State {
 		t.e.lock = t.sh.holds.Add()
 	}
 	return t.sh.holds.At(t.e.lock)
+}
+
+// memberRoomLocked returns the error of an object that may have no further holder or place with
+// such a text.
+func (t *target) memberRoomLocked(name string, metadata []byte) *failure.Error {
+	return t.growHoldLocked(int(unsafe.Sizeof(hold.Waiter{})) + len(name) + cap(metadata))
+}
+
+// growHoldLocked returns the error of an object that may not refer to so many bytes more. The
+// first who holds one may use the reserve of the request ids: what is there goes on when
+// nothing new is let in.
+func (t *target) growHoldLocked(n int) *failure.Error {
+	s := t.sh.store
+	first := t.e == nil || t.e.lock == 0 || t.sh.holds.At(t.e.lock).Vacant()
+	switch after := s.bytes.Load() + int64(n); {
+	case n <= 0, first && after <= s.cfg.MaxBytes+s.cfg.MaxBytes/idReserve:
+		return nil
+	//guard:holders-memory after > s.cfg.MaxBytes || s.idsFull(idHalf) -> false
+	case after > s.cfg.MaxBytes || s.idsFull(idHalf):
+		return errMemory
+	}
+	return nil
 }
 
 func (s *Store) checkRenewal(ttl int64) error {

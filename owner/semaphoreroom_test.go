@@ -1,0 +1,64 @@
+package owner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/hold"
+)
+
+// TestHoldersAreCounted: holders count as memory, on semaphores that are there too; what would go
+// beyond it is refused and changes nothing, and what ends makes room.
+func TestHoldersAreCounted(t *testing.T) {
+	const most = 4 << 20
+	s := newStore(t, func(c *Config) { c.MaxBytes = most })
+	op := hold.Acquire{Name: "a", Weight: 1, Capacity: 500, TTL: 60 * second, Metadata: make([]byte, hold.MaxMetadata)}
+	at := func(i int) Ref { return Ref{Key: fmt.Sprint(i), Name: "n"} }
+	var tokens []uint64
+	var last Ref
+	var err error
+	for i := 0; err == nil && i < 500*20; i++ {
+		var a GrantAnswer
+		last = at(i % 20)
+		if a, _, err = s.AcquirePermits(0, last, noID, op); err == nil {
+			tokens = append(tokens, a.Token)
+		}
+	}
+	if b := s.Stats().Bytes; reason(err) != failure.StoreFull || b > most+64<<10 { // the room of a list is doubled
+		t.Fatalf("%d holders in %d bytes: %v", len(tokens), b, err)
+	}
+	bare := op
+	bare.Metadata, bare.Name = nil, "b"
+	var small uint64
+	for { // and now with what fits still
+		a, _, err := s.AcquirePermits(0, last, noID, bare)
+		if err != nil {
+			break
+		}
+		small = a.Token
+	}
+	if small != 0 {
+		if _, err := s.UpdatePermits(0, last, small, op.Metadata); reason(err) != failure.StoreFull {
+			t.Errorf("more metadata: %v", err)
+		}
+		if _, err := s.UpdatePermits(0, last, small, []byte{}); err != nil {
+			t.Errorf("no more: %v", err)
+		}
+	}
+	for i, token := range tokens[:40] {
+		if r := must(s.ReleasePermits(0, at(i%20), noID, token)); !r.Released {
+			t.Fatal("not released")
+		}
+	}
+	if _, _, err := s.AcquirePermits(0, at(0), noID, op); err != nil {
+		t.Errorf("when others have gone: %v", err)
+	}
+	before := s.Stats().Bytes
+	for i := range 20 {
+		must(s.InspectSemaphore(61*second, at(i), 1))
+	}
+	if b := s.Stats().Bytes; b > before/2 {
+		t.Errorf("%d bytes of %d are left when all is over", b, before)
+	}
+}

@@ -1,6 +1,8 @@
 package owner
 
 import (
+	"cmp"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/keystead/keystead/owner/hold"
@@ -43,6 +45,7 @@ type HoldClaim struct {
 	Capacity uint32
 	Delay    int64
 	Metadata []byte
+	Session  hold.Session
 	Left     int64 // ns that the holder still counts on
 }
 
@@ -60,7 +63,7 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		return GrantAnswer{}, nil, err
 	}
 	defer t.leave()
-	if err := s.checkTTL(op.TTL); err != nil {
+	if err := cmp.Or(s.checkTTL(op.TTL), t.sessionLocked(op.Session, &id)); err != nil {
 		return GrantAnswer{}, nil, err
 	}
 	print := f.printOfAcquire(&id, &op)
@@ -80,6 +83,9 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		return GrantAnswer{}, nil, t.recovering(f.lost)
 	}
 	if err := t.roomLocked(&id); err != nil {
+		return GrantAnswer{}, nil, err
+	}
+	if err := s.sessionRoom(op.Session); err != nil {
 		return GrantAnswer{}, nil, err
 	}
 	return t.acquireHoldLocked(&id, print, op)
@@ -201,8 +207,12 @@ func (a GrantAnswer) giveBack(t target) {
 // the holder gets it back, under its token and for the time that it still counts on: see
 // hold.State.Reclaim. At all other times the claim changes nothing. It is judged all the same.
 func (s *Store) reclaimHold(now int64, kind Kind, ref Ref, token uint64, ttl int64, c HoldClaim) (HeldAnswer, error) {
-	op := hold.Reclaim{Token: token, Name: c.Holder, Weight: c.Weight, Capacity: c.Capacity, Delay: c.Delay, Metadata: c.Metadata, Left: min(c.Left, hold.MaxTTL)}
-	if err := op.Validate(); err != nil {
+	op := hold.Reclaim{Token: token, Name: c.Holder, Weight: c.Weight, Capacity: c.Capacity, Delay: c.Delay, Metadata: c.Metadata, Session: c.Session, Left: min(c.Left, hold.MaxTTL)}
+	err := op.Validate()
+	if err == nil && c.Session.Given() {
+		err = s.uses(SessionLevel)
+	}
+	if err != nil {
 		return HeldAnswer{}, err
 	}
 	return s.renewHold(now, kind, ref, token, ttl, &op)

@@ -153,6 +153,9 @@ func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 		default:
 			t.installEntrantLocked(s, ref, m)
 		}
+		if m := &q.moves[i]; m.holder {
+			sh.holderLocked(t.slot, s, m.Token)
+		}
 	}
 	switch {
 	case s.Vacant():

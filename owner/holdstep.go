@@ -84,6 +84,7 @@ func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64
 	if fx.Changed {
 		sh.advanceLocked()
 		holds{}.account(sh, t.e)
+		sh.holdersLocked(t.slot, sh.holds.At(t.e.lock), fx.Holders)
 	}
 	if sh.store.partial != nil {
 		sh.holders = append(sh.holders, fx.Holders...)

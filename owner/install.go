@@ -178,7 +178,14 @@ func (t *target) installLocked(r *Record, judged any) {
 		t.createLocked()
 	}
 	if !r.More {
+		whole := !r.Partial || r.State.Absent()
+		if whole {
+			sh.unlistAllLocked(t.slot)
+		}
 		machines[t.kind].states.install(*t, r, judged)
+		if whole {
+			sh.listAllLocked(t.slot)
+		}
 	}
 	for i := range r.Done {
 		//guard:install-ids

@@ -168,7 +168,7 @@ const DeleteLevel = 5
 // one member, and the state of an object whose kind has no members. No kind has more.
 const (
 	MaxState  = 2048
-	MaxMember = 1208
+	MaxMember = 1214
 	MaxAlone  = 61 << 10
 )
 

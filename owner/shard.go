@@ -14,8 +14,9 @@ import (
 
 // shard holds the objects of one stretch of the hash space.
 type shard struct {
-	store *Store
-	mu    sync.Mutex // guards everything below
+	store  *Store
+	number int        // among the shards
+	mu     sync.Mutex // guards everything below
 
 	index  flat.Index // tag of (key, name) → entry
 	cells  flat.Cells // entries, each with its state, key and name behind it
@@ -55,6 +56,7 @@ type shard struct {
 	retold    map[uint32]uint64         // by entry: last grant that a retry was told of while it was held
 	watched   map[address]chan struct{} // registers that are awaited, each with what is closed when it changes
 	copies    map[uint32]struct{}       // by entry: locks with a queue that came from elsewhere; see Own
+	sessions  sessionIndex
 }
 
 // entry begins the cell of an object. Behind it, in the same cell and so on the
@@ -308,7 +310,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.holds.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.text
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.holds.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n
@@ -340,6 +342,7 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 	if m.grants != nil {
 		sh.store.lapsed.Add(1)
 	}
+	sh.unlistAllLocked(slot)
 	m.states.clear(sh, e)
 	sh.advanceLocked()
 	sh.notifySinkLocked(slot, hash)
@@ -370,6 +373,7 @@ func (sh *shard) forgetLocked(slot uint32) {
 	if o := sh.store.owners; o != nil && o.Owns(sh.hashLocked(slot)) {
 		sh.countMineLocked(-1)
 	}
+	sh.unlistAllLocked(slot)
 	machines[e.kind].states.clear(sh, e)
 	delete(sh.scheduled, slot)
 	delete(sh.retold, slot)

@@ -202,6 +202,8 @@ type Store struct {
 	shards  []shard
 	wakes   wakes
 
+	sessions sessionCounts
+
 	tickets atomic.Uint64 // the last ticket of a queue place
 	waiting atomic.Int64  // callers in queues
 	objects [kinds]atomic.Int64
@@ -237,7 +239,7 @@ func New(cfg Config, now int64) (*Store, error) {
 	s.owners, _ = cfg.Rule.(Owners)
 	s.levels, _ = cfg.Rule.(Levels)
 	for i := range s.shards {
-		s.shards[i].store, s.shards[i].now = s, now
+		s.shards[i].store, s.shards[i].number, s.shards[i].now = s, i, now
 		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)
 		if cfg.Heat != nil {
 			s.shards[i].heat = cfg.Heat()
@@ -275,6 +277,9 @@ type Stats struct {
 	Lapsed  int64          // locks whose TTL ended while they were held, since the start
 	Bytes   int64          // allocated for objects and request ids
 	Waiting int64          // callers in queues of locks
+
+	Sessions     int64 // that hold something here, copies included
+	SessionHolds int64 // … what they hold
 }
 
 // Stats returns the present figures.
@@ -282,6 +287,7 @@ func (s *Store) Stats() Stats {
 	st := Stats{
 		Objects: map[Kind]int64{}, Expired: map[Kind]int64{},
 		Lapsed: s.lapsed.Load(), Bytes: s.bytes.Load(), Waiting: s.waiting.Load(),
+		Sessions: s.sessions.sessions.Load(), SessionHolds: s.sessions.holds.Load(),
 	}
 	for _, k := range Kinds() {
 		st.Objects[k], st.Expired[k] = s.objects[k].Load(), s.expired[k].Load()

@@ -8,10 +8,11 @@ import (
 // The most that AppendTo, AppendHolder and AppendWaiter write.
 const (
 	maxText    = 2 + MaxName + 2 + MaxMetadata
+	maxSession = 1 + maxGeneration
 	maxWeight  = 3 // bytes of a weight and of a delay in ms
 	MaxObject  = 4 * wire.MaxNumber
-	MaxWaiter  = maxText + 2*maxWeight + 3*maxTime
-	MaxHolding = maxText + 2*maxWeight + 1 + 3*maxTime
+	MaxWaiter  = maxText + 2*maxWeight + 3*maxTime + maxSession
+	MaxHolding = maxText + 2*maxWeight + 1 + 3*maxTime + 16 + maxSession
 	maxTime    = 9
 )
 
@@ -48,6 +49,7 @@ func AppendHolder(w *wire.Writer, h *Holder, at int64) {
 	w.Uint(wire.Age(at, h.Since))
 	w.Uint(wire.Age(h.Expires, h.Since))
 	w.Uint(min(uint64(h.Waited), wire.MaxAge))
+	appendSession(w, h.Session)
 }
 
 // ReadHolder reads what AppendHolder wrote of the holder with a token.
@@ -58,6 +60,7 @@ func ReadHolder(r *wire.Reader, token uint64, at int64) (h Holder) {
 	h.Since = at - int64(r.Uint(wire.MaxAge))
 	h.Expires = h.Since + int64(r.Uint(wire.MaxAge))
 	h.Waited = int64(r.Uint(wire.MaxAge))
+	h.Session = readSession(r)
 	return h
 }
 
@@ -72,6 +75,7 @@ func AppendWaiter(w *wire.Writer, q *Waiter, at int64) {
 	w.Uint(uint64(r.TTL))
 	w.Uint(wire.Age(at, q.Since))
 	w.Uint(wire.Age(q.GiveUp, q.Since))
+	appendGeneration(w, r.Session)
 }
 
 // ReadWaiter reads what AppendWaiter wrote.
@@ -80,5 +84,6 @@ func ReadWaiter(r *wire.Reader, caller queue.Caller, at int64) (q Waiter) {
 	q.Request = Request{Name: string(r.Bytes(MaxName)), Metadata: r.Copied(MaxMetadata), Weight: uint32(r.Uint(MaxCapacity)), Delay: int64(r.Uint(MaxDelay/delayUnit)) * delayUnit, TTL: int64(r.Uint(MaxTTL))}
 	q.Since = at - int64(r.Uint(wire.MaxAge))
 	q.GiveUp = q.Since + int64(r.Uint(wire.MaxAge))
+	q.Request.Session = readGeneration(r, caller.ID.Client)
 	return q
 }

@@ -70,7 +70,8 @@ type Holder struct {
 	Waited   int64 // ns that its holder had been in the queue
 	Delay    int64 // ns after an unclean end for which its room is kept
 	Metadata []byte
-	Ended    bool // uncleanly: its Delay runs
+	Session  Session // that keeps it alive; zero = its holder does
+	Ended    bool    // uncleanly: its Delay runs
 	// Told says that a retry has heard of the grant, so that it is the retry's: the caller
 	// that left does not give it back. It is true in one process only.
 	Told bool
@@ -94,6 +95,7 @@ type Request struct {
 	TTL      int64 // ns, from the grant
 	Delay    int64
 	Metadata []byte
+	Session  Session
 }
 
 // Waiter is a place in the queue.
@@ -107,13 +109,14 @@ type Tokens struct {
 
 // Acquire asks for a grant.
 type Acquire struct {
-	Name     string // 1 to MaxName bytes of UTF-8
-	Weight   uint32 // 1 to MaxCapacity
-	Capacity uint32 // of the object, 1 to MaxCapacity; 0 = what it has
-	TTL      int64  // ns, MinTTL to MaxTTL
-	Wait     int64  // ns in the queue at most, 0 to MaxWait; 0 tries once
-	Delay    int64  // ns for which the room is kept after an unclean end, 0 to MaxDelay, in whole ms
-	Metadata []byte // at most MaxMetadata bytes
+	Name     string  // 1 to MaxName bytes of UTF-8
+	Weight   uint32  // 1 to MaxCapacity
+	Capacity uint32  // of the object, 1 to MaxCapacity; 0 = what it has
+	TTL      int64   // ns, MinTTL to MaxTTL
+	Wait     int64   // ns in the queue at most, 0 to MaxWait; 0 tries once
+	Delay    int64   // ns for which the room is kept after an unclean end, 0 to MaxDelay, in whole ms
+	Metadata []byte  // at most MaxMetadata bytes
+	Session  Session // that keeps the grant alive; zero = none
 
 	// Of the place in the queue, if it comes to that.
 	Ticket uint64
@@ -147,7 +150,10 @@ func (op Acquire) Validate() error {
 	if err := ValidateMetadata(op.Metadata); err != nil {
 		return err
 	}
-	return lock.ValidateTTL(op.TTL)
+	if err := lock.ValidateTTL(op.TTL); err != nil {
+		return err
+	}
+	return op.Session.validateWith(op.TTL)
 }
 
 // ValidateMetadata reports metadata that are too long, as a *failure.Error.

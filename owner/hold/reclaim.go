@@ -52,13 +52,14 @@ func (s *State) Knows(token uint64) bool { return s.index(token) >= 0 || s.over.
 // Reclaim asks for a grant back that was lost with the state: its owner and all copies are
 // gone, and its holder still counts on it.
 type Reclaim struct {
-	Token    uint64 // of the grant, 1 to MaxToken
-	Name     string // as in Acquire
-	Weight   uint32 // as in Acquire
-	Capacity uint32 // of the object, as the holder knows it
-	Delay    int64  // as in Acquire
-	Metadata []byte // as in Acquire
-	Left     int64  // ns that the holder still counts on, 1 to MaxTTL
+	Token    uint64  // of the grant, 1 to MaxToken
+	Name     string  // as in Acquire
+	Weight   uint32  // as in Acquire
+	Capacity uint32  // of the object, as the holder knows it
+	Delay    int64   // as in Acquire
+	Metadata []byte  // as in Acquire
+	Session  Session // as in Acquire
+	Left     int64   // ns that the holder still counts on, 1 to MaxTTL
 }
 
 // Validate reports a field that is out of range, as a *failure.Error. State.Reclaim
@@ -72,7 +73,7 @@ func (op Reclaim) Validate() error {
 	case op.Capacity == 0:
 		return failure.Invalidf("reclaim.capacity", "is missing: the one that the Acquire was answered with")
 	}
-	err := Acquire{Name: op.Name, Weight: op.Weight, Delay: op.Delay, Metadata: op.Metadata, TTL: MinTTL, Capacity: MaxCapacity}.Validate()
+	err := Acquire{Name: op.Name, Weight: op.Weight, Delay: op.Delay, Metadata: op.Metadata, TTL: MinSessionTTL, Capacity: MaxCapacity, Session: op.Session}.Validate()
 	if err == nil {
 		err = ValidateCapacity(op.Capacity)
 	}
@@ -126,7 +127,7 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	}
 	res := ReclaimResult{Reclaimed: true, Expires: now + op.Left}
 	s.add(i, Holder{
-		Name: op.Name, Token: op.Token, Weight: op.Weight, Since: now, Expires: res.Expires, Delay: op.Delay, Metadata: op.Metadata,
+		Name: op.Name, Token: op.Token, Weight: op.Weight, Since: now, Expires: res.Expires, Delay: op.Delay, Metadata: op.Metadata, Session: op.Session,
 	})
 	s.over.capacity, s.LastToken = capacity, max(s.LastToken, op.Token)
 	//guard:claims-keep-set-capacity !s.Fixed -> true

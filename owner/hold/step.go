@@ -40,7 +40,7 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 	//guard:no-overtaking s.Queue.Len() == 0 && s.room(capacity, op.Weight) -> s.room(capacity, op.Weight)
 	case s.Queue.Len() == 0 && s.room(capacity, op.Weight):
 		s.Capacity = capacity
-		h := s.grant(&Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata}, now, now, tokens.First, fx)
+		h := s.grant(&Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata, op.Session}, now, now, tokens.First, fx)
 		return AcquireResult{Outcome: Granted, Capacity: capacity, Token: h.Token, Expires: h.Expires}
 	case op.Wait == 0:
 		res.Outcome = Refused
@@ -51,23 +51,20 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 	}
 	w := s.Queue.Push(op.Ticket)
 	w.Caller, w.Since, w.GiveUp = op.Caller, now, now+op.Wait
-	w.Request = Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata}
+	w.Request = Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata, op.Session}
 	s.changed(now, fx)
 	res.Outcome = Queued
 	return res
 }
 
 // Renew sets the end of the grant with this token to now + ttl. That may be sooner than
-// before: the holder says how long it still needs it. If the token holds nothing, it is
-// lost for good.
+// before, unless a session keeps it alive: the holder says how long it still needs it. If
+// the token holds nothing, it is lost for good.
 func (s *State) Renew(token uint64, ttl, now int64, tokens Tokens, fx *Effects) (res RenewResult) {
 	mustTTL(ttl)
 	now = s.begin(now, fx)
 	if h := s.holds(token, now); h != nil {
-		h.Expires = now + ttl
-		s.due = min(s.due, h.Expires)
-		fx.Holders = append(fx.Holders, token)
-		s.changed(now, fx)
+		s.extend(h, now+ttl, now, fx)
 		res = RenewResult{Renewed: true, Expires: h.Expires}
 	}
 	s.end(now, tokens, fx)
@@ -329,7 +326,7 @@ func (s *State) grant(r *Request, since, now int64, token uint64, fx *Effects) *
 	s.over = ended{}
 	h := Holder{
 		Name: r.Name, Token: token, Weight: r.Weight, Since: now, Expires: now + r.TTL,
-		Waited: now - since, Delay: r.Delay, Metadata: r.Metadata,
+		Waited: now - since, Delay: r.Delay, Metadata: r.Metadata, Session: r.Session,
 	}
 	s.add(len(s.Holders), h)
 	fx.Holders = append(fx.Holders, token)

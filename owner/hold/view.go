@@ -22,6 +22,7 @@ type Holding struct {
 	Waited   int64 // ns that the holder had been in the queue
 	Delay    int64
 	Metadata []byte
+	Session  Session
 }
 
 // Find returns the grant with this token if it is in force. See the package doc on reads.
@@ -35,7 +36,7 @@ func (s *State) Find(token uint64, now int64) Holding {
 func (h *Holder) holding(now int64) Holding {
 	v := Holding{
 		Name: h.Name, Token: h.Token, Weight: h.Weight, Age: now - h.Since, Waited: h.Waited,
-		Delay: h.Delay, Metadata: h.Metadata,
+		Delay: h.Delay, Metadata: h.Metadata, Session: h.Session,
 	}
 	if v.Left = h.Expires - now; h.Ended || v.Left <= 0 {
 		v.Left, v.Blocked = 0, max(h.Expires+h.Delay-now, 0)
@@ -292,7 +293,7 @@ func (h *Holder) valid(at int64) error {
 	case h.Expires < h.Since || h.Expires-at > MaxTTL:
 		return fmt.Errorf("it ends before it begins, or too late")
 	}
-	return Acquire{Name: h.Name, Weight: h.Weight, Delay: h.Delay, Metadata: h.Metadata, TTL: MinTTL}.Validate()
+	return Acquire{Name: h.Name, Weight: h.Weight, Delay: h.Delay, Metadata: h.Metadata, TTL: MinSessionTTL, Session: h.Session}.Validate()
 }
 
 func (s *State) validQueue() error {
@@ -316,7 +317,7 @@ func validWaiter(w *Waiter) error {
 		return fmt.Errorf("a time is out of range")
 	}
 	r := &w.Request
-	return Acquire{Name: r.Name, Weight: r.Weight, Delay: r.Delay, Metadata: r.Metadata, TTL: r.TTL}.Validate()
+	return Acquire{Name: r.Name, Weight: r.Weight, Delay: r.Delay, Metadata: r.Metadata, TTL: r.TTL, Session: r.Session}.Validate()
 }
 
 // ValidMember returns what a holder or a place from elsewhere, the one that is not nil, of an

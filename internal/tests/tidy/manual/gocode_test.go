@@ -20,6 +20,7 @@ const preamble = `package pages
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log"
 	"log/slog"
@@ -30,6 +31,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/client/fence"
 	"github.com/keystead/keystead/client/keysteadprom"
 	"github.com/keystead/keystead/client/keysteadtest"
 	"github.com/keystead/keystead/client/middleware"
@@ -39,7 +41,10 @@ var (
 	ctx    context.Context
 	c      *client.Client
 	mux    http.Handler
+	db     *sql.DB
+	l      *client.HeldLock
 	sku    string
+	text   string
 	tenant string
 	local  interface{ Allow() bool }
 )
@@ -114,7 +119,7 @@ func blocks(text, language string) map[int]string {
 func exports(t *testing.T, fset *token.FileSet) types.Importer {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}",
-		"./client/...", "context", "errors", "log", "log/slog", "math", "net/http", "strconv", "testing", "time")
+		"./client/...", "context", "database/sql", "errors", "log", "log/slog", "math", "net/http", "strconv", "testing", "time")
 	cmd.Dir = top
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

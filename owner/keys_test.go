@@ -11,6 +11,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/once"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -29,7 +30,7 @@ func (r *knowing) Uses(level uint32) bool { return r.level >= level }
 
 // keyStore is a store that has forgotten nothing yet.
 func keyStore(t testing.TB, change func(*Config)) (*Store, *knowing) {
-	rule := &knowing{since: math.MinInt64, level: RegisterLevel}
+	rule := &knowing{since: math.MinInt64, level: OnceLevel}
 	return newStore(t, func(c *Config) {
 		c.Rule = rule
 		if change != nil {
@@ -180,6 +181,37 @@ var keyedOps = map[string]struct {
 		}
 		a, err := s.DeleteRegister(now, Ref{Key: "k", Name: "gone"}, id, op)
 		return a.Applied, a.Replayed, err
+	}},
+	"begin of work": {4, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
+		op := begins("ann", "body")
+		switch v {
+		case 1:
+			op.Print = []byte("other")
+		case 2:
+			op.Holder = []byte("bob")
+		case 3:
+			op.TTL++
+		}
+		// Only a turn is remembered, so each key has work of its own.
+		a, err := s.BeginOnce(now, Ref{Key: "k", Name: fmt.Sprint("begun ", id.Client)}, id, op)
+		return a.Outcome == once.First, a.Replayed, err
+	}},
+	"complete of work": {4, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
+		ref, result, keep := Ref{Key: "k", Name: fmt.Sprint("completed ", id.Client)}, "r", int64(once.DefaultKeep)
+		if _, err := s.BeginOnce(now, ref, reqid.ID{}, begins("ann", "body")); err != nil {
+			return false, false, err
+		}
+		token := must(s.GetOnce(now, ref)).Token
+		switch v {
+		case 1:
+			token++
+		case 2:
+			result = "other"
+		case 3:
+			keep++
+		}
+		a, err := s.CompleteOnce(now, ref, id, token, []byte(result), keep, TurnClaim{})
+		return a.OK, a.Replayed, err
 	}},
 	"release": {2, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
 		ref := Ref{Key: "k", Name: "released"}

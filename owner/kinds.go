@@ -18,6 +18,7 @@ const (
 	KindLock
 	KindRegister
 	KindSemaphore
+	KindOnce
 
 	kinds // how many there are, with the zero Kind, which is none
 )
@@ -29,6 +30,7 @@ var machines = [kinds]machine{
 	KindLock:      lockMachine,
 	KindRegister:  registerMachine,
 	KindSemaphore: semaphoreMachine,
+	KindOnce:      onceMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.
@@ -44,7 +46,8 @@ type machine struct {
 	parts  parts  // nil: such an object is never split
 	old    old    // nil: headers before version 4 cannot have its state
 
-	hold *family // nil: its objects are not held under leases as package hold has it
+	hold    *family // nil: its objects are not held under leases as package hold has it
+	results bool    // what is over by its time is a result, and no grant that lapsed
 }
 
 // states are those of the objects of one kind. Their methods are called with the shard

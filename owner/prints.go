@@ -6,6 +6,7 @@ import (
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/once"
 	"github.com/keystead/keystead/owner/reqid"
 	"github.com/keystead/keystead/owner/value"
 )
@@ -28,6 +29,14 @@ const (
 	opReleasePermits
 	opRevokePermits
 	opSetCapacity
+)
+
+// … each kind that was added later has numbers of its own.
+const (
+	opBeginOnce uint64 = iota + 40
+	opCompleteOnce
+	opAbandonOnce
+	opForgetOnce
 )
 
 // fingerprint tells operations under one request id apart: what they do and
@@ -117,4 +126,22 @@ func printOfDeleteRegister(id *reqid.ID, op *DeleteRegister) uint32 {
 // conditions adds those of a change of a register.
 func (d digest) conditions(c *value.Conditions, h Hold) digest {
 	return d.flag(c.Versioned).with(c.Version).with(c.Fence).with(xxhash.Sum64String(h.Name)).with(h.Token)
+}
+
+func printOfBegin(id *reqid.ID, op *once.Begin) uint32 {
+	sum := xxhash.Sum64(op.Print)
+	//guard:key-fields-begin
+	if id.Keyed() {
+		return digestOf(opBeginOnce).with(sum).with(xxhash.Sum64(op.Holder)).with(uint64(op.TTL)).print()
+	}
+	return fingerprint(opBeginOnce, sum)
+}
+
+func printOfComplete(id *reqid.ID, token uint64, result []byte, keep int64) uint32 {
+	sum := xxhash.Sum64(result)
+	//guard:key-fields-complete
+	if id.Keyed() {
+		return digestOf(opCompleteOnce).with(token).with(sum).with(uint64(keep)).print()
+	}
+	return fingerprint(opCompleteOnce, token^sum)
 }

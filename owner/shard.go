@@ -23,7 +23,7 @@ type shard struct {
 	locks  flat.Slab[lock.State]
 	holds  flat.Slab[hold.State]
 	marks  flat.Cells        // of sliding windows that have some
-	values flat.Slab[[]byte] // of registers that have one
+	values flat.Slab[[]byte] // of registers that have one, and texts of what is done once
 	ids    *reqid.Table
 	heat   Heat // nil = nobody asks
 
@@ -55,6 +55,7 @@ type shard struct {
 	scheduled map[uint32]int64          // by entry: earliest wake asked for
 	retold    map[uint32]uint64         // by entry: last grant that a retry was told of while it was held
 	watched   map[address]chan struct{} // registers that are awaited, each with what is closed when it changes
+	crowds    map[address]*crowd        // of callers that wait for work that another does
 	copies    map[uint32]struct{}       // by entry: locks with a queue that came from elsewhere; see Own
 	sessions  sessionIndex
 }
@@ -339,7 +340,7 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 		return
 	}
 	sh.store.expired[e.kind].Add(1)
-	if m.grants != nil {
+	if m.grants != nil && !m.results {
 		sh.store.lapsed.Add(1)
 	}
 	sh.unlistAllLocked(slot)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/once"
 	"github.com/keystead/keystead/owner/value"
 )
 
@@ -36,5 +37,18 @@ func TestTokensRiseAboveRegisters(t *testing.T) {
 	}
 	if a := must(s.SetRegister(0, config, noID, puts("v"))); a.Version != before+1 {
 		t.Errorf("version %x after %x", a.Version, uint64(before))
+	}
+}
+
+// TestTokensRiseAboveTurns: so are those of turns.
+func TestTokensRiseAboveTurns(t *testing.T) {
+	const before = 105<<SeqBits | 7
+	s := newStore(t, nil)
+	r := &Record{Hash: Hash(order.Key), Key: []byte(order.Key), Name: []byte(order.Name), Version: 1}
+	if err := s.Install(0, r.SetOnce(once.State{Phase: once.UnderWay, Token: before, Attempt: 1, Until: second}), always); err != nil {
+		t.Fatal(err)
+	}
+	if a := firstTurn(t, s, second, noID, begins("a", "")); a.Token != before+1 || a.Attempt != 2 {
+		t.Errorf("token %x after %x", a.Token, uint64(before))
 	}
 }

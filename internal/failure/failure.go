@@ -54,6 +54,10 @@ const (
 
 	CapacityMismatch // the object has another capacity than the caller says; nothing happened
 
+	// That of work that is done once.
+
+	OtherFingerprint // the key stands for other work; nothing happened
+
 	end // of the reasons; it is none
 )
 

@@ -10,6 +10,7 @@ import (
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 )
 
 // hotKey is a line of the busiest keys.
@@ -113,6 +114,8 @@ func objectOf(o *adminpb.ObjectState) object {
 		if o.Register.Fence > 0 {
 			add("fence", "%d", o.Register.Fence)
 		}
+	case o.Once != nil:
+		onceFacts(o.Once, add)
 	case o.Kind != commonpb.Kind_KIND_UNSPECIFIED:
 		add("state", "of a kind that this page does not show")
 	}
@@ -147,6 +150,18 @@ func lockFacts(l *adminpb.LockState, add func(what, format string, args ...any))
 		add("held by", "nobody")
 	}
 	add("waiting", "%d", l.Waiting)
+}
+
+func onceFacts(o *adminpb.OnceState, add func(what, format string, args ...any)) {
+	if o.Phase == oncepb.Phase_PHASE_DONE {
+		add("done", "with a result of %s bytes", count(uint64(o.Size)))
+		add("forgotten", "in %s", lasting(o.TtlNs))
+	} else {
+		add("under way by", "%s", cmp.Or(printable(o.Holder), "somebody without a name"))
+		add("attempt", "%d", o.Attempt)
+		add("lease left", "%s", lasting(o.TtlNs))
+	}
+	add("fencing token", "%d", o.Token)
 }
 
 // lasting writes nanoseconds as people do: three figures are enough.

@@ -40,6 +40,7 @@ var byReason = map[string]int{
 	"KIND_MISMATCH":     http.StatusConflict,
 	"REQUEST_TOO_OLD":   http.StatusConflict,
 	"REQUEST_ID_REUSED": http.StatusUnprocessableEntity, // as the draft on Idempotency-Key has it
+	"OTHER_FINGERPRINT": http.StatusUnprocessableEntity, // … and of a key's other request
 	"LAST_NODE":         http.StatusConflict,
 	"TOO_FEW_LEFT":      http.StatusConflict,
 	"NOT_OWNER":         http.StatusMisdirectedRequest,

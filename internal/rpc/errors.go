@@ -47,6 +47,7 @@ var kinds = map[failure.Reason]struct {
 	failure.TooFewLeft:       {codes.FailedPrecondition, commonpb.Reason_REASON_TOO_FEW_LEFT},
 	failure.UnknownMethod:    {codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD},
 	failure.CapacityMismatch: {codes.FailedPrecondition, commonpb.Reason_REASON_CAPACITY_MISMATCH},
+	failure.OtherFingerprint: {codes.FailedPrecondition, commonpb.Reason_REASON_OTHER_FINGERPRINT},
 }
 
 var errStopping = &failure.Error{Reason: failure.Unavailable, RetryAfter: 500 * time.Millisecond,

@@ -18,6 +18,7 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
@@ -74,6 +75,30 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.registers.Delete(ctx, &registerpb.DeleteRequest{Key: key, Name: name, RequestId: id})
 			return err
 		},
+		"BeginOnce": func() error {
+			_, err := h.onces.Begin(ctx, &oncepb.BeginRequest{Key: key, Name: name, TtlNs: second, RequestId: id})
+			return err
+		},
+		"RenewOnce": func() error {
+			_, err := h.onces.Renew(ctx, &oncepb.RenewRequest{Key: key, Name: name, Token: 1, TtlNs: second})
+			return err
+		},
+		"CompleteOnce": func() error {
+			_, err := h.onces.Complete(ctx, &oncepb.CompleteRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
+		"AbandonOnce": func() error {
+			_, err := h.onces.Abandon(ctx, &oncepb.AbandonRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
+		"GetOnce": func() error {
+			_, err := h.onces.Get(ctx, &oncepb.GetRequest{Key: key, Name: name})
+			return err
+		},
+		"ForgetOnce": func() error {
+			_, err := h.onces.Forget(ctx, &oncepb.ForgetRequest{Key: key, Name: name, RequestId: id})
+			return err
+		},
 		"AcquirePermits": func() error {
 			_, err := h.permits.Acquire(ctx, &semaphorepb.AcquireRequest{Key: key, Name: name, Holder: "me", Capacity: 2, TtlNs: second, RequestId: id})
 			return err
@@ -95,7 +120,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 
 // takesID says which of calls carry a request id.
 var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true,
-	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true}
+	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true, "BeginOnce": true, "CompleteOnce": true, "AbandonOnce": true, "ForgetOnce": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -145,7 +170,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 5 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 6 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})

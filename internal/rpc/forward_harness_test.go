@@ -26,6 +26,7 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
@@ -140,6 +141,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.limits, m.counters, m.locks = limitpb.NewLimitServiceClient(m.conn), counterpb.NewCounterServiceClient(m.conn), lockpb.NewLockServiceClient(m.conn)
 	m.registers = registerpb.NewRegisterServiceClient(m.conn)
 	m.permits = semaphorepb.NewSemaphoreServiceClient(m.conn)
+	m.onces = oncepb.NewOnceServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

@@ -29,6 +29,7 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
@@ -98,6 +99,7 @@ type house struct {
 	locks     lockpb.LockServiceClient
 	registers registerpb.RegisterServiceClient
 	permits   semaphorepb.SemaphoreServiceClient
+	onces     oncepb.OnceServiceClient
 	conn      *grpc.ClientConn
 }
 
@@ -146,6 +148,7 @@ func (h *house) run(l net.Listener) {
 	h.limits, h.counters, h.locks = limitpb.NewLimitServiceClient(h.conn), counterpb.NewCounterServiceClient(h.conn), lockpb.NewLockServiceClient(h.conn)
 	h.registers = registerpb.NewRegisterServiceClient(h.conn)
 	h.permits = semaphorepb.NewSemaphoreServiceClient(h.conn)
+	h.onces = oncepb.NewOnceServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

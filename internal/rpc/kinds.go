@@ -11,6 +11,7 @@ import (
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
@@ -57,6 +58,13 @@ const (
 	opSetCapacity      = 38
 	opInspectSemaphore = 39
 
+	opBeginOnce    = 62
+	opRenewOnce    = 63
+	opCompleteOnce = 64
+	opAbandonOnce  = 65
+	opGetOnce      = 66
+	opForgetOnce   = 67
+
 	maxOperation = 127 // numbers are indexes
 )
 
@@ -90,6 +98,12 @@ var (
 	semaphoreRevoke      = changes(opRevokePermits, "Revoke", "revoke_permits", "revoked", "gone", (*Server).revokePermits).since(owner.SemaphoreLevel)
 	semaphoreSetCapacity = changes(opSetCapacity, "SetCapacity", "set_capacity", "set", "refused", (*Server).setCapacity).since(owner.SemaphoreLevel)
 	semaphoreInspect     = reads(opInspectSemaphore, "Inspect", "inspect_semaphore", "held", "free", (*Server).inspectSemaphore).since(owner.SemaphoreLevel)
+	onceBegin            = waits(opBeginOnce, "Begin", "begin_once", "first", "not_first", (*Server).beginOnce, unbegin, addTurnWaited).since(owner.OnceLevel)
+	onceRenew            = changes(opRenewOnce, "Renew", "renew_once", "renewed", "gone", (*Server).renewOnce).since(owner.OnceLevel)
+	onceComplete         = changes(opCompleteOnce, "Complete", "complete_once", "completed", "gone", (*Server).completeOnce).since(owner.OnceLevel)
+	onceAbandon          = changes(opAbandonOnce, "Abandon", "abandon_once", "abandoned", "gone", (*Server).abandonOnce).since(owner.OnceLevel)
+	onceGet              = reads(opGetOnce, "Get", "get_once", "answered", "absent", (*Server).getOnce).since(owner.OnceLevel)
+	onceForget           = changes(opForgetOnce, "Forget", "forget_once", "forgotten", "kept", (*Server).forgetOnce).since(owner.OnceLevel)
 	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
@@ -107,6 +121,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
 	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
+	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList),
 }
 

@@ -184,6 +184,7 @@ var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (change
 	owner.KindLock:      lockState,
 	owner.KindRegister:  registerState,
 	owner.KindSemaphore: semaphoreState,
+	owner.KindOnce:      onceState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.
@@ -233,6 +234,12 @@ func semaphoreState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 	s, held := x.HoldAlone(x.Now)
 	o.Semaphore = &adminpb.SemaphoreState{Capacity: s.Capacity, CapacitySet: s.Fixed, Held: uint32(held), Waiting: uint32(x.Waiting)}
 	return s.At
+}
+
+func onceState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s := x.Once()
+	o.Once = &adminpb.OnceState{Phase: oncePhases[s.Phase], Token: s.Token, Attempt: s.Attempt, Holder: string(s.Holder), Size: uint32(len(s.Result)), TtlNs: max(s.Until-x.Now, 0)}
+	return s.Since
 }
 
 // Sizes of pages.

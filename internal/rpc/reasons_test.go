@@ -38,6 +38,7 @@ func TestReasonsOnTheWire(t *testing.T) {
 		{failure.TooFewLeft, codes.FailedPrecondition, commonpb.Reason_REASON_TOO_FEW_LEFT, 16},
 		{failure.UnknownMethod, codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD, 18},
 		{failure.CapacityMismatch, codes.FailedPrecondition, commonpb.Reason_REASON_CAPACITY_MISMATCH, 19},
+		{failure.OtherFingerprint, codes.FailedPrecondition, commonpb.Reason_REASON_OTHER_FINGERPRINT, 20},
 	}
 	for i, r := range failure.Reasons() {
 		if i >= len(want) || want[i].of != r {

@@ -11,6 +11,7 @@ import (
 	v11 "github.com/keystead/keystead/proto/keystead/common/v1"
 	v12 "github.com/keystead/keystead/proto/keystead/limit/v1"
 	v13 "github.com/keystead/keystead/proto/keystead/lock/v1"
+	v14 "github.com/keystead/keystead/proto/keystead/once/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -699,7 +700,9 @@ type ObjectState struct {
 	// Its state, if it is a register.
 	Register *RegisterState `protobuf:"bytes,8,opt,name=register,proto3" json:"register,omitempty"`
 	// Its state, if it is a semaphore.
-	Semaphore     *SemaphoreState `protobuf:"bytes,9,opt,name=semaphore,proto3" json:"semaphore,omitempty"`
+	Semaphore *SemaphoreState `protobuf:"bytes,9,opt,name=semaphore,proto3" json:"semaphore,omitempty"`
+	// Its state, if it is work that is done once.
+	Once          *OnceState `protobuf:"bytes,10,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -793,6 +796,13 @@ func (x *ObjectState) GetRegister() *RegisterState {
 func (x *ObjectState) GetSemaphore() *SemaphoreState {
 	if x != nil {
 		return x.Semaphore
+	}
+	return nil
+}
+
+func (x *ObjectState) GetOnce() *OnceState {
+	if x != nil {
+		return x.Once
 	}
 	return nil
 }
@@ -1145,6 +1155,97 @@ func (x *SemaphoreState) GetWaiting() uint32 {
 	return 0
 }
 
+// OnceState is what is kept of work that is done once, without its result.
+type OnceState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far it is.
+	Phase v14.Phase `protobuf:"varint,1,opt,name=phase,proto3,enum=keystead.once.v1.Phase" json:"phase,omitempty"`
+	// Fencing token of the last turn.
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Which attempt that is.
+	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Whose turn it is.
+	Holder string `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Bytes of its result.
+	Size uint32 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	// Time left of the lease, or until the result is forgotten, in nanoseconds.
+	TtlNs         int64 `protobuf:"varint,6,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OnceState) Reset() {
+	*x = OnceState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OnceState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OnceState) ProtoMessage() {}
+
+func (x *OnceState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OnceState.ProtoReflect.Descriptor instead.
+func (*OnceState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *OnceState) GetPhase() v14.Phase {
+	if x != nil {
+		return x.Phase
+	}
+	return v14.Phase(0)
+}
+
+func (x *OnceState) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *OnceState) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *OnceState) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *OnceState) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *OnceState) GetTtlNs() int64 {
+	if x != nil {
+		return x.TtlNs
+	}
+	return 0
+}
+
 // ListObjectsRequest asks for a page.
 type ListObjectsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1171,7 +1272,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1284,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1297,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1269,7 +1370,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1382,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1395,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1347,7 +1448,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1460,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1473,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1416,7 +1517,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1529,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1542,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1492,7 +1593,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1605,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1618,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1538,7 +1639,7 @@ var File_keystead_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\"8\n" +
+	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"8\n" +
 	"\fDrainRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"D\n" +
@@ -1579,7 +1680,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xbb\x03\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xed\x03\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1589,7 +1690,9 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x04lock\x18\x06 \x01(\v2\x1c.keystead.admin.v1.LockStateR\x04lock\x120\n" +
 	"\x05split\x18\a \x01(\v2\x1a.keystead.cluster.v1.SplitR\x05split\x12<\n" +
 	"\bregister\x18\b \x01(\v2 .keystead.admin.v1.RegisterStateR\bregister\x12?\n" +
-	"\tsemaphore\x18\t \x01(\v2!.keystead.admin.v1.SemaphoreStateR\tsemaphore\"\xb7\x01\n" +
+	"\tsemaphore\x18\t \x01(\v2!.keystead.admin.v1.SemaphoreStateR\tsemaphore\x120\n" +
+	"\x04once\x18\n" +
+	" \x01(\v2\x1c.keystead.admin.v1.OnceStateR\x04once\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
@@ -1613,7 +1716,14 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\bcapacity\x18\x01 \x01(\rR\bcapacity\x12!\n" +
 	"\fcapacity_set\x18\x02 \x01(\bR\vcapacitySet\x12\x12\n" +
 	"\x04held\x18\x03 \x01(\rR\x04held\x12\x18\n" +
-	"\awaiting\x18\x04 \x01(\rR\awaiting\"\xe6\x01\n" +
+	"\awaiting\x18\x04 \x01(\rR\awaiting\"\xad\x01\n" +
+	"\tOnceState\x12-\n" +
+	"\x05phase\x18\x01 \x01(\x0e2\x17.keystead.once.v1.PhaseR\x05phase\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
+	"\x06holder\x18\x04 \x01(\tR\x06holder\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\rR\x04size\x12\x15\n" +
+	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"\xe6\x01\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1667,7 +1777,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -1686,63 +1796,67 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*LockState)(nil),           // 14: keystead.admin.v1.LockState
 	(*RegisterState)(nil),       // 15: keystead.admin.v1.RegisterState
 	(*SemaphoreState)(nil),      // 16: keystead.admin.v1.SemaphoreState
-	(*ListObjectsRequest)(nil),  // 17: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 18: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 19: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 20: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 21: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 22: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 23: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 24: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 25: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 26: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 27: keystead.lock.v1.Holder
-	(*v11.RequestId)(nil),       // 28: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 29: keystead.common.v1.Replay
+	(*OnceState)(nil),           // 17: keystead.admin.v1.OnceState
+	(*ListObjectsRequest)(nil),  // 18: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 19: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 20: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 21: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 22: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 23: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 24: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 25: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 26: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 27: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 28: keystead.lock.v1.Holder
+	(v14.Phase)(0),              // 29: keystead.once.v1.Phase
+	(*v11.RequestId)(nil),       // 30: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 31: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	22, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	23, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	24, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	23, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	25, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	23, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	24, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	25, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	24, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	26, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
 	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	23, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	24, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
 	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
 	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
 	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	24, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	25, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
 	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
 	16, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
-	26, // 15: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	27, // 16: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	23, // 17: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	19, // 18: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	23, // 19: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	23, // 20: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	28, // 21: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 22: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 23: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 24: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 25: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 26: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 27: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	17, // 28: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	20, // 29: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 30: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 31: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 32: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 33: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 34: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	18, // 35: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	21, // 36: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	30, // [30:37] is the sub-list for method output_type
-	23, // [23:30] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	17, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
+	27, // 16: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	28, // 17: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	29, // 18: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
+	24, // 19: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	20, // 20: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	24, // 21: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	24, // 22: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	30, // 23: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	31, // 24: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 25: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 26: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 27: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 28: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 29: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	18, // 30: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	21, // 31: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 32: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 33: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 34: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 35: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 36: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	19, // 37: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	22, // 38: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	32, // [32:39] is the sub-list for method output_type
+	25, // [25:32] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -1756,7 +1870,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -57,6 +57,8 @@ const (
 	Kind_KIND_REGISTER Kind = 4
 	// A semaphore.
 	Kind_KIND_SEMAPHORE Kind = 5
+	// Work that is done once.
+	Kind_KIND_ONCE Kind = 6
 )
 
 // Enum value maps for Kind.
@@ -68,6 +70,7 @@ var (
 		3: "KIND_LOCK",
 		4: "KIND_REGISTER",
 		5: "KIND_SEMAPHORE",
+		6: "KIND_ONCE",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -76,6 +79,7 @@ var (
 		"KIND_LOCK":        3,
 		"KIND_REGISTER":    4,
 		"KIND_SEMAPHORE":   5,
+		"KIND_ONCE":        6,
 	}
 )
 
@@ -174,6 +178,9 @@ const (
 	// A semaphore has another capacity than the caller says. FAILED_PRECONDITION. The
 	// message says which; SetCapacity changes it.
 	Reason_REASON_CAPACITY_MISMATCH Reason = 19
+	// The key stands for other work than that of the caller's fingerprint. Nothing happened.
+	// FAILED_PRECONDITION. Repeat the very same request under its key, or draw a new key.
+	Reason_REASON_OTHER_FINGERPRINT Reason = 20
 )
 
 // Enum value maps for Reason.
@@ -199,6 +206,7 @@ var (
 		17: "REASON_RECOVERING",
 		18: "REASON_UNKNOWN_METHOD",
 		19: "REASON_CAPACITY_MISMATCH",
+		20: "REASON_OTHER_FINGERPRINT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -221,6 +229,7 @@ var (
 		"REASON_RECOVERING":        17,
 		"REASON_UNKNOWN_METHOD":    18,
 		"REASON_CAPACITY_MISMATCH": 19,
+		"REASON_OTHER_FINGERPRINT": 20,
 	}
 )
 
@@ -581,7 +590,7 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*t\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\x83\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -589,7 +598,8 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\fKIND_COUNTER\x10\x02\x12\r\n" +
 	"\tKIND_LOCK\x10\x03\x12\x11\n" +
 	"\rKIND_REGISTER\x10\x04\x12\x12\n" +
-	"\x0eKIND_SEMAPHORE\x10\x05*\xf6\x03\n" +
+	"\x0eKIND_SEMAPHORE\x10\x05\x12\r\n" +
+	"\tKIND_ONCE\x10\x06*\x94\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -611,7 +621,8 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x13REASON_TOO_FEW_LEFT\x10\x10\x12\x15\n" +
 	"\x11REASON_RECOVERING\x10\x11\x12\x19\n" +
 	"\x15REASON_UNKNOWN_METHOD\x10\x12\x12\x1c\n" +
-	"\x18REASON_CAPACITY_MISMATCH\x10\x13B@Z>github.com/keystead/keystead/proto/keystead/common/v1;commonv1b\x06proto3"
+	"\x18REASON_CAPACITY_MISMATCH\x10\x13\x12\x1c\n" +
+	"\x18REASON_OTHER_FINGERPRINT\x10\x14B@Z>github.com/keystead/keystead/proto/keystead/common/v1;commonv1b\x06proto3"
 
 var (
 	file_keystead_common_v1_common_proto_rawDescOnce sync.Once

@@ -85,7 +85,7 @@ func (c *Client) resolve(values context.Context, key string, o *lockOptions, op 
 		return unknown
 	}
 	e := *unknown.(*Error)
-	e.Message += "; if the lock was granted, it is given back in the background"
+	e.Message += "; if the " + o.what() + " was granted, it is given back in the background"
 	timer := time.NewTimer(resolveTime)
 	defer timer.Stop()
 	select {

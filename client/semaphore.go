@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"sync/atomic"
@@ -48,6 +49,12 @@ type permits struct {
 	have     atomic.Uint32 // that the grant has: fewer after a Downgrade
 	seen     atomic.Uint32 // … and as the owner said it
 	metadata atomic.Pointer[[]byte]
+}
+
+// lower has the grant have no more than so many.
+func (p *permits) lower(to uint32) {
+	for have := p.have.Load(); to < have && !p.have.CompareAndSwap(have, to); have = p.have.Load() {
+	}
 }
 
 func (p *permits) validate(delay time.Duration) error {
@@ -100,9 +107,6 @@ func (s permitService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, op
 	if r.Capacity != 0 {
 		p.seen.Store(r.Capacity)
 	}
-	if r.Acquired {
-		p.have.Store(uint32(p.n))
-	}
 	return &lockpb.AcquireResponse{Acquired: r.Acquired, Token: r.Token, TtlNs: r.TtlNs, WaitedNs: r.WaitedNs, QueuePosition: r.QueuePosition,
 		Epoch: r.Epoch, Owner: r.Owner, LostEpoch: r.LostEpoch, Replay: r.Replay}, nil
 }
@@ -149,6 +153,7 @@ func (s Semaphore) acquire(ctx context.Context, key string, n int, opts []LockOp
 	l := Lock{s.c, s.name}
 	o := l.options(opts)
 	o.permits = &permits{n: n, capacity: s.capacity}
+	o.permits.have.Store(uint32(n)) // not when an answer comes: one that is late must not undo a Downgrade
 	if try && o.wait != forever {
 		return nil, about(invalid("Wait", "is an option of Acquire; TryAcquire does not wait"), o.what(), key, "")
 	}
@@ -193,7 +198,8 @@ func (h *HeldPermits) Release(ctx context.Context, opts ...CallOption) error {
 
 // Downgrade gives some of the permits back and keeps so many, under the same token: a writer that
 // held all becomes a reader, and nobody else writes in between. A grant never gets more permits:
-// ErrInvalid. The error is ErrLockLost if they are not held any more.
+// ErrInvalid, also if a Downgrade whose answer was lost has left it fewer. The error is
+// ErrLockLost if they are not held any more.
 func (h *HeldPermits) Downgrade(ctx context.Context, permits int) error {
 	const what = "downgrade semaphore"
 	if permits < 1 || permits > h.Permits() {
@@ -205,10 +211,15 @@ func (h *HeldPermits) Downgrade(ctx context.Context, permits int) error {
 	if err != nil {
 		return err
 	}
-	if !r.Downgraded {
-		return about(h.l.lost("the permits are not held any more"), what, h.l.key, r.Owner)
+	switch {
+	case r.Permits == 0:
+		return h.over(what, r.Owner)
+	//guard:client-downgrade-unheard
+	case !r.Downgraded: // an earlier one was done, and its answer lost
+		h.p.lower(r.Permits)
+		return about(invalid("permits", "are %d; the grant has %d, and never gets more", permits, r.Permits), what, h.l.key, r.Owner)
 	}
-	h.p.have.Store(uint32(permits))
+	h.p.lower(uint32(permits))
 	return nil
 }
 
@@ -223,10 +234,19 @@ func (h *HeldPermits) Update(ctx context.Context, metadata []byte) error {
 		return err
 	}
 	if !r.Updated {
-		return about(h.l.lost("the permits are not held any more"), what, h.l.key, r.Owner)
+		return h.over(what, r.Owner)
 	}
+	metadata = bytes.Clone(metadata) // they are shown again if they are lost
 	h.p.metadata.Store(&metadata)
 	return nil
+}
+
+// over ends the context of permits that are held no more, as their owner has said, and returns
+// the error.
+func (h *HeldPermits) over(what, node string) error {
+	//guard:client-permits-over
+	h.l.finish(h.l.lost("the permits are not held any more"))
+	return about(h.l.lost("the permits are not held any more"), what, h.l.key, node)
 }
 
 // Verify reports whether a token still holds permits of a key: what a job asks that may have

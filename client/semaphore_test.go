@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/keystead/keystead/owner"
 )
 
 func TestSemaphore(t *testing.T) {
@@ -108,6 +110,60 @@ func TestPermitsOutliveTheirOwner(t *testing.T) {
 		}
 		if err := a.Release(soon(t)); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestDowngradeThatWasNotHeardOf: the answer to a Downgrade is lost with its caller. The permits
+// that are left are held, whatever the next one asks for.
+func TestDowngradeThatWasNotHeardOf(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		c, n1 := w.client(Config{}, "n1"), w.nodes["n1"]
+		a := must(c.Semaphore("", 9).Acquire(soon(t), "k", 9))(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		n1.on(func(*owner.Record) {
+			n1.on(func(*owner.Record) {})
+			cancel()
+			n1.cut()
+		})
+		if err := a.Downgrade(ctx, 4); err == nil {
+			t.Fatal("it was heard of")
+		}
+		if err := a.Downgrade(soon(t), 6); !errors.Is(err, ErrInvalid) || errors.Is(err, ErrLockLost) || a.Permits() != 4 {
+			t.Errorf("%d permits: %v", a.Permits(), err)
+		}
+		if err := a.Downgrade(soon(t), 4); err != nil {
+			t.Error(err)
+		}
+		if !a.Held() {
+			t.Error(context.Cause(a.Context()))
+		}
+		if err := a.Release(soon(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPermitsThatAreOver: who learns from any answer that the permits are not held any more has no
+// context that says otherwise.
+func TestPermitsThatAreOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		s := w.client(Config{}, "n1").Semaphore("", 9)
+		for what, ask := range map[string]func(h *HeldPermits) error{
+			"update":    func(h *HeldPermits) error { return h.Update(soon(t), nil) },
+			"downgrade": func(h *HeldPermits) error { return h.Downgrade(soon(t), 1) },
+		} {
+			a := must(s.Acquire(soon(t), "k", 2))(t)
+			if ok := must(s.Revoke(soon(t), "k", a.Token()))(t); !ok || !a.Held() {
+				t.Errorf("%s: revoked %v, held %v", what, ok, a.Held())
+			}
+			if err := ask(a); !errors.Is(err, ErrLockLost) || a.Held() || !errors.Is(context.Cause(a.Context()), ErrLockLost) {
+				t.Errorf("%s: %v, held %v: %v", what, err, a.Held(), context.Cause(a.Context()))
+			}
 		}
 	})
 }

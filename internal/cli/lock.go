@@ -188,7 +188,11 @@ func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std P
 	case isOne && errors.Is(err, client.ErrLockHeld) && ctx.Err() == nil:
 		return nil, notAcquired(std, key, e)
 	case isOne && errors.Is(err, client.ErrNoPermits) && ctx.Err() == nil:
-		fmt.Fprintf(std.Err, "keystead: %q has no %d permits free; %d in the queue before you\n", key, f.permits.n, max(e.Place-1, 0))
+		free := "no permit"
+		if f.permits.n > 1 {
+			free = fmt.Sprintf("no %d permits", f.permits.n)
+		}
+		fmt.Fprintf(std.Err, "keystead: %q has %s free; %d in the queue before you\n", key, free, max(e.Place-1, 0))
 		return nil, exitCode(exitNotAcquired)
 	}
 	return held, node.explain(err)
@@ -250,6 +254,9 @@ func (g *graceWait) refused(method string, err error) error {
 		return err
 	}
 	what := "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
+	if g.f.permits.n != 0 {
+		what = "keystead: what was kept of %q was lost, and permits may still be held: none is granted for another %s"
+	}
 	if fieldOf(status.Convert(err)) == "idempotency_key" {
 		what = "keystead: whether this idempotency key was used on %q before is not known for another %s"
 	}

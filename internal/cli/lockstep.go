@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -24,7 +25,8 @@ const stepTTL = time.Minute
 // key that has the name of the step, which has to be written otherwise.
 func oneKey(cmd *cobra.Command, args []string) error {
 	if cmd.ArgsLenAtDash() >= 0 {
-		return usageError{fmt.Errorf("`%s` runs no command\n  hint: for the lock of a key %q, write `keystead lock -- %s COMMAND`", cmd.CommandPath(), cmd.Name(), cmd.Name())}
+		of := cmd.Parent().Name()
+		return usageError{fmt.Errorf("`%s` runs no command\n  hint: for the %s of a key %q, write `keystead %s -- %s COMMAND`", cmd.CommandPath(), of, cmd.Name(), of, cmd.Name())}
 	}
 	return exactArgs("KEY")(cmd, args)
 }
@@ -226,7 +228,7 @@ func (f *lockFlags) giveBack(ctx context.Context, std Process, key, typed string
 }
 
 func parseToken(typed string) (uint64, error) {
-	const want = "the number that `keystead lock acquire` printed"
+	const want = "the number that the acquire printed"
 	if typed == "" {
 		return 0, usageError{errors.New("--token is missing: " + want)}
 	}
@@ -237,17 +239,23 @@ func parseToken(typed string) (uint64, error) {
 	return token, nil
 }
 
-// step makes a call for the holder of a token. before = an attempt before the last one may
-// have been carried out: it was sent, and its answer was lost.
+// step is retried for locks.
 func (f *lockFlags) step(ctx context.Context, do func(context.Context, lockpb.LockServiceClient) error) (before bool, err error) {
+	return f.retried(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return do(ctx, lockpb.NewLockServiceClient(conn))
+	})
+}
+
+// retried makes a call for the holder of a token. before = an attempt before the last one may
+// have been carried out: it was sent, and its answer was lost.
+func (f *lockFlags) retried(ctx context.Context, do func(context.Context, grpc.ClientConnInterface) error) (before bool, err error) {
 	conn, err := f.dial()
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	locks := lockpb.NewLockServiceClient(conn)
 	err = f.call(ctx, func(ctx context.Context) error {
-		err := do(ctx, locks)
+		err := do(ctx, conn)
 		before = before || status.Code(err) == codes.Unavailable && errorReason(err) == "" && !unsent(err)
 		return err
 	})

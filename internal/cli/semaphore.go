@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/client"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
@@ -135,8 +136,9 @@ With --json: {"token": "…", "ttl": seconds, "holder": who has them}.`,
 	return cmd
 }
 
-// underToken is a command about the grant of a token. do reports whether it is in force.
-func (f *lockFlags) underToken(std Process, use, short, long, yes string, do func(ctx context.Context, permits semaphorepb.SemaphoreServiceClient, key string, token uint64) (bool, error)) *cobra.Command {
+// underToken is a command about the grant of a token. do reports whether it is in force, or,
+// if it ends the grant, whether it was.
+func (f *lockFlags) underToken(std Process, use, short, long, yes string, ends bool, do func(ctx context.Context, permits semaphorepb.SemaphoreServiceClient, key string, token uint64) (bool, error)) *cobra.Command {
 	var typed string
 	cmd := &cobra.Command{
 		Use:     use + " KEY --token TOKEN",
@@ -149,25 +151,23 @@ func (f *lockFlags) underToken(std Process, use, short, long, yes string, do fun
 			if err != nil {
 				return err
 			}
-			conn, err := f.dial()
+			ok := false
+			before, err := f.retried(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
+				ok, err = do(ctx, semaphorepb.NewSemaphoreServiceClient(conn), args[0], token)
+				return err
+			})
 			if err != nil {
 				return err
 			}
-			defer conn.Close()
-			ok := false
-			if err := f.call(cmd.Context(), func(ctx context.Context) (err error) {
-				ok, err = do(ctx, semaphorepb.NewSemaphoreServiceClient(conn), args[0], token)
-				return err
-			}); err != nil {
-				return err
-			}
+			ok = ok || before && ends // an attempt whose answer was lost may have ended it
 			if f.json {
 				if err := printJSON(std.Out, map[string]bool{yes: ok}); err != nil {
 					return err
 				}
 			}
 			if !ok {
-				return notHeld(std, args[0], token, nil)
+				fmt.Fprintf(std.Err, "keystead: token %d does not hold permits of %q: they were lost, or released before\n", token, args[0])
+				return exitCode(exitLockLost)
 			}
 			if f.json {
 				return nil
@@ -183,7 +183,7 @@ func (f *lockFlags) underToken(std Process, use, short, long, yes string, do fun
 
 func newPermitsRenew(std Process) *cobra.Command {
 	var f lockFlags
-	cmd := f.underToken(std, "renew", "Prolong permits that are held", "Has permits held for --ttl from now on.", "renewed",
+	cmd := f.underToken(std, "renew", "Prolong permits that are held", "Has permits held for --ttl from now on.", "renewed", false,
 		func(ctx context.Context, permits semaphorepb.SemaphoreServiceClient, key string, token uint64) (bool, error) {
 			if err := f.check(os.Getppid()); err != nil {
 				return false, err
@@ -197,7 +197,7 @@ func newPermitsRenew(std Process) *cobra.Command {
 
 func newPermitsRelease(std Process) *cobra.Command {
 	var f lockFlags
-	cmd := f.underToken(std, "release", "Give permits back", "Gives permits back.", "released",
+	cmd := f.underToken(std, "release", "Give permits back", "Gives permits back.", "released", true,
 		func(ctx context.Context, permits semaphorepb.SemaphoreServiceClient, key string, token uint64) (bool, error) {
 			r, err := permits.Release(ctx, &semaphorepb.ReleaseRequest{Key: key, Name: f.name, Token: token, IdempotencyKey: string(f.key)})
 			return r.GetReleased(), err
@@ -209,7 +209,7 @@ func newPermitsRelease(std Process) *cobra.Command {
 func newPermitsVerify(std Process) *cobra.Command {
 	var f lockFlags
 	return f.underToken(std, "verify", "Ask whether a token still holds its permits", `Asks whether a token still holds its permits: for a job that may have outlived its lease. It
-was so when the owner answered; what is written after that needs the token all the same.`, "held",
+was so when the owner answered; what is written after that needs the token all the same.`, "held", false,
 		func(ctx context.Context, permits semaphorepb.SemaphoreServiceClient, key string, token uint64) (bool, error) {
 			r, err := permits.Verify(ctx, &semaphorepb.VerifyRequest{Key: key, Name: f.name, Token: token})
 			return r.GetHeld(), err
@@ -219,7 +219,7 @@ was so when the owner answered; what is written after that needs the token all t
 func newPermitsRevoke(std Process) *cobra.Command {
 	var f lockFlags
 	cmd := f.underToken(std, "revoke", "End another's grant", `Ends a grant for its holder, who learns of it at its next renewal. The --delay that it asked
-for runs before others get the permits.`, "revoked",
+for runs before others get the permits.`, "revoked", true,
 		func(ctx context.Context, permits semaphorepb.SemaphoreServiceClient, key string, token uint64) (bool, error) {
 			r, err := permits.Revoke(ctx, &semaphorepb.RevokeRequest{Key: key, Name: f.name, Token: token, IdempotencyKey: string(f.key)})
 			return r.GetRevoked(), err
@@ -319,7 +319,11 @@ func (f *lockFlags) showPermits(std Process, s *client.SemaphoreState) error {
 		set = " (set)"
 	}
 	if s.Capacity == 0 {
-		fmt.Fprintf(std.Out, "nobody holds permits%s\n", graceMark(s.LostEpoch))
+		nobody := "nobody holds permits"
+		if s.LostEpoch != 0 {
+			nobody = "not known whether anybody holds permits"
+		}
+		fmt.Fprintf(std.Out, "%s%s\n", nobody, graceMark(s.LostEpoch))
 		return nil
 	}
 	fmt.Fprintf(std.Out, "%d of %d permits held%s%s\n", s.Held, s.Capacity, set, graceMark(s.LostEpoch))
@@ -328,13 +332,16 @@ func (f *lockFlags) showPermits(std Process, s *client.SemaphoreState) error {
 		if h.TTL == 0 {
 			state = "lost, free in " + people(h.Delay)
 		}
-		fmt.Fprintf(std.Out, "      %d by %s for %s, token %d, %s\n", h.Permits, h.ID, people(h.Held), h.Token, state)
+		fmt.Fprintf(std.Out, "      %d by %s for %s, token %d, %s\n", h.Permits, printable(h.ID), people(h.Held), h.Token, state)
+		if len(h.Metadata) > 0 {
+			fmt.Fprintf(std.Out, "        metadata: %q\n", h.Metadata)
+		}
 	}
 	if more := s.Holding - len(s.Holders); more > 0 {
 		fmt.Fprintf(std.Out, "      and %d more holders\n", more)
 	}
 	for i, w := range s.Waiters {
-		fmt.Fprintf(std.Out, "%4d. %s, waiting %s for %d\n", i+1, w.Name, people(w.Waited), w.Permits)
+		fmt.Fprintf(std.Out, "%4d. %s, waiting %s for %d\n", i+1, printable(w.Name), people(w.Waited), w.Permits)
 	}
 	if more := s.Waiting - len(s.Waiters); more > 0 {
 		fmt.Fprintf(std.Out, "      and %d more\n", more)

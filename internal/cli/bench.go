@@ -56,10 +56,10 @@ func newBench(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a node, side by side with bare gRPC",
-		Long: `Measures limit checks, counter adds, lock cycles and ids over a grid of concurrency, in
-one run with two bare gRPC servers that answer constants of the same shape: one
-with grpc-go at its defaults, one with the server options and the codec of a
-node. Each is a process of its own; they take turns.
+		Long: `Measures limit checks, counter adds, cycles of locks, semaphores and registers, and ids
+over a grid of concurrency, in one run with two bare gRPC servers that answer constants
+of the same shape: one with grpc-go at its defaults, one with the server options and the
+codec of a node. Each is a process of its own; they take turns.
 
 Without --addr it starts a node for the purpose. With --addr, mind that the
 echoes run here: the ratios mean something only if the node does, too.

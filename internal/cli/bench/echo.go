@@ -14,6 +14,8 @@ import (
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
 // epoch is as long on the wire as a real one.
@@ -31,6 +33,8 @@ func ServeEcho(l net.Listener, tuned bool) error {
 	limitpb.RegisterLimitServiceServer(s, echoLimits{})
 	counterpb.RegisterCounterServiceServer(s, echoCounters{})
 	lockpb.RegisterLockServiceServer(s, echoLocks{})
+	semaphorepb.RegisterSemaphoreServiceServer(s, echoSemaphores{})
+	registerpb.RegisterRegisterServiceServer(s, echoRegisters{})
 	rlspb.RegisterRateLimitServiceServer(s, echoRLS{})
 	idpb.RegisterIdServiceServer(s, echoIDs{})
 	return s.Serve(l)
@@ -93,6 +97,32 @@ func (echoLocks) Acquire(context.Context, *lockpb.AcquireRequest) (*lockpb.Acqui
 
 func (echoLocks) Release(context.Context, *lockpb.ReleaseRequest) (*lockpb.ReleaseResponse, error) {
 	return &lockpb.ReleaseResponse{Released: true, Epoch: epoch}, nil
+}
+
+type echoSemaphores struct {
+	semaphorepb.UnimplementedSemaphoreServiceServer
+}
+
+func (echoSemaphores) Acquire(context.Context, *semaphorepb.AcquireRequest) (*semaphorepb.AcquireResponse, error) {
+	return &semaphorepb.AcquireResponse{Acquired: true, Token: epoch << 24, TtlNs: 10_000_000_000, Capacity: 10, Held: 1, Epoch: epoch}, nil
+}
+
+func (echoSemaphores) Release(context.Context, *semaphorepb.ReleaseRequest) (*semaphorepb.ReleaseResponse, error) {
+	return &semaphorepb.ReleaseResponse{Released: true, Epoch: epoch}, nil
+}
+
+type echoRegisters struct {
+	registerpb.UnimplementedRegisterServiceServer
+}
+
+func (echoRegisters) Put(context.Context, *registerpb.PutRequest) (*registerpb.PutResponse, error) {
+	return &registerpb.PutResponse{Applied: true, Version: epoch << 24, Epoch: epoch}, nil
+}
+
+var echoValue = make([]byte, valueSize)
+
+func (echoRegisters) Get(context.Context, *registerpb.GetRequest) (*registerpb.GetResponse, error) {
+	return &registerpb.GetResponse{Exists: true, Value: echoValue, Version: epoch << 24, Epoch: epoch}, nil
 }
 
 type echoIDs struct {

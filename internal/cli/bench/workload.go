@@ -17,6 +17,8 @@ import (
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
 // worker is one of the concurrent callers of a measurement.
@@ -87,6 +89,8 @@ var workloads = []workload{
 	{name: "stream", about: "limit checks in batches on a stream, answers awaited one message later", items: batch, start: startStream},
 	{name: "counter", about: "one counter add a call", items: single, start: startCounter},
 	{name: "lock", about: "acquire and release a lock, two calls", items: single, start: startLock},
+	{name: "semaphore", about: "acquire and release one of ten permits, two calls", items: single, start: startSemaphore},
+	{name: "register", about: "put 100 bytes and get them, two calls", items: single, start: startRegister},
 	{name: "id", about: "one id a call", items: single, start: startID},
 	{name: "rls", about: "one descriptor a call of Envoy's rate limit service", named: true, items: single, start: startRLS(1)},
 	{name: "rls4", about: "four descriptors a call", named: true, items: several(4), start: startRLS(4)},
@@ -123,7 +127,7 @@ func About(named bool) string {
 	var b strings.Builder
 	for _, w := range workloads {
 		if w.named == named {
-			fmt.Fprintf(&b, "\n  %-8s %s", w.name, w.about)
+			fmt.Fprintf(&b, "\n  %-9s %s", w.name, w.about)
 		}
 	}
 	return b.String()
@@ -208,6 +212,45 @@ func startLock(_ context.Context, w *worker) (cycle, error) {
 			return fmt.Errorf("lock %s is held by %s", key, r.GetHolder().GetId())
 		}
 		_, err = c.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
+		return err
+	}, nil
+}
+
+func startSemaphore(_ context.Context, w *worker) (cycle, error) {
+	c := semaphorepb.NewSemaphoreServiceClient(w.conn)
+	key, holder := hex.EncodeToString(w.client), "bench-"+strconv.Itoa(w.number)
+	return func(ctx context.Context) error {
+		r, err := c.Acquire(ctx, &semaphorepb.AcquireRequest{Key: key, Name: "bench", Holder: holder, Permits: 1, Capacity: 10, TtlNs: 10_000_000_000, RequestId: w.requestID()})
+		if err != nil {
+			return err
+		}
+		if !r.Acquired {
+			return fmt.Errorf("semaphore %s: %d of %d permits are held", key, r.Held, r.Capacity)
+		}
+		_, err = c.Release(ctx, &semaphorepb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
+		return err
+	}, nil
+}
+
+const (
+	// benchRegister is the name of registers: their keys have counters, too, of other names.
+	benchRegister = "bench-register"
+	// valueSize is how long the values of registers are, in bytes.
+	valueSize = 100
+)
+
+func startRegister(_ context.Context, w *worker) (cycle, error) {
+	c := registerpb.NewRegisterServiceClient(w.conn)
+	value := make([]byte, valueSize)
+	return func(ctx context.Context) error {
+		key := w.key()
+		if _, err := c.Put(ctx, &registerpb.PutRequest{Key: key, Name: benchRegister, Value: value, RequestId: w.requestID()}); err != nil {
+			return err
+		}
+		r, err := c.Get(ctx, &registerpb.GetRequest{Key: key, Name: benchRegister})
+		if err == nil && len(r.Value) != valueSize {
+			err = fmt.Errorf("register %s has %d bytes", key, len(r.Value))
+		}
 		return err
 	}, nil
 }

@@ -21,7 +21,7 @@ var Register = Kind{
 	Work:     write,
 	Probe:    Probe{In: history.RegisterInput{Op: history.RegisterGet}, Ask: getRegister},
 	Model:    history.Register,
-	Workload: "counter",
+	Workload: "register",
 }
 
 func getRegister(ctx context.Context, conn *grpc.ClientConn, key string) (Answer, error) {

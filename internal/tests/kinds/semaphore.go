@@ -20,7 +20,7 @@ var Semaphore = Kind{
 	Work:     permits,
 	Probe:    Probe{In: history.SemaphoreInput{Op: history.PermitsInspect}, Ask: inspectPermits},
 	Model:    history.Semaphore,
-	Workload: "lock",
+	Workload: "semaphore",
 }
 
 // capacity is how many permits there are, fewer than those that want some at once.

@@ -237,16 +237,23 @@ func (in *inbound[D]) hold(q *deferredKey) []*peerv1.ForwardAnswer {
 		in.s.cfg.Calls.Busy(1)
 		defer in.s.cfg.Calls.Busy(-1)
 		patience := time.Now().Add(MaxBehind)
-		resp := &peerv1.ForwardResponse{}
+		var answers []*peerv1.ForwardAnswer
+		bytes := 0 // of answers
 		for i, c := range q.calls {
 			answer := in.answer(in.stream.Context(), c, patience)
-			resp.Answers = append(resp.Answers, answer)
+			size := answer.SizeVT()
+			//guard:held-answers-fit
+			if bytes += size; bytes > in.s.cfg.MaxMessage {
+				_ = in.reply(&peerv1.ForwardResponse{Answers: answers}) // else the sender is gone
+				answers, bytes = nil, size
+			}
+			answers = append(answers, answer)
 			if turnedBack(answer) {
-				resp.Answers = append(resp.Answers, failAll(q.calls[i+1:], answer.GetError())...)
+				answers = append(answers, failAll(q.calls[i+1:], answer.GetError())...)
 				break
 			}
 		}
-		_ = in.reply(resp) // the sender is gone
+		_ = in.reply(&peerv1.ForwardResponse{Answers: answers})
 	})
 	return nil
 }

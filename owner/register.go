@@ -197,6 +197,21 @@ func (t *target) growLocked(n int) *failure.Error {
 	return nil
 }
 
+// ValueSize returns how many bytes the value of a register takes here, whoever's it is. With each
+// request id that is remembered, also that of a change that is refused, the copies get the value
+// once more.
+func (s *Store) ValueSize(ref Ref) int {
+	sh := s.shard(ref.hash())
+	tag := s.addressTag(ref)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	slot := sh.findLocked(tag, ref)
+	if slot == 0 || sh.entryLocked(slot).kind != KindRegister {
+		return 0
+	}
+	return registers{}.refers(sh, sh.entryLocked(slot))
+}
+
 // holdsLocked reports whether a token holds an object of the target's key now. From then on it
 // does not, if it does not: the end of a lease is a change of its own. While the row is in
 // grace, and nothing is known of the grant, the error is Recovering.

@@ -31,17 +31,26 @@ var errValues = &failure.Error{Reason: failure.Overloaded, RetryAfter: 50 * time
 	Message: "values are written faster than the standby of this node keeps up with; nothing happened",
 	Hint:    "try again later, or write shorter values; `keystead status` shows whether the standby is well"}
 
-// admitValue counts a value in that is about to be written; done is called when it is. The
-// error is that of one that the copies have no room for now. Nothing waits: other calls of
-// another node are behind this one.
-func (s *Server) admitValue(at owner.Ref, size int) (done func(), err error) {
+// admitValue counts a value in that a change is about to send to the copies; done is called when
+// it has. size is that of what is to be written. A change that is refused writes nothing, but if
+// it has an id, that goes to the copies with the value that is there. The error is that of a
+// value that the copies have no room for now. Nothing waits: other calls of another node are
+// behind this one.
+func (s *Server) admitValue(f frame, size int) (done func(), err error) {
 	copies, ok := s.cfg.Copies.(stocks)
-	if !ok || size < longValue {
+	if !ok {
 		return func() {}, nil
 	}
-	hash := at.Hash
+	//guard:value-of-refused
+	if f.id.Given() {
+		size = max(size, s.cfg.Store.ValueSize(f.at))
+	}
+	if size < longValue {
+		return func() {}, nil
+	}
+	hash := f.at.Hash
 	if hash == 0 {
-		hash = owner.Hash(at.Key)
+		hash = owner.Hash(f.at.Key)
 	}
 	done = func() { s.values.Add(int64(-size)) }
 	//guard:value-window
@@ -104,7 +113,7 @@ func (s *Server) setRegister(f frame, op owner.SetRegister, hold *registerpb.Hol
 	if op.Hold, err = holdOf(hold); err != nil {
 		return a, err
 	}
-	done, err := s.admitValue(f.at, len(op.Value))
+	done, err := s.admitValue(f, len(op.Value))
 	if err != nil {
 		return a, err
 	}
@@ -137,6 +146,11 @@ func (s *Server) deleteRegister(f frame, q *registerpb.DeleteRequest, r *registe
 	if err != nil {
 		return verdict{}, err
 	}
+	done, err := s.admitValue(f, 0)
+	if err != nil {
+		return verdict{}, err
+	}
+	defer done()
 	a, err := s.cfg.Store.DeleteRegister(f.now, f.at, f.id, owner.DeleteRegister{Hold: hold, Delete: value.Delete{Forget: q.ForgetFence,
 		Conditions: value.Conditions{Versioned: q.Version != 0, Version: q.Version, Fence: q.Fence}}})
 	if err != nil {

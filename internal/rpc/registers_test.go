@@ -166,3 +166,42 @@ func TestRegistersNeedTheirLevel(t *testing.T) {
 		}
 	})
 }
+
+// A change that is refused sends the value that is there to the copies, if it has an id that they
+// are to know: it is held back as one that writes so much is.
+func TestRefusedChangesNeedRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		copies := &stocked{}
+		copies.had.Store(true)
+		g := grouped(t, 1, false, func(c *Config) { c.Copies = copies })
+		g.called("c", owner.RegisterLevel)
+		n, ctx := g.nodes["n1"], bound(t)
+		n.known.Store(true)
+		put := must(n.registers.Put(ctx, &registerpb.PutRequest{Key: "k", Value: make([]byte, value.MaxValue)}))(t)
+		var told atomic.Int64
+		n.sink.on(func(*owner.Record) { told.Add(1) })
+		copies.behind.Store(valueWindow - value.MaxValue/2)
+		sequence := uint64(0)
+		id := func() *commonpb.RequestId { sequence++; return requestN(1, sequence) }
+		for name, change := range map[string]func(id *commonpb.RequestId) error{
+			"put if absent": func(id *commonpb.RequestId) error {
+				_, err := n.registers.CompareAndSet(ctx, &registerpb.CompareAndSetRequest{Key: "k", Value: []byte("me"), RequestId: id})
+				return err
+			},
+			"delete": func(id *commonpb.RequestId) error {
+				_, err := n.registers.Delete(ctx, &registerpb.DeleteRequest{Key: "k", Version: put.Version + 1, RequestId: id})
+				return err
+			},
+		} {
+			refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: 50 * time.Millisecond}.check(in(t, name), change(id()))
+			if err := change(nil); err != nil {
+				t.Errorf("%s without an id tells the copies nothing: %v", name, err)
+			}
+		}
+		if n := told.Load(); n != 0 {
+			t.Errorf("the copies were told %d times", n)
+		}
+		copies.behind.Store(0)
+		must(n.registers.CompareAndSet(ctx, &registerpb.CompareAndSetRequest{Key: "k", RequestId: id()}))(t)
+	})
+}

@@ -7,10 +7,16 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 // firstStale is when a watch is stale that no node has told another time.
 const firstStale = 2 * time.Second
+
+// leases is for how many of these a node may be silent until the watch goes on at another one:
+// it may be cut off from those that know.
+const leases = 2
 
 // told is what a node says of an object that is watched: a state, or a heartbeat.
 type told interface {
@@ -109,6 +115,13 @@ func (m *mailbox[R]) take() taken[R] {
 	return t
 }
 
+// heard returns when the latest message came; 0 = none has.
+func (m *mailbox[R]) heard() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at
+}
+
 // follow watches at one node after the other. The error is one that this does not cure.
 func (w *watching[R]) follow(ctx context.Context) error {
 	c := w.c
@@ -156,10 +169,20 @@ func (w *watching[R]) at(ctx context.Context, n *node) (heard bool, err error) {
 		w.receive(ctx, n, m)
 	}()
 	defer func() { cancel(); <-done }()
+	began := w.c.clock.Now()
+	silent := time.NewTimer(leases * w.patience)
+	defer silent.Stop()
 	for {
 		select {
 		case <-m.ready:
 		case <-w.stale.C:
+		case <-silent.C:
+			left := max(m.heard(), began) + int64(leases*w.patience) - w.c.clock.Now()
+			if left <= 0 {
+				return heard, &Error{Code: codes.Unavailable, Message: "the node says nothing any more", broken: true}
+			}
+			silent.Reset(time.Duration(left))
+			continue
 		case <-ctx.Done():
 			return heard, ctx.Err()
 		}

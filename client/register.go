@@ -144,25 +144,41 @@ func conditionsOf(key string, opts []RegisterOption, deletes bool) (q conditions
 	return q, nil
 }
 
+// add adds a condition. All that are named have to hold, so none may take the place of another.
 func (q *conditions) add(key string, o *registerOption, deletes bool) error {
 	switch o.what {
 	case fenced:
+		switch {
+		case o.token == 0:
+			return invalid("Fenced", "is 0, which is no fencing token; leave it out to write without one")
+		case q.fence != 0:
+			return invalid("Fenced", "is given twice")
+		}
 		q.fence = o.token
-	case whileHeld:
+	case whileHeld, underToken:
+		if q.hold != nil {
+			return invalid("WhileHeld", "is given twice; a change is made under one lock")
+		}
+		if q.hold = (&registerpb.Hold{Name: o.text, Token: o.token}); o.what == underToken {
+			break
+		}
 		if o.lock == nil || o.lock.key != key {
 			return invalid("WhileHeld", "is no lock of this key; use Fenced for one of another")
 		}
-		q.hold = &registerpb.Hold{Name: o.lock.name, Token: o.lock.token}
-	case underToken:
-		q.hold = &registerpb.Hold{Name: o.text, Token: o.token}
+		q.hold.Name, q.hold.Token = o.lock.name, o.lock.token
 	case ifVersion, forgetFence:
 		if !deletes {
 			return invalid("options", "have one that is for Delete; CompareAndSet has the version")
 		}
-		if o.what == forgetFence {
+		switch {
+		case o.what == forgetFence:
 			q.forget = true
-		} else if q.version = o.token; q.version == 0 {
+		case o.token == 0:
 			return invalid("IfVersion", "is 0: what does not exist need not be deleted")
+		case q.version != 0:
+			return invalid("IfVersion", "is given twice")
+		default:
+			q.version = o.token
 		}
 	}
 	return nil

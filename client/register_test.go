@@ -109,6 +109,11 @@ func TestRegisterArguments(t *testing.T) {
 			"version 0":          errOf(n.Delete(soon(t), "k", IfVersion(0))),
 			"an empty key":       errOf(n.Delete(soon(t), "k", IdempotencyKey(""))),
 			"a long key":         errOf(n.Put(soon(t), "k", nil, IdempotencyKey(strings.Repeat("x", 65)))),
+			"no fence":           errOf(n.Put(soon(t), "k", nil, Fenced(0))),
+			"two fences":         errOf(n.Put(soon(t), "k", nil, Fenced(7), Fenced(8))),
+			"two locks":          errOf(n.Put(soon(t), "k", nil, WhileHeldAs("a", 7), WhileHeldAs("b", 8))),
+			"two versions":       errOf(n.Delete(soon(t), "k", IfVersion(7), IfVersion(8))),
+			"token 0":            errOf(n.Put(soon(t), "k", nil, WhileHeldAs("a", 0))),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v", name, err)
@@ -255,3 +260,36 @@ func TestWatchRegisterEnds(t *testing.T) {
 }
 
 func errOf[A any](_ A, err error) error { return err }
+
+// The node that a watch is at lives, and is cut off from those that know: the watch goes on at
+// another one.
+func TestWatchLeavesASilentNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := withRegisters(t, "n1", "n2")
+		c := w.client(Config{}, "n1", "n2")
+		n, key := c.Register(""), w.keyOf("n1")
+		must(n.Put(soon(t), key, []byte("0")))(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		stale := false
+		for s, err := range n.Watch(ctx, key, 0) {
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case string(s.Value) == "0" && !s.Stale && !stale:
+				w.nodes["n1"].frozen.Store(w.now())
+				w.nodes["n1"].denies.Store(true)
+				w.ring("n2")
+				must(w.client(direct, "n2").Register("").Put(soon(t), key, []byte("1")))(t)
+			case s.Stale:
+				stale = true
+			case string(s.Value) == "1":
+				if !stale {
+					t.Error("nobody said that the state was stale")
+				}
+				return
+			}
+		}
+		t.Error("the watch stays where nothing is known")
+	})
+}

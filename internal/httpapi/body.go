@@ -40,6 +40,9 @@ const (
 	// bodyFactor is how many bytes of JSON may stand for a byte of a message on the wire.
 	// Numbers and names of fields are what JSON makes longer.
 	bodyFactor = 4
+	// textFactor is the same where a field of bytes may stand as text: a control character is
+	// six bytes then.
+	textFactor = 6
 )
 
 // room is what a request has taken from maxBodies.

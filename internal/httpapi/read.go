@@ -85,8 +85,9 @@ func (r *reader) message(s *shape, m protoreflect.Message) error {
 
 // fieldSet is which fields of a message were read.
 type fieldSet struct {
-	some [2 * maxFields / 64]uint64 // by index
-	rate bool
+	some  [2 * maxFields / 64]uint64 // by index
+	given [2 * maxFields / 64]uint64 // … those that were not null
+	rate  bool
 }
 
 // add reports whether a field was not there yet.
@@ -99,8 +100,9 @@ func (s *fieldSet) add(i int) bool {
 	return true
 }
 
-// has reports whether a field is there.
-func (s *fieldSet) has(i int) bool { return s.some[i/64]&(1<<(i%64)) != 0 }
+// give notes that a field has a value, and gave reports whether it has.
+func (s *fieldSet) give(i int)      { s.given[i/64] |= 1 << (i % 64) }
+func (s *fieldSet) gave(i int) bool { return s.given[i/64]&(1<<(i%64)) != 0 }
 
 // member reads a field and its value.
 func (r *reader) member(s *shape, m protoreflect.Message, seen *fieldSet) error {
@@ -140,7 +142,8 @@ func (r *reader) member(s *shape, m protoreflect.Message, seen *fieldSet) error 
 // set puts a value into its field. Bytes may stand there twice, as such and as text, if they
 // are the same.
 func (f *field) set(m protoreflect.Message, v protoreflect.Value, seen *fieldSet) error {
-	if f.hasText() && seen.has((f.index+maxFields)%(2*maxFields)) && !bytes.Equal(m.Get(f.desc).Bytes(), v.Bytes()) {
+	seen.give(f.index)
+	if f.hasText() && seen.gave((f.index+maxFields)%(2*maxFields)) && !bytes.Equal(m.Get(f.desc).Bytes(), v.Bytes()) {
 		return failure.Invalidf(f.name, "has two values: send it as base64, or as text")
 	}
 	m.Set(f.desc, v)

@@ -86,6 +86,9 @@ func newRoute(all shapes, method string, d protoreflect.MethodDescriptor, bound 
 		path: pathOf(d), method: method, desc: d, most: bodyFactor * bound,
 		request: request, asked: all.of(d.Input()), answered: all.of(d.Output()),
 	}
+	if r.asked.hasText() {
+		r.most = textFactor * bound
+	}
 	r.key = r.asked.byName[idempotencyKey]
 	options, _ := d.Options().(*descriptorpb.MethodOptions)
 	r.reads = options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS

@@ -107,6 +107,9 @@ func (f *field) hasText() bool {
 	return f.desc.Kind() == protoreflect.BytesKind && !f.desc.IsList() && f.desc.Parent().Name() != idName
 }
 
+// hasText reports whether a message has such a field.
+func (s *shape) hasText() bool { return slices.ContainsFunc(s.fields, (*field).hasText) }
+
 func (f *field) asText() *field {
 	as := *f
 	as.name, as.text, as.index = f.name+textSuffix, true, f.index+maxFields

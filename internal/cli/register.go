@@ -53,6 +53,8 @@ func (f *registerFlags) options(cmd *cobra.Command) (opts []client.RegisterOptio
 	switch changed := cmd.Flags().Changed; {
 	case changed("while-held") && f.token == 0:
 		return nil, usageError{errors.New("--while-held is 0, which no lock is held under")}
+	case changed("fence") && f.fence == 0:
+		return nil, usageError{errors.New("--fence is 0, which is no fencing token: leave it out to write without one")}
 	case changed("lock") && !changed("while-held"):
 		return nil, usageError{errors.New("--lock says which lock --while-held is about, and that is missing")}
 	}
@@ -223,13 +225,17 @@ func (f *registerFlags) change(ctx context.Context, std Process, call func(conte
 		err = printJSON(std.Out, j)
 	case w.Applied:
 		_, err = fmt.Fprintln(std.Out, w.Version)
+	case w.Refusal == 0 && w.LostEpoch != 0:
 	case refused != "":
 		fmt.Fprintf(std.Err, "keystead: refused: %s; the register has version %d\n", refused, w.Version)
 	default:
 		fmt.Fprintln(std.Err, "keystead: there is no register")
 	}
-	if err != nil || w.Applied {
+	switch {
+	case err != nil || w.Applied:
 		return err
+	case w.Refusal == 0 && w.LostEpoch != 0:
+		return fmt.Errorf("%s: whether there was a register is not known", graceText(w.LostEpoch))
 	}
 	return exitCode(exitDenied)
 }
@@ -242,7 +248,7 @@ func newRegisterDelete(std Process) *cobra.Command {
 		Short: "Remove a register",
 		Long: `Removes the register of KEY and prints the version of the removal: if it is made again, its
 versions are above it. Conditions are as for "register put"; the exit code is 3, too, if
-there is none.
+there is none; 1 if whether there was one is not known, for the state of the key was lost.
 
 The greatest token that --fence had stays, so that what comes late is refused; with
 --forget-fence that is forgotten, too.

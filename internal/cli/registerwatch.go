@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os/signal"
 	"strconv"
@@ -21,7 +22,8 @@ func newRegisterWatch(std Process) *cobra.Command {
 		Long: `Prints the register of KEY as it is, and again whenever it has changed, until Ctrl-C: a line
 with the version and the value in quotes, or "removed". It is the latest state, not each
 change, and versions never fall. With --after, what is not newer is left out; with --once,
-it ends after the first line.
+it ends after the first line. With --timeout, it ends after so long; with --once the exit
+code is 3 then.
 
 A line comes again with "stale" when no node says any more that it is the latest state, and
 without when one does again. "unknown" says that the state of the key was lost, and the
@@ -32,11 +34,19 @@ With --json: one line for each state, {"exists": bool, "value": "base64", "versi
 a loss, and "stale": true.`,
 		Example: `  keystead register watch shop
   keystead register watch shop --after 117440513 --once     # waits for the next change
+  keystead register watch shop --once --after "$version" --timeout 1m || echo "still the same"
   keystead register watch shop --json | while read -r state; do reload "$state"; done`,
 		Args: exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			limit := context.Background()
+			if cmd.Flags().Changed("timeout") {
+				var cancel context.CancelFunc
+				limit, cancel = context.WithTimeout(limit, f.timeout)
+				defer cancel()
+				defer context.AfterFunc(limit, stop)()
+			}
 			node, err := f.client(ctx)
 			if err != nil {
 				return err
@@ -50,10 +60,14 @@ a loss, and "stale": true.`,
 					return err
 				}
 			}
+			if once && limit.Err() != nil {
+				return exitCode(exitDenied)
+			}
 			return nil
 		},
 	}
 	f.named(cmd)
+	cmd.Flags().Lookup("timeout").Usage = "end after this long, if given"
 	cmd.Flags().Uint64Var(&after, "after", 0, "leave out states up to this `VERSION`")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the first line")
 	return cmd

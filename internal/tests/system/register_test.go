@@ -50,6 +50,7 @@ func TestRegisterText(t *testing.T) {
 
 	refuses(t, 2, "do not go together", "register", "put", "reg", "x", "--if-absent", "--if-version", "7")
 	refuses(t, 2, "--while-held is 0", "register", "put", "reg", "x", "--while-held", "0")
+	refuses(t, 2, "--fence is 0", "register", "put", "reg", "x", "--fence", "0")
 	refuses(t, 2, "--while-held is about", "register", "put", "reg", "x", "--lock", "other")
 	refuses(t, 2, "61440", "register", "put", "reg", strings.Repeat("x", 61441))
 }
@@ -90,6 +91,12 @@ func TestRegisterWatch(t *testing.T) {
 	code := w.wait()
 	if v := object(t, w.out()); code != 0 || v["value_text"] != "c" || v["version"] != second || v["exists"] != true {
 		t.Errorf("%d: %s", code, w.out())
+	}
+	if r := keystead(t, "register", "watch", "watched", "--after", second, "--once", "--timeout", "50ms"); r.code != 3 || r.out != "" || r.err != "" {
+		t.Errorf("nothing new in 50 ms: %+v", r)
+	}
+	if r := keystead(t, "register", "watch", "watched", "--timeout", "1s"); r.code != 0 || r.out != second+"  \"c\"\n" {
+		t.Errorf("for 1 s: %+v", r)
 	}
 	succeeds(t, "register", "delete", "watched")
 	if got := succeeds(t, "register", "watch", "watched", "--after", second, "--once"); !strings.HasSuffix(got, "  removed\n") {

@@ -197,19 +197,23 @@ func (t *target) growLocked(n int) *failure.Error {
 	return nil
 }
 
-// ValueSize returns how many bytes the value of a register takes here, whoever's it is. With each
-// request id that is remembered, also that of a change that is refused, the copies get the value
-// once more.
+// ValueSize returns how many bytes the state of an object refers to here, whoever's it is: those
+// of a value or a result. With each request id that is remembered, also that of a change that is
+// refused, the copies get it once more.
 func (s *Store) ValueSize(ref Ref) int {
 	sh := s.shard(ref.hash())
 	tag := s.addressTag(ref)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	slot := sh.findLocked(tag, ref)
-	if slot == 0 || sh.entryLocked(slot).kind != KindRegister {
+	if slot == 0 {
 		return 0
 	}
-	return registers{}.refers(sh, sh.entryLocked(slot))
+	e := sh.entryLocked(slot)
+	if slab := machines[e.kind].slab; slab != nil {
+		return slab.refers(sh, e)
+	}
+	return 0
 }
 
 // holdsLocked reports whether a token holds an object of the target's key now. From then on it

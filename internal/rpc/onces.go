@@ -161,7 +161,7 @@ func (s *Server) renewOnce(f frame, q *oncepb.RenewRequest, r *oncepb.RenewRespo
 }
 
 func (s *Server) completeOnce(f frame, q *oncepb.CompleteRequest, r *oncepb.CompleteResponse) (verdict, error) {
-	done, err := s.admitValue(f.at, len(q.Result))
+	done, err := s.admitValue(f, len(q.Result))
 	if err != nil {
 		return verdict{}, err
 	}
@@ -180,6 +180,11 @@ func (s *Server) completeOnce(f frame, q *oncepb.CompleteRequest, r *oncepb.Comp
 }
 
 func (s *Server) abandonOnce(f frame, q *oncepb.AbandonRequest, r *oncepb.AbandonResponse) (verdict, error) {
+	done, err := s.admitValue(f, 0)
+	if err != nil {
+		return verdict{}, err
+	}
+	defer done()
 	a, err := s.cfg.Store.AbandonOnce(f.now, f.at, f.id, q.Token)
 	if err != nil {
 		return verdict{}, err

@@ -62,3 +62,37 @@ func TestHoldersAreCounted(t *testing.T) {
 		t.Errorf("%d bytes of %d are left when all is over", b, before)
 	}
 }
+
+// TestEndedHoldersGoBySweep: a semaphore that is kept for its capacity keeps no holder whose time is
+// over, though nobody asks for it.
+func TestEndedHoldersGoBySweep(t *testing.T) {
+	records := 0
+	s := newStore(t, func(c *Config) { c.Sink = sinkOf(func(*Record) { records++ }) })
+	must(s.SetCapacity(0, pool, noID, 500))
+	before := s.Stats()
+	for i := range 500 {
+		mustAcquire(s.AcquirePermits(0, pool, noID, hold.Acquire{Name: fmt.Sprint(i), Weight: 1, TTL: 10 * second, Delay: second, Metadata: make([]byte, hold.MaxMetadata)}))
+	}
+	records = 0
+	sweepAll(s, 11*second)
+	st := s.Stats()
+	if st.Bytes > before.Bytes+64<<10 || st.Lapsed != 500 || records != 1 || st.Objects[KindSemaphore] != 1 {
+		t.Errorf("%d bytes, %d before; %d lapsed in %d records", st.Bytes, before.Bytes, st.Lapsed, records)
+	}
+}
+
+// TestLapsesAreCounted: all grants that end by their TTL count, with their object or without it, and
+// none that was revoked.
+func TestLapsesAreCounted(t *testing.T) {
+	s := newStore(t, nil)
+	var tokens []uint64
+	for range 5 {
+		a := mustAcquire(s.AcquirePermits(0, pool, noID, hold.Acquire{Name: "a", Weight: 1, Capacity: 5, TTL: 10 * second, Delay: second}))
+		tokens = append(tokens, a.Token)
+	}
+	must(s.RevokePermits(9500*second/1000, pool, noID, tokens[0]))
+	sweepAll(s, 12*second)
+	if st := s.Stats(); st.Lapsed != 4 || st.Objects[KindSemaphore] != 0 {
+		t.Errorf("%d lapsed, %d objects", st.Lapsed, st.Objects[KindSemaphore])
+	}
+}

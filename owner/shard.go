@@ -341,12 +341,26 @@ func (sh *shard) lapseLocked(slot uint32, hash uint64) {
 	}
 	sh.store.expired[e.kind].Add(1)
 	if m.grants != nil && !m.results {
-		sh.store.lapsed.Add(1)
+		sh.store.lapsed.Add(sh.lapsesLocked(slot))
 	}
 	sh.unlistAllLocked(slot)
 	m.states.clear(sh, e)
 	sh.advanceLocked()
 	sh.notifySinkLocked(slot, hash)
+}
+
+// lapsesLocked returns how many grants of an object that is over end by that.
+func (sh *shard) lapsesLocked(slot uint32) (n int64) {
+	state := sh.heldLocked(slot)
+	if state == nil {
+		return 1
+	}
+	for i := range state.Holders {
+		if !state.Holders[i].Ended {
+			n++
+		}
+	}
+	return n
 }
 
 // forgetBareLocked forgets the target, of which the sink was told, if nothing is left of it

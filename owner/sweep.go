@@ -53,6 +53,7 @@ func (sh *shard) sweepStep(now int64) bool {
 		if slot == 0 || !sh.overLocked(slot, sh.now) {
 			if slot != 0 {
 				sh.sampleLocked(slot)
+				sh.endHoldersLocked(slot)
 			}
 			sh.sweepAt++
 			continue // else another entry may have moved here
@@ -101,4 +102,18 @@ func (sh *shard) overLocked(slot uint32, now int64) bool {
 		sh.lapseLocked(slot, hash)
 	}
 	return true
+}
+
+// endHoldersLocked ends the grants of an object whose time is over, and that nobody has asked for
+// since: the object stays for others, or for its capacity, and these would take memory as long.
+func (sh *shard) endHoldersLocked(slot uint32) {
+	state := sh.heldLocked(slot)
+	if state == nil || !state.Due(sh.now) || state.Absent(sh.now) || sh.isCopyLocked(slot) {
+		return
+	}
+	t := sh.targetLocked(slot)
+	var err error
+	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, sh.now); err == nil {
+		_ = t.expireHoldLocked() // the next round tries again
+	}
 }

@@ -233,6 +233,9 @@ func (s *State) Drop(token uint64) {
 	}
 }
 
+// Due reports whether time has ended a grant, or freed the room of one, and no step has yet.
+func (s *State) Due(now int64) bool { return len(s.Holders) > 0 && s.clamp(now) >= s.due }
+
 // Vacant reports whether nobody is recorded as a holder or a waiter, and no capacity is set.
 func (s *State) Vacant() bool { return len(s.Holders) == 0 && s.Queue.Len() == 0 && !s.Fixed }
 

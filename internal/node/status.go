@@ -131,6 +131,7 @@ func byName(m map[owner.Kind]int64) map[string]int64 {
 type storeCollector struct {
 	n                                               *Node
 	objects, expired, lapsed, bytes, waiting, epoch *prometheus.Desc
+	sessions, sessionHolds                          *prometheus.Desc
 	lost                                            *prometheus.Desc // of a node that runs alone, or nil
 }
 
@@ -146,6 +147,9 @@ func newStoreCollector(n *Node) *storeCollector {
 		bytes:   desc("store_bytes", "Memory allocated for objects and request ids."),
 		waiting: desc("lock_waiters", "Callers waiting for locks."),
 		epoch:   desc("epoch", "Ownership epoch under which the node serves."),
+
+		sessions:     desc("sessions", "Sessions that hold something at the node."),
+		sessionHolds: desc("session_holds", "What sessions hold at the node."),
 	}
 	if n.cluster == nil {
 		c.lost = desc("rows_lost_total", "Rows that came to this node without their state.")
@@ -169,6 +173,8 @@ func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(st.Bytes))
 	ch <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(st.Waiting))
 	ch <- prometheus.MustNewConstMetric(c.epoch, prometheus.GaugeValue, float64(c.n.epoch()))
+	ch <- prometheus.MustNewConstMetric(c.sessions, prometheus.GaugeValue, float64(st.Sessions))
+	ch <- prometheus.MustNewConstMetric(c.sessionHolds, prometheus.GaugeValue, float64(st.SessionHolds))
 	if c.lost != nil {
 		ch <- prometheus.MustNewConstMetric(c.lost, prometheus.CounterValue, float64(c.n.lostRows))
 	}

@@ -68,5 +68,12 @@ func (o *op[Q, A, PQ, PA]) passable(s *Server, q *Q) error {
 	if o.key(q) != "" && !s.cfg.Cluster.Table().Uses(owner.KeyLevel) {
 		return owner.ErrKeyLevel
 	}
+	//guard:session-level-passed
+	if x, ok := any(PQ(q)).(inSession); ok && x.GetSession() != nil {
+		return s.levelOf(sessionKeepAlive)
+	}
 	return nil
 }
+
+// inSession are requests that may name a session.
+type inSession interface{ GetSession() *commonpb.Session }

@@ -65,6 +65,9 @@ const (
 	opGetOnce      = 66
 	opForgetOnce   = 67
 
+	opKeepAlive  = 90 // of all that a session holds
+	opEndSession = 91
+
 	maxOperation = 127 // numbers are indexes
 )
 
@@ -110,6 +113,9 @@ var (
 	keyInspect  = ofKey(opInspectKey, "inspect_key", (*Server).inspectKey)
 	objectsList = ofNode(opListObjects, "list_objects", (*Server).listObjects)
 
+	sessionKeepAlive = ofSession(opKeepAlive, "keep_alive", "kept", "differs", (*Server).keepAlive)
+	sessionEnd       = ofSession(opEndSession, "end_session", "ended", "nothing", (*Server).endSession)
+
 	partRead = ofPart(opReadPart, "read_part", phaseOfRead, (*Server).readPart)
 )
 
@@ -122,7 +128,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
 	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
 	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),
-	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList),
+	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd),
 }
 
 // kind is a kind of object, as the API knows it.

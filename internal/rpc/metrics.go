@@ -14,6 +14,7 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	sessionpb "github.com/keystead/keystead/proto/keystead/session/v1"
 )
 
 // Metrics counts what the server does. Every series is resolved when it is
@@ -120,7 +121,7 @@ func (m *Metrics) addMethods(calls *prometheus.CounterVec, seconds *prometheus.H
 		}
 		return x
 	}
-	more = append(more, &idpb.IdService_ServiceDesc, &peerv1.ForwardService_ServiceDesc, &clusterpb.ClusterService_ServiceDesc, &adminpb.AdminService_ServiceDesc)
+	more = append(more, &idpb.IdService_ServiceDesc, &sessionpb.SessionService_ServiceDesc, &peerv1.ForwardService_ServiceDesc, &clusterpb.ClusterService_ServiceDesc, &adminpb.AdminService_ServiceDesc)
 	for _, k := range catalog {
 		if k.service != nil {
 			more = append(more, k.service)

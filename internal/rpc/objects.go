@@ -123,10 +123,7 @@ func (a *admin) ask(ctx context.Context, c forward.Call, node string) (forward.M
 	if !ok {
 		return nil, s.refuse(unknownNode(node))
 	}
-	m, err := s.router.PassTo(ctx, &c, to)
-	if s.cfg.Metrics.forwarded(err); err != nil {
-		s.cfg.Metrics.failed[wire(err).Reason].Inc()
-	}
+	m, err := s.passTo(ctx, &c, to)
 	return m, Status(err)
 }
 

@@ -15,7 +15,7 @@ func permitsHolder(h hold.Holding) *semaphorepb.Holder {
 	if h.Token == 0 {
 		return nil
 	}
-	return &semaphorepb.Holder{Id: h.Name, Token: h.Token, Permits: h.Weight, HeldNs: h.Age, TtlNs: h.Left, DelayNs: h.Blocked, Metadata: h.Metadata}
+	return &semaphorepb.Holder{Id: h.Name, Token: h.Token, Permits: h.Weight, HeldNs: h.Age, TtlNs: h.Left, DelayNs: h.Blocked, Metadata: h.Metadata, Session: wireSession(h.Session)}
 }
 
 func (s *Server) acquirePermits(f frame, req *semaphorepb.AcquireRequest, r *semaphorepb.AcquireResponse) (verdict, error) {
@@ -25,8 +25,12 @@ func (s *Server) acquirePermits(f frame, req *semaphorepb.AcquireRequest, r *sem
 			return verdict{}, err
 		}
 	}
+	of, err := sessionOf(req.Session)
+	if err != nil {
+		return verdict{}, err
+	}
 	answer, wait, err := s.cfg.Store.AcquirePermits(s.cfg.Clock.Now(), f.at, f.id, hold.Acquire{
-		Name: req.Holder, Weight: cmp.Or(req.Permits, 1), Capacity: req.Capacity, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata,
+		Name: req.Holder, Weight: cmp.Or(req.Permits, 1), Capacity: req.Capacity, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of,
 	})
 	a, err := awaited(s, f.ctx, answer, wait, err)
 	if err != nil {
@@ -103,8 +107,12 @@ func (s *Server) renewPermits(f frame, req *semaphorepb.RenewRequest, r *semapho
 	var a owner.HeldAnswer
 	var err error
 	if c := req.Reclaim; c != nil {
+		of, bad := sessionOf(c.Session)
+		if bad != nil {
+			return verdict{}, bad
+		}
 		a, err = s.cfg.Store.ReclaimPermits(f.now, f.at, req.Token, req.TtlNs, owner.HoldClaim{
-			Holder: c.Holder, Weight: cmp.Or(c.Permits, 1), Capacity: c.Capacity, Delay: c.DelayNs, Metadata: c.Metadata, Left: c.LeftNs})
+			Holder: c.Holder, Weight: cmp.Or(c.Permits, 1), Capacity: c.Capacity, Delay: c.DelayNs, Metadata: c.Metadata, Session: of, Left: c.LeftNs})
 	} else {
 		a, err = s.cfg.Store.RenewPermits(f.now, f.at, req.Token, req.TtlNs)
 	}

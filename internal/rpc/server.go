@@ -29,6 +29,7 @@ import (
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	sessionpb "github.com/keystead/keystead/proto/keystead/session/v1"
 )
 
 // Bounds of what a caller may send.
@@ -117,6 +118,7 @@ type Server struct {
 	hurry     sync.Once
 	stopped   atomic.Bool
 	registers *registers
+	keepers   keepers
 	topics    []interface{ stopped() } // of watches of objects, by kind
 	watching  atomic.Int64             // watches of objects
 	values    atomic.Int64             // bytes of long values that are being written
@@ -175,6 +177,7 @@ func NewServer(cfg Config) *Server {
 		}
 	}
 	s.offer(&idpb.IdService_ServiceDesc, &idService{s: s})
+	s.offer(&sessionpb.SessionService_ServiceDesc, &sessions{s: s})
 	if cfg.Cluster != nil {
 		s.router, s.chunks = forward.New(s.routing()), newChunks(s)
 		s.forwards = newForwards(s)

@@ -446,6 +446,61 @@ func (x *Decider) GetEpoch() uint64 {
 	return 0
 }
 
+// Session names a client that keeps all that it holds alive together: see SessionService.
+type Session struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The client of its request ids: 16 bytes that are drawn at random when it starts.
+	Client []byte `protobuf:"bytes,1,opt,name=client,proto3" json:"client,omitempty"`
+	// A number, 1 to 4,398,046,511,103, that the client raises whenever it begins anew.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_keystead_common_v1_common_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_common_v1_common_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Session) GetClient() []byte {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *Session) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Error is how one item of a batch or a stream fails, alone. It carries what
 // the status of a unary call carries.
 type Error struct {
@@ -474,7 +529,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_keystead_common_v1_common_proto_msgTypes[3]
+	mi := &file_keystead_common_v1_common_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +541,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_common_v1_common_proto_msgTypes[3]
+	mi := &file_keystead_common_v1_common_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +554,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{3}
+	return file_keystead_common_v1_common_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Error) GetCode() int32 {
@@ -579,7 +634,12 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x06age_ns\x18\x01 \x01(\x03R\x05ageNs\"5\n" +
 	"\aDecider\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x84\x02\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"A\n" +
+	"\aSession\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\fR\x06client\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x84\x02\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x122\n" +
@@ -637,14 +697,15 @@ func file_keystead_common_v1_common_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_common_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_keystead_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_keystead_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_keystead_common_v1_common_proto_goTypes = []any{
 	(Kind)(0),         // 0: keystead.common.v1.Kind
 	(Reason)(0),       // 1: keystead.common.v1.Reason
 	(*RequestId)(nil), // 2: keystead.common.v1.RequestId
 	(*Replay)(nil),    // 3: keystead.common.v1.Replay
 	(*Decider)(nil),   // 4: keystead.common.v1.Decider
-	(*Error)(nil),     // 5: keystead.common.v1.Error
+	(*Session)(nil),   // 5: keystead.common.v1.Session
+	(*Error)(nil),     // 6: keystead.common.v1.Error
 }
 var file_keystead_common_v1_common_proto_depIdxs = []int32{
 	1, // 0: keystead.common.v1.Error.reason:type_name -> keystead.common.v1.Reason
@@ -666,7 +727,7 @@ func file_keystead_common_v1_common_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_common_v1_common_proto_rawDesc), len(file_keystead_common_v1_common_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

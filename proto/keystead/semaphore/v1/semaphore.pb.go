@@ -56,8 +56,11 @@ type AcquireRequest struct {
 	// it acts once and returns the first result; with the same text and other fields
 	// it is REQUEST_ID_REUSED. Remembered for the id window.
 	IdempotencyKey string `protobuf:"bytes,11,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The session that keeps the grant alive: see keystead.session.v1. Its client is that of
+	// request_id, ttl_ns is 10 s or more, and there is no idempotency_key.
+	Session       *v1.Session `protobuf:"bytes,12,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireRequest) Reset() {
@@ -165,6 +168,13 @@ func (x *AcquireRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *AcquireRequest) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
 }
 
 // AcquireResponse says whether the permits were granted.
@@ -325,7 +335,9 @@ type Holder struct {
 	// Time until they are free then, in nanoseconds; 0 while the grant is in force.
 	DelayNs int64 `protobuf:"varint,6,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
 	// The metadata of the AcquireRequest, or of the last Update.
-	Metadata      []byte `protobuf:"bytes,7,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Metadata []byte `protobuf:"bytes,7,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The session that keeps it alive; absent if none does.
+	Session       *v1.Session `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -409,6 +421,13 @@ func (x *Holder) GetMetadata() []byte {
 	return nil
 }
 
+func (x *Holder) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // Reclaim is what a holder shows to get permits back that were lost with the nodes that
 // kept them.
 type Reclaim struct {
@@ -425,7 +444,9 @@ type Reclaim struct {
 	// The delay_ns of the AcquireRequest.
 	DelayNs int64 `protobuf:"varint,5,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
 	// The metadata of the grant.
-	Metadata      []byte `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Metadata []byte `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The session of the grant.
+	Session       *v1.Session `protobuf:"bytes,7,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -502,6 +523,13 @@ func (x *Reclaim) GetMetadata() []byte {
 	return nil
 }
 
+func (x *Reclaim) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // RenewRequest prolongs a grant.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -511,7 +539,8 @@ type RenewRequest struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Fencing token of the grant.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
-	// The new TTL from now, in nanoseconds, as in AcquireRequest.
+	// The new TTL from now, in nanoseconds, as in AcquireRequest. A grant that a session keeps
+	// alive gets no shorter by it.
 	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
 	// Gives the permits back if they were lost, while the grace period of the loss runs
 	// (lost_epoch): under the same token, for left_ns. Claims are honoured from the highest
@@ -1913,7 +1942,7 @@ var File_keystead_semaphore_v1_semaphore_proto protoreflect.FileDescriptor
 
 const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\n" +
-	"%keystead/semaphore/v1/semaphore.proto\x12\x15keystead.semaphore.v1\x1a\x1fkeystead/common/v1/common.proto\"\xd2\x02\n" +
+	"%keystead/semaphore/v1/semaphore.proto\x12\x15keystead.semaphore.v1\x1a\x1fkeystead/common/v1/common.proto\"\x89\x03\n" +
 	"\x0eAcquireRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1927,7 +1956,8 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\n" +
 	" \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\v \x01(\tR\x0eidempotencyKey\"\xcd\x02\n" +
+	"\x0fidempotency_key\x18\v \x01(\tR\x0eidempotencyKey\x125\n" +
+	"\asession\x18\f \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xcd\x02\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -1941,7 +1971,7 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\n" +
 	" \x01(\x04R\tlostEpoch\x122\n" +
-	"\x06replay\x18\v \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"\xaf\x01\n" +
+	"\x06replay\x18\v \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"\xe6\x01\n" +
 	"\x06Holder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x18\n" +
@@ -1949,14 +1979,16 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\aheld_ns\x18\x04 \x01(\x03R\x06heldNs\x12\x15\n" +
 	"\x06ttl_ns\x18\x05 \x01(\x03R\x05ttlNs\x12\x19\n" +
 	"\bdelay_ns\x18\x06 \x01(\x03R\adelayNs\x12\x1a\n" +
-	"\bmetadata\x18\a \x01(\fR\bmetadata\"\xa7\x01\n" +
+	"\bmetadata\x18\a \x01(\fR\bmetadata\x125\n" +
+	"\asession\x18\b \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xde\x01\n" +
 	"\aReclaim\x12\x17\n" +
 	"\aleft_ns\x18\x01 \x01(\x03R\x06leftNs\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +
 	"\apermits\x18\x03 \x01(\rR\apermits\x12\x1a\n" +
 	"\bcapacity\x18\x04 \x01(\rR\bcapacity\x12\x19\n" +
 	"\bdelay_ns\x18\x05 \x01(\x03R\adelayNs\x12\x1a\n" +
-	"\bmetadata\x18\x06 \x01(\fR\bmetadata\"\x9b\x01\n" +
+	"\bmetadata\x18\x06 \x01(\fR\bmetadata\x125\n" +
+	"\asession\x18\a \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\x9b\x01\n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2120,44 +2152,48 @@ var file_keystead_semaphore_v1_semaphore_proto_goTypes = []any{
 	(*Waiter)(nil),              // 19: keystead.semaphore.v1.Waiter
 	(*InspectResponse)(nil),     // 20: keystead.semaphore.v1.InspectResponse
 	(*v1.RequestId)(nil),        // 21: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),           // 22: keystead.common.v1.Replay
+	(*v1.Session)(nil),          // 22: keystead.common.v1.Session
+	(*v1.Replay)(nil),           // 23: keystead.common.v1.Replay
 }
 var file_keystead_semaphore_v1_semaphore_proto_depIdxs = []int32{
 	21, // 0: keystead.semaphore.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
-	22, // 1: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	3,  // 2: keystead.semaphore.v1.RenewRequest.reclaim:type_name -> keystead.semaphore.v1.Reclaim
-	21, // 3: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	22, // 4: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
-	2,  // 5: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
-	21, // 6: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	22, // 7: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	21, // 8: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
-	22, // 9: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
-	2,  // 10: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
-	19, // 11: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
-	0,  // 12: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
-	4,  // 13: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
-	6,  // 14: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
-	8,  // 15: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
-	10, // 16: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
-	12, // 17: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
-	14, // 18: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
-	16, // 19: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
-	18, // 20: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
-	1,  // 21: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
-	5,  // 22: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
-	7,  // 23: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
-	9,  // 24: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
-	11, // 25: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
-	13, // 26: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
-	15, // 27: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
-	17, // 28: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
-	20, // 29: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
-	21, // [21:30] is the sub-list for method output_type
-	12, // [12:21] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	22, // 1: keystead.semaphore.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
+	23, // 2: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
+	22, // 3: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
+	22, // 4: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	3,  // 5: keystead.semaphore.v1.RenewRequest.reclaim:type_name -> keystead.semaphore.v1.Reclaim
+	21, // 6: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	23, // 7: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	2,  // 8: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
+	21, // 9: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	23, // 10: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	21, // 11: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
+	23, // 12: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
+	2,  // 13: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
+	19, // 14: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
+	0,  // 15: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
+	4,  // 16: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
+	6,  // 17: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
+	8,  // 18: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
+	10, // 19: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
+	12, // 20: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
+	14, // 21: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
+	16, // 22: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
+	18, // 23: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
+	1,  // 24: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
+	5,  // 25: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
+	7,  // 26: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
+	9,  // 27: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
+	11, // 28: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
+	13, // 29: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
+	15, // 30: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
+	17, // 31: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
+	20, // 32: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
+	24, // [24:33] is the sub-list for method output_type
+	15, // [15:24] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_keystead_semaphore_v1_semaphore_proto_init() }

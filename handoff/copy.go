@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -165,7 +166,7 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 			s.totals.objects.Add(objects)
 			s.totals.bytes.Add(bytes)
 			objects, bytes = 0, 0
-			return l.feed.Room(s.ctx) == nil && s.rest(n) && s.wanted(l, j)
+			return s.room(l) == nil && s.rest(n) && s.wanted(l, j)
 		})
 	// Objects that are gone have left no record, and their versions are never given again.
 	//guard:copy-versions s.routes.Load().table.Uses(owner.DeleteLevel) -> false
@@ -183,6 +184,20 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 	s.mu.Unlock()
 	s.cfg.Log.Info("copied rows", "to", l.to.Node, "rows", len(ranges), "objects", j.sent.objects.Load(), "bytes", j.sent.bytes.Load(), "took", time.Duration(s.cfg.Now()-j.began))
 	s.nudge()
+}
+
+// room waits until a copy may go on over a link: when what is unacknowledged there is little. Where
+// that does not come to pass soon, for much changes that goes over the link as well, it is
+// until some of that is acknowledged: a copy that only took what is left would never end.
+func (s *Source) room(l *link) error {
+	ctx, cancel := context.WithTimeout(s.ctx, copyPatience)
+	defer cancel()
+	err := l.feed.Room(ctx)
+	//guard:copy-goes-on
+	if err != nil && ctx.Err() != nil && s.ctx.Err() == nil && l.feed.Err() == nil {
+		return l.feed.CrowdRoom(s.ctx)
+	}
+	return err
 }
 
 // rest holds a copy back that has sent so many bytes, as Config.CopyRate wants

@@ -110,15 +110,24 @@ func (s *Source) Room(ctx context.Context, hash uint64) error {
 }
 
 // Unacked returns how many bytes those that answers about a key at this position wait for have
-// not acknowledged, at most.
+// not acknowledged, at most. What a copy under way is behind counts twice, as long as its target
+// keeps up: else the copy would begin anew again and again, or wait for ever behind what changes
+// (see room).
 func (s *Source) Unacked(hash uint64) (bytes int) {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)
 	if i < 0 {
 		return 0
 	}
-	for _, l := range rt.rows[i].wait {
-		bytes = max(bytes, l.feed.Unacked())
+	w := &rt.rows[i]
+	for _, l := range w.feeds {
+		switch {
+		case slices.Contains(w.wait, l):
+			bytes = max(bytes, l.feed.Unacked())
+		//guard:unacked-copies
+		case l.feed.Lag(s.cfg.Now()) < int64(slowStandby):
+			bytes = max(bytes, 2*l.feed.Unacked())
+		}
 	}
 	return bytes
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // registers is what the RegisterService has beside the table of operations: watches.
@@ -16,9 +17,21 @@ type registers struct {
 
 func newRegisters(s *Server) *registers {
 	r := &registers{}
-	r.s, r.await, r.sight = s, registerAwait, sightOfRegister
+	r.s, r.await, r.sight, r.whole = s, registerAwait, sightOfRegister, wholeRegister
 	return r
 }
+
+// wholeRegister returns an answer with the value that it has if there is nothing new.
+func wholeRegister(before, a *peerv1.AwaitRegisterResponse) *peerv1.AwaitRegisterResponse {
+	if sightOfRegister(before) == sightOfRegister(a) {
+		a.Value = before.Value
+	}
+	return a
+}
+
+// briefLevel is the level of the cluster from which on nodes have the value from before, if the
+// owner has nothing new.
+const briefLevel = 7
 
 // sightOfRegister returns what an answer shows.
 func sightOfRegister(a *peerv1.AwaitRegisterResponse) owner.Seen {
@@ -36,6 +49,10 @@ func (s *Server) awaitRegister(f frame, q *peerv1.AwaitRequest, r *peerv1.AwaitR
 		return verdict{}, err
 	}
 	r.Exists, r.Value, r.Position, r.Fence = a.Exists, a.Value, a.Seen.Position, a.Fence
+	//guard:watch-beat-brief
+	if !news && s.tableOr(&table.Table{Level: briefLevel}).Uses(briefLevel) {
+		r.Value = nil
+	}
 	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, news}, nil
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
+	"github.com/keystead/keystead/owner/value"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
@@ -230,5 +233,155 @@ func TestWatchRefusals(t *testing.T) {
 				return
 			}
 		}
+	})
+}
+
+// A version that the register has not come to is another's: its watch would be told nothing.
+func TestWatchOfTheFuture(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		m, key, ctx := g.nodes["n1"], g.key("n2"), bound(t)
+		future := func(after uint64) {
+			t.Helper()
+			_, err := must(m.registers.Watch(ctx, &registerpb.WatchRequest{Key: key, AfterVersion: after}))(t).Recv()
+			refusal{code: codes.InvalidArgument, why: commonpb.Reason_REASON_INVALID, field: "after_version", hint: true}.check(t, err)
+		}
+		future(1 << 62)
+		put := must(m.registers.Put(ctx, &registerpb.PutRequest{Key: key}))(t)
+		future(put.Version + 1)
+		if r := must(watch(t, m, key, put.Version).Recv())(t); !r.Heartbeat {
+			t.Errorf("%v", r)
+		}
+	})
+}
+
+// A watch that nothing happens to costs the owner a few bytes a second, however long the value,
+// and whoever comes late is told all of it.
+func TestIdleWatchIsBrief(t *testing.T) {
+	for level, brief := range map[uint32]bool{briefLevel: true, briefLevel - 1: false} {
+		inGroup(t, func(t *testing.T, g *group) {
+			g.called("c", level)
+			m, key := g.nodes["n1"], g.key("n2")
+			long := bytes.Repeat([]byte("v"), value.MaxValue)
+			must(m.registers.Put(bound(t), &registerpb.PutRequest{Key: key, Value: long}))(t)
+			w := watch(t, m, key, 0)
+			first, _ := nextChange(t, w)
+			for range 3 {
+				must(w.Recv())(t)
+			}
+			a := must(registerAwait.atOwner(bound(t), m.server, &peerv1.AwaitRequest{Key: key, Seen: &peerv1.Seen{Position: first.Version, Exists: true}}))(t)
+			if !a.Exists || a.Position != first.Version || (len(a.Value) == 0) != brief {
+				t.Errorf("level %d: nothing new takes %d bytes", level, a.SizeVT())
+			}
+			if r, _ := nextChange(t, watch(t, m, key, 0)); !bytes.Equal(r.Value, long) {
+				t.Errorf("level %d: %d bytes", level, len(r.Value))
+			}
+			r := m.server.registers
+			r.mu.Lock()
+			for _, topic := range r.topics {
+				if n := len(topic.now.Load().answer.Value); n != len(long) {
+					t.Errorf("level %d: a topic has %d bytes", level, n)
+				}
+			}
+			r.mu.Unlock()
+		})
+	}
+}
+
+// A name may be a register, then a counter, and a register again: whoever comes then does not join
+// a watch that has ended.
+func TestWatchAfterATopicEnded(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		r := g.nodes["n1"].server.registers
+		of := watched{g.key("n2"), "register"}
+		held := r.join(of) // a stream that has not noticed yet
+		must(g.nodes["n2"].counters.Add(bound(t), &counterpb.AddRequest{Key: of.key, Name: of.name, Delta: 1}))(t)
+		for held.now.Load().err == nil {
+			<-held.now.Load().next
+		}
+		must(g.nodes["n2"].counters.Delete(bound(t), &counterpb.DeleteRequest{Key: of.key, Name: of.name}))(t)
+		put := must(g.nodes["n1"].registers.Put(bound(t), &registerpb.PutRequest{Key: of.key, Value: []byte("v")}))(t)
+		w := watch(t, g.nodes["n1"], of.key, 0)
+		nextChange(t, w)
+		next := must(g.nodes["n1"].registers.Put(bound(t), &registerpb.PutRequest{Key: of.key, Value: []byte("w")}))(t)
+		if c, _ := nextChange(t, w); c.Version != next.Version || next.Version <= put.Version {
+			t.Errorf("%v", c)
+		}
+		r.leave(held)
+		if c := r.join(of); c == held || c.streams != 2 {
+			t.Error("the end of the old watch has ended the new one")
+		} else {
+			r.leave(c)
+		}
+	})
+}
+
+// Who watches takes a part of the calls that an owner may have under way, and no more: to others
+// it says at once that nothing is new, and their nodes ask a beat later.
+func TestAwaitsLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 40
+		g := grouped(t, 2, false, func(c *Config) { c.MaxCalls = calls })
+		g.called("c", owner.RegisterLevel)
+		m, n2 := g.nodes["n1"], g.nodes["n2"]
+		r := m.server.registers
+		var topics []watched
+		for _, key := range g.keys("n2", 2*calls, nil) {
+			topics = append(topics, watched{key, "register"})
+		}
+		for _, of := range topics {
+			defer r.leave(r.join(of))
+		}
+		row := n2.server.row(registerAwait.operation)
+		time.Sleep(5 * watchBeat)
+		synctest.Wait()
+		if n := n2.server.calls.Load(); n > calls/awaitsShare+1 { // and the stream from there
+			t.Errorf("%d of %d calls of the owner are awaits", n, calls)
+		}
+		before := count(t, row.no)
+		time.Sleep(5 * watchBeat)
+		if asked := count(t, row.no) - before; asked > float64(7*len(topics)) || asked < float64(4*len(topics)) {
+			t.Errorf("%d topics asked %v times in 5 s", len(topics), asked)
+		}
+		last := topics[len(topics)-1].key // that has no place
+		put := must(n2.registers.Put(bound(t), &registerpb.PutRequest{Key: last}))(t)
+		time.Sleep(2 * watchBeat)
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if seen := r.topics[topics[len(topics)-1]].now.Load().seen; seen.Position != put.Version {
+			t.Errorf("%+v, put %v", seen, put)
+		}
+	})
+}
+
+// What is watched has so much memory at a node.
+func TestWatchedBytesAreBounded(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		m, key := g.nodes["n1"], g.key("n2")
+		put := func(size int) {
+			must(m.registers.Put(bound(t), &registerpb.PutRequest{Key: key, Value: make([]byte, size)}))(t)
+		}
+		put(value.MaxValue)
+		synctest.Wait()
+		m.server.watched.Add(maxWatchedBytes - value.MaxValue/2)
+		w := watch(t, m, key, 0)
+		for {
+			_, err := w.Recv()
+			if err == nil {
+				continue
+			}
+			refusal{code: codes.ResourceExhausted, why: commonpb.Reason_REASON_OVERLOADED, hint: true, retry: time.Second}.check(t, err)
+			break
+		}
+		synctest.Wait()
+		put(10)
+		w = watch(t, m, key, 0)
+		for range 3 {
+			must(w.Recv())(t)
+		}
+		m.server.watched.Add(-(maxWatchedBytes - value.MaxValue/2))
 	})
 }

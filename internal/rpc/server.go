@@ -121,6 +121,8 @@ type Server struct {
 	keepers   keepers
 	topics    []interface{ stopped() } // of watches of objects, by kind
 	watching  atomic.Int64             // watches of objects
+	watched   atomic.Int64             // bytes of the latest states of these
+	awaits    atomic.Int64             // of nodes that watch objects of this one
 	values    atomic.Int64             // bytes of long values that are being written
 	calls     atomic.Int64             // under way
 	busy      atomic.Int64             // … less the streams that await their caller

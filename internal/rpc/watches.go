@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,13 @@ const (
 	watchStale = 2 * time.Second
 	// watchPatience is how long an await may take beyond its beat.
 	watchPatience = time.Second
+	// maxWatchedBytes bounds the states that are watched at a node, all together: the latest of
+	// each object. A long one that finds no room has its watches end.
+	maxWatchedBytes = 256 << 20
+	// awaitsShare is the part of Config.MaxCalls that may await at an owner: who watches keeps
+	// nobody else out. To those beyond it the owner says at once whether something is new, and
+	// their nodes ask a beat later.
+	awaitsShare = 4
 	// watchPause is the rest after an await that failed.
 	watchPause = 50 * time.Millisecond
 )
@@ -46,6 +54,13 @@ const (
 var errObjectWatches = &failure.Error{Reason: failure.Overloaded, RetryAfter: time.Second,
 	Message: "as many watch objects as this node allows",
 	Hint:    "watch at another node, or read the object from time to time"}
+
+// errFuture returns the error of a watch after a version that the object has not come to: whoever
+// has that was told of another object, or of what was lost since. It would be told nothing.
+func errFuture(after uint64) error {
+	return &failure.Error{Reason: failure.Invalid, Field: "after_version", Message: fmt.Sprintf("is %d, above all versions that the object has had", after),
+		Hint: "send the version that an earlier watch of this very object told, or none"}
+}
 
 // awaits returns an operation of nodes that may wait without a place in a queue: asked again,
 // it has the same answer.
@@ -76,7 +91,10 @@ func wireSeen(s owner.Seen) *peerv1.Seen {
 func (s *Server) awaitNews(f frame, look func(now int64) (changed <-chan struct{}, due int64, err error)) (news bool, err error) {
 	over := time.NewTimer(time.Duration(f.wait))
 	defer over.Stop()
-	for last := f.wait <= 0; ; {
+	//guard:awaits-share s.awaits.Add(1) -> int64(1)
+	many := s.awaits.Add(1) > s.cfg.MaxCalls/awaitsShare
+	defer s.awaits.Add(-1)
+	for last := f.wait <= 0 || many; ; {
 		changed, due, err := look(s.cfg.Clock.Now())
 		if err != nil || changed == nil || last {
 			return changed == nil, err
@@ -157,8 +175,15 @@ func (w *watches[A, PA]) leave(t *topic[A]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t.streams--; t.streams == 0 {
-		delete(w.topics, t.of)
+		w.removeLocked(t)
 		t.stop()
+	}
+}
+
+// removeLocked has those who come from now on begin anew.
+func (w *watches[A, PA]) removeLocked(t *topic[A]) {
+	if w.topics[t.of] == t {
+		delete(w.topics, t.of)
 	}
 }
 
@@ -167,33 +192,60 @@ func (w *watches[A, PA]) stopped() { w.running.Wait() }
 
 // run asks the owner until nobody watches.
 func (w *watches[A, PA]) run(ctx context.Context, t *topic[A]) {
+	kept := 0 // bytes of the latest answer
+	defer func() { w.s.watched.Add(int64(-kept)) }()
 	for ctx.Err() == nil {
-		was := t.now.Load()
-		now := &heard[A]{answer: was.answer, seen: was.seen, next: make(chan struct{})}
-		a, err := w.ask(ctx, t.of, was.seen)
-		if err == nil && w.whole != nil && was.answer != nil {
-			a = w.whole(was.answer, a)
-		}
-		switch {
-		case err == nil:
-			//guard:watch-topic-order
-			if now.seen, _ = was.seen.Then(w.sight(a)); now.seen == w.sight(a) {
-				now.answer = a
-			}
-		case reasonIn(err) == reasonName(commonpb.Reason_REASON_KIND_MISMATCH):
-			now.err = err // somebody has made another object under the name
-		default: // no beat: the watchers' state gets stale
+		was, began := t.now.Load(), time.Now()
+		now := w.hear(ctx, t.of, was)
+		if now == nil { // no beat: the watchers' state gets stale
 			if !rest(ctx, w.s, watchPause) {
 				return
 			}
 			continue
+		}
+		size := PA(now.answer).SizeVT()
+		w.s.watched.Add(int64(size - kept))
+		//guard:watch-bytes
+		if kept = size; kept >= longValue && now.err == nil && w.s.watched.Load() > maxWatchedBytes {
+			now.err = w.s.refuse(errObjectWatches)
+		}
+		if now.err != nil {
+			w.mu.Lock()
+			w.removeLocked(t) //guard:watch-topic-over
+			w.mu.Unlock()
 		}
 		t.now.Store(now)
 		close(was.next)
 		if now.err != nil {
 			return
 		}
+		// An owner for which many wait answers at once that there is nothing new.
+		if left := watchBeat - time.Since(began); now.seen == was.seen && left > 0 && !rest(ctx, w.s, left) {
+			return
+		}
 	}
+}
+
+// hear returns what is known of an object after the owner has answered once more; nil if it has
+// not.
+func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A]) *heard[A] {
+	now := &heard[A]{answer: was.answer, seen: was.seen, next: make(chan struct{})}
+	a, err := w.ask(ctx, of, was.seen)
+	if err == nil && w.whole != nil && was.answer != nil {
+		a = w.whole(was.answer, a)
+	}
+	switch {
+	case err == nil:
+		//guard:watch-topic-order
+		if now.seen, _ = was.seen.Then(w.sight(a)); now.seen == w.sight(a) {
+			now.answer = a
+		}
+	case reasonIn(err) == reasonName(commonpb.Reason_REASON_KIND_MISMATCH):
+		now.err = err // somebody has made another object under the name
+	default:
+		return nil
+	}
+	return now
 }
 
 // ask has the owner answer once.
@@ -233,6 +285,10 @@ func (w *watches[A, PA]) follow(ctx context.Context, key, name string, after uin
 	first, err := w.await.atOwner(ctx, s, &peerv1.AwaitRequest{Key: key, Name: name})
 	if err != nil {
 		return err
+	}
+	//guard:watch-of-the-future
+	if sees := w.sight(first); after > sees.Position {
+		return s.refuse(errFuture(after))
 	}
 	t := w.join(watched{key, w.await.of.named(name)})
 	defer w.leave(t)

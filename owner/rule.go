@@ -30,6 +30,13 @@ type Terms struct {
 	Grace int64
 }
 
+// Foresight is a Rule that takes time to raise the epoch.
+type Foresight interface {
+	// Ending says that the tokens of an epoch are about to be used up. It is called under the
+	// shard lock, for each operation that needs a token from then on, and must be quick.
+	Ending(epoch uint64)
+}
+
 // Permit is what Admit found: under which right the operation acts.
 type Permit struct {
 	// Epoch is stamped on answers and begins the fencing tokens.
@@ -61,6 +68,10 @@ func (p *Permit) LostEpoch() uint64 { return max(p.Lost, p.NamedLoss) }
 // SeqBits is the width of the sequence in a fencing token, below the epoch.
 const SeqBits = 24
 
+// endingAt is the sequence from which on an epoch is about to be used up: a shard that is as busy
+// as it can be has half a second left then.
+const endingAt = 1<<SeqBits - 1<<19
+
 // MaxEpoch is the greatest epoch: 39 bits, so that tokens stay below 2^63.
 const MaxEpoch = 1<<39 - 1
 
@@ -78,6 +89,11 @@ func (sh *shard) nextTokenLocked(rule Rule, p Permit) (uint64, error) {
 	next := sh.lastToken + 1
 	//guard:token-exhausted true
 	if next>>SeqBits == sh.lastToken>>SeqBits {
+		if next&(1<<SeqBits-1) >= endingAt {
+			if f, ok := rule.(Foresight); ok {
+				f.Ending(next >> SeqBits)
+			}
+		}
 		return next, nil
 	}
 	epoch, err := rule.Exhausted(sh.lastToken >> SeqBits)

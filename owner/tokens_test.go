@@ -52,3 +52,34 @@ func TestTokensRiseAboveTurns(t *testing.T) {
 		t.Errorf("token %x after %x", a.Token, uint64(before))
 	}
 }
+
+// foresees is a rule that hears of epochs that end.
+type foresees struct {
+	testRule
+	ending []uint64
+}
+
+func (r *foresees) Ending(epoch uint64) { r.ending = append(r.ending, epoch) }
+
+// TestEpochsEndWithNotice: the rule hears that the tokens of an epoch will be used up before they
+// are, and for the last time when they are.
+func TestEpochsEndWithNotice(t *testing.T) {
+	rule := &foresees{testRule: testRule{epoch: 100}}
+	s := newStore(t, func(c *Config) { c.Rule = rule })
+	sh := s.shard(Hash(config.Key))
+	put := func() uint64 { return must(s.SetRegister(0, config, noID, puts("v"))).Version }
+	put()
+	if sh.lastToken = 100<<SeqBits | (endingAt - 2); put() != 100<<SeqBits|(endingAt-1) || len(rule.ending) != 0 {
+		t.Errorf("heard of %d before it is near", rule.ending)
+	}
+	for range 2 {
+		put()
+	}
+	if len(rule.ending) != 2 || rule.ending[0] != 100 || rule.exhausted != 0 {
+		t.Errorf("heard of %d, exhausted %d times", rule.ending, rule.exhausted)
+	}
+	sh.lastToken = 101<<SeqBits - 1
+	if v := put(); v != 101<<SeqBits|1 || len(rule.ending) != 2 || rule.exhausted != 1 {
+		t.Errorf("version %x, heard of %d", v, rule.ending)
+	}
+}

@@ -113,7 +113,16 @@ func (m *inCluster) Exhausted(epoch uint64) (uint64, error) {
 			Message: fmt.Sprintf("all fencing tokens up to epoch %d are used up", uint64(owner.MaxEpoch)),
 			Hint:    "make a new cluster, and tell what the locks protect to forget the tokens it has seen"}
 	}
-	m.raise(epoch)
+	m.raise(epoch) // as long as Ending has not come to it
 	return 0, &failure.Error{Reason: failure.Unavailable, RetryAfter: 50 * time.Millisecond,
 		Message: "the fencing tokens of this epoch are used up, and the next one is being agreed on; nothing happened"}
+}
+
+// Ending implements owner.Foresight: the next epoch is agreed on while there are tokens of this
+// one, so that nobody waits for it.
+func (m *inCluster) Ending(epoch uint64) {
+	//guard:epoch-ahead
+	if epoch < owner.MaxEpoch && m.rule.Table().Epoch <= epoch {
+		m.raise(epoch)
+	}
 }

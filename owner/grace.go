@@ -113,6 +113,10 @@ func (sh *shard) remembersLocked(e *entry) bool {
 	return g != nil && g.remembers(sh, e)
 }
 
+// remembersLocked reports whether the target is kept, though it is absent: the row is in grace,
+// and claims have ended.
+func (t *target) remembersLocked() bool { return t.permit.Lost != 0 && t.sh.remembersLocked(t.e) }
+
 // startsEmpty reports whether a limit that is absent stands for one that was lost, and
 // that is taken to have been used up when the row came here.
 func (t *target) startsEmpty() bool {

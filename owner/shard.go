@@ -159,7 +159,7 @@ func (t *target) findLocked() error {
 	if t.e.kind == t.kind {
 		return nil
 	}
-	if t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) {
+	if t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) || t.remembersLocked() {
 		return mismatch(t.e.kind, t.kind)
 	}
 	t.sh.lapseLocked(t.slot, t.hash) // for the answer shows that it is over
@@ -366,7 +366,7 @@ func (sh *shard) lapsesLocked(slot uint32) (n int64) {
 // forgetBareLocked forgets the target, of which the sink was told, if nothing is left of it
 // but the room that it takes.
 func (t *target) forgetBareLocked() {
-	if t.slot == 0 || t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) {
+	if t.slot == 0 || t.e.ids != 0 || !t.sh.absentLocked(t.e, t.now) || t.remembersLocked() {
 		return
 	}
 	t.sh.forgetLocked(t.slot)

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
 // holding takes the lock "lock" of a key at a node, and returns its token.
 func (h *house) holding(key string) uint64 {
 	h.t.Helper()
-	a, _, err := h.store.Acquire(h.clock.Now(), owner.Ref{Key: key, Name: "lock"}, reqid.ID{}, lock.Acquire{Holder: "first", TTL: int64(time.Minute)})
+	a, _, err := h.store.Acquire(h.clock.Now(), owner.Ref{Key: key, Name: "lock"}, reqid.ID{}, owner.AcquireLock{Holder: "first", TTL: int64(time.Minute)})
 	if err != nil || !a.Acquired {
 		h.t.Fatalf("%+v %v", a, err)
 	}
@@ -38,7 +37,7 @@ func TestSupersededComesBack(t *testing.T) {
 		token := n1.holding("k")
 		var place reqid.ID
 		n1.on(func(r *owner.Record) {
-			if l := r.Lock(); l != nil && l.Queue.Len() > 0 {
+			if l := r.Hold(); l != nil && l.Queue.Len() > 0 {
 				place = l.Queue.Places[0].Caller.ID
 			}
 		})
@@ -51,7 +50,7 @@ func TestSupersededComesBack(t *testing.T) {
 		}()
 		synctest.Wait()
 		place.Age = 1
-		_, other, err := n1.store.Acquire(w.clock.Now(), owner.Ref{Key: "k", Name: "lock"}, place, lock.Acquire{Holder: "me", TTL: int64(10 * time.Second), Wait: int64(time.Minute)})
+		_, other, err := n1.store.Acquire(w.clock.Now(), owner.Ref{Key: "k", Name: "lock"}, place, owner.AcquireLock{Holder: "me", TTL: int64(10 * time.Second), Wait: int64(time.Minute)})
 		if other == nil || err != nil {
 			t.Fatalf("it did not take the place over: %v", err)
 		}

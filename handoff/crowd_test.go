@@ -10,7 +10,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -21,7 +21,7 @@ func TestCrowdIsHeldBack(t *testing.T) {
 		n := w.cluster(2)
 		w.set("unsync", held)
 		n[0].to(n[1].self).stall()
-		queued, most := 0, 2*feed.DefaultMaxUnacked/lock.MaxMetadata
+		queued, most := 0, 2*feed.DefaultMaxUnacked/hold.MaxMetadata
 		key := w.keys(1, ownedBy(n[0], n[1]))[0]
 		crowd := func(locks string, within time.Duration) error {
 			for i := range most {
@@ -32,7 +32,7 @@ func TestCrowdIsHeldBack(t *testing.T) {
 					return err
 				}
 				_, wait, err := n[0].store.Acquire(w.now(), owner.Ref{Key: key, Name: fmt.Sprint(locks, i/10)}, reqid.ID{Client: reqid.Client{Hi: 1, Lo: uint64(i)}, Sequence: 1},
-					lock.Acquire{Holder: fmt.Sprint(i), Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: int64(time.Hour), Wait: int64(time.Hour)})
+					owner.AcquireLock{Holder: fmt.Sprint(i), Metadata: []byte(strings.Repeat("m", hold.MaxMetadata)), TTL: int64(time.Hour), Wait: int64(time.Hour)})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -26,9 +26,9 @@ func TestCrowdBesideAJoin(t *testing.T) {
 			rt := n[0].source.routes.Load()
 			return len(rt.rows[rt.table.Find(owner.Hash(key))].feeds) > 1
 		})
-		for i := range feed.DefaultCrowdWindow / lock.MaxMetadata * 5 / 4 {
+		for i := range feed.DefaultCrowdWindow / hold.MaxMetadata * 5 / 4 {
 			_, _, err := n[0].store.Acquire(w.now(), owner.Ref{Key: key, Name: fmt.Sprint("l", i)}, reqid.ID{},
-				lock.Acquire{Holder: "h", Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: int64(time.Hour)})
+				owner.AcquireLock{Holder: "h", Metadata: []byte(strings.Repeat("m", hold.MaxMetadata)), TTL: int64(time.Hour)})
 			if err != nil {
 				t.Fatalf("%d: %#v", i, err)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/serving"
@@ -25,7 +25,7 @@ import (
 )
 
 // day is the longest TTL and wait, ns.
-const day = int64(lock.MaxTTL)
+const day = int64(hold.MaxTTL)
 
 // TestLargestQueue has as many wait for a lock as may, each with the longest
 // holder, metadata and request id, on an object with more request ids than fit one
@@ -49,7 +49,7 @@ func TestLargestQueue(t *testing.T) {
 	}
 	source := storeWith(t, partial{sinkFunc(func(r *owner.Record) { emit(r, r.At) })})
 	ref := owner.Ref{Key: strings.Repeat("k", owner.MaxKey), Name: strings.Repeat("n", owner.MaxName)}
-	op := lock.Acquire{Holder: strings.Repeat("h", lock.MaxHolder), Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
+	op := owner.AcquireLock{Holder: strings.Repeat("h", hold.MaxName), Metadata: []byte(strings.Repeat("m", hold.MaxMetadata)), TTL: day, Wait: day}
 	id := func(i int) reqid.ID {
 		return reqid.ID{Client: reqid.Client{Hi: math.MaxUint64, Lo: uint64(i)}, Sequence: reqid.KeySequence - 1, Settled: reqid.KeySequence - 1}
 	}
@@ -59,7 +59,7 @@ func TestLargestQueue(t *testing.T) {
 			t.Fatalf("%d: %+v %v", i, a, err)
 		}
 	}
-	if queued = live; queued > (owner.MaxQueue+1)*(record.MaxMember+len(ref.Key)+len(ref.Name)+2*lock.MaxMetadata) {
+	if queued = live; queued > (owner.MaxQueue+1)*(record.MaxMember+len(ref.Key)+len(ref.Name)+2*hold.MaxMetadata) {
 		t.Errorf("%d bytes for a queue of %d", queued, owner.MaxQueue)
 	}
 	op.Wait = 0
@@ -174,7 +174,7 @@ func TestCrowdAtOneLock(t *testing.T) {
 	sender := sendOver(t, target, loopback{l})
 	source := storeWith(t, partial{sinkFunc(func(r *owner.Record) { sender.Append(r, r.At) })})
 	ref := owner.Ref{Key: "crowd", Name: "lock"}
-	op := lock.Acquire{Holder: "worker", Metadata: []byte(strings.Repeat("m", lock.MaxMetadata)), TTL: day, Wait: day}
+	op := owner.AcquireLock{Holder: "worker", Metadata: []byte(strings.Repeat("m", hold.MaxMetadata)), TTL: day, Wait: day}
 	var token uint64
 	for i := range callers + 1 {
 		a, _, err := source.Acquire(1, ref, reqid.ID{Client: reqid.Client{Lo: uint64(i)}, Sequence: 1}, op)
@@ -194,7 +194,7 @@ func TestCrowdAtOneLock(t *testing.T) {
 	acked(t, sender)
 	bytes := sender.Stats().Bytes
 	t.Logf("%d bytes for %d callers", bytes, callers)
-	if most := uint64(callers * (each + renewals*(lock.MaxMetadata+256))); bytes > most {
+	if most := uint64(callers * (each + renewals*(hold.MaxMetadata+256))); bytes > most {
 		t.Errorf("%d bytes for %d callers, more than %d", bytes, callers, most)
 	}
 	if a, err := target.Inspect(day, ref, 1); err != nil || a.Waiting != callers {

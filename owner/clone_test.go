@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/queue"
@@ -16,15 +17,15 @@ import (
 // A clone is equal, and shares no memory with the record that could be written to.
 func TestCloneSharesNothing(t *testing.T) {
 	rid := reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: 2}
-	waiter := lock.Waiter{Caller: queue.Caller{ID: rid}, Request: lock.Request{Holder: "w", Metadata: []byte("m"), TTL: second}}
+	waiter := hold.Waiter{Caller: queue.Caller{ID: rid}, Request: hold.Request{Weight: lock.All, Name: "w", Metadata: []byte("m"), TTL: second}}
 	window := limit.State{Algorithm: limit.SlidingWindow, At: 2, Spent: 5, Limit: 9, Period: second}
 	for name, r := range map[string]*Record{
 		"empty": {},
 		"limit": (&Record{Key: []byte("k"), Name: []byte("n"), Whole: true, IDs: &reqid.Kept{Clients: []reqid.KeptClient{{Ops: 1}}, Ops: []reqid.KeptOp{{Sequence: 1}}}}).
 			SetLimit(window, []limit.Mark{{At: 1, Tokens: 2}, {At: 2, Tokens: 3}}),
 		"lock": (&Record{Key: []byte("k"), Done: []Done{{ID: rid}}}).
-			SetLock(lock.State{Holder: "h", Metadata: []byte("m"), Queue: queue.Queue[lock.Request]{Places: []lock.Waiter{waiter}}}),
-		"places": (&Record{Key: []byte("k")}).SetMoves(lock.State{Token: 1}, Move{Waiter: waiter}),
+			SetLock(hold.State{Holders: []hold.Holder{{Name: "h", Metadata: []byte("m")}}, Queue: queue.Queue[hold.Request]{Places: []hold.Waiter{waiter}}}),
+		"places": (&Record{Key: []byte("k")}).SetMoves(hold.State{Holders: []hold.Holder{{Token: 1}}}, Move{Waiter: waiter}),
 	} {
 		c := r.Clone()
 		if !reflect.DeepEqual(c, r) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -235,7 +235,7 @@ func TestRoomForCopies(t *testing.T) {
 func TestWhatIsOverIsTold(t *testing.T) {
 	ref := Ref{Key: "k", Name: "n"}
 	hold := func(s *Store) {
-		if a, _, err := s.Acquire(0, ref, noID, lock.Acquire{Holder: "h", TTL: second}); err != nil || !a.Acquired {
+		if a, _, err := s.Acquire(0, ref, noID, AcquireLock{Holder: "h", TTL: second}); err != nil || !a.Acquired {
 			t.Fatal(err)
 		}
 	}
@@ -274,7 +274,7 @@ func TestWhatIsOverIsTold(t *testing.T) {
 	}
 }
 
-func must2(a AcquireAnswer, w *Wait[AcquireAnswer], err error) {
+func must2(a GrantAnswer, w *Wait[GrantAnswer], err error) {
 	if err != nil || w != nil {
 		panic(fmt.Sprint(a, w, err))
 	}
@@ -286,7 +286,7 @@ func TestCopiesAreQuiet(t *testing.T) {
 	to := &copyTo{store: newStore(t, func(c *Config) { c.Rule = ownsNothing })}
 	s := newStore(t, func(c *Config) { c.Sink = to })
 	const locks = 200
-	var waits []*Wait[AcquireAnswer]
+	var waits []*Wait[GrantAnswer]
 	for i := range locks {
 		ref := Ref{Key: fmt.Sprint(i), Name: "lock"}
 		must2(s.Acquire(0, ref, noID, asks("h", second, 0)))
@@ -438,14 +438,14 @@ func TestExportOfQueues(t *testing.T) {
 	s := newStore(t, func(c *Config) { c.Shards = 1 })
 	for l := range locks {
 		for i := range uint64(waiters + 1) {
-			if _, _, err := s.Acquire(0, Ref{Key: fmt.Sprint("lock", l), Name: ""}, id(i+1), lock.Acquire{Holder: "h", TTL: lock.MaxTTL, Wait: lock.MaxWait}); err != nil {
+			if _, _, err := s.Acquire(0, Ref{Key: fmt.Sprint("lock", l), Name: ""}, id(i+1), AcquireLock{Holder: "h", TTL: hold.MaxTTL, Wait: hold.MaxWait}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	places, most, all := 0, 0, 0
 	whole := s.Export(func() int64 { return 1 }, always, func(r *Record, _ int64) bool {
-		places += r.Lock().Queue.Len()
+		places += r.Hold().Queue.Len()
 		return true
 	}, func() bool {
 		most, all, places = max(most, places), all+places, 0

@@ -9,7 +9,6 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -28,14 +27,14 @@ func TestDiscard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waits := map[string]*Wait[AcquireAnswer]{}
+	waits := map[string]*Wait[GrantAnswer]{}
 	for i := range 100 {
 		ref := Ref{Key: fmt.Sprint("k", i), Name: "lock"}
-		if _, _, err := s.Acquire(1, ref, reqid.ID{}, lock.Acquire{Holder: "h", TTL: 3600e9}); err != nil {
+		if _, _, err := s.Acquire(1, ref, reqid.ID{}, AcquireLock{Holder: "h", TTL: 3600e9}); err != nil {
 			t.Fatal(err)
 		}
 		id := reqid.ID{Client: reqid.Client{Lo: 9}, Sequence: uint64(i) + 1}
-		_, w, err := s.Acquire(1, ref, id, lock.Acquire{Holder: "w", TTL: 3600e9, Wait: 3600e9})
+		_, w, err := s.Acquire(1, ref, id, AcquireLock{Holder: "w", TTL: 3600e9, Wait: 3600e9})
 		if err != nil || w == nil {
 			t.Fatal(w, err)
 		}

@@ -19,12 +19,11 @@
 //	hash(key) ── top bits ──▶ shard ─ mutex
 //	                            ├ index   hash(key, name) → entry
 //	                            ├ cells   kind, state, key and name of an entry, together
-//	                            ├ locks   states of locks, which have pointers
-//	                            ├ holds   states of what package hold has, likewise
+//	                            ├ holds   states of locks and all that is held, which have pointers
 //	                            ├ ids     request ids of the objects
 //	                            └ version rises with every change
 //
-// The state machines are pure: owner/limit, owner/counter and owner/lock decide,
+// The state machines are pure: owner/limit, owner/counter and owner/hold decide,
 // this package finds the state, asks the serving rule (Rule), stores what
 // changed and gives it to the Sink as a Record: the absolute new state of one
 // object. The rule is asked twice: when an operation is let in, under the shard

@@ -5,7 +5,6 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/lock"
-	"github.com/keystead/keystead/owner/reqid"
 )
 
 // What a limit starts with that is absent from a row in grace: see
@@ -18,9 +17,11 @@ const (
 // Claim is what a holder shows to get a lock back that was lost: see
 // Store.Reclaim.
 type Claim struct {
-	Holder   string // as in lock.Acquire
-	Metadata []byte // as in lock.Acquire
-	Left     int64  // ns that the holder still counts on, by its own count
+	Holder   string // as in AcquireLock, and what follows
+	Shared   bool
+	Delay    int64
+	Metadata []byte
+	Left     int64 // ns that the holder still counts on, by its own count
 }
 
 // maxLockTTL returns the longest TTL of a lock. It is asked for when an operation was
@@ -53,57 +54,28 @@ const (
 	unknownRecovering = "what is kept of the key was lost, and this lock with it, whether or not the token holds it; nothing happened"
 )
 
-// missesLocked reports whether the row is in grace and the token may be that of a
-// grant of before the loss, of which nothing is known here. Those of before have
-// an epoch before the loss: each of its commits raised the epoch.
-func (t *target) missesLocked(token uint64) bool {
-	if t.permit.Lost == 0 || !beforeLoss(token, t.permit.Lost) {
-		return false
-	}
-	return t.e == nil || t.e.lock == 0 || t.sh.locks.At(t.e.lock).LastToken < token
-}
-
 func beforeLoss(token, lost uint64) bool {
 	return token>>SeqBits < lost && token&(1<<SeqBits-1) != 0
 }
 
 // Reclaim is a Renew by a holder that shows its claim, in case that the lock was
-// lost with its owner and all copies. While the row is in grace, and the lock is
-// absent here or held under a lower token, the holder gets it back: under its
-// token, for the time that it still counts on, at most the longest TTL. Among
-// several holders the one with the highest token is the true one; it takes the
-// lock from the others. At all other times the claim changes nothing. It is judged
-// all the same.
+// lost with its owner and all copies. While the row is in grace, and the grant is not known
+// here, the holder gets it back: under its token, for the time that it still counts on, at
+// most the longest TTL. Among several that held it alone the one with the highest token is the
+// true one; it takes the lock from the others. Those that shared it get it back beside one
+// another. At all other times the claim changes nothing. It is judged all the same.
 //
 // This process remembers the highest token until the grace is over; its standby
 // does so only while that token holds the lock.
 func (s *Store) Reclaim(now int64, ref Ref, token uint64, ttl int64, c Claim) (RenewAnswer, error) {
-	op := lock.Reclaim{Token: token, Holder: c.Holder, Metadata: c.Metadata, Left: min(c.Left, lock.MaxTTL)}
-	if err := op.Validate(); err != nil {
-		return RenewAnswer{}, err
+	if c.Shared {
+		if err := s.uses(LockLevel); err != nil {
+			return RenewAnswer{}, err
+		}
 	}
-	return s.renew(now, ref, token, ttl, &op)
-}
-
-// reclaimLocked gives a lock of which nothing is known here back to its holder.
-func (t *target) reclaimLocked(op lock.Reclaim) (RenewAnswer, error) {
-	s, sh := t.sh.store, t.sh
-	if err := t.roomLocked(&reqid.ID{}); err != nil {
-		return RenewAnswer{}, err
-	}
-	next, err := sh.nextTokenLocked(s.cfg.Rule, t.permit)
-	if err != nil {
-		return RenewAnswer{}, err
-	}
-	state := t.lockLocked()
-	op.Left = min(op.Left, s.maxLockTTL())
-	res := state.Reclaim(op, t.now, next, &sh.fx)
-	a := RenewAnswer{Renewed: res.Reclaimed, Reclaimed: res.Reclaimed, Meta: Meta{Permit: t.permit}}
-	if a.TTL = op.Left; !res.Reclaimed {
-		a.TTL, a.Holder = 0, state.Holding(t.now)
-	}
-	t.steppedLocked(&reqid.ID{}, reqid.Outcome{})
-	return a, nil
+	return renewed(s.reclaimHold(now, KindLock, ref, token, ttl, HoldClaim{
+		Holder: c.Holder, Weight: lock.Weight(c.Shared), Capacity: lock.All, Delay: c.Delay, Metadata: c.Metadata, Left: c.Left,
+	}))
 }
 
 // remembersLocked reports whether an object that is absent knows a token that was used. In

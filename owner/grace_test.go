@@ -8,7 +8,6 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 )
 
 // In the tests, rows were lost in epoch 100, came here at 1000 s, and have changed
@@ -39,7 +38,7 @@ func claim(holder string, left int64) Claim { return Claim{Holder: holder, Left:
 func TestNothingIsGrantedInGrace(t *testing.T) {
 	s, rule := lost(t, nil)
 	now := cameAt + second
-	for name, op := range map[string]lock.Acquire{"at once": asks("a", second, 0), "in the queue": asks("a", second, 9*second)} {
+	for name, op := range map[string]AcquireLock{"at once": asks("a", second, 0), "in the queue": asks("a", second, 9*second)} {
 		_, w, err := s.Acquire(now, door, id(1), op)
 		if reason(err) != failure.Recovering || w != nil {
 			t.Errorf("%s: %v, %v", name, w, err)
@@ -85,7 +84,7 @@ func TestTrap35HighestTokenWins(t *testing.T) {
 	if !r.Renewed || !r.Reclaimed || r.TTL != 8*second || r.Permit.Lost != lostIn {
 		t.Errorf("the former holder: %+v", r)
 	}
-	if a := must(s.Inspect(now, door, 0)); a.Holding.Token != old || a.Holding.Holder != "old" || string(a.Holding.Metadata) != "m" {
+	if a := must(s.Inspect(now, door, 0)); a.Holding.Token != old || a.Holding.Name != "old" || string(a.Holding.Metadata) != "m" {
 		t.Errorf("it is held so: %+v", a)
 	}
 	if r := must(s.Reclaim(now, door, last, 10*second, claim("last", 4*second))); !r.Reclaimed || r.TTL != 4*second {

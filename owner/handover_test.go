@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -60,7 +59,7 @@ func (n *node) ByPlace() bool { return n.byPlace }
 
 type caller struct {
 	holder string
-	w      *Wait[AcquireAnswer]
+	w      *Wait[GrantAnswer]
 }
 
 func (n *node) Changed(r *Record) {
@@ -110,7 +109,7 @@ func (sc *handover) do(t *testing.T, d *datadriven.TestData) {
 	s := sc.nodes[0].store
 	switch d.Cmd {
 	case "acquire":
-		op := lock.Acquire{Holder: d.CmdArgs[0].Key, TTL: span(t, d, "ttl"), Wait: span(t, d, "wait")}
+		op := AcquireLock{Holder: d.CmdArgs[0].Key, TTL: span(t, d, "ttl"), Wait: span(t, d, "wait")}
 		var id reqid.ID
 		if n, _ := strconv.ParseUint(arg(t, d, "id"), 10, 64); n != 0 {
 			id = reqid.ID{Client: reqid.Client{Hi: n}, Sequence: 1}
@@ -173,7 +172,7 @@ func (sc *handover) tell() {
 	sc.callers = kept
 }
 
-func (sc *handover) answer(holder string, a AcquireAnswer, err error) {
+func (sc *handover) answer(holder string, a GrantAnswer, err error) {
 	switch {
 	case err != nil:
 		fmt.Fprintf(&sc.text, "%s: %v\n", holder, err)
@@ -197,16 +196,17 @@ func (sc *handover) show(n *node) string {
 	if slot == 0 || sh.entryLocked(slot).lock == 0 {
 		return "free"
 	}
-	s := sh.locks.At(sh.entryLocked(slot).lock)
+	s := sh.holds.At(sh.entryLocked(slot).lock)
 	text := "kept"
-	if s.Token != 0 {
-		text = fmt.Sprintf("%s %s until %v", s.Holder, token(s.Token), time.Duration(s.Expires))
+	if len(s.Holders) > 0 {
+		h := &s.Holders[0]
+		text = fmt.Sprintf("%s %s until %v", h.Name, token(h.Token), time.Duration(h.Expires))
 	}
 	for _, w := range s.Queue.Places {
 		if w.Away {
-			text += fmt.Sprintf(", (%s)", w.Request.Holder)
+			text += fmt.Sprintf(", (%s)", w.Request.Name)
 		} else {
-			text += ", " + w.Request.Holder
+			text += ", " + w.Request.Name
 		}
 	}
 	if at, ok := sh.scheduled[slot]; ok {

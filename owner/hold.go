@@ -3,8 +3,6 @@ package owner
 import (
 	"cmp"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
@@ -14,12 +12,19 @@ import (
 // those of the first answer and the rest is as it is now: a grant whose TTL is 0 is over.
 type GrantAnswer struct {
 	Acquired bool
-	Token    uint64 // of the grant; 0 if there is none
-	TTL      int64  // ns left of it
-	Waited   int64  // ns in the queue before it
-	Capacity uint32 // of the object
-	Held     uint64 // weight that is held, or kept after an unclean end, if not acquired
-	Place    int    // in the queue, had or missed, if not acquired; 1 is next
+	Token    uint64       // of the grant; 0 if there is none
+	TTL      int64        // ns left of it
+	Waited   int64        // ns in the queue before it
+	Capacity uint32       // of the object
+	Held     uint64       // weight that is held, or kept after an unclean end, if not acquired
+	Place    int          // in the queue, had or missed, if not acquired; 1 is next
+	Holder   hold.Holding // who holds it, when the caller does not; of several, the first
+	Meta
+}
+
+// ReleaseAnswer reports whether the token held something until now.
+type ReleaseAnswer struct {
+	Released bool
 	Meta
 }
 
@@ -28,6 +33,7 @@ type HeldAnswer struct {
 	OK        bool         // it was done: renewed, updated, downgraded, held
 	Reclaimed bool         // it was lost, and given back
 	Holding   hold.Holding // as it is, if the token holds it
+	Holder    hold.Holding // else who does; of several, the first
 	Capacity  uint32
 	Meta
 }
@@ -35,6 +41,7 @@ type HeldAnswer struct {
 // HoldAnswer is an object that is held, as it is.
 type HoldAnswer struct {
 	hold.View
+	Holding hold.Holding // the first of the grants in force
 	Meta
 }
 
@@ -55,10 +62,10 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 	if err := op.Validate(); err != nil {
 		return GrantAnswer{}, nil, err
 	}
-	if id.Given() && id.Client == holdersClient {
-		return GrantAnswer{}, nil, invalid("request_id.client", "is all zero: draw one when a process starts")
-	}
 	t, f := target{ref: ref, kind: kind, now: now}, kind.family()
+	if id.Given() && id.Client == f.holders {
+		return GrantAnswer{}, nil, invalid("request_id.client", "is the same in all bits: draw one when a process starts")
+	}
 	if err := t.enter(s); err != nil {
 		return GrantAnswer{}, nil, err
 	}
@@ -78,7 +85,7 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		a, err := t.replayHoldLocked(out, age)
 		return a, nil, err
 	}
-	//guard:grace-grants-no-hold
+	//guard:grace-grants-nothing
 	if t.permit.Lost != 0 {
 		return GrantAnswer{}, nil, t.recovering(f.lost)
 	}
@@ -89,17 +96,6 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		return GrantAnswer{}, nil, err
 	}
 	return t.acquireHoldLocked(&id, print, op)
-}
-
-func (f *family) printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
-	if !id.Given() {
-		return 0 // nobody comes back to it
-	}
-	d := digestOf(f.acquire).with(xxhash.Sum64String(op.Name)).with(uint64(op.Weight))
-	if id.Keyed() {
-		d = d.with(uint64(op.Capacity)).with(uint64(op.TTL)).with(uint64(op.Delay)).with(xxhash.Sum64(op.Metadata))
-	}
-	return d.print()
 }
 
 // acquireHoldLocked returns an acquire that was not done before.
@@ -114,7 +110,7 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 	}
 	state := t.holdLocked()
 	op.Ticket, op.Caller = s.tickets.Add(1), queue.Caller{ID: *id, Print: print}
-	most := min(s.cfg.MaxWaitersPerLock, t.kind.family().queue)
+	most := min(s.cfg.MaxWaitersPerLock, t.kind.family().queue, MaxQueue+1-len(state.Holders)) // for the record of the whole
 	if s.waiting.Load() >= s.cfg.MaxWaiters {
 		most = 0
 	}
@@ -127,7 +123,7 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 		answer.Acquired, answer.Token, answer.TTL = true, res.Token, res.Expires-state.At
 	case hold.Refused:
 		held, blocked := state.Held(t.now)
-		answer.Held = held + blocked
+		answer.Held, answer.Holder = held+blocked, state.First(t.now)
 	case hold.Queued:
 		w := addWaitLocked[GrantAnswer](t, op.Ticket, id, len(op.Name)+len(op.Metadata))
 		holds{}.changed(sh, t.e, op.Ticket)
@@ -171,7 +167,7 @@ func (t *target) replayHoldLocked(out reqid.Outcome, age int64) (GrantAnswer, er
 		}
 		state = t.sh.holds.At(t.e.lock)
 		held, blocked := state.Held(t.now)
-		a.Capacity, a.Held, a.Place = state.Capacity, held+blocked, state.Queue.Len()+1
+		a.Capacity, a.Held, a.Place, a.Holder = state.Capacity, held+blocked, state.Queue.Len()+1, state.First(t.now)
 	}
 	if out.Code != done {
 		return a, nil
@@ -181,7 +177,7 @@ func (t *target) replayHoldLocked(out reqid.Outcome, age int64) (GrantAnswer, er
 		return a, nil
 	}
 	if v := state.Find(a.Token, t.now); v.Token != 0 {
-		a.TTL = v.Left
+		a.TTL, a.Holder = v.Left, hold.Holding{}
 		state.Holder(a.Token).Told = true
 	}
 	return a, nil
@@ -208,6 +204,7 @@ func (a GrantAnswer) giveBack(t target) {
 // hold.State.Reclaim. At all other times the claim changes nothing. It is judged all the same.
 func (s *Store) reclaimHold(now int64, kind Kind, ref Ref, token uint64, ttl int64, c HoldClaim) (HeldAnswer, error) {
 	op := hold.Reclaim{Token: token, Name: c.Holder, Weight: c.Weight, Capacity: c.Capacity, Delay: c.Delay, Metadata: c.Metadata, Session: c.Session, Left: min(c.Left, hold.MaxTTL)}
+	op.Alone = kind.family().single && c.Weight == c.Capacity
 	err := op.Validate()
 	if err == nil && c.Session.Given() {
 		err = s.uses(SessionLevel)
@@ -221,11 +218,11 @@ func (s *Store) reclaimHold(now int64, kind Kind, ref Ref, token uint64, ttl int
 // renewHold prolongs a grant; claim is nil if the holder shows none. While the row is in grace
 // and nothing is known of the grant, the error is Recovering then.
 func (s *Store) renewHold(now int64, kind Kind, ref Ref, token uint64, ttl int64, claim *hold.Reclaim) (HeldAnswer, error) {
-	if err := s.checkRenewal(ttl); err != nil {
+	if err := hold.ValidateTTL(ttl); err != nil {
 		return HeldAnswer{}, err
 	}
 	t := target{ref: ref, kind: kind, now: now}
-	a, state, tokens, err := t.underToken(s, token, claim)
+	a, state, tokens, err := t.underToken(s, token, ttl, claim)
 	if state == nil {
 		return a, err
 	}
@@ -236,13 +233,14 @@ func (s *Store) renewHold(now int64, kind Kind, ref Ref, token uint64, ttl int64
 
 // underToken enters the object of an operation on a grant. If the state is nil there is
 // nothing to do: the answer is that of the operation, and the shard is not locked.
-func (t *target) underToken(s *Store, token uint64, claim *hold.Reclaim) (a HeldAnswer, state *hold.State, tokens hold.Tokens, err error) {
+func (t *target) underToken(s *Store, token uint64, ttl int64, claim *hold.Reclaim) (a HeldAnswer, state *hold.State, tokens hold.Tokens, err error) {
 	if err = t.enter(s); err != nil {
 		return a, nil, tokens, err
 	}
 	a.Permit = t.permit
-	switch {
-	//guard:claim-before-loss
+	switch err = s.checkTTL(ttl); {
+	case err != nil:
+	//guard:reclaim-before-loss
 	case claim != nil && t.permit.Lost != 0 && !beforeLoss(token, t.permit.Lost):
 		err = invalid("token", t.kind.family().never, token)
 	case t.missesHoldLocked(token) && claim == nil:
@@ -265,18 +263,25 @@ func (t *target) underToken(s *Store, token uint64, claim *hold.Reclaim) (a Held
 // toldUnderLocked concludes an operation on a grant, and completes its answer.
 func (t *target) toldUnderLocked(a HeldAnswer, token uint64, ok bool) HeldAnswer {
 	state := t.sh.holds.At(t.e.lock)
-	a.OK, a.Holding, a.Capacity = ok, state.Find(token, t.now), state.Capacity
+	if a.OK, a.Holding, a.Capacity = ok, state.Find(token, t.now), state.Capacity; a.Holding.Token == 0 {
+		a.Holder = state.First(t.now)
+	}
 	t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
 	return a
 }
 
 // missesHoldLocked reports whether the row is in grace and the token may be that of a grant of
-// before the loss, of which nothing is known here: see missesLocked.
+// before the loss, of which nothing is known here. Those of before have an epoch before the loss:
+// each of its commits raised the epoch.
 func (t *target) missesHoldLocked(token uint64) bool {
 	if t.permit.Lost == 0 || !beforeLoss(token, t.permit.Lost) {
 		return false
 	}
-	return t.e == nil || t.e.lock == 0 || !t.sh.holds.At(t.e.lock).Knows(token)
+	if t.e == nil || t.e.lock == 0 {
+		return true
+	}
+	state := t.sh.holds.At(t.e.lock)
+	return !state.Knows(token) && !(t.kind.family().single && state.Outlived(token))
 }
 
 // reclaimHoldLocked gives a grant of which nothing is known here back to its holder.
@@ -291,6 +296,9 @@ func (t *target) reclaimHoldLocked(op hold.Reclaim) (HeldAnswer, error) {
 	op.Left = min(op.Left, t.sh.store.maxLockTTL())
 	res := state.Reclaim(op, t.now, &t.sh.holdFx)
 	a := HeldAnswer{OK: res.Reclaimed, Reclaimed: res.Reclaimed, Holding: state.Find(op.Token, t.now), Capacity: state.Capacity, Meta: Meta{Permit: t.permit}}
+	if !a.OK {
+		a.Holder = state.First(t.now)
+	}
 	t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
 	return a, nil
 }
@@ -298,7 +306,7 @@ func (t *target) reclaimHoldLocked(op hold.Reclaim) (HeldAnswer, error) {
 // verifyHold reports whether a token holds something now, and what.
 func (s *Store) verifyHold(now int64, kind Kind, ref Ref, token uint64) (HeldAnswer, error) {
 	t := target{ref: ref, kind: kind, now: now}
-	a, state, tokens, err := t.underToken(s, token, nil)
+	a, state, tokens, err := t.underToken(s, token, 0, nil)
 	if state == nil {
 		return a, err
 	}
@@ -313,7 +321,7 @@ func (s *Store) updateHold(now int64, kind Kind, ref Ref, token uint64, metadata
 		return HeldAnswer{}, err
 	}
 	t := target{ref: ref, kind: kind, now: now}
-	a, state, tokens, err := t.underToken(s, token, nil)
+	a, state, tokens, err := t.underToken(s, token, 0, nil)
 	if state == nil {
 		return a, err
 	}
@@ -330,7 +338,7 @@ func (s *Store) updateHold(now int64, kind Kind, ref Ref, token uint64, metadata
 // and Holding says what it has.
 func (s *Store) downgradeHold(now int64, kind Kind, ref Ref, token uint64, weight uint32) (HeldAnswer, error) {
 	t := target{ref: ref, kind: kind, now: now}
-	a, state, tokens, err := t.underToken(s, token, nil)
+	a, state, tokens, err := t.underToken(s, token, 0, nil)
 	if state == nil {
 		return a, err
 	}
@@ -441,6 +449,7 @@ func (s *Store) inspectHold(now int64, kind Kind, ref Ref, limit int) (HoldAnswe
 	if err := t.expireHoldLocked(); err != nil {
 		return HoldAnswer{}, err
 	}
-	a.View = t.sh.holds.At(t.e.lock).Inspect(t.now, limit)
+	state := t.sh.holds.At(t.e.lock)
+	a.View, a.Holding = state.Inspect(t.now, limit), state.First(t.now)
 	return a, nil
 }

@@ -1,12 +1,18 @@
 package owner
 
-import "github.com/keystead/keystead/owner/hold"
+import (
+	"fmt"
+
+	"github.com/keystead/keystead/owner/hold"
+	"github.com/keystead/keystead/owner/lock"
+)
 
 // judgedHold is what a record says of an object that is held: if it is Partial, the state without its
 // members, and those that have changed; else the state with all of them. All places are away.
 type judgedHold struct {
 	state hold.State
 	moves []holdMember
+	plain bool // it is in the old form of locks: the state has all holders
 }
 
 // judge returns what the record says as *judgedHold, nil if the object is absent.
@@ -21,19 +27,19 @@ func (holds) judge(r *Record, now int64) (judged any, absent bool, err error) {
 	case state.At > now:
 		return nil, false, errTime
 	}
-	q := &judgedHold{state: state}
-	if err := q.state.ValidHead(); err != nil {
+	q := &judgedHold{state: state, plain: r.plain()}
+	if err := q.validHead(len(r.Members)); err != nil {
 		return nil, false, invalid("record", "%v", err)
 	}
 	if r.Partial {
 		q.moves = make([]holdMember, 0, len(r.Members))
 	}
 	for i := range r.Members {
-		p, ok := holdMemberOf(&r.Members[i], state.At)
+		p, ok := r.holdMember(&r.Members[i], state.At)
 		if !ok || !p.holder && !p.place.Caller.ID.Given() || p.gone && !r.Partial {
 			return nil, false, invalid("record", "member %d is not one that an object of kind %s has", i+1, r.Kind)
 		}
-		//guard:entrant-away true -> false
+		//guard:queue-away true -> false
 		p.place.Ticket, p.place.Away = uint64(i), true
 		switch {
 		case r.Partial:
@@ -54,6 +60,25 @@ func (holds) judge(r *Record, now int64) (judged any, absent bool, err error) {
 	return q, q.state.Vacant(), nil
 }
 
+// validHead returns what in a state without its members cannot be.
+func (q *judgedHold) validHead(members int) error {
+	if q.plain {
+		for i := range q.state.Holders {
+			h := &q.state.Holders[i]
+			if h.Token != q.state.LastToken {
+				return fmt.Errorf("hold: held under token %d, but the last token is %d", h.Token, q.state.LastToken)
+			}
+			if err := hold.ValidMember(h, nil, q.state.At); err != nil {
+				return err
+			}
+		}
+		if members > 0 {
+			q.state.Capacity = lock.All
+		}
+	}
+	return q.state.ValidHead()
+}
+
 func (holds) grows(r *Record) bool { return len(r.Members) > 0 }
 
 // fits reports an error if the members of a record would make the copy larger than any can be:
@@ -68,6 +93,9 @@ func (holds) fits(t target, r *Record, judged any) error {
 		state = *t.sh.holds.At(t.e.lock)
 	}
 	holders, places := len(state.Holders), state.Queue.Len()
+	if q.plain {
+		holders = len(q.state.Holders)
+	}
 	for i := range q.moves {
 		m := &q.moves[i]
 		here, n := state.Holder(m.Token) != nil, &holders
@@ -81,7 +109,7 @@ func (holds) fits(t target, r *Record, judged any) error {
 			*n++
 		}
 	}
-	//guard:members-most
+	//guard:place-most
 	if holders > hold.MaxHolders || places > MaxQueue {
 		return invalid("record", "more members than an object of kind %s may have", r.Kind)
 	}
@@ -108,7 +136,7 @@ func (holds) install(t target, r *Record, judged any) {
 // all that wait.
 func (t *target) installHoldLocked(r *Record, state *hold.State) {
 	sh := t.sh
-	//guard:hold-floor
+	//guard:token-floor
 	sh.lastToken = max(sh.lastToken, state.LastToken)
 	all := state.Queue.Places
 	kept := all[:0]
@@ -120,10 +148,14 @@ func (t *target) installHoldLocked(r *Record, state *hold.State) {
 		}
 		place.Ticket = sh.store.tickets.Add(1)
 		sh.addAwayLocked(t.slot, place.Ticket, ref, id, len(place.Request.Name)+len(place.Request.Metadata))
+		//guard:queue-order append(kept, place) -> append([]hold.Waiter{place}, kept...)
 		kept = append(kept, place)
 	}
 	clear(all[len(kept):])
-	state.Queue.Places = kept
+	if state.Queue.Places = kept; state.Vacant() {
+		holds{}.clear(sh, t.e)
+		return
+	}
 	*t.holdLocked() = *state
 	holds{}.account(sh, t.e)
 	if len(kept) > 0 {
@@ -136,12 +168,19 @@ func (t *target) installHoldLocked(r *Record, state *hold.State) {
 // the one before it, nor do places overtake one another.
 func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 	sh, from := t.sh, &q.state
+	//guard:place-callers
 	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
 		sh.detachLocked(t.slot) // a caller that waits here is told that the object has moved
 	}
 	s := t.holdLocked()
-	s.At, s.LastToken = max(s.At, from.At), max(s.LastToken, from.LastToken)
-	s.Capacity, s.Fixed = from.Capacity, from.Fixed
+	//guard:place-moments max(s.At, from.At) -> from.At
+	s.At = max(s.At, from.At)
+	s.LastToken = max(s.LastToken, from.LastToken)
+	if s.Capacity, s.Fixed = from.Capacity, from.Fixed; q.plain {
+		sh.unlistAllLocked(t.slot)
+		s.Only(from.Holders)
+		s.Capacity = lock.All
+	}
 	sh.lastToken = max(sh.lastToken, s.LastToken)
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	for i := range q.moves {

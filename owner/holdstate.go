@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/keystead/keystead/owner/hold"
+	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 	"github.com/keystead/keystead/owner/wire"
@@ -17,9 +18,11 @@ type holds struct{}
 type family struct {
 	// Operations, for fingerprints.
 	acquire, release, revoke, setCapacity uint64
-	queue                                 int    // how many wait at most, whatever the Config says
-	lost                                  string // why nothing is granted while the row is in grace
-	never                                 string // why a claim with a token of after the loss is refused
+	queue                                 int          // how many wait at most, whatever the Config says
+	single                                bool         // the capacity never changes: see hold.State.Outlived
+	holders                               reqid.Client // that of the ids of members that are holders, whose sequence is their token; no request has it
+	lost                                  string       // why nothing is granted while the row is in grace
+	never                                 string       // why a claim with a token of after the loss is refused
 }
 
 // kindOfHold returns the machine of a kind of holds.
@@ -35,9 +38,9 @@ func (k Kind) family() *family {
 	return machines[k].hold
 }
 
-// holdersClient is that of the ids of members that are holders, whose sequence is their token.
-// No request has it.
-var holdersClient = reqid.Client{}
+// keepMembers is the room for members, in bytes, that a shard keeps: a crowd comes now and
+// then.
+const keepMembers = 1 << 16
 
 const (
 	_ = uint(MaxState - hold.MaxObject)
@@ -80,11 +83,11 @@ func (holds) record(sh *shard, e *entry, r *Record, partial bool) {
 	if s.Vacant() {
 		return
 	}
-	r.State = State{sh: sh, e: e}
+	r.State = State{sh: sh, e: e, plain: e.kind == KindLock && sh.store.writesPlain(s)}
 	w := wire.Writer{B: sh.memberText[:0]}
 	if partial {
-		for i := range sh.moves { // those that are gone
-			r.addEntrant(&w, &hold.Waiter{Caller: sh.moves[i].Caller}, true, s.At)
+		for i := range sh.gone {
+			r.addEntrant(&w, &hold.Waiter{Caller: sh.gone[i]}, true, s.At)
 		}
 		for _, token := range sh.holders {
 			r.addHolder(&w, token, s.Holder(token), s.At)
@@ -105,24 +108,34 @@ func (holds) record(sh *shard, e *entry, r *Record, partial bool) {
 	}
 }
 
-// addHolder adds the holder with a token to the members, or says that it is gone.
+// addHolder adds the holder with a token to the members, or says that it is gone. In the old form
+// of locks it is no member.
 func (r *Record) addHolder(w *wire.Writer, token uint64, h *hold.Holder, at int64) {
+	if r.plain() {
+		return
+	}
 	from := len(w.B)
 	if h != nil {
 		hold.AppendHolder(w, h, at)
 	}
-	r.Members = append(r.Members, Member{ID: MemberID{holdersClient, token}, Gone: h == nil, State: w.B[from:len(w.B):len(w.B)]})
+	r.Members = append(r.Members, Member{ID: MemberID{r.Kind.family().holders, token}, Gone: h == nil, State: w.B[from:len(w.B):len(w.B)]})
 }
 
 // addEntrant adds a place in the queue to the members, or says that it is gone. One without a
 // request id is nobody's elsewhere.
 func (r *Record) addEntrant(w *wire.Writer, p *hold.Waiter, gone bool, at int64) {
-	id := &p.Caller.ID
-	if !id.Given() {
+	id, plain := &p.Caller.ID, r.plain()
+	if !id.Given() || !plain && id.Client == r.Kind.family().holders {
 		return
 	}
 	from := len(w.B)
-	if !gone {
+	switch {
+	case gone:
+	case plain:
+		w.Uint(id.Settled)
+		w.Fixed32(p.Caller.Print)
+		lock.AppendWaiter(w, p, at)
+	default:
 		w.Uint(id.Settled)
 		w.Fixed32(p.Caller.Print)
 		hold.AppendWaiter(w, p, at)
@@ -138,9 +151,10 @@ type holdMember struct {
 	place hold.Waiter
 }
 
-// holdMemberOf reads a member of an object that is held, whose last change was at a moment.
-func holdMemberOf(m *Member, at int64) (p holdMember, ok bool) {
-	p.gone, p.holder = m.Gone, m.ID.Client == holdersClient
+// holdMember reads a member of an object that is held, whose last change was at a moment.
+func (r *Record) holdMember(m *Member, at int64) (p holdMember, ok bool) {
+	plain := r.plain()
+	p.gone, p.holder = m.Gone, !plain && m.ID.Client == r.Kind.family().holders
 	if p.holder {
 		p.Token = m.ID.Sequence
 	} else {
@@ -156,7 +170,11 @@ func holdMemberOf(m *Member, at int64) (p holdMember, ok bool) {
 	}
 	caller := queue.Caller{ID: p.place.Caller.ID}
 	caller.ID.Settled, caller.Print = from.Uint(math.MaxUint64), from.Fixed32()
-	p.place = hold.ReadWaiter(&from, caller, at)
+	if plain {
+		p.place = lock.ReadWaiter(&from, caller, at)
+	} else {
+		p.place = hold.ReadWaiter(&from, caller, at)
+	}
 	return p, from.Ends() && validID(&caller.ID) && hold.ValidMember(nil, &p.place, at) == nil
 }
 
@@ -168,8 +186,16 @@ func (r *Record) Hold() *hold.State {
 		return nil
 	}
 	s, ok := r.holdHead()
+	if r.plain() {
+		holders := s.Holders
+		s.Holders = nil
+		s.Only(holders)
+		if len(r.Members) > 0 {
+			s.Capacity = lock.All
+		}
+	}
 	for i := range r.Members {
-		p, is := holdMemberOf(&r.Members[i], s.At)
+		p, is := r.holdMember(&r.Members[i], s.At)
 		switch ok = ok && is; {
 		case p.gone:
 		case p.holder:
@@ -186,31 +212,50 @@ func (r *Record) Hold() *hold.State {
 }
 
 // HoldAlone returns an object that is held without its members, and how much is held or kept after
-// an unclean end; both are zero if it is of a kind that is not held. Of a record that is not of
-// this store, it tells those of the record.
-func (r *Record) HoldAlone(now int64) (s hold.State, held uint64) {
+// an unclean end, and the first grant in force; all are zero if it is of a kind that is not held.
+// Of a record that is not of this store, it tells those of the record.
+func (r *Record) HoldAlone(now int64) (s hold.State, held uint64, first hold.Holding) {
 	if r.Kind.family() == nil || r.State.Absent() {
-		return s, 0
+		return s, 0, first
 	}
 	s, _ = r.holdHead()
 	var all *hold.State
 	if e := r.State.e; e != nil {
 		all = r.State.sh.holds.At(e.lock)
 	} else if all = r.Hold(); all == nil {
-		return s, 0
+		return s, 0, first
 	}
 	in, blocked := all.Held(now)
-	return s, in + blocked
+	return s, in + blocked, all.First(now)
 }
 
-// holdHead returns the object without its members.
+// plain reports whether the record is that of a lock in the old form.
+func (r *Record) plain() bool {
+	switch {
+	case r.Kind != KindLock || r.State.Absent():
+		return false
+	case r.State.e != nil:
+		return r.State.plain
+	}
+	return lock.Old(r.State.reader())
+}
+
+// holdHead returns the object without its members: in the old form of locks, with its grant.
 func (r *Record) holdHead() (s hold.State, ok bool) {
 	if e := r.State.e; e != nil {
 		from := r.State.sh.holds.At(e.lock)
-		return hold.State{At: from.At, LastToken: from.LastToken, Capacity: from.Capacity, Fixed: from.Fixed}, true
+		s = hold.State{At: from.At, LastToken: from.LastToken, Capacity: from.Capacity, Fixed: from.Fixed}
+		if r.State.plain {
+			s.Holders = from.Holders
+		}
+		return s, true
 	}
 	from := r.State.reader()
-	s.ReadFrom(&from)
+	if r.plain() {
+		s = lock.ReadFrom(&from)
+	} else {
+		s.ReadFrom(&from)
+	}
 	return s, from.Ends()
 }
 
@@ -232,16 +277,24 @@ func (r *Record) SetHold(kind Kind, s *hold.State) *Record {
 
 func (holds) write(r *Record, to []byte, now int64) []byte {
 	w := wire.Writer{B: to, Now: now}
-	s, _ := r.holdHead()
-	s.AppendTo(&w)
+	if s, _ := r.holdHead(); r.plain() {
+		lock.AppendTo(&w, &s)
+	} else {
+		s.AppendTo(&w)
+	}
 	return w.B
 }
 
 func (holds) remembers(sh *shard, e *entry) bool {
-	return e.lock != 0 && sh.holds.At(e.lock).Remembers()
+	if e.lock == 0 {
+		return false
+	}
+	s := sh.holds.At(e.lock)
+	return s.LastToken != 0 || s.Remembers()
 }
 
 func (holds) holds(t target, token uint64) (bool, error) {
+	//guard:hold-unknown
 	if t.missesHoldLocked(token) {
 		return false, t.recovering(unknownRecovering)
 	}

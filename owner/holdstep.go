@@ -5,7 +5,6 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/hold"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -52,13 +51,6 @@ func (t *target) growHoldLocked(n int) *failure.Error {
 		return errMemory
 	}
 	return nil
-}
-
-func (s *Store) checkRenewal(ttl int64) error {
-	if err := lock.ValidateTTL(ttl); err != nil {
-		return err
-	}
-	return s.checkTTL(ttl)
 }
 
 // expireHoldLocked lets time pass for an object that is held and has a state.
@@ -120,7 +112,7 @@ func (t *target) noteEntrantsLocked() {
 		if w == nil {
 			continue // it left, and had no request id
 		}
-		//guard:entrant-gone
+		//guard:place-gone
 		sh.goneLocked(&over.Caller)
 		if !w.away() && w.named {
 			t.noteLocked(&over.Caller.ID, reqid.Outcome{Print: over.Caller.Print, Code: refused})
@@ -148,7 +140,7 @@ func (t *target) answerEntrantsLocked() {
 	for i := range fx.TimedOut {
 		over := &fx.TimedOut[i]
 		if w := sh.waits[over.Ticket]; w != nil {
-			a.Held, a.Place = held+blocked, over.Position
+			a.Held, a.Place, a.Holder = held+blocked, over.Position, state.First(t.now)
 			answerLocked(w, t.slot, &over.Caller, a)
 		}
 	}
@@ -158,7 +150,7 @@ func (t *target) answerEntrantsLocked() {
 			w.removeLocked(t.slot, &large.Caller, errLowered)
 		}
 	}
-	a.Held, a.Place = 0, 0
+	a.Held, a.Place, a.Holder = 0, 0, hold.Holding{}
 	for i := range fx.Grants {
 		g := &fx.Grants[i]
 		sh.tokenUsedLocked(g.Token)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -72,7 +71,7 @@ func TestReplays(t *testing.T) {
 	})
 	t.Run("acquire, whose grant is over by now", func(t *testing.T) {
 		s := newStore(t, nil)
-		ann, bob := lock.Acquire{Holder: "ann", TTL: 2 * second}, lock.Acquire{Holder: "bob", TTL: 60 * second}
+		ann, bob := AcquireLock{Holder: "ann", TTL: 2 * second}, AcquireLock{Holder: "bob", TTL: 60 * second}
 		first, _, err := s.Acquire(start, ref, id(1), ann)
 		if err != nil || !first.Acquired {
 			t.Fatal(first, err)
@@ -85,13 +84,13 @@ func TestReplays(t *testing.T) {
 			t.Fatal(a, err)
 		}
 		again, _, err = s.Acquire(start+2*second, ref, retry(1, 2*second), ann)
-		if err != nil || !again.Acquired || again.TTL != 0 || again.Holder.Holder != "bob" {
+		if err != nil || !again.Acquired || again.TTL != 0 || again.Holder.Name != "bob" {
 			t.Errorf("retry when it is another's: %+v %v", again, err)
 		}
 	})
 	t.Run("release", func(t *testing.T) {
 		s := newStore(t, nil)
-		a, _, err := s.Acquire(start, ref, noID, lock.Acquire{Holder: "ann", TTL: second})
+		a, _, err := s.Acquire(start, ref, noID, AcquireLock{Holder: "ann", TTL: second})
 		if err != nil {
 			t.Fatal(err)
 		}

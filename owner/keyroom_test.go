@@ -6,7 +6,6 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -120,10 +119,10 @@ func TestHeldUpAttemptUnderAKey(t *testing.T) {
 		t.Run(fmt.Sprint(back), func(t *testing.T) {
 			s, _ := keyStore(t, nil)
 			ref, now := Ref{Key: "k", Name: "n"}, 100*second
-			acquire := func(id reqid.ID, wait int64) *Wait[AcquireAnswer] {
+			acquire := func(id reqid.ID, wait int64) *Wait[GrantAnswer] {
 				t.Helper()
 				now++
-				a, w, err := s.Acquire(now, ref, id, lock.Acquire{Holder: "h", TTL: 60 * second, Wait: wait})
+				a, w, err := s.Acquire(now, ref, id, AcquireLock{Holder: "h", TTL: 60 * second, Wait: wait})
 				if err != nil || a.Acquired != (w == nil) {
 					t.Fatal(a, w, err)
 				}

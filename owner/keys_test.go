@@ -10,7 +10,6 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/once"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -131,7 +130,7 @@ var keyedOps = map[string]struct {
 		return true, a.Replayed, err
 	}},
 	"acquire": {4, 1, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
-		op := lock.Acquire{Holder: "ann", TTL: 100 * second, Metadata: []byte("m")}
+		op := AcquireLock{Holder: "ann", TTL: 100 * second, Metadata: []byte("m")}
 		switch v {
 		case -1:
 			op.Wait = second // it may wait for another time each time that it is sent
@@ -215,7 +214,7 @@ var keyedOps = map[string]struct {
 	}},
 	"release": {2, 0, func(s *Store, now int64, id reqid.ID, v int) (bool, bool, error) {
 		ref := Ref{Key: "k", Name: "released"}
-		a, _, err := s.Acquire(now, ref, reqid.ID{}, lock.Acquire{Holder: "ann", TTL: 100 * second})
+		a, _, err := s.Acquire(now, ref, reqid.ID{}, AcquireLock{Holder: "ann", TTL: 100 * second})
 		if err != nil {
 			return false, false, err
 		}
@@ -241,7 +240,7 @@ func TestKeys(t *testing.T) {
 			now := 100 * second
 			if name == "release" {
 				// The token of the first grant in this store is known.
-				a, _, err := s.Acquire(now, Ref{Key: "k", Name: "released"}, reqid.ID{}, lock.Acquire{Holder: "ann", TTL: 100 * second})
+				a, _, err := s.Acquire(now, Ref{Key: "k", Name: "released"}, reqid.ID{}, AcquireLock{Holder: "ann", TTL: 100 * second})
 				if err != nil || a.Token != 7<<SeqBits|1 {
 					t.Fatal(a, err)
 				}
@@ -427,11 +426,11 @@ func TestKeysNeedTheirLevel(t *testing.T) {
 func TestKeyOfACallerThatWaits(t *testing.T) {
 	s, _ := keyStore(t, nil)
 	ref, start := Ref{Key: "k", Name: "n"}, 100*second
-	held, _, err := s.Acquire(start, ref, noID, lock.Acquire{Holder: "ann", TTL: 50 * second})
+	held, _, err := s.Acquire(start, ref, noID, AcquireLock{Holder: "ann", TTL: 50 * second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, bob := reqid.KeyID("nightly"), lock.Acquire{Holder: "bob", TTL: 50 * second, Wait: 20 * second}
+	id, bob := reqid.KeyID("nightly"), AcquireLock{Holder: "bob", TTL: 50 * second, Wait: 20 * second}
 	_, first, err := s.Acquire(start, ref, id, bob)
 	if err != nil || first == nil {
 		t.Fatal(first, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -33,7 +33,8 @@ func TestObjectsOfKey(t *testing.T) {
 			case KindCounter:
 				what += fmt.Sprint(" ", r.Counter().Value)
 			case KindLock:
-				what += " " + r.Lock().Holder
+				_, _, first := r.HoldAlone(1)
+				what += " " + first.Name
 			}
 			all = append(all, what)
 		})
@@ -140,7 +141,7 @@ func TestListsWriteNoQueues(t *testing.T) {
 				x = reqid.ID{Client: reqid.Client{Hi: uint64(j + 1)}, Sequence: 1}
 			}
 			op := asks("w", 60*second, 60*second)
-			op.Metadata = make([]byte, lock.MaxMetadata)
+			op.Metadata = make([]byte, hold.MaxMetadata)
 			if _, _, err := s.Acquire(0, ref, x, op); err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +164,7 @@ func TestListsWriteNoQueues(t *testing.T) {
 	n = 0
 	if b := allocated(func() {
 		if _, _, err := s.Objects(1, "k", func(o Shown) {
-			if l := o.Lock(); l == nil || l.Holder != "h" || o.Waiting != waiters || len(o.Members) > 0 || o.Partial {
+			if _, _, l := o.HoldAlone(1); l.Name != "h" || o.Waiting != waiters || len(o.Members) > 0 || o.Partial {
 				t.Errorf("%s: %+v, %d wait", o.Name, l, o.Waiting)
 			}
 			n++

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/owner/counter"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -23,7 +23,7 @@ func BenchmarkBesideLists(b *testing.B) {
 		ref := Ref{Key: "k", Name: fmt.Sprint(i)}
 		for j := range 1025 {
 			x := reqid.ID{Client: reqid.Client{Hi: uint64(j + 1), Lo: 1}, Sequence: 1}
-			if _, _, err := queues.Acquire(1, ref, x, lock.Acquire{Holder: fmt.Sprint(j), TTL: 3600 * second, Wait: 3600 * second, Metadata: make([]byte, lock.MaxMetadata)}); err != nil {
+			if _, _, err := queues.Acquire(1, ref, x, AcquireLock{Holder: fmt.Sprint(j), TTL: 3600 * second, Wait: 3600 * second, Metadata: make([]byte, hold.MaxMetadata)}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -44,7 +44,7 @@ func BenchmarkBesideLists(b *testing.B) {
 			}
 		}
 		show := func() {
-			if _, _, err := in.s.Objects(2, "k", func(o Shown) { _ = o.Lock() }); err != nil {
+			if _, _, err := in.s.Objects(2, "k", func(o Shown) { _, _, _ = o.HoldAlone(2) }); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -6,17 +6,16 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
 var door = Ref{Key: "door", Name: "lock"}
 
-func asks(holder string, ttl, wait int64) lock.Acquire {
-	return lock.Acquire{Holder: holder, TTL: ttl, Wait: wait}
+func asks(holder string, ttl, wait int64) AcquireLock {
+	return AcquireLock{Holder: holder, TTL: ttl, Wait: wait}
 }
 
-func acquire(t *testing.T, s *Store, now int64, id reqid.ID, op lock.Acquire) (AcquireAnswer, *Wait[AcquireAnswer]) {
+func acquire(t *testing.T, s *Store, now int64, id reqid.ID, op AcquireLock) (GrantAnswer, *Wait[GrantAnswer]) {
 	t.Helper()
 	a, w, err := s.Acquire(now, door, id, op)
 	if err != nil {
@@ -25,7 +24,7 @@ func acquire(t *testing.T, s *Store, now int64, id reqid.ID, op lock.Acquire) (A
 	return a, w
 }
 
-func answered(t *testing.T, w *Wait[AcquireAnswer]) (AcquireAnswer, error) {
+func answered(t *testing.T, w *Wait[GrantAnswer]) (GrantAnswer, error) {
 	t.Helper()
 	if !w.finished() {
 		t.Fatal("still waiting")
@@ -36,12 +35,12 @@ func answered(t *testing.T, w *Wait[AcquireAnswer]) (AcquireAnswer, error) {
 func TestQueueIsServedInOrder(t *testing.T) {
 	s := newStore(t, nil)
 	first, _ := acquire(t, s, 0, noID, asks("0", 10*second, 0))
-	var waits []*Wait[AcquireAnswer]
+	var waits []*Wait[GrantAnswer]
 	for i := range 5 {
 		_, w := acquire(t, s, int64(i), noID, asks(fmt.Sprint(i+1), 10*second, 100*second))
 		waits = append(waits, w)
 	}
-	if a, _ := acquire(t, s, 5, noID, asks("x", second, 0)); a.Acquired || a.Place != 6 || a.Holder.Holder != "0" {
+	if a, _ := acquire(t, s, 5, noID, asks("x", second, 0)); a.Acquired || a.Place != 6 || a.Holder.Name != "0" {
 		t.Errorf("one that does not wait: %+v", a)
 	}
 	token := first.Token
@@ -80,7 +79,7 @@ func TestWakeServesAndDismisses(t *testing.T) {
 	if want := []int64{3, 10}; !slices.Equal(wakes, want) {
 		t.Errorf("woke at %v, want %v", wakes, want)
 	}
-	if a, err := answered(t, hasty); err != nil || a.Acquired || a.Place != 2 || a.Holder.Holder != "a" {
+	if a, err := answered(t, hasty); err != nil || a.Acquired || a.Place != 2 || a.Holder.Name != "a" {
 		t.Errorf("hasty: %+v %v", a, err)
 	}
 	if a, err := answered(t, patient); err != nil || !a.Acquired || a.Waited != 10*second {
@@ -146,7 +145,7 @@ func TestGrantToWhoHasLeftIsGivenBack(t *testing.T) {
 		t.Fatalf("c: %+v %v", a, err)
 	}
 	a, w := acquire(t, s, second, id(1), asks("b", 10*second, 60*second))
-	if w != nil || !a.Replayed || !a.Acquired || a.TTL != 0 || a.Holder.Holder != "c" {
+	if w != nil || !a.Replayed || !a.Acquired || a.TTL != 0 || a.Holder.Name != "c" {
 		t.Errorf("retry of b: %+v", a)
 	}
 }
@@ -250,16 +249,16 @@ func TestInspect(t *testing.T) {
 	acquire(t, s, second, noID, asks("b", second, 60*second))
 	acquire(t, s, 2*second, noID, asks("c", second, 60*second))
 	a := must(s.Inspect(3*second, door, 1))
-	if h := a.Holding; h.Holder != "a" || h.Token != got.Token || h.Age != 3*second || h.Left != 7*second || string(h.Metadata) != "meta" {
+	if h := a.Holding; h.Name != "a" || h.Token != got.Token || h.Age != 3*second || h.Left != 7*second || string(h.Metadata) != "meta" {
 		t.Errorf("holder: %+v", h)
 	}
-	if a.Waiting != 2 || len(a.First) != 1 || a.First[0].Holder != "b" || a.First[0].Waited != 2*second {
+	if a.Waiting != 2 || len(a.First) != 1 || a.First[0].Name != "b" || a.First[0].Waited != 2*second {
 		t.Errorf("queue: %+v", a.View)
 	}
-	if a := must(s.Inspect(10*second, door, 10)); a.Holding.Holder != "b" || a.Waiting != 1 {
+	if a := must(s.Inspect(10*second, door, 10)); a.Holding.Name != "b" || a.Waiting != 1 {
 		t.Errorf("after the TTL: %+v", a.View)
 	}
-	if r := must(s.Renew(10*second, door, got.Token, second)); r.Renewed || r.Holder.Holder != "b" {
+	if r := must(s.Renew(10*second, door, got.Token, second)); r.Renewed || r.Holder.Name != "b" {
 		t.Errorf("a late renewal: %+v", r)
 	}
 }

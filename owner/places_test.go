@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
@@ -45,7 +46,7 @@ func TestManyLeaveWhileNobodyActs(t *testing.T) {
 		c.Sink = sinkOf(func(r *Record) { records, moved = records+1, moved+len(r.Done) })
 	})
 	first, _ := acquire(t, s, 0, noID, asks("a", 10*second, 0))
-	var waits []*Wait[AcquireAnswer]
+	var waits []*Wait[GrantAnswer]
 	for i := range many {
 		_, w := acquire(t, s, 0, id(uint64(i+1)), asks(fmt.Sprint(i), second, 60*second))
 		waits = append(waits, w)
@@ -123,15 +124,15 @@ func TestDetachAfterGrant(t *testing.T) {
 }
 
 func moveOf(n uint64, gone bool) Move {
-	return Move{Gone: gone, Waiter: lock.Waiter{
+	return Move{Gone: gone, Waiter: hold.Waiter{
 		Caller:  queue.Caller{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: n}, Print: 1},
-		Request: lock.Request{Holder: "h", TTL: second}, GiveUp: 60 * second,
+		Request: hold.Request{Weight: lock.All, Name: "h", TTL: second}, GiveUp: 60 * second,
 	}}
 }
 
 func byPlace(moves ...Move) *Record {
 	r := &Record{Key: []byte(door.Key), Name: []byte(door.Name), Version: 1}
-	return r.SetMoves(lock.State{Holder: "a", Token: 9, LastToken: 9, Expires: 60 * second}, moves...)
+	return r.SetMoves(hold.State{Holders: []hold.Holder{{Name: "a", Token: 9, Weight: lock.All, Expires: 60 * second}}, LastToken: 9}, moves...)
 }
 
 // TestMovesBeforeDismiss: a record of the new owner may come before this node has told
@@ -146,14 +147,14 @@ func TestMovesBeforeDismiss(t *testing.T) {
 	if err := s.Install(second, byPlace(moveOf(7, false)), func(uint64) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []*Wait[AcquireAnswer]{b, c} {
+	for _, w := range []*Wait[GrantAnswer]{b, c} {
 		if _, err := answered(t, w); reason(err) != failure.NotOwner {
 			t.Error(err)
 		}
 	}
 	rule.admit = nil
 	a := must(s.Inspect(second, door, 10))
-	if a.Waiting != 2 || a.First[0].Holder != "b" || a.First[1].Holder != "h" {
+	if a.Waiting != 2 || a.First[0].Name != "b" || a.First[1].Name != "h" {
 		t.Errorf("%+v", a.View)
 	}
 }
@@ -196,7 +197,7 @@ func TestWakeOfACopyThatIsFree(t *testing.T) {
 	}
 	install(byPlace(moveOf(7, false)))
 	s.Own(second, always, OwnGrace)
-	free := byPlace().SetMoves(lock.State{LastToken: 9}, moveOf(7, true))
+	free := byPlace().SetMoves(hold.State{LastToken: 9}, moveOf(7, true))
 	free.Done = []Done{{ID: reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: 7}}}
 	install(free)
 	if _, ok := s.NextWake(); !ok {

@@ -4,6 +4,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/once"
@@ -29,6 +30,8 @@ const (
 	opReleasePermits
 	opRevokePermits
 	opSetCapacity
+	opRevokeLock
+	opShareLock
 )
 
 // … each kind that was added later has numbers of its own.
@@ -98,12 +101,35 @@ func printOfCompareAndSet(id *reqid.ID, op *counter.CompareAndSetOp) uint32 {
 	return fingerprint(opCompareAndSet, uint64(op.Value)^op.Version<<32)
 }
 
-func printOfAcquire(id *reqid.ID, op *lock.Acquire) uint32 {
+func printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
+	what := opAcquire
+	if op.Weight != lock.All {
+		what = opShareLock
+	}
 	//guard:key-fields-acquire
 	if id.Keyed() {
-		return digestOf(opAcquire).with(xxhash.Sum64String(op.Holder)).with(uint64(op.TTL)).with(xxhash.Sum64(op.Metadata)).print()
+		d := digestOf(what).with(xxhash.Sum64String(op.Name)).with(uint64(op.TTL)).with(xxhash.Sum64(op.Metadata))
+		if op.Delay != 0 { // members that know none have the same print without
+			d = d.with(uint64(op.Delay))
+		}
+		return d.print()
 	}
-	return fingerprint(opAcquire, xxhash.Sum64String(op.Holder))
+	return fingerprint(what, xxhash.Sum64String(op.Name))
+}
+
+// printOfAcquire returns the fingerprint of an acquire of a kind that is held.
+func (f *family) printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
+	switch {
+	case f.acquire == opAcquire:
+		return printOfAcquire(id, op)
+	case !id.Given():
+		return 0 // nobody comes back to it
+	}
+	d := digestOf(f.acquire).with(xxhash.Sum64String(op.Name)).with(uint64(op.Weight))
+	if id.Keyed() {
+		d = d.with(uint64(op.Capacity)).with(uint64(op.TTL)).with(uint64(op.Delay)).with(xxhash.Sum64(op.Metadata))
+	}
+	return d.print()
 }
 
 func printOfSetRegister(id *reqid.ID, op *SetRegister) uint32 {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -28,7 +28,7 @@ type copied struct {
 	limit   limit.State
 	marks   string
 	counter counter.State
-	lock    lock.State
+	lock    hold.State
 }
 
 func copyOf(r *Record) copied {
@@ -36,7 +36,7 @@ func copyOf(r *Record) copied {
 	var marks []limit.Mark
 	c.limit, marks = r.Limit()
 	c.marks = fmt.Sprint(marks)
-	if l := r.Lock(); l != nil {
+	if l := r.Hold(); l != nil {
 		c.lock = l.Clone()
 	}
 	return c
@@ -69,7 +69,7 @@ func TestRecordsSayEverything(t *testing.T) {
 		}
 		now, seq := 200*second, uint64(0)
 		var tokens []uint64
-		var waits []*Wait[AcquireAnswer]
+		var waits []*Wait[GrantAnswer]
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.SampledFrom([]int64{0, second / 3, 3 * second}).Draw(t, "pause")
 			key := fmt.Sprintf("key-%d", rapid.IntRange(0, 2).Draw(t, "key"))
@@ -95,8 +95,8 @@ func TestRecordsSayEverything(t *testing.T) {
 			case 3:
 				_, err = s.Reset(now, Ref{Key: key, Name: "counter"}, rid)
 			case 4, 5:
-				var a AcquireAnswer
-				var w *Wait[AcquireAnswer]
+				var a GrantAnswer
+				var w *Wait[GrantAnswer]
 				a, w, err = s.Acquire(now, Ref{Key: key, Name: "lock"}, rid, asks("h", 4*second, rapid.SampledFrom([]int64{0, 5 * second}).Draw(t, "wait")))
 				if a.Acquired {
 					tokens = append(tokens, a.Token)

@@ -7,7 +7,6 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -35,7 +34,7 @@ func TestRetryAtTheEndOfTheWait(t *testing.T) {
 	acquire(t, s, 0, noID, asks("a", 60*second, 0))
 	_, first := acquire(t, s, 0, id(1), asks("b", second, 5*second))
 	a, w := acquire(t, s, 5*second, id(1), asks("b", second, 5*second))
-	if w != nil || a.Acquired || !a.Replayed || a.Holder.Holder != "a" {
+	if w != nil || a.Acquired || !a.Replayed || a.Holder.Name != "a" {
 		t.Errorf("the retry: %+v", a)
 	}
 	if a, err := answered(t, first); err != nil || a.Acquired {
@@ -47,13 +46,13 @@ func TestRetryAtTheEndOfTheWait(t *testing.T) {
 // for them any more.
 func TestTextIsCountedExactly(t *testing.T) {
 	s := newStore(t, nil)
-	op := func(wait int64) lock.Acquire {
-		return lock.Acquire{Holder: "holder", TTL: second, Wait: wait, Metadata: make([]byte, 1000)}
+	op := func(wait int64) AcquireLock {
+		return AcquireLock{Holder: "holder", TTL: second, Wait: wait, Metadata: make([]byte, 1000)}
 	}
 	now := int64(0)
 	for range 50 {
 		a, _ := acquire(t, s, now, noID, op(0))
-		var waits []*Wait[AcquireAnswer]
+		var waits []*Wait[GrantAnswer]
 		for range 12 {
 			_, w := acquire(t, s, now, noID, op(20*second))
 			waits = append(waits, w)

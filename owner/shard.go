@@ -8,7 +8,7 @@ import (
 	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/internal/flat"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -20,7 +20,6 @@ type shard struct {
 
 	index  flat.Index // tag of (key, name) → entry
 	cells  flat.Cells // entries, each with its state, key and name behind it
-	locks  flat.Slab[lock.State]
 	holds  flat.Slab[hold.State]
 	marks  flat.Cells        // of sliding windows that have some
 	values flat.Slab[[]byte] // of registers that have one, and texts of what is done once
@@ -29,31 +28,29 @@ type shard struct {
 
 	now int64 // latest moment seen: callers read their clocks before they come here
 
-	version      uint64        // of the last change
-	lastToken    uint64        // greatest fencing token used here
-	reported     int           // bytes that the store counts for this shard
-	idsReported  int           // … of them, those of request ids
-	keysReported int           // idempotency keys of its own that the store counts for this shard
-	text         int           // bytes that states refer to
-	sweepAt      uint32        // entry that the sweep looks at next
-	mine         int64         // objects that are this process's own, about; see budget.go
-	sampled      int64         // … that this round of the sweep has found
-	shifts       uint64        // raised when entries may have moved in the index
-	record       Record        // reused for the sink
-	done         []Done        // ids remembered since the last record; reused
-	moves        []Move        // places of a lock that changed since the last record; reused
-	memberText   []byte        // of the members of a record; reused
-	kept         reqid.Kept    // reused for whole records
-	slide        []limit.Mark  // of the sliding window that is decided; reused
-	fx           lock.Effects  // of the last step of a lock; reused
-	holdFx       hold.Effects  // of the last step of a hold; reused
-	holders      []uint64      // tokens of holders that changed since the last record; reused
-	entrants     []hold.Waiter // places of a hold that changed since then and are not gone; reused
+	version      uint64         // of the last change
+	lastToken    uint64         // greatest fencing token used here
+	reported     int            // bytes that the store counts for this shard
+	idsReported  int            // … of them, those of request ids
+	keysReported int            // idempotency keys of its own that the store counts for this shard
+	text         int            // bytes that states refer to
+	sweepAt      uint32         // entry that the sweep looks at next
+	mine         int64          // objects that are this process's own, about; see budget.go
+	sampled      int64          // … that this round of the sweep has found
+	shifts       uint64         // raised when entries may have moved in the index
+	record       Record         // reused for the sink
+	done         []Done         // ids remembered since the last record; reused
+	gone         []queue.Caller // of places that are gone since the last record; reused
+	memberText   []byte         // of the members of a record; reused
+	kept         reqid.Kept     // reused for whole records
+	slide        []limit.Mark   // of the sliding window that is decided; reused
+	holdFx       hold.Effects   // of the last step of a hold; reused
+	holders      []uint64       // tokens of holders that changed since the last record; reused
+	entrants     []hold.Waiter  // places of a hold that changed since then and are not gone; reused
 
 	waits     map[uint64]*waiter        // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter        // … those that have a request id
 	scheduled map[uint32]int64          // by entry: earliest wake asked for
-	retold    map[uint32]uint64         // by entry: last grant that a retry was told of while it was held
 	watched   map[address]chan struct{} // registers that are awaited, each with what is closed when it changes
 	crowds    map[address]*crowd        // of callers that wait for work that another does
 	copies    map[uint32]struct{}       // by entry: locks with a queue that came from elsewhere; see Own
@@ -66,11 +63,11 @@ type shard struct {
 // request ids.
 type entry struct {
 	ids     uint32 // in ids; 0 = none
-	lock    uint32 // in locks, for a lock, or in holds, for what is held as package hold has it; 0 = absent
+	lock    uint32 // in holds, for what is held; 0 = absent
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind
-	counted uint32 // bytes that the state of a lock or a hold refers to, as they are counted in text
+	counted uint32 // bytes that the state of a hold refers to, as they are counted in text
 }
 
 const entrySize = unsafe.Sizeof(entry{})
@@ -220,17 +217,6 @@ func (t *target) createLocked() {
 	}
 }
 
-// lockLocked returns the state of the target, a lock, made if there is none.
-func (t *target) lockLocked() *lock.State {
-	if t.slot == 0 {
-		t.createLocked()
-	}
-	if t.e.lock == 0 {
-		t.e.lock = t.sh.locks.Add()
-	}
-	return t.sh.locks.At(t.e.lock)
-}
-
 // judgeLocked asks what is known about the request id of the operation.
 func (t *target) judgeLocked(id *reqid.ID, print uint32) (replay bool, out reqid.Outcome, age int64, err error) {
 	if !id.Given() {
@@ -293,9 +279,8 @@ func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 		sink.Changed(r)
 	}
 	sh.done = sh.done[:0]
-	clear(sh.moves)
 	clear(sh.entrants)
-	sh.moves, sh.entrants, sh.holders = sh.moves[:0], sh.entrants[:0], sh.holders[:0]
+	sh.gone, sh.entrants, sh.holders = sh.gone[:0], sh.entrants[:0], sh.holders[:0]
 }
 
 // recordLocked fills the shard's record with the state of an entry, under the
@@ -311,7 +296,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.locks.Bytes() + sh.holds.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.holds.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n
@@ -391,7 +376,6 @@ func (sh *shard) forgetLocked(slot uint32) {
 	sh.unlistAllLocked(slot)
 	machines[e.kind].states.clear(sh, e)
 	delete(sh.scheduled, slot)
-	delete(sh.retold, slot)
 	delete(sh.copies, slot)
 	sh.cells.Free(slot)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -200,7 +199,7 @@ func TestRoles(t *testing.T) {
 		"get":   get,
 		"acquire": func(s *Store, r Ref) error {
 			r.Name = "lock"
-			_, _, err := s.Acquire(0, r, noID, lock.Acquire{Holder: "h", TTL: second})
+			_, _, err := s.Acquire(0, r, noID, AcquireLock{Holder: "h", TTL: second})
 			return err
 		},
 		"take": func(s *Store, r Ref) error { _, err := s.Read(0, r, KindCounter, func(*Record, int64) {}); return err },

@@ -15,6 +15,8 @@ type State struct {
 	sh *shard
 	e  *entry // in the store, valid under the lock of the shard; nil: it is bytes
 
+	plain bool // it is written in the old form of locks
+
 	bytes []byte
 	now   int64 // the moment before which those in bytes are
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -147,7 +147,7 @@ func (c Config) withDefaults() Config {
 	def64(&c.MaxBytes, DefaultMaxBytes)
 	def64(&c.MaxWaiters, DefaultMaxWaiters)
 	def(&c.MaxWaitersPerLock, DefaultMaxWaitersPerLock)
-	def64(&c.MaxLockTTL, lock.MaxTTL)
+	def64(&c.MaxLockTTL, hold.MaxTTL)
 	def64(&c.RequestIDs.Window, DefaultIDWindow)
 	def(&c.RequestIDs.ClientsPerObject, DefaultClientsPerObject)
 	def(&c.RequestIDs.IDsPerClient, DefaultIDsPerClient)
@@ -175,8 +175,8 @@ func (c Config) validate() *failure.Error {
 		return invalid("MaxWaiters", "must be at least 1, is %d", c.MaxWaiters)
 	case c.MaxWaitersPerLock < 1 || c.MaxWaitersPerLock > MaxQueue:
 		return invalid("MaxWaitersPerLock", "must be from 1 to %d, is %d", MaxQueue, c.MaxWaitersPerLock)
-	case c.MaxLockTTL < lock.MinTTL || c.MaxLockTTL > lock.MaxTTL:
-		return invalid("MaxLockTTL", "must be from %s to %s, is %s", time.Duration(lock.MinTTL), time.Duration(lock.MaxTTL), time.Duration(c.MaxLockTTL))
+	case c.MaxLockTTL < hold.MinTTL || c.MaxLockTTL > hold.MaxTTL:
+		return invalid("MaxLockTTL", "must be from %s to %s, is %s", time.Duration(hold.MinTTL), time.Duration(hold.MaxTTL), time.Duration(c.MaxLockTTL))
 	case c.LostLimits != LostFull && c.LostLimits != LostEmpty:
 		return invalid("LostLimits", "must be %s or %s, is %q", LostFull, LostEmpty, c.LostLimits)
 	case c.RequestIDs.Window < 1e9:

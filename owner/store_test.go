@@ -13,7 +13,6 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -207,7 +206,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		must(s.Add(0, Ref{Key: ref.Key, Name: "idle"}, noID, counter.AddOp{Delta: 1, IdleTTL: 2 * second}))
 		must(s.Add(0, Ref{Key: ref.Key, Name: "kept"}, noID, counter.AddOp{Delta: 1}))
 		must(s.Check(0, Ref{Key: ref.Key, Name: "id"}, id(uint64(i+1)), perSecond(1)))
-		if _, _, err := s.Acquire(0, Ref{Key: ref.Key, Name: "lock"}, noID, lock.Acquire{Holder: "h", TTL: second}); err != nil {
+		if _, _, err := s.Acquire(0, Ref{Key: ref.Key, Name: "lock"}, noID, AcquireLock{Holder: "h", TTL: second}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -256,7 +255,7 @@ func TestRoom(t *testing.T) {
 		if _, err := s.Add(0, Ref{Key: "3", Name: "n"}, noID, counter.AddOp{Delta: 1}); reason(err) != failure.StoreFull {
 			t.Errorf("a fourth object: %v", err)
 		}
-		if _, _, err := s.Acquire(0, Ref{Key: "3", Name: "l"}, noID, lock.Acquire{Holder: "h", TTL: second}); reason(err) != failure.StoreFull {
+		if _, _, err := s.Acquire(0, Ref{Key: "3", Name: "l"}, noID, AcquireLock{Holder: "h", TTL: second}); reason(err) != failure.StoreFull {
 			t.Errorf("a fourth object: %v", err)
 		}
 		if a := must(s.Add(0, Ref{Key: "1", Name: "n"}, noID, counter.AddOp{Delta: 1})); a.Value != 2 {

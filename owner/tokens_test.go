@@ -3,6 +3,7 @@ package owner
 import (
 	"testing"
 
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/once"
 	"github.com/keystead/keystead/owner/value"
@@ -18,7 +19,7 @@ func TestTokensRiseAboveCopies(t *testing.T) {
 	r := &Record{
 		Hash: Hash(door.Key), Key: []byte(door.Key), Name: []byte(door.Name), Version: 1,
 	}
-	r.SetLock(lock.State{Token: before, LastToken: before, Holder: "a", Expires: second})
+	r.SetLock(hold.State{Holders: []hold.Holder{{Name: "a", Token: before, Weight: lock.All, Expires: second}}, LastToken: before})
 	if err := s.Install(0, r, always); err != nil {
 		t.Fatal(err)
 	}

@@ -200,9 +200,7 @@ func (w *waiter) textLocked() int {
 // goneLocked adds to the next record that a place is gone.
 func (sh *shard) goneLocked(caller *queue.Caller) {
 	if sh.store.partial != nil && caller.ID.Given() {
-		m := Move{Gone: true}
-		m.Caller = *caller
-		sh.moves = append(sh.moves, m)
+		sh.gone = append(sh.gone, *caller)
 	}
 }
 

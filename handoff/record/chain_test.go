@@ -26,9 +26,11 @@ func TestQueueOfNextStandby(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one, two, onward := &cable{t: t}, &cable{t: t}, &cable{t: t}
 		p := &pair{t: t, wire: one, crowd: true, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
-		p.a = newStore(t, &rule{epoch: 7}, &fork{one, two})
-		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, onward)
-		c := newStore(t, &rule{epoch: 9, since: math.MinInt64}, nil)
+		p.level = rapid.SampledFrom([]uint32{owner.LockLevel - 1, owner.LockLevel}).Draw(t, "level")
+		one.level, two.level, onward.level = &p.level, &p.level, &p.level
+		p.a = newStore(t, &rule{epoch: 7, level: &p.level}, &fork{one, two})
+		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64, level: &p.level}, onward)
+		c := newStore(t, &rule{epoch: 9, since: math.MinInt64, level: &p.level}, nil)
 		steps := func(name string, most int, w *cable, then func()) {
 			for range rapid.IntRange(0, most).Draw(t, name) {
 				w.places, w.old = rapid.IntRange(0, 3).Draw(t, "by place") > 0, rapid.Bool().Draw(t, "old")

@@ -16,7 +16,6 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 	"github.com/keystead/keystead/owner/value"
 )
@@ -27,7 +26,10 @@ const second = int64(1e9)
 type rule struct {
 	epoch uint64
 	since int64
+	level *uint32 // nil: all members understand all
 }
+
+func (r *rule) Uses(level uint32) bool { return r.level == nil || *r.level >= level }
 
 func (r *rule) Admit(uint64, int64) (owner.Permit, error) {
 	return owner.Permit{Epoch: r.epoch, Since: r.since}, nil
@@ -66,7 +68,8 @@ type cable struct {
 	buf    []byte
 	sent   int
 	places bool // changes of locks come place by place
-	old    bool // the cluster has not committed the level of version 4
+	old    bool // the cluster has not committed the level of version 4, unless it is on at that of shared locks
+	level  *uint32
 
 	delay func() int64 // how long a record is on its way, beside what those before it need; nil = no time
 	last  int64        // when the last one came
@@ -82,7 +85,7 @@ func (w *cable) send(r *owner.Record, now int64) bool {
 	}
 	w.sent++
 	level := uint32(Level)
-	if w.old {
+	if w.old && (w.level == nil || *w.level < owner.LockLevel) {
 		level--
 	}
 	w.buf = AppendAt(level, w.buf[:0], r, now)
@@ -114,7 +117,8 @@ type pair struct {
 	asked   []op
 	waits   []*waiting
 	wire    *cable
-	crowd   bool // all is about the queue of one lock
+	crowd   bool   // all is about the queue of one lock
+	level   uint32 // of the cluster
 
 	detached bool   // some callers were detached: their grace is another one at the copy
 	most     uint64 // greatest token before the handover
@@ -134,13 +138,13 @@ type op struct {
 	id      reqid.ID
 	at      int64
 	arg     int64
-	acquire lock.Acquire
+	acquire owner.AcquireLock
 	ofA     stamp // a token or a version, of a
 }
 
 type waiting struct {
 	op
-	a, b *owner.Wait[owner.AcquireAnswer]
+	a, b *owner.Wait[owner.GrantAnswer]
 	from int64 // when this attempt began to wait
 }
 
@@ -194,8 +198,12 @@ func (p *pair) draw() op {
 		o.ref.Name = "sliding"
 	case o.kind >= 5:
 		o.ref.Name = "lock"
-		o.acquire = lock.Acquire{Holder: fmt.Sprint("h", p.seq), TTL: o.arg * second, Metadata: []byte(fmt.Sprint(p.seq))[:p.seq%2],
+		o.acquire = owner.AcquireLock{Holder: fmt.Sprint("h", p.seq), TTL: o.arg * second, Metadata: []byte(fmt.Sprint(p.seq))[:p.seq%2],
 			Wait: rapid.SampledFrom([]int64{0, second, 20 * second}).Draw(p.t, "wait")}
+		if p.level < owner.LockLevel && rapid.IntRange(0, 9).Draw(p.t, "raise") == 0 {
+			p.level = owner.LockLevel
+		}
+		o.acquire.Shared = p.level >= owner.LockLevel && rapid.Bool().Draw(p.t, "shared")
 		if o.kind >= 8 {
 			o.ofA = rapid.SampledFrom(stamps(p.tokens, o.ref.Key)).Draw(p.t, "token")
 		}
@@ -222,7 +230,7 @@ type answer struct {
 	body   any
 	token  uint64
 	ver    uint64
-	wait   *owner.Wait[owner.AcquireAnswer]
+	wait   *owner.Wait[owner.GrantAnswer]
 }
 
 func ask(s *owner.Store, now int64, o op, of uint64) answer {
@@ -256,7 +264,7 @@ func ask(s *owner.Store, now int64, o op, of uint64) answer {
 		a.ver, r.Version = r.Version, 0
 		body = r
 	case 5, 6, 7:
-		var r owner.AcquireAnswer
+		var r owner.GrantAnswer
 		r, a.wait, err = s.Acquire(now, o.ref, o.id, o.acquire)
 		a.token, r.Token, r.Holder.Token = r.Token, 0, 0
 		body = r
@@ -332,6 +340,7 @@ func (p *pair) step() {
 			if p.split {
 				w.b.GiveUp(p.now)
 			}
+			p.both(func(s *owner.Store) { s.Wake(p.now) }) // those may fit now that waited behind it
 		}
 	default:
 		p.do(p.draw())
@@ -420,7 +429,7 @@ func (p *pair) compareWaits() {
 	p.waits = kept
 }
 
-func answered(w *owner.Wait[owner.AcquireAnswer]) answer {
+func answered(w *owner.Wait[owner.GrantAnswer]) answer {
 	r, err := w.Answer()
 	var e *failure.Error
 	if errors.As(err, &e) {
@@ -432,7 +441,7 @@ func answered(w *owner.Wait[owner.AcquireAnswer]) answer {
 	return a
 }
 
-func finished(w *owner.Wait[owner.AcquireAnswer]) bool {
+func finished(w *owner.Wait[owner.GrantAnswer]) bool {
 	select {
 	case <-w.Done():
 		return true
@@ -464,6 +473,7 @@ func (p *pair) handOver() {
 		kept = append(kept, w)
 	}
 	p.waits, p.split = kept, true
+	p.both(func(s *owner.Store) { s.Wake(p.now) }) // those may fit now that waited behind one that gave up
 	p.compareWaits()
 }
 
@@ -486,8 +496,10 @@ func TestCopyAnswersLikeTheOriginal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &cable{t: t, old: rapid.Bool().Draw(t, "old")}
 		p := &pair{t: t, wire: w, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
-		p.a = newStore(t, &rule{epoch: 7}, w)
-		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
+		p.level = rapid.SampledFrom([]uint32{owner.LockLevel - 1, owner.LockLevel}).Draw(t, "level")
+		w.level = &p.level
+		p.a = newStore(t, &rule{epoch: 7, level: &p.level}, w)
+		p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64, level: &p.level}, nil)
 		steps := func(name string, most int) {
 			for range rapid.IntRange(0, most).Draw(t, name) {
 				p.step()

@@ -9,14 +9,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
 func crowded(t *rapid.T, w *cable) *pair {
 	p := &pair{t: t, wire: w, crowd: true, now: 1000 * second, tokens: map[stamp]uint64{}, version: map[stamp]uint64{}}
-	p.a = newStore(t, &rule{epoch: 7}, w)
-	p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64}, nil)
+	p.level = rapid.SampledFrom([]uint32{owner.LockLevel - 1, owner.LockLevel}).Draw(t, "level")
+	w.level = &p.level
+	p.a = newStore(t, &rule{epoch: 7, level: &p.level}, w)
+	p.b = newStore(t, &rule{epoch: 8, since: math.MinInt64, level: &p.level}, nil)
 	return p
 }
 
@@ -82,7 +83,7 @@ func TestQuickRecord(t *testing.T) {
 	w.to = b
 	now, ref := 1000*second, owner.Ref{Key: "k", Name: "n"}
 	acquire := func(seq uint64, wait int64) {
-		_, _, err := a.Acquire(now, ref, reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: seq}, lock.Acquire{Holder: "h", TTL: 60 * second, Wait: wait})
+		_, _, err := a.Acquire(now, ref, reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: seq}, owner.AcquireLock{Holder: "h", TTL: 60 * second, Wait: wait})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func TestQuickRecord(t *testing.T) {
 	acquire(3, 0) // is refused
 	found := false
 	b.Export(func() int64 { return now + 2*second }, func(uint64) bool { return true }, func(r *owner.Record, _ int64) bool {
-		state := r.Lock()
+		state := r.Hold()
 		if state == nil {
 			t.Fatal("the record cannot be read")
 		}
@@ -116,8 +117,8 @@ func (p *pair) sameQueues() {
 	queues := func(s *owner.Store) map[string]string {
 		all := map[string]string{}
 		s.Export(func() int64 { return p.now }, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
-			state := r.Lock()
-			if state == nil || !state.Held(p.now) && state.Queue.Len() == 0 {
+			state := r.Hold()
+			if state == nil || state.First(p.now).Token == 0 && state.Queue.Len() == 0 {
 				return true
 			}
 			for i := range state.Queue.Places {
@@ -127,15 +128,20 @@ func (p *pair) sameQueues() {
 				p.t.Fatal(err)
 			}
 			if p.wire.delay != nil {
-				state.Expires = 0
+				for i := range state.Holders {
+					state.Holders[i].Expires = 0
+				}
 				for i := range state.Queue.Places {
 					state.Queue.Places[i].Since, state.Queue.Places[i].GiveUp = 0, 0
 				}
 			}
-			text := fmt.Sprintf("%s %d %q %d %d", state.Holder, state.Token, state.Metadata, state.Waited, state.Expires)
+			text := ""
+			for _, h := range state.Holders {
+				text += fmt.Sprintf("%s %d %d %q %d %d, ", h.Name, h.Token, h.Weight, h.Metadata, h.Waited, h.Expires)
+			}
 			for _, w := range state.Queue.Places {
 				q := &w.Request
-				text += fmt.Sprintf(", %s %+v %d %d %q %d %d", q.Holder, w.Caller.ID.Client, w.Caller.ID.Sequence, q.TTL, q.Metadata, w.Since, w.GiveUp)
+				text += fmt.Sprintf(", %s %+v %d %d %q %d %d", q.Name, w.Caller.ID.Client, w.Caller.ID.Sequence, q.TTL, q.Metadata, w.Since, w.GiveUp)
 			}
 			all[string(r.Key)] = text
 			return true

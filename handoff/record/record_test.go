@@ -17,6 +17,7 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/queue"
@@ -44,17 +45,18 @@ func examples() map[string]*owner.Record {
 		},
 		Ops: []reqid.KeptOp{{Sequence: 3, At: 10 * second, Outcome: out}, {Sequence: 4, At: 20 * second, Outcome: out}, {Sequence: 9, At: 30 * second, Outcome: out}},
 	}
-	held := lock.State{Holder: "worker-1", Token: 1<<40 + 3, LastToken: 1<<40 + 3, Since: 90 * second, Expires: 120 * second, Waited: second, Metadata: []byte("pid 7"), At: 99 * second}
-	next := lock.Request{Holder: "worker-2", TTL: 30 * second}
-	third := lock.Request{Holder: "worker-3", TTL: 30 * second, Metadata: []byte("pid 9")}
+	held := hold.State{Capacity: lock.All, LastToken: 1<<40 + 3, At: 99 * second}
+	held.Put(hold.Holder{Name: "worker-1", Token: 1<<40 + 3, Weight: lock.All, Since: 90 * second, Expires: 120 * second, Waited: second, Metadata: []byte("pid 7")})
+	next := hold.Request{Weight: lock.All, Name: "worker-2", TTL: 30 * second}
+	third := hold.Request{Weight: lock.All, Name: "worker-3", TTL: 30 * second, Metadata: []byte("pid 9")}
 	waited := held
-	waited.Queue.Places = []lock.Waiter{
+	waited.Queue.Places = []hold.Waiter{
 		{Ticket: 0, Caller: queue.Caller{ID: id(6), Print: 77}, Request: next, Since: 91 * second, GiveUp: 151 * second},
 		{Ticket: 1, Request: third, Since: 92 * second, GiveUp: 152 * second},
 	}
 	crowd := held
-	crowd.Queue.Places = append([]lock.Waiter{}, waited.Queue.Places[0],
-		lock.Waiter{Caller: queue.Caller{ID: id(7), Print: 78}, Request: third, Since: 92 * second, GiveUp: 152 * second})
+	crowd.Queue.Places = append([]hold.Waiter{}, waited.Queue.Places[0],
+		hold.Waiter{Caller: queue.Caller{ID: id(7), Print: 78}, Request: third, Since: 92 * second, GiveUp: 152 * second})
 	answered := []owner.Done{{ID: id(5), Outcome: out}}
 	ofLimit := func(s limit.State, marks ...limit.Mark) *owner.Record { return key(owner.Record{}).SetLimit(s, marks) }
 	return map[string]*owner.Record{
@@ -71,14 +73,14 @@ func examples() map[string]*owner.Record {
 		"gone":          key(owner.Record{Kind: owner.KindCounter}),
 		"held":          key(owner.Record{}).SetLock(held),
 		"queue":         key(owner.Record{Done: append(answered, owner.Done{ID: id(6), Outcome: out})}).SetLock(waited),
-		"kept":          key(owner.Record{Whole: true, IDs: kept}).SetLock(lock.State{LastToken: 9, At: 3 * second}),
+		"kept":          key(owner.Record{Whole: true, IDs: kept}).SetLock(hold.State{LastToken: 9, At: 3 * second}),
 		"whole":         key(owner.Record{Whole: true, IDs: kept}).SetCounter(counter.State{Value: 1, Version: 7, At: 42}),
 		"whole, no ids": key(owner.Record{Whole: true, IDs: &reqid.Kept{Evicted: math.MinInt64}}).SetCounter(counter.State{Value: 1, Version: 7, At: 42}),
 		"whole, queue":  key(owner.Record{Whole: true, IDs: kept}).SetLock(crowd),
-		"places": key(owner.Record{Done: answered}).SetMoves(held, owner.Move{Waiter: lock.Waiter{Caller: queue.Caller{ID: id(5)}}, Gone: true},
-			owner.Move{Waiter: lock.Waiter{Caller: queue.Caller{ID: id(6), Print: 77}, Request: third, Since: 92 * second, GiveUp: 152 * second}}),
+		"places": key(owner.Record{Done: answered}).SetMoves(held, owner.Move{Waiter: hold.Waiter{Caller: queue.Caller{ID: id(5)}}, Gone: true},
+			owner.Move{Waiter: hold.Waiter{Caller: queue.Caller{ID: id(6), Print: 77}, Request: third, Since: 92 * second, GiveUp: 152 * second}}),
 		"places, none": key(owner.Record{}).SetMoves(held),
-		"places, kept": key(owner.Record{}).SetMoves(lock.State{LastToken: 9, At: 99 * second}, owner.Move{Waiter: lock.Waiter{Caller: queue.Caller{ID: id(5)}}, Gone: true}),
+		"places, kept": key(owner.Record{}).SetMoves(hold.State{LastToken: 9, At: 99 * second}, owner.Move{Waiter: hold.Waiter{Caller: queue.Caller{ID: id(5)}}, Gone: true}),
 		"places, free": key(owner.Record{Kind: owner.KindLock, Partial: true, Done: answered}),
 		"more":         key(owner.Record{Kind: owner.KindCounter, More: true, IDs: kept}),
 	}
@@ -90,11 +92,27 @@ type said struct {
 	Limit   limit.State
 	Marks   []limit.Mark
 	Counter counter.State
-	Lock    *lock.State
+	Lock    heldLock
+}
+
+// heldLock is what a record says of a lock.
+type heldLock struct {
+	At, LastToken any
+	Capacity      uint32
+	Holders       []hold.Holder
+	Places        []hold.Waiter
+}
+
+func lockOf(r *owner.Record) heldLock {
+	s := r.Hold()
+	if s == nil {
+		return heldLock{}
+	}
+	return heldLock{s.At, s.LastToken, s.Capacity, s.Holders, s.Queue.Places}
 }
 
 func say(r *owner.Record) said {
-	s := said{Record: *r, Counter: r.Counter(), Lock: r.Lock()}
+	s := said{Record: *r, Counter: r.Counter(), Lock: lockOf(r)}
 	if s.Limit, s.Marks = r.Limit(); len(s.Marks) == 0 {
 		s.Marks = nil
 	}
@@ -214,9 +232,11 @@ func TestTimesFollowTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		const moved = -93 * second
-		want, state := *r, *r.Lock()
+		want, state := *r, *r.Hold()
 		want.At += moved
-		state.At, state.Since, state.Expires = state.At+moved, state.Since+moved, state.Expires+moved
+		state.At += moved
+		h := &state.Holders[0]
+		h.Since, h.Expires = h.Since+moved, h.Expires+moved
 		for i := range state.Queue.Places {
 			state.Queue.Places[i].Since += moved
 			state.Queue.Places[i].GiveUp += moved
@@ -301,7 +321,7 @@ func use(t *testing.T, s *owner.Store, ref owner.Ref, now int64) {
 	for _, at := range []int64{now, now + second/2, now + 10*second, now + 700*second, now + 2*86_400*second} {
 		s.Wake(at)
 		for kind := range 12 {
-			o := op{kind: kind, ref: ref, at: at, arg: 1, acquire: lock.Acquire{Holder: "h", TTL: second, Wait: int64(kind-5) * second}}
+			o := op{kind: kind, ref: ref, at: at, arg: 1, acquire: owner.AcquireLock{Holder: "h", TTL: second, Wait: int64(kind-5) * second}}
 			if ask(s, at, o, 0).reason == failure.KindMismatch {
 				continue
 			}
@@ -337,11 +357,11 @@ func (a *appends) Changed(r *owner.Record) {
 func TestAppendAllocatesNothing(t *testing.T) {
 	for _, level := range []uint32{1, placeLevel, Level} {
 		to, now := &appends{level: level, buf: make([]byte, 0, 1<<12)}, 100*second
-		s := newStore(t, &rule{epoch: 3}, to)
-		token := ask(s, now, op{kind: 5, ref: owner.Ref{Key: "crowd"}, acquire: lock.Acquire{Holder: "h", TTL: 3600 * second}}, 0).token
+		s := newStore(t, &rule{epoch: 3, level: &level}, to)
+		token := ask(s, now, op{kind: 5, ref: owner.Ref{Key: "crowd"}, acquire: owner.AcquireLock{Holder: "h", TTL: 3600 * second}}, 0).token
 		for i := range 9 {
 			ask(s, now, op{kind: 5, ref: owner.Ref{Key: "crowd"}, id: reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: uint64(i + 1)},
-				acquire: lock.Acquire{Holder: "w", TTL: second, Wait: 3600 * second, Metadata: []byte("m")}}, 0)
+				acquire: owner.AcquireLock{Holder: "w", TTL: second, Wait: 3600 * second, Metadata: []byte("m")}}, 0)
 		}
 		many := limit.Op{Params: limit.Params{Limit: 1 << 30, Period: 5 * second, Algorithm: limit.SlidingWindow}, Cost: 1}
 		bucket := many

@@ -14,7 +14,6 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/limit"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -167,7 +166,7 @@ func TestHotLocks(t *testing.T) {
 	s := newStove(t, heat.Policy{Floor: 10}, nil)
 	door := owner.Ref{Key: "door", Name: "a\x00b"}
 	for i := range 300 {
-		op := lock.Acquire{Holder: fmt.Sprint("holder", i), TTL: int64(time.Minute), Wait: int64(time.Hour)}
+		op := owner.AcquireLock{Holder: fmt.Sprint("holder", i), TTL: int64(time.Minute), Wait: int64(time.Hour)}
 		if _, _, err := s.store.Acquire(s.now, door, reqid.ID{}, op); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/client"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -114,10 +114,10 @@ const minTTL = 300 * time.Millisecond
 
 // check validates the flags, and fills in the holder, which is a process.
 func (f *lockFlags) check(pid int) error {
-	if f.ttl < minTTL || f.ttl > lock.MaxTTL {
+	if f.ttl < minTTL || f.ttl > hold.MaxTTL {
 		return usageError{fmt.Errorf("--ttl %s: choose %s to 24h", plainTimes(f.ttl.String()), minTTL)}
 	}
-	if f.wait < 0 || f.wait > lock.MaxWait {
+	if f.wait < 0 || f.wait > hold.MaxWait {
 		return usageError{fmt.Errorf("--wait %s: choose 0 to 24h", plainTimes(f.wait.String()))}
 	}
 	if f.try {

@@ -119,7 +119,7 @@ func FuzzUnmarshalAndServe(f *testing.F) {
 			// Who has to wait leaves as soon as it stands in the queue.
 			ctx, cancel := context.WithCancel(context.Background())
 			sink.on(func(r *owner.Record) {
-				if l := r.Lock(); l != nil && l.Queue.Len() > 0 {
+				if l := r.Hold(); l != nil && l.Queue.Len() > 0 {
 					cancel()
 				}
 			})

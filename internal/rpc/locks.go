@@ -3,7 +3,7 @@ package rpc
 import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -12,11 +12,11 @@ const (
 	maxWaiters     = 1000 // listed at most
 )
 
-func holderOf(h lock.Holding) *lockpb.Holder {
+func holderOf(h hold.Holding) *lockpb.Holder {
 	if h.Token == 0 {
 		return nil
 	}
-	return &lockpb.Holder{Id: h.Holder, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
+	return &lockpb.Holder{Id: h.Name, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
 }
 
 func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireResponse) (verdict, error) {
@@ -31,15 +31,15 @@ func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireR
 }
 
 // acquired waits in the queue if it must.
-func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.AcquireAnswer, error) {
+func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.GrantAnswer, error) {
 	//guard:crowd-room
 	if f.wait > 0 &&
 		!s.cfg.Store.Waits(f.at, f.id) { //guard:crowd-retries
 		if err := s.room(f.ctx, req.Key); err != nil {
-			return owner.AcquireAnswer{}, err
+			return owner.GrantAnswer{}, err
 		}
 	}
-	a, wait, err := s.cfg.Store.Acquire(s.cfg.Clock.Now(), f.at, f.id, lock.Acquire{
+	a, wait, err := s.cfg.Store.Acquire(s.cfg.Clock.Now(), f.at, f.id, owner.AcquireLock{
 		Holder: req.Holder, TTL: req.TtlNs, Wait: f.wait, Metadata: req.Metadata,
 	})
 	return awaited(s, f.ctx, a, wait, err)
@@ -104,7 +104,7 @@ func (s *Server) inspect(f frame, req *lockpb.InspectRequest, r *lockpb.InspectR
 	}
 	r.Holder, r.Waiting, r.Epoch, r.Owner, r.LostEpoch = holderOf(a.Holding), uint32(a.Waiting), a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
 	for _, p := range a.First {
-		r.Waiters = append(r.Waiters, &lockpb.Waiter{Id: p.Holder, WaitedNs: p.Waited})
+		r.Waiters = append(r.Waiters, &lockpb.Waiter{Id: p.Name, WaitedNs: p.Waited})
 	}
 	return verdict{a.Meta, a.Holding.Token != 0}, nil
 }

@@ -213,11 +213,11 @@ func counterState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 }
 
 func lockState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
-	s := x.Lock()
-	if s == nil {
+	if x.State.Absent() {
 		return x.Now
 	}
-	o.Lock = &adminpb.LockState{Holder: holderOf(s.Holding(x.Now)), Waiting: uint32(x.Waiting)}
+	s, _, first := x.HoldAlone(x.Now)
+	o.Lock = &adminpb.LockState{Holder: holderOf(first), Waiting: uint32(x.Waiting)}
 	return s.At
 }
 
@@ -228,7 +228,7 @@ func registerState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 }
 
 func semaphoreState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
-	s, held := x.HoldAlone(x.Now)
+	s, held, _ := x.HoldAlone(x.Now)
 	o.Semaphore = &adminpb.SemaphoreState{Capacity: s.Capacity, CapacitySet: s.Fixed, Held: uint32(held), Waiting: uint32(x.Waiting)}
 	return s.At
 }

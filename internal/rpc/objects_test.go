@@ -16,7 +16,7 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
@@ -138,7 +138,7 @@ func TestInspectOfMuch(t *testing.T) {
 	ctx, key := bound(t), g.key("n2")
 	for i := range owner.MaxOfKey {
 		ref := owner.Ref{Key: key, Name: fmt.Sprint(strings.Repeat("x", owner.MaxName-4), i)}
-		if _, _, err := g.nodes["n2"].store.Acquire(g.nodes["n2"].clock.Now(), ref, reqid.ID{}, lock.Acquire{Holder: strings.Repeat("h", lock.MaxHolder), TTL: int64(time.Hour), Metadata: make([]byte, lock.MaxMetadata)}); err != nil {
+		if _, _, err := g.nodes["n2"].store.Acquire(g.nodes["n2"].clock.Now(), ref, reqid.ID{}, owner.AcquireLock{Holder: strings.Repeat("h", hold.MaxName), TTL: int64(time.Hour), Metadata: make([]byte, hold.MaxMetadata)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -441,7 +441,7 @@ func TestWaitingOfInspectKey(t *testing.T) {
 	g := adopted(t, 2)
 	key, m := g.key("n2"), g.nodes["n2"]
 	for i := range 5 {
-		op := lock.Acquire{Holder: fmt.Sprint(i), TTL: int64(time.Hour), Wait: int64(time.Hour)}
+		op := owner.AcquireLock{Holder: fmt.Sprint(i), TTL: int64(time.Hour), Wait: int64(time.Hour)}
 		if _, _, err := m.store.Acquire(m.clock.Now(), owner.Ref{Key: key, Name: "lock"}, reqid.ID{}, op); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/reqid"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
@@ -210,7 +209,7 @@ func TestLeavingAtTheGrant(t *testing.T) {
 			synctest.Wait()
 			next := h.await(acquire("next", time.Second, time.Hour))
 			h.sink.on(func(r *owner.Record) {
-				if l := r.Lock(); l != nil && l.Holder == "gone" {
+				if l := r.Hold(); l != nil && l.First(l.At).Name == "gone" {
 					cancel() // under the shard's lock, before the answer is there
 				}
 			})
@@ -313,7 +312,7 @@ func TestRetryTakesTheGrantOver(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
 		holder := must(h.locks.Acquire(bound(t), acquire("holder", time.Hour, 0)))(t)
 		id := reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: 1}
-		op := lock.Acquire{Holder: "a", TTL: int64(time.Minute), Wait: int64(time.Minute)}
+		op := owner.AcquireLock{Holder: "a", TTL: int64(time.Minute), Wait: int64(time.Minute)}
 		ref := owner.Ref{Key: "k", Name: "lock"}
 		_, first, err := h.store.Acquire(h.clock.Now(), ref, id, op)
 		if err != nil || first == nil {

@@ -6,18 +6,19 @@ import (
 	"unicode/utf8"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner/lock"
 	"github.com/keystead/keystead/owner/queue"
 )
 
 // Bounds, with their reasons. Times are in nanoseconds.
 const (
-	MinTTL      = lock.MinTTL
-	MaxTTL      = lock.MaxTTL
-	MaxWait     = queue.MaxWait
-	MaxName     = lock.MaxHolder   // bytes of the name of a holder
-	MaxMetadata = lock.MaxMetadata // bytes: a note for others, not a value
-	MaxToken    = lock.MaxToken
+	MinTTL      = 10_000_000         // 10 ms: below, a lease ends while its grant travels
+	MaxTTL      = 86_400_000_000_000 // 24 h: longer is a record in a database, not a lease
+	MaxWait     = queue.MaxWait      // 24 h: as long as a holder may hold
+	MaxName     = 128                // bytes of the name of a holder: a host name, a process, a thread
+	MaxMetadata = 1024               // bytes: a note for others, not a value
+	// MaxToken is the greatest fencing token, so that it fits signed 64 bits in whatever it
+	// protects.
+	MaxToken    = 1<<63 - 1
 	MaxDelay    = 60_000_000_000 // 1 min: what is not over by then is not late but broken
 	MaxCapacity = 1 << 20        // what counts further is a limit or a counter
 	// MaxHolders bounds the grants that are in force or whose delay runs: a record of the
@@ -57,7 +58,7 @@ type State struct {
 	due  int64
 	text int // bytes that the holders refer to
 
-	over ended
+	over *ended // nil if no claim was accepted since the last grant
 }
 
 // Holder is a grant.
@@ -150,10 +151,19 @@ func (op Acquire) Validate() error {
 	if err := ValidateMetadata(op.Metadata); err != nil {
 		return err
 	}
-	if err := lock.ValidateTTL(op.TTL); err != nil {
+	if err := ValidateTTL(op.TTL); err != nil {
 		return err
 	}
 	return op.Session.validateWith(op.TTL)
+}
+
+// ValidateTTL reports a TTL that is out of range, as a *failure.Error. State.Renew expects one
+// that passed it.
+func ValidateTTL(ttl int64) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return failure.Invalidf("ttl_ns", "is %s; choose 10ms to 24h", time.Duration(ttl))
+	}
+	return nil
 }
 
 // ValidateMetadata reports metadata that are too long, as a *failure.Error.

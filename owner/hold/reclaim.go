@@ -11,7 +11,6 @@ import (
 // ended are tokens whose grants ended while claims were accepted: a claim that was held up
 // does not bring them back. A grant empties it, for then no claim is accepted any more.
 type ended struct {
-	claimed  bool     // something was reclaimed in this state
 	capacity uint32   // that the highest claim knew
 	tokens   []uint64 // rising
 	floor    uint64   // tokens up to it count as ended
@@ -21,7 +20,7 @@ type ended struct {
 const maxEnded = MaxHolders
 
 func (e *ended) add(token uint64) {
-	if !e.claimed {
+	if e == nil {
 		return
 	}
 	i, found := slices.BinarySearch(e.tokens, token)
@@ -38,16 +37,30 @@ func (e *ended) add(token uint64) {
 }
 
 func (e *ended) has(token uint64) bool {
+	if e == nil {
+		return false
+	}
 	_, found := slices.BinarySearch(e.tokens, token)
 	return found || token <= e.floor
 }
 
 // Remembers reports whether claims were accepted in this state: it knows what ended since.
-func (s *State) Remembers() bool { return s.over.claimed }
+func (s *State) Remembers() bool { return s.over != nil }
 
 // Knows reports whether the state knows of a grant with this token: that it is in force, or
 // that it has ended while claims were accepted.
 func (s *State) Knows(token uint64) bool { return s.index(token) >= 0 || s.over.has(token) }
+
+// Outlived reports whether a grant with this token was over when another was granted that is in
+// force: one that has all that there is. It is for objects whose capacity never changes.
+func (s *State) Outlived(token uint64) bool {
+	for i := s.search(token + 1); i < len(s.Holders); i++ {
+		if s.Holders[i].Weight == s.Capacity {
+			return true
+		}
+	}
+	return false
+}
 
 // Reclaim asks for a grant back that was lost with the state: its owner and all copies are
 // gone, and its holder still counts on it.
@@ -60,6 +73,9 @@ type Reclaim struct {
 	Metadata []byte  // as in Acquire
 	Session  Session // as in Acquire
 	Left     int64   // ns that the holder still counts on, 1 to MaxTTL
+	// Alone says that the grant had all that such an object ever has: whatever was granted
+	// before it was over by then, and it is over if anything was granted after it.
+	Alone bool
 }
 
 // Validate reports a field that is out of range, as a *failure.Error. State.Reclaim
@@ -107,9 +123,13 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	if s.Knows(op.Token) {
 		return ReclaimResult{}
 	}
-	capacity := s.over.capacity
-	if capacity == 0 { // claims of before were accepted elsewhere
-		capacity = s.Capacity
+	//guard:reclaim-highest
+	if op.Alone && op.Token <= s.LastToken {
+		return s.refuse(op.Token)
+	}
+	capacity := s.Capacity
+	if s.over != nil && s.over.capacity != 0 { // else claims of before were accepted elsewhere
+		capacity = s.over.capacity
 	}
 	if op.Token > s.LastToken || capacity == 0 {
 		capacity = op.Capacity
@@ -119,12 +139,11 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	for j := i; j < len(s.Holders); j++ {
 		above += uint64(s.Holders[j].Weight)
 	}
-	s.over.claimed = true
 	//guard:claims-fit
 	if above > uint64(capacity) || len(s.Holders)-i >= MaxHolders {
-		s.over.add(op.Token)
-		return ReclaimResult{}
+		return s.refuse(op.Token)
 	}
+	s.claimed()
 	res := ReclaimResult{Reclaimed: true, Expires: now + op.Left}
 	s.add(i, Holder{
 		Name: op.Name, Token: op.Token, Weight: op.Weight, Since: now, Expires: res.Expires, Delay: op.Delay, Metadata: op.Metadata, Session: op.Session,
@@ -134,6 +153,10 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	if !s.Fixed {
 		s.Capacity = capacity
 	}
+	//guard:reclaim-alone
+	if op.Alone {
+		s.over.floor = max(s.over.floor, op.Token-1)
+	}
 	fx.Holders = append(fx.Holders, op.Token)
 	for s.used > uint64(capacity) || len(s.Holders) > MaxHolders {
 		s.remove(0, now, fx)
@@ -141,4 +164,18 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	}
 	s.changed(now, fx)
 	return res
+}
+
+// refuse answers a claim whose grant is over.
+func (s *State) refuse(token uint64) ReclaimResult {
+	s.claimed().add(token)
+	return ReclaimResult{}
+}
+
+// claimed has the state remember from now on what ends.
+func (s *State) claimed() *ended {
+	if s.over == nil {
+		s.over = &ended{}
+	}
+	return s.over
 }

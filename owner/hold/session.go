@@ -78,7 +78,9 @@ func (s *State) extend(h *Holder, until, now int64, fx *Effects) {
 		until = max(until, h.Expires)
 	}
 	h.Expires = until
-	s.due = min(s.due, h.Expires)
+	if s.due = min(s.due, h.Expires); len(s.Holders) == 1 {
+		s.due = h.Expires
+	}
 	fx.Holders = append(fx.Holders, h.Token)
 	s.changed(now, fx)
 }

@@ -301,6 +301,9 @@ func (s *State) drop(i int) {
 	copy(s.Holders[i:], s.Holders[i+1:])
 	s.Holders[last] = Holder{}
 	s.Holders = s.Holders[:last]
+	if last == 1 {
+		s.due = s.Holders[0].frees()
+	}
 }
 
 // serve grants what is free to the queue, as long as there are tokens.
@@ -323,7 +326,7 @@ func (s *State) grant(r *Request, since, now int64, token uint64, fx *Effects) *
 		panic(fmt.Sprintf("hold: the fencing token of a new grant must be above %d and at most %d, is %d", s.LastToken, uint64(MaxToken), token))
 	}
 	s.LastToken = token
-	s.over = ended{}
+	s.over = nil
 	h := Holder{
 		Name: r.Name, Token: token, Weight: r.Weight, Since: now, Expires: now + r.TTL,
 		Waited: now - since, Delay: r.Delay, Metadata: r.Metadata, Session: r.Session,

@@ -46,7 +46,7 @@ func TestTranscripts(t *testing.T) {
 // so does what follows from the holders.
 func recorded(s State) State {
 	s = s.Clone()
-	s.over, s.due = ended{}, 0
+	s.over, s.due = nil, 0
 	return s
 }
 

@@ -33,6 +33,18 @@ func (s *State) Find(token uint64, now int64) Holding {
 	return Holding{}
 }
 
+// First returns the first grant in force, by token; the zero Holding if there is none. See the
+// package doc on reads.
+func (s *State) First(now int64) Holding {
+	now = s.clamp(now)
+	for i := range s.Holders {
+		if h := &s.Holders[i]; !h.Ended && now < h.Expires {
+			return h.holding(now)
+		}
+	}
+	return Holding{}
+}
+
 func (h *Holder) holding(now int64) Holding {
 	v := Holding{
 		Name: h.Name, Token: h.Token, Weight: h.Weight, Age: now - h.Since, Waited: h.Waited,
@@ -184,7 +196,9 @@ func (s *State) Clone() State {
 	for i := range c.Holders {
 		c.Holders[i].Metadata = bytes.Clone(c.Holders[i].Metadata)
 	}
-	c.over.tokens = append([]uint64(nil), s.over.tokens...)
+	if s.over != nil {
+		c.over = &ended{s.over.capacity, append([]uint64(nil), s.over.tokens...), s.over.floor}
+	}
 	c.Queue = s.Queue.Clone()
 	for i := range c.Queue.Places {
 		r := &c.Queue.Places[i].Request
@@ -224,6 +238,13 @@ func (s *State) Put(h Holder) {
 		s.drop(i)
 	}
 	s.add(i, h)
+}
+
+// Only makes these all the holders of a copy. It does not keep the list.
+func (s *State) Only(holders []Holder) {
+	clear(s.Holders[min(len(holders), len(s.Holders)):])
+	s.Holders = append(s.Holders[:0], holders...)
+	s.Count()
 }
 
 // Drop takes the holder with a token out of a copy.

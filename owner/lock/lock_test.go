@@ -69,22 +69,22 @@ func TestValid(t *testing.T) {
 	}{
 		{"as it is", func(s *State) {}, ""},
 		{"absent", func(s *State) { *s = State{} }, ""},
-		{"granted before the clock began", func(s *State) { s.Since = -second }, ""},
-		{"a time out of range", func(s *State) { s.Expires = maxMoment + 1 }, "out of range"},
-		{"a negative wait of the holder", func(s *State) { s.Waited = -1 }, "out of range"},
-		{"token too large", func(s *State) { s.Token, s.LastToken = MaxToken+1, MaxToken+1 }, "above"},
-		{"remains of a grant", func(s *State) { s.Token, s.Queue.Places = 0, nil }, "left of a grant"},
-		{"free with a queue", func(s *State) { *s = State{LastToken: 7, Queue: s.Queue} }, "2 wait"},
+		{"granted before the clock began", func(s *State) { s.held().Since = -second }, ""},
+		{"a time out of range", func(s *State) { s.held().Expires = maxMoment + 1 }, "out of range"},
+		{"a negative wait of the holder", func(s *State) { s.held().Waited = -1 }, "out of range"},
+		{"token too large", func(s *State) { s.held().Token, s.LastToken = MaxToken+1, MaxToken+1 }, "above"},
+		{"remains of a grant", func(s *State) { s.Holders, s.Queue.Places = nil, nil }, "0 holders, 0 wait"},
+		{"free with a queue", func(s *State) { s.Holders = nil }, "2 wait"},
 		{"not the last token", func(s *State) { s.LastToken = 9 }, "the last token is 9"},
-		{"granted in the future", func(s *State) { s.Since = s.At + 1 }, "after the last change"},
-		{"ends before it begins", func(s *State) { s.Expires = s.Since }, "ends before"},
-		{"ends too late", func(s *State) { s.Expires = s.At + MaxTTL + 1 }, "too late"},
-		{"no holder", func(s *State) { s.Holder = "" }, "of the grant, holder"},
-		{"much metadata", func(s *State) { s.Metadata = make([]byte, MaxMetadata+1) }, "of the grant, metadata"},
-		{"waiter without holder", func(s *State) { s.Queue.Places[1].Request.Holder = "" }, "of place 2, holder"},
+		{"granted in the future", func(s *State) { s.held().Since = s.At + 1 }, "after the last change"},
+		{"ends before it begins", func(s *State) { s.held().Expires = s.held().Since - 1 }, "ends before"},
+		{"ends too late", func(s *State) { s.held().Expires = s.At + MaxTTL + 1 }, "too late"},
+		{"no holder", func(s *State) { s.held().Name = "" }, "of token 7, holder"},
+		{"much metadata", func(s *State) { s.held().Metadata = make([]byte, MaxMetadata+1) }, "of token 7, metadata"},
+		{"waiter without holder", func(s *State) { s.Queue.Places[1].Request.Name = "" }, "of place 2, holder"},
 		{"waiter without TTL", func(s *State) { s.Queue.Places[1].Request.TTL = 0 }, "of place 2, ttl_ns"},
 		{"a ticket twice", func(s *State) { s.Queue.Places[1].Ticket = 1 }, "ticket 1 waits twice"},
-		{"a waiter's time out of range", func(s *State) { s.Queue.Places[0].GiveUp = maxMoment + 1 }, "place 1 is out of range"},
+		{"a waiter's time out of range", func(s *State) { s.Queue.Places[0].GiveUp = maxMoment + 1 }, "of place 1, a time is out of range"},
 		{"came before the one ahead", func(s *State) { s.Queue.Places[1].Since = 3 }, "place 2 came before"},
 		{"came in the future", func(s *State) { s.Queue.Places[1].Since = s.At + 1 }, "or after the last change"},
 		{"gives up before it came", func(s *State) { s.Queue.Places[1].GiveUp = 4 }, "gives up before"},
@@ -107,7 +107,7 @@ func TestCloneSharesNothing(t *testing.T) {
 	if !reflect.DeepEqual(s, c) {
 		t.Fatalf("the clone is %+v, not %+v", c, s)
 	}
-	s.Metadata[0], s.Queue.Places[0].Request.Metadata[0] = 'N', 'N'
+	s.held().Metadata[0], s.Queue.Places[0].Request.Metadata[0] = 'N', 'N'
 	s.Queue.Places[0].Ticket = 99
 	if want := contended(); !reflect.DeepEqual(c, want) {
 		t.Fatalf("the clone became %+v", c)
@@ -169,11 +169,11 @@ func TestAllocs(t *testing.T) {
 			now++
 			waiting.Ticket = two.LastToken
 			two.Acquire(waiting, now, 0, DefaultMaxWaiters, &fx)
-			two.Release(two.Token, now, two.LastToken+1, &fx)
+			two.Release(two.held().Token, now, two.LastToken+1, &fx)
 		}},
 	} {
 		now = max(free.At, two.At)
-		two.Renew(two.Token, MaxTTL, now, 0, &fx)
+		two.Renew(two.held().Token, MaxTTL, now, 0, &fx)
 		if n := testing.AllocsPerRun(200, c.f); n != 0 {
 			t.Errorf("%s allocates %v times", c.name, n)
 		}
@@ -235,7 +235,7 @@ func BenchmarkHandover(b *testing.B) {
 			for b.Loop() {
 				op.Ticket++
 				s.Acquire(op, 1, 0, DefaultMaxWaiters, &fx)
-				s.Release(s.Token, 1, s.LastToken+1, &fx)
+				s.Release(s.held().Token, 1, s.LastToken+1, &fx)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -104,7 +105,7 @@ func (r *run) compareEffects(before State) error {
 	if r.fx.Grant != r.mfx.Grant || r.fx.Lapsed != r.mfx.Lapsed || !slices.Equal(r.fx.TimedOut, r.mfx.TimedOut) {
 		return fmt.Errorf("effects are %+v, want %+v", r.fx, r.mfx)
 	}
-	if !r.fx.Changed && !reflect.DeepEqual(before, r.s.Clone()) {
+	if !r.fx.Changed && !reflect.DeepEqual(before.told(), r.s.told()) {
 		return fmt.Errorf("the state changed, and the effects do not say so")
 	}
 	return nil
@@ -195,13 +196,16 @@ func FuzzInstall(f *testing.F) {
 			}
 			return v
 		}
-		s := State{Token: uint64(number()), At: number()}
-		s.LastToken = s.Token
-		if s.Token != 0 {
-			s.Holder, s.Since, s.Expires, s.Waited = "h", s.At-number(), s.At+number(), number()
+		var s State
+		s.LastToken, s.At = uint64(number()), number()
+		if s.LastToken != 0 {
+			s.Put(hold.Holder{Name: "h", Token: s.LastToken, Weight: All, Since: s.At - number(), Expires: s.At + number(), Waited: number()})
+		}
+		if s.LastToken != 0 || queue%8 > 0 {
+			s.Capacity = All
 		}
 		for i := range queue % 8 {
-			s.Queue.Places = append(s.Queue.Places, Waiter{Ticket: uint64(i), Request: Request{Holder: "w", TTL: number()}, Since: s.At - number(), GiveUp: s.At + number()})
+			s.Queue.Places = append(s.Queue.Places, Waiter{Ticket: uint64(i), Request: Request{Name: "w", Weight: All, TTL: number()}, Since: s.At - number(), GiveUp: s.At + number()})
 		}
 		if s.Valid() != nil || s.LastToken >= MaxToken-1 {
 			return
@@ -219,9 +223,9 @@ func FuzzInstall(f *testing.F) {
 		case 0:
 			s.Expire(now, s.LastToken+1, &fx)
 		case 1:
-			s.Release(s.Token, now, s.LastToken+1, &fx)
+			s.Release(s.held().Token, now, s.LastToken+1, &fx)
 		case 2:
-			s.Renew(s.Token, MinTTL, now, s.LastToken+1, &fx)
+			s.Renew(s.held().Token, MinTTL, now, s.LastToken+1, &fx)
 		case 3:
 			s.Acquire(Acquire{Holder: "x", TTL: MaxTTL, Wait: MaxWait, Ticket: 99}, now, s.LastToken+1, DefaultMaxWaiters, &fx)
 		case 4:

@@ -66,7 +66,7 @@ func (sc *script) run(t *testing.T, d *datadriven.TestData) (out string) {
 		return answer
 	}
 	quiet := !sc.fx.Changed && d.Cmd != "cancel" && d.Cmd != "supersede"
-	if quiet && !reflect.DeepEqual(before, sc.s.Clone()) {
+	if quiet && !reflect.DeepEqual(before.told(), sc.s.told()) {
 		d.Fatalf(t, "the state changed, and the effects do not say so")
 	}
 	return answer + sc.effects() + sc.s.Describe(sc.now) + sc.wake()

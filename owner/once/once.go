@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 
 	"github.com/keystead/keystead/internal/failure"
-	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/hold"
 )
 
 // Bounds, with their reasons. Times are in nanoseconds.
 const (
-	MaxPrint  = 64             // bytes of a fingerprint: a SHA-256 in hexadecimal
-	MaxHolder = lock.MaxHolder // bytes: a host name, a process, a thread
+	MaxPrint  = 64           // bytes of a fingerprint: a SHA-256 in hexadecimal
+	MaxHolder = hold.MaxName // bytes: a host name, a process, a thread
 	// MaxResult is the most bytes of a result: with its key and name it fits a message. What
 	// is longer belongs where documents are kept, and its address here.
 	MaxResult = 60 << 10
 
-	MinTTL = lock.MinTTL
-	MaxTTL = lock.MaxTTL
+	MinTTL = hold.MinTTL
+	MaxTTL = hold.MaxTTL
 
 	// DefaultKeep is how long a result is kept if nobody says: retries that come a day later
 	// are rare, and so it is that services promise.
@@ -94,7 +94,7 @@ func validateText(print, holder []byte) error {
 }
 
 // ValidateTTL reports a TTL that is out of range, as a *failure.Error.
-func ValidateTTL(ttl int64) error { return lock.ValidateTTL(ttl) }
+func ValidateTTL(ttl int64) error { return hold.ValidateTTL(ttl) }
 
 // ValidateResult reports a result, or how long it is to be kept, that is out of range, as a
 // *failure.Error.

@@ -22,6 +22,9 @@
 //   - Registers: values, versions (they rise with every change, over deletions too), the
 //     greatest fencing token, and that changes under locks follow each other as their grants
 //     do. What a watch was told are reads.
+//   - Work that is done once: at most one turn is in force, tokens rise, a lease ends when its
+//     time is over and not before; a result is that of the complete that was accepted, and is
+//     what all are told until its retention ends.
 //   - Epochs of answers about one object do not go back: see Epochs.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused

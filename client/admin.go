@@ -77,9 +77,10 @@ const (
 	KindLock
 	KindRegister
 	KindSemaphore
+	KindOnce
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once"}
 
 // String returns the kind as the commands write it: "limit", "counter", "lock",
 // "register" or "semaphore".

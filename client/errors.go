@@ -30,6 +30,7 @@ const (
 	ErrInvalid          Reason = "INVALID"           // a field is missing, too long or out of range
 	ErrKindMismatch     Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
 	ErrCapacityMismatch Reason = "CAPACITY_MISMATCH" // a semaphore has another capacity than the caller says
+	ErrOtherFingerprint Reason = "OTHER_FINGERPRINT" // the key of Once stands for other work
 	ErrRequestTooOld    Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
 	ErrRequestIDReused  Reason = "REQUEST_ID_REUSED" // two processes share a request id, or two requests an IdempotencyKey
 	ErrStoreFull        Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
@@ -52,9 +53,11 @@ const (
 	ErrLockHeld Reason = "LOCK_HELD" // another has the lock; see Error.Holder
 	// ErrNoPermits: too few permits of a semaphore are free, or others wait for them.
 	ErrNoPermits Reason = "NO_PERMITS"
-	ErrLockLost  Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
-	ErrReleased  Reason = "RELEASED"  // the cause with which a lock's context ends after Release
-	ErrClosed    Reason = "CLOSED"    // the client was closed
+	// ErrOnceBusy: another does the work of a key of Once; see Error.Holder.
+	ErrOnceBusy Reason = "ONCE_BUSY"
+	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
+	ErrReleased Reason = "RELEASED"  // the cause with which a lock's context ends after Release
+	ErrClosed   Reason = "CLOSED"    // the client was closed
 )
 
 // Error is how every call fails.
@@ -71,7 +74,7 @@ type Error struct {
 	Field string
 	// RetryAfter is when to try again; 0 = trying again does not help.
 	RetryAfter time.Duration
-	// Holder has the lock, for ErrLockHeld; nil if it is not known.
+	// Holder has the lock, for ErrLockHeld, or the turn, for ErrOnceBusy; nil if it is not known.
 	Holder *Holder
 	// Place is the caller's place in the queue when it gave up, from 1, for
 	// ErrLockHeld and ErrNoPermits.

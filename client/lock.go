@@ -50,6 +50,9 @@ type lockOptions struct {
 	idem     CallOption
 	delay    time.Duration
 	permits  *permits // of a semaphore; nil for a lock
+	turn     *turn    // of work that is done once
+	keep     time.Duration
+	keeps    bool // keep was said
 
 	attempts int // made so far
 }
@@ -121,7 +124,7 @@ func (o *lockOptions) validate() error {
 	case o.margin < 0 || o.margin >= o.ttl/2:
 		return invalid("Margin", "is %s; it must be less than half of the TTL", o.margin)
 	}
-	if err := o.permits.validate(o.delay); err != nil {
+	if err := cmp.Or(o.permits.validate(o.delay), o.validateOnce()); err != nil {
 		return err
 	}
 	return o.idem.validate()
@@ -305,6 +308,8 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 			continue // a grant whose answer was lost ends by its TTL
 		case err != nil:
 			return nil, err
+		case o.turn != nil && o.turn.done.Load() != nil:
+			return nil, nil
 		case r.GetAcquired() && o.idem.given:
 			return c.takeKeyed(ctx, values, key, o, r, first)
 		case !r.GetAcquired() && o.wait == forever && inQueue == maxLockWait && !o.idem.given:

@@ -44,6 +44,9 @@ func (c *Client) outlast(ctx context.Context) error {
 
 // heldBy returns the error of a lock that another has.
 func (o *lockOptions) heldBy(r *lockpb.AcquireResponse, key string) *Error {
+	if o.turn != nil {
+		return busyWith(r, key)
+	}
 	if o.permits != nil {
 		return &Error{Op: o.what(), Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrNoPermits,
 			Place: int(r.GetQueuePosition()), Message: fmt.Sprintf("%d permits are not free for this caller", o.permits.n)}

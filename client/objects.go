@@ -9,6 +9,7 @@ import (
 
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 )
 
 // KeyState is what there is of a key.
@@ -24,9 +25,8 @@ type KeyState struct {
 	Truncated  bool // there are more
 }
 
-// ObjectState is an object with its state: one of Limit, Counter, Lock, Register and
-// Semaphore is
-// set, without the waiters of a lock and the value of a register.
+// ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore and
+// Once is set, without the waiters of a lock, the value of a register and the result of Once.
 type ObjectState struct {
 	Object
 	Idle     time.Duration // since its last change
@@ -36,6 +36,7 @@ type ObjectState struct {
 	Register *RegisterObject
 	// Semaphore is without its holders; what it calls Held includes what is delayed.
 	Semaphore *SemaphoreState
+	Once      *OnceObject
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -61,6 +62,16 @@ type RegisterObject struct {
 	Size    int  // bytes of its value
 	Version uint64
 	Fence   uint64 // see RegisterState
+}
+
+// OnceObject is what is kept of work that is done once, without its result.
+type OnceObject struct {
+	Done    bool
+	Size    int // bytes of its result
+	Token   uint64
+	Attempt int
+	Holder  string        // whose turn it is
+	TTL     time.Duration // of the lease, or until the result is forgotten
 }
 
 // InspectKey returns all objects of a key, at most 1,000. It changes nothing.
@@ -106,6 +117,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	}
 	if x := o.Semaphore; x != nil {
 		s.Semaphore = &SemaphoreState{Capacity: int(x.Capacity), Set: x.CapacitySet, Held: int(x.Held), Waiting: int(x.Waiting)}
+	}
+	if x := o.Once; x != nil {
+		s.Once = &OnceObject{Done: x.Phase == oncepb.Phase_PHASE_DONE, Size: int(x.Size), Token: x.Token, Attempt: int(x.Attempt), Holder: x.Holder, TTL: time.Duration(x.TtlNs)}
 	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}

@@ -11,6 +11,7 @@ import (
 
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
@@ -75,19 +76,25 @@ func (p *permits) validate(delay time.Duration) error {
 
 // what returns what is acquired, for errors.
 func (o *lockOptions) what() string {
-	if o.permits != nil {
+	switch {
+	case o.permits != nil:
 		return "semaphore"
+	case o.turn != nil:
+		return "once"
 	}
 	return "lock"
 }
 
 // service returns what keeps the grants of a connection. What waits for a grant and what keeps
-// it are the same for locks and semaphores: a semaphore takes the calls of a lock.
+// it are the same for locks, semaphores and work that is done once: these take the calls of a lock.
 func (o *lockOptions) service(conn grpc.ClientConnInterface) lockpb.LockServiceClient {
-	if o.permits == nil {
-		return lockpb.NewLockServiceClient(conn)
+	switch {
+	case o.permits != nil:
+		return permitService{o: o, to: semaphorepb.NewSemaphoreServiceClient(conn)}
+	case o.turn != nil:
+		return turnService{o: o, to: oncepb.NewOnceServiceClient(conn)}
 	}
-	return permitService{o: o, to: semaphorepb.NewSemaphoreServiceClient(conn)}
+	return lockpb.NewLockServiceClient(conn)
 }
 
 // permitService is a semaphore, asked as a lock is.

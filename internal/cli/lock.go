@@ -35,6 +35,7 @@ type lockFlags struct {
 	inspect, try           bool
 	key                    idempotencyKey
 	permits                permitFlags // of a semaphore
+	turn                   bool        // of work that is done once
 }
 
 // heldGrant is a lock, or permits, that are held and renewed.
@@ -254,8 +255,11 @@ func (g *graceWait) refused(method string, err error) error {
 		return err
 	}
 	what := "keystead: what was kept of %q was lost, and the lock may still be held: it is granted to nobody for another %s"
-	if g.f.permits.n != 0 {
+	switch {
+	case g.f.permits.n != 0:
 		what = "keystead: what was kept of %q was lost, and permits may still be held: none is granted for another %s"
+	case g.f.turn:
+		what = "keystead: what was kept of %q was lost, and another may still run the command: nobody begins for another %s"
 	}
 	if fieldOf(status.Convert(err)) == "idempotency_key" {
 		what = "keystead: whether this idempotency key was used on %q before is not known for another %s"

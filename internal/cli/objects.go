@@ -96,6 +96,10 @@ func stateText(o *client.ObjectState) string {
 		return "removed" + fenceText(o.Register.Fence)
 	case o.Semaphore != nil:
 		return fmt.Sprintf("%d of %d permits held, %d waiting", o.Semaphore.Held, o.Semaphore.Capacity, o.Semaphore.Waiting)
+	case o.Once != nil && o.Once.Done:
+		return fmt.Sprintf("done, %d bytes kept for %s", o.Once.Size, people(o.Once.TTL))
+	case o.Once != nil:
+		return fmt.Sprintf("under way by %q, token %d, attempt %d", o.Once.Holder, o.Once.Token, o.Once.Attempt)
 	}
 	return "of a kind that this program does not know"
 }
@@ -156,10 +160,10 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
   keystead objects --node n1 --name api`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore}
+			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce}
 			var ok bool
 			if filter.Kind, ok = kinds[kind]; !ok {
-				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register or semaphore", kind)}
+				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore or once", kind)}
 			}
 			node, err := f.client(cmd.Context())
 			if err != nil {
@@ -186,7 +190,7 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "only objects of this node")
-	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register or semaphore")
+	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore or once")
 	cmd.Flags().StringVar(&filter.Name, "name", "", "only objects of this name")
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "only keys that begin so")
 	return cmd

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/client"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
@@ -24,15 +25,18 @@ type permitFlags struct {
 
 // what returns what is acquired.
 func (f *lockFlags) what() string {
-	if f.permits.n != 0 {
+	switch {
+	case f.permits.n != 0:
 		return "semaphore"
+	case f.turn:
+		return "turn"
 	}
 	return "lock"
 }
 
 // acquires reports whether a method is one that waits for a grant.
 func acquires(method string) bool {
-	return method == lockpb.LockService_Acquire_FullMethodName || method == semaphorepb.SemaphoreService_Acquire_FullMethodName
+	return method == lockpb.LockService_Acquire_FullMethodName || method == semaphorepb.SemaphoreService_Acquire_FullMethodName || method == oncepb.OnceService_Begin_FullMethodName
 }
 
 func newSemaphore(std Process) *cobra.Command {

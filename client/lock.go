@@ -306,10 +306,8 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 		switch {
 		case errors.Is(err, ErrRequestTooOld):
 			continue // a grant whose answer was lost ends by its TTL
-		case err != nil:
+		case err != nil || o.turn.finished():
 			return nil, err
-		case o.turn != nil && o.turn.done.Load() != nil:
-			return nil, nil
 		case r.GetAcquired() && o.idem.given:
 			return c.takeKeyed(ctx, values, key, o, r, first)
 		case !r.GetAcquired() && o.wait == forever && inQueue == maxLockWait && !o.idem.given:

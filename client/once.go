@@ -50,6 +50,9 @@ type turn struct {
 	done    atomic.Pointer[oncepb.BeginResponse] // the work is done
 }
 
+// finished reports whether the work is done.
+func (t *turn) finished() bool { return t != nil && t.done.Load() != nil }
+
 func (o *lockOptions) validateOnce() error {
 	switch {
 	case o.turn == nil && o.keeps:

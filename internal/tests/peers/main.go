@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// gcPercent is that of `keystead bench`: the caller should not be what is measured.
+const gcPercent = 400
+
+func main() {
+	log.SetFlags(0)
+	rounds := flag.Int("rounds", 5, "measurements of each")
+	duration := flag.Duration("duration", time.Second, "of one measurement")
+	data := flag.String("data", "/dev/shm", "where etcd has its data")
+	asJSON := flag.Bool("json", false, "print JSON")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *rounds, *duration, *data, *asJSON); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, rounds int, d time.Duration, data string, asJSON bool) error {
+	if rounds < 1 || d < 10*time.Millisecond {
+		return fmt.Errorf("%d rounds of %s: at least one of 10ms", rounds, d)
+	}
+	debug.SetGCPercent(gcPercent)
+	s, err := start(data)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	c, err := dial(ctx, s)
+	if err != nil {
+		return err
+	}
+	results, err := measureAll(ctx, c, rounds, d, func(what string) { fmt.Fprintln(os.Stderr, what) })
+	if err != nil {
+		return err
+	}
+	compared := ratios(results)
+	if asJSON {
+		return json.NewEncoder(os.Stdout).Encode(struct {
+			Go      string   `json:"go"`
+			CPUs    int      `json:"cpus"`
+			Seconds float64  `json:"seconds"` // of one measurement
+			Results []result `json:"results"`
+			Ratios  []ratio  `json:"ratios"`
+		}{runtime.Version(), runtime.NumCPU(), d.Seconds(), results, compared})
+	}
+	return write(os.Stdout, results, compared)
+}
+
+// write prints what was measured for people.
+func write(out io.Writer, results []result, compared []ratio) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "what\tcallers\tby\ta second\tµs each")
+	for _, r := range results {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%.0f\t%.1f\n", r.What, r.Callers, r.System, r.Median, 1e6/r.Median)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nwhat\tof ÷ to\tmedian\tleast to most")
+	for _, r := range compared {
+		fmt.Fprintf(w, "%s\t%s ÷ %s\t%.2f\t%.2f to %.2f\n", r.What, r.Of, r.To, r.Value, r.Least, r.Most)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// cycle is what a caller does again and again.
+type cycle func(context.Context) error
+
+// opener makes a caller ready: the i-th of those at a time.
+type opener func(ctx context.Context, c *clients, i int) (call cycle, end func(), err error)
+
+// Names of what is measured, and of those that do it.
+const (
+	lockCycles = "lock, acquired and released"
+	handovers  = "lock, handed over"
+	permits    = "permit, acquired and released"
+	written    = "100 bytes, written"
+	roundTrip  = "round trip to a bare gRPC server"
+
+	etcd        = "etcd"
+	redisName   = "redis"
+	redisBatch  = "redis, 64 in a batch"
+	oneNode     = "keystead, one node"
+	bareOneNode = "keystead, one node, bare gRPC"
+	threeNodes  = "keystead, three nodes"
+	echo        = "echo"
+)
+
+// batchOf is how many locks are in a batch.
+const batchOf = 64
+
+// way is one way to do something.
+type way struct {
+	What    string `json:"what"`
+	System  string `json:"system"`
+	Callers int    `json:"callers"`
+	items   int    // that a cycle counts for
+	open    opener
+}
+
+// ways returns all that is measured.
+func ways() (all []way) {
+	add := func(what, system string, callers, items int, open opener) {
+		all = append(all, way{what, system, callers, items, open})
+	}
+	for _, n := range []int{1, 16, 64} {
+		add(lockCycles, etcd, n, 1, etcdLocks(each))
+		add(lockCycles, redisName, n, 1, redisLocks(1))
+		add(lockCycles, redisBatch, n, batchOf, redisLocks(batchOf))
+		add(lockCycles, oneNode, n, 1, locks(one, each))
+		add(lockCycles, bareOneNode, n, 1, bareLocks(each, 0))
+		add(lockCycles, threeNodes, n, 1, locks(three, each))
+	}
+	add(handovers, etcd, 16, 1, etcdLocks(shared))
+	add(handovers, oneNode, 16, 1, locks(one, shared))
+	add(handovers, bareOneNode, 16, 1, bareLocks(shared, maxWait))
+	add(handovers, threeNodes, 16, 1, locks(three, shared))
+	add(permits, bareOneNode, 64, 1, bareSemaphores)
+	add(written, etcd, 64, 1, etcdPut)
+	add(written, redisName, 64, 1, redisPut)
+	add(written, oneNode, 64, 1, puts(one))
+	add(written, threeNodes, 64, 1, puts(three))
+	add(roundTrip, echo, 1, 1, echoCall)
+	return all
+}
+
+// result is what a way did in each round.
+type result struct {
+	way
+	Median float64   `json:"per_second"`
+	Rounds []float64 `json:"rounds"`
+}
+
+// measureAll measures each way once a round, in an order of its own.
+func measureAll(ctx context.Context, c *clients, rounds int, d time.Duration, progress func(string)) ([]result, error) {
+	all := ways()
+	results := make([]result, len(all))
+	for round := range rounds {
+		for _, i := range rand.Perm(len(all)) {
+			w := all[i]
+			progress(fmt.Sprintf("round %d of %d: %s, %s, %d callers", round+1, rounds, w.What, w.System, w.Callers))
+			rate, err := measure(ctx, c, w, d)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s, %d callers: %w", w.What, w.System, w.Callers, err)
+			}
+			results[i].way = w
+			results[i].Rounds = append(results[i].Rounds, rate)
+		}
+	}
+	for i := range results {
+		results[i].Median = median(results[i].Rounds)
+	}
+	return results, nil
+}
+
+// measure returns how many items a second some callers at a time did.
+func measure(ctx context.Context, c *clients, w way, d time.Duration) (float64, error) {
+	var calls []cycle
+	for i := range w.Callers {
+		call, end, err := w.open(ctx, c, i)
+		if err != nil {
+			return 0, err
+		}
+		defer end()
+		if err := call(ctx); err != nil { // connections, streams, objects
+			return 0, err
+		}
+		calls = append(calls, call)
+	}
+	counts, errs := make([]int, len(calls)), make([]error, len(calls))
+	began := time.Now()
+	end := began.Add(d)
+	var all sync.WaitGroup
+	for i, call := range calls {
+		all.Go(func() {
+			for errs[i] == nil && time.Now().Before(end) {
+				if errs[i] = call(ctx); errs[i] == nil {
+					counts[i]++
+				}
+			}
+		})
+	}
+	all.Wait()
+	took, total := time.Since(began).Seconds(), 0
+	for i := range calls {
+		if errs[i] != nil {
+			return 0, errs[i]
+		}
+		total += counts[i] * w.items
+	}
+	return float64(total) / took, nil
+}
+
+// ratio is one figure beside another.
+type ratio struct {
+	What  string  `json:"what"`
+	Of    string  `json:"of"`
+	To    string  `json:"to"`
+	Value float64 `json:"value"` // the median of the rounds' ratios
+	Least float64 `json:"least"`
+	Most  float64 `json:"most"`
+}
+
+// compare divides what the rounds of two ways say: their rates, or, for times, the other way
+// around.
+func compare(what, of, to string, a, b result, times bool) ratio {
+	var all []float64
+	for i := range a.Rounds {
+		if times {
+			all = append(all, b.Rounds[i]/a.Rounds[i])
+		} else {
+			all = append(all, a.Rounds[i]/b.Rounds[i])
+		}
+	}
+	return ratio{what, of, to, median(all), slices.Min(all), slices.Max(all)}
+}
+
+// ratios returns what is compared.
+func ratios(results []result) (all []ratio) {
+	find := func(what, system string, callers int) result {
+		i := slices.IndexFunc(results, func(r result) bool { return r.What == what && r.System == system && r.Callers == callers })
+		return results[i]
+	}
+	for _, n := range []int{1, 16, 64} {
+		for _, pair := range [][2]string{{oneNode, etcd}, {bareOneNode, etcd}, {threeNodes, etcd}, {oneNode, redisName}, {bareOneNode, redisName}, {bareOneNode, redisBatch}} {
+			all = append(all, compare(fmt.Sprintf("%s, %s: a second", lockCycles, callers(n)), pair[0], pair[1],
+				find(lockCycles, pair[0], n), find(lockCycles, pair[1], n), false))
+		}
+	}
+	for _, system := range []string{oneNode, bareOneNode, threeNodes} {
+		all = append(all, compare(handovers+", 16 waiters: time", system, etcd, find(handovers, system, 16), find(handovers, etcd, 16), true))
+	}
+	for _, system := range []string{oneNode, bareOneNode} {
+		all = append(all, compare(handovers+", 16 waiters: time", system, roundTrip, find(handovers, system, 16), find(roundTrip, echo, 1), true))
+	}
+	all = append(all, compare("64 callers: a second", permits, lockCycles, find(permits, bareOneNode, 64), find(lockCycles, bareOneNode, 64), false))
+	for _, system := range []string{oneNode, threeNodes} {
+		for _, peer := range []string{etcd, redisName} {
+			all = append(all, compare(written+", 64 callers: a second", system, peer, find(written, system, 64), find(written, peer, 64), false))
+		}
+	}
+	return all
+}
+
+func callers(n int) string {
+	if n == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprint(n, " callers")
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}

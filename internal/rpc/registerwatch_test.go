@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
 	"github.com/keystead/keystead/owner/value"
@@ -383,5 +385,35 @@ func TestWatchedBytesAreBounded(t *testing.T) {
 			must(w.Recv())(t)
 		}
 		m.server.watched.Add(-(maxWatchedBytes - value.MaxValue/2))
+	})
+}
+
+// pausing is a clock that goes on while the process does not.
+type pausing struct {
+	clock.Clock
+	ahead atomic.Int64
+}
+
+func (p *pausing) Now() int64 { return p.Clock.Now() + p.ahead.Load() }
+
+// What a node had heard before it was paused is not told afterwards as the latest: neither as a
+// heartbeat nor as a state. It asks again.
+func TestWatchAtAPausedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pausing{}
+		g := grouped(t, 1, false, func(c *Config) { p.Clock, c.Clock = c.Clock, p })
+		g.called("c", owner.RegisterLevel)
+		n := g.nodes["n1"]
+		w := watch(t, n, "k", 0)
+		nextChange(t, w)
+		must(w.Recv())(t)
+		synctest.Wait() // the owner waits for news
+		p.ahead.Store(int64(time.Minute))
+		began := time.Now()
+		put := must(n.registers.Put(bound(t), &registerpb.PutRequest{Key: "k"}))(t)
+		r := must(w.Recv())(t)
+		if took := time.Since(began); r.Version != put.Version || took == 0 {
+			t.Errorf("%v after %s: of before the pause", r, took)
+		}
 	})
 }

@@ -146,7 +146,8 @@ type topic[A any] struct {
 
 // heard is what a topic has heard last. It does not change.
 type heard[A any] struct {
-	answer *A // nil = nothing yet
+	answer *A    // nil = nothing yet
+	asked  int64 // when the owner was asked for it, by Config.Clock
 	seen   owner.Seen
 	err    error         // that ends all watches; nil = go on
 	next   chan struct{} // closed when something else was heard
@@ -229,7 +230,7 @@ func (w *watches[A, PA]) run(ctx context.Context, t *topic[A]) {
 // hear returns what is known of an object after the owner has answered once more; nil if it has
 // not.
 func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A]) *heard[A] {
-	now := &heard[A]{answer: was.answer, seen: was.seen, next: make(chan struct{})}
+	now := &heard[A]{answer: was.answer, asked: w.s.cfg.Clock.Now(), seen: was.seen, next: make(chan struct{})}
 	a, err := w.ask(ctx, of, was.seen)
 	if err == nil && w.whole != nil && was.answer != nil {
 		a = w.whole(was.answer, a)
@@ -246,6 +247,13 @@ func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A]) *h
 		return nil
 	}
 	return now
+}
+
+// fresh reports whether what was asked for at a moment is late enough to be told as the latest:
+// this node may have been paused since.
+func (w *watches[A, PA]) fresh(asked int64) bool {
+	//guard:watch-fresh true
+	return w.s.cfg.Clock.Now()-asked <= int64(watchBeat+watchPatience)
 }
 
 // ask has the owner answer once.
@@ -282,6 +290,7 @@ func (w *watches[A, PA]) follow(ctx context.Context, key, name string, after uin
 	}
 	// What the stream begins with is a read of its own: the topic may have heard from the
 	// owner before this watch began.
+	asked := s.cfg.Clock.Now()
 	first, err := w.await.atOwner(ctx, s, &peerv1.AwaitRequest{Key: key, Name: name})
 	if err != nil {
 		return err
@@ -296,12 +305,14 @@ func (w *watches[A, PA]) follow(ctx context.Context, key, name string, after uin
 	if after != 0 {
 		to.seen = owner.Seen{Position: after, Exists: true}
 	}
-	err = to.tell(first, true)
+	if w.fresh(asked) {
+		err = to.tell(first, true)
+	}
 	for at, beat := t.now.Load(), false; err == nil; at, beat = t.now.Load(), true {
 		if at.err != nil {
 			return at.err
 		}
-		if at.answer != nil {
+		if at.answer != nil && w.fresh(at.asked) {
 			if err = to.tell(at.answer, beat); err != nil {
 				return err
 			}

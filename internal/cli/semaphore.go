@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/owner/hold"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
@@ -22,6 +23,9 @@ type permitFlags struct {
 	n, capacity int
 	delay       time.Duration
 }
+
+// maxDelay is the longest --delay.
+const maxDelay = time.Duration(hold.MaxDelay)
 
 // what returns what is acquired.
 func (f *lockFlags) what() string {
@@ -103,8 +107,10 @@ func (p *permitFlags) check() error {
 	switch {
 	case p.capacity < 0 || p.capacity > client.MaxCapacity:
 		return usageError{fmt.Errorf("--capacity %d: choose 1 to %d, or 0 for what the semaphore has", p.capacity, client.MaxCapacity)}
-	case p.n < 1 || p.capacity != 0 && p.n > p.capacity:
+	case p.n < 1 || p.n > client.MaxCapacity || p.capacity != 0 && p.n > p.capacity:
 		return usageError{fmt.Errorf("--permits %d: choose 1 to the capacity", p.n)}
+	case p.delay < 0 || p.delay > maxDelay || p.delay%time.Millisecond != 0:
+		return usageError{fmt.Errorf("--delay %s: choose 0 to %s, in whole milliseconds", plainTimes(p.delay.String()), plainTimes(maxDelay.String()))}
 	}
 	return nil
 }

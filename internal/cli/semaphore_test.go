@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -65,6 +66,21 @@ func TestPermitsWhoseReleaseWasNotHeard(t *testing.T) {
 		}
 		if said == "" && !strings.Contains(errs.String(), "does not hold permits of \"db\"") {
 			t.Errorf("%s: %q", what, errs.String())
+		}
+	}
+}
+
+// TestPermitsMisuse: what no semaphore has is refused before anything is asked.
+func TestPermitsMisuse(t *testing.T) {
+	for want, p := range map[string]permitFlags{
+		"--permits 4294967297: choose 1 to the capacity":          {n: 1<<32 + 1},
+		"--permits 3: choose 1 to the capacity":                   {n: 3, capacity: 2},
+		"--capacity -1: choose 1 to 1048576":                      {n: 1, capacity: -1},
+		"--delay 1m1s: choose 0 to 1m, in whole milliseconds":     {n: 1, delay: 61 * time.Second},
+		"--delay 1\u00b5s: choose 0 to 1m, in whole milliseconds": {n: 1, delay: time.Microsecond},
+	} {
+		if err := p.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.IntVar(&f.Store.KeysPerObject, "idempotency-keys-per-object", owner.DefaultKeysPerObject, "idempotency keys kept of one object; operations with more are refused")
 	fl.DurationVar(&f.Cluster.LeaseTTL, "lease-ttl", node.DefaultLeaseTTL, "how long a node may act without hearing from the leader; a dead owner is replaced after it")
 	fl.DurationVar(&f.Cluster.LeaseMargin, "lease-margin", node.DefaultLeaseMargin, "how much the clocks of two nodes may drift apart within --lease-ttl")
-	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds (limits, counters, locks, registers) whose answers do not wait for the standby: quicker, and lost with the owner")
+	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds, like limits,locks: their answers do not wait for the standby: quicker, and lost with the owner")
 	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
 	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
 	f.copyRate = node.DefaultCopyRate

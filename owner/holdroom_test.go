@@ -96,3 +96,31 @@ func TestLapsesAreCounted(t *testing.T) {
 		t.Errorf("%d lapsed, %d objects", st.Lapsed, st.Objects[KindSemaphore])
 	}
 }
+
+// TestTextOfLocksIsCounted: room in cells that others have left is no room for text.
+func TestTextOfLocksIsCounted(t *testing.T) {
+	const most = 4 << 20
+	s := newStore(t, func(c *Config) { c.MaxBytes = most })
+	n := 0
+	for ; ; n++ {
+		ttl := 60 * second
+		if n%8 != 0 {
+			ttl = second
+		}
+		if _, _, err := s.Acquire(0, Ref{Key: fmt.Sprintf("%08d", n), Name: "n"}, noID, AcquireLock{Holder: "h", TTL: ttl}); err != nil {
+			break
+		}
+	}
+	sweepAll(s, 2*second)
+	var err error
+	again := 0
+	for ; again < n && err == nil; again++ {
+		_, _, err = s.Acquire(2*second, Ref{Key: fmt.Sprintf("x%07d", again), Name: "n"}, noID, AcquireLock{Holder: "h", TTL: second, Metadata: make([]byte, hold.MaxMetadata)})
+	}
+	if b := s.Stats().Bytes; reason(err) != failure.StoreFull || b > most+most/idReserve+64<<10 {
+		t.Errorf("%d of %d locks, %d bytes: %v", again, n, b, err)
+	}
+	if _, _, err := s.Acquire(2*second, Ref{Key: "x9999999", Name: "n"}, noID, AcquireLock{Holder: "h", TTL: second}); err != nil && s.Stats().Bytes < most {
+		t.Error(err)
+	}
+}

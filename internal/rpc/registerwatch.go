@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"sync/atomic"
+
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/owner"
@@ -13,6 +15,15 @@ import (
 type registers struct {
 	registerpb.UnimplementedRegisterServiceServer
 	watches[peerv1.AwaitRegisterResponse, *peerv1.AwaitRegisterResponse]
+	// told is the long value that was told last, as it goes over the wire: all streams of its
+	// topic tell it at once, and share its bytes.
+	told atomic.Pointer[written]
+}
+
+// written is what an answer is told as.
+type written struct {
+	answer *peerv1.AwaitRegisterResponse
+	bytes  *grpc.PreparedMsg
 }
 
 func newRegisters(s *Server) *registers {
@@ -61,9 +72,27 @@ func (s *Server) awaitRegister(f frame, q *peerv1.AwaitRequest, r *peerv1.AwaitR
 func (r *registers) Watch(q *registerpb.WatchRequest, stream grpc.ServerStreamingServer[registerpb.WatchResponse]) error {
 	return r.follow(stream.Context(), q.Key, q.Name, q.AfterVersion, func(a *peerv1.AwaitRegisterResponse, news bool) error {
 		m := &registerpb.WatchResponse{Heartbeat: !news, Epoch: a.Epoch, Owner: a.Owner, LostEpoch: a.LostEpoch, StaleAfterNs: int64(watchStale)}
-		if news {
-			m.Exists, m.Value, m.Version, m.Fence = a.Exists, a.Value, a.Position, a.Fence
+		if !news {
+			return stream.Send(m)
 		}
-		return stream.Send(m)
+		m.Exists, m.Value, m.Version, m.Fence = a.Exists, a.Value, a.Position, a.Fence
+		if len(a.Value) < longValue {
+			return stream.Send(m)
+		}
+		return r.share(stream, a, m)
 	})
+}
+
+// share sends a message with a long value. Nothing is compressed here, so all streams send the same
+// bytes. Of two that write them at once, one is too many.
+func (r *registers) share(stream grpc.ServerStream, a *peerv1.AwaitRegisterResponse, m *registerpb.WatchResponse) error {
+	w := r.told.Load()
+	if w == nil || w.answer != a {
+		w = &written{a, &grpc.PreparedMsg{}}
+		if err := w.bytes.Encode(stream, m); err != nil {
+			return err
+		}
+		r.told.Store(w)
+	}
+	return stream.SendMsg(w.bytes)
 }

@@ -417,3 +417,43 @@ func TestWatchAtAPausedNode(t *testing.T) {
 		}
 	})
 }
+
+// A long value is written once for all who watch it at a node: for each of them it would be 600
+// MB where 10,000 watch.
+func TestWatchersShareTheBytes(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		m, key := g.nodes["n1"], g.key("n2")
+		var watchers []grpc.ServerStreamingClient[registerpb.WatchResponse]
+		for range 20 {
+			w := watch(t, m, key, 0)
+			nextChange(t, w)
+			watchers = append(watchers, w)
+		}
+		r := m.server.registers
+		for i, size := range []int{value.MaxValue, longValue, 10, value.MaxValue - 1} {
+			before := r.told.Load()
+			put := must(m.registers.Put(bound(t), &registerpb.PutRequest{Key: key, Value: bytes.Repeat([]byte{byte(i)}, size), Fence: uint64(i + 1)}))(t)
+			for _, w := range watchers {
+				if c, _ := nextChange(t, w); c.Version != put.Version || !c.Exists || c.Fence != uint64(i+1) || !bytes.Equal(c.Value, bytes.Repeat([]byte{byte(i)}, size)) {
+					t.Fatalf("%d bytes of version %d, want %d of %d", len(c.Value), c.Version, size, put.Version)
+				}
+			}
+			synctest.Wait()
+			told := r.told.Load()
+			if size < longValue {
+				if told != before {
+					t.Errorf("%d bytes are kept", size)
+				}
+				continue
+			}
+			r.mu.Lock()
+			for _, topic := range r.topics {
+				if told.answer.Position != put.Version || told.answer != topic.now.Load().answer && len(topic.now.Load().answer.Value) != size {
+					t.Errorf("%d bytes were not written once", size)
+				}
+			}
+			r.mu.Unlock()
+		}
+	})
+}

@@ -736,7 +736,8 @@ type AwaitRegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it exists.
 	Exists bool `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"`
-	// Its value; empty if it does not exist.
+	// Its value; empty if it does not exist, and, from level 7 of the cluster on, if nothing is
+	// news to the node: that has it.
 	Value []byte `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	// Its version; if it does not exist, a number that is not below any version that it had,
 	// and below all that it will have.

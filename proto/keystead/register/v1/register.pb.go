@@ -1035,7 +1035,7 @@ type WatchRequest struct {
 	// Which register of the key: at most 128 bytes. Empty means "register".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The version of the last state that the watcher has: what is not above it is not sent.
-	// 0 = it has none.
+	// 0 = it has none. One above all that the register has had is INVALID.
 	AfterVersion  uint64 `protobuf:"varint,3,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

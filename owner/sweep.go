@@ -53,9 +53,11 @@ func (sh *shard) sweepStep(now int64) bool {
 		if slot == 0 || !sh.overLocked(slot, sh.now) {
 			if slot != 0 {
 				sh.sampleLocked(slot)
-				sh.endHoldersLocked(slot)
 			}
 			sh.sweepAt++
+			if slot != 0 && sh.endHoldersLocked(slot) {
+				return true // they may be many
+			}
 			continue // else another entry may have moved here
 		}
 		sh.forgetLocked(slot)
@@ -105,15 +107,17 @@ func (sh *shard) overLocked(slot uint32, now int64) bool {
 }
 
 // endHoldersLocked ends the grants of an object whose time is over, and that nobody has asked for
-// since: the object stays for others, or for its capacity, and these would take memory as long.
-func (sh *shard) endHoldersLocked(slot uint32) {
+// since: the object stays for others, or for its capacity, and these would take memory as long. It
+// reports whether it had to do with some.
+func (sh *shard) endHoldersLocked(slot uint32) bool {
 	state := sh.heldLocked(slot)
 	if state == nil || !state.Due(sh.now) || state.Absent(sh.now) || sh.isCopyLocked(slot) {
-		return
+		return false
 	}
 	t := sh.targetLocked(slot)
 	var err error
 	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, sh.now); err == nil {
-		_ = t.expireHoldLocked() // the next round tries again
+		err = t.expireHoldLocked()
 	}
+	return err == nil // else the next round tries again
 }

@@ -28,6 +28,7 @@ type Client struct {
 	// Two identities: a caller that waits long for a lock must not keep the ids of all
 	// others unsettled.
 	ops, waits *identity
+	generation atomic.Uint64 // of the last session
 	// Slots of calls under way.
 	opSlots, waitSlots chan struct{}
 

@@ -71,8 +71,10 @@ type lease struct {
 	// Invariant: inner ends before until, by the margin, unless it is prolonged.
 	inner  context.Context
 	cancel context.CancelCauseFunc
-	kept   chan struct{}         // closed when no renewal is under way any more
-	failed atomic.Pointer[Error] // of the last renewal; nil if it was answered
+	kept   chan struct{} // closed when no renewal is under way any more
+	// session keeps it, if it has one: set before anybody else has the lease.
+	session *Session
+	failed  atomic.Pointer[Error] // of the last renewal; nil if it was answered
 
 	mu      sync.Mutex // guards what follows: one release at a time
 	over    bool       // the release was answered
@@ -123,7 +125,19 @@ func (l *lease) lost(why string) *Error {
 }
 
 // finish ends the context; only the first cause counts.
-func (l *lease) finish(cause error) { l.cancel(cause) }
+func (l *lease) finish(cause error) {
+	l.cancel(cause)
+	if l.session != nil {
+		l.session.finished(l)
+	}
+}
+
+// prolong counts the lease until a moment, if that is later.
+func (l *lease) prolong(until int64) {
+	for was := l.until.Load(); was < until && !l.until.CompareAndSwap(was, until); was = l.until.Load() {
+	}
+	l.failed.Store(nil)
+}
 
 // context ends before the lease does.
 func (l *lease) context() context.Context { return leaseContext{l.inner, l} }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/keystead/keystead/internal/heldset"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
@@ -32,12 +33,13 @@ const (
 // Lock is a named lock that many keys have, each its own. It is a small value: making
 // one costs nothing, and it may be copied and kept.
 type Lock struct {
-	c    *Client
-	name string
+	c       *Client
+	name    string
+	session *Session // that keeps it alive; nil = it is kept alive by itself
 }
 
 // Lock names a lock, with at most 128 bytes. name "" = "lock".
-func (c *Client) Lock(name string) Lock { return Lock{c, name} }
+func (c *Client) Lock(name string) Lock { return Lock{c: c, name: name} }
 
 // lockOptions are how a lock is acquired and kept.
 type lockOptions struct {
@@ -52,7 +54,10 @@ type lockOptions struct {
 	permits  *permits // of a semaphore; nil for a lock
 	turn     *turn    // of work that is done once
 	keep     time.Duration
-	keeps    bool // keep was said
+	keeps    bool     // keep was said
+	session  *Session // that keeps it alive; nil = none
+	leave    func()   // of an Acquire under a session: no answer to it can come any more
+	resolves bool     // leave is called when the outcome is known
 
 	attempts int // made so far
 }
@@ -103,13 +108,16 @@ func Margin(d time.Duration) LockOption {
 
 // options returns what the options say, with the defaults.
 func (l Lock) options(given []LockOption) lockOptions {
-	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, margin: -1}
+	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, margin: -1, session: l.session}
+	if l.session != nil {
+		o.ttl = 0 // the session's
+	}
 	for _, g := range given {
 		if g != nil {
 			g.lock(&o)
 		}
 	}
-	if o.margin == -1 {
+	if o.margin == -1 && o.session == nil {
 		o.margin = o.ttl / marginPart
 	}
 	return o
@@ -276,7 +284,30 @@ func (l Lock) acquire(ctx context.Context, key string, o lockOptions) (held *Hel
 	return held, err
 }
 
+// take is obtain, and counts the call in at the session, if there is one.
 func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, error) {
+	s := o.session
+	if s == nil {
+		return l.obtain(ctx, key, o)
+	}
+	err := s.take(o)
+	if err == nil {
+		ctx, o.leave, err = s.enter(ctx, objectAt(o.what(), key, o.name))
+	}
+	if err != nil {
+		return nil, about(err, o.what(), key, "")
+	}
+	held, err := l.obtain(ctx, key, o)
+	if !o.resolves {
+		o.leave()
+	}
+	if err != nil && s.ctx.Err() != nil {
+		err = about(s.gone(), o.what(), key, "")
+	}
+	return held, err
+}
+
+func (l Lock) obtain(ctx context.Context, key string, o *lockOptions) (*HeldLock, error) {
 	if err := cmp.Or(address(key, o.name), o.validate()); err != nil {
 		return nil, about(err, o.what(), key, "")
 	}
@@ -300,6 +331,7 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 		//guard:client-settle
 		if errors.Is(err, ErrOutcomeUnknown) && c.ctx.Err() == nil && !o.idem.given {
 			again := *o
+			o.resolves = true
 			return nil, c.resolve(values, key, &again, op, err) // and finishes op
 		}
 		op.finish()
@@ -324,8 +356,8 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 		// The grant was not before the first attempt plus the time in the queue.
 		held := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.ttl))
 		if r.GetTtlNs() > 0 && held.left() > 0 {
-			if !c.start(held.keep) {
-				return nil, errClosed()
+			if err := o.sustain(held); err != nil {
+				return nil, err
 			}
 			return held, nil
 		}
@@ -335,6 +367,24 @@ func (l Lock) take(ctx context.Context, key string, o *lockOptions) (*HeldLock, 
 			_, _ = held.release(ctx, releasing{left: held.rest, quiet: true})
 		}
 	}
+}
+
+// sustain has a grant kept alive.
+func (o *lockOptions) sustain(l *HeldLock) error {
+	if o.session == nil {
+		if !l.c.start(l.lease.keep) {
+			return errClosed()
+		}
+		return nil
+	}
+	if o.session.keeps(l.lease, heldset.Hash(l.key, cmp.Or(o.name, o.what()), l.token)) {
+		return nil
+	}
+	e := o.session.gone()
+	l.finish(e)
+	close(l.kept)
+	l.abandon()
+	return e
 }
 
 // LockState is a lock as it is.

@@ -66,6 +66,9 @@ func (o *lockOptions) heldBy(r *lockpb.AcquireResponse, key string) *Error {
 func (c *Client) resolve(values context.Context, key string, o *lockOptions, op *operation, unknown error) error {
 	heard := make(chan error, 1)
 	started := c.start(func() {
+		if o.leave != nil {
+			defer o.leave()
+		}
 		defer op.finish()
 		ctx, cancel := c.bounded(c.ctx, c.cfg.Timeout)
 		defer cancel()
@@ -85,6 +88,9 @@ func (c *Client) resolve(values context.Context, key string, o *lockOptions, op 
 	})
 	if !started {
 		op.finish()
+		if o.leave != nil {
+			o.leave()
+		}
 		return unknown
 	}
 	e := *unknown.(*Error)

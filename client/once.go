@@ -141,7 +141,7 @@ type Begun struct {
 // key stands for another fingerprint, it is ErrOtherFingerprint. While the grace period of a loss
 // runs, it is ErrRecovering.
 func (n Once) Begin(ctx context.Context, key, fingerprint string, opts ...LockOption) (Begun, error) {
-	l := Lock(n)
+	l := Lock{c: n.c, name: n.name}
 	o := l.options(opts)
 	o.turn = &turn{print: fingerprint}
 	held, err := l.acquire(ctx, key, o)

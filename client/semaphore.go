@@ -28,12 +28,13 @@ type Semaphore struct {
 	c        *Client
 	name     string
 	capacity int
+	session  *Session // that keeps the permits alive; nil = they are kept alive one by one
 }
 
 // Semaphore names a semaphore with a capacity, 1 to MaxCapacity. All who acquire have to say
 // the same one; 0 means the one that the semaphore has. name "" = "semaphore".
 func (c *Client) Semaphore(name string, capacity int) Semaphore {
-	return Semaphore{c, name, capacity}
+	return Semaphore{c: c, name: name, capacity: capacity}
 }
 
 // Delay is for how long permits are granted to nobody when their holder is lost, so that it
@@ -107,7 +108,7 @@ type permitService struct {
 func (s permitService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, opts ...grpc.CallOption) (*lockpb.AcquireResponse, error) {
 	p := s.o.permits
 	r, err := s.to.Acquire(ctx, &semaphorepb.AcquireRequest{Key: q.Key, Name: q.Name, Holder: q.Holder, Permits: uint32(p.n), Capacity: uint32(p.capacity),
-		TtlNs: q.TtlNs, WaitNs: q.WaitNs, DelayNs: int64(s.o.delay), Metadata: q.Metadata, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey}, opts...)
+		TtlNs: q.TtlNs, WaitNs: q.WaitNs, DelayNs: int64(s.o.delay), Metadata: q.Metadata, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey, Session: s.o.session.named()}, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func (s permitService) Renew(ctx context.Context, q *lockpb.RenewRequest, opts .
 	p := s.o.permits
 	ask := &semaphorepb.RenewRequest{Key: q.Key, Name: q.Name, Token: q.Token, TtlNs: q.TtlNs}
 	if c := q.Reclaim; c != nil && p.seen.Load() != 0 {
-		ask.Reclaim = &semaphorepb.Reclaim{LeftNs: c.LeftNs, Holder: c.Holder, Permits: p.have.Load(), Capacity: p.seen.Load(), DelayNs: int64(s.o.delay), Metadata: c.Metadata}
+		ask.Reclaim = &semaphorepb.Reclaim{LeftNs: c.LeftNs, Holder: c.Holder, Permits: p.have.Load(), Capacity: p.seen.Load(), DelayNs: int64(s.o.delay), Metadata: c.Metadata, Session: s.o.session.named()}
 		if m := p.metadata.Load(); m != nil {
 			ask.Reclaim.Metadata = *m
 		}
@@ -157,7 +158,7 @@ func (s Semaphore) TryAcquire(ctx context.Context, key string, permits int, opts
 }
 
 func (s Semaphore) acquire(ctx context.Context, key string, n int, opts []LockOption, try bool) (*HeldPermits, error) {
-	l := Lock{s.c, s.name}
+	l := Lock{s.c, s.name, s.session}
 	o := l.options(opts)
 	o.permits = &permits{n: n, capacity: s.capacity}
 	o.permits.have.Store(uint32(n)) // not when an answer comes: one that is late must not undo a Downgrade

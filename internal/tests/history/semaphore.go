@@ -11,12 +11,14 @@ const (
 	PermitsRelease
 	PermitsVerify
 	PermitsInspect
+	PermitsKeep // a KeepAlive of the session of the grant
+	PermitsEnd  // … and its end
 
 	permitsReplay // what the replay of a grant says of it
 )
 
 func (op SemaphoreOp) String() string {
-	return [...]string{"", "acquire", "renew", "release", "verify", "inspect", "replay"}[op]
+	return [...]string{"", "acquire", "renew", "release", "verify", "inspect", "keep alive", "end", "replay"}[op]
 }
 
 // SemaphoreInput is an operation on a semaphore.
@@ -108,6 +110,8 @@ func Semaphore(delay int64) Model {
 			if o.OK {
 				return s.renewed(in.Token, o.TTL, at, delay)
 			}
+		case PermitsKeep, PermitsEnd:
+			return s.ofSession(in, o, at, delay)
 		case PermitsRelease:
 			return s.released(in, o, at)
 		}
@@ -188,6 +192,18 @@ func (s semaphoreState) granted(in SemaphoreInput, o SemaphoreOutput, at step, d
 	return all
 }
 
+// ofSession: what was covered is prolonged, and what was released is over. Of what was not,
+// nothing is said: it may be at a node that did not answer, or between two.
+func (s semaphoreState) ofSession(in SemaphoreInput, o SemaphoreOutput, at step, delay int64) []semaphoreState {
+	switch {
+	case !o.OK:
+		return s.lost(in, at)
+	case in.Op == PermitsKeep:
+		return s.renewed(in.Token, in.TTL, at, delay)
+	}
+	return s.released(in, o, at)
+}
+
 func late(at, by int64) int64 {
 	if at > math.MaxInt64-by {
 		return math.MaxInt64
@@ -258,10 +274,10 @@ func (s semaphoreState) lost(in SemaphoreInput, at step) []semaphoreState {
 	switch {
 	case in.Op == PermitsAcquire:
 		return []semaphoreState{s, s.add(permitGrant{weight: in.Permits, hi: math.MaxInt64, early: true})}
-	case i >= 0 && in.Op == PermitsRenew:
+	case i >= 0 && (in.Op == PermitsRenew || in.Op == PermitsKeep):
 		g := &s.grants[i]
 		g.lo, g.hi = min(g.lo, at.call+at.drift.least(in.TTL)), math.MaxInt64
-	case i >= 0 && in.Op == PermitsRelease:
+	case i >= 0 && (in.Op == PermitsRelease || in.Op == PermitsEnd):
 		s.grants[i].early = true
 	}
 	return []semaphoreState{s}

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -33,7 +34,11 @@ func inspectPermits(ctx context.Context, conn *grpc.ClientConn, key string) (Ans
 
 // permits takes some, asks whether it still has them, and mostly gives them back.
 func permits(ctx context.Context, w *Worker, o Object) {
-	g, ok := acquirePermits(ctx, w, o)
+	if w.rng.IntN(sessionOf) == 0 {
+		sessionPermits(ctx, w, o)
+		return
+	}
+	g, ok := acquirePermits(ctx, w, o, 0)
 	if !ok {
 		return
 	}
@@ -61,18 +66,19 @@ func permits(ctx context.Context, w *Worker, o Object) {
 	})
 }
 
-func acquirePermits(ctx context.Context, w *Worker, o Object) (grant, bool) {
+// acquirePermits acquires some, under a session of a TTL if that is not 0.
+func acquirePermits(ctx context.Context, w *Worker, o Object, session time.Duration) (grant, bool) {
 	w.grants++
 	holder := fmt.Sprint(w.number, "/", w.grants)
 	in := history.SemaphoreInput{Op: history.PermitsAcquire, Permits: 1 + uint32(w.rng.IntN(3)), Capacity: capacity, TTL: w.ttl()}
-	if w.rng.IntN(3) > 0 {
+	if in.TTL = cmp.Or(int64(session), in.TTL); w.rng.IntN(3) > 0 {
 		in.Wait = 1 + w.rng.Int64N(int64(mostWait))
 	}
 	out, began, ok := do(ctx, w, operation[*semaphorepb.AcquireResponse]{
-		object: o, in: in, wait: time.Duration(in.Wait), keyed: true, late: true,
+		object: o, in: in, wait: time.Duration(in.Wait), keyed: session == 0, late: true,
 		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*semaphorepb.AcquireResponse, error) {
 			return semaphorepb.NewSemaphoreServiceClient(conn).Acquire(ctx, &semaphorepb.AcquireRequest{Key: o.Key, Holder: holder, Permits: in.Permits, Capacity: in.Capacity,
-				TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key}, opt)
+				TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key, Session: w.session(session, as)}, opt)
 		},
 		output: func(r *semaphorepb.AcquireResponse) any {
 			return history.SemaphoreOutput{OK: r.Acquired, Token: r.Token, Waited: r.WaitedNs, TTL: r.TtlNs, Held: r.Held, Replay: replayed(r.Replay)}

@@ -1,9 +1,11 @@
 package owner
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -304,7 +306,8 @@ func TestSessionsThatCannotBe(t *testing.T) {
 		"session.client, another":  ask(reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: 1}, none),
 		"idempotency_key":          ask(reqid.KeyID("k"), none),
 	} {
-		if failure.ReasonOf(err) != failure.Invalid {
+		field, _, _ := strings.Cut(what, ",")
+		if e := (*failure.Error)(nil); !errors.As(err, &e) || e.Reason != failure.Invalid || e.Field != field {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -312,7 +312,7 @@ func (s *Server) toldOf(row *opMetrics, kept []owner.Kept) (told []uint64) {
 	}
 	now := s.cfg.Clock.Now()
 	for i := range kept {
-		//guard:session-answer-confirmed
+		//guard:session-answer-confirmed true
 		if kept[i].Hash != 0 && s.cfg.Store.Confirm(kept[i].Permit, now) == nil {
 			told = append(told, kept[i].Hash)
 		}

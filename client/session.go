@@ -19,9 +19,6 @@ import (
 // DefaultSessionTTL is how long what a session holds outlives a process that died.
 const DefaultSessionTTL = 15 * time.Second
 
-// minSessionTTL is longer than it takes to replace an owner that died.
-const minSessionTTL = 10 * time.Second
-
 // Session keeps all that is acquired under it alive together: one message to each node that
 // owns some of it, at a third of the TTL, however much that is. When any of it is lost, all of
 // it is given back, and the session is over: see Done.
@@ -49,8 +46,8 @@ type Session struct {
 
 // Session begins a session. It outlives ctx, and inherits its values but not its end. TTL, 10 s
 // to 24 h, and Margin are those of all that is acquired under it, by default DefaultSessionTTL
-// and a tenth of the TTL; HeldBy is how it is shown to others. Close it when it is no longer
-// needed. It needs a cluster of level 7: until all nodes are upgraded, acquiring under it is
+// and a tenth of the TTL; HeldBy is how it is shown to others. Nodes refuse a TTL in which no
+// owner is replaced when something is acquired. Close the session when it is no longer needed. It needs a cluster of level 7: until all nodes are upgraded, acquiring under it is
 // ErrUnavailable.
 func (c *Client) Session(ctx context.Context, opts ...LockOption) (*Session, error) {
 	const what = "session"
@@ -61,8 +58,6 @@ func (c *Client) Session(ctx context.Context, opts ...LockOption) (*Session, err
 	err := o.validate()
 	switch {
 	case err != nil:
-	case o.ttl < minSessionTTL:
-		err = invalid("TTL", "is %s; a session's is %s to %s: an owner is replaced in that time", o.ttl, minSessionTTL, maxLockTTL)
 	case o.wait != forever || o.metadata != nil || o.idem.given:
 		err = invalid("Session", "takes TTL, Margin and HeldBy; the rest goes to Acquire")
 	}

@@ -275,11 +275,15 @@ func TestPausedSession(t *testing.T) {
 func TestBadSessions(t *testing.T) {
 	inSession(t, []string{"n1"}, func(t *testing.T, _ *town, c *Client) {
 		for what, opt := range map[string]LockOption{
-			"TTL": TTL(time.Second), "long": TTL(25 * time.Hour), "Margin": Margin(10 * time.Second), "Wait": Wait(1), "Metadata": Metadata([]byte("m")), "key": IdempotencyKey("k"),
+			"short": TTL(time.Millisecond), "long": TTL(25 * time.Hour), "Margin": Margin(10 * time.Second), "Wait": Wait(1), "Metadata": Metadata([]byte("m")), "key": IdempotencyKey("k"),
 		} {
 			if _, err := c.Session(context.Background(), opt); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v", what, err)
 			}
+		}
+		brief := must(c.Session(context.Background(), TTL(9*time.Second)))(t)
+		if _, err := brief.Semaphore("", 1).Acquire(soon(t), "k", 1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("an owner takes longer to be replaced: %v", err)
 		}
 		s := must(c.Session(context.Background(), TTL(10*time.Second), Margin(2*time.Second)))(t)
 		for what, opt := range map[string]LockOption{"TTL": TTL(20 * time.Second), "Margin": Margin(time.Second), "key": IdempotencyKey("k")} {

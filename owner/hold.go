@@ -70,7 +70,7 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		return GrantAnswer{}, nil, err
 	}
 	defer t.leave()
-	if err := cmp.Or(s.checkTTL(op.TTL), t.sessionLocked(op.Session, &id)); err != nil {
+	if err := cmp.Or(s.checkTTL(op.TTL), t.sessionLocked(op.Session, op.TTL, &id)); err != nil {
 		return GrantAnswer{}, nil, err
 	}
 	print := f.printOfAcquire(&id, &op)

@@ -107,14 +107,14 @@ func (k *Keeper) enter(sh *shard, a heldAt, now int64) (t target, ok bool) {
 	return t, state != nil && state.Find(a.token, t.now).Token != 0
 }
 
+// Check returns the error of a TTL that Extend does not take.
+func (k *Keeper) Check(ttl int64) error { return k.s.checkSessionTTL(ttl) }
+
 // Extend keeps alive what Find has found and named reports: to ttl from now, and no sooner
 // than they would end. It appends what was kept to kept. all reports whether that is all that
 // was found and named.
 func (k *Keeper) Extend(now, ttl int64, named func(hash uint64) bool, kept []Kept) (_ []Kept, all bool, err error) {
-	if err := hold.ValidateSessionTTL(ttl); err != nil {
-		return kept, false, err
-	}
-	if err := k.s.checkTTL(ttl); err != nil {
+	if err := k.Check(ttl); err != nil {
 		return kept, false, err
 	}
 	all = true

@@ -3,6 +3,7 @@ package owner
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/hold"
@@ -23,6 +24,9 @@ const SessionLevel = 7
 const (
 	// MaxSessions is how many sessions a node knows.
 	MaxSessions = 1_000_000
+	// MinSessionTTL is longer than a failover: the lease of a node, its removal and a flip. Where
+	// no TTL is as long, it is the longest that there is.
+	MinSessionTTL = int64(10_000_000_000)
 	// MaxSessionHolds is how many grants of one session a node keeps, with the copies of
 	// others'. Whoever waits already is granted all the same.
 	MaxSessionHolds = 4096
@@ -215,7 +219,7 @@ func (c *sessionCounts) of(of hold.Session) sessionCount {
 
 // sessionLocked returns the error of an Acquire under a session that may not be done, nil if
 // it may or has none.
-func (t *target) sessionLocked(of hold.Session, id *reqid.ID) error {
+func (t *target) sessionLocked(of hold.Session, ttl int64, id *reqid.ID) error {
 	s := t.sh.store
 	if !of.Given() {
 		return nil
@@ -230,6 +234,16 @@ func (t *target) sessionLocked(of hold.Session, id *reqid.ID) error {
 	//guard:session-client
 	case id.Given() && id.Client != of.Client:
 		return invalid("session.client", "is not that of request_id")
+	}
+	return s.checkSessionTTL(ttl)
+}
+
+// checkSessionTTL returns the error of a TTL that a grant of a session may not have.
+func (s *Store) checkSessionTTL(ttl int64) error {
+	most := s.maxLockTTL()
+	//guard:session-outlives-failover
+	if least := min(MinSessionTTL, most); ttl < least || ttl > most {
+		return invalid("ttl_ns", "is %s; under a session it is from %s to %s: an owner is replaced in that time", time.Duration(ttl), time.Duration(least), time.Duration(most))
 	}
 	return nil
 }

@@ -303,6 +303,7 @@ func TestSessionsThatCannotBe(t *testing.T) {
 		"session.generation":       ask(noID, func(op *hold.Acquire) { op.Session.Generation = 0 }),
 		"session.generation, high": ask(noID, func(op *hold.Acquire) { op.Session.Generation = hold.MaxGeneration + 1 }),
 		"ttl_ns":                   ask(noID, func(op *hold.Acquire) { op.TTL = 10*second - 1 }),
+		"ttl_ns, long":             ask(noID, func(op *hold.Acquire) { op.TTL = hold.MaxTTL + 1 }),
 		"session.client, another":  ask(reqid.ID{Client: reqid.Client{Hi: 9}, Sequence: 1}, none),
 		"idempotency_key":          ask(reqid.KeyID("k"), none),
 	} {
@@ -311,6 +312,13 @@ func TestSessionsThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	levels.terms.LockTTL = 2 * second // the longest that there is will do
+	for ttl, ok := range map[int64]bool{2*second - 1: false, 2 * second: true, 2*second + 1: false} {
+		if _, _, err := s.NewKeeper().Extend(0, ttl, nil, nil); ok != (err == nil) {
+			t.Errorf("%d of at most %d: %v", ttl, levels.terms.LockTTL, err)
+		}
+	}
+	levels.terms.LockTTL = 0
 	s.sessions.add(sessionOf(1, 1), 0)
 	mu, m := s.sessions.stripe(sessionOf(1, 1))
 	mu.Lock()

@@ -281,7 +281,7 @@ func (s *Server) keepAlive(row *opMetrics, q *sessionpb.KeepAliveRequest, a *ses
 	named := func(hash uint64) bool { _, ok := slices.BinarySearch(holds, hash); return ok }
 	//guard:session-digest
 	if a.Differs = q.Digest != 0 && q.Digest != digest; a.Differs {
-		return false, hold.ValidateSessionTTL(q.TtlNs)
+		return false, k.Check(q.TtlNs)
 	}
 	if q.Digest != 0 {
 		named = func(uint64) bool { return true }

@@ -154,7 +154,7 @@ func (op Acquire) Validate() error {
 	if err := ValidateTTL(op.TTL); err != nil {
 		return err
 	}
-	return op.Session.validateWith(op.TTL)
+	return op.Session.validateIfGiven()
 }
 
 // ValidateTTL reports a TTL that is out of range, as a *failure.Error. State.Renew expects one

@@ -89,7 +89,7 @@ func (op Reclaim) Validate() error {
 	case op.Capacity == 0:
 		return failure.Invalidf("reclaim.capacity", "is missing: the one that the Acquire was answered with")
 	}
-	err := Acquire{Name: op.Name, Weight: op.Weight, Delay: op.Delay, Metadata: op.Metadata, TTL: MinSessionTTL, Capacity: MaxCapacity, Session: op.Session}.Validate()
+	err := Acquire{Name: op.Name, Weight: op.Weight, Delay: op.Delay, Metadata: op.Metadata, TTL: MinTTL, Capacity: MaxCapacity, Session: op.Session}.Validate()
 	if err == nil {
 		err = ValidateCapacity(op.Capacity)
 	}

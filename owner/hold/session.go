@@ -18,9 +18,6 @@ const (
 	// MaxGeneration bounds a generation: a session anew each millisecond, for 139 years. It
 	// is what a member has room for.
 	MaxGeneration = 1<<42 - 1
-	// MinSessionTTL is longer than a failover: the lease of a node, its removal and a flip.
-	MinSessionTTL = 10_000_000_000
-
 	maxGeneration = 6 // bytes
 )
 
@@ -38,23 +35,12 @@ func (s Session) Validate() error {
 	return nil
 }
 
-// validateWith reports a session, or a TTL that is too short for it, as a *failure.Error.
-func (s Session) validateWith(ttl int64) error {
+// validateIfGiven is Validate of what may be none.
+func (s Session) validateIfGiven() error {
 	if !s.Given() {
 		return nil
 	}
-	if err := s.Validate(); err != nil {
-		return err
-	}
-	return ValidateSessionTTL(ttl)
-}
-
-// ValidateSessionTTL reports a TTL that a grant of a session cannot have, as a *failure.Error.
-func ValidateSessionTTL(ttl int64) error {
-	if ttl < MinSessionTTL || ttl > MaxTTL {
-		return failure.Invalidf("ttl_ns", "is %d; under a session it is from %d (10 s) to %d (24 h): an owner is replaced in that time", ttl, int64(MinSessionTTL), int64(MaxTTL))
-	}
-	return nil
+	return s.Validate()
 }
 
 // Extend is a Renew by the session of a grant. It never ends a lease sooner: a message that

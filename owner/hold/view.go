@@ -317,7 +317,7 @@ func (h *Holder) valid(at int64) error {
 	case h.Expires < h.Since || h.Expires-at > MaxTTL:
 		return fmt.Errorf("it ends before it begins, or too late")
 	}
-	return Acquire{Name: h.Name, Weight: h.Weight, Delay: h.Delay, Metadata: h.Metadata, TTL: MinSessionTTL, Session: h.Session}.Validate()
+	return Acquire{Name: h.Name, Weight: h.Weight, Delay: h.Delay, Metadata: h.Metadata, TTL: MinTTL, Session: h.Session}.Validate()
 }
 
 func (s *State) validQueue() error {

@@ -85,7 +85,7 @@ func TestEveryKindWorks(t *testing.T) {
 	log := &crowd{answered: map[string]int{}}
 	cfg := Config{
 		Recording: rec, Log: log, Nodes: func() int { return 1 },
-		Attempt: time.Second, Insist: 5 * time.Second, LongestTTL: 400 * time.Millisecond,
+		Attempt: time.Second, Insist: 5 * time.Second, LongestTTL: 400 * time.Millisecond, SessionTTL: 10 * time.Second,
 		Connect: func() ([]*grpc.ClientConn, error) {
 			conn, err := grpc.NewClient(n.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 			return []*grpc.ClientConn{conn}, err

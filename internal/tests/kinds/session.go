@@ -12,12 +12,8 @@ import (
 	sessionpb "github.com/keystead/keystead/proto/keystead/session/v1"
 )
 
-const (
-	// sessionOf is how many grants of permits there are, for one under a session.
-	sessionOf = 4
-	// sessionTTL is the shortest that there is.
-	sessionTTL = 10 * time.Second
-)
+// sessionOf is how many grants of permits there are, for one under a session.
+const sessionOf = 4
 
 // session is that of the grant that the worker asks for, nil without a TTL: the client of its
 // request ids, and a generation for each grant, so that an end says what became of that one.
@@ -30,7 +26,7 @@ func (w *Worker) session(ttl time.Duration, as name) *commonpb.Session {
 
 // sessionPermits takes some under a session, keeps that alive, and ends it.
 func sessionPermits(ctx context.Context, w *Worker, o Object) {
-	g, ok := acquirePermits(ctx, w, o, sessionTTL)
+	g, ok := acquirePermits(ctx, w, o, w.cfg.SessionTTL)
 	if !ok {
 		return
 	}
@@ -40,9 +36,9 @@ func sessionPermits(ctx context.Context, w *Worker, o Object) {
 	w.Rest(ctx, writePace)
 	if w.rng.IntN(2) == 0 {
 		_, _, _ = do(ctx, w, operation[kept]{
-			object: o, in: history.SemaphoreInput{Op: history.PermitsKeep, Token: g.token, TTL: int64(sessionTTL)}, bare: true,
+			object: o, in: history.SemaphoreInput{Op: history.PermitsKeep, Token: g.token, TTL: int64(w.cfg.SessionTTL)}, bare: true,
 			call: func(ctx context.Context, conn *grpc.ClientConn, _ name, opt grpc.CallOption) (kept, error) {
-				r, err := sessionpb.NewSessionServiceClient(conn).KeepAlive(ctx, &sessionpb.KeepAliveRequest{Session: of, TtlNs: int64(sessionTTL),
+				r, err := sessionpb.NewSessionServiceClient(conn).KeepAlive(ctx, &sessionpb.KeepAliveRequest{Session: of, TtlNs: int64(w.cfg.SessionTTL),
 					Holds: []uint64{heldset.Hash(o.Key, "semaphore", g.token)}, Everywhere: true}, opt)
 				return kept{r.GetAll()}, err
 			},

@@ -29,6 +29,8 @@ type Config struct {
 	Attempt, Insist time.Duration
 	// LongestTTL is that of grants.
 	LongestTTL time.Duration
+	// SessionTTL is that of grants under sessions: the least that nodes take.
+	SessionTTL time.Duration
 	// Drift is that of the nodes' clocks: workers count on leases for less.
 	Drift history.Drift
 	// Splits says that objects are split meanwhile: every other counter seldom gets an

@@ -50,7 +50,7 @@ func NewClient(c *Cluster, j *Judge, number, objects int) (*Client, error) {
 			}
 			return conns, nil
 		},
-		Attempt: callTime, Insist: insistTime, LongestTTL: lockTime, Drift: j.drift, Roam: true, Abandon: true,
+		Attempt: callTime, Insist: insistTime, LongestTTL: lockTime, SessionTTL: lockTime, Drift: j.drift, Roam: true, Abandon: true,
 	}, number, k.rnd.Uint64())
 	return k, failed
 }

@@ -45,6 +45,9 @@ const (
 	insistFor = 20 * time.Second
 	// longestTTL is that of grants.
 	longestTTL = 1500 * time.Millisecond
+	// sessionTTL is that of grants under sessions: the longest that the nodes allow, as that is
+	// less than a session's least.
+	sessionTTL = 2 * time.Second
 )
 
 // Workload is a number of clients at work.
@@ -86,7 +89,7 @@ func Start(cfg Config) (*Workload, error) {
 	for i := range cfg.Clients + len(objects) {
 		all = append(all, kinds.NewWorker(kinds.Config{
 			Recording: w.recording, Connect: cfg.Connect, Nodes: cfg.Nodes, Log: w,
-			Attempt: attemptTime, Insist: insistFor, LongestTTL: longestTTL, Splits: cfg.Splits,
+			Attempt: attemptTime, Insist: insistFor, LongestTTL: longestTTL, SessionTTL: sessionTTL, Splits: cfg.Splits,
 		}, i, rng.Uint64()))
 	}
 	for i, c := range all {

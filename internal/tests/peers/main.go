@@ -24,21 +24,22 @@ func main() {
 	rounds := flag.Int("rounds", 5, "measurements of each")
 	duration := flag.Duration("duration", time.Second, "of one measurement")
 	data := flag.String("data", "/dev/shm", "where etcd has its data")
+	binary := flag.String("keystead", "", "keystead, as it was built (default: it is built of this tree)")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *rounds, *duration, *data, *asJSON); err != nil {
+	if err := run(ctx, *rounds, *duration, *data, *binary, *asJSON); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, rounds int, d time.Duration, data string, asJSON bool) error {
+func run(ctx context.Context, rounds int, d time.Duration, data, binary string, asJSON bool) error {
 	if rounds < 1 || d < 10*time.Millisecond {
 		return fmt.Errorf("%d rounds of %s: at least one of 10ms", rounds, d)
 	}
 	debug.SetGCPercent(gcPercent)
-	s, err := start(data)
+	s, err := start(data, binary)
 	if err != nil {
 		return err
 	}

@@ -30,26 +30,31 @@ type servers struct {
 	stops []func()
 }
 
-// start starts all servers, with keystead as it is in this tree.
-func start(data string) (s *servers, err error) {
-	s = &servers{}
-	defer func() {
-		if err != nil {
-			s.stop()
-		}
-	}()
-	if s.dir, err = os.MkdirTemp(data, "keystead-peers-"); err != nil {
+// start starts all servers. binary is keystead; "" = it is built of this tree.
+func start(data, binary string) (*servers, error) {
+	s := &servers{}
+	if err := s.start(data, binary); err != nil {
+		s.stop()
 		return nil, err
 	}
-	binary := filepath.Join(s.dir, "keystead")
-	build := exec.Command("go", "build", "-o", binary, "github.com/keystead/keystead/cmd/keystead")
-	build.Dir = "../../.." // the module of the program
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build keystead: %w\n%s", err, out)
+	return s, nil
+}
+
+func (s *servers) start(data, binary string) (err error) {
+	if s.dir, err = os.MkdirTemp(data, "keystead-peers-"); err != nil {
+		return err
+	}
+	if binary == "" {
+		binary = filepath.Join(s.dir, "keystead")
+		build := exec.Command("go", "build", "-o", binary, "github.com/keystead/keystead/cmd/keystead")
+		build.Dir = "../../.." // the module of the program
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build keystead: %w\n%s", err, out)
+		}
 	}
 	ports, err := freePorts(3)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.etcd, s.redis = local(ports[0]), local(ports[2])
 	peer := "http://" + local(ports[1])
@@ -59,15 +64,15 @@ func start(data string) (s *servers, err error) {
 		s.run("redis-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(ports[2]), "--save", "", "--appendonly", "no", "--dir", s.dir),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("%w\n  hint: apt-get install etcd-server redis-server", err)
+		return fmt.Errorf("%w\n  hint: apt-get install etcd-server redis-server", err)
 	}
 	if s.node, err = s.serve(binary, "keystead"); err != nil {
-		return nil, err
+		return err
 	}
 	if s.echo, err = s.serve(binary, "tuned-echo"); err != nil {
-		return nil, err
+		return err
 	}
-	return s, errors.Join(s.cluster(binary), reachable(s.etcd), reachable(s.redis))
+	return errors.Join(s.cluster(binary), reachable(s.etcd), reachable(s.redis))
 }
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -108,7 +108,7 @@ func startPostgres(dir string) (stop func(), err error) {
 		name string
 		args []string
 	}{
-		{"initdb", []string{"--pgdata", data, "--username", "test", "--auth", "trust", "--no-sync", "--encoding", "UTF8"}},
+		{"initdb", []string{"--pgdata", data, "--username", "test", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C"}},
 		{"postgres", []string{"-D", data, "-c", "listen_addresses=", "-c", "unix_socket_directories=" + dir, "-c", "fsync=off", "-c", "max_connections=200"}},
 	} {
 		path, err := program(c.name)

@@ -226,6 +226,13 @@ func resultFits(result []byte) error {
 // had no effect. The error is ErrLockLost if the turn had been lost before.
 func (t *Turn) Abandon(ctx context.Context) error { return t.l.Release(ctx) }
 
+// Leave keeps the lease no longer: the turn ends with it, and the next caller is told that it is not
+// the first attempt. It is for work of which nobody knows whether it has had an effect.
+func (t *Turn) Leave() {
+	//guard:client-once-panics
+	t.l.finish(&Error{Code: codes.Aborted, Reason: ErrReleased, Message: "the turn was left to its lease"})
+}
+
 // Do has work be done once for a key, and returns its result: that of now, or that of the caller who
 // has done it. While another does it, Do waits, as Begin does.
 //
@@ -251,8 +258,7 @@ func (t *Turn) do(ctx context.Context, work func(ctx context.Context, token uint
 	returned := false
 	defer func() {
 		if !returned {
-			//guard:client-once-panics
-			t.l.finish(&Error{Code: codes.Aborted, Reason: ErrReleased, Message: "the work did not return"})
+			t.Leave()
 		}
 	}()
 	result, err := work(working, t.Token())

@@ -1,4 +1,5 @@
-// Package middleware limits what comes to an HTTP or gRPC server by a limit of Keystead.
+// Package middleware limits what comes to an HTTP or gRPC server by a limit of Keystead, and has
+// HTTP requests with an Idempotency-Key be handled once: see Idempotency.
 //
 //	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
 //	api, err := middleware.New(c.Limit("api", client.PerMinute(20)), middleware.Config{})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -74,4 +75,35 @@ func ExampleLimiter_Unary() {
 	server := grpc.NewServer(grpc.UnaryInterceptor(api.Unary(calls)), grpc.StreamInterceptor(api.Stream(calls)))
 	server.Stop()
 	// Output:
+}
+
+func ExampleIdempotency_HTTP() {
+	c, stop := connect()
+	defer stop()
+
+	// A payment is made once under each key of a tenant, however often the request is sent.
+	once, err := middleware.Idempotency{
+		Scope:    middleware.Header("X-Tenant", middleware.ClientIP(middleware.Proxies{})),
+		Required: true,
+	}.HTTP(c.Once("payments"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	paid := 0
+	payments := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paid++
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "payment %d", paid)
+	}))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader("EUR 10"))
+		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
+		w := httptest.NewRecorder()
+		payments.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Body, w.Header().Get("Idempotent-Replayed") != "")
+	}
+	// Output:
+	// 201 payment 1 false
+	// 201 payment 1 true
 }

@@ -7,6 +7,7 @@
 //	l, err := c.Lock("nightly").Acquire(ctx, "report")
 //	w, err := c.Register("config").Put(ctx, "shop", []byte("open"))
 //	p, err := c.Semaphore("db", 10).Acquire(ctx, "orders", 2)
+//	b, err := c.Once("orders").Do(ctx, "order-7", hash, work)
 //
 // A Limit, a Counter, a Lock, a Register and a Semaphore name what is meant; each key has its own
 // of that name.

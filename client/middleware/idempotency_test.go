@@ -132,14 +132,17 @@ func TestIdempotency(t *testing.T) {
 	r, _ := http.NewRequest(http.MethodPost, s.URL+"/orders", strings.NewReader("pears"))
 	r.Header.Set("Tenant", "other")
 	r.Header.Set("Idempotency-Key", "key-1")
-	if res, err := s.Client().Do(r); err != nil || res.StatusCode != http.StatusCreated {
-		t.Errorf("the key of another tenant: %v %v", res, err)
+	theirs, err := s.Client().Do(r)
+	if err != nil || theirs.StatusCode != http.StatusCreated {
+		t.Fatalf("the key of another tenant: %v %v", theirs, err)
 	}
+	theirs.Body.Close()
 	before := s.handled.Load()
 	res, err := s.Client().Get(s.URL + "/orders")
 	if err != nil || res.StatusCode != http.StatusCreated || s.handled.Load() != before+1 {
-		t.Errorf("GET: %v %v", res, err)
+		t.Fatalf("GET: %v %v", res, err)
 	}
+	res.Body.Close()
 }
 
 // TestIdempotencyWhileBusy: while one is handled, others are told so, or wait.

@@ -129,17 +129,18 @@ func (s *Session) round(rounds *sync.WaitGroup) (next int64) {
 	return next
 }
 
-// round renews grants. What it could not is tried again after a pause.
+// round renews grants. What it could not is tried again after a pause; another round does not
+// follow at once in any case.
 func (k *keeper) round(all []kept) {
 	s, pause := k.s, all[0].pause()
 	covered, answered := k.ask(all)
 	left := slices.DeleteFunc(all, func(l kept) bool { return covered[l.hash] || l.inner.Err() != nil })
-	ok := k.byKey(left, answered)
+	if k.byKey(left, answered) {
+		pause = int64(minTry)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k.busy = false; !ok {
-		k.after = s.c.clock.Now() + pause
-	}
+	k.busy, k.after = false, s.c.clock.Now()+pause
 	s.wake()
 }
 

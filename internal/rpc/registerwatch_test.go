@@ -457,3 +457,26 @@ func TestWatchersShareTheBytes(t *testing.T) {
 		}
 	})
 }
+
+// Watches that began at the same moment ask their owner at different ones after a while.
+func TestWatchesSpread(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.RegisterLevel)
+		r := g.nodes["n1"].server.registers
+		const many = 200
+		for _, key := range g.keys("n2", many, nil) {
+			defer r.leave(r.join(watched{key, "register"}))
+		}
+		row := g.nodes["n2"].server.row(registerAwait.operation)
+		time.Sleep(30 * watchBeat)
+		most, asked := 0.0, count(t, row.no)
+		for range 100 {
+			time.Sleep(watchBeat / 100)
+			now := count(t, row.no)
+			most, asked = max(most, now-asked), now
+		}
+		if most > many/4 {
+			t.Errorf("%v of %d asked within %s", most, many, watchBeat/100)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,9 @@ const (
 	// watchBeat is how long the owner waits for a change: so often, a watcher hears that its
 	// state is the latest.
 	watchBeat = time.Second
+	// beatSpread is by which part of it a beat may be longer, at random: many watches that began
+	// at once, such as those of a node that has just come back, do not ask at once for ever.
+	beatSpread = 8
 	// watchStale is when a watcher that hears nothing has to take its state for stale: a lease.
 	watchStale = 2 * time.Second
 	// watchPatience is how long an await may take beyond its beat.
@@ -197,7 +201,9 @@ func (w *watches[A, PA]) run(ctx context.Context, t *topic[A]) {
 	defer func() { w.s.watched.Add(int64(-kept)) }()
 	for ctx.Err() == nil {
 		was, began := t.now.Load(), time.Now()
-		now := w.hear(ctx, t.of, was)
+		//guard:watch-spread rand.N(watchBeat/beatSpread) -> 0*rand.N(watchBeat/beatSpread)
+		wait := watchBeat + rand.N(watchBeat/beatSpread)
+		now := w.hear(ctx, t.of, was, wait)
 		if now == nil { // no beat: the watchers' state gets stale
 			if !rest(ctx, w.s, watchPause) {
 				return
@@ -221,17 +227,17 @@ func (w *watches[A, PA]) run(ctx context.Context, t *topic[A]) {
 			return
 		}
 		// An owner for which many wait answers at once that there is nothing new.
-		if left := watchBeat - time.Since(began); now.seen == was.seen && left > 0 && !rest(ctx, w.s, left) {
+		if left := wait - time.Since(began); now.seen == was.seen && left > 0 && !rest(ctx, w.s, left) {
 			return
 		}
 	}
 }
 
-// hear returns what is known of an object after the owner has answered once more; nil if it has
-// not.
-func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A]) *heard[A] {
+// hear returns what is known of an object after the owner has answered once more, within a wait if
+// nothing is new; nil if it has not.
+func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A], wait time.Duration) *heard[A] {
 	now := &heard[A]{answer: was.answer, asked: w.s.cfg.Clock.Now(), seen: was.seen, next: make(chan struct{})}
-	a, err := w.ask(ctx, of, was.seen)
+	a, err := w.ask(ctx, of, was.seen, wait)
 	if err == nil && w.whole != nil && was.answer != nil {
 		a = w.whole(was.answer, a)
 	}
@@ -256,11 +262,11 @@ func (w *watches[A, PA]) fresh(asked int64) bool {
 	return w.s.cfg.Clock.Now()-asked <= int64(watchBeat+watchPatience)
 }
 
-// ask has the owner answer once.
-func (w *watches[A, PA]) ask(ctx context.Context, of watched, seen owner.Seen) (*A, error) {
+// ask has the owner answer once, after a wait if nothing is new.
+func (w *watches[A, PA]) ask(ctx context.Context, of watched, seen owner.Seen, wait time.Duration) (*A, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchBeat+watchPatience)
 	defer cancel()
-	return w.await.atOwner(ctx, w.s, &peerv1.AwaitRequest{Key: of.key, Name: of.name, Seen: wireSeen(seen), WaitNs: int64(watchBeat)})
+	return w.await.atOwner(ctx, w.s, &peerv1.AwaitRequest{Key: of.key, Name: of.name, Seen: wireSeen(seen), WaitNs: int64(wait)})
 }
 
 // rest waits, and returns false if the context ends, or the node stops.

@@ -14,6 +14,7 @@ import (
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
@@ -34,6 +35,7 @@ func ServeEcho(l net.Listener, tuned bool) error {
 	counterpb.RegisterCounterServiceServer(s, echoCounters{})
 	lockpb.RegisterLockServiceServer(s, echoLocks{})
 	semaphorepb.RegisterSemaphoreServiceServer(s, echoSemaphores{})
+	oncepb.RegisterOnceServiceServer(s, echoOnces{})
 	registerpb.RegisterRegisterServiceServer(s, echoRegisters{})
 	rlspb.RegisterRateLimitServiceServer(s, echoRLS{})
 	idpb.RegisterIdServiceServer(s, echoIDs{})
@@ -97,6 +99,18 @@ func (echoLocks) Acquire(context.Context, *lockpb.AcquireRequest) (*lockpb.Acqui
 
 func (echoLocks) Release(context.Context, *lockpb.ReleaseRequest) (*lockpb.ReleaseResponse, error) {
 	return &lockpb.ReleaseResponse{Released: true, Epoch: epoch}, nil
+}
+
+type echoOnces struct {
+	oncepb.UnimplementedOnceServiceServer
+}
+
+func (echoOnces) Begin(context.Context, *oncepb.BeginRequest) (*oncepb.BeginResponse, error) {
+	return &oncepb.BeginResponse{Outcome: oncepb.Outcome_OUTCOME_FIRST, Token: epoch << 24, Attempt: 1, TtlNs: 10_000_000_000, Epoch: epoch}, nil
+}
+
+func (echoOnces) Complete(context.Context, *oncepb.CompleteRequest) (*oncepb.CompleteResponse, error) {
+	return &oncepb.CompleteResponse{Completed: true, KeepNs: 1_000_000_000, Epoch: epoch}, nil
 }
 
 type echoSemaphores struct {

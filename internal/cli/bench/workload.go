@@ -17,6 +17,7 @@ import (
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
@@ -91,6 +92,7 @@ var workloads = []workload{
 	{name: "lock", about: "acquire and release a lock, two calls", items: single, start: startLock},
 	{name: "semaphore", about: "acquire and release one of ten permits, two calls", items: single, start: startSemaphore},
 	{name: "register", about: "put 100 bytes and get them, two calls", items: single, start: startRegister},
+	{name: "once", about: "begin and complete work with a result of 100 bytes, two calls", items: single, start: startOnce},
 	{name: "id", about: "one id a call", items: single, start: startID},
 	{name: "rls", about: "one descriptor a call of Envoy's rate limit service", named: true, items: single, start: startRLS(1)},
 	{name: "rls4", about: "four descriptors a call", named: true, items: several(4), start: startRLS(4)},
@@ -212,6 +214,27 @@ func startLock(_ context.Context, w *worker) (cycle, error) {
 			return fmt.Errorf("lock %s is held by %s", key, r.GetHolder().GetId())
 		}
 		_, err = c.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
+		return err
+	}, nil
+}
+
+// startOnce does work of a key of its own each time. It has no request ids, which would be kept for
+// as long as they are on each key: a complete is told by its token.
+func startOnce(_ context.Context, w *worker) (cycle, error) {
+	c := oncepb.NewOnceServiceClient(w.conn)
+	result, n := make([]byte, 100), 0
+	_, _ = rand.Read(result) // never fails
+	return func(ctx context.Context) error {
+		n++
+		key := fmt.Sprintf("bench-once-%x-%d", w.client, n)
+		r, err := c.Begin(ctx, &oncepb.BeginRequest{Key: key, Name: "bench", Fingerprint: "bench", TtlNs: 10_000_000_000})
+		if err != nil {
+			return err
+		}
+		if r.Outcome != oncepb.Outcome_OUTCOME_FIRST {
+			return fmt.Errorf("once %s: %s", key, r.Outcome)
+		}
+		_, err = c.Complete(ctx, &oncepb.CompleteRequest{Key: key, Name: "bench", Token: r.Token, Result: result, KeepNs: 1_000_000_000})
 		return err
 	}, nil
 }

@@ -20,7 +20,7 @@ var Once = Kind{
 	Work:     workOnce,
 	Probe:    Probe{In: history.OnceInput{Op: history.OnceGet}, Ask: getOnce},
 	Model:    history.Once,
-	Workload: "lock",
+	Workload: "once",
 }
 
 // Results are kept between these.

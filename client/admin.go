@@ -78,12 +78,13 @@ const (
 	KindRegister
 	KindSemaphore
 	KindOnce
+	KindElection
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election"}
 
 // String returns the kind as the commands write it: "limit", "counter", "lock",
-// "register" or "semaphore".
+// "register", "semaphore", "once" or "election".
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kinds) {
 		return kinds[k]

@@ -55,9 +55,11 @@ const (
 	ErrNoPermits Reason = "NO_PERMITS"
 	// ErrOnceBusy: another does the work of a key of Once; see Error.Holder.
 	ErrOnceBusy Reason = "ONCE_BUSY"
-	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
-	ErrReleased Reason = "RELEASED"  // the cause with which a lock's context ends after Release
-	ErrClosed   Reason = "CLOSED"    // the client was closed
+	// ErrNotElected: another leads, or others wait to.
+	ErrNotElected Reason = "NOT_ELECTED"
+	ErrLockLost   Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
+	ErrReleased   Reason = "RELEASED"  // the cause with which a lock's context ends after Release
+	ErrClosed     Reason = "CLOSED"    // the client was closed
 )
 
 // Error is how every call fails.
@@ -74,10 +76,11 @@ type Error struct {
 	Field string
 	// RetryAfter is when to try again; 0 = trying again does not help.
 	RetryAfter time.Duration
-	// Holder has the lock, for ErrLockHeld, or the turn, for ErrOnceBusy; nil if it is not known.
+	// Holder has the lock, for ErrLockHeld, the turn, for ErrOnceBusy, or
+	// leads, for ErrNotElected; nil if it is not known.
 	Holder *Holder
 	// Place is the caller's place in the queue when it gave up, from 1, for
-	// ErrLockHeld and ErrNoPermits.
+	// ErrLockHeld, ErrNoPermits and ErrNotElected.
 	Place int
 	// Op is the operation that failed, such as "add"; Key the key that it was about, ""
 	// if it has none; Node the node that was asked last, by its id or address, "" if

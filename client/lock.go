@@ -51,13 +51,14 @@ type lockOptions struct {
 	margin   time.Duration
 	idem     CallOption
 	delay    time.Duration
-	permits  *permits // of a semaphore; nil for a lock
-	turn     *turn    // of work that is done once
+	turn     *turn // of work that is done once
 	keep     time.Duration
-	keeps    bool     // keep was said
-	session  *Session // that keeps it alive; nil = none
-	leave    func()   // of an Acquire under a session: no answer to it can come any more
-	resolves bool     // leave is called when the outcome is known
+	keeps    bool       // keep was said
+	session  *Session   // that keeps it alive; nil = none
+	leave    func()     // of an Acquire under a session: no answer to it can come any more
+	resolves bool       // leave is called when the outcome is known
+	permits  *permits   // of a semaphore; nil for what is none
+	other    otherGrant // of what is neither a lock nor a semaphore; nil for these
 
 	attempts int // made so far
 }
@@ -132,7 +133,7 @@ func (o *lockOptions) validate() error {
 	case o.margin < 0 || o.margin >= o.ttl/2:
 		return invalid("Margin", "is %s; it must be less than half of the TTL", o.margin)
 	}
-	if err := cmp.Or(o.permits.validate(o.delay), o.validateOnce()); err != nil {
+	if err := cmp.Or(o.permits.validate(o.delay, o.other), o.validateOnce()); err != nil {
 		return err
 	}
 	return o.idem.validate()

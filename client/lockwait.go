@@ -47,6 +47,9 @@ func (o *lockOptions) heldBy(r *lockpb.AcquireResponse, key string) *Error {
 	if o.turn != nil {
 		return busyWith(r, key)
 	}
+	if o.other != nil {
+		return o.other.refused(r, key)
+	}
 	if o.permits != nil {
 		return &Error{Op: o.what(), Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrNoPermits,
 			Place: int(r.GetQueuePosition()), Message: fmt.Sprintf("%d permits are not free for this caller", o.permits.n)}

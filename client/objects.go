@@ -25,8 +25,8 @@ type KeyState struct {
 	Truncated  bool // there are more
 }
 
-// ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore and
-// Once is set, without the waiters of a lock, the value of a register and the result of Once.
+// ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore, Once
+// and Election is set, without those who wait, the value of a register and the result of Once.
 type ObjectState struct {
 	Object
 	Idle     time.Duration // since its last change
@@ -37,6 +37,7 @@ type ObjectState struct {
 	// Semaphore is without its holders; what it calls Held includes what is delayed.
 	Semaphore *SemaphoreState
 	Once      *OnceObject
+	Election  *ElectionState
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -120,6 +121,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	}
 	if x := o.Once; x != nil {
 		s.Once = &OnceObject{Done: x.Phase == oncepb.Phase_PHASE_DONE, Size: int(x.Size), Token: x.Token, Attempt: int(x.Attempt), Holder: x.Holder, TTL: time.Duration(x.TtlNs)}
+	}
+	if x := o.Election; x != nil {
+		s.Election = &ElectionState{Leader: wireLeader(x.Leader), Waiting: int(x.Waiting)}
 	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}

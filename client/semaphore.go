@@ -59,10 +59,10 @@ func (p *permits) lower(to uint32) {
 	}
 }
 
-func (p *permits) validate(delay time.Duration) error {
+func (p *permits) validate(delay time.Duration, other otherGrant) error {
 	switch {
-	case p == nil && delay != 0:
-		return invalid("Delay", "is an option of semaphores")
+	case p == nil && delay != 0 && (other == nil || !other.delays()):
+		return invalid("Delay", "is an option of semaphores and elections")
 	case delay < 0 || delay > maxDelay || delay%time.Millisecond != 0:
 		return invalid("Delay", "is %s; choose 0 to %s, in whole milliseconds", delay, maxDelay)
 	case p == nil:
@@ -82,18 +82,32 @@ func (o *lockOptions) what() string {
 		return "semaphore"
 	case o.turn != nil:
 		return "once"
+	case o.other != nil:
+		return o.other.what()
 	}
 	return "lock"
 }
 
+// otherGrant is what is kept as a lock is, and is neither a lock nor a semaphore: it takes the calls
+// of a lock.
+type otherGrant interface {
+	what() string // for errors
+	delays() bool // Delay is one of its options
+	service(conn grpc.ClientConnInterface) lockpb.LockServiceClient
+	// refused returns the error of one that was not to be had.
+	refused(r *lockpb.AcquireResponse, key string) *Error
+}
+
 // service returns what keeps the grants of a connection. What waits for a grant and what keeps
-// it are the same for locks, semaphores and work that is done once: these take the calls of a lock.
+// it are the same for locks, semaphores and what else is held: these take the calls of a lock.
 func (o *lockOptions) service(conn grpc.ClientConnInterface) lockpb.LockServiceClient {
 	switch {
 	case o.permits != nil:
 		return permitService{o: o, to: semaphorepb.NewSemaphoreServiceClient(conn)}
 	case o.turn != nil:
 		return turnService{o: o, to: oncepb.NewOnceServiceClient(conn)}
+	case o.other != nil:
+		return o.other.service(conn)
 	}
 	return lockpb.NewLockServiceClient(conn)
 }

@@ -292,6 +292,11 @@ func (t *target) reclaimHoldLocked(op hold.Reclaim) (HeldAnswer, error) {
 	if err := t.memberRoomLocked(op.Name, op.Metadata); err != nil {
 		return HeldAnswer{}, err
 	}
+	if t.kind.family().watched { // a claim has its token, and the state gets a stamp
+		if _, err := t.sh.nextTokensLocked(t.sh.store.cfg.Rule, t.permit); err != nil {
+			return HeldAnswer{}, err
+		}
+	}
 	state := t.holdLocked()
 	op.Left = min(op.Left, t.sh.store.maxLockTTL())
 	res := state.Reclaim(op, t.now, &t.sh.holdFx)
@@ -315,23 +320,51 @@ func (s *Store) verifyHold(now int64, kind Kind, ref Ref, token uint64) (HeldAns
 	return t.toldUnderLocked(a, token, state.Find(token, t.now).Token != 0), nil
 }
 
-// updateHold replaces the metadata of a grant. They must not change afterwards.
-func (s *Store) updateHold(now int64, kind Kind, ref Ref, token uint64, metadata []byte) (HeldAnswer, error) {
+// updateHold replaces the metadata of a grant. They must not change afterwards. Under a request id,
+// a retry that was held up does not bring back what was replaced since.
+func (s *Store) updateHold(now int64, kind Kind, ref Ref, id reqid.ID, token uint64, metadata []byte) (HeldAnswer, error) {
 	if err := hold.ValidateMetadata(metadata); err != nil {
 		return HeldAnswer{}, err
 	}
 	t := target{ref: ref, kind: kind, now: now}
-	a, state, tokens, err := t.underToken(s, token, 0, nil)
-	if state == nil {
-		return a, err
+	if err := t.enter(s); err != nil {
+		return HeldAnswer{}, err
 	}
 	defer t.leave()
-	if h := state.Holder(token); h != nil {
-		if err := t.growHoldLocked(cap(metadata) - cap(h.Metadata)); err != nil {
+	print := kind.family().printOfUpdate(&id, token, metadata)
+	replay, out, age, err := t.judgeLocked(&id, print)
+	if err != nil {
+		return HeldAnswer{}, err
+	}
+	if replay {
+		return HeldAnswer{OK: out.Code == done, Meta: Meta{t.permit, true, age}}, nil
+	}
+	if t.missesHoldLocked(token) {
+		return HeldAnswer{}, t.recovering(unknownRecovering)
+	}
+	if err := t.roomLocked(&id); err != nil && id.Given() {
+		return HeldAnswer{}, err
+	}
+	a := HeldAnswer{Meta: Meta{Permit: t.permit}}
+	t.sh.holdFx.Reset()
+	if t.e != nil && t.e.lock != 0 {
+		tokens, err := t.sh.nextTokensLocked(s.cfg.Rule, t.permit)
+		if err != nil {
 			return HeldAnswer{}, err
 		}
+		state := t.sh.holds.At(t.e.lock)
+		if h := state.Holder(token); h != nil {
+			if err := t.growHoldLocked(cap(metadata) - cap(h.Metadata)); err != nil {
+				return HeldAnswer{}, err
+			}
+		}
+		a.OK = state.Update(token, metadata, t.now, tokens, &t.sh.holdFx)
+		if a.Holding, a.Capacity = state.Find(token, t.now), state.Capacity; !a.OK {
+			a.Holder = state.First(t.now)
+		}
 	}
-	return t.toldUnderLocked(a, token, state.Update(token, metadata, t.now, tokens, &t.sh.holdFx)), nil
+	t.holdSteppedLocked(&id, reqid.Outcome{Print: print, Code: decision(a.OK)}, 0)
+	return a, nil
 }
 
 // downgradeHold lowers the weight of a grant. More than it has changes nothing: OK is false then,
@@ -452,4 +485,44 @@ func (s *Store) inspectHold(now int64, kind Kind, ref Ref, limit int) (HoldAnswe
 	state := t.sh.holds.At(t.e.lock)
 	a.View, a.Holding = state.Inspect(t.now, limit), state.First(t.now)
 	return a, nil
+}
+
+// HoldSight is an object that is held, for a watcher.
+type HoldSight struct {
+	Holders []hold.Holding // that are in force, by token, if they are news; not to be changed
+	Seen    Seen
+	Due     int64 // ns until time alone may make it another one; 0 = it does not
+	Meta
+}
+
+// awaitHold reads who holds an object. If that is nothing new to a watcher, changed is closed when it
+// may have changed here: see AwaitRegister.
+func (s *Store) awaitHold(now int64, kind Kind, ref Ref, seen Seen) (a HoldSight, changed <-chan struct{}, err error) {
+	t := target{ref: ref, kind: kind, now: now}
+	if err := t.enter(s); err != nil {
+		return HoldSight{}, nil, err
+	}
+	defer t.leave()
+	a.Meta = Meta{Permit: t.permit}
+	if t.e == nil || t.e.lock == 0 {
+		a.Seen = t.nobodyLocked(0)
+	} else {
+		// What is shown to be over must be over: the expiry is a change of its own.
+		if err := t.expireHoldLocked(); err != nil {
+			return HoldSight{}, nil, err
+		}
+		state := t.sh.holds.At(t.e.lock)
+		if ends, held := state.Ends(); held {
+			a.Seen, a.Due = Seen{Position: state.LastToken, Exists: true}, max(ends-t.now, 1)
+		} else {
+			a.Seen = t.nobodyLocked(state.LastToken)
+		}
+		if _, news := seen.Then(a.Seen); news {
+			a.Holders = state.Grants(t.now)
+		}
+	}
+	if _, news := seen.Then(a.Seen); news {
+		return a, nil, nil
+	}
+	return a, t.sh.watchedLocked(address{ref.Key, ref.Name}), nil
 }

@@ -117,6 +117,7 @@ func (holds) fits(t target, r *Record, judged any) error {
 }
 
 func (holds) install(t target, r *Record, judged any) {
+	t.sh.watchedChangedLocked(t.e)
 	q := judged.(*judgedHold)
 	if q != nil && r.Partial {
 		t.installHoldersLocked(r, q)

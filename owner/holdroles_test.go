@@ -68,7 +68,7 @@ func (r *holdRoles) step(t *testing.T) {
 	case "release", "revoke":
 		must(s.endHold(now, r.kind, r.ref, noID, token, op == "revoke"))
 	case "update":
-		must(r.owner.updateHold(now, r.kind, r.ref, token, r.metadata()))
+		must(r.owner.updateHold(now, r.kind, r.ref, noID, token, r.metadata()))
 	case "downgrade":
 		if r.rule.level >= LockLevel {
 			must(s.downgradeHold(now, r.kind, r.ref, token, 1))

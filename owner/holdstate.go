@@ -17,12 +17,13 @@ type holds struct{}
 // family is what one kind of holds has of its own, beside its operations.
 type family struct {
 	// Operations, for fingerprints.
-	acquire, release, revoke, setCapacity uint64
-	queue                                 int          // how many wait at most, whatever the Config says
-	single                                bool         // the capacity never changes: see hold.State.Outlived
-	holders                               reqid.Client // that of the ids of members that are holders, whose sequence is their token; no request has it
-	lost                                  string       // why nothing is granted while the row is in grace
-	never                                 string       // why a claim with a token of after the loss is refused
+	acquire, release, revoke, setCapacity, update uint64
+	queue                                         int          // how many wait at most, whatever the Config says
+	single                                        bool         // the capacity never changes: see hold.State.Outlived
+	holders                                       reqid.Client // that of the ids of members that are holders, whose sequence is their token; no request has it
+	watched                                       bool         // its states are stamped: see stampLocked
+	lost                                          string       // why nothing is granted while the row is in grace
+	never                                         string       // why a claim with a token of after the loss is refused
 }
 
 // kindOfHold returns the machine of a kind of holds.

@@ -19,6 +19,7 @@ const (
 	KindRegister
 	KindSemaphore
 	KindOnce
+	KindElection
 
 	kinds // how many there are, with the zero Kind, which is none
 )
@@ -31,6 +32,7 @@ var machines = [kinds]machine{
 	KindRegister:  registerMachine,
 	KindSemaphore: semaphoreMachine,
 	KindOnce:      onceMachine,
+	KindElection:  electionMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.

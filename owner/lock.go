@@ -87,7 +87,7 @@ func (s *Store) VerifyLock(now int64, ref Ref, token uint64) (HeldAnswer, error)
 
 // UpdateLock replaces the metadata of a grant. They must not change afterwards.
 func (s *Store) UpdateLock(now int64, ref Ref, token uint64, metadata []byte) (HeldAnswer, error) {
-	return s.updateHold(now, KindLock, ref, token, metadata)
+	return s.updateHold(now, KindLock, ref, reqid.ID{}, token, metadata)
 }
 
 // DowngradeLock makes an exclusive grant a shared one, in place: nobody else holds the lock

@@ -42,6 +42,13 @@ const (
 	opForgetOnce
 )
 
+const (
+	opCampaign uint64 = iota + 50
+	opResign
+	opRevokeLeader
+	opProclaim
+)
+
 // fingerprint tells operations under one request id apart: what they do and
 // by how much.
 func fingerprint(op, arg uint64) uint32 {
@@ -130,6 +137,13 @@ func (f *family) printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
 		d = d.with(uint64(op.Capacity)).with(uint64(op.TTL)).with(uint64(op.Delay)).with(xxhash.Sum64(op.Metadata))
 	}
 	return d.print()
+}
+
+func (f *family) printOfUpdate(id *reqid.ID, token uint64, metadata []byte) uint32 {
+	if !id.Given() {
+		return 0
+	}
+	return digestOf(f.update).with(token).with(xxhash.Sum64(metadata)).print()
 }
 
 func printOfSetRegister(id *reqid.ID, op *SetRegister) uint32 {

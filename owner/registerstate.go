@@ -60,7 +60,7 @@ func (registers) set(sh *shard, e *entry, s *value.State) {
 	}
 	sh.text += registers{}.refers(sh, e)
 	//guard:watch-told
-	sh.registerChangedLocked(e)
+	sh.watchedChangedLocked(e)
 }
 
 func (registers) room(sh *shard) bool { return sh.values.Room() }

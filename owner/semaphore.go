@@ -42,7 +42,7 @@ func (s *Store) VerifyPermits(now int64, ref Ref, token uint64) (HeldAnswer, err
 
 // UpdatePermits replaces the metadata of a grant. They must not change afterwards.
 func (s *Store) UpdatePermits(now int64, ref Ref, token uint64, metadata []byte) (HeldAnswer, error) {
-	return s.updateHold(now, KindSemaphore, ref, token, metadata)
+	return s.updateHold(now, KindSemaphore, ref, reqid.ID{}, token, metadata)
 }
 
 // DowngradePermits gives some of the permits of a grant back, so that so many are left. More

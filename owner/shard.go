@@ -45,6 +45,7 @@ type shard struct {
 	kept         reqid.Kept     // reused for whole records
 	slide        []limit.Mark   // of the sliding window that is decided; reused
 	holdFx       hold.Effects   // of the last step of a hold; reused
+	stamp        uint64         // the first candidate of the step of a hold that is under way
 	holders      []uint64       // tokens of holders that changed since the last record; reused
 	entrants     []hold.Waiter  // places of a hold that changed since then and are not gone; reused
 

@@ -4,9 +4,10 @@ import (
 	"github.com/keystead/keystead/owner/value"
 )
 
-// Seen is a register as a watcher has seen it. The zero Seen is nothing.
+// Seen is an object as a watcher has seen it: a register, or who holds something. The zero Seen is
+// nothing.
 type Seen struct {
-	// Position is where that is among the changes of the register: its version; of one that
+	// Position is where that is among the changes of the object: its version; of one that
 	// does not exist, a number that is not below any version that it had, and below all that
 	// it will have, at any owner.
 	Position uint64
@@ -59,19 +60,25 @@ func (t *target) seenLocked(s *value.State) Seen {
 	if s.Exists {
 		return Seen{Position: s.Version, Exists: true}
 	}
-	//guard:watch-floor t.permit.Epoch<<SeqBits -> 0
-	floor := max(t.sh.lastToken, t.permit.Epoch<<SeqBits)
-	return Seen{Position: max(floor, s.Version), Unknown: t.permit.LostEpoch() != 0}
+	return t.nobodyLocked(s.Version)
 }
 
-// address is that of a register that is watched, whether or not it is there.
+// nobodyLocked returns what a watcher sees of an object that does not exist, and had changed last
+// under a version, 0 if it is not known.
+func (t *target) nobodyLocked(version uint64) Seen {
+	//guard:watch-floor t.permit.Epoch<<SeqBits -> 0
+	floor := max(t.sh.lastToken, t.permit.Epoch<<SeqBits)
+	return Seen{Position: max(floor, version), Unknown: t.permit.LostEpoch() != 0}
+}
+
+// address is that of an object that is watched, whether or not it is there.
 type address struct{ key, name string }
 
-// maxWatched bounds the registers of a shard that are awaited. Beyond it, those who wait look
+// maxWatched bounds the objects of a shard that are awaited. Beyond it, those who wait look
 // again when their time is over.
 const maxWatched = 1 << 16
 
-// watchedLocked returns what is closed when a register changes.
+// watchedLocked returns what is closed when an object changes.
 func (sh *shard) watchedLocked(of address) <-chan struct{} {
 	c := sh.watched[of]
 	if c == nil {
@@ -87,8 +94,8 @@ func (sh *shard) watchedLocked(of address) <-chan struct{} {
 	return c
 }
 
-// registerChangedLocked tells those who await a register.
-func (sh *shard) registerChangedLocked(e *entry) {
+// watchedChangedLocked tells those who await an object.
+func (sh *shard) watchedChangedLocked(e *entry) {
 	if len(sh.watched) == 0 {
 		return
 	}
@@ -100,7 +107,7 @@ func (sh *shard) registerChangedLocked(e *entry) {
 	}
 }
 
-// endAwaitsLocked has all who await a register of the shard look again, and forgets those who
+// endAwaitsLocked has all who await an object of the shard look again, and forgets those who
 // do not come.
 func (sh *shard) endAwaitsLocked() {
 	for of, c := range sh.watched {

@@ -36,6 +36,15 @@ type lockFlags struct {
 	key                    idempotencyKey
 	permits                permitFlags // of a semaphore
 	turn                   bool        // of work that is done once
+	other                  *otherHeld  // of what is neither a lock nor a semaphore; nil for these
+}
+
+// otherHeld is what is acquired as a lock is, and is neither a lock nor a semaphore.
+type otherHeld struct {
+	what string
+	ask  func(ctx context.Context, node *atNode, key string, opts []client.LockOption) (heldGrant, error)
+	// refused reports why it was not to be had. It returns nil for an error that it does not know.
+	refused func(std Process, key string, e *client.Error) error
 }
 
 // heldGrant is a lock, or permits, that are held and renewed.
@@ -186,6 +195,10 @@ func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std P
 	held, err := f.ask(ctx, node, key)
 	var e *client.Error
 	switch isOne := errors.As(err, &e); {
+	case isOne && f.other != nil && ctx.Err() == nil:
+		if refused := f.other.refused(std, key, e); refused != nil {
+			return nil, refused
+		}
 	case isOne && errors.Is(err, client.ErrLockHeld) && ctx.Err() == nil:
 		return nil, notAcquired(std, key, e)
 	case isOne && errors.Is(err, client.ErrNoPermits) && ctx.Err() == nil:
@@ -202,6 +215,9 @@ func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std P
 // ask acquires the lock, or the permits.
 func (f *lockFlags) ask(ctx context.Context, node *atNode, key string) (heldGrant, error) {
 	opts := []client.LockOption{client.TTL(f.ttl), client.Wait(f.wait), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)), f.key.option()}
+	if f.other != nil {
+		return f.other.ask(ctx, node, key, opts)
+	}
 	if f.permits.n != 0 {
 		held, err := node.Semaphore(f.name, f.permits.capacity).Acquire(ctx, key, f.permits.n, append(opts, client.Delay(f.permits.delay))...)
 		if err != nil {

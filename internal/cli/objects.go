@@ -100,6 +100,10 @@ func stateText(o *client.ObjectState) string {
 		return fmt.Sprintf("done, %d bytes kept for %s", o.Once.Size, people(o.Once.TTL))
 	case o.Once != nil:
 		return fmt.Sprintf("under way by %q, token %d, attempt %d", o.Once.Holder, o.Once.Token, o.Once.Attempt)
+	case o.Election != nil && o.Election.Leader != nil:
+		return fmt.Sprintf("led by %q, token %d, %d waiting", o.Election.Leader.Candidate, o.Election.Leader.Token, o.Election.Waiting)
+	case o.Election != nil:
+		return fmt.Sprintf("nobody leads, %d waiting", o.Election.Waiting)
 	}
 	return "of a kind that this program does not know"
 }
@@ -160,10 +164,10 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
   keystead objects --node n1 --name api`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce}
+			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce, "election": client.KindElection}
 			var ok bool
 			if filter.Kind, ok = kinds[kind]; !ok {
-				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore or once", kind)}
+				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore, once or election", kind)}
 			}
 			node, err := f.client(cmd.Context())
 			if err != nil {
@@ -190,7 +194,7 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "only objects of this node")
-	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore or once")
+	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore, once or election")
 	cmd.Flags().StringVar(&filter.Name, "name", "", "only objects of this name")
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "only keys that begin so")
 	return cmd

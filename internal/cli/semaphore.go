@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/owner/hold"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
@@ -30,6 +31,8 @@ const maxDelay = time.Duration(hold.MaxDelay)
 // what returns what is acquired.
 func (f *lockFlags) what() string {
 	switch {
+	case f.other != nil:
+		return f.other.what
 	case f.permits.n != 0:
 		return "semaphore"
 	case f.turn:
@@ -40,7 +43,11 @@ func (f *lockFlags) what() string {
 
 // acquires reports whether a method is one that waits for a grant.
 func acquires(method string) bool {
-	return method == lockpb.LockService_Acquire_FullMethodName || method == semaphorepb.SemaphoreService_Acquire_FullMethodName || method == oncepb.OnceService_Begin_FullMethodName
+	switch method {
+	case lockpb.LockService_Acquire_FullMethodName, semaphorepb.SemaphoreService_Acquire_FullMethodName, oncepb.OnceService_Begin_FullMethodName, electionpb.ElectionService_Campaign_FullMethodName:
+		return true
+	}
+	return false
 }
 
 func newSemaphore(std Process) *cobra.Command {

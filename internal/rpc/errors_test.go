@@ -16,6 +16,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -111,6 +112,18 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.permits.SetCapacity(ctx, &semaphorepb.SetCapacityRequest{Key: key, Name: name, Capacity: 2, RequestId: id})
 			return err
 		},
+		"Campaign": func() error {
+			_, err := h.elections.Campaign(ctx, &electionpb.CampaignRequest{Key: key, Name: name, Candidate: "me", TtlNs: second, RequestId: id})
+			return err
+		},
+		"Proclaim": func() error {
+			_, err := h.elections.Proclaim(ctx, &electionpb.ProclaimRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
+		"Resign": func() error {
+			_, err := h.elections.Resign(ctx, &electionpb.ResignRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
 		"Inspect": func() error {
 			_, err := h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name})
 			return err
@@ -170,7 +183,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 6 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 7 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -142,6 +143,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.registers = registerpb.NewRegisterServiceClient(m.conn)
 	m.permits = semaphorepb.NewSemaphoreServiceClient(m.conn)
 	m.onces = oncepb.NewOnceServiceClient(m.conn)
+	m.elections = electionpb.NewElectionServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

@@ -27,6 +27,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -100,6 +101,7 @@ type house struct {
 	registers registerpb.RegisterServiceClient
 	permits   semaphorepb.SemaphoreServiceClient
 	onces     oncepb.OnceServiceClient
+	elections electionpb.ElectionServiceClient
 	conn      *grpc.ClientConn
 }
 
@@ -149,6 +151,7 @@ func (h *house) run(l net.Listener) {
 	h.registers = registerpb.NewRegisterServiceClient(h.conn)
 	h.permits = semaphorepb.NewSemaphoreServiceClient(h.conn)
 	h.onces = oncepb.NewOnceServiceClient(h.conn)
+	h.elections = electionpb.NewElectionServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

@@ -9,6 +9,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -58,15 +59,24 @@ const (
 	opSetCapacity      = 38
 	opInspectSemaphore = 39
 
+	opCampaign        = 48
+	opRenewLeader     = 49
+	opProclaim        = 50
+	opResign          = 51
+	opVerifyLeader    = 52
+	opRevokeLeader    = 53
+	opInspectElection = 54
+
 	opBeginOnce    = 62
 	opRenewOnce    = 63
 	opCompleteOnce = 64
 	opAbandonOnce  = 65
 	opGetOnce      = 66
 	opForgetOnce   = 67
+	opKeepAlive    = 90 // of all that a session holds
+	opEndSession   = 91
 
-	opKeepAlive  = 90 // of all that a session holds
-	opEndSession = 91
+	opAwaitElection = 96
 
 	maxOperation = 127 // numbers are indexes
 )
@@ -107,6 +117,14 @@ var (
 	onceAbandon          = changes(opAbandonOnce, "Abandon", "abandon_once", "abandoned", "gone", (*Server).abandonOnce).since(owner.OnceLevel)
 	onceGet              = reads(opGetOnce, "Get", "get_once", "answered", "absent", (*Server).getOnce).since(owner.OnceLevel)
 	onceForget           = changes(opForgetOnce, "Forget", "forget_once", "forgotten", "kept", (*Server).forgetOnce).since(owner.OnceLevel)
+	electionCampaign     = waits(opCampaign, "Campaign", "campaign", "elected", "refused", (*Server).campaign, unelect, addLineWaited).since(owner.ElectionLevel)
+	electionRenew        = changes(opRenewLeader, "Renew", "renew_leader", "renewed", "gone", (*Server).renewLeader).since(owner.ElectionLevel)
+	electionProclaim     = changes(opProclaim, "Proclaim", "proclaim", "proclaimed", "gone", (*Server).proclaim).since(owner.ElectionLevel)
+	electionResign       = changes(opResign, "Resign", "resign", "resigned", "gone", (*Server).resign).since(owner.ElectionLevel)
+	electionVerify       = reads(opVerifyLeader, "Verify", "verify_leader", "leads", "gone", (*Server).verifyLeader).since(owner.ElectionLevel)
+	electionRevoke       = changes(opRevokeLeader, "Revoke", "revoke_leader", "revoked", "gone", (*Server).revokeLeader).since(owner.ElectionLevel)
+	electionInspect      = reads(opInspectElection, "Inspect", "inspect_election", "led", "free", (*Server).inspectElection).since(owner.ElectionLevel)
+	electionAwait        = awaits(opAwaitElection, "await_election", "changed", "same", (*Server).awaitElection).since(owner.ElectionLevel)
 	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
@@ -128,6 +146,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
 	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
 	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),
+	newKind(kind{of: owner.KindElection, name: "election", setting: "elections", service: &electionpb.ElectionService_ServiceDesc}, electionCampaign.operation, electionRenew.operation, electionProclaim.operation, electionResign.operation, electionVerify.operation, electionRevoke.operation, electionInspect.operation, electionAwait.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd),
 }
 

@@ -182,6 +182,7 @@ var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (change
 	owner.KindRegister:  registerState,
 	owner.KindSemaphore: semaphoreState,
 	owner.KindOnce:      onceState,
+	owner.KindElection:  electionState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.
@@ -237,6 +238,12 @@ func onceState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 	s := x.Once()
 	o.Once = &adminpb.OnceState{Phase: oncePhases[s.Phase], Token: s.Token, Attempt: s.Attempt, Holder: string(s.Holder), Size: uint32(len(s.Result)), TtlNs: max(s.Until-x.Now, 0)}
 	return s.Since
+}
+
+func electionState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s, _, first := x.HoldAlone(x.Now)
+	o.Election = &adminpb.ElectionState{Leader: leaderOf(first), Waiting: uint32(x.Waiting)}
+	return s.At
 }
 
 // Sizes of pages.

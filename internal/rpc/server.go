@@ -172,7 +172,9 @@ func NewServer(cfg Config) *Server {
 	own := &limits{s: s}
 	s.registers = newRegisters(s)
 	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindRegister: s.registers}
-	s.topics = append(s.topics, s.registers)
+	observers := newElections(s)
+	impls[owner.KindElection] = observers
+	s.topics = append(s.topics, s.registers, observers)
 	for _, k := range catalog {
 		if k.service != nil {
 			s.register(k, impls[k.of])

@@ -103,6 +103,7 @@ func (s *Server) awaitNews(f frame, look func(now int64) (changed <-chan struct{
 		if err != nil || changed == nil || last {
 			return changed == nil, err
 		}
+		//guard:await-in-time due <= 0 -> true
 		if due <= 0 {
 			due = f.wait + 1 // not before the wait is over
 		}
@@ -238,6 +239,7 @@ func (w *watches[A, PA]) run(ctx context.Context, t *topic[A]) {
 func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A], wait time.Duration) *heard[A] {
 	now := &heard[A]{answer: was.answer, asked: w.s.cfg.Clock.Now(), seen: was.seen, next: make(chan struct{})}
 	a, err := w.ask(ctx, of, was.seen, wait)
+	//guard:await-whole err == nil && w.whole != nil && was.answer != nil -> false
 	if err == nil && w.whole != nil && was.answer != nil {
 		a = w.whole(was.answer, a)
 	}

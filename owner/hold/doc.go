@@ -71,6 +71,13 @@
 // token. Claims come in any order, and are honoured from the highest token down while they
 // fit: one that does not fit beside higher ones ends, or is refused, and does not come back.
 //
+// # Watching
+//
+// Effects.News reports that what is held is another than before: a grant, its end, another
+// weight, other metadata. A kind that is watched has the store stamp the state then (Stamp),
+// unless a grant came with a token of its own, so that LastToken is the version of what is
+// held. A state that nobody holds need not be kept: the versions go on in the shard.
+//
 // # Members
 //
 // Holders and places are recorded one by one: a change of one sends that one. A holder is

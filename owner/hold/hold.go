@@ -45,7 +45,8 @@ type State struct {
 	// Queue has the callers that wait. None asks for more than the capacity.
 	Queue queue.Queue[Request]
 
-	// LastToken is the greatest token that was granted or claimed in this state, 0 if none.
+	// LastToken is the greatest token that was granted or claimed in this state, or that it
+	// was stamped with; 0 if none.
 	LastToken uint64
 
 	// At is the moment of the last change. Time does not run backwards: an earlier `now`
@@ -199,12 +200,15 @@ type Effects struct {
 	// Changed reports that the step wrote to the state. Without it, the state is what it
 	// was.
 	Changed bool
+	// News reports that the grants that are in force are others than before, or have other
+	// weights or metadata: what is worth telling to those who watch. A renewal is not.
+	News bool
 }
 
 // Reset empties it and keeps its room.
 func (fx *Effects) Reset() {
 	fx.Grants, fx.TimedOut, fx.TooLarge, fx.Holders = fx.Grants[:0], fx.TimedOut[:0], fx.TooLarge[:0], fx.Holders[:0]
-	fx.Lapsed, fx.Changed = 0, false
+	fx.Lapsed, fx.Changed, fx.News = 0, false, false
 }
 
 // tell adds a token to Holders, once.

@@ -163,6 +163,7 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 		res.Ended++
 	}
 	s.changed(now, fx)
+	fx.News = true
 	return res
 }
 

@@ -89,7 +89,7 @@ func (s *State) Release(token uint64, now int64, tokens Tokens, fx *Effects) (re
 func (s *State) Revoke(token uint64, now int64, tokens Tokens, fx *Effects) (revoked bool) {
 	now = s.begin(now, fx)
 	if h := s.holds(token, now); h != nil {
-		revoked = true
+		revoked, fx.News = true, true
 		h.Ended, h.Expires = true, now
 		fx.tell(token)
 		s.changed(now, fx)
@@ -114,7 +114,7 @@ func (s *State) Downgrade(token uint64, weight uint32, now int64, tokens Tokens,
 		//guard:no-upgrade
 		if weight < h.Weight {
 			s.used -= uint64(h.Weight - weight)
-			h.Weight = weight
+			h.Weight, fx.News = weight, true
 			fx.Holders = append(fx.Holders, token)
 			s.changed(now, fx)
 		}
@@ -129,7 +129,7 @@ func (s *State) Update(token uint64, metadata []byte, now int64, tokens Tokens, 
 	now = s.begin(now, fx)
 	if h := s.holds(token, now); h != nil {
 		s.text += cap(metadata) - cap(h.Metadata)
-		updated, h.Metadata = true, metadata
+		updated, h.Metadata, fx.News = true, metadata, true
 		fx.Holders = append(fx.Holders, token)
 		s.changed(now, fx)
 	}
@@ -155,6 +155,15 @@ func (s *State) SetCapacity(capacity uint32, now int64, tokens Tokens, fx *Effec
 		fx.TooLarge = s.Queue.Drop(now, func(w *Waiter) bool { return w.Request.Weight > capacity }, fx.TooLarge)
 	}
 	s.end(now, tokens, fx)
+}
+
+// Stamp has LastToken say that what is held has changed, by a token that no grant has: it is
+// the version of the state for those who watch. A grant is a stamp of its own.
+func (s *State) Stamp(token uint64) {
+	if token <= s.LastToken || token > MaxToken {
+		panic(fmt.Sprintf("hold: a stamp must be above %d and at most %d, is %d", s.LastToken, uint64(MaxToken), token))
+	}
+	s.LastToken = token
 }
 
 // Expire does what time alone does: waiters whose time is over leave, grants whose TTL is
@@ -260,6 +269,8 @@ func (s *State) free(now int64, fx *Effects) {
 		if !h.Ended && now >= h.Expires {
 			h.Ended, told = true, true
 			fx.Lapsed++
+			//guard:lapse-is-news
+			fx.News = true
 			fx.Holders = append(fx.Holders, h.Token)
 			s.changed(now, fx)
 		}
@@ -287,6 +298,9 @@ func (s *State) free(now int64, fx *Effects) {
 // remove frees the room of a holder.
 func (s *State) remove(i int, now int64, fx *Effects) {
 	token := s.Holders[i].Token
+	if !s.Holders[i].Ended {
+		fx.News = true
+	}
 	s.drop(i)
 	s.over.add(token)
 	fx.tell(token)
@@ -325,7 +339,7 @@ func (s *State) grant(r *Request, since, now int64, token uint64, fx *Effects) *
 	if token <= s.LastToken || token > MaxToken {
 		panic(fmt.Sprintf("hold: the fencing token of a new grant must be above %d and at most %d, is %d", s.LastToken, uint64(MaxToken), token))
 	}
-	s.LastToken = token
+	s.LastToken, fx.News = token, true
 	s.over = nil
 	h := Holder{
 		Name: r.Name, Token: token, Weight: r.Weight, Since: now, Expires: now + r.TTL,

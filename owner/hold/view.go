@@ -75,6 +75,30 @@ func (s *State) Held(now int64) (held, blocked uint64) {
 	return held, blocked
 }
 
+// Grants returns the grants that are in force, by token. See the package doc on reads.
+func (s *State) Grants(now int64) []Holding {
+	now = s.clamp(now)
+	all := make([]Holding, 0, len(s.Holders))
+	for i := range s.Holders {
+		if h := &s.Holders[i]; !h.Ended && now < h.Expires {
+			all = append(all, h.holding(now))
+		}
+	}
+	return all
+}
+
+// Ends returns the moment at which the first of the grants ends, if time alone does it; false if
+// none is in force. Whoever watches looks again then.
+func (s *State) Ends() (at int64, ok bool) {
+	at = math.MaxInt64
+	for i := range s.Holders {
+		if h := &s.Holders[i]; !h.Ended {
+			at, ok = min(at, h.Expires), true
+		}
+	}
+	return at, ok
+}
+
 // vacant reports whether nobody holds anything, and no delay runs.
 func (s *State) vacant(now int64) bool {
 	for i := range s.Holders {

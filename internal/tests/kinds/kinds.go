@@ -34,7 +34,7 @@ import (
 )
 
 // All are the kinds of objects, in the order in which tests list them.
-var All = []*Kind{&Counter, &Bucket, &Window, &Lock, &Register, &Semaphore, &Once}
+var All = []*Kind{&Counter, &Bucket, &Window, &Lock, &Register, &Semaphore, &Once, &Election}
 
 // Kind is a kind of object, as the tests of clusters know it.
 type Kind struct {
@@ -119,12 +119,34 @@ type Recording struct {
 
 	mu        sync.Mutex
 	protected map[string]*Guarded // guarded by mu: by lock
+	sights    map[sight]string    // guarded by mu: what versions have shown to those who watch
+}
+
+// sight is a version of an object that is watched.
+type sight struct {
+	key     string
+	version uint64
+}
+
+// shown notes what a version has shown. It returns what that version has shown before, if that was
+// something else.
+func (r *Recording) shown(key string, version uint64, what string) (before string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := sight{key, version}
+	switch was, known := r.sights[at]; {
+	case !known:
+		r.sights[at] = what
+	case was != what:
+		return was
+	}
+	return ""
 }
 
 // NewRecording returns an empty one. It takes the time from now, in ns, the clock that the
 // nodes use.
 func NewRecording(now func() int64) *Recording {
-	r := &Recording{now: now, calls: map[*Kind]*history.Recorder{}, protected: map[string]*Guarded{}}
+	r := &Recording{now: now, calls: map[*Kind]*history.Recorder{}, protected: map[string]*Guarded{}, sights: map[sight]string{}}
 	for _, k := range All {
 		r.calls[k] = history.NewRecorder(now)
 	}

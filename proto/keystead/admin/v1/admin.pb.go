@@ -9,6 +9,7 @@ package adminv1
 import (
 	v1 "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	v11 "github.com/keystead/keystead/proto/keystead/common/v1"
+	v15 "github.com/keystead/keystead/proto/keystead/election/v1"
 	v12 "github.com/keystead/keystead/proto/keystead/limit/v1"
 	v13 "github.com/keystead/keystead/proto/keystead/lock/v1"
 	v14 "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -702,7 +703,9 @@ type ObjectState struct {
 	// Its state, if it is a semaphore.
 	Semaphore *SemaphoreState `protobuf:"bytes,9,opt,name=semaphore,proto3" json:"semaphore,omitempty"`
 	// Its state, if it is work that is done once.
-	Once          *OnceState `protobuf:"bytes,10,opt,name=once,proto3" json:"once,omitempty"`
+	Once *OnceState `protobuf:"bytes,10,opt,name=once,proto3" json:"once,omitempty"`
+	// Its state, if it is an election.
+	Election      *ElectionState `protobuf:"bytes,11,opt,name=election,proto3" json:"election,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -803,6 +806,13 @@ func (x *ObjectState) GetSemaphore() *SemaphoreState {
 func (x *ObjectState) GetOnce() *OnceState {
 	if x != nil {
 		return x.Once
+	}
+	return nil
+}
+
+func (x *ObjectState) GetElection() *ElectionState {
+	if x != nil {
+		return x.Election
 	}
 	return nil
 }
@@ -1246,6 +1256,61 @@ func (x *OnceState) GetTtlNs() int64 {
 	return 0
 }
 
+// ElectionState is what is kept of an election.
+type ElectionState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who leads; unset if nobody does.
+	Leader *v15.Leader `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
+	// How many wait.
+	Waiting       uint32 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ElectionState) Reset() {
+	*x = ElectionState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ElectionState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ElectionState) ProtoMessage() {}
+
+func (x *ElectionState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ElectionState.ProtoReflect.Descriptor instead.
+func (*ElectionState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ElectionState) GetLeader() *v15.Leader {
+	if x != nil {
+		return x.Leader
+	}
+	return nil
+}
+
+func (x *ElectionState) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
 // ListObjectsRequest asks for a page.
 type ListObjectsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1272,7 +1337,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1349,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1362,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1370,7 +1435,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1447,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1460,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1448,7 +1513,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1525,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1538,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1517,7 +1582,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1594,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1607,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1593,7 +1658,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1670,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1683,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1639,7 +1704,7 @@ var File_keystead_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"8\n" +
+	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a#keystead/election/v1/election.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"8\n" +
 	"\fDrainRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"D\n" +
@@ -1680,7 +1745,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xed\x03\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xab\x04\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1692,7 +1757,8 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\bregister\x18\b \x01(\v2 .keystead.admin.v1.RegisterStateR\bregister\x12?\n" +
 	"\tsemaphore\x18\t \x01(\v2!.keystead.admin.v1.SemaphoreStateR\tsemaphore\x120\n" +
 	"\x04once\x18\n" +
-	" \x01(\v2\x1c.keystead.admin.v1.OnceStateR\x04once\"\xb7\x01\n" +
+	" \x01(\v2\x1c.keystead.admin.v1.OnceStateR\x04once\x12<\n" +
+	"\belection\x18\v \x01(\v2 .keystead.admin.v1.ElectionStateR\belection\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
@@ -1723,7 +1789,10 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\x12\x12\n" +
 	"\x04size\x18\x05 \x01(\rR\x04size\x12\x15\n" +
-	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"\xe6\x01\n" +
+	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"_\n" +
+	"\rElectionState\x124\n" +
+	"\x06leader\x18\x01 \x01(\v2\x1c.keystead.election.v1.LeaderR\x06leader\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\"\xe6\x01\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1777,7 +1846,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -1797,66 +1866,70 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*RegisterState)(nil),       // 15: keystead.admin.v1.RegisterState
 	(*SemaphoreState)(nil),      // 16: keystead.admin.v1.SemaphoreState
 	(*OnceState)(nil),           // 17: keystead.admin.v1.OnceState
-	(*ListObjectsRequest)(nil),  // 18: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 19: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 20: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 21: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 22: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 23: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 24: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 25: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 26: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 27: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 28: keystead.lock.v1.Holder
-	(v14.Phase)(0),              // 29: keystead.once.v1.Phase
-	(*v11.RequestId)(nil),       // 30: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 31: keystead.common.v1.Replay
+	(*ElectionState)(nil),       // 18: keystead.admin.v1.ElectionState
+	(*ListObjectsRequest)(nil),  // 19: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 20: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 21: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 22: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 23: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 24: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 25: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 26: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 27: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 28: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 29: keystead.lock.v1.Holder
+	(v14.Phase)(0),              // 30: keystead.once.v1.Phase
+	(*v15.Leader)(nil),          // 31: keystead.election.v1.Leader
+	(*v11.RequestId)(nil),       // 32: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 33: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	23, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	24, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	25, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	24, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	26, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	24, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	25, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	26, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	25, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	27, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
 	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	24, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	25, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
 	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
 	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
 	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	25, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	26, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
 	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
 	16, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
 	17, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
-	27, // 16: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	28, // 17: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	29, // 18: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
-	24, // 19: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	20, // 20: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	24, // 21: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	24, // 22: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	30, // 23: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	31, // 24: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 25: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 26: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 27: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 28: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 29: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	18, // 30: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	21, // 31: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 32: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 33: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 34: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 35: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 36: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	19, // 37: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	22, // 38: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	32, // [32:39] is the sub-list for method output_type
-	25, // [25:32] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	18, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
+	28, // 17: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	29, // 18: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	30, // 19: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
+	31, // 20: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
+	25, // 21: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	21, // 22: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	25, // 23: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	25, // 24: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	32, // 25: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	33, // 26: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 27: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 28: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 29: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 30: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 31: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	19, // 32: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	22, // 33: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 34: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 35: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 36: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 37: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 38: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	20, // 39: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	23, // 40: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	34, // [34:41] is the sub-list for method output_type
+	27, // [27:34] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -1870,7 +1943,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,7 +5,7 @@
 // source: keystead/common/v1/common.proto
 
 // Package keystead.common.v1 holds what the services of Keystead's API share. The
-// services are exact rate limits, counters, locks, registers and semaphores, each kept in memory by the one
+// services are exact rate limits, counters, locks, registers, semaphores and elections, each kept in memory by the one
 // node that owns its key.
 //
 // What holds for every call:
@@ -59,6 +59,8 @@ const (
 	Kind_KIND_SEMAPHORE Kind = 5
 	// Work that is done once.
 	Kind_KIND_ONCE Kind = 6
+	// An election.
+	Kind_KIND_ELECTION Kind = 7
 )
 
 // Enum value maps for Kind.
@@ -71,6 +73,7 @@ var (
 		4: "KIND_REGISTER",
 		5: "KIND_SEMAPHORE",
 		6: "KIND_ONCE",
+		7: "KIND_ELECTION",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -80,6 +83,7 @@ var (
 		"KIND_REGISTER":    4,
 		"KIND_SEMAPHORE":   5,
 		"KIND_ONCE":        6,
+		"KIND_ELECTION":    7,
 	}
 )
 
@@ -650,7 +654,7 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\x83\x01\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\x96\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -659,7 +663,8 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\tKIND_LOCK\x10\x03\x12\x11\n" +
 	"\rKIND_REGISTER\x10\x04\x12\x12\n" +
 	"\x0eKIND_SEMAPHORE\x10\x05\x12\r\n" +
-	"\tKIND_ONCE\x10\x06*\x94\x04\n" +
+	"\tKIND_ONCE\x10\x06\x12\x11\n" +
+	"\rKIND_ELECTION\x10\a*\x94\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +

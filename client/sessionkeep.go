@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/internal/heldset"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 	sessionpb "github.com/keystead/keystead/proto/keystead/session/v1"
 	"github.com/keystead/keystead/ring"
@@ -313,18 +314,27 @@ func kindName(k commonpb.Kind) string {
 	return strings.ToLower(strings.TrimPrefix(k.String(), "KIND_"))
 }
 
-// release releases a grant that the session does not know.
+// release releases a grant that the session does not know. If it cannot, that ends with its TTL.
 func (s *Session) release(u *sessionpb.Unnamed) {
-	if u.Kind != commonpb.Kind_KIND_SEMAPHORE {
-		return // it ends with its TTL
-	}
 	op := s.c.ops.begin()
 	defer op.finish()
 	to := toKey(u.Key, false).of("release")
 	to.quiet = true
 	ctx, cancel := s.c.bounded(s.c.ctx, s.c.cfg.Timeout)
 	defer cancel()
-	_, _ = ask(ctx, s.c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*semaphorepb.ReleaseResponse, error) {
-		return semaphorepb.NewSemaphoreServiceClient(conn).Release(ctx, &semaphorepb.ReleaseRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
-	}) // else it ends with its TTL
+	_, _ = ask(ctx, s.c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (answered, error) {
+		switch u.Kind {
+		case commonpb.Kind_KIND_LOCK:
+			return lockpb.NewLockServiceClient(conn).Release(ctx, &lockpb.ReleaseRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
+		case commonpb.Kind_KIND_SEMAPHORE:
+			return semaphorepb.NewSemaphoreServiceClient(conn).Release(ctx, &semaphorepb.ReleaseRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
+		}
+		return ended{}, nil // of a kind that this client does not know
+	})
+}
+
+// answered is the answer of an owner.
+type answered interface {
+	GetOwner() string
+	GetEpoch() uint64
 }

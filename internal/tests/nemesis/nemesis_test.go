@@ -76,7 +76,7 @@ func TestWithoutFaults(t *testing.T) {
 	if failed || r.Verdict != judge.OK || len(r.Events) > 0 || r.Kept != "" {
 		t.Errorf("%+v", r)
 	}
-	if r.Operations < 100 || len(r.Pauses) != 28 || sum.Histories != 1 || sum.Operations != r.Operations {
+	if r.Operations < 100 || len(r.Pauses) != 32 || sum.Histories != 1 || sum.Operations != r.Operations {
 		t.Errorf("%d operations on %d objects; in the summary %+v", r.Operations, len(r.Pauses), sum)
 	}
 }

@@ -30,7 +30,7 @@ func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *op
 		o.attempts++
 		wait := time.Duration(max(end-c.clock.Now(), 0))
 		a, err := s.ask(ctx, n, v, wait, &lockpb.AcquireRequest{Key: key, Name: o.name, Holder: o.holder, TtlNs: int64(o.ttl), WaitNs: int64(wait),
-			Metadata: o.metadata, RequestId: unlessKeyed(op.stamp(), o.idem.text), IdempotencyKey: o.idem.text})
+			Metadata: o.metadata, Shared: o.shared, DelayNs: int64(o.delay), Session: o.session.named(), RequestId: unlessKeyed(op.stamp(), o.idem.text), IdempotencyKey: o.idem.text})
 		if err != nil {
 			return false, err
 		}

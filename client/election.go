@@ -281,7 +281,7 @@ func (n Election) Inspect(ctx context.Context, key string) (ElectionState, error
 	}
 	s := ElectionState{Leader: wireLeader(r.Leader), Delay: time.Duration(r.DelayNs), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
 	for _, w := range r.Candidates {
-		s.Candidates = append(s.Candidates, Waiter{w.Id, time.Duration(w.WaitedNs)})
+		s.Candidates = append(s.Candidates, Waiter{Name: w.Id, Waited: time.Duration(w.WaitedNs)})
 	}
 	return s, nil
 }

@@ -51,7 +51,9 @@ type lockOptions struct {
 	margin   time.Duration
 	idem     CallOption
 	delay    time.Duration
-	turn     *turn // of work that is done once
+	shared   bool     // of a lock
+	now      *lockNow // of a lock that is granted
+	turn     *turn    // of work that is done once
 	keep     time.Duration
 	keeps    bool       // keep was said
 	session  *Session   // that keeps it alive; nil = none
@@ -63,8 +65,8 @@ type lockOptions struct {
 	attempts int // made so far
 }
 
-// LockOption is how a lock is acquired and kept: TTL, Wait, HeldBy, Metadata, Margin and
-// IdempotencyKey.
+// LockOption is how a lock is acquired and kept: TTL, Wait, HeldBy, Metadata, Margin, Shared,
+// Delay and IdempotencyKey.
 type LockOption interface{ lock(*lockOptions) }
 
 type lockOption func(*lockOptions)
@@ -109,7 +111,7 @@ func Margin(d time.Duration) LockOption {
 
 // options returns what the options say, with the defaults.
 func (l Lock) options(given []LockOption) lockOptions {
-	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, margin: -1, session: l.session}
+	o := lockOptions{name: l.name, ttl: DefaultLockTTL, wait: forever, margin: -1, session: l.session, now: &lockNow{}}
 	if l.session != nil {
 		o.ttl = 0 // the session's
 	}
@@ -121,6 +123,7 @@ func (l Lock) options(given []LockOption) lockOptions {
 	if o.margin == -1 && o.session == nil {
 		o.margin = o.ttl / marginPart
 	}
+	o.now.shared.Store(o.shared)
 	return o
 }
 
@@ -132,6 +135,12 @@ func (o *lockOptions) validate() error {
 		return invalid("Wait", "is %s; 0 to %s are allowed", o.wait, maxLockWait)
 	case o.margin < 0 || o.margin >= o.ttl/2:
 		return invalid("Margin", "is %s; it must be less than half of the TTL", o.margin)
+	}
+	if o.shared && (o.permits != nil || o.turn != nil || o.other != nil) {
+		return invalid("Shared", "is an option of locks; a semaphore of N permits has readers of 1 and a writer of N")
+	}
+	if o.turn != nil && o.delay != 0 {
+		return invalid("Delay", "is an option of locks, semaphores and elections")
 	}
 	if err := cmp.Or(o.permits.validate(o.delay, o.other), o.validateOnce()); err != nil {
 		return err
@@ -146,13 +155,15 @@ type Holder struct {
 	Held     time.Duration // since the grant
 	TTL      time.Duration // until the lock is free without a renewal
 	Metadata []byte
+	Shared   bool          // it shares the lock
+	Delay    time.Duration // until a lock is free whose holder was lost: see Delay; its TTL is 0 then
 }
 
 func holderOf(h *lockpb.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
-	return &Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}
+	return &Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata, Shared: h.Shared, Delay: time.Duration(h.DelayNs)}
 }
 
 // HeldLock is a lock that is held, and renewed by itself at a third of its TTL. The lease
@@ -164,6 +175,7 @@ type HeldLock struct {
 	*lease
 	granted Meta
 	name    string // of the lock
+	now     *lockNow
 }
 
 // Token returns the fencing token: greater than that of every earlier grant of this
@@ -199,7 +211,7 @@ func (l *HeldLock) Release(ctx context.Context, opts ...CallOption) error {
 }
 
 func (c *Client) newLock(values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, until int64) *HeldLock {
-	return &HeldLock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay()), o.name}
+	return &HeldLock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay()), o.name, o.now}
 }
 
 // lockGrant returns how a lock is kept.
@@ -209,7 +221,8 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 	renewal := func(left time.Duration) *lockpb.RenewRequest {
 		req := &lockpb.RenewRequest{Key: key, Name: o.name, Token: token, TtlNs: int64(o.ttl)}
 		if left > 0 {
-			req.Reclaim = &lockpb.Reclaim{LeftNs: int64(left), Holder: o.holder, Metadata: o.metadata}
+			req.Reclaim = &lockpb.Reclaim{LeftNs: int64(left), Holder: o.holder, Metadata: o.metadata, DelayNs: int64(o.delay), Session: o.session.named()}
+			o.now.reclaim(req.Reclaim)
 		}
 		return req
 	}
@@ -390,7 +403,9 @@ func (o *lockOptions) sustain(l *HeldLock) error {
 
 // LockState is a lock as it is.
 type LockState struct {
-	Holder  *Holder // nil if the lock is free
+	Holder  *Holder // nil if the lock is free; of those that share it, the first
+	Holders []Holder
+	Holding int // how many there are in all; Holders lists the first
 	Waiters []Waiter
 	Waiting int // in all; Waiters lists the first
 	Meta
@@ -400,6 +415,7 @@ type LockState struct {
 type Waiter struct {
 	Name   string
 	Waited time.Duration
+	Shared bool // it wants to share the lock
 }
 
 // Inspect returns who has the lock of a key, and who waits for it.
@@ -413,9 +429,12 @@ func (l Lock) Inspect(ctx context.Context, key string) (LockState, error) {
 	if err != nil {
 		return LockState{}, err
 	}
-	s := LockState{Holder: holderOf(r.Holder), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
+	s := LockState{Holder: holderOf(r.Holder), Holding: int(r.Holding), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
+	for _, h := range r.Holders {
+		s.Holders = append(s.Holders, *holderOf(h))
+	}
 	for _, w := range r.Waiters {
-		s.Waiters = append(s.Waiters, Waiter{w.Id, time.Duration(w.WaitedNs)})
+		s.Waiters = append(s.Waiters, Waiter{w.Id, time.Duration(w.WaitedNs), w.Shared})
 	}
 	return s, nil
 }

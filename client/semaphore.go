@@ -37,7 +37,7 @@ func (c *Client) Semaphore(name string, capacity int) Semaphore {
 	return Semaphore{c: c, name: name, capacity: capacity}
 }
 
-// Delay is for how long permits are granted to nobody when their holder is lost, so that it
+// Delay is for how long a lock, or permits, are granted to nobody when their holder is lost, so that it
 // can learn of it and stop: up to a minute, in whole milliseconds. A Release has none. Default
 // 0.
 func Delay(d time.Duration) LockOption {
@@ -61,8 +61,8 @@ func (p *permits) lower(to uint32) {
 
 func (p *permits) validate(delay time.Duration, other otherGrant) error {
 	switch {
-	case p == nil && delay != 0 && (other == nil || !other.delays()):
-		return invalid("Delay", "is an option of semaphores and elections")
+	case p == nil && delay != 0 && other != nil && !other.delays():
+		return invalid("Delay", "is an option of locks, semaphores and elections")
 	case delay < 0 || delay > maxDelay || delay%time.Millisecond != 0:
 		return invalid("Delay", "is %s; choose 0 to %s, in whole milliseconds", delay, maxDelay)
 	case p == nil:
@@ -364,7 +364,7 @@ func (s Semaphore) Inspect(ctx context.Context, key string) (SemaphoreState, err
 		v.Holders = append(v.Holders, PermitHolder{Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}, int(h.Permits), time.Duration(h.DelayNs)})
 	}
 	for _, w := range r.Waiters {
-		v.Waiters = append(v.Waiters, PermitWaiter{Waiter{w.Id, time.Duration(w.WaitedNs)}, int(w.Permits)})
+		v.Waiters = append(v.Waiters, PermitWaiter{Waiter{Name: w.Id, Waited: time.Duration(w.WaitedNs)}, int(w.Permits)})
 	}
 	return v, nil
 }

@@ -31,7 +31,7 @@ func TestSemaphore(t *testing.T) {
 		for what, bad := range map[string]func() error{
 			"more than there are": func() error { _, err := s.Acquire(soon(t), "k", 4); return err },
 			"none":                func() error { _, err := s.Acquire(soon(t), "k", 0); return err },
-			"a delay of a lock":   func() error { _, err := c.Lock("").Acquire(soon(t), "k", Delay(time.Second)); return err },
+			"to share permits":    func() error { _, err := s.Acquire(soon(t), "k", 1, Shared()); return err },
 			"no such capacity":    func() error { return s.SetCapacity(soon(t), "k", MaxCapacity+1) },
 		} {
 			if err := bad(); !errors.Is(err, ErrInvalid) {

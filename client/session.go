@@ -101,6 +101,9 @@ func (s *Session) Err() error {
 	return context.Cause(s.ctx)
 }
 
+// Lock is Client.Lock for what this session keeps alive: see Semaphore.
+func (s *Session) Lock(name string) Lock { return Lock{c: s.c, name: name, session: s} }
+
 // Semaphore is Client.Semaphore for what this session keeps alive: Acquire takes no TTL and no
 // Margin, which are the session's, and no IdempotencyKey.
 func (s *Session) Semaphore(name string, capacity int) Semaphore {

@@ -47,6 +47,9 @@ var (
 	errLowered = &failure.Error{Reason: failure.Invalid, Field: "permits",
 		Message: "are more than the capacity, which was lowered: they would never be granted",
 		Hint:    "ask for fewer"}
+	errUpgrade = &failure.Error{Reason: failure.Invalid, Field: "token",
+		Message: "is that of a grant, and a shared grant never becomes an exclusive one: two holders that both want that would wait for each other for ever",
+		Hint:    "release it, and acquire the lock exclusively under a new token"}
 	errSuperseded = &failure.Error{Reason: failure.Superseded,
 		Message: "a newer attempt with the same request id took this place in the queue",
 		Hint:    "await the newer attempt"}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/lock"
 )
 
@@ -21,6 +22,7 @@ type Claim struct {
 	Shared   bool
 	Delay    int64
 	Metadata []byte
+	Session  hold.Session
 	Left     int64 // ns that the holder still counts on, by its own count
 }
 
@@ -74,7 +76,7 @@ func (s *Store) Reclaim(now int64, ref Ref, token uint64, ttl int64, c Claim) (R
 		}
 	}
 	return renewed(s.reclaimHold(now, KindLock, ref, token, ttl, HoldClaim{
-		Holder: c.Holder, Weight: lock.Weight(c.Shared), Capacity: lock.All, Delay: c.Delay, Metadata: c.Metadata, Left: c.Left,
+		Holder: c.Holder, Weight: lock.Weight(c.Shared), Capacity: lock.All, Delay: c.Delay, Metadata: c.Metadata, Session: c.Session, Left: c.Left,
 	}))
 }
 

@@ -32,6 +32,8 @@ type AcquireLock struct {
 	Wait     int64
 	Delay    int64
 	Metadata []byte
+	Session  hold.Session
+	Token    uint64 // of a shared grant of the caller, which asks for the lock alone: it is refused
 }
 
 // RenewAnswer reports whether the token still holds the lock.
@@ -46,6 +48,9 @@ type RenewAnswer struct {
 // Acquire acquires a lock, or a place in its queue. If it returns a Wait, the Wait
 // gets the answer.
 func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op AcquireLock) (GrantAnswer, *Wait[GrantAnswer], error) {
+	if op.Token != 0 {
+		return GrantAnswer{}, nil, errUpgrade
+	}
 	//guard:lock-level
 	if op.Shared || op.Delay != 0 {
 		if err := s.uses(LockLevel); err != nil {
@@ -53,7 +58,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op AcquireLock) (GrantA
 		}
 	}
 	return s.acquireHold(now, KindLock, ref, id, hold.Acquire{
-		Name: op.Holder, Weight: lock.Weight(op.Shared), Capacity: lock.All, TTL: op.TTL, Wait: op.Wait, Delay: op.Delay, Metadata: op.Metadata,
+		Name: op.Holder, Weight: lock.Weight(op.Shared), Capacity: lock.All, TTL: op.TTL, Wait: op.Wait, Delay: op.Delay, Metadata: op.Metadata, Session: op.Session,
 	})
 }
 

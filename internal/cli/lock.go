@@ -32,7 +32,8 @@ type lockFlags struct {
 	remote
 	name, holder, metadata string
 	ttl, wait              time.Duration
-	inspect, try           bool
+	inspect, try, shared   bool
+	most                   int // how many may have it at once
 	key                    idempotencyKey
 	permits                permitFlags // of a semaphore
 	turn                   bool        // of work that is done once
@@ -82,6 +83,8 @@ waits. A key that is called like a command below comes after "--", with its comm
 ` + inspectJSON,
 		Example: `  keystead lock nightly-report -- ./report.sh
   keystead lock deploy --try --ttl 1m -- make deploy       # exit code 75 at once if held
+  keystead lock catalog --shared -- ./read.sh              # readers together, never beside a writer
+  keystead lock -n 3 import -- ./import.sh                 # three at once at most
   keystead lock inspect deploy
   token=$(keystead lock acquire deploy --ttl 5m) && keystead lock release deploy --token "$token"
   keystead lock db -- sh -c 'psql -c "select guarded_write($KEYSTEAD_FENCING_TOKEN)"'`,
@@ -100,14 +103,16 @@ waits. A key that is called like a command below comes after "--", with its comm
 			if f.inspect {
 				return f.show(cmd.Context(), std.Out, args[0])
 			}
+			if err := f.share(); err != nil {
+				return err
+			}
 			return f.run(cmd.Context(), std, args[0], args[1:])
 		},
 	}
-	f.named(cmd)
-	f.acquireFlags(cmd)
+	f.sharedFlags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", 10*time.Second, "how long the lock outlives a keystead that died; 300ms or more")
 	cmd.Flags().BoolVar(&f.inspect, "inspect", false, "show the lock and run nothing")
-	cmd.AddCommand(newLockAcquire(std), newLockRenew(std), newLockRelease(std), newLockInspect(std))
+	cmd.AddCommand(newLockAcquire(std), newLockRenew(std), newLockRelease(std), newLockVerify(std), newLockDowngrade(std), newLockRevoke(std), newLockInspect(std))
 	return cmd
 }
 
@@ -218,8 +223,12 @@ func (f *lockFlags) ask(ctx context.Context, node *atNode, key string) (heldGran
 	if f.other != nil {
 		return f.other.ask(ctx, node, key, opts)
 	}
+	opts = append(opts, client.Delay(f.permits.delay))
+	if f.shared {
+		opts = append(opts, client.Shared())
+	}
 	if f.permits.n != 0 {
-		held, err := node.Semaphore(f.name, f.permits.capacity).Acquire(ctx, key, f.permits.n, append(opts, client.Delay(f.permits.delay))...)
+		held, err := node.Semaphore(f.name, f.permits.capacity).Acquire(ctx, key, f.permits.n, opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -333,7 +342,11 @@ func (f *lockFlags) show(ctx context.Context, out io.Writer, key string) error {
 
 // printLock prints a lock for people.
 func printLock(out io.Writer, r *lockpb.InspectResponse) error {
-	if r.Holder == nil {
+	holders := r.Holders
+	if len(holders) == 0 && r.Holder != nil { // a node of before tells the one
+		holders = []*lockpb.Holder{r.Holder}
+	}
+	if len(holders) == 0 {
 		free := "free"
 		if r.LostEpoch != 0 {
 			free = "not known to be held"
@@ -341,11 +354,11 @@ func printLock(out io.Writer, r *lockpb.InspectResponse) error {
 		_, err := fmt.Fprintln(out, free+graceMark(r.LostEpoch))
 		return err
 	}
-	h := r.Holder
-	fmt.Fprintf(out, "held by %s for %s, token %d, free in %s unless renewed%s\n",
-		printable(h.Id), people(time.Duration(h.HeldNs)), h.Token, people(time.Duration(h.TtlNs)), graceMark(r.LostEpoch))
-	if len(h.Metadata) > 0 {
-		fmt.Fprintf(out, "metadata: %q\n", h.Metadata)
+	for _, h := range holders {
+		printHolder(out, h, graceMark(r.LostEpoch))
+	}
+	if more := int(r.Holding) - len(holders); more > 0 {
+		fmt.Fprintf(out, "and by %d more\n", more)
 	}
 	for i, w := range r.Waiters {
 		fmt.Fprintf(out, "%4d. %s, waiting %s\n", i+1, printable(w.Id), people(time.Duration(w.WaitedNs)))
@@ -356,12 +369,28 @@ func printLock(out io.Writer, r *lockpb.InspectResponse) error {
 	return nil
 }
 
+func printHolder(out io.Writer, h *lockpb.Holder, mark string) {
+	how := "held"
+	if h.Shared {
+		how = "shared"
+	}
+	until := people(time.Duration(h.TtlNs)) + " unless renewed"
+	if h.TtlNs == 0 {
+		until = people(time.Duration(h.DelayNs)) + ": it was lost"
+	}
+	fmt.Fprintf(out, "%s by %s for %s, token %d, free in %s%s\n", how, printable(h.Id), people(time.Duration(h.HeldNs)), h.Token, until, mark)
+	if len(h.Metadata) > 0 {
+		fmt.Fprintf(out, "metadata: %q\n", h.Metadata)
+	}
+}
+
 type holderJSON struct {
 	Holder   string  `json:"holder"`
 	Token    string  `json:"token"`
 	Held     seconds `json:"held"`
 	TTL      seconds `json:"ttl"`
 	Metadata string  `json:"metadata"`
+	Shared   bool    `json:"shared,omitempty"`
 }
 
 type waiterJSON struct {
@@ -369,17 +398,28 @@ type waiterJSON struct {
 	Waited seconds `json:"waited"`
 }
 
+func lockHolderJSON(h *lockpb.Holder) holderJSON {
+	return holderJSON{h.Id, strconv.FormatUint(h.Token, 10), seconds(h.HeldNs), seconds(h.TtlNs), string(h.Metadata), h.Shared}
+}
+
 func lockJSON(r *lockpb.InspectResponse) any {
 	v := struct {
 		Held    bool         `json:"held"`
 		Holder  *holderJSON  `json:"holder,omitempty"`
+		Holders []holderJSON `json:"holders,omitempty"`
 		Waiters []waiterJSON `json:"waiters"`
 		Waiting uint32       `json:"waiting"`
 		Epoch   uint64       `json:"epoch"`
 		Lost    uint64       `json:"lost_epoch,omitempty"`
 	}{Held: r.Holder != nil, Waiters: []waiterJSON{}, Waiting: r.Waiting, Epoch: r.Epoch, Lost: r.LostEpoch}
 	if h := r.Holder; h != nil {
-		v.Holder = &holderJSON{h.Id, strconv.FormatUint(h.Token, 10), seconds(h.HeldNs), seconds(h.TtlNs), string(h.Metadata)}
+		one := lockHolderJSON(h)
+		v.Holder = &one
+	}
+	if r.Holding > 1 {
+		for _, h := range r.Holders {
+			v.Holders = append(v.Holders, lockHolderJSON(h))
+		}
 	}
 	for _, w := range r.Waiters {
 		v.Waiters = append(v.Waiters, waiterJSON{w.Id, seconds(w.WaitedNs)})

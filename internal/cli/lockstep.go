@@ -63,6 +63,8 @@ With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
 	}
 	f.named(cmd)
 	f.acquireFlags(cmd)
+	cmd.Flags().BoolVar(&f.shared, "shared", false, "share the lock with others that do")
+	cmd.Flags().DurationVar(&f.permits.delay, "delay", 0, "how long nobody gets the lock if its holder is lost; up to 1m")
 	cmd.Flags().Lookup("holder").Usage = "who you are, shown to others (default host:pid of the caller, or the idempotency key)"
 	f.key.flags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", stepTTL, "how long the lock is held without a renewal; 300ms or more")
@@ -292,5 +294,6 @@ func newLockInspect(std Process) *cobra.Command {
 // inspectJSON is what the JSON of an inspection is.
 const inspectJSON = `With --json: {"held": bool, "holder": {"holder", "token": "…", "held":
 seconds, "ttl": seconds, "metadata"}, "waiters": [{"holder", "waited": seconds}],
-"waiting": how many in all, "epoch": number}, and no "holder" if it is free. In the
+"waiting": how many in all, "epoch": number}, and no "holder" if it is free. If
+several share it, "holder" is the first of them, and "holders": [holder…]. In the
 grace period of a loss, "lost_epoch": number besides.`

@@ -324,7 +324,7 @@ func (f *lockFlags) showPermits(std Process, s *client.SemaphoreState) error {
 			Lost     uint64             `json:"lost_epoch,omitempty"`
 		}{s.Capacity, s.Set, s.Held, s.Delayed, []permitHolderJSON{}, s.Holding, []permitWaiterJSON{}, s.Waiting, s.Epoch, s.LostEpoch}
 		for _, h := range s.Holders {
-			v.Holders = append(v.Holders, permitHolderJSON{holderJSON{h.ID, strconv.FormatUint(h.Token, 10), seconds(h.Held), seconds(h.TTL), string(h.Metadata)}, h.Permits, seconds(h.Delay)})
+			v.Holders = append(v.Holders, permitHolderJSON{holderJSON{h.ID, strconv.FormatUint(h.Token, 10), seconds(h.Held), seconds(h.TTL), string(h.Metadata), false}, h.Permits, seconds(h.Delay)})
 		}
 		for _, w := range s.Waiters {
 			v.Waiters = append(v.Waiters, permitWaiterJSON{waiterJSON{w.Name, seconds(w.Waited)}, w.Permits})

@@ -189,7 +189,7 @@ func TestLockAnswers(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		holder := &lockpb.Holder{Id: "a", Token: got.Token, HeldNs: second, TtlNs: second, Metadata: []byte{0xff, 1}}
-		same(t, inspect(), &lockpb.InspectResponse{Holder: holder, Epoch: testEpoch})
+		same(t, inspect(), &lockpb.InspectResponse{Holder: holder, Holders: []*lockpb.Holder{holder}, Holding: 1, Epoch: testEpoch})
 		// Not re-entrant: the holder itself is refused, too.
 		same(t, try("a"), &lockpb.AcquireResponse{Holder: holder, QueuePosition: 1, Epoch: testEpoch})
 		same(t, renew(got.Token+1), &lockpb.RenewResponse{Holder: holder, Epoch: testEpoch})

@@ -68,6 +68,12 @@ func (o *op[Q, A, PQ, PA]) passable(s *Server, q *Q) error {
 	if o.key(q) != "" && !s.cfg.Cluster.Table().Uses(owner.KeyLevel) {
 		return owner.ErrKeyLevel
 	}
+	//guard:lock-level-passed
+	if locksAnew(q) {
+		if err := s.levelOf(lockDowngrade.operation); err != nil {
+			return err
+		}
+	}
 	//guard:session-level-passed
 	if x, ok := any(PQ(q)).(inSession); ok && x.GetSession() != nil {
 		return s.levelOf(sessionKeepAlive)

@@ -78,6 +78,11 @@ const (
 
 	opAwaitElection = 96
 
+	opVerifyLock    = 40
+	opUpdateLock    = 41
+	opDowngradeLock = 42
+	opRevokeLock    = 43
+
 	maxOperation = 127 // numbers are indexes
 )
 
@@ -97,6 +102,10 @@ var (
 	lockRenew            = changes(opRenew, "Renew", "renew", "renewed", "gone", (*Server).renew)
 	lockRelease          = changes(opRelease, "Release", "release", "released", "gone", (*Server).release)
 	lockInspect          = reads(opInspect, "Inspect", "inspect", "held", "free", (*Server).inspect)
+	lockVerify           = reads(opVerifyLock, "Verify", "verify", "held", "gone", (*Server).verifyLock).since(owner.LockLevel)
+	lockUpdate           = changes(opUpdateLock, "Update", "update", "updated", "gone", (*Server).updateLock).since(owner.LockLevel)
+	lockDowngrade        = changes(opDowngradeLock, "Downgrade", "downgrade", "downgraded", "gone", (*Server).downgradeLock).since(owner.LockLevel)
+	lockRevoke           = changes(opRevokeLock, "Revoke", "revoke", "revoked", "gone", (*Server).revokeLock).since(owner.LockLevel)
 	registerGet          = reads(opGetRegister, "Get", "get_register", "answered", "absent", (*Server).getRegister).since(owner.RegisterLevel)
 	registerPut          = changes(opPutRegister, "Put", "put_register", "applied", "refused", (*Server).putRegister).since(owner.RegisterLevel)
 	registerCAS          = changes(opCompareAndSetRegister, "CompareAndSet", "compare_and_set_register", "applied", "refused", (*Server).compareAndSetRegister).since(owner.RegisterLevel)
@@ -142,7 +151,7 @@ var (
 var catalog = []*kind{
 	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation),
 	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation),
-	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation),
+	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation, lockVerify.operation, lockUpdate.operation, lockDowngrade.operation, lockRevoke.operation),
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
 	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
 	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),

@@ -4,6 +4,7 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/hold"
+	"github.com/keystead/keystead/owner/lock"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -16,7 +17,7 @@ func holderOf(h hold.Holding) *lockpb.Holder {
 	if h.Token == 0 {
 		return nil
 	}
-	return &lockpb.Holder{Id: h.Name, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata}
+	return &lockpb.Holder{Id: h.Name, Token: h.Token, HeldNs: h.Age, TtlNs: h.Left, Metadata: h.Metadata, Shared: h.Weight != lock.All, DelayNs: h.Blocked, Session: wireSession(h.Session)}
 }
 
 func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireResponse) (verdict, error) {
@@ -39,8 +40,12 @@ func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.GrantAnswe
 			return owner.GrantAnswer{}, err
 		}
 	}
+	of, err := sessionOf(req.Session)
+	if err != nil {
+		return owner.GrantAnswer{}, err
+	}
 	a, wait, err := s.cfg.Store.Acquire(s.cfg.Clock.Now(), f.at, f.id, owner.AcquireLock{
-		Holder: req.Holder, TTL: req.TtlNs, Wait: f.wait, Metadata: req.Metadata,
+		Holder: req.Holder, Shared: req.Shared, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of, Token: req.Token,
 	})
 	return awaited(s, f.ctx, a, wait, err)
 }
@@ -71,7 +76,12 @@ func (s *Server) renew(f frame, req *lockpb.RenewRequest, r *lockpb.RenewRespons
 	var a owner.RenewAnswer
 	var err error
 	if c := req.Reclaim; c != nil {
-		a, err = s.cfg.Store.Reclaim(f.now, f.at, req.Token, req.TtlNs, owner.Claim{Holder: c.Holder, Metadata: c.Metadata, Left: c.LeftNs})
+		of, bad := sessionOf(c.Session)
+		if bad != nil {
+			return verdict{}, bad
+		}
+		a, err = s.cfg.Store.Reclaim(f.now, f.at, req.Token, req.TtlNs, owner.Claim{
+			Holder: c.Holder, Shared: c.Shared, Delay: c.DelayNs, Metadata: c.Metadata, Session: of, Left: c.LeftNs})
 	} else {
 		a, err = s.cfg.Store.Renew(f.now, f.at, req.Token, req.TtlNs)
 	}
@@ -104,7 +114,65 @@ func (s *Server) inspect(f frame, req *lockpb.InspectRequest, r *lockpb.InspectR
 	}
 	r.Holder, r.Waiting, r.Epoch, r.Owner, r.LostEpoch = holderOf(a.Holding), uint32(a.Waiting), a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
 	for _, p := range a.First {
-		r.Waiters = append(r.Waiters, &lockpb.Waiter{Id: p.Name, WaitedNs: p.Waited})
+		r.Waiters = append(r.Waiters, &lockpb.Waiter{Id: p.Name, WaitedNs: p.Waited, Shared: p.Weight != lock.All})
+	}
+	r.Holding = uint32(a.Holders)
+	for _, h := range a.Longest {
+		r.Holders = append(r.Holders, holderOf(h))
 	}
 	return verdict{a.Meta, a.Holding.Token != 0}, nil
+}
+
+func (s *Server) verifyLock(f frame, req *lockpb.VerifyRequest, r *lockpb.VerifyResponse) (verdict, error) {
+	a, err := s.cfg.Store.VerifyLock(f.now, f.at, req.Token)
+	if err != nil {
+		return verdict{}, err
+	}
+	if r.Held, r.Holder = a.OK, holderOf(a.Holding); !a.OK {
+		r.Holder = holderOf(a.Holder)
+	}
+	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.OK}, nil
+}
+
+func (s *Server) updateLock(f frame, req *lockpb.UpdateRequest, r *lockpb.UpdateResponse) (verdict, error) {
+	a, err := s.cfg.Store.UpdateLock(f.now, f.at, req.Token, req.Metadata)
+	if err != nil {
+		return verdict{}, err
+	}
+	r.Updated = a.OK
+	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.OK}, nil
+}
+
+func (s *Server) downgradeLock(f frame, req *lockpb.DowngradeRequest, r *lockpb.DowngradeResponse) (verdict, error) {
+	a, err := s.cfg.Store.DowngradeLock(f.now, f.at, req.Token)
+	if err != nil {
+		return verdict{}, err
+	}
+	r.Downgraded = a.OK
+	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.OK}, nil
+}
+
+func (s *Server) revokeLock(f frame, req *lockpb.RevokeRequest, r *lockpb.RevokeResponse) (verdict, error) {
+	a, err := s.cfg.Store.RevokeLock(f.now, f.at, f.id, req.Token)
+	if err != nil {
+		return verdict{}, err
+	}
+	r.Revoked = a.Released
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
+	return verdict{a.Meta, a.Released}, nil
+}
+
+// locksAnew reports whether a request asks for what nodes of before LockLevel would not do: they
+// do not know these fields, and leave them out.
+func locksAnew(q any) bool {
+	switch q := q.(type) {
+	case *lockpb.AcquireRequest:
+		return q.Shared || q.DelayNs != 0
+	case *lockpb.RenewRequest:
+		return q.Reclaim != nil && (q.Reclaim.Shared || q.Reclaim.DelayNs != 0)
+	}
+	return false
 }

@@ -47,8 +47,20 @@ type AcquireRequest struct {
 	// it acts once and returns the first result; with the same text and other fields
 	// it is REQUEST_ID_REUSED. Remembered for the id window.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whether others may share the lock: all that hold it do. Otherwise it is held exclusively.
+	// At most 500 share a lock; more wait.
+	Shared bool `protobuf:"varint,9,opt,name=shared,proto3" json:"shared,omitempty"`
+	// For how long nobody is granted the lock when its holder is lost, in nanoseconds: 0 to
+	// 60,000,000,000 (1 min), in whole milliseconds. A Release has none.
+	DelayNs int64 `protobuf:"varint,10,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	// The session that keeps the grant alive: see keystead.session.v1. Its client is that of
+	// request_id, ttl_ns is 10 s or more, and there is no idempotency_key.
+	Session *v1.Session `protobuf:"bytes,11,opt,name=session,proto3" json:"session,omitempty"`
+	// Of a holder that shares the lock and wants it exclusively: its token. That is refused
+	// with the reason, for it would wait for itself: release the lock, and acquire it anew.
+	Token         uint64 `protobuf:"varint,12,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireRequest) Reset() {
@@ -137,6 +149,34 @@ func (x *AcquireRequest) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *AcquireRequest) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *AcquireRequest) GetDelayNs() int64 {
+	if x != nil {
+		return x.DelayNs
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *AcquireRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
 // Holder describes who holds a lock.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -148,8 +188,15 @@ type Holder struct {
 	HeldNs int64 `protobuf:"varint,3,opt,name=held_ns,json=heldNs,proto3" json:"held_ns,omitempty"`
 	// Time until the lock is free without a renewal, in nanoseconds.
 	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
-	// The metadata of the AcquireRequest.
-	Metadata      []byte `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The metadata of the AcquireRequest, or of the last Update.
+	Metadata []byte `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Whether it shares the lock.
+	Shared bool `protobuf:"varint,6,opt,name=shared,proto3" json:"shared,omitempty"`
+	// Time until the lock is free of it, of a holder that was lost, while its delay_ns runs;
+	// ttl_ns is 0 then.
+	DelayNs int64 `protobuf:"varint,7,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	// The session that keeps it alive; absent if none does.
+	Session       *v1.Session `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +266,27 @@ func (x *Holder) GetMetadata() []byte {
 	return nil
 }
 
+func (x *Holder) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *Holder) GetDelayNs() int64 {
+	if x != nil {
+		return x.DelayNs
+	}
+	return 0
+}
+
+func (x *Holder) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // AcquireResponse says who has the lock.
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -231,7 +299,7 @@ type AcquireResponse struct {
 	TtlNs int64 `protobuf:"varint,3,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
 	// Time spent in the queue before the grant, in nanoseconds.
 	WaitedNs int64 `protobuf:"varint,4,opt,name=waited_ns,json=waitedNs,proto3" json:"waited_ns,omitempty"`
-	// Who holds the lock, when it is not the caller.
+	// Who holds the lock, when it is not the caller; of those that share it, the first.
 	Holder *Holder `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Place in the queue that the caller had when it gave up waiting, or would
 	// have had if it had waited; 1 is next. 0 if acquired.
@@ -360,8 +428,14 @@ type Reclaim struct {
 	LeftNs int64 `protobuf:"varint,1,opt,name=left_ns,json=leftNs,proto3" json:"left_ns,omitempty"`
 	// The holder of the AcquireRequest.
 	Holder string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The metadata of the AcquireRequest.
-	Metadata      []byte `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The metadata of the AcquireRequest, or of the last Update.
+	Metadata []byte `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The shared of the AcquireRequest, true after a Downgrade.
+	Shared bool `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
+	// The delay_ns of the AcquireRequest.
+	DelayNs int64 `protobuf:"varint,5,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	// The session of the AcquireRequest.
+	Session       *v1.Session `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,6 +491,27 @@ func (x *Reclaim) GetMetadata() []byte {
 	return nil
 }
 
+func (x *Reclaim) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *Reclaim) GetDelayNs() int64 {
+	if x != nil {
+		return x.DelayNs
+	}
+	return 0
+}
+
+func (x *Reclaim) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // RenewRequest prolongs a grant.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -429,9 +524,9 @@ type RenewRequest struct {
 	// The new TTL from now, in nanoseconds, as in AcquireRequest.
 	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
 	// Gives the lock back if it was lost, while the grace period of the loss runs
-	// (lost_epoch): under the same token, for left_ns. Of several holders the one
-	// with the highest token gets it, and takes it from the others. At all other
-	// times it changes nothing. Without it, the renewal of a lock that may have been
+	// (lost_epoch): under the same token, for left_ns. Of several that held it exclusively
+	// the one with the highest token gets it, and takes it from the others; those that shared
+	// it get it back beside one another. At all other times it changes nothing. Without it, the renewal of a lock that may have been
 	// lost is the error RECOVERING.
 	Reclaim       *Reclaim `protobuf:"bytes,5,opt,name=reclaim,proto3" json:"reclaim,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -844,7 +939,9 @@ type Waiter struct {
 	// The holder of the AcquireRequest.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Time spent in the queue so far, in nanoseconds.
-	WaitedNs      int64 `protobuf:"varint,2,opt,name=waited_ns,json=waitedNs,proto3" json:"waited_ns,omitempty"`
+	WaitedNs int64 `protobuf:"varint,2,opt,name=waited_ns,json=waitedNs,proto3" json:"waited_ns,omitempty"`
+	// Whether it wants to share the lock.
+	Shared        bool `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -893,10 +990,17 @@ func (x *Waiter) GetWaitedNs() int64 {
 	return 0
 }
 
+func (x *Waiter) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
 // InspectResponse is a lock as it is.
 type InspectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who holds the lock; unset when it is free.
+	// Who holds the lock; unset when it is free. Of those that share it, the first.
 	Holder *Holder `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
 	// The first of those who wait, in order.
 	Waiters []*Waiter `protobuf:"bytes,2,rep,name=waiters,proto3" json:"waiters,omitempty"`
@@ -908,7 +1012,12 @@ type InspectResponse struct {
 	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,6,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,6,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// The first of those that hold the lock, the oldest first, and of those whose delay_ns runs:
+	// one, or those that share it.
+	Holders []*Holder `protobuf:"bytes,7,rep,name=holders,proto3" json:"holders,omitempty"`
+	// How many there are in all.
+	Holding       uint32 `protobuf:"varint,8,opt,name=holding,proto3" json:"holding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -985,11 +1094,625 @@ func (x *InspectResponse) GetLostEpoch() uint64 {
 	return 0
 }
 
+func (x *InspectResponse) GetHolders() []*Holder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *InspectResponse) GetHolding() uint32 {
+	if x != nil {
+		return x.Holding
+	}
+	return 0
+}
+
+// VerifyRequest names a grant.
+type VerifyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is locked. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which lock of the key: at most 128 bytes. Empty means "lock".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Fencing token of the grant.
+	Token         uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyRequest) Reset() {
+	*x = VerifyRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyRequest) ProtoMessage() {}
+
+func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
+func (*VerifyRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *VerifyRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *VerifyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VerifyRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+// VerifyResponse says whether the token holds the lock.
+type VerifyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it does.
+	Held bool `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	// The grant, if it does; else who holds the lock.
+	Holder *Holder `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyResponse) Reset() {
+	*x = VerifyResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyResponse) ProtoMessage() {}
+
+func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
+func (*VerifyResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *VerifyResponse) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *VerifyResponse) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *VerifyResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *VerifyResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+// UpdateRequest replaces the metadata of a grant.
+type UpdateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is locked. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which lock of the key: at most 128 bytes. Empty means "lock".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Fencing token of the grant.
+	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	// Whatever the holder wants others to see from now on: at most 1,024 bytes.
+	Metadata      []byte `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRequest) Reset() {
+	*x = UpdateRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRequest) ProtoMessage() {}
+
+func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *UpdateRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+// UpdateResponse says whether the metadata were replaced.
+type UpdateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether they were: the token holds the lock.
+	Updated bool `protobuf:"varint,1,opt,name=updated,proto3" json:"updated,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateResponse) Reset() {
+	*x = UpdateResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateResponse) ProtoMessage() {}
+
+func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
+func (*UpdateResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *UpdateResponse) GetUpdated() bool {
+	if x != nil {
+		return x.Updated
+	}
+	return false
+}
+
+func (x *UpdateResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *UpdateResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *UpdateResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+// DowngradeRequest makes an exclusive grant a shared one.
+type DowngradeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is locked. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which lock of the key: at most 128 bytes. Empty means "lock".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Fencing token of the grant.
+	Token         uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DowngradeRequest) Reset() {
+	*x = DowngradeRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DowngradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DowngradeRequest) ProtoMessage() {}
+
+func (x *DowngradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DowngradeRequest.ProtoReflect.Descriptor instead.
+func (*DowngradeRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DowngradeRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DowngradeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DowngradeRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+// DowngradeResponse says whether the grant is shared.
+type DowngradeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it is, by this request or before. If not, the token does not hold the lock.
+	Downgraded bool `protobuf:"varint,1,opt,name=downgraded,proto3" json:"downgraded,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DowngradeResponse) Reset() {
+	*x = DowngradeResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DowngradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DowngradeResponse) ProtoMessage() {}
+
+func (x *DowngradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DowngradeResponse.ProtoReflect.Descriptor instead.
+func (*DowngradeResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DowngradeResponse) GetDowngraded() bool {
+	if x != nil {
+		return x.Downgraded
+	}
+	return false
+}
+
+func (x *DowngradeResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DowngradeResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *DowngradeResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+// RevokeRequest ends a grant.
+type RevokeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is locked. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which lock of the key: at most 128 bytes. Empty means "lock".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Fencing token of the grant.
+	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	// Makes a retry safe.
+	RequestId *v1.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RevokeRequest) Reset() {
+	*x = RevokeRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRequest) ProtoMessage() {}
+
+func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RevokeRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *RevokeRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *RevokeRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// RevokeResponse says whether the grant was in force until now.
+type RevokeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the token held the lock until now.
+	Revoked bool `protobuf:"varint,1,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay        *v1.Replay `protobuf:"bytes,5,opt,name=replay,proto3" json:"replay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeResponse) Reset() {
+	*x = RevokeResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeResponse) ProtoMessage() {}
+
+func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
+func (*RevokeResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RevokeResponse) GetRevoked() bool {
+	if x != nil {
+		return x.Revoked
+	}
+	return false
+}
+
+func (x *RevokeResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RevokeResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *RevokeResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *RevokeResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
 var File_keystead_lock_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/lock/v1/lock.proto\x12\x10keystead.lock.v1\x1a\x1fkeystead/common/v1/common.proto\"\x81\x02\n" +
+	"\x1bkeystead/lock/v1/lock.proto\x12\x10keystead.lock.v1\x1a\x1fkeystead/common/v1/common.proto\"\x81\x03\n" +
 	"\x0eAcquireRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -999,13 +1722,21 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\bmetadata\x18\x06 \x01(\fR\bmetadata\x12<\n" +
 	"\n" +
 	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\"z\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\x12\x16\n" +
+	"\x06shared\x18\t \x01(\bR\x06shared\x12\x19\n" +
+	"\bdelay_ns\x18\n" +
+	" \x01(\x03R\adelayNs\x125\n" +
+	"\asession\x18\v \x01(\v2\x1b.keystead.common.v1.SessionR\asession\x12\x14\n" +
+	"\x05token\x18\f \x01(\x04R\x05token\"\xe4\x01\n" +
 	"\x06Holder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
 	"\aheld_ns\x18\x03 \x01(\x03R\x06heldNs\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1a\n" +
-	"\bmetadata\x18\x05 \x01(\fR\bmetadata\"\xcf\x02\n" +
+	"\bmetadata\x18\x05 \x01(\fR\bmetadata\x12\x16\n" +
+	"\x06shared\x18\x06 \x01(\bR\x06shared\x12\x19\n" +
+	"\bdelay_ns\x18\a \x01(\x03R\adelayNs\x125\n" +
+	"\asession\x18\b \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xcf\x02\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -1018,11 +1749,14 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05owner\x18\t \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\n" +
-	" \x01(\x04R\tlostEpoch\"V\n" +
+	" \x01(\x04R\tlostEpoch\"\xc0\x01\n" +
 	"\aReclaim\x12\x17\n" +
 	"\aleft_ns\x18\x01 \x01(\x03R\x06leftNs\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
-	"\bmetadata\x18\x03 \x01(\fR\bmetadata\"\x96\x01\n" +
+	"\bmetadata\x18\x03 \x01(\fR\bmetadata\x12\x16\n" +
+	"\x06shared\x18\x04 \x01(\bR\x06shared\x12\x19\n" +
+	"\bdelay_ns\x18\x05 \x01(\x03R\adelayNs\x125\n" +
+	"\asession\x18\x06 \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\x96\x01\n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1056,10 +1790,11 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
 	"\vmax_waiters\x18\x03 \x01(\rR\n" +
-	"maxWaiters\"5\n" +
+	"maxWaiters\"M\n" +
 	"\x06Waiter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
-	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\"\xdc\x01\n" +
+	"\twaited_ns\x18\x02 \x01(\x03R\bwaitedNs\x12\x16\n" +
+	"\x06shared\x18\x03 \x01(\bR\x06shared\"\xaa\x02\n" +
 	"\x0fInspectResponse\x120\n" +
 	"\x06holder\x18\x01 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x122\n" +
 	"\awaiters\x18\x02 \x03(\v2\x18.keystead.lock.v1.WaiterR\awaiters\x12\x18\n" +
@@ -1067,12 +1802,66 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x06 \x01(\x04R\tlostEpoch2\xcc\x02\n" +
+	"lost_epoch\x18\x06 \x01(\x04R\tlostEpoch\x122\n" +
+	"\aholders\x18\a \x03(\v2\x18.keystead.lock.v1.HolderR\aholders\x12\x18\n" +
+	"\aholding\x18\b \x01(\rR\aholding\"K\n" +
+	"\rVerifyRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\"\xa1\x01\n" +
+	"\x0eVerifyResponse\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\bR\x04held\x120\n" +
+	"\x06holder\x18\x02 \x01(\v2\x18.keystead.lock.v1.HolderR\x06holder\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"g\n" +
+	"\rUpdateRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x1a\n" +
+	"\bmetadata\x18\x04 \x01(\fR\bmetadata\"u\n" +
+	"\x0eUpdateResponse\x12\x18\n" +
+	"\aupdated\x18\x01 \x01(\bR\aupdated\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\"N\n" +
+	"\x10DowngradeRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\"~\n" +
+	"\x11DowngradeResponse\x12\x1e\n" +
+	"\n" +
+	"downgraded\x18\x01 \x01(\bR\n" +
+	"downgraded\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\"\xb2\x01\n" +
+	"\rRevokeRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\x12<\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"\xa9\x01\n" +
+	"\x0eRevokeResponse\x12\x18\n" +
+	"\arevoked\x18\x01 \x01(\bR\arevoked\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\x122\n" +
+	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\x8e\x05\n" +
 	"\vLockService\x12N\n" +
 	"\aAcquire\x12 .keystead.lock.v1.AcquireRequest\x1a!.keystead.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.keystead.lock.v1.RenewRequest\x1a\x1f.keystead.lock.v1.RenewResponse\x12N\n" +
 	"\aRelease\x12 .keystead.lock.v1.ReleaseRequest\x1a!.keystead.lock.v1.ReleaseResponse\x12S\n" +
-	"\aInspect\x12 .keystead.lock.v1.InspectRequest\x1a!.keystead.lock.v1.InspectResponse\"\x03\x90\x02\x01B<Z:github.com/keystead/keystead/proto/keystead/lock/v1;lockv1b\x06proto3"
+	"\aInspect\x12 .keystead.lock.v1.InspectRequest\x1a!.keystead.lock.v1.InspectResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\x06Verify\x12\x1f.keystead.lock.v1.VerifyRequest\x1a .keystead.lock.v1.VerifyResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\x06Update\x12\x1f.keystead.lock.v1.UpdateRequest\x1a .keystead.lock.v1.UpdateResponse\x12T\n" +
+	"\tDowngrade\x12\".keystead.lock.v1.DowngradeRequest\x1a#.keystead.lock.v1.DowngradeResponse\x12K\n" +
+	"\x06Revoke\x12\x1f.keystead.lock.v1.RevokeRequest\x1a .keystead.lock.v1.RevokeResponseB<Z:github.com/keystead/keystead/proto/keystead/lock/v1;lockv1b\x06proto3"
 
 var (
 	file_keystead_lock_v1_lock_proto_rawDescOnce sync.Once
@@ -1086,45 +1875,69 @@ func file_keystead_lock_v1_lock_proto_rawDescGZIP() []byte {
 	return file_keystead_lock_v1_lock_proto_rawDescData
 }
 
-var file_keystead_lock_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_keystead_lock_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_keystead_lock_v1_lock_proto_goTypes = []any{
-	(*AcquireRequest)(nil),  // 0: keystead.lock.v1.AcquireRequest
-	(*Holder)(nil),          // 1: keystead.lock.v1.Holder
-	(*AcquireResponse)(nil), // 2: keystead.lock.v1.AcquireResponse
-	(*Reclaim)(nil),         // 3: keystead.lock.v1.Reclaim
-	(*RenewRequest)(nil),    // 4: keystead.lock.v1.RenewRequest
-	(*RenewResponse)(nil),   // 5: keystead.lock.v1.RenewResponse
-	(*ReleaseRequest)(nil),  // 6: keystead.lock.v1.ReleaseRequest
-	(*ReleaseResponse)(nil), // 7: keystead.lock.v1.ReleaseResponse
-	(*InspectRequest)(nil),  // 8: keystead.lock.v1.InspectRequest
-	(*Waiter)(nil),          // 9: keystead.lock.v1.Waiter
-	(*InspectResponse)(nil), // 10: keystead.lock.v1.InspectResponse
-	(*v1.RequestId)(nil),    // 11: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),       // 12: keystead.common.v1.Replay
+	(*AcquireRequest)(nil),    // 0: keystead.lock.v1.AcquireRequest
+	(*Holder)(nil),            // 1: keystead.lock.v1.Holder
+	(*AcquireResponse)(nil),   // 2: keystead.lock.v1.AcquireResponse
+	(*Reclaim)(nil),           // 3: keystead.lock.v1.Reclaim
+	(*RenewRequest)(nil),      // 4: keystead.lock.v1.RenewRequest
+	(*RenewResponse)(nil),     // 5: keystead.lock.v1.RenewResponse
+	(*ReleaseRequest)(nil),    // 6: keystead.lock.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),   // 7: keystead.lock.v1.ReleaseResponse
+	(*InspectRequest)(nil),    // 8: keystead.lock.v1.InspectRequest
+	(*Waiter)(nil),            // 9: keystead.lock.v1.Waiter
+	(*InspectResponse)(nil),   // 10: keystead.lock.v1.InspectResponse
+	(*VerifyRequest)(nil),     // 11: keystead.lock.v1.VerifyRequest
+	(*VerifyResponse)(nil),    // 12: keystead.lock.v1.VerifyResponse
+	(*UpdateRequest)(nil),     // 13: keystead.lock.v1.UpdateRequest
+	(*UpdateResponse)(nil),    // 14: keystead.lock.v1.UpdateResponse
+	(*DowngradeRequest)(nil),  // 15: keystead.lock.v1.DowngradeRequest
+	(*DowngradeResponse)(nil), // 16: keystead.lock.v1.DowngradeResponse
+	(*RevokeRequest)(nil),     // 17: keystead.lock.v1.RevokeRequest
+	(*RevokeResponse)(nil),    // 18: keystead.lock.v1.RevokeResponse
+	(*v1.RequestId)(nil),      // 19: keystead.common.v1.RequestId
+	(*v1.Session)(nil),        // 20: keystead.common.v1.Session
+	(*v1.Replay)(nil),         // 21: keystead.common.v1.Replay
 }
 var file_keystead_lock_v1_lock_proto_depIdxs = []int32{
-	11, // 0: keystead.lock.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
-	1,  // 1: keystead.lock.v1.AcquireResponse.holder:type_name -> keystead.lock.v1.Holder
-	12, // 2: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	3,  // 3: keystead.lock.v1.RenewRequest.reclaim:type_name -> keystead.lock.v1.Reclaim
-	1,  // 4: keystead.lock.v1.RenewResponse.holder:type_name -> keystead.lock.v1.Holder
-	11, // 5: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	12, // 6: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
-	1,  // 7: keystead.lock.v1.InspectResponse.holder:type_name -> keystead.lock.v1.Holder
-	9,  // 8: keystead.lock.v1.InspectResponse.waiters:type_name -> keystead.lock.v1.Waiter
-	0,  // 9: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
-	4,  // 10: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
-	6,  // 11: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
-	8,  // 12: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
-	2,  // 13: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
-	5,  // 14: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
-	7,  // 15: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
-	10, // 16: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	19, // 0: keystead.lock.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
+	20, // 1: keystead.lock.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
+	20, // 2: keystead.lock.v1.Holder.session:type_name -> keystead.common.v1.Session
+	1,  // 3: keystead.lock.v1.AcquireResponse.holder:type_name -> keystead.lock.v1.Holder
+	21, // 4: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
+	20, // 5: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	3,  // 6: keystead.lock.v1.RenewRequest.reclaim:type_name -> keystead.lock.v1.Reclaim
+	1,  // 7: keystead.lock.v1.RenewResponse.holder:type_name -> keystead.lock.v1.Holder
+	19, // 8: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 9: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	1,  // 10: keystead.lock.v1.InspectResponse.holder:type_name -> keystead.lock.v1.Holder
+	9,  // 11: keystead.lock.v1.InspectResponse.waiters:type_name -> keystead.lock.v1.Waiter
+	1,  // 12: keystead.lock.v1.InspectResponse.holders:type_name -> keystead.lock.v1.Holder
+	1,  // 13: keystead.lock.v1.VerifyResponse.holder:type_name -> keystead.lock.v1.Holder
+	19, // 14: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 15: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 16: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
+	4,  // 17: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
+	6,  // 18: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
+	8,  // 19: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
+	11, // 20: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
+	13, // 21: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
+	15, // 22: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
+	17, // 23: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
+	2,  // 24: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
+	5,  // 25: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
+	7,  // 26: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
+	10, // 27: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
+	12, // 28: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
+	14, // 29: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
+	16, // 30: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
+	18, // 31: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_keystead_lock_v1_lock_proto_init() }
@@ -1138,7 +1951,7 @@ func file_keystead_lock_v1_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_lock_v1_lock_proto_rawDesc), len(file_keystead_lock_v1_lock_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

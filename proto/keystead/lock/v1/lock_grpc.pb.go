@@ -19,10 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LockService_Acquire_FullMethodName = "/keystead.lock.v1.LockService/Acquire"
-	LockService_Renew_FullMethodName   = "/keystead.lock.v1.LockService/Renew"
-	LockService_Release_FullMethodName = "/keystead.lock.v1.LockService/Release"
-	LockService_Inspect_FullMethodName = "/keystead.lock.v1.LockService/Inspect"
+	LockService_Acquire_FullMethodName   = "/keystead.lock.v1.LockService/Acquire"
+	LockService_Renew_FullMethodName     = "/keystead.lock.v1.LockService/Renew"
+	LockService_Release_FullMethodName   = "/keystead.lock.v1.LockService/Release"
+	LockService_Inspect_FullMethodName   = "/keystead.lock.v1.LockService/Inspect"
+	LockService_Verify_FullMethodName    = "/keystead.lock.v1.LockService/Verify"
+	LockService_Update_FullMethodName    = "/keystead.lock.v1.LockService/Update"
+	LockService_Downgrade_FullMethodName = "/keystead.lock.v1.LockService/Downgrade"
+	LockService_Revoke_FullMethodName    = "/keystead.lock.v1.LockService/Revoke"
 )
 
 // LockServiceClient is the client API for LockService service.
@@ -36,6 +40,9 @@ const (
 // it from the moment it sent the request plus waited_ns, which is never later.
 // Each grant carries a fencing token greater than all before it for this lock:
 // give it to whatever the lock protects, and have that refuse smaller ones.
+//
+// A lock is held exclusively, or shared by many: readers and a writer. Who waits for it lets
+// nobody pass, so that a writer has its turn however many share the lock.
 //
 // If all nodes die that kept a lock, that is declared, and a grace period begins,
 // which lasts as long as the longest lease: Acquire grants nothing then, and
@@ -53,6 +60,20 @@ type LockServiceClient interface {
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Inspect shows who holds the lock and who waits.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
+	// Verify asks whether a token still holds the lock: for a job that may have outlived its
+	// lease. It was so when the owner answered; what is written after that needs the token all
+	// the same.
+	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*VerifyResponse, error)
+	// Update replaces the metadata of a grant.
+	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
+	// Downgrade makes an exclusive grant a shared one, under its token: those that wait to
+	// share the lock and are next get it as well, and nobody has it exclusively in between. A
+	// shared grant never becomes an exclusive one: two holders that both want that would wait
+	// for each other for ever.
+	Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*DowngradeResponse, error)
+	// Revoke ends another's grant, for operators. Its holder learns of it at the next
+	// renewal, so delay_ns of the grant runs as after any unclean end.
+	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
 }
 
 type lockServiceClient struct {
@@ -103,6 +124,46 @@ func (c *lockServiceClient) Inspect(ctx context.Context, in *InspectRequest, opt
 	return out, nil
 }
 
+func (c *lockServiceClient) Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*VerifyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyResponse)
+	err := c.cc.Invoke(ctx, LockService_Verify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateResponse)
+	err := c.cc.Invoke(ctx, LockService_Update_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*DowngradeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DowngradeResponse)
+	err := c.cc.Invoke(ctx, LockService_Downgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeResponse)
+	err := c.cc.Invoke(ctx, LockService_Revoke_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LockServiceServer is the server API for LockService service.
 // All implementations must embed UnimplementedLockServiceServer
 // for forward compatibility.
@@ -114,6 +175,9 @@ func (c *lockServiceClient) Inspect(ctx context.Context, in *InspectRequest, opt
 // it from the moment it sent the request plus waited_ns, which is never later.
 // Each grant carries a fencing token greater than all before it for this lock:
 // give it to whatever the lock protects, and have that refuse smaller ones.
+//
+// A lock is held exclusively, or shared by many: readers and a writer. Who waits for it lets
+// nobody pass, so that a writer has its turn however many share the lock.
 //
 // If all nodes die that kept a lock, that is declared, and a grace period begins,
 // which lasts as long as the longest lease: Acquire grants nothing then, and
@@ -131,6 +195,20 @@ type LockServiceServer interface {
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Inspect shows who holds the lock and who waits.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
+	// Verify asks whether a token still holds the lock: for a job that may have outlived its
+	// lease. It was so when the owner answered; what is written after that needs the token all
+	// the same.
+	Verify(context.Context, *VerifyRequest) (*VerifyResponse, error)
+	// Update replaces the metadata of a grant.
+	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
+	// Downgrade makes an exclusive grant a shared one, under its token: those that wait to
+	// share the lock and are next get it as well, and nobody has it exclusively in between. A
+	// shared grant never becomes an exclusive one: two holders that both want that would wait
+	// for each other for ever.
+	Downgrade(context.Context, *DowngradeRequest) (*DowngradeResponse, error)
+	// Revoke ends another's grant, for operators. Its holder learns of it at the next
+	// renewal, so delay_ns of the grant runs as after any unclean end.
+	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
 	mustEmbedUnimplementedLockServiceServer()
 }
 
@@ -152,6 +230,18 @@ func (UnimplementedLockServiceServer) Release(context.Context, *ReleaseRequest) 
 }
 func (UnimplementedLockServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
+}
+func (UnimplementedLockServiceServer) Verify(context.Context, *VerifyRequest) (*VerifyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Verify not implemented")
+}
+func (UnimplementedLockServiceServer) Update(context.Context, *UpdateRequest) (*UpdateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
+}
+func (UnimplementedLockServiceServer) Downgrade(context.Context, *DowngradeRequest) (*DowngradeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Downgrade not implemented")
+}
+func (UnimplementedLockServiceServer) Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
 }
 func (UnimplementedLockServiceServer) mustEmbedUnimplementedLockServiceServer() {}
 func (UnimplementedLockServiceServer) testEmbeddedByValue()                     {}
@@ -246,6 +336,78 @@ func _LockService_Inspect_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_Verify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Verify(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Verify_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Verify(ctx, req.(*VerifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_Update_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Update(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Update_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Update(ctx, req.(*UpdateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_Downgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DowngradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Downgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Downgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Downgrade(ctx, req.(*DowngradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Revoke(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Revoke_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Revoke(ctx, req.(*RevokeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LockService_ServiceDesc is the grpc.ServiceDesc for LockService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -268,6 +430,22 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Inspect",
 			Handler:    _LockService_Inspect_Handler,
+		},
+		{
+			MethodName: "Verify",
+			Handler:    _LockService_Verify_Handler,
+		},
+		{
+			MethodName: "Update",
+			Handler:    _LockService_Update_Handler,
+		},
+		{
+			MethodName: "Downgrade",
+			Handler:    _LockService_Downgrade_Handler,
+		},
+		{
+			MethodName: "Revoke",
+			Handler:    _LockService_Revoke_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -19,7 +19,7 @@ import (
 var nextVersion = []struct{ file, old, text string }{
 	{"ring/epoch/table/command.go", "type Compact struct{}", "type Compact struct{ Better bool `json:\"better,omitempty\"` }"},
 	{"ring/epoch/table/level.go", "const Level = 7", "const Level = 8"},
-	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 7\n\t}"},
+	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 8\n\t}"},
 	{"ring/epoch/leader.go", "&table.Compact{}", "&table.Compact{Better: true}"},
 }
 

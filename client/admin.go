@@ -79,12 +79,13 @@ const (
 	KindSemaphore
 	KindOnce
 	KindElection
+	KindBarrier
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election", KindBarrier: "barrier"}
 
 // String returns the kind as the commands write it: "limit", "counter", "lock",
-// "register", "semaphore", "once" or "election".
+// "register", "semaphore", "once", "election" or "barrier".
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kinds) {
 		return kinds[k]

@@ -1,5 +1,5 @@
 // Package client is the Go client of Keystead: exact counters, rate limits, locks,
-// registers and semaphores, each decided by the one node that owns its key.
+// registers, semaphores and barriers, each decided by the one node that owns its key.
 //
 //	c, err := client.Dial(ctx, "n1:7400", "n2:7400")
 //	d, err := c.Limit("api", client.PerMinute(20)).Check(ctx, tenant)
@@ -8,8 +8,9 @@
 //	w, err := c.Register("config").Put(ctx, "shop", []byte("open"))
 //	p, err := c.Semaphore("db", 10).Acquire(ctx, "orders", 2)
 //	b, err := c.Once("orders").Do(ctx, "order-7", hash, work)
+//	a, err := c.Barrier("build", 3).Wait(ctx, "17")
 //
-// A Limit, a Counter, a Lock, a Register and a Semaphore name what is meant; each key has its own
+// A Limit, a Counter, a Lock, a Register, a Semaphore and a Barrier name what is meant; each key has its own
 // of that name.
 //
 // # Guarantee

@@ -29,7 +29,7 @@ func (r Reason) Error() string { return "keystead: " + string(r) }
 const (
 	ErrInvalid          Reason = "INVALID"           // a field is missing, too long or out of range
 	ErrKindMismatch     Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
-	ErrCapacityMismatch Reason = "CAPACITY_MISMATCH" // a semaphore has another capacity than the caller says
+	ErrCapacityMismatch Reason = "CAPACITY_MISMATCH" // a semaphore has another capacity, or a barrier other parties, than the caller says
 	ErrOtherFingerprint Reason = "OTHER_FINGERPRINT" // the key of Once stands for other work
 	ErrRequestTooOld    Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
 	ErrRequestIDReused  Reason = "REQUEST_ID_REUSED" // two processes share a request id, or two requests an IdempotencyKey
@@ -58,8 +58,16 @@ const (
 	// ErrNotElected: another leads, or others wait to.
 	ErrNotElected Reason = "NOT_ELECTED"
 	ErrLockLost   Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
-	ErrReleased   Reason = "RELEASED"  // the cause with which a lock's context ends after Release
-	ErrClosed     Reason = "CLOSED"    // the client was closed
+	// ErrBroken: the phase of a barrier ended before all had arrived.
+	ErrBroken Reason = "BROKEN"
+	// ErrLost: what was awaited was lost with all nodes that kept it, if it was there.
+	ErrLost Reason = "LOST"
+	// ErrPhaseOver: a party arrives for a phase that is not under way.
+	ErrPhaseOver Reason = "PHASE_OVER"
+	// ErrNotRegistered: the party of a phaser is not registered, or not any more.
+	ErrNotRegistered Reason = "NOT_REGISTERED"
+	ErrReleased      Reason = "RELEASED" // the cause with which a lock's context ends after Release
+	ErrClosed        Reason = "CLOSED"   // the client was closed
 )
 
 // Error is how every call fails.
@@ -135,6 +143,7 @@ var goFields = map[string]string{
 	"key": "Key", "name": "Name", "limit": "Limit", "period_ns": "Period", "burst": "Burst", "cost": "Cost", "refund": "Refund",
 	"algorithm": "Algorithm", "anywhere": "Anywhere", "peek": "Peek", "idle_ttl_ns": "IdleTTL", "idempotency_key": "IdempotencyKey", "min": "Min", "max": "Max",
 	"ttl_ns": "TTL", "wait_ns": "Wait", "holder": "Holder", "metadata": "Metadata", "address": "address",
+	"party": "Party", "within_ns": "Within",
 }
 
 // said returns the message, with the field at fault by its name in this package.

@@ -36,8 +36,10 @@ type ObjectState struct {
 	Register *RegisterObject
 	// Semaphore is without its holders; what it calls Held includes what is delayed.
 	Semaphore *SemaphoreState
-	Once      *OnceObject
-	Election  *ElectionState
+	// Barrier is without its parties.
+	Barrier  *BarrierState
+	Once     *OnceObject
+	Election *ElectionState
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -124,6 +126,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	}
 	if x := o.Election; x != nil {
 		s.Election = &ElectionState{Leader: wireLeader(x.Leader), Waiting: int(x.Waiting)}
+	}
+	if x := o.Barrier; x != nil {
+		s.Barrier = &BarrierState{Phase: x.Phase, Arrived: int(x.Arrived), Parties: int(x.Parties), Phaser: x.Phaser}
 	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}

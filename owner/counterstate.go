@@ -24,7 +24,10 @@ func (counters) spent(_ *shard, e *entry) bool { return e.counter().Version != 0
 
 func (counters) fades() bool { return false }
 
-func (counters) clear(_ *shard, e *entry) { *e.counter() = counter.State{} }
+func (counters) clear(sh *shard, e *entry) {
+	*e.counter() = counter.State{}
+	sh.counterMovedLocked(e)
+}
 
 func (counters) record(sh *shard, e *entry, r *Record, _ bool) {
 	if e.counter().Version != 0 {
@@ -94,6 +97,7 @@ func (counters) install(t target, r *Record, _ any) {
 	c := r.Counter()
 	t.sh.version = max(t.sh.version, c.Version)
 	*t.e.counter() = c
+	t.sh.counterMovedLocked(t.e)
 }
 
 func (counters) version(*Record) byte { return 1 }
@@ -128,4 +132,5 @@ func (counters) put(t *target, r *Record) {
 		c.Version = t.sh.version
 	}
 	*t.e.counter() = c
+	t.sh.counterMovedLocked(t.e)
 }

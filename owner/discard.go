@@ -16,6 +16,7 @@ const discardTries = 3
 func (s *Store) Discard(lost func(hash uint64) bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
+		sh.dismissAwaits(lost)
 		for range discardTries {
 			if sh.discard(lost, sweepStep) {
 				break

@@ -114,6 +114,7 @@ func (s *Store) Dismiss(lost func(hash uint64) bool) {
 		for callers := range slices.Chunk(sh.callers(), ownStep) {
 			sh.dismiss(callers, lost)
 		}
+		sh.dismissAwaits(lost)
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 	KindSemaphore
 	KindOnce
 	KindElection
+	KindBarrier
 
 	kinds // how many there are, with the zero Kind, which is none
 )
@@ -33,6 +34,7 @@ var machines = [kinds]machine{
 	KindSemaphore: semaphoreMachine,
 	KindOnce:      onceMachine,
 	KindElection:  electionMachine,
+	KindBarrier:   barrierMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.
@@ -44,7 +46,8 @@ type machine struct {
 	states states
 	slab   slab   // nil: all of a state is in the cell
 	grants grants // nil: nobody holds such an object
-	waits  waits  // nil: nobody waits for such an object
+	waits  waits  // nil: nobody waits in a queue for such an object
+	timed  timed  // nil: time alone changes nothing that callers wait for, but in a queue
 	parts  parts  // nil: such an object is never split
 	old    old    // nil: headers before version 4 cannot have its state
 
@@ -105,6 +108,15 @@ type grants interface {
 	// holds reports whether a token holds an object now, and lets time pass for the object
 	// before. The error is Recovering if that is not known.
 	holds(t target, token uint64) (bool, error)
+}
+
+// timed is a kind of object that time changes for those who wait, although there is no queue. Its
+// methods are called with the shard locked.
+type timed interface {
+	// next returns when lapse has something to do, if it has.
+	next(sh *shard, e *entry) (at int64, ok bool)
+	// lapse lets time pass for an object that is there. If it fails, nothing has changed.
+	lapse(t target) error
 }
 
 // parts is a kind whose objects may be split. Its methods are called with the shard locked.

@@ -32,6 +32,10 @@ const (
 	opSetCapacity
 	opRevokeLock
 	opShareLock
+	opArrive
+	opRegisterParty
+	opLeaveBarrier
+	opBreakBarrier
 )
 
 // … each kind that was added later has numbers of its own.

@@ -56,6 +56,8 @@ type shard struct {
 	crowds    map[address]*crowd        // of callers that wait for work that another does
 	copies    map[uint32]struct{}       // by entry: locks with a queue that came from elsewhere; see Own
 	sessions  sessionIndex
+
+	gathering // barriers, and those who await
 }
 
 // entry begins the cell of an object. Behind it, in the same cell and so on the
@@ -64,11 +66,11 @@ type shard struct {
 // request ids.
 type entry struct {
 	ids     uint32 // in ids; 0 = none
-	lock    uint32 // in holds, for what is held; 0 = absent
+	lock    uint32 // in holds, for what is held, or in gathers, for a barrier; 0 = absent
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind
-	counted uint32 // bytes that the state of a hold refers to, as they are counted in text
+	counted uint32 // bytes that the state of a hold or a barrier refers to, as they are counted in text
 }
 
 const entrySize = unsafe.Sizeof(entry{})
@@ -281,7 +283,7 @@ func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 	}
 	sh.done = sh.done[:0]
 	clear(sh.entrants)
-	sh.gone, sh.entrants, sh.holders = sh.gone[:0], sh.entrants[:0], sh.holders[:0]
+	sh.gone, sh.entrants, sh.holders, sh.parties = sh.gone[:0], sh.entrants[:0], sh.holders[:0], sh.parties[:0]
 }
 
 // recordLocked fills the shard's record with the state of an entry, under the
@@ -297,7 +299,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.holds.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.holds.Bytes() + sh.gathers.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n

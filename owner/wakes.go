@@ -107,11 +107,7 @@ func (t *target) scheduleLocked() {
 	if t.e == nil {
 		return
 	}
-	l := t.sh.lineLocked(t.e)
-	if l.object == nil {
-		return
-	}
-	at, ok := l.object.NextWake(t.now)
+	at, ok := t.nextWakeLocked()
 	if !ok {
 		return
 	}
@@ -119,6 +115,17 @@ func (t *target) scheduleLocked() {
 		return
 	}
 	t.sh.scheduleLocked(t.slot, at)
+}
+
+// nextWakeLocked returns when time changes the object for those who wait for it, if it does.
+func (t *target) nextWakeLocked() (at int64, ok bool) {
+	if timed := machines[t.kind].timed; timed != nil {
+		return timed.next(t.sh, t.e)
+	}
+	if l := t.sh.lineLocked(t.e); l.object != nil {
+		return l.object.NextWake(t.now)
+	}
+	return 0, false
 }
 
 func (sh *shard) scheduleLocked(slot uint32, at int64) {
@@ -145,6 +152,10 @@ func (sh *shard) wake(x wake, now int64) {
 	delete(sh.scheduled, x.of.slot)
 	sh.now = max(sh.now, now)
 	t := sh.targetLocked(x.of.slot)
+	if timed := machines[t.kind].timed; timed != nil {
+		sh.wakeTimed(t, timed)
+		return
+	}
 	l := sh.lineLocked(t.e)
 	if l.object == nil {
 		return // nobody waits any more
@@ -176,5 +187,22 @@ func (sh *shard) wake(x wake, now int64) {
 		t.retryLocked()
 	case waiting:
 		sh.copyLocked(t.slot)
+	}
+}
+
+// wakeTimed lets time pass for an object without a queue.
+func (sh *shard) wakeTimed(t target, of timed) {
+	if at, ok := of.next(sh, t.e); !ok {
+		return
+	} else if at > t.now {
+		t.scheduleLocked()
+		return
+	}
+	var err error
+	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, t.now); err == nil {
+		err = of.lapse(t)
+	}
+	if err != nil && failure.ReasonOf(err) != failure.NotOwner {
+		t.retryLocked()
 	}
 }

@@ -107,11 +107,21 @@ func (sh *shard) watchedChangedLocked(e *entry) {
 	}
 }
 
-// endAwaitsLocked has all who await an object of the shard look again, and forgets those who
-// do not come.
+// endAwaitsLocked has all who await an object of the shard look again, forgets those who do not
+// come, and what nobody awaits any more.
 func (sh *shard) endAwaitsLocked() {
 	for of, c := range sh.watched {
 		close(c)
 		delete(sh.watched, of)
+	}
+	for at, sums := range sh.sums {
+		if sh.dropLeftLocked(sums); len(sums) == 0 {
+			delete(sh.sums, at)
+		}
+	}
+	for barrier, of := range sh.gates {
+		if of.n == 0 {
+			delete(sh.gates, barrier)
+		}
 	}
 }

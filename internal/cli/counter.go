@@ -20,7 +20,7 @@ func newCounter(std Process) *cobra.Command {
   keystead counter get page:/index.html`,
 	}
 	onlySubcommands(cmd)
-	cmd.AddCommand(newCounterAdd(std), newCounterGet(std), newCounterSet(std), newCounterReset(std), newCounterDelete(std))
+	cmd.AddCommand(newCounterAdd(std), newCounterGet(std), newCounterAwait(std), newCounterSet(std), newCounterReset(std), newCounterDelete(std))
 	return cmd
 }
 

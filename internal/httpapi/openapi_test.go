@@ -55,7 +55,7 @@ func TestEveryMethodIsReachable(t *testing.T) {
 // What is read by GET changes nothing: proxies and browsers repeat it as they like.
 func TestReadsOnlyRead(t *testing.T) {
 	h := newHouse(t)
-	reads := regexp.MustCompile(`^(Get|BatchGet|List|Inspect|Verify)`)
+	reads := regexp.MustCompile(`^(Get|BatchGet|List|Inspect|Verify|Await)`)
 	some := 0
 	for _, r := range h.web.routes {
 		if r.reads {

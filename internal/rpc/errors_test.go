@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/owner"
+	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
@@ -124,6 +125,22 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.elections.Resign(ctx, &electionpb.ResignRequest{Key: key, Name: name, Token: 1, RequestId: id})
 			return err
 		},
+		"Arrive": func() error {
+			_, err := h.barriers.Arrive(ctx, &barrierpb.ArriveRequest{Key: key, Name: name, Party: "me", Parties: 2, RequestId: id})
+			return err
+		},
+		"LeaveBarrier": func() error {
+			_, err := h.barriers.Leave(ctx, &barrierpb.LeaveRequest{Key: key, Name: name, Party: "me", RequestId: id})
+			return err
+		},
+		"BreakBarrier": func() error {
+			_, err := h.barriers.Break(ctx, &barrierpb.BreakRequest{Key: key, Name: name, RequestId: id})
+			return err
+		},
+		"RegisterParty": func() error {
+			_, err := h.barriers.Register(ctx, &barrierpb.RegisterRequest{Key: key, Name: name, Party: "me", TtlNs: second, RequestId: id})
+			return err
+		},
 		"Inspect": func() error {
 			_, err := h.locks.Inspect(ctx, &lockpb.InspectRequest{Key: key, Name: name})
 			return err
@@ -133,7 +150,8 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 
 // takesID says which of calls carry a request id.
 var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true,
-	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true, "BeginOnce": true, "CompleteOnce": true, "AbandonOnce": true, "ForgetOnce": true}
+	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true, "BeginOnce": true, "CompleteOnce": true, "AbandonOnce": true, "ForgetOnce": true,
+	"Arrive": true, "LeaveBarrier": true, "BreakBarrier": true, "RegisterParty": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -183,7 +201,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 7 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 8 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection]+st.Objects[owner.KindBarrier] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})

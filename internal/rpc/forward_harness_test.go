@@ -22,6 +22,7 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
+	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
@@ -144,6 +145,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.permits = semaphorepb.NewSemaphoreServiceClient(m.conn)
 	m.onces = oncepb.NewOnceServiceClient(m.conn)
 	m.elections = electionpb.NewElectionServiceClient(m.conn)
+	m.barriers = barrierpb.NewBarrierServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

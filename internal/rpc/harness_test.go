@@ -25,6 +25,7 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
+	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
@@ -102,6 +103,7 @@ type house struct {
 	permits   semaphorepb.SemaphoreServiceClient
 	onces     oncepb.OnceServiceClient
 	elections electionpb.ElectionServiceClient
+	barriers  barrierpb.BarrierServiceClient
 	conn      *grpc.ClientConn
 }
 
@@ -152,6 +154,7 @@ func (h *house) run(l net.Listener) {
 	h.permits = semaphorepb.NewSemaphoreServiceClient(h.conn)
 	h.onces = oncepb.NewOnceServiceClient(h.conn)
 	h.elections = electionpb.NewElectionServiceClient(h.conn)
+	h.barriers = barrierpb.NewBarrierServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

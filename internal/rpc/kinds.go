@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/owner"
+	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
@@ -76,6 +77,15 @@ const (
 	opKeepAlive    = 90 // of all that a session holds
 	opEndSession   = 91
 
+	opArrive         = 70
+	opAwaitPhase     = 71
+	opRegisterParty  = 72
+	opRenewParty     = 73
+	opLeaveBarrier   = 74
+	opBreakBarrier   = 75
+	opInspectBarrier = 76
+	opAwaitCounter   = 77
+
 	opAwaitElection = 96
 
 	opVerifyLock    = 40
@@ -134,6 +144,14 @@ var (
 	electionRevoke       = changes(opRevokeLeader, "Revoke", "revoke_leader", "revoked", "gone", (*Server).revokeLeader).since(owner.ElectionLevel)
 	electionInspect      = reads(opInspectElection, "Inspect", "inspect_election", "led", "free", (*Server).inspectElection).since(owner.ElectionLevel)
 	electionAwait        = awaits(opAwaitElection, "await_election", "changed", "same", (*Server).awaitElection).since(owner.ElectionLevel)
+	barrierArrive        = changes(opArrive, "Arrive", "arrive", "arrived", "refused", (*Server).arrive).since(owner.BarrierLevel)
+	barrierAwait         = patiently(awaits(opAwaitPhase, "await_phase", "ended", "under_way", (*Server).awaitPhase), "Await").since(owner.BarrierLevel)
+	barrierRegister      = changes(opRegisterParty, "Register", "register_party", "registered", "refused", (*Server).registerParty).since(owner.BarrierLevel)
+	barrierRenew         = changes(opRenewParty, "Renew", "renew_party", "renewed", "gone", (*Server).renewParty).since(owner.BarrierLevel)
+	barrierLeave         = changes(opLeaveBarrier, "Leave", "leave_barrier", "left", "gone", (*Server).leaveBarrier).since(owner.BarrierLevel)
+	barrierBreak         = changes(opBreakBarrier, "Break", "break_barrier", "broken", "absent", (*Server).breakBarrier).since(owner.BarrierLevel)
+	barrierInspect       = reads(opInspectBarrier, "Inspect", "inspect_barrier", "answered", "absent", (*Server).inspectBarrier).since(owner.BarrierLevel)
+	counterAwait         = patiently(awaits(opAwaitCounter, "await_counter", "met", "unmet", (*Server).awaitCounter), "Await").since(owner.BarrierLevel).fronted((*Server).frontAwait)
 	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
@@ -150,12 +168,13 @@ var (
 // kind. A kind that is added here is served, counted, forwarded, and known to settings.
 var catalog = []*kind{
 	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation),
-	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation),
+	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation, counterAwait.operation),
 	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation, lockVerify.operation, lockUpdate.operation, lockDowngrade.operation, lockRevoke.operation),
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
 	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
 	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),
 	newKind(kind{of: owner.KindElection, name: "election", setting: "elections", service: &electionpb.ElectionService_ServiceDesc}, electionCampaign.operation, electionRenew.operation, electionProclaim.operation, electionResign.operation, electionVerify.operation, electionRevoke.operation, electionInspect.operation, electionAwait.operation),
+	newKind(kind{of: owner.KindBarrier, name: "barrier", setting: "barriers", service: &barrierpb.BarrierService_ServiceDesc}, barrierArrive.operation, barrierAwait.operation, barrierRegister.operation, barrierRenew.operation, barrierLeave.operation, barrierBreak.operation, barrierInspect.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd),
 }
 

@@ -183,6 +183,7 @@ var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (change
 	owner.KindSemaphore: semaphoreState,
 	owner.KindOnce:      onceState,
 	owner.KindElection:  electionState,
+	owner.KindBarrier:   barrierState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.

@@ -705,7 +705,9 @@ type ObjectState struct {
 	// Its state, if it is work that is done once.
 	Once *OnceState `protobuf:"bytes,10,opt,name=once,proto3" json:"once,omitempty"`
 	// Its state, if it is an election.
-	Election      *ElectionState `protobuf:"bytes,11,opt,name=election,proto3" json:"election,omitempty"`
+	Election *ElectionState `protobuf:"bytes,11,opt,name=election,proto3" json:"election,omitempty"`
+	// Its state, if it is a barrier or a phaser.
+	Barrier       *BarrierState `protobuf:"bytes,14,opt,name=barrier,proto3" json:"barrier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -813,6 +815,13 @@ func (x *ObjectState) GetOnce() *OnceState {
 func (x *ObjectState) GetElection() *ElectionState {
 	if x != nil {
 		return x.Election
+	}
+	return nil
+}
+
+func (x *ObjectState) GetBarrier() *BarrierState {
+	if x != nil {
+		return x.Barrier
 	}
 	return nil
 }
@@ -1311,6 +1320,79 @@ func (x *ElectionState) GetWaiting() uint32 {
 	return 0
 }
 
+// BarrierState is what is kept of a barrier, without its parties.
+type BarrierState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The phase that is under way.
+	Phase uint64 `protobuf:"varint,1,opt,name=phase,proto3" json:"phase,omitempty"`
+	// How many have arrived for it.
+	Arrived uint32 `protobuf:"varint,2,opt,name=arrived,proto3" json:"arrived,omitempty"`
+	// … of so many.
+	Parties uint32 `protobuf:"varint,3,opt,name=parties,proto3" json:"parties,omitempty"`
+	// Whether these are those that are registered.
+	Phaser        bool `protobuf:"varint,4,opt,name=phaser,proto3" json:"phaser,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BarrierState) Reset() {
+	*x = BarrierState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BarrierState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BarrierState) ProtoMessage() {}
+
+func (x *BarrierState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BarrierState.ProtoReflect.Descriptor instead.
+func (*BarrierState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BarrierState) GetPhase() uint64 {
+	if x != nil {
+		return x.Phase
+	}
+	return 0
+}
+
+func (x *BarrierState) GetArrived() uint32 {
+	if x != nil {
+		return x.Arrived
+	}
+	return 0
+}
+
+func (x *BarrierState) GetParties() uint32 {
+	if x != nil {
+		return x.Parties
+	}
+	return 0
+}
+
+func (x *BarrierState) GetPhaser() bool {
+	if x != nil {
+		return x.Phaser
+	}
+	return false
+}
+
 // ListObjectsRequest asks for a page.
 type ListObjectsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1337,7 +1419,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1431,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1444,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1435,7 +1517,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1529,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1542,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1513,7 +1595,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1607,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1620,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1582,7 +1664,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1676,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1689,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1658,7 +1740,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1752,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1765,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1745,7 +1827,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xab\x04\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xe6\x04\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1758,7 +1840,8 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\tsemaphore\x18\t \x01(\v2!.keystead.admin.v1.SemaphoreStateR\tsemaphore\x120\n" +
 	"\x04once\x18\n" +
 	" \x01(\v2\x1c.keystead.admin.v1.OnceStateR\x04once\x12<\n" +
-	"\belection\x18\v \x01(\v2 .keystead.admin.v1.ElectionStateR\belection\"\xb7\x01\n" +
+	"\belection\x18\v \x01(\v2 .keystead.admin.v1.ElectionStateR\belection\x129\n" +
+	"\abarrier\x18\x0e \x01(\v2\x1f.keystead.admin.v1.BarrierStateR\abarrier\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
@@ -1792,7 +1875,12 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"_\n" +
 	"\rElectionState\x124\n" +
 	"\x06leader\x18\x01 \x01(\v2\x1c.keystead.election.v1.LeaderR\x06leader\x12\x18\n" +
-	"\awaiting\x18\x02 \x01(\rR\awaiting\"\xe6\x01\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\"p\n" +
+	"\fBarrierState\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\x04R\x05phase\x12\x18\n" +
+	"\aarrived\x18\x02 \x01(\rR\aarrived\x12\x18\n" +
+	"\aparties\x18\x03 \x01(\rR\aparties\x12\x16\n" +
+	"\x06phaser\x18\x04 \x01(\bR\x06phaser\"\xe6\x01\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1846,7 +1934,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -1867,69 +1955,71 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*SemaphoreState)(nil),      // 16: keystead.admin.v1.SemaphoreState
 	(*OnceState)(nil),           // 17: keystead.admin.v1.OnceState
 	(*ElectionState)(nil),       // 18: keystead.admin.v1.ElectionState
-	(*ListObjectsRequest)(nil),  // 19: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 20: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 21: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 22: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 23: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 24: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 25: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 26: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 27: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 28: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 29: keystead.lock.v1.Holder
-	(v14.Phase)(0),              // 30: keystead.once.v1.Phase
-	(*v15.Leader)(nil),          // 31: keystead.election.v1.Leader
-	(*v11.RequestId)(nil),       // 32: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 33: keystead.common.v1.Replay
+	(*BarrierState)(nil),        // 19: keystead.admin.v1.BarrierState
+	(*ListObjectsRequest)(nil),  // 20: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 21: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 22: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 23: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 24: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 25: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 26: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 27: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 28: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 29: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 30: keystead.lock.v1.Holder
+	(v14.Phase)(0),              // 31: keystead.once.v1.Phase
+	(*v15.Leader)(nil),          // 32: keystead.election.v1.Leader
+	(*v11.RequestId)(nil),       // 33: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 34: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	24, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	25, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	26, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	25, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	27, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	25, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	26, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	27, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	26, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	28, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
 	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	25, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	26, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
 	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
 	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
 	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	26, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	27, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
 	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
 	16, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
 	17, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
 	18, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
-	28, // 17: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	29, // 18: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	30, // 19: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
-	31, // 20: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
-	25, // 21: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	21, // 22: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	25, // 23: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	25, // 24: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	32, // 25: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	33, // 26: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 27: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 28: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 29: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 30: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 31: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	19, // 32: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	22, // 33: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 34: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 35: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 36: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 37: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 38: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	20, // 39: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	23, // 40: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	34, // [34:41] is the sub-list for method output_type
-	27, // [27:34] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	19, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
+	29, // 18: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	30, // 19: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	31, // 20: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
+	32, // 21: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
+	26, // 22: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	22, // 23: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	26, // 24: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	26, // 25: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	33, // 26: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	34, // 27: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 28: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 29: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 30: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 31: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 32: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	20, // 33: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	23, // 34: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 35: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 36: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 37: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 38: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 39: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	21, // 40: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	24, // 41: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	35, // [35:42] is the sub-list for method output_type
+	28, // [28:35] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -1943,7 +2033,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

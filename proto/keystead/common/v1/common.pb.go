@@ -5,8 +5,8 @@
 // source: keystead/common/v1/common.proto
 
 // Package keystead.common.v1 holds what the services of Keystead's API share. The
-// services are exact rate limits, counters, locks, registers, semaphores and elections, each kept in memory by the one
-// node that owns its key.
+// services are exact rate limits, counters, locks, registers, semaphores, elections and barriers, each kept in
+// memory by the one node that owns its key.
 //
 // What holds for every call:
 //
@@ -61,6 +61,8 @@ const (
 	Kind_KIND_ONCE Kind = 6
 	// An election.
 	Kind_KIND_ELECTION Kind = 7
+	// A barrier, or a phaser.
+	Kind_KIND_BARRIER Kind = 8
 )
 
 // Enum value maps for Kind.
@@ -74,6 +76,7 @@ var (
 		5: "KIND_SEMAPHORE",
 		6: "KIND_ONCE",
 		7: "KIND_ELECTION",
+		8: "KIND_BARRIER",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -84,6 +87,7 @@ var (
 		"KIND_SEMAPHORE":   5,
 		"KIND_ONCE":        6,
 		"KIND_ELECTION":    7,
+		"KIND_BARRIER":     8,
 	}
 )
 
@@ -179,8 +183,8 @@ const (
 	// The node serves nothing of this name. UNIMPLEMENTED. Where it had another name
 	// before, the hint says the new one.
 	Reason_REASON_UNKNOWN_METHOD Reason = 18
-	// A semaphore has another capacity than the caller says. FAILED_PRECONDITION. The
-	// message says which; SetCapacity changes it.
+	// A semaphore has another capacity than the caller says, or a barrier another number of
+	// parties. FAILED_PRECONDITION. The message says which; SetCapacity changes a capacity.
 	Reason_REASON_CAPACITY_MISMATCH Reason = 19
 	// The key stands for other work than that of the caller's fingerprint. Nothing happened.
 	// FAILED_PRECONDITION. Repeat the very same request under its key, or draw a new key.
@@ -654,7 +658,7 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\x96\x01\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xa8\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -664,7 +668,8 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\rKIND_REGISTER\x10\x04\x12\x12\n" +
 	"\x0eKIND_SEMAPHORE\x10\x05\x12\r\n" +
 	"\tKIND_ONCE\x10\x06\x12\x11\n" +
-	"\rKIND_ELECTION\x10\a*\x94\x04\n" +
+	"\rKIND_ELECTION\x10\a\x12\x10\n" +
+	"\fKIND_BARRIER\x10\b*\x94\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +

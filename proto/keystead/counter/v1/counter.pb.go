@@ -640,6 +640,191 @@ func (x *GetResponse) GetParts() uint32 {
 	return 0
 }
 
+// AwaitRequest says what to wait for: exactly one of at_most and at_least is set.
+type AwaitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is counted. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which counter of the key: at most 128 bytes. Empty means "counter".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Wait until the value is this or below.
+	AtMost *int64 `protobuf:"zigzag64,3,opt,name=at_most,json=atMost,proto3,oneof" json:"at_most,omitempty"`
+	// Wait until the value is this or above.
+	AtLeast *int64 `protobuf:"zigzag64,4,opt,name=at_least,json=atLeast,proto3,oneof" json:"at_least,omitempty"`
+	// How long to wait, in nanoseconds: 0 (do not wait) to 86,400,000,000,000 (24 h). The
+	// deadline of the call counts as well.
+	WaitNs        int64 `protobuf:"varint,5,opt,name=wait_ns,json=waitNs,proto3" json:"wait_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitRequest) Reset() {
+	*x = AwaitRequest{}
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitRequest) ProtoMessage() {}
+
+func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
+func (*AwaitRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AwaitRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AwaitRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AwaitRequest) GetAtMost() int64 {
+	if x != nil && x.AtMost != nil {
+		return *x.AtMost
+	}
+	return 0
+}
+
+func (x *AwaitRequest) GetAtLeast() int64 {
+	if x != nil && x.AtLeast != nil {
+		return *x.AtLeast
+	}
+	return 0
+}
+
+func (x *AwaitRequest) GetWaitNs() int64 {
+	if x != nil {
+		return x.WaitNs
+	}
+	return 0
+}
+
+// AwaitResponse says whether the counter was so.
+type AwaitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it was. If not, the wait is over, or lost_epoch is set and the counter does
+	// not exist: what was waited for may have been lost.
+	Met bool `protobuf:"varint,1,opt,name=met,proto3" json:"met,omitempty"`
+	// The value by which that was decided.
+	Value int64 `protobuf:"zigzag64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Its version; 0 for a counter that does not exist.
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch uint64 `protobuf:"varint,6,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// How many parts the counter is split into, because it is hot; 0 if it is whole.
+	Parts         uint32 `protobuf:"varint,7,opt,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitResponse) Reset() {
+	*x = AwaitResponse{}
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitResponse) ProtoMessage() {}
+
+func (x *AwaitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitResponse.ProtoReflect.Descriptor instead.
+func (*AwaitResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AwaitResponse) GetMet() bool {
+	if x != nil {
+		return x.Met
+	}
+	return false
+}
+
+func (x *AwaitResponse) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *AwaitResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *AwaitResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AwaitResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *AwaitResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *AwaitResponse) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
 // BatchGetRequest names counters.
 type BatchGetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -651,7 +836,7 @@ type BatchGetRequest struct {
 
 func (x *BatchGetRequest) Reset() {
 	*x = BatchGetRequest{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[7]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +848,7 @@ func (x *BatchGetRequest) String() string {
 func (*BatchGetRequest) ProtoMessage() {}
 
 func (x *BatchGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[7]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +861,7 @@ func (x *BatchGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{7}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BatchGetRequest) GetGets() []*GetRequest {
@@ -701,7 +886,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[8]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +898,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[8]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +911,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{8}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetResult) GetResponse() *GetResponse {
@@ -763,7 +948,7 @@ type BatchGetResponse struct {
 
 func (x *BatchGetResponse) Reset() {
 	*x = BatchGetResponse{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[9]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +960,7 @@ func (x *BatchGetResponse) String() string {
 func (*BatchGetResponse) ProtoMessage() {}
 
 func (x *BatchGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[9]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +973,7 @@ func (x *BatchGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{9}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BatchGetResponse) GetResults() []*GetResult {
@@ -831,7 +1016,7 @@ type CompareAndSetRequest struct {
 
 func (x *CompareAndSetRequest) Reset() {
 	*x = CompareAndSetRequest{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[10]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +1028,7 @@ func (x *CompareAndSetRequest) String() string {
 func (*CompareAndSetRequest) ProtoMessage() {}
 
 func (x *CompareAndSetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[10]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1041,7 @@ func (x *CompareAndSetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareAndSetRequest.ProtoReflect.Descriptor instead.
 func (*CompareAndSetRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{10}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CompareAndSetRequest) GetKey() string {
@@ -934,7 +1119,7 @@ type CompareAndSetResponse struct {
 
 func (x *CompareAndSetResponse) Reset() {
 	*x = CompareAndSetResponse{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[11]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1131,7 @@ func (x *CompareAndSetResponse) String() string {
 func (*CompareAndSetResponse) ProtoMessage() {}
 
 func (x *CompareAndSetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[11]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1144,7 @@ func (x *CompareAndSetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareAndSetResponse.ProtoReflect.Descriptor instead.
 func (*CompareAndSetResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{11}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CompareAndSetResponse) GetApplied() bool {
@@ -1038,7 +1223,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[12]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1235,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[12]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1248,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{12}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ResetRequest) GetKey() string {
@@ -1118,7 +1303,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[13]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1315,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[13]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1328,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{13}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResetResponse) GetPrevious() int64 {
@@ -1215,7 +1400,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[14]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1412,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[14]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1425,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{14}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteRequest) GetKey() string {
@@ -1298,7 +1483,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[15]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1495,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_counter_v1_counter_proto_msgTypes[15]
+	mi := &file_keystead_counter_v1_counter_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1508,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{15}
+	return file_keystead_counter_v1_counter_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteResponse) GetDeleted() bool {
@@ -1433,7 +1618,25 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\x12\x14\n" +
-	"\x05parts\x18\x06 \x01(\rR\x05parts\"F\n" +
+	"\x05parts\x18\x06 \x01(\rR\x05parts\"\xa4\x01\n" +
+	"\fAwaitRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\aat_most\x18\x03 \x01(\x12H\x00R\x06atMost\x88\x01\x01\x12\x1e\n" +
+	"\bat_least\x18\x04 \x01(\x12H\x01R\aatLeast\x88\x01\x01\x12\x17\n" +
+	"\await_ns\x18\x05 \x01(\x03R\x06waitNsB\n" +
+	"\n" +
+	"\b_at_mostB\v\n" +
+	"\t_at_least\"\xb2\x01\n" +
+	"\rAwaitResponse\x12\x10\n" +
+	"\x03met\x18\x01 \x01(\bR\x03met\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x12R\x05value\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x06 \x01(\x04R\tlostEpoch\x12\x14\n" +
+	"\x05parts\x18\a \x01(\rR\x05parts\"F\n" +
 	"\x0fBatchGetRequest\x123\n" +
 	"\x04gets\x18\x01 \x03(\v2\x1f.keystead.counter.v1.GetRequestR\x04gets\"\x94\x01\n" +
 	"\tGetResult\x12<\n" +
@@ -1497,12 +1700,13 @@ const file_keystead_counter_v1_counter_proto_rawDesc = "" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REFUSAL_BELOW_MIN\x10\x01\x12\x15\n" +
 	"\x11REFUSAL_ABOVE_MAX\x10\x02\x12\x14\n" +
-	"\x10REFUSAL_OVERFLOW\x10\x032\xeb\x04\n" +
+	"\x10REFUSAL_OVERFLOW\x10\x032\xc0\x05\n" +
 	"\x0eCounterService\x12H\n" +
 	"\x03Add\x12\x1f.keystead.counter.v1.AddRequest\x1a .keystead.counter.v1.AddResponse\x12W\n" +
 	"\bBatchAdd\x12$.keystead.counter.v1.BatchAddRequest\x1a%.keystead.counter.v1.BatchAddResponse\x12M\n" +
 	"\x03Get\x12\x1f.keystead.counter.v1.GetRequest\x1a .keystead.counter.v1.GetResponse\"\x03\x90\x02\x01\x12\\\n" +
-	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\"\x03\x90\x02\x01\x12f\n" +
+	"\bBatchGet\x12$.keystead.counter.v1.BatchGetRequest\x1a%.keystead.counter.v1.BatchGetResponse\"\x03\x90\x02\x01\x12S\n" +
+	"\x05Await\x12!.keystead.counter.v1.AwaitRequest\x1a\".keystead.counter.v1.AwaitResponse\"\x03\x90\x02\x01\x12f\n" +
 	"\rCompareAndSet\x12).keystead.counter.v1.CompareAndSetRequest\x1a*.keystead.counter.v1.CompareAndSetResponse\x12N\n" +
 	"\x05Reset\x12!.keystead.counter.v1.ResetRequest\x1a\".keystead.counter.v1.ResetResponse\x12Q\n" +
 	"\x06Delete\x12\".keystead.counter.v1.DeleteRequest\x1a#.keystead.counter.v1.DeleteResponseBBZ@github.com/keystead/keystead/proto/keystead/counter/v1;counterv1b\x06proto3"
@@ -1520,7 +1724,7 @@ func file_keystead_counter_v1_counter_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_counter_v1_counter_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_counter_v1_counter_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_keystead_counter_v1_counter_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_keystead_counter_v1_counter_proto_goTypes = []any{
 	(Refusal)(0),                  // 0: keystead.counter.v1.Refusal
 	(*AddRequest)(nil),            // 1: keystead.counter.v1.AddRequest
@@ -1530,56 +1734,60 @@ var file_keystead_counter_v1_counter_proto_goTypes = []any{
 	(*BatchAddResponse)(nil),      // 5: keystead.counter.v1.BatchAddResponse
 	(*GetRequest)(nil),            // 6: keystead.counter.v1.GetRequest
 	(*GetResponse)(nil),           // 7: keystead.counter.v1.GetResponse
-	(*BatchGetRequest)(nil),       // 8: keystead.counter.v1.BatchGetRequest
-	(*GetResult)(nil),             // 9: keystead.counter.v1.GetResult
-	(*BatchGetResponse)(nil),      // 10: keystead.counter.v1.BatchGetResponse
-	(*CompareAndSetRequest)(nil),  // 11: keystead.counter.v1.CompareAndSetRequest
-	(*CompareAndSetResponse)(nil), // 12: keystead.counter.v1.CompareAndSetResponse
-	(*ResetRequest)(nil),          // 13: keystead.counter.v1.ResetRequest
-	(*ResetResponse)(nil),         // 14: keystead.counter.v1.ResetResponse
-	(*DeleteRequest)(nil),         // 15: keystead.counter.v1.DeleteRequest
-	(*DeleteResponse)(nil),        // 16: keystead.counter.v1.DeleteResponse
-	(*v1.RequestId)(nil),          // 17: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),             // 18: keystead.common.v1.Replay
-	(*v1.Error)(nil),              // 19: keystead.common.v1.Error
-	(*v1.Decider)(nil),            // 20: keystead.common.v1.Decider
+	(*AwaitRequest)(nil),          // 8: keystead.counter.v1.AwaitRequest
+	(*AwaitResponse)(nil),         // 9: keystead.counter.v1.AwaitResponse
+	(*BatchGetRequest)(nil),       // 10: keystead.counter.v1.BatchGetRequest
+	(*GetResult)(nil),             // 11: keystead.counter.v1.GetResult
+	(*BatchGetResponse)(nil),      // 12: keystead.counter.v1.BatchGetResponse
+	(*CompareAndSetRequest)(nil),  // 13: keystead.counter.v1.CompareAndSetRequest
+	(*CompareAndSetResponse)(nil), // 14: keystead.counter.v1.CompareAndSetResponse
+	(*ResetRequest)(nil),          // 15: keystead.counter.v1.ResetRequest
+	(*ResetResponse)(nil),         // 16: keystead.counter.v1.ResetResponse
+	(*DeleteRequest)(nil),         // 17: keystead.counter.v1.DeleteRequest
+	(*DeleteResponse)(nil),        // 18: keystead.counter.v1.DeleteResponse
+	(*v1.RequestId)(nil),          // 19: keystead.common.v1.RequestId
+	(*v1.Replay)(nil),             // 20: keystead.common.v1.Replay
+	(*v1.Error)(nil),              // 21: keystead.common.v1.Error
+	(*v1.Decider)(nil),            // 22: keystead.common.v1.Decider
 }
 var file_keystead_counter_v1_counter_proto_depIdxs = []int32{
-	17, // 0: keystead.counter.v1.AddRequest.request_id:type_name -> keystead.common.v1.RequestId
+	19, // 0: keystead.counter.v1.AddRequest.request_id:type_name -> keystead.common.v1.RequestId
 	0,  // 1: keystead.counter.v1.AddResponse.refusal:type_name -> keystead.counter.v1.Refusal
-	18, // 2: keystead.counter.v1.AddResponse.replay:type_name -> keystead.common.v1.Replay
+	20, // 2: keystead.counter.v1.AddResponse.replay:type_name -> keystead.common.v1.Replay
 	1,  // 3: keystead.counter.v1.BatchAddRequest.adds:type_name -> keystead.counter.v1.AddRequest
 	2,  // 4: keystead.counter.v1.AddResult.response:type_name -> keystead.counter.v1.AddResponse
-	19, // 5: keystead.counter.v1.AddResult.error:type_name -> keystead.common.v1.Error
+	21, // 5: keystead.counter.v1.AddResult.error:type_name -> keystead.common.v1.Error
 	4,  // 6: keystead.counter.v1.BatchAddResponse.results:type_name -> keystead.counter.v1.AddResult
-	20, // 7: keystead.counter.v1.BatchAddResponse.deciders:type_name -> keystead.common.v1.Decider
+	22, // 7: keystead.counter.v1.BatchAddResponse.deciders:type_name -> keystead.common.v1.Decider
 	6,  // 8: keystead.counter.v1.BatchGetRequest.gets:type_name -> keystead.counter.v1.GetRequest
 	7,  // 9: keystead.counter.v1.GetResult.response:type_name -> keystead.counter.v1.GetResponse
-	19, // 10: keystead.counter.v1.GetResult.error:type_name -> keystead.common.v1.Error
-	9,  // 11: keystead.counter.v1.BatchGetResponse.results:type_name -> keystead.counter.v1.GetResult
-	20, // 12: keystead.counter.v1.BatchGetResponse.deciders:type_name -> keystead.common.v1.Decider
-	17, // 13: keystead.counter.v1.CompareAndSetRequest.request_id:type_name -> keystead.common.v1.RequestId
-	18, // 14: keystead.counter.v1.CompareAndSetResponse.replay:type_name -> keystead.common.v1.Replay
-	17, // 15: keystead.counter.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
-	18, // 16: keystead.counter.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
-	17, // 17: keystead.counter.v1.DeleteRequest.request_id:type_name -> keystead.common.v1.RequestId
-	18, // 18: keystead.counter.v1.DeleteResponse.replay:type_name -> keystead.common.v1.Replay
+	21, // 10: keystead.counter.v1.GetResult.error:type_name -> keystead.common.v1.Error
+	11, // 11: keystead.counter.v1.BatchGetResponse.results:type_name -> keystead.counter.v1.GetResult
+	22, // 12: keystead.counter.v1.BatchGetResponse.deciders:type_name -> keystead.common.v1.Decider
+	19, // 13: keystead.counter.v1.CompareAndSetRequest.request_id:type_name -> keystead.common.v1.RequestId
+	20, // 14: keystead.counter.v1.CompareAndSetResponse.replay:type_name -> keystead.common.v1.Replay
+	19, // 15: keystead.counter.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
+	20, // 16: keystead.counter.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
+	19, // 17: keystead.counter.v1.DeleteRequest.request_id:type_name -> keystead.common.v1.RequestId
+	20, // 18: keystead.counter.v1.DeleteResponse.replay:type_name -> keystead.common.v1.Replay
 	1,  // 19: keystead.counter.v1.CounterService.Add:input_type -> keystead.counter.v1.AddRequest
 	3,  // 20: keystead.counter.v1.CounterService.BatchAdd:input_type -> keystead.counter.v1.BatchAddRequest
 	6,  // 21: keystead.counter.v1.CounterService.Get:input_type -> keystead.counter.v1.GetRequest
-	8,  // 22: keystead.counter.v1.CounterService.BatchGet:input_type -> keystead.counter.v1.BatchGetRequest
-	11, // 23: keystead.counter.v1.CounterService.CompareAndSet:input_type -> keystead.counter.v1.CompareAndSetRequest
-	13, // 24: keystead.counter.v1.CounterService.Reset:input_type -> keystead.counter.v1.ResetRequest
-	15, // 25: keystead.counter.v1.CounterService.Delete:input_type -> keystead.counter.v1.DeleteRequest
-	2,  // 26: keystead.counter.v1.CounterService.Add:output_type -> keystead.counter.v1.AddResponse
-	5,  // 27: keystead.counter.v1.CounterService.BatchAdd:output_type -> keystead.counter.v1.BatchAddResponse
-	7,  // 28: keystead.counter.v1.CounterService.Get:output_type -> keystead.counter.v1.GetResponse
-	10, // 29: keystead.counter.v1.CounterService.BatchGet:output_type -> keystead.counter.v1.BatchGetResponse
-	12, // 30: keystead.counter.v1.CounterService.CompareAndSet:output_type -> keystead.counter.v1.CompareAndSetResponse
-	14, // 31: keystead.counter.v1.CounterService.Reset:output_type -> keystead.counter.v1.ResetResponse
-	16, // 32: keystead.counter.v1.CounterService.Delete:output_type -> keystead.counter.v1.DeleteResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
+	10, // 22: keystead.counter.v1.CounterService.BatchGet:input_type -> keystead.counter.v1.BatchGetRequest
+	8,  // 23: keystead.counter.v1.CounterService.Await:input_type -> keystead.counter.v1.AwaitRequest
+	13, // 24: keystead.counter.v1.CounterService.CompareAndSet:input_type -> keystead.counter.v1.CompareAndSetRequest
+	15, // 25: keystead.counter.v1.CounterService.Reset:input_type -> keystead.counter.v1.ResetRequest
+	17, // 26: keystead.counter.v1.CounterService.Delete:input_type -> keystead.counter.v1.DeleteRequest
+	2,  // 27: keystead.counter.v1.CounterService.Add:output_type -> keystead.counter.v1.AddResponse
+	5,  // 28: keystead.counter.v1.CounterService.BatchAdd:output_type -> keystead.counter.v1.BatchAddResponse
+	7,  // 29: keystead.counter.v1.CounterService.Get:output_type -> keystead.counter.v1.GetResponse
+	12, // 30: keystead.counter.v1.CounterService.BatchGet:output_type -> keystead.counter.v1.BatchGetResponse
+	9,  // 31: keystead.counter.v1.CounterService.Await:output_type -> keystead.counter.v1.AwaitResponse
+	14, // 32: keystead.counter.v1.CounterService.CompareAndSet:output_type -> keystead.counter.v1.CompareAndSetResponse
+	16, // 33: keystead.counter.v1.CounterService.Reset:output_type -> keystead.counter.v1.ResetResponse
+	18, // 34: keystead.counter.v1.CounterService.Delete:output_type -> keystead.counter.v1.DeleteResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1591,13 +1799,14 @@ func file_keystead_counter_v1_counter_proto_init() {
 		return
 	}
 	file_keystead_counter_v1_counter_proto_msgTypes[0].OneofWrappers = []any{}
+	file_keystead_counter_v1_counter_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_counter_v1_counter_proto_rawDesc), len(file_keystead_counter_v1_counter_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

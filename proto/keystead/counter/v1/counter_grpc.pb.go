@@ -23,6 +23,7 @@ const (
 	CounterService_BatchAdd_FullMethodName      = "/keystead.counter.v1.CounterService/BatchAdd"
 	CounterService_Get_FullMethodName           = "/keystead.counter.v1.CounterService/Get"
 	CounterService_BatchGet_FullMethodName      = "/keystead.counter.v1.CounterService/BatchGet"
+	CounterService_Await_FullMethodName         = "/keystead.counter.v1.CounterService/Await"
 	CounterService_CompareAndSet_FullMethodName = "/keystead.counter.v1.CounterService/CompareAndSet"
 	CounterService_Reset_FullMethodName         = "/keystead.counter.v1.CounterService/Reset"
 	CounterService_Delete_FullMethodName        = "/keystead.counter.v1.CounterService/Delete"
@@ -44,6 +45,10 @@ type CounterServiceClient interface {
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// BatchGet reads up to 10,000 counters.
 	BatchGet(ctx context.Context, in *BatchGetRequest, opts ...grpc.CallOption) (*BatchGetResponse, error)
+	// Await waits until the counter exists and is at most, or at least, a value, for at most
+	// wait_ns. Asked again it answers by the counter as it is then. One that does not exist
+	// meets no condition: what was lost is not taken for one that has come down to 0.
+	Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (*AwaitResponse, error)
 	// CompareAndSet sets the value if the version is still the expected one. A mismatch
 	// is an answer (applied = false) with the current state.
 	CompareAndSet(ctx context.Context, in *CompareAndSetRequest, opts ...grpc.CallOption) (*CompareAndSetResponse, error)
@@ -102,6 +107,16 @@ func (c *counterServiceClient) BatchGet(ctx context.Context, in *BatchGetRequest
 	return out, nil
 }
 
+func (c *counterServiceClient) Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (*AwaitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AwaitResponse)
+	err := c.cc.Invoke(ctx, CounterService_Await_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *counterServiceClient) CompareAndSet(ctx context.Context, in *CompareAndSetRequest, opts ...grpc.CallOption) (*CompareAndSetResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CompareAndSetResponse)
@@ -148,6 +163,10 @@ type CounterServiceServer interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// BatchGet reads up to 10,000 counters.
 	BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error)
+	// Await waits until the counter exists and is at most, or at least, a value, for at most
+	// wait_ns. Asked again it answers by the counter as it is then. One that does not exist
+	// meets no condition: what was lost is not taken for one that has come down to 0.
+	Await(context.Context, *AwaitRequest) (*AwaitResponse, error)
 	// CompareAndSet sets the value if the version is still the expected one. A mismatch
 	// is an answer (applied = false) with the current state.
 	CompareAndSet(context.Context, *CompareAndSetRequest) (*CompareAndSetResponse, error)
@@ -177,6 +196,9 @@ func (UnimplementedCounterServiceServer) Get(context.Context, *GetRequest) (*Get
 }
 func (UnimplementedCounterServiceServer) BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchGet not implemented")
+}
+func (UnimplementedCounterServiceServer) Await(context.Context, *AwaitRequest) (*AwaitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Await not implemented")
 }
 func (UnimplementedCounterServiceServer) CompareAndSet(context.Context, *CompareAndSetRequest) (*CompareAndSetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CompareAndSet not implemented")
@@ -280,6 +302,24 @@ func _CounterService_BatchGet_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CounterService_Await_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AwaitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CounterServiceServer).Await(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CounterService_Await_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CounterServiceServer).Await(ctx, req.(*AwaitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CounterService_CompareAndSet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CompareAndSetRequest)
 	if err := dec(in); err != nil {
@@ -356,6 +396,10 @@ var CounterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BatchGet",
 			Handler:    _CounterService_BatchGet_Handler,
+		},
+		{
+			MethodName: "Await",
+			Handler:    _CounterService_Await_Handler,
 		},
 		{
 			MethodName: "CompareAndSet",

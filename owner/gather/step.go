@@ -1,0 +1,233 @@
+package gather
+
+import "fmt"
+
+// begin is the first thing that each step does. Leases that have ended are Expire's.
+func (s *State) begin(now int64, fx *Effects) {
+	fx.Reset()
+	s.At = max(s.At, now)
+}
+
+// open makes a state that has none the first phase.
+func (s *State) open(phase uint64) {
+	if s.Phase == 0 {
+		s.check(phase)
+		s.Phase, s.Since = phase, phase
+	}
+}
+
+func (s *State) check(next uint64) {
+	if next <= s.Phase || next > MaxPhase {
+		panic(fmt.Sprintf("gather: the next phase must be above %d and at most %d, is %d", s.Phase, uint64(MaxPhase), next))
+	}
+}
+
+// end ends the phase.
+func (s *State) end(next uint64, why Cause, who string, fx *Effects) {
+	s.check(next)
+	fx.Ended, fx.Changed = s.Phase, true
+	if why == None {
+		s.Passes++
+	} else {
+		if s.Broken != 0 {
+			s.Since = s.After
+		}
+		s.Broken, s.After, s.Cause, s.Who = s.Phase, next, why, who
+	}
+	s.Turn(next)
+}
+
+// complete ends the phase if all have arrived.
+func (s *State) complete(next uint64, fx *Effects) {
+	//guard:phase-all s.Arrived >= s.Quorum() -> s.Arrived+1 >= s.Quorum()
+	if s.Arrived > 0 && s.Arrived >= s.Quorum() {
+		s.end(next, None, "", fx)
+	}
+}
+
+// changed adds a party to the effects.
+func (fx *Effects) changed(number uint64) {
+	fx.Changed = true
+	fx.Parties = append(fx.Parties, number)
+}
+
+// Arrive has a party arrive. next is the number of the next phase: of the first one, if there is
+// none. The phase is the one for which the party has arrived, with Done, or the one that is
+// under way.
+func (s *State) Arrive(op Arrive, now int64, next uint64, fx *Effects) (out Outcome, phase uint64) {
+	s.begin(now, fx)
+	if out = s.admits(&op); out != Done {
+		return out, s.Phase
+	}
+	if s.Phase == 0 {
+		s.open(next)
+		next++
+		fx.Changed = true
+	}
+	if op.Need != 0 {
+		s.Need = op.Need
+	}
+	phase = s.Phase
+	p := s.Find(op.Party)
+	//guard:party-once
+	if p != nil && p.Phase == phase {
+		return Done, phase
+	}
+	if p == nil {
+		s.Put(Party{Name: op.Party, Number: s.Next + 1, Phase: phase})
+		p = s.Find(op.Party)
+	} else {
+		p.Phase = phase
+		s.Arrived++
+	}
+	if s.Need != 0 {
+		s.Deadline = earlier(s.Deadline, s.At+within(op.Within))
+	}
+	fx.changed(p.Number)
+	s.complete(next, fx)
+	return Done, phase
+}
+
+// admits returns why a party may not arrive, Done if it may.
+func (s *State) admits(op *Arrive) Outcome {
+	registered := s.Need == 0 && len(s.Parties) > 0
+	switch {
+	//guard:phase-late
+	case op.Phase != 0 && op.Phase != s.Phase:
+		return Over
+	case registered && op.Need != 0, s.Need != 0 && op.Need != 0 && op.Need != s.Need && s.Arrived > 0:
+		return Differs
+	case op.Need == 0 && s.Need == 0 && s.Find(op.Party) == nil:
+		return NotThere
+	}
+	return Done
+}
+
+func within(d int64) int64 {
+	if d == 0 {
+		return MaxWithin
+	}
+	return d
+}
+
+// earlier returns the earlier of two moments, of which 0 is none.
+func earlier(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// Register makes a party one of a phaser, for so long, or prolongs its lease. It takes part
+// from the phase on that is under way. next is the number of the first phase, if there is
+// none.
+func (s *State) Register(name string, ttl int64, breaks bool, now int64, next uint64, fx *Effects) (out Outcome, phase uint64) {
+	s.begin(now, fx)
+	p := s.Find(name)
+	switch {
+	case s.Need != 0 && s.Arrived > 0:
+		return Differs, s.Phase
+	case p == nil && len(s.Parties) >= MaxParties:
+		return TooMany, s.Phase
+	}
+	s.open(next)
+	s.Need, s.Deadline = 0, 0
+	q := Party{Name: name, Number: s.Next + 1}
+	if p != nil {
+		q = *p
+	}
+	q.Expires, q.Breaks = s.At+ttl, breaks
+	s.Put(q)
+	fx.changed(q.Number)
+	return Done, s.Phase
+}
+
+// Renew prolongs the lease of a party, and reports whether it is registered.
+func (s *State) Renew(name string, ttl, now int64, fx *Effects) bool {
+	s.begin(now, fx)
+	p := s.Find(name)
+	if p == nil || p.Expires == 0 {
+		return false
+	}
+	p.Expires = s.At + ttl
+	s.soon = earlier(s.soon, p.Expires)
+	fx.changed(p.Number)
+	return true
+}
+
+// Leave takes a party away, and reports whether it was there: one of a phaser is not registered
+// any more, and the phase goes on without it. One of a barrier has not arrived any more. A phase
+// that is given and is not under way is left as it is.
+func (s *State) Leave(name string, phase uint64, now int64, next uint64, fx *Effects) bool {
+	s.begin(now, fx)
+	p := s.Find(name)
+	//guard:leave-late
+	if p == nil || s.Need != 0 && phase != 0 && phase != s.Phase {
+		return false
+	}
+	number := p.Number
+	s.Drop(number)
+	fx.changed(number)
+	if s.Need == 0 {
+		s.complete(next, fx)
+	} else if s.Arrived == 0 {
+		s.Deadline = 0
+	}
+	return true
+}
+
+// Break ends the phase for those who wait for it, and returns its number, 0 if there is none.
+func (s *State) Break(now int64, next uint64, fx *Effects) (broken uint64) {
+	s.begin(now, fx)
+	if broken = s.Phase; broken != 0 {
+		s.end(next, Reset, "", fx)
+	}
+	return broken
+}
+
+// NextWake returns when Expire has something to do, if it has.
+func (s *State) NextWake() (at int64, ok bool) {
+	at = earlier(s.soon, s.Deadline)
+	return at, at != 0
+}
+
+// Expire drops parties whose leases have ended, some at a time, and breaks the phase if one of
+// them says so, or if it is past its deadline. It may end the phase for those that are left.
+// While NextWake is not after now there is more to do.
+func (s *State) Expire(now int64, next uint64, fx *Effects) {
+	s.begin(now, fx)
+	//guard:phase-deadline
+	if s.Deadline != 0 && s.Deadline <= s.At {
+		s.end(next, Late, "", fx)
+		return
+	}
+	if s.soon == 0 || s.soon > s.At {
+		return
+	}
+	who, soon := "", int64(0)
+	for i := 0; i < len(s.Parties); {
+		p := &s.Parties[i]
+		switch {
+		case p.Expires == 0 || p.Expires > s.At:
+			soon = earlier(soon, p.Expires)
+		case fx.Lapsed < slice:
+			if p.Breaks && who == "" {
+				who = p.Name
+			}
+			fx.Lapsed++
+			fx.changed(p.Number)
+			s.Drop(p.Number)
+			continue // another one stands here now
+		default:
+			soon = s.At
+		}
+		i++
+	}
+	s.soon = soon
+	//guard:party-breaks who != "" -> false
+	if who != "" {
+		s.end(next, Lost, who, fx)
+	} else if fx.Lapsed > 0 {
+		s.complete(next, fx)
+	}
+}

@@ -186,6 +186,11 @@ func TestObserversShareATopic(t *testing.T) {
 				t.Fatal(r)
 			}
 		}
+		for range 5 { // beats: the owner says that nothing is new, and the leader stays
+			if r := must(all[0].Recv())(t); !r.Heartbeat || r.Version != 0 {
+				t.Fatalf("nothing has happened, and an observer was told %v", r)
+			}
+		}
 		if r := must(observe(t, m, key, version).Recv())(t); !r.Heartbeat {
 			t.Errorf("one that has it already was told %v", r)
 		}

@@ -170,7 +170,7 @@ func (j *Judge) livesLocked(calls []history.Call) [][]history.Call {
 			}
 			continue
 		}
-		i, lost := slices.BinarySearch(losses, c.Epoch)
+		i, lost := slices.BinarySearch(losses, epochOf(c))
 		if lost {
 			i++
 		}
@@ -179,6 +179,16 @@ func (j *Judge) livesLocked(calls []history.Call) [][]history.Call {
 	return slices.DeleteFunc(lives, func(life []history.Call) bool {
 		return !slices.ContainsFunc(life, func(c history.Call) bool { return c.Output != nil })
 	})
+}
+
+// epochOf returns the epoch that tells of which life an answer is. One about a session names
+// none, for all nodes may have a part in it: what it tells is of a grant, and a token is of an
+// epoch.
+func epochOf(c history.Call) uint64 {
+	if in, ok := c.Input.(history.SemaphoreInput); ok && c.Epoch == 0 {
+		return in.Token >> owner.SeqBits
+	}
+	return c.Epoch
 }
 
 // Summary returns how many answers of each kind there were, and errors by code, for people.

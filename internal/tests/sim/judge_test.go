@@ -7,6 +7,7 @@ import (
 
 	"github.com/keystead/keystead/internal/tests/history"
 	"github.com/keystead/keystead/internal/tests/kinds"
+	"github.com/keystead/keystead/owner"
 )
 
 // TestJudgeSees: answers made by hand. The state of "k" was lost in epoch 20.
@@ -28,6 +29,13 @@ func TestJudgeSees(t *testing.T) {
 	check := func(from int64, epoch uint64, allowed bool) history.Call {
 		return call(from, epoch, history.BucketInput{Cost: 20}, history.BucketOutput{Allowed: allowed, Bare: true})
 	}
+	permit := func(from int64, epoch uint64) history.Call {
+		return call(from, epoch, history.SemaphoreInput{Op: history.PermitsAcquire, Permits: 1, Capacity: 1, TTL: 1000 * ms},
+			history.SemaphoreOutput{OK: true, Token: epoch<<owner.SeqBits + 1, TTL: 1000 * ms})
+	}
+	end := func(from int64, epoch uint64) history.Call { // of a session
+		return call(from, 0, history.SemaphoreInput{Op: history.PermitsEnd, Token: epoch<<owner.SeqBits + 1}, history.SemaphoreOutput{OK: true})
+	}
 	lost := func(c history.Call) history.Call {
 		c.End, c.Output, c.Epoch = history.Never, nil, 0
 		return c
@@ -41,14 +49,16 @@ func TestJudgeSees(t *testing.T) {
 		writes []kinds.Write
 		want   string // part of the fault; "" = all is well
 	}{
-		"tokens rise":        {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), release(2, 5, 5), acquire(4, 5, "b", 6)}},
-		"tokens fall":        {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), release(2, 5, 5), acquire(4, 5, "b", 4)}, want: "no order"},
-		"one token twice":    {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), release(2, 5, 5), acquire(4, 5, "b", 5)}, want: "no order"},
-		"two holders":        {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(900, 5, "b", 6)}, want: "no order"},
-		"one after another":  {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(1002, 5, "b", 6)}},
-		"… by a fast clock":  {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(985, 5, "b", 6)}},
-		"… much later":       {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(99_000, 5, "b", 6)}},
-		"lost with its lock": {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(900, 20, "b", 6)}}, // its writes tell
+		"tokens rise":                 {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), release(2, 5, 5), acquire(4, 5, "b", 6)}},
+		"tokens fall":                 {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), release(2, 5, 5), acquire(4, 5, "b", 4)}, want: "no order"},
+		"one token twice":             {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), release(2, 5, 5), acquire(4, 5, "b", 5)}, want: "no order"},
+		"two holders":                 {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(900, 5, "b", 6)}, want: "no order"},
+		"one after another":           {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(1002, 5, "b", 6)}},
+		"… by a fast clock":           {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(985, 5, "b", 6)}},
+		"… much later":                {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(99_000, 5, "b", 6)}},
+		"lost with its lock":          {kind: kinds.Lock, calls: []history.Call{acquire(0, 5, "a", 5), acquire(900, 20, "b", 6)}}, // its writes tell
+		"a session of each life":      {kind: kinds.Semaphore, calls: []history.Call{permit(0, 5), end(2, 5), permit(4, 20), end(6, 20)}},
+		"a session that ends nothing": {kind: kinds.Semaphore, calls: []history.Call{permit(0, 5), end(2, 6)}, want: "no order"},
 		"refused under its lease, and a loss between them": {kind: kinds.Lock, writes: []kinds.Write{
 			write("a", 5, 1, 1000, true), write("b", 6, 900, 1900, true), write("a", 5, 950, 1000, false)}, want: "was refused"},
 		"tokens fall, and a loss between them": {kind: kinds.Lock, writes: []kinds.Write{

@@ -167,16 +167,17 @@ func TestBarrierTellsAllThatWait(t *testing.T) {
 	s := newStore(t, nil)
 	phase := arrived(t, s, 0, noID, arrives("a", 2)).At
 	var waits []*Pending[PhaseAnswer]
-	for i := range 2 * many {
-		_, p, err := s.AwaitPhase(0, build, phase, true)
-		if err != nil {
-			t.Fatal(err)
+	for _, leave := range []bool{true, false} { // those who come then have the places of those who left
+		for range many {
+			_, p, err := s.AwaitPhase(0, build, phase, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waits = append(waits, p)
 		}
-		if i%2 == 0 {
-			p.End()
-			continue
+		for ; leave && len(waits) > 0; waits = waits[1:] {
+			waits[0].End()
 		}
-		waits = append(waits, p)
 	}
 	sh := s.shard(Hash(build.Key))
 	for _, of := range sh.gates {

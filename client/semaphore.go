@@ -249,8 +249,10 @@ func (h *HeldPermits) Downgrade(ctx context.Context, permits int) error {
 // held any more.
 func (h *HeldPermits) Update(ctx context.Context, metadata []byte) error {
 	const what = "update semaphore"
-	r, err := ask(ctx, h.l.c, toKey(h.l.key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*semaphorepb.UpdateResponse, error) {
-		return semaphorepb.NewSemaphoreServiceClient(conn).Update(ctx, &semaphorepb.UpdateRequest{Key: h.l.key, Name: h.l.name, Token: h.l.token, Metadata: metadata}, opts...)
+	op := h.l.c.ops.begin()
+	defer op.finish()
+	r, err := ask(ctx, h.l.c, toKey(h.l.key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*semaphorepb.UpdateResponse, error) {
+		return semaphorepb.NewSemaphoreServiceClient(conn).Update(ctx, &semaphorepb.UpdateRequest{Key: h.l.key, Name: h.l.name, Token: h.l.token, Metadata: metadata, RequestId: id}, opts...)
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 // TestEndedClaimsAreNotForgotten: in the grace period, what ended is remembered, whatever is done to
@@ -37,5 +38,39 @@ func TestEndedClaimsAreNotForgotten(t *testing.T) {
 		if a := claim(); a.OK {
 			t.Errorf("%s: one that was released came back: %+v", what, a)
 		}
+	}
+}
+
+// TestUpdateThatWasHeldUp: an attempt of an Update that comes after a later Update brings nothing
+// back, whether or not the first one was answered.
+func TestUpdateThatWasHeldUp(t *testing.T) {
+	s := newStore(t, nil)
+	a, _ := permitsOf(t, s, 0, noID, wants("a", 1, 1, 0))
+	update := func(id reqid.ID, to string) (HeldAnswer, error) {
+		return s.UpdatePermits(second, pool, id, a.Token, []byte(to))
+	}
+	first, second := retry(1, 0), retry(2, 0)
+	if v, err := update(first, "one"); err != nil || !v.OK || v.Replayed || string(v.Holding.Metadata) != "one" {
+		t.Fatalf("%+v %v", v, err)
+	}
+	if v, err := update(second, "two"); err != nil || !v.OK {
+		t.Fatalf("%+v %v", v, err)
+	}
+	if v, err := update(first, "one"); err != nil || !v.OK || !v.Replayed {
+		t.Errorf("one that was answered: %+v %v", v, err)
+	}
+	if _, err := update(first, "other"); reason(err) != failure.RequestIDReused {
+		t.Errorf("another under its id: %v", err)
+	}
+	third := retry(4, 0)
+	third.Settled = 4
+	if v, err := update(third, "three"); err != nil || !v.OK {
+		t.Fatalf("%+v %v", v, err)
+	}
+	if _, err := update(retry(3, 0), "late"); reason(err) != failure.RequestTooOld {
+		t.Errorf("one of which its caller wants to know nothing any more: %v", err)
+	}
+	if v := must(s.VerifyPermits(1, pool, a.Token)); string(v.Holding.Metadata) != "three" {
+		t.Errorf("%q", v.Holding.Metadata)
 	}
 }

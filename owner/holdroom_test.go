@@ -39,10 +39,10 @@ func TestHoldersAreCounted(t *testing.T) {
 		small = a.Token
 	}
 	if small != 0 {
-		if _, err := s.UpdatePermits(0, last, small, op.Metadata); reason(err) != failure.StoreFull {
+		if _, err := s.UpdatePermits(0, last, noID, small, op.Metadata); reason(err) != failure.StoreFull {
 			t.Errorf("more metadata: %v", err)
 		}
-		if _, err := s.UpdatePermits(0, last, small, []byte{}); err != nil {
+		if _, err := s.UpdatePermits(0, last, noID, small, []byte{}); err != nil {
 			t.Errorf("no more: %v", err)
 		}
 	}

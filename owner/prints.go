@@ -36,6 +36,7 @@ const (
 	opRegisterParty
 	opLeaveBarrier
 	opBreakBarrier
+	opUpdatePermits
 )
 
 // … each kind that was added later has numbers of its own.

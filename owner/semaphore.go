@@ -11,7 +11,7 @@ const SemaphoreLevel = 6
 // semaphoreMachine is the kind of semaphores: a capacity that those say who acquire, or that was
 // set, and holders with as many permits as their weight.
 var semaphoreMachine = kindOfHold("semaphore", SemaphoreLevel, &family{
-	acquire: opAcquirePermits, release: opReleasePermits, revoke: opRevokePermits, setCapacity: opSetCapacity,
+	acquire: opAcquirePermits, release: opReleasePermits, revoke: opRevokePermits, setCapacity: opSetCapacity, update: opUpdatePermits,
 	queue: MaxQueue - hold.MaxHolders, // a record of the whole has its holders as well
 	lost:  "what is kept of the key was lost, and its permits may still be held: none is granted until the longest lease of before is over; nothing happened",
 	never: "is %d: no permits were ever granted under it",
@@ -41,8 +41,8 @@ func (s *Store) VerifyPermits(now int64, ref Ref, token uint64) (HeldAnswer, err
 }
 
 // UpdatePermits replaces the metadata of a grant. They must not change afterwards.
-func (s *Store) UpdatePermits(now int64, ref Ref, token uint64, metadata []byte) (HeldAnswer, error) {
-	return s.updateHold(now, KindSemaphore, ref, reqid.ID{}, token, metadata)
+func (s *Store) UpdatePermits(now int64, ref Ref, id reqid.ID, token uint64, metadata []byte) (HeldAnswer, error) {
+	return s.updateHold(now, KindSemaphore, ref, id, token, metadata)
 }
 
 // DowngradePermits gives some of the permits of a grant back, so that so many are left. More

@@ -191,7 +191,7 @@ func TestUnderAToken(t *testing.T) {
 	if v := must(s.VerifyPermits(second, pool, a.Token)); !v.OK || v.Holding.Left != 9*second || v.Holding.Weight != 2 {
 		t.Errorf("%+v", v)
 	}
-	if v := must(s.UpdatePermits(second, pool, a.Token, []byte("m"))); !v.OK || string(v.Holding.Metadata) != "m" {
+	if v := must(s.UpdatePermits(second, pool, noID, a.Token, []byte("m"))); !v.OK || string(v.Holding.Metadata) != "m" {
 		t.Errorf("%+v", v)
 	}
 	_, b := permitsOf(t, s, second, noID, wants("b", 1, 2, 60*second))
@@ -322,7 +322,7 @@ func TestPermitsCopy(t *testing.T) {
 			case 2:
 				must(from.ReleasePermits(now, pool, noID, token()))
 			case 3:
-				must(from.UpdatePermits(now, pool, token(), []byte{byte(seq)}))
+				must(from.UpdatePermits(now, pool, noID, token(), []byte{byte(seq)}))
 			case 4:
 				must(from.DowngradePermits(now, pool, token(), 1))
 			case 5:

@@ -74,6 +74,10 @@ func (o *op[Q, A, PQ, PA]) passable(s *Server, q *Q) error {
 			return err
 		}
 	}
+	//guard:key-level-later
+	if o.key(q) != "" && !s.cfg.Cluster.Table().Uses(o.keyLevel) {
+		return owner.ErrLevel
+	}
 	//guard:session-level-passed
 	if x, ok := any(PQ(q)).(inSession); ok && x.GetSession() != nil {
 		return s.levelOf(sessionKeepAlive)

@@ -125,7 +125,7 @@ var (
 	semaphoreRenew       = changes(opRenewPermits, "Renew", "renew_permits", "renewed", "gone", (*Server).renewPermits).since(owner.SemaphoreLevel)
 	semaphoreRelease     = changes(opReleasePermits, "Release", "release_permits", "released", "gone", (*Server).releasePermits).since(owner.SemaphoreLevel)
 	semaphoreVerify      = reads(opVerifyPermits, "Verify", "verify_permits", "held", "gone", (*Server).verifyPermits).since(owner.SemaphoreLevel)
-	semaphoreUpdate      = changes(opUpdatePermits, "Update", "update_permits", "updated", "gone", (*Server).updatePermits).since(owner.SemaphoreLevel)
+	semaphoreUpdate      = changes(opUpdatePermits, "Update", "update_permits", "updated", "gone", (*Server).updatePermits).since(owner.SemaphoreLevel).keysSince(owner.LockLevel)
 	semaphoreDowngrade   = changes(opDowngradePermits, "Downgrade", "downgrade_permits", "downgraded", "refused", (*Server).downgradePermits).since(owner.SemaphoreLevel)
 	semaphoreRevoke      = changes(opRevokePermits, "Revoke", "revoke_permits", "revoked", "gone", (*Server).revokePermits).since(owner.SemaphoreLevel)
 	semaphoreSetCapacity = changes(opSetCapacity, "SetCapacity", "set_capacity", "set", "refused", (*Server).setCapacity).since(owner.SemaphoreLevel)

@@ -56,6 +56,9 @@ type operation struct {
 	durable durability
 	level   uint32 // of the cluster, from which on all nodes know it; 0 = they all do
 
+	// keyLevel is that from which on they know its idempotency keys.
+	keyLevel uint32
+
 	// peeks is the operation as which a request is counted that changes nothing, although
 	// the operation may; nil if there is none.
 	peeks *operation
@@ -281,6 +284,13 @@ func (o *op[Q, A, PQ, PA]) frame(ctx context.Context, q *Q, hash uint64, now int
 // since has the operation refused before a level of the cluster.
 func (o *op[Q, A, PQ, PA]) since(level uint32) *op[Q, A, PQ, PA] {
 	o.level = level
+	return o
+}
+
+// keysSince has requests with an idempotency key refused before a level of the cluster: until
+// then there are nodes that know the operation and not its key.
+func (o *op[Q, A, PQ, PA]) keysSince(level uint32) *op[Q, A, PQ, PA] {
+	o.keyLevel = level
 	return o
 }
 

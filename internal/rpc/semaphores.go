@@ -155,12 +155,12 @@ func (s *Server) verifyPermits(f frame, req *semaphorepb.VerifyRequest, r *semap
 }
 
 func (s *Server) updatePermits(f frame, req *semaphorepb.UpdateRequest, r *semaphorepb.UpdateResponse) (verdict, error) {
-	a, err := s.cfg.Store.UpdatePermits(f.now, f.at, req.Token, req.Metadata)
+	a, err := s.cfg.Store.UpdatePermits(f.now, f.at, f.id, req.Token, req.Metadata)
 	if err != nil {
 		return verdict{}, err
 	}
 	r.Updated = a.OK
-	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.OK}, nil
 }
 

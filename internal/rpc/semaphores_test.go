@@ -139,3 +139,38 @@ func TestPermitsNeedRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestKeysOfUpdates: an Update whose attempt was held up brings no older metadata back, under a
+// request id or a key; and a node that may not know its key is sent none.
+func TestKeysOfUpdates(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.LockLevel-1)
+		time.Sleep(10 * time.Minute) // a node knows no keys of before it was there
+		ctx, key, m := bound(t), g.key("n2"), g.nodes["n1"]
+		a := must(m.permits.Acquire(ctx, &semaphorepb.AcquireRequest{Key: key, Holder: "a", Capacity: 1, TtlNs: int64(time.Minute)}))(t)
+		update := func(id *commonpb.RequestId, idem, to string) (*semaphorepb.UpdateResponse, error) {
+			return m.permits.Update(ctx, &semaphorepb.UpdateRequest{Key: key, Token: a.Token, Metadata: []byte(to), RequestId: id, IdempotencyKey: idem})
+		}
+		_, err := update(nil, "k", "none")
+		refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(t, err)
+		if r := must(update(requestN(1, 7), "", "one"))(t); !r.Updated || r.Replay != nil {
+			t.Error(r)
+		}
+		g.called("c", owner.LockLevel)
+		if r := must(update(nil, "k", "two"))(t); !r.Updated || r.Replay != nil {
+			t.Error(r)
+		}
+		if r := must(update(requestN(1, 7), "", "one"))(t); !r.Updated || r.Replay == nil {
+			t.Error(r)
+		}
+		if r := must(update(nil, "l", "three"))(t); !r.Updated {
+			t.Error(r)
+		}
+		if r := must(update(nil, "k", "two"))(t); !r.Updated || r.Replay == nil {
+			t.Error(r)
+		}
+		if v := must(m.permits.Verify(ctx, &semaphorepb.VerifyRequest{Key: key, Token: a.Token}))(t); string(v.Holder.GetMetadata()) != "three" {
+			t.Error(v)
+		}
+	})
+}

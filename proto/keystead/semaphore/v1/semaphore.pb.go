@@ -1034,9 +1034,16 @@ type UpdateRequest struct {
 	// Fencing token of the grant.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// Whatever the holder wants others to see from now on: at most 1,024 bytes.
-	Metadata      []byte `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Metadata []byte `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Makes a retry safe: it does not bring back metadata that were replaced since.
+	RequestId *v1.RequestId `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateRequest) Reset() {
@@ -1097,6 +1104,20 @@ func (x *UpdateRequest) GetMetadata() []byte {
 	return nil
 }
 
+func (x *UpdateRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
 // UpdateResponse says whether the metadata were replaced.
 type UpdateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1108,7 +1129,9 @@ type UpdateResponse struct {
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay        *v1.Replay `protobuf:"bytes,5,opt,name=replay,proto3" json:"replay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1169,6 +1192,13 @@ func (x *UpdateResponse) GetLostEpoch() uint64 {
 		return x.LostEpoch
 	}
 	return 0
+}
+
+func (x *UpdateResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
 }
 
 // DowngradeRequest gives some permits of a grant back.
@@ -2027,18 +2057,22 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"g\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xce\x01\n" +
 	"\rUpdateRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x1a\n" +
-	"\bmetadata\x18\x04 \x01(\fR\bmetadata\"u\n" +
+	"\bmetadata\x18\x04 \x01(\fR\bmetadata\x12<\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\"\xa9\x01\n" +
 	"\x0eUpdateResponse\x12\x18\n" +
 	"\aupdated\x18\x01 \x01(\bR\aupdated\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\"h\n" +
+	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\x122\n" +
+	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"h\n" +
 	"\x10DowngradeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2165,35 +2199,37 @@ var file_keystead_semaphore_v1_semaphore_proto_depIdxs = []int32{
 	21, // 6: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
 	23, // 7: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
 	2,  // 8: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
-	21, // 9: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	23, // 10: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	21, // 11: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
-	23, // 12: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
-	2,  // 13: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
-	19, // 14: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
-	0,  // 15: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
-	4,  // 16: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
-	6,  // 17: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
-	8,  // 18: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
-	10, // 19: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
-	12, // 20: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
-	14, // 21: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
-	16, // 22: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
-	18, // 23: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
-	1,  // 24: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
-	5,  // 25: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
-	7,  // 26: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
-	9,  // 27: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
-	11, // 28: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
-	13, // 29: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
-	15, // 30: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
-	17, // 31: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
-	20, // 32: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
-	24, // [24:33] is the sub-list for method output_type
-	15, // [15:24] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	21, // 9: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
+	23, // 10: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
+	21, // 11: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	23, // 12: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	21, // 13: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
+	23, // 14: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
+	2,  // 15: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
+	19, // 16: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
+	0,  // 17: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
+	4,  // 18: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
+	6,  // 19: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
+	8,  // 20: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
+	10, // 21: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
+	12, // 22: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
+	14, // 23: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
+	16, // 24: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
+	18, // 25: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
+	1,  // 26: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
+	5,  // 27: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
+	7,  // 28: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
+	9,  // 29: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
+	11, // 30: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
+	13, // 31: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
+	15, // 32: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
+	17, // 33: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
+	20, // 34: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_keystead_semaphore_v1_semaphore_proto_init() }

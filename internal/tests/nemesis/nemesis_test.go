@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/keystead/keystead/internal/tests/kinds"
 	"github.com/keystead/keystead/internal/tests/nemesis/fault"
 	"github.com/keystead/keystead/internal/tests/nemesis/judge"
 	"github.com/keystead/keystead/internal/tests/nemesis/workload"
@@ -76,7 +77,7 @@ func TestWithoutFaults(t *testing.T) {
 	if failed || r.Verdict != judge.OK || len(r.Events) > 0 || r.Kept != "" {
 		t.Errorf("%+v", r)
 	}
-	if r.Operations < 100 || len(r.Pauses) != 32 || sum.Histories != 1 || sum.Operations != r.Operations {
+	if r.Operations < 100 || len(r.Pauses) != 4*len(kinds.All) || sum.Histories != 1 || sum.Operations != r.Operations {
 		t.Errorf("%d operations on %d objects; in the summary %+v", r.Operations, len(r.Pauses), sum)
 	}
 }

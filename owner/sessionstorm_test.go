@@ -51,10 +51,11 @@ func storm(t testing.TB, sessions, waiting int, end func(s *Store, i int)) (wors
 
 // endOne releases what a session holds.
 func endOne(t testing.TB) func(s *Store, i int) {
-	k := (*Keeper)(nil)
+	var of *Store
+	var k *Keeper
 	return func(s *Store, i int) {
-		if k == nil {
-			k = s.NewKeeper()
+		if of != s {
+			of, k = s, s.NewKeeper()
 		}
 		if _, err := k.Find(second, sessionOf(uint64(i), 1)); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ type gathering struct {
 	gathers  flat.Slab[gather.State]
 	gatherFx gather.Effects                         // of the last step of a barrier; reused
 	parties  []uint64                               // numbers of parties of a barrier that changed since the last record; reused
-	gates    map[uint32]*gates[PhaseAnswer]         // by barrier, in gathers: those who wait for its phase
+	gates    map[uint32]*gates[PhaseAnswer]         // by barrier, in gathers: the calls that wait for its phase
 	sums     map[address]map[Cond]*gates[GetAnswer] // counters that are awaited, each with its conditions
 }
 
@@ -104,7 +104,7 @@ func pendLocked[K comparable, A any](sh *shard, all map[K]*gates[A], what K, has
 	return &Pending[A]{sh, g}, nil
 }
 
-// endLocked answers those who wait, or has them ask again. Nobody comes to these gates any more.
+// endLocked answers the waiters, or has them ask again. None comes to these gates any more.
 func (of *gates[A]) endLocked(answer A, again bool) {
 	for _, g := range of.all {
 		g.of, g.answer, g.again = nil, answer, again
@@ -122,7 +122,7 @@ func openAll[A any](all []*gate[A]) {
 	}
 }
 
-// dismissAwaits has those ask again who await something of keys that have another owner.
+// dismissAwaits has calls ask again that await something of keys that have another owner.
 func (sh *shard) dismissAwaits(lost func(hash uint64) bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

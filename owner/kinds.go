@@ -110,7 +110,7 @@ type grants interface {
 	holds(t target, token uint64) (bool, error)
 }
 
-// timed is a kind of object that time changes for those who wait, although there is no queue. Its
+// timed is a kind of object that time changes for its waiters, although there is no queue. Its
 // methods are called with the shard locked.
 type timed interface {
 	// next returns when lapse has something to do, if it has.

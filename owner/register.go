@@ -197,8 +197,8 @@ func (t *target) growLocked(n int) *failure.Error {
 	return nil
 }
 
-// ValueSize returns how many bytes the state of an object refers to here, whoever's it is: those
-// of a value or a result. With each request id that is remembered, also that of a change that is
+// ValueSize returns how many bytes the state of an object refers to here: those of a value
+// or a result. With each request id that is remembered, also that of a change that is
 // refused, the copies get it once more.
 func (s *Store) ValueSize(ref Ref) int {
 	sh := s.shard(ref.hash())

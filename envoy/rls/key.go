@@ -11,7 +11,7 @@ import (
 //
 // The key is the domain and then key and value of each entry, each with its
 // length in bytes before it and a colon between: domain "web" and the entry
-// (path, /a) make "3:web4:path2:/a". Whoever reads a length knows where the next
+// (path, /a) make "3:web4:path2:/a". A length says where the next
 // one begins, so two lists of strings never make the same key. A value that a
 // wildcard with share_threshold stands for is written as the pattern, with '*' in
 // place of the colon, which no value has there.

@@ -26,7 +26,7 @@ var urls = []string{resource.ClusterType, resource.EndpointType, resource.Listen
 // is given one type after the other here, while nobody else asks.
 //
 // The library's own way ("ADS mode") is no help: it begins with endpoints, and answers
-// nobody who does not name all that there is, while gRPC clients name what they need.
+// no client that does not name all that there is, while gRPC clients name what they need.
 type orderly struct {
 	mu        sync.Mutex // guards what follows, and the order of what is told
 	inner     cache.SnapshotCache

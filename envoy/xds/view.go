@@ -29,7 +29,7 @@ type Node struct {
 	App     netip.AddrPort // where the application beside it is reached; zero = there is none
 }
 
-// validate says what is wrong with v. Whoever makes one has checked all of it.
+// validate says what is wrong with v. Its maker has checked all of it.
 func (v View) validate() error {
 	if len(v.Nodes) > MaxNodes {
 		return fmt.Errorf("xds: %d nodes; at most %d are allowed", len(v.Nodes), MaxNodes)

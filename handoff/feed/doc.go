@@ -41,8 +41,8 @@
 //	batch  12: 58..60, epoch 91
 //	                                  refusal  NOT_TAKEN: the memory is full
 //
-// After a refusal, other than SUPERSEDED and BEHIND, the session is over: who
-// wants a copy makes a new Sender and begins anew. So it is when the target does
+// After a refusal, other than SUPERSEDED and BEHIND, the session is over: a
+// source that wants a copy makes a new Sender and begins anew. So it is when the target does
 // not know a session that it has acknowledged something of, because it had to
 // forget the source (Intake.Forget, MaxSources).
 //

@@ -256,7 +256,7 @@ func (s *Sender) Room(ctx context.Context) error {
 }
 
 // CrowdRoom returns nil when less than CrowdWindow bytes are unacknowledged. It is for
-// those whose operation is answered without an acknowledgement, so that nothing else
+// operations that are answered without an acknowledgement, so that nothing else
 // holds them back. The error is the context's, or the failure of the sender.
 func (s *Sender) CrowdRoom(ctx context.Context) error {
 	return s.below(ctx, s.cfg.CrowdWindow, &s.crowd)

@@ -28,7 +28,7 @@ const (
 	// request id that is answered by that, which is less.
 	MaxMember = 16 + wire.MaxNumber + 1 + 2 + owner.MaxMember
 	// MaxRest is what a record has beside members: the address, the state, the answers of
-	// the operation and of who got the object by it, and the request ids of an object that is
+	// the operation and of the caller that got the object by it, and the request ids of an object that is
 	// copied.
 	MaxRest = 3 + 2 + owner.MaxKey + 2 + owner.MaxName + 2*wire.MaxNumber +
 		wire.MaxNumber + owner.MaxState +

@@ -158,7 +158,7 @@ func newObjects(std Process) *cobra.Command {
 		Long: `Lists the objects of all nodes, or of --node, each with its kind, key and name. Use
 --prefix, --name and --kind to see some. Each node looks through all its objects.
 
-An object that is there all the time is listed once, but for those whose keys go from one
+An object that is there all the time is listed once, but for those with keys that go from one
 node to another meanwhile: a line on standard error says so.
 
 With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a line.`,

@@ -40,8 +40,8 @@ type Operation struct {
 	// Undo is the call that takes back what nobody will hear of, nil if there is nothing
 	// to take back. Only operations that wait have it.
 	Undo func(request, response Message) *Call
-	// Waited adds to a response the time that its call had waited before it came to who
-	// answered it, nil if that is not told.
+	// Waited adds to a response the time that its call had waited before it came to the
+	// answering node, nil if that is not told.
 	Waited func(response Message, before int64, identified bool)
 }
 

@@ -303,7 +303,7 @@ func dropUseless(n *xds.Node) error {
 	return errors.Join(check("API", &n.GRPC), check("application", &n.App))
 }
 
-// reached returns the IP address of host:port, as xDS clients need it. Whoever goes by a
+// reached returns the IP address of host:port, as xDS clients need it. A node that goes by a
 // name is where it gossips.
 func reached(addr, gossips string) (netip.AddrPort, bool) {
 	if a, err := netip.ParseAddrPort(addr); err == nil {

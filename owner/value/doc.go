@@ -23,7 +23,7 @@
 //
 // # Holds
 //
-// Who holds a lock under the same key may have the write say so. Both objects have one owner
+// A holder of a lock under the same key may have the write say so. Both objects have one owner
 // and one mutex there, so whether the hold is over is asked in the step that writes: a late
 // holder is refused from the moment at which its lease ended, even if nobody has written
 // since. Conditions.Over is what the caller has found.
@@ -38,6 +38,6 @@
 //
 // # Non-guarantee
 //
-// A change without a fencing token is not judged by the fence: all who write have to give
+// A change without a fencing token is not judged by the fence: all writers have to give
 // one. A change that is refused does not raise the fence. Versions are not consecutive.
 package value

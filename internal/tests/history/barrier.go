@@ -82,7 +82,7 @@ type barrierState struct {
 	broken uint64 // the last phase that was broken
 }
 
-// Barrier is the model of a barrier. The state is who has arrived for the phase that is under
+// Barrier is the model of a barrier. The state is the parties that have arrived for the phase under
 // way, and what became of the last ones.
 //
 // What breaks it: a phase that is passed before all have arrived for it, because an arrival

@@ -13,7 +13,7 @@ type BucketParams struct {
 	Burst  uint64
 	// Delay is by how much, in ns and in all, tokens may come back later than
 	// promised: a copy of the state of an object has the time that is left,
-	// and it runs on when it has arrived. Whoever has an earlier copy may take over
+	// and it runs on when it has arrived. A node with an earlier copy may take over
 	// again, as long as nothing was spent since. 0 is a bucket that stays where it is.
 	Delay int64
 }

@@ -82,7 +82,7 @@ type lockState struct {
 	delay int64 // ns by which hi may still move by itself
 }
 
-// Lock returns the model of a lock. The state is who holds it and the interval in
+// Lock returns the model of a lock. The state is its holder and the interval in
 // which the TTL ends, because nobody knows when within a call an operation took
 // effect; otherwise as in Bucket.
 //
@@ -92,7 +92,7 @@ func Lock() Model { return DelayedLock(0) }
 
 // DelayedLock returns the model of a lock whose grants may last longer than promised, by
 // so many ns in all: a copy of the state of an object has the time that is
-// left, and it runs on when it has arrived. Whoever has an earlier copy may take
+// left, and it runs on when it has arrived. A node with an earlier copy may take
 // over again. Never do they end sooner than their callers were told.
 func DelayedLock(delay int64) Model {
 	m := newModel(lockState{delay: delay}, func(s lockState, at step, out any) []lockState {

@@ -77,15 +77,15 @@ type semaphoreState struct {
 }
 
 // Semaphore is the model of a semaphore whose grants may last longer than promised, by so many
-// ns. The state is who holds how much, and the interval in which each grant ends, because nobody
+// ns. The state is how much each holds, and the interval in which each grant ends, because nobody
 // knows when within a call an operation took effect.
 //
 // What breaks it: more permits held for certain than there are; a token that does not rise; a
-// grant that ends before its time, or that is there again; permits that stay when all who had
+// grant that ends before its time, or that is there again; permits that stay when all that had
 // them are gone.
 //
 // Relaxation: a grant to a caller whose answer was lost, and one whose release may have been
-// done, may end at any moment. That what is free goes to those who wait, in their order, is for
+// done, may end at any moment. That what is free goes to the waiters, in their order, is for
 // the tests of package hold.
 func Semaphore(delay int64) Model {
 	m := newModel(semaphoreState{}, func(s semaphoreState, at step, out any) []semaphoreState {

@@ -8,7 +8,7 @@
 // calls expired is over at its holder: the holder counts its TTL from when it
 // sent the renewal, the leader counts from when it received it, plus the margin,
 // and grants only what a proof of leadership, begun after the receipt, covers.
-// Whoever leads next counts a whole TTL from its own election before it calls
+// The next leader counts a whole TTL from its own election before it calls
 // anybody expired, because it does not know what was granted before.
 //
 // # What the leader takes care of

@@ -16,7 +16,7 @@
 // and Remove, which the raft leader proposes after the lease has run out. Remove
 // gives away what the removed had, and nothing else: it never moves a segment
 // between survivors. A segment comes to a process that has not all of its state
-// only by Remove, which says so (Row.Lost). Whoever owns it then, is told that what
+// only by Remove, which says so (Row.Lost). Its owner then is told that what
 // was lost may still be held elsewhere (Row.Grace), until an owner says that it has
 // waited for all of that (EndGrace); and that ids of before may be sent again (Row.Unsure),
 // likewise.

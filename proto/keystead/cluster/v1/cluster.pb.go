@@ -1065,7 +1065,7 @@ func (*ListMembersRequest) Descriptor() ([]byte, []int) {
 	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
-// ListMembersResponse lists members and those who only gossip.
+// ListMembersResponse lists members and nodes that only gossip.
 type ListMembersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Epoch of the table.

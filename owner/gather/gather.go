@@ -21,12 +21,9 @@ const (
 	MaxTTL    = int64(24 * time.Hour)
 	MaxWithin = int64(24 * time.Hour) // until a phase of a barrier is broken
 
-	// Keep is how long a State is kept that nobody uses, so that those who ask late hear what
-	// became of their phase.
+	// Keep is how long a State is kept that is not used, so that a caller that asks late hears
+	// what became of its phase.
 	Keep = int64(10 * time.Minute)
-
-	// slice is how many parties Expire drops at once.
-	slice = 256
 )
 
 // Cause is why a phase was broken.
@@ -34,7 +31,7 @@ type Cause uint8
 
 const (
 	None   Cause = iota
-	Reset        // somebody has broken it
+	Reset        // Break has
 	Late         // not all had arrived by the deadline
 	Lost         // the lease of a party has ended
 	causes       // how many there are

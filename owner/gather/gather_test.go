@@ -107,22 +107,40 @@ func TestDeadPartyDoesNotBlock(t *testing.T) {
 	}
 }
 
-// Leases that end at once are ended in slices.
-func TestLeasesEndInSlices(t *testing.T) {
-	var h house
-	for i := range 3*slice + 1 {
-		h.Register(fmt.Sprint(i), second, false, h.now, h.next(), &h.fx)
-	}
-	h.now = 2 * second
-	steps := 0
-	for at, ok := h.NextWake(); ok && at <= h.now; at, ok = h.NextWake() {
-		if h.expire(); h.fx.Lapsed > slice {
-			t.Fatalf("%d in one step", h.fx.Lapsed)
+// Leases of many that end at once break one phase, not the next ones, too: of the first it stays
+// known that it was broken. Those that do not break one are gone in the same step.
+func TestLeasesOfManyEndAtOnce(t *testing.T) {
+	for _, breaks := range []bool{true, false} {
+		var h house
+		for i := range MaxParties - 1 {
+			h.Register(fmt.Sprint(i), second, breaks, h.now, h.next(), &h.fx)
 		}
-		steps++
+		h.Register("alive", 5*second, false, h.now, h.next(), &h.fx)
+		_, phase := h.arrive(Arrive{Party: "alive"})
+		h.now = 2 * second
+		for at, ok := h.NextWake(); ok && at <= h.now; at, ok = h.NextWake() {
+			h.expire()
+		}
+		want := Passed
+		if breaks {
+			want = Broken
+		}
+		if got := h.Judge(phase); got != want || len(h.Parties) != 1 || h.Arrived != 0 {
+			t.Errorf("breaks: %v: the phase is %v; %d parties are left, %d of them arrived", breaks, got, len(h.Parties), h.Arrived)
+		}
 	}
-	if steps != 4 || len(h.Parties) != 0 || h.fx.Ended != 0 {
-		t.Errorf("%d steps, %d are left", steps, len(h.Parties))
+}
+
+func BenchmarkExpireAll(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		var h house
+		for i := range MaxParties {
+			h.Register(fmt.Sprint(i), second, true, h.now, h.next(), &h.fx)
+		}
+		h.now = second
+		b.StartTimer()
+		h.expire()
 	}
 }
 

@@ -176,7 +176,7 @@ func (s *State) Leave(name string, phase uint64, now int64, next uint64, fx *Eff
 	return true
 }
 
-// Break ends the phase for those who wait for it, and returns its number, 0 if there is none.
+// Break ends the phase for callers that wait for it, and returns its number, 0 if there is none.
 func (s *State) Break(now int64, next uint64, fx *Effects) (broken uint64) {
 	s.begin(now, fx)
 	if broken = s.Phase; broken != 0 {
@@ -191,9 +191,12 @@ func (s *State) NextWake() (at int64, ok bool) {
 	return at, at != 0
 }
 
-// Expire drops parties whose leases have ended, some at a time, and breaks the phase if one of
-// them says so, or if it is past its deadline. It may end the phase for those that are left.
-// While NextWake is not after now there is more to do.
+// Expire drops the parties whose leases have ended, and breaks the phase if one of them says so, or
+// if it is past its deadline. It may end the phase for those that are left. While NextWake is
+// not after now there is more to do.
+//
+// All of them go in one step: left for another one, those that break would break the next phase,
+// too, and of the first it would not be known any more that it was broken.
 func (s *State) Expire(now int64, next uint64, fx *Effects) {
 	s.begin(now, fx)
 	//guard:phase-deadline
@@ -207,21 +210,17 @@ func (s *State) Expire(now int64, next uint64, fx *Effects) {
 	who, soon := "", int64(0)
 	for i := 0; i < len(s.Parties); {
 		p := &s.Parties[i]
-		switch {
-		case p.Expires == 0 || p.Expires > s.At:
+		if p.Expires == 0 || p.Expires > s.At {
 			soon = earlier(soon, p.Expires)
-		case fx.Lapsed < slice:
-			if p.Breaks && who == "" {
-				who = p.Name
-			}
-			fx.Lapsed++
-			fx.changed(p.Number)
-			s.Drop(p.Number)
-			continue // another one stands here now
-		default:
-			soon = s.At
+			i++
+			continue
 		}
-		i++
+		if p.Breaks && who == "" {
+			who = p.Name
+		}
+		fx.Lapsed++
+		fx.changed(p.Number)
+		s.Drop(p.Number) // another one stands here now
 	}
 	s.soon = soon
 	//guard:party-breaks who != "" -> false

@@ -177,3 +177,35 @@ func TestAwaitersLeaveNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestAwaitOfASumThatNeverWas: the parts of a split counter are read one after the other. A sum that is
+// as it is awaited, but that the counter never had, ends no Await.
+func TestAwaitOfASumThatNeverWas(t *testing.T) {
+	none, now := owner.Cond{Value: 0}, time.Now()
+	read := func(value int64, version uint64) *counterpb.GetResponse {
+		return &counterpb.GetResponse{Value: value, Version: version, Parts: 2, Epoch: 7}
+	}
+	var r sums
+	for i, g := range []*counterpb.GetResponse{
+		read(1, 5), // work 1 is under way, and makes work 2 between the reads of the two parts
+		read(0, 6), // 1 was added to part A after its read, and taken from part B before its read
+		read(1, 7), // as it is
+		read(0, 8), read(0, 9),
+	} {
+		if r.met(none, g, now) {
+			t.Fatalf("read %d: a sum that changed meanwhile is taken for true", i)
+		}
+	}
+	if !r.met(none, read(0, 9), now) {
+		t.Error("not met though nothing changed between two reads")
+	}
+	if r = (sums{}); r.met(none, read(0, 1), now) || r.met(none, read(0, 2), now.Add(awaitSteady-1)) {
+		t.Error("met before it was so for a while")
+	}
+	if !r.met(none, read(0, 3), now.Add(awaitSteady)) {
+		t.Error("never met while it changes all the time")
+	}
+	if r.met(none, read(1, 4), now.Add(2*awaitSteady)) || r.met(none, read(0, 5), now.Add(3*awaitSteady)) {
+		t.Error("met at once after a read that was not so")
+	}
+}

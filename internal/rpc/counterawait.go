@@ -47,6 +47,9 @@ const (
 	awaitTurn = 5 * time.Second
 	// awaitParts is how often a counter that is split is read.
 	awaitParts = 100 * time.Millisecond
+	// awaitSteady is how long all reads of a split counter that changes all the time have to be
+	// as it is awaited.
+	awaitSteady = 2 * time.Second
 )
 
 // frontAwait has the owner of a counter answer, or, while it is split, reads all its parts again
@@ -62,13 +65,13 @@ func (s *Server) frontAwait(ctx context.Context, o *op[counterpb.AwaitRequest, c
 	if s.cfg.Cluster == nil {
 		return o.atOwner(ctx, s, q)
 	}
-	until := time.Now().Add(time.Duration(q.WaitNs))
+	until, seen := time.Now().Add(time.Duration(q.WaitNs)), sums{}
 	for {
 		left := max(time.Until(until), 0)
 		var a *counterpb.AwaitResponse
 		split := s.splitAt(s.cfg.Cluster.Table(), o.of, q.Key, q.Name) != nil
 		if split {
-			a, err = s.awaitSum(ctx, cond, q)
+			a, err = s.awaitSum(ctx, cond, q, &seen)
 		} else {
 			turn := &counterpb.AwaitRequest{Key: q.Key, Name: q.Name, AtMost: q.AtMost, AtLeast: q.AtLeast, WaitNs: int64(min(left, awaitTurn))}
 			a, err = o.atOwner(ctx, s, turn)
@@ -84,12 +87,40 @@ func (s *Server) frontAwait(ctx context.Context, o *op[counterpb.AwaitRequest, c
 	}
 }
 
-// awaitSum reads a counter that is split.
-func (s *Server) awaitSum(ctx context.Context, cond owner.Cond, q *counterpb.AwaitRequest) (*counterpb.AwaitResponse, error) {
-	g, err := counterGet.serve(ctx, s, &counterpb.GetRequest{Key: q.Key, Name: q.Name})
-	if err != nil {
-		return nil, err
+// sums are reads of a split counter. Its parts are read one after the other, so that a sum may be
+// one that the counter never had: a part was read before it was raised, another one after it was
+// lowered.
+type sums struct {
+	last  *counterpb.GetResponse
+	since time.Time // all reads from then on were as it is awaited
+}
+
+// met reports whether the counter was as it is awaited: no part has changed between two reads that
+// are, or all of them were for a while.
+func (r *sums) met(cond owner.Cond, g *counterpb.GetResponse, now time.Time) bool {
+	last := r.last
+	if r.last = g; !cond.Met(g.Value, g.Version) {
+		r.since = time.Time{}
+		return false
 	}
-	return &counterpb.AwaitResponse{Met: cond.Met(g.Value, g.Version), Value: g.Value, Version: g.Version,
-		Epoch: g.Epoch, Owner: g.Owner, LostEpoch: g.LostEpoch, Parts: g.Parts}, nil
+	if r.since.IsZero() {
+		r.since = now
+		return false
+	}
+	//guard:await-sum-steady last.Version == g.Version -> true
+	return last.Version == g.Version && last.Parts == g.Parts && last.Epoch == g.Epoch || now.Sub(r.since) >= awaitSteady
+}
+
+// awaitSum reads a counter that is split, and once more if it seems to be as it is awaited.
+func (s *Server) awaitSum(ctx context.Context, cond owner.Cond, q *counterpb.AwaitRequest, seen *sums) (*counterpb.AwaitResponse, error) {
+	for again := false; ; again = true {
+		g, err := counterGet.serve(ctx, s, &counterpb.GetRequest{Key: q.Key, Name: q.Name})
+		if err != nil {
+			return nil, err
+		}
+		if met := seen.met(cond, g, time.Now()); met || again || seen.since.IsZero() {
+			return &counterpb.AwaitResponse{Met: met, Value: g.Value, Version: g.Version,
+				Epoch: g.Epoch, Owner: g.Owner, LostEpoch: g.LostEpoch, Parts: g.Parts}, nil
+		}
+	}
 }

@@ -47,7 +47,9 @@ type CounterServiceClient interface {
 	BatchGet(ctx context.Context, in *BatchGetRequest, opts ...grpc.CallOption) (*BatchGetResponse, error)
 	// Await waits until the counter exists and is at most, or at least, a value, for at most
 	// wait_ns. Asked again it answers by the counter as it is then. One that does not exist
-	// meets no condition: what was lost is not taken for one that has come down to 0.
+	// meets no condition: what was lost is not taken for one that has come down to 0. One
+	// that is split is so if no part has changed between two reads of all of them, or if all
+	// reads of two seconds were so.
 	Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (*AwaitResponse, error)
 	// CompareAndSet sets the value if the version is still the expected one. A mismatch
 	// is an answer (applied = false) with the current state.
@@ -165,7 +167,9 @@ type CounterServiceServer interface {
 	BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error)
 	// Await waits until the counter exists and is at most, or at least, a value, for at most
 	// wait_ns. Asked again it answers by the counter as it is then. One that does not exist
-	// meets no condition: what was lost is not taken for one that has come down to 0.
+	// meets no condition: what was lost is not taken for one that has come down to 0. One
+	// that is split is so if no part has changed between two reads of all of them, or if all
+	// reads of two seconds were so.
 	Await(context.Context, *AwaitRequest) (*AwaitResponse, error)
 	// CompareAndSet sets the value if the version is still the expected one. A mismatch
 	// is an answer (applied = false) with the current state.

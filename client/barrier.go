@@ -49,7 +49,7 @@ type arrival struct {
 func Party(id string) BarrierOption { return func(a *arrival) { a.party = id } }
 
 // Within has the phase broken if not all have arrived so long after this party: up to 24 h, which
-// is the default. The earliest of all parties counts.
+// is the default. The earliest of all parties counts, also of one that has left meanwhile.
 func Within(d time.Duration) BarrierOption { return func(a *arrival) { a.within = d } }
 
 // InPhase has the party arrive for one phase only: ErrPhaseOver if that is not under way.
@@ -150,7 +150,7 @@ func (c *Client) awaitPhase(ctx context.Context, key, name string, phase uint64)
 const leaveTime = 2 * time.Second
 
 // Wait arrives, and waits until all have. If ctx ends before, the arrival is taken back, so that
-// the others do not count on a caller that is gone; they wait on. Errors are those of Arrive and
+// no phase is passed with a caller that is gone; the others wait on. Errors are those of Arrive and
 // of Await; after ErrBroken and ErrLost, all parties come again.
 func (b Barrier) Wait(ctx context.Context, key string, opts ...BarrierOption) (Arrival, error) {
 	a, err := b.arrival(opts)
@@ -158,13 +158,14 @@ func (b Barrier) Wait(ctx context.Context, key string, opts ...BarrierOption) (A
 		return Arrival{}, about(err, "arrive", key, "")
 	}
 	got, err := b.c.arrive(ctx, key, b.name, uint32(b.parties), &a)
-	if err != nil || got.Last {
-		return got, err
+	if err == nil && !got.Last {
+		err = b.c.awaitPhase(ctx, key, b.name, got.Phase)
 	}
-	if err = b.c.awaitPhase(ctx, key, b.name, got.Phase); err != nil && ctx.Err() != nil {
+	//guard:client-arrival-back
+	if err != nil && ctx.Err() != nil && a.party != "" {
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 		defer cancel()
-		_, _ = b.c.leave(back, key, b.name, a.party, got.Phase)
+		_, _ = b.c.leave(back, key, b.name, a.party, cmp.Or(got.Phase, a.phase)) // also if it may have arrived
 	}
 	return got, err
 }
@@ -179,7 +180,7 @@ func (c *Client) leave(ctx context.Context, key, name, party string, phase uint6
 	return r.GetLeft(), err
 }
 
-// Break ends the phase that is under way: all who wait for it get ErrBroken. It reports whether
+// Break ends the phase that is under way: all callers that wait for it get ErrBroken. It reports whether
 // there was one.
 func (b Barrier) Break(ctx context.Context, key string) (bool, error) {
 	return b.c.breakPhase(ctx, key, b.name)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,31 @@ func TestBarrierWaitEnds(t *testing.T) {
 	})
 }
 
+// An arrival whose answer is not heard before the context of the caller ends is taken back as well:
+// the others are not to pass a phase with a caller that has given up.
+func TestBarrierArrivalThatNobodyHeardOf(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		var deaf atomic.Bool
+		cfg := Config{clock: w.clock}
+		caller := must(cfg.dialing(w.deafening(&deaf)).Dial(soon(t), "n1:1"))(t)
+		t.Cleanup(caller.Close)
+		c := w.client(Config{}, "n1")
+		must(caller.Barrier("", 2).Inspect(soon(t), "k"))(t)
+		deaf.Store(true)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := caller.Barrier("", 2).Wait(ctx, "k"); err == nil {
+			t.Error("it has passed")
+		}
+		synctest.Wait()
+		if s := must(c.Barrier("", 2).Inspect(soon(t), "k"))(t); s.Phase == 0 || s.Arrived != 0 {
+			t.Errorf("what is left of a caller that gave up: %+v", s)
+		}
+	})
+}
+
 func TestPhaser(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)
@@ -113,6 +139,17 @@ func TestPhaser(t *testing.T) {
 		}
 		if s := must(p.Inspect(soon(t), "k"))(t); !s.Phaser || s.Parties != 1 || s.Passed != 2 {
 			t.Errorf("%+v", s)
+		}
+		broken := must(p.Inspect(soon(t), "k"))(t).Phase
+		must(p.Break(soon(t), "k"))(t)
+		if _, err := a.Arrive(soon(t), InPhase(broken)); !errors.Is(err, ErrPhaseOver) {
+			t.Errorf("late by a phase: %v", err)
+		}
+		if s := must(p.Inspect(soon(t), "k"))(t); s.Arrived != 0 || s.Phase <= broken || a.Phase() >= broken {
+			t.Errorf("what was for phase %d counts in the next: %+v", broken, s)
+		}
+		if _, err := a.Wait(soon(t), Within(time.Second)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a deadline beside a lease: %v", err)
 		}
 		if err := a.Leave(soon(t)); err != nil {
 			t.Error(err)

@@ -52,8 +52,8 @@ type Latch struct {
 	need int64
 }
 
-// Latch names a latch that opens with so many arrivals, 1 or more. name "" = "latch". All who
-// arrive and await say the same number.
+// Latch names a latch that opens with so many arrivals, 1 or more. name "" = "latch". All callers
+// say the same number.
 func (c *Client) Latch(name string, arrivals int) Latch {
 	return Latch{c.Counter(cmp.Or(name, "latch")), int64(arrivals)}
 }
@@ -66,7 +66,8 @@ func (l Latch) judge(what, key string) error {
 }
 
 // Arrive counts an arrival, once under every retry, and reports whether the latch is open by
-// now. Give an IdempotencyKey if the caller itself may be started again.
+// now. Give an IdempotencyKey if the caller itself may be started again: it counts once in the
+// id window, of five minutes, and once more after it.
 func (l Latch) Arrive(ctx context.Context, key string, opts ...CallOption) (open bool, err error) {
 	if err := l.judge("arrive", key); err != nil {
 		return false, err

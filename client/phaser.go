@@ -46,6 +46,7 @@ type Registered struct {
 	p          Phaser
 	key, party string
 	ttl        time.Duration
+	phase      uint64
 
 	stop context.CancelFunc
 	done chan struct{} // closed when it is renewed no more
@@ -76,12 +77,13 @@ func (p Phaser) Register(ctx context.Context, key, party string, opts ...PhaserO
 	}
 	op := p.c.ops.begin()
 	defer op.finish()
-	if _, err = ask(ctx, p.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*barrierpb.RegisterResponse, error) {
+	r, err := ask(ctx, p.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*barrierpb.RegisterResponse, error) {
 		return barrierpb.NewBarrierServiceClient(conn).Register(ctx, &barrierpb.RegisterRequest{Key: key, Name: p.name, Party: party, TtlNs: int64(o.ttl), Loss: o.loss, RequestId: id}, opts...)
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	m := &Registered{p: p, key: key, party: party, ttl: o.ttl, done: make(chan struct{}), lost: make(chan struct{})}
+	m := &Registered{p: p, key: key, party: party, ttl: o.ttl, phase: r.Phase, done: make(chan struct{}), lost: make(chan struct{})}
 	renewing, stop := context.WithCancel(p.c.ctx)
 	if m.stop = stop; !p.c.start(func() { m.renew(renewing) }) {
 		stop()
@@ -117,10 +119,16 @@ func (m *Registered) renew(ctx context.Context) {
 // ended, or it was lost with all nodes that kept the phaser. Register it again.
 func (m *Registered) Lost() <-chan struct{} { return m.lost }
 
-// Arrive has the member arrive for the phase that is under way, and does not wait. The error is
-// ErrNotRegistered if it is not registered any more.
-func (m *Registered) Arrive(ctx context.Context) (Arrival, error) {
-	return m.p.c.arrive(ctx, m.key, m.p.name, 0, &arrival{party: m.party})
+// Phase returns the phase that was under way when the party was registered: the first one that
+// waits for it.
+func (m *Registered) Phase() uint64 { return m.phase }
+
+// Arrive has the member arrive for the phase that is under way, and does not wait. If that has to be
+// one phase, because the work before was for it, name it with InPhase: a phase that was broken
+// meanwhile is ErrPhaseOver then, and nothing counts in the next. The error is ErrNotRegistered if
+// the member is not registered any more.
+func (m *Registered) Arrive(ctx context.Context, opts ...BarrierOption) (Arrival, error) {
+	return m.p.Arrive(ctx, m.key, m.party, opts...)
 }
 
 // Await waits until a phase is passed: see Barrier.Await.
@@ -130,8 +138,8 @@ func (m *Registered) Await(ctx context.Context, phase uint64) error {
 
 // Wait arrives, and waits until all have. If ctx ends before, the member has arrived all the
 // same.
-func (m *Registered) Wait(ctx context.Context) (Arrival, error) {
-	a, err := m.Arrive(ctx)
+func (m *Registered) Wait(ctx context.Context, opts ...BarrierOption) (Arrival, error) {
+	a, err := m.Arrive(ctx, opts...)
 	if err != nil || a.Last {
 		return a, err
 	}
@@ -148,11 +156,21 @@ func (m *Registered) Leave(ctx context.Context) error {
 
 // Arrive has a party that is registered arrive, also one that this process has not registered: see
 // Registered.Arrive.
-func (p Phaser) Arrive(ctx context.Context, key, party string) (Arrival, error) {
-	if err := p.c.judge(ctx, key, p.name); err != nil {
+func (p Phaser) Arrive(ctx context.Context, key, party string, opts ...BarrierOption) (Arrival, error) {
+	a := arrival{party: party}
+	for _, o := range opts {
+		if o != nil {
+			o(&a)
+		}
+	}
+	var err error
+	if a.party != party || a.within != 0 {
+		err = invalid("options", "of a party that is registered are InPhase; it has its name and its lease")
+	}
+	if err := cmp.Or(p.c.judge(ctx, key, p.name), err); err != nil {
 		return Arrival{}, about(err, "arrive", key, "")
 	}
-	return p.c.arrive(ctx, key, p.name, 0, &arrival{party: party})
+	return p.c.arrive(ctx, key, p.name, 0, &a)
 }
 
 // Await waits until a phase is passed, also for those that are no members: see Barrier.Await.

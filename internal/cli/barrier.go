@@ -76,7 +76,7 @@ type barrierFlags struct {
 func (f *barrierFlags) arrives(cmd *cobra.Command) {
 	f.named(cmd, "barrier")
 	cmd.Flags().IntVarP(&f.parties, "parties", "n", 0, "how many parties there are (required); all say the same")
-	cmd.Flags().StringVar(&f.party, "party", "", "who arrives: it counts once in a phase, also when it is started again (default: a party of its own)")
+	cmd.Flags().StringVar(&f.party, "party", "", "the party that arrives: it counts once in a phase, also when it is started again (default: a party of its own)")
 	cmd.Flags().DurationVar(&f.within, "within", 0, "break the phase if not all are there so long after this one; up to 24h, the default")
 	cmd.Flags().Uint64Var(&f.phase, "phase", 0, "arrive only if this phase is under way (default: whichever is)")
 }
@@ -212,9 +212,9 @@ func newBarrierBreak(std Process) *cobra.Command {
 	var f awaitFlags
 	cmd := &cobra.Command{
 		Use:   "break KEY",
-		Short: "End the phase for all who wait",
-		Long: `Ends the phase of the barrier of KEY that is under way: all who wait for it hear that it is
-broken, and the next phase begins.
+		Short: "End the phase for all that wait for it",
+		Long: `Ends the phase of the barrier of KEY that is under way: all callers that wait for it hear
+that it is broken, and the next phase begins.
 
 Exit codes: 0 if there was a phase, 3 if there was none.`,
 		Example: `  keystead barrier break build-17`,
@@ -240,7 +240,7 @@ func newBarrierInspect(std Process) *cobra.Command {
 	var f awaitFlags
 	cmd := &cobra.Command{
 		Use:     "inspect KEY",
-		Short:   "Show who has arrived",
+		Short:   "Show which parties have arrived",
 		Example: `  keystead barrier inspect build-17`,
 		Args:    oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -49,7 +49,7 @@ func newLatchArrive(std Process) *cobra.Command {
 		Use:     "arrive KEY --arrivals N",
 		Short:   "Count an arrival, and do not wait",
 		Long:    "Counts an arrival, and prints whether the latch is open by now: \"open\" or \"shut\".",
-		Example: `  keystead latch arrive migrated -n 3 --idempotency-key "$HOSTNAME"   # counts once, also when started again`,
+		Example: `  keystead latch arrive migrated -n 3 --idempotency-key "$HOSTNAME"   # counts once in five minutes`,
 		Args:    oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
@@ -82,7 +82,7 @@ func newLatchAwait(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "await KEY --arrivals N",
 		Short:   "Wait until the latch is open",
-		Long:    "Waits until the latch of KEY is open.\n\nExit codes: 0 when it is open, 75 if it was not within --wait, 76 if it was lost with all\nnodes that kept it: those who have arrived arrive again.",
+		Long:    "Waits until the latch of KEY is open.\n\nExit codes: 0 when it is open, 75 if it was not within --wait, 76 if it was lost with all\nnodes that kept it: all parties arrive again.",
 		Example: `  keystead latch await migrated -n 3 --wait 10m && ./start.sh`,
 		Args:    oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {

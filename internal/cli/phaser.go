@@ -34,7 +34,7 @@ type phaserFlags struct {
 
 func (f *phaserFlags) ofParty(cmd *cobra.Command) {
 	f.ofPhaser(cmd)
-	cmd.Flags().StringVar(&f.party, "party", "", "who it is (required): 1 to 64 bytes, its own among all")
+	cmd.Flags().StringVar(&f.party, "party", "", "the id of the party (required): 1 to 64 bytes, its own among all")
 }
 
 func (f *phaserFlags) ofPhaser(cmd *cobra.Command) { f.named(cmd, "phaser") }
@@ -49,7 +49,7 @@ func (f *phaserFlags) of() string {
 
 func (f *phaserFlags) check() error {
 	if f.party == "" {
-		return usageError{errors.New("--party is missing: say who it is")}
+		return usageError{errors.New("--party is missing: name the party")}
 	}
 	return nil
 }
@@ -102,6 +102,7 @@ is under way: the first one for which it has to arrive.`,
 
 func newPhaserWait(std Process) *cobra.Command {
 	var f phaserFlags
+	var phase uint64
 	cmd := &cobra.Command{
 		Use:   "wait KEY --party ID",
 		Short: "Arrive, wait until all parties have, and print the phase",
@@ -109,8 +110,9 @@ func newPhaserWait(std Process) *cobra.Command {
 prolongs the lease meanwhile.
 
 ` + barrierCodes + ` 76 also if the party is not registered, or not any more.`,
-		Example: `  keystead phaser wait crawl --party "$HOSTNAME" --wait 10m`,
-		Args:    oneKey,
+		Example: `  keystead phaser wait crawl --party "$HOSTNAME" --wait 10m
+  keystead phaser wait crawl --party "$HOSTNAME" --phase "$phase"   # if what was done was for that phase`,
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -123,7 +125,7 @@ prolongs the lease meanwhile.
 			ctx, cancel := f.until(cmd.Context())
 			defer cancel()
 			p := node.Phaser(f.name)
-			a, err := p.Arrive(ctx, args[0], f.party)
+			a, err := p.Arrive(ctx, args[0], f.party, client.InPhase(phase))
 			if err == nil && !a.Last {
 				err = p.Await(ctx, args[0], a.Phase)
 			}
@@ -139,6 +141,7 @@ prolongs the lease meanwhile.
 		},
 	}
 	f.ofParty(cmd)
+	cmd.Flags().Uint64Var(&phase, "phase", 0, "arrive only if this phase is under way (default: whichever is)")
 	f.waits(cmd, "the others")
 	return cmd
 }
@@ -168,7 +171,7 @@ func newPhaserLeave(std Process) *cobra.Command {
 func newPhaserBreak(std Process) *cobra.Command {
 	cmd := newBarrierBreak(std)
 	asPhaser(cmd)
-	cmd.Long = "Ends the phase of the phaser of KEY that is under way: all who wait for it hear that it is\nbroken, and the next phase begins.\n\nExit codes: 0 if there was a phase, 3 if there was none."
+	cmd.Long = "Ends the phase of the phaser of KEY that is under way: all callers that wait for it hear\nthat it is broken, and the next phase begins.\n\nExit codes: 0 if there was a phase, 3 if there was none."
 	cmd.Example = `  keystead phaser break crawl`
 	return cmd
 }

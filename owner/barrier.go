@@ -179,7 +179,7 @@ func (s *Store) Arrive(now int64, ref Ref, id reqid.ID, op gather.Arrive) (Arriv
 	if replay {
 		a := ArriveAnswer{At: uint64(out.A), PhaseAnswer: t.phaseLocked(uint64(out.A))}
 		if a.Last = out.Code == done && out.B != 0; out.Code != done {
-			a.Outcome = gather.Outcome(out.B)
+			a.Outcome, a.At = gather.Outcome(out.B), 0
 		}
 		a.Replayed, a.Age = true, age
 		return a, nil
@@ -317,7 +317,7 @@ func (s *Store) LeaveBarrier(now int64, ref Ref, id reqid.ID, party string, phas
 	})
 }
 
-// BreakBarrier ends the phase that is under way for all who wait for it.
+// BreakBarrier ends the phase that is under way.
 func (s *Store) BreakBarrier(now int64, ref Ref, id reqid.ID) (PartyAnswer, error) {
 	return s.party(now, ref, &id, digestOf(opBreakBarrier).print(), func(t *target, next uint64) (bool, error) {
 		return t.hasBarrier() && t.sh.gathers.At(t.e.lock).Break(t.now, next, &t.sh.gatherFx) != 0, nil

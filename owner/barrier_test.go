@@ -80,7 +80,7 @@ func TestBarrierRetryOfAnArrival(t *testing.T) {
 	if a := arrived(t, s, 2*second, id(3), late); a.Outcome != gather.Over || a.At != 0 || a.Verdict != gather.Passed || a.Arrived != 0 {
 		t.Errorf("too late for the phase: %+v", a)
 	}
-	if a := arrived(t, s, 2*second, retry(3, 0), late); a.Outcome != gather.Over || !a.Replayed {
+	if a := arrived(t, s, 2*second, retry(3, 0), late); a.Outcome != gather.Over || !a.Replayed || a.At != 0 || a.Verdict != gather.Passed {
 		t.Errorf("and once more: %+v", a)
 	}
 }

@@ -20,7 +20,7 @@ func (s *Store) AwaitPhase(now int64, ref Ref, phase uint64, wait bool) (PhaseAn
 	return a, p, err
 }
 
-// endPhaseLocked answers those who wait for the phase of a barrier, or has them ask again.
+// endPhaseLocked answers the callers that wait for the phase of a barrier, or has them ask again.
 func (sh *shard) endPhaseLocked(barrier uint32, answer PhaseAnswer, again bool) {
 	if of := sh.gates[barrier]; of != nil {
 		delete(sh.gates, barrier)

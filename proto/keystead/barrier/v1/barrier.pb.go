@@ -85,11 +85,11 @@ type Cause int32
 const (
 	// It was not.
 	Cause_CAUSE_UNSPECIFIED Cause = 0
-	// Somebody has called Break.
+	// Break was called.
 	Cause_CAUSE_RESET Cause = 1
 	// Not all had arrived in time: see within_ns.
 	Cause_CAUSE_LATE Cause = 2
-	// The lease of a party has ended that was registered so.
+	// The lease of a party has ended that was registered with LOSS_BREAK.
 	Cause_CAUSE_LOST Cause = 3
 )
 
@@ -249,18 +249,19 @@ type ArriveRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which barrier of the key: at most 128 bytes. Empty means "barrier".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Who arrives, its own among the parties: 1 to 64 bytes.
+	// The id of the party that arrives, its own among the parties: 1 to 64 bytes.
 	Party string `protobuf:"bytes,3,opt,name=party,proto3" json:"party,omitempty"`
 	// How many parties there are, 1 to 10,000; another number than the others have said in
 	// this phase is the error CAPACITY_MISMATCH. 0 means those that are registered, or
 	// the number that the others have said.
 	Parties uint32 `protobuf:"varint,4,opt,name=parties,proto3" json:"parties,omitempty"`
-	// The phase for which it arrives; 0 means the one that is under way. One that is over
-	// is refused, so that nothing that comes late counts in another phase.
+	// The phase for which it arrives; 0 means the one that is under way, also if another one
+	// was broken meanwhile. One that is over is refused: what comes late counts in no other.
 	Phase uint64 `protobuf:"varint,5,opt,name=phase,proto3" json:"phase,omitempty"`
 	// The phase is broken if not all have arrived so long after this arrival, in
 	// nanoseconds: 0 to 86,400,000,000,000 (24 h). 0 means the longest. The earliest of
-	// all parties counts. Only with parties.
+	// all parties counts, also if that party leaves while others have arrived. Only with
+	// parties.
 	WithinNs int64 `protobuf:"varint,6,opt,name=within_ns,json=withinNs,proto3" json:"within_ns,omitempty"`
 	// Makes a retry safe, also over the end of the phase.
 	RequestId *v1.RequestId `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -706,7 +707,7 @@ type RegisterRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which phaser of the key: at most 128 bytes. Empty means "barrier".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Who registers: 1 to 64 bytes. A phaser has at most 10,000 parties.
+	// The id of the party: 1 to 64 bytes. A phaser has at most 10,000 parties.
 	Party string `protobuf:"bytes,3,opt,name=party,proto3" json:"party,omitempty"`
 	// How long it is registered without a renewal, in nanoseconds: 10,000,000 (10 ms) to
 	// 86,400,000,000,000 (24 h), or less if the node says so.
@@ -908,7 +909,7 @@ type RenewRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which phaser of the key: at most 128 bytes. Empty means "barrier".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Who is registered.
+	// The party that is registered.
 	Party string `protobuf:"bytes,3,opt,name=party,proto3" json:"party,omitempty"`
 	// How long from now on, as in RegisterRequest.
 	TtlNs         int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
@@ -1064,7 +1065,7 @@ type LeaveRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which barrier of the key: at most 128 bytes. Empty means "barrier".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Who leaves.
+	// The party that leaves.
 	Party string `protobuf:"bytes,3,opt,name=party,proto3" json:"party,omitempty"`
 	// At a barrier: the phase for which it has arrived. One that is over stays as it is.
 	// 0 means the one that is under way.

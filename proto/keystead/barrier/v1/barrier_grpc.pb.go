@@ -35,9 +35,9 @@ const (
 // BarrierService has parties wait for each other, phase after phase: a phase is passed when
 // all parties have arrived for it, and the next one begins.
 //
-// A barrier has a number of parties: whoever arrives is one, and is forgotten when the
-// phase ends. A phaser has those that are registered, each under a lease; it comes and goes
-// when it likes. To arrive and to wait are two calls: an arrival counts once in a phase,
+// A barrier has a number of parties: each that arrives is one, and is forgotten when the
+// phase ends. A phaser has those that are registered, each under a lease; they come and go
+// at any time. To arrive and to wait are two calls: an arrival counts once in a phase,
 // however often it is sent; Await changes nothing, and asked again it answers the same.
 //
 // Phases have numbers that rise and do not follow one another. If all nodes die that kept a
@@ -56,7 +56,8 @@ type BarrierServiceClient interface {
 	// Leave takes a party away. A phaser goes on without it; at a barrier it has not
 	// arrived any more, unless the phase has ended.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
-	// Break ends the phase that is under way: all who wait for it hear that it is broken.
+	// Break ends the phase that is under way: all callers that wait for it hear that it is
+	// broken.
 	Break(ctx context.Context, in *BreakRequest, opts ...grpc.CallOption) (*BreakResponse, error)
 	// Inspect shows a barrier and its parties.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
@@ -147,9 +148,9 @@ func (c *barrierServiceClient) Inspect(ctx context.Context, in *InspectRequest, 
 // BarrierService has parties wait for each other, phase after phase: a phase is passed when
 // all parties have arrived for it, and the next one begins.
 //
-// A barrier has a number of parties: whoever arrives is one, and is forgotten when the
-// phase ends. A phaser has those that are registered, each under a lease; it comes and goes
-// when it likes. To arrive and to wait are two calls: an arrival counts once in a phase,
+// A barrier has a number of parties: each that arrives is one, and is forgotten when the
+// phase ends. A phaser has those that are registered, each under a lease; they come and go
+// at any time. To arrive and to wait are two calls: an arrival counts once in a phase,
 // however often it is sent; Await changes nothing, and asked again it answers the same.
 //
 // Phases have numbers that rise and do not follow one another. If all nodes die that kept a
@@ -168,7 +169,8 @@ type BarrierServiceServer interface {
 	// Leave takes a party away. A phaser goes on without it; at a barrier it has not
 	// arrived any more, unless the phase has ended.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
-	// Break ends the phase that is under way: all who wait for it hear that it is broken.
+	// Break ends the phase that is under way: all callers that wait for it hear that it is
+	// broken.
 	Break(context.Context, *BreakRequest) (*BreakResponse, error)
 	// Inspect shows a barrier and its parties.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)

@@ -133,6 +133,10 @@ func (t *target) storeTurnLocked(id *reqid.ID, was, next *once.State, out reqid.
 		*id = reqid.ID{} // a repetition is told by its token
 	}
 	more := textOfOnce(next) - textOfOnce(was)
+	//guard:once-claims-bounded
+	if concludes && t.slot == 0 { // a claim for which roomLocked may have found no room
+		more += t.size()
+	}
 	if err := t.growOnceLocked(more, concludes); err != nil {
 		return err
 	}
@@ -223,13 +227,15 @@ func (s *Store) enterTurn(now int64, ref Ref, token uint64, ttl int64, claim *Tu
 // given reports whether a holder shows a claim.
 func (c *TurnClaim) given() bool { return c.Left > 0 }
 
+// countedOn returns what a holder may still count on.
+func (t *target) countedOn(c *TurnClaim) int64 { return min(c.Left, t.sh.store.maxLockTTL()) }
+
 // reclaimTurnLocked gives a turn of which nothing is known here back to its holder.
 func (t *target) reclaimTurnLocked(was *once.State, token uint64, claim *TurnClaim) (once.State, error) {
 	if !claim.given() {
 		return *was, t.recovering(unknownTurn)
 	}
-	left := min(claim.Left, t.sh.store.maxLockTTL())
-	next, reclaimed := was.Reclaim(once.Begin{Print: claim.Print, Holder: claim.Holder}, token, left, t.now)
+	next, reclaimed := was.Reclaim(once.Begin{Print: claim.Print, Holder: claim.Holder}, token, t.countedOn(claim), t.now)
 	if !reclaimed {
 		return *was, nil
 	}
@@ -261,7 +267,7 @@ func (s *Store) CompleteOnce(now int64, ref Ref, id reqid.ID, token uint64, resu
 		if !claim.given() {
 			return TurnAnswer{}, t.recovering(unknownTurn)
 		}
-		from, _ = was.Reclaim(once.Begin{Print: claim.Print, Holder: claim.Holder}, token, claim.Left, t.now)
+		from, _ = was.Reclaim(once.Begin{Print: claim.Print, Holder: claim.Holder}, token, t.countedOn(&claim), t.now)
 	}
 	next, c := from.Complete(token, result, keep, t.now)
 	if c == once.Completed {

@@ -89,9 +89,10 @@ type idempotent struct {
 //   - a key that is none, or is missing and required: 400.
 //
 // Not stored are answers from 500 on: the handler has failed, so that a retry goes to it again; it
-// must not fail so after it has had an effect that bears no repetition. An answer that is too long
-// is sent and not stored, but that there was one is: a retry is answered with 409, for handling it
-// again would have its effect again.
+// must not fail so after it has had an effect that bears no repetition. Nor is it stored that a
+// handler returned without a word when its context had ended: a retry goes to it when the lease of
+// the key is over. Of an answer that is too long is stored that there was one: it is sent, and a
+// retry is answered with 409, for handling it again would have its effect again.
 //
 // The handler's context ends when the key is lost; FencingToken has the token that what it
 // changes may check. The answer is held back until it is stored: nothing of it is streamed.
@@ -178,6 +179,12 @@ func (h *idempotent) first(w http.ResponseWriter, r *http.Request, turn *client.
 	defer context.AfterFunc(r.Context(), func() { stop(context.Cause(r.Context())) })()
 	rec := &recorder{to: w, header: http.Header{}}
 	h.next.ServeHTTP(rec, r.WithContext(ctx))
+	//guard:middleware-given-up-not-stored
+	if rec.status == 0 && ctx.Err() != nil {
+		// Nobody knows what it has done before it gave up: the turn ends with its lease.
+		refuse(w, http.StatusServiceUnavailable, "The request was given up", pause)
+		return
+	}
 	after := context.WithoutCancel(r.Context())
 	//guard:middleware-failed-not-stored
 	if rec.status >= http.StatusInternalServerError {

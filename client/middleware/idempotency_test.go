@@ -217,6 +217,39 @@ func TestWhatIsNotStored(t *testing.T) {
 	}
 }
 
+// TestHandlerThatGaveUp: a handler that returns without a word since its client has left has given
+// no answer that a retry could get. A retry is handled when the lease of the key is over.
+func TestHandlerThatGaveUp(t *testing.T) {
+	begun := make(chan struct{})
+	handled := 0
+	s := open(t, Idempotency{TTL: 300 * time.Millisecond, Wait: 5 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		if handled++; handled == 1 {
+			close(begun)
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, "done")
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/", strings.NewReader("body"))
+		r.Header.Set("Tenant", "acme")
+		r.Header.Set("Idempotency-Key", "k")
+		if res, err := s.Client().Do(r); err == nil {
+			_ = res.Body.Close()
+			t.Error("answered")
+		}
+	}()
+	<-begun
+	leave()
+	<-left
+	if a := s.post(t, "/", "k", "body"); a.status != http.StatusOK || a.body != "done" || a.replayed() {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestIdempotencyWithoutKeystead: what cannot be known is refused, or handled, as the service says.
 func TestIdempotencyWithoutKeystead(t *testing.T) {
 	for how, status := range map[OnFailure]int{FailClosed: http.StatusServiceUnavailable, FailOpen: http.StatusOK} {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,8 +46,8 @@ machine dies, the next one runs COMMAND again after --ttl, and says that it does
 done before the death is done twice, unless COMMAND bears that.
 
 Kept are the first 60,000 bytes of standard output, for --keep. An exit code of 75, and a death
-by a signal, are no result: after 75 the next one runs COMMAND at once, for 75 says that
-nothing was done; after a signal the turn ends with --ttl.
+by a signal (129 to 192), are no result: after 75 the next one runs COMMAND at once, for 75
+says that nothing was done; after a signal the turn ends with --ttl.
 
 Another COMMAND or other arguments under the same KEY are refused. --fingerprint says instead
 what must be the same.
@@ -178,7 +179,7 @@ func (f *onceFlags) firstRun(std Process, node *atNode, turn *client.Turn, key, 
 	guarded := std
 	guarded.Out = out.to
 	code, lost, err := f.guard(heldTurn{turn}, key, path, command, signals, guarded)
-	printed, cut := out.end()
+	printed, cut, unheard := out.end()
 	switch {
 	case lost != nil:
 		printError(std.Err, hinted{fmt.Errorf("the turn of %q was lost and the command killed: %w", key, lost), "raise --ttl if renewals are late"})
@@ -189,7 +190,7 @@ func (f *onceFlags) firstRun(std Process, node *atNode, turn *client.Turn, key, 
 			err = exitCode(code)
 		}
 		return err
-	case code > 128:
+	case bySignal(code):
 		return exitCode(code) // nobody knows what it has done: the turn ends with its lease
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
@@ -197,11 +198,21 @@ func (f *onceFlags) firstRun(std Process, node *atNode, turn *client.Turn, key, 
 	if err := turn.Complete(ctx, encodeRun(code, cut, printed)); err != nil {
 		return hinted{fmt.Errorf("the command has run, and its result could not be kept: %w", node.explain(err)), "it may be run again for this key"}
 	}
+	if unheard != nil {
+		return hinted{fmt.Errorf("the command has run, and what it printed could not be passed on: %w", unheard), "its result is kept: the same command prints it"}
+	}
 	if code != 0 {
 		return exitCode(code)
 	}
 	return nil
 }
+
+// lastSignal is the highest number of a signal.
+const lastSignal = 64
+
+// bySignal reports whether an exit code is that of a death by a signal, of a command or, as a shell
+// says it, of what it ran.
+func bySignal(code int) bool { return code > 128 && code <= 128+lastSignal }
 
 // maxPrinted is how much of what a command prints is kept: with what stands before it, it is a result.
 const maxPrinted = 60_000
@@ -243,23 +254,23 @@ func replayRun(std Process, key string, result []byte) error {
 // tee passes on what a command prints, and keeps its beginning. The command gets a pipe: what it
 // leaves in the background, and may hold it, is not waited for.
 type tee struct {
-	to   *os.File
-	from *os.File
-	done chan struct{}
-	kept keeper
+	to    *os.File
+	from  *os.File
+	ended atomic.Bool // the command has
+	done  chan struct{}
+	kept  keeper
+	err   error // of what it is passed on to
 }
 
-// keeper keeps the first maxPrinted bytes. It belongs to the one who copies until that is done.
+// keeper keeps the first maxPrinted bytes.
 type keeper struct {
 	bytes []byte
 	cut   bool
 }
 
-// Write implements io.Writer.
-func (k *keeper) Write(b []byte) (int, error) {
+func (k *keeper) keep(b []byte) {
 	n := min(len(b), maxPrinted-len(k.bytes))
 	k.bytes, k.cut = append(k.bytes, b[:n]...), k.cut || n < len(b)
-	return len(b), nil
 }
 
 func newTee(out io.Writer) (*tee, error) {
@@ -270,21 +281,55 @@ func newTee(out io.Writer) (*tee, error) {
 	t := &tee{to: to, from: from, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
-		_, _ = io.Copy(io.MultiWriter(&t.kept, out), from)
+		t.copy(out)
 	}()
 	return t, nil
 }
 
-// teeRest is how long after the end of a command what it has printed may take to arrive.
-const teeRest = 250 * time.Millisecond
+const (
+	// teeRest is how long after the end of a command a pipe has to be silent for what it has
+	// printed to be there.
+	teeRest = 250 * time.Millisecond
+	// teeMost is how much may be in a pipe when the command ends: its room. What comes then is
+	// of what it has left in the background.
+	teeMost = 64 << 10
+)
 
-// end returns what was kept.
-func (t *tee) end() (printed []byte, cut bool) {
+// copy goes on when nothing can be passed on any more: the command must not wait for that.
+func (t *tee) copy(out io.Writer) {
+	buf := make([]byte, 32<<10)
+	for rest, silent := teeMost, 0; rest > 0 && silent < 2; {
+		ended := t.ended.Load()
+		if ended { // the deadline may have passed while it was passed on
+			_ = t.from.SetReadDeadline(time.Now().Add(teeRest))
+		}
+		n, err := t.from.Read(buf)
+		t.kept.keep(buf[:n])
+		if n > 0 && t.err == nil {
+			_, t.err = out.Write(buf[:n])
+		}
+		if ended {
+			rest -= n
+		}
+		switch {
+		case err == nil:
+			silent = 0
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		case ended:
+			silent++
+		}
+	}
+}
+
+// end returns what was kept, and why it could not be passed on, if so.
+func (t *tee) end() (printed []byte, cut bool, err error) {
 	_ = t.to.Close()
+	t.ended.Store(true)
 	_ = t.from.SetReadDeadline(time.Now().Add(teeRest)) // what is in the background may hold the pipe
 	<-t.done
 	_ = t.from.Close()
-	return t.kept.bytes, t.kept.cut
+	return t.kept.bytes, t.kept.cut, t.err
 }
 
 func newOnceShow(std Process) *cobra.Command {

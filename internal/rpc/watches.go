@@ -245,10 +245,10 @@ func (w *watches[A, PA]) hear(ctx context.Context, of watched, was *heard[A], wa
 	}
 	switch {
 	case err == nil:
+		// Also if that is an earlier state, from an owner that has lost the latest one: a
+		// watcher that has that is told nothing then, and not that it is the latest.
 		//guard:watch-topic-order
-		if now.seen, _ = was.seen.Then(w.sight(a)); now.seen == w.sight(a) {
-			now.answer = a
-		}
+		now.answer, now.seen = a, w.sight(a)
 	case reasonIn(err) == reasonName(commonpb.Reason_REASON_KIND_MISMATCH):
 		now.err = err // somebody has made another object under the name
 	default:

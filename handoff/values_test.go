@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/owner"
@@ -80,6 +81,7 @@ func TestJoinWhileValuesAreWritten(t *testing.T) {
 		const window = 8 << 20 // what admits values
 		written := 0
 		write := func() (refused bool) {
+			synctest.Wait() // the standby takes all: only the joiner is behind
 			if n[0].source.Unacked(hash) > window {
 				return true
 			}
@@ -99,7 +101,7 @@ func TestJoinWhileValuesAreWritten(t *testing.T) {
 		}
 		pass(slowStandby + pollEvery)
 		if write() {
-			t.Error("a joiner that hangs holds up who writes")
+			t.Error("a joiner that hangs holds up the writers")
 		}
 		joins.flow()
 		w.awaitStable()

@@ -171,7 +171,7 @@ func NewServer(cfg Config) *Server {
 	s.grpc = grpc.NewServer(opts...)
 	own := &limits{s: s}
 	s.registers = newRegisters(s)
-	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindRegister: s.registers}
+	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindLock: &locks{s: s}, owner.KindSemaphore: &semaphores{s: s}, owner.KindRegister: s.registers}
 	observers := newElections(s)
 	impls[owner.KindElection] = observers
 	s.topics = append(s.topics, s.registers, observers)

@@ -1708,6 +1708,337 @@ func (x *RevokeResponse) GetReplay() *v1.Replay {
 	return nil
 }
 
+// BatchAcquireRequest holds acquires that are done one by one.
+type BatchAcquireRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The acquires, at most 10,000.
+	Acquires      []*AcquireRequest `protobuf:"bytes,1,rep,name=acquires,proto3" json:"acquires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchAcquireRequest) Reset() {
+	*x = BatchAcquireRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchAcquireRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchAcquireRequest) ProtoMessage() {}
+
+func (x *BatchAcquireRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchAcquireRequest.ProtoReflect.Descriptor instead.
+func (*BatchAcquireRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BatchAcquireRequest) GetAcquires() []*AcquireRequest {
+	if x != nil {
+		return x.Acquires
+	}
+	return nil
+}
+
+// AcquireResult is the answer to one acquire of a batch, or why there is none.
+type AcquireResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer, without owner and epoch, which decider has, and without the
+	// metadata of the holder, which Inspect has.
+	Response *AcquireResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// Set instead of response when this acquire failed; others may have been granted.
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireResult) Reset() {
+	*x = AcquireResult{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireResult) ProtoMessage() {}
+
+func (x *AcquireResult) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireResult.ProtoReflect.Descriptor instead.
+func (*AcquireResult) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AcquireResult) GetResponse() *AcquireResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *AcquireResult) GetError() *v1.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *AcquireResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
+// BatchAcquireResponse holds one result for each acquire, in the same order.
+type BatchAcquireResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The results.
+	Results []*AcquireResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchAcquireResponse) Reset() {
+	*x = BatchAcquireResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchAcquireResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchAcquireResponse) ProtoMessage() {}
+
+func (x *BatchAcquireResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchAcquireResponse.ProtoReflect.Descriptor instead.
+func (*BatchAcquireResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *BatchAcquireResponse) GetResults() []*AcquireResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchAcquireResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
+	}
+	return nil
+}
+
+// BatchReleaseRequest holds releases that are done one by one.
+type BatchReleaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The releases, at most 10,000.
+	Releases      []*ReleaseRequest `protobuf:"bytes,1,rep,name=releases,proto3" json:"releases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchReleaseRequest) Reset() {
+	*x = BatchReleaseRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchReleaseRequest) ProtoMessage() {}
+
+func (x *BatchReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchReleaseRequest.ProtoReflect.Descriptor instead.
+func (*BatchReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *BatchReleaseRequest) GetReleases() []*ReleaseRequest {
+	if x != nil {
+		return x.Releases
+	}
+	return nil
+}
+
+// ReleaseResult is the answer to one release of a batch, or why there is none.
+type ReleaseResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer, without owner and epoch: decider has them.
+	Response *ReleaseResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// Set instead of response when this release failed.
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResult) Reset() {
+	*x = ReleaseResult{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResult) ProtoMessage() {}
+
+func (x *ReleaseResult) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResult.ProtoReflect.Descriptor instead.
+func (*ReleaseResult) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReleaseResult) GetResponse() *ReleaseResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *ReleaseResult) GetError() *v1.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ReleaseResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
+// BatchReleaseResponse holds one result for each release, in the same order.
+type BatchReleaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The results.
+	Results []*ReleaseResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchReleaseResponse) Reset() {
+	*x = BatchReleaseResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchReleaseResponse) ProtoMessage() {}
+
+func (x *BatchReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchReleaseResponse.ProtoReflect.Descriptor instead.
+func (*BatchReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BatchReleaseResponse) GetResults() []*ReleaseResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchReleaseResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
+	}
+	return nil
+}
+
 var File_keystead_lock_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_lock_v1_lock_proto_rawDesc = "" +
@@ -1852,11 +2183,31 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\x122\n" +
-	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\x8e\x05\n" +
+	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"S\n" +
+	"\x13BatchAcquireRequest\x12<\n" +
+	"\bacquires\x18\x01 \x03(\v2 .keystead.lock.v1.AcquireRequestR\bacquires\"\x99\x01\n" +
+	"\rAcquireResult\x12=\n" +
+	"\bresponse\x18\x01 \x01(\v2!.keystead.lock.v1.AcquireResponseR\bresponse\x12/\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x8a\x01\n" +
+	"\x14BatchAcquireResponse\x129\n" +
+	"\aresults\x18\x01 \x03(\v2\x1f.keystead.lock.v1.AcquireResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"S\n" +
+	"\x13BatchReleaseRequest\x12<\n" +
+	"\breleases\x18\x01 \x03(\v2 .keystead.lock.v1.ReleaseRequestR\breleases\"\x99\x01\n" +
+	"\rReleaseResult\x12=\n" +
+	"\bresponse\x18\x01 \x01(\v2!.keystead.lock.v1.ReleaseResponseR\bresponse\x12/\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x8a\x01\n" +
+	"\x14BatchReleaseResponse\x129\n" +
+	"\aresults\x18\x01 \x03(\v2\x1f.keystead.lock.v1.ReleaseResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders2\xcc\x06\n" +
 	"\vLockService\x12N\n" +
 	"\aAcquire\x12 .keystead.lock.v1.AcquireRequest\x1a!.keystead.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.keystead.lock.v1.RenewRequest\x1a\x1f.keystead.lock.v1.RenewResponse\x12N\n" +
-	"\aRelease\x12 .keystead.lock.v1.ReleaseRequest\x1a!.keystead.lock.v1.ReleaseResponse\x12S\n" +
+	"\aRelease\x12 .keystead.lock.v1.ReleaseRequest\x1a!.keystead.lock.v1.ReleaseResponse\x12]\n" +
+	"\fBatchAcquire\x12%.keystead.lock.v1.BatchAcquireRequest\x1a&.keystead.lock.v1.BatchAcquireResponse\x12]\n" +
+	"\fBatchRelease\x12%.keystead.lock.v1.BatchReleaseRequest\x1a&.keystead.lock.v1.BatchReleaseResponse\x12S\n" +
 	"\aInspect\x12 .keystead.lock.v1.InspectRequest\x1a!.keystead.lock.v1.InspectResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\x06Verify\x12\x1f.keystead.lock.v1.VerifyRequest\x1a .keystead.lock.v1.VerifyResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\x06Update\x12\x1f.keystead.lock.v1.UpdateRequest\x1a .keystead.lock.v1.UpdateResponse\x12T\n" +
@@ -1875,69 +2226,91 @@ func file_keystead_lock_v1_lock_proto_rawDescGZIP() []byte {
 	return file_keystead_lock_v1_lock_proto_rawDescData
 }
 
-var file_keystead_lock_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_keystead_lock_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_keystead_lock_v1_lock_proto_goTypes = []any{
-	(*AcquireRequest)(nil),    // 0: keystead.lock.v1.AcquireRequest
-	(*Holder)(nil),            // 1: keystead.lock.v1.Holder
-	(*AcquireResponse)(nil),   // 2: keystead.lock.v1.AcquireResponse
-	(*Reclaim)(nil),           // 3: keystead.lock.v1.Reclaim
-	(*RenewRequest)(nil),      // 4: keystead.lock.v1.RenewRequest
-	(*RenewResponse)(nil),     // 5: keystead.lock.v1.RenewResponse
-	(*ReleaseRequest)(nil),    // 6: keystead.lock.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),   // 7: keystead.lock.v1.ReleaseResponse
-	(*InspectRequest)(nil),    // 8: keystead.lock.v1.InspectRequest
-	(*Waiter)(nil),            // 9: keystead.lock.v1.Waiter
-	(*InspectResponse)(nil),   // 10: keystead.lock.v1.InspectResponse
-	(*VerifyRequest)(nil),     // 11: keystead.lock.v1.VerifyRequest
-	(*VerifyResponse)(nil),    // 12: keystead.lock.v1.VerifyResponse
-	(*UpdateRequest)(nil),     // 13: keystead.lock.v1.UpdateRequest
-	(*UpdateResponse)(nil),    // 14: keystead.lock.v1.UpdateResponse
-	(*DowngradeRequest)(nil),  // 15: keystead.lock.v1.DowngradeRequest
-	(*DowngradeResponse)(nil), // 16: keystead.lock.v1.DowngradeResponse
-	(*RevokeRequest)(nil),     // 17: keystead.lock.v1.RevokeRequest
-	(*RevokeResponse)(nil),    // 18: keystead.lock.v1.RevokeResponse
-	(*v1.RequestId)(nil),      // 19: keystead.common.v1.RequestId
-	(*v1.Session)(nil),        // 20: keystead.common.v1.Session
-	(*v1.Replay)(nil),         // 21: keystead.common.v1.Replay
+	(*AcquireRequest)(nil),       // 0: keystead.lock.v1.AcquireRequest
+	(*Holder)(nil),               // 1: keystead.lock.v1.Holder
+	(*AcquireResponse)(nil),      // 2: keystead.lock.v1.AcquireResponse
+	(*Reclaim)(nil),              // 3: keystead.lock.v1.Reclaim
+	(*RenewRequest)(nil),         // 4: keystead.lock.v1.RenewRequest
+	(*RenewResponse)(nil),        // 5: keystead.lock.v1.RenewResponse
+	(*ReleaseRequest)(nil),       // 6: keystead.lock.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),      // 7: keystead.lock.v1.ReleaseResponse
+	(*InspectRequest)(nil),       // 8: keystead.lock.v1.InspectRequest
+	(*Waiter)(nil),               // 9: keystead.lock.v1.Waiter
+	(*InspectResponse)(nil),      // 10: keystead.lock.v1.InspectResponse
+	(*VerifyRequest)(nil),        // 11: keystead.lock.v1.VerifyRequest
+	(*VerifyResponse)(nil),       // 12: keystead.lock.v1.VerifyResponse
+	(*UpdateRequest)(nil),        // 13: keystead.lock.v1.UpdateRequest
+	(*UpdateResponse)(nil),       // 14: keystead.lock.v1.UpdateResponse
+	(*DowngradeRequest)(nil),     // 15: keystead.lock.v1.DowngradeRequest
+	(*DowngradeResponse)(nil),    // 16: keystead.lock.v1.DowngradeResponse
+	(*RevokeRequest)(nil),        // 17: keystead.lock.v1.RevokeRequest
+	(*RevokeResponse)(nil),       // 18: keystead.lock.v1.RevokeResponse
+	(*BatchAcquireRequest)(nil),  // 19: keystead.lock.v1.BatchAcquireRequest
+	(*AcquireResult)(nil),        // 20: keystead.lock.v1.AcquireResult
+	(*BatchAcquireResponse)(nil), // 21: keystead.lock.v1.BatchAcquireResponse
+	(*BatchReleaseRequest)(nil),  // 22: keystead.lock.v1.BatchReleaseRequest
+	(*ReleaseResult)(nil),        // 23: keystead.lock.v1.ReleaseResult
+	(*BatchReleaseResponse)(nil), // 24: keystead.lock.v1.BatchReleaseResponse
+	(*v1.RequestId)(nil),         // 25: keystead.common.v1.RequestId
+	(*v1.Session)(nil),           // 26: keystead.common.v1.Session
+	(*v1.Replay)(nil),            // 27: keystead.common.v1.Replay
+	(*v1.Error)(nil),             // 28: keystead.common.v1.Error
+	(*v1.Decider)(nil),           // 29: keystead.common.v1.Decider
 }
 var file_keystead_lock_v1_lock_proto_depIdxs = []int32{
-	19, // 0: keystead.lock.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 1: keystead.lock.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
-	20, // 2: keystead.lock.v1.Holder.session:type_name -> keystead.common.v1.Session
+	25, // 0: keystead.lock.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
+	26, // 1: keystead.lock.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
+	26, // 2: keystead.lock.v1.Holder.session:type_name -> keystead.common.v1.Session
 	1,  // 3: keystead.lock.v1.AcquireResponse.holder:type_name -> keystead.lock.v1.Holder
-	21, // 4: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	20, // 5: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	27, // 4: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
+	26, // 5: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
 	3,  // 6: keystead.lock.v1.RenewRequest.reclaim:type_name -> keystead.lock.v1.Reclaim
 	1,  // 7: keystead.lock.v1.RenewResponse.holder:type_name -> keystead.lock.v1.Holder
-	19, // 8: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	21, // 9: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	25, // 8: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	27, // 9: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
 	1,  // 10: keystead.lock.v1.InspectResponse.holder:type_name -> keystead.lock.v1.Holder
 	9,  // 11: keystead.lock.v1.InspectResponse.waiters:type_name -> keystead.lock.v1.Waiter
 	1,  // 12: keystead.lock.v1.InspectResponse.holders:type_name -> keystead.lock.v1.Holder
 	1,  // 13: keystead.lock.v1.VerifyResponse.holder:type_name -> keystead.lock.v1.Holder
-	19, // 14: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	21, // 15: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 16: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
-	4,  // 17: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
-	6,  // 18: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
-	8,  // 19: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
-	11, // 20: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
-	13, // 21: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
-	15, // 22: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
-	17, // 23: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
-	2,  // 24: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
-	5,  // 25: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
-	7,  // 26: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
-	10, // 27: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
-	12, // 28: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
-	14, // 29: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
-	16, // 30: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
-	18, // 31: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	25, // 14: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	27, // 15: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 16: keystead.lock.v1.BatchAcquireRequest.acquires:type_name -> keystead.lock.v1.AcquireRequest
+	2,  // 17: keystead.lock.v1.AcquireResult.response:type_name -> keystead.lock.v1.AcquireResponse
+	28, // 18: keystead.lock.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
+	20, // 19: keystead.lock.v1.BatchAcquireResponse.results:type_name -> keystead.lock.v1.AcquireResult
+	29, // 20: keystead.lock.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
+	6,  // 21: keystead.lock.v1.BatchReleaseRequest.releases:type_name -> keystead.lock.v1.ReleaseRequest
+	7,  // 22: keystead.lock.v1.ReleaseResult.response:type_name -> keystead.lock.v1.ReleaseResponse
+	28, // 23: keystead.lock.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
+	23, // 24: keystead.lock.v1.BatchReleaseResponse.results:type_name -> keystead.lock.v1.ReleaseResult
+	29, // 25: keystead.lock.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
+	0,  // 26: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
+	4,  // 27: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
+	6,  // 28: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
+	19, // 29: keystead.lock.v1.LockService.BatchAcquire:input_type -> keystead.lock.v1.BatchAcquireRequest
+	22, // 30: keystead.lock.v1.LockService.BatchRelease:input_type -> keystead.lock.v1.BatchReleaseRequest
+	8,  // 31: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
+	11, // 32: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
+	13, // 33: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
+	15, // 34: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
+	17, // 35: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
+	2,  // 36: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
+	5,  // 37: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
+	7,  // 38: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
+	21, // 39: keystead.lock.v1.LockService.BatchAcquire:output_type -> keystead.lock.v1.BatchAcquireResponse
+	24, // 40: keystead.lock.v1.LockService.BatchRelease:output_type -> keystead.lock.v1.BatchReleaseResponse
+	10, // 41: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
+	12, // 42: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
+	14, // 43: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
+	16, // 44: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
+	18, // 45: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_keystead_lock_v1_lock_proto_init() }
@@ -1951,7 +2324,7 @@ func file_keystead_lock_v1_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_lock_v1_lock_proto_rawDesc), len(file_keystead_lock_v1_lock_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,14 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LockService_Acquire_FullMethodName   = "/keystead.lock.v1.LockService/Acquire"
-	LockService_Renew_FullMethodName     = "/keystead.lock.v1.LockService/Renew"
-	LockService_Release_FullMethodName   = "/keystead.lock.v1.LockService/Release"
-	LockService_Inspect_FullMethodName   = "/keystead.lock.v1.LockService/Inspect"
-	LockService_Verify_FullMethodName    = "/keystead.lock.v1.LockService/Verify"
-	LockService_Update_FullMethodName    = "/keystead.lock.v1.LockService/Update"
-	LockService_Downgrade_FullMethodName = "/keystead.lock.v1.LockService/Downgrade"
-	LockService_Revoke_FullMethodName    = "/keystead.lock.v1.LockService/Revoke"
+	LockService_Acquire_FullMethodName      = "/keystead.lock.v1.LockService/Acquire"
+	LockService_Renew_FullMethodName        = "/keystead.lock.v1.LockService/Renew"
+	LockService_Release_FullMethodName      = "/keystead.lock.v1.LockService/Release"
+	LockService_BatchAcquire_FullMethodName = "/keystead.lock.v1.LockService/BatchAcquire"
+	LockService_BatchRelease_FullMethodName = "/keystead.lock.v1.LockService/BatchRelease"
+	LockService_Inspect_FullMethodName      = "/keystead.lock.v1.LockService/Inspect"
+	LockService_Verify_FullMethodName       = "/keystead.lock.v1.LockService/Verify"
+	LockService_Update_FullMethodName       = "/keystead.lock.v1.LockService/Update"
+	LockService_Downgrade_FullMethodName    = "/keystead.lock.v1.LockService/Downgrade"
+	LockService_Revoke_FullMethodName       = "/keystead.lock.v1.LockService/Revoke"
 )
 
 // LockServiceClient is the client API for LockService service.
@@ -58,6 +60,12 @@ type LockServiceClient interface {
 	// was lost and not reclaimed, in the grace period, it is the error RECOVERING:
 	// whether the token held it is unknown.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// BatchAcquire does up to 10,000 acquires in 1 MiB, each by itself, in order. None of them
+	// waits: one with a wait_ns is INVALID. Give each its own request_id or idempotency_key: if
+	// the answer is lost, the batch can be sent again then, and locks that were granted are told.
+	BatchAcquire(ctx context.Context, in *BatchAcquireRequest, opts ...grpc.CallOption) (*BatchAcquireResponse, error)
+	// BatchRelease does up to 10,000 releases in 1 MiB, each by itself, in order.
+	BatchRelease(ctx context.Context, in *BatchReleaseRequest, opts ...grpc.CallOption) (*BatchReleaseResponse, error)
 	// Inspect shows who holds the lock and who waits.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 	// Verify asks whether a token still holds the lock: for a job that may have outlived its
@@ -108,6 +116,26 @@ func (c *lockServiceClient) Release(ctx context.Context, in *ReleaseRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseResponse)
 	err := c.cc.Invoke(ctx, LockService_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) BatchAcquire(ctx context.Context, in *BatchAcquireRequest, opts ...grpc.CallOption) (*BatchAcquireResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchAcquireResponse)
+	err := c.cc.Invoke(ctx, LockService_BatchAcquire_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) BatchRelease(ctx context.Context, in *BatchReleaseRequest, opts ...grpc.CallOption) (*BatchReleaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchReleaseResponse)
+	err := c.cc.Invoke(ctx, LockService_BatchRelease_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +221,12 @@ type LockServiceServer interface {
 	// was lost and not reclaimed, in the grace period, it is the error RECOVERING:
 	// whether the token held it is unknown.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// BatchAcquire does up to 10,000 acquires in 1 MiB, each by itself, in order. None of them
+	// waits: one with a wait_ns is INVALID. Give each its own request_id or idempotency_key: if
+	// the answer is lost, the batch can be sent again then, and locks that were granted are told.
+	BatchAcquire(context.Context, *BatchAcquireRequest) (*BatchAcquireResponse, error)
+	// BatchRelease does up to 10,000 releases in 1 MiB, each by itself, in order.
+	BatchRelease(context.Context, *BatchReleaseRequest) (*BatchReleaseResponse, error)
 	// Inspect shows who holds the lock and who waits.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	// Verify asks whether a token still holds the lock: for a job that may have outlived its
@@ -227,6 +261,12 @@ func (UnimplementedLockServiceServer) Renew(context.Context, *RenewRequest) (*Re
 }
 func (UnimplementedLockServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedLockServiceServer) BatchAcquire(context.Context, *BatchAcquireRequest) (*BatchAcquireResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchAcquire not implemented")
+}
+func (UnimplementedLockServiceServer) BatchRelease(context.Context, *BatchReleaseRequest) (*BatchReleaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchRelease not implemented")
 }
 func (UnimplementedLockServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
@@ -314,6 +354,42 @@ func _LockService_Release_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LockServiceServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_BatchAcquire_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchAcquireRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).BatchAcquire(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_BatchAcquire_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).BatchAcquire(ctx, req.(*BatchAcquireRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_BatchRelease_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchReleaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).BatchRelease(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_BatchRelease_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).BatchRelease(ctx, req.(*BatchReleaseRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -426,6 +502,14 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _LockService_Release_Handler,
+		},
+		{
+			MethodName: "BatchAcquire",
+			Handler:    _LockService_BatchAcquire_Handler,
+		},
+		{
+			MethodName: "BatchRelease",
+			Handler:    _LockService_BatchRelease_Handler,
 		},
 		{
 			MethodName: "Inspect",

@@ -1968,6 +1968,336 @@ func (x *InspectResponse) GetLostEpoch() uint64 {
 	return 0
 }
 
+// BatchAcquireRequest holds acquires that are done one by one.
+type BatchAcquireRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The acquires, at most 10,000.
+	Acquires      []*AcquireRequest `protobuf:"bytes,1,rep,name=acquires,proto3" json:"acquires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchAcquireRequest) Reset() {
+	*x = BatchAcquireRequest{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchAcquireRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchAcquireRequest) ProtoMessage() {}
+
+func (x *BatchAcquireRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchAcquireRequest.ProtoReflect.Descriptor instead.
+func (*BatchAcquireRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *BatchAcquireRequest) GetAcquires() []*AcquireRequest {
+	if x != nil {
+		return x.Acquires
+	}
+	return nil
+}
+
+// AcquireResult is the answer to one acquire of a batch, or why there is none.
+type AcquireResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer, without owner and epoch, which decider has.
+	Response *AcquireResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// Set instead of response when this acquire failed; others may have been granted.
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireResult) Reset() {
+	*x = AcquireResult{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireResult) ProtoMessage() {}
+
+func (x *AcquireResult) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireResult.ProtoReflect.Descriptor instead.
+func (*AcquireResult) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AcquireResult) GetResponse() *AcquireResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *AcquireResult) GetError() *v1.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *AcquireResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
+// BatchAcquireResponse holds one result for each acquire, in the same order.
+type BatchAcquireResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The results.
+	Results []*AcquireResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchAcquireResponse) Reset() {
+	*x = BatchAcquireResponse{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchAcquireResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchAcquireResponse) ProtoMessage() {}
+
+func (x *BatchAcquireResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchAcquireResponse.ProtoReflect.Descriptor instead.
+func (*BatchAcquireResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *BatchAcquireResponse) GetResults() []*AcquireResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchAcquireResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
+	}
+	return nil
+}
+
+// BatchReleaseRequest holds releases that are done one by one.
+type BatchReleaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The releases, at most 10,000.
+	Releases      []*ReleaseRequest `protobuf:"bytes,1,rep,name=releases,proto3" json:"releases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchReleaseRequest) Reset() {
+	*x = BatchReleaseRequest{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchReleaseRequest) ProtoMessage() {}
+
+func (x *BatchReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchReleaseRequest.ProtoReflect.Descriptor instead.
+func (*BatchReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BatchReleaseRequest) GetReleases() []*ReleaseRequest {
+	if x != nil {
+		return x.Releases
+	}
+	return nil
+}
+
+// ReleaseResult is the answer to one release of a batch, or why there is none.
+type ReleaseResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer, without owner and epoch: decider has them.
+	Response *ReleaseResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// Set instead of response when this release failed.
+	Error *v1.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Who decided: index in deciders of the response. Not set with an error.
+	Decider       uint32 `protobuf:"varint,3,opt,name=decider,proto3" json:"decider,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResult) Reset() {
+	*x = ReleaseResult{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResult) ProtoMessage() {}
+
+func (x *ReleaseResult) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResult.ProtoReflect.Descriptor instead.
+func (*ReleaseResult) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReleaseResult) GetResponse() *ReleaseResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *ReleaseResult) GetError() *v1.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ReleaseResult) GetDecider() uint32 {
+	if x != nil {
+		return x.Decider
+	}
+	return 0
+}
+
+// BatchReleaseResponse holds one result for each release, in the same order.
+type BatchReleaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The results.
+	Results []*ReleaseResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The nodes that decided, each once for each epoch.
+	Deciders      []*v1.Decider `protobuf:"bytes,2,rep,name=deciders,proto3" json:"deciders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchReleaseResponse) Reset() {
+	*x = BatchReleaseResponse{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchReleaseResponse) ProtoMessage() {}
+
+func (x *BatchReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchReleaseResponse.ProtoReflect.Descriptor instead.
+func (*BatchReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *BatchReleaseResponse) GetResults() []*ReleaseResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchReleaseResponse) GetDeciders() []*v1.Decider {
+	if x != nil {
+		return x.Deciders
+	}
+	return nil
+}
+
 var File_keystead_semaphore_v1_semaphore_proto protoreflect.FileDescriptor
 
 const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
@@ -2138,11 +2468,31 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\x05owner\x18\n" +
 	" \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\v \x01(\x04R\tlostEpoch2\xc9\x06\n" +
+	"lost_epoch\x18\v \x01(\x04R\tlostEpoch\"X\n" +
+	"\x13BatchAcquireRequest\x12A\n" +
+	"\bacquires\x18\x01 \x03(\v2%.keystead.semaphore.v1.AcquireRequestR\bacquires\"\x9e\x01\n" +
+	"\rAcquireResult\x12B\n" +
+	"\bresponse\x18\x01 \x01(\v2&.keystead.semaphore.v1.AcquireResponseR\bresponse\x12/\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x8f\x01\n" +
+	"\x14BatchAcquireResponse\x12>\n" +
+	"\aresults\x18\x01 \x03(\v2$.keystead.semaphore.v1.AcquireResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"X\n" +
+	"\x13BatchReleaseRequest\x12A\n" +
+	"\breleases\x18\x01 \x03(\v2%.keystead.semaphore.v1.ReleaseRequestR\breleases\"\x9e\x01\n" +
+	"\rReleaseResult\x12B\n" +
+	"\bresponse\x18\x01 \x01(\v2&.keystead.semaphore.v1.ReleaseResponseR\bresponse\x12/\n" +
+	"\x05error\x18\x02 \x01(\v2\x19.keystead.common.v1.ErrorR\x05error\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\rR\adecider\"\x8f\x01\n" +
+	"\x14BatchReleaseResponse\x12>\n" +
+	"\aresults\x18\x01 \x03(\v2$.keystead.semaphore.v1.ReleaseResultR\aresults\x127\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders2\x9b\b\n" +
 	"\x10SemaphoreService\x12X\n" +
 	"\aAcquire\x12%.keystead.semaphore.v1.AcquireRequest\x1a&.keystead.semaphore.v1.AcquireResponse\x12R\n" +
 	"\x05Renew\x12#.keystead.semaphore.v1.RenewRequest\x1a$.keystead.semaphore.v1.RenewResponse\x12X\n" +
-	"\aRelease\x12%.keystead.semaphore.v1.ReleaseRequest\x1a&.keystead.semaphore.v1.ReleaseResponse\x12Z\n" +
+	"\aRelease\x12%.keystead.semaphore.v1.ReleaseRequest\x1a&.keystead.semaphore.v1.ReleaseResponse\x12g\n" +
+	"\fBatchAcquire\x12*.keystead.semaphore.v1.BatchAcquireRequest\x1a+.keystead.semaphore.v1.BatchAcquireResponse\x12g\n" +
+	"\fBatchRelease\x12*.keystead.semaphore.v1.BatchReleaseRequest\x1a+.keystead.semaphore.v1.BatchReleaseResponse\x12Z\n" +
 	"\x06Verify\x12$.keystead.semaphore.v1.VerifyRequest\x1a%.keystead.semaphore.v1.VerifyResponse\"\x03\x90\x02\x01\x12U\n" +
 	"\x06Update\x12$.keystead.semaphore.v1.UpdateRequest\x1a%.keystead.semaphore.v1.UpdateResponse\x12^\n" +
 	"\tDowngrade\x12'.keystead.semaphore.v1.DowngradeRequest\x1a(.keystead.semaphore.v1.DowngradeResponse\x12U\n" +
@@ -2162,74 +2512,96 @@ func file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP() []byte {
 	return file_keystead_semaphore_v1_semaphore_proto_rawDescData
 }
 
-var file_keystead_semaphore_v1_semaphore_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_keystead_semaphore_v1_semaphore_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_keystead_semaphore_v1_semaphore_proto_goTypes = []any{
-	(*AcquireRequest)(nil),      // 0: keystead.semaphore.v1.AcquireRequest
-	(*AcquireResponse)(nil),     // 1: keystead.semaphore.v1.AcquireResponse
-	(*Holder)(nil),              // 2: keystead.semaphore.v1.Holder
-	(*Reclaim)(nil),             // 3: keystead.semaphore.v1.Reclaim
-	(*RenewRequest)(nil),        // 4: keystead.semaphore.v1.RenewRequest
-	(*RenewResponse)(nil),       // 5: keystead.semaphore.v1.RenewResponse
-	(*ReleaseRequest)(nil),      // 6: keystead.semaphore.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),     // 7: keystead.semaphore.v1.ReleaseResponse
-	(*VerifyRequest)(nil),       // 8: keystead.semaphore.v1.VerifyRequest
-	(*VerifyResponse)(nil),      // 9: keystead.semaphore.v1.VerifyResponse
-	(*UpdateRequest)(nil),       // 10: keystead.semaphore.v1.UpdateRequest
-	(*UpdateResponse)(nil),      // 11: keystead.semaphore.v1.UpdateResponse
-	(*DowngradeRequest)(nil),    // 12: keystead.semaphore.v1.DowngradeRequest
-	(*DowngradeResponse)(nil),   // 13: keystead.semaphore.v1.DowngradeResponse
-	(*RevokeRequest)(nil),       // 14: keystead.semaphore.v1.RevokeRequest
-	(*RevokeResponse)(nil),      // 15: keystead.semaphore.v1.RevokeResponse
-	(*SetCapacityRequest)(nil),  // 16: keystead.semaphore.v1.SetCapacityRequest
-	(*SetCapacityResponse)(nil), // 17: keystead.semaphore.v1.SetCapacityResponse
-	(*InspectRequest)(nil),      // 18: keystead.semaphore.v1.InspectRequest
-	(*Waiter)(nil),              // 19: keystead.semaphore.v1.Waiter
-	(*InspectResponse)(nil),     // 20: keystead.semaphore.v1.InspectResponse
-	(*v1.RequestId)(nil),        // 21: keystead.common.v1.RequestId
-	(*v1.Session)(nil),          // 22: keystead.common.v1.Session
-	(*v1.Replay)(nil),           // 23: keystead.common.v1.Replay
+	(*AcquireRequest)(nil),       // 0: keystead.semaphore.v1.AcquireRequest
+	(*AcquireResponse)(nil),      // 1: keystead.semaphore.v1.AcquireResponse
+	(*Holder)(nil),               // 2: keystead.semaphore.v1.Holder
+	(*Reclaim)(nil),              // 3: keystead.semaphore.v1.Reclaim
+	(*RenewRequest)(nil),         // 4: keystead.semaphore.v1.RenewRequest
+	(*RenewResponse)(nil),        // 5: keystead.semaphore.v1.RenewResponse
+	(*ReleaseRequest)(nil),       // 6: keystead.semaphore.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),      // 7: keystead.semaphore.v1.ReleaseResponse
+	(*VerifyRequest)(nil),        // 8: keystead.semaphore.v1.VerifyRequest
+	(*VerifyResponse)(nil),       // 9: keystead.semaphore.v1.VerifyResponse
+	(*UpdateRequest)(nil),        // 10: keystead.semaphore.v1.UpdateRequest
+	(*UpdateResponse)(nil),       // 11: keystead.semaphore.v1.UpdateResponse
+	(*DowngradeRequest)(nil),     // 12: keystead.semaphore.v1.DowngradeRequest
+	(*DowngradeResponse)(nil),    // 13: keystead.semaphore.v1.DowngradeResponse
+	(*RevokeRequest)(nil),        // 14: keystead.semaphore.v1.RevokeRequest
+	(*RevokeResponse)(nil),       // 15: keystead.semaphore.v1.RevokeResponse
+	(*SetCapacityRequest)(nil),   // 16: keystead.semaphore.v1.SetCapacityRequest
+	(*SetCapacityResponse)(nil),  // 17: keystead.semaphore.v1.SetCapacityResponse
+	(*InspectRequest)(nil),       // 18: keystead.semaphore.v1.InspectRequest
+	(*Waiter)(nil),               // 19: keystead.semaphore.v1.Waiter
+	(*InspectResponse)(nil),      // 20: keystead.semaphore.v1.InspectResponse
+	(*BatchAcquireRequest)(nil),  // 21: keystead.semaphore.v1.BatchAcquireRequest
+	(*AcquireResult)(nil),        // 22: keystead.semaphore.v1.AcquireResult
+	(*BatchAcquireResponse)(nil), // 23: keystead.semaphore.v1.BatchAcquireResponse
+	(*BatchReleaseRequest)(nil),  // 24: keystead.semaphore.v1.BatchReleaseRequest
+	(*ReleaseResult)(nil),        // 25: keystead.semaphore.v1.ReleaseResult
+	(*BatchReleaseResponse)(nil), // 26: keystead.semaphore.v1.BatchReleaseResponse
+	(*v1.RequestId)(nil),         // 27: keystead.common.v1.RequestId
+	(*v1.Session)(nil),           // 28: keystead.common.v1.Session
+	(*v1.Replay)(nil),            // 29: keystead.common.v1.Replay
+	(*v1.Error)(nil),             // 30: keystead.common.v1.Error
+	(*v1.Decider)(nil),           // 31: keystead.common.v1.Decider
 }
 var file_keystead_semaphore_v1_semaphore_proto_depIdxs = []int32{
-	21, // 0: keystead.semaphore.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
-	22, // 1: keystead.semaphore.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
-	23, // 2: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	22, // 3: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
-	22, // 4: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	27, // 0: keystead.semaphore.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
+	28, // 1: keystead.semaphore.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
+	29, // 2: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
+	28, // 3: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
+	28, // 4: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
 	3,  // 5: keystead.semaphore.v1.RenewRequest.reclaim:type_name -> keystead.semaphore.v1.Reclaim
-	21, // 6: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	23, // 7: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 6: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 7: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
 	2,  // 8: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
-	21, // 9: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
-	23, // 10: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
-	21, // 11: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	23, // 12: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	21, // 13: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
-	23, // 14: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 9: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 10: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 11: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 12: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 13: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 14: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
 	2,  // 15: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
 	19, // 16: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
-	0,  // 17: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
-	4,  // 18: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
-	6,  // 19: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
-	8,  // 20: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
-	10, // 21: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
-	12, // 22: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
-	14, // 23: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
-	16, // 24: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
-	18, // 25: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
-	1,  // 26: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
-	5,  // 27: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
-	7,  // 28: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
-	9,  // 29: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
-	11, // 30: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
-	13, // 31: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
-	15, // 32: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
-	17, // 33: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
-	20, // 34: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	0,  // 17: keystead.semaphore.v1.BatchAcquireRequest.acquires:type_name -> keystead.semaphore.v1.AcquireRequest
+	1,  // 18: keystead.semaphore.v1.AcquireResult.response:type_name -> keystead.semaphore.v1.AcquireResponse
+	30, // 19: keystead.semaphore.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
+	22, // 20: keystead.semaphore.v1.BatchAcquireResponse.results:type_name -> keystead.semaphore.v1.AcquireResult
+	31, // 21: keystead.semaphore.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
+	6,  // 22: keystead.semaphore.v1.BatchReleaseRequest.releases:type_name -> keystead.semaphore.v1.ReleaseRequest
+	7,  // 23: keystead.semaphore.v1.ReleaseResult.response:type_name -> keystead.semaphore.v1.ReleaseResponse
+	30, // 24: keystead.semaphore.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
+	25, // 25: keystead.semaphore.v1.BatchReleaseResponse.results:type_name -> keystead.semaphore.v1.ReleaseResult
+	31, // 26: keystead.semaphore.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
+	0,  // 27: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
+	4,  // 28: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
+	6,  // 29: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
+	21, // 30: keystead.semaphore.v1.SemaphoreService.BatchAcquire:input_type -> keystead.semaphore.v1.BatchAcquireRequest
+	24, // 31: keystead.semaphore.v1.SemaphoreService.BatchRelease:input_type -> keystead.semaphore.v1.BatchReleaseRequest
+	8,  // 32: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
+	10, // 33: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
+	12, // 34: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
+	14, // 35: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
+	16, // 36: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
+	18, // 37: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
+	1,  // 38: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
+	5,  // 39: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
+	7,  // 40: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
+	23, // 41: keystead.semaphore.v1.SemaphoreService.BatchAcquire:output_type -> keystead.semaphore.v1.BatchAcquireResponse
+	26, // 42: keystead.semaphore.v1.SemaphoreService.BatchRelease:output_type -> keystead.semaphore.v1.BatchReleaseResponse
+	9,  // 43: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
+	11, // 44: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
+	13, // 45: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
+	15, // 46: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
+	17, // 47: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
+	20, // 48: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
+	38, // [38:49] is the sub-list for method output_type
+	27, // [27:38] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_keystead_semaphore_v1_semaphore_proto_init() }
@@ -2243,7 +2615,7 @@ func file_keystead_semaphore_v1_semaphore_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_semaphore_v1_semaphore_proto_rawDesc), len(file_keystead_semaphore_v1_semaphore_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,15 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SemaphoreService_Acquire_FullMethodName     = "/keystead.semaphore.v1.SemaphoreService/Acquire"
-	SemaphoreService_Renew_FullMethodName       = "/keystead.semaphore.v1.SemaphoreService/Renew"
-	SemaphoreService_Release_FullMethodName     = "/keystead.semaphore.v1.SemaphoreService/Release"
-	SemaphoreService_Verify_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Verify"
-	SemaphoreService_Update_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Update"
-	SemaphoreService_Downgrade_FullMethodName   = "/keystead.semaphore.v1.SemaphoreService/Downgrade"
-	SemaphoreService_Revoke_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Revoke"
-	SemaphoreService_SetCapacity_FullMethodName = "/keystead.semaphore.v1.SemaphoreService/SetCapacity"
-	SemaphoreService_Inspect_FullMethodName     = "/keystead.semaphore.v1.SemaphoreService/Inspect"
+	SemaphoreService_Acquire_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Acquire"
+	SemaphoreService_Renew_FullMethodName        = "/keystead.semaphore.v1.SemaphoreService/Renew"
+	SemaphoreService_Release_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Release"
+	SemaphoreService_BatchAcquire_FullMethodName = "/keystead.semaphore.v1.SemaphoreService/BatchAcquire"
+	SemaphoreService_BatchRelease_FullMethodName = "/keystead.semaphore.v1.SemaphoreService/BatchRelease"
+	SemaphoreService_Verify_FullMethodName       = "/keystead.semaphore.v1.SemaphoreService/Verify"
+	SemaphoreService_Update_FullMethodName       = "/keystead.semaphore.v1.SemaphoreService/Update"
+	SemaphoreService_Downgrade_FullMethodName    = "/keystead.semaphore.v1.SemaphoreService/Downgrade"
+	SemaphoreService_Revoke_FullMethodName       = "/keystead.semaphore.v1.SemaphoreService/Revoke"
+	SemaphoreService_SetCapacity_FullMethodName  = "/keystead.semaphore.v1.SemaphoreService/SetCapacity"
+	SemaphoreService_Inspect_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Inspect"
 )
 
 // SemaphoreServiceClient is the client API for SemaphoreService service.
@@ -60,6 +62,12 @@ type SemaphoreServiceClient interface {
 	// Release gives the permits of a grant back; the first of the queue get them, as many
 	// as they serve. A retry of it frees nothing that was granted since.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// BatchAcquire does up to 10,000 acquires in 1 MiB, each by itself, in order. None of them
+	// waits: one with a wait_ns is INVALID. Give each its own request_id or idempotency_key: if
+	// the answer is lost, the batch can be sent again then, and permits that were granted are told.
+	BatchAcquire(ctx context.Context, in *BatchAcquireRequest, opts ...grpc.CallOption) (*BatchAcquireResponse, error)
+	// BatchRelease does up to 10,000 releases in 1 MiB, each by itself, in order.
+	BatchRelease(ctx context.Context, in *BatchReleaseRequest, opts ...grpc.CallOption) (*BatchReleaseResponse, error)
 	// Verify reports whether a token still holds its permits: what a job asks that may
 	// have outlived its lease. The answer was true when it was given: what is written
 	// after it needs the token all the same.
@@ -114,6 +122,26 @@ func (c *semaphoreServiceClient) Release(ctx context.Context, in *ReleaseRequest
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseResponse)
 	err := c.cc.Invoke(ctx, SemaphoreService_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *semaphoreServiceClient) BatchAcquire(ctx context.Context, in *BatchAcquireRequest, opts ...grpc.CallOption) (*BatchAcquireResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchAcquireResponse)
+	err := c.cc.Invoke(ctx, SemaphoreService_BatchAcquire_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *semaphoreServiceClient) BatchRelease(ctx context.Context, in *BatchReleaseRequest, opts ...grpc.CallOption) (*BatchReleaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchReleaseResponse)
+	err := c.cc.Invoke(ctx, SemaphoreService_BatchRelease_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +238,12 @@ type SemaphoreServiceServer interface {
 	// Release gives the permits of a grant back; the first of the queue get them, as many
 	// as they serve. A retry of it frees nothing that was granted since.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// BatchAcquire does up to 10,000 acquires in 1 MiB, each by itself, in order. None of them
+	// waits: one with a wait_ns is INVALID. Give each its own request_id or idempotency_key: if
+	// the answer is lost, the batch can be sent again then, and permits that were granted are told.
+	BatchAcquire(context.Context, *BatchAcquireRequest) (*BatchAcquireResponse, error)
+	// BatchRelease does up to 10,000 releases in 1 MiB, each by itself, in order.
+	BatchRelease(context.Context, *BatchReleaseRequest) (*BatchReleaseResponse, error)
 	// Verify reports whether a token still holds its permits: what a job asks that may
 	// have outlived its lease. The answer was true when it was given: what is written
 	// after it needs the token all the same.
@@ -248,6 +282,12 @@ func (UnimplementedSemaphoreServiceServer) Renew(context.Context, *RenewRequest)
 }
 func (UnimplementedSemaphoreServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedSemaphoreServiceServer) BatchAcquire(context.Context, *BatchAcquireRequest) (*BatchAcquireResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchAcquire not implemented")
+}
+func (UnimplementedSemaphoreServiceServer) BatchRelease(context.Context, *BatchReleaseRequest) (*BatchReleaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchRelease not implemented")
 }
 func (UnimplementedSemaphoreServiceServer) Verify(context.Context, *VerifyRequest) (*VerifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Verify not implemented")
@@ -338,6 +378,42 @@ func _SemaphoreService_Release_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SemaphoreServiceServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SemaphoreService_BatchAcquire_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchAcquireRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SemaphoreServiceServer).BatchAcquire(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SemaphoreService_BatchAcquire_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SemaphoreServiceServer).BatchAcquire(ctx, req.(*BatchAcquireRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SemaphoreService_BatchRelease_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchReleaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SemaphoreServiceServer).BatchRelease(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SemaphoreService_BatchRelease_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SemaphoreServiceServer).BatchRelease(ctx, req.(*BatchReleaseRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -468,6 +544,14 @@ var SemaphoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _SemaphoreService_Release_Handler,
+		},
+		{
+			MethodName: "BatchAcquire",
+			Handler:    _SemaphoreService_BatchAcquire_Handler,
+		},
+		{
+			MethodName: "BatchRelease",
+			Handler:    _SemaphoreService_BatchRelease_Handler,
 		},
 		{
 			MethodName: "Verify",

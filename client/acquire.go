@@ -29,14 +29,27 @@ func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *op
 	err := c.insist(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
 		o.attempts++
 		wait := time.Duration(max(end-c.clock.Now(), 0))
-		a, err := s.ask(ctx, n, v, wait, &lockpb.AcquireRequest{Key: key, Name: o.name, Holder: o.holder, TtlNs: int64(o.ttl), WaitNs: int64(wait),
-			Metadata: o.metadata, Shared: o.shared, DelayNs: int64(o.delay), Session: o.session.named(), RequestId: unlessKeyed(op.stamp(), o.idem.text), IdempotencyKey: o.idem.text})
+		req := &lockpb.AcquireRequest{Key: key, Name: o.name, Holder: o.holder, TtlNs: int64(o.ttl), WaitNs: int64(wait),
+			Metadata: o.metadata, Shared: o.shared, DelayNs: int64(o.delay), Session: o.session.named(), IdempotencyKey: o.idem.text}
+		if o.gathered() {
+			if s.answer, sent, err = n.acquires.do(ctx, req, op); err == nil {
+				c.answered(v, n, s.answer.GetOwner(), s.answer.GetEpoch())
+			}
+			return sent, err
+		}
+		req.RequestId = unlessKeyed(op.stamp(), o.idem.text)
+		a, err := s.ask(ctx, n, v, wait, req)
 		if err != nil {
 			return false, err
 		}
 		return s.await(a)
 	})
 	return s.answer, err
+}
+
+// gathered reports whether calls may share a message with others: those of a lock that do not wait.
+func (o *lockOptions) gathered() bool {
+	return o.wait == 0 && o.permits == nil && o.turn == nil && o.other == nil
 }
 
 // standing is the attempts of one Acquire. An attempt that waits at a node that does not

@@ -11,6 +11,7 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // kind is how one kind of operation travels.
@@ -19,6 +20,8 @@ type kind[Q, R any] struct {
 	one   func(ctx context.Context, conn *grpc.ClientConn, q Q, opts ...grpc.CallOption) (R, error)
 	// many sends a batch; put takes the results, which are as many.
 	many func(ctx context.Context, conn *grpc.ClientConn, qs []Q, put func(i int, r R, e *Error), opts ...grpc.CallOption) (n int, err error)
+	// size is how many bytes a request takes in a batch; nil = maxBatch of them fit, however long they are.
+	size func(Q) int
 }
 
 // coalescer puts single calls to one node together. While fewer than maxFlights
@@ -33,6 +36,7 @@ type coalescer[Q, R any] struct {
 	mu      sync.Mutex // guards what follows, and the fields of items that say so
 	flights int
 	waiting []*item[Q, R]
+	alone   int64 // until then, by the clock, each goes alone: the node does not know such batches
 }
 
 // item is a call that waits to go with others.
@@ -52,7 +56,7 @@ func (o *coalescer[Q, R]) init(c *Client, n *node, k kind[Q, R]) { o.c, o.n, o.k
 // do makes one attempt of a call.
 func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R, sent bool, err error) {
 	o.mu.Lock()
-	if o.c.cfg.NoBatching || o.flights < maxFlights {
+	if o.c.cfg.NoBatching || o.flights < maxFlights || o.alone != 0 && o.c.clock.Now() < o.alone {
 		o.flights++
 		o.mu.Unlock()
 		defer o.landed()
@@ -112,7 +116,7 @@ func (o *coalescer[Q, R]) landed() {
 }
 
 func (o *coalescer[Q, R]) nextBatchLocked() []*item[Q, R] {
-	n := min(len(o.waiting), maxBatch)
+	n := o.fitLocked()
 	if n == 0 {
 		return nil
 	}
@@ -122,6 +126,21 @@ func (o *coalescer[Q, R]) nextBatchLocked() []*item[Q, R] {
 		it.sending = true
 	}
 	return items
+}
+
+// fitLocked returns how many of those that wait fit in the next message.
+func (o *coalescer[Q, R]) fitLocked() int {
+	most := min(len(o.waiting), maxBatch)
+	if o.kind.size == nil {
+		return most
+	}
+	for n, bytes := 0, 0; n < most; n++ {
+		//guard:client-batch-fits
+		if bytes += o.kind.size(o.waiting[n].req); bytes > maxBatchBytes && n > 0 {
+			return n
+		}
+	}
+	return most
 }
 
 // fly sends items, and those that gather meanwhile, until there are none.
@@ -152,11 +171,34 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 			it.err = e
 		}
 	})
+	//guard:client-batch-unknown
+	if err != nil && fromCall(err, sent).Code == codes.Unimplemented {
+		o.sendEach(items)
+		return
+	}
 	for _, it := range items {
 		if err != nil {
 			it.sent, it.err = sent, err
 		}
 		close(it.done)
+	}
+}
+
+// sendEach sends items one by one to a node of a version that does not know such batches, and has
+// later ones go alone for a while.
+func (o *coalescer[Q, R]) sendEach(items []*item[Q, R]) {
+	o.mu.Lock()
+	o.alone = o.c.clock.Now() + int64(batchAgain)
+	o.mu.Unlock()
+	for _, it := range items {
+		one := func() {
+			defer close(it.done)
+			it.resp, it.sent, it.err = o.sendOne(o.c.ctx, it.req, it.op)
+		}
+		if !o.c.start(one) {
+			it.err = errClosed()
+			close(it.done)
+		}
 	}
 }
 
@@ -241,6 +283,46 @@ var getKind = kind[*counterpb.GetRequest, *counterpb.GetResponse]{
 	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*counterpb.GetRequest, put func(int, *counterpb.GetResponse, *Error), opts ...grpc.CallOption) (int, error) {
 		r, err := counterpb.NewCounterServiceClient(conn).BatchGet(ctx, &counterpb.BatchGetRequest{Gets: qs}, opts...)
 		return each(r.GetResults(), len(qs), func(i int, x *counterpb.GetResult) {
+			if a := x.GetResponse(); a != nil {
+				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
+			}
+			put(i, x.GetResponse(), itemError(x.GetError(), x.GetResponse() != nil))
+		}), err
+	},
+}
+
+// idBytes is more than a request id takes in a message, which has none yet when it is measured.
+const idBytes = 64
+
+var acquireKind = kind[*lockpb.AcquireRequest, *lockpb.AcquireResponse]{
+	stamp: func(q *lockpb.AcquireRequest, id *commonpb.RequestId) {
+		q.RequestId = unlessKeyed(id, q.IdempotencyKey)
+	},
+	size: func(q *lockpb.AcquireRequest) int { return q.SizeVT() + idBytes },
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *lockpb.AcquireRequest, opts ...grpc.CallOption) (*lockpb.AcquireResponse, error) {
+		return lockpb.NewLockServiceClient(conn).Acquire(ctx, q, opts...)
+	},
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*lockpb.AcquireRequest, put func(int, *lockpb.AcquireResponse, *Error), opts ...grpc.CallOption) (int, error) {
+		r, err := lockpb.NewLockServiceClient(conn).BatchAcquire(ctx, &lockpb.BatchAcquireRequest{Acquires: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *lockpb.AcquireResult) {
+			if a := x.GetResponse(); a != nil {
+				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
+			}
+			put(i, x.GetResponse(), itemError(x.GetError(), x.GetResponse() != nil))
+		}), err
+	},
+}
+
+var releaseKind = kind[*lockpb.ReleaseRequest, *lockpb.ReleaseResponse]{
+	stamp: func(q *lockpb.ReleaseRequest, id *commonpb.RequestId) {
+		q.RequestId = unlessKeyed(id, q.IdempotencyKey)
+	},
+	one: func(ctx context.Context, conn *grpc.ClientConn, q *lockpb.ReleaseRequest, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
+		return lockpb.NewLockServiceClient(conn).Release(ctx, q, opts...)
+	},
+	many: func(ctx context.Context, conn *grpc.ClientConn, qs []*lockpb.ReleaseRequest, put func(int, *lockpb.ReleaseResponse, *Error), opts ...grpc.CallOption) (int, error) {
+		r, err := lockpb.NewLockServiceClient(conn).BatchRelease(ctx, &lockpb.BatchReleaseRequest{Releases: qs}, opts...)
+		return each(r.GetResults(), len(qs), func(i int, x *lockpb.ReleaseResult) {
 			if a := x.GetResponse(); a != nil {
 				a.Owner, a.Epoch = decidedBy(r.GetDeciders(), x.Decider)
 			}

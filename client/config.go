@@ -28,8 +28,8 @@ type Config struct {
 	// MaxInFlight bounds the calls under way; more wait. Calls that acquire locks
 	// have a bound of their own, of the same size. Default 10,000.
 	MaxInFlight int
-	// NoBatching sends each Check and Add in a message of its own, however many
-	// there are.
+	// NoBatching sends each Check, Add, TryAcquire and Release in a message of its own, however
+	// many there are.
 	NoBatching bool
 	// Connections is how many connections are held to each node. Default 1.
 	Connections int
@@ -63,6 +63,12 @@ const (
 	MaxItems = 100_000
 	// maxBatch items of the largest size stay below the 1 MiB that a node takes.
 	maxBatch = 1_000
+	// maxBatchBytes is how long a message of requests is at most that may be longer than those:
+	// locks have metadata.
+	maxBatchBytes = 900 << 10
+	// batchAgain is how long calls of a kind go one by one to a node that does not know batches
+	// of them: it may have another version by then.
+	batchAgain = time.Minute
 	// maxFlights is how many messages to a node may be under way before calls
 	// are put together.
 	maxFlights = 4

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/internal/heldset"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
@@ -238,6 +239,10 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 			defer op.finish()
 			to := toKey(key, false).of("release")
 			to.quiet = how.quiet
+			if o.permits == nil && o.turn == nil && o.other == nil {
+				return c.releaseLock(ctx, to, op, &lockpb.ReleaseRequest{Key: key, Name: o.name, Token: token, IdempotencyKey: how.key},
+					func() *lockpb.RenewRequest { return renewal(how.left()) })
+			}
 			r, err := ask(ctx, c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
 				node := o.service(conn)
 				req := &lockpb.ReleaseRequest{Key: key, Name: o.name, Token: token, RequestId: unlessKeyed(id, how.key), IdempotencyKey: how.key}
@@ -253,6 +258,31 @@ func (c *Client) lockGrant(key string, o *lockOptions, token uint64) grant {
 			return r.GetReleased(), err
 		},
 	}
+}
+
+// releaseLock gives a lock back, in one message with others that are given back meanwhile. It
+// reports whether the owner still had it.
+func (c *Client) releaseLock(ctx context.Context, to route, op *operation, req *lockpb.ReleaseRequest, renewal func() *lockpb.RenewRequest) (released bool, err error) {
+	to.op = op
+	err = c.do(ctx, to, func(ctx context.Context, n *node, v *view) (sent bool, err error) {
+		r, sent, err := n.releases.do(ctx, proto.CloneOf(req), op)
+		if claim := renewal(); err != nil && claim.Reclaim != nil && fromCall(err, sent).Reason == ErrRecovering {
+			// The owner must know the lock before it can release it.
+			_, again := c.unary(ctx, n, 0, func(ctx context.Context, opts ...grpc.CallOption) error {
+				_, err := lockpb.NewLockServiceClient(n.conn()).Renew(ctx, claim, opts...)
+				return err
+			})
+			if again == nil {
+				r, sent, err = n.releases.do(ctx, proto.CloneOf(req), op)
+			}
+		}
+		if err == nil {
+			released = r.GetReleased()
+			c.answered(v, n, r.GetOwner(), r.GetEpoch())
+		}
+		return sent, err
+	})
+	return released, err
 }
 
 // Acquire takes the lock of a key and keeps it until Release, waiting in its queue if it

@@ -15,6 +15,7 @@ import (
 	"github.com/keystead/keystead/internal/vtcodec"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 const (
@@ -51,6 +52,9 @@ type node struct {
 
 	checks coalescer[*limitpb.CheckRequest, *limitpb.CheckResponse]
 	adds   coalescer[*counterpb.AddRequest, *counterpb.AddResponse]
+	// Of locks: acquires that do not wait, and releases.
+	acquires coalescer[*lockpb.AcquireRequest, *lockpb.AcquireResponse]
+	releases coalescer[*lockpb.ReleaseRequest, *lockpb.ReleaseResponse]
 }
 
 // acquire returns the node at an address, which stays open until release.
@@ -162,6 +166,8 @@ func (c *Client) newNode(addr string) (*node, error) {
 	}
 	n.checks.init(c, n, checkKind)
 	n.adds.init(c, n, addKind)
+	n.acquires.init(c, n, acquireKind)
+	n.releases.init(c, n, releaseKind)
 	return n, nil
 }
 

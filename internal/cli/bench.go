@@ -44,7 +44,7 @@ func (f *benchFlags) flags(fl *pflag.FlagSet) {
 	fl.IntSliceVar(&f.Concurrency, "concurrency", []int{1, 16, 64, 256}, "callers at once")
 	fl.DurationVar(&f.Duration, "duration", time.Second, "of one measurement")
 	fl.IntVar(&f.Rounds, "rounds", 3, "measurements of each server")
-	fl.IntVar(&f.Batch, "batch", 100, "checks in a batch")
+	fl.IntVar(&f.Batch, "batch", 100, "checks, or locks, in a batch")
 	fl.IntVar(&f.Keys, "keys", 10_000, "distinct keys")
 	fl.IntVar(&f.Conns, "conns", 4, "connections to each server")
 	fl.BoolVar(&f.RequestIDs, "request-ids", false, "send a request id with each operation")

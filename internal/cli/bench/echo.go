@@ -101,6 +101,24 @@ func (echoLocks) Release(context.Context, *lockpb.ReleaseRequest) (*lockpb.Relea
 	return &lockpb.ReleaseResponse{Released: true, Epoch: epoch}, nil
 }
 
+func (e echoLocks) BatchAcquire(ctx context.Context, req *lockpb.BatchAcquireRequest) (*lockpb.BatchAcquireResponse, error) {
+	r := &lockpb.BatchAcquireResponse{Results: make([]*lockpb.AcquireResult, len(req.Acquires))}
+	for i := range r.Results {
+		a, _ := e.Acquire(ctx, nil) // has no errors
+		r.Results[i] = &lockpb.AcquireResult{Response: a}
+	}
+	return r, nil
+}
+
+func (e echoLocks) BatchRelease(ctx context.Context, req *lockpb.BatchReleaseRequest) (*lockpb.BatchReleaseResponse, error) {
+	r := &lockpb.BatchReleaseResponse{Results: make([]*lockpb.ReleaseResult, len(req.Releases))}
+	for i := range r.Results {
+		a, _ := e.Release(ctx, nil) // has no errors
+		r.Results[i] = &lockpb.ReleaseResult{Response: a}
+	}
+	return r, nil
+}
+
 type echoOnces struct {
 	oncepb.UnimplementedOnceServiceServer
 }

@@ -90,6 +90,7 @@ var workloads = []workload{
 	{name: "stream", about: "limit checks in batches on a stream, answers awaited one message later", items: batch, start: startStream},
 	{name: "counter", about: "one counter add a call", items: single, start: startCounter},
 	{name: "lock", about: "acquire and release a lock, two calls", items: single, start: startLock},
+	{name: "locks", about: "acquire and release locks in batches of --batch, two calls", items: batch, start: startLocks},
 	{name: "semaphore", about: "acquire and release one of ten permits, two calls", items: single, start: startSemaphore},
 	{name: "register", about: "put 100 bytes and get them, two calls", items: single, start: startRegister},
 	{name: "once", about: "begin and complete work with a result of 100 bytes, two calls", items: single, start: startOnce},
@@ -215,6 +216,45 @@ func startLock(_ context.Context, w *worker) (cycle, error) {
 		}
 		_, err = c.Release(ctx, &lockpb.ReleaseRequest{Key: key, Name: "bench", Token: r.Token, RequestId: w.requestID()})
 		return err
+	}, nil
+}
+
+// startLocks acquires and releases as many locks as a batch has.
+func startLocks(_ context.Context, w *worker) (cycle, error) {
+	c := lockpb.NewLockServiceClient(w.conn)
+	holder := "bench-" + strconv.Itoa(w.number)
+	var keys []string
+	for i := range w.cfg.Batch {
+		keys = append(keys, fmt.Sprintf("%x-%d", w.client, i))
+	}
+	return func(ctx context.Context) error {
+		get, back := &lockpb.BatchAcquireRequest{}, &lockpb.BatchReleaseRequest{}
+		for _, key := range keys {
+			get.Acquires = append(get.Acquires, &lockpb.AcquireRequest{Key: key, Name: "bench", Holder: holder, TtlNs: 10_000_000_000, RequestId: w.requestID()})
+		}
+		r, err := c.BatchAcquire(ctx, get)
+		if err != nil {
+			return err
+		}
+		for i, x := range r.Results {
+			if !x.Response.GetAcquired() {
+				return fmt.Errorf("lock %s: held by %q, %s", keys[i], x.Response.GetHolder().GetId(), x.Error.GetMessage())
+			}
+			back.Releases = append(back.Releases, &lockpb.ReleaseRequest{Key: keys[i], Name: "bench", Token: x.Response.Token, RequestId: w.requestID()})
+		}
+		b, err := c.BatchRelease(ctx, back)
+		if err != nil {
+			return err
+		}
+		for i, x := range b.Results {
+			if !x.Response.GetReleased() {
+				return fmt.Errorf("lock %s was not released: %s", keys[i], x.Error.GetMessage())
+			}
+		}
+		if len(b.Results) != len(keys) {
+			return fmt.Errorf("%d results for %d locks", len(b.Results), len(keys))
+		}
+		return nil
 	}, nil
 }
 

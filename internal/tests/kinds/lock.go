@@ -78,7 +78,7 @@ func lock(ctx context.Context, w *Worker, o Object) {
 		_, _, _ = do(ctx, w, operation[*lockpb.ReleaseResponse]{
 			object: g.of, in: history.LockInput{Op: history.LockRelease, Token: g.token}, keyed: true,
 			call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*lockpb.ReleaseResponse, error) {
-				return lockpb.NewLockServiceClient(conn).Release(ctx, &lockpb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: as.id, IdempotencyKey: as.key}, opt)
+				return release(ctx, w, conn, &lockpb.ReleaseRequest{Key: g.of.Key, Token: g.token, RequestId: as.id, IdempotencyKey: as.key}, opt)
 			},
 			output: func(r *lockpb.ReleaseResponse) any {
 				return history.LockOutput{OK: r.Released, Replay: replayed(r.Replay)}
@@ -96,7 +96,7 @@ func acquire(ctx context.Context, w *Worker, o Object) (grant, bool) {
 	out, began, ok := do(ctx, w, operation[*lockpb.AcquireResponse]{
 		object: o, in: in, wait: time.Duration(in.Wait), keyed: true,
 		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*lockpb.AcquireResponse, error) {
-			return lockpb.NewLockServiceClient(conn).Acquire(ctx, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key}, opt)
+			return tryOrWait(ctx, w, conn, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key}, opt)
 		},
 		output: func(r *lockpb.AcquireResponse) any {
 			out := lockOutput(r.Holder)

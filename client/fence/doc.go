@@ -36,8 +36,8 @@
 //   - What does not compare tokens is not protected, in the same table either: every statement
 //     that writes has to. Rows that are deleted take their token along; see Tokens.
 //   - Tokens of different locks are not comparable: one scope, or row, has one lock. A semaphore
-//     of more than one permit has several holders at a time, and their tokens no order that
-//     matters.
+//     of more than one permit has several holders at a time, and so has a lock that is shared:
+//     the order of their tokens says nothing, and the latest would shut out the others.
 //   - A caller that may choose its token may choose a great one, and shut out all others.
 //     Authenticate callers first.
 //   - A Gate is about one process, and by itself forgets all when that ends. See Config.Keeper.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -118,7 +119,8 @@ func (g *Gate) remember(name string, token uint64) error {
 			return fmt.Errorf("%w: %d are remembered, and %q is another one", ErrFull, len(g.scopes), name)
 		}
 		s = &scope{}
-		g.scopes[name] = s
+		//guard:fence-keeps-scopes-alone strings.Clone(name) -> strings.TrimSpace(name)
+		g.scopes[strings.Clone(name)] = s // it may be a part of a request that is much longer
 	}
 	//guard:fence-refuses-older
 	if token < s.greatest {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -177,6 +178,28 @@ func TestGateIsBounded(t *testing.T) {
 	})
 }
 
+// A scope is often a part of a URL, which is part of all that its request began with. None of
+// that is remembered but the scope.
+func TestGateKeepsNoMoreThanScopes(t *testing.T) {
+	const requests, length = 64, 1 << 20
+	g := fence.NewGate(fence.Config{})
+	for i := range requests {
+		line := fmt.Sprintf("/reports/%02d?%s", i, strings.Repeat("x", length))
+		_, leave, err := g.Enter(t.Context(), line[:len("/reports/00")], 34)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > requests*length/2 {
+		t.Errorf("%d scopes take %d bytes", requests, m.HeapAlloc)
+	}
+	runtime.KeepAlive(g)
+}
+
 // kept is a Keeper in memory, as another process would share it.
 type kept struct {
 	tokens map[string]uint64
@@ -220,7 +243,7 @@ func TestMadeAnew(t *testing.T) {
 }
 
 // In any order of requests and their ends: those that are in have one token, no token is let
-// in below one that has come, whoever is late is told so, and nobody waits for nobody.
+// in below one that has come, late ones are refused as such, and none waits without a reason.
 func TestGateInAnyOrder(t *testing.T) {
 	type step struct {
 		Leaves int // the number of a request that leaves if it is in; else one comes

@@ -35,7 +35,8 @@ func (t Tokens) CreateSQL() string {
 //
 //	WITH passed AS (INSERT INTO … RETURNING 1) INSERT INTO entry (text) SELECT $3 FROM passed
 //
-// with RaiseSQL and " RETURNING 1" in the brackets.
+// with RaiseSQL and " RETURNING 1" in the brackets. Such a statement must not read tables: it sees
+// them as they were when it began, before it waited for the transaction of another holder.
 func (t Tokens) RaiseSQL() string {
 	//guard:fence-raise-compares " <= EXCLUDED." -> " >= EXCLUDED."
 	return "INSERT INTO " + t.name() + " AS t (scope, " + DefaultColumn + ") VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET " +

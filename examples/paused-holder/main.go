@@ -123,7 +123,7 @@ func show(gate *fence.Gate) (left int, err error) {
 	}
 	defer second.end()
 	if code, err := second.write(); code != 0 || err != nil {
-		return 0, fmt.Errorf("the second one: exit code %d, %w", code, err)
+		return 0, errors.Join(fmt.Errorf("the second one: exit code %d", code), err)
 	}
 	if err := first.signal(syscall.SIGCONT, "goes on"); err != nil {
 		return 0, err
@@ -138,7 +138,7 @@ func show(gate *fence.Gate) (left int, err error) {
 		}
 		defer again.end()
 		if code, err := again.write(); code != 0 || err != nil {
-			return 0, fmt.Errorf("the first one again: exit code %d, %w", code, err)
+			return 0, errors.Join(fmt.Errorf("the first one again: exit code %d", code), err)
 		}
 	case code != 0:
 		return 0, fmt.Errorf("the first one: exit code %d", code)

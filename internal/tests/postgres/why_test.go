@@ -77,6 +77,41 @@ func TestAskingFirstIsNoFence(t *testing.T) {
 	})
 }
 
+// One statement that raises and reads sees what was there when it began, although it has waited
+// for another holder since. A transaction that raises first sees what that has written.
+func TestOneStatementReadsWhatWas(t *testing.T) {
+	each(t, func(t *testing.T, db *sql.DB) {
+		tokens := fence.Tokens{}
+		run(t, db, tokens.CreateSQL())
+		count := "WITH passed AS (" + tokens.RaiseSQL() + " RETURNING 1) SELECT (SELECT count(*) FROM entry)::text FROM passed"
+		for i, want := range []string{"0", "2"} {
+			before, token := begin(t, db, sql.LevelReadCommitted), 10*uint64(i+1)
+			if err := tokens.Raise(t.Context(), before, "a", token); err != nil {
+				t.Fatal(err)
+			}
+			run(t, before, "INSERT INTO entry (token) VALUES ($1)", int64(token))
+			next, got := begin(t, db, sql.LevelReadCommitted), make(chan string, 1)
+			go func() {
+				defer close(got)
+				if want == "0" { // in one statement
+					got <- text(t, next, count, "a", int64(token+1))
+					return
+				}
+				if err := tokens.Raise(t.Context(), next, "a", token+1); err != nil {
+					t.Error(err)
+				}
+				got <- text(t, next, "SELECT count(*)::text FROM entry")
+			}()
+			blocked(t, db, pidOf(t, before))
+			commit(t, before)
+			if n := <-got; n != want {
+				t.Errorf("%d: %s entries are seen, and not %s: the page says otherwise", i, n, want)
+			}
+			commit(t, next)
+		}
+	})
+}
+
 // A row that is deleted takes its token along, and a late holder may make it again. A table
 // of tokens keeps it.
 func TestDeletedRowsForget(t *testing.T) {

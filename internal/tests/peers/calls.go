@@ -18,6 +18,7 @@ import (
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/vtcodec"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
@@ -36,12 +37,14 @@ type clients struct {
 	servers    *servers
 	etcd       []*clientv3.Client
 	one, three *client.Client
+	watching   *client.Client // of the lone node
 	bare, echo []*grpc.ClientConn
+	bareThree  []*grpc.ClientConn // one for each of three nodes, and the first again
 }
 
 func dial(ctx context.Context, s *servers) (c *clients, err error) {
 	c = &clients{servers: s}
-	for range conns {
+	for i := range conns {
 		e, err := clientv3.New(clientv3.Config{Endpoints: []string{s.etcd}, DialTimeout: patience, Logger: zap.NewNop()})
 		if err != nil {
 			return nil, err
@@ -50,7 +53,7 @@ func dial(ctx context.Context, s *servers) (c *clients, err error) {
 		for _, to := range []struct {
 			addr  string
 			conns *[]*grpc.ClientConn
-		}{{s.node, &c.bare}, {s.echo, &c.echo}} {
+		}{{s.node, &c.bare}, {s.echo, &c.echo}, {s.three[i%len(s.three)], &c.bareThree}} {
 			conn, err := grpc.NewClient("passthrough:///"+to.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithDefaultCallOptions(grpc.ForceCodecV2(vtcodec.New())))
 			if err != nil {
@@ -59,10 +62,11 @@ func dial(ctx context.Context, s *servers) (c *clients, err error) {
 			*to.conns = append(*to.conns, conn)
 		}
 	}
-	var err1, err2 error
+	var err1, err2, err3 error
 	c.one, err1 = client.Config{Timeout: patience}.Dial(ctx, s.node)
 	c.three, err2 = client.Config{Timeout: patience}.Dial(ctx, s.three...)
-	return c, errors.Join(err1, err2)
+	c.watching, err3 = client.Config{Timeout: patience, Connections: conns}.Dial(ctx, s.node)
+	return c, errors.Join(err1, err2, err3)
 }
 
 // keysOf returns what chooses the keys that a caller writes.
@@ -119,7 +123,78 @@ func locks(of which, key func(int) string) opener {
 	}
 }
 
-func puts(of which) opener {
+// tries does not wait, so that the client puts the calls of several callers in a message.
+func tries(of which) opener {
+	return func(_ context.Context, c *clients, i int) (cycle, func(), error) {
+		l := of(c).Lock("bench")
+		return func(ctx context.Context) error {
+			held, err := l.TryAcquire(ctx, each(i), client.TTL(ttl))
+			if err != nil {
+				return err
+			}
+			return held.Release(ctx)
+		}, nothing, nil
+	}
+}
+
+// batchedLocks acquires and releases as many locks as a batch has, by the API itself: all are
+// asked for, then all are released.
+func batchedLocks(of func(*clients) []*grpc.ClientConn) opener {
+	return func(_ context.Context, c *clients, i int) (cycle, func(), error) {
+		node := lockpb.NewLockServiceClient(of(c)[i%conns])
+		get := &lockpb.BatchAcquireRequest{}
+		for j := range batchOf {
+			get.Acquires = append(get.Acquires, &lockpb.AcquireRequest{Key: fmt.Sprintf("lock-%d-%d", i, j), Name: "batch", Holder: "caller-" + strconv.Itoa(i), TtlNs: int64(ttl)})
+		}
+		return func(ctx context.Context) error {
+			r, err := node.BatchAcquire(ctx, get)
+			if err != nil {
+				return err
+			}
+			back := &lockpb.BatchReleaseRequest{Releases: make([]*lockpb.ReleaseRequest, 0, batchOf)}
+			for j, x := range r.Results {
+				if !x.Response.GetAcquired() {
+					return fmt.Errorf("lock %s: held by %q, %s", get.Acquires[j].Key, x.Response.GetHolder().GetId(), x.Error.GetMessage())
+				}
+				back.Releases = append(back.Releases, &lockpb.ReleaseRequest{Key: get.Acquires[j].Key, Name: "batch", Token: x.Response.Token})
+			}
+			b, err := node.BatchRelease(ctx, back)
+			if err != nil {
+				return err
+			}
+			for j, x := range b.Results {
+				if !x.Response.GetReleased() {
+					return fmt.Errorf("lock %s was not released: %s", get.Acquires[j].Key, x.Error.GetMessage())
+				}
+			}
+			if len(b.Results) != batchOf {
+				return fmt.Errorf("%d locks of %d", len(b.Results), batchOf)
+			}
+			return nil
+		}, nothing, nil
+	}
+}
+
+// bareOnces begins and completes work of a key of its own each time, with a result of 100 bytes.
+func bareOnces(_ context.Context, c *clients, i int) (cycle, func(), error) {
+	node, n := oncepb.NewOnceServiceClient(c.bare[i%conns]), 0
+	result, run := []byte(value), time.Now().UnixNano()
+	return func(ctx context.Context) error {
+		n++
+		key := fmt.Sprintf("once-%d-%d-%d", i, run, n)
+		r, err := node.Begin(ctx, &oncepb.BeginRequest{Key: key, Name: "bare", Fingerprint: "bench", TtlNs: int64(ttl)})
+		if err != nil {
+			return err
+		}
+		if r.Outcome != oncepb.Outcome_OUTCOME_FIRST {
+			return fmt.Errorf("once %s: %s", key, r.Outcome)
+		}
+		_, err = node.Complete(ctx, &oncepb.CompleteRequest{Key: key, Name: "bare", Token: r.Token, Result: result, KeepNs: int64(time.Second)})
+		return err
+	}, nothing, nil
+}
+
+func putsOf(of which) opener {
 	return func(_ context.Context, c *clients, i int) (cycle, func(), error) {
 		r, next := of(c).Register("bench"), keysOf(i)
 		return func(ctx context.Context) error {

@@ -1,8 +1,9 @@
-// Command peers measures Keystead beside etcd and Redis, in one run on one machine: locks,
-// their handover, semaphores, and values that are written.
+// Command peers measures Keystead beside etcd and Redis, in one run on one machine: locks
+// one by one and in batches, their handover, semaphores, work that is done once, elections whose
+// leader is killed, and values that are written and watched by 10,000.
 //
 //	apt-get install etcd-server redis-server
-//	go -C internal/tests/peers run .                            # some three minutes
+//	go -C internal/tests/peers run .                            # some five minutes
 //	go -C internal/tests/peers run . -rounds 7 -json > peers.json
 //
 // Each server is a process, and so is what calls them all: this one. They take turns, in an
@@ -17,8 +18,12 @@
 //   - Redis, one, without persistence: SET NX PX, and a script that deletes the key if it still
 //     has the caller's value. Over bare connections, each caller its own; and in batches of
 //     64 on one connection, where the lock of no caller waits for that of another.
-//   - Keystead, one node and three, with the Go client; and one node by bare gRPC. In three
-//     nodes each answer waits for the standby.
+//   - Keystead, one node and three, with the Go client; and by bare gRPC, alone and 64 in a
+//     batch. In three nodes each answer waits for the standby.
+//   - Leaders are processes with a lease of 2 s, the shortest of etcd, and are killed with SIGKILL
+//     while another one waits. Servers live on.
+//   - 10,000 watch one key of etcd, and one register, over four connections; the time is that
+//     from the write until 9,900 have heard it.
 //
 // # What is not
 //

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // cycle is what a caller does again and again.
@@ -20,15 +22,22 @@ const (
 	lockCycles = "lock, acquired and released"
 	handovers  = "lock, handed over"
 	permits    = "permit, acquired and released"
+	onces      = "work, begun and completed once"
 	written    = "100 bytes, written"
 	roundTrip  = "round trip to a bare gRPC server"
+	told       = "a write, told to 10,000 watchers, p99"
+	failedOver = "a leader killed, until the next one leads, TTL 2 s"
 
 	etcd        = "etcd"
+	keystead    = "keystead"
 	redisName   = "redis"
 	redisBatch  = "redis, 64 in a batch"
 	oneNode     = "keystead, one node"
 	bareOneNode = "keystead, one node, bare gRPC"
+	batches     = "keystead, one node, 64 in a batch"
+	gathered    = "keystead, one node, TryAcquire"
 	threeNodes  = "keystead, three nodes"
+	threeBatch  = "keystead, three nodes, 64 in a batch"
 	echo        = "echo"
 )
 
@@ -55,17 +64,22 @@ func ways() (all []way) {
 		add(lockCycles, redisBatch, n, batchOf, redisLocks(batchOf))
 		add(lockCycles, oneNode, n, 1, locks(one, each))
 		add(lockCycles, bareOneNode, n, 1, bareLocks(each, 0))
+		add(lockCycles, gathered, n, 1, tries(one))
+		add(lockCycles, batches, n, batchOf, batchedLocks(func(c *clients) []*grpc.ClientConn { return c.bare }))
 		add(lockCycles, threeNodes, n, 1, locks(three, each))
+		add(lockCycles, threeBatch, n, batchOf, batchedLocks(func(c *clients) []*grpc.ClientConn { return c.bareThree }))
 	}
 	add(handovers, etcd, 16, 1, etcdLocks(shared))
 	add(handovers, oneNode, 16, 1, locks(one, shared))
 	add(handovers, bareOneNode, 16, 1, bareLocks(shared, maxWait))
 	add(handovers, threeNodes, 16, 1, locks(three, shared))
 	add(permits, bareOneNode, 64, 1, bareSemaphores)
+	add(onces, bareOneNode, 64, 1, bareOnces)
+	add(onces, redisName, 64, 1, redisOnces)
 	add(written, etcd, 64, 1, etcdPut)
 	add(written, redisName, 64, 1, redisPut)
-	add(written, oneNode, 64, 1, puts(one))
-	add(written, threeNodes, 64, 1, puts(three))
+	add(written, oneNode, 64, 1, putsOf(one))
+	add(written, threeNodes, 64, 1, putsOf(three))
 	add(roundTrip, echo, 1, 1, echoCall)
 	return all
 }
@@ -168,7 +182,8 @@ func ratios(results []result) (all []ratio) {
 		return results[i]
 	}
 	for _, n := range []int{1, 16, 64} {
-		for _, pair := range [][2]string{{oneNode, etcd}, {bareOneNode, etcd}, {threeNodes, etcd}, {oneNode, redisName}, {bareOneNode, redisName}, {bareOneNode, redisBatch}} {
+		for _, pair := range [][2]string{{oneNode, etcd}, {bareOneNode, etcd}, {threeNodes, etcd}, {batches, etcd}, {oneNode, redisName}, {bareOneNode, redisName},
+			{bareOneNode, redisBatch}, {gathered, redisName}, {batches, redisName}, {batches, redisBatch}, {threeBatch, redisBatch}} {
 			all = append(all, compare(fmt.Sprintf("%s, %s: a second", lockCycles, callers(n)), pair[0], pair[1],
 				find(lockCycles, pair[0], n), find(lockCycles, pair[1], n), false))
 		}
@@ -180,6 +195,8 @@ func ratios(results []result) (all []ratio) {
 		all = append(all, compare(handovers+", 16 waiters: time", system, roundTrip, find(handovers, system, 16), find(roundTrip, echo, 1), true))
 	}
 	all = append(all, compare("64 callers: a second", permits, lockCycles, find(permits, bareOneNode, 64), find(lockCycles, bareOneNode, 64), false))
+	all = append(all, compare("64 callers: a second", onces, lockCycles, find(onces, bareOneNode, 64), find(lockCycles, bareOneNode, 64), false),
+		compare(onces+", 64 callers: a second", bareOneNode, redisName, find(onces, bareOneNode, 64), find(onces, redisName, 64), false))
 	for _, system := range []string{oneNode, threeNodes} {
 		for _, peer := range []string{etcd, redisName} {
 			all = append(all, compare(written+", 64 callers: a second", system, peer, find(written, system, 64), find(written, peer, 64), false))

@@ -3,9 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // What Redis replies is read, and what is no reply to what was asked is an error.
@@ -59,5 +63,68 @@ func TestRatios(t *testing.T) {
 	}
 	if r := compare("", "", "", a, b, true); r.Value != 0.5 || r.Least != 0.25 || r.Most != 1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Each watcher hears each write, and p99 is of all of them; a watch that ends is an error, and so is
+// one that hears nothing.
+func TestFanOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 200
+		board := make([]chan string, n)
+		for i := range board {
+			board[i] = make(chan string, 1)
+		}
+		follow := func(ctx context.Context, _ *clients, i int, told func(string)) error {
+			told("")
+			for {
+				select {
+				case v := <-board[i]:
+					if i == 0 {
+						time.Sleep(time.Second) // the slowest of 200 is not in p99
+					}
+					told(v)
+					told(v) // again
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		}
+		set := func(_ context.Context, _ *clients, v string) error {
+			time.Sleep(10 * time.Millisecond)
+			for _, c := range board {
+				c <- v
+			}
+			return nil
+		}
+		if got, err := fanOut(t.Context(), nil, n, 3, follow, set); err != nil || !slices.Equal(got, []float64{10, 10, 10}) {
+			t.Error(got, err)
+		}
+		ends := func(context.Context, *clients, int, func(string)) error { return errors.New("it ended") }
+		if got, err := fanOut(t.Context(), nil, n, 1, ends, set); err == nil {
+			t.Error(got)
+		}
+		deaf := func(ctx context.Context, _ *clients, _ int, told func(string)) error {
+			told("")
+			<-ctx.Done()
+			return nil
+		}
+		if got, err := fanOut(t.Context(), nil, n, 1, deaf, func(context.Context, *clients, string) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(got, err)
+		}
+	})
+}
+
+// Times are compared round by round, too.
+func TestTimeRatios(t *testing.T) {
+	var spans []span
+	for i, what := range []string{told, failedOver} {
+		for j, system := range []string{etcd, oneNode, threeNodes} {
+			spans = append(spans, span{What: what, System: system, Rounds: []float64{float64(1 + i + j), float64(2 * (1 + i + j))}})
+		}
+	}
+	all := timeRatios(spans)
+	if len(all) != 3 || all[0].Of != oneNode || all[0].To != etcd || all[0].Value != 2 || all[2].Of != threeNodes || all[2].Value != 2 {
+		t.Errorf("%+v", all)
 	}
 }

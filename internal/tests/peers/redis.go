@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // unlock is the script of Redis' own page on locks: it deletes the key if it still has the
@@ -122,6 +123,26 @@ func redisLocks(batch int) opener {
 			return c.expect(batch, "1")
 		}, end, nil
 	}
+}
+
+// redisOnces does work of a key of its own each time: it takes the turn if nobody has, and
+// replaces it by a result of 100 bytes.
+func redisOnces(_ context.Context, s *clients, i int) (cycle, func(), error) {
+	c, err := dialRedis(s.servers.redis)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, run := 0, time.Now().UnixNano()
+	return func(context.Context) error {
+		n++
+		key := fmt.Sprintf("once-%d-%d-%d", i, run, n)
+		c.send("SET", key, "turn", "NX", "PX", "10000")
+		if err := c.expect(1, "OK"); err != nil {
+			return err
+		}
+		c.send("SET", key, value, "XX", "PX", "1000")
+		return c.expect(1, "OK")
+	}, func() { _ = c.conn.Close() }, nil
 }
 
 func redisPut(_ context.Context, s *clients, i int) (cycle, func(), error) {

@@ -13,10 +13,11 @@ import (
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
-// The largest records that there can be, of an object that as many wait for as may and of one
-// with the longest value, fit the stream.
+// The largest records that there can be, of a part of an object that many wait for, of all that
+// wait and leave at once, and of an object with the longest value, fit the stream.
 const (
-	_ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxMember + record.MaxRest))
+	_ = uint(feed.MaxRecord - (owner.MaxPart*record.MaxMember + record.MaxRest))
+	_ = uint(feed.MaxRecord - (owner.MaxQueue*record.MaxGone + record.MaxRest))
 	_ = uint(feed.MaxRecord - record.MaxAlone)
 )
 

@@ -114,7 +114,7 @@ func (w *world) start(node string, incarnation uint64) *process {
 	p.source = New(Config{Propose: p.propose, Dial: p.dial, Rule: p.rule, NewID: w.newID, Now: w.now, Log: log,
 		Heard: func(int64) bool { return !p.unheard.Load() }})
 	var err error
-	if p.store, err = owner.New(owner.Config{Rule: p, Sink: p, Shards: 4}, w.now()); err != nil {
+	if p.store, err = owner.New(owner.Config{Rule: p, Sink: p, Shards: 4, MaxWaitersPerLock: owner.MaxQueue}, w.now()); err != nil {
 		w.t.Fatal(err)
 	}
 	p.target = NewTarget(TargetConfig{Rule: p.rule, Store: p.store, Await: p.await, Now: w.now, Log: log})
@@ -365,6 +365,9 @@ func (p *process) Changed(r *owner.Record) {
 	}
 	p.source.Changed(r)
 }
+
+// Partial implements owner.PartialSink.
+func (p *process) Partial() bool { return p.source.Partial() }
 
 // wires are the connections of one process to another, in both directions.
 type wires struct {

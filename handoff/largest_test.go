@@ -27,12 +27,13 @@ import (
 // day is the longest TTL and wait, ns.
 const day = int64(hold.MaxTTL)
 
-// TestLargestQueue has as many wait for a lock as may, each with the longest
+// TestLargestQueue has as many wait for a lock as fill some records, each with the longest
 // holder, metadata and request id, on an object with more request ids than fit one
 // record. All of it gets to a copy, in records below the bound.
 func TestLargestQueue(t *testing.T) {
 	target := storeWith(t, nil)
 	sender := sendTo(t, target)
+	const waiting = 3*owner.MaxPart + 1
 	largest := 0
 	live, queued := 0, 0 // bytes of changes, and those while the queue was filled
 	emit := func(r *owner.Record, now int64) bool {
@@ -53,14 +54,17 @@ func TestLargestQueue(t *testing.T) {
 	id := func(i int) reqid.ID {
 		return reqid.ID{Client: reqid.Client{Hi: math.MaxUint64, Lo: uint64(i)}, Sequence: reqid.KeySequence - 1, Settled: reqid.KeySequence - 1}
 	}
-	for i := range owner.MaxQueue + 1 {
+	for i := range waiting + 1 {
 		a, w, err := source.Acquire(1, ref, id(i), op)
 		if err != nil || a.Acquired != (i == 0) || (w == nil) != (i == 0) {
 			t.Fatalf("%d: %+v %v", i, a, err)
 		}
+		if i%owner.MaxPart == 0 {
+			acked(t, sender)
+		}
 	}
-	if queued = live; queued > (owner.MaxQueue+1)*(record.MaxMember+len(ref.Key)+len(ref.Name)+2*hold.MaxMetadata) {
-		t.Errorf("%d bytes for a queue of %d", queued, owner.MaxQueue)
+	if queued = live; queued > (waiting+1)*(record.MaxMember+len(ref.Key)+len(ref.Name)+2*hold.MaxMetadata) {
+		t.Errorf("%d bytes for a queue of %d", queued, waiting)
 	}
 	op.Wait = 0
 	for i := range owner.MaxKept + 10 { // answered at once
@@ -69,15 +73,15 @@ func TestLargestQueue(t *testing.T) {
 		}
 	}
 	acked(t, sender)
-	if whole := source.Export(func() int64 { return day - 1 }, func(uint64) bool { return true }, emit, func() bool { return true }); !whole {
+	if whole := source.Export(func() int64 { return day - 1 }, func(uint64) bool { return true }, emit, func() bool { return sender.Room(t.Context()) == nil }); !whole {
 		t.Fatal("the export ended early")
 	}
 	acked(t, sender)
 	if largest > feed.MaxRecord || largest < feed.MaxRecord*4/5 {
 		t.Errorf("the largest record has %d bytes of %d", largest, feed.MaxRecord)
 	}
-	a, err := target.Inspect(day, ref, owner.MaxQueue)
-	if err != nil || a.Waiting != owner.MaxQueue {
+	a, err := target.Inspect(day, ref, 1)
+	if err != nil || a.Waiting != waiting {
 		t.Errorf("%d wait at the copy: %v", a.Waiting, err)
 	}
 }

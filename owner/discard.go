@@ -52,6 +52,9 @@ func (sh *shard) discardStep(lost func(uint64) bool, step int, at *uint32, shift
 			*at++
 			continue // else another entry may have moved here
 		}
+		if sh.shortenLocked(slot) {
+			break // the rest under the next hold of the lock
+		}
 		sh.discardLocked(slot)
 	}
 	*shifts = sh.shifts

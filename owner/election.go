@@ -16,7 +16,7 @@ const ElectionLevel = 7
 // versions rise with each term, and with each Proclaim.
 var electionMachine = kindOfHold("election", ElectionLevel, &family{
 	acquire: opCampaign, release: opResign, revoke: opRevokeLeader, update: opProclaim,
-	queue:   MaxQueue - 1, // a record of the whole has its leader as well
+	queue:   MaxPart - 1, // a record of the whole has its leader as well
 	watched: true,
 	lost:    "what is kept of the key was lost, and somebody may still lead: nobody is elected until the longest lease of before is over; nothing happened",
 	never:   "is %d: nobody ever led under it",

@@ -1,10 +1,26 @@
 package owner
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/keystead/keystead/owner/queue"
+)
 
 // OwnGrace is how long, in ns, places in queues that have come to this process are
 // kept for their callers: as long as a call takes to be sent again.
 const OwnGrace = int64(1_000_000_000)
+
+// A crowd takes longer to come back than one call does: each caller beyond so many prolongs the
+// grace by as long as a busy node takes to let one in.
+const (
+	graceCrowd  = queue.MaxExpire
+	graceCaller = int64(100_000)
+)
+
+func crowdGrace(places int) int64 {
+	//guard:crowd-grace graceCaller -> 0
+	return int64(max(0, places-graceCrowd)) * graceCaller
+}
 
 // ownStep is how many objects or callers Own and Dismiss treat under one hold of a
 // shard's lock.
@@ -94,8 +110,8 @@ func (sh *shard) copyLocked(slot uint32) {
 func (t *target) ownLocked(grace int64) error {
 	kind := machines[t.e.kind].waits
 	places := kind.line(t.sh, t.e).places
-	//guard:queue-grace max(1, t.now+grace) -> 1
-	before := places.BeginGrace(max(1, t.now+grace))
+	//guard:queue-grace max(1, t.now+grace+crowdGrace(places.Len())) -> 1
+	before := places.BeginGrace(max(1, t.now+grace+crowdGrace(places.Len())))
 	if err := kind.step(*t); err != nil {
 		places.BeginGrace(before)
 		return err
@@ -118,46 +134,60 @@ func (s *Store) Dismiss(lost func(hash uint64) bool) {
 	}
 }
 
-// callers returns those that wait here.
-func (sh *shard) callers() []*waiter {
+// callers returns the tickets of all places.
+func (sh *shard) callers() []uint64 {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	all := make([]*waiter, 0, len(sh.waits))
-	for _, w := range sh.waits {
-		if !w.away() {
-			all = append(all, w)
-		}
+	all := make([]uint64, 0, len(sh.waits))
+	for ticket := range sh.waits {
+		all = append(all, ticket)
 	}
 	return all
 }
 
-func (sh *shard) dismiss(callers []*waiter, lost func(uint64) bool) {
+func (sh *shard) dismiss(callers []uint64, lost func(uint64) bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, w := range callers {
-		if sh.waits[w.ticket] != w || !lost(Hash(w.ref.Key)) {
-			continue // answered already, perhaps with others of its object
+	for _, ticket := range callers {
+		w := sh.waits[ticket]
+		if w == nil || w.away() || !lost(Hash(w.ref.Key)) {
+			continue // answered already, or elsewhere
 		}
-		sh.detachLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref))
+		sh.detachOneLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref), w)
 	}
 	sh.accountLocked()
+}
+
+// detachOneLocked answers a caller that waits here for an object, and keeps its place if it can
+// come back to it. The object is a copy from now on, though others may still be here.
+func (sh *shard) detachOneLocked(slot uint32, w *waiter) {
+	l := sh.lineLocked(sh.entryLocked(slot))
+	sh.copyLocked(slot)
+	caller := l.caller(w.ticket)
+	w.removeLocked(slot, &caller, errMoved)
+	if caller.ID.Given() {
+		sh.addAwayLocked(slot, w.ticket, w.ref, &caller.ID, w.textLocked())
+	}
+	if l.places.DetachOne(w.ticket); l.places.Len() == 0 {
+		delete(sh.copies, slot)
+	}
 }
 
 // detachLocked answers all callers that wait here for an object, and keeps the
 // places that they can come back to.
 func (sh *shard) detachLocked(slot uint32) {
 	places := sh.lineLocked(sh.entryLocked(slot)).places
-	for i := range places.Len() {
-		ticket, caller := places.Seat(i)
+	places.Callers(func(ticket uint64, caller *queue.Caller, _ int64) bool {
 		w := sh.waits[ticket]
 		if w == nil {
-			continue // it left, and had no request id
+			return true // it left, and had no request id
 		}
 		w.removeLocked(slot, caller, errMoved)
 		if caller.ID.Given() {
 			sh.addAwayLocked(slot, ticket, w.ref, &caller.ID, w.textLocked())
 		}
-	}
+		return true
+	})
 	places.DetachAll()
 	delete(sh.scheduled, slot)
 	if places.Len() > 0 {
@@ -171,12 +201,27 @@ func (sh *shard) answerMovedLocked(slot uint32) {
 	if places == nil {
 		return
 	}
-	for i := range places.Len() {
-		ticket, caller := places.Seat(i)
+	places.Callers(func(ticket uint64, caller *queue.Caller, _ int64) bool {
 		if w := sh.waits[ticket]; w != nil {
 			w.removeLocked(slot, caller, errMoved)
 		}
+		return true
+	})
+}
+
+// shortenLocked answers some of the callers that wait here for an object, which are to be
+// forgotten with it, and reports whether there are more than are answered at a time.
+func (sh *shard) shortenLocked(slot uint32) (more bool) {
+	places := sh.lineLocked(sh.entryLocked(slot)).places
+	if places == nil || places.Len() <= queue.MaxExpire {
+		return false
 	}
+	places.Shorten(queue.MaxExpire, func(ticket uint64, caller *queue.Caller) {
+		if w := sh.waits[ticket]; w != nil {
+			w.removeLocked(slot, caller, errMoved)
+		}
+	})
+	return true
 }
 
 // dropQueueLocked removes the queue of a copy.

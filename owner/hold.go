@@ -110,7 +110,11 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 	}
 	state := t.holdLocked()
 	op.Ticket, op.Caller = s.tickets.Add(1), queue.Caller{ID: *id, Print: print}
-	most := min(s.cfg.MaxWaitersPerLock, t.kind.family().queue, MaxQueue+1-len(state.Holders)) // for the record of the whole
+	most := s.cfg.MaxWaitersPerLock
+	//guard:long-queue-level
+	if s.uses(QueueLevel) != nil {
+		most = min(most, t.kind.family().queue, MaxPart+1-len(state.Holders)) // for the record of the whole
+	}
 	if s.waiting.Load() >= s.cfg.MaxWaiters {
 		most = 0
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/lock"
+	"github.com/keystead/keystead/owner/queue"
 )
 
 // judgedHold is what a record says of an object that is held: if it is Partial, the state without its
@@ -36,7 +37,7 @@ func (holds) judge(r *Record, now int64) (judged any, absent bool, err error) {
 	}
 	for i := range r.Members {
 		p, ok := r.holdMember(&r.Members[i], state.At)
-		if !ok || !p.holder && !p.place.Caller.ID.Given() || p.gone && !r.Partial {
+		if !ok || !p.holder && !p.place.Caller.ID.Given() || p.gone && (!r.Partial || r.More) {
 			return nil, false, invalid("record", "member %d is not one that an object of kind %s has", i+1, r.Kind)
 		}
 		//guard:queue-away true -> false
@@ -140,7 +141,7 @@ func (t *target) installHoldLocked(r *Record, state *hold.State) {
 	//guard:token-floor
 	sh.lastToken = max(sh.lastToken, state.LastToken)
 	all := state.Queue.Places
-	kept := all[:0]
+	state.Queue = queue.Queue[hold.Request]{Grace: state.Queue.Grace}
 	ref := Ref{Key: string(r.Key), Name: string(r.Name)}
 	for _, place := range all {
 		id := &place.Caller.ID
@@ -149,17 +150,16 @@ func (t *target) installHoldLocked(r *Record, state *hold.State) {
 		}
 		place.Ticket = sh.store.tickets.Add(1)
 		sh.addAwayLocked(t.slot, place.Ticket, ref, id, len(place.Request.Name)+len(place.Request.Metadata))
-		//guard:queue-order append(kept, place) -> append([]hold.Waiter{place}, kept...)
-		kept = append(kept, place)
+		//guard:queue-order state.Append(place) -> state.Queue.Places = append([]hold.Waiter{place}, state.Queue.Places...)
+		state.Append(place)
 	}
-	clear(all[len(kept):])
-	if state.Queue.Places = kept; state.Vacant() {
+	if state.Vacant() {
 		holds{}.clear(sh, t.e)
 		return
 	}
 	*t.holdLocked() = *state
 	holds{}.account(sh, t.e)
-	if len(kept) > 0 {
+	if t.sh.waitingLocked(t.e) > 0 {
 		sh.copyLocked(t.slot)
 	}
 }
@@ -171,7 +171,11 @@ func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 	sh, from := t.sh, &q.state
 	//guard:place-callers
 	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
-		sh.detachLocked(t.slot) // a caller that waits here is told that the object has moved
+		if sh.waitingLocked(t.e) > queue.MaxExpire {
+			sh.copyLocked(t.slot) // Dismiss tells its callers, some at a time
+		} else {
+			sh.detachLocked(t.slot) // a caller that waits here is told that the object has moved
+		}
 	}
 	s := t.holdLocked()
 	//guard:place-moments max(s.At, from.At) -> from.At
@@ -191,7 +195,7 @@ func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 		case m.holder:
 			s.Put(m.Holder)
 		default:
-			t.installEntrantLocked(s, ref, m)
+			t.installEntrantLocked(s, ref, m, r.More)
 		}
 		if m := &q.moves[i]; m.holder {
 			sh.holderLocked(t.slot, s, m.Token)
@@ -210,8 +214,9 @@ func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 	holds{}.account(sh, t.e)
 }
 
-// installEntrantLocked makes a place in the queue of a copy what a record says.
-func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *holdMember) {
+// installEntrantLocked makes a place in the queue of a copy what a record says. In a part of a
+// whole, it stands behind those of the parts before it, though a change may have told of it already.
+func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *holdMember, part bool) {
 	sh, place := t.sh, m.place
 	w := sh.waiterLocked(t.slot, &place.Caller.ID)
 	switch {
@@ -219,10 +224,12 @@ func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *holdMember) {
 	case m.gone:
 		s.Queue.Cancel(w.ticket, s.At)
 		w.removeLocked(t.slot, &place.Caller, errMoved)
+	//guard:part-in-order
+	case w != nil && part:
+		place.Ticket = w.ticket
+		s.ToEnd(place)
 	case w != nil:
-		if p := s.Queue.Find(w.ticket); p != nil {
-			p.Caller.ID, p.GiveUp = place.Caller.ID, max(place.GiveUp, p.Since)
-		}
+		s.Queue.Change(w.ticket, place.Caller.ID, place.GiveUp)
 	default:
 		place.Ticket = sh.store.tickets.Add(1)
 		s.Append(place)

@@ -18,7 +18,7 @@ type holds struct{}
 type family struct {
 	// Operations, for fingerprints.
 	acquire, release, revoke, setCapacity, update uint64
-	queue                                         int          // how many wait at most, whatever the Config says
+	queue                                         int          // how many wait at most before QueueLevel
 	single                                        bool         // the capacity never changes: see hold.State.Outlived
 	holders                                       reqid.Client // that of the ids of members that are holders, whose sequence is their token; no request has it
 	watched                                       bool         // its states are stamped: see stampLocked
@@ -97,16 +97,46 @@ func (holds) record(sh *shard, e *entry, r *Record, partial bool) {
 			r.addEntrant(&w, &sh.entrants[i], false, s.At)
 		}
 	} else {
-		for i := range s.Holders {
-			r.addHolder(&w, s.Holders[i].Token, &s.Holders[i], s.At)
-		}
-		for i := range s.Queue.Places {
-			r.addEntrant(&w, &s.Queue.Places[i], false, s.At)
-		}
+		r.addMembers(&w, s, 0, math.MaxInt)
 	}
-	if sh.memberText = w.B; cap(w.B) > keepMembers {
+	sh.keepText(w.B)
+}
+
+// keepText keeps the room of members for the next record.
+func (sh *shard) keepText(b []byte) {
+	if sh.memberText = b; cap(b) > keepMembers {
 		sh.memberText = nil
 	}
+}
+
+func (holds) part(sh *shard, e *entry, r *Record, after uint64) (last uint64) {
+	if r.State.Absent() {
+		return 0
+	}
+	w := wire.Writer{B: sh.memberText[:0]}
+	last = r.addMembers(&w, sh.holds.At(e.lock), after, MaxPart)
+	sh.keepText(w.B)
+	return last
+}
+
+// addMembers adds some members: the holders, if after is 0, and the places behind the one of that
+// number. It returns the number of the last place that it has added, 0 if there are none behind.
+func (r *Record) addMembers(w *wire.Writer, s *hold.State, after uint64, most int) (last uint64) {
+	if after == 0 {
+		for i := range s.Holders {
+			r.addHolder(w, s.Holders[i].Token, &s.Holders[i], s.At)
+		}
+	}
+	s.Queue.After(after, func(p *hold.Waiter) bool {
+		if len(r.Members) == most {
+			last = after
+			return false
+		}
+		r.addEntrant(w, p, false, s.At)
+		after = p.Number()
+		return true
+	})
+	return last
 }
 
 // addHolder adds the holder with a token to the members, or says that it is gone. In the old form
@@ -270,8 +300,8 @@ func (r *Record) SetHold(kind Kind, s *hold.State) *Record {
 	for i := range s.Holders {
 		r.addHolder(&members, s.Holders[i].Token, &s.Holders[i], s.At)
 	}
-	for i := range s.Queue.Places {
-		r.addEntrant(&members, &s.Queue.Places[i], false, s.At)
+	for _, p := range s.Queue.All() {
+		r.addEntrant(&members, p, false, s.At)
 	}
 	return r
 }

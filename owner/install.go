@@ -50,11 +50,11 @@ func (r *Record) validate(now int64) (judged any, absent bool, err error) {
 		return nil, false, errTime
 	case r.Whole && r.More, (r.Whole || r.More) != (r.IDs != nil):
 		return bad("it is neither a change nor a whole")
-	case r.Partial && r.IDs != nil:
+	case r.Partial && r.Whole:
 		return bad("it is neither partial nor a whole")
 	case len(r.Members) > 0 && r.State.Absent():
 		return bad("it has members of an object that is absent")
-	case r.IDs != nil && len(r.Done) != 0, r.More && !r.State.Absent():
+	case r.IDs != nil && len(r.Done) != 0, r.More && r.Partial == r.State.Absent(), r.More && r.Partial && machines[r.Kind].waits == nil:
 		return bad("it is more than it may be")
 	}
 	for i := range r.Done {
@@ -177,7 +177,7 @@ func (t *target) installLocked(r *Record, judged any) {
 	if t.slot == 0 {
 		t.createLocked()
 	}
-	if !r.More {
+	if !r.More || r.Partial {
 		whole := !r.Partial || r.State.Absent()
 		if whole {
 			sh.unlistAllLocked(t.slot)

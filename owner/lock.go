@@ -17,7 +17,7 @@ const LockLevel = 7
 var lockMachine = func() machine {
 	m := kindOfHold("lock", 0, &family{
 		acquire: opAcquire, release: opRelease, revoke: opRevokeLock,
-		queue: MaxQueue, single: true, holders: reqid.Client{Hi: math.MaxUint64, Lo: math.MaxUint64}, // zero has always been a client
+		queue: MaxPart, single: true, holders: reqid.Client{Hi: math.MaxUint64, Lo: math.MaxUint64}, // zero has always been a client
 		lost: acquireRecovering, never: "is %d: no lock was ever granted under it",
 	})
 	m.old = oldLocks{}

@@ -26,8 +26,8 @@ type Move struct {
 // SetLock makes the record that of a lock with all its queue, in the old form, and returns it.
 func (r *Record) SetLock(s hold.State) *Record {
 	moves := make([]Move, s.Queue.Len())
-	for i := range moves {
-		moves[i].Waiter = s.Queue.Places[i]
+	for i, p := range s.Queue.All() {
+		moves[i].Waiter = *p
 	}
 	r.SetMoves(s, moves...)
 	r.Partial = false

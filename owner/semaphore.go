@@ -12,7 +12,7 @@ const SemaphoreLevel = 6
 // set, and holders with as many permits as their weight.
 var semaphoreMachine = kindOfHold("semaphore", SemaphoreLevel, &family{
 	acquire: opAcquirePermits, release: opReleasePermits, revoke: opRevokePermits, setCapacity: opSetCapacity, update: opUpdatePermits,
-	queue: MaxQueue - hold.MaxHolders, // a record of the whole has its holders as well
+	queue: MaxPart - hold.MaxHolders, // a record of the whole has its holders as well
 	lost:  "what is kept of the key was lost, and its permits may still be held: none is granted until the longest lease of before is over; nothing happened",
 	never: "is %d: no permits were ever granted under it",
 })

@@ -51,6 +51,7 @@ type shard struct {
 
 	waits     map[uint64]*waiter        // by ticket: callers in queues
 	waitIDs   map[waitID]*waiter        // … those that have a request id
+	crowd     int                       // the most of them since there were none
 	scheduled map[uint32]int64          // by entry: earliest wake asked for
 	watched   map[address]chan struct{} // registers that are awaited, each with what is closed when it changes
 	crowds    map[address]*crowd        // of callers that wait for work that another does
@@ -59,6 +60,9 @@ type shard struct {
 
 	gathering // barriers, and those who await
 }
+
+// keepGone is the room for places that are gone that a shard keeps: all may go at once.
+const keepGone = 2 * queue.MaxExpire
 
 // entry begins the cell of an object. Behind it, in the same cell and so on the
 // same cache lines, stand the state of a limit or counter, the key and the name.
@@ -283,6 +287,9 @@ func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 	}
 	sh.done = sh.done[:0]
 	clear(sh.entrants)
+	if cap(sh.gone) > keepGone {
+		sh.gone, sh.record.Members = nil, nil
+	}
 	sh.gone, sh.entrants, sh.holders, sh.parties = sh.gone[:0], sh.entrants[:0], sh.holders[:0], sh.parties[:0]
 }
 

@@ -122,10 +122,13 @@ const (
 	DefaultKeysPerObject     = 1 << 16 // … 200 operations a second
 )
 
-// MaxQueue bounds Config.MaxWaitersPerLock: the record of a lock that is copied has its
-// whole queue, and the largest one that there can be has to fit a message between nodes
-// (package handoff sees to it that it does).
-const MaxQueue = 1500
+// MaxQueue bounds Config.MaxWaitersPerLock: all places of an object may leave with one change, which
+// says so in one message between nodes (package handoff sees to it that it fits).
+const MaxQueue = 65_536
+
+// QueueLevel is the level of the cluster from which on more may wait for an object than fit one
+// record of it.
+const QueueLevel = 7
 
 // maxPerShardBits bounds the objects of a shard on average, four times below
 // what its references can name.

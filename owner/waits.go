@@ -19,6 +19,10 @@ type waits interface {
 	// fits returns the error of a judged record that leads to a queue that no owner can
 	// have, nil if it does not. The target may be in no cell.
 	fits(t target, r *Record, judged any) error
+	// part adds members to a record, at most MaxPart: what there is beside places, if after is 0,
+	// and the places behind the one of that number. It returns the number of the last place that
+	// it added, 0 if there are none behind.
+	part(sh *shard, e *entry, r *Record, after uint64) (last uint64)
 	// account counts the memory that a state refers to, after a change of its queue.
 	account(sh *shard, e *entry)
 }
@@ -32,11 +36,12 @@ type line struct {
 // places is a queue.Queue.
 type places interface {
 	Len() int
-	Seat(i int) (ticket uint64, caller *queue.Caller)
-	Index(ticket uint64) int
-	Over(i int, now int64) bool
+	Caller(ticket uint64) *queue.Caller
+	Callers(f func(ticket uint64, caller *queue.Caller, giveUp int64) bool)
 	BeginGrace(until int64) (before int64)
 	DetachAll()
+	DetachOne(ticket uint64) bool
+	Shorten(most int, f func(ticket uint64, caller *queue.Caller))
 	Clear()
 }
 
@@ -72,12 +77,10 @@ func (l line) caller(ticket uint64) queue.Caller {
 	if l.places == nil {
 		return queue.Caller{}
 	}
-	i := l.places.Index(ticket)
-	if i < 0 {
-		return queue.Caller{}
+	if c := l.places.Caller(ticket); c != nil {
+		return *c
 	}
-	_, caller := l.places.Seat(i)
-	return *caller
+	return queue.Caller{}
 }
 
 // waiter is what the store knows of a place in a queue, beside the place.
@@ -211,6 +214,11 @@ func (w *waiter) removeLocked(slot uint32, caller *queue.Caller, err error) {
 	delete(sh.waits, w.ticket)
 	if key := (waitID{slot, caller.ID.Client, caller.ID.Sequence}); sh.waitIDs[key] == w {
 		delete(sh.waitIDs, key)
+	}
+	if n := len(sh.waits); n > 0 {
+		sh.crowd = max(sh.crowd, n)
+	} else if sh.crowd > queue.MaxExpire { // maps do not shrink
+		sh.waits, sh.waitIDs, sh.crowd = nil, nil, 0
 	}
 	sh.text -= w.text
 	if w.counts {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner/queue"
 )
 
 // wakes are the moments at which time changes an object that callers wait for.
@@ -171,23 +172,33 @@ func (sh *shard) wake(x wake, now int64) {
 	if err == nil {
 		return
 	}
-	here := false
-	for i := range l.places.Len() {
-		ticket, _ := l.places.Seat(i)
-		w := sh.waits[ticket]
-		if w == nil || w.away() {
-			continue
-		}
-		if here = true; l.places.Over(i, now) {
-			w.leaveLocked(x.of.slot, err) // its time is over, whether or not this node may act
-		}
-	}
+	here := sh.endOverLocked(x.of.slot, l, now, err)
 	switch waiting := l.places.Len() > 0; {
 	case here || waiting && failure.ReasonOf(err) != failure.NotOwner:
 		t.retryLocked()
 	case waiting:
 		sh.copyLocked(t.slot)
 	}
+}
+
+// endOverLocked answers the callers whose time is over, whether or not this node may act for the
+// object. It reports whether callers are here.
+func (sh *shard) endOverLocked(slot uint32, l line, now int64, err error) (here bool) {
+	var over []*waiter
+	l.places.Callers(func(ticket uint64, _ *queue.Caller, giveUp int64) bool {
+		w := sh.waits[ticket]
+		if w == nil || w.away() {
+			return true
+		}
+		if here = true; now >= giveUp {
+			over = append(over, w)
+		}
+		return len(over) < queue.MaxExpire
+	})
+	for _, w := range over {
+		w.leaveLocked(slot, err)
+	}
+	return here
 }
 
 // wakeTimed lets time pass for an object without a queue.

@@ -27,6 +27,8 @@ const (
 	// MaxMember is what one member of an object adds to its record, or, when it is gone, the
 	// request id that is answered by that, which is less.
 	MaxMember = 16 + wire.MaxNumber + 1 + 2 + owner.MaxMember
+	// MaxGone is what one that is gone adds.
+	MaxGone = 16 + wire.MaxNumber + 1
 	// MaxRest is what a record has beside members: the address, the state, the answers of
 	// the operation and of the caller that got the object by it, and the request ids of an object that is
 	// copied.

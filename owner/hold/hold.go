@@ -24,6 +24,8 @@ const (
 	// MaxHolders bounds the grants that are in force or whose delay runs: a record of the
 	// whole object has all of them, beside the queue.
 	MaxHolders = 500
+	// keepLeft is the room for waiters that have left that an Effects keeps.
+	keepLeft = 2 * queue.MaxExpire
 	// MaxGrants bounds what a step grants: some microseconds.
 	MaxGrants = 32
 )
@@ -209,6 +211,9 @@ type Effects struct {
 func (fx *Effects) Reset() {
 	fx.Grants, fx.TimedOut, fx.TooLarge, fx.Holders = fx.Grants[:0], fx.TimedOut[:0], fx.TooLarge[:0], fx.Holders[:0]
 	fx.Lapsed, fx.Changed, fx.News = 0, false, false
+	if cap(fx.TooLarge) > keepLeft {
+		fx.TooLarge = nil
+	}
 }
 
 // tell adds a token to Holders, once.

@@ -49,9 +49,10 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 		res.Outcome = QueueFull
 		return res
 	}
-	w := s.Queue.Push(op.Ticket)
-	w.Caller, w.Since, w.GiveUp = op.Caller, now, now+op.Wait
-	w.Request = Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata, op.Session}
+	s.Queue.Enter(Waiter{
+		Ticket: op.Ticket, Caller: op.Caller, Since: now, GiveUp: now + op.Wait,
+		Request: Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata, op.Session},
+	})
 	s.changed(now, fx)
 	res.Outcome = Queued
 	return res
@@ -187,6 +188,9 @@ func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
 // Append puts a place at the end of the queue of a copy. It came not before those ahead
 // of it, and not after the last change, whatever w has.
 func (s *State) Append(w Waiter) { s.Queue.Append(w, s.At) }
+
+// ToEnd moves a place of a copy to the end: see queue.Queue.ToEnd.
+func (s *State) ToEnd(w Waiter) { s.Queue.ToEnd(w.Ticket, w.Caller.ID, w.GiveUp, s.At) }
 
 // Leave has a waiter give up as of the last change: the next step drops it. It is for a
 // state that may not be stepped now. It reports whether it waits.
@@ -326,6 +330,10 @@ func (s *State) serve(now int64, tokens *Tokens, fx *Effects) {
 		head := s.Queue.Head()
 		if head == nil || !s.fits(head.Request.Weight) {
 			return
+		}
+		//guard:over-in-line
+		if s.Queue.Over(now) {
+			return // a step removes no more of them: the next one goes on
 		}
 		h := s.grant(&head.Request, head.Since, now, tokens.First, fx)
 		fx.Grants = append(fx.Grants, Grant{Ticket: head.Ticket, Caller: head.Caller, Token: h.Token, Waited: h.Waited, Expires: h.Expires})

@@ -116,8 +116,8 @@ func (s *State) Over(now int64) bool {
 	if s.Fixed || !s.vacant(now) {
 		return false
 	}
-	for i := range s.Queue.Places {
-		if !s.Queue.Over(i, now) {
+	for _, p := range s.Queue.All() {
+		if !s.Queue.OverAt(p, now) {
 			return false
 		}
 	}
@@ -166,12 +166,12 @@ func (s *State) Inspect(now int64, limit int) View {
 			v.Longest = append(v.Longest, h.holding(now))
 		}
 	}
-	for i := range s.Queue.Places {
-		w := &s.Queue.Places[i]
-		if s.Queue.Over(i, now) {
-			continue
+	v.Waiting = s.Queue.Waiting(now)
+	for _, w := range s.Queue.All() {
+		if len(v.First) == min(limit, v.Waiting) {
+			break
 		}
-		if v.Waiting++; v.Waiting <= limit {
+		if !s.Queue.OverAt(w, now) {
 			v.First = append(v.First, Place{Ticket: w.Ticket, Name: w.Request.Name, Weight: w.Request.Weight, Waited: now - w.Since, Left: w.GiveUp - now})
 		}
 	}
@@ -224,9 +224,8 @@ func (s *State) Clone() State {
 		c.over = &ended{s.over.capacity, append([]uint64(nil), s.over.tokens...), s.over.floor}
 	}
 	c.Queue = s.Queue.Clone()
-	for i := range c.Queue.Places {
-		r := &c.Queue.Places[i].Request
-		r.Metadata = bytes.Clone(r.Metadata)
+	for _, p := range c.Queue.All() { // it is nobody else's yet
+		p.Request.Metadata = bytes.Clone(p.Request.Metadata)
 	}
 	return c
 }
@@ -243,7 +242,7 @@ func (s *State) Count() {
 
 // Bytes returns how many bytes the state refers to, beside the text of its places.
 func (s *State) Bytes() int {
-	return s.text + cap(s.Holders)*int(unsafe.Sizeof(Holder{})) + s.Queue.Room()*int(unsafe.Sizeof(Waiter{}))
+	return s.text + cap(s.Holders)*int(unsafe.Sizeof(Holder{})) + s.Queue.Bytes()
 }
 
 // Holder returns the holder with a token, in force or not; nil if there is none. It is valid
@@ -345,8 +344,7 @@ func (h *Holder) valid(at int64) error {
 }
 
 func (s *State) validQueue() error {
-	for i := range s.Queue.Places {
-		w := &s.Queue.Places[i]
+	for i, w := range s.Queue.All() {
 		if err := validWaiter(w); err != nil {
 			return fmt.Errorf("hold: of place %d, %w", i+1, err)
 		}

@@ -16,6 +16,8 @@
 //     (Supersede) and an attempt that was held up does not (Caller.Judge): of two
 //     attempts the one that was sent later has it. Those under an idempotency key say not
 //     when they were sent: the one that comes later has it.
+//   - A place whose time is over and that Expire has left, for it removes MaxExpire at a
+//     time, is Over: the machine serves nobody until the next step.
 //   - Nothing is served twice: what is popped, cancelled or expired has left the
 //     queue, and its ticket finds nothing any more.
 //
@@ -36,7 +38,9 @@
 // Places are recorded one by one: a change of one of them does not send the queue.
 // A place is known elsewhere by the request id of its Caller; its ticket means
 // something in one process only. Nobody can come back to a place without a request
-// id, so no copy has it.
+// id, so no copy has it. All places of a long queue are told in parts, by After: what changes
+// in between is told as well, and a part that names a place puts it to the end (ToEnd), so that
+// in the end they stand as they do where they come from.
 //
 // # Time
 //
@@ -48,8 +52,14 @@
 //
 // The queue has no bound of its own: the machine asks Len before it pushes. It does
 // not know whether a caller is still connected: the store does, and calls Cancel or
-// Detach. To find a place by its ticket, and to expire, takes time by the number of
-// places.
+// Detach.
+//
+// # Cost
+//
+// Places stand in segments, each of which knows when the first of its places gives up. A step
+// looks through two segments at most, and now and then once at all of them, a 64th of the
+// queue. Drop, DetachAll, Clone and Valid look at all places, Expire at those whose time
+// is over.
 //
 // Steps allocate nothing, except that the queue grows.
 package queue

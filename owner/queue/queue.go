@@ -2,8 +2,9 @@ package queue
 
 import (
 	"fmt"
+	"iter"
 	"math"
-	"slices"
+	"unsafe"
 
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -15,6 +16,13 @@ const (
 	// keepRoom is the room, in places, that an empty queue keeps: enough that an
 	// object which two or three contend for does not allocate at every handover.
 	keepRoom = 8
+
+	// MaxExpire bounds the places that Expire removes at a time: some hundred microseconds for
+	// the one that answers their callers.
+	MaxExpire = 1024
+
+	// ticketBytes is what it takes to find a place by its ticket in a long queue.
+	ticketBytes = 40
 
 	// moveAll is the length up to which a queue is moved at each Pop: that costs less
 	// than to keep account of where it begins.
@@ -57,20 +65,32 @@ type Place[R any] struct {
 	Since   int64 // moment at which the caller came
 	GiveUp  int64 // moment from which it no longer waits
 	Away    bool  // its caller is not here: it is served nothing until Supersede
+
+	number uint64 // above those of all places ahead of it, once the queue has put it there
 }
+
+// Number returns what After goes by: a place keeps it, whatever becomes of those ahead of it.
+func (p *Place[R]) Number() uint64 { return p.number }
 
 // Queue holds places, the next one first. The zero value is empty.
 type Queue[R any] struct {
-	// Invariant: the Since of places never fall. Tickets differ.
+	// Places are the first ones, and all of them if the queue is short. What stands behind
+	// them is in rest.
+	// Invariant: the Since of places never fall. Tickets differ. If Places is empty, the
+	// queue is.
 	Places []Place[R]
 
 	// Grace is the moment from which places that are Away are over, all at once;
 	// 0 = not before their GiveUp.
 	Grace int64
 
-	// array is the array that Places is the end of, nil if it is all of it: a long queue
-	// is not moved at each Pop. What is in front of Places is zero.
+	// array is the array that Places is the end of, nil if it is all of it: Places is not
+	// moved at each Pop. What is in front of Places is zero.
 	array []Place[R]
+
+	rest *rest[R] // nil: the queue has been short since it was empty
+
+	numbered uint64 // the last number that a place got
 }
 
 // Left is a place whose time was over.
@@ -82,30 +102,66 @@ type Left struct {
 }
 
 // Len returns the number of places, those included whose time is over.
-func (q *Queue[R]) Len() int { return len(q.Places) }
-
-// Seat returns the ticket and the caller of the place at index i.
-func (q *Queue[R]) Seat(i int) (ticket uint64, caller *Caller) {
-	return q.Places[i].Ticket, &q.Places[i].Caller
+func (q *Queue[R]) Len() int {
+	if q.rest == nil {
+		return len(q.Places)
+	}
+	return len(q.Places) + q.rest.n
 }
 
-// Index returns that of a place, or -1.
-func (q *Queue[R]) Index(ticket uint64) int {
-	for i := range q.Places {
-		if q.Places[i].Ticket == ticket {
-			return i
+// All returns the places, in order, with their indexes. They may be read only, and the queue
+// must not change meanwhile.
+func (q *Queue[R]) All() iter.Seq2[int, *Place[R]] {
+	return func(yield func(int, *Place[R]) bool) {
+		i := 0
+		for s := range q.segments() {
+			for j := range s {
+				if !yield(i, &s[j]) {
+					return
+				}
+				i++
+			}
 		}
 	}
-	return -1
 }
 
-// Find returns a place, nil if the ticket does not wait. It is valid until the next
+// After calls f for the places with numbers above one, in order, until f returns false.
+func (q *Queue[R]) After(number uint64, f func(*Place[R]) bool) {
+	for s := range q.segments() {
+		if n := len(s); n == 0 || s[n-1].number <= number {
+			continue
+		}
+		for i := range s {
+			if s[i].number > number && !f(&s[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Callers calls f for each place, in order, until f returns false.
+func (q *Queue[R]) Callers(f func(ticket uint64, caller *Caller, giveUp int64) bool) {
+	for _, p := range q.All() {
+		if !f(p.Ticket, &p.Caller, q.until(p)) {
+			return
+		}
+	}
+}
+
+// Caller returns that of a place, nil if the ticket does not wait. It is valid until the next
 // change.
-func (q *Queue[R]) Find(ticket uint64) *Place[R] {
-	if i := q.Index(ticket); i >= 0 {
-		return &q.Places[i]
+func (q *Queue[R]) Caller(ticket uint64) *Caller {
+	if p := q.Find(ticket); p != nil {
+		return &p.Caller
 	}
 	return nil
+}
+
+// Find returns a place, nil if the ticket does not wait. It may be read only, and is valid until
+// the next change.
+func (q *Queue[R]) Find(ticket uint64) *Place[R] {
+	p, _ := q.find(ticket)
+	return p
 }
 
 // Head returns the place that is served next; nil if nobody waits, or while the
@@ -130,22 +186,56 @@ func (q *Queue[R]) Pop() {
 	}
 	copy(q.Places, q.Places[1:])
 	q.Places[last] = Place[R]{}
-	if q.Places = q.Places[:last]; last == 0 && q.Room() > keepRoom {
+	q.Places = q.Places[:last]
+	q.refill()
+}
+
+// refill has places of the rest stand in front when those that did are gone, and gives room back
+// when nobody waits.
+func (q *Queue[R]) refill() {
+	switch {
+	case len(q.Places) > 0:
+	case q.rest != nil && q.rest.n > 0:
+		before := q.Places
+		if q.array != nil {
+			before = q.array
+		}
+		q.Places, q.array = q.rest.take(), nil
+		q.rest.keep(before)
+	case q.Room() > keepRoom:
 		q.Clear()
 	}
 }
 
 // Push puts a newcomer at the end, and returns its place to be filled in.
 func (q *Queue[R]) Push(ticket uint64) *Place[R] {
-	if q.Index(ticket) >= 0 {
-		panic(fmt.Sprintf("queue: ticket %d is in the queue already", ticket))
-	}
-	return q.add(Place[R]{Ticket: ticket})
+	q.mustBeNew(ticket)
+	return q.add(Place[R]{Ticket: ticket}, true)
 }
 
-// add puts a place at the end.
-func (q *Queue[R]) add(p Place[R]) *Place[R] {
+// Enter puts a newcomer at the end. Nothing of its place is to be filled in.
+func (q *Queue[R]) Enter(p Place[R]) {
+	q.mustBeNew(p.Ticket)
+	q.add(p, false)
+}
+
+func (q *Queue[R]) mustBeNew(ticket uint64) {
+	if q.Find(ticket) != nil {
+		panic(fmt.Sprintf("queue: ticket %d is in the queue already", ticket))
+	}
+}
+
+// add puts a place at the end. If open is set, the caller fills it in.
+func (q *Queue[R]) add(p Place[R], open bool) *Place[R] {
 	n := len(q.Places)
+	q.numbered++
+	p.number = q.numbered
+	if r := q.rest; r != nil && r.n > 0 || n >= segmentLen {
+		if r == nil {
+			q.rest = &rest[R]{of: map[uint64]*segment[R]{}, giveUp: math.MaxInt64, known: true}
+		}
+		return q.rest.add(p, open)
+	}
 	if n == cap(q.Places) && q.array != nil {
 		if all := q.array; n+n/8 < len(all) { // enough has been popped in front of it
 			copy(all, q.Places)
@@ -158,45 +248,102 @@ func (q *Queue[R]) add(p Place[R]) *Place[R] {
 	return &q.Places[n]
 }
 
+// Bytes returns how many bytes the queue takes, without what requests refer to.
+func (q *Queue[R]) Bytes() int {
+	n := q.Room() * int(unsafe.Sizeof(Place[R]{}))
+	if q.rest != nil {
+		n += q.rest.n * ticketBytes
+	}
+	return n
+}
+
 // Room returns the number of places that memory is allocated for.
-func (q *Queue[R]) Room() int { return max(cap(q.Places), len(q.array)) }
+func (q *Queue[R]) Room() int {
+	n := max(cap(q.Places), len(q.array))
+	if q.rest != nil {
+		n += q.rest.room
+	}
+	return n
+}
 
 // Append puts a place at the end of the queue of a copy, whose last change was at
 // last. It came no earlier than those ahead of it, and no later than the last
 // change, whatever p has.
 func (q *Queue[R]) Append(p Place[R], last int64) {
 	p.Since = min(p.Since, last)
-	if n := len(q.Places); n > 0 {
+	if before := q.last(); before != nil {
 		//guard:place-moments
-		p.Since = max(p.Since, q.Places[n-1].Since)
+		p.Since = max(p.Since, before.Since)
 	}
 	p.GiveUp = max(p.GiveUp, p.Since)
-	q.add(p)
+	q.add(p, false)
+}
+
+// ToEnd moves a place of a copy to the end, as Append puts one there, and gives it what its
+// request says by now. It reports whether the ticket waits.
+func (q *Queue[R]) ToEnd(ticket uint64, id reqid.ID, giveUp, last int64) bool {
+	p := q.Find(ticket)
+	if p == nil {
+		return false
+	}
+	again := *p
+	again.Caller.ID, again.GiveUp = id, giveUp
+	q.take(ticket)
+	q.Append(again, last)
+	return true
+}
+
+// Change gives a place of a copy what its request says by now.
+func (q *Queue[R]) Change(ticket uint64, id reqid.ID, giveUp int64) {
+	if p, in := q.find(ticket); p != nil {
+		p.Caller.ID, p.GiveUp = id, max(giveUp, p.Since)
+		q.changed(in)
+	}
 }
 
 // Cancel removes a place and returns the position that it had; found is false if
 // the ticket does not wait: it was served, timed out or was superseded.
 func (q *Queue[R]) Cancel(ticket uint64, now int64) (position int, found bool) {
-	i := q.Index(ticket)
-	if i < 0 {
-		return 0, false
+	position, found = q.position(ticket, now)
+	if found {
+		q.take(ticket)
 	}
-	position = q.position(i, now)
+	return position, found
+}
+
+// take removes a place that is there.
+func (q *Queue[R]) take(ticket uint64) {
+	if r := q.rest; r != nil {
+		if s := r.of[ticket]; s != nil {
+			r.remove(s, s.index(ticket))
+			return
+		}
+	}
+	i := index(q.Places, ticket)
 	copy(q.Places[i:], q.Places[i+1:])
 	q.truncate(len(q.Places) - 1)
-	return position, true
+}
+
+// Shorten removes up to `most` places from the front and calls f for each: nobody is served.
+func (q *Queue[R]) Shorten(most int, f func(ticket uint64, caller *Caller)) {
+	for ; most > 0 && len(q.Places) > 0; most-- {
+		p := q.Places[0]
+		q.Pop()
+		f(p.Ticket, &p.Caller)
+	}
 }
 
 // Leave ends the wait of a place as of the last change: the next Expire removes it.
 // It is for a queue that may not be changed now. It reports whether the ticket
 // waits.
 func (q *Queue[R]) Leave(ticket uint64, last int64) bool {
-	p := q.Find(ticket)
+	p, in := q.find(ticket)
 	if p == nil {
 		return false
 	}
 	//guard:leave-together
 	p.GiveUp, p.Away = min(p.GiveUp, last), true
+	q.changed(in)
 	return true
 }
 
@@ -206,12 +353,13 @@ func (q *Queue[R]) Leave(ticket uint64, last int64) bool {
 // then; an object that is kept for one of them is not kept longer for another one.
 // It reports whether the ticket waits.
 func (q *Queue[R]) Detach(ticket uint64, now, grace int64, busy bool) bool {
-	p := q.Find(ticket)
+	p, in := q.find(ticket)
 	if p == nil {
 		return false
 	}
 	//guard:detached-granted
 	p.Away = true
+	q.changed(in)
 	//guard:detached-grace true
 	if busy || q.Grace <= now {
 		q.Grace = now + grace
@@ -222,16 +370,28 @@ func (q *Queue[R]) Detach(ticket uint64, now, grace int64, busy bool) bool {
 // DetachAll makes the queue what a copy has: its callers are elsewhere, those that
 // nobody can come back to are gone, and no grace runs.
 func (q *Queue[R]) DetachAll() {
-	kept := 0
-	for i := range q.Places {
-		if p := &q.Places[i]; p.Caller.ID.Given() {
-			p.Away = true
-			q.Places[kept] = *p
-			kept++
-		}
-	}
-	q.truncate(kept)
+	q.filter(every, func(p *Place[R]) bool {
+		p.Away = true
+		return !p.Caller.ID.Given()
+	})
 	q.Grace = 0
+}
+
+// DetachOne is DetachAll for one place, while others of the queue are still to be treated. It
+// reports whether the ticket waits.
+func (q *Queue[R]) DetachOne(ticket uint64) bool {
+	p, in := q.find(ticket)
+	switch {
+	case p == nil:
+		return false
+	case !p.Caller.ID.Given():
+		q.take(ticket)
+	default:
+		p.Away = true
+		q.changed(in)
+	}
+	q.Grace = 0
+	return true
 }
 
 // BeginGrace sets the moment from which places that are Away are over, and returns
@@ -242,7 +402,7 @@ func (q *Queue[R]) BeginGrace(until int64) (before int64) {
 }
 
 // Clear removes all places.
-func (q *Queue[R]) Clear() { q.Places, q.array = nil, nil }
+func (q *Queue[R]) Clear() { q.Places, q.array, q.rest = nil, nil, nil }
 
 // Supersede hands a place to a later attempt of the same request, which waits under
 // its own ticket until now + wait (0 to MaxWait; what is outside counts as the
@@ -252,47 +412,41 @@ func (q *Queue[R]) Clear() { q.Places, q.array = nil, nil }
 // It serves nobody: if the object was kept for a place that was Away, the next step
 // serves it.
 func (q *Queue[R]) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (position int, found bool) {
-	i := q.Index(old)
-	if i < 0 || now >= q.until(&q.Places[i]) {
+	p, in := q.find(old)
+	if p == nil || now >= q.until(p) {
 		return 0, false
 	}
-	if ticket != old && q.Index(ticket) >= 0 {
-		panic(fmt.Sprintf("queue: ticket %d is in the queue already", ticket))
+	if ticket != old {
+		q.mustBeNew(ticket)
+		if in != nil {
+			delete(q.rest.of, old)
+			q.rest.of[ticket] = in
+		}
 	}
-	p := &q.Places[i]
 	p.Ticket, p.Caller.ID, p.GiveUp, p.Away = ticket, id, now+min(max(wait, 0), MaxWait), false
-	return q.position(i, now), true
+	q.changed(in)
+	return q.position(ticket, now)
 }
 
-// Expire removes the places whose time is over and appends them to `left`, in order.
+// Expire removes the places whose time is over, the first MaxExpire of them, and appends them
+// to `left`, in order. If there are more, NextExpiry is not after now.
 func (q *Queue[R]) Expire(now int64, left []Left) []Left {
-	return q.remove(now, left, func(p *Place[R]) bool { return now >= q.until(p) })
+	if q.NextExpiry() > now {
+		return left
+	}
+	//guard:expire-slice MaxExpire -> math.MaxInt
+	most := len(left) + MaxExpire
+	due := func(s *segment[R]) bool { return !s.waits(now, q.Grace) }
+	return q.remove(now, left, most, due, func(p *Place[R]) bool { return now >= q.until(p) })
 }
 
 // Drop removes the places that can never be served, as unfit reports, and appends them to
 // `left`, in order.
 func (q *Queue[R]) Drop(now int64, unfit func(*Place[R]) bool, left []Left) []Left {
-	return q.remove(now, left, unfit)
+	return q.remove(now, left, math.MaxInt, every, unfit)
 }
 
-func (q *Queue[R]) remove(now int64, left []Left, gone func(*Place[R]) bool) []Left {
-	kept := 0
-	for i := range q.Places {
-		p := &q.Places[i]
-		if gone(p) {
-			left = append(left, Left{Ticket: p.Ticket, Caller: p.Caller, Position: kept + 1, Waited: now - p.Since})
-			continue
-		}
-		if kept < i {
-			q.Places[kept] = *p
-		}
-		kept++
-	}
-	if kept < len(q.Places) {
-		q.truncate(kept)
-	}
-	return left
-}
+func every[R any](*segment[R]) bool { return true }
 
 // NextExpiry returns the next moment at which Expire removes a place; math.MaxInt64 if
 // nobody waits.
@@ -301,45 +455,31 @@ func (q *Queue[R]) NextExpiry() int64 {
 	for i := range q.Places {
 		next = min(next, q.until(&q.Places[i]))
 	}
+	if q.rest != nil && q.rest.n > 0 {
+		next = min(next, q.rest.next(q.Grace))
+	}
 	return next
 }
 
-// Over reports whether the time of the place at index i is over, whether or not
-// Expire has removed it.
-func (q *Queue[R]) Over(i int, now int64) bool { return now >= q.until(&q.Places[i]) }
+// Over reports whether the time of the first place is over, whether or not Expire has removed it;
+// false if nobody waits.
+func (q *Queue[R]) Over(now int64) bool { return len(q.Places) > 0 && q.OverAt(&q.Places[0], now) }
 
-// Clone returns a copy that shares nothing with q but what requests refer to.
-func (q *Queue[R]) Clone() Queue[R] {
-	c := Queue[R]{Grace: q.Grace}
-	if len(q.Places) > 0 {
-		c.Places = slices.Clone(q.Places)
-	}
-	return c
-}
+// OverAt is Over of any place.
+func (q *Queue[R]) OverAt(p *Place[R], now int64) bool { return now >= q.until(p) }
 
-// Valid returns which invariant the queue breaks, if any. It holds after every
-// change, `last` being the moment of the last one of the machine; ask it of a queue
-// that came from elsewhere, whose moments are in range.
-func (q *Queue[R]) Valid(last int64) error {
-	if len(q.Places) == 0 {
-		return nil
+// Waiting returns how many places there are whose time is not over.
+func (q *Queue[R]) Waiting(now int64) int {
+	n := q.Len()
+	if n == 0 || q.NextExpiry() > now {
+		return n
 	}
-	seen := make(map[uint64]struct{}, len(q.Places))
-	since := q.Places[0].Since
-	for i := range q.Places {
-		p := &q.Places[i]
-		switch _, twice := seen[p.Ticket]; {
-		case twice:
-			return fmt.Errorf("ticket %d waits twice", p.Ticket)
-		case p.Since < since || p.Since > last:
-			return fmt.Errorf("place %d came before the one ahead of it, or after the last change", i+1)
-		case p.GiveUp < p.Since || p.GiveUp-last > MaxWait:
-			return fmt.Errorf("place %d gives up before it came, or too late", i+1)
+	for _, p := range q.All() {
+		if now >= q.until(p) {
+			n--
 		}
-		seen[p.Ticket] = struct{}{}
-		since = p.Since
 	}
-	return nil
+	return n
 }
 
 // until returns the moment from which a place no longer waits.
@@ -348,25 +488,4 @@ func (q *Queue[R]) until(p *Place[R]) int64 {
 		return min(p.GiveUp, q.Grace)
 	}
 	return p.GiveUp
-}
-
-// position returns that of the place at index i among those that still wait.
-func (q *Queue[R]) position(i int, now int64) int {
-	position := 1
-	for j := range q.Places[:i] {
-		if now < q.until(&q.Places[j]) {
-			position++
-		}
-	}
-	return position
-}
-
-// truncate shortens the queue and lets go of what the rest refers to.
-func (q *Queue[R]) truncate(n int) {
-	if n == 0 && q.Room() > keepRoom {
-		q.Clear()
-		return
-	}
-	clear(q.Places[n:])
-	q.Places = q.Places[:n]
 }

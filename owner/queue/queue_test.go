@@ -25,7 +25,7 @@ type call struct {
 	busy   bool
 }
 
-var ops = []string{"push", "push", "push", "append", "cancel", "leave", "detach", "detach", "detachAll", "supersede", "supersede", "expire", "serve", "serve"}
+var ops = []string{"push", "push", "push", "append", "cancel", "leave", "detach", "detach", "detachAll", "detachOne", "toEnd", "change", "shorten", "supersede", "supersede", "expire", "serve", "serve"}
 
 // run does the same to a queue and to a model and compares all that can be seen.
 type run struct {
@@ -46,7 +46,14 @@ func (r *run) do(c call) error {
 	case "push":
 		r.used++
 		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now, GiveUp: r.now + c.wait}
-		*r.q.Push(p.Ticket) = p
+		if c.busy {
+			r.q.Enter(p)
+		} else {
+			to := r.q.Push(p.Ticket)
+			p.number = to.number
+			*to = p
+			p.number = 0
+		}
 		r.m.push(p, r.now)
 	case "append":
 		r.used++
@@ -64,6 +71,20 @@ func (r *run) do(c call) error {
 	case "detachAll":
 		r.q.DetachAll()
 		r.m.detachAll()
+	case "detachOne":
+		got, want = r.q.DetachOne(c.ticket), r.m.detachOne(c.ticket)
+	case "toEnd":
+		got, want = r.q.ToEnd(c.ticket, caller.ID, r.now+c.wait-c.behind, r.now), r.m.toEnd(c.ticket, caller.ID, r.now+c.wait-c.behind, r.now)
+	case "change":
+		r.q.Change(c.ticket, caller.ID, r.now+c.wait-c.behind)
+		r.m.change(c.ticket, caller.ID, r.now+c.wait-c.behind)
+	case "shorten":
+		r.q.Shorten(int(c.wait%3), func(ticket uint64, _ *Caller) {
+			if r.m.line[0].Ticket != ticket {
+				panic("shortened out of order")
+			}
+			r.m.line = r.m.line[1:]
+		})
 	case "supersede":
 		r.used++
 		position, found := r.q.Supersede(c.ticket, r.used, caller.ID, c.wait, r.now)
@@ -94,21 +115,43 @@ func (r *run) compare() error {
 	if err := r.q.Valid(r.now); err != nil {
 		return err
 	}
-	if len(r.q.Places) != len(r.m.line) || r.q.Len() != len(r.m.line) {
+	places := r.q.places()
+	if len(places) != len(r.m.line) || r.q.Len() != len(r.m.line) {
 		return fmt.Errorf("%d places, want %d", r.q.Len(), len(r.m.line))
 	}
+	if err := r.q.counted(); err != nil {
+		return err
+	}
+	last := uint64(0)
 	for i, want := range r.m.line {
-		if got := r.q.Places[i]; got != want.Place {
+		got := places[i]
+		number := got.number
+		if got.number = 0; got != want.Place {
 			return fmt.Errorf("place %d is %+v, want %+v", i+1, got, want.Place)
 		}
-		ticket, caller := r.q.Seat(i)
-		if ticket != want.Ticket || *caller != want.Caller || r.q.Index(ticket) != i || r.q.Find(ticket).Request != want.Request {
-			return fmt.Errorf("place %d is not found by ticket %d", i+1, want.Ticket)
+		if p := r.q.Find(want.Ticket); p == nil || *r.q.Caller(want.Ticket) != want.Caller || p.Request != want.Request || p.Number() != number || number <= last {
+			return fmt.Errorf("place %d is not found by ticket %d, or its number is not above %d", i+1, want.Ticket, last)
+		}
+		next := uint64(0)
+		r.q.After(last, func(p *Place[int]) bool { next = p.Ticket; return false })
+		if last = number; next != want.Ticket {
+			return fmt.Errorf("after number %d comes ticket %d, want %d", last, next, want.Ticket)
 		}
 		for at := r.now - 2; at < r.now+10; at++ {
-			if r.q.Over(i, at) != r.m.over(want, at) {
-				return fmt.Errorf("at %d place %d: over is %v", at, i+1, r.q.Over(i, at))
+			if r.q.OverAt(&places[i], at) != r.m.over(want, at) {
+				return fmt.Errorf("at %d place %d: over is %v", at, i+1, !r.m.over(want, at))
 			}
+		}
+	}
+	for at := r.now - 2; at < r.now+10; at++ {
+		waiting := 0
+		for _, s := range r.m.line {
+			if !r.m.over(s, at) {
+				waiting++
+			}
+		}
+		if r.q.Waiting(at) != waiting || r.q.Over(at) != (len(r.m.line) > 0 && r.m.over(r.m.line[0], at)) {
+			return fmt.Errorf("at %d, %d wait, want %d; over is %v", at, r.q.Waiting(at), waiting, r.q.Over(at))
 		}
 	}
 	next := int64(math.MaxInt64)
@@ -123,8 +166,56 @@ func (r *run) compare() error {
 	return nil
 }
 
+// places returns all places.
+func (q *Queue[R]) places() (all []Place[R]) {
+	for _, p := range q.All() {
+		all = append(all, *p)
+	}
+	return all
+}
+
+// counted reports what of the rest does not follow from its places.
+func (q *Queue[R]) counted() error {
+	if len(q.Places) == 0 && q.Len() > 0 {
+		return fmt.Errorf("nobody stands in front of the rest")
+	}
+	if q.rest == nil {
+		return nil
+	}
+	q.rest.settle()
+	n, away, room, least := 0, 0, cap(q.rest.spare), int64(math.MaxInt64)
+	for i, s := range q.rest.segments {
+		if len(s.places) == 0 || i > 0 && len(s.places)+len(q.rest.segments[i-1].places) < segmentLen/4 {
+			return fmt.Errorf("segment %d has %d places", i, len(s.places))
+		}
+		n, room = n+len(s.places), room+cap(s.places)
+		for _, p := range s.places {
+			if least = min(least, p.GiveUp); p.Away {
+				away++
+			}
+			if q.rest.of[p.Ticket] != s {
+				return fmt.Errorf("ticket %d is not found", p.Ticket)
+			}
+		}
+	}
+	if r := q.rest; r.n != n || r.away != away || r.room != room || n > 0 && r.giveUp != least || len(r.of) != n {
+		return fmt.Errorf("%d places, %d away, room for %d, the first gives up at %d; counted are %+v", n, away, room, least, *r)
+	}
+	return nil
+}
+
+// withSegments runs a test with segments of some lengths.
+func withSegments(t *testing.T, test func(t *testing.T)) {
+	defer func(n int) { segmentLen = n }(segmentLen)
+	for _, segmentLen = range []int{segmentLen, 1, 2, 4, 8} {
+		t.Run(fmt.Sprint("segments of ", segmentLen), test)
+	}
+}
+
 // TestModel compares random histories with the model.
-func TestModel(t *testing.T) {
+func TestModel(t *testing.T) { withSegments(t, testModel) }
+
+func testModel(t *testing.T) {
 	calls := rapid.Custom(func(t *rapid.T) call {
 		return call{
 			op: rapid.SampledFrom(ops).Draw(t, "op"), pass: rapid.SampledFrom([]int64{0, 0, 1, 1, 2, 5}).Draw(t, "pass"),
@@ -227,6 +318,36 @@ func (m *model) detachAll() {
 	m.line, m.grace = kept, 0
 }
 
+func (m *model) detachOne(ticket uint64) bool {
+	i, _ := m.ahead(ticket, 0)
+	if i < 0 {
+		return false
+	}
+	m.line, m.grace = slices.Clone(m.line), 0
+	if m.line[i].Away = true; !m.line[i].Caller.ID.Given() {
+		m.line = slices.Delete(m.line, i, i+1)
+	}
+	return true
+}
+
+func (m *model) toEnd(ticket uint64, id reqid.ID, giveUp, now int64) bool {
+	i, _ := m.ahead(ticket, 0)
+	if i < 0 {
+		return false
+	}
+	p := m.line[i].Place
+	p.Caller.ID, p.GiveUp = id, giveUp
+	m.line = slices.Delete(slices.Clone(m.line), i, i+1)
+	m.push(p, now)
+	return true
+}
+
+func (m *model) change(ticket uint64, id reqid.ID, giveUp int64) {
+	if i, _ := m.ahead(ticket, 0); i >= 0 {
+		m.line[i].Caller.ID, m.line[i].GiveUp = id, max(giveUp, m.line[i].Since)
+	}
+}
+
 func (m *model) supersede(old, ticket uint64, id reqid.ID, wait, now int64) (int, bool) {
 	i, position := m.ahead(old, now)
 	if i < 0 || m.over(m.line[i], now) {
@@ -325,6 +446,9 @@ func TestEmptyQueueRoom(t *testing.T) {
 		if len(left) != waiters || q.Len() != 0 || cap(q.Places) > keepRoom {
 			t.Errorf("%d waiters: %d timed out, room for %d stays", waiters, len(left), cap(q.Places))
 		}
+		if q.rest != nil {
+			t.Errorf("%d waiters: the rest stays", waiters)
+		}
 		for _, p := range q.Places[:cap(q.Places)] {
 			if p.Request != "" {
 				t.Errorf("%d waiters: the queue still refers to %q", waiters, p.Request)
@@ -335,7 +459,9 @@ func TestEmptyQueueRoom(t *testing.T) {
 
 // TestLongQueues: a long queue is not moved at each Pop, keeps its order and its room,
 // and refers to nothing that has left it.
-func TestLongQueues(t *testing.T) {
+func TestLongQueues(t *testing.T) { withSegments(t, testLongQueues) }
+
+func testLongQueues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q Queue[*int]
 		var want []uint64
@@ -358,7 +484,7 @@ func TestLongQueues(t *testing.T) {
 				want = slices.Delete(slices.Clone(want), n/2, n/2+1)
 			}
 			most = max(most, len(want))
-			if q.Len() != len(want) || len(want) > 0 && q.Places[len(want)-1].Ticket != want[len(want)-1] {
+			if q.Len() != len(want) || len(want) > 0 && q.last().Ticket != want[len(want)-1] {
 				t.Fatalf("%d places, want %d", q.Len(), len(want))
 			}
 			held := 0
@@ -369,6 +495,20 @@ func TestLongQueues(t *testing.T) {
 			for i := range all {
 				if all[i].Request != nil {
 					held++
+				}
+			}
+			if q.rest != nil {
+				for _, s := range q.rest.segments {
+					for _, p := range s.places[:cap(s.places)] {
+						if p.Request != nil {
+							held++
+						}
+					}
+				}
+				for _, p := range q.rest.spare[:cap(q.rest.spare)] {
+					if p.Request != nil {
+						held++
+					}
 				}
 			}
 			if held != len(want) || q.Room() > 4*most+2*keepRoom {

@@ -80,12 +80,13 @@ const (
 	KindOnce
 	KindElection
 	KindBarrier
+	KindGroup
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election", KindBarrier: "barrier"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election", KindBarrier: "barrier", KindGroup: "group"}
 
 // String returns the kind as the commands write it: "limit", "counter", "lock",
-// "register", "semaphore", "once", "election" or "barrier".
+// "register", "semaphore", "once", "election", "barrier" or "group".
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kinds) {
 		return kinds[k]

@@ -57,7 +57,11 @@ const (
 	ErrOnceBusy Reason = "ONCE_BUSY"
 	// ErrNotElected: another leads, or others wait to.
 	ErrNotElected Reason = "NOT_ELECTED"
-	ErrLockLost   Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
+	// ErrGroupFull: a group has as many members as it may have.
+	ErrGroupFull Reason = "GROUP_FULL"
+	// ErrReplaced: another has joined a group under the id of a member.
+	ErrReplaced Reason = "MEMBER_REPLACED"
+	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
 	// ErrBroken: the phase of a barrier ended before all had arrived.
 	ErrBroken Reason = "BROKEN"
 	// ErrLost: what was awaited was lost with all nodes that kept it, if it was there.

@@ -25,8 +25,9 @@ type KeyState struct {
 	Truncated  bool // there are more
 }
 
-// ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore, Once
-// and Election is set, without those who wait, the value of a register and the result of Once.
+// ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore, Once,
+// Election, Barrier and Group is set, without those who wait, the value of a register and the result
+// of Once.
 type ObjectState struct {
 	Object
 	Idle     time.Duration // since its last change
@@ -40,6 +41,7 @@ type ObjectState struct {
 	Barrier  *BarrierState
 	Once     *OnceObject
 	Election *ElectionState
+	Group    *GroupObject
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -50,6 +52,11 @@ type LimitState struct {
 	Rate       Rate          // as it was asked for last, without a burst, which is not kept
 	Spent      uint64        // tokens that have not come back
 	ResetAfter time.Duration // until they have
+}
+
+// GroupObject is what is kept of a group, without its members.
+type GroupObject struct {
+	Members int
 }
 
 // CounterState is what is kept of a counter.
@@ -129,6 +136,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	}
 	if x := o.Barrier; x != nil {
 		s.Barrier = &BarrierState{Phase: x.Phase, Arrived: int(x.Arrived), Parties: int(x.Parties), Phaser: x.Phaser}
+	}
+	if x := o.Group; x != nil {
+		s.Group = &GroupObject{Members: int(x.Members)}
 	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/internal/heldset"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 	sessionpb "github.com/keystead/keystead/proto/keystead/session/v1"
@@ -326,6 +327,8 @@ func (s *Session) release(u *sessionpb.Unnamed) {
 		switch u.Kind {
 		case commonpb.Kind_KIND_LOCK:
 			return lockpb.NewLockServiceClient(conn).Release(ctx, &lockpb.ReleaseRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
+		case commonpb.Kind_KIND_GROUP:
+			return grouppb.NewGroupServiceClient(conn).Leave(ctx, &grouppb.LeaveRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
 		case commonpb.Kind_KIND_SEMAPHORE:
 			return semaphorepb.NewSemaphoreServiceClient(conn).Release(ctx, &semaphorepb.ReleaseRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
 		}

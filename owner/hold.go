@@ -19,6 +19,7 @@ type GrantAnswer struct {
 	Held     uint64       // weight that is held, or kept after an unclean end, if not acquired
 	Place    int          // in the queue, had or missed, if not acquired; 1 is next
 	Holder   hold.Holding // who holds it, when the caller does not; of several, the first
+	later    uint64       // see hold.AcquireResult.Later
 	Meta
 }
 
@@ -54,6 +55,7 @@ type HoldClaim struct {
 	Metadata []byte
 	Session  hold.Session
 	Left     int64 // ns that the holder still counts on
+	unique   bool
 }
 
 // acquireHold acquires an object of a kind that is held, or a place in its queue. If it returns a
@@ -86,7 +88,7 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		return a, nil, err
 	}
 	//guard:grace-grants-nothing
-	if t.permit.Lost != 0 {
+	if op.Amid = t.permit.Lost != 0; op.Amid && !f.open {
 		return GrantAnswer{}, nil, t.recovering(f.lost)
 	}
 	if err := t.roomLocked(&id); err != nil {
@@ -127,7 +129,8 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 		answer.Acquired, answer.Token, answer.TTL = true, res.Token, res.Expires-state.At
 	case hold.Refused:
 		held, blocked := state.Held(t.now)
-		answer.Held, answer.Holder = held+blocked, state.First(t.now)
+		answer.Held, answer.Holder, answer.later = held+blocked, state.First(t.now), res.Later
+		out.A = int64(res.Later)
 	case hold.Queued:
 		w := addWaitLocked[GrantAnswer](t, op.Ticket, id, len(op.Name)+len(op.Metadata))
 		holds{}.changed(sh, t.e, op.Ticket)
@@ -174,6 +177,7 @@ func (t *target) replayHoldLocked(out reqid.Outcome, age int64) (GrantAnswer, er
 		a.Capacity, a.Held, a.Place, a.Holder = state.Capacity, held+blocked, state.Queue.Len()+1, state.First(t.now)
 	}
 	if out.Code != done {
+		a.later = uint64(out.A)
 		return a, nil
 	}
 	a.Acquired, a.Token, a.Waited, a.Place, a.Held = true, uint64(out.A), out.B, 0, 0
@@ -207,7 +211,7 @@ func (a GrantAnswer) giveBack(t target) {
 // the holder gets it back, under its token and for the time that it still counts on: see
 // hold.State.Reclaim. At all other times the claim changes nothing. It is judged all the same.
 func (s *Store) reclaimHold(now int64, kind Kind, ref Ref, token uint64, ttl int64, c HoldClaim) (HeldAnswer, error) {
-	op := hold.Reclaim{Token: token, Name: c.Holder, Weight: c.Weight, Capacity: c.Capacity, Delay: c.Delay, Metadata: c.Metadata, Session: c.Session, Left: min(c.Left, hold.MaxTTL)}
+	op := hold.Reclaim{Token: token, Name: c.Holder, Weight: c.Weight, Capacity: c.Capacity, Delay: c.Delay, Metadata: c.Metadata, Session: c.Session, Left: min(c.Left, hold.MaxTTL), Unique: c.unique}
 	op.Alone = kind.family().single && c.Weight == c.Capacity
 	err := op.Validate()
 	if err == nil && c.Session.Given() {

@@ -21,6 +21,7 @@ const (
 	KindOnce
 	KindElection
 	KindBarrier
+	KindGroup
 
 	kinds // how many there are, with the zero Kind, which is none
 )
@@ -35,6 +36,7 @@ var machines = [kinds]machine{
 	KindOnce:      onceMachine,
 	KindElection:  electionMachine,
 	KindBarrier:   barrierMachine,
+	KindGroup:     groupMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.

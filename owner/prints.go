@@ -54,6 +54,12 @@ const (
 	opProclaim
 )
 
+const (
+	opJoin uint64 = iota + 60
+	opLeave
+	opUpdateMember
+)
+
 // fingerprint tells operations under one request id apart: what they do and
 // by how much.
 func fingerprint(op, arg uint64) uint32 {
@@ -140,6 +146,9 @@ func (f *family) printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
 	d := digestOf(f.acquire).with(xxhash.Sum64String(op.Name)).with(uint64(op.Weight))
 	if id.Keyed() {
 		d = d.with(uint64(op.Capacity)).with(uint64(op.TTL)).with(uint64(op.Delay)).with(xxhash.Sum64(op.Metadata))
+	}
+	if op.Unique {
+		d = d.with(op.After)
 	}
 	return d.print()
 }

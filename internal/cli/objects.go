@@ -104,6 +104,8 @@ func stateText(o *client.ObjectState) string {
 		return fmt.Sprintf("led by %q, token %d, %d waiting", o.Election.Leader.Candidate, o.Election.Leader.Token, o.Election.Waiting)
 	case o.Election != nil:
 		return fmt.Sprintf("nobody leads, %d waiting", o.Election.Waiting)
+	case o.Group != nil:
+		return fmt.Sprintf("%d members", o.Group.Members)
 	case o.Barrier != nil:
 		return fmt.Sprintf("%d of %d parties have arrived", o.Barrier.Arrived, o.Barrier.Parties)
 	}
@@ -166,10 +168,10 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
   keystead objects --node n1 --name api`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce, "election": client.KindElection, "barrier": client.KindBarrier}
+			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce, "election": client.KindElection, "barrier": client.KindBarrier, "group": client.KindGroup}
 			var ok bool
 			if filter.Kind, ok = kinds[kind]; !ok {
-				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore, once, election or barrier", kind)}
+				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore, once, election, barrier or group", kind)}
 			}
 			node, err := f.client(cmd.Context())
 			if err != nil {
@@ -196,7 +198,7 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "only objects of this node")
-	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore, once, election or barrier")
+	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore, once, election, barrier or group")
 	cmd.Flags().StringVar(&filter.Name, "name", "", "only objects of this name")
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "only keys that begin so")
 	return cmd

@@ -18,6 +18,7 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
+	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -125,6 +126,18 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.elections.Resign(ctx, &electionpb.ResignRequest{Key: key, Name: name, Token: 1, RequestId: id})
 			return err
 		},
+		"Join": func() error {
+			_, err := h.groups.Join(ctx, &grouppb.JoinRequest{Key: key, Name: name, Id: "me", TtlNs: second, RequestId: id})
+			return err
+		},
+		"UpdateMember": func() error {
+			_, err := h.groups.Update(ctx, &grouppb.UpdateRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
+		"LeaveGroup": func() error {
+			_, err := h.groups.Leave(ctx, &grouppb.LeaveRequest{Key: key, Name: name, Token: 1, RequestId: id})
+			return err
+		},
 		"Arrive": func() error {
 			_, err := h.barriers.Arrive(ctx, &barrierpb.ArriveRequest{Key: key, Name: name, Party: "me", Parties: 2, RequestId: id})
 			return err
@@ -151,7 +164,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 // takesID says which of calls carry a request id.
 var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true,
 	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true, "BeginOnce": true, "CompleteOnce": true, "AbandonOnce": true, "ForgetOnce": true,
-	"Arrive": true, "LeaveBarrier": true, "BreakBarrier": true, "RegisterParty": true}
+	"Arrive": true, "LeaveBarrier": true, "BreakBarrier": true, "RegisterParty": true, "Campaign": true, "Proclaim": true, "Resign": true, "Join": true, "UpdateMember": true, "LeaveGroup": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -201,7 +214,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 8 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection]+st.Objects[owner.KindBarrier] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 9 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection]+st.Objects[owner.KindBarrier]+st.Objects[owner.KindGroup] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})

@@ -26,6 +26,7 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
+	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -146,6 +147,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.onces = oncepb.NewOnceServiceClient(m.conn)
 	m.elections = electionpb.NewElectionServiceClient(m.conn)
 	m.barriers = barrierpb.NewBarrierServiceClient(m.conn)
+	m.groups = grouppb.NewGroupServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

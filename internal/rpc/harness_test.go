@@ -29,6 +29,7 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
+	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -104,6 +105,7 @@ type house struct {
 	onces     oncepb.OnceServiceClient
 	elections electionpb.ElectionServiceClient
 	barriers  barrierpb.BarrierServiceClient
+	groups    grouppb.GroupServiceClient
 	conn      *grpc.ClientConn
 }
 
@@ -155,6 +157,7 @@ func (h *house) run(l net.Listener) {
 	h.onces = oncepb.NewOnceServiceClient(h.conn)
 	h.elections = electionpb.NewElectionServiceClient(h.conn)
 	h.barriers = barrierpb.NewBarrierServiceClient(h.conn)
+	h.groups = grouppb.NewGroupServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

@@ -11,6 +11,7 @@ import (
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
+	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	oncepb "github.com/keystead/keystead/proto/keystead/once/v1"
@@ -87,6 +88,14 @@ const (
 	opAwaitCounter   = 77
 
 	opAwaitElection = 96
+	opAwaitGroup    = 97
+
+	opJoin         = 56
+	opRenewMember  = 57
+	opUpdateMember = 58
+	opLeaveGroup   = 59
+	opVerifyMember = 60
+	opListGroup    = 61
 
 	opVerifyLock    = 40
 	opUpdateLock    = 41
@@ -144,6 +153,13 @@ var (
 	electionRevoke       = changes(opRevokeLeader, "Revoke", "revoke_leader", "revoked", "gone", (*Server).revokeLeader).since(owner.ElectionLevel)
 	electionInspect      = reads(opInspectElection, "Inspect", "inspect_election", "led", "free", (*Server).inspectElection).since(owner.ElectionLevel)
 	electionAwait        = awaits(opAwaitElection, "await_election", "changed", "same", (*Server).awaitElection).since(owner.ElectionLevel)
+	groupJoin            = changes(opJoin, "Join", "join", "joined", "refused", (*Server).join).since(owner.GroupLevel)
+	groupRenew           = changes(opRenewMember, "Renew", "renew_member", "renewed", "gone", (*Server).renewMember).since(owner.GroupLevel)
+	groupUpdate          = changes(opUpdateMember, "Update", "update_member", "updated", "gone", (*Server).updateMember).since(owner.GroupLevel)
+	groupLeave           = changes(opLeaveGroup, "Leave", "leave_group", "left", "gone", (*Server).leaveGroup).since(owner.GroupLevel)
+	groupVerify          = reads(opVerifyMember, "Verify", "verify_member", "member", "gone", (*Server).verifyMember).since(owner.GroupLevel)
+	groupList            = reads(opListGroup, "List", "list_group", "answered", "empty", (*Server).listGroup).since(owner.GroupLevel)
+	groupAwait           = awaits(opAwaitGroup, "await_group", "changed", "same", (*Server).awaitGroup).since(owner.GroupLevel)
 	barrierArrive        = changes(opArrive, "Arrive", "arrive", "arrived", "refused", (*Server).arrive).since(owner.BarrierLevel)
 	barrierAwait         = patiently(awaits(opAwaitPhase, "await_phase", "ended", "under_way", (*Server).awaitPhase), "Await").since(owner.BarrierLevel)
 	barrierRegister      = changes(opRegisterParty, "Register", "register_party", "registered", "refused", (*Server).registerParty).since(owner.BarrierLevel)
@@ -175,6 +191,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),
 	newKind(kind{of: owner.KindElection, name: "election", setting: "elections", service: &electionpb.ElectionService_ServiceDesc}, electionCampaign.operation, electionRenew.operation, electionProclaim.operation, electionResign.operation, electionVerify.operation, electionRevoke.operation, electionInspect.operation, electionAwait.operation),
 	newKind(kind{of: owner.KindBarrier, name: "barrier", setting: "barriers", service: &barrierpb.BarrierService_ServiceDesc}, barrierArrive.operation, barrierAwait.operation, barrierRegister.operation, barrierRenew.operation, barrierLeave.operation, barrierBreak.operation, barrierInspect.operation),
+	newKind(kind{of: owner.KindGroup, name: "group", setting: "groups", service: &grouppb.GroupService_ServiceDesc}, groupJoin.operation, groupRenew.operation, groupUpdate.operation, groupLeave.operation, groupVerify.operation, groupList.operation, groupAwait.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd),
 }
 

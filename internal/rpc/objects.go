@@ -184,6 +184,7 @@ var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (change
 	owner.KindOnce:      onceState,
 	owner.KindElection:  electionState,
 	owner.KindBarrier:   barrierState,
+	owner.KindGroup:     groupState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.
@@ -244,6 +245,12 @@ func onceState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 func electionState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 	s, _, first := x.HoldAlone(x.Now)
 	o.Election = &adminpb.ElectionState{Leader: leaderOf(first), Waiting: uint32(x.Waiting)}
+	return s.At
+}
+
+func groupState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
+	s, held, _ := x.HoldAlone(x.Now)
+	o.Group = &adminpb.GroupState{Members: uint32(held)} // each has a weight of 1
 	return s.At
 }
 

@@ -172,9 +172,9 @@ func NewServer(cfg Config) *Server {
 	own := &limits{s: s}
 	s.registers = newRegisters(s)
 	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindLock: &locks{s: s}, owner.KindSemaphore: &semaphores{s: s}, owner.KindRegister: s.registers}
-	observers := newElections(s)
-	impls[owner.KindElection] = observers
-	s.topics = append(s.topics, s.registers, observers)
+	observers, groups := newElections(s), newGroups(s)
+	impls[owner.KindElection], impls[owner.KindGroup] = observers, groups
+	s.topics = append(s.topics, s.registers, observers, groups)
 	for _, k := range catalog {
 		if k.service != nil {
 			s.register(k, impls[k.of])

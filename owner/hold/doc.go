@@ -78,6 +78,12 @@
 // unless a grant came with a token of its own, so that LastToken is the version of what is
 // held. A state that nobody holds need not be kept: the versions go on in the shard.
 //
+// # Groups
+//
+// A group is a hold that nobody waits for. Its grants are Unique: of a name there is one, and an
+// Acquire ends the one before in the same step, unless the caller has had one that is older still
+// (After). Nobody keeps another out, so grants go on while claims are accepted (Amid).
+//
 // # Members
 //
 // Holders and places are recorded one by one: a change of one sends that one. A holder is

@@ -122,6 +122,15 @@ type Acquire struct {
 	Metadata []byte  // at most MaxMetadata bytes
 	Session  Session // that keeps the grant alive; zero = none
 
+	// Unique says that a name has one grant: another of its name ends for this one, in the same
+	// step. Such an object has no queue.
+	Unique bool
+	// After is the token of the last grant that the caller had under its name, 0 if it had none:
+	// if the name has a later one, that stays, and this is refused. It goes with Unique.
+	After uint64
+	// Amid says that claims are still accepted: what has ended stays known.
+	Amid bool
+
 	// Of the place in the queue, if it comes to that.
 	Ticket uint64
 	Caller queue.Caller
@@ -259,6 +268,7 @@ type AcquireResult struct {
 	Capacity uint32 // of the object as it is now; 0 if nobody has said
 	Token    uint64 // Granted: the fencing token, else 0
 	Expires  int64  // Granted: moment from which it is no longer held, else 0
+	Later    uint64 // Refused: the token of the later grant of the name that stays, else 0
 	Place    int    // Queued: the place; Refused, QueueFull: the one it would have had. 1 is next
 }
 

@@ -76,6 +76,8 @@ type Reclaim struct {
 	// Alone says that the grant had all that such an object ever has: whatever was granted
 	// before it was over by then, and it is over if anything was granted after it.
 	Alone bool
+	// Unique is that of Acquire: of two grants of a name, the earlier is over.
+	Unique bool
 }
 
 // Validate reports a field that is out of range, as a *failure.Error. State.Reclaim
@@ -127,6 +129,14 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 	if op.Alone && op.Token <= s.LastToken {
 		return s.refuse(op.Token)
 	}
+	same := -1
+	if op.Unique {
+		same = s.named(op.Name)
+	}
+	//guard:claims-of-a-name
+	if same >= 0 && s.Holders[same].Token > op.Token {
+		return s.refuse(op.Token)
+	}
 	capacity := s.Capacity
 	if s.over != nil && s.over.capacity != 0 { // else claims of before were accepted elsewhere
 		capacity = s.over.capacity
@@ -144,6 +154,10 @@ func (s *State) Reclaim(op Reclaim, now int64, fx *Effects) ReclaimResult {
 		return s.refuse(op.Token)
 	}
 	s.claimed()
+	if same >= 0 { // it comes before the token, which stands where it did
+		s.remove(same, now, fx)
+		i--
+	}
 	res := ReclaimResult{Reclaimed: true, Expires: now + op.Left}
 	s.add(i, Holder{
 		Name: op.Name, Token: op.Token, Weight: op.Weight, Since: now, Expires: res.Expires, Delay: op.Delay, Metadata: op.Metadata, Session: op.Session,

@@ -29,6 +29,10 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 		capacity = op.Capacity
 	}
 	res := AcquireResult{Capacity: capacity, Place: s.Queue.Len() + 1}
+	same := -1
+	if op.Unique {
+		same = s.named(op.Name)
+	}
 	switch {
 	case capacity == 0:
 		return AcquireResult{Outcome: NoCapacity}
@@ -37,10 +41,23 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 		return AcquireResult{Outcome: CapacityDiffers, Capacity: capacity}
 	case op.Weight > capacity:
 		return AcquireResult{Outcome: TooLarge, Capacity: capacity}
+	//guard:later-of-the-name
+	case same >= 0 && op.After != 0 && s.Holders[same].Token > op.After:
+		res.Later = s.Holders[same].Token
+		return res
 	//guard:no-overtaking s.Queue.Len() == 0 && s.room(capacity, op.Weight) -> s.room(capacity, op.Weight)
-	case s.Queue.Len() == 0 && s.room(capacity, op.Weight):
+	case same >= 0 || s.Queue.Len() == 0 && s.room(capacity, op.Weight):
 		s.Capacity = capacity
+		known := s.over
+		//guard:one-of-a-name
+		if same >= 0 {
+			s.remove(same, now, fx)
+		}
 		h := s.grant(&Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata, op.Session}, now, now, tokens.First, fx)
+		//guard:ended-amid-claims
+		if op.Amid {
+			s.over = known
+		}
 		return AcquireResult{Outcome: Granted, Capacity: capacity, Token: h.Token, Expires: h.Expires}
 	case op.Wait == 0:
 		res.Outcome = Refused
@@ -404,6 +421,16 @@ func (s *State) fits(weight uint32) bool { return s.room(s.Capacity, weight) }
 func (s *State) room(capacity, weight uint32) bool {
 	//guard:capacity-bounds s.used+uint64(weight) <= uint64(capacity) -> true
 	return s.used+uint64(weight) <= uint64(capacity) && len(s.Holders) < MaxHolders
+}
+
+// named returns the index of the last grant of a name, or -1.
+func (s *State) named(name string) int {
+	for i := len(s.Holders) - 1; i >= 0; i-- {
+		if s.Holders[i].Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // index returns that of a holder, or -1.

@@ -66,5 +66,5 @@ func TestObjects(t *testing.T) {
 	if v := object(t, with("counter", "delete", "alice", "--json")); v["applied"] != false {
 		t.Error(v)
 	}
-	refuses(t, exitUsage, `--kind "x": choose limit, counter, lock, register, semaphore, once, election or barrier`, "objects", "--kind", "x", "--addr", addr[1])
+	refuses(t, exitUsage, `--kind "x": choose limit, counter, lock, register, semaphore, once, election, barrier or group`, "objects", "--kind", "x", "--addr", addr[1])
 }

@@ -707,7 +707,9 @@ type ObjectState struct {
 	// Its state, if it is an election.
 	Election *ElectionState `protobuf:"bytes,11,opt,name=election,proto3" json:"election,omitempty"`
 	// Its state, if it is a barrier or a phaser.
-	Barrier       *BarrierState `protobuf:"bytes,14,opt,name=barrier,proto3" json:"barrier,omitempty"`
+	Barrier *BarrierState `protobuf:"bytes,14,opt,name=barrier,proto3" json:"barrier,omitempty"`
+	// Its state, if it is a group.
+	Group         *GroupState `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -822,6 +824,13 @@ func (x *ObjectState) GetElection() *ElectionState {
 func (x *ObjectState) GetBarrier() *BarrierState {
 	if x != nil {
 		return x.Barrier
+	}
+	return nil
+}
+
+func (x *ObjectState) GetGroup() *GroupState {
+	if x != nil {
+		return x.Group
 	}
 	return nil
 }
@@ -1265,6 +1274,52 @@ func (x *OnceState) GetTtlNs() int64 {
 	return 0
 }
 
+// GroupState is what is kept of a group, without its members.
+type GroupState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many members there are.
+	Members       uint32 `protobuf:"varint,1,opt,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupState) Reset() {
+	*x = GroupState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupState) ProtoMessage() {}
+
+func (x *GroupState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupState.ProtoReflect.Descriptor instead.
+func (*GroupState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GroupState) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
 // ElectionState is what is kept of an election.
 type ElectionState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1278,7 +1333,7 @@ type ElectionState struct {
 
 func (x *ElectionState) Reset() {
 	*x = ElectionState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1345,7 @@ func (x *ElectionState) String() string {
 func (*ElectionState) ProtoMessage() {}
 
 func (x *ElectionState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1358,7 @@ func (x *ElectionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ElectionState.ProtoReflect.Descriptor instead.
 func (*ElectionState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ElectionState) GetLeader() *v15.Leader {
@@ -1337,7 +1392,7 @@ type BarrierState struct {
 
 func (x *BarrierState) Reset() {
 	*x = BarrierState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1404,7 @@ func (x *BarrierState) String() string {
 func (*BarrierState) ProtoMessage() {}
 
 func (x *BarrierState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1417,7 @@ func (x *BarrierState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierState.ProtoReflect.Descriptor instead.
 func (*BarrierState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BarrierState) GetPhase() uint64 {
@@ -1419,7 +1474,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1486,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1499,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1517,7 +1572,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1584,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1597,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1595,7 +1650,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1662,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1675,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1664,7 +1719,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1731,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1744,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1740,7 +1795,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1807,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1820,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1827,7 +1882,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xe6\x04\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\x9b\x05\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1841,7 +1896,8 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x04once\x18\n" +
 	" \x01(\v2\x1c.keystead.admin.v1.OnceStateR\x04once\x12<\n" +
 	"\belection\x18\v \x01(\v2 .keystead.admin.v1.ElectionStateR\belection\x129\n" +
-	"\abarrier\x18\x0e \x01(\v2\x1f.keystead.admin.v1.BarrierStateR\abarrier\"\xb7\x01\n" +
+	"\abarrier\x18\x0e \x01(\v2\x1f.keystead.admin.v1.BarrierStateR\abarrier\x123\n" +
+	"\x05group\x18\x0f \x01(\v2\x1d.keystead.admin.v1.GroupStateR\x05group\"\xb7\x01\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
@@ -1872,7 +1928,10 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\x12\x12\n" +
 	"\x04size\x18\x05 \x01(\rR\x04size\x12\x15\n" +
-	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"_\n" +
+	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"&\n" +
+	"\n" +
+	"GroupState\x12\x18\n" +
+	"\amembers\x18\x01 \x01(\rR\amembers\"_\n" +
 	"\rElectionState\x124\n" +
 	"\x06leader\x18\x01 \x01(\v2\x1c.keystead.election.v1.LeaderR\x06leader\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\"p\n" +
@@ -1934,7 +1993,7 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
 	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
@@ -1954,72 +2013,74 @@ var file_keystead_admin_v1_admin_proto_goTypes = []any{
 	(*RegisterState)(nil),       // 15: keystead.admin.v1.RegisterState
 	(*SemaphoreState)(nil),      // 16: keystead.admin.v1.SemaphoreState
 	(*OnceState)(nil),           // 17: keystead.admin.v1.OnceState
-	(*ElectionState)(nil),       // 18: keystead.admin.v1.ElectionState
-	(*BarrierState)(nil),        // 19: keystead.admin.v1.BarrierState
-	(*ListObjectsRequest)(nil),  // 20: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 21: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 22: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 23: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 24: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 25: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 26: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 27: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 28: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 29: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 30: keystead.lock.v1.Holder
-	(v14.Phase)(0),              // 31: keystead.once.v1.Phase
-	(*v15.Leader)(nil),          // 32: keystead.election.v1.Leader
-	(*v11.RequestId)(nil),       // 33: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 34: keystead.common.v1.Replay
+	(*GroupState)(nil),          // 18: keystead.admin.v1.GroupState
+	(*ElectionState)(nil),       // 19: keystead.admin.v1.ElectionState
+	(*BarrierState)(nil),        // 20: keystead.admin.v1.BarrierState
+	(*ListObjectsRequest)(nil),  // 21: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil), // 22: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),              // 23: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),  // 24: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil), // 25: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),               // 26: keystead.cluster.v1.Phase
+	(v11.Kind)(0),               // 27: keystead.common.v1.Kind
+	(*v1.Split)(nil),            // 28: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),         // 29: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),          // 30: keystead.limit.v1.Algorithm
+	(*v13.Holder)(nil),          // 31: keystead.lock.v1.Holder
+	(v14.Phase)(0),              // 32: keystead.once.v1.Phase
+	(*v15.Leader)(nil),          // 33: keystead.election.v1.Leader
+	(*v11.RequestId)(nil),       // 34: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),          // 35: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
 	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	25, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	26, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	27, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	26, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	28, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	26, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	27, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	28, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	27, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	29, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
 	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	26, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	27, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
 	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
 	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
 	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	27, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	28, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
 	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
 	16, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
 	17, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
-	18, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
-	19, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
-	29, // 18: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	30, // 19: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	31, // 20: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
-	32, // 21: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
-	26, // 22: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	22, // 23: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	26, // 24: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	26, // 25: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	33, // 26: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	34, // 27: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 28: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 29: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 30: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 31: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 32: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	20, // 33: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	23, // 34: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 35: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 36: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 37: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 38: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 39: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	21, // 40: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	24, // 41: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	19, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
+	20, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
+	18, // 18: keystead.admin.v1.ObjectState.group:type_name -> keystead.admin.v1.GroupState
+	30, // 19: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	31, // 20: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	32, // 21: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
+	33, // 22: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
+	27, // 23: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	23, // 24: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	27, // 25: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	27, // 26: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	34, // 27: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	35, // 28: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 29: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	2,  // 30: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	5,  // 31: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	7,  // 32: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	9,  // 33: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	21, // 34: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	24, // 35: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	1,  // 36: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	3,  // 37: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	6,  // 38: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	8,  // 39: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	10, // 40: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	22, // 41: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	25, // 42: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	36, // [36:43] is the sub-list for method output_type
+	29, // [29:36] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -2033,7 +2094,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

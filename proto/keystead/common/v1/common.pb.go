@@ -5,8 +5,8 @@
 // source: keystead/common/v1/common.proto
 
 // Package keystead.common.v1 holds what the services of Keystead's API share. The
-// services are exact rate limits, counters, locks, registers, semaphores, elections and barriers, each kept in
-// memory by the one node that owns its key.
+// services are exact rate limits, counters, locks, registers, semaphores, elections, barriers and groups, each
+// kept in memory by the one node that owns its key.
 //
 // What holds for every call:
 //
@@ -63,6 +63,8 @@ const (
 	Kind_KIND_ELECTION Kind = 7
 	// A barrier, or a phaser.
 	Kind_KIND_BARRIER Kind = 8
+	// A group of members.
+	Kind_KIND_GROUP Kind = 9
 )
 
 // Enum value maps for Kind.
@@ -77,6 +79,7 @@ var (
 		6: "KIND_ONCE",
 		7: "KIND_ELECTION",
 		8: "KIND_BARRIER",
+		9: "KIND_GROUP",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -88,6 +91,7 @@ var (
 		"KIND_ONCE":        6,
 		"KIND_ELECTION":    7,
 		"KIND_BARRIER":     8,
+		"KIND_GROUP":       9,
 	}
 )
 
@@ -658,7 +662,7 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xa8\x01\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xb8\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -669,7 +673,9 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x0eKIND_SEMAPHORE\x10\x05\x12\r\n" +
 	"\tKIND_ONCE\x10\x06\x12\x11\n" +
 	"\rKIND_ELECTION\x10\a\x12\x10\n" +
-	"\fKIND_BARRIER\x10\b*\x94\x04\n" +
+	"\fKIND_BARRIER\x10\b\x12\x0e\n" +
+	"\n" +
+	"KIND_GROUP\x10\t*\x94\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +

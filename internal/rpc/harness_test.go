@@ -125,7 +125,7 @@ func (h *house) listen() {
 	h.run(l)
 }
 
-func newHouse(t *testing.T, change func(*owner.Config)) *house {
+func newHouse(t testing.TB, change func(*owner.Config)) *house {
 	t.Helper()
 	h := &house{t: t, rule: &rule{}, sink: &sink{}, clock: clock.NewProcess()}
 	cfg := owner.Config{Rule: h.rule, Sink: h.sink, Shards: 4}

@@ -228,3 +228,28 @@ func TestBatchOfLocksHasASmallAnswer(t *testing.T) {
 		}
 	})
 }
+
+// What a node does for a lock of a batch, without gRPC.
+func BenchmarkBatchOfLocks(b *testing.B) {
+	s, items := &locks{s: bare(newHouse(b, nil))}, 64
+	get, back := &lockpb.BatchAcquireRequest{}, &lockpb.BatchReleaseRequest{}
+	for i := range items {
+		key := fmt.Sprint("key-", i)
+		get.Acquires = append(get.Acquires, &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: int64(time.Minute)})
+		back.Releases = append(back.Releases, &lockpb.ReleaseRequest{Key: key})
+	}
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += items {
+		r, err := s.BatchAcquire(context.Background(), get)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for j, x := range r.Results {
+			back.Releases[j].Token = x.Response.GetToken()
+		}
+		d, err := s.BatchRelease(context.Background(), back)
+		if err != nil || !d.Results[0].Response.GetReleased() || !d.Results[items-1].Response.GetReleased() {
+			b.Fatal(d, err)
+		}
+	}
+}

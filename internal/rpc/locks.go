@@ -31,6 +31,15 @@ func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireR
 	return verdict{a.Meta, a.Acquired}, nil
 }
 
+// since is from when an acquire counts its wait: it may have waited for room. One that does not wait
+// goes by the look at the clock that its batch has had.
+func (s *Server) since(f frame) int64 {
+	if f.wait > 0 {
+		return s.cfg.Clock.Now()
+	}
+	return f.now
+}
+
 // acquired waits in the queue if it must.
 func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.GrantAnswer, error) {
 	//guard:crowd-room
@@ -44,7 +53,7 @@ func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.GrantAnswe
 	if err != nil {
 		return owner.GrantAnswer{}, err
 	}
-	a, wait, err := s.cfg.Store.Acquire(s.cfg.Clock.Now(), f.at, f.id, owner.AcquireLock{
+	a, wait, err := s.cfg.Store.Acquire(s.since(f), f.at, f.id, owner.AcquireLock{
 		Holder: req.Holder, Shared: req.Shared, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of, Token: req.Token,
 	})
 	return awaited(s, f.ctx, a, wait, err)

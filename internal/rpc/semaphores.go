@@ -29,7 +29,7 @@ func (s *Server) acquirePermits(f frame, req *semaphorepb.AcquireRequest, r *sem
 	if err != nil {
 		return verdict{}, err
 	}
-	answer, wait, err := s.cfg.Store.AcquirePermits(s.cfg.Clock.Now(), f.at, f.id, hold.Acquire{
+	answer, wait, err := s.cfg.Store.AcquirePermits(s.since(f), f.at, f.id, hold.Acquire{
 		Name: req.Holder, Weight: cmp.Or(req.Permits, 1), Capacity: req.Capacity, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of,
 	})
 	a, err := awaited(s, f.ctx, answer, wait, err)

@@ -42,6 +42,14 @@ var errParties = &failure.Error{Reason: failure.TooManyWaiters, RetryAfter: retr
 	Message: "as many parties are registered as may be; nothing happened",
 	Hint:    "have each of them stand for many, or use several phasers"}
 
+var errOtherParent = &failure.Error{Reason: failure.CapacityMismatch,
+	Message: "the phaser has another parent, or none, as its first party has said; nothing happened",
+	Hint:    "have all parties say the same parent, or none; use another name for another tree"}
+
+var errSent = &failure.Error{Reason: failure.CapacityMismatch,
+	Message: "all parties have arrived, and the phaser has arrived at its parent, whose phase it is now; nothing happened",
+	Hint:    "break the phase of the parent"}
+
 func partiesDiffer(s *gather.State, op *gather.Arrive) *failure.Error {
 	e := capacityDiffers(s.Need, op.Need)
 	e.Message = "the parties of this barrier are those that are registered; nothing happened"
@@ -153,6 +161,7 @@ func (t *target) gatheredLocked(id *reqid.ID, out reqid.Outcome) {
 	if fx.Changed || len(sh.done) > 0 {
 		sh.notifySinkLocked(t.slot, t.hash)
 	}
+	sh.childLocked(s, t.e.lock, t.slot)
 	//guard:phase-tells
 	if fx.Ended != 0 {
 		sh.endPhaseLocked(t.e.lock, t.phaseLocked(fx.Ended), false)
@@ -255,28 +264,33 @@ func printOfArrive(id *reqid.ID, op *gather.Arrive) uint32 {
 	if !id.Given() {
 		return 0
 	}
-	return digestOf(opArrive).with(xxhash.Sum64String(op.Party)).with(uint64(op.Need)).with(op.Phase).with(uint64(op.Within)).print()
+	return digestOf(opArrive).with(xxhash.Sum64String(op.Party)).with(uint64(op.Need)).with(op.Phase).with(uint64(op.Within)).with(op.Child).print()
 }
 
 // RegisterParty makes a party one of a phaser, or prolongs its lease.
-func (s *Store) RegisterParty(now int64, ref Ref, id reqid.ID, party string, ttl int64, breaks bool) (PartyAnswer, error) {
-	if err := validParty(party, ttl); err != nil {
+func (s *Store) RegisterParty(now int64, ref Ref, id reqid.ID, op gather.Register) (PartyAnswer, error) {
+	if err := validRegister(ref, &op); err != nil {
 		return PartyAnswer{}, err
 	}
-	d := digestOf(opRegisterParty).with(xxhash.Sum64String(party)).flag(breaks)
+	d := digestOf(opRegisterParty).with(xxhash.Sum64String(op.Party)).flag(op.Breaks).with(op.Child).
+		with(xxhash.Sum64String(op.Parent.Key)).with(xxhash.Sum64String(op.Parent.Name)).with(xxhash.Sum64String(op.Parent.Party))
 	return s.party(now, ref, &id, d.print(), func(t *target, next uint64) (bool, error) {
-		if err := s.checkTTL(ttl); err != nil {
+		if err := s.checkTTL(op.TTL); err != nil {
 			return false, err
 		}
-		if err := t.partyRoomLocked(&id, party); err != nil {
+		if err := t.partyRoomLocked(&id, op.Party); err != nil {
 			return false, err
 		}
 		state := t.barrierLocked()
-		switch out, _ := state.Register(party, ttl, breaks, t.now, next, &t.sh.gatherFx); out {
+		switch out, _ := state.Register(op, t.now, next, &t.sh.gatherFx); out {
 		case gather.Differs:
 			return false, partiesDiffer(state, &gather.Arrive{})
 		case gather.TooMany:
 			return false, errParties
+		case gather.OtherParent:
+			return false, errOtherParent
+		case gather.Stale:
+			return false, nil
 		}
 		return true, nil
 	})
@@ -287,6 +301,19 @@ func validParty(party string, ttl int64) error {
 		return err
 	}
 	return gather.ValidateTTL(ttl)
+}
+
+func validRegister(ref Ref, op *gather.Register) error {
+	if err := validParty(op.Party, op.TTL); err != nil {
+		return err
+	}
+	if op.Child > gather.MaxPhase {
+		return invalid("child", "is %d; no phase has such a number", op.Child)
+	}
+	if op.Parent.Key == ref.Key && op.Parent.Name == ref.Name {
+		return invalid("parent", "is this phaser itself")
+	}
+	return op.Parent.Validate()
 }
 
 // RenewParty prolongs the lease of a party. While the row is in grace, and nothing is known of
@@ -304,23 +331,30 @@ func (s *Store) RenewParty(now int64, ref Ref, party string, ttl int64) (PartyAn
 }
 
 // LeaveBarrier takes a party away: see gather.State.Leave.
-func (s *Store) LeaveBarrier(now int64, ref Ref, id reqid.ID, party string, phase uint64) (PartyAnswer, error) {
-	if err := gather.ValidateName(party); err != nil {
+func (s *Store) LeaveBarrier(now int64, ref Ref, id reqid.ID, op gather.Leave) (PartyAnswer, error) {
+	if err := gather.ValidateName(op.Party); err != nil {
 		return PartyAnswer{}, err
 	}
-	if phase > gather.MaxPhase {
-		return PartyAnswer{}, invalid("phase", "is %d; no phase has such a number", phase)
+	if max(op.Phase, op.Child) > gather.MaxPhase {
+		return PartyAnswer{}, invalid("phase", "is %d; no phase has such a number", max(op.Phase, op.Child))
 	}
-	d := digestOf(opLeaveBarrier).with(xxhash.Sum64String(party)).with(phase)
+	d := digestOf(opLeaveBarrier).with(xxhash.Sum64String(op.Party)).with(op.Phase).with(op.Child)
 	return s.party(now, ref, &id, d.print(), func(t *target, next uint64) (bool, error) {
-		return t.hasBarrier() && t.sh.gathers.At(t.e.lock).Leave(party, phase, t.now, next, &t.sh.gatherFx), nil
+		return t.hasBarrier() && t.sh.gathers.At(t.e.lock).Leave(op, t.now, next, &t.sh.gatherFx), nil
 	})
 }
 
 // BreakBarrier ends the phase that is under way.
 func (s *Store) BreakBarrier(now int64, ref Ref, id reqid.ID) (PartyAnswer, error) {
 	return s.party(now, ref, &id, digestOf(opBreakBarrier).print(), func(t *target, next uint64) (bool, error) {
-		return t.hasBarrier() && t.sh.gathers.At(t.e.lock).Break(t.now, next, &t.sh.gatherFx) != 0, nil
+		if !t.hasBarrier() {
+			return false, nil
+		}
+		state := t.sh.gathers.At(t.e.lock)
+		if state.Sent {
+			return false, errSent
+		}
+		return state.Break(t.now, next, &t.sh.gatherFx) != 0, nil
 	})
 }
 
@@ -363,17 +397,17 @@ func (s *Store) party(now int64, ref Ref, id *reqid.ID, print uint32, do func(t 
 	return a, nil
 }
 
-// InspectBarrier returns a barrier, with some of its parties.
-func (s *Store) InspectBarrier(now int64, ref Ref, most int) (PhaseAnswer, []gather.Party, error) {
+// InspectBarrier returns a barrier, what it owes its parent, and some of its parties.
+func (s *Store) InspectBarrier(now int64, ref Ref, most int) (PhaseAnswer, gather.Child, []gather.Party, error) {
 	t, err := s.enterBarrier(now, ref)
 	if err != nil {
-		return PhaseAnswer{}, nil, err
+		return PhaseAnswer{}, gather.Child{}, nil, err
 	}
 	defer t.leave()
 	a := t.phaseLocked(0)
 	if !t.hasBarrier() {
-		return a, nil, nil
+		return a, gather.Child{}, nil, nil
 	}
-	all := t.sh.gathers.At(t.e.lock).Parties
-	return a, slices.Clone(all[:min(most, len(all))]), nil
+	state := t.sh.gathers.At(t.e.lock)
+	return a, state.Child(), slices.Clone(state.Parties[:min(most, len(state.Parties))]), nil
 }

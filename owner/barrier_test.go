@@ -115,7 +115,7 @@ func TestBarrierStandbyForgetsThePartiesOfAPhase(t *testing.T) {
 		}
 		last = a.At
 	}
-	a, parties, err := standby.InspectBarrier(0, build, 10)
+	a, _, parties, err := standby.InspectBarrier(0, build, 10)
 	if err != nil || a.Arrived != 0 || len(parties) != 0 || a.Passes != 3 {
 		t.Errorf("the standby has %v: %+v %v", parties, a, err)
 	}
@@ -149,11 +149,11 @@ func TestPhaserAfterALoss(t *testing.T) {
 	if a, err := s.RenewParty(0, build, "a", second); err != nil || a.OK {
 		t.Fatalf("a renewal of before: %+v %v", a, err)
 	}
-	must(s.RegisterParty(0, build, id(1), "a", 20*second, true))
+	must(s.RegisterParty(0, build, id(1), gather.Register{Party: "a", TTL: 20 * second, Breaks: true}))
 	if _, err := s.Arrive(second, build, id(2), arrives("a", 0)); reason(err) != failure.Recovering {
 		t.Fatalf("it arrives alone: %v", err)
 	}
-	must(s.RegisterParty(second, build, id(3), "b", 20*second, true))
+	must(s.RegisterParty(second, build, id(3), gather.Register{Party: "b", TTL: 20 * second, Breaks: true}))
 	rule.lost = 0
 	if a := arrived(t, s, 11*second, id(2), arrives("a", 0)); a.Last || a.Parties != 2 {
 		t.Errorf("after the grace: %+v", a)
@@ -218,8 +218,8 @@ func TestBarrierBrokenWhileSomeWait(t *testing.T) {
 // A dead party blocks nobody for ever: Wake ends its lease, and the phase with it.
 func TestPhaserWakesWhenALeaseEnds(t *testing.T) {
 	s := newStore(t, nil)
-	must(s.RegisterParty(0, build, noID, "dead", second, true))
-	must(s.RegisterParty(0, build, noID, "alive", 60*second, true))
+	must(s.RegisterParty(0, build, noID, gather.Register{Party: "dead", TTL: second, Breaks: true}))
+	must(s.RegisterParty(0, build, noID, gather.Register{Party: "alive", TTL: 60 * second, Breaks: true}))
 	phase := arrived(t, s, 0, noID, arrives("alive", 0)).At
 	_, p, _ := s.AwaitPhase(0, build, phase, true)
 	if at, ok := s.NextWake(); !ok || at != second {
@@ -237,8 +237,8 @@ func TestPhaserWakesWhenALeaseEnds(t *testing.T) {
 // The standby that takes over ends leases that nobody renews, as the owner would.
 func TestPhaserLeasesEndAtTheNextOwner(t *testing.T) {
 	s, standby := withStandby(t, true)
-	must(s.RegisterParty(0, build, id(1), "dead", second, false))
-	must(s.RegisterParty(0, build, id(2), "alive", 60*second, true))
+	must(s.RegisterParty(0, build, id(1), gather.Register{Party: "dead", TTL: second, Breaks: false}))
+	must(s.RegisterParty(0, build, id(2), gather.Register{Party: "alive", TTL: 60 * second, Breaks: true}))
 	phase := arrived(t, s, 0, id(3), arrives("alive", 0)).At
 	a, p, err := standby.AwaitPhase(second/2, build, phase, true)
 	if err != nil || p == nil {
@@ -260,9 +260,12 @@ func TestBarrierMovesAwayFromThoseThatWait(t *testing.T) {
 		},
 		"a dismiss": func(s *Store) { s.Dismiss(always) },
 		"a discard": func(s *Store) { s.Discard(always) },
-		"its end":   func(s *Store) { must(s.LeaveBarrier(0, build, noID, "a", 0)); sweepAll(s, 2*gather.Keep) },
+		"its end": func(s *Store) {
+			must(s.LeaveBarrier(0, build, noID, gather.Leave{Party: "a", Phase: 0}))
+			sweepAll(s, 2*gather.Keep)
+		},
 		"an operation": func(s *Store) {
-			must(s.LeaveBarrier(0, build, noID, "a", 0))
+			must(s.LeaveBarrier(0, build, noID, gather.Leave{Party: "a", Phase: 0}))
 			must(s.RenewParty(2*gather.Keep, build, "a", second))
 		},
 	} {
@@ -302,7 +305,7 @@ func TestBarrierRefusals(t *testing.T) {
 	if _, err := s.Arrive(0, build, noID, arrives("b", 3)); reason(err) != failure.CapacityMismatch {
 		t.Errorf("another number: %v", err)
 	}
-	if _, err := s.RegisterParty(0, build, noID, "b", second, true); reason(err) != failure.CapacityMismatch {
+	if _, err := s.RegisterParty(0, build, noID, gather.Register{Party: "b", TTL: second, Breaks: true}); reason(err) != failure.CapacityMismatch {
 		t.Errorf("registered at a barrier: %v", err)
 	}
 	_, p, _ := s.AwaitPhase(0, build, phase, true)
@@ -436,7 +439,7 @@ func TestBarrierUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a, _, _ := s.InspectBarrier(0, build, 0); a.Passes != phases {
+	if a, _, _, _ := s.InspectBarrier(0, build, 0); a.Passes != phases {
 		t.Errorf("%d phases were passed", a.Passes)
 	}
 }

@@ -38,6 +38,7 @@ func (barriers) clear(sh *shard, e *entry) {
 		return
 	}
 	sh.endPhaseLocked(e.lock, PhaseAnswer{}, true)
+	delete(sh.children, e.lock)
 	sh.text -= int(e.counted)
 	sh.gathers.Free(e.lock)
 	e.lock, e.counted = 0, 0
@@ -238,6 +239,7 @@ func (barriers) install(t target, r *Record, judged any) {
 			}
 		}
 	}
+	sh.childLocked(s, t.e.lock, t.slot)
 	barriers{}.account(sh, t.e)
 }
 

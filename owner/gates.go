@@ -11,6 +11,7 @@ type gathering struct {
 	gatherFx gather.Effects                         // of the last step of a barrier; reused
 	parties  []uint64                               // numbers of parties of a barrier that changed since the last record; reused
 	gates    map[uint32]*gates[PhaseAnswer]         // by barrier, in gathers: the calls that wait for its phase
+	children map[uint32]uint32                      // barriers that are phasers with a parent, in gathers: their slots
 	sums     map[address]map[Cond]*gates[GetAnswer] // counters that are awaited, each with its conditions
 }
 

@@ -195,15 +195,16 @@ func (c Config) validate() *failure.Error {
 // Store holds the objects of this process. Its methods may be called from any
 // goroutine.
 type Store struct {
-	cfg     Config
-	shift   int          // of a hash, to its shard
-	seed    maphash.Seed // of the tags in the indexes
-	splits  Splits       // the rule, if objects may be split; else nil
-	partial PartialSink  // the sink, if it may get records that are Partial; else nil
-	owners  Owners       // the rule, if copies of others' may come here; else nil
-	levels  Levels       // the rule, if it is that of a cluster with levels; else nil
-	shards  []shard
-	wakes   wakes
+	cfg        Config
+	shift      int          // of a hash, to its shard
+	seed       maphash.Seed // of the tags in the indexes
+	splits     Splits       // the rule, if objects may be split; else nil
+	partial    PartialSink  // the sink, if it may get records that are Partial; else nil
+	owners     Owners       // the rule, if copies of others' may come here; else nil
+	levels     Levels       // the rule, if it is that of a cluster with levels; else nil
+	shards     []shard
+	wakes      wakes
+	treeSignal chan struct{} // capacity 1: see ChildrenChanged
 
 	sessions sessionCounts
 
@@ -231,11 +232,12 @@ func New(cfg Config, now int64) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		cfg:    cfg,
-		seed:   maphash.MakeSeed(),
-		shift:  64 - bits.TrailingZeros(uint(cfg.Shards)),
-		shards: make([]shard, cfg.Shards),
-		wakes:  wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
+		cfg:        cfg,
+		seed:       maphash.MakeSeed(),
+		shift:      64 - bits.TrailingZeros(uint(cfg.Shards)),
+		shards:     make([]shard, cfg.Shards),
+		treeSignal: make(chan struct{}, 1),
+		wakes:      wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
 	}
 	s.splits, _ = cfg.Rule.(Splits)
 	s.partial, _ = cfg.Sink.(PartialSink)

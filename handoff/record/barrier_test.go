@@ -26,9 +26,11 @@ func barriers() map[string]*owner.Record {
 	phaser := gather.State{At: 99 * second, Phase: 1<<40 + 4, Since: 1<<40 + 1, Broken: 1<<40 + 2, After: 1<<40 + 4, Cause: gather.Lost, Who: "c", Passes: 1, Next: 3}
 	phaser.Put(gather.Party{Name: "a", Number: 1, Phase: phaser.Phase, Expires: 120 * second, Breaks: true})
 	phaser.Put(gather.Party{Name: "b", Number: 2, Phase: 1<<40 + 1, Expires: 98 * second})
+	child := gather.State{At: 99 * second, Phase: 1<<40 + 4, Since: 1<<40 + 4, Next: 1, Parent: gather.Parent{Key: "root", Name: "barrier", Party: "build"}, Above: 1<<40 + 3, Sent: true, Joined: true}
+	child.Put(gather.Party{Name: "x", Number: 1, Phase: child.Phase, Expires: 120 * second, Breaks: true, Child: 1<<40 + 2})
 	empty := barrier.Head()
 	all := map[string]*owner.Record{
-		"barrier": key(&barrier), "barrier-empty": key(&empty), "barrier-change": key(&barrier), "phaser": key(&phaser), "barrier-whole": key(&phaser),
+		"barrier": key(&barrier), "barrier-empty": key(&empty), "barrier-change": key(&barrier), "phaser": key(&phaser), "barrier-whole": key(&phaser), "phaser-child": key(&child),
 	}
 	change := all["barrier-change"]
 	change.Partial = true
@@ -65,10 +67,11 @@ func TestGoldenBarriers(t *testing.T) {
 // A phaser with as many parties as there may be, each as long as it may be, is within the bound of
 // records.
 func TestLargestBarrier(t *testing.T) {
-	s := gather.State{At: math.MaxInt64 >> 3, Phase: gather.MaxPhase, Since: 1, Who: strings.Repeat("w", gather.MaxName), Cause: gather.Lost, Broken: 2, After: gather.MaxPhase, Passes: math.MaxUint64, Next: math.MaxInt64}
+	s := gather.State{At: math.MaxInt64 >> 3, Phase: gather.MaxPhase, Since: 1, Who: strings.Repeat("w", gather.MaxName), Cause: gather.Lost, Broken: 2, After: gather.MaxPhase, Passes: math.MaxUint64, Next: math.MaxInt64,
+		Parent: gather.Parent{Key: strings.Repeat("k", 512), Name: strings.Repeat("n", 128), Party: strings.Repeat("p", gather.MaxName)}, Above: gather.MaxPhase, Sent: true, Joined: true}
 	for i := range gather.MaxParties {
 		name := fmt.Sprintf("%0*d", gather.MaxName, i)
-		s.Put(gather.Party{Name: name, Number: math.MaxInt64 - uint64(i), Phase: gather.MaxPhase, Expires: s.At + gather.MaxTTL, Breaks: true})
+		s.Put(gather.Party{Name: name, Number: math.MaxInt64 - uint64(i), Phase: gather.MaxPhase, Expires: s.At + gather.MaxTTL, Breaks: true, Child: gather.MaxPhase})
 	}
 	r := (&owner.Record{}).SetBarrier(&s)
 	for i := range r.Members {

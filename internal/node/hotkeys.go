@@ -30,6 +30,7 @@ func (m *inCluster) stalePart(_ uint64, key []byte) bool { return divide.Stale(m
 func (n *Node) serveAPI(conf rpc.Config, reg *prometheus.Registry) error {
 	if n.cluster == nil {
 		n.rpc = rpc.NewServer(conf)
+		go n.rpc.Trees(context.Background())
 		return nil
 	}
 	pauses := newPauses()
@@ -41,6 +42,7 @@ func (n *Node) serveAPI(conf rpc.Config, reg *prometheus.Registry) error {
 	}
 	conf.Splits = h
 	n.rpc = rpc.NewServer(conf)
+	go n.rpc.Trees(context.Background()) // until it stops
 	reg.MustRegister(newSplitCollector(n.cluster, h), pauses)
 	n.cluster.running.Go(func() { h.Run(n.cluster.ctx, n.rpc) })
 	return nil

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -18,10 +19,11 @@ var verdicts = map[gather.Verdict]barrierpb.Verdict{
 }
 
 var causes = map[gather.Cause]barrierpb.Cause{
-	gather.None:  barrierpb.Cause_CAUSE_UNSPECIFIED,
-	gather.Reset: barrierpb.Cause_CAUSE_RESET,
-	gather.Late:  barrierpb.Cause_CAUSE_LATE,
-	gather.Lost:  barrierpb.Cause_CAUSE_LOST,
+	gather.None:     barrierpb.Cause_CAUSE_UNSPECIFIED,
+	gather.Reset:    barrierpb.Cause_CAUSE_RESET,
+	gather.Late:     barrierpb.Cause_CAUSE_LATE,
+	gather.Lost:     barrierpb.Cause_CAUSE_LOST,
+	gather.OfParent: barrierpb.Cause_CAUSE_PARENT,
 }
 
 var arriveRefusals = map[gather.Outcome]barrierpb.Refusal{
@@ -31,7 +33,7 @@ var arriveRefusals = map[gather.Outcome]barrierpb.Refusal{
 }
 
 func (s *Server) arrive(f frame, q *barrierpb.ArriveRequest, r *barrierpb.ArriveResponse) (verdict, error) {
-	a, err := s.cfg.Store.Arrive(f.now, f.at, f.id, gather.Arrive{Party: q.Party, Need: q.Parties, Phase: q.Phase, Within: q.WithinNs})
+	a, err := s.cfg.Store.Arrive(f.now, f.at, f.id, gather.Arrive{Party: q.Party, Need: q.Parties, Phase: q.Phase, Within: q.WithinNs, Child: q.Child})
 	if err != nil {
 		return verdict{}, err
 	}
@@ -111,8 +113,16 @@ func patiently[Q, A any, PQ request[Q], PA response[A]](o *op[Q, A, PQ, PA], met
 	return o
 }
 
+// parentOf returns the parent that a request names for a phaser.
+func parentOf(of owner.Ref, p *barrierpb.Parent) gather.Parent {
+	if p == nil {
+		return gather.Parent{}
+	}
+	return gather.Parent{Key: p.Key, Name: cmp.Or(p.Name, of.Name), Party: cmp.Or(p.Party, of.Key)}
+}
+
 func (s *Server) registerParty(f frame, q *barrierpb.RegisterRequest, r *barrierpb.RegisterResponse) (verdict, error) {
-	a, err := s.cfg.Store.RegisterParty(f.now, f.at, f.id, q.Party, q.TtlNs, q.Loss != barrierpb.Loss_LOSS_DROP)
+	a, err := s.cfg.Store.RegisterParty(f.now, f.at, f.id, gather.Register{Party: q.Party, TTL: q.TtlNs, Breaks: q.Loss != barrierpb.Loss_LOSS_DROP, Parent: parentOf(f.at, q.Parent), Child: q.Child})
 	if err != nil {
 		return verdict{}, err
 	}
@@ -132,7 +142,7 @@ func (s *Server) renewParty(f frame, q *barrierpb.RenewRequest, r *barrierpb.Ren
 }
 
 func (s *Server) leaveBarrier(f frame, q *barrierpb.LeaveRequest, r *barrierpb.LeaveResponse) (verdict, error) {
-	a, err := s.cfg.Store.LeaveBarrier(f.now, f.at, f.id, q.Party, q.Phase)
+	a, err := s.cfg.Store.LeaveBarrier(f.now, f.at, f.id, gather.Leave{Party: q.Party, Phase: q.Phase, Child: q.Child})
 	if err != nil {
 		return verdict{}, err
 	}
@@ -159,12 +169,15 @@ func (s *Server) inspectBarrier(f frame, q *barrierpb.InspectRequest, r *barrier
 	if most == 0 {
 		most = defaultParties
 	}
-	a, listed, err := s.cfg.Store.InspectBarrier(f.now, f.at, most)
+	a, c, listed, err := s.cfg.Store.InspectBarrier(f.now, f.at, most)
 	if err != nil {
 		return verdict{}, err
 	}
 	r.Phase, r.ArrivedParties, r.Parties, r.Phaser, r.Passed = a.Phase, uint32(a.Arrived), uint32(a.Parties), a.Phaser, a.Passes
 	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	if c.Parent.Given() {
+		r.Parent, r.WaitsForParent = &barrierpb.Parent{Key: c.Parent.Key, Name: c.Parent.Name, Party: c.Parent.Party}, c.Sent
+	}
 	for i := range listed {
 		r.Listed = append(r.Listed, &barrierpb.Party{Id: listed[i].Name, Arrived: listed[i].Phase == a.Phase})
 	}

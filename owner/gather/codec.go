@@ -11,8 +11,8 @@ import (
 
 // MaxObject is the most bytes that AppendTo writes, MaxMember that of AppendParty.
 const (
-	MaxObject = 12*wire.MaxNumber + MaxName
-	MaxMember = 4*wire.MaxNumber + MaxName
+	MaxObject = 17*wire.MaxNumber + 2*MaxName + maxParentKey + maxParentName
+	MaxMember = 5*wire.MaxNumber + MaxName
 )
 
 // AppendTo writes the state without its parties.
@@ -28,6 +28,21 @@ func (s *State) AppendTo(w *wire.Writer) {
 	w.Uint(uint64(s.Need))
 	appendEnd(w, s.Deadline, s.At)
 	w.Uint(s.Next)
+	w.Text(s.Parent.Key)
+	if !s.Parent.Given() {
+		return
+	}
+	w.Text(s.Parent.Name)
+	w.Text(s.Parent.Party)
+	w.Uint(s.Above)
+	w.Uint(bit(s.Sent) | bit(s.Joined)<<1)
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // ReadFrom reads what AppendTo wrote. Nothing is judged but that it can have been written: see
@@ -39,23 +54,27 @@ func (s *State) ReadFrom(r *wire.Reader) {
 	s.Cause, s.Who = Cause(r.Uint(uint64(causes)-1)), string(r.Bytes(MaxName))
 	s.Passes, s.Need = r.Uint(math.MaxUint64), uint32(r.Uint(MaxParties))
 	s.Deadline, s.Next = readEnd(r, s.At), r.Uint(math.MaxInt64)
+	if s.Parent.Key = string(r.Bytes(maxParentKey)); !s.Parent.Given() {
+		return
+	}
+	s.Parent.Name, s.Parent.Party = string(r.Bytes(maxParentName)), string(r.Bytes(MaxName))
+	s.Above = r.Uint(MaxPhase)
+	flags := r.Uint(3)
+	s.Sent, s.Joined = flags&1 != 0, flags&2 != 0
 }
 
 // AppendParty writes a party of a state whose last moment is at.
 func AppendParty(w *wire.Writer, p *Party, at int64) {
-	breaks := uint64(0)
-	if p.Breaks {
-		breaks = 1
-	}
 	w.Uint(p.Phase)
-	w.Uint(breaks)
+	w.Uint(bit(p.Breaks))
+	w.Uint(p.Child)
 	appendEnd(w, p.Expires, at)
 	w.Text(p.Name)
 }
 
 // ReadParty reads what AppendParty wrote of the party of a number.
 func ReadParty(r *wire.Reader, number uint64, at int64) (p Party) {
-	p.Number, p.Phase, p.Breaks = number, r.Uint(MaxPhase), r.Uint(1) == 1
+	p.Number, p.Phase, p.Breaks, p.Child = number, r.Uint(MaxPhase), r.Uint(1) == 1, r.Uint(MaxPhase)
 	p.Expires, p.Name = readEnd(r, at), string(r.Bytes(MaxName))
 	return p
 }
@@ -94,7 +113,7 @@ func (s *State) ValidHead() error {
 	case s.Need == 0 && s.Deadline != 0:
 		return errors.New("gather: a phaser has a deadline")
 	}
-	return nil
+	return s.validTree()
 }
 
 // ValidParty reports why a party of a state cannot be one of it.

@@ -30,16 +30,17 @@ const (
 type Cause uint8
 
 const (
-	None   Cause = iota
-	Reset        // Break has
-	Late         // not all had arrived by the deadline
-	Lost         // the lease of a party has ended
-	causes       // how many there are
+	None     Cause = iota
+	Reset          // Break has
+	Late           // not all had arrived by the deadline
+	Lost           // the lease of a party has ended
+	OfParent       // the phase of the parent was broken
+	causes         // how many there are
 )
 
 // String returns the cause in words.
 func (c Cause) String() string {
-	return [...]string{"none", "reset", "late", "lost", "unknown"}[min(c, causes)]
+	return [...]string{"none", "reset", "late", "lost", "parent", "unknown"}[min(c, causes)]
 }
 
 // Verdict is what became of a phase.
@@ -67,6 +68,11 @@ type State struct {
 	Cause  Cause  // … why it was broken
 	Who    string // … and which party was lost, for Lost
 
+	Parent Parent // of which it is a party; of phasers
+	Above  uint64 // the phase of the parent that this one is for; 0 = not known yet
+	Sent   bool   // all have arrived, and so does it at the parent; until the phase ends
+	Joined bool   // the parent may have it as a party
+
 	Passes   uint64 // how many phases were passed
 	Need     uint32 // parties of a barrier; 0: a phaser, all that are registered
 	Deadline int64  // when the phase is broken; 0 = never
@@ -86,6 +92,7 @@ type Party struct {
 	Phase   uint64 // the last one that it has arrived for; 0 = none
 	Expires int64  // when its lease ends; 0 = never: it is one of a barrier
 	Breaks  bool   // the phase is broken when its lease ends
+	Child   uint64 // its own last phase, if it is a phaser: what one before has sent is late
 }
 
 // Effects is what a step has changed.
@@ -105,17 +112,36 @@ type Arrive struct {
 	Need   uint32 // parties of the barrier; 0: what it has, or the registered ones
 	Phase  uint64 // for which it arrives; 0: the one that is under way
 	Within int64  // until the phase is broken, ns; 0 = as long as may be. For barriers
+	Child  uint64 // of a party that is a phaser: its own phase
+}
+
+// Register is a party that registers.
+type Register struct {
+	Party  string
+	TTL    int64  // until its lease ends, ns
+	Breaks bool   // the phase is broken then
+	Parent Parent // of this phaser: of the first one to register
+	Child  uint64 // of a party that is a phaser: its own phase
+}
+
+// Leave is a party that leaves.
+type Leave struct {
+	Party string
+	Phase uint64 // of a barrier: for which it has arrived; 0 = the one that is under way
+	Child uint64 // of a party that is a phaser: its own phase
 }
 
 // Outcome is what became of an operation.
 type Outcome uint8
 
 const (
-	Done     Outcome = iota // it counts, or counted before
-	Over                    // the phase is not under way
-	NotThere                // the party is not registered
-	Differs                 // there is another number of parties, or they are registered
-	TooMany                 // as many are registered as may be
+	Done        Outcome = iota // it counts, or counted before
+	Over                       // the phase is not under way
+	NotThere                   // the party is not registered
+	Differs                    // there is another number of parties, or they are registered
+	TooMany                    // as many are registered as may be
+	OtherParent                // the phaser has another parent, or none
+	Stale                      // the party is a phaser, and has begun another phase
 )
 
 // Validate reports a parameter that is out of range, as a *failure.Error.
@@ -123,8 +149,8 @@ func (op *Arrive) Validate() error {
 	switch {
 	case op.Need > MaxParties:
 		return failure.Invalidf("parties", "are %d; choose 1 to %d, or 0 for those that are registered", op.Need, MaxParties)
-	case op.Phase > MaxPhase:
-		return failure.Invalidf("phase", "is %d; no phase has such a number", op.Phase)
+	case max(op.Phase, op.Child) > MaxPhase:
+		return failure.Invalidf("phase", "is %d; no phase has such a number", max(op.Phase, op.Child))
 	case op.Within < 0 || op.Within > MaxWithin:
 		return failure.Invalidf("within_ns", "is %s; choose 0 to %s", time.Duration(op.Within), time.Duration(MaxWithin))
 	case op.Need == 0 && op.Within != 0:
@@ -156,7 +182,7 @@ func ValidateTTL(ttl int64) error {
 
 // Absent reports whether the state equals one that never was, at a moment.
 func (s *State) Absent(now int64) bool {
-	return s.Phase == 0 || len(s.Parties) == 0 && now-s.At >= Keep
+	return s.Phase == 0 || len(s.Parties) == 0 && !s.Sent && now-s.At >= Keep
 }
 
 // Judge returns what became of a phase.
@@ -199,8 +225,8 @@ func (s *State) Numbered(number uint64) *Party {
 
 // Bytes returns about how many bytes the state refers to.
 func (s *State) Bytes() int {
-	const party, entry = 48, 48 // in the list, and in both maps
-	n := len(s.Who) + cap(s.Parties)*party
+	const party, entry = 56, 48 // in the list, and in both maps
+	n := len(s.Who) + cap(s.Parties)*party + len(s.Parent.Key) + len(s.Parent.Name) + len(s.Parent.Party)
 	return n + len(s.Parties)*(entry+MaxName/2)
 }
 
@@ -257,6 +283,7 @@ func (s *State) Turn(phase uint64) {
 	if phase == s.Phase {
 		return
 	}
+	s.Above, s.Sent = 0, false
 	//guard:phase-forgets
 	if s.Phase, s.Arrived, s.Deadline = phase, 0, 0; s.Need != 0 {
 		s.clear()
@@ -276,4 +303,5 @@ func (s *State) SetHead(head *State) {
 	s.Turn(head.Phase)
 	s.Since, s.Broken, s.After, s.Cause, s.Who = head.Since, head.Broken, head.After, head.Cause, head.Who
 	s.Passes, s.Need, s.Deadline, s.Next = head.Passes, head.Need, head.Deadline, next
+	s.Parent, s.Above, s.Sent, s.Joined = head.Parent, head.Above, head.Sent, head.Joined
 }

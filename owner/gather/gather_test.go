@@ -54,7 +54,7 @@ func TestPartyOfTheLastPhaseIsNotCountedInTheNext(t *testing.T) {
 		t.Fatalf("%v %d: %d arrived", out, phase, h.Arrived)
 	}
 	h.arrive(Arrive{Party: "c", Need: 2})
-	if h.Leave("c", 1, h.now, h.next(), &h.fx) || h.Arrived != 1 {
+	if h.Leave(Leave{Party: "c", Phase: 1}, h.now, h.next(), &h.fx) || h.Arrived != 1 {
 		t.Fatal("a Leave of the last phase takes a party of this one away")
 	}
 }
@@ -84,8 +84,8 @@ func TestResetWhileSomeWait(t *testing.T) {
 func TestDeadPartyDoesNotBlock(t *testing.T) {
 	for breaks, want := range map[bool]Verdict{true: Broken, false: Passed} {
 		var h house
-		h.Register("dead", second, breaks, h.now, h.next(), &h.fx)
-		_, phase := h.Register("alive", 5*second, false, h.now, h.next(), &h.fx)
+		h.Register(Register{Party: "dead", TTL: second, Breaks: breaks}, h.now, h.next(), &h.fx)
+		_, phase := h.Register(Register{Party: "alive", TTL: 5 * second, Breaks: false}, h.now, h.next(), &h.fx)
 		h.arrive(Arrive{Party: "alive"})
 		if h.now = second; h.Judge(phase) != UnderWay {
 			t.Fatal("it is passed early")
@@ -113,9 +113,9 @@ func TestLeasesOfManyEndAtOnce(t *testing.T) {
 	for _, breaks := range []bool{true, false} {
 		var h house
 		for i := range MaxParties - 1 {
-			h.Register(fmt.Sprint(i), second, breaks, h.now, h.next(), &h.fx)
+			h.Register(Register{Party: fmt.Sprint(i), TTL: second, Breaks: breaks}, h.now, h.next(), &h.fx)
 		}
-		h.Register("alive", 5*second, false, h.now, h.next(), &h.fx)
+		h.Register(Register{Party: "alive", TTL: 5 * second, Breaks: false}, h.now, h.next(), &h.fx)
 		_, phase := h.arrive(Arrive{Party: "alive"})
 		h.now = 2 * second
 		for at, ok := h.NextWake(); ok && at <= h.now; at, ok = h.NextWake() {
@@ -136,7 +136,7 @@ func BenchmarkExpireAll(b *testing.B) {
 		b.StopTimer()
 		var h house
 		for i := range MaxParties {
-			h.Register(fmt.Sprint(i), second, true, h.now, h.next(), &h.fx)
+			h.Register(Register{Party: fmt.Sprint(i), TTL: second, Breaks: true}, h.now, h.next(), &h.fx)
 		}
 		h.now = second
 		b.StartTimer()
@@ -153,16 +153,16 @@ func TestRefusals(t *testing.T) {
 	if out, _ := h.arrive(Arrive{Party: "b", Need: 3}); out != Differs {
 		t.Errorf("another number: %v", out)
 	}
-	if out, _ := h.Register("b", second, true, h.now, h.next(), &h.fx); out != Differs {
+	if out, _ := h.Register(Register{Party: "b", TTL: second, Breaks: true}, h.now, h.next(), &h.fx); out != Differs {
 		t.Errorf("registered at a barrier: %v", out)
 	}
-	if !h.Leave("a", 0, h.now, h.next(), &h.fx) || h.Deadline != 0 {
+	if !h.Leave(Leave{Party: "a", Phase: 0}, h.now, h.next(), &h.fx) || h.Deadline != 0 {
 		t.Error("an arrival is not taken back")
 	}
 	for i := range MaxParties {
-		h.Register(fmt.Sprint(i), second, true, h.now, h.next(), &h.fx)
+		h.Register(Register{Party: fmt.Sprint(i), TTL: second, Breaks: true}, h.now, h.next(), &h.fx)
 	}
-	if out, _ := h.Register("more", second, true, h.now, h.next(), &h.fx); out != TooMany {
+	if out, _ := h.Register(Register{Party: "more", TTL: second, Breaks: true}, h.now, h.next(), &h.fx); out != TooMany {
 		t.Errorf("too many: %v", out)
 	}
 	if out, _ := h.arrive(Arrive{Party: "x", Need: 2}); out != Differs {
@@ -224,10 +224,10 @@ func TestModel(t *testing.T) {
 					break
 				}
 				breaks := rapid.Bool().Draw(t, "breaks")
-				h.Register(p, 2*second, breaks, h.now, next, &h.fx)
+				h.Register(Register{Party: p, TTL: 2 * second, Breaks: breaks}, h.now, next, &h.fx)
 				m.parties[p], m.breaks[p], m.phase = h.now+2*second, breaks, h.Phase
 			case 5:
-				left := h.Leave(p, 0, h.now, next, &h.fx)
+				left := h.Leave(Leave{Party: p, Phase: 0}, h.now, next, &h.fx)
 				_, registered := m.parties[p]
 				if was := registered || m.here[p]; left != was {
 					t.Fatalf("%s left: %v, was there: %v", p, left, was)

@@ -37,10 +37,15 @@ func (s *State) end(next uint64, why Cause, who string, fx *Effects) {
 	s.Turn(next)
 }
 
-// complete ends the phase if all have arrived.
+// complete ends the phase if all have arrived. A child arrives at its parent instead.
 func (s *State) complete(next uint64, fx *Effects) {
 	//guard:phase-all s.Arrived >= s.Quorum() -> s.Arrived+1 >= s.Quorum()
 	if s.Arrived > 0 && s.Arrived >= s.Quorum() {
+		//guard:child-waits-for-parent
+		if s.Parent.Given() {
+			s.Sent, fx.Changed = true, true
+			return
+		}
 		s.end(next, None, "", fx)
 	}
 }
@@ -90,14 +95,18 @@ func (s *State) Arrive(op Arrive, now int64, next uint64, fx *Effects) (out Outc
 
 // admits returns why a party may not arrive, Done if it may.
 func (s *State) admits(op *Arrive) Outcome {
-	registered := s.Need == 0 && len(s.Parties) > 0
+	registered := s.Need == 0 && len(s.Parties) > 0 || s.Parent.Given()
+	p := s.Find(op.Party)
 	switch {
 	//guard:phase-late
 	case op.Phase != 0 && op.Phase != s.Phase:
 		return Over
 	case registered && op.Need != 0, s.Need != 0 && op.Need != 0 && op.Need != s.Need && s.Arrived > 0:
 		return Differs
-	case op.Need == 0 && s.Need == 0 && s.Find(op.Party) == nil:
+	case op.Need == 0 && s.Need == 0 && p == nil:
+		return NotThere
+	//guard:child-fence
+	case op.Child != 0 && (p == nil || p.Child != op.Child):
 		return NotThere
 	}
 	return Done
@@ -119,24 +128,37 @@ func earlier(a, b int64) int64 {
 }
 
 // Register makes a party one of a phaser, for so long, or prolongs its lease. It takes part
-// from the phase on that is under way. next is the number of the first phase, if there is
-// none.
-func (s *State) Register(name string, ttl int64, breaks bool, now int64, next uint64, fx *Effects) (out Outcome, phase uint64) {
+// from the phase on that is under way; from the next one on, if all have arrived for this. next is
+// the number of the next phase: of the first one, if there is none.
+func (s *State) Register(op Register, now int64, next uint64, fx *Effects) (out Outcome, phase uint64) {
 	s.begin(now, fx)
-	p := s.Find(name)
+	p := s.Find(op.Party)
 	switch {
 	case s.Need != 0 && s.Arrived > 0:
 		return Differs, s.Phase
 	case p == nil && len(s.Parties) >= MaxParties:
 		return TooMany, s.Phase
+	case s.Phase != 0 && op.Parent.Given() && op.Parent != s.Parent:
+		return OtherParent, s.Phase
+	//guard:child-stale
+	case p != nil && op.Child < p.Child:
+		return Stale, s.Phase
 	}
+	s.adopt(op.Parent)
 	s.open(next)
+	s.rejoin(next, fx)
 	s.Need, s.Deadline = 0, 0
-	q := Party{Name: name, Number: s.Next + 1}
+	q := Party{Name: op.Party, Number: s.Next + 1}
 	if p != nil {
 		q = *p
+	} else if s.Sent {
+		q.Phase = s.Phase
 	}
-	q.Expires, q.Breaks = s.At+ttl, breaks
+	//guard:child-lost-arrival
+	if op.Child > q.Child && p != nil {
+		q.Phase = 0 // the child was lost: those that arrive there by now have not arrived here
+	}
+	q.Expires, q.Breaks, q.Child = s.At+op.TTL, op.Breaks, op.Child
 	s.Put(q)
 	fx.changed(q.Number)
 	return Done, s.Phase
@@ -158,11 +180,15 @@ func (s *State) Renew(name string, ttl, now int64, fx *Effects) bool {
 // Leave takes a party away, and reports whether it was there: one of a phaser is not registered
 // any more, and the phase goes on without it. One of a barrier has not arrived any more. A phase
 // that is given and is not under way is left as it is.
-func (s *State) Leave(name string, phase uint64, now int64, next uint64, fx *Effects) bool {
+func (s *State) Leave(op Leave, now int64, next uint64, fx *Effects) bool {
 	s.begin(now, fx)
-	p := s.Find(name)
+	p := s.Find(op.Party)
 	//guard:leave-late
-	if p == nil || s.Need != 0 && phase != 0 && phase != s.Phase {
+	if p == nil || s.Need != 0 && op.Phase != 0 && op.Phase != s.Phase {
+		return false
+	}
+	//guard:child-leaves-late
+	if op.Child != 0 && op.Child != p.Child {
 		return false
 	}
 	number := p.Number
@@ -176,9 +202,14 @@ func (s *State) Leave(name string, phase uint64, now int64, next uint64, fx *Eff
 	return true
 }
 
-// Break ends the phase for callers that wait for it, and returns its number, 0 if there is none.
+// Break ends the phase for callers that wait for it, and returns its number, 0 if there is none. That
+// of a child whose parties have all arrived is the parent's to break.
 func (s *State) Break(now int64, next uint64, fx *Effects) (broken uint64) {
 	s.begin(now, fx)
+	//guard:child-not-broken
+	if s.Sent {
+		return 0
+	}
 	if broken = s.Phase; broken != 0 {
 		s.end(next, Reset, "", fx)
 	}
@@ -224,7 +255,7 @@ func (s *State) Expire(now int64, next uint64, fx *Effects) {
 	}
 	s.soon = soon
 	//guard:party-breaks who != "" -> false
-	if who != "" {
+	if who != "" && !s.Sent {
 		s.end(next, Lost, who, fx)
 	} else if fx.Lapsed > 0 {
 		s.complete(next, fx)

@@ -91,6 +91,8 @@ const (
 	Cause_CAUSE_LATE Cause = 2
 	// The lease of a party has ended that was registered with LOSS_BREAK.
 	Cause_CAUSE_LOST Cause = 3
+	// The phase of the parent was broken.
+	Cause_CAUSE_PARENT Cause = 4
 )
 
 // Enum value maps for Cause.
@@ -100,12 +102,14 @@ var (
 		1: "CAUSE_RESET",
 		2: "CAUSE_LATE",
 		3: "CAUSE_LOST",
+		4: "CAUSE_PARENT",
 	}
 	Cause_value = map[string]int32{
 		"CAUSE_UNSPECIFIED": 0,
 		"CAUSE_RESET":       1,
 		"CAUSE_LATE":        2,
 		"CAUSE_LOST":        3,
+		"CAUSE_PARENT":      4,
 	}
 )
 
@@ -270,8 +274,11 @@ type ArriveRequest struct {
 	// it acts once and returns the first result; with the same text and other fields
 	// it is REQUEST_ID_REUSED. Remembered for the id window.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of a party that is a phaser itself, as its owner says it: its own phase, that with
+	// which it has registered.
+	Child         uint64 `protobuf:"varint,9,opt,name=child,proto3" json:"child,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ArriveRequest) Reset() {
@@ -358,6 +365,13 @@ func (x *ArriveRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *ArriveRequest) GetChild() uint64 {
+	if x != nil {
+		return x.Child
+	}
+	return 0
 }
 
 // ArriveResponse says for which phase the party has arrived.
@@ -700,6 +714,71 @@ func (x *AwaitResponse) GetLostEpoch() uint64 {
 	return 0
 }
 
+// Parent is a phaser of which another one is a party.
+type Parent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its key. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which phaser of the key: at most 128 bytes. Empty means the name of the child.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The id of the child among the parties of the parent: 1 to 64 bytes. Empty means the
+	// key of the child.
+	Party         string `protobuf:"bytes,3,opt,name=party,proto3" json:"party,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parent) Reset() {
+	*x = Parent{}
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parent) ProtoMessage() {}
+
+func (x *Parent) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parent.ProtoReflect.Descriptor instead.
+func (*Parent) Descriptor() ([]byte, []int) {
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Parent) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Parent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Parent) GetParty() string {
+	if x != nil {
+		return x.Party
+	}
+	return ""
+}
+
 // RegisterRequest makes a party one of a phaser.
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -718,13 +797,20 @@ type RegisterRequest struct {
 	RequestId *v1.RequestId `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// In place of request_id: see ArriveRequest.
 	IdempotencyKey string `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Makes the phaser a party of another one. The first party says so, and the phaser has
+	// that parent until it is forgotten: another one is the error CAPACITY_MISMATCH.
+	// Without it, the phaser has the parent that was said, or none.
+	Parent *Parent `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Of a party that is a phaser itself, as its owner says it: its own phase. One that is
+	// below that of an earlier call is not registered.
+	Child         uint64 `protobuf:"varint,9,opt,name=child,proto3" json:"child,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[4]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +822,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[4]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +835,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{4}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RegisterRequest) GetKey() string {
@@ -801,6 +887,20 @@ func (x *RegisterRequest) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *RegisterRequest) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetChild() uint64 {
+	if x != nil {
+		return x.Child
+	}
+	return 0
+}
+
 // RegisterResponse says from which phase on the party takes part.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -825,7 +925,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[5]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +937,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[5]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +950,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{5}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterResponse) GetRegistered() bool {
@@ -919,7 +1019,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[6]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1031,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[6]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1044,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{6}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RenewRequest) GetKey() string {
@@ -995,7 +1095,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[7]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1107,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[7]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1120,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{7}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewResponse) GetRenewed() bool {
@@ -1074,13 +1174,15 @@ type LeaveRequest struct {
 	RequestId *v1.RequestId `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// In place of request_id: see ArriveRequest.
 	IdempotencyKey string `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// As in ArriveRequest: a party that has registered with another one does not leave.
+	Child         uint64 `protobuf:"varint,7,opt,name=child,proto3" json:"child,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[8]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1194,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[8]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1207,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{8}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaveRequest) GetKey() string {
@@ -1150,6 +1252,13 @@ func (x *LeaveRequest) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *LeaveRequest) GetChild() uint64 {
+	if x != nil {
+		return x.Child
+	}
+	return 0
+}
+
 // LeaveResponse says whether the party was there.
 type LeaveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1170,7 +1279,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[9]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1291,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[9]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1304,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{9}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveResponse) GetLeft() bool {
@@ -1250,7 +1359,7 @@ type BreakRequest struct {
 
 func (x *BreakRequest) Reset() {
 	*x = BreakRequest{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[10]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1371,7 @@ func (x *BreakRequest) String() string {
 func (*BreakRequest) ProtoMessage() {}
 
 func (x *BreakRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[10]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1384,7 @@ func (x *BreakRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakRequest.ProtoReflect.Descriptor instead.
 func (*BreakRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{10}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BreakRequest) GetKey() string {
@@ -1326,7 +1435,7 @@ type BreakResponse struct {
 
 func (x *BreakResponse) Reset() {
 	*x = BreakResponse{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[11]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1447,7 @@ func (x *BreakResponse) String() string {
 func (*BreakResponse) ProtoMessage() {}
 
 func (x *BreakResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[11]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1460,7 @@ func (x *BreakResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakResponse.ProtoReflect.Descriptor instead.
 func (*BreakResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{11}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BreakResponse) GetBroken() bool {
@@ -1404,7 +1513,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[12]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1525,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[12]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1538,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{12}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InspectRequest) GetKey() string {
@@ -1466,7 +1575,7 @@ type Party struct {
 
 func (x *Party) Reset() {
 	*x = Party{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[13]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1587,7 @@ func (x *Party) String() string {
 func (*Party) ProtoMessage() {}
 
 func (x *Party) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[13]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1600,7 @@ func (x *Party) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Party.ProtoReflect.Descriptor instead.
 func (*Party) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{13}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Party) GetId() string {
@@ -1529,14 +1638,18 @@ type InspectResponse struct {
 	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LostEpoch uint64 `protobuf:"varint,9,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// The parent of a phaser, of which it is a party; unset if it has none.
+	Parent *Parent `protobuf:"bytes,10,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Whether all have arrived, and the phase ends as that of the parent does.
+	WaitsForParent bool `protobuf:"varint,11,opt,name=waits_for_parent,json=waitsForParent,proto3" json:"waits_for_parent,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[14]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1661,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[14]
+	mi := &file_keystead_barrier_v1_barrier_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1674,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{14}
+	return file_keystead_barrier_v1_barrier_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InspectResponse) GetPhase() uint64 {
@@ -1627,11 +1740,25 @@ func (x *InspectResponse) GetLostEpoch() uint64 {
 	return 0
 }
 
+func (x *InspectResponse) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *InspectResponse) GetWaitsForParent() bool {
+	if x != nil {
+		return x.WaitsForParent
+	}
+	return false
+}
+
 var File_keystead_barrier_v1_barrier_proto protoreflect.FileDescriptor
 
 const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\n" +
-	"!keystead/barrier/v1/barrier.proto\x12\x13keystead.barrier.v1\x1a\x1fkeystead/common/v1/common.proto\"\xff\x01\n" +
+	"!keystead/barrier/v1/barrier.proto\x12\x13keystead.barrier.v1\x1a\x1fkeystead/common/v1/common.proto\"\x95\x02\n" +
 	"\rArriveRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1641,7 +1768,8 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\twithin_ns\x18\x06 \x01(\x03R\bwithinNs\x12<\n" +
 	"\n" +
 	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\"\xa0\x03\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\x12\x14\n" +
+	"\x05child\x18\t \x01(\x04R\x05child\"\xa0\x03\n" +
 	"\x0eArriveResponse\x12\x18\n" +
 	"\aarrived\x18\x01 \x01(\bR\aarrived\x126\n" +
 	"\arefusal\x18\x02 \x01(\x0e2\x1c.keystead.barrier.v1.RefusalR\arefusal\x12\x14\n" +
@@ -1672,7 +1800,11 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\"\xfa\x01\n" +
+	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\"D\n" +
+	"\x06Parent\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05party\x18\x03 \x01(\tR\x05party\"\xc5\x02\n" +
 	"\x0fRegisterRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1681,7 +1813,9 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\x04loss\x18\x05 \x01(\x0e2\x19.keystead.barrier.v1.LossR\x04loss\x12<\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\"\xe1\x01\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x123\n" +
+	"\x06parent\x18\b \x01(\v2\x1b.keystead.barrier.v1.ParentR\x06parent\x12\x14\n" +
+	"\x05child\x18\t \x01(\x04R\x05child\"\xe1\x01\n" +
 	"\x10RegisterResponse\x12\x1e\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\bR\n" +
@@ -1704,7 +1838,7 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xc7\x01\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xdd\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1712,7 +1846,8 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\x05phase\x18\x04 \x01(\x04R\x05phase\x12<\n" +
 	"\n" +
 	"request_id\x18\x05 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\"\xa2\x01\n" +
+	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\x12\x14\n" +
+	"\x05child\x18\a \x01(\x04R\x05child\"\xa2\x01\n" +
 	"\rLeaveResponse\x12\x12\n" +
 	"\x04left\x18\x01 \x01(\bR\x04left\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
@@ -1740,7 +1875,7 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"max_listed\x18\x03 \x01(\rR\tmaxListed\"1\n" +
 	"\x05Party\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\aarrived\x18\x02 \x01(\bR\aarrived\"\x99\x02\n" +
+	"\aarrived\x18\x02 \x01(\bR\aarrived\"\xf8\x02\n" +
 	"\x0fInspectResponse\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\x04R\x05phase\x12'\n" +
 	"\x0farrived_parties\x18\x02 \x01(\rR\x0earrivedParties\x12\x18\n" +
@@ -1751,19 +1886,23 @@ const file_keystead_barrier_v1_barrier_proto_rawDesc = "" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\t \x01(\x04R\tlostEpoch*a\n" +
+	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x123\n" +
+	"\x06parent\x18\n" +
+	" \x01(\v2\x1b.keystead.barrier.v1.ParentR\x06parent\x12(\n" +
+	"\x10waits_for_parent\x18\v \x01(\bR\x0ewaitsForParent*a\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VERDICT_UNDER_WAY\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_PASSED\x10\x02\x12\x12\n" +
-	"\x0eVERDICT_BROKEN\x10\x03*O\n" +
+	"\x0eVERDICT_BROKEN\x10\x03*a\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vCAUSE_RESET\x10\x01\x12\x0e\n" +
 	"\n" +
 	"CAUSE_LATE\x10\x02\x12\x0e\n" +
 	"\n" +
-	"CAUSE_LOST\x10\x03*P\n" +
+	"CAUSE_LOST\x10\x03\x12\x10\n" +
+	"\fCAUSE_PARENT\x10\x04*P\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fREFUSAL_OVER\x10\x01\x12\x1a\n" +
@@ -1795,7 +1934,7 @@ func file_keystead_barrier_v1_barrier_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_barrier_v1_barrier_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_keystead_barrier_v1_barrier_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_keystead_barrier_v1_barrier_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_keystead_barrier_v1_barrier_proto_goTypes = []any{
 	(Verdict)(0),             // 0: keystead.barrier.v1.Verdict
 	(Cause)(0),               // 1: keystead.barrier.v1.Cause
@@ -1805,54 +1944,57 @@ var file_keystead_barrier_v1_barrier_proto_goTypes = []any{
 	(*ArriveResponse)(nil),   // 5: keystead.barrier.v1.ArriveResponse
 	(*AwaitRequest)(nil),     // 6: keystead.barrier.v1.AwaitRequest
 	(*AwaitResponse)(nil),    // 7: keystead.barrier.v1.AwaitResponse
-	(*RegisterRequest)(nil),  // 8: keystead.barrier.v1.RegisterRequest
-	(*RegisterResponse)(nil), // 9: keystead.barrier.v1.RegisterResponse
-	(*RenewRequest)(nil),     // 10: keystead.barrier.v1.RenewRequest
-	(*RenewResponse)(nil),    // 11: keystead.barrier.v1.RenewResponse
-	(*LeaveRequest)(nil),     // 12: keystead.barrier.v1.LeaveRequest
-	(*LeaveResponse)(nil),    // 13: keystead.barrier.v1.LeaveResponse
-	(*BreakRequest)(nil),     // 14: keystead.barrier.v1.BreakRequest
-	(*BreakResponse)(nil),    // 15: keystead.barrier.v1.BreakResponse
-	(*InspectRequest)(nil),   // 16: keystead.barrier.v1.InspectRequest
-	(*Party)(nil),            // 17: keystead.barrier.v1.Party
-	(*InspectResponse)(nil),  // 18: keystead.barrier.v1.InspectResponse
-	(*v1.RequestId)(nil),     // 19: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),        // 20: keystead.common.v1.Replay
+	(*Parent)(nil),           // 8: keystead.barrier.v1.Parent
+	(*RegisterRequest)(nil),  // 9: keystead.barrier.v1.RegisterRequest
+	(*RegisterResponse)(nil), // 10: keystead.barrier.v1.RegisterResponse
+	(*RenewRequest)(nil),     // 11: keystead.barrier.v1.RenewRequest
+	(*RenewResponse)(nil),    // 12: keystead.barrier.v1.RenewResponse
+	(*LeaveRequest)(nil),     // 13: keystead.barrier.v1.LeaveRequest
+	(*LeaveResponse)(nil),    // 14: keystead.barrier.v1.LeaveResponse
+	(*BreakRequest)(nil),     // 15: keystead.barrier.v1.BreakRequest
+	(*BreakResponse)(nil),    // 16: keystead.barrier.v1.BreakResponse
+	(*InspectRequest)(nil),   // 17: keystead.barrier.v1.InspectRequest
+	(*Party)(nil),            // 18: keystead.barrier.v1.Party
+	(*InspectResponse)(nil),  // 19: keystead.barrier.v1.InspectResponse
+	(*v1.RequestId)(nil),     // 20: keystead.common.v1.RequestId
+	(*v1.Replay)(nil),        // 21: keystead.common.v1.Replay
 }
 var file_keystead_barrier_v1_barrier_proto_depIdxs = []int32{
-	19, // 0: keystead.barrier.v1.ArriveRequest.request_id:type_name -> keystead.common.v1.RequestId
+	20, // 0: keystead.barrier.v1.ArriveRequest.request_id:type_name -> keystead.common.v1.RequestId
 	2,  // 1: keystead.barrier.v1.ArriveResponse.refusal:type_name -> keystead.barrier.v1.Refusal
 	0,  // 2: keystead.barrier.v1.ArriveResponse.verdict:type_name -> keystead.barrier.v1.Verdict
-	20, // 3: keystead.barrier.v1.ArriveResponse.replay:type_name -> keystead.common.v1.Replay
+	21, // 3: keystead.barrier.v1.ArriveResponse.replay:type_name -> keystead.common.v1.Replay
 	0,  // 4: keystead.barrier.v1.AwaitResponse.verdict:type_name -> keystead.barrier.v1.Verdict
 	1,  // 5: keystead.barrier.v1.AwaitResponse.cause:type_name -> keystead.barrier.v1.Cause
 	3,  // 6: keystead.barrier.v1.RegisterRequest.loss:type_name -> keystead.barrier.v1.Loss
-	19, // 7: keystead.barrier.v1.RegisterRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 8: keystead.barrier.v1.RegisterResponse.replay:type_name -> keystead.common.v1.Replay
-	19, // 9: keystead.barrier.v1.LeaveRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 10: keystead.barrier.v1.LeaveResponse.replay:type_name -> keystead.common.v1.Replay
-	19, // 11: keystead.barrier.v1.BreakRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 12: keystead.barrier.v1.BreakResponse.replay:type_name -> keystead.common.v1.Replay
-	17, // 13: keystead.barrier.v1.InspectResponse.listed:type_name -> keystead.barrier.v1.Party
-	4,  // 14: keystead.barrier.v1.BarrierService.Arrive:input_type -> keystead.barrier.v1.ArriveRequest
-	6,  // 15: keystead.barrier.v1.BarrierService.Await:input_type -> keystead.barrier.v1.AwaitRequest
-	8,  // 16: keystead.barrier.v1.BarrierService.Register:input_type -> keystead.barrier.v1.RegisterRequest
-	10, // 17: keystead.barrier.v1.BarrierService.Renew:input_type -> keystead.barrier.v1.RenewRequest
-	12, // 18: keystead.barrier.v1.BarrierService.Leave:input_type -> keystead.barrier.v1.LeaveRequest
-	14, // 19: keystead.barrier.v1.BarrierService.Break:input_type -> keystead.barrier.v1.BreakRequest
-	16, // 20: keystead.barrier.v1.BarrierService.Inspect:input_type -> keystead.barrier.v1.InspectRequest
-	5,  // 21: keystead.barrier.v1.BarrierService.Arrive:output_type -> keystead.barrier.v1.ArriveResponse
-	7,  // 22: keystead.barrier.v1.BarrierService.Await:output_type -> keystead.barrier.v1.AwaitResponse
-	9,  // 23: keystead.barrier.v1.BarrierService.Register:output_type -> keystead.barrier.v1.RegisterResponse
-	11, // 24: keystead.barrier.v1.BarrierService.Renew:output_type -> keystead.barrier.v1.RenewResponse
-	13, // 25: keystead.barrier.v1.BarrierService.Leave:output_type -> keystead.barrier.v1.LeaveResponse
-	15, // 26: keystead.barrier.v1.BarrierService.Break:output_type -> keystead.barrier.v1.BreakResponse
-	18, // 27: keystead.barrier.v1.BarrierService.Inspect:output_type -> keystead.barrier.v1.InspectResponse
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	20, // 7: keystead.barrier.v1.RegisterRequest.request_id:type_name -> keystead.common.v1.RequestId
+	8,  // 8: keystead.barrier.v1.RegisterRequest.parent:type_name -> keystead.barrier.v1.Parent
+	21, // 9: keystead.barrier.v1.RegisterResponse.replay:type_name -> keystead.common.v1.Replay
+	20, // 10: keystead.barrier.v1.LeaveRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 11: keystead.barrier.v1.LeaveResponse.replay:type_name -> keystead.common.v1.Replay
+	20, // 12: keystead.barrier.v1.BreakRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 13: keystead.barrier.v1.BreakResponse.replay:type_name -> keystead.common.v1.Replay
+	18, // 14: keystead.barrier.v1.InspectResponse.listed:type_name -> keystead.barrier.v1.Party
+	8,  // 15: keystead.barrier.v1.InspectResponse.parent:type_name -> keystead.barrier.v1.Parent
+	4,  // 16: keystead.barrier.v1.BarrierService.Arrive:input_type -> keystead.barrier.v1.ArriveRequest
+	6,  // 17: keystead.barrier.v1.BarrierService.Await:input_type -> keystead.barrier.v1.AwaitRequest
+	9,  // 18: keystead.barrier.v1.BarrierService.Register:input_type -> keystead.barrier.v1.RegisterRequest
+	11, // 19: keystead.barrier.v1.BarrierService.Renew:input_type -> keystead.barrier.v1.RenewRequest
+	13, // 20: keystead.barrier.v1.BarrierService.Leave:input_type -> keystead.barrier.v1.LeaveRequest
+	15, // 21: keystead.barrier.v1.BarrierService.Break:input_type -> keystead.barrier.v1.BreakRequest
+	17, // 22: keystead.barrier.v1.BarrierService.Inspect:input_type -> keystead.barrier.v1.InspectRequest
+	5,  // 23: keystead.barrier.v1.BarrierService.Arrive:output_type -> keystead.barrier.v1.ArriveResponse
+	7,  // 24: keystead.barrier.v1.BarrierService.Await:output_type -> keystead.barrier.v1.AwaitResponse
+	10, // 25: keystead.barrier.v1.BarrierService.Register:output_type -> keystead.barrier.v1.RegisterResponse
+	12, // 26: keystead.barrier.v1.BarrierService.Renew:output_type -> keystead.barrier.v1.RenewResponse
+	14, // 27: keystead.barrier.v1.BarrierService.Leave:output_type -> keystead.barrier.v1.LeaveResponse
+	16, // 28: keystead.barrier.v1.BarrierService.Break:output_type -> keystead.barrier.v1.BreakResponse
+	19, // 29: keystead.barrier.v1.BarrierService.Inspect:output_type -> keystead.barrier.v1.InspectResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_keystead_barrier_v1_barrier_proto_init() }
@@ -1866,7 +2008,7 @@ func file_keystead_barrier_v1_barrier_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_barrier_v1_barrier_proto_rawDesc), len(file_keystead_barrier_v1_barrier_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,9 @@ const (
 // at any time. To arrive and to wait are two calls: an arrival counts once in a phase,
 // however often it is sent; Await changes nothing, and asked again it answers the same.
 //
+// A phaser can be a party of another one, its parent: when all of its parties have arrived,
+// it arrives there, and its phase is passed when the parent's is. See RegisterRequest.parent.
+//
 // Phases have numbers that rise and do not follow one another. If all nodes die that kept a
 // barrier, its phases are unknown from then on, and never passed: parties arrive, or
 // register, again.
@@ -152,6 +155,9 @@ func (c *barrierServiceClient) Inspect(ctx context.Context, in *InspectRequest, 
 // phase ends. A phaser has those that are registered, each under a lease; they come and go
 // at any time. To arrive and to wait are two calls: an arrival counts once in a phase,
 // however often it is sent; Await changes nothing, and asked again it answers the same.
+//
+// A phaser can be a party of another one, its parent: when all of its parties have arrived,
+// it arrives there, and its phase is passed when the parent's is. See RegisterRequest.parent.
 //
 // Phases have numbers that rise and do not follow one another. If all nodes die that kept a
 // barrier, its phases are unknown from then on, and never passed: parties arrive, or

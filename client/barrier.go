@@ -207,6 +207,9 @@ type BarrierState struct {
 	Phaser  bool   // they are those that are registered
 	Passed  uint64 // phases
 	Listed  []BarrierParty
+
+	Parent         string // key of the phaser of which this one is a party; "" = none
+	WaitsForParent bool   // all have arrived: the phase ends as that of the parent does
 	Meta
 }
 
@@ -232,7 +235,7 @@ func (c *Client) inspectBarrier(ctx context.Context, key, name string) (BarrierS
 	if err != nil {
 		return BarrierState{}, err
 	}
-	s := BarrierState{Phase: r.Phase, Arrived: int(r.ArrivedParties), Parties: int(r.Parties), Phaser: r.Phaser, Passed: r.Passed, Meta: metaOf(r, nil)}
+	s := BarrierState{Phase: r.Phase, Arrived: int(r.ArrivedParties), Parties: int(r.Parties), Phaser: r.Phaser, Passed: r.Passed, Parent: r.Parent.GetKey(), WaitsForParent: r.WaitsForParent, Meta: metaOf(r, nil)}
 	for _, p := range r.Listed {
 		s.Listed = append(s.Listed, BarrierParty{p.Id, p.Arrived})
 	}

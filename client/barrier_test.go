@@ -157,6 +157,51 @@ func TestPhaser(t *testing.T) {
 	})
 }
 
+// The phases of children are passed together, also when the parties are at several clients.
+func TestTreeOfPhasers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.nodes["n1"].server.Trees(ctx) }()
+		c := w.client(Config{}, "n1")
+		var parties []*Registered
+		for _, key := range []string{"crawl-eu", "crawl-us"} {
+			for _, id := range []string{"a", "b"} {
+				parties = append(parties, must(c.Phaser("").Register(soon(t), key, id, WithParent("crawl")))(t))
+			}
+		}
+		time.Sleep(time.Minute)
+		for range 3 {
+			passed := make(chan error, len(parties))
+			for _, m := range parties[1:] {
+				go func() { _, err := m.Wait(context.Background()); passed <- err }()
+			}
+			time.Sleep(time.Minute)
+			if len(passed) != 0 {
+				t.Fatal("passed early:", <-passed)
+			}
+			if s := must(c.Phaser("").Inspect(soon(t), "crawl-us"))(t); s.Parent != "crawl" || !s.WaitsForParent {
+				t.Errorf("%+v", s)
+			}
+			must(parties[0].Wait(soon(t)))(t)
+			for range parties[1:] {
+				if err := <-passed; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for _, m := range parties {
+			if err := m.Leave(soon(t)); err != nil {
+				t.Error(err)
+			}
+		}
+		cancel()
+		<-ended
+	})
+}
+
 func TestLatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := build(t, []string{"n1"}, nil)

@@ -22,12 +22,14 @@ type Phaser struct {
 // Phaser names a phaser. name "" = "phaser".
 func (c *Client) Phaser(name string) Phaser { return Phaser{c, cmp.Or(name, "phaser")} }
 
-// PhaserOption is how a party is registered: Lease and DropLost.
+// PhaserOption is how a party is registered: Lease, DropLost and WithParent.
 type PhaserOption func(*registration)
 
 type registration struct {
 	ttl  time.Duration
 	loss barrierpb.Loss
+
+	parent *barrierpb.Parent // of the phaser; nil = as the first party has said
 }
 
 // Lease is how long a party is registered when it is not heard of any more: 10 ms to 24 h, or
@@ -37,6 +39,14 @@ func Lease(ttl time.Duration) PhaserOption { return func(r *registration) { r.tt
 // DropLost has a phase go on without this party when its lease ends. Without it the phase is
 // broken then, for all.
 func DropLost() PhaserOption { return func(r *registration) { r.loss = barrierpb.Loss_LOSS_DROP } }
+
+// WithParent makes the phaser of the key a party of that of another key, which has the same name: when
+// all of its own parties have arrived, it arrives there, and its phase is passed when that of the
+// parent is. So 100,000 parties cost the parent one arrival for each child. All parties of the child
+// say the same parent. Its key has at most 64 bytes: it is the id that it has there.
+func WithParent(key string) PhaserOption {
+	return func(r *registration) { r.parent = &barrierpb.Parent{Key: key} }
+}
 
 // renewals is how often a lease is renewed in its time.
 const renewals = 3
@@ -78,7 +88,7 @@ func (p Phaser) Register(ctx context.Context, key, party string, opts ...PhaserO
 	op := p.c.ops.begin()
 	defer op.finish()
 	r, err := ask(ctx, p.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*barrierpb.RegisterResponse, error) {
-		return barrierpb.NewBarrierServiceClient(conn).Register(ctx, &barrierpb.RegisterRequest{Key: key, Name: p.name, Party: party, TtlNs: int64(o.ttl), Loss: o.loss, RequestId: id}, opts...)
+		return barrierpb.NewBarrierServiceClient(conn).Register(ctx, &barrierpb.RegisterRequest{Key: key, Name: p.name, Party: party, TtlNs: int64(o.ttl), Loss: o.loss, Parent: o.parent, RequestId: id}, opts...)
 	})
 	if err != nil {
 		return nil, err

@@ -274,9 +274,11 @@ func showBarrier(out io.Writer, json bool, s *client.BarrierState) error {
 			Phaser  bool               `json:"phaser"`
 			Passed  uint64             `json:"passed"`
 			Listed  []barrierPartyJSON `json:"listed"`
+			Parent  string             `json:"parent,omitempty"`
+			Above   bool               `json:"waits_for_parent,omitempty"`
 			Epoch   uint64             `json:"epoch"`
 			Lost    uint64             `json:"lost_epoch,omitempty"`
-		}{strconv.FormatUint(s.Phase, 10), s.Arrived, s.Parties, s.Phaser, s.Passed, []barrierPartyJSON{}, s.Epoch, s.LostEpoch}
+		}{strconv.FormatUint(s.Phase, 10), s.Arrived, s.Parties, s.Phaser, s.Passed, []barrierPartyJSON{}, s.Parent, s.WaitsForParent, s.Epoch, s.LostEpoch}
 		for _, p := range s.Listed {
 			v.Listed = append(v.Listed, barrierPartyJSON(p))
 		}
@@ -287,6 +289,12 @@ func showBarrier(out io.Writer, json bool, s *client.BarrierState) error {
 		return err
 	}
 	fmt.Fprintf(out, "%d of %d parties have arrived for phase %d, %d phases passed%s\n", s.Arrived, s.Parties, s.Phase, s.Passed, graceMark(s.LostEpoch))
+	switch {
+	case s.WaitsForParent:
+		fmt.Fprintf(out, "      waits for its parent, the phaser of %s\n", printable(s.Parent))
+	case s.Parent != "":
+		fmt.Fprintf(out, "      party of the phaser of %s\n", printable(s.Parent))
+	}
 	for _, p := range s.Listed {
 		mark := "is missing"
 		if p.Arrived {

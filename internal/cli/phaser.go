@@ -71,16 +71,21 @@ func newPhaserRegister(std Process) *cobra.Command {
 	var f phaserFlags
 	var ttl time.Duration
 	var drop bool
+	var parent string
 	cmd := &cobra.Command{
 		Use:   "register KEY --party ID",
 		Short: "Take part, or go on to, and print the phase",
 		Long: `Makes a party one of the phaser of KEY for --ttl, or prolongs that, and prints the phase that
 is under way: the first one for which it has to arrive.`,
 		Example: `  keystead phaser register crawl --party "$HOSTNAME" --ttl 5m
-  keystead phaser register crawl --party "$HOSTNAME" --ttl 5m --drop   # the others go on if it dies`,
+  keystead phaser register crawl --party "$HOSTNAME" --ttl 5m --drop   # the others go on if it dies
+  keystead phaser register crawl-eu --party "$HOSTNAME" --parent crawl       # its phases are passed with those of crawl`,
 		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := &barrierpb.RegisterRequest{Key: args[0], Name: f.of(), Party: f.party, TtlNs: int64(ttl), Loss: barrierpb.Loss_LOSS_BREAK}
+			if parent != "" {
+				q.Parent = &barrierpb.Parent{Key: parent}
+			}
 			if drop {
 				q.Loss = barrierpb.Loss_LOSS_DROP
 			}
@@ -96,6 +101,7 @@ is under way: the first one for which it has to arrive.`,
 	}
 	f.ofParty(cmd)
 	cmd.Flags().DurationVar(&ttl, "ttl", stepTTL, "how long it takes part without another register")
+	cmd.Flags().StringVar(&parent, "parent", "", "key of the phaser of which this one is a party: it arrives there when all parties are here")
 	cmd.Flags().BoolVar(&drop, "drop", false, "go on without it when that is over (default: the phase is broken for all)")
 	return cmd
 }

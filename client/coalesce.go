@@ -59,7 +59,7 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 	if o.c.cfg.NoBatching || o.flights < maxFlights || o.alone != 0 && o.c.clock.Now() < o.alone {
 		o.flights++
 		o.mu.Unlock()
-		defer o.landed()
+		defer func() { o.landed(ctx.Err() == nil && silentNode(sent, err)) }()
 		return o.sendOne(ctx, req, op)
 	}
 	it := &item[Q, R]{req: req, op: op, done: make(chan struct{})}
@@ -97,10 +97,28 @@ func (o *coalescer[Q, R]) sendOne(ctx context.Context, req Q, op *operation) (re
 	return resp, sent, err
 }
 
-// landed notes that a message came back. If calls have gathered, they are sent.
-func (o *coalescer[Q, R]) landed() {
+// silentNode reports whether an attempt had no answer of the node.
+func silentNode(sent bool, err error) bool { return err != nil && fromCall(err, sent).broken }
+
+// turnBackLocked ends the waits of those that would go to a node that did not answer. They were not
+// sent, and their next attempts go elsewhere.
+func (o *coalescer[Q, R]) turnBackLocked() {
+	for _, it := range o.waiting {
+		it.err = &Error{Code: codes.Unavailable, Message: "the node did not answer another call; this one was not sent", broken: true}
+		close(it.done)
+	}
+	o.waiting = nil
+}
+
+// landed notes that a message came back, or that there was no answer to it. If calls have gathered,
+// they are sent.
+func (o *coalescer[Q, R]) landed(silent bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	//guard:client-silent-node false
+	if silent {
+		o.turnBackLocked()
+	}
 	items := o.nextBatchLocked()
 	if items == nil {
 		o.flights--
@@ -146,8 +164,11 @@ func (o *coalescer[Q, R]) fitLocked() int {
 // fly sends items, and those that gather meanwhile, until there are none.
 func (o *coalescer[Q, R]) fly(items []*item[Q, R]) {
 	for items != nil {
-		o.send(items)
+		silent := o.send(items)
 		o.mu.Lock()
+		if silent {
+			o.turnBackLocked()
+		}
 		if items = o.nextBatchLocked(); items == nil {
 			o.flights--
 		}
@@ -155,7 +176,8 @@ func (o *coalescer[Q, R]) fly(items []*item[Q, R]) {
 	}
 }
 
-func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
+// send sends items in one message. It reports whether the node did not answer.
+func (o *coalescer[Q, R]) send(items []*item[Q, R]) (silent bool) {
 	reqs := make([]Q, len(items))
 	for i, it := range items {
 		reqs[i] = it.req
@@ -174,7 +196,7 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 	//guard:client-batch-unknown
 	if err != nil && fromCall(err, sent).Code == codes.Unimplemented {
 		o.sendEach(items)
-		return
+		return false
 	}
 	for _, it := range items {
 		if err != nil {
@@ -182,6 +204,7 @@ func (o *coalescer[Q, R]) send(items []*item[Q, R]) {
 		}
 		close(it.done)
 	}
+	return o.c.ctx.Err() == nil && silentNode(sent, err)
 }
 
 // sendEach sends items one by one to a node of a version that does not know such batches, and has

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -179,6 +180,45 @@ func TestLongRequestsFitInBatches(t *testing.T) {
 		close(gate)
 		wg.Wait()
 		if s := c.Stats(); s.Items != maxBatch || s.Messages < 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Calls that wait for others to come back from a node do not go the same way when those had no
+// answer in time: each attempt of a call waits for one such time, and not for two.
+func TestNobodyIsSentAfterTheSilent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1", "n2"}, nil)
+		var silent atomic.Bool
+		c := w.client(Config{AttemptTimeout: time.Second, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if silent.Load() && strings.Contains(cc.Target(), "n1") {
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		})}}, "n1", "n2")
+		must(c.Lock("").TryAcquire(soon(t), "first"))(t) // it knows the table
+		silent.Store(true)
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 1900*time.Millisecond)
+				defer cancel()
+				if _, err := c.Lock("").TryAcquire(ctx, fmt.Sprint("k-", i)); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 1900*time.Millisecond)
+				defer cancel()
+				if _, err := c.Counter("").Add(ctx, fmt.Sprint("k-", i), 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if s := c.Stats(); s.Attempts > 450 {
 			t.Errorf("%+v", s)
 		}
 	})

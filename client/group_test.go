@@ -5,9 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 )
 
 // watchedGroup is what a watcher is told, as it comes.
@@ -277,6 +284,38 @@ func TestEndsOfAMembership(t *testing.T) {
 		ends(t, a)
 		if !errors.Is(a.Err(), ErrClosed) {
 			t.Error(a.Err())
+		}
+	})
+}
+
+// A membership whose answer was lost is the client's own: it is not taken for that of another which
+// has taken the id.
+func TestJoinAnewIsNotHeard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		var swallow atomic.Bool
+		cfg := direct
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoker(ctx, method, req, reply, cc, opts...)
+			if method == grouppb.GroupService_Join_FullMethodName && swallow.Load() {
+				return status.Error(codes.Unavailable, "the connection was lost")
+			}
+			return err
+		}))
+		g, other := w.client(cfg, "n1").Group(""), w.client(direct, "n1").Group("")
+		a := must(g.Join(soon(t), "k", HeldBy("a"), Metadata([]byte("1"))))(t)
+		swallow.Store(true)
+		must(other.Remove(soon(t), "k", a.Token()))(t)
+		time.Sleep(10 * time.Second)
+		if s := must(other.Members(soon(t), "k"))(t); whoIs(s.Members) != "a=1" {
+			t.Fatalf("%+v", s)
+		}
+		swallow.Store(false)
+		time.Sleep(time.Minute)
+		s := must(other.Members(soon(t), "k"))(t)
+		if a.Err() != nil || !a.Held() || whoIs(s.Members) != "a=1" || s.Members[0].Token != a.Token() {
+			t.Errorf("%v: %+v", a.Err(), s)
 		}
 	})
 }

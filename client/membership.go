@@ -170,6 +170,7 @@ func (m *Membership) keep() {
 
 // again joins until it is a member, or that is over for good.
 func (m *Membership) again(after uint64) {
+	var unsure int64 // until then, a later membership of the id may be its own, of which it was not told
 	for pause := firstPause; m.ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		//guard:member-after after -> 0
 		held, err := m.join(m.ctx, after)
@@ -181,11 +182,14 @@ func (m *Membership) again(after uint64) {
 			m.mu.Unlock()
 			return
 		}
-		for _, final := range []error{ErrReplaced, ErrInvalid, ErrKindMismatch, ErrClosed} {
-			if errors.Is(err, final) {
-				m.stop(err)
-				return
-			}
+		now := m.g.c.clock.Now()
+		if errors.Is(err, ErrOutcomeUnknown) { // it is asked once more in the background, for a Timeout at most
+			unsure = now + int64(m.options().ttl+2*m.g.c.cfg.Timeout)
+		}
+		//guard:member-unsure now >= unsure -> now >= 0*unsure
+		if errors.Is(err, ErrReplaced) && now >= unsure || errors.Is(err, ErrInvalid) || errors.Is(err, ErrKindMismatch) || errors.Is(err, ErrClosed) {
+			m.stop(err)
+			return
 		}
 		if m.ctx.Err() == nil {
 			m.g.c.cfg.Log.Warn("a membership was lost, and could not be joined anew; it is tried again", "key", m.key, "err", err)

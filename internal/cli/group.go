@@ -62,7 +62,7 @@ Exit codes of keystead itself: 75 if the group is full, 76 if another has taken 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.other = &otherHeld{what: "membership", refused: notJoined,
+			f.other = &otherHeld{what: "membership", hint: "give each process an --id of its own", refused: notJoined,
 				ask: func(ctx context.Context, node *atNode, key string, _ []client.LockOption) (heldGrant, error) {
 					m, err := node.Group(f.name).Join(ctx, key, client.TTL(f.ttl), client.HeldBy(f.holder), client.Metadata([]byte(f.metadata)))
 					if err != nil {

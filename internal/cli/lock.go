@@ -43,6 +43,7 @@ type lockFlags struct {
 // otherHeld is what is acquired as a lock is, and is neither a lock nor a semaphore.
 type otherHeld struct {
 	what string
+	hint string // what to do when it is lost; "" = as for a lock
 	ask  func(ctx context.Context, node *atNode, key string, opts []client.LockOption) (heldGrant, error)
 	// refused reports why it was not to be had. It returns nil for an error that it does not know.
 	refused func(std Process, key string, e *client.Error) error
@@ -179,8 +180,11 @@ func (f *lockFlags) run(ctx context.Context, std Process, key string, command []
 	}
 	code, lost, err := f.guard(held, key, path, command, signals, std)
 	if lost != nil {
-		printError(std.Err, hinted{fmt.Errorf("the %s on %q was lost and the command killed: %w", f.what(), key, lost),
-			"raise --ttl if renewals are late; fencing tokens keep late writes out"})
+		hint := "raise --ttl if renewals are late; fencing tokens keep late writes out"
+		if f.other != nil && f.other.hint != "" {
+			hint = f.other.hint
+		}
+		printError(std.Err, hinted{fmt.Errorf("the %s on %q was lost and the command killed: %w", f.what(), key, lost), hint})
 		return exitCode(exitLockLost)
 	}
 	f.release(held)

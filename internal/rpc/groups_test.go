@@ -150,18 +150,51 @@ func groupThrough(t *testing.T, m *member, key string) {
 	}
 }
 
+// fill has as many members join as there can be, which say as much as they may.
+func fill(t *testing.T, m *member, key string) (last uint64) {
+	t.Helper()
+	for i := range hold.MaxHolders {
+		r := must(m.groups.Join(bound(t), &grouppb.JoinRequest{Key: key, Id: fmt.Sprintf("%0*d", hold.MaxName, i), Metadata: bytes.Repeat([]byte{0xff}, hold.MaxMetadata), TtlNs: int64(time.Hour)}))(t)
+		if last = r.Token; !r.Joined {
+			t.Fatal(r)
+		}
+	}
+	return last
+}
+
+// A long list that changes all the time is asked for so often that it is no burden, and the last one
+// comes.
+func TestChangesOfALargeGroup(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		g.called("c", owner.GroupLevel)
+		m, key := g.nodes["n1"], g.key("n2")
+		token := fill(t, m, key)
+		o := watchGroup(t, m, key, 0)
+		nextMembers(t, o)
+		synctest.Wait()
+		row := g.nodes["n2"].server.row(groupAwait.operation)
+		before := count(t, row.yes)
+		const many = 50
+		for i := range many {
+			must(m.groups.Update(bound(t), &grouppb.UpdateRequest{Key: key, Token: token, Metadata: fmt.Append(nil, i)}))(t)
+			synctest.Wait()
+		}
+		if n := count(t, row.yes) - before; n > 5 {
+			t.Errorf("of %d changes, %v were asked for at once", many, n)
+		}
+		for r := nextMembers(t, o); string(r.Members[len(r.Members)-1].Metadata) != fmt.Sprint(many-1); {
+			r = nextMembers(t, o)
+		}
+	})
+}
+
 // The largest group that there can be comes through, as a list and to those who watch, from another
 // node than the one that is asked.
 func TestLargestGroup(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.called("c", owner.GroupLevel)
 		m, key, ctx := g.nodes["n1"], g.key("n2"), bound(t)
-		for i := range hold.MaxHolders {
-			r := must(m.groups.Join(ctx, &grouppb.JoinRequest{Key: key, Id: fmt.Sprintf("%0*d", hold.MaxName, i), Metadata: bytes.Repeat([]byte{0xff}, hold.MaxMetadata), TtlNs: int64(time.Hour)}))(t)
-			if !r.Joined {
-				t.Fatal(r)
-			}
-		}
+		fill(t, m, key)
 		if r := must(m.groups.Join(ctx, &grouppb.JoinRequest{Key: key, Id: "more", TtlNs: int64(time.Hour)}))(t); r.Joined || r.LaterToken != 0 {
 			t.Error(r)
 		}

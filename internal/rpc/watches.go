@@ -51,6 +51,11 @@ const (
 	// nobody else out. To those beyond it the owner says at once whether something is new, and
 	// their nodes ask a beat later.
 	awaitsShare = 4
+	// watchRate is how many bytes of states a second a node asks an owner for at most, for one
+	// object: all of a state that is often changed comes each time. A state of up to freeState
+	// is no burden.
+	watchRate = 16 << 20
+	freeState = 64 << 10
 	// watchPause is the rest after an await that failed.
 	watchPause = 50 * time.Millisecond
 )
@@ -225,6 +230,10 @@ func (w *watches[A, PA]) run(ctx context.Context, t *topic[A]) {
 		t.now.Store(now)
 		close(was.next)
 		if now.err != nil {
+			return
+		}
+		//guard:watch-rate size > freeState -> false
+		if now.seen != was.seen && size > freeState && !rest(ctx, w.s, time.Duration(size)*time.Second/watchRate) {
 			return
 		}
 		// An owner for which many wait answers at once that there is nothing new.

@@ -266,6 +266,37 @@ func ExampleLock_Acquire() {
 	// release: <nil> keystead: RELEASED: the lock was given back
 }
 
+// Hazard leases: readers share the lock of what they read, for a short time, and what frees it takes
+// the lock alone, when all readers are gone.
+func ExampleShared() {
+	c, stop := dial()
+	defer stop()
+	ctx := context.Background()
+
+	segments := c.Lock("segment")
+	reader, _ := segments.Acquire(ctx, "7", client.Shared(), client.TTL(2*time.Second))
+	freed := make(chan error)
+	go func() {
+		alone, err := segments.Acquire(ctx, "7") // waits for the readers, and lets no later one pass
+		if err == nil {
+			fmt.Println("freed")
+			err = alone.Release(ctx)
+		}
+		freed <- err
+	}()
+	for waiting := 0; waiting == 0; {
+		state, _ := segments.Inspect(ctx, "7")
+		waiting = state.Waiting
+	}
+	fmt.Println("read:", reader.Held()) // look after the read: what was read is good if it is still held
+	_ = reader.Release(ctx)
+	fmt.Println(<-freed)
+	// Output:
+	// read: true
+	// freed
+	// <nil>
+}
+
 func ExampleLock_TryAcquire() {
 	c, stop := dial()
 	defer stop()

@@ -44,6 +44,23 @@ func TestBarrierSteps(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 
+	for _, at := range []string{"eu", "us"} {
+		do("phaser", "register", "tree-"+at, "--party", "a", "--ttl", "1m", "--parent", "tree")
+	}
+	go func() { passed <- do("phaser", "wait", "tree-eu", "--party", "a", "--wait", "1m") }()
+	refuses(t, 76, "NOT_REGISTERED", "phaser", "wait", "tree-us", "--party", "b")
+	do("phaser", "wait", "tree-us", "--party", "a", "--wait", "1m")
+	<-passed
+	if got := do("phaser", "inspect", "tree"); !strings.Contains(got, "0 of 2 parties have arrived") || !strings.Contains(got, "tree-eu is missing") {
+		t.Error(got)
+	}
+	if got := do("phaser", "inspect", "tree-us"); !strings.Contains(got, "party of the phaser of tree\n") {
+		t.Error(got)
+	}
+	for _, at := range []string{"eu", "us"} {
+		do("phaser", "leave", "tree-"+at, "--party", "a")
+	}
+
 	if got := do("latch", "arrive", "lat", "-n", "2"); got != "shut" {
 		t.Error(got)
 	}

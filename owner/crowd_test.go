@@ -316,6 +316,32 @@ func TestCrowdIsOverInSlices(t *testing.T) {
 	}
 }
 
+// TestCrowdComesAgainWhenItIsOver: when the grace of a crowd is over, or all have given up, a caller
+// that asks again before its place was removed is a newcomer, or is told how it ended.
+func TestCrowdComesAgainWhenItIsOver(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		live := &late{t: t}
+		live.to = crowdStore(t, nil)
+		s := crowdStore(t, func(c *Config) { c.Sink = live })
+		enqueue(t, s, 4*queue.MaxExpire, 100*second)
+		now := 100*second + 2*queue.MaxExpire
+		if moved {
+			now = 2*second + crowdGrace(4*queue.MaxExpire)
+			s = live.to
+			s.Own(second, always, OwnGrace)
+		}
+		for _, i := range []int{4*queue.MaxExpire - 1, 2 * queue.MaxExpire, 0} {
+			a, w, err := s.AcquirePermits(now, pool, callerOf(i, 1), wants(fmt.Sprint(i), 1, 1, 1000*second))
+			switch {
+			case moved && w == nil, reason(err) == failure.RequestIDReused:
+				t.Errorf("moved %v, caller %d: %+v %v", moved, i, a, err)
+			case !moved && i == 2*queue.MaxExpire && !a.Replayed:
+				t.Errorf("caller %d was not told that its wait was over: %+v %v", i, a, err)
+			}
+		}
+	}
+}
+
 // ends are the ways in which a crowd comes to its end.
 var ends = map[string]func(t failer, s *Store, token uint64, waits []*Wait[GrantAnswer]){
 	"served": func(t failer, s *Store, token uint64, waits []*Wait[GrantAnswer]) {

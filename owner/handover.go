@@ -14,7 +14,7 @@ const OwnGrace = int64(1_000_000_000)
 // grace by as long as a busy node takes to let one in.
 const (
 	graceCrowd  = queue.MaxExpire
-	graceCaller = int64(100_000)
+	graceCaller = int64(400_000)
 )
 
 func crowdGrace(places int) int64 {

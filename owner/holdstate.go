@@ -350,6 +350,11 @@ func (holds) line(sh *shard, e *entry) line {
 
 func (holds) step(t target) error { return t.expireHoldLocked() }
 
+func (holds) end(t target, ticket uint64) {
+	t.sh.holds.At(t.e.lock).End(ticket, t.now, &t.sh.holdFx)
+	t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
+}
+
 func (holds) changed(sh *shard, e *entry, ticket uint64) {
 	if place := sh.holds.At(e.lock).Queue.Find(ticket); sh.store.partial != nil && place.Caller.ID.Given() {
 		sh.entrants = append(sh.entrants, *place)

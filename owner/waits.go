@@ -14,6 +14,8 @@ type waits interface {
 	// step lets time pass for an object that is not absent: places whose time is over
 	// go, and the head is served if it can be. If it fails, nothing has changed.
 	step(t target) error
+	// end ends the wait of a place whose time is over, if a step has left it.
+	end(t target, ticket uint64)
 	// changed adds a place, as it is now, to the next record.
 	changed(sh *shard, e *entry, ticket uint64)
 	// fits returns the error of a judged record that leads to a queue that no owner can
@@ -277,7 +279,12 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	kind := machines[t.kind].waits
 	ticket := sh.store.tickets.Add(1)
 	if _, found := l.object.Supersede(old.ticket, ticket, *id, wait, t.now); !found {
-		return nil, kind.step(*t) // its wait is over: what became of it is remembered then
+		err := kind.step(*t) // its wait is over: what became of it is remembered then
+		//guard:over-in-slices
+		if err == nil && sh.waits[old.ticket] == old {
+			kind.end(*t, old.ticket)
+		}
+		return nil, err
 	}
 	old.removeLocked(t.slot, &was, errSuperseded)
 	w := addWaitLocked[A](t, ticket, id, old.textLocked())

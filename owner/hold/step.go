@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/keystead/keystead/owner/queue"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -200,6 +201,21 @@ func (s *State) Cancel(ticket uint64, now int64) (place int, found bool) {
 		s.settle()
 	}
 	return place, found
+}
+
+// End removes a waiter whose time is over, and that a step has left because there were too many.
+func (s *State) End(ticket uint64, now int64, fx *Effects) {
+	now = s.clamp(now)
+	fx.Reset()
+	p := s.Queue.Find(ticket)
+	if p == nil || !s.Queue.OverAt(p, now) {
+		return
+	}
+	over := queue.Left{Ticket: ticket, Caller: p.Caller, Waited: now - p.Since}
+	over.Position, _ = s.Queue.Cancel(ticket, now)
+	fx.TimedOut = append(fx.TimedOut, over)
+	s.changed(now, fx)
+	s.settle()
 }
 
 // Append puts a place at the end of the queue of a copy. It came not before those ahead

@@ -42,6 +42,8 @@
 //	other calls ────────────────────────────────────────────────▶ n1, n2 …
 //	Watch ◀── the table, and its changes ── some node; another when that one fails
 //
+// TryAcquire and Release of locks go as Check and Add do.
+//
 // The table is a hint: nodes forward what they do not own. A client with an old
 // table, or none for a key, loses the time of a hop and nothing else. Calls that
 // have no key go to the one of two random nodes that has less to do (package p2c).

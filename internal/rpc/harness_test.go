@@ -75,8 +75,11 @@ func (r *rule) Exhausted(epoch uint64) (uint64, error) { return epoch + 1, nil }
 
 // sink calls a function at every change, if one is set.
 type sink struct {
-	f atomic.Pointer[func(*owner.Record)]
+	f     atomic.Pointer[func(*owner.Record)]
+	parts atomic.Bool // it is told of the members that have changed, as a standby in order is
 }
+
+func (s *sink) Partial() bool { return s.parts.Load() }
 
 func (s *sink) on(f func(*owner.Record)) { s.f.Store(&f) }
 

@@ -21,6 +21,7 @@ func BenchmarkPhaser(b *testing.B) {
 	g := grouped(b, 1, true, nil)
 	g.called("c", owner.BarrierLevel)
 	n := g.nodes["n1"]
+	n.sink.parts.Store(true)
 	clients := make([]barrierpb.BarrierServiceClient, conns)
 	for i := range clients {
 		clients[i] = barrierpb.NewBarrierServiceClient(n.connect())

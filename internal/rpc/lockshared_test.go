@@ -99,13 +99,17 @@ func TestSharedLocksNeedTheirLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := grouped(t, 2, false, nil)
 		g.called("c", owner.LockLevel-1)
-		for _, n := range []string{"n1", "n2"} { // one of them owns the key
+		next := *g.nodes["n2"].Table() // it has heard of the level already, and would share
+		next.Level = owner.LockLevel
+		g.nodes["n2"].Set(&next)
+		for _, at := range []string{"n1", "n2"} {
+			key := g.key(at)
 			for what, q := range map[string]*lockpb.AcquireRequest{
-				"shared": {Key: "k", Holder: "h", TtlNs: int64(time.Minute), Shared: true},
-				"delay":  {Key: "k", Holder: "h", TtlNs: int64(time.Minute), DelayNs: int64(time.Second)},
+				"shared": {Key: key, Holder: "h", TtlNs: int64(time.Minute), Shared: true},
+				"delay":  {Key: key, Holder: "h", TtlNs: int64(time.Minute), DelayNs: int64(time.Second)},
 			} {
-				_, err := g.nodes[n].locks.Acquire(bound(t), q)
-				refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(in(t, n+", "+what), err)
+				_, err := g.nodes["n1"].locks.Acquire(bound(t), q)
+				refusal{code: codes.Unavailable, why: commonpb.Reason_REASON_UNAVAILABLE, hint: true, retry: time.Second}.check(in(t, "of "+at+", "+what), err)
 			}
 		}
 	})

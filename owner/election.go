@@ -29,6 +29,7 @@ type Campaign struct {
 	TTL       int64  // ns
 	Wait      int64  // ns in line at most
 	Delay     int64  // ns for which nobody is elected after an unclean end
+	Session   hold.Session
 }
 
 // LeaderClaim is what a leader shows to get a term back that was lost: see Store.ReclaimLeader.
@@ -36,7 +37,8 @@ type LeaderClaim struct {
 	Candidate string // as in Campaign
 	Value     []byte // as it was proclaimed last
 	Delay     int64  // as in Campaign
-	Left      int64  // ns that the leader still counts on
+	Session   hold.Session
+	Left      int64 // ns that the leader still counts on
 }
 
 // electionWords are what fields of a hold are called in requests about elections.
@@ -56,7 +58,7 @@ func inWords(words map[string]string, err error) error {
 // Campaign has a candidate lead, or gives it a place in line. If it returns a Wait, the Wait gets
 // the answer.
 func (s *Store) Campaign(now int64, ref Ref, id reqid.ID, c Campaign) (GrantAnswer, *Wait[GrantAnswer], error) {
-	a, w, err := s.acquireHold(now, KindElection, ref, id, hold.Acquire{Name: c.Candidate, Weight: 1, Capacity: 1, TTL: c.TTL, Wait: c.Wait, Delay: c.Delay, Metadata: c.Value})
+	a, w, err := s.acquireHold(now, KindElection, ref, id, hold.Acquire{Name: c.Candidate, Weight: 1, Capacity: 1, TTL: c.TTL, Wait: c.Wait, Delay: c.Delay, Metadata: c.Value, Session: c.Session})
 	return a, w, inWords(electionWords, err)
 }
 
@@ -69,7 +71,7 @@ func (s *Store) RenewLeader(now int64, ref Ref, token uint64, ttl int64) (HeldAn
 // ReclaimLeader is a RenewLeader by a leader that shows its claim, in case that its term was lost:
 // see Store.reclaimHold.
 func (s *Store) ReclaimLeader(now int64, ref Ref, token uint64, ttl int64, c LeaderClaim) (HeldAnswer, error) {
-	a, err := s.reclaimHold(now, KindElection, ref, token, ttl, HoldClaim{Holder: c.Candidate, Weight: 1, Capacity: 1, Delay: c.Delay, Metadata: c.Value, Left: c.Left})
+	a, err := s.reclaimHold(now, KindElection, ref, token, ttl, HoldClaim{Holder: c.Candidate, Weight: 1, Capacity: 1, Delay: c.Delay, Metadata: c.Value, Session: c.Session, Left: c.Left})
 	return a, inWords(electionWords, err)
 }
 

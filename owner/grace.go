@@ -70,7 +70,8 @@ func beforeLoss(token, lost uint64) bool {
 // This process remembers the highest token until the grace is over; its standby
 // does so only while that token holds the lock.
 func (s *Store) Reclaim(now int64, ref Ref, token uint64, ttl int64, c Claim) (RenewAnswer, error) {
-	if c.Shared {
+	//guard:claim-level c.Shared || c.Delay != 0 -> c.Shared
+	if c.Shared || c.Delay != 0 {
 		if err := s.uses(LockLevel); err != nil {
 			return RenewAnswer{}, err
 		}

@@ -18,6 +18,7 @@ type GrantAnswer struct {
 	Capacity uint32       // of the object
 	Held     uint64       // weight that is held, or kept after an unclean end, if not acquired
 	Place    int          // in the queue, had or missed, if not acquired; 1 is next
+	Weight   uint32       // in a replay, of a grant that is in force: as it is now
 	Holder   hold.Holding // who holds it, when the caller does not; of several, the first
 	later    uint64       // see hold.AcquireResult.Later
 	Meta
@@ -185,7 +186,7 @@ func (t *target) replayHoldLocked(out reqid.Outcome, age int64) (GrantAnswer, er
 		return a, nil
 	}
 	if v := state.Find(a.Token, t.now); v.Token != 0 {
-		a.TTL, a.Holder = v.Left, hold.Holding{}
+		a.TTL, a.Weight, a.Holder = v.Left, v.Weight, hold.Holding{}
 		state.Holder(a.Token).Told = true
 	}
 	return a, nil

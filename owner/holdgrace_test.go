@@ -46,9 +46,17 @@ func TestEndedClaimsAreNotForgotten(t *testing.T) {
 func TestUpdateThatWasHeldUp(t *testing.T) {
 	s := newStore(t, nil)
 	a, _ := permitsOf(t, s, 0, noID, wants("a", 1, 1, 0))
-	update := func(id reqid.ID, to string) (HeldAnswer, error) {
+	updateHeldUp(t, func(id reqid.ID, to string) (HeldAnswer, error) {
 		return s.UpdatePermits(second, pool, id, a.Token, []byte(to))
-	}
+	}, func() HeldAnswer { return must(s.VerifyPermits(1, pool, a.Token)) })
+	l, _ := acquire(t, s, 0, noID, asks("a", 10*second, 0))
+	updateHeldUp(t, func(id reqid.ID, to string) (HeldAnswer, error) {
+		return s.UpdateLock(second, door, id, l.Token, []byte(to))
+	}, func() HeldAnswer { return must(s.VerifyLock(1, door, l.Token)) })
+}
+
+func updateHeldUp(t *testing.T, update func(id reqid.ID, to string) (HeldAnswer, error), verify func() HeldAnswer) {
+	t.Helper()
 	first, second := retry(1, 0), retry(2, 0)
 	if v, err := update(first, "one"); err != nil || !v.OK || v.Replayed || string(v.Holding.Metadata) != "one" {
 		t.Fatalf("%+v %v", v, err)
@@ -70,7 +78,7 @@ func TestUpdateThatWasHeldUp(t *testing.T) {
 	if _, err := update(retry(3, 0), "late"); reason(err) != failure.RequestTooOld {
 		t.Errorf("one of which its caller wants to know nothing any more: %v", err)
 	}
-	if v := must(s.VerifyPermits(1, pool, a.Token)); string(v.Holding.Metadata) != "three" {
+	if v := verify(); string(v.Holding.Metadata) != "three" {
 		t.Errorf("%q", v.Holding.Metadata)
 	}
 }

@@ -16,7 +16,7 @@ const LockLevel = 7
 // lockMachine is the kind of locks: see package lock.
 var lockMachine = func() machine {
 	m := kindOfHold("lock", 0, &family{
-		acquire: opAcquire, release: opRelease, revoke: opRevokeLock,
+		acquire: opAcquire, release: opRelease, revoke: opRevokeLock, update: opUpdateLock,
 		queue: MaxPart, single: true, holders: reqid.Client{Hi: math.MaxUint64, Lo: math.MaxUint64}, // zero has always been a client
 		lost: acquireRecovering, never: "is %d: no lock was ever granted under it",
 	})
@@ -91,8 +91,8 @@ func (s *Store) VerifyLock(now int64, ref Ref, token uint64) (HeldAnswer, error)
 }
 
 // UpdateLock replaces the metadata of a grant. They must not change afterwards.
-func (s *Store) UpdateLock(now int64, ref Ref, token uint64, metadata []byte) (HeldAnswer, error) {
-	return s.updateHold(now, KindLock, ref, reqid.ID{}, token, metadata)
+func (s *Store) UpdateLock(now int64, ref Ref, id reqid.ID, token uint64, metadata []byte) (HeldAnswer, error) {
+	return s.updateHold(now, KindLock, ref, id, token, metadata)
 }
 
 // DowngradeLock makes an exclusive grant a shared one, in place: nobody else holds the lock

@@ -35,6 +35,10 @@ func TestLevelOfLocks(t *testing.T) {
 			_, err := s.Reclaim(0, door, held.Token, second, Claim{Holder: "b", Shared: true, Left: second})
 			return err
 		},
+		"reclaim with a delay": func() error {
+			_, err := s.Reclaim(0, door, held.Token, second, Claim{Holder: "b", Delay: second, Left: second})
+			return err
+		},
 	}
 	for name, call := range calls {
 		if err := call(); reason(err) != failure.Unavailable {

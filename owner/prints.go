@@ -37,6 +37,7 @@ const (
 	opLeaveBarrier
 	opBreakBarrier
 	opUpdatePermits
+	opUpdateLock
 )
 
 // … each kind that was added later has numbers of its own.

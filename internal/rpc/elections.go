@@ -15,7 +15,7 @@ func leaderOf(h hold.Holding) *electionpb.Leader {
 	if h.Token == 0 || h.Left == 0 {
 		return nil
 	}
-	return &electionpb.Leader{Candidate: h.Name, Token: h.Token, Value: h.Metadata, LedNs: h.Age, TtlNs: h.Left}
+	return &electionpb.Leader{Candidate: h.Name, Token: h.Token, Value: h.Metadata, LedNs: h.Age, TtlNs: h.Left, Session: wireSession(h.Session)}
 }
 
 func (s *Server) campaign(f frame, req *electionpb.CampaignRequest, r *electionpb.CampaignResponse) (verdict, error) {
@@ -24,8 +24,12 @@ func (s *Server) campaign(f frame, req *electionpb.CampaignRequest, r *electionp
 			return verdict{}, err
 		}
 	}
+	of, err := sessionOf(req.Session)
+	if err != nil {
+		return verdict{}, err
+	}
 	answer, wait, err := s.cfg.Store.Campaign(s.cfg.Clock.Now(), f.at, f.id, owner.Campaign{
-		Candidate: req.Candidate, Value: req.Value, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs,
+		Candidate: req.Candidate, Value: req.Value, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Session: of,
 	})
 	a, err := awaited(s, f.ctx, answer, wait, err)
 	if err != nil {
@@ -60,7 +64,11 @@ func (s *Server) renewLeader(f frame, req *electionpb.RenewRequest, r *electionp
 	var a owner.HeldAnswer
 	var err error
 	if c := req.Reclaim; c != nil {
-		a, err = s.cfg.Store.ReclaimLeader(f.now, f.at, req.Token, req.TtlNs, owner.LeaderClaim{Candidate: c.Candidate, Value: c.Value, Delay: c.DelayNs, Left: c.LeftNs})
+		of, bad := sessionOf(c.Session)
+		if bad != nil {
+			return verdict{}, bad
+		}
+		a, err = s.cfg.Store.ReclaimLeader(f.now, f.at, req.Token, req.TtlNs, owner.LeaderClaim{Candidate: c.Candidate, Value: c.Value, Delay: c.DelayNs, Session: of, Left: c.LeftNs})
 	} else {
 		a, err = s.cfg.Store.RenewLeader(f.now, f.at, req.Token, req.TtlNs)
 	}

@@ -27,6 +27,9 @@ func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireR
 	}
 	r.Acquired, r.Token, r.TtlNs, r.WaitedNs = a.Acquired, a.Token, a.TTL, a.Waited
 	r.Holder, r.QueuePosition = holderOf(a.Holder), uint32(a.Place)
+	if a.Acquired {
+		r.Shared, r.DelayNs, r.Session = req.Shared || a.Weight == lock.One, req.DelayNs, req.Session
+	}
 	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.Acquired}, nil
 }
@@ -145,12 +148,12 @@ func (s *Server) verifyLock(f frame, req *lockpb.VerifyRequest, r *lockpb.Verify
 }
 
 func (s *Server) updateLock(f frame, req *lockpb.UpdateRequest, r *lockpb.UpdateResponse) (verdict, error) {
-	a, err := s.cfg.Store.UpdateLock(f.now, f.at, req.Token, req.Metadata)
+	a, err := s.cfg.Store.UpdateLock(f.now, f.at, f.id, req.Token, req.Metadata)
 	if err != nil {
 		return verdict{}, err
 	}
 	r.Updated = a.OK
-	r.Epoch, r.Owner, r.LostEpoch = a.Permit.Epoch, s.cfg.Node, a.Permit.LostEpoch()
+	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.OK}, nil
 }
 

@@ -50,7 +50,7 @@ func sharedThrough(t *testing.T, m *member, key string) {
 	}
 	a := must(m.locks.Acquire(ctx, acquire("a", true, 0)))(t)
 	b := must(m.locks.Acquire(ctx, acquire("b", true, 0)))(t)
-	if !a.Acquired || !b.Acquired || b.Token <= a.Token {
+	if !a.Acquired || !b.Acquired || b.Token <= a.Token || !a.Shared || a.DelayNs != 0 || a.Session != nil {
 		t.Fatal(a, b)
 	}
 	if r := must(m.locks.Acquire(ctx, acquire("w", false, 0)))(t); r.Acquired || r.Holder.GetId() != "a" || !r.Holder.Shared {
@@ -64,8 +64,11 @@ func sharedThrough(t *testing.T, m *member, key string) {
 	if v.Holding != 2 || len(v.Holders) != 2 || !v.Holders[1].Shared || v.Holders[1].Id != "b" || v.Holder.GetId() != "a" {
 		t.Error(v)
 	}
-	if r := must(m.locks.Update(ctx, &lockpb.UpdateRequest{Key: key, Token: b.Token, Metadata: []byte("m")}))(t); !r.Updated {
-		t.Error(r)
+	for _, again := range []bool{false, true} {
+		q := &lockpb.UpdateRequest{Key: key, Token: b.Token, Metadata: []byte("m"), RequestId: requestN(1, 6)}
+		if r := must(m.locks.Update(ctx, q))(t); !r.Updated || again != (r.Replay != nil) {
+			t.Error(r)
+		}
 	}
 	if r := must(m.locks.Verify(ctx, &lockpb.VerifyRequest{Key: key, Token: b.Token}))(t); !r.Held || !r.Holder.Shared || string(r.Holder.Metadata) != "m" {
 		t.Error(r)
@@ -77,6 +80,9 @@ func sharedThrough(t *testing.T, m *member, key string) {
 	delayed := acquire("w", false, 0)
 	delayed.DelayNs = 5 * second
 	w := must(m.locks.Acquire(ctx, delayed))(t)
+	if w.Shared || w.DelayNs != delayed.DelayNs {
+		t.Error(w)
+	}
 	if r := must(m.locks.Verify(ctx, &lockpb.VerifyRequest{Key: key, Token: b.Token}))(t); r.Held || r.Holder.GetId() != "w" || r.Holder.Shared {
 		t.Error(r)
 	}

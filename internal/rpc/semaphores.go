@@ -38,6 +38,9 @@ func (s *Server) acquirePermits(f frame, req *semaphorepb.AcquireRequest, r *sem
 	}
 	r.Acquired, r.Token, r.TtlNs, r.WaitedNs = a.Acquired, a.Token, a.TTL, a.Waited
 	r.Capacity, r.Held, r.QueuePosition = a.Capacity, uint32(a.Held), uint32(a.Place)
+	if a.Acquired {
+		r.Permits, r.Session = cmp.Or(a.Weight, req.Permits, 1), req.Session
+	}
 	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.Acquired}, nil
 }

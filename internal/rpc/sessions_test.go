@@ -12,6 +12,8 @@ import (
 	"github.com/keystead/keystead/internal/heldset"
 	"github.com/keystead/keystead/owner"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 	sessionpb "github.com/keystead/keystead/proto/keystead/session/v1"
 )
@@ -102,6 +104,34 @@ func TestKeepAliveIsOfANode(t *testing.T) {
 		if l := n1.left(t, mine[1], b); l != 15*time.Second {
 			t.Errorf("%v", l)
 		}
+	})
+}
+
+// TestKindsUnderASession: each kind that is held names its session in the answer and to others, and is
+// claimed for it.
+func TestKindsUnderASession(t *testing.T) {
+	inSessions(t, func(t *testing.T, g *group) {
+		us, n1, key := testSession(4), g.nodes["n1"], g.key("n2")
+		p := must(n1.permits.Acquire(bound(t), &semaphorepb.AcquireRequest{Key: key, Holder: "h", Permits: 2, Capacity: 3, TtlNs: sessionTTL, Session: us}))(t)
+		l := must(n1.locks.Acquire(bound(t), &lockpb.AcquireRequest{Key: key, Holder: "h", TtlNs: sessionTTL, Session: us}))(t)
+		e := must(n1.elections.Campaign(bound(t), &electionpb.CampaignRequest{Key: key, Candidate: "h", TtlNs: sessionTTL, Session: us}))(t)
+		if p.Permits != 2 || p.Session.GetGeneration() != 4 || l.Session.GetGeneration() != 4 || !e.Elected {
+			t.Error(p, l, e)
+		}
+		led := must(n1.elections.Inspect(bound(t), &electionpb.InspectRequest{Key: key}))(t).Leader
+		held := must(n1.locks.Inspect(bound(t), &lockpb.InspectRequest{Key: key}))(t).Holder
+		if led.GetSession().GetGeneration() != 4 || held.GetSession().GetGeneration() != 4 {
+			t.Error(led, held)
+		}
+		hashes := []uint64{heldset.Hash(key, "semaphore", p.Token), heldset.Hash(key, "lock", l.Token), heldset.Hash(key, "election", e.Token)}
+		if r := must(sessionpb.NewSessionServiceClient(g.nodes["n2"].conn).KeepAlive(bound(t), keep(us, hashes...)))(t); !r.All || r.Unnamed != nil {
+			t.Error(r)
+		}
+		_, err := n1.elections.Renew(bound(t), &electionpb.RenewRequest{Key: key, Token: e.Token, TtlNs: sessionTTL,
+			Reclaim: &electionpb.Reclaim{LeftNs: 1, Candidate: "h", Session: &commonpb.Session{Client: []byte("short")}}})
+		badField("session.client").check(in(t, "a claim"), err)
+		_, err = n1.elections.Campaign(bound(t), &electionpb.CampaignRequest{Key: key, Candidate: "h", TtlNs: 1e9, Session: us})
+		badField("ttl_ns").check(in(t, "too short"), err)
 	})
 }
 

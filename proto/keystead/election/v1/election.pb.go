@@ -34,7 +34,9 @@ type Leader struct {
 	// Time since the beginning of the term, in nanoseconds. 0 in an ObserveResponse.
 	LedNs int64 `protobuf:"varint,4,opt,name=led_ns,json=ledNs,proto3" json:"led_ns,omitempty"`
 	// Time until the term is over without a renewal, in nanoseconds. 0 in an ObserveResponse.
-	TtlNs         int64 `protobuf:"varint,5,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	TtlNs int64 `protobuf:"varint,5,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	// The session that keeps it alive; absent if none does.
+	Session       *v1.Session `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -104,6 +106,13 @@ func (x *Leader) GetTtlNs() int64 {
 	return 0
 }
 
+func (x *Leader) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // CampaignRequest asks to lead.
 type CampaignRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -132,8 +141,11 @@ type CampaignRequest struct {
 	// it acts once and returns the first result; with the same text and other fields
 	// it is REQUEST_ID_REUSED. Remembered for the id window.
 	IdempotencyKey string `protobuf:"bytes,9,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The session that keeps the term alive: see keystead.session.v1. Its client is that of
+	// request_id, ttl_ns is 10 s or more, and there is no idempotency_key.
+	Session       *v1.Session `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CampaignRequest) Reset() {
@@ -227,6 +239,13 @@ func (x *CampaignRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *CampaignRequest) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
 }
 
 // CampaignResponse says whether the caller leads.
@@ -372,7 +391,9 @@ type Reclaim struct {
 	// The value of the term.
 	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
 	// The delay_ns of the CampaignRequest.
-	DelayNs       int64 `protobuf:"varint,4,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	DelayNs int64 `protobuf:"varint,4,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	// The session of the CampaignRequest.
+	Session       *v1.Session `protobuf:"bytes,5,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -435,6 +456,13 @@ func (x *Reclaim) GetDelayNs() int64 {
 	return 0
 }
 
+func (x *Reclaim) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // RenewRequest prolongs a term.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -444,7 +472,8 @@ type RenewRequest struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Fencing token of the term.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
-	// The new TTL from now, in nanoseconds, as in CampaignRequest.
+	// The new TTL from now, in nanoseconds, as in CampaignRequest. A term that a session keeps
+	// alive gets no shorter by it.
 	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
 	// Gives the term back if it was lost, while the grace period of the loss runs
 	// (lost_epoch): under the same token, for left_ns. Of several claims that with the
@@ -1667,13 +1696,14 @@ var File_keystead_election_v1_election_proto protoreflect.FileDescriptor
 
 const file_keystead_election_v1_election_proto_rawDesc = "" +
 	"\n" +
-	"#keystead/election/v1/election.proto\x12\x14keystead.election.v1\x1a\x1fkeystead/common/v1/common.proto\"\x80\x01\n" +
+	"#keystead/election/v1/election.proto\x12\x14keystead.election.v1\x1a\x1fkeystead/common/v1/common.proto\"\xb7\x01\n" +
 	"\x06Leader\x12\x1c\n" +
 	"\tcandidate\x18\x01 \x01(\tR\tcandidate\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\fR\x05value\x12\x15\n" +
 	"\x06led_ns\x18\x04 \x01(\x03R\x05ledNs\x12\x15\n" +
-	"\x06ttl_ns\x18\x05 \x01(\x03R\x05ttlNs\"\x9d\x02\n" +
+	"\x06ttl_ns\x18\x05 \x01(\x03R\x05ttlNs\x125\n" +
+	"\asession\x18\x06 \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xd4\x02\n" +
 	"\x0fCampaignRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -1684,7 +1714,9 @@ const file_keystead_election_v1_election_proto_rawDesc = "" +
 	"\bdelay_ns\x18\a \x01(\x03R\adelayNs\x12<\n" +
 	"\n" +
 	"request_id\x18\b \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\t \x01(\tR\x0eidempotencyKey\"\xd2\x02\n" +
+	"\x0fidempotency_key\x18\t \x01(\tR\x0eidempotencyKey\x125\n" +
+	"\asession\x18\n" +
+	" \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xd2\x02\n" +
 	"\x10CampaignResponse\x12\x18\n" +
 	"\aelected\x18\x01 \x01(\bR\aelected\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -1697,12 +1729,13 @@ const file_keystead_election_v1_election_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x122\n" +
 	"\x06replay\x18\n" +
-	" \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"q\n" +
+	" \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"\xa8\x01\n" +
 	"\aReclaim\x12\x17\n" +
 	"\aleft_ns\x18\x01 \x01(\x03R\x06leftNs\x12\x1c\n" +
 	"\tcandidate\x18\x02 \x01(\tR\tcandidate\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\fR\x05value\x12\x19\n" +
-	"\bdelay_ns\x18\x04 \x01(\x03R\adelayNs\"\x9a\x01\n" +
+	"\bdelay_ns\x18\x04 \x01(\x03R\adelayNs\x125\n" +
+	"\asession\x18\x05 \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\x9a\x01\n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1848,45 +1881,49 @@ var file_keystead_election_v1_election_proto_goTypes = []any{
 	(*InspectResponse)(nil),  // 16: keystead.election.v1.InspectResponse
 	(*ObserveRequest)(nil),   // 17: keystead.election.v1.ObserveRequest
 	(*ObserveResponse)(nil),  // 18: keystead.election.v1.ObserveResponse
-	(*v1.RequestId)(nil),     // 19: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),        // 20: keystead.common.v1.Replay
+	(*v1.Session)(nil),       // 19: keystead.common.v1.Session
+	(*v1.RequestId)(nil),     // 20: keystead.common.v1.RequestId
+	(*v1.Replay)(nil),        // 21: keystead.common.v1.Replay
 }
 var file_keystead_election_v1_election_proto_depIdxs = []int32{
-	19, // 0: keystead.election.v1.CampaignRequest.request_id:type_name -> keystead.common.v1.RequestId
-	0,  // 1: keystead.election.v1.CampaignResponse.leader:type_name -> keystead.election.v1.Leader
-	20, // 2: keystead.election.v1.CampaignResponse.replay:type_name -> keystead.common.v1.Replay
-	3,  // 3: keystead.election.v1.RenewRequest.reclaim:type_name -> keystead.election.v1.Reclaim
-	19, // 4: keystead.election.v1.ProclaimRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 5: keystead.election.v1.ProclaimResponse.replay:type_name -> keystead.common.v1.Replay
-	19, // 6: keystead.election.v1.ResignRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 7: keystead.election.v1.ResignResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 8: keystead.election.v1.VerifyResponse.leader:type_name -> keystead.election.v1.Leader
-	19, // 9: keystead.election.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	20, // 10: keystead.election.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 11: keystead.election.v1.InspectResponse.leader:type_name -> keystead.election.v1.Leader
-	15, // 12: keystead.election.v1.InspectResponse.candidates:type_name -> keystead.election.v1.Candidate
-	0,  // 13: keystead.election.v1.ObserveResponse.leader:type_name -> keystead.election.v1.Leader
-	1,  // 14: keystead.election.v1.ElectionService.Campaign:input_type -> keystead.election.v1.CampaignRequest
-	4,  // 15: keystead.election.v1.ElectionService.Renew:input_type -> keystead.election.v1.RenewRequest
-	6,  // 16: keystead.election.v1.ElectionService.Proclaim:input_type -> keystead.election.v1.ProclaimRequest
-	8,  // 17: keystead.election.v1.ElectionService.Resign:input_type -> keystead.election.v1.ResignRequest
-	10, // 18: keystead.election.v1.ElectionService.Verify:input_type -> keystead.election.v1.VerifyRequest
-	12, // 19: keystead.election.v1.ElectionService.Revoke:input_type -> keystead.election.v1.RevokeRequest
-	14, // 20: keystead.election.v1.ElectionService.Inspect:input_type -> keystead.election.v1.InspectRequest
-	17, // 21: keystead.election.v1.ElectionService.Observe:input_type -> keystead.election.v1.ObserveRequest
-	2,  // 22: keystead.election.v1.ElectionService.Campaign:output_type -> keystead.election.v1.CampaignResponse
-	5,  // 23: keystead.election.v1.ElectionService.Renew:output_type -> keystead.election.v1.RenewResponse
-	7,  // 24: keystead.election.v1.ElectionService.Proclaim:output_type -> keystead.election.v1.ProclaimResponse
-	9,  // 25: keystead.election.v1.ElectionService.Resign:output_type -> keystead.election.v1.ResignResponse
-	11, // 26: keystead.election.v1.ElectionService.Verify:output_type -> keystead.election.v1.VerifyResponse
-	13, // 27: keystead.election.v1.ElectionService.Revoke:output_type -> keystead.election.v1.RevokeResponse
-	16, // 28: keystead.election.v1.ElectionService.Inspect:output_type -> keystead.election.v1.InspectResponse
-	18, // 29: keystead.election.v1.ElectionService.Observe:output_type -> keystead.election.v1.ObserveResponse
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	19, // 0: keystead.election.v1.Leader.session:type_name -> keystead.common.v1.Session
+	20, // 1: keystead.election.v1.CampaignRequest.request_id:type_name -> keystead.common.v1.RequestId
+	19, // 2: keystead.election.v1.CampaignRequest.session:type_name -> keystead.common.v1.Session
+	0,  // 3: keystead.election.v1.CampaignResponse.leader:type_name -> keystead.election.v1.Leader
+	21, // 4: keystead.election.v1.CampaignResponse.replay:type_name -> keystead.common.v1.Replay
+	19, // 5: keystead.election.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	3,  // 6: keystead.election.v1.RenewRequest.reclaim:type_name -> keystead.election.v1.Reclaim
+	20, // 7: keystead.election.v1.ProclaimRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 8: keystead.election.v1.ProclaimResponse.replay:type_name -> keystead.common.v1.Replay
+	20, // 9: keystead.election.v1.ResignRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 10: keystead.election.v1.ResignResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 11: keystead.election.v1.VerifyResponse.leader:type_name -> keystead.election.v1.Leader
+	20, // 12: keystead.election.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 13: keystead.election.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 14: keystead.election.v1.InspectResponse.leader:type_name -> keystead.election.v1.Leader
+	15, // 15: keystead.election.v1.InspectResponse.candidates:type_name -> keystead.election.v1.Candidate
+	0,  // 16: keystead.election.v1.ObserveResponse.leader:type_name -> keystead.election.v1.Leader
+	1,  // 17: keystead.election.v1.ElectionService.Campaign:input_type -> keystead.election.v1.CampaignRequest
+	4,  // 18: keystead.election.v1.ElectionService.Renew:input_type -> keystead.election.v1.RenewRequest
+	6,  // 19: keystead.election.v1.ElectionService.Proclaim:input_type -> keystead.election.v1.ProclaimRequest
+	8,  // 20: keystead.election.v1.ElectionService.Resign:input_type -> keystead.election.v1.ResignRequest
+	10, // 21: keystead.election.v1.ElectionService.Verify:input_type -> keystead.election.v1.VerifyRequest
+	12, // 22: keystead.election.v1.ElectionService.Revoke:input_type -> keystead.election.v1.RevokeRequest
+	14, // 23: keystead.election.v1.ElectionService.Inspect:input_type -> keystead.election.v1.InspectRequest
+	17, // 24: keystead.election.v1.ElectionService.Observe:input_type -> keystead.election.v1.ObserveRequest
+	2,  // 25: keystead.election.v1.ElectionService.Campaign:output_type -> keystead.election.v1.CampaignResponse
+	5,  // 26: keystead.election.v1.ElectionService.Renew:output_type -> keystead.election.v1.RenewResponse
+	7,  // 27: keystead.election.v1.ElectionService.Proclaim:output_type -> keystead.election.v1.ProclaimResponse
+	9,  // 28: keystead.election.v1.ElectionService.Resign:output_type -> keystead.election.v1.ResignResponse
+	11, // 29: keystead.election.v1.ElectionService.Verify:output_type -> keystead.election.v1.VerifyResponse
+	13, // 30: keystead.election.v1.ElectionService.Revoke:output_type -> keystead.election.v1.RevokeResponse
+	16, // 31: keystead.election.v1.ElectionService.Inspect:output_type -> keystead.election.v1.InspectResponse
+	18, // 32: keystead.election.v1.ElectionService.Observe:output_type -> keystead.election.v1.ObserveResponse
+	25, // [25:33] is the sub-list for method output_type
+	17, // [17:25] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_keystead_election_v1_election_proto_init() }

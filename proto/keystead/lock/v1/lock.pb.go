@@ -314,7 +314,15 @@ type AcquireResponse struct {
 	Owner string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,10,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,10,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Whether others may share it: as was asked for, or by a Downgrade since. A node of before
+	// level 7 does not know this and the next two fields: it grants the lock without them, and
+	// leaves them out here. Release the lock then.
+	Shared bool `protobuf:"varint,11,opt,name=shared,proto3" json:"shared,omitempty"`
+	// The delay_ns of the request.
+	DelayNs int64 `protobuf:"varint,12,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	// The session of the request.
+	Session       *v1.Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,6 +425,27 @@ func (x *AcquireResponse) GetLostEpoch() uint64 {
 		return x.LostEpoch
 	}
 	return 0
+}
+
+func (x *AcquireResponse) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *AcquireResponse) GetDelayNs() int64 {
+	if x != nil {
+		return x.DelayNs
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
 }
 
 // Reclaim is what a holder shows to get a lock back that was lost with the nodes
@@ -526,8 +555,8 @@ type RenewRequest struct {
 	// Gives the lock back if it was lost, while the grace period of the loss runs
 	// (lost_epoch): under the same token, for left_ns. Of several that held it exclusively
 	// the one with the highest token gets it, and takes it from the others; those that shared
-	// it get it back beside one another. At all other times it changes nothing. Without it, the renewal of a lock that may have been
-	// lost is the error RECOVERING.
+	// it get it back beside one another. At all other times it changes nothing. Without it,
+	// the renewal of a lock that may have been lost is the error RECOVERING.
 	Reclaim       *Reclaim `protobuf:"bytes,5,opt,name=reclaim,proto3" json:"reclaim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1265,9 +1294,16 @@ type UpdateRequest struct {
 	// Fencing token of the grant.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// Whatever the holder wants others to see from now on: at most 1,024 bytes.
-	Metadata      []byte `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Metadata []byte `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Makes a retry safe: it does not bring back metadata that were replaced since.
+	RequestId *v1.RequestId `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateRequest) Reset() {
@@ -1328,6 +1364,20 @@ func (x *UpdateRequest) GetMetadata() []byte {
 	return nil
 }
 
+func (x *UpdateRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
 // UpdateResponse says whether the metadata were replaced.
 type UpdateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1339,7 +1389,9 @@ type UpdateResponse struct {
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay        *v1.Replay `protobuf:"bytes,5,opt,name=replay,proto3" json:"replay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1400,6 +1452,13 @@ func (x *UpdateResponse) GetLostEpoch() uint64 {
 		return x.LostEpoch
 	}
 	return 0
+}
+
+func (x *UpdateResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
 }
 
 // DowngradeRequest makes an exclusive grant a shared one.
@@ -2067,7 +2126,7 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\bmetadata\x18\x05 \x01(\fR\bmetadata\x12\x16\n" +
 	"\x06shared\x18\x06 \x01(\bR\x06shared\x12\x19\n" +
 	"\bdelay_ns\x18\a \x01(\x03R\adelayNs\x125\n" +
-	"\asession\x18\b \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xcf\x02\n" +
+	"\asession\x18\b \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xb9\x03\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2080,7 +2139,10 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05owner\x18\t \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\n" +
-	" \x01(\x04R\tlostEpoch\"\xc0\x01\n" +
+	" \x01(\x04R\tlostEpoch\x12\x16\n" +
+	"\x06shared\x18\v \x01(\bR\x06shared\x12\x19\n" +
+	"\bdelay_ns\x18\f \x01(\x03R\adelayNs\x125\n" +
+	"\asession\x18\r \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xc0\x01\n" +
 	"\aReclaim\x12\x17\n" +
 	"\aleft_ns\x18\x01 \x01(\x03R\x06leftNs\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
@@ -2146,18 +2208,22 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"g\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xce\x01\n" +
 	"\rUpdateRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x1a\n" +
-	"\bmetadata\x18\x04 \x01(\fR\bmetadata\"u\n" +
+	"\bmetadata\x18\x04 \x01(\fR\bmetadata\x12<\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\"\xa9\x01\n" +
 	"\x0eUpdateResponse\x12\x18\n" +
 	"\aupdated\x18\x01 \x01(\bR\aupdated\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\"N\n" +
+	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\x122\n" +
+	"\x06replay\x18\x05 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"N\n" +
 	"\x10DowngradeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2265,52 +2331,55 @@ var file_keystead_lock_v1_lock_proto_depIdxs = []int32{
 	26, // 2: keystead.lock.v1.Holder.session:type_name -> keystead.common.v1.Session
 	1,  // 3: keystead.lock.v1.AcquireResponse.holder:type_name -> keystead.lock.v1.Holder
 	27, // 4: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	26, // 5: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
-	3,  // 6: keystead.lock.v1.RenewRequest.reclaim:type_name -> keystead.lock.v1.Reclaim
-	1,  // 7: keystead.lock.v1.RenewResponse.holder:type_name -> keystead.lock.v1.Holder
-	25, // 8: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	27, // 9: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
-	1,  // 10: keystead.lock.v1.InspectResponse.holder:type_name -> keystead.lock.v1.Holder
-	9,  // 11: keystead.lock.v1.InspectResponse.waiters:type_name -> keystead.lock.v1.Waiter
-	1,  // 12: keystead.lock.v1.InspectResponse.holders:type_name -> keystead.lock.v1.Holder
-	1,  // 13: keystead.lock.v1.VerifyResponse.holder:type_name -> keystead.lock.v1.Holder
-	25, // 14: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	27, // 15: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 16: keystead.lock.v1.BatchAcquireRequest.acquires:type_name -> keystead.lock.v1.AcquireRequest
-	2,  // 17: keystead.lock.v1.AcquireResult.response:type_name -> keystead.lock.v1.AcquireResponse
-	28, // 18: keystead.lock.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
-	20, // 19: keystead.lock.v1.BatchAcquireResponse.results:type_name -> keystead.lock.v1.AcquireResult
-	29, // 20: keystead.lock.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
-	6,  // 21: keystead.lock.v1.BatchReleaseRequest.releases:type_name -> keystead.lock.v1.ReleaseRequest
-	7,  // 22: keystead.lock.v1.ReleaseResult.response:type_name -> keystead.lock.v1.ReleaseResponse
-	28, // 23: keystead.lock.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
-	23, // 24: keystead.lock.v1.BatchReleaseResponse.results:type_name -> keystead.lock.v1.ReleaseResult
-	29, // 25: keystead.lock.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
-	0,  // 26: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
-	4,  // 27: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
-	6,  // 28: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
-	19, // 29: keystead.lock.v1.LockService.BatchAcquire:input_type -> keystead.lock.v1.BatchAcquireRequest
-	22, // 30: keystead.lock.v1.LockService.BatchRelease:input_type -> keystead.lock.v1.BatchReleaseRequest
-	8,  // 31: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
-	11, // 32: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
-	13, // 33: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
-	15, // 34: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
-	17, // 35: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
-	2,  // 36: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
-	5,  // 37: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
-	7,  // 38: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
-	21, // 39: keystead.lock.v1.LockService.BatchAcquire:output_type -> keystead.lock.v1.BatchAcquireResponse
-	24, // 40: keystead.lock.v1.LockService.BatchRelease:output_type -> keystead.lock.v1.BatchReleaseResponse
-	10, // 41: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
-	12, // 42: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
-	14, // 43: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
-	16, // 44: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
-	18, // 45: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	26, // 5: keystead.lock.v1.AcquireResponse.session:type_name -> keystead.common.v1.Session
+	26, // 6: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	3,  // 7: keystead.lock.v1.RenewRequest.reclaim:type_name -> keystead.lock.v1.Reclaim
+	1,  // 8: keystead.lock.v1.RenewResponse.holder:type_name -> keystead.lock.v1.Holder
+	25, // 9: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	27, // 10: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	1,  // 11: keystead.lock.v1.InspectResponse.holder:type_name -> keystead.lock.v1.Holder
+	9,  // 12: keystead.lock.v1.InspectResponse.waiters:type_name -> keystead.lock.v1.Waiter
+	1,  // 13: keystead.lock.v1.InspectResponse.holders:type_name -> keystead.lock.v1.Holder
+	1,  // 14: keystead.lock.v1.VerifyResponse.holder:type_name -> keystead.lock.v1.Holder
+	25, // 15: keystead.lock.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
+	27, // 16: keystead.lock.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
+	25, // 17: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	27, // 18: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	0,  // 19: keystead.lock.v1.BatchAcquireRequest.acquires:type_name -> keystead.lock.v1.AcquireRequest
+	2,  // 20: keystead.lock.v1.AcquireResult.response:type_name -> keystead.lock.v1.AcquireResponse
+	28, // 21: keystead.lock.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
+	20, // 22: keystead.lock.v1.BatchAcquireResponse.results:type_name -> keystead.lock.v1.AcquireResult
+	29, // 23: keystead.lock.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
+	6,  // 24: keystead.lock.v1.BatchReleaseRequest.releases:type_name -> keystead.lock.v1.ReleaseRequest
+	7,  // 25: keystead.lock.v1.ReleaseResult.response:type_name -> keystead.lock.v1.ReleaseResponse
+	28, // 26: keystead.lock.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
+	23, // 27: keystead.lock.v1.BatchReleaseResponse.results:type_name -> keystead.lock.v1.ReleaseResult
+	29, // 28: keystead.lock.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
+	0,  // 29: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
+	4,  // 30: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
+	6,  // 31: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
+	19, // 32: keystead.lock.v1.LockService.BatchAcquire:input_type -> keystead.lock.v1.BatchAcquireRequest
+	22, // 33: keystead.lock.v1.LockService.BatchRelease:input_type -> keystead.lock.v1.BatchReleaseRequest
+	8,  // 34: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
+	11, // 35: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
+	13, // 36: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
+	15, // 37: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
+	17, // 38: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
+	2,  // 39: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
+	5,  // 40: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
+	7,  // 41: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
+	21, // 42: keystead.lock.v1.LockService.BatchAcquire:output_type -> keystead.lock.v1.BatchAcquireResponse
+	24, // 43: keystead.lock.v1.LockService.BatchRelease:output_type -> keystead.lock.v1.BatchReleaseResponse
+	10, // 44: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
+	12, // 45: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
+	14, // 46: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
+	16, // 47: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
+	18, // 48: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
+	39, // [39:49] is the sub-list for method output_type
+	29, // [29:39] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_keystead_lock_v1_lock_proto_init() }

@@ -206,7 +206,13 @@ type AcquireResponse struct {
 	// Set when this repeats an earlier answer: acquired, token and waited_ns are
 	// those of the first answer, and the rest is as of now. A grant whose ttl_ns
 	// is 0 is over.
-	Replay        *v1.Replay `protobuf:"bytes,11,opt,name=replay,proto3" json:"replay,omitempty"`
+	Replay *v1.Replay `protobuf:"bytes,11,opt,name=replay,proto3" json:"replay,omitempty"`
+	// How many permits the grant has: what was asked for, or fewer by a Downgrade since.
+	// 0 if not acquired, and from a node that does not say so yet.
+	Permits uint32 `protobuf:"varint,12,opt,name=permits,proto3" json:"permits,omitempty"`
+	// The session of the request. A node of before level 7 grants the permits without one, and
+	// leaves it out here. Release them then.
+	Session       *v1.Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -314,6 +320,20 @@ func (x *AcquireResponse) GetLostEpoch() uint64 {
 func (x *AcquireResponse) GetReplay() *v1.Replay {
 	if x != nil {
 		return x.Replay
+	}
+	return nil
+}
+
+func (x *AcquireResponse) GetPermits() uint32 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetSession() *v1.Session {
+	if x != nil {
+		return x.Session
 	}
 	return nil
 }
@@ -2317,7 +2337,7 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"request_id\x18\n" +
 	" \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
 	"\x0fidempotency_key\x18\v \x01(\tR\x0eidempotencyKey\x125\n" +
-	"\asession\x18\f \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xcd\x02\n" +
+	"\asession\x18\f \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\x9e\x03\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2331,7 +2351,9 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\n" +
 	" \x01(\x04R\tlostEpoch\x122\n" +
-	"\x06replay\x18\v \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"\xe6\x01\n" +
+	"\x06replay\x18\v \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x18\n" +
+	"\apermits\x18\f \x01(\rR\apermits\x125\n" +
+	"\asession\x18\r \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xe6\x01\n" +
 	"\x06Holder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x18\n" +
@@ -2551,57 +2573,58 @@ var file_keystead_semaphore_v1_semaphore_proto_depIdxs = []int32{
 	27, // 0: keystead.semaphore.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
 	28, // 1: keystead.semaphore.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
 	29, // 2: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	28, // 3: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
-	28, // 4: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
-	3,  // 5: keystead.semaphore.v1.RenewRequest.reclaim:type_name -> keystead.semaphore.v1.Reclaim
-	27, // 6: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 7: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
-	2,  // 8: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
-	27, // 9: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 10: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
-	27, // 11: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 12: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	27, // 13: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 14: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
-	2,  // 15: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
-	19, // 16: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
-	0,  // 17: keystead.semaphore.v1.BatchAcquireRequest.acquires:type_name -> keystead.semaphore.v1.AcquireRequest
-	1,  // 18: keystead.semaphore.v1.AcquireResult.response:type_name -> keystead.semaphore.v1.AcquireResponse
-	30, // 19: keystead.semaphore.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
-	22, // 20: keystead.semaphore.v1.BatchAcquireResponse.results:type_name -> keystead.semaphore.v1.AcquireResult
-	31, // 21: keystead.semaphore.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
-	6,  // 22: keystead.semaphore.v1.BatchReleaseRequest.releases:type_name -> keystead.semaphore.v1.ReleaseRequest
-	7,  // 23: keystead.semaphore.v1.ReleaseResult.response:type_name -> keystead.semaphore.v1.ReleaseResponse
-	30, // 24: keystead.semaphore.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
-	25, // 25: keystead.semaphore.v1.BatchReleaseResponse.results:type_name -> keystead.semaphore.v1.ReleaseResult
-	31, // 26: keystead.semaphore.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
-	0,  // 27: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
-	4,  // 28: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
-	6,  // 29: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
-	21, // 30: keystead.semaphore.v1.SemaphoreService.BatchAcquire:input_type -> keystead.semaphore.v1.BatchAcquireRequest
-	24, // 31: keystead.semaphore.v1.SemaphoreService.BatchRelease:input_type -> keystead.semaphore.v1.BatchReleaseRequest
-	8,  // 32: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
-	10, // 33: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
-	12, // 34: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
-	14, // 35: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
-	16, // 36: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
-	18, // 37: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
-	1,  // 38: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
-	5,  // 39: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
-	7,  // 40: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
-	23, // 41: keystead.semaphore.v1.SemaphoreService.BatchAcquire:output_type -> keystead.semaphore.v1.BatchAcquireResponse
-	26, // 42: keystead.semaphore.v1.SemaphoreService.BatchRelease:output_type -> keystead.semaphore.v1.BatchReleaseResponse
-	9,  // 43: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
-	11, // 44: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
-	13, // 45: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
-	15, // 46: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
-	17, // 47: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
-	20, // 48: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
-	38, // [38:49] is the sub-list for method output_type
-	27, // [27:38] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	28, // 3: keystead.semaphore.v1.AcquireResponse.session:type_name -> keystead.common.v1.Session
+	28, // 4: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
+	28, // 5: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	3,  // 6: keystead.semaphore.v1.RenewRequest.reclaim:type_name -> keystead.semaphore.v1.Reclaim
+	27, // 7: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 8: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	2,  // 9: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
+	27, // 10: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 11: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 12: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 13: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 14: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 15: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
+	2,  // 16: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
+	19, // 17: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
+	0,  // 18: keystead.semaphore.v1.BatchAcquireRequest.acquires:type_name -> keystead.semaphore.v1.AcquireRequest
+	1,  // 19: keystead.semaphore.v1.AcquireResult.response:type_name -> keystead.semaphore.v1.AcquireResponse
+	30, // 20: keystead.semaphore.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
+	22, // 21: keystead.semaphore.v1.BatchAcquireResponse.results:type_name -> keystead.semaphore.v1.AcquireResult
+	31, // 22: keystead.semaphore.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
+	6,  // 23: keystead.semaphore.v1.BatchReleaseRequest.releases:type_name -> keystead.semaphore.v1.ReleaseRequest
+	7,  // 24: keystead.semaphore.v1.ReleaseResult.response:type_name -> keystead.semaphore.v1.ReleaseResponse
+	30, // 25: keystead.semaphore.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
+	25, // 26: keystead.semaphore.v1.BatchReleaseResponse.results:type_name -> keystead.semaphore.v1.ReleaseResult
+	31, // 27: keystead.semaphore.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
+	0,  // 28: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
+	4,  // 29: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
+	6,  // 30: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
+	21, // 31: keystead.semaphore.v1.SemaphoreService.BatchAcquire:input_type -> keystead.semaphore.v1.BatchAcquireRequest
+	24, // 32: keystead.semaphore.v1.SemaphoreService.BatchRelease:input_type -> keystead.semaphore.v1.BatchReleaseRequest
+	8,  // 33: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
+	10, // 34: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
+	12, // 35: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
+	14, // 36: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
+	16, // 37: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
+	18, // 38: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
+	1,  // 39: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
+	5,  // 40: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
+	7,  // 41: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
+	23, // 42: keystead.semaphore.v1.SemaphoreService.BatchAcquire:output_type -> keystead.semaphore.v1.BatchAcquireResponse
+	26, // 43: keystead.semaphore.v1.SemaphoreService.BatchRelease:output_type -> keystead.semaphore.v1.BatchReleaseResponse
+	9,  // 44: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
+	11, // 45: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
+	13, // 46: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
+	15, // 47: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
+	17, // 48: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
+	20, // 49: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
+	39, // [39:50] is the sub-list for method output_type
+	28, // [28:39] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_keystead_semaphore_v1_semaphore_proto_init() }

@@ -19,12 +19,13 @@ import (
 // Election is a named election that many keys have, each its own: one leader at a time. It is a
 // small value: making one costs nothing, and it may be copied and kept.
 type Election struct {
-	c    *Client
-	name string
+	c       *Client
+	name    string
+	session *Session // that keeps terms alive; nil = they are kept alive one by one
 }
 
 // Election names an election, with at most 128 bytes. name "" = "election".
-func (c *Client) Election(name string) Election { return Election{c, name} }
+func (c *Client) Election(name string) Election { return Election{c: c, name: name} }
 
 // Leader is a term of an election.
 type Leader struct {
@@ -45,8 +46,9 @@ func wireLeader(l *electionpb.Leader) *Leader {
 
 // term is what a grant of an election has beside that of a lock.
 type term struct {
-	delay time.Duration
-	value atomic.Pointer[[]byte] // as it was proclaimed last
+	delay   time.Duration
+	session *Session
+	value   atomic.Pointer[[]byte] // as it was proclaimed last
 }
 
 func (t *term) what() string { return "election" }
@@ -75,7 +77,7 @@ type termService struct {
 
 func (s termService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, opts ...grpc.CallOption) (*lockpb.AcquireResponse, error) {
 	r, err := s.to.Campaign(ctx, &electionpb.CampaignRequest{Key: q.Key, Name: q.Name, Candidate: q.Holder, Value: q.Metadata,
-		TtlNs: q.TtlNs, WaitNs: q.WaitNs, DelayNs: int64(s.t.delay), RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey}, opts...)
+		TtlNs: q.TtlNs, WaitNs: q.WaitNs, DelayNs: int64(s.t.delay), RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey, Session: s.t.session.named()}, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func (s termService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, opts
 func (s termService) Renew(ctx context.Context, q *lockpb.RenewRequest, opts ...grpc.CallOption) (*lockpb.RenewResponse, error) {
 	ask := &electionpb.RenewRequest{Key: q.Key, Name: q.Name, Token: q.Token, TtlNs: q.TtlNs}
 	if c := q.Reclaim; c != nil {
-		ask.Reclaim = &electionpb.Reclaim{LeftNs: c.LeftNs, Candidate: c.Holder, Value: c.Metadata, DelayNs: int64(s.t.delay)}
+		ask.Reclaim = &electionpb.Reclaim{LeftNs: c.LeftNs, Candidate: c.Holder, Value: c.Metadata, DelayNs: int64(s.t.delay), Session: s.t.session.named()}
 		if v := s.t.value.Load(); v != nil {
 			ask.Reclaim.Value = *v
 		}
@@ -124,9 +126,9 @@ func (n Election) TryCampaign(ctx context.Context, key string, value []byte, opt
 }
 
 func (n Election) campaign(ctx context.Context, key string, value []byte, opts []LockOption, try bool) (*Leadership, error) {
-	l := Lock{c: n.c, name: n.name}
+	l := Lock(n)
 	o := l.options(opts)
-	t := &term{}
+	t := &term{session: n.session}
 	o.metadata, o.other = value, t
 	if try && o.wait != forever {
 		return nil, about(invalid("Wait", "is an option of Campaign; TryCampaign does not wait"), o.what(), key, "")

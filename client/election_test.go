@@ -174,3 +174,47 @@ func TestLeaderOutlivesItsOwner(t *testing.T) {
 		}
 	})
 }
+
+// TestTermsUnderASession: a session keeps terms alive, claims them, resigns them, and ends with them.
+func TestTermsUnderASession(t *testing.T) {
+	inSession(t, []string{"n1", "n2"}, func(t *testing.T, w *town, c *Client) {
+		s := must(c.Session(context.Background(), HeldBy("me")))(t)
+		key, stray := w.keyOf("n1"), w.keysOf("n2", 2)
+		leads := func(key string) *Leader { return must(c.Election("").Inspect(soon(t), key))(t).Leader }
+		a := must(s.Election("").Campaign(soon(t), key, []byte("a")))(t)
+		b := must(s.Election("").Campaign(soon(t), stray[0], []byte("b")))(t)
+		must(s.Lock("").Acquire(soon(t), stray[1]))(t)
+		s.mu.Lock()
+		delete(s.held, b.l.lease) // as if the answer had never come
+		s.mu.Unlock()
+		if err := a.Proclaim(soon(t), []byte("new")); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		w.nodes["n1"].lose()
+		time.Sleep(time.Hour)
+		if l := leads(key); l == nil || l.Token != a.Token() || l.Candidate != "me" || string(l.Value) != "new" || !a.Held() || s.Err() != nil {
+			t.Fatalf("%+v; %v", l, s.Err())
+		}
+		if leads(stray[0]) != nil {
+			t.Error("a term that nobody knows of goes on")
+		}
+		if ok := must(c.Election("").Revoke(soon(t), key, a.Token()))(t); !ok {
+			t.Error("not revoked")
+		}
+		<-s.Done()
+		time.Sleep(time.Second)
+		if v := must(c.Lock("").Inspect(soon(t), stray[1]))(t); v.Holding != 0 || !errors.Is(s.Err(), ErrLockLost) {
+			t.Errorf("%+v %v", v, s.Err())
+		}
+		w.nodes["n1"].lostAt.Store(0)
+		next := must(c.Session(context.Background()))(t)
+		must(next.Election("").TryCampaign(soon(t), key, nil))(t)
+		if err := next.Close(soon(t)); err != nil || leads(key) != nil {
+			t.Errorf("after Close: %v", err)
+		}
+		if _, err := next.Election("").Campaign(soon(t), key, nil); !errors.Is(err, ErrReleased) {
+			t.Error(err)
+		}
+	})
+}

@@ -72,8 +72,9 @@ type lease struct {
 	inner  context.Context
 	cancel context.CancelCauseFunc
 	kept   chan struct{} // closed when no renewal is under way any more
-	// session keeps it, if it has one: set before anybody else has the lease.
+	// session keeps it, if it has one, under the hash: set before anybody else has the lease.
 	session *Session
+	hash    uint64
 	failed  atomic.Pointer[Error] // of the last renewal; nil if it was answered
 
 	mu      sync.Mutex // guards what follows: one release at a time
@@ -249,6 +250,7 @@ func (l *lease) tryTime() time.Duration {
 // giveBack ends the lease and gives the grant back, once, under an idempotency key if that
 // is not "". The error is ErrLockLost if it had been lost before.
 func (l *lease) giveBack(ctx context.Context, key string, cause error) error {
+	defer l.session.releases(l)()
 	l.finish(cause)
 	<-l.kept // soon: its context has ended
 	l.mu.Lock()

@@ -124,7 +124,7 @@ func (l Lock) options(given []LockOption) lockOptions {
 	if o.margin == -1 && o.session == nil {
 		o.margin = o.ttl / marginPart
 	}
-	o.now.shared.Store(o.shared)
+	o.now.share = o.shared
 	return o
 }
 
@@ -212,6 +212,10 @@ func (l *HeldLock) Release(ctx context.Context, opts ...CallOption) error {
 }
 
 func (c *Client) newLock(values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, until int64) *HeldLock {
+	//guard:client-key-shared
+	if r.GetShared() { // also if another process has downgraded it, under an idempotency key
+		o.now.becomeShared()
+	}
 	return &HeldLock{c.newLease(values, c.lockGrant(key, o, r.GetToken()), until), metaOf(r, r.GetReplay()), o.name, o.now}
 }
 
@@ -397,20 +401,33 @@ func (l Lock) obtain(ctx context.Context, key string, o *lockOptions) (*HeldLock
 			}
 			return nil, e
 		}
-		// The grant was not before the first attempt plus the time in the queue.
-		held := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.ttl))
-		if r.GetTtlNs() > 0 && held.left() > 0 {
-			if err := o.sustain(held); err != nil {
-				return nil, err
-			}
-			return held, nil
-		}
-		// It came too late to be of use. Give it back rather than wait for its end.
-		held.finish(ErrLockLost)
-		if r.GetTtlNs() > 0 {
-			_, _ = held.release(ctx, releasing{left: held.rest, quiet: true})
+		if held, err := c.take(ctx, values, key, o, r, first); held != nil || err != nil {
+			return held, err
 		}
 	}
+}
+
+// take has a grant kept alive that was first asked for at a moment of the clock. It returns nil if
+// that came too late to be of use.
+func (c *Client) take(ctx, values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, first int64) (*HeldLock, error) {
+	// The grant was not before the first attempt plus the time in the queue.
+	held := c.newLock(values, key, o, r, first+r.GetWaitedNs()+int64(o.ttl))
+	other := o.unheeded(r, key)
+	if other == nil && r.GetTtlNs() > 0 && held.left() > 0 {
+		if err := o.sustain(held); err != nil {
+			return nil, err
+		}
+		return held, nil
+	}
+	// Give it back rather than wait for its end.
+	held.finish(ErrLockLost)
+	if r.GetTtlNs() > 0 {
+		_, _ = held.release(ctx, releasing{left: held.rest, quiet: true})
+	}
+	if other != nil {
+		return nil, other
+	}
+	return nil, nil
 }
 
 // sustain has a grant kept alive.

@@ -15,6 +15,9 @@ import (
 // here since when it is held: it is renewed, and counted from there.
 func (c *Client) takeKeyed(ctx, values context.Context, key string, o *lockOptions, r *lockpb.AcquireResponse, first int64) (*HeldLock, error) {
 	until := first + int64(o.ttl)
+	if e := o.unheeded(r, key); e != nil {
+		return nil, e // it ends by its TTL: another process may go on with it
+	}
 	//guard:client-lock-keyed
 	if r.GetReplay() != nil || r.GetWaitedNs() != 0 {
 		var sent int64

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
@@ -22,37 +25,91 @@ func Shared() LockOption {
 
 // lockNow is what may have changed of a lock since it was granted.
 type lockNow struct {
-	shared   atomic.Bool
 	metadata atomic.Pointer[[]byte]
+
+	mu      sync.Mutex // guards what follows
+	share   bool       // others may share it, for all that is known
+	pending int        // Downgrades that are under way: it may be shared by them
+	claimed bool       // it was claimed as shared meanwhile, so that it may be
+}
+
+func (n *lockNow) shared() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.share || n.pending > 0
 }
 
 // reclaim completes what the holder shows to get the lock back: it as it is now.
 func (n *lockNow) reclaim(c *lockpb.Reclaim) {
-	c.Shared = n.shared.Load()
+	n.mu.Lock()
+	c.Shared = n.share || n.pending > 0
+	n.claimed = n.claimed || c.Shared
+	n.mu.Unlock()
 	if m := n.metadata.Load(); m != nil {
 		c.Metadata = *m
 	}
 }
 
+// downgrade has the lock count as shared while do asks for that, and afterwards unless it is
+// certain that it is not: do reports that.
+func (n *lockNow) downgrade(do func() (not bool)) {
+	n.mu.Lock()
+	n.claimed = n.claimed && n.pending > 0
+	n.pending++
+	n.mu.Unlock()
+	not := do()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pending--
+	//guard:client-downgrade-not-done !not || n.claimed -> true || not
+	if !not || n.claimed {
+		n.share = true
+	}
+}
+
+// becomeShared notes that the lock is shared.
+func (n *lockNow) becomeShared() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.share = true
+}
+
+// unheeded returns the error of a grant that its owner has made without what was asked for,
+// because it is of a version that does not know that; nil if it has looked at all.
+func (o *lockOptions) unheeded(r *lockpb.AcquireResponse, key string) *Error {
+	if o.turn != nil || o.other != nil { // of kinds that are as new as these options
+		return nil
+	}
+	//guard:client-unheeded false
+	if o.shared && !r.Shared || o.delay != 0 && r.DelayNs == 0 || o.session != nil && r.Session == nil {
+		return &Error{Op: o.what(), Key: key, Node: r.GetOwner(), Code: codes.Unavailable, Reason: ErrUnavailable,
+			Message: "the node does not know shared locks, their delays and sessions yet; nothing is held", Hint: "upgrade all nodes: `keystead status` shows their versions"}
+	}
+	return nil
+}
+
 // Shared reports whether others may share the lock: it was acquired so, or Downgrade was called.
-func (l *HeldLock) Shared() bool { return l.now.shared.Load() }
+func (l *HeldLock) Shared() bool { return l.now.shared() }
 
 // Downgrade has others share the lock from now on, under the same token: those that are next in
-// its queue and want to share it get it as well, and nobody has it alone in between. If the error
-// says that the outcome is unknown, take the lock to be shared, and call it again. The error is
-// ErrLockLost if the lock is not held any more.
-func (l *HeldLock) Downgrade(ctx context.Context) error {
+// its queue and want to share it get it as well, and nobody has it alone in between. After an error
+// Shared reports whether the lock may be shared all the same; if it may, call Downgrade again. The
+// error is ErrLockLost if the lock is not held any more.
+func (l *HeldLock) Downgrade(ctx context.Context) (err error) {
 	const what = "downgrade lock"
 	if err := l.c.callable(ctx); err != nil {
 		return about(err, what, l.key, "")
 	}
-	l.now.shared.Store(true) // before others may: what was lost is claimed as shared
-	r, err := ask(ctx, l.c, toKey(l.key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.DowngradeResponse, error) {
-		return lockpb.NewLockServiceClient(conn).Downgrade(ctx, &lockpb.DowngradeRequest{Key: l.key, Name: l.name, Token: l.token}, opts...)
+	l.now.downgrade(func() (not bool) { // before others may: what is lost meanwhile is claimed as shared
+		var r *lockpb.DowngradeResponse
+		r, err = ask(ctx, l.c, toKey(l.key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.DowngradeResponse, error) {
+			return lockpb.NewLockServiceClient(conn).Downgrade(ctx, &lockpb.DowngradeRequest{Key: l.key, Name: l.name, Token: l.token}, opts...)
+		})
+		if err == nil && !r.Downgraded {
+			err = l.over(what, r.Owner)
+		}
+		return err != nil && !errors.Is(err, ErrOutcomeUnknown)
 	})
-	if err == nil && !r.Downgraded {
-		return l.over(what, r.Owner)
-	}
 	return err
 }
 
@@ -64,8 +121,10 @@ func (l *HeldLock) Update(ctx context.Context, metadata []byte) error {
 		return about(err, what, l.key, "")
 	}
 	metadata = bytes.Clone(metadata) // they are shown again if the lock is lost
-	r, err := ask(ctx, l.c, toKey(l.key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.UpdateResponse, error) {
-		return lockpb.NewLockServiceClient(conn).Update(ctx, &lockpb.UpdateRequest{Key: l.key, Name: l.name, Token: l.token, Metadata: metadata}, opts...)
+	op := l.c.ops.begin()
+	defer op.finish()
+	r, err := ask(ctx, l.c, toKey(l.key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*lockpb.UpdateResponse, error) {
+		return lockpb.NewLockServiceClient(conn).Update(ctx, &lockpb.UpdateRequest{Key: l.key, Name: l.name, Token: l.token, Metadata: metadata, RequestId: id}, opts...)
 	})
 	switch {
 	case err != nil:

@@ -6,6 +6,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
 func TestSharedLock(t *testing.T) {
@@ -118,5 +123,87 @@ func TestLockUnderASession(t *testing.T) {
 				t.Errorf("%s: %+v", key, v)
 			}
 		}
+	})
+}
+
+// TestDowngradeThatWasNotDone: a lock whose Downgrade was refused is held alone, and claimed so.
+func TestDowngradeThatWasNotDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil) // whose level knows no shared locks
+		c, n1 := w.client(direct, "n1"), w.nodes["n1"]
+		a := must(c.Lock("").Acquire(soon(t), "k", TTL(10*time.Second), HeldBy("a")))(t)
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		for what, ctx := range map[string]context.Context{"a context that has ended": ended, "a level without": ctx2(t, time.Second)} {
+			if err := a.Downgrade(ctx); err == nil || errors.Is(err, ErrOutcomeUnknown) || a.Shared() {
+				t.Errorf("%s: %v, shared %v", what, err, a.Shared())
+			}
+		}
+		n1.lose()
+		time.Sleep(time.Hour)
+		if v := must(c.Lock("").Inspect(soon(t), "k"))(t); !a.Held() || v.Holder == nil || v.Holder.Shared {
+			t.Errorf("%+v; %v", v, context.Cause(a.Context()))
+		}
+	})
+}
+
+// TestKeyOfADowngradedLock: another process that goes on with a grant learns that it is shared by now.
+func TestKeyOfADowngradedLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		time.Sleep(10 * time.Minute) // a node knows no keys of before it was there
+		c := w.client(Config{}, "n1")
+		a := must(c.Lock("").Acquire(soon(t), "k", IdempotencyKey("run-7")))(t)
+		p := must(c.Semaphore("", 5).Acquire(soon(t), "k", 5, IdempotencyKey("run-7")))(t)
+		if err := errors.Join(a.Downgrade(soon(t)), p.Downgrade(soon(t), 2)); err != nil {
+			t.Fatal(err)
+		}
+		if again := must(c.Lock("").Acquire(soon(t), "k", IdempotencyKey("run-7")))(t); again.Token() != a.Token() || !again.Shared() {
+			t.Errorf("token %d, shared %v", again.Token(), again.Shared())
+		}
+		if again := must(c.Semaphore("", 5).Acquire(soon(t), "k", 5, IdempotencyKey("run-7")))(t); again.Token() != p.Token() || again.Permits() != 2 {
+			t.Errorf("token %d, %d permits", again.Token(), again.Permits())
+		}
+	})
+}
+
+// ofBefore has requests reach a node without what nodes of before level 7 do not know.
+func ofBefore(ctx context.Context, method string, q, r any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	switch q := q.(type) {
+	case *lockpb.AcquireRequest:
+		q.Shared, q.DelayNs, q.Session = false, 0, nil
+	case *semaphorepb.AcquireRequest:
+		q.Session = nil
+	}
+	return invoke(ctx, method, q, r, conn, opts...)
+}
+
+// TestOwnerOfBefore: a grant of a node that does not know what was asked for is given back.
+func TestOwnerOfBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		time.Sleep(10 * time.Minute) // a node knows no keys of before it was there
+		c := w.client(Config{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(ofBefore)}}, "n1")
+		s := must(c.Session(context.Background()))(t)
+		for what, acquire := range map[string]func(key string) error{
+			"shared":               func(key string) error { _, err := c.Lock("").Acquire(soon(t), key, Shared()); return err },
+			"a delay":              func(key string) error { _, err := c.Lock("").TryAcquire(soon(t), key, Delay(time.Second)); return err },
+			"a session":            func(key string) error { _, err := s.Lock("").Acquire(soon(t), key); return err },
+			"permits in a session": func(key string) error { _, err := s.Semaphore("", 1).Acquire(soon(t), key, 1); return err },
+		} {
+			if err := acquire(what); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if v := must(c.Lock("").Inspect(soon(t), what))(t); v.Holding != 0 || w.heldAt(t, c, what) != 0 {
+				t.Errorf("%s: it is held", what)
+			}
+		}
+		if _, err := c.Lock("").Acquire(soon(t), "k", Shared(), IdempotencyKey("run-7")); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("under a key: %v", err)
+		}
+		must(c.Lock("").Acquire(soon(t), "plain"))(t)
+		must(c.Semaphore("", 1).Acquire(soon(t), "plain", 1, Delay(time.Second)))(t)
 	})
 }

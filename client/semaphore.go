@@ -129,8 +129,12 @@ func (s permitService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, op
 	if r.Capacity != 0 {
 		p.seen.Store(r.Capacity)
 	}
+	//guard:client-key-permits
+	if r.Permits != 0 { // another process may have given some back, under an idempotency key
+		p.lower(r.Permits)
+	}
 	return &lockpb.AcquireResponse{Acquired: r.Acquired, Token: r.Token, TtlNs: r.TtlNs, WaitedNs: r.WaitedNs, QueuePosition: r.QueuePosition,
-		Epoch: r.Epoch, Owner: r.Owner, LostEpoch: r.LostEpoch, Replay: r.Replay}, nil
+		DelayNs: int64(s.o.delay), Session: r.Session, Epoch: r.Epoch, Owner: r.Owner, LostEpoch: r.LostEpoch, Replay: r.Replay}, nil
 }
 
 func (s permitService) Renew(ctx context.Context, q *lockpb.RenewRequest, opts ...grpc.CallOption) (*lockpb.RenewResponse, error) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,16 +41,18 @@ type Session struct {
 
 	mu      sync.Mutex         // guards what follows
 	held    map[*lease]uint64  // what it holds, with the hash that names it
+	leaving map[uint64]int     // what is being released, by hash: how many calls are under way
 	calls   map[object]int     // Acquires that are under way
 	quiet   chan struct{}      // closed when there are none, if the session is over
+	rest    []*lease           // what it held when it was over, until Close has given it back
 	keepers map[string]*keeper // by address of a node; "" = that is not known
 }
 
 // Session begins a session. It outlives ctx, and inherits its values but not its end. TTL, 10 s
 // to 24 h, and Margin are those of all that is acquired under it, by default DefaultSessionTTL
 // and a tenth of the TTL; HeldBy is how it is shown to others. Nodes refuse a TTL in which no
-// owner is replaced when something is acquired. Close the session when it is no longer needed. It needs a cluster of level 7: until all nodes are upgraded, acquiring under it is
-// ErrUnavailable.
+// owner is replaced when something is acquired. Close the session when it is no longer needed. It
+// needs a cluster of level 7: until all nodes are upgraded, acquiring under it is ErrUnavailable.
 func (c *Client) Session(ctx context.Context, opts ...LockOption) (*Session, error) {
 	const what = "session"
 	if err := c.callable(ctx); err != nil {
@@ -67,7 +71,7 @@ func (c *Client) Session(ctx context.Context, opts ...LockOption) (*Session, err
 	s := &Session{c: c, ttl: o.ttl, margin: o.margin, holder: o.holder,
 		wire:  &commonpb.Session{Client: c.waits.client[:], Generation: c.generation.Add(1)},
 		nudge: make(chan struct{}, 1), ran: make(chan struct{}),
-		held: map[*lease]uint64{}, calls: map[object]int{}, keepers: map[string]*keeper{}}
+		held: map[*lease]uint64{}, leaving: map[uint64]int{}, calls: map[object]int{}, keepers: map[string]*keeper{}}
 	s.ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if !c.start(s.run) {
 		return nil, about(errClosed(), what, "", "")
@@ -110,12 +114,15 @@ func (s *Session) Semaphore(name string, capacity int) Semaphore {
 	return Semaphore{c: s.c, name: name, capacity: capacity, session: s}
 }
 
+// Election is Client.Election for terms that this session keeps alive: see Semaphore.
+func (s *Session) Election(name string) Election { return Election{c: s.c, name: name, session: s} }
+
 // Held returns how much the session holds.
 func (s *Session) Held() int { return len(s.leases()) }
 
 // Close ends the session: it lets its own Acquires give up and waits for them, and then releases
-// all that it holds. The error is that of the call if that could not be told to all nodes: what
-// they keep is over when its TTL is.
+// all that it holds. After an error some of it may be held until its TTL is over; Close may be
+// called again.
 func (s *Session) Close(ctx context.Context) error {
 	const what = "end session"
 	if err := s.c.callable(ctx); err != nil {
@@ -130,23 +137,59 @@ func (s *Session) Close(ctx context.Context) error {
 	case <-s.settled():
 	case <-ctx.Done(): // what they are granted yet ends with its TTL
 	}
-	return s.end(ctx)
+	s.mu.Lock()
+	rest := s.rest
+	s.mu.Unlock()
+	released, err := s.end(ctx)
+	//guard:client-session-close-by-key
+	if released < len(rest) {
+		err = cmp.Or(s.releaseAll(ctx, rest), err)
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.rest = nil
+		s.mu.Unlock()
+	}
+	return err
 }
 
-// end tells all nodes that the session is over.
-func (s *Session) end(ctx context.Context) error {
+// end tells all nodes that the session is over, and returns how much was released by that. It may
+// be less than it held: an End finds nothing where a node may not act, or a key is moving.
+func (s *Session) end(ctx context.Context) (released int, err error) {
 	r, err := ask(ctx, s.c, route{reads: true, what: "end session"}, nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (ended, error) {
 		r, err := sessionpb.NewSessionServiceClient(conn).End(ctx, &sessionpb.EndRequest{Session: s.wire, Everywhere: true}, opts...)
 		return ended{r}, err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if nodes := r.GetUnanswered(); len(nodes) > 0 {
-		return &Error{Op: "end session", Node: r.GetNode(), Code: codes.Unavailable, Reason: ErrUnavailable,
+		err = &Error{Op: "end session", Node: r.GetNode(), Code: codes.Unavailable, Reason: ErrUnavailable,
 			Message: fmt.Sprintf("%s could not be told; what the session holds there is over when its TTL is", strings.Join(nodes, ", "))}
 	}
-	return nil
+	return int(r.GetReleased()), err
+}
+
+// releaseAll releases grants by their keys, and returns the first error. One that is over by now is
+// none.
+func (s *Session) releaseAll(ctx context.Context, all []*lease) error {
+	var calls sync.WaitGroup
+	var mu sync.Mutex // guards first
+	var first error
+	slots := make(chan struct{}, maxByKey)
+	for _, l := range all {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			if _, err := l.release(ctx, releasing{left: l.rest, quiet: true}); err != nil {
+				mu.Lock()
+				first = cmp.Or(first, err)
+				mu.Unlock()
+			}
+		})
+	}
+	calls.Wait()
+	return first
 }
 
 // ended is the answer to an End. It is of no owner.
@@ -161,6 +204,7 @@ func (s *Session) over(cause error) bool {
 	first := s.ctx.Err() == nil
 	if first {
 		s.stop(cause)
+		s.rest = slices.Collect(maps.Keys(s.held))
 	}
 	s.mu.Unlock()
 	if first {
@@ -176,11 +220,14 @@ func (s *Session) lost(cause error) {
 	if !s.over(cause) {
 		return
 	}
+	s.mu.Lock()
+	s.rest = nil // what is lost is nobody's to release
+	s.mu.Unlock()
 	s.c.start(func() {
 		<-s.settled()
 		ctx, cancel := s.c.bounded(s.c.ctx, s.c.cfg.Timeout)
 		defer cancel()
-		if err := s.end(ctx); err != nil {
+		if _, err := s.end(ctx); err != nil {
 			s.c.cfg.Log.Warn("what a session held could not be released everywhere; it is over when its TTL is", "err", err)
 		}
 	})
@@ -251,7 +298,7 @@ func (s *Session) keeps(l *lease, hash uint64) bool {
 	if s.ctx.Err() != nil {
 		return false
 	}
-	l.session = s
+	l.session, l.hash = s, hash
 	close(l.kept)
 	s.held[l] = hash
 	s.wake()
@@ -265,6 +312,23 @@ func (s *Session) finished(l *lease) {
 	s.mu.Unlock()
 	if cause := context.Cause(l.inner); errors.Is(cause, ErrLockLost) {
 		s.lost(cause)
+	}
+}
+
+// releases counts the release of a lease in; done is to be called when it has ended.
+func (s *Session) releases(l *lease) (done func()) {
+	if s == nil {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaving[l.hash]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.leaving[l.hash]--; s.leaving[l.hash] == 0 {
+			delete(s.leaving, l.hash)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/internal/heldset"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	grouppb "github.com/keystead/keystead/proto/keystead/group/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
@@ -296,14 +297,19 @@ func (k *keeper) byKey(left []kept, answered bool) (ok bool) {
 }
 
 // unnamed releases what the session holds and does not know: grants to Acquires whose answers
-// were lost. What a call that is under way may be told yet is left alone.
+// were lost. What a call that is under way may be told yet, or is releasing, is left alone.
 func (s *Session) unnamed(all []*sessionpb.Unnamed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hashes := slices.Collect(maps.Values(s.held))
 	for _, u := range all {
+		hash := heldset.Hash(u.Key, u.Name, u.Token)
 		//guard:client-session-unnamed
-		if s.calls[object{kindName(u.Kind), u.Key, u.Name}] > 0 || slices.Contains(hashes, heldset.Hash(u.Key, u.Name, u.Token)) {
+		if s.calls[object{kindName(u.Kind), u.Key, u.Name}] > 0 || slices.Contains(hashes, hash) {
+			continue
+		}
+		//guard:client-session-leaving
+		if s.leaving[hash] > 0 {
 			continue
 		}
 		s.c.start(func() { s.release(u) })
@@ -331,6 +337,8 @@ func (s *Session) release(u *sessionpb.Unnamed) {
 			return grouppb.NewGroupServiceClient(conn).Leave(ctx, &grouppb.LeaveRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
 		case commonpb.Kind_KIND_SEMAPHORE:
 			return semaphorepb.NewSemaphoreServiceClient(conn).Release(ctx, &semaphorepb.ReleaseRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
+		case commonpb.Kind_KIND_ELECTION:
+			return electionpb.NewElectionServiceClient(conn).Resign(ctx, &electionpb.ResignRequest{Key: u.Key, Name: u.Name, Token: u.Token, RequestId: id}, opts...)
 		}
 		return ended{}, nil // of a kind that this client does not know
 	})

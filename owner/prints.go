@@ -139,10 +139,10 @@ func printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
 // printOfAcquire returns the fingerprint of an acquire of a kind that is held.
 func (f *family) printOfAcquire(id *reqid.ID, op *hold.Acquire) uint32 {
 	switch {
-	case f.acquire == opAcquire:
-		return printOfAcquire(id, op)
 	case !id.Given():
 		return 0 // nobody comes back to it
+	case f.acquire == opAcquire:
+		return printOfAcquire(id, op)
 	}
 	d := digestOf(f.acquire).with(xxhash.Sum64String(op.Name)).with(uint64(op.Weight))
 	if id.Keyed() {

@@ -12,14 +12,14 @@ import (
 const ElectionLevel = 7
 
 // electionMachine is the kind of elections: what is held is to lead, by one at a time, and the
-// metadata of a grant are what the leader says. Its states are stamped, for it is observed: their
-// versions rise with each term, and with each Proclaim.
+// metadata of a grant are what the leader says.
 var electionMachine = kindOfHold("election", ElectionLevel, &family{
 	acquire: opCampaign, release: opResign, revoke: opRevokeLeader, update: opProclaim,
-	queue:   MaxPart - 1, // a record of the whole has its leader as well
-	watched: true,
-	lost:    "what is kept of the key was lost, and somebody may still lead: nobody is elected until the longest lease of before is over; nothing happened",
-	never:   "is %d: nobody ever led under it",
+	queue: MaxPart - 1, // a record of the whole has its leader as well
+	//guard:election-alone single: true -> single: false
+	single: true, // of two claims the later term has it: see hold.Reclaim.Alone
+	lost:   "what is kept of the key was lost, and somebody may still lead: nobody is elected until the longest lease of before is over; nothing happened",
+	never:  "is %d: nobody ever led under it",
 })
 
 // Campaign asks to lead.
@@ -103,5 +103,5 @@ func (s *Store) InspectElection(now int64, ref Ref, limit int) (HoldAnswer, erro
 
 // AwaitElection reads who leads: see Store.awaitHold.
 func (s *Store) AwaitElection(now int64, ref Ref, seen Seen) (a HoldSight, changed <-chan struct{}, err error) {
-	return s.awaitHold(now, KindElection, ref, seen)
+	return s.awaitHold(now, KindElection, ref, seen, 1)
 }

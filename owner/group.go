@@ -13,10 +13,10 @@ const GroupLevel = 7
 // groupMachine is the kind of groups: what is held is to be there, by as many as may hold an object
 // (hold.MaxHolders), each under a name of its own, and the metadata of a grant are what the member
 // says of itself. Nobody keeps another out, so nobody waits, and members join in a grace period,
-// too. The states are stamped, for they are watched.
+// too.
 var groupMachine = kindOfHold("group", GroupLevel, &family{
 	acquire: opJoin, release: opLeave, update: opUpdateMember,
-	watched: true, open: true,
+	open:  true,
 	never: "is %d: nobody ever joined under it",
 })
 
@@ -95,5 +95,5 @@ func (s *Store) VerifyMember(now int64, ref Ref, token uint64) (HeldAnswer, erro
 
 // AwaitGroup reads the members, if they are news: see Store.awaitHold.
 func (s *Store) AwaitGroup(now int64, ref Ref, seen Seen) (a HoldSight, changed <-chan struct{}, err error) {
-	return s.awaitHold(now, KindGroup, ref, seen)
+	return s.awaitHold(now, KindGroup, ref, seen, hold.MaxHolders)
 }

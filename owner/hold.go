@@ -301,11 +301,6 @@ func (t *target) reclaimHoldLocked(op hold.Reclaim) (HeldAnswer, error) {
 	if err := t.memberRoomLocked(op.Name, op.Metadata); err != nil {
 		return HeldAnswer{}, err
 	}
-	if t.kind.family().watched { // a claim has its token, and the state gets a stamp
-		if _, err := t.sh.nextTokensLocked(t.sh.store.cfg.Rule, t.permit); err != nil {
-			return HeldAnswer{}, err
-		}
-	}
 	state := t.holdLocked()
 	op.Left = min(op.Left, t.sh.store.maxLockTTL())
 	res := state.Reclaim(op, t.now, &t.sh.holdFx)

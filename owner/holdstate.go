@@ -21,7 +21,6 @@ type family struct {
 	queue                                         int          // how many wait at most before QueueLevel
 	single                                        bool         // the capacity never changes: see hold.State.Outlived
 	holders                                       reqid.Client // that of the ids of members that are holders, whose sequence is their token; no request has it
-	watched                                       bool         // its states are stamped: see stampLocked
 	open                                          bool         // nobody keeps another out: there are grants in a grace period, too
 	lost                                          string       // why nothing is granted while the row is in grace
 	never                                         string       // why a claim with a token of after the loss is refused

@@ -17,7 +17,6 @@ func (sh *shard) nextTokensLocked(rule Rule, p Permit) (hold.Tokens, error) {
 	}
 	//guard:tokens-of-the-epoch first&(1<<SeqBits-1) -> 0
 	left := 1<<SeqBits - first&(1<<SeqBits-1)
-	sh.stamp = first
 	return hold.Tokens{First: first, Count: int(min(hold.MaxGrants+1, left))}, nil
 }
 
@@ -74,8 +73,9 @@ func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64
 	if fx.Lapsed > 0 {
 		sh.store.lapsed.Add(int64(fx.Lapsed))
 	}
+	//guard:hold-watch-told
 	if fx.News {
-		t.stampLocked(token)
+		sh.watchedChangedLocked(t.e)
 	}
 	if fx.Changed {
 		sh.advanceLocked()
@@ -104,23 +104,6 @@ func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64
 		sh.tokenUsedLocked(token)
 	}
 	t.scheduleLocked()
-}
-
-// stampLocked gives what a step has made of an object that is watched a version above all before, and
-// tells those who await it. A grant, to its caller under this token or to the queue, is a version of
-// its own. Of an object that nobody holds any more, no version is kept: see nobodyLocked.
-func (t *target) stampLocked(token uint64) {
-	if !t.kind.family().watched {
-		return
-	}
-	sh, state := t.sh, t.sh.holds.At(t.e.lock)
-	//guard:watched-stamped
-	if _, held := state.Ends(); held && token == 0 && len(sh.holdFx.Grants) == 0 {
-		state.Stamp(sh.stamp) // the step was given candidates, and has used none
-		sh.tokenUsedLocked(sh.stamp)
-	}
-	//guard:hold-watch-told
-	sh.watchedChangedLocked(t.e)
 }
 
 // noteEntrantsLocked remembers the answers that answerEntrantsLocked gives. One record has all

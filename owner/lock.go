@@ -122,3 +122,8 @@ func (s *Store) writesPlain(state *hold.State) bool {
 	//guard:lock-form s.uses(LockLevel) != nil -> false
 	return s.uses(LockLevel) != nil && lock.Plain(state)
 }
+
+// AwaitLock reads who holds a lock: see Store.awaitHold.
+func (s *Store) AwaitLock(now int64, ref Ref, seen Seen) (a HoldSight, changed <-chan struct{}, err error) {
+	return s.awaitHold(now, KindLock, ref, seen, MaxSighted)
+}

@@ -76,3 +76,8 @@ func (s *Store) SetCapacity(now int64, ref Ref, id reqid.ID, capacity uint32) (H
 func (s *Store) InspectSemaphore(now int64, ref Ref, limit int) (HoldAnswer, error) {
 	return s.inspectHold(now, KindSemaphore, ref, limit)
 }
+
+// AwaitSemaphore reads who holds permits: see Store.awaitHold.
+func (s *Store) AwaitSemaphore(now int64, ref Ref, seen Seen) (a HoldSight, changed <-chan struct{}, err error) {
+	return s.awaitHold(now, KindSemaphore, ref, seen, MaxSighted)
+}

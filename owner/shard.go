@@ -45,17 +45,16 @@ type shard struct {
 	kept         reqid.Kept     // reused for whole records
 	slide        []limit.Mark   // of the sliding window that is decided; reused
 	holdFx       hold.Effects   // of the last step of a hold; reused
-	stamp        uint64         // the first candidate of the step of a hold that is under way
 	holders      []uint64       // tokens of holders that changed since the last record; reused
 	entrants     []hold.Waiter  // places of a hold that changed since then and are not gone; reused
 
-	waits     map[uint64]*waiter        // by ticket: callers in queues
-	waitIDs   map[waitID]*waiter        // … those that have a request id
-	crowd     int                       // the most of them since there were none
-	scheduled map[uint32]int64          // by entry: earliest wake asked for
-	watched   map[address]chan struct{} // registers that are awaited, each with what is closed when it changes
-	crowds    map[address]*crowd        // of callers that wait for work that another does
-	copies    map[uint32]struct{}       // by entry: locks with a queue that came from elsewhere; see Own
+	waits     map[uint64]*waiter  // by ticket: callers in queues
+	waitIDs   map[waitID]*waiter  // … those that have a request id
+	crowd     int                 // the most of them since there were none
+	scheduled map[uint32]int64    // by entry: earliest wake asked for
+	watched   map[address]awaited // objects that are awaited
+	crowds    map[address]*crowd  // of callers that wait for work that another does
+	copies    map[uint32]struct{} // by entry: locks with a queue that came from elsewhere; see Own
 	sessions  sessionIndex
 
 	gathering // barriers, and those who await

@@ -1,6 +1,9 @@
 package owner
 
 import (
+	"time"
+
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/value"
 )
 
@@ -78,20 +81,67 @@ type address struct{ key, name string }
 // again when their time is over.
 const maxWatched = 1 << 16
 
+// awaited is an object that somebody awaits. It is forgotten when it changes.
+type awaited struct {
+	changed chan struct{} // closed then
+	version uint64        // that watchers were told of what is held; 0 = none
+	came    bool          // somebody has looked since the last round of the sweep
+}
+
 // watchedLocked returns what is closed when an object changes.
 func (sh *shard) watchedLocked(of address) <-chan struct{} {
-	c := sh.watched[of]
-	if c == nil {
-		c = make(chan struct{})
-		if len(sh.watched) >= maxWatched {
-			return c
+	w, ok := sh.watched[of]
+	if !ok {
+		w = awaited{changed: make(chan struct{})}
+		if len(sh.watched) < maxWatched {
+			sh.keepWatchedLocked(of, w)
 		}
-		if sh.watched == nil {
-			sh.watched = map[address]chan struct{}{}
-		}
-		sh.watched[of] = c
 	}
-	return c
+	return w.changed
+}
+
+func (sh *shard) keepWatchedLocked(of address, w awaited) {
+	if sh.watched == nil {
+		sh.watched = map[address]awaited{}
+	}
+	sh.watched[of] = w
+}
+
+var errWatched = &failure.Error{Reason: failure.Overloaded, RetryAfter: time.Second,
+	Message: "as many objects are watched as their owner allows",
+	Hint:    "watch fewer objects, or inspect them from time to time"}
+
+// heldVersionLocked returns a version for what is held of the target, and what is closed when that
+// changes. The version is the next token, and is used up only if somebody looks, and what is held
+// has changed since somebody last did. So it costs nothing where nobody watches. It is not
+// recorded: another owner has a later epoch, and with it greater ones. The first look of a caller that
+// may not come again needs no room.
+func (t *target) heldVersionLocked(first bool) (uint64, <-chan struct{}, error) {
+	sh, of := t.sh, address{t.ref.Key, t.ref.Name}
+	w, ok := sh.watched[of]
+	//guard:held-version-of-the-epoch ok && w.version>>SeqBits >= t.permit.Epoch -> w.version != 0
+	if ok && w.version>>SeqBits >= t.permit.Epoch {
+		w.came = true
+		sh.watched[of] = w
+		return w.version, w.changed, nil
+	}
+	if !ok {
+		w.changed = make(chan struct{})
+	}
+	//guard:held-versions-bounded !ok && len(sh.watched) >= maxWatched -> false
+	full := !ok && len(sh.watched) >= maxWatched
+	if full && !first {
+		return 0, nil, errWatched
+	}
+	version, err := sh.nextTokenLocked(sh.store.cfg.Rule, t.permit)
+	if err != nil {
+		return 0, nil, err
+	}
+	sh.tokenUsedLocked(version)
+	if w.version, w.came = version, true; !full {
+		sh.keepWatchedLocked(of, w)
+	}
+	return version, w.changed, nil
 }
 
 // watchedChangedLocked tells those who await an object.
@@ -101,8 +151,8 @@ func (sh *shard) watchedChangedLocked(e *entry) {
 	}
 	text := e.text()
 	of := address{view(text[:e.keyLen]), view(text[e.keyLen:])}
-	if c := sh.watched[of]; c != nil {
-		close(c)
+	if w, ok := sh.watched[of]; ok {
+		close(w.changed)
 		delete(sh.watched, of)
 	}
 }
@@ -110,9 +160,13 @@ func (sh *shard) watchedChangedLocked(e *entry) {
 // endAwaitsLocked has all who await an object of the shard look again, forgets those who do not
 // come, and what nobody awaits any more.
 func (sh *shard) endAwaitsLocked() {
-	for of, c := range sh.watched {
-		close(c)
-		delete(sh.watched, of)
+	for of, w := range sh.watched {
+		close(w.changed)
+		if w.version != 0 && w.came { // what is held goes on under the version that watchers have
+			sh.watched[of] = awaited{changed: make(chan struct{}), version: w.version}
+		} else {
+			delete(sh.watched, of)
+		}
 	}
 	for at, sums := range sh.sums {
 		if sh.dropLeftLocked(sums); len(sums) == 0 {

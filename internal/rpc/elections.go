@@ -155,8 +155,7 @@ func newElections(s *Server) *elections {
 // wholeElection returns an answer with the leader, who is that of the one before it if it says that
 // nothing is new.
 func wholeElection(before, a *electionpb.ObserveResponse) *electionpb.ObserveResponse {
-	//guard:await-whole-order a.Heartbeat && a.Version >= before.Version -> a.Heartbeat
-	if a.Heartbeat && a.Version >= before.Version {
+	if a.Heartbeat {
 		a.Heartbeat, a.Leader, a.Version = false, before.Leader, before.Version
 	}
 	return a

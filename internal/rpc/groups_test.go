@@ -114,7 +114,7 @@ func groupThrough(t *testing.T, m *member, key string) {
 	}
 	late := join("a")
 	again := must(m.groups.Join(ctx, late))(t)
-	if seen = nextMembers(t, o); whoIs(seen.Members) != "b=at b a=at a" || seen.Version != again.Token {
+	if seen = nextMembers(t, o); whoIs(seen.Members) != "b=at b a=at a" || seen.Version < again.Token {
 		t.Error(seen)
 	}
 	late.AfterToken = a.Token

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/owner"
-	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/value"
-	electionpb "github.com/keystead/keystead/proto/keystead/election/v1"
 	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
@@ -16,13 +14,11 @@ import (
 // changes (--ack-owner), says nothing of the watcher's: no heartbeat calls that the latest.
 func TestEarlierStateIsNoHeartbeat(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
-		g.called("c", owner.ElectionLevel)
+		g.called("c", owner.RegisterLevel)
 		m, at, key, ctx := g.nodes["n1"], g.nodes["n2"], g.key("n2"), bound(t)
 		put := must(m.registers.Put(ctx, &registerpb.PutRequest{Key: key, Value: []byte("latest")}))(t)
-		led := must(m.elections.Campaign(ctx, &electionpb.CampaignRequest{Key: key, Candidate: "a", TtlNs: int64(time.Hour)}))(t)
-		w, o := watch(t, m, key, 0), observe(t, m, key, 0)
+		w := watch(t, m, key, 0)
 		nextChange(t, w)
-		nextLeader(t, o)
 		synctest.Wait()
 
 		now := at.server.cfg.Clock.Now()
@@ -32,22 +28,10 @@ func TestEarlierStateIsNoHeartbeat(t *testing.T) {
 		if err := at.store.Install(now, &earlier, func(uint64) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
-		s := hold.State{Capacity: 1, LastToken: led.Token - 1, At: now}
-		s.Put(hold.Holder{Name: "b", Token: led.Token - 1, Weight: 1, Since: now, Expires: now + int64(time.Hour)})
-		earlier.Name = []byte("election")
-		earlier.SetHold(owner.KindElection, &s)
-		if err := at.store.Install(now, &earlier, func(uint64) bool { return true }); err != nil {
-			t.Fatal(err)
-		}
 
 		said := make(chan any, 100)
 		go func() {
 			for r, err := w.Recv(); err == nil; r, err = w.Recv() {
-				said <- r
-			}
-		}()
-		go func() {
-			for r, err := o.Recv(); err == nil; r, err = o.Recv() {
 				said <- r
 			}
 		}()

@@ -74,9 +74,8 @@
 // # Watching
 //
 // Effects.News reports that what is held is another than before: a grant, its end, another
-// weight, other metadata. A kind that is watched has the store stamp the state then (Stamp),
-// unless a grant came with a token of its own, so that LastToken is the version of what is
-// held. A state that nobody holds need not be kept: the versions go on in the shard.
+// weight, other metadata, or another capacity that was set. The machine has no version of what is
+// held: the store gives one to those states that somebody looks at.
 //
 // # Groups
 //

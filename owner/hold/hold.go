@@ -47,8 +47,7 @@ type State struct {
 	// Queue has the callers that wait. None asks for more than the capacity.
 	Queue queue.Queue[Request]
 
-	// LastToken is the greatest token that was granted or claimed in this state, or that it
-	// was stamped with; 0 if none.
+	// LastToken is the greatest token that was granted or claimed in this state; 0 if none.
 	LastToken uint64
 
 	// At is the moment of the last change. Time does not run backwards: an earlier `now`
@@ -212,7 +211,8 @@ type Effects struct {
 	// was.
 	Changed bool
 	// News reports that the grants that are in force are others than before, or have other
-	// weights or metadata: what is worth telling to those who watch. A renewal is not.
+	// weights or metadata, or that another capacity was set: what is worth telling to watchers. A
+	// renewal is not.
 	News bool
 }
 

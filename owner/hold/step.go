@@ -165,24 +165,15 @@ func (s *State) SetCapacity(capacity uint32, now int64, tokens Tokens, fx *Effec
 	now = s.begin(now, fx)
 	switch {
 	case capacity == 0 && s.Fixed:
-		s.Fixed = false
+		s.Fixed, fx.News = false, true
 		s.changed(now, fx)
 	case capacity != 0 && (capacity != s.Capacity || !s.Fixed):
-		s.Capacity, s.Fixed = capacity, true
+		s.Capacity, s.Fixed, fx.News = capacity, true, true
 		s.changed(now, fx)
 		//guard:capacity-drops-larger
 		fx.TooLarge = s.Queue.Drop(now, func(w *Waiter) bool { return w.Request.Weight > capacity }, fx.TooLarge)
 	}
 	s.end(now, tokens, fx)
-}
-
-// Stamp has LastToken say that what is held has changed, by a token that no grant has: it is
-// the version of the state for those who watch. A grant is a stamp of its own.
-func (s *State) Stamp(token uint64) {
-	if token <= s.LastToken || token > MaxToken {
-		panic(fmt.Sprintf("hold: a stamp must be above %d and at most %d, is %d", s.LastToken, uint64(MaxToken), token))
-	}
-	s.LastToken = token
 }
 
 // Expire does what time alone does: waiters whose time is over leave, grants whose TTL is

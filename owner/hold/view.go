@@ -75,20 +75,24 @@ func (s *State) Held(now int64) (held, blocked uint64) {
 	return held, blocked
 }
 
-// Grants returns the grants that are in force, by token. See the package doc on reads.
-func (s *State) Grants(now int64) []Holding {
+// Grants returns the first of the grants that are in force, by token and at most limit, how many
+// there are, and their weight. See the package doc on reads.
+func (s *State) Grants(now int64, limit int) (first []Holding, n int, held uint64) {
 	now = s.clamp(now)
-	all := make([]Holding, 0, len(s.Holders))
+	first = make([]Holding, 0, min(len(s.Holders), limit))
 	for i := range s.Holders {
 		if h := &s.Holders[i]; !h.Ended && now < h.Expires {
-			all = append(all, h.holding(now))
+			if n++; n <= limit {
+				first = append(first, h.holding(now))
+			}
+			held += uint64(h.Weight)
 		}
 	}
-	return all
+	return first, n, held
 }
 
 // Ends returns the moment at which the first of the grants ends, if time alone does it; false if
-// none is in force. Whoever watches looks again then.
+// none is in force. A watcher looks again then.
 func (s *State) Ends() (at int64, ok bool) {
 	at = math.MaxInt64
 	for i := range s.Holders {

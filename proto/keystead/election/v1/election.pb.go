@@ -1596,8 +1596,9 @@ type ObserveResponse struct {
 	// Who leads, and what the leader says; unset if nobody leads. If lost_epoch is set then,
 	// whether somebody does is unknown.
 	Leader *Leader `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
-	// Rises with every term and every Proclaim. Where nobody leads, a number to go on from:
-	// not below any version before, and below all later ones.
+	// Rises with every state that is sent. Where nobody leads, a number to go on from: not below
+	// any version before, and below all later ones. The same state may come again under a later
+	// version when the key has got another owner.
 	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Ownership epoch of what was seen last.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -318,6 +319,9 @@ func (n Election) Observe(ctx context.Context, key string, after uint64) iter.Se
 	return func(yield func(Observed, error) bool) {
 		w := watching[*electionpb.ObserveResponse]{c: n.c, key: key, after: after,
 			exists: func(r *electionpb.ObserveResponse) bool { return r.GetLeader() != nil },
+			same: func(a, b *electionpb.ObserveResponse) bool {
+				return a.Leader != nil && b.Leader != nil && a.Leader.Token == b.Leader.Token && bytes.Equal(a.Leader.Value, b.Leader.Value)
+			},
 			open: func(ctx context.Context, at *node, after uint64) (stream[*electionpb.ObserveResponse], error) {
 				return electionpb.NewElectionServiceClient(at.conn()).Observe(ctx, &electionpb.ObserveRequest{Key: key, Name: n.name, AfterVersion: after})
 			},

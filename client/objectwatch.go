@@ -36,6 +36,8 @@ type watching[R told] struct {
 	// exists reports whether a state is one of an object that exists.
 	exists func(R) bool
 	parts  bool // what exists may be known in parts, after a loss
+	// same reports whether two states show the same, under whatever versions; nil = no two do.
+	same func(a, b R) bool
 	// yield gives a state to the caller, with the last message, by which it is the latest. It
 	// returns false if the caller has stopped.
 	yield func(state, last R, stale bool) bool
@@ -227,7 +229,11 @@ func (w *watching[R]) takes(t *taken[R], n *node) {
 	fresh := w.isStale
 	w.isStale = false
 	if t.news && !w.has(t.state) {
-		w.after, w.latest, w.known, fresh = t.state.GetVersion(), t.state, true, true
+		//guard:client-watch-same
+		if !w.known || w.same == nil || !w.same(w.latest, t.state) {
+			fresh = true
+		}
+		w.after, w.latest, w.known = t.state.GetVersion(), t.state, true
 	}
 	if w.parts && w.last.GetLostEpoch() != 0 && t.last.GetLostEpoch() == 0 {
 		fresh = true // it is known to be whole now

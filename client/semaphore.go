@@ -347,6 +347,10 @@ type PermitHolder struct {
 	Delay   time.Duration // until they are free, if their holder was lost; its TTL is 0 then
 }
 
+func permitHolderOf(h *semaphorepb.Holder) PermitHolder {
+	return PermitHolder{Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}, int(h.Permits), time.Duration(h.DelayNs)}
+}
+
 // PermitWaiter waits for permits.
 type PermitWaiter struct {
 	Waiter
@@ -367,7 +371,7 @@ func (s Semaphore) Inspect(ctx context.Context, key string) (SemaphoreState, err
 	}
 	v := SemaphoreState{Capacity: int(r.Capacity), Set: r.CapacitySet, Held: int(r.Held), Delayed: int(r.Delayed), Holding: int(r.Holding), Waiting: int(r.Waiting), Meta: metaOf(r, nil)}
 	for _, h := range r.Holders {
-		v.Holders = append(v.Holders, PermitHolder{Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}, int(h.Permits), time.Duration(h.DelayNs)})
+		v.Holders = append(v.Holders, permitHolderOf(h))
 	}
 	for _, w := range r.Waiters {
 		v.Waiters = append(v.Waiters, PermitWaiter{Waiter{Name: w.Id, Waited: time.Duration(w.WaitedNs)}, int(w.Permits)})

@@ -113,7 +113,7 @@ waits. A key that is called like a command below comes after "--", with its comm
 	f.sharedFlags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", 10*time.Second, "how long the lock outlives a keystead that died; 300ms or more")
 	cmd.Flags().BoolVar(&f.inspect, "inspect", false, "show the lock and run nothing")
-	cmd.AddCommand(newLockAcquire(std), newLockRenew(std), newLockRelease(std), newLockVerify(std), newLockDowngrade(std), newLockRevoke(std), newLockInspect(std))
+	cmd.AddCommand(newLockAcquire(std), newLockRenew(std), newLockRelease(std), newLockVerify(std), newLockDowngrade(std), newLockRevoke(std), newLockInspect(std), newLockWatch(std))
 	return cmd
 }
 

@@ -92,7 +92,7 @@ lost. A key that is called like a command below comes after "--", with its comma
 	f.permitsNamed(cmd)
 	f.permitFlags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", 10*time.Second, "how long the permits outlive a keystead that died; 300ms or more")
-	cmd.AddCommand(newPermitsAcquire(std), newPermitsRenew(std), newPermitsRelease(std), newPermitsVerify(std), newPermitsRevoke(std), newSetCapacity(std), newPermitsInspect(std))
+	cmd.AddCommand(newPermitsAcquire(std), newPermitsRenew(std), newPermitsRelease(std), newPermitsVerify(std), newPermitsRevoke(std), newSetCapacity(std), newPermitsInspect(std), newSemaphoreWatch(std))
 	return cmd
 }
 

@@ -9,18 +9,6 @@ import (
 	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
-// locks is what the LockService has beside the table of operations: batches.
-type locks struct {
-	lockpb.UnimplementedLockServiceServer
-	s *Server
-}
-
-// semaphores is what the SemaphoreService has beside the table of operations: batches.
-type semaphores struct {
-	semaphorepb.UnimplementedSemaphoreServiceServer
-	s *Server
-}
-
 // tries returns the error of an item that would wait in a queue: all others of its batch would
 // wait with it, and those that were granted something would not hear of it meanwhile.
 func tries[Q any, PQ interface {

@@ -177,7 +177,7 @@ func TestBatchOfLocksWhoseRowMoves(t *testing.T) {
 func TestCallerLeavesMidBatchOfLocks(t *testing.T) {
 	const n, done = 3 * ctxEvery, ctxEvery
 	h := newHouse(t, nil)
-	s := &locks{s: bare(h)}
+	s := newLocks(bare(h))
 	ctx := &leaver{Context: context.Background(), cause: context.DeadlineExceeded}
 	changes := 0
 	h.sink.on(func(*owner.Record) {
@@ -231,7 +231,7 @@ func TestBatchOfLocksHasASmallAnswer(t *testing.T) {
 
 // What a node does for a lock of a batch, without gRPC.
 func BenchmarkBatchOfLocks(b *testing.B) {
-	s, items := &locks{s: bare(newHouse(b, nil))}, 64
+	s, items := newLocks(bare(newHouse(b, nil))), 64
 	get, back := &lockpb.BatchAcquireRequest{}, &lockpb.BatchReleaseRequest{}
 	for i := range items {
 		key := fmt.Sprint("key-", i)

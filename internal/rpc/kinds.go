@@ -89,6 +89,8 @@ const (
 
 	opAwaitElection = 96
 	opAwaitGroup    = 97
+	opAwaitPermits  = 98
+	opAwaitLock     = 99
 
 	opJoin         = 56
 	opRenewMember  = 57
@@ -125,6 +127,7 @@ var (
 	lockUpdate           = changes(opUpdateLock, "Update", "update", "updated", "gone", (*Server).updateLock).since(owner.LockLevel)
 	lockDowngrade        = changes(opDowngradeLock, "Downgrade", "downgrade", "downgraded", "gone", (*Server).downgradeLock).since(owner.LockLevel)
 	lockRevoke           = changes(opRevokeLock, "Revoke", "revoke", "revoked", "gone", (*Server).revokeLock).since(owner.LockLevel)
+	lockAwait            = awaits(opAwaitLock, "await_lock", "changed", "same", (*Server).awaitLock).since(owner.WatchLevel)
 	registerGet          = reads(opGetRegister, "Get", "get_register", "answered", "absent", (*Server).getRegister).since(owner.RegisterLevel)
 	registerPut          = changes(opPutRegister, "Put", "put_register", "applied", "refused", (*Server).putRegister).since(owner.RegisterLevel)
 	registerCAS          = changes(opCompareAndSetRegister, "CompareAndSet", "compare_and_set_register", "applied", "refused", (*Server).compareAndSetRegister).since(owner.RegisterLevel)
@@ -139,6 +142,7 @@ var (
 	semaphoreRevoke      = changes(opRevokePermits, "Revoke", "revoke_permits", "revoked", "gone", (*Server).revokePermits).since(owner.SemaphoreLevel)
 	semaphoreSetCapacity = changes(opSetCapacity, "SetCapacity", "set_capacity", "set", "refused", (*Server).setCapacity).since(owner.SemaphoreLevel)
 	semaphoreInspect     = reads(opInspectSemaphore, "Inspect", "inspect_semaphore", "held", "free", (*Server).inspectSemaphore).since(owner.SemaphoreLevel)
+	semaphoreAwait       = awaits(opAwaitPermits, "await_permits", "changed", "same", (*Server).awaitPermits).since(owner.WatchLevel)
 	onceBegin            = waits(opBeginOnce, "Begin", "begin_once", "first", "not_first", (*Server).beginOnce, unbegin, addTurnWaited).since(owner.OnceLevel)
 	onceRenew            = changes(opRenewOnce, "Renew", "renew_once", "renewed", "gone", (*Server).renewOnce).since(owner.OnceLevel)
 	onceComplete         = changes(opCompleteOnce, "Complete", "complete_once", "completed", "gone", (*Server).completeOnce).since(owner.OnceLevel)
@@ -185,9 +189,9 @@ var (
 var catalog = []*kind{
 	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation),
 	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation, counterAwait.operation),
-	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation, lockVerify.operation, lockUpdate.operation, lockDowngrade.operation, lockRevoke.operation),
+	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation, lockVerify.operation, lockUpdate.operation, lockDowngrade.operation, lockRevoke.operation, lockAwait.operation),
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),
-	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation),
+	newKind(kind{of: owner.KindSemaphore, name: "semaphore", setting: "semaphores", service: &semaphorepb.SemaphoreService_ServiceDesc}, semaphoreAcquire.operation, semaphoreRenew.operation, semaphoreRelease.operation, semaphoreVerify.operation, semaphoreUpdate.operation, semaphoreDowngrade.operation, semaphoreRevoke.operation, semaphoreSetCapacity.operation, semaphoreInspect.operation, semaphoreAwait.operation),
 	newKind(kind{of: owner.KindOnce, name: "once", setting: "once", service: &oncepb.OnceService_ServiceDesc}, onceBegin.operation, onceRenew.operation, onceComplete.operation, onceAbandon.operation, onceGet.operation, onceForget.operation),
 	newKind(kind{of: owner.KindElection, name: "election", setting: "elections", service: &electionpb.ElectionService_ServiceDesc}, electionCampaign.operation, electionRenew.operation, electionProclaim.operation, electionResign.operation, electionVerify.operation, electionRevoke.operation, electionInspect.operation, electionAwait.operation),
 	newKind(kind{of: owner.KindBarrier, name: "barrier", setting: "barriers", service: &barrierpb.BarrierService_ServiceDesc}, barrierArrive.operation, barrierAwait.operation, barrierRegister.operation, barrierRenew.operation, barrierLeave.operation, barrierBreak.operation, barrierInspect.operation),

@@ -171,10 +171,10 @@ func NewServer(cfg Config) *Server {
 	s.grpc = grpc.NewServer(opts...)
 	own := &limits{s: s}
 	s.registers = newRegisters(s)
-	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindLock: &locks{s: s}, owner.KindSemaphore: &semaphores{s: s}, owner.KindRegister: s.registers}
-	observers, groups := newElections(s), newGroups(s)
-	impls[owner.KindElection], impls[owner.KindGroup] = observers, groups
-	s.topics = append(s.topics, s.registers, observers, groups)
+	impls := map[owner.Kind]any{owner.KindLimit: own, owner.KindCounter: &counters{s: s}, owner.KindRegister: s.registers}
+	observers, groups, semaphores, locks := newElections(s), newGroups(s), newSemaphores(s), newLocks(s)
+	impls[owner.KindElection], impls[owner.KindGroup], impls[owner.KindSemaphore], impls[owner.KindLock] = observers, groups, semaphores, locks
+	s.topics = append(s.topics, s.registers, observers, groups, semaphores, locks)
 	for _, k := range catalog {
 		if k.service != nil {
 			s.register(k, impls[k.of])

@@ -51,9 +51,13 @@ func (w *Worker) ttl() int64 {
 	return int64(leastTTL) + w.rng.Int64N(int64(w.cfg.LongestTTL-leastTTL))
 }
 
-// lock takes a lock, writes to what it protects, and mostly gives it back. Some holders
+// lock watches a lock, or takes it, writes to what it protects, and mostly gives it back. Some holders
 // write after their lease is over, as a process does that was paused.
 func lock(ctx context.Context, w *Worker, o Object) {
+	if w.rng.IntN(watchesOf) == 0 {
+		watchLock(ctx, w, o)
+		return
+	}
 	g, ok := acquire(ctx, w, o)
 	if !ok {
 		return

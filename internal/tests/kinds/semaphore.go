@@ -32,8 +32,12 @@ func inspectPermits(ctx context.Context, conn *grpc.ClientConn, key string) (Ans
 	return Answer{history.SemaphoreOutput{Held: r.GetHeld() + r.GetDelayed()}, r.GetOwner(), r.GetEpoch()}, err
 }
 
-// permits takes some, asks whether it still has them, and mostly gives them back.
+// permits watches a semaphore, or takes some, asks whether it still has them, and mostly gives them back.
 func permits(ctx context.Context, w *Worker, o Object) {
+	if w.rng.IntN(watchesOf) == 0 {
+		watchPermits(ctx, w, o)
+		return
+	}
 	if w.rng.IntN(sessionOf) == 0 {
 		sessionPermits(ctx, w, o)
 		return

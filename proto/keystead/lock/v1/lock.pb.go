@@ -2098,6 +2098,187 @@ func (x *BatchReleaseResponse) GetDeciders() []*v1.Decider {
 	return nil
 }
 
+// WatchRequest names a lock to watch.
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is locked. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which lock of the key: at most 128 bytes. Empty means "lock".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The version of the last state that the watcher has: what is not above it is not sent.
+	// 0 = it has none.
+	AfterVersion  uint64 `protobuf:"varint,3,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WatchRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetAfterVersion() uint64 {
+	if x != nil {
+		return x.AfterVersion
+	}
+	return 0
+}
+
+// WatchResponse is a lock as it is held, or a heartbeat.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nothing has changed since the message before, or since after_version: what follows is
+	// unset but for epoch, owner, lost_epoch and stale_after_ns.
+	Heartbeat bool `protobuf:"varint,1,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// Who holds the lock: one alone, or the first of those that share it, the oldest first and at
+	// most 16. Their held_ns, ttl_ns and delay_ns are unset. None: nobody holds it or, if
+	// lost_epoch is set, that is unknown. While it is set, others may share it that were lost.
+	Holders []*Holder `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
+	// How many there are in all.
+	Holding uint32 `protobuf:"varint,3,opt,name=holding,proto3" json:"holding,omitempty"`
+	// Rises with every state that is sent. Where nobody holds the lock, a number to go on from:
+	// not below any version before, and below all later ones. The same state may come again
+	// under a later version when the key has got another owner.
+	Version uint64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Ownership epoch of what was seen last.
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch uint64 `protobuf:"varint,7,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// How long from this message on what was sent last may be taken for current without
+	// another message, in nanoseconds.
+	StaleAfterNs  int64 `protobuf:"varint,8,opt,name=stale_after_ns,json=staleAfterNs,proto3" json:"stale_after_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_lock_v1_lock_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_lock_v1_lock_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchResponse) GetHeartbeat() bool {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return false
+}
+
+func (x *WatchResponse) GetHolders() []*Holder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetHolding() uint32 {
+	if x != nil {
+		return x.Holding
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *WatchResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetStaleAfterNs() int64 {
+	if x != nil {
+		return x.StaleAfterNs
+	}
+	return 0
+}
+
 var File_keystead_lock_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_lock_v1_lock_proto_rawDesc = "" +
@@ -2267,7 +2448,21 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\adecider\x18\x03 \x01(\rR\adecider\"\x8a\x01\n" +
 	"\x14BatchReleaseResponse\x129\n" +
 	"\aresults\x18\x01 \x03(\v2\x1f.keystead.lock.v1.ReleaseResultR\aresults\x127\n" +
-	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders2\xcc\x06\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"Y\n" +
+	"\fWatchRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
+	"\rafter_version\x18\x03 \x01(\x04R\fafterVersion\"\x86\x02\n" +
+	"\rWatchResponse\x12\x1c\n" +
+	"\theartbeat\x18\x01 \x01(\bR\theartbeat\x122\n" +
+	"\aholders\x18\x02 \x03(\v2\x18.keystead.lock.v1.HolderR\aholders\x12\x18\n" +
+	"\aholding\x18\x03 \x01(\rR\aholding\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\a \x01(\x04R\tlostEpoch\x12$\n" +
+	"\x0estale_after_ns\x18\b \x01(\x03R\fstaleAfterNs2\x98\a\n" +
 	"\vLockService\x12N\n" +
 	"\aAcquire\x12 .keystead.lock.v1.AcquireRequest\x1a!.keystead.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.keystead.lock.v1.RenewRequest\x1a\x1f.keystead.lock.v1.RenewResponse\x12N\n" +
@@ -2278,7 +2473,8 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\x06Verify\x12\x1f.keystead.lock.v1.VerifyRequest\x1a .keystead.lock.v1.VerifyResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\x06Update\x12\x1f.keystead.lock.v1.UpdateRequest\x1a .keystead.lock.v1.UpdateResponse\x12T\n" +
 	"\tDowngrade\x12\".keystead.lock.v1.DowngradeRequest\x1a#.keystead.lock.v1.DowngradeResponse\x12K\n" +
-	"\x06Revoke\x12\x1f.keystead.lock.v1.RevokeRequest\x1a .keystead.lock.v1.RevokeResponseB<Z:github.com/keystead/keystead/proto/keystead/lock/v1;lockv1b\x06proto3"
+	"\x06Revoke\x12\x1f.keystead.lock.v1.RevokeRequest\x1a .keystead.lock.v1.RevokeResponse\x12J\n" +
+	"\x05Watch\x12\x1e.keystead.lock.v1.WatchRequest\x1a\x1f.keystead.lock.v1.WatchResponse0\x01B<Z:github.com/keystead/keystead/proto/keystead/lock/v1;lockv1b\x06proto3"
 
 var (
 	file_keystead_lock_v1_lock_proto_rawDescOnce sync.Once
@@ -2292,7 +2488,7 @@ func file_keystead_lock_v1_lock_proto_rawDescGZIP() []byte {
 	return file_keystead_lock_v1_lock_proto_rawDescData
 }
 
-var file_keystead_lock_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_keystead_lock_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_keystead_lock_v1_lock_proto_goTypes = []any{
 	(*AcquireRequest)(nil),       // 0: keystead.lock.v1.AcquireRequest
 	(*Holder)(nil),               // 1: keystead.lock.v1.Holder
@@ -2319,67 +2515,72 @@ var file_keystead_lock_v1_lock_proto_goTypes = []any{
 	(*BatchReleaseRequest)(nil),  // 22: keystead.lock.v1.BatchReleaseRequest
 	(*ReleaseResult)(nil),        // 23: keystead.lock.v1.ReleaseResult
 	(*BatchReleaseResponse)(nil), // 24: keystead.lock.v1.BatchReleaseResponse
-	(*v1.RequestId)(nil),         // 25: keystead.common.v1.RequestId
-	(*v1.Session)(nil),           // 26: keystead.common.v1.Session
-	(*v1.Replay)(nil),            // 27: keystead.common.v1.Replay
-	(*v1.Error)(nil),             // 28: keystead.common.v1.Error
-	(*v1.Decider)(nil),           // 29: keystead.common.v1.Decider
+	(*WatchRequest)(nil),         // 25: keystead.lock.v1.WatchRequest
+	(*WatchResponse)(nil),        // 26: keystead.lock.v1.WatchResponse
+	(*v1.RequestId)(nil),         // 27: keystead.common.v1.RequestId
+	(*v1.Session)(nil),           // 28: keystead.common.v1.Session
+	(*v1.Replay)(nil),            // 29: keystead.common.v1.Replay
+	(*v1.Error)(nil),             // 30: keystead.common.v1.Error
+	(*v1.Decider)(nil),           // 31: keystead.common.v1.Decider
 }
 var file_keystead_lock_v1_lock_proto_depIdxs = []int32{
-	25, // 0: keystead.lock.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
-	26, // 1: keystead.lock.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
-	26, // 2: keystead.lock.v1.Holder.session:type_name -> keystead.common.v1.Session
+	27, // 0: keystead.lock.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
+	28, // 1: keystead.lock.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
+	28, // 2: keystead.lock.v1.Holder.session:type_name -> keystead.common.v1.Session
 	1,  // 3: keystead.lock.v1.AcquireResponse.holder:type_name -> keystead.lock.v1.Holder
-	27, // 4: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	26, // 5: keystead.lock.v1.AcquireResponse.session:type_name -> keystead.common.v1.Session
-	26, // 6: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	29, // 4: keystead.lock.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
+	28, // 5: keystead.lock.v1.AcquireResponse.session:type_name -> keystead.common.v1.Session
+	28, // 6: keystead.lock.v1.Reclaim.session:type_name -> keystead.common.v1.Session
 	3,  // 7: keystead.lock.v1.RenewRequest.reclaim:type_name -> keystead.lock.v1.Reclaim
 	1,  // 8: keystead.lock.v1.RenewResponse.holder:type_name -> keystead.lock.v1.Holder
-	25, // 9: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	27, // 10: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 9: keystead.lock.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 10: keystead.lock.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
 	1,  // 11: keystead.lock.v1.InspectResponse.holder:type_name -> keystead.lock.v1.Holder
 	9,  // 12: keystead.lock.v1.InspectResponse.waiters:type_name -> keystead.lock.v1.Waiter
 	1,  // 13: keystead.lock.v1.InspectResponse.holders:type_name -> keystead.lock.v1.Holder
 	1,  // 14: keystead.lock.v1.VerifyResponse.holder:type_name -> keystead.lock.v1.Holder
-	25, // 15: keystead.lock.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
-	27, // 16: keystead.lock.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
-	25, // 17: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	27, // 18: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 15: keystead.lock.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 16: keystead.lock.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
+	27, // 17: keystead.lock.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	29, // 18: keystead.lock.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
 	0,  // 19: keystead.lock.v1.BatchAcquireRequest.acquires:type_name -> keystead.lock.v1.AcquireRequest
 	2,  // 20: keystead.lock.v1.AcquireResult.response:type_name -> keystead.lock.v1.AcquireResponse
-	28, // 21: keystead.lock.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
+	30, // 21: keystead.lock.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
 	20, // 22: keystead.lock.v1.BatchAcquireResponse.results:type_name -> keystead.lock.v1.AcquireResult
-	29, // 23: keystead.lock.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
+	31, // 23: keystead.lock.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
 	6,  // 24: keystead.lock.v1.BatchReleaseRequest.releases:type_name -> keystead.lock.v1.ReleaseRequest
 	7,  // 25: keystead.lock.v1.ReleaseResult.response:type_name -> keystead.lock.v1.ReleaseResponse
-	28, // 26: keystead.lock.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
+	30, // 26: keystead.lock.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
 	23, // 27: keystead.lock.v1.BatchReleaseResponse.results:type_name -> keystead.lock.v1.ReleaseResult
-	29, // 28: keystead.lock.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
-	0,  // 29: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
-	4,  // 30: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
-	6,  // 31: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
-	19, // 32: keystead.lock.v1.LockService.BatchAcquire:input_type -> keystead.lock.v1.BatchAcquireRequest
-	22, // 33: keystead.lock.v1.LockService.BatchRelease:input_type -> keystead.lock.v1.BatchReleaseRequest
-	8,  // 34: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
-	11, // 35: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
-	13, // 36: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
-	15, // 37: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
-	17, // 38: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
-	2,  // 39: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
-	5,  // 40: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
-	7,  // 41: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
-	21, // 42: keystead.lock.v1.LockService.BatchAcquire:output_type -> keystead.lock.v1.BatchAcquireResponse
-	24, // 43: keystead.lock.v1.LockService.BatchRelease:output_type -> keystead.lock.v1.BatchReleaseResponse
-	10, // 44: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
-	12, // 45: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
-	14, // 46: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
-	16, // 47: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
-	18, // 48: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	31, // 28: keystead.lock.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
+	1,  // 29: keystead.lock.v1.WatchResponse.holders:type_name -> keystead.lock.v1.Holder
+	0,  // 30: keystead.lock.v1.LockService.Acquire:input_type -> keystead.lock.v1.AcquireRequest
+	4,  // 31: keystead.lock.v1.LockService.Renew:input_type -> keystead.lock.v1.RenewRequest
+	6,  // 32: keystead.lock.v1.LockService.Release:input_type -> keystead.lock.v1.ReleaseRequest
+	19, // 33: keystead.lock.v1.LockService.BatchAcquire:input_type -> keystead.lock.v1.BatchAcquireRequest
+	22, // 34: keystead.lock.v1.LockService.BatchRelease:input_type -> keystead.lock.v1.BatchReleaseRequest
+	8,  // 35: keystead.lock.v1.LockService.Inspect:input_type -> keystead.lock.v1.InspectRequest
+	11, // 36: keystead.lock.v1.LockService.Verify:input_type -> keystead.lock.v1.VerifyRequest
+	13, // 37: keystead.lock.v1.LockService.Update:input_type -> keystead.lock.v1.UpdateRequest
+	15, // 38: keystead.lock.v1.LockService.Downgrade:input_type -> keystead.lock.v1.DowngradeRequest
+	17, // 39: keystead.lock.v1.LockService.Revoke:input_type -> keystead.lock.v1.RevokeRequest
+	25, // 40: keystead.lock.v1.LockService.Watch:input_type -> keystead.lock.v1.WatchRequest
+	2,  // 41: keystead.lock.v1.LockService.Acquire:output_type -> keystead.lock.v1.AcquireResponse
+	5,  // 42: keystead.lock.v1.LockService.Renew:output_type -> keystead.lock.v1.RenewResponse
+	7,  // 43: keystead.lock.v1.LockService.Release:output_type -> keystead.lock.v1.ReleaseResponse
+	21, // 44: keystead.lock.v1.LockService.BatchAcquire:output_type -> keystead.lock.v1.BatchAcquireResponse
+	24, // 45: keystead.lock.v1.LockService.BatchRelease:output_type -> keystead.lock.v1.BatchReleaseResponse
+	10, // 46: keystead.lock.v1.LockService.Inspect:output_type -> keystead.lock.v1.InspectResponse
+	12, // 47: keystead.lock.v1.LockService.Verify:output_type -> keystead.lock.v1.VerifyResponse
+	14, // 48: keystead.lock.v1.LockService.Update:output_type -> keystead.lock.v1.UpdateResponse
+	16, // 49: keystead.lock.v1.LockService.Downgrade:output_type -> keystead.lock.v1.DowngradeResponse
+	18, // 50: keystead.lock.v1.LockService.Revoke:output_type -> keystead.lock.v1.RevokeResponse
+	26, // 51: keystead.lock.v1.LockService.Watch:output_type -> keystead.lock.v1.WatchResponse
+	41, // [41:52] is the sub-list for method output_type
+	30, // [30:41] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_keystead_lock_v1_lock_proto_init() }
@@ -2393,7 +2594,7 @@ func file_keystead_lock_v1_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_lock_v1_lock_proto_rawDesc), len(file_keystead_lock_v1_lock_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	LockService_Update_FullMethodName       = "/keystead.lock.v1.LockService/Update"
 	LockService_Downgrade_FullMethodName    = "/keystead.lock.v1.LockService/Downgrade"
 	LockService_Revoke_FullMethodName       = "/keystead.lock.v1.LockService/Revoke"
+	LockService_Watch_FullMethodName        = "/keystead.lock.v1.LockService/Watch"
 )
 
 // LockServiceClient is the client API for LockService service.
@@ -82,6 +83,12 @@ type LockServiceClient interface {
 	// Revoke ends another's grant, for operators. Its holder learns of it at the next
 	// renewal, so delay_ns of the grant runs as after any unclean end.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
+	// Watch sends who holds the lock, and again when a grant has come, has ended, is shared, or
+	// has other metadata: the latest state, not each change; that nobody holds it is one. What is
+	// sent comes in order: versions never fall, over owners and streams. In between it sends
+	// heartbeats; a watcher that hears nothing for stale_after_ns should take what it has for
+	// stale. The queue is not watched.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
 type lockServiceClient struct {
@@ -192,6 +199,25 @@ func (c *lockServiceClient) Revoke(ctx context.Context, in *RevokeRequest, opts 
 	return out, nil
 }
 
+func (c *lockServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[0], LockService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LockService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
 // LockServiceServer is the server API for LockService service.
 // All implementations must embed UnimplementedLockServiceServer
 // for forward compatibility.
@@ -243,6 +269,12 @@ type LockServiceServer interface {
 	// Revoke ends another's grant, for operators. Its holder learns of it at the next
 	// renewal, so delay_ns of the grant runs as after any unclean end.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
+	// Watch sends who holds the lock, and again when a grant has come, has ended, is shared, or
+	// has other metadata: the latest state, not each change; that nobody holds it is one. What is
+	// sent comes in order: versions never fall, over owners and streams. In between it sends
+	// heartbeats; a watcher that hears nothing for stale_after_ns should take what it has for
+	// stale. The queue is not watched.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedLockServiceServer()
 }
 
@@ -282,6 +314,9 @@ func (UnimplementedLockServiceServer) Downgrade(context.Context, *DowngradeReque
 }
 func (UnimplementedLockServiceServer) Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
+}
+func (UnimplementedLockServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedLockServiceServer) mustEmbedUnimplementedLockServiceServer() {}
 func (UnimplementedLockServiceServer) testEmbeddedByValue()                     {}
@@ -484,6 +519,17 @@ func _LockService_Revoke_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LockServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LockService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
 // LockService_ServiceDesc is the grpc.ServiceDesc for LockService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -532,6 +578,12 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _LockService_Revoke_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _LockService_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "keystead/lock/v1/lock.proto",
 }

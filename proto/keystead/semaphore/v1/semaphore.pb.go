@@ -2318,6 +2318,213 @@ func (x *BatchReleaseResponse) GetDeciders() []*v1.Decider {
 	return nil
 }
 
+// WatchRequest names a semaphore to watch.
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is shared out. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which semaphore of the key: at most 128 bytes. Empty means "semaphore".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The version of the last state that the watcher has: what is not above it is not sent.
+	// 0 = it has none.
+	AfterVersion  uint64 `protobuf:"varint,3,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WatchRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetAfterVersion() uint64 {
+	if x != nil {
+		return x.AfterVersion
+	}
+	return 0
+}
+
+// WatchResponse is a semaphore as it is held, or a heartbeat.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nothing has changed since the message before, or since after_version: what follows is
+	// unset but for epoch, owner, lost_epoch and stale_after_ns.
+	Heartbeat bool `protobuf:"varint,1,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// The capacity; 0 if nobody holds permits and none was set.
+	Capacity uint32 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Whether SetCapacity said so.
+	CapacitySet bool `protobuf:"varint,3,opt,name=capacity_set,json=capacitySet,proto3" json:"capacity_set,omitempty"`
+	// Permits that are held. While lost_epoch is set, others may be held that were lost.
+	Held uint32 `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`
+	// The first of the grants, the oldest first: at most 16. Their held_ns, ttl_ns and delay_ns
+	// are unset.
+	Holders []*Holder `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
+	// How many there are in all.
+	Holding uint32 `protobuf:"varint,6,opt,name=holding,proto3" json:"holding,omitempty"`
+	// Rises with every state that is sent. Where nobody holds permits, a number to go on from:
+	// not below any version before, and below all later ones. The same state may come again
+	// under a later version when the key has got another owner.
+	Version uint64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
+	// Ownership epoch of what was seen last.
+	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch uint64 `protobuf:"varint,10,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// How long from this message on what was sent last may be taken for current without
+	// another message, in nanoseconds.
+	StaleAfterNs  int64 `protobuf:"varint,11,opt,name=stale_after_ns,json=staleAfterNs,proto3" json:"stale_after_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_semaphore_v1_semaphore_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WatchResponse) GetHeartbeat() bool {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return false
+}
+
+func (x *WatchResponse) GetCapacity() uint32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetCapacitySet() bool {
+	if x != nil {
+		return x.CapacitySet
+	}
+	return false
+}
+
+func (x *WatchResponse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetHolders() []*Holder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetHolding() uint32 {
+	if x != nil {
+		return x.Holding
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *WatchResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetStaleAfterNs() int64 {
+	if x != nil {
+		return x.StaleAfterNs
+	}
+	return 0
+}
+
 var File_keystead_semaphore_v1_semaphore_proto protoreflect.FileDescriptor
 
 const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
@@ -2508,7 +2715,25 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\adecider\x18\x03 \x01(\rR\adecider\"\x8f\x01\n" +
 	"\x14BatchReleaseResponse\x12>\n" +
 	"\aresults\x18\x01 \x03(\v2$.keystead.semaphore.v1.ReleaseResultR\aresults\x127\n" +
-	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders2\x9b\b\n" +
+	"\bdeciders\x18\x02 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders\"Y\n" +
+	"\fWatchRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
+	"\rafter_version\x18\x03 \x01(\x04R\fafterVersion\"\xde\x02\n" +
+	"\rWatchResponse\x12\x1c\n" +
+	"\theartbeat\x18\x01 \x01(\bR\theartbeat\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\rR\bcapacity\x12!\n" +
+	"\fcapacity_set\x18\x03 \x01(\bR\vcapacitySet\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\rR\x04held\x127\n" +
+	"\aholders\x18\x05 \x03(\v2\x1d.keystead.semaphore.v1.HolderR\aholders\x12\x18\n" +
+	"\aholding\x18\x06 \x01(\rR\aholding\x12\x18\n" +
+	"\aversion\x18\a \x01(\x04R\aversion\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\t \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\n" +
+	" \x01(\x04R\tlostEpoch\x12$\n" +
+	"\x0estale_after_ns\x18\v \x01(\x03R\fstaleAfterNs2\xf1\b\n" +
 	"\x10SemaphoreService\x12X\n" +
 	"\aAcquire\x12%.keystead.semaphore.v1.AcquireRequest\x1a&.keystead.semaphore.v1.AcquireResponse\x12R\n" +
 	"\x05Renew\x12#.keystead.semaphore.v1.RenewRequest\x1a$.keystead.semaphore.v1.RenewResponse\x12X\n" +
@@ -2520,7 +2745,8 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\tDowngrade\x12'.keystead.semaphore.v1.DowngradeRequest\x1a(.keystead.semaphore.v1.DowngradeResponse\x12U\n" +
 	"\x06Revoke\x12$.keystead.semaphore.v1.RevokeRequest\x1a%.keystead.semaphore.v1.RevokeResponse\x12d\n" +
 	"\vSetCapacity\x12).keystead.semaphore.v1.SetCapacityRequest\x1a*.keystead.semaphore.v1.SetCapacityResponse\x12]\n" +
-	"\aInspect\x12%.keystead.semaphore.v1.InspectRequest\x1a&.keystead.semaphore.v1.InspectResponse\"\x03\x90\x02\x01BFZDgithub.com/keystead/keystead/proto/keystead/semaphore/v1;semaphorev1b\x06proto3"
+	"\aInspect\x12%.keystead.semaphore.v1.InspectRequest\x1a&.keystead.semaphore.v1.InspectResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\x05Watch\x12#.keystead.semaphore.v1.WatchRequest\x1a$.keystead.semaphore.v1.WatchResponse0\x01BFZDgithub.com/keystead/keystead/proto/keystead/semaphore/v1;semaphorev1b\x06proto3"
 
 var (
 	file_keystead_semaphore_v1_semaphore_proto_rawDescOnce sync.Once
@@ -2534,7 +2760,7 @@ func file_keystead_semaphore_v1_semaphore_proto_rawDescGZIP() []byte {
 	return file_keystead_semaphore_v1_semaphore_proto_rawDescData
 }
 
-var file_keystead_semaphore_v1_semaphore_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_keystead_semaphore_v1_semaphore_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_keystead_semaphore_v1_semaphore_proto_goTypes = []any{
 	(*AcquireRequest)(nil),       // 0: keystead.semaphore.v1.AcquireRequest
 	(*AcquireResponse)(nil),      // 1: keystead.semaphore.v1.AcquireResponse
@@ -2563,68 +2789,73 @@ var file_keystead_semaphore_v1_semaphore_proto_goTypes = []any{
 	(*BatchReleaseRequest)(nil),  // 24: keystead.semaphore.v1.BatchReleaseRequest
 	(*ReleaseResult)(nil),        // 25: keystead.semaphore.v1.ReleaseResult
 	(*BatchReleaseResponse)(nil), // 26: keystead.semaphore.v1.BatchReleaseResponse
-	(*v1.RequestId)(nil),         // 27: keystead.common.v1.RequestId
-	(*v1.Session)(nil),           // 28: keystead.common.v1.Session
-	(*v1.Replay)(nil),            // 29: keystead.common.v1.Replay
-	(*v1.Error)(nil),             // 30: keystead.common.v1.Error
-	(*v1.Decider)(nil),           // 31: keystead.common.v1.Decider
+	(*WatchRequest)(nil),         // 27: keystead.semaphore.v1.WatchRequest
+	(*WatchResponse)(nil),        // 28: keystead.semaphore.v1.WatchResponse
+	(*v1.RequestId)(nil),         // 29: keystead.common.v1.RequestId
+	(*v1.Session)(nil),           // 30: keystead.common.v1.Session
+	(*v1.Replay)(nil),            // 31: keystead.common.v1.Replay
+	(*v1.Error)(nil),             // 32: keystead.common.v1.Error
+	(*v1.Decider)(nil),           // 33: keystead.common.v1.Decider
 }
 var file_keystead_semaphore_v1_semaphore_proto_depIdxs = []int32{
-	27, // 0: keystead.semaphore.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
-	28, // 1: keystead.semaphore.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
-	29, // 2: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
-	28, // 3: keystead.semaphore.v1.AcquireResponse.session:type_name -> keystead.common.v1.Session
-	28, // 4: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
-	28, // 5: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
+	29, // 0: keystead.semaphore.v1.AcquireRequest.request_id:type_name -> keystead.common.v1.RequestId
+	30, // 1: keystead.semaphore.v1.AcquireRequest.session:type_name -> keystead.common.v1.Session
+	31, // 2: keystead.semaphore.v1.AcquireResponse.replay:type_name -> keystead.common.v1.Replay
+	30, // 3: keystead.semaphore.v1.AcquireResponse.session:type_name -> keystead.common.v1.Session
+	30, // 4: keystead.semaphore.v1.Holder.session:type_name -> keystead.common.v1.Session
+	30, // 5: keystead.semaphore.v1.Reclaim.session:type_name -> keystead.common.v1.Session
 	3,  // 6: keystead.semaphore.v1.RenewRequest.reclaim:type_name -> keystead.semaphore.v1.Reclaim
-	27, // 7: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 8: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
+	29, // 7: keystead.semaphore.v1.ReleaseRequest.request_id:type_name -> keystead.common.v1.RequestId
+	31, // 8: keystead.semaphore.v1.ReleaseResponse.replay:type_name -> keystead.common.v1.Replay
 	2,  // 9: keystead.semaphore.v1.VerifyResponse.holder:type_name -> keystead.semaphore.v1.Holder
-	27, // 10: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 11: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
-	27, // 12: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 13: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
-	27, // 14: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
-	29, // 15: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
+	29, // 10: keystead.semaphore.v1.UpdateRequest.request_id:type_name -> keystead.common.v1.RequestId
+	31, // 11: keystead.semaphore.v1.UpdateResponse.replay:type_name -> keystead.common.v1.Replay
+	29, // 12: keystead.semaphore.v1.RevokeRequest.request_id:type_name -> keystead.common.v1.RequestId
+	31, // 13: keystead.semaphore.v1.RevokeResponse.replay:type_name -> keystead.common.v1.Replay
+	29, // 14: keystead.semaphore.v1.SetCapacityRequest.request_id:type_name -> keystead.common.v1.RequestId
+	31, // 15: keystead.semaphore.v1.SetCapacityResponse.replay:type_name -> keystead.common.v1.Replay
 	2,  // 16: keystead.semaphore.v1.InspectResponse.holders:type_name -> keystead.semaphore.v1.Holder
 	19, // 17: keystead.semaphore.v1.InspectResponse.waiters:type_name -> keystead.semaphore.v1.Waiter
 	0,  // 18: keystead.semaphore.v1.BatchAcquireRequest.acquires:type_name -> keystead.semaphore.v1.AcquireRequest
 	1,  // 19: keystead.semaphore.v1.AcquireResult.response:type_name -> keystead.semaphore.v1.AcquireResponse
-	30, // 20: keystead.semaphore.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
+	32, // 20: keystead.semaphore.v1.AcquireResult.error:type_name -> keystead.common.v1.Error
 	22, // 21: keystead.semaphore.v1.BatchAcquireResponse.results:type_name -> keystead.semaphore.v1.AcquireResult
-	31, // 22: keystead.semaphore.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
+	33, // 22: keystead.semaphore.v1.BatchAcquireResponse.deciders:type_name -> keystead.common.v1.Decider
 	6,  // 23: keystead.semaphore.v1.BatchReleaseRequest.releases:type_name -> keystead.semaphore.v1.ReleaseRequest
 	7,  // 24: keystead.semaphore.v1.ReleaseResult.response:type_name -> keystead.semaphore.v1.ReleaseResponse
-	30, // 25: keystead.semaphore.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
+	32, // 25: keystead.semaphore.v1.ReleaseResult.error:type_name -> keystead.common.v1.Error
 	25, // 26: keystead.semaphore.v1.BatchReleaseResponse.results:type_name -> keystead.semaphore.v1.ReleaseResult
-	31, // 27: keystead.semaphore.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
-	0,  // 28: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
-	4,  // 29: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
-	6,  // 30: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
-	21, // 31: keystead.semaphore.v1.SemaphoreService.BatchAcquire:input_type -> keystead.semaphore.v1.BatchAcquireRequest
-	24, // 32: keystead.semaphore.v1.SemaphoreService.BatchRelease:input_type -> keystead.semaphore.v1.BatchReleaseRequest
-	8,  // 33: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
-	10, // 34: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
-	12, // 35: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
-	14, // 36: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
-	16, // 37: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
-	18, // 38: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
-	1,  // 39: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
-	5,  // 40: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
-	7,  // 41: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
-	23, // 42: keystead.semaphore.v1.SemaphoreService.BatchAcquire:output_type -> keystead.semaphore.v1.BatchAcquireResponse
-	26, // 43: keystead.semaphore.v1.SemaphoreService.BatchRelease:output_type -> keystead.semaphore.v1.BatchReleaseResponse
-	9,  // 44: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
-	11, // 45: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
-	13, // 46: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
-	15, // 47: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
-	17, // 48: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
-	20, // 49: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
-	39, // [39:50] is the sub-list for method output_type
-	28, // [28:39] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	33, // 27: keystead.semaphore.v1.BatchReleaseResponse.deciders:type_name -> keystead.common.v1.Decider
+	2,  // 28: keystead.semaphore.v1.WatchResponse.holders:type_name -> keystead.semaphore.v1.Holder
+	0,  // 29: keystead.semaphore.v1.SemaphoreService.Acquire:input_type -> keystead.semaphore.v1.AcquireRequest
+	4,  // 30: keystead.semaphore.v1.SemaphoreService.Renew:input_type -> keystead.semaphore.v1.RenewRequest
+	6,  // 31: keystead.semaphore.v1.SemaphoreService.Release:input_type -> keystead.semaphore.v1.ReleaseRequest
+	21, // 32: keystead.semaphore.v1.SemaphoreService.BatchAcquire:input_type -> keystead.semaphore.v1.BatchAcquireRequest
+	24, // 33: keystead.semaphore.v1.SemaphoreService.BatchRelease:input_type -> keystead.semaphore.v1.BatchReleaseRequest
+	8,  // 34: keystead.semaphore.v1.SemaphoreService.Verify:input_type -> keystead.semaphore.v1.VerifyRequest
+	10, // 35: keystead.semaphore.v1.SemaphoreService.Update:input_type -> keystead.semaphore.v1.UpdateRequest
+	12, // 36: keystead.semaphore.v1.SemaphoreService.Downgrade:input_type -> keystead.semaphore.v1.DowngradeRequest
+	14, // 37: keystead.semaphore.v1.SemaphoreService.Revoke:input_type -> keystead.semaphore.v1.RevokeRequest
+	16, // 38: keystead.semaphore.v1.SemaphoreService.SetCapacity:input_type -> keystead.semaphore.v1.SetCapacityRequest
+	18, // 39: keystead.semaphore.v1.SemaphoreService.Inspect:input_type -> keystead.semaphore.v1.InspectRequest
+	27, // 40: keystead.semaphore.v1.SemaphoreService.Watch:input_type -> keystead.semaphore.v1.WatchRequest
+	1,  // 41: keystead.semaphore.v1.SemaphoreService.Acquire:output_type -> keystead.semaphore.v1.AcquireResponse
+	5,  // 42: keystead.semaphore.v1.SemaphoreService.Renew:output_type -> keystead.semaphore.v1.RenewResponse
+	7,  // 43: keystead.semaphore.v1.SemaphoreService.Release:output_type -> keystead.semaphore.v1.ReleaseResponse
+	23, // 44: keystead.semaphore.v1.SemaphoreService.BatchAcquire:output_type -> keystead.semaphore.v1.BatchAcquireResponse
+	26, // 45: keystead.semaphore.v1.SemaphoreService.BatchRelease:output_type -> keystead.semaphore.v1.BatchReleaseResponse
+	9,  // 46: keystead.semaphore.v1.SemaphoreService.Verify:output_type -> keystead.semaphore.v1.VerifyResponse
+	11, // 47: keystead.semaphore.v1.SemaphoreService.Update:output_type -> keystead.semaphore.v1.UpdateResponse
+	13, // 48: keystead.semaphore.v1.SemaphoreService.Downgrade:output_type -> keystead.semaphore.v1.DowngradeResponse
+	15, // 49: keystead.semaphore.v1.SemaphoreService.Revoke:output_type -> keystead.semaphore.v1.RevokeResponse
+	17, // 50: keystead.semaphore.v1.SemaphoreService.SetCapacity:output_type -> keystead.semaphore.v1.SetCapacityResponse
+	20, // 51: keystead.semaphore.v1.SemaphoreService.Inspect:output_type -> keystead.semaphore.v1.InspectResponse
+	28, // 52: keystead.semaphore.v1.SemaphoreService.Watch:output_type -> keystead.semaphore.v1.WatchResponse
+	41, // [41:53] is the sub-list for method output_type
+	29, // [29:41] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_keystead_semaphore_v1_semaphore_proto_init() }
@@ -2638,7 +2869,7 @@ func file_keystead_semaphore_v1_semaphore_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_semaphore_v1_semaphore_proto_rawDesc), len(file_keystead_semaphore_v1_semaphore_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	SemaphoreService_Revoke_FullMethodName       = "/keystead.semaphore.v1.SemaphoreService/Revoke"
 	SemaphoreService_SetCapacity_FullMethodName  = "/keystead.semaphore.v1.SemaphoreService/SetCapacity"
 	SemaphoreService_Inspect_FullMethodName      = "/keystead.semaphore.v1.SemaphoreService/Inspect"
+	SemaphoreService_Watch_FullMethodName        = "/keystead.semaphore.v1.SemaphoreService/Watch"
 )
 
 // SemaphoreServiceClient is the client API for SemaphoreService service.
@@ -88,6 +89,12 @@ type SemaphoreServiceClient interface {
 	SetCapacity(ctx context.Context, in *SetCapacityRequest, opts ...grpc.CallOption) (*SetCapacityResponse, error)
 	// Inspect shows who holds permits and who waits.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
+	// Watch sends who holds permits, and again when a grant has come, has ended, or has other
+	// permits or metadata, or when another capacity was set: the latest state, not each change.
+	// What is sent comes in order: versions never fall, over owners and streams. In between it
+	// sends heartbeats; a watcher that hears nothing for stale_after_ns should take what it has
+	// for stale. The queue is not watched.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
 type semaphoreServiceClient struct {
@@ -208,6 +215,25 @@ func (c *semaphoreServiceClient) Inspect(ctx context.Context, in *InspectRequest
 	return out, nil
 }
 
+func (c *semaphoreServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SemaphoreService_ServiceDesc.Streams[0], SemaphoreService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SemaphoreService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
 // SemaphoreServiceServer is the server API for SemaphoreService service.
 // All implementations must embed UnimplementedSemaphoreServiceServer
 // for forward compatibility.
@@ -264,6 +290,12 @@ type SemaphoreServiceServer interface {
 	SetCapacity(context.Context, *SetCapacityRequest) (*SetCapacityResponse, error)
 	// Inspect shows who holds permits and who waits.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
+	// Watch sends who holds permits, and again when a grant has come, has ended, or has other
+	// permits or metadata, or when another capacity was set: the latest state, not each change.
+	// What is sent comes in order: versions never fall, over owners and streams. In between it
+	// sends heartbeats; a watcher that hears nothing for stale_after_ns should take what it has
+	// for stale. The queue is not watched.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedSemaphoreServiceServer()
 }
 
@@ -306,6 +338,9 @@ func (UnimplementedSemaphoreServiceServer) SetCapacity(context.Context, *SetCapa
 }
 func (UnimplementedSemaphoreServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
+}
+func (UnimplementedSemaphoreServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedSemaphoreServiceServer) mustEmbedUnimplementedSemaphoreServiceServer() {}
 func (UnimplementedSemaphoreServiceServer) testEmbeddedByValue()                          {}
@@ -526,6 +561,17 @@ func _SemaphoreService_Inspect_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SemaphoreService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SemaphoreServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SemaphoreService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
 // SemaphoreService_ServiceDesc is the grpc.ServiceDesc for SemaphoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -578,6 +624,12 @@ var SemaphoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SemaphoreService_Inspect_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _SemaphoreService_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "keystead/semaphore/v1/semaphore.proto",
 }

@@ -15,9 +15,8 @@ const ElectionLevel = 7
 // metadata of a grant are what the leader says.
 var electionMachine = kindOfHold("election", ElectionLevel, &family{
 	acquire: opCampaign, release: opResign, revoke: opRevokeLeader, update: opProclaim,
-	queue: MaxPart - 1, // a record of the whole has its leader as well
-	//guard:election-alone single: true -> single: false
-	single: true, // of two claims the later term has it: see hold.Reclaim.Alone
+	queue:  MaxPart - 1, // a record of the whole has its leader as well
+	single: true,        // of two claims the later term has it: see hold.Reclaim.Alone
 	lost:   "what is kept of the key was lost, and somebody may still lead: nobody is elected until the longest lease of before is over; nothing happened",
 	never:  "is %d: nobody ever led under it",
 })

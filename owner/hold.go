@@ -213,6 +213,7 @@ func (a GrantAnswer) giveBack(t target) {
 // hold.State.Reclaim. At all other times the claim changes nothing. It is judged all the same.
 func (s *Store) reclaimHold(now int64, kind Kind, ref Ref, token uint64, ttl int64, c HoldClaim) (HeldAnswer, error) {
 	op := hold.Reclaim{Token: token, Name: c.Holder, Weight: c.Weight, Capacity: c.Capacity, Delay: c.Delay, Metadata: c.Metadata, Session: c.Session, Left: min(c.Left, hold.MaxTTL), Unique: c.unique}
+	//guard:election-alone kind.family().single && c.Weight == c.Capacity -> kind == KindLock && c.Weight == c.Capacity
 	op.Alone = kind.family().single && c.Weight == c.Capacity
 	err := op.Validate()
 	if err == nil && c.Session.Given() {

@@ -215,3 +215,27 @@ func TestWatchersHaveWhatIsSo(t *testing.T) {
 		}
 	})
 }
+
+// An owner that gets a semaphore back, to which nothing has happened since, gives its state a version
+// above that of the owner in between.
+func TestVersionWhenTheOwnerIsBack(t *testing.T) {
+	one, two := newStore(t, nil), newStore(t, nil)
+	owns := func(s, other *Store, epoch uint64) {
+		s.cfg.Rule, other.cfg.Rule = &testRule{epoch: epoch}, ownsNothing
+	}
+	owns(one, two, 100)
+	one.cfg.Sink = &copies{t: t, to: two}
+	permitsOf(t, one, 0, noID, wants("a", 1, 1, 0))
+	g := guest{}
+	for i, s := range []*Store{one, two, one} {
+		other := two
+		if s == two {
+			other = one
+		}
+		owns(s, other, 100+uint64(i))
+		before := g.seen.Position
+		if g.look(t, s, 0); g.seen.Position <= before || g.Holding != 1 {
+			t.Errorf("owner %d: %+v after %d", i+1, g.seen, before)
+		}
+	}
+}

@@ -19,7 +19,7 @@ const (
 	MaxMetadata = 1024
 )
 
-// Group is a named group that many keys have, each its own: who is there, and how to reach them.
+// Group is a named group that many keys have, each its own: its members, and how to reach them.
 // It is a small value: making one costs nothing, and it may be copied and kept.
 type Group struct {
 	c       *Client
@@ -114,7 +114,7 @@ type GroupState struct {
 // members may not have come back yet.
 func (s *GroupState) Partial() bool { return s.LostEpoch != 0 }
 
-// Members returns who is there.
+// Members returns the members of the group of a key.
 func (g Group) Members(ctx context.Context, key string) (GroupState, error) {
 	const what = "list group"
 	if err := g.c.judge(ctx, key, g.name); err != nil {
@@ -137,7 +137,7 @@ type WatchedGroup struct {
 	Stale bool
 }
 
-// Watch follows who is in the group of a key until ctx ends or the caller stops: all members, and
+// Watch follows the members of the group of a key until ctx ends or the caller stops: all members, and
 // again whenever that or their metadata have changed. after, Stale, errors and what happens when
 // nodes fail are as with Election.Observe. A state comes again, too, when it is not Partial any
 // more.

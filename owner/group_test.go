@@ -19,7 +19,7 @@ func joins(id, metadata string) JoinGroup {
 	return JoinGroup{ID: id, Metadata: []byte(metadata), TTL: 10 * second}
 }
 
-// joined has somebody join, who does.
+// joined joins, and fails the test if that is refused.
 func joined(t testing.TB, s *Store, now int64, id reqid.ID, j JoinGroup) JoinAnswer {
 	t.Helper()
 	a, err := s.JoinGroup(now, crew, id, j)
@@ -73,7 +73,7 @@ func (w *watcher) is(t testing.TB, s *Store, now int64, want ...string) {
 	}
 }
 
-// Those who watch hear of members that join, update, leave, and are gone when their lease is over:
+// Watchers hear of members that join, update, leave, and are gone when their lease is over:
 // each time the whole membership, once.
 func TestGroup(t *testing.T) {
 	s := newStore(t, nil)
@@ -266,7 +266,7 @@ func TestClaimsOfAFullGroup(t *testing.T) {
 }
 
 // Whatever happens to a group and its owners, what a watcher is told goes forward; and when there is
-// no news, it has who is there.
+// no news, it has all members.
 func TestWatchersHaveWhoIsThere(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sink, rule := &copies{t: t, partial: rapid.Bool().Draw(rt, "partial")}, &testRule{epoch: 100}

@@ -19,7 +19,7 @@ import (
 func newGroup(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "group",
-		Short: "Join a group, and see who is there",
+		Short: "Join a group, and list its members",
 		Long: `The members of a key, each under a lease, with an id and a text of its own, such as an address.
 A group has up to 500 members, and one of each id: a Join under the id of a member takes its
 place. A member that dies is there until its lease is over.`,
@@ -78,7 +78,7 @@ Exit codes of keystead itself: 75 if the group is full, 76 if another has taken 
 	}
 	f.groupNamed(cmd)
 	cmd.Flags().StringVar(&f.metadata, "metadata", "", "what others are told of this member, such as an address; up to 1,024 bytes")
-	cmd.Flags().StringVar(&f.holder, "id", "", "who joins, shown to others; a group has one member of an id (default host:pid)")
+	cmd.Flags().StringVar(&f.holder, "id", "", "the id, shown to others; a group has one member of an id (default host:pid)")
 	cmd.Flags().DurationVar(&f.ttl, "ttl", 10*time.Second, "how long others see a member that died; 300ms or more")
 	return cmd
 }

@@ -188,7 +188,7 @@ func TestChangesOfALargeGroup(t *testing.T) {
 	})
 }
 
-// The largest group that there can be comes through, as a list and to those who watch, from another
+// The largest group that there can be comes through, as a list and to watchers, from another
 // node than the one that is asked.
 func TestLargestGroup(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {

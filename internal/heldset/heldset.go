@@ -13,7 +13,7 @@
 //
 // # Non-guarantee
 //
-// Who chooses keys and tokens can find sets with one digest. Such a client deceives itself.
+// A client that chooses its keys and tokens can find sets with one digest. It deceives itself.
 package heldset
 
 import "github.com/cespare/xxhash/v2"

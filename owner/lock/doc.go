@@ -3,7 +3,7 @@
 //
 // # Guarantee
 //
-//   - A lock has All there is. Who holds it exclusively has all, who shares it has One: so at
+//   - A lock has All there is. An exclusive grant has all of it, a shared one has One: so at
 //     any moment either one holds it exclusively, or only such hold it as share it.
 //   - A token of an exclusive grant is greater than those of all grants before it, and these
 //     were over when it was granted. What package hold promises of grants, their ends, the

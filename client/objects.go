@@ -26,7 +26,7 @@ type KeyState struct {
 }
 
 // ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore, Once,
-// Election, Barrier and Group is set, without those who wait, the value of a register and the result
+// Election, Barrier and Group is set, without the waiters, the value of a register and the result
 // of Once.
 type ObjectState struct {
 	Object

@@ -308,13 +308,13 @@ func (s Semaphore) Revoke(ctx context.Context, key string, token uint64, opts ..
 }
 
 // SetCapacity makes the capacity of a key's semaphore another one, whatever the handle says, from
-// now on and also while nobody holds or waits; 0 leaves it to those who acquire again. Whoever
-// acquires under another capacity gets ErrCapacityMismatch.
+// now on and also while nobody holds or waits; 0 leaves it to the next Acquire. An
+// Acquire under another capacity gets ErrCapacityMismatch.
 func (s Semaphore) SetCapacity(ctx context.Context, key string, capacity int, opts ...CallOption) error {
 	const what = "set capacity"
 	idem, err := keyOf(opts)
 	if err == nil && (capacity < 0 || capacity > MaxCapacity) {
-		err = invalid("capacity", "is %d; choose 1 to %d, or 0 to leave it to those who acquire", capacity, MaxCapacity)
+		err = invalid("capacity", "is %d; choose 1 to %d, or 0 to leave it to the next Acquire", capacity, MaxCapacity)
 	}
 	if err := cmp.Or(s.c.judge(ctx, key, s.name), err); err != nil {
 		return about(err, what, key, "")

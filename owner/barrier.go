@@ -137,7 +137,7 @@ func (t *target) nextPhaseLocked() (uint64, error) {
 	return next, err
 }
 
-// gatheredLocked concludes a step of a barrier: it records what changed, answers those who wait
+// gatheredLocked concludes a step of a barrier: it records what changed, answers the waiters
 // for a phase that has ended, and schedules the next wake.
 func (t *target) gatheredLocked(id *reqid.ID, out reqid.Outcome) {
 	sh, fx := t.sh, &t.sh.gatherFx

@@ -217,7 +217,7 @@ func (t *target) storeCounterLocked(next counter.State, changed bool, id *reqid.
 		t.sh.advanceLocked()
 	}
 	t.changedLocked(id, out)
-	if changed { // and the copies are told of it before those who await it
+	if changed { // and the copies are told of it before its waiters
 		t.counterChangedLocked()
 	}
 	return nil

@@ -69,7 +69,7 @@ func (sh *shard) dropLeftLocked(sums map[Cond]*gates[GetAnswer]) {
 	}
 }
 
-// counterChangedLocked answers those who await the counter of the target as it is now.
+// counterChangedLocked answers the calls that await the counter of the target as it is now.
 func (t *target) counterChangedLocked() {
 	if len(t.sh.sums) == 0 {
 		return
@@ -79,7 +79,7 @@ func (t *target) counterChangedLocked() {
 	t.sh.answerSumsLocked(t.e, func(cond Cond) (bool, bool) { return cond.Met(a.Value, a.Version), false }, a)
 }
 
-// counterMovedLocked has those who await the counter of an entry ask again.
+// counterMovedLocked has calls that await the counter of an entry ask again.
 func (sh *shard) counterMovedLocked(e *entry) {
 	if len(sh.sums) > 0 {
 		sh.answerSumsLocked(e, func(Cond) (bool, bool) { return true, true }, GetAnswer{})

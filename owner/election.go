@@ -95,7 +95,7 @@ func (s *Store) VerifyLeader(now int64, ref Ref, token uint64) (HeldAnswer, erro
 	return s.verifyHold(now, KindElection, ref, token)
 }
 
-// InspectElection returns who leads, and the first of those who wait, at most limit.
+// InspectElection returns the leader and the first waiters, at most limit.
 func (s *Store) InspectElection(now int64, ref Ref, limit int) (HoldAnswer, error) {
 	return s.inspectHold(now, KindElection, ref, limit)
 }

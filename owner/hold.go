@@ -437,7 +437,7 @@ func (t *target) endHoldLocked(token uint64, id *reqid.ID, print uint32, revoked
 }
 
 // setCapacity makes the capacity of an object what it says, until another setCapacity; 0 leaves
-// it to those who acquire again.
+// it to the next acquire.
 func (s *Store) setCapacity(now int64, kind Kind, ref Ref, id reqid.ID, capacity uint32) (HoldAnswer, error) {
 	if err := hold.ValidateCapacity(capacity); err != nil {
 		return HoldAnswer{}, err

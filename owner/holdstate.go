@@ -209,7 +209,7 @@ func (r *Record) holdMember(m *Member, at int64) (p holdMember, ok bool) {
 	return p, from.Ends() && validID(&caller.ID) && hold.ValidMember(nil, &p.place, at) == nil
 }
 
-// Hold returns the state of an object that is held, with its holders, and with those who wait
+// Hold returns the state of an object that is held, with its holders, and with the waiters
 // under request ids; nil if it is absent, cannot be read, or is of a kind that is not held. Of a
 // record that is Partial, it has those that have changed and are not gone.
 func (r *Record) Hold() *hold.State {

@@ -134,7 +134,7 @@ func (t *target) noteEntrantsLocked() {
 }
 
 // answerEntrantsLocked answers the callers that the last step of an object that is held concerned: those
-// that were granted what they wait for, those whose wait was over, and those who want more than there is
+// that were granted what they wait for, those whose wait was over, and those that want more than there is
 // by now.
 func (t *target) answerEntrantsLocked() {
 	sh, fx := t.sh, &t.sh.holdFx

@@ -66,7 +66,7 @@ func (s *Store) RevokePermits(now int64, ref Ref, id reqid.ID, token uint64) (Re
 }
 
 // SetCapacity makes the capacity of a semaphore what it says, until another SetCapacity; 0
-// leaves it to those who acquire again.
+// leaves it to the next acquire.
 func (s *Store) SetCapacity(now int64, ref Ref, id reqid.ID, capacity uint32) (HoldAnswer, error) {
 	return s.setCapacity(now, KindSemaphore, ref, id, capacity)
 }

@@ -28,7 +28,7 @@ const (
 	// no TTL is as long, it is the longest that there is.
 	MinSessionTTL = int64(10_000_000_000)
 	// MaxSessionHolds is how many grants of one session a node keeps, with the copies of
-	// others'. Whoever waits already is granted all the same.
+	// others'. A caller that waits already is granted all the same.
 	MaxSessionHolds = 4096
 
 	// listedSize is about what a grant takes in the index, in bytes.

@@ -57,7 +57,7 @@ type shard struct {
 	copies    map[uint32]struct{} // by entry: locks with a queue that came from elsewhere; see Own
 	sessions  sessionIndex
 
-	gathering // barriers, and those who await
+	gathering // barriers, and the calls that await
 }
 
 // keepGone is the room for places that are gone that a shard keeps: all may go at once.

@@ -118,7 +118,7 @@ func (t *target) scheduleLocked() {
 	t.sh.scheduleLocked(t.slot, at)
 }
 
-// nextWakeLocked returns when time changes the object for those who wait for it, if it does.
+// nextWakeLocked returns when time changes the object for its waiters, if it does.
 func (t *target) nextWakeLocked() (at int64, ok bool) {
 	if timed := machines[t.kind].timed; timed != nil {
 		return timed.next(t.sh, t.e)

@@ -39,7 +39,7 @@ type Sight struct {
 }
 
 // AwaitRegister reads a register. If that is nothing new to a watcher, changed is closed when it
-// may have changed here; it may be closed without that. Whoever awaits it looks again now and
+// may have changed here; it may be closed without that. A call that awaits it looks again now and
 // then all the same: the register may be another process's by now. Of a watcher that does not
 // come again nothing is left after a round of the sweep.
 func (s *Store) AwaitRegister(now int64, ref Ref, seen Seen) (a Sight, changed <-chan struct{}, err error) {
@@ -77,7 +77,7 @@ func (t *target) nobodyLocked(version uint64) Seen {
 // address is that of an object that is watched, whether or not it is there.
 type address struct{ key, name string }
 
-// maxWatched bounds the objects of a shard that are awaited. Beyond it, those who wait look
+// maxWatched bounds the objects of a shard that are awaited. Beyond it, waiters look
 // again when their time is over.
 const maxWatched = 1 << 16
 
@@ -144,7 +144,7 @@ func (t *target) heldVersionLocked(first bool) (uint64, <-chan struct{}, error) 
 	return version, w.changed, nil
 }
 
-// watchedChangedLocked tells those who await an object.
+// watchedChangedLocked tells the calls that await an object.
 func (sh *shard) watchedChangedLocked(e *entry) {
 	if len(sh.watched) == 0 {
 		return
@@ -157,7 +157,7 @@ func (sh *shard) watchedChangedLocked(e *entry) {
 	}
 }
 
-// endAwaitsLocked has all who await an object of the shard look again, forgets those who do not
+// endAwaitsLocked has all that await an object of the shard look again, forgets those that do not
 // come, and what nobody awaits any more.
 func (sh *shard) endAwaitsLocked() {
 	for of, w := range sh.watched {

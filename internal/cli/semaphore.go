@@ -251,9 +251,9 @@ func newSetCapacity(std Process) *cobra.Command {
 		Use:   "set-capacity KEY N",
 		Short: "Change how many permits there are",
 		Long: `Makes the capacity of the semaphore of KEY another one, from now on and also while nobody
-holds permits or waits; 0 leaves it to those who acquire again. More wakes those who wait.
-Under less, nothing is granted until what is held is below it, and those who wait for more
-than it are refused. Whoever acquires under another --capacity is refused from then on.`,
+holds permits or waits; 0 leaves it to the next acquire. More wakes the waiters.
+Under less, nothing is granted until what is held is below it, and waiters for more than it
+are refused. An acquire under another --capacity is refused from then on.`,
 		Example: `  keystead semaphore set-capacity db 20
   keystead semaphore set-capacity db 0`,
 		Args: exactArgs("KEY", "N"),

@@ -64,8 +64,8 @@ var errObjectWatches = &failure.Error{Reason: failure.Overloaded, RetryAfter: ti
 	Message: "as many watch objects as this node allows",
 	Hint:    "watch at another node, or read the object from time to time"}
 
-// errFuture returns the error of a watch after a version that the object has not come to: whoever
-// has that was told of another object, or of what was lost since. It would be told nothing.
+// errFuture returns the error of a watch after a version that the object has not come to: a
+// watcher that has it was told of another object, or of what was lost since. It would be told nothing.
 func errFuture(after uint64) error {
 	return &failure.Error{Reason: failure.Invalid, Field: "after_version", Message: fmt.Sprintf("is %d, above all versions that the object has had", after),
 		Hint: "send the version that an earlier watch of this very object told, or none"}
@@ -191,7 +191,7 @@ func (w *watches[A, PA]) leave(t *topic[A]) {
 	}
 }
 
-// removeLocked has those who come from now on begin anew.
+// removeLocked has those that come from now on begin anew.
 func (w *watches[A, PA]) removeLocked(t *topic[A]) {
 	if w.topics[t.of] == t {
 		delete(w.topics, t.of)

@@ -188,7 +188,7 @@ func ValidateMetadata(b []byte) error {
 // ValidateCapacity reports a capacity that SetCapacity does not take, as a *failure.Error.
 func ValidateCapacity(n uint32) error {
 	if n > MaxCapacity {
-		return failure.Invalidf("capacity", "is %d; choose 1 to %d, or 0 to leave it to those who acquire", n, MaxCapacity)
+		return failure.Invalidf("capacity", "is %d; choose 1 to %d, or 0 to leave it to the next Acquire", n, MaxCapacity)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ type Effects struct {
 	Grants []Grant
 	// TimedOut are the waiters whose time to give up had come, in the order of the queue.
 	TimedOut []queue.Left
-	// TooLarge are those who wait for more than the capacity is by now.
+	// TooLarge are waiters for more than the capacity is by now.
 	TooLarge []queue.Left
 	// Holders are the tokens of the holders that have come, changed, or gone.
 	Holders []uint64

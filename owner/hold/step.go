@@ -157,9 +157,9 @@ func (s *State) Update(token uint64, metadata []byte, now int64, tokens Tokens, 
 }
 
 // SetCapacity makes the capacity what it says, from now on and also when nobody holds or
-// waits; 0 leaves it to those who acquire again, once nobody holds or waits. A higher one is
+// waits; 0 leaves it to the next acquire, once nobody holds or waits. A higher one is
 // granted to the queue. Under a lower one nothing is granted until what is held is below
-// it, and those who wait for more than it go: they would wait for ever, and keep all behind
+// it, and waiters for more than it go: they would wait for ever, and keep all behind
 // them waiting.
 func (s *State) SetCapacity(capacity uint32, now int64, tokens Tokens, fx *Effects) {
 	now = s.begin(now, fx)
@@ -222,7 +222,7 @@ func (s *State) Leave(ticket uint64) bool { return s.Queue.Leave(ticket, s.At) }
 
 // Detach keeps the place of a waiter whose caller is not here any more, and may come back,
 // for grace at most: see queue.Queue.Detach. It reports whether the ticket waits. A head that
-// is away already is in the way of those who would fit in what is free, though it does not.
+// is away already is in the way of those that would fit in what is free, though it does not.
 func (s *State) Detach(ticket uint64, now, grace int64) bool {
 	//guard:away-head-blocks !s.Kept() && !s.blocked() -> !s.Kept()
 	return s.Queue.Detach(ticket, s.clamp(now), grace, !s.Kept() && !s.blocked())
@@ -248,8 +248,8 @@ func (s *State) Kept() bool {
 	return s.Queue.Len() > 0 && s.fits(s.Queue.Places[0].Request.Weight)
 }
 
-// NextWake returns the next moment at which Expire may have something to do for those who
-// wait, and not before now; false if nobody waits. After a step it is later than now, unless
+// NextWake returns the next moment at which Expire may have something to do for the
+// waiters, and not before now; false if there are none. After a step it is later than now, unless
 // that had no tokens left.
 func (s *State) NextWake(now int64) (int64, bool) {
 	if s.Queue.Len() == 0 {

@@ -65,7 +65,7 @@ func count(ctx context.Context, w *Worker, o Object) {
 // Delete deletes a counter.
 func Delete(ctx context.Context, w *Worker, o Object) { remove(ctx, w, o) }
 
-// remove deletes a counter. Whoever goes on by the version of before must not set what is made
+// remove deletes a counter. A worker that goes on by the version of before must not set what is made
 // again: the version that was seen last stays.
 func remove(ctx context.Context, w *Worker, o Object) {
 	_, _, _ = do(ctx, w, operation[*counterpb.DeleteResponse]{

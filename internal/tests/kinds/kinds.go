@@ -8,7 +8,7 @@
 //	                                                                          │
 //	nemesis (real processes), sim (simulated time) ◀── verdicts ◀── Models ◀── Record
 //
-// Whoever makes faults ranges over All, and names no kind. A new kind is a file here and a
+// What makes faults ranges over All, and names no kind. A new kind is a file here and a
 // line in All.
 //
 // # What an attempt without an answer means
@@ -119,7 +119,7 @@ type Recording struct {
 
 	mu        sync.Mutex
 	protected map[string]*Guarded // guarded by mu: by lock
-	sights    map[sight]string    // guarded by mu: what versions have shown to those who watch
+	sights    map[sight]string    // guarded by mu: what versions have shown to watchers
 }
 
 // sight is a version of an object that is watched.

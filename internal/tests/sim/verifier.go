@@ -88,7 +88,7 @@ func NewVerifier(positions int, seed uint64) *Verifier {
 	return v
 }
 
-// Inspect asks all processes that run. Whoever is not among them is dead.
+// Inspect asks all processes that run. A process that is not among them is dead.
 func (v *Verifier) Inspect(all []Asked) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1308,7 +1308,7 @@ type InspectRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which election of the key: at most 128 bytes. Empty means "election".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// How many of those who wait to list: at most 1,000; 0 means 10.
+	// How many waiters to list: at most 1,000; 0 means 10.
 	MaxListed     uint32 `protobuf:"varint,3,opt,name=max_listed,json=maxListed,proto3" json:"max_listed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1428,7 +1428,7 @@ type InspectResponse struct {
 	// Time until somebody can be elected, after a term that ended otherwise than by a Resign,
 	// in nanoseconds.
 	DelayNs int64 `protobuf:"varint,2,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
-	// The first of those who wait, in order.
+	// The first waiters, in order.
 	Candidates []*Candidate `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// How many wait in all.
 	Waiting uint32 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`

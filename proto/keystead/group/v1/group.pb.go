@@ -120,7 +120,7 @@ type JoinRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which group of the key: at most 128 bytes. Empty means "group".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Who joins, shown to others: 1 to 128 bytes. A group has one member of an id.
+	// The id of the member, shown to others: 1 to 128 bytes. A group has one member of an id.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// Whatever others are told of the member, such as an address: at most 1,024 bytes.
 	Metadata []byte `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`

@@ -32,7 +32,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// GroupService keeps who is there: members under leases, each with a text of its own, such
+// GroupService keeps members under leases, each with a text of its own, such
 // as an address.
 //
 // A member is there until it leaves or is removed, its TTL ends, or another joins under its id,
@@ -156,7 +156,7 @@ type GroupService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedGroupServiceServer
 // for forward compatibility.
 //
-// GroupService keeps who is there: members under leases, each with a text of its own, such
+// GroupService keeps members under leases, each with a text of its own, such
 // as an address.
 //
 // A member is there until it leaves or is removed, its TTL ends, or another joins under its id,

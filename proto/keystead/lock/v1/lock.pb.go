@@ -1031,7 +1031,7 @@ type InspectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who holds the lock; unset when it is free. Of those that share it, the first.
 	Holder *Holder `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The first of those who wait, in order.
+	// The first waiters, in order.
 	Waiters []*Waiter `protobuf:"bytes,2,rep,name=waiters,proto3" json:"waiters,omitempty"`
 	// How many wait in all.
 	Waiting uint32 `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`

@@ -31,7 +31,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OnceService has work be done once under a key, and keeps its result for those who ask
+// OnceService has work be done once under a key, and keeps its result for those that ask
 // again.
 //
 // A caller begins. It is first, and does the work; or another is doing it (busy); or the work
@@ -142,7 +142,7 @@ func (c *onceServiceClient) Forget(ctx context.Context, in *ForgetRequest, opts 
 // All implementations must embed UnimplementedOnceServiceServer
 // for forward compatibility.
 //
-// OnceService has work be done once under a key, and keeps its result for those who ask
+// OnceService has work be done once under a key, and keeps its result for those that ask
 // again.
 //
 // A caller begins. It is first, and does the work; or another is doing it (busy); or the work

@@ -1553,7 +1553,7 @@ type SetCapacityRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which semaphore of the key: at most 128 bytes. Empty means "semaphore".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The capacity, 1 to 1,048,576; 0 leaves it to those who acquire again.
+	// The capacity, 1 to 1,048,576; 0 leaves it to the next Acquire.
 	Capacity uint32 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// Makes a retry safe.
 	RequestId *v1.RequestId `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1866,7 +1866,7 @@ type InspectResponse struct {
 	Holders []*Holder `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
 	// How many there are in all.
 	Holding uint32 `protobuf:"varint,6,opt,name=holding,proto3" json:"holding,omitempty"`
-	// The first of those who wait, in order.
+	// The first waiters, in order.
 	Waiters []*Waiter `protobuf:"bytes,7,rep,name=waiters,proto3" json:"waiters,omitempty"`
 	// How many wait in all.
 	Waiting uint32 `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`

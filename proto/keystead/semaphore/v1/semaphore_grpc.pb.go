@@ -83,8 +83,8 @@ type SemaphoreServiceClient interface {
 	// renewal, so delay_ns of the grant runs as after any unclean end.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
 	// SetCapacity makes the capacity another one, from now on and also while nobody holds
-	// or waits; 0 leaves it to those who acquire again. More wakes the queue. Under less,
-	// nothing is granted until what is held is below it, and those who wait for more than
+	// or waits; 0 leaves it to the next Acquire. More wakes the queue. Under less,
+	// nothing is granted until what is held is below it, and requests for more than
 	// it are refused.
 	SetCapacity(ctx context.Context, in *SetCapacityRequest, opts ...grpc.CallOption) (*SetCapacityResponse, error)
 	// Inspect shows who holds permits and who waits.
@@ -284,8 +284,8 @@ type SemaphoreServiceServer interface {
 	// renewal, so delay_ns of the grant runs as after any unclean end.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
 	// SetCapacity makes the capacity another one, from now on and also while nobody holds
-	// or waits; 0 leaves it to those who acquire again. More wakes the queue. Under less,
-	// nothing is granted until what is held is below it, and those who wait for more than
+	// or waits; 0 leaves it to the next Acquire. More wakes the queue. Under less,
+	// nothing is granted until what is held is below it, and requests for more than
 	// it are refused.
 	SetCapacity(context.Context, *SetCapacityRequest) (*SetCapacityResponse, error)
 	// Inspect shows who holds permits and who waits.

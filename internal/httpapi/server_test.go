@@ -89,6 +89,11 @@ func (h *house) waiting(key string) int {
 	return int(r.(*lockpb.InspectResponse).Waiting)
 }
 
+// acquire asks for a lock, and waits for it as long as the call may take.
+func (h *house) acquire(ctx context.Context, key string, headers ...string) (answer, error) {
+	return h.try(ctx, "POST", "/v1/lock/acquire", `{"key":"`+key+`","holder":"you","ttl":"1h","wait":"1h"}`, headers...)
+}
+
 // waiter holds a lock and starts a call that waits for it, until ctx ends. What is returned
 // delivers the end of it.
 func (h *house) waiter(ctx context.Context, key string, headers ...string) <-chan answer {
@@ -96,7 +101,7 @@ func (h *house) waiter(ctx context.Context, key string, headers ...string) <-cha
 	h.hold(key)
 	done := make(chan answer, 1)
 	go func() {
-		a, err := h.try(ctx, "POST", "/v1/lock/acquire", `{"key":"`+key+`","holder":"you","ttl":"1h","wait":"1h"}`, headers...)
+		a, err := h.acquire(ctx, key, headers...)
 		if err != nil {
 			a.body = err.Error()
 		}
@@ -129,7 +134,11 @@ func TestClosedConnectionCancels(t *testing.T) {
 
 func TestTimeoutByHeader(t *testing.T) {
 	h := newHouse(t)
-	a := <-h.waiter(context.Background(), "x", "Keystead-Timeout: 50ms")
+	h.hold("x")
+	a, err := h.acquire(context.Background(), "x", "Keystead-Timeout: 50ms")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if a.status != http.StatusGatewayTimeout || !strings.Contains(a.body, `"reason":"GAVE_UP"`) {
 		t.Errorf("%s", a)
 	}
@@ -178,9 +187,9 @@ func TestWaitsLongerThanBodies(t *testing.T) {
 	h.web.bodyTimeout = 50 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	done := h.waiter(ctx, "x", "Keystead-Timeout: 500ms")
-	if a := <-done; a.status != http.StatusGatewayTimeout {
-		t.Errorf("%s", a)
+	h.hold("x")
+	if a, err := h.acquire(ctx, "x", "Keystead-Timeout: 500ms"); err != nil || a.status != http.StatusGatewayTimeout {
+		t.Errorf("%s, %v", a, err)
 	}
 }
 

@@ -64,6 +64,13 @@ func (c *crowd) Answered(key string, _, _ int64, _ bool) {
 	c.answered[key]++
 }
 
+// enough reports whether a key had as many answers.
+func (c *crowd) enough(key string, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered[key] >= n
+}
+
 func (c *crowd) Failed(error, caller.Fate) {}
 func (c *crowd) Open()                     {}
 
@@ -92,15 +99,17 @@ func TestEveryKindWorks(t *testing.T) {
 		},
 	}
 	objects := NewObjects(1, "")
-	ctx, stop := context.WithTimeout(t.Context(), 600*time.Millisecond)
+	const enough = 10 // calls of each kind
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
+	began := time.Now()
 	var all sync.WaitGroup
 	for i, o := range objects.Each() {
 		for j := range 2 {
 			all.Go(func() {
 				w := NewWorker(cfg, 2*i+j, 1)
 				defer w.Close()
-				for ctx.Err() == nil {
+				for ctx.Err() == nil && (time.Since(began) < 600*time.Millisecond || !log.enough(o.Key, enough)) {
 					o.Kind.Work(ctx, w, o)
 					w.Probe(ctx, o, time.Second)
 					w.Rest(ctx, 10*time.Millisecond)
@@ -115,7 +124,7 @@ func TestEveryKindWorks(t *testing.T) {
 	record := rec.Record()
 	for _, o := range objects.Each() {
 		calls := record.Calls[o.Kind.Name]
-		if len(calls) < 10 || log.answered[o.Key] < 10 {
+		if len(calls) < enough || log.answered[o.Key] < enough {
 			t.Errorf("%s: %d calls, %d answered", o.Kind.Name, len(calls), log.answered[o.Key])
 		}
 	}

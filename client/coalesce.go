@@ -59,7 +59,7 @@ func (o *coalescer[Q, R]) do(ctx context.Context, req Q, op *operation) (resp R,
 	if o.c.cfg.NoBatching || o.flights < maxFlights || o.alone != 0 && o.c.clock.Now() < o.alone {
 		o.flights++
 		o.mu.Unlock()
-		defer func() { o.landed(ctx.Err() == nil && silentNode(sent, err)) }()
+		defer func() { o.landed(ctx.Err() == nil && o.c.ctx.Err() == nil && silentNode(sent, err)) }()
 		return o.sendOne(ctx, req, op)
 	}
 	it := &item[Q, R]{req: req, op: op, done: make(chan struct{})}

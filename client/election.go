@@ -270,7 +270,7 @@ type ElectionState struct {
 // Unknown reports whether somebody may lead whose term was lost with all nodes that kept it.
 func (s *ElectionState) Unknown() bool { return s.Leader == nil && s.LostEpoch != 0 }
 
-// Inspect returns who leads, and who waits.
+// Inspect returns the leader and the waiters.
 func (n Election) Inspect(ctx context.Context, key string) (ElectionState, error) {
 	const what = "inspect election"
 	if err := n.c.judge(ctx, key, n.name); err != nil {

@@ -465,7 +465,7 @@ type Waiter struct {
 	Shared bool // it wants to share the lock
 }
 
-// Inspect returns who has the lock of a key, and who waits for it.
+// Inspect returns the holder of the lock of a key, and its waiters.
 func (l Lock) Inspect(ctx context.Context, key string) (LockState, error) {
 	if err := l.c.judge(ctx, key, l.name); err != nil {
 		return LockState{}, about(err, "inspect", key, "")

@@ -121,7 +121,7 @@ func TestBarrierStandbyForgetsThePartiesOfAPhase(t *testing.T) {
 	}
 }
 
-// After the loss of the owner and its standby, no phase of before is passed: who waits is told
+// After the loss of the owner and its standby, no earlier phase is passed: a waiter is told
 // that it is unknown, and the parties arrive again.
 func TestBarrierAfterALoss(t *testing.T) {
 	s := newStore(t, nil)

@@ -257,7 +257,7 @@ type partialSink struct{ Sink }
 
 func (partialSink) Partial() bool { return true }
 
-// TestPlaceKeepsItsSession: who waits is granted under the session, also by the next owner.
+// TestPlaceKeepsItsSession: a waiter is granted under the session, also by the next owner.
 func TestPlaceKeepsItsSession(t *testing.T) {
 	s, to := newStore(t, nil), newStore(t, nil)
 	us := sessionOf(1, 1)

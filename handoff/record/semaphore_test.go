@@ -65,7 +65,7 @@ func goldenHolds(t *testing.T, dir string, level uint32, all map[string]*owner.R
 	}
 }
 
-// sessions are records of what sessions hold, and of who waits under one.
+// sessions are records of what sessions hold, and of waiters under one.
 func sessions() map[string]*owner.Record {
 	us := hold.Session{Client: reqid.Client{Hi: 0x0102030405060708, Lo: 0x090a0b0c0d0e0f00}, Generation: 300}
 	id := reqid.ID{Client: us.Client, Sequence: 5, Settled: 4}

@@ -196,7 +196,7 @@ func TestOneTimeout(t *testing.T) {
 	}
 }
 
-// A door that is closed lets nobody in, also who waits for a place.
+// A door that is closed lets no call in, not even one that waits for a place.
 func TestDoor(t *testing.T) {
 	h := newHouse(t, func(_ *rpc.Config, c *Config) { c.MaxConns = 1 })
 	_ = h.dial()

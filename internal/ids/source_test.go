@@ -186,7 +186,7 @@ func TestCallersThatLeave(t *testing.T) {
 	})
 }
 
-// TestClose ends who waits, and what is under way.
+// TestClose ends the calls that wait, and what is under way.
 func TestClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.delay.Store(int64(time.Hour))

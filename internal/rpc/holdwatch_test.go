@@ -66,8 +66,8 @@ func watchPermits(t *testing.T, m *member, key string, after uint64) grpc.Server
 	return must(m.permits.Watch(ctx, &semaphorepb.WatchRequest{Key: key, AfterVersion: after}))(t)
 }
 
-// Through any node: who holds a lock, alone or shared, and that nobody does; nothing of a renewal and
-// of who waits.
+// Through any node: the holders of a lock, alone or shared, and that there is none; nothing of a
+// renewal and of the waiters.
 func TestWatchLock(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.called("c", owner.WatchLevel)

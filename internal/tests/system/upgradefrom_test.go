@@ -18,7 +18,7 @@ import (
 var upgradeFrom = flag.String("upgrade.from", "", "TestUpgradeFrom: path of an earlier version of the program, to upgrade from; empty = this version")
 
 // TestUpgradeFrom upgrades a cluster node by node, under load, from an earlier version
-// to this one: no call fails, nothing is lost, who waits for a lock gets it. Then it
+// to this one: no call fails, nothing is lost, a waiter for a lock gets it. Then it
 // stops the cluster as a whole, and it goes on with what it had.
 func TestUpgradeFrom(t *testing.T) {
 	t.Parallel()

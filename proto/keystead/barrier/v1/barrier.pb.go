@@ -1075,7 +1075,7 @@ func (x *RenewRequest) GetTtlNs() int64 {
 	return 0
 }
 
-// RenewResponse says whether the party is registered.
+// RenewResponse reports whether the party is registered.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is. If not, its lease was over or lost: it registers again.
@@ -1259,7 +1259,7 @@ func (x *LeaveRequest) GetChild() uint64 {
 	return 0
 }
 
-// LeaveResponse says whether the party was there.
+// LeaveResponse reports whether the party was there.
 type LeaveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it was, and is not any more.
@@ -1415,7 +1415,7 @@ func (x *BreakRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// BreakResponse says whether there was a phase.
+// BreakResponse reports whether there was a phase.
 type BreakResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether there was.

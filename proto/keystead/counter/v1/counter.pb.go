@@ -723,7 +723,7 @@ func (x *AwaitRequest) GetWaitNs() int64 {
 	return 0
 }
 
-// AwaitResponse says whether the counter was so.
+// AwaitResponse reports whether the counter was so.
 type AwaitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it was. If not, the wait is over, or lost_epoch is set and the counter does

@@ -248,7 +248,7 @@ func (x *CampaignRequest) GetSession() *v1.Session {
 	return nil
 }
 
-// CampaignResponse says whether the caller leads.
+// CampaignResponse reports whether the caller leads.
 type CampaignResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the caller was elected.
@@ -549,7 +549,7 @@ func (x *RenewRequest) GetReclaim() *Reclaim {
 	return nil
 }
 
-// RenewResponse says whether the token still leads.
+// RenewResponse reports whether the token still leads.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token still leads. If not, its term is over for good.
@@ -735,7 +735,7 @@ func (x *ProclaimRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// ProclaimResponse says whether the value was replaced.
+// ProclaimResponse reports whether the value was replaced.
 type ProclaimResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token led, and its value was replaced.
@@ -903,7 +903,7 @@ func (x *ResignRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// ResignResponse says whether the token led until now.
+// ResignResponse reports whether the token led until now.
 type ResignResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token led until this Resign. If not, its term was over before.
@@ -1050,7 +1050,7 @@ func (x *VerifyRequest) GetToken() uint64 {
 	return 0
 }
 
-// VerifyResponse says whether the token leads.
+// VerifyResponse reports whether the token leads.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it does.
@@ -1218,7 +1218,7 @@ func (x *RevokeRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// RevokeResponse says whether the token led until now.
+// RevokeResponse reports whether the token led until now.
 type RevokeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the term was in force until this Revoke.

@@ -68,7 +68,7 @@ type ElectionServiceClient interface {
 	// Revoke ends another's term, for operators. Its leader learns of it at the next renewal,
 	// so delay_ns of the term runs as after any unclean end.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
-	// Inspect shows who leads and who waits.
+	// Inspect shows the leader and the waiters.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 	// Observe sends who leads, and again when that or the value has changed: the latest state,
 	// not each change. What is sent comes in order: versions never fall, over owners and
@@ -213,7 +213,7 @@ type ElectionServiceServer interface {
 	// Revoke ends another's term, for operators. Its leader learns of it at the next renewal,
 	// so delay_ns of the term runs as after any unclean end.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
-	// Inspect shows who leads and who waits.
+	// Inspect shows the leader and the waiters.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	// Observe sends who leads, and again when that or the value has changed: the latest state,
 	// not each change. What is sent comes in order: versions never fall, over owners and

@@ -238,7 +238,7 @@ func (x *JoinRequest) GetSession() *v1.Session {
 	return nil
 }
 
-// JoinResponse says whether the caller is a member.
+// JoinResponse reports whether the caller is a member.
 type JoinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is. If not, and later_token is 0, the group is full.
@@ -511,7 +511,7 @@ func (x *RenewRequest) GetReclaim() *Reclaim {
 	return nil
 }
 
-// RenewResponse says whether the token is still that of a member.
+// RenewResponse reports whether the token is still that of a member.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is. If not, the membership is over for good.
@@ -698,7 +698,7 @@ func (x *UpdateRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// UpdateResponse says whether the metadata were replaced.
+// UpdateResponse reports whether the metadata were replaced.
 type UpdateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token is that of a member, and its metadata were replaced.
@@ -866,7 +866,7 @@ func (x *LeaveRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// LeaveResponse says whether the token was that of a member until now.
+// LeaveResponse reports whether the token was that of a member until now.
 type LeaveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it was. If not, the membership was over before.
@@ -1013,7 +1013,7 @@ func (x *VerifyRequest) GetToken() uint64 {
 	return 0
 }
 
-// VerifyResponse says whether the token is that of a member.
+// VerifyResponse reports whether the token is that of a member.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is.

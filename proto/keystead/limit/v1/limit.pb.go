@@ -466,7 +466,7 @@ func (x *ResetRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// ResetResponse says whether there was anything to forget.
+// ResetResponse reports whether there was anything to forget.
 type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether anything of the limit was spent. It was full anyway if not.

@@ -627,7 +627,7 @@ func (x *RenewRequest) GetReclaim() *Reclaim {
 	return nil
 }
 
-// RenewResponse says whether the lock is still held.
+// RenewResponse reports whether the lock is still held.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token still holds the lock. If not, it is lost for good.
@@ -814,7 +814,7 @@ func (x *ReleaseRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// ReleaseResponse says whether the lock was held until now.
+// ReleaseResponse reports whether the lock was held until now.
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token held the lock until this release. If not, the lock was
@@ -1201,7 +1201,7 @@ func (x *VerifyRequest) GetToken() uint64 {
 	return 0
 }
 
-// VerifyResponse says whether the token holds the lock.
+// VerifyResponse reports whether the token holds the lock.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it does.
@@ -1378,7 +1378,7 @@ func (x *UpdateRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// UpdateResponse says whether the metadata were replaced.
+// UpdateResponse reports whether the metadata were replaced.
 type UpdateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether they were: the token holds the lock.
@@ -1525,7 +1525,7 @@ func (x *DowngradeRequest) GetToken() uint64 {
 	return 0
 }
 
-// DowngradeResponse says whether the grant is shared.
+// DowngradeResponse reports whether the grant is shared.
 type DowngradeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is, by this request or before. If not, the token does not hold the lock.
@@ -1684,7 +1684,7 @@ func (x *RevokeRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// RevokeResponse says whether the grant was in force until now.
+// RevokeResponse reports whether the grant was in force until now.
 type RevokeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token held the lock until now.

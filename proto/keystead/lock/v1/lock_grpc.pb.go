@@ -67,7 +67,7 @@ type LockServiceClient interface {
 	BatchAcquire(ctx context.Context, in *BatchAcquireRequest, opts ...grpc.CallOption) (*BatchAcquireResponse, error)
 	// BatchRelease does up to 10,000 releases in 1 MiB, each by itself, in order.
 	BatchRelease(ctx context.Context, in *BatchReleaseRequest, opts ...grpc.CallOption) (*BatchReleaseResponse, error)
-	// Inspect shows who holds the lock and who waits.
+	// Inspect shows the holder of the lock and the waiters.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 	// Verify asks whether a token still holds the lock: for a job that may have outlived its
 	// lease. It was so when the owner answered; what is written after that needs the token all
@@ -253,7 +253,7 @@ type LockServiceServer interface {
 	BatchAcquire(context.Context, *BatchAcquireRequest) (*BatchAcquireResponse, error)
 	// BatchRelease does up to 10,000 releases in 1 MiB, each by itself, in order.
 	BatchRelease(context.Context, *BatchReleaseRequest) (*BatchReleaseResponse, error)
-	// Inspect shows who holds the lock and who waits.
+	// Inspect shows the holder of the lock and the waiters.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	// Verify asks whether a token still holds the lock: for a job that may have outlived its
 	// lease. It was so when the owner answered; what is written after that needs the token all

@@ -547,7 +547,7 @@ func (x *RenewRequest) GetReclaim() *Reclaim {
 	return nil
 }
 
-// RenewResponse says whether it is still the token's turn.
+// RenewResponse reports whether it is still the token's turn.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is.
@@ -758,7 +758,7 @@ func (x *CompleteRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// CompleteResponse says whether the result is that of the token.
+// CompleteResponse reports whether the result is that of the token.
 type CompleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is. If not, another has begun since, or the turn was ended: the work may be done
@@ -942,7 +942,7 @@ func (x *AbandonRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// AbandonResponse says whether it was the token's turn.
+// AbandonResponse reports whether it was the token's turn.
 type AbandonResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it was until now.

@@ -177,7 +177,7 @@ func (x *AcquireRequest) GetSession() *v1.Session {
 	return nil
 }
 
-// AcquireResponse says whether the permits were granted.
+// AcquireResponse reports whether the permits were granted.
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the caller got the permits.
@@ -636,7 +636,7 @@ func (x *RenewRequest) GetReclaim() *Reclaim {
 	return nil
 }
 
-// RenewResponse says whether the permits are still held.
+// RenewResponse reports whether the permits are still held.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token still holds its permits. If not, they are lost for good.
@@ -813,7 +813,7 @@ func (x *ReleaseRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// ReleaseResponse says whether the permits were held until now.
+// ReleaseResponse reports whether the permits were held until now.
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token held its permits until this release. If not, they were lost, or
@@ -961,7 +961,7 @@ func (x *VerifyRequest) GetToken() uint64 {
 	return 0
 }
 
-// VerifyResponse says whether the token holds its permits.
+// VerifyResponse reports whether the token holds its permits.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it does.
@@ -1138,7 +1138,7 @@ func (x *UpdateRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// UpdateResponse says whether the metadata were replaced.
+// UpdateResponse reports whether the metadata were replaced.
 type UpdateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether they were: the token holds its permits.
@@ -1463,7 +1463,7 @@ func (x *RevokeRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// RevokeResponse says whether the grant was in force until now.
+// RevokeResponse reports whether the grant was in force until now.
 type RevokeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the token held its permits until now.

@@ -87,7 +87,7 @@ type SemaphoreServiceClient interface {
 	// nothing is granted until what is held is below it, and requests for more than
 	// it are refused.
 	SetCapacity(ctx context.Context, in *SetCapacityRequest, opts ...grpc.CallOption) (*SetCapacityResponse, error)
-	// Inspect shows who holds permits and who waits.
+	// Inspect shows the holders and the waiters.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 	// Watch sends who holds permits, and again when a grant has come, has ended, or has other
 	// permits or metadata, or when another capacity was set: the latest state, not each change.
@@ -288,7 +288,7 @@ type SemaphoreServiceServer interface {
 	// nothing is granted until what is held is below it, and requests for more than
 	// it are refused.
 	SetCapacity(context.Context, *SetCapacityRequest) (*SetCapacityResponse, error)
-	// Inspect shows who holds permits and who waits.
+	// Inspect shows the holders and the waiters.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	// Watch sends who holds permits, and again when a grant has come, has ended, or has other
 	// permits or metadata, or when another capacity was set: the latest state, not each change.

@@ -67,14 +67,14 @@ func (t *target) barrierLocked() *gather.State {
 	if t.slot == 0 {
 		t.createLocked()
 	}
-	if t.e.lock == 0 {
-		t.e.lock = t.sh.gathers.Add()
+	if t.e.rest == 0 {
+		t.e.rest = t.sh.gathers.Add()
 	}
-	return t.sh.gathers.At(t.e.lock)
+	return t.sh.gathers.At(t.e.rest)
 }
 
 // hasBarrier reports whether the target has a state.
-func (t *target) hasBarrier() bool { return t.e != nil && t.e.lock != 0 }
+func (t *target) hasBarrier() bool { return t.e != nil && t.e.rest != 0 }
 
 // phaseLocked returns the target as it is, and what became of a phase.
 func (t *target) phaseLocked(phase uint64) PhaseAnswer {
@@ -82,7 +82,7 @@ func (t *target) phaseLocked(phase uint64) PhaseAnswer {
 	if !t.hasBarrier() {
 		return a
 	}
-	s := t.sh.gathers.At(t.e.lock)
+	s := t.sh.gathers.At(t.e.rest)
 	a.Verdict, a.Phase, a.Arrived, a.Parties, a.Phaser, a.Passes = s.Judge(phase), s.Phase, s.Arrived, s.Quorum(), s.Need == 0, s.Passes
 	if a.Verdict == gather.Broken {
 		a.Cause, a.Who = s.Cause, s.Who
@@ -108,7 +108,7 @@ func (t *target) settleLocked() error {
 	if !t.hasBarrier() {
 		return nil
 	}
-	s := t.sh.gathers.At(t.e.lock)
+	s := t.sh.gathers.At(t.e.rest)
 	if s.Absent(t.now) {
 		t.sh.lapseLocked(t.slot, t.hash)
 		return nil
@@ -141,7 +141,7 @@ func (t *target) nextPhaseLocked() (uint64, error) {
 // for a phase that has ended, and schedules the next wake.
 func (t *target) gatheredLocked(id *reqid.ID, out reqid.Outcome) {
 	sh, fx := t.sh, &t.sh.gatherFx
-	s := sh.gathers.At(t.e.lock)
+	s := sh.gathers.At(t.e.rest)
 	if fx.Lapsed > 0 {
 		sh.store.lapsed.Add(int64(fx.Lapsed))
 	}
@@ -161,10 +161,10 @@ func (t *target) gatheredLocked(id *reqid.ID, out reqid.Outcome) {
 	if fx.Changed || len(sh.done) > 0 {
 		sh.notifySinkLocked(t.slot, t.hash)
 	}
-	sh.childLocked(s, t.e.lock, t.slot)
+	sh.childLocked(s, t.e.rest, t.slot)
 	//guard:phase-tells
 	if fx.Ended != 0 {
-		sh.endPhaseLocked(t.e.lock, t.phaseLocked(fx.Ended), false)
+		sh.endPhaseLocked(t.e.rest, t.phaseLocked(fx.Ended), false)
 	}
 	t.scheduleLocked()
 }
@@ -204,7 +204,7 @@ func (s *Store) Arrive(now int64, ref Ref, id reqid.ID, op gather.Arrive) (Arriv
 }
 
 // countsLocked reports whether the parties of the target are a number.
-func (t *target) countsLocked() bool { return t.hasBarrier() && t.sh.gathers.At(t.e.lock).Need != 0 }
+func (t *target) countsLocked() bool { return t.hasBarrier() && t.sh.gathers.At(t.e.rest).Need != 0 }
 
 // partyBytes is what a party takes, beside its id.
 const partyBytes = 128
@@ -214,7 +214,7 @@ func (t *target) partyRoomLocked(id *reqid.ID, party string) error {
 	if err := t.roomLocked(id); err != nil {
 		return err
 	}
-	if t.hasBarrier() && t.sh.gathers.At(t.e.lock).Find(party) != nil {
+	if t.hasBarrier() && t.sh.gathers.At(t.e.rest).Find(party) != nil {
 		return nil
 	}
 	if err := t.growLocked(partyBytes); err != nil {
@@ -254,7 +254,7 @@ func (t *target) arriveLocked(id *reqid.ID, print uint32, op gather.Arrive) (Arr
 
 // dropBareLocked forgets the target if it was made for an operation that did nothing.
 func (t *target) dropBareLocked() {
-	if t.hasBarrier() && t.sh.gathers.At(t.e.lock).Phase == 0 {
+	if t.hasBarrier() && t.sh.gathers.At(t.e.rest).Phase == 0 {
 		barriers{}.clear(t.sh, t.e)
 	}
 	t.forgetBareLocked()
@@ -326,7 +326,7 @@ func (s *Store) RenewParty(now int64, ref Ref, party string, ttl int64) (PartyAn
 		if err := s.checkTTL(ttl); err != nil || !t.hasBarrier() {
 			return false, err
 		}
-		return t.sh.gathers.At(t.e.lock).Renew(party, ttl, t.now, &t.sh.gatherFx), nil
+		return t.sh.gathers.At(t.e.rest).Renew(party, ttl, t.now, &t.sh.gatherFx), nil
 	})
 }
 
@@ -340,7 +340,7 @@ func (s *Store) LeaveBarrier(now int64, ref Ref, id reqid.ID, op gather.Leave) (
 	}
 	d := digestOf(opLeaveBarrier).with(xxhash.Sum64String(op.Party)).with(op.Phase).with(op.Child)
 	return s.party(now, ref, &id, d.print(), func(t *target, next uint64) (bool, error) {
-		return t.hasBarrier() && t.sh.gathers.At(t.e.lock).Leave(op, t.now, next, &t.sh.gatherFx), nil
+		return t.hasBarrier() && t.sh.gathers.At(t.e.rest).Leave(op, t.now, next, &t.sh.gatherFx), nil
 	})
 }
 
@@ -350,7 +350,7 @@ func (s *Store) BreakBarrier(now int64, ref Ref, id reqid.ID) (PartyAnswer, erro
 		if !t.hasBarrier() {
 			return false, nil
 		}
-		state := t.sh.gathers.At(t.e.lock)
+		state := t.sh.gathers.At(t.e.rest)
 		if state.Sent {
 			return false, errSent
 		}
@@ -408,6 +408,6 @@ func (s *Store) InspectBarrier(now int64, ref Ref, most int) (PhaseAnswer, gathe
 	if !t.hasBarrier() {
 		return a, gather.Child{}, nil, nil
 	}
-	state := t.sh.gathers.At(t.e.lock)
+	state := t.sh.gathers.At(t.e.rest)
 	return a, state.Child(), slices.Clone(state.Parties[:min(most, len(state.Parties))]), nil
 }

@@ -26,35 +26,35 @@ func (barriers) room(sh *shard) bool { return sh.gathers.Room() }
 func (barriers) refers(_ *shard, e *entry) int { return int(e.counted) }
 
 func (barriers) absent(sh *shard, e *entry, now int64) bool {
-	return e.lock == 0 || sh.gathers.At(e.lock).Absent(now)
+	return e.rest == 0 || sh.gathers.At(e.rest).Absent(now)
 }
 
-func (barriers) spent(_ *shard, e *entry) bool { return e.lock != 0 }
+func (barriers) spent(_ *shard, e *entry) bool { return e.rest != 0 }
 
 func (barriers) fades() bool { return false }
 
 func (barriers) clear(sh *shard, e *entry) {
-	if e.lock == 0 {
+	if e.rest == 0 {
 		return
 	}
-	sh.endPhaseLocked(e.lock, PhaseAnswer{}, true)
-	delete(sh.children, e.lock)
+	sh.endPhaseLocked(e.rest, PhaseAnswer{}, true)
+	delete(sh.children, e.rest)
 	sh.text -= int(e.counted)
-	sh.gathers.Free(e.lock)
-	e.lock, e.counted = 0, 0
+	sh.gathers.Free(e.rest)
+	e.rest, e.counted = 0, 0
 }
 
 func (barriers) account(sh *shard, e *entry) {
-	n := sh.gathers.At(e.lock).Bytes()
+	n := sh.gathers.At(e.rest).Bytes()
 	sh.text += n - int(e.counted)
 	e.counted = uint32(n)
 }
 
 func (barriers) record(sh *shard, e *entry, r *Record, partial bool) {
-	if r.Partial = partial; e.lock == 0 || sh.gathers.At(e.lock).Phase == 0 {
+	if r.Partial = partial; e.rest == 0 || sh.gathers.At(e.rest).Phase == 0 {
 		return
 	}
-	s := sh.gathers.At(e.lock)
+	s := sh.gathers.At(e.rest)
 	r.State = State{sh: sh, e: e}
 	w := wire.Writer{B: sh.memberText[:0]}
 	if partial {
@@ -90,7 +90,7 @@ func (barriers) write(r *Record, to []byte, now int64) []byte {
 // barrier returns the barrier without its parties.
 func (r *Record) barrier() (s gather.State, ok bool) {
 	if e := r.State.e; e != nil {
-		s = *r.State.sh.gathers.At(e.lock)
+		s = *r.State.sh.gathers.At(e.rest)
 		return s.Head(), true
 	}
 	from := r.State.reader()
@@ -127,7 +127,7 @@ func (r *Record) Phase() (s gather.State, arrived, parties int) {
 	}
 	all := (*gather.State)(nil)
 	if e := r.State.e; e != nil {
-		all = r.State.sh.gathers.At(e.lock)
+		all = r.State.sh.gathers.At(e.rest)
 	} else if all = r.Barrier(); all == nil {
 		return s, 0, 0
 	}
@@ -215,7 +215,7 @@ func (barriers) install(t target, r *Record, judged any) {
 		return
 	}
 	s := t.barrierLocked()
-	sh.endPhaseLocked(t.e.lock, PhaseAnswer{}, true)
+	sh.endPhaseLocked(t.e.rest, PhaseAnswer{}, true)
 	//guard:phase-floor
 	sh.lastToken = max(sh.lastToken, q.state.Phase)
 	switch at := s.At; {
@@ -239,15 +239,15 @@ func (barriers) install(t target, r *Record, judged any) {
 			}
 		}
 	}
-	sh.childLocked(s, t.e.lock, t.slot)
+	sh.childLocked(s, t.e.rest, t.slot)
 	barriers{}.account(sh, t.e)
 }
 
 func (barriers) next(sh *shard, e *entry) (at int64, ok bool) {
-	if e.lock == 0 {
+	if e.rest == 0 {
 		return 0, false
 	}
-	return sh.gathers.At(e.lock).NextWake()
+	return sh.gathers.At(e.rest).NextWake()
 }
 
 func (barriers) lapse(t target) error { return t.settleLocked() }

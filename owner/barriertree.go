@@ -51,7 +51,7 @@ func (s *Store) ChildOf(now int64, ref Ref) (c gather.Child, m Meta, err error) 
 	}
 	defer t.leave()
 	if t.hasBarrier() {
-		c = t.sh.gathers.At(t.e.lock).Child()
+		c = t.sh.gathers.At(t.e.rest).Child()
 	}
 	return c, Meta{Permit: t.permit}, nil
 }
@@ -91,7 +91,7 @@ func (s *Store) childStep(now int64, ref Ref, do func(state *gather.State, t *ta
 		return nil
 	}
 	next, err := t.nextPhaseLocked()
-	if err == nil && do(t.sh.gathers.At(t.e.lock), &t, next) {
+	if err == nil && do(t.sh.gathers.At(t.e.rest), &t, next) {
 		t.gatheredLocked(&reqid.ID{}, reqid.Outcome{})
 	}
 	return err

@@ -16,7 +16,7 @@ func (s *Store) AwaitPhase(now int64, ref Ref, phase uint64, wait bool) (PhaseAn
 	if t.sh.gates == nil {
 		t.sh.gates = map[uint32]*gates[PhaseAnswer]{}
 	}
-	p, err := pendLocked(t.sh, t.sh.gates, t.e.lock, t.hash)
+	p, err := pendLocked(t.sh, t.sh.gates, t.e.rest, t.hash)
 	return a, p, err
 }
 

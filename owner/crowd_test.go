@@ -57,8 +57,8 @@ func enqueue(t failer, s *Store, callers int, wait int64) (token uint64, waits [
 // line returns the names of those that wait for the pool, in order.
 func (s *Store) line() (names []string) {
 	sh := s.shard(Hash(pool.Key))
-	if slot := sh.findLocked(s.addressTag(pool), pool); slot != 0 && sh.entryLocked(slot).lock != 0 {
-		for _, p := range sh.holds.At(sh.entryLocked(slot).lock).Queue.All() {
+	if slot := sh.findLocked(s.addressTag(pool), pool); slot != 0 && sh.entryLocked(slot).rest != 0 {
+		for _, p := range sh.holds.At(sh.entryLocked(slot).rest).Queue.All() {
 			names = append(names, p.Request.Name)
 		}
 	}

@@ -193,10 +193,10 @@ func (sc *handover) show(n *node) string {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	slot := sh.findLocked(n.store.addressTag(door), door)
-	if slot == 0 || sh.entryLocked(slot).lock == 0 {
+	if slot == 0 || sh.entryLocked(slot).rest == 0 {
 		return "free"
 	}
-	s := sh.holds.At(sh.entryLocked(slot).lock)
+	s := sh.holds.At(sh.entryLocked(slot).rest)
 	text := "kept"
 	if len(s.Holders) > 0 {
 		h := &s.Holders[0]

@@ -169,11 +169,11 @@ func tooManyPermits(n, capacity uint32) error {
 func (t *target) replayHoldLocked(out reqid.Outcome, age int64) (GrantAnswer, error) {
 	a := GrantAnswer{Place: 1, Meta: Meta{t.permit, true, age}}
 	var state *hold.State
-	if t.e.lock != 0 {
+	if t.e.rest != 0 {
 		if err := t.expireHoldLocked(); err != nil {
 			return a, err
 		}
-		state = t.sh.holds.At(t.e.lock)
+		state = t.sh.holds.At(t.e.rest)
 		held, blocked := state.Held(t.now)
 		a.Capacity, a.Held, a.Place, a.Holder = state.Capacity, held+blocked, state.Queue.Len()+1, state.First(t.now)
 	}
@@ -197,11 +197,11 @@ func (a GrantAnswer) given() bool { return a.Acquired }
 
 // giveBack releases the grant, unless a retry was told of the grant.
 func (a GrantAnswer) giveBack(t target) {
-	if t.e == nil || t.e.lock == 0 {
+	if t.e == nil || t.e.rest == 0 {
 		return
 	}
 	//guard:hold-retold
-	if h := t.sh.holds.At(t.e.lock).Holder(a.Token); h == nil || h.Told {
+	if h := t.sh.holds.At(t.e.rest).Holder(a.Token); h == nil || h.Told {
 		return
 	}
 	_, _ = t.endHoldLocked(a.Token, &reqid.ID{}, 0, false) // its TTL ends it otherwise
@@ -257,10 +257,10 @@ func (t *target) underToken(s *Store, token uint64, ttl int64, claim *hold.Recla
 		err = t.recovering(unknownRecovering)
 	case t.missesHoldLocked(token):
 		a, err = t.reclaimHoldLocked(*claim)
-	case t.e == nil || t.e.lock == 0:
+	case t.e == nil || t.e.rest == 0:
 	default:
 		if tokens, err = t.sh.nextTokensLocked(s.cfg.Rule, t.permit); err == nil {
-			return a, t.sh.holds.At(t.e.lock), tokens, nil
+			return a, t.sh.holds.At(t.e.rest), tokens, nil
 		}
 	}
 	t.leave()
@@ -272,7 +272,7 @@ func (t *target) underToken(s *Store, token uint64, ttl int64, claim *hold.Recla
 
 // toldUnderLocked concludes an operation on a grant, and completes its answer.
 func (t *target) toldUnderLocked(a HeldAnswer, token uint64, ok bool) HeldAnswer {
-	state := t.sh.holds.At(t.e.lock)
+	state := t.sh.holds.At(t.e.rest)
 	if a.OK, a.Holding, a.Capacity = ok, state.Find(token, t.now), state.Capacity; a.Holding.Token == 0 {
 		a.Holder = state.First(t.now)
 	}
@@ -287,10 +287,10 @@ func (t *target) missesHoldLocked(token uint64) bool {
 	if t.permit.Lost == 0 || !beforeLoss(token, t.permit.Lost) {
 		return false
 	}
-	if t.e == nil || t.e.lock == 0 {
+	if t.e == nil || t.e.rest == 0 {
 		return true
 	}
-	state := t.sh.holds.At(t.e.lock)
+	state := t.sh.holds.At(t.e.rest)
 	return !state.Knows(token) && !(t.kind.family().single && state.Outlived(token))
 }
 
@@ -352,12 +352,12 @@ func (s *Store) updateHold(now int64, kind Kind, ref Ref, id reqid.ID, token uin
 	}
 	a := HeldAnswer{Meta: Meta{Permit: t.permit}}
 	t.sh.holdFx.Reset()
-	if t.e != nil && t.e.lock != 0 {
+	if t.e != nil && t.e.rest != 0 {
 		tokens, err := t.sh.nextTokensLocked(s.cfg.Rule, t.permit)
 		if err != nil {
 			return HeldAnswer{}, err
 		}
-		state := t.sh.holds.At(t.e.lock)
+		state := t.sh.holds.At(t.e.rest)
 		if h := state.Holder(token); h != nil {
 			if err := t.growHoldLocked(cap(metadata) - cap(h.Metadata)); err != nil {
 				return HeldAnswer{}, err
@@ -421,12 +421,12 @@ func (s *Store) endHold(now int64, kind Kind, ref Ref, id reqid.ID, token uint64
 func (t *target) endHoldLocked(token uint64, id *reqid.ID, print uint32, revoked bool) (bool, error) {
 	sh, ended := t.sh, false
 	sh.holdFx.Reset()
-	if t.e != nil && t.e.lock != 0 {
+	if t.e != nil && t.e.rest != 0 {
 		tokens, err := sh.nextTokensLocked(sh.store.cfg.Rule, t.permit)
 		if err != nil {
 			return false, err
 		}
-		if state := sh.holds.At(t.e.lock); revoked {
+		if state := sh.holds.At(t.e.rest); revoked {
 			ended = state.Revoke(token, t.now, tokens, &sh.holdFx)
 		} else {
 			ended = state.Release(token, t.now, tokens, &sh.holdFx)
@@ -464,8 +464,8 @@ func (s *Store) setCapacity(now int64, kind Kind, ref Ref, id reqid.ID, capacity
 		t.holdLocked().SetCapacity(capacity, t.now, tokens, &t.sh.holdFx)
 		t.holdSteppedLocked(&id, reqid.Outcome{Print: print, Code: done}, 0)
 	}
-	if t.e != nil && t.e.lock != 0 {
-		a.View = t.sh.holds.At(t.e.lock).Inspect(t.now, 0)
+	if t.e != nil && t.e.rest != 0 {
+		a.View = t.sh.holds.At(t.e.rest).Inspect(t.now, 0)
 	}
 	t.forgetBareLocked()
 	return a, nil
@@ -480,14 +480,14 @@ func (s *Store) inspectHold(now int64, kind Kind, ref Ref, limit int) (HoldAnswe
 	}
 	defer t.leave()
 	a := HoldAnswer{Meta: Meta{Permit: t.permit}}
-	if t.e == nil || t.e.lock == 0 {
+	if t.e == nil || t.e.rest == 0 {
 		return a, nil
 	}
 	// What is shown to be over must be over: the expiry is a change of its own.
 	if err := t.expireHoldLocked(); err != nil {
 		return HoldAnswer{}, err
 	}
-	state := t.sh.holds.At(t.e.lock)
+	state := t.sh.holds.At(t.e.rest)
 	a.View, a.Holding = state.Inspect(t.now, limit), state.First(t.now)
 	return a, nil
 }

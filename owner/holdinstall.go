@@ -90,8 +90,8 @@ func (holds) fits(t target, r *Record, judged any) error {
 		return nil
 	}
 	var state hold.State
-	if t.e != nil && t.e.lock != 0 {
-		state = *t.sh.holds.At(t.e.lock)
+	if t.e != nil && t.e.rest != 0 {
+		state = *t.sh.holds.At(t.e.rest)
 	}
 	holders, places := len(state.Holders), state.Queue.Len()
 	if q.plain {
@@ -124,7 +124,7 @@ func (holds) install(t target, r *Record, judged any) {
 		t.installHoldersLocked(r, q)
 		return
 	}
-	if t.e.lock != 0 {
+	if t.e.rest != 0 {
 		t.sh.dropQueueLocked(t.slot)
 	}
 	if q == nil || q.state.Vacant() {
@@ -170,7 +170,7 @@ func (t *target) installHoldLocked(r *Record, state *hold.State) {
 func (t *target) installHoldersLocked(r *Record, q *judgedHold) {
 	sh, from := t.sh, &q.state
 	//guard:place-callers
-	if t.e.lock != 0 && !sh.isCopyLocked(t.slot) {
+	if t.e.rest != 0 && !sh.isCopyLocked(t.slot) {
 		if sh.waitingLocked(t.e) > queue.MaxExpire {
 			sh.copyLocked(t.slot) // Dismiss tells its callers, some at a time
 		} else {

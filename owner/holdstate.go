@@ -54,33 +54,33 @@ func (holds) room(sh *shard) bool { return sh.holds.Room() }
 func (holds) refers(_ *shard, e *entry) int { return int(e.counted) }
 
 func (holds) absent(sh *shard, e *entry, now int64) bool {
-	return e.lock == 0 || sh.holds.At(e.lock).Absent(now)
+	return e.rest == 0 || sh.holds.At(e.rest).Absent(now)
 }
 
 func (holds) spent(sh *shard, e *entry) bool {
-	if e.lock == 0 {
+	if e.rest == 0 {
 		return false
 	}
-	s := sh.holds.At(e.lock)
+	s := sh.holds.At(e.rest)
 	return len(s.Holders) > 0 || s.Fixed
 }
 
 func (holds) fades() bool { return false }
 
 func (holds) clear(sh *shard, e *entry) {
-	if e.lock == 0 {
+	if e.rest == 0 {
 		return
 	}
 	sh.text -= int(e.counted)
-	sh.holds.Free(e.lock)
-	e.lock, e.counted = 0, 0
+	sh.holds.Free(e.rest)
+	e.rest, e.counted = 0, 0
 }
 
 func (holds) record(sh *shard, e *entry, r *Record, partial bool) {
-	if r.Partial = partial; e.lock == 0 {
+	if r.Partial = partial; e.rest == 0 {
 		return
 	}
-	s := sh.holds.At(e.lock)
+	s := sh.holds.At(e.rest)
 	if s.Vacant() {
 		return
 	}
@@ -114,7 +114,7 @@ func (holds) part(sh *shard, e *entry, r *Record, after uint64) (last uint64) {
 		return 0
 	}
 	w := wire.Writer{B: sh.memberText[:0]}
-	last = r.addMembers(&w, sh.holds.At(e.lock), after, MaxPart)
+	last = r.addMembers(&w, sh.holds.At(e.rest), after, MaxPart)
 	sh.keepText(w.B)
 	return last
 }
@@ -252,7 +252,7 @@ func (r *Record) HoldAlone(now int64) (s hold.State, held uint64, first hold.Hol
 	s, _ = r.holdHead()
 	var all *hold.State
 	if e := r.State.e; e != nil {
-		all = r.State.sh.holds.At(e.lock)
+		all = r.State.sh.holds.At(e.rest)
 	} else if all = r.Hold(); all == nil {
 		return s, 0, first
 	}
@@ -274,7 +274,7 @@ func (r *Record) plain() bool {
 // holdHead returns the object without its members: in the old form of locks, with its grant.
 func (r *Record) holdHead() (s hold.State, ok bool) {
 	if e := r.State.e; e != nil {
-		from := r.State.sh.holds.At(e.lock)
+		from := r.State.sh.holds.At(e.rest)
 		s = hold.State{At: from.At, LastToken: from.LastToken, Capacity: from.Capacity, Fixed: from.Fixed}
 		if r.State.plain {
 			s.Holders = from.Holders
@@ -317,10 +317,10 @@ func (holds) write(r *Record, to []byte, now int64) []byte {
 }
 
 func (holds) remembers(sh *shard, e *entry) bool {
-	if e.lock == 0 {
+	if e.rest == 0 {
 		return false
 	}
-	s := sh.holds.At(e.lock)
+	s := sh.holds.At(e.rest)
 	return s.LastToken != 0 || s.Remembers()
 }
 
@@ -329,39 +329,39 @@ func (holds) holds(t target, token uint64) (bool, error) {
 	if t.missesHoldLocked(token) {
 		return false, t.recovering(unknownRecovering)
 	}
-	if t.e.lock == 0 {
+	if t.e.rest == 0 {
 		return false, nil
 	}
 	// What is shown to be over must be over: the expiry is a change of its own.
 	if err := t.expireHoldLocked(); err != nil {
 		return false, err
 	}
-	return t.sh.holds.At(t.e.lock).Find(token, t.now).Token != 0, nil
+	return t.sh.holds.At(t.e.rest).Find(token, t.now).Token != 0, nil
 }
 
 func (holds) line(sh *shard, e *entry) line {
-	if e.lock == 0 {
+	if e.rest == 0 {
 		return line{}
 	}
-	state := sh.holds.At(e.lock)
+	state := sh.holds.At(e.rest)
 	return line{&state.Queue, state}
 }
 
 func (holds) step(t target) error { return t.expireHoldLocked() }
 
 func (holds) end(t target, ticket uint64) {
-	t.sh.holds.At(t.e.lock).End(ticket, t.now, &t.sh.holdFx)
+	t.sh.holds.At(t.e.rest).End(ticket, t.now, &t.sh.holdFx)
 	t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
 }
 
 func (holds) changed(sh *shard, e *entry, ticket uint64) {
-	if place := sh.holds.At(e.lock).Queue.Find(ticket); sh.store.partial != nil && place.Caller.ID.Given() {
+	if place := sh.holds.At(e.rest).Queue.Find(ticket); sh.store.partial != nil && place.Caller.ID.Given() {
 		sh.entrants = append(sh.entrants, *place)
 	}
 }
 
 func (holds) account(sh *shard, e *entry) {
-	n := sh.holds.At(e.lock).Bytes()
+	n := sh.holds.At(e.rest).Bytes()
 	sh.text += n - int(e.counted)
 	e.counted = uint32(n)
 }

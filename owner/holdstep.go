@@ -25,10 +25,10 @@ func (t *target) holdLocked() *hold.State {
 	if t.slot == 0 {
 		t.createLocked()
 	}
-	if t.e.lock == 0 {
-		t.e.lock = t.sh.holds.Add()
+	if t.e.rest == 0 {
+		t.e.rest = t.sh.holds.Add()
 	}
-	return t.sh.holds.At(t.e.lock)
+	return t.sh.holds.At(t.e.rest)
 }
 
 // memberRoomLocked returns the error of an object that may have no further holder or place with
@@ -41,8 +41,13 @@ func (t *target) memberRoomLocked(name string, metadata []byte) *failure.Error {
 // first who holds one may use the reserve of the request ids: what is there goes on when
 // nothing new is let in.
 func (t *target) growHoldLocked(n int) *failure.Error {
-	s := t.sh.store
-	first := t.e == nil || t.e.lock == 0 || t.sh.holds.At(t.e.lock).Vacant()
+	first := t.e == nil || t.e.rest == 0 || t.sh.holds.At(t.e.rest).Vacant()
+	return t.sh.store.grows(n, first)
+}
+
+// grows returns the error of what may not take so many bytes more. The first who holds an object
+// may use the reserve of the request ids: what is there goes on when nothing new is let in.
+func (s *Store) grows(n int, first bool) *failure.Error {
 	switch after := s.bytes.Load() + int64(n); {
 	case n <= 0, first && after <= s.cfg.MaxBytes+s.cfg.MaxBytes/idReserve:
 		return nil
@@ -60,7 +65,7 @@ func (t *target) expireHoldLocked() error {
 	if err != nil {
 		return err
 	}
-	sh.holds.At(t.e.lock).Expire(t.now, tokens, &sh.holdFx)
+	sh.holds.At(t.e.rest).Expire(t.now, tokens, &sh.holdFx)
 	t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
 	return nil
 }
@@ -80,7 +85,7 @@ func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64
 	if fx.Changed {
 		sh.advanceLocked()
 		holds{}.account(sh, t.e)
-		sh.holdersLocked(t.slot, sh.holds.At(t.e.lock), fx.Holders)
+		sh.holdersLocked(t.slot, sh.holds.At(t.e.rest), fx.Holders)
 	}
 	if sh.store.partial != nil {
 		sh.holders = append(sh.holders, fx.Holders...)
@@ -138,7 +143,7 @@ func (t *target) noteEntrantsLocked() {
 // by now.
 func (t *target) answerEntrantsLocked() {
 	sh, fx := t.sh, &t.sh.holdFx
-	state := sh.holds.At(t.e.lock)
+	state := sh.holds.At(t.e.rest)
 	a := GrantAnswer{Capacity: state.Capacity, Meta: Meta{Permit: t.permit}}
 	held, blocked := state.Held(t.now)
 	for i := range fx.TimedOut {

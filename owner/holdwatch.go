@@ -31,7 +31,7 @@ func (s *Store) awaitHold(now int64, kind Kind, ref Ref, seen Seen, most int) (a
 		return HoldSight{}, nil, err
 	}
 	defer t.leave()
-	if t.e != nil && t.e.lock != 0 {
+	if t.e != nil && t.e.rest != 0 {
 		// What is shown to be over must be over: the expiry is a change of its own.
 		if err := t.expireHoldLocked(); err != nil {
 			return HoldSight{}, nil, err
@@ -44,7 +44,7 @@ func (s *Store) awaitHold(now int64, kind Kind, ref Ref, seen Seen, most int) (a
 	}
 	if _, news := seen.Then(a.Seen); news {
 		if a.Seen.Exists {
-			state := t.sh.holds.At(t.e.lock)
+			state := t.sh.holds.At(t.e.rest)
 			a.Holders, a.Holding, a.Held = state.Grants(t.now, most)
 			a.Capacity, a.Fixed = state.Capacity, state.Fixed
 		}
@@ -56,8 +56,8 @@ func (s *Store) awaitHold(now int64, kind Kind, ref Ref, seen Seen, most int) (a
 // sightLocked completes what a watcher sees by its version, and returns what is closed when it changes.
 func (t *target) sightLocked(a *HoldSight, seen Seen) (changed <-chan struct{}, err error) {
 	last := uint64(0)
-	if t.e != nil && t.e.lock != 0 {
-		state := t.sh.holds.At(t.e.lock)
+	if t.e != nil && t.e.rest != 0 {
+		state := t.sh.holds.At(t.e.rest)
 		ends, held := state.Ends()
 		if held {
 			a.Due = max(ends-t.now, 1)

@@ -369,8 +369,8 @@ func samePermits(rt *rapid.T, from, to *Store, now int64) {
 	}
 	for _, s := range []*Store{from, to} {
 		sh := s.shard(Hash(pool.Key))
-		if slot := sh.findLocked(s.addressTag(pool), pool); slot != 0 && sh.entryLocked(slot).lock != 0 {
-			if state := sh.holds.At(sh.entryLocked(slot).lock); state.Valid() != nil {
+		if slot := sh.findLocked(s.addressTag(pool), pool); slot != 0 && sh.entryLocked(slot).rest != 0 {
+			if state := sh.holds.At(sh.entryLocked(slot).rest); state.Valid() != nil {
 				rt.Fatal(state.Valid())
 			}
 		}

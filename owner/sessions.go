@@ -153,8 +153,8 @@ func (sh *shard) heldLocked(slot uint32) *hold.State {
 	if slot == 0 {
 		return nil
 	}
-	if e := sh.entryLocked(slot); e.kind.family() != nil && e.lock != 0 {
-		return sh.holds.At(e.lock)
+	if e := sh.entryLocked(slot); e.kind.family() != nil && e.rest != 0 {
+		return sh.holds.At(e.rest)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ const keepGone = 2 * queue.MaxExpire
 // request ids.
 type entry struct {
 	ids     uint32 // in ids; 0 = none
-	lock    uint32 // in holds, for what is held, or in gathers, for a barrier; 0 = absent
+	rest    uint32 // where the rest of the object is: in the slab of its kind, and of a limit its override, in overs; 0 = none
 	keyLen  uint16
 	nameLen uint8
 	kind    Kind

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -158,13 +159,22 @@ type Holder struct {
 	Metadata []byte
 	Shared   bool          // it shares the lock
 	Delay    time.Duration // until a lock is free whose holder was lost: see Delay; its TTL is 0 then
+	Session  string        // names the session that keeps it alive, the same for all that this holds; "" = none
+}
+
+// sessionName returns a name for a session.
+func sessionName(s *commonpb.Session) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%x/%d", s.Client, s.Generation)
 }
 
 func holderOf(h *lockpb.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
-	return &Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata, Shared: h.Shared, Delay: time.Duration(h.DelayNs)}
+	return &Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata, Shared: h.Shared, Delay: time.Duration(h.DelayNs), Session: sessionName(h.Session)}
 }
 
 // HeldLock is a lock that is held, and renewed by itself at a third of its TTL. The lease

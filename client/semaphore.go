@@ -348,7 +348,7 @@ type PermitHolder struct {
 }
 
 func permitHolderOf(h *semaphorepb.Holder) PermitHolder {
-	return PermitHolder{Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata}, int(h.Permits), time.Duration(h.DelayNs)}
+	return PermitHolder{Holder{ID: h.Id, Token: h.Token, Held: time.Duration(h.HeldNs), TTL: time.Duration(h.TtlNs), Metadata: h.Metadata, Session: sessionName(h.Session)}, int(h.Permits), time.Duration(h.DelayNs)}
 }
 
 // PermitWaiter waits for permits.

@@ -62,7 +62,7 @@ func (c *Client) Session(ctx context.Context, opts ...LockOption) (*Session, err
 	err := o.validate()
 	switch {
 	case err != nil:
-	case o.wait != forever || o.metadata != nil || o.idem.given:
+	case o.wait != forever || o.metadata != nil || o.idem.given || o.shared || o.delay != 0:
 		err = invalid("Session", "takes TTL, Margin and HeldBy; the rest goes to Acquire")
 	}
 	if err != nil {

@@ -276,6 +276,7 @@ func TestBadSessions(t *testing.T) {
 	inSession(t, []string{"n1"}, func(t *testing.T, _ *town, c *Client) {
 		for what, opt := range map[string]LockOption{
 			"short": TTL(time.Millisecond), "long": TTL(25 * time.Hour), "Margin": Margin(10 * time.Second), "Wait": Wait(1), "Metadata": Metadata([]byte("m")), "key": IdempotencyKey("k"),
+			"Shared": Shared(), "Delay": Delay(time.Second),
 		} {
 			if _, err := c.Session(context.Background(), opt); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v", what, err)
@@ -298,6 +299,22 @@ func TestBadSessions(t *testing.T) {
 		}
 		if _, err := c.Session(context.Background()); !errors.Is(err, ErrClosed) {
 			t.Error(err)
+		}
+	})
+}
+
+// TestInspectShowsSessions: who looks at a lock or at permits sees which session keeps them alive.
+func TestInspectShowsSessions(t *testing.T) {
+	inSession(t, []string{"n1"}, func(t *testing.T, _ *town, c *Client) {
+		s, other := must(c.Session(soon(t)))(t), must(c.Session(soon(t)))(t)
+		must(s.Semaphore("", 1).Acquire(soon(t), "k", 1))(t)
+		must(s.Lock("").Acquire(soon(t), "k"))(t)
+		must(other.Lock("").Acquire(soon(t), "other"))(t)
+		must(c.Lock("").Acquire(soon(t), "none"))(t)
+		of := func(key string) string { return must(c.Lock("").Inspect(soon(t), key))(t).Holder.Session }
+		permits := must(c.Semaphore("", 0).Inspect(soon(t), "k"))(t).Holders[0].Session
+		if of("k") == "" || of("k") != permits || of("other") == permits || of("none") != "" {
+			t.Errorf("%q and %q, %q, %q", of("k"), permits, of("other"), of("none"))
 		}
 	})
 }

@@ -161,7 +161,8 @@ func (sh *shard) dismiss(callers []uint64, lost func(uint64) bool) {
 // detachOneLocked answers a caller that waits here for an object, and keeps its place if it can
 // come back to it. The object is a copy from now on, though others may still be here.
 func (sh *shard) detachOneLocked(slot uint32, w *waiter) {
-	l := sh.lineLocked(sh.entryLocked(slot))
+	e := sh.entryLocked(slot)
+	l := sh.lineLocked(e)
 	sh.copyLocked(slot)
 	caller := l.caller(w.ticket)
 	w.removeLocked(slot, &caller, errMoved)
@@ -171,12 +172,14 @@ func (sh *shard) detachOneLocked(slot uint32, w *waiter) {
 	if l.places.DetachOne(w.ticket); l.places.Len() == 0 {
 		delete(sh.copies, slot)
 	}
+	machines[e.kind].waits.account(sh, e)
 }
 
 // detachLocked answers all callers that wait here for an object, and keeps the
 // places that they can come back to.
 func (sh *shard) detachLocked(slot uint32) {
-	places := sh.lineLocked(sh.entryLocked(slot)).places
+	e := sh.entryLocked(slot)
+	places := sh.lineLocked(e).places
 	places.Callers(func(ticket uint64, caller *queue.Caller, _ int64) bool {
 		w := sh.waits[ticket]
 		if w == nil {
@@ -189,6 +192,7 @@ func (sh *shard) detachLocked(slot uint32) {
 		return true
 	})
 	places.DetachAll()
+	machines[e.kind].waits.account(sh, e)
 	delete(sh.scheduled, slot)
 	if places.Len() > 0 {
 		sh.copyLocked(slot)

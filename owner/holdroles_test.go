@@ -195,3 +195,21 @@ func (r *holdRoles) describe(s *Store) (text string) {
 	}, func() bool { return true })
 	return text
 }
+
+// TestDismissGivesRoomBack: the room of places that nobody can come back to is not counted any more.
+func TestDismissGivesRoomBack(t *testing.T) {
+	ref := Ref{Key: "k", Name: "n"}
+	s := newStore(t, func(c *Config) { c.Shards = 1 })
+	for range 14 {
+		op := hold.Acquire{Name: "w", TTL: 10 * second, Wait: 20 * second, Capacity: lock.All, Weight: lock.All}
+		if _, _, err := s.acquireHold(0, KindLock, ref, noID, op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.cfg.Rule = ownsNothing
+	s.Dismiss(always)
+	sh := &s.shards[0]
+	if has := sh.heldLocked(sh.findLocked(s.addressTag(ref), ref)).Bytes(); sh.text != has {
+		t.Errorf("%d bytes are counted, and the lock has %d", sh.text, has)
+	}
+}

@@ -18,6 +18,7 @@ type Keeper struct {
 	of    hold.Session
 	at    []heldAt // of the shard that is looked at
 	found []sessionHold
+	t     target // that is looked at; on a stack it would escape
 }
 
 // sessionHold is a grant that Find has found.
@@ -73,12 +74,14 @@ func (k *Keeper) each(sh *shard, now int64, f func(t *target, a heldAt)) {
 	for some := range slices.Chunk(k.at, sessionStep) {
 		sh.mu.Lock()
 		for _, a := range some {
-			if t, ok := k.enter(sh, a, now); ok {
-				f(&t, a)
+			var ok bool
+			if k.t, ok = k.enter(sh, a, now); ok {
+				f(&k.t, a)
 			}
 		}
 		sh.mu.Unlock()
 	}
+	k.t = target{}
 }
 
 // enter finds a grant of the session that is in force, and lets an operation on it in.

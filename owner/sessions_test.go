@@ -354,3 +354,22 @@ func TestReclaimUnderASession(t *testing.T) {
 	}
 	indexed(t, s)
 }
+
+// What keeps grants alive allocates nothing for each of them.
+func TestKeepAliveAllocatesNothing(t *testing.T) {
+	s, of := newStore(t, nil), sessionOf(1, 1)
+	for i := range 100 {
+		holdUnder(t, s, 0, fmt.Sprint("key", i), of)
+	}
+	k := s.NewKeeper()
+	kept, now := make([]Kept, 0, 100), int64(0)
+	named := func(uint64) bool { return true }
+	n := testing.AllocsPerRun(100, func() {
+		now++
+		_, _ = k.Find(now, of)
+		kept, _, _ = k.Extend(now, 15*second, named, kept[:0])
+	})
+	if len(kept) != 100 || n > 0 {
+		t.Errorf("%v allocations for %d grants", n, len(kept))
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/owner/hold"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
@@ -382,6 +383,9 @@ func printHolder(out io.Writer, h *lockpb.Holder, mark string) {
 	if h.TtlNs == 0 {
 		until = people(time.Duration(h.DelayNs)) + ": it was lost"
 	}
+	if h.Session != nil {
+		until += ", session " + sessionName(h.Session)
+	}
 	fmt.Fprintf(out, "%s by %s for %s, token %d, free in %s%s\n", how, printable(h.Id), people(time.Duration(h.HeldNs)), h.Token, until, mark)
 	if len(h.Metadata) > 0 {
 		fmt.Fprintf(out, "metadata: %q\n", h.Metadata)
@@ -395,6 +399,8 @@ type holderJSON struct {
 	TTL      seconds `json:"ttl"`
 	Metadata string  `json:"metadata"`
 	Shared   bool    `json:"shared,omitempty"`
+	Delay    seconds `json:"delay,omitempty"`   // until it is free, of one that was lost
+	Session  string  `json:"session,omitempty"` // that keeps it alive
 }
 
 type waiterJSON struct {
@@ -403,10 +409,22 @@ type waiterJSON struct {
 }
 
 func lockHolderJSON(h *lockpb.Holder) holderJSON {
-	return holderJSON{h.Id, strconv.FormatUint(h.Token, 10), seconds(h.HeldNs), seconds(h.TtlNs), string(h.Metadata), h.Shared}
+	return holderJSON{Holder: h.Id, Token: strconv.FormatUint(h.Token, 10), Held: seconds(h.HeldNs), TTL: seconds(h.TtlNs), Metadata: string(h.Metadata), Shared: h.Shared, Delay: seconds(h.DelayNs), Session: sessionName(h.Session)}
+}
+
+// sessionName returns a name for a session, "" if there is none.
+func sessionName(s *commonpb.Session) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%x/%d", s.Client, s.Generation)
 }
 
 func lockJSON(r *lockpb.InspectResponse) any {
+	first := r.Holder
+	if first == nil && len(r.Holders) > 0 {
+		first = r.Holders[0] // it was lost, and nobody gets the lock yet
+	}
 	v := struct {
 		Held    bool         `json:"held"`
 		Holder  *holderJSON  `json:"holder,omitempty"`
@@ -415,8 +433,8 @@ func lockJSON(r *lockpb.InspectResponse) any {
 		Waiting uint32       `json:"waiting"`
 		Epoch   uint64       `json:"epoch"`
 		Lost    uint64       `json:"lost_epoch,omitempty"`
-	}{Held: r.Holder != nil, Waiters: []waiterJSON{}, Waiting: r.Waiting, Epoch: r.Epoch, Lost: r.LostEpoch}
-	if h := r.Holder; h != nil {
+	}{Held: first != nil, Waiters: []waiterJSON{}, Waiting: r.Waiting, Epoch: r.Epoch, Lost: r.LostEpoch}
+	if h := first; h != nil {
 		one := lockHolderJSON(h)
 		v.Holder = &one
 	}

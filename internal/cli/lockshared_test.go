@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/client/keysteadtest"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
 // TestSharedLockCommands: two share a lock, nobody has it alone beside them, one that has it alone
@@ -79,5 +82,57 @@ func TestSharedLockCommands(t *testing.T) {
 	}
 	if code, _, _ := run("n", "-n", "0", "--", "true"); code != 2 {
 		t.Errorf("-n 0: %d", code)
+	}
+}
+
+// TestInspectOfALostHolder: a lock that nobody gets yet is not shown as free.
+func TestInspectOfALostHolder(t *testing.T) {
+	addr := keysteadtest.Start(t).Addr()
+	run := func(args ...string) string {
+		t.Helper()
+		var o strings.Builder
+		cmd := newLock(Process{Out: &o, Err: &o})
+		cmd.SetArgs(append(args[:1:1], append([]string{"--addr", addr}, args[1:]...)...))
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(o.String())
+	}
+	token := run("acquire", "k", "--delay", "1m", "--holder", "a")
+	run("revoke", "k", "--token", token)
+	var v struct {
+		Held   bool
+		Holder struct {
+			Holder, Token string
+			TTL, Delay    float64
+		}
+		Holders []any
+	}
+	out := run("inspect", "k", "--json")
+	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Held || v.Holder.Token != token || v.Holder.TTL != 0 || v.Holder.Delay <= 0 || v.Holder.Delay > 60 {
+		t.Errorf("%s: %v", out, err)
+	}
+	if out := run("inspect", "k"); !strings.Contains(out, "it was lost") {
+		t.Error(out)
+	}
+}
+
+// TestInspectShowsSessions, of locks and of permits.
+func TestInspectShowsSessions(t *testing.T) {
+	const want = "0a0b/3"
+	var out strings.Builder
+	h := &lockpb.Holder{Id: "a", Token: 7, TtlNs: 1e9, Session: &commonpb.Session{Client: []byte{10, 11}, Generation: 3}}
+	printHolder(&out, h, "")
+	if got := lockHolderJSON(h); got.Session != want || !strings.Contains(out.String(), "unless renewed, session "+want+"\n") {
+		t.Errorf("%+v, %s", got, out.String())
+	}
+	s := client.SemaphoreState{Capacity: 1, Held: 1, Holding: 1, Holders: []client.PermitHolder{{Holder: client.Holder{ID: "a", TTL: 1e9, Session: want}, Permits: 1}}}
+	for json, has := range map[bool]string{false: ", session " + want + "\n", true: `"session":"` + want + `"`} {
+		var f lockFlags
+		f.json = json
+		out.Reset()
+		if err := f.showPermits(Process{Out: &out}, &s); err != nil || !strings.Contains(strings.ReplaceAll(out.String(), ": ", ":"), has) {
+			t.Errorf("%s: %v", out.String(), err)
+		}
 	}
 }

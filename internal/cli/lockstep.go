@@ -295,5 +295,7 @@ func newLockInspect(std Process) *cobra.Command {
 const inspectJSON = `With --json: {"held": bool, "holder": {"holder", "token": "…", "held":
 seconds, "ttl": seconds, "metadata"}, "waiters": [{"holder", "waited": seconds}],
 "waiting": how many in all, "epoch": number}, and no "holder" if it is free. If
-several share it, "holder" is the first of them, and "holders": [holder…]. In the
-grace period of a loss, "lost_epoch": number besides.`
+several share it, "holder" is the first of them, and "holders": [holder…]. A holder
+has "shared": true if it shares the lock, "session" if one keeps it alive, and, if it
+was lost, "delay": seconds until the lock is free of it, with a ttl of 0. In the grace
+period of a loss, "lost_epoch": number besides.`

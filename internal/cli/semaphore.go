@@ -300,8 +300,7 @@ func newPermitsInspect(std Process) *cobra.Command {
 
 type permitHolderJSON struct {
 	holderJSON
-	Permits int     `json:"permits"`
-	Delay   seconds `json:"delay,omitempty"`
+	Permits int `json:"permits"`
 }
 
 type permitWaiterJSON struct {
@@ -324,7 +323,7 @@ func (f *lockFlags) showPermits(std Process, s *client.SemaphoreState) error {
 			Lost     uint64             `json:"lost_epoch,omitempty"`
 		}{s.Capacity, s.Set, s.Held, s.Delayed, []permitHolderJSON{}, s.Holding, []permitWaiterJSON{}, s.Waiting, s.Epoch, s.LostEpoch}
 		for _, h := range s.Holders {
-			v.Holders = append(v.Holders, permitHolderJSON{holderJSON{h.ID, strconv.FormatUint(h.Token, 10), seconds(h.Held), seconds(h.TTL), string(h.Metadata), false}, h.Permits, seconds(h.Delay)})
+			v.Holders = append(v.Holders, permitHolderJSON{holderJSON{Holder: h.ID, Token: strconv.FormatUint(h.Token, 10), Held: seconds(h.Held), TTL: seconds(h.TTL), Metadata: string(h.Metadata), Delay: seconds(h.Delay), Session: h.Session}, h.Permits})
 		}
 		for _, w := range s.Waiters {
 			v.Waiters = append(v.Waiters, permitWaiterJSON{waiterJSON{w.Name, seconds(w.Waited)}, w.Permits})
@@ -348,6 +347,9 @@ func (f *lockFlags) showPermits(std Process, s *client.SemaphoreState) error {
 		state := "free in " + people(h.TTL) + " unless renewed"
 		if h.TTL == 0 {
 			state = "lost, free in " + people(h.Delay)
+		}
+		if h.Session != "" {
+			state += ", session " + h.Session
 		}
 		fmt.Fprintf(std.Out, "      %d by %s for %s, token %d, %s\n", h.Permits, printable(h.ID), people(h.Held), h.Token, state)
 		if len(h.Metadata) > 0 {

@@ -27,6 +27,245 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ApplyPoliciesRequest has new policies.
+type ApplyPoliciesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A file of policies, in YAML: at most 1,047,552 bytes.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// The version that they replace; 0 if there are none yet.
+	ExpectVersion uint64 `protobuf:"varint,2,opt,name=expect_version,json=expectVersion,proto3" json:"expect_version,omitempty"`
+	// Only say what would change.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyPoliciesRequest) Reset() {
+	*x = ApplyPoliciesRequest{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyPoliciesRequest) ProtoMessage() {}
+
+func (x *ApplyPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*ApplyPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ApplyPoliciesRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ApplyPoliciesRequest) GetExpectVersion() uint64 {
+	if x != nil {
+		return x.ExpectVersion
+	}
+	return 0
+}
+
+func (x *ApplyPoliciesRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ApplyPoliciesResponse says what has changed.
+type ApplyPoliciesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the policies: the new one, that of before with dry_run, or if the text
+	// was the same.
+	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Names of policies that were not there before.
+	Added []string `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`
+	// … whose limits are others.
+	Changed []string `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
+	// … that are not there any more: checks that name them are POLICY_UNKNOWN.
+	Removed       []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyPoliciesResponse) Reset() {
+	*x = ApplyPoliciesResponse{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyPoliciesResponse) ProtoMessage() {}
+
+func (x *ApplyPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*ApplyPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ApplyPoliciesResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ApplyPoliciesResponse) GetAdded() []string {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *ApplyPoliciesResponse) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *ApplyPoliciesResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// GetPoliciesRequest has no fields.
+type GetPoliciesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPoliciesRequest) Reset() {
+	*x = GetPoliciesRequest{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPoliciesRequest) ProtoMessage() {}
+
+func (x *GetPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*GetPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+// GetPoliciesResponse is what a node goes by.
+type GetPoliciesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As they were applied; empty if there are none.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// Their version, 0 if there are none.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Why this node cannot go by them; empty if it can.
+	Problem       string `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPoliciesResponse) Reset() {
+	*x = GetPoliciesResponse{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPoliciesResponse) ProtoMessage() {}
+
+func (x *GetPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*GetPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetPoliciesResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *GetPoliciesResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *GetPoliciesResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // DrainRequest names the node to drain.
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -41,7 +280,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -53,7 +292,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -66,7 +305,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -94,7 +333,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -106,7 +345,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -119,7 +358,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DrainResponse) GetState() *DrainState {
@@ -140,7 +379,7 @@ type UndrainRequest struct {
 
 func (x *UndrainRequest) Reset() {
 	*x = UndrainRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -152,7 +391,7 @@ func (x *UndrainRequest) String() string {
 func (*UndrainRequest) ProtoMessage() {}
 
 func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -165,7 +404,7 @@ func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainRequest.ProtoReflect.Descriptor instead.
 func (*UndrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UndrainRequest) GetNode() string {
@@ -186,7 +425,7 @@ type UndrainResponse struct {
 
 func (x *UndrainResponse) Reset() {
 	*x = UndrainResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +437,7 @@ func (x *UndrainResponse) String() string {
 func (*UndrainResponse) ProtoMessage() {}
 
 func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +450,7 @@ func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainResponse.ProtoReflect.Descriptor instead.
 func (*UndrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UndrainResponse) GetState() *DrainState {
@@ -245,7 +484,7 @@ type DrainState struct {
 
 func (x *DrainState) Reset() {
 	*x = DrainState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -257,7 +496,7 @@ func (x *DrainState) String() string {
 func (*DrainState) ProtoMessage() {}
 
 func (x *DrainState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -270,7 +509,7 @@ func (x *DrainState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainState.ProtoReflect.Descriptor instead.
 func (*DrainState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DrainState) GetNode() string {
@@ -339,7 +578,7 @@ type SplitObjectRequest struct {
 
 func (x *SplitObjectRequest) Reset() {
 	*x = SplitObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +590,7 @@ func (x *SplitObjectRequest) String() string {
 func (*SplitObjectRequest) ProtoMessage() {}
 
 func (x *SplitObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +603,7 @@ func (x *SplitObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitObjectRequest.ProtoReflect.Descriptor instead.
 func (*SplitObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SplitObjectRequest) GetKind() v11.Kind {
@@ -406,7 +645,7 @@ type SplitObjectResponse struct {
 
 func (x *SplitObjectResponse) Reset() {
 	*x = SplitObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +657,7 @@ func (x *SplitObjectResponse) String() string {
 func (*SplitObjectResponse) ProtoMessage() {}
 
 func (x *SplitObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +670,7 @@ func (x *SplitObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitObjectResponse.ProtoReflect.Descriptor instead.
 func (*SplitObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SplitObjectResponse) GetSplit() *v1.Split {
@@ -456,7 +695,7 @@ type MergeObjectRequest struct {
 
 func (x *MergeObjectRequest) Reset() {
 	*x = MergeObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +707,7 @@ func (x *MergeObjectRequest) String() string {
 func (*MergeObjectRequest) ProtoMessage() {}
 
 func (x *MergeObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +720,7 @@ func (x *MergeObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeObjectRequest.ProtoReflect.Descriptor instead.
 func (*MergeObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MergeObjectRequest) GetKind() v11.Kind {
@@ -514,7 +753,7 @@ type MergeObjectResponse struct {
 
 func (x *MergeObjectResponse) Reset() {
 	*x = MergeObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +765,7 @@ func (x *MergeObjectResponse) String() string {
 func (*MergeObjectResponse) ProtoMessage() {}
 
 func (x *MergeObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +778,7 @@ func (x *MergeObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeObjectResponse.ProtoReflect.Descriptor instead.
 func (*MergeObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 // InspectKeyRequest names a key.
@@ -553,7 +792,7 @@ type InspectKeyRequest struct {
 
 func (x *InspectKeyRequest) Reset() {
 	*x = InspectKeyRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +804,7 @@ func (x *InspectKeyRequest) String() string {
 func (*InspectKeyRequest) ProtoMessage() {}
 
 func (x *InspectKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +817,7 @@ func (x *InspectKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectKeyRequest.ProtoReflect.Descriptor instead.
 func (*InspectKeyRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InspectKeyRequest) GetKey() string {
@@ -610,7 +849,7 @@ type InspectKeyResponse struct {
 
 func (x *InspectKeyResponse) Reset() {
 	*x = InspectKeyResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +861,7 @@ func (x *InspectKeyResponse) String() string {
 func (*InspectKeyResponse) ProtoMessage() {}
 
 func (x *InspectKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +874,7 @@ func (x *InspectKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectKeyResponse.ProtoReflect.Descriptor instead.
 func (*InspectKeyResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *InspectKeyResponse) GetOwner() *v1.KeyOwner {
@@ -709,14 +948,16 @@ type ObjectState struct {
 	// Its state, if it is a barrier or a phaser.
 	Barrier *BarrierState `protobuf:"bytes,14,opt,name=barrier,proto3" json:"barrier,omitempty"`
 	// Its state, if it is a group.
-	Group         *GroupState `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
+	Group *GroupState `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
+	// Its state, if it is an admission.
+	Admission     *AdmissionState `protobuf:"bytes,16,opt,name=admission,proto3" json:"admission,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ObjectState) Reset() {
 	*x = ObjectState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +969,7 @@ func (x *ObjectState) String() string {
 func (*ObjectState) ProtoMessage() {}
 
 func (x *ObjectState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +982,7 @@ func (x *ObjectState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectState.ProtoReflect.Descriptor instead.
 func (*ObjectState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ObjectState) GetKind() v11.Kind {
@@ -835,6 +1076,13 @@ func (x *ObjectState) GetGroup() *GroupState {
 	return nil
 }
 
+func (x *ObjectState) GetAdmission() *AdmissionState {
+	if x != nil {
+		return x.Admission
+	}
+	return nil
+}
+
 // LimitState is what is kept of a limit.
 type LimitState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -848,14 +1096,19 @@ type LimitState struct {
 	// less that: each check says the burst, and it is not kept.
 	Spent uint64 `protobuf:"varint,4,opt,name=spent,proto3" json:"spent,omitempty"`
 	// When everything is available again, in nanoseconds from now.
-	ResetAfterNs  int64 `protobuf:"varint,5,opt,name=reset_after_ns,json=resetAfterNs,proto3" json:"reset_after_ns,omitempty"`
+	ResetAfterNs int64 `protobuf:"varint,5,opt,name=reset_after_ns,json=resetAfterNs,proto3" json:"reset_after_ns,omitempty"`
+	// Of a calendar window, for people: what its periods are. period_ns is 0, unless they go
+	// by the clock.
+	Calendar string `protobuf:"bytes,6,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// Its override, if one is in force.
+	Override      *v12.Override `protobuf:"bytes,7,opt,name=override,proto3" json:"override,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LimitState) Reset() {
 	*x = LimitState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1120,7 @@ func (x *LimitState) String() string {
 func (*LimitState) ProtoMessage() {}
 
 func (x *LimitState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1133,7 @@ func (x *LimitState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitState.ProtoReflect.Descriptor instead.
 func (*LimitState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LimitState) GetAlgorithm() v12.Algorithm {
@@ -918,6 +1171,20 @@ func (x *LimitState) GetResetAfterNs() int64 {
 	return 0
 }
 
+func (x *LimitState) GetCalendar() string {
+	if x != nil {
+		return x.Calendar
+	}
+	return ""
+}
+
+func (x *LimitState) GetOverride() *v12.Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
 // CounterState is what is kept of a counter.
 type CounterState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -933,7 +1200,7 @@ type CounterState struct {
 
 func (x *CounterState) Reset() {
 	*x = CounterState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1212,7 @@ func (x *CounterState) String() string {
 func (*CounterState) ProtoMessage() {}
 
 func (x *CounterState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1225,7 @@ func (x *CounterState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CounterState.ProtoReflect.Descriptor instead.
 func (*CounterState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CounterState) GetValue() int64 {
@@ -995,7 +1262,7 @@ type LockState struct {
 
 func (x *LockState) Reset() {
 	*x = LockState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1274,7 @@ func (x *LockState) String() string {
 func (*LockState) ProtoMessage() {}
 
 func (x *LockState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1287,7 @@ func (x *LockState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockState.ProtoReflect.Descriptor instead.
 func (*LockState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LockState) GetHolder() *v13.Holder {
@@ -1054,7 +1321,7 @@ type RegisterState struct {
 
 func (x *RegisterState) Reset() {
 	*x = RegisterState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1333,7 @@ func (x *RegisterState) String() string {
 func (*RegisterState) ProtoMessage() {}
 
 func (x *RegisterState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1346,7 @@ func (x *RegisterState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterState.ProtoReflect.Descriptor instead.
 func (*RegisterState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RegisterState) GetExists() bool {
@@ -1127,7 +1394,7 @@ type SemaphoreState struct {
 
 func (x *SemaphoreState) Reset() {
 	*x = SemaphoreState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1406,7 @@ func (x *SemaphoreState) String() string {
 func (*SemaphoreState) ProtoMessage() {}
 
 func (x *SemaphoreState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1419,7 @@ func (x *SemaphoreState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SemaphoreState.ProtoReflect.Descriptor instead.
 func (*SemaphoreState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SemaphoreState) GetCapacity() uint32 {
@@ -1204,7 +1471,7 @@ type OnceState struct {
 
 func (x *OnceState) Reset() {
 	*x = OnceState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1483,7 @@ func (x *OnceState) String() string {
 func (*OnceState) ProtoMessage() {}
 
 func (x *OnceState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1496,7 @@ func (x *OnceState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnceState.ProtoReflect.Descriptor instead.
 func (*OnceState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OnceState) GetPhase() v14.Phase {
@@ -1285,7 +1552,7 @@ type GroupState struct {
 
 func (x *GroupState) Reset() {
 	*x = GroupState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1564,7 @@ func (x *GroupState) String() string {
 func (*GroupState) ProtoMessage() {}
 
 func (x *GroupState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,12 +1577,58 @@ func (x *GroupState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupState.ProtoReflect.Descriptor instead.
 func (*GroupState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupState) GetMembers() uint32 {
 	if x != nil {
 		return x.Members
+	}
+	return 0
+}
+
+// AdmissionState is what is kept of an admission, without its holds.
+type AdmissionState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many holds there are, those included whose time is over and that are remembered.
+	Holds         uint32 `protobuf:"varint,1,opt,name=holds,proto3" json:"holds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdmissionState) Reset() {
+	*x = AdmissionState{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdmissionState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdmissionState) ProtoMessage() {}
+
+func (x *AdmissionState) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdmissionState.ProtoReflect.Descriptor instead.
+func (*AdmissionState) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *AdmissionState) GetHolds() uint32 {
+	if x != nil {
+		return x.Holds
 	}
 	return 0
 }
@@ -1333,7 +1646,7 @@ type ElectionState struct {
 
 func (x *ElectionState) Reset() {
 	*x = ElectionState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1658,7 @@ func (x *ElectionState) String() string {
 func (*ElectionState) ProtoMessage() {}
 
 func (x *ElectionState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1671,7 @@ func (x *ElectionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ElectionState.ProtoReflect.Descriptor instead.
 func (*ElectionState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ElectionState) GetLeader() *v15.Leader {
@@ -1392,7 +1705,7 @@ type BarrierState struct {
 
 func (x *BarrierState) Reset() {
 	*x = BarrierState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1404,7 +1717,7 @@ func (x *BarrierState) String() string {
 func (*BarrierState) ProtoMessage() {}
 
 func (x *BarrierState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1417,7 +1730,7 @@ func (x *BarrierState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierState.ProtoReflect.Descriptor instead.
 func (*BarrierState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BarrierState) GetPhase() uint64 {
@@ -1467,14 +1780,17 @@ type ListObjectsRequest struct {
 	// Epoch since which moves are to be told; 0 means that of the table when the first page
 	// was asked for. A list of several nodes sends the epoch of its first answer with all the
 	// others: what moves from a node that is still to be listed to one that was is told then.
-	SinceEpoch    uint64 `protobuf:"varint,7,opt,name=since_epoch,json=sinceEpoch,proto3" json:"since_epoch,omitempty"`
+	SinceEpoch uint64 `protobuf:"varint,7,opt,name=since_epoch,json=sinceEpoch,proto3" json:"since_epoch,omitempty"`
+	// Only limits that have an override: see LimitService.SetOverride. From level 8 of a
+	// cluster on.
+	Overridden    bool `protobuf:"varint,8,opt,name=overridden,proto3" json:"overridden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1802,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1815,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1551,6 +1867,13 @@ func (x *ListObjectsRequest) GetSinceEpoch() uint64 {
 	return 0
 }
 
+func (x *ListObjectsRequest) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
 // ListObjectsResponse is a page.
 type ListObjectsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1572,7 +1895,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1907,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1920,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -1650,7 +1973,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1985,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1998,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -1719,7 +2042,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +2054,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +2067,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -1795,7 +2118,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2130,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2143,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -1841,7 +2164,21 @@ var File_keystead_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a#keystead/election/v1/election.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"8\n" +
+	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a#keystead/election/v1/election.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"j\n" +
+	"\x14ApplyPoliciesRequest\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12%\n" +
+	"\x0eexpect_version\x18\x02 \x01(\x04R\rexpectVersion\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"{\n" +
+	"\x15ApplyPoliciesResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05added\x18\x02 \x03(\tR\x05added\x12\x18\n" +
+	"\achanged\x18\x03 \x03(\tR\achanged\x12\x18\n" +
+	"\aremoved\x18\x04 \x03(\tR\aremoved\"\x14\n" +
+	"\x12GetPoliciesRequest\"]\n" +
+	"\x13GetPoliciesResponse\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x18\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\"8\n" +
 	"\fDrainRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"D\n" +
@@ -1882,7 +2219,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\x9b\x05\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xdc\x05\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1897,14 +2234,17 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	" \x01(\v2\x1c.keystead.admin.v1.OnceStateR\x04once\x12<\n" +
 	"\belection\x18\v \x01(\v2 .keystead.admin.v1.ElectionStateR\belection\x129\n" +
 	"\abarrier\x18\x0e \x01(\v2\x1f.keystead.admin.v1.BarrierStateR\abarrier\x123\n" +
-	"\x05group\x18\x0f \x01(\v2\x1d.keystead.admin.v1.GroupStateR\x05group\"\xb7\x01\n" +
+	"\x05group\x18\x0f \x01(\v2\x1d.keystead.admin.v1.GroupStateR\x05group\x12?\n" +
+	"\tadmission\x18\x10 \x01(\v2!.keystead.admin.v1.AdmissionStateR\tadmission\"\x8c\x02\n" +
 	"\n" +
 	"LimitState\x12:\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1c.keystead.limit.v1.AlgorithmR\talgorithm\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1b\n" +
 	"\tperiod_ns\x18\x03 \x01(\x03R\bperiodNs\x12\x14\n" +
 	"\x05spent\x18\x04 \x01(\x04R\x05spent\x12$\n" +
-	"\x0ereset_after_ns\x18\x05 \x01(\x03R\fresetAfterNs\"^\n" +
+	"\x0ereset_after_ns\x18\x05 \x01(\x03R\fresetAfterNs\x12\x1a\n" +
+	"\bcalendar\x18\x06 \x01(\tR\bcalendar\x127\n" +
+	"\boverride\x18\a \x01(\v2\x1b.keystead.limit.v1.OverrideR\boverride\"^\n" +
 	"\fCounterState\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x12R\x05value\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1e\n" +
@@ -1931,7 +2271,9 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x06ttl_ns\x18\x06 \x01(\x03R\x05ttlNs\"&\n" +
 	"\n" +
 	"GroupState\x12\x18\n" +
-	"\amembers\x18\x01 \x01(\rR\amembers\"_\n" +
+	"\amembers\x18\x01 \x01(\rR\amembers\"&\n" +
+	"\x0eAdmissionState\x12\x14\n" +
+	"\x05holds\x18\x01 \x01(\rR\x05holds\"_\n" +
 	"\rElectionState\x124\n" +
 	"\x06leader\x18\x01 \x01(\v2\x1c.keystead.election.v1.LeaderR\x06leader\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\"p\n" +
@@ -1939,7 +2281,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x05phase\x18\x01 \x01(\x04R\x05phase\x12\x18\n" +
 	"\aarrived\x18\x02 \x01(\rR\aarrived\x12\x18\n" +
 	"\aparties\x18\x03 \x01(\rR\aparties\x12\x16\n" +
-	"\x06phaser\x18\x04 \x01(\bR\x06phaser\"\xe6\x01\n" +
+	"\x06phaser\x18\x04 \x01(\bR\x06phaser\"\x86\x02\n" +
 	"\x12ListObjectsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
@@ -1950,7 +2292,10 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x1f\n" +
 	"\vsince_epoch\x18\a \x01(\x04R\n" +
-	"sinceEpoch\"\xb2\x01\n" +
+	"sinceEpoch\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\b \x01(\bR\n" +
+	"overridden\"\xb2\x01\n" +
 	"\x13ListObjectsResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\aobjects\x18\x02 \x03(\v2\x19.keystead.admin.v1.ObjectR\aobjects\x12&\n" +
@@ -1970,7 +2315,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"c\n" +
 	"\x13ResetObjectResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\x122\n" +
-	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\x89\x05\n" +
+	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\xd0\x06\n" +
 	"\fAdminService\x12J\n" +
 	"\x05Drain\x12\x1f.keystead.admin.v1.DrainRequest\x1a .keystead.admin.v1.DrainResponse\x12P\n" +
 	"\aUndrain\x12!.keystead.admin.v1.UndrainRequest\x1a\".keystead.admin.v1.UndrainResponse\x12\\\n" +
@@ -1979,7 +2324,9 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"InspectKey\x12$.keystead.admin.v1.InspectKeyRequest\x1a%.keystead.admin.v1.InspectKeyResponse\"\x03\x90\x02\x01\x12a\n" +
 	"\vListObjects\x12%.keystead.admin.v1.ListObjectsRequest\x1a&.keystead.admin.v1.ListObjectsResponse\"\x03\x90\x02\x01\x12\\\n" +
-	"\vResetObject\x12%.keystead.admin.v1.ResetObjectRequest\x1a&.keystead.admin.v1.ResetObjectResponseB>Z<github.com/keystead/keystead/proto/keystead/admin/v1;adminv1b\x06proto3"
+	"\vResetObject\x12%.keystead.admin.v1.ResetObjectRequest\x1a&.keystead.admin.v1.ResetObjectResponse\x12b\n" +
+	"\rApplyPolicies\x12'.keystead.admin.v1.ApplyPoliciesRequest\x1a(.keystead.admin.v1.ApplyPoliciesResponse\x12a\n" +
+	"\vGetPolicies\x12%.keystead.admin.v1.GetPoliciesRequest\x1a&.keystead.admin.v1.GetPoliciesResponse\"\x03\x90\x02\x01B>Z<github.com/keystead/keystead/proto/keystead/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_keystead_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -1993,94 +2340,106 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
-	(*DrainRequest)(nil),        // 0: keystead.admin.v1.DrainRequest
-	(*DrainResponse)(nil),       // 1: keystead.admin.v1.DrainResponse
-	(*UndrainRequest)(nil),      // 2: keystead.admin.v1.UndrainRequest
-	(*UndrainResponse)(nil),     // 3: keystead.admin.v1.UndrainResponse
-	(*DrainState)(nil),          // 4: keystead.admin.v1.DrainState
-	(*SplitObjectRequest)(nil),  // 5: keystead.admin.v1.SplitObjectRequest
-	(*SplitObjectResponse)(nil), // 6: keystead.admin.v1.SplitObjectResponse
-	(*MergeObjectRequest)(nil),  // 7: keystead.admin.v1.MergeObjectRequest
-	(*MergeObjectResponse)(nil), // 8: keystead.admin.v1.MergeObjectResponse
-	(*InspectKeyRequest)(nil),   // 9: keystead.admin.v1.InspectKeyRequest
-	(*InspectKeyResponse)(nil),  // 10: keystead.admin.v1.InspectKeyResponse
-	(*ObjectState)(nil),         // 11: keystead.admin.v1.ObjectState
-	(*LimitState)(nil),          // 12: keystead.admin.v1.LimitState
-	(*CounterState)(nil),        // 13: keystead.admin.v1.CounterState
-	(*LockState)(nil),           // 14: keystead.admin.v1.LockState
-	(*RegisterState)(nil),       // 15: keystead.admin.v1.RegisterState
-	(*SemaphoreState)(nil),      // 16: keystead.admin.v1.SemaphoreState
-	(*OnceState)(nil),           // 17: keystead.admin.v1.OnceState
-	(*GroupState)(nil),          // 18: keystead.admin.v1.GroupState
-	(*ElectionState)(nil),       // 19: keystead.admin.v1.ElectionState
-	(*BarrierState)(nil),        // 20: keystead.admin.v1.BarrierState
-	(*ListObjectsRequest)(nil),  // 21: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil), // 22: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),              // 23: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),  // 24: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil), // 25: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),               // 26: keystead.cluster.v1.Phase
-	(v11.Kind)(0),               // 27: keystead.common.v1.Kind
-	(*v1.Split)(nil),            // 28: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),         // 29: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),          // 30: keystead.limit.v1.Algorithm
-	(*v13.Holder)(nil),          // 31: keystead.lock.v1.Holder
-	(v14.Phase)(0),              // 32: keystead.once.v1.Phase
-	(*v15.Leader)(nil),          // 33: keystead.election.v1.Leader
-	(*v11.RequestId)(nil),       // 34: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),          // 35: keystead.common.v1.Replay
+	(*ApplyPoliciesRequest)(nil),  // 0: keystead.admin.v1.ApplyPoliciesRequest
+	(*ApplyPoliciesResponse)(nil), // 1: keystead.admin.v1.ApplyPoliciesResponse
+	(*GetPoliciesRequest)(nil),    // 2: keystead.admin.v1.GetPoliciesRequest
+	(*GetPoliciesResponse)(nil),   // 3: keystead.admin.v1.GetPoliciesResponse
+	(*DrainRequest)(nil),          // 4: keystead.admin.v1.DrainRequest
+	(*DrainResponse)(nil),         // 5: keystead.admin.v1.DrainResponse
+	(*UndrainRequest)(nil),        // 6: keystead.admin.v1.UndrainRequest
+	(*UndrainResponse)(nil),       // 7: keystead.admin.v1.UndrainResponse
+	(*DrainState)(nil),            // 8: keystead.admin.v1.DrainState
+	(*SplitObjectRequest)(nil),    // 9: keystead.admin.v1.SplitObjectRequest
+	(*SplitObjectResponse)(nil),   // 10: keystead.admin.v1.SplitObjectResponse
+	(*MergeObjectRequest)(nil),    // 11: keystead.admin.v1.MergeObjectRequest
+	(*MergeObjectResponse)(nil),   // 12: keystead.admin.v1.MergeObjectResponse
+	(*InspectKeyRequest)(nil),     // 13: keystead.admin.v1.InspectKeyRequest
+	(*InspectKeyResponse)(nil),    // 14: keystead.admin.v1.InspectKeyResponse
+	(*ObjectState)(nil),           // 15: keystead.admin.v1.ObjectState
+	(*LimitState)(nil),            // 16: keystead.admin.v1.LimitState
+	(*CounterState)(nil),          // 17: keystead.admin.v1.CounterState
+	(*LockState)(nil),             // 18: keystead.admin.v1.LockState
+	(*RegisterState)(nil),         // 19: keystead.admin.v1.RegisterState
+	(*SemaphoreState)(nil),        // 20: keystead.admin.v1.SemaphoreState
+	(*OnceState)(nil),             // 21: keystead.admin.v1.OnceState
+	(*GroupState)(nil),            // 22: keystead.admin.v1.GroupState
+	(*AdmissionState)(nil),        // 23: keystead.admin.v1.AdmissionState
+	(*ElectionState)(nil),         // 24: keystead.admin.v1.ElectionState
+	(*BarrierState)(nil),          // 25: keystead.admin.v1.BarrierState
+	(*ListObjectsRequest)(nil),    // 26: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil),   // 27: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),                // 28: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),    // 29: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil),   // 30: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),                 // 31: keystead.cluster.v1.Phase
+	(v11.Kind)(0),                 // 32: keystead.common.v1.Kind
+	(*v1.Split)(nil),              // 33: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),           // 34: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),            // 35: keystead.limit.v1.Algorithm
+	(*v12.Override)(nil),          // 36: keystead.limit.v1.Override
+	(*v13.Holder)(nil),            // 37: keystead.lock.v1.Holder
+	(v14.Phase)(0),                // 38: keystead.once.v1.Phase
+	(*v15.Leader)(nil),            // 39: keystead.election.v1.Leader
+	(*v11.RequestId)(nil),         // 40: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),            // 41: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
-	4,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	4,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	26, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	27, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	28, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	27, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	29, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
-	11, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	27, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
-	12, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
-	13, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
-	14, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	28, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
-	15, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
-	16, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
-	17, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
-	19, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
-	20, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
-	18, // 18: keystead.admin.v1.ObjectState.group:type_name -> keystead.admin.v1.GroupState
-	30, // 19: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	31, // 20: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	32, // 21: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
-	33, // 22: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
-	27, // 23: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	23, // 24: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	27, // 25: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	27, // 26: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	34, // 27: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	35, // 28: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	0,  // 29: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	2,  // 30: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	5,  // 31: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	7,  // 32: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	9,  // 33: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	21, // 34: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	24, // 35: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	1,  // 36: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	3,  // 37: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	6,  // 38: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	8,  // 39: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	10, // 40: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	22, // 41: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	25, // 42: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	36, // [36:43] is the sub-list for method output_type
-	29, // [29:36] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	8,  // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
+	8,  // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
+	31, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	32, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	33, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	32, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	34, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	15, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
+	32, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	16, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
+	17, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
+	18, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
+	33, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	19, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
+	20, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
+	21, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
+	24, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
+	25, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
+	22, // 18: keystead.admin.v1.ObjectState.group:type_name -> keystead.admin.v1.GroupState
+	23, // 19: keystead.admin.v1.ObjectState.admission:type_name -> keystead.admin.v1.AdmissionState
+	35, // 20: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	36, // 21: keystead.admin.v1.LimitState.override:type_name -> keystead.limit.v1.Override
+	37, // 22: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	38, // 23: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
+	39, // 24: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
+	32, // 25: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	28, // 26: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	32, // 27: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	32, // 28: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	40, // 29: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	41, // 30: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	4,  // 31: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	6,  // 32: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	9,  // 33: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	11, // 34: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	13, // 35: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	26, // 36: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	29, // 37: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	0,  // 38: keystead.admin.v1.AdminService.ApplyPolicies:input_type -> keystead.admin.v1.ApplyPoliciesRequest
+	2,  // 39: keystead.admin.v1.AdminService.GetPolicies:input_type -> keystead.admin.v1.GetPoliciesRequest
+	5,  // 40: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	7,  // 41: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	10, // 42: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	12, // 43: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	14, // 44: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	27, // 45: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	30, // 46: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	1,  // 47: keystead.admin.v1.AdminService.ApplyPolicies:output_type -> keystead.admin.v1.ApplyPoliciesResponse
+	3,  // 48: keystead.admin.v1.AdminService.GetPolicies:output_type -> keystead.admin.v1.GetPoliciesResponse
+	40, // [40:49] is the sub-list for method output_type
+	31, // [31:40] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admin_v1_admin_proto_init() }
@@ -2094,7 +2453,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

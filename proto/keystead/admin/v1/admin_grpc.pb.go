@@ -19,13 +19,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_Drain_FullMethodName       = "/keystead.admin.v1.AdminService/Drain"
-	AdminService_Undrain_FullMethodName     = "/keystead.admin.v1.AdminService/Undrain"
-	AdminService_SplitObject_FullMethodName = "/keystead.admin.v1.AdminService/SplitObject"
-	AdminService_MergeObject_FullMethodName = "/keystead.admin.v1.AdminService/MergeObject"
-	AdminService_InspectKey_FullMethodName  = "/keystead.admin.v1.AdminService/InspectKey"
-	AdminService_ListObjects_FullMethodName = "/keystead.admin.v1.AdminService/ListObjects"
-	AdminService_ResetObject_FullMethodName = "/keystead.admin.v1.AdminService/ResetObject"
+	AdminService_Drain_FullMethodName         = "/keystead.admin.v1.AdminService/Drain"
+	AdminService_Undrain_FullMethodName       = "/keystead.admin.v1.AdminService/Undrain"
+	AdminService_SplitObject_FullMethodName   = "/keystead.admin.v1.AdminService/SplitObject"
+	AdminService_MergeObject_FullMethodName   = "/keystead.admin.v1.AdminService/MergeObject"
+	AdminService_InspectKey_FullMethodName    = "/keystead.admin.v1.AdminService/InspectKey"
+	AdminService_ListObjects_FullMethodName   = "/keystead.admin.v1.AdminService/ListObjects"
+	AdminService_ResetObject_FullMethodName   = "/keystead.admin.v1.AdminService/ResetObject"
+	AdminService_ApplyPolicies_FullMethodName = "/keystead.admin.v1.AdminService/ApplyPolicies"
+	AdminService_GetPolicies_FullMethodName   = "/keystead.admin.v1.AdminService/GetPolicies"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -64,6 +66,13 @@ type AdminServiceClient interface {
 	// is 0. Any node takes the call. Errors: INVALID for a lock, KIND_MISMATCH,
 	// UNAVAILABLE, OUTCOME_UNKNOWN.
 	ResetObject(ctx context.Context, in *ResetObjectRequest, opts ...grpc.CallOption) (*ResetObjectResponse, error)
+	// ApplyPolicies replaces the policies, all of them, as raft agrees on it. It answers when
+	// this node goes by them; others do within some 50 ms. Any node takes the call. Errors:
+	// INVALID, with all that is wrong and where; POLICY_CONFLICT if they have another version
+	// than is expected, and another text; UNAVAILABLE, also while not all nodes know policies; OUTCOME_UNKNOWN.
+	ApplyPolicies(ctx context.Context, in *ApplyPoliciesRequest, opts ...grpc.CallOption) (*ApplyPoliciesResponse, error)
+	// GetPolicies returns the policies that this node goes by.
+	GetPolicies(ctx context.Context, in *GetPoliciesRequest, opts ...grpc.CallOption) (*GetPoliciesResponse, error)
 }
 
 type adminServiceClient struct {
@@ -144,6 +153,26 @@ func (c *adminServiceClient) ResetObject(ctx context.Context, in *ResetObjectReq
 	return out, nil
 }
 
+func (c *adminServiceClient) ApplyPolicies(ctx context.Context, in *ApplyPoliciesRequest, opts ...grpc.CallOption) (*ApplyPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyPoliciesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ApplyPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetPolicies(ctx context.Context, in *GetPoliciesRequest, opts ...grpc.CallOption) (*GetPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetPoliciesResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -180,6 +209,13 @@ type AdminServiceServer interface {
 	// is 0. Any node takes the call. Errors: INVALID for a lock, KIND_MISMATCH,
 	// UNAVAILABLE, OUTCOME_UNKNOWN.
 	ResetObject(context.Context, *ResetObjectRequest) (*ResetObjectResponse, error)
+	// ApplyPolicies replaces the policies, all of them, as raft agrees on it. It answers when
+	// this node goes by them; others do within some 50 ms. Any node takes the call. Errors:
+	// INVALID, with all that is wrong and where; POLICY_CONFLICT if they have another version
+	// than is expected, and another text; UNAVAILABLE, also while not all nodes know policies; OUTCOME_UNKNOWN.
+	ApplyPolicies(context.Context, *ApplyPoliciesRequest) (*ApplyPoliciesResponse, error)
+	// GetPolicies returns the policies that this node goes by.
+	GetPolicies(context.Context, *GetPoliciesRequest) (*GetPoliciesResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -210,6 +246,12 @@ func (UnimplementedAdminServiceServer) ListObjects(context.Context, *ListObjects
 }
 func (UnimplementedAdminServiceServer) ResetObject(context.Context, *ResetObjectRequest) (*ResetObjectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResetObject not implemented")
+}
+func (UnimplementedAdminServiceServer) ApplyPolicies(context.Context, *ApplyPoliciesRequest) (*ApplyPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApplyPolicies not implemented")
+}
+func (UnimplementedAdminServiceServer) GetPolicies(context.Context, *GetPoliciesRequest) (*GetPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPolicies not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -358,6 +400,42 @@ func _AdminService_ResetObject_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ApplyPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApplyPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ApplyPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ApplyPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ApplyPolicies(ctx, req.(*ApplyPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetPolicies(ctx, req.(*GetPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -392,6 +470,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResetObject",
 			Handler:    _AdminService_ResetObject_Handler,
+		},
+		{
+			MethodName: "ApplyPolicies",
+			Handler:    _AdminService_ApplyPolicies_Handler,
+		},
+		{
+			MethodName: "GetPolicies",
+			Handler:    _AdminService_GetPolicies_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1723,7 +1723,9 @@ type GetStatusResponse struct {
 	LevelKnown uint32 `protobuf:"varint,28,opt,name=level_known,json=levelKnown,proto3" json:"level_known,omitempty"`
 	// How long the grace period of the lost rows of this node still lasts, in nanoseconds:
 	// until then it grants no locks of them. 0 if none of its rows is in grace.
-	RecoveringNs  int64 `protobuf:"varint,29,opt,name=recovering_ns,json=recoveringNs,proto3" json:"recovering_ns,omitempty"`
+	RecoveringNs int64 `protobuf:"varint,29,opt,name=recovering_ns,json=recoveringNs,proto3" json:"recovering_ns,omitempty"`
+	// Version of the policies that this node goes by; 0 = there are none.
+	PolicyVersion uint64 `protobuf:"varint,30,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1957,6 +1959,13 @@ func (x *GetStatusResponse) GetLevelKnown() uint32 {
 func (x *GetStatusResponse) GetRecoveringNs() int64 {
 	if x != nil {
 		return x.RecoveringNs
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetPolicyVersion() uint64 {
+	if x != nil {
+		return x.PolicyVersion
 	}
 	return 0
 }
@@ -2607,7 +2616,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x122\n" +
 	"\x06splits\x18\a \x03(\v2\x1a.keystead.cluster.v1.SplitR\x06splits\x12\x16\n" +
 	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
-	"\x10GetStatusRequest\"\xaa\a\n" +
+	"\x10GetStatusRequest\"\xd1\a\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2642,7 +2651,8 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05level\x18\x1b \x01(\rR\x05level\x12\x1f\n" +
 	"\vlevel_known\x18\x1c \x01(\rR\n" +
 	"levelKnown\x12#\n" +
-	"\rrecovering_ns\x18\x1d \x01(\x03R\frecoveringNs\"7\n" +
+	"\rrecovering_ns\x18\x1d \x01(\x03R\frecoveringNs\x12%\n" +
+	"\x0epolicy_version\x18\x1e \x01(\x04R\rpolicyVersion\"7\n" +
 	"\aWarning\x12\x18\n" +
 	"\aproblem\x18\x01 \x01(\tR\aproblem\x12\x12\n" +
 	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xb9\x01\n" +

@@ -1256,6 +1256,13 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PolicyVersion != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PolicyVersion))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xf0
+	}
 	if m.RecoveringNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RecoveringNs))
 		i--
@@ -2484,6 +2491,9 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 	}
 	if m.RecoveringNs != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.RecoveringNs))
+	}
+	if m.PolicyVersion != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.PolicyVersion))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6274,6 +6284,25 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.RecoveringNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 30:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyVersion", wireType)
+			}
+			m.PolicyVersion = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyVersion |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -65,21 +65,24 @@ const (
 	Kind_KIND_BARRIER Kind = 8
 	// A group of members.
 	Kind_KIND_GROUP Kind = 9
+	// An admission: holds on limits, counters and slots of its key.
+	Kind_KIND_ADMISSION Kind = 10
 )
 
 // Enum value maps for Kind.
 var (
 	Kind_name = map[int32]string{
-		0: "KIND_UNSPECIFIED",
-		1: "KIND_LIMIT",
-		2: "KIND_COUNTER",
-		3: "KIND_LOCK",
-		4: "KIND_REGISTER",
-		5: "KIND_SEMAPHORE",
-		6: "KIND_ONCE",
-		7: "KIND_ELECTION",
-		8: "KIND_BARRIER",
-		9: "KIND_GROUP",
+		0:  "KIND_UNSPECIFIED",
+		1:  "KIND_LIMIT",
+		2:  "KIND_COUNTER",
+		3:  "KIND_LOCK",
+		4:  "KIND_REGISTER",
+		5:  "KIND_SEMAPHORE",
+		6:  "KIND_ONCE",
+		7:  "KIND_ELECTION",
+		8:  "KIND_BARRIER",
+		9:  "KIND_GROUP",
+		10: "KIND_ADMISSION",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -92,6 +95,7 @@ var (
 		"KIND_ELECTION":    7,
 		"KIND_BARRIER":     8,
 		"KIND_GROUP":       9,
+		"KIND_ADMISSION":   10,
 	}
 )
 
@@ -193,6 +197,12 @@ const (
 	// The key stands for other work than that of the caller's fingerprint. Nothing happened.
 	// FAILED_PRECONDITION. Repeat the very same request under its key, or draw a new key.
 	Reason_REASON_OTHER_FINGERPRINT Reason = 20
+	// There is no policy of the name. Nothing happened. NOT_FOUND. The hint says how to
+	// see those that are there.
+	Reason_REASON_POLICY_UNKNOWN Reason = 30
+	// The policies have another version than the caller expects: others were applied
+	// meanwhile. Nothing happened. ABORTED. Look at them, and apply again.
+	Reason_REASON_POLICY_CONFLICT Reason = 31
 )
 
 // Enum value maps for Reason.
@@ -219,6 +229,8 @@ var (
 		18: "REASON_UNKNOWN_METHOD",
 		19: "REASON_CAPACITY_MISMATCH",
 		20: "REASON_OTHER_FINGERPRINT",
+		30: "REASON_POLICY_UNKNOWN",
+		31: "REASON_POLICY_CONFLICT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -242,6 +254,8 @@ var (
 		"REASON_UNKNOWN_METHOD":    18,
 		"REASON_CAPACITY_MISMATCH": 19,
 		"REASON_OTHER_FINGERPRINT": 20,
+		"REASON_POLICY_UNKNOWN":    30,
+		"REASON_POLICY_CONFLICT":   31,
 	}
 )
 
@@ -662,7 +676,7 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"owner_addr\x18\b \x01(\tR\townerAddr\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xb8\x01\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch*\xcc\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -675,7 +689,9 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\rKIND_ELECTION\x10\a\x12\x10\n" +
 	"\fKIND_BARRIER\x10\b\x12\x0e\n" +
 	"\n" +
-	"KIND_GROUP\x10\t*\x94\x04\n" +
+	"KIND_GROUP\x10\t\x12\x12\n" +
+	"\x0eKIND_ADMISSION\x10\n" +
+	"*\xcb\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x18\n" +
@@ -698,7 +714,9 @@ const file_keystead_common_v1_common_proto_rawDesc = "" +
 	"\x11REASON_RECOVERING\x10\x11\x12\x19\n" +
 	"\x15REASON_UNKNOWN_METHOD\x10\x12\x12\x1c\n" +
 	"\x18REASON_CAPACITY_MISMATCH\x10\x13\x12\x1c\n" +
-	"\x18REASON_OTHER_FINGERPRINT\x10\x14B@Z>github.com/keystead/keystead/proto/keystead/common/v1;commonv1b\x06proto3"
+	"\x18REASON_OTHER_FINGERPRINT\x10\x14\x12\x19\n" +
+	"\x15REASON_POLICY_UNKNOWN\x10\x1e\x12\x1a\n" +
+	"\x16REASON_POLICY_CONFLICT\x10\x1fB@Z>github.com/keystead/keystead/proto/keystead/common/v1;commonv1b\x06proto3"
 
 var (
 	file_keystead_common_v1_common_proto_rawDescOnce sync.Once

@@ -37,6 +37,14 @@ const (
 	// At most limit in any time shorter than a period. What was spent counts for one
 	// period at least, and for less than nine eighths of one.
 	Algorithm_ALGORITHM_SLIDING_WINDOW Algorithm = 3
+	// At most limit in a period of the calendar: a day, a week, a month or a year of a time
+	// zone, or period_ns by the clock. Goes by the time that a majority of the nodes agrees
+	// on. From level 8 of a cluster on.
+	Algorithm_ALGORITHM_CALENDAR_WINDOW Algorithm = 4
+	// Leaky bucket as a queue: admits what a token bucket of the same limit and burst does,
+	// and says of each request when it may run: cost · period / limit after the one before
+	// it, to the nanosecond. From level 8 of a cluster on.
+	Algorithm_ALGORITHM_LEAKY_BUCKET Algorithm = 5
 )
 
 // Enum value maps for Algorithm.
@@ -46,12 +54,16 @@ var (
 		1: "ALGORITHM_TOKEN_BUCKET",
 		2: "ALGORITHM_FIXED_WINDOW",
 		3: "ALGORITHM_SLIDING_WINDOW",
+		4: "ALGORITHM_CALENDAR_WINDOW",
+		5: "ALGORITHM_LEAKY_BUCKET",
 	}
 	Algorithm_value = map[string]int32{
-		"ALGORITHM_UNSPECIFIED":    0,
-		"ALGORITHM_TOKEN_BUCKET":   1,
-		"ALGORITHM_FIXED_WINDOW":   2,
-		"ALGORITHM_SLIDING_WINDOW": 3,
+		"ALGORITHM_UNSPECIFIED":     0,
+		"ALGORITHM_TOKEN_BUCKET":    1,
+		"ALGORITHM_FIXED_WINDOW":    2,
+		"ALGORITHM_SLIDING_WINDOW":  3,
+		"ALGORITHM_CALENDAR_WINDOW": 4,
+		"ALGORITHM_LEAKY_BUCKET":    5,
 	}
 )
 
@@ -82,6 +94,212 @@ func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{0}
 }
 
+// CalendarUnit is what the periods of a calendar window are.
+type CalendarUnit int32
+
+const (
+	// By the clock: each period_ns long, and beginning when the time since 1970 is a
+	// multiple of that, as envoyproxy/ratelimit has its windows.
+	CalendarUnit_CALENDAR_UNIT_UNSPECIFIED CalendarUnit = 0
+	// From midnight to midnight.
+	CalendarUnit_CALENDAR_UNIT_DAY CalendarUnit = 1
+	// From Monday, or first_day.
+	CalendarUnit_CALENDAR_UNIT_WEEK CalendarUnit = 2
+	// From the first, or first_day.
+	CalendarUnit_CALENDAR_UNIT_MONTH CalendarUnit = 3
+	// From January 1, or first_month and first_day.
+	CalendarUnit_CALENDAR_UNIT_YEAR CalendarUnit = 4
+)
+
+// Enum value maps for CalendarUnit.
+var (
+	CalendarUnit_name = map[int32]string{
+		0: "CALENDAR_UNIT_UNSPECIFIED",
+		1: "CALENDAR_UNIT_DAY",
+		2: "CALENDAR_UNIT_WEEK",
+		3: "CALENDAR_UNIT_MONTH",
+		4: "CALENDAR_UNIT_YEAR",
+	}
+	CalendarUnit_value = map[string]int32{
+		"CALENDAR_UNIT_UNSPECIFIED": 0,
+		"CALENDAR_UNIT_DAY":         1,
+		"CALENDAR_UNIT_WEEK":        2,
+		"CALENDAR_UNIT_MONTH":       3,
+		"CALENDAR_UNIT_YEAR":        4,
+	}
+)
+
+func (x CalendarUnit) Enum() *CalendarUnit {
+	p := new(CalendarUnit)
+	*p = x
+	return p
+}
+
+func (x CalendarUnit) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CalendarUnit) Descriptor() protoreflect.EnumDescriptor {
+	return file_keystead_limit_v1_limit_proto_enumTypes[1].Descriptor()
+}
+
+func (CalendarUnit) Type() protoreflect.EnumType {
+	return &file_keystead_limit_v1_limit_proto_enumTypes[1]
+}
+
+func (x CalendarUnit) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CalendarUnit.Descriptor instead.
+func (CalendarUnit) EnumDescriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{1}
+}
+
+// FallbackSource is by what a check is decided without the owner of its key.
+type FallbackSource int32
+
+const (
+	// By nothing: the check fails.
+	FallbackSource_FALLBACK_SOURCE_UNSPECIFIED FallbackSource = 0
+	// By a cap of the node that was asked, whatever the owner knows.
+	FallbackSource_FALLBACK_SOURCE_LOCAL_CAP FallbackSource = 1
+	// By what the owner said last to the node that was asked.
+	FallbackSource_FALLBACK_SOURCE_LAST_KNOWN FallbackSource = 2
+)
+
+// Enum value maps for FallbackSource.
+var (
+	FallbackSource_name = map[int32]string{
+		0: "FALLBACK_SOURCE_UNSPECIFIED",
+		1: "FALLBACK_SOURCE_LOCAL_CAP",
+		2: "FALLBACK_SOURCE_LAST_KNOWN",
+	}
+	FallbackSource_value = map[string]int32{
+		"FALLBACK_SOURCE_UNSPECIFIED": 0,
+		"FALLBACK_SOURCE_LOCAL_CAP":   1,
+		"FALLBACK_SOURCE_LAST_KNOWN":  2,
+	}
+)
+
+func (x FallbackSource) Enum() *FallbackSource {
+	p := new(FallbackSource)
+	*p = x
+	return p
+}
+
+func (x FallbackSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FallbackSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_keystead_limit_v1_limit_proto_enumTypes[2].Descriptor()
+}
+
+func (FallbackSource) Type() protoreflect.EnumType {
+	return &file_keystead_limit_v1_limit_proto_enumTypes[2]
+}
+
+func (x FallbackSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FallbackSource.Descriptor instead.
+func (FallbackSource) EnumDescriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{2}
+}
+
+// Fallback says what a check is answered when the owner of its key cannot be asked in time:
+// it is UNAVAILABLE, RECOVERING or OVERLOADED, its answer is lost (OUTCOME_UNKNOWN), or it
+// has not come within the budget. All other errors stay what they are.
+type Fallback struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By what it is decided then.
+	Source FallbackSource `protobuf:"varint,1,opt,name=source,proto3,enum=keystead.limit.v1.FallbackSource" json:"source,omitempty"`
+	// Of LOCAL_CAP: tokens that each node admits by itself in any time shorter than period_ns,
+	// 1 to 1,000,000,000,000. All nodes together admit at most as many times that as there are,
+	// beside what the owner admits.
+	Cap uint64 `protobuf:"varint,2,opt,name=cap,proto3" json:"cap,omitempty"`
+	// Of LOCAL_CAP: 1,000 (1 µs) to 31,622,400,000,000,000 (366 days). 0 means that of the
+	// check.
+	PeriodNs int64 `protobuf:"varint,3,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
+	// Of LAST_KNOWN: for how long an answer of the owner is gone by, 100,000,000 (100 ms) to
+	// 86,400,000,000,000 (a day). Each node admits what was left then, less what it has
+	// admitted by itself since, and in this time before.
+	KnownForNs int64 `protobuf:"varint,4,opt,name=known_for_ns,json=knownForNs,proto3" json:"known_for_ns,omitempty"`
+	// How long the caller waits for an answer: 5,000,000 (5 ms) to 10,000,000,000 (10 s). 0 means
+	// 250,000,000 (250 ms). The owner is asked for three quarters of it, or of the time to the
+	// caller's deadline, if that is less.
+	BudgetNs      int64 `protobuf:"varint,5,opt,name=budget_ns,json=budgetNs,proto3" json:"budget_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fallback) Reset() {
+	*x = Fallback{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fallback) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fallback) ProtoMessage() {}
+
+func (x *Fallback) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
+func (*Fallback) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Fallback) GetSource() FallbackSource {
+	if x != nil {
+		return x.Source
+	}
+	return FallbackSource_FALLBACK_SOURCE_UNSPECIFIED
+}
+
+func (x *Fallback) GetCap() uint64 {
+	if x != nil {
+		return x.Cap
+	}
+	return 0
+}
+
+func (x *Fallback) GetPeriodNs() int64 {
+	if x != nil {
+		return x.PeriodNs
+	}
+	return 0
+}
+
+func (x *Fallback) GetKnownForNs() int64 {
+	if x != nil {
+		return x.KnownForNs
+	}
+	return 0
+}
+
+func (x *Fallback) GetBudgetNs() int64 {
+	if x != nil {
+		return x.BudgetNs
+	}
+	return 0
+}
+
 // CheckRequest asks whether cost may be spent, or gives refund back.
 type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -89,13 +307,15 @@ type CheckRequest struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which limit of the key: at most 128 bytes. Empty means "limit".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Tokens that come back per period (token bucket), or that a window holds
-	// (fixed and sliding window). 1 to 1,000,000,000,000.
+	// Tokens that come back per period (token bucket), that run per period (leaky bucket),
+	// or that a window holds (fixed and sliding window). 1 to 1,000,000,000,000.
 	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Period in nanoseconds: 1,000 (1 µs) to 31,622,400,000,000,000 (366 days).
+	// Period in nanoseconds: 1,000 (1 µs) to 31,622,400,000,000,000 (366 days). Of a calendar
+	// window without a unit, whole seconds; with one, 0.
 	PeriodNs int64 `protobuf:"varint,4,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
-	// Most tokens that the bucket holds. 0 means the same as limit. At most
-	// 1,000,000,000,000. Token bucket only.
+	// Most tokens that the bucket holds; of a leaky bucket, for how many tokens there are
+	// places in the queue, those of the request that runs included. 0 means the same as
+	// limit. At most 1,000,000,000,000. Token bucket and leaky bucket only.
 	Burst uint64 `protobuf:"varint,5,opt,name=burst,proto3" json:"burst,omitempty"`
 	// How the limit refills. Unspecified means token bucket.
 	Algorithm Algorithm `protobuf:"varint,6,opt,name=algorithm,proto3,enum=keystead.limit.v1.Algorithm" json:"algorithm,omitempty"`
@@ -120,13 +340,47 @@ type CheckRequest struct {
 	// it acts once and returns the first result; with the same text and other fields
 	// it is REQUEST_ID_REUSED. Remembered for the id window.
 	IdempotencyKey string `protobuf:"bytes,12,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the periods of a calendar window are. Calendar window only, as the four that
+	// follow.
+	Calendar CalendarUnit `protobuf:"varint,17,opt,name=calendar,proto3,enum=keystead.limit.v1.CalendarUnit" json:"calendar,omitempty"`
+	// In which time zone they begin: an IANA name, such as Europe/Berlin. Empty means UTC.
+	TimeZone string `protobuf:"bytes,18,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// On which day they begin: of a week 1 (Monday) to 7; of a month or a year 1 to 31, and on
+	// the last day of a month that does not have it. 0 means 1.
+	FirstDay uint32 `protobuf:"varint,19,opt,name=first_day,json=firstDay,proto3" json:"first_day,omitempty"`
+	// In which month a year begins, 1 to 12. 0 means 1.
+	FirstMonth uint32 `protobuf:"varint,20,opt,name=first_month,json=firstMonth,proto3" json:"first_month,omitempty"`
+	// Most tokens that are carried over from a period to the next one, if some are left and
+	// some were spent. limit and carry_over are at most 1,000,000,000,000 together.
+	CarryOver uint64 `protobuf:"varint,21,opt,name=carry_over,json=carryOver,proto3" json:"carry_over,omitempty"`
+	// How long the caller is ready to wait for the turn of the request, in nanoseconds. With
+	// 0 it is refused unless it may run now. A retry may say another one. Leaky bucket only.
+	MaxDelayNs int64 `protobuf:"varint,25,opt,name=max_delay_ns,json=maxDelayNs,proto3" json:"max_delay_ns,omitempty"`
+	// Spend cost whether or not it is there, because it was used already: what a response
+	// cost is known only at its end. The answer is always allowed. What is spent beyond the
+	// capacity is debt, which comes back before any other check passes; that of a window
+	// ends with it. cost is 1 to 1,000,000,000,000 then, and no more than that is remembered
+	// as spent. A part of a split limit has its own debt. Excludes peek, refund and anywhere;
+	// not with leaky buckets. From level 8 of a cluster on.
+	Overdraft bool `protobuf:"varint,32,opt,name=overdraft,proto3" json:"overdraft,omitempty"`
+	// In place of limit, period_ns, burst and algorithm, which it excludes, and anywhere:
+	// the policy that says them, by its name. The owner goes by the policies that it has
+	// when it decides. With it, an empty name means that of the policy. Errors:
+	// POLICY_UNKNOWN.
+	Policy string `protobuf:"bytes,38,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The least version of the policies to go by: that of an answer, or of ApplyPolicies.
+	// A node that has not heard of it is UNAVAILABLE. 0 is none.
+	PolicyVersion uint64 `protobuf:"varint,39,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// What to answer when the owner of the key cannot be asked in time; without it, an error.
+	// A refund or an overdraft is never answered so. Excludes anywhere, and policy, which says it itself.
+	Fallback      *Fallback `protobuf:"bytes,44,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[0]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -138,7 +392,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[0]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -151,7 +405,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{0}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *CheckRequest) GetKey() string {
@@ -238,6 +492,76 @@ func (x *CheckRequest) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *CheckRequest) GetCalendar() CalendarUnit {
+	if x != nil {
+		return x.Calendar
+	}
+	return CalendarUnit_CALENDAR_UNIT_UNSPECIFIED
+}
+
+func (x *CheckRequest) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *CheckRequest) GetFirstDay() uint32 {
+	if x != nil {
+		return x.FirstDay
+	}
+	return 0
+}
+
+func (x *CheckRequest) GetFirstMonth() uint32 {
+	if x != nil {
+		return x.FirstMonth
+	}
+	return 0
+}
+
+func (x *CheckRequest) GetCarryOver() uint64 {
+	if x != nil {
+		return x.CarryOver
+	}
+	return 0
+}
+
+func (x *CheckRequest) GetMaxDelayNs() int64 {
+	if x != nil {
+		return x.MaxDelayNs
+	}
+	return 0
+}
+
+func (x *CheckRequest) GetOverdraft() bool {
+	if x != nil {
+		return x.Overdraft
+	}
+	return false
+}
+
+func (x *CheckRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *CheckRequest) GetPolicyVersion() uint64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
+func (x *CheckRequest) GetFallback() *Fallback {
+	if x != nil {
+		return x.Fallback
+	}
+	return nil
+}
+
 // CheckResponse is the decision and the state after it.
 type CheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -245,11 +569,12 @@ type CheckResponse struct {
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// Most that can be available at once: burst, or the window's limit.
 	Capacity uint64 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// The limit as it was asked for: tokens per period.
+	// The limit as it was asked for, or as an override has it: tokens per period.
 	Limit uint64 `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`
 	// What is available now, after this check or refund.
 	Remaining uint64 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// When the same check can succeed, in nanoseconds from now. 0 if allowed.
+	// When the same check can succeed, in nanoseconds from now. 0 if allowed. Of an overdraft:
+	// when a check of 1 can succeed.
 	RetryAfterNs int64 `protobuf:"varint,4,opt,name=retry_after_ns,json=retryAfterNs,proto3" json:"retry_after_ns,omitempty"`
 	// When everything is available again, in nanoseconds from now.
 	ResetAfterNs int64 `protobuf:"varint,5,opt,name=reset_after_ns,json=resetAfterNs,proto3" json:"reset_after_ns,omitempty"`
@@ -271,14 +596,37 @@ type CheckResponse struct {
 	// the most by which a refusal comes early. remaining is then what this part has.
 	Slack uint64 `protobuf:"varint,14,opt,name=slack,proto3" json:"slack,omitempty"`
 	// How many parts the limit is split into, because it is hot; 0 if it is whole.
-	Parts         uint32 `protobuf:"varint,15,opt,name=parts,proto3" json:"parts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Parts uint32 `protobuf:"varint,15,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Of a calendar window: when the period ends, in seconds since 1970. capacity is limit and
+	// what was carried over.
+	PeriodEnds int64 `protobuf:"varint,17,opt,name=period_ends,json=periodEnds,proto3" json:"period_ends,omitempty"`
+	// Of a leaky bucket, if allowed: when the request may run, in nanoseconds from now,
+	// rounded up. At most max_delay_ns. In a repeated answer, what is left of the first one.
+	DelayNs int64 `protobuf:"varint,25,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
+	// Tokens that are spent beyond capacity: by overdrafts, or before the limit was lowered.
+	// They come back first. Of a split limit, what this part owes.
+	Debt uint64 `protobuf:"varint,33,opt,name=debt,proto3" json:"debt,omitempty"`
+	// Version of the policies that the owner went by; 0 without a policy. Of one key it
+	// never falls.
+	PolicyVersion uint64 `protobuf:"varint,38,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// Whether an override was in force: limit and capacity are those that were applied then, and
+	// not those that were asked for.
+	Overridden bool `protobuf:"varint,26,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	// Whether the owner was not asked in time, and fallback decided: owner is the node that did,
+	// epoch is that of the answer of the owner that it went by, or 0, remaining is what this
+	// node may admit still, and retry_after_ns is at most a second. Nothing of it is remembered
+	// under request_id: the same request sent again may be decided by the owner. If that was
+	// asked and did not answer, it may have spent the cost as well.
+	Degraded bool `protobuf:"varint,44,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// By what it was decided, if degraded.
+	DegradedSource FallbackSource `protobuf:"varint,45,opt,name=degraded_source,json=degradedSource,proto3,enum=keystead.limit.v1.FallbackSource" json:"degraded_source,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[1]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +638,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[1]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +651,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{1}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CheckResponse) GetAllowed() bool {
@@ -390,6 +738,613 @@ func (x *CheckResponse) GetParts() uint32 {
 	return 0
 }
 
+func (x *CheckResponse) GetPeriodEnds() int64 {
+	if x != nil {
+		return x.PeriodEnds
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetDelayNs() int64 {
+	if x != nil {
+		return x.DelayNs
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetDebt() uint64 {
+	if x != nil {
+		return x.Debt
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetPolicyVersion() uint64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+func (x *CheckResponse) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
+func (x *CheckResponse) GetDegradedSource() FallbackSource {
+	if x != nil {
+		return x.DegradedSource
+	}
+	return FallbackSource_FALLBACK_SOURCE_UNSPECIFIED
+}
+
+// Override is what a limit goes by in the place of what its callers state.
+type Override struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tokens, as in a CheckRequest.
+	Limit uint64 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Period in nanoseconds.
+	PeriodNs int64 `protobuf:"varint,2,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
+	// Most tokens at once; 0 means the same as limit. Of token and leaky buckets.
+	Burst uint64 `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
+	// When it ends by itself, in nanoseconds from now; 0 = it does not.
+	EndsAfterNs   int64 `protobuf:"varint,4,opt,name=ends_after_ns,json=endsAfterNs,proto3" json:"ends_after_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Override) Reset() {
+	*x = Override{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Override) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Override) ProtoMessage() {}
+
+func (x *Override) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Override.ProtoReflect.Descriptor instead.
+func (*Override) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Override) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Override) GetPeriodNs() int64 {
+	if x != nil {
+		return x.PeriodNs
+	}
+	return 0
+}
+
+func (x *Override) GetBurst() uint64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *Override) GetEndsAfterNs() int64 {
+	if x != nil {
+		return x.EndsAfterNs
+	}
+	return 0
+}
+
+// SetOverrideRequest says by what a limit goes.
+type SetOverrideRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is limited. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which limit of the key: at most 128 bytes. Empty means "limit".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Tokens that come back per period, run per period, or that a window holds: the
+	// algorithm stays that of the check. 1 to 1,000,000,000,000.
+	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Period in nanoseconds: 1,000 (1 µs) to 31,622,400,000,000,000 (366 days).
+	PeriodNs int64 `protobuf:"varint,4,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
+	// Most tokens at once, for token and leaky buckets. 0 means the same as limit. At most
+	// 1,000,000,000,000.
+	Burst uint64 `protobuf:"varint,5,opt,name=burst,proto3" json:"burst,omitempty"`
+	// For how long, in nanoseconds, at most ten years; 0 = until it is cleared.
+	EndsAfterNs int64 `protobuf:"varint,6,opt,name=ends_after_ns,json=endsAfterNs,proto3" json:"ends_after_ns,omitempty"`
+	// Makes a retry safe.
+	RequestId *v1.RequestId `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SetOverrideRequest) Reset() {
+	*x = SetOverrideRequest{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOverrideRequest) ProtoMessage() {}
+
+func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOverrideRequest.ProtoReflect.Descriptor instead.
+func (*SetOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetOverrideRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SetOverrideRequest) GetPeriodNs() int64 {
+	if x != nil {
+		return x.PeriodNs
+	}
+	return 0
+}
+
+func (x *SetOverrideRequest) GetBurst() uint64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *SetOverrideRequest) GetEndsAfterNs() int64 {
+	if x != nil {
+		return x.EndsAfterNs
+	}
+	return 0
+}
+
+func (x *SetOverrideRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *SetOverrideRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// SetOverrideResponse reports whether another one was in force before.
+type SetOverrideResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the limit had an override before (at the first attempt, for a replay).
+	Existed bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay *v1.Replay `protobuf:"bytes,3,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOverrideResponse) Reset() {
+	*x = SetOverrideResponse{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOverrideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOverrideResponse) ProtoMessage() {}
+
+func (x *SetOverrideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOverrideResponse.ProtoReflect.Descriptor instead.
+func (*SetOverrideResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SetOverrideResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
+func (x *SetOverrideResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SetOverrideResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
+func (x *SetOverrideResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *SetOverrideResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+// ClearOverrideRequest names a limit that goes by what its callers state again.
+type ClearOverrideRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is limited. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which limit of the key: at most 128 bytes. Empty means "limit".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Makes a retry safe.
+	RequestId *v1.RequestId `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
+	// that names this operation under its key and name. Sent again with the same text
+	// it acts once and returns the first result; with the same text and other fields
+	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ClearOverrideRequest) Reset() {
+	*x = ClearOverrideRequest{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearOverrideRequest) ProtoMessage() {}
+
+func (x *ClearOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearOverrideRequest.ProtoReflect.Descriptor instead.
+func (*ClearOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ClearOverrideRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ClearOverrideRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClearOverrideRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+func (x *ClearOverrideRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// ClearOverrideResponse reports whether there was one.
+type ClearOverrideResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the limit had an override (at the first attempt, for a replay).
+	Existed bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay *v1.Replay `protobuf:"bytes,3,opt,name=replay,proto3" json:"replay,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearOverrideResponse) Reset() {
+	*x = ClearOverrideResponse{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearOverrideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearOverrideResponse) ProtoMessage() {}
+
+func (x *ClearOverrideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearOverrideResponse.ProtoReflect.Descriptor instead.
+func (*ClearOverrideResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ClearOverrideResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
+func (x *ClearOverrideResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ClearOverrideResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
+func (x *ClearOverrideResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ClearOverrideResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+// GetOverrideRequest names a limit.
+type GetOverrideRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is limited. 1 to 512 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which limit of the key: at most 128 bytes. Empty means "limit".
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverrideRequest) Reset() {
+	*x = GetOverrideRequest{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverrideRequest) ProtoMessage() {}
+
+func (x *GetOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverrideRequest.ProtoReflect.Descriptor instead.
+func (*GetOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetOverrideRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *GetOverrideRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// GetOverrideResponse is the override of a limit.
+type GetOverrideResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it goes by; not set if it has no override.
+	Override *Override `protobuf:"bytes,1,opt,name=override,proto3" json:"override,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that decided: the owner of the key.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, while the grace
+	// period of that loss runs; 0 otherwise.
+	LostEpoch     uint64 `protobuf:"varint,4,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverrideResponse) Reset() {
+	*x = GetOverrideResponse{}
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverrideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverrideResponse) ProtoMessage() {}
+
+func (x *GetOverrideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverrideResponse.ProtoReflect.Descriptor instead.
+func (*GetOverrideResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GetOverrideResponse) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
+func (x *GetOverrideResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GetOverrideResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *GetOverrideResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
 // ResetRequest names a limit to make whole again.
 type ResetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -410,7 +1365,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +1377,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[2]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +1390,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{2}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResetRequest) GetKey() string {
@@ -489,7 +1444,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +1456,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[3]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +1469,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{3}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResetResponse) GetExisted() bool {
@@ -570,7 +1525,7 @@ type BatchCheckRequest struct {
 
 func (x *BatchCheckRequest) Reset() {
 	*x = BatchCheckRequest{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +1537,7 @@ func (x *BatchCheckRequest) String() string {
 func (*BatchCheckRequest) ProtoMessage() {}
 
 func (x *BatchCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[4]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +1550,7 @@ func (x *BatchCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCheckRequest.ProtoReflect.Descriptor instead.
 func (*BatchCheckRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{4}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BatchCheckRequest) GetChecks() []*CheckRequest {
@@ -620,7 +1575,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +1587,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[5]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +1600,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{5}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CheckResult) GetResponse() *CheckResponse {
@@ -682,7 +1637,7 @@ type BatchCheckResponse struct {
 
 func (x *BatchCheckResponse) Reset() {
 	*x = BatchCheckResponse{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +1649,7 @@ func (x *BatchCheckResponse) String() string {
 func (*BatchCheckResponse) ProtoMessage() {}
 
 func (x *BatchCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[6]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +1662,7 @@ func (x *BatchCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCheckResponse.ProtoReflect.Descriptor instead.
 func (*BatchCheckResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{6}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BatchCheckResponse) GetResults() []*CheckResult {
@@ -738,7 +1693,7 @@ type StreamCheckRequest struct {
 
 func (x *StreamCheckRequest) Reset() {
 	*x = StreamCheckRequest{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[7]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +1705,7 @@ func (x *StreamCheckRequest) String() string {
 func (*StreamCheckRequest) ProtoMessage() {}
 
 func (x *StreamCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[7]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +1718,7 @@ func (x *StreamCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCheckRequest.ProtoReflect.Descriptor instead.
 func (*StreamCheckRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{7}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StreamCheckRequest) GetTag() uint64 {
@@ -795,7 +1750,7 @@ type StreamCheckResponse struct {
 
 func (x *StreamCheckResponse) Reset() {
 	*x = StreamCheckResponse{}
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[8]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1762,7 @@ func (x *StreamCheckResponse) String() string {
 func (*StreamCheckResponse) ProtoMessage() {}
 
 func (x *StreamCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_limit_v1_limit_proto_msgTypes[8]
+	mi := &file_keystead_limit_v1_limit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1775,7 @@ func (x *StreamCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCheckResponse.ProtoReflect.Descriptor instead.
 func (*StreamCheckResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{8}
+	return file_keystead_limit_v1_limit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StreamCheckResponse) GetTag() uint64 {
@@ -848,7 +1803,14 @@ var File_keystead_limit_v1_limit_proto protoreflect.FileDescriptor
 
 const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/limit/v1/limit.proto\x12\x11keystead.limit.v1\x1a\x1fkeystead/common/v1/common.proto\"\xfc\x02\n" +
+	"\x1dkeystead/limit/v1/limit.proto\x12\x11keystead.limit.v1\x1a\x1fkeystead/common/v1/common.proto\"\xb3\x01\n" +
+	"\bFallback\x129\n" +
+	"\x06source\x18\x01 \x01(\x0e2!.keystead.limit.v1.FallbackSourceR\x06source\x12\x10\n" +
+	"\x03cap\x18\x02 \x01(\x04R\x03cap\x12\x1b\n" +
+	"\tperiod_ns\x18\x03 \x01(\x03R\bperiodNs\x12 \n" +
+	"\fknown_for_ns\x18\x04 \x01(\x03R\n" +
+	"knownForNs\x12\x1b\n" +
+	"\tbudget_ns\x18\x05 \x01(\x03R\bbudgetNs\"\xeb\x05\n" +
 	"\fCheckRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -863,7 +1825,20 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\x06refund\x18\n" +
 	" \x01(\x04R\x06refund\x12\x1a\n" +
 	"\banywhere\x18\v \x01(\bR\banywhere\x12'\n" +
-	"\x0fidempotency_key\x18\f \x01(\tR\x0eidempotencyKey\"\xf0\x02\n" +
+	"\x0fidempotency_key\x18\f \x01(\tR\x0eidempotencyKey\x12;\n" +
+	"\bcalendar\x18\x11 \x01(\x0e2\x1f.keystead.limit.v1.CalendarUnitR\bcalendar\x12\x1b\n" +
+	"\ttime_zone\x18\x12 \x01(\tR\btimeZone\x12\x1b\n" +
+	"\tfirst_day\x18\x13 \x01(\rR\bfirstDay\x12\x1f\n" +
+	"\vfirst_month\x18\x14 \x01(\rR\n" +
+	"firstMonth\x12\x1d\n" +
+	"\n" +
+	"carry_over\x18\x15 \x01(\x04R\tcarryOver\x12 \n" +
+	"\fmax_delay_ns\x18\x19 \x01(\x03R\n" +
+	"maxDelayNs\x12\x1c\n" +
+	"\toverdraft\x18  \x01(\bR\toverdraft\x12\x16\n" +
+	"\x06policy\x18& \x01(\tR\x06policy\x12%\n" +
+	"\x0epolicy_version\x18' \x01(\x04R\rpolicyVersion\x127\n" +
+	"\bfallback\x18, \x01(\v2\x1b.keystead.limit.v1.FallbackR\bfallback\"\xef\x04\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12\x14\n" +
@@ -877,7 +1852,61 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\t \x01(\x04R\tlostEpoch\x12\x14\n" +
 	"\x05slack\x18\x0e \x01(\x04R\x05slack\x12\x14\n" +
-	"\x05parts\x18\x0f \x01(\rR\x05parts\"\x9b\x01\n" +
+	"\x05parts\x18\x0f \x01(\rR\x05parts\x12\x1f\n" +
+	"\vperiod_ends\x18\x11 \x01(\x03R\n" +
+	"periodEnds\x12\x19\n" +
+	"\bdelay_ns\x18\x19 \x01(\x03R\adelayNs\x12\x12\n" +
+	"\x04debt\x18! \x01(\x04R\x04debt\x12%\n" +
+	"\x0epolicy_version\x18& \x01(\x04R\rpolicyVersion\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x1a \x01(\bR\n" +
+	"overridden\x12\x1a\n" +
+	"\bdegraded\x18, \x01(\bR\bdegraded\x12J\n" +
+	"\x0fdegraded_source\x18- \x01(\x0e2!.keystead.limit.v1.FallbackSourceR\x0edegradedSource\"w\n" +
+	"\bOverride\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x04R\x05limit\x12\x1b\n" +
+	"\tperiod_ns\x18\x02 \x01(\x03R\bperiodNs\x12\x14\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\x12\"\n" +
+	"\rends_after_ns\x18\x04 \x01(\x03R\vendsAfterNs\"\x8e\x02\n" +
+	"\x12SetOverrideRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x1b\n" +
+	"\tperiod_ns\x18\x04 \x01(\x03R\bperiodNs\x12\x14\n" +
+	"\x05burst\x18\x05 \x01(\x04R\x05burst\x12\"\n" +
+	"\rends_after_ns\x18\x06 \x01(\x03R\vendsAfterNs\x12<\n" +
+	"\n" +
+	"request_id\x18\a \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\"\xae\x01\n" +
+	"\x13SetOverrideResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
+	"\x06replay\x18\x03 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xa3\x01\n" +
+	"\x14ClearOverrideRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\xb0\x01\n" +
+	"\x15ClearOverrideResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x122\n" +
+	"\x06replay\x18\x03 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\":\n" +
+	"\x12GetOverrideRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x99\x01\n" +
+	"\x13GetOverrideResponse\x127\n" +
+	"\boverride\x18\x01 \x01(\v2\x1b.keystead.limit.v1.OverrideR\boverride\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x04 \x01(\x04R\tlostEpoch\"\x9b\x01\n" +
 	"\fResetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
@@ -907,18 +1936,33 @@ const file_keystead_limit_v1_limit_proto_rawDesc = "" +
 	"\x13StreamCheckResponse\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x128\n" +
 	"\aresults\x18\x02 \x03(\v2\x1e.keystead.limit.v1.CheckResultR\aresults\x127\n" +
-	"\bdeciders\x18\x03 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders*|\n" +
+	"\bdeciders\x18\x03 \x03(\v2\x1b.keystead.common.v1.DeciderR\bdeciders*\xb7\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x1a\n" +
 	"\x16ALGORITHM_FIXED_WINDOW\x10\x02\x12\x1c\n" +
-	"\x18ALGORITHM_SLIDING_WINDOW\x10\x032\xe3\x02\n" +
+	"\x18ALGORITHM_SLIDING_WINDOW\x10\x03\x12\x1d\n" +
+	"\x19ALGORITHM_CALENDAR_WINDOW\x10\x04\x12\x1a\n" +
+	"\x16ALGORITHM_LEAKY_BUCKET\x10\x05*\x8d\x01\n" +
+	"\fCalendarUnit\x12\x1d\n" +
+	"\x19CALENDAR_UNIT_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CALENDAR_UNIT_DAY\x10\x01\x12\x16\n" +
+	"\x12CALENDAR_UNIT_WEEK\x10\x02\x12\x17\n" +
+	"\x13CALENDAR_UNIT_MONTH\x10\x03\x12\x16\n" +
+	"\x12CALENDAR_UNIT_YEAR\x10\x04*p\n" +
+	"\x0eFallbackSource\x12\x1f\n" +
+	"\x1bFALLBACK_SOURCE_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19FALLBACK_SOURCE_LOCAL_CAP\x10\x01\x12\x1e\n" +
+	"\x1aFALLBACK_SOURCE_LAST_KNOWN\x10\x022\x88\x05\n" +
 	"\fLimitService\x12J\n" +
 	"\x05Check\x12\x1f.keystead.limit.v1.CheckRequest\x1a .keystead.limit.v1.CheckResponse\x12Y\n" +
 	"\n" +
 	"BatchCheck\x12$.keystead.limit.v1.BatchCheckRequest\x1a%.keystead.limit.v1.BatchCheckResponse\x12`\n" +
 	"\vStreamCheck\x12%.keystead.limit.v1.StreamCheckRequest\x1a&.keystead.limit.v1.StreamCheckResponse(\x010\x01\x12J\n" +
-	"\x05Reset\x12\x1f.keystead.limit.v1.ResetRequest\x1a .keystead.limit.v1.ResetResponseB>Z<github.com/keystead/keystead/proto/keystead/limit/v1;limitv1b\x06proto3"
+	"\x05Reset\x12\x1f.keystead.limit.v1.ResetRequest\x1a .keystead.limit.v1.ResetResponse\x12\\\n" +
+	"\vSetOverride\x12%.keystead.limit.v1.SetOverrideRequest\x1a&.keystead.limit.v1.SetOverrideResponse\x12b\n" +
+	"\rClearOverride\x12'.keystead.limit.v1.ClearOverrideRequest\x1a(.keystead.limit.v1.ClearOverrideResponse\x12a\n" +
+	"\vGetOverride\x12%.keystead.limit.v1.GetOverrideRequest\x1a&.keystead.limit.v1.GetOverrideResponse\"\x03\x90\x02\x01B>Z<github.com/keystead/keystead/proto/keystead/limit/v1;limitv1b\x06proto3"
 
 var (
 	file_keystead_limit_v1_limit_proto_rawDescOnce sync.Once
@@ -932,51 +1976,76 @@ func file_keystead_limit_v1_limit_proto_rawDescGZIP() []byte {
 	return file_keystead_limit_v1_limit_proto_rawDescData
 }
 
-var file_keystead_limit_v1_limit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_limit_v1_limit_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_keystead_limit_v1_limit_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_keystead_limit_v1_limit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_keystead_limit_v1_limit_proto_goTypes = []any{
-	(Algorithm)(0),              // 0: keystead.limit.v1.Algorithm
-	(*CheckRequest)(nil),        // 1: keystead.limit.v1.CheckRequest
-	(*CheckResponse)(nil),       // 2: keystead.limit.v1.CheckResponse
-	(*ResetRequest)(nil),        // 3: keystead.limit.v1.ResetRequest
-	(*ResetResponse)(nil),       // 4: keystead.limit.v1.ResetResponse
-	(*BatchCheckRequest)(nil),   // 5: keystead.limit.v1.BatchCheckRequest
-	(*CheckResult)(nil),         // 6: keystead.limit.v1.CheckResult
-	(*BatchCheckResponse)(nil),  // 7: keystead.limit.v1.BatchCheckResponse
-	(*StreamCheckRequest)(nil),  // 8: keystead.limit.v1.StreamCheckRequest
-	(*StreamCheckResponse)(nil), // 9: keystead.limit.v1.StreamCheckResponse
-	(*v1.RequestId)(nil),        // 10: keystead.common.v1.RequestId
-	(*v1.Replay)(nil),           // 11: keystead.common.v1.Replay
-	(*v1.Error)(nil),            // 12: keystead.common.v1.Error
-	(*v1.Decider)(nil),          // 13: keystead.common.v1.Decider
+	(Algorithm)(0),                // 0: keystead.limit.v1.Algorithm
+	(CalendarUnit)(0),             // 1: keystead.limit.v1.CalendarUnit
+	(FallbackSource)(0),           // 2: keystead.limit.v1.FallbackSource
+	(*Fallback)(nil),              // 3: keystead.limit.v1.Fallback
+	(*CheckRequest)(nil),          // 4: keystead.limit.v1.CheckRequest
+	(*CheckResponse)(nil),         // 5: keystead.limit.v1.CheckResponse
+	(*Override)(nil),              // 6: keystead.limit.v1.Override
+	(*SetOverrideRequest)(nil),    // 7: keystead.limit.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),   // 8: keystead.limit.v1.SetOverrideResponse
+	(*ClearOverrideRequest)(nil),  // 9: keystead.limit.v1.ClearOverrideRequest
+	(*ClearOverrideResponse)(nil), // 10: keystead.limit.v1.ClearOverrideResponse
+	(*GetOverrideRequest)(nil),    // 11: keystead.limit.v1.GetOverrideRequest
+	(*GetOverrideResponse)(nil),   // 12: keystead.limit.v1.GetOverrideResponse
+	(*ResetRequest)(nil),          // 13: keystead.limit.v1.ResetRequest
+	(*ResetResponse)(nil),         // 14: keystead.limit.v1.ResetResponse
+	(*BatchCheckRequest)(nil),     // 15: keystead.limit.v1.BatchCheckRequest
+	(*CheckResult)(nil),           // 16: keystead.limit.v1.CheckResult
+	(*BatchCheckResponse)(nil),    // 17: keystead.limit.v1.BatchCheckResponse
+	(*StreamCheckRequest)(nil),    // 18: keystead.limit.v1.StreamCheckRequest
+	(*StreamCheckResponse)(nil),   // 19: keystead.limit.v1.StreamCheckResponse
+	(*v1.RequestId)(nil),          // 20: keystead.common.v1.RequestId
+	(*v1.Replay)(nil),             // 21: keystead.common.v1.Replay
+	(*v1.Error)(nil),              // 22: keystead.common.v1.Error
+	(*v1.Decider)(nil),            // 23: keystead.common.v1.Decider
 }
 var file_keystead_limit_v1_limit_proto_depIdxs = []int32{
-	0,  // 0: keystead.limit.v1.CheckRequest.algorithm:type_name -> keystead.limit.v1.Algorithm
-	10, // 1: keystead.limit.v1.CheckRequest.request_id:type_name -> keystead.common.v1.RequestId
-	11, // 2: keystead.limit.v1.CheckResponse.replay:type_name -> keystead.common.v1.Replay
-	10, // 3: keystead.limit.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
-	11, // 4: keystead.limit.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
-	1,  // 5: keystead.limit.v1.BatchCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
-	2,  // 6: keystead.limit.v1.CheckResult.response:type_name -> keystead.limit.v1.CheckResponse
-	12, // 7: keystead.limit.v1.CheckResult.error:type_name -> keystead.common.v1.Error
-	6,  // 8: keystead.limit.v1.BatchCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
-	13, // 9: keystead.limit.v1.BatchCheckResponse.deciders:type_name -> keystead.common.v1.Decider
-	1,  // 10: keystead.limit.v1.StreamCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
-	6,  // 11: keystead.limit.v1.StreamCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
-	13, // 12: keystead.limit.v1.StreamCheckResponse.deciders:type_name -> keystead.common.v1.Decider
-	1,  // 13: keystead.limit.v1.LimitService.Check:input_type -> keystead.limit.v1.CheckRequest
-	5,  // 14: keystead.limit.v1.LimitService.BatchCheck:input_type -> keystead.limit.v1.BatchCheckRequest
-	8,  // 15: keystead.limit.v1.LimitService.StreamCheck:input_type -> keystead.limit.v1.StreamCheckRequest
-	3,  // 16: keystead.limit.v1.LimitService.Reset:input_type -> keystead.limit.v1.ResetRequest
-	2,  // 17: keystead.limit.v1.LimitService.Check:output_type -> keystead.limit.v1.CheckResponse
-	7,  // 18: keystead.limit.v1.LimitService.BatchCheck:output_type -> keystead.limit.v1.BatchCheckResponse
-	9,  // 19: keystead.limit.v1.LimitService.StreamCheck:output_type -> keystead.limit.v1.StreamCheckResponse
-	4,  // 20: keystead.limit.v1.LimitService.Reset:output_type -> keystead.limit.v1.ResetResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 0: keystead.limit.v1.Fallback.source:type_name -> keystead.limit.v1.FallbackSource
+	0,  // 1: keystead.limit.v1.CheckRequest.algorithm:type_name -> keystead.limit.v1.Algorithm
+	20, // 2: keystead.limit.v1.CheckRequest.request_id:type_name -> keystead.common.v1.RequestId
+	1,  // 3: keystead.limit.v1.CheckRequest.calendar:type_name -> keystead.limit.v1.CalendarUnit
+	3,  // 4: keystead.limit.v1.CheckRequest.fallback:type_name -> keystead.limit.v1.Fallback
+	21, // 5: keystead.limit.v1.CheckResponse.replay:type_name -> keystead.common.v1.Replay
+	2,  // 6: keystead.limit.v1.CheckResponse.degraded_source:type_name -> keystead.limit.v1.FallbackSource
+	20, // 7: keystead.limit.v1.SetOverrideRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 8: keystead.limit.v1.SetOverrideResponse.replay:type_name -> keystead.common.v1.Replay
+	20, // 9: keystead.limit.v1.ClearOverrideRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 10: keystead.limit.v1.ClearOverrideResponse.replay:type_name -> keystead.common.v1.Replay
+	6,  // 11: keystead.limit.v1.GetOverrideResponse.override:type_name -> keystead.limit.v1.Override
+	20, // 12: keystead.limit.v1.ResetRequest.request_id:type_name -> keystead.common.v1.RequestId
+	21, // 13: keystead.limit.v1.ResetResponse.replay:type_name -> keystead.common.v1.Replay
+	4,  // 14: keystead.limit.v1.BatchCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
+	5,  // 15: keystead.limit.v1.CheckResult.response:type_name -> keystead.limit.v1.CheckResponse
+	22, // 16: keystead.limit.v1.CheckResult.error:type_name -> keystead.common.v1.Error
+	16, // 17: keystead.limit.v1.BatchCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
+	23, // 18: keystead.limit.v1.BatchCheckResponse.deciders:type_name -> keystead.common.v1.Decider
+	4,  // 19: keystead.limit.v1.StreamCheckRequest.checks:type_name -> keystead.limit.v1.CheckRequest
+	16, // 20: keystead.limit.v1.StreamCheckResponse.results:type_name -> keystead.limit.v1.CheckResult
+	23, // 21: keystead.limit.v1.StreamCheckResponse.deciders:type_name -> keystead.common.v1.Decider
+	4,  // 22: keystead.limit.v1.LimitService.Check:input_type -> keystead.limit.v1.CheckRequest
+	15, // 23: keystead.limit.v1.LimitService.BatchCheck:input_type -> keystead.limit.v1.BatchCheckRequest
+	18, // 24: keystead.limit.v1.LimitService.StreamCheck:input_type -> keystead.limit.v1.StreamCheckRequest
+	13, // 25: keystead.limit.v1.LimitService.Reset:input_type -> keystead.limit.v1.ResetRequest
+	7,  // 26: keystead.limit.v1.LimitService.SetOverride:input_type -> keystead.limit.v1.SetOverrideRequest
+	9,  // 27: keystead.limit.v1.LimitService.ClearOverride:input_type -> keystead.limit.v1.ClearOverrideRequest
+	11, // 28: keystead.limit.v1.LimitService.GetOverride:input_type -> keystead.limit.v1.GetOverrideRequest
+	5,  // 29: keystead.limit.v1.LimitService.Check:output_type -> keystead.limit.v1.CheckResponse
+	17, // 30: keystead.limit.v1.LimitService.BatchCheck:output_type -> keystead.limit.v1.BatchCheckResponse
+	19, // 31: keystead.limit.v1.LimitService.StreamCheck:output_type -> keystead.limit.v1.StreamCheckResponse
+	14, // 32: keystead.limit.v1.LimitService.Reset:output_type -> keystead.limit.v1.ResetResponse
+	8,  // 33: keystead.limit.v1.LimitService.SetOverride:output_type -> keystead.limit.v1.SetOverrideResponse
+	10, // 34: keystead.limit.v1.LimitService.ClearOverride:output_type -> keystead.limit.v1.ClearOverrideResponse
+	12, // 35: keystead.limit.v1.LimitService.GetOverride:output_type -> keystead.limit.v1.GetOverrideResponse
+	29, // [29:36] is the sub-list for method output_type
+	22, // [22:29] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_keystead_limit_v1_limit_proto_init() }
@@ -989,8 +2058,8 @@ func file_keystead_limit_v1_limit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_limit_v1_limit_proto_rawDesc), len(file_keystead_limit_v1_limit_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   9,
+			NumEnums:      3,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,10 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LimitService_Check_FullMethodName       = "/keystead.limit.v1.LimitService/Check"
-	LimitService_BatchCheck_FullMethodName  = "/keystead.limit.v1.LimitService/BatchCheck"
-	LimitService_StreamCheck_FullMethodName = "/keystead.limit.v1.LimitService/StreamCheck"
-	LimitService_Reset_FullMethodName       = "/keystead.limit.v1.LimitService/Reset"
+	LimitService_Check_FullMethodName         = "/keystead.limit.v1.LimitService/Check"
+	LimitService_BatchCheck_FullMethodName    = "/keystead.limit.v1.LimitService/BatchCheck"
+	LimitService_StreamCheck_FullMethodName   = "/keystead.limit.v1.LimitService/StreamCheck"
+	LimitService_Reset_FullMethodName         = "/keystead.limit.v1.LimitService/Reset"
+	LimitService_SetOverride_FullMethodName   = "/keystead.limit.v1.LimitService/SetOverride"
+	LimitService_ClearOverride_FullMethodName = "/keystead.limit.v1.LimitService/ClearOverride"
+	LimitService_GetOverride_FullMethodName   = "/keystead.limit.v1.LimitService/GetOverride"
 )
 
 // LimitServiceClient is the client API for LimitService service.
@@ -46,6 +49,15 @@ type LimitServiceClient interface {
 	// whole first. What other nodes hold of a limit that is checked anywhere stays theirs
 	// for up to a second.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
+	// SetOverride has a limit go by other numbers than those that its callers state, from the
+	// next check on: for a time, or until it is cleared. A limit that is split is made whole
+	// first; what other nodes hold of one that is checked anywhere stays theirs for up to a
+	// second. From level 8 of a cluster on, as ClearOverride and GetOverride.
+	SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*SetOverrideResponse, error)
+	// ClearOverride ends the override of a limit.
+	ClearOverride(ctx context.Context, in *ClearOverrideRequest, opts ...grpc.CallOption) (*ClearOverrideResponse, error)
+	// GetOverride reads the override of a limit. AdminService.ListObjects lists those of a node.
+	GetOverride(ctx context.Context, in *GetOverrideRequest, opts ...grpc.CallOption) (*GetOverrideResponse, error)
 }
 
 type limitServiceClient struct {
@@ -99,6 +111,36 @@ func (c *limitServiceClient) Reset(ctx context.Context, in *ResetRequest, opts .
 	return out, nil
 }
 
+func (c *limitServiceClient) SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*SetOverrideResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetOverrideResponse)
+	err := c.cc.Invoke(ctx, LimitService_SetOverride_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *limitServiceClient) ClearOverride(ctx context.Context, in *ClearOverrideRequest, opts ...grpc.CallOption) (*ClearOverrideResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearOverrideResponse)
+	err := c.cc.Invoke(ctx, LimitService_ClearOverride_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *limitServiceClient) GetOverride(ctx context.Context, in *GetOverrideRequest, opts ...grpc.CallOption) (*GetOverrideResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetOverrideResponse)
+	err := c.cc.Invoke(ctx, LimitService_GetOverride_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LimitServiceServer is the server API for LimitService service.
 // All implementations must embed UnimplementedLimitServiceServer
 // for forward compatibility.
@@ -120,6 +162,15 @@ type LimitServiceServer interface {
 	// whole first. What other nodes hold of a limit that is checked anywhere stays theirs
 	// for up to a second.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
+	// SetOverride has a limit go by other numbers than those that its callers state, from the
+	// next check on: for a time, or until it is cleared. A limit that is split is made whole
+	// first; what other nodes hold of one that is checked anywhere stays theirs for up to a
+	// second. From level 8 of a cluster on, as ClearOverride and GetOverride.
+	SetOverride(context.Context, *SetOverrideRequest) (*SetOverrideResponse, error)
+	// ClearOverride ends the override of a limit.
+	ClearOverride(context.Context, *ClearOverrideRequest) (*ClearOverrideResponse, error)
+	// GetOverride reads the override of a limit. AdminService.ListObjects lists those of a node.
+	GetOverride(context.Context, *GetOverrideRequest) (*GetOverrideResponse, error)
 	mustEmbedUnimplementedLimitServiceServer()
 }
 
@@ -141,6 +192,15 @@ func (UnimplementedLimitServiceServer) StreamCheck(grpc.BidiStreamingServer[Stre
 }
 func (UnimplementedLimitServiceServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
+}
+func (UnimplementedLimitServiceServer) SetOverride(context.Context, *SetOverrideRequest) (*SetOverrideResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetOverride not implemented")
+}
+func (UnimplementedLimitServiceServer) ClearOverride(context.Context, *ClearOverrideRequest) (*ClearOverrideResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearOverride not implemented")
+}
+func (UnimplementedLimitServiceServer) GetOverride(context.Context, *GetOverrideRequest) (*GetOverrideResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOverride not implemented")
 }
 func (UnimplementedLimitServiceServer) mustEmbedUnimplementedLimitServiceServer() {}
 func (UnimplementedLimitServiceServer) testEmbeddedByValue()                      {}
@@ -224,6 +284,60 @@ func _LimitService_Reset_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LimitService_SetOverride_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetOverrideRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LimitServiceServer).SetOverride(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LimitService_SetOverride_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LimitServiceServer).SetOverride(ctx, req.(*SetOverrideRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LimitService_ClearOverride_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearOverrideRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LimitServiceServer).ClearOverride(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LimitService_ClearOverride_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LimitServiceServer).ClearOverride(ctx, req.(*ClearOverrideRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LimitService_GetOverride_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOverrideRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LimitServiceServer).GetOverride(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LimitService_GetOverride_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LimitServiceServer).GetOverride(ctx, req.(*GetOverrideRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LimitService_ServiceDesc is the grpc.ServiceDesc for LimitService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +356,18 @@ var LimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reset",
 			Handler:    _LimitService_Reset_Handler,
+		},
+		{
+			MethodName: "SetOverride",
+			Handler:    _LimitService_SetOverride_Handler,
+		},
+		{
+			MethodName: "ClearOverride",
+			Handler:    _LimitService_ClearOverride_Handler,
+		},
+		{
+			MethodName: "GetOverride",
+			Handler:    _LimitService_GetOverride_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -58,7 +58,14 @@ type AcquireRequest struct {
 	Session *v1.Session `protobuf:"bytes,11,opt,name=session,proto3" json:"session,omitempty"`
 	// Of a holder that shares the lock and wants it exclusively: its token. That is refused
 	// with the reason, for it would wait for itself: release the lock, and acquire it anew.
-	Token         uint64 `protobuf:"varint,12,opt,name=token,proto3" json:"token,omitempty"`
+	Token uint64 `protobuf:"varint,12,opt,name=token,proto3" json:"token,omitempty"`
+	// A ticket: for how long the place in the queue stands when wait_ns is over or the caller is gone,
+	// in nanoseconds: 10,000,000 (10 ms) to 24 h, together with wait_ns; 0 = it goes with the caller.
+	// The same Acquire again, with the same request_id or idempotency_key, takes it up, and the time
+	// begins anew; it is answered with the lock or, after wait_ns, with waiting. When it is the
+	// caller's turn, the lock is kept for ttl_ns at most, until it asks again; then it goes to the
+	// next, and the caller has to queue anew. The same with neither a ticket nor wait_ns leaves.
+	TicketTtlNs   int64 `protobuf:"varint,13,opt,name=ticket_ttl_ns,json=ticketTtlNs,proto3" json:"ticket_ttl_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -173,6 +180,13 @@ func (x *AcquireRequest) GetSession() *v1.Session {
 func (x *AcquireRequest) GetToken() uint64 {
 	if x != nil {
 		return x.Token
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetTicketTtlNs() int64 {
+	if x != nil {
+		return x.TicketTtlNs
 	}
 	return 0
 }
@@ -322,7 +336,10 @@ type AcquireResponse struct {
 	// The delay_ns of the request.
 	DelayNs int64 `protobuf:"varint,12,opt,name=delay_ns,json=delayNs,proto3" json:"delay_ns,omitempty"`
 	// The session of the request.
-	Session       *v1.Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
+	Session *v1.Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
+	// Not acquired, and the place stands: that of queue_position, for ticket_ttl_ns from now. A node of
+	// before level 7 does not know tickets.
+	Waiting       bool `protobuf:"varint,14,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,6 +463,13 @@ func (x *AcquireResponse) GetSession() *v1.Session {
 		return x.Session
 	}
 	return nil
+}
+
+func (x *AcquireResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
 }
 
 // Reclaim is what a holder shows to get a lock back that was lost with the nodes
@@ -2283,7 +2307,7 @@ var File_keystead_lock_v1_lock_proto protoreflect.FileDescriptor
 
 const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/lock/v1/lock.proto\x12\x10keystead.lock.v1\x1a\x1fkeystead/common/v1/common.proto\"\x81\x03\n" +
+	"\x1bkeystead/lock/v1/lock.proto\x12\x10keystead.lock.v1\x1a\x1fkeystead/common/v1/common.proto\"\xa5\x03\n" +
 	"\x0eAcquireRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -2298,7 +2322,8 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\bdelay_ns\x18\n" +
 	" \x01(\x03R\adelayNs\x125\n" +
 	"\asession\x18\v \x01(\v2\x1b.keystead.common.v1.SessionR\asession\x12\x14\n" +
-	"\x05token\x18\f \x01(\x04R\x05token\"\xe4\x01\n" +
+	"\x05token\x18\f \x01(\x04R\x05token\x12\"\n" +
+	"\rticket_ttl_ns\x18\r \x01(\x03R\vticketTtlNs\"\xe4\x01\n" +
 	"\x06Holder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
@@ -2307,7 +2332,7 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	"\bmetadata\x18\x05 \x01(\fR\bmetadata\x12\x16\n" +
 	"\x06shared\x18\x06 \x01(\bR\x06shared\x12\x19\n" +
 	"\bdelay_ns\x18\a \x01(\x03R\adelayNs\x125\n" +
-	"\asession\x18\b \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xb9\x03\n" +
+	"\asession\x18\b \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xd3\x03\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2323,7 +2348,8 @@ const file_keystead_lock_v1_lock_proto_rawDesc = "" +
 	" \x01(\x04R\tlostEpoch\x12\x16\n" +
 	"\x06shared\x18\v \x01(\bR\x06shared\x12\x19\n" +
 	"\bdelay_ns\x18\f \x01(\x03R\adelayNs\x125\n" +
-	"\asession\x18\r \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xc0\x01\n" +
+	"\asession\x18\r \x01(\v2\x1b.keystead.common.v1.SessionR\asession\x12\x18\n" +
+	"\awaiting\x18\x0e \x01(\bR\awaiting\"\xc0\x01\n" +
 	"\aReclaim\x12\x17\n" +
 	"\aleft_ns\x18\x01 \x01(\x03R\x06leftNs\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +

@@ -125,7 +125,9 @@ type RenewRequest struct {
 	ClockGained bool `protobuf:"varint,15,opt,name=clock_gained,json=clockGained,proto3" json:"clock_gained,omitempty"`
 	// Least epoch that the table must be at before the node acts: it has acted in this
 	// one before, by what it keeps beside the log. 0 = it knows of none.
-	Floor         uint64 `protobuf:"varint,16,opt,name=floor,proto3" json:"floor,omitempty"`
+	Floor uint64 `protobuf:"varint,16,opt,name=floor,proto3" json:"floor,omitempty"`
+	// What its wall clock shows, in nanoseconds since 1970; 0 = it does not say.
+	WallNs        int64 `protobuf:"varint,17,opt,name=wall_ns,json=wallNs,proto3" json:"wall_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +274,13 @@ func (x *RenewRequest) GetFloor() uint64 {
 	return 0
 }
 
+func (x *RenewRequest) GetWallNs() int64 {
+	if x != nil {
+		return x.WallNs
+	}
+	return 0
+}
+
 // RenewResponse is a grant, or why there is none.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -285,7 +294,10 @@ type RenewResponse struct {
 	TtlNs int64 `protobuf:"varint,4,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
 	// When the leader received the request, in nanoseconds of a clock of its own; 0 = it
 	// does not say.
-	ReceivedNs    int64 `protobuf:"varint,5,opt,name=received_ns,json=receivedNs,proto3" json:"received_ns,omitempty"`
+	ReceivedNs int64 `protobuf:"varint,5,opt,name=received_ns,json=receivedNs,proto3" json:"received_ns,omitempty"`
+	// The time that a majority of the members agreed on last, when the leader received the
+	// request, in nanoseconds since 1970; 0 = the leader knows of none.
+	WallNs        int64 `protobuf:"varint,6,opt,name=wall_ns,json=wallNs,proto3" json:"wall_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -351,6 +363,13 @@ func (x *RenewResponse) GetTtlNs() int64 {
 func (x *RenewResponse) GetReceivedNs() int64 {
 	if x != nil {
 		return x.ReceivedNs
+	}
+	return 0
+}
+
+func (x *RenewResponse) GetWallNs() int64 {
+	if x != nil {
+		return x.WallNs
 	}
 	return 0
 }
@@ -608,7 +627,7 @@ var File_keystead_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xc4\x03\n" +
+	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xdd\x03\n" +
 	"\fRenewRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -627,14 +646,16 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\x05level\x18\r \x01(\rR\x05level\x12#\n" +
 	"\rclock_differs\x18\x0e \x01(\bR\fclockDiffers\x12!\n" +
 	"\fclock_gained\x18\x0f \x01(\bR\vclockGained\x12\x14\n" +
-	"\x05floor\x18\x10 \x01(\x04R\x05floor\"\xa6\x01\n" +
+	"\x05floor\x18\x10 \x01(\x04R\x05floor\x12\x17\n" +
+	"\awall_ns\x18\x11 \x01(\x03R\x06wallNs\"\xbf\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\x04R\x05grant\x12\x15\n" +
 	"\x06ttl_ns\x18\x04 \x01(\x03R\x05ttlNs\x12\x1f\n" +
 	"\vreceived_ns\x18\x05 \x01(\x03R\n" +
-	"receivedNs\"8\n" +
+	"receivedNs\x12\x17\n" +
+	"\awall_ns\x18\x06 \x01(\x03R\x06wallNs\"8\n" +
 	"\fProveRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05write\x18\x02 \x01(\bR\x05write\"\xa8\x01\n" +

@@ -48,6 +48,13 @@ func (m *RenewRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.WallNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.WallNs))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x88
+	}
 	if m.Floor != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Floor))
 		i--
@@ -189,6 +196,11 @@ func (m *RenewResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.WallNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.WallNs))
+		i--
+		dAtA[i] = 0x30
 	}
 	if m.ReceivedNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ReceivedNs))
@@ -484,6 +496,9 @@ func (m *RenewRequest) SizeVT() (n int) {
 	if m.Floor != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.Floor))
 	}
+	if m.WallNs != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.WallNs))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -508,6 +523,9 @@ func (m *RenewResponse) SizeVT() (n int) {
 	}
 	if m.ReceivedNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.ReceivedNs))
+	}
+	if m.WallNs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.WallNs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1002,6 +1020,25 @@ func (m *RenewRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 17:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field WallNs", wireType)
+			}
+			m.WallNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.WallNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1144,6 +1181,25 @@ func (m *RenewResponse) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.ReceivedNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field WallNs", wireType)
+			}
+			m.WallNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.WallNs |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -58,7 +58,14 @@ type AcquireRequest struct {
 	IdempotencyKey string `protobuf:"bytes,11,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// The session that keeps the grant alive: see keystead.session.v1. Its client is that of
 	// request_id, ttl_ns is 10 s or more, and there is no idempotency_key.
-	Session       *v1.Session `protobuf:"bytes,12,opt,name=session,proto3" json:"session,omitempty"`
+	Session *v1.Session `protobuf:"bytes,12,opt,name=session,proto3" json:"session,omitempty"`
+	// A ticket: for how long the place in the queue stands when wait_ns is over or the caller is gone,
+	// in nanoseconds: 10,000,000 (10 ms) to 24 h, together with wait_ns; 0 = it goes with the caller.
+	// The same Acquire again, with the same request_id or idempotency_key, takes it up, and the time
+	// begins anew; it is answered with the permits or, after wait_ns, with waiting. When it is the
+	// caller's turn, the permits are kept for ttl_ns at most, until it asks again; then they go to
+	// the next, and the caller has to queue anew. The same with neither a ticket nor wait_ns leaves.
+	TicketTtlNs   int64 `protobuf:"varint,13,opt,name=ticket_ttl_ns,json=ticketTtlNs,proto3" json:"ticket_ttl_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -177,6 +184,13 @@ func (x *AcquireRequest) GetSession() *v1.Session {
 	return nil
 }
 
+func (x *AcquireRequest) GetTicketTtlNs() int64 {
+	if x != nil {
+		return x.TicketTtlNs
+	}
+	return 0
+}
+
 // AcquireResponse reports whether the permits were granted.
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -212,7 +226,10 @@ type AcquireResponse struct {
 	Permits uint32 `protobuf:"varint,12,opt,name=permits,proto3" json:"permits,omitempty"`
 	// The session of the request. A node of before level 7 grants the permits without one, and
 	// leaves it out here. Release them then.
-	Session       *v1.Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
+	Session *v1.Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
+	// Not acquired, and the place stands: that of queue_position, for ticket_ttl_ns from now. A node of
+	// before level 7 does not know tickets.
+	Waiting       bool `protobuf:"varint,14,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,6 +353,13 @@ func (x *AcquireResponse) GetSession() *v1.Session {
 		return x.Session
 	}
 	return nil
+}
+
+func (x *AcquireResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
 }
 
 // Holder is a grant of permits.
@@ -2529,7 +2553,7 @@ var File_keystead_semaphore_v1_semaphore_proto protoreflect.FileDescriptor
 
 const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"\n" +
-	"%keystead/semaphore/v1/semaphore.proto\x12\x15keystead.semaphore.v1\x1a\x1fkeystead/common/v1/common.proto\"\x89\x03\n" +
+	"%keystead/semaphore/v1/semaphore.proto\x12\x15keystead.semaphore.v1\x1a\x1fkeystead/common/v1/common.proto\"\xad\x03\n" +
 	"\x0eAcquireRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -2544,7 +2568,8 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	"request_id\x18\n" +
 	" \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
 	"\x0fidempotency_key\x18\v \x01(\tR\x0eidempotencyKey\x125\n" +
-	"\asession\x18\f \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\x9e\x03\n" +
+	"\asession\x18\f \x01(\v2\x1b.keystead.common.v1.SessionR\asession\x12\"\n" +
+	"\rticket_ttl_ns\x18\r \x01(\x03R\vticketTtlNs\"\xb8\x03\n" +
 	"\x0fAcquireResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2560,7 +2585,8 @@ const file_keystead_semaphore_v1_semaphore_proto_rawDesc = "" +
 	" \x01(\x04R\tlostEpoch\x122\n" +
 	"\x06replay\x18\v \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x18\n" +
 	"\apermits\x18\f \x01(\rR\apermits\x125\n" +
-	"\asession\x18\r \x01(\v2\x1b.keystead.common.v1.SessionR\asession\"\xe6\x01\n" +
+	"\asession\x18\r \x01(\v2\x1b.keystead.common.v1.SessionR\asession\x12\x18\n" +
+	"\awaiting\x18\x0e \x01(\bR\awaiting\"\xe6\x01\n" +
 	"\x06Holder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x18\n" +

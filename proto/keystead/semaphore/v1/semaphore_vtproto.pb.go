@@ -50,6 +50,11 @@ func (m *AcquireRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.TicketTtlNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.TicketTtlNs))
+		i--
+		dAtA[i] = 0x68
+	}
 	if m.Session != nil {
 		if vtmsg, ok := interface{}(m.Session).(interface {
 			MarshalToSizedBufferVT([]byte) (int, error)
@@ -186,6 +191,16 @@ func (m *AcquireResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Waiting {
+		i--
+		if m.Waiting {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x70
 	}
 	if m.Session != nil {
 		if vtmsg, ok := interface{}(m.Session).(interface {
@@ -2323,6 +2338,9 @@ func (m *AcquireRequest) SizeVT() (n int) {
 		}
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.TicketTtlNs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.TicketTtlNs))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -2386,6 +2404,9 @@ func (m *AcquireResponse) SizeVT() (n int) {
 			l = proto.Size(m.Session)
 		}
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Waiting {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3583,6 +3604,25 @@ func (m *AcquireRequest) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			iNdEx = postIndex
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field TicketTtlNs", wireType)
+			}
+			m.TicketTtlNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.TicketTtlNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3945,6 +3985,26 @@ func (m *AcquireResponse) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			iNdEx = postIndex
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Waiting", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Waiting = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

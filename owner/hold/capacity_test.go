@@ -90,3 +90,57 @@ func TestAwayHeadDoesNotBlockForEver(t *testing.T) {
 		t.Errorf("it blocks still\n%s", s.Describe(5*grace/2))
 	}
 }
+
+// TestCalledAfterManyGrants: the turn of a place whose caller is away begins with the step that brings
+// it to the head, though that has granted as much as a step may, or had no tokens left.
+func TestCalledAfterManyGrants(t *testing.T) {
+	const second = 1_000_000_000
+	for _, tokens := range []int{MaxGrants, 5} {
+		s, fx := State{}, Effects{}
+		next := func(n int) Tokens { return Tokens{First: s.LastToken + 1, Count: n} }
+		const all = MaxGrants + 1
+		ask := func(ticket uint64, n uint32, wait, keep int64) AcquireResult {
+			return s.Acquire(Acquire{Name: "a", Weight: n, Capacity: all, TTL: 60 * second, Wait: wait, Keep: keep, Ticket: ticket}, 0, next(2), all, &fx)
+		}
+		first := ask(1, all, 0, 0)
+		for i := range uint64(tokens) {
+			ask(i+2, 1, 3600*second, 0)
+		}
+		const away = 1000
+		ask(away, 1, 0, 7200*second)
+		s.Detach(away, 0, second)
+		s.Release(first.Token, second, next(tokens), &fx)
+		if len(fx.Grants) != tokens || fx.Called != away || s.Queue.Places[0].GiveUp != 61*second {
+			t.Errorf("%d tokens: %d grants, called %d: %+v", tokens, len(fx.Grants), fx.Called, s.Queue.Places[0])
+		}
+	}
+}
+
+// TestCalledAfterCancel: when the one ahead of a place whose caller is away leaves, its turn begins at
+// once, if what it asks for is free.
+func TestCalledAfterCancel(t *testing.T) {
+	const second = 1_000_000_000
+	s, fx := State{}, Effects{}
+	next := func() Tokens { return Tokens{First: s.LastToken + 1, Count: 2} }
+	for ticket, op := range []Acquire{{Weight: 2}, {Weight: 2, Wait: 3600 * second}, {Weight: 1, Keep: 7200 * second}, {Weight: 1, Wait: 3600 * second}} {
+		op.Name, op.Capacity, op.TTL, op.Ticket = "a", 3, 7200*second, uint64(ticket)
+		if ticket == 2 {
+			op.TTL = 60 * second
+		}
+		s.Acquire(op, 0, next(), 10, &fx)
+	}
+	s.Detach(2, 0, second)
+	s.Cancel(1, second)
+	if at, ok := s.NextWake(second); !ok || at != second {
+		t.Errorf("the next wake is at %d %v", at, ok)
+	}
+	if s.Expire(second, next(), &fx); fx.Called != 2 {
+		t.Errorf("called %d", fx.Called)
+	}
+	if at, ok := s.NextWake(second); !ok || at != 61*second {
+		t.Errorf("the next wake is at %d %v", at, ok)
+	}
+	if s.Expire(61*second, next(), &fx); len(fx.Grants) != 1 {
+		t.Errorf("granted %+v", fx.Grants)
+	}
+}

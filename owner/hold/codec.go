@@ -11,7 +11,7 @@ const (
 	maxSession = 1 + maxGeneration
 	maxWeight  = 3 // bytes of a weight and of a delay in ms
 	MaxObject  = 4 * wire.MaxNumber
-	MaxWaiter  = maxText + 2*maxWeight + 3*maxTime + maxSession
+	MaxWaiter  = maxText + 2*maxWeight + 3*maxTime + maxSession + 1
 	MaxHolding = maxText + 2*maxWeight + 1 + 3*maxTime + 16 + maxSession
 	maxTime    = 9
 )
@@ -76,6 +76,9 @@ func AppendWaiter(w *wire.Writer, q *Waiter, at int64) {
 	w.Uint(wire.Age(at, q.Since))
 	w.Uint(wire.Age(q.GiveUp, q.Since))
 	appendGeneration(w, r.Session)
+	if q.Kept {
+		w.Byte(withTicket)
+	}
 }
 
 // ReadWaiter reads what AppendWaiter wrote.
@@ -85,5 +88,6 @@ func ReadWaiter(r *wire.Reader, caller queue.Caller, at int64) (q Waiter) {
 	q.Since = at - int64(r.Uint(wire.MaxAge))
 	q.GiveUp = q.Since + int64(r.Uint(wire.MaxAge))
 	q.Request.Session = readGeneration(r, caller.ID.Client)
+	q.Kept = readTicket(r)
 	return q
 }

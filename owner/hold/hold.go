@@ -120,6 +120,9 @@ type Acquire struct {
 	Delay    int64   // ns for which the room is kept after an unclean end, 0 to MaxDelay, in whole ms
 	Metadata []byte  // at most MaxMetadata bytes
 	Session  Session // that keeps the grant alive; zero = none
+	// Keep is a ticket: ns for which the place stands when Wait is over or the caller is gone, MinTTL
+	// to MaxWait less Wait; 0 = it goes with the caller. See State.call.
+	Keep int64
 
 	// Unique says that a name has one grant: another of its name ends for this one, in the same
 	// step. Such an object has no queue.
@@ -156,6 +159,10 @@ func (op Acquire) Validate() error {
 		return failure.Invalidf("permits", "are %d, more than the capacity, %d: they would never be granted", op.Weight, op.Capacity)
 	case op.Wait < 0 || op.Wait > MaxWait:
 		return failure.Invalidf("wait_ns", "is %s; choose 0 to 24h", time.Duration(op.Wait))
+	case op.Keep != 0 && (op.Keep < MinTTL || op.Keep > MaxWait):
+		return failure.Invalidf("ticket_ttl_ns", "is %s; choose 10ms to 24h", time.Duration(op.Keep))
+	case op.Wait+op.Keep > MaxWait:
+		return failure.Invalidf("ticket_ttl_ns", "and wait_ns are %s; together they may be 24h", time.Duration(op.Wait+op.Keep))
 	case op.Delay < 0 || op.Delay > MaxDelay || op.Delay%delayUnit != 0:
 		return failure.Invalidf("delay_ns", "is %s; choose 0 to 1m, in whole milliseconds", time.Duration(op.Delay))
 	}
@@ -205,6 +212,9 @@ type Effects struct {
 	TooLarge []queue.Left
 	// Holders are the tokens of the holders that have come, changed, or gone.
 	Holders []uint64
+	// Called is the ticket of a place whose turn it is while its caller is away, 0 if none: it gives up
+	// sooner than before.
+	Called uint64
 	// Lapsed is how many grants were found to have ended by their TTL.
 	Lapsed int
 	// Changed reports that the step wrote to the state. Without it, the state is what it
@@ -219,7 +229,7 @@ type Effects struct {
 // Reset empties it and keeps its room.
 func (fx *Effects) Reset() {
 	fx.Grants, fx.TimedOut, fx.TooLarge, fx.Holders = fx.Grants[:0], fx.TimedOut[:0], fx.TooLarge[:0], fx.Holders[:0]
-	fx.Lapsed, fx.Changed, fx.News = 0, false, false
+	fx.Called, fx.Lapsed, fx.Changed, fx.News = 0, 0, false, false
 	if cap(fx.TooLarge) > keepLeft {
 		fx.TooLarge = nil
 	}

@@ -15,6 +15,7 @@ type model struct {
 	line     []modelPlace
 	last     uint64 // token
 	at       int64
+	grace    int64 // from which places are over that are away and not kept; 0 = none
 }
 
 type modelHolder struct {
@@ -29,6 +30,37 @@ type modelPlace struct {
 	weight       uint32
 	since, until int64
 	ttl, delay   int64
+	away, kept   bool
+}
+
+func (m *model) over(p *modelPlace, now int64) bool {
+	return now >= p.until || p.away && !p.kept && m.grace != 0 && now >= m.grace
+}
+
+func (m *model) fits(p *modelPlace) bool { return m.used()+uint64(p.weight) <= uint64(m.capacity) }
+
+// call has a head that is away and has a ticket give up one lease after what it asks for was free.
+func (m *model) call(now int64, fx *Effects) {
+	if len(m.line) == 0 {
+		return
+	}
+	if p := &m.line[0]; p.away && p.kept && m.fits(p) && p.until > now+p.ttl {
+		p.until, fx.Called, m.at = now+p.ttl, p.ticket, now
+	}
+}
+
+func (m *model) detach(ticket uint64, now, grace int64) bool {
+	i := slices.IndexFunc(m.line, func(p modelPlace) bool { return p.ticket == ticket })
+	if i < 0 {
+		return false
+	}
+	now = max(now, m.at)
+	head := &m.line[0]
+	inTheWay := m.fits(head) || head.away && m.used() < uint64(m.capacity)
+	if m.line[i].away = true; !m.line[i].kept && (!inTheWay || m.grace <= now) {
+		m.grace = now + grace
+	}
+	return true
 }
 
 func (m *model) used() (n uint64) {
@@ -44,7 +76,7 @@ func (m *model) pass(now int64, fx *Effects) int64 {
 	fx.Reset()
 	ahead := 0
 	m.line = slices.DeleteFunc(m.line, func(p modelPlace) bool {
-		if now < p.until {
+		if !m.over(&p, now) {
 			ahead++
 			return false
 		}
@@ -71,13 +103,14 @@ func (m *model) pass(now int64, fx *Effects) int64 {
 
 // serve grants to the head what fits, so many times at most.
 func (m *model) serve(now int64, token uint64, most int, fx *Effects) uint64 {
-	for ; most > 0 && len(m.line) > 0 && m.used()+uint64(m.line[0].weight) <= uint64(m.capacity); most-- {
+	for ; most > 0 && len(m.line) > 0 && m.fits(&m.line[0]) && !m.line[0].away; most-- {
 		p := m.line[0]
 		m.line = m.line[1:]
 		m.grant(p.weight, p.ttl, p.delay, now-p.since, now, token)
 		fx.Grants = append(fx.Grants, Grant{Ticket: p.ticket, Token: token, Waited: now - p.since, Expires: now + p.ttl})
 		token++
 	}
+	m.call(now, fx)
 	return token
 }
 
@@ -118,12 +151,12 @@ func (m *model) acquire(op Acquire, now int64, tokens Tokens, limit int, fx *Eff
 		m.capacity = capacity
 		m.grant(op.Weight, op.TTL, op.Delay, 0, now, token)
 		return AcquireResult{Outcome: Granted, Capacity: capacity, Token: token, Expires: now + op.TTL}
-	case op.Wait == 0:
+	case op.Wait == 0 && op.Keep == 0:
 		return AcquireResult{Outcome: Refused, Capacity: capacity, Place: place}
 	case place > limit:
 		return AcquireResult{Outcome: QueueFull, Capacity: capacity, Place: place}
 	}
-	m.line = append(m.line, modelPlace{ticket: op.Ticket, weight: op.Weight, since: now, until: now + op.Wait, ttl: op.TTL, delay: op.Delay})
+	m.line = append(m.line, modelPlace{ticket: op.Ticket, weight: op.Weight, since: now, until: now + op.Wait + op.Keep, ttl: op.TTL, delay: op.Delay, kept: op.Keep > 0})
 	m.at = now
 	return AcquireResult{Outcome: Queued, Capacity: capacity, Place: place}
 }
@@ -222,13 +255,14 @@ func (m *model) cancel(ticket uint64, now int64) bool {
 	return true
 }
 
-func (m *model) supersede(old, ticket uint64, wait, now int64) bool {
+func (m *model) supersede(old, ticket uint64, wait, now int64, kept bool) bool {
 	now = max(now, m.at)
 	i := slices.IndexFunc(m.line, func(p modelPlace) bool { return p.ticket == old })
-	if i < 0 || now >= m.line[i].until {
+	if i < 0 || m.over(&m.line[i], now) {
 		return false
 	}
 	m.line[i].ticket, m.line[i].until, m.at = ticket, now+wait, now
+	m.line[i].away, m.line[i].kept = false, kept
 	return true
 }
 
@@ -240,6 +274,9 @@ func (m *model) nextWake(now int64) (int64, bool) {
 	wake := m.line[0].until
 	for _, p := range m.line {
 		wake = min(wake, p.until)
+		if p.away && !p.kept && m.grace != 0 {
+			wake = min(wake, m.grace)
+		}
 	}
 	for _, h := range m.held {
 		if h.until == 0 {
@@ -248,7 +285,8 @@ func (m *model) nextWake(now int64) (int64, bool) {
 			wake = min(wake, h.until)
 		}
 	}
-	if m.used()+uint64(m.line[0].weight) <= uint64(m.capacity) {
+	now = max(now, m.at)
+	if p := &m.line[0]; m.fits(p) && (!p.away || p.kept && p.until > now+p.ttl) {
 		wake = 0
 	}
 	return max(wake, now, m.at), true

@@ -87,11 +87,11 @@ func (r *run) ask(c call, now int64, tokens Tokens) (got, want any, step bool) {
 	ticket := r.used - min(uint64(c.ticket), r.used)
 	token := r.s.LastToken - min(uint64(c.token), r.s.LastToken)
 	weight := uint32(c.weight) + 1
-	switch c.op % 9 {
+	switch c.op % 10 {
 	case 0:
 		r.used++
 		r.came = append(r.came, r.used)
-		op := Acquire{Name: fmt.Sprint("h", r.used), Weight: weight, Capacity: uint32(c.of), TTL: ttl, Wait: wait, Delay: int64(c.delay) * unit, Ticket: r.used}
+		op := Acquire{Name: fmt.Sprint("h", r.used), Weight: weight, Capacity: uint32(c.of), TTL: ttl, Wait: wait, Delay: int64(c.delay) * unit, Keep: int64(c.delay/3) * 4 * unit, Ticket: r.used}
 		if op.Validate() != nil {
 			op.Capacity = 0
 		}
@@ -110,14 +110,18 @@ func (r *run) ask(c call, now int64, tokens Tokens) (got, want any, step bool) {
 	case 5:
 		r.used++
 		_, found := r.s.Supersede(ticket, r.used, reqid.ID{}, wait, now)
+		kept := c.delay > 1
+		r.s.Keep(r.used, kept)
 		if i := slices.Index(r.came, ticket); found {
 			r.came[i] = r.used
 		}
-		return found, r.m.supersede(ticket, r.used, wait, now), false
+		return found, r.m.supersede(ticket, r.used, wait, now, kept), false
 	case 6:
 		return r.s.Revoke(token, now, tokens, &r.fx), r.m.revoke(token, now, tokens, &r.mfx), true
 	case 7:
 		return r.s.Downgrade(token, weight, now, tokens, &r.fx), r.m.downgrade(token, weight, now, tokens, &r.mfx), true
+	case 8:
+		return r.s.Detach(ticket, now, wait+unit), r.m.detach(ticket, now, wait+unit), false
 	}
 	r.s.SetCapacity(uint32(c.of), now, tokens, &r.fx)
 	r.m.setCapacity(uint32(c.of), now, tokens, &r.mfx)
@@ -125,7 +129,7 @@ func (r *run) ask(c call, now int64, tokens Tokens) (got, want any, step bool) {
 }
 
 func (r *run) compareEffects(before State) error {
-	if !slices.Equal(r.fx.Grants, r.mfx.Grants) || r.fx.Lapsed != r.mfx.Lapsed || !slices.Equal(r.fx.TimedOut, r.mfx.TimedOut) || !slices.Equal(r.fx.TooLarge, r.mfx.TooLarge) {
+	if !slices.Equal(r.fx.Grants, r.mfx.Grants) || r.fx.Lapsed != r.mfx.Lapsed || r.fx.Called != r.mfx.Called || !slices.Equal(r.fx.TimedOut, r.mfx.TimedOut) || !slices.Equal(r.fx.TooLarge, r.mfx.TooLarge) {
 		return fmt.Errorf("effects are %+v, want %+v", r.fx, r.mfx)
 	}
 	if !r.fx.Changed && !reflect.DeepEqual(recorded(before), recorded(r.s)) {
@@ -159,7 +163,7 @@ func (r *run) compareState(step bool, now int64, tokens Tokens) error {
 	if r.s.At != r.m.at || r.s.Capacity != r.m.capacity || r.s.Fixed != r.m.fixed || r.s.used != r.m.used() || r.s.LastToken != r.m.last {
 		return fmt.Errorf("the state is %+v, want %+v", r.s, r.m)
 	}
-	if step && r.s.Kept() && len(r.fx.Grants) < tokens.Count-1 {
+	if step && r.s.Kept() && r.s.Queue.Head() != nil && len(r.fx.Grants) < tokens.Count-1 {
 		return fmt.Errorf("the head waits for what is free")
 	}
 	wake, ok := r.s.NextWake(now)
@@ -167,7 +171,7 @@ func (r *run) compareState(step bool, now int64, tokens Tokens) error {
 	if ok != wantOK || wake > want {
 		return fmt.Errorf("next wake-up is %d %v, want %d %v", wake, ok, want, wantOK)
 	}
-	if step && ok && !r.s.Kept() && wake <= max(now, r.s.At) {
+	if step && ok && !(r.s.Kept() && r.s.Queue.Head() != nil) && wake <= max(now, r.s.At) {
 		return fmt.Errorf("after a step the next wake-up is due at once")
 	}
 	for _, at := range []int64{now, r.now, r.now + unit, r.now + 4*unit} {
@@ -207,11 +211,12 @@ func (r *run) carried() error {
 		AppendWaiter(&one, p, r.s.At)
 		from := wire.Reader{B: one.B}
 		q := ReadWaiter(&from, p.Caller, s.At)
-		q.Ticket = p.Ticket
+		q.Ticket, q.Away = p.Ticket, p.Away // no copy is told of these, nor of the grace
 		s.Queue.Places = append(s.Queue.Places, q)
-		ok = ok && from.Ends() && ValidMember(nil, &s.Queue.Places[i], s.At) == nil
+		ok = ok && from.Ends() && q.Kept == p.Kept && ValidMember(nil, &s.Queue.Places[i], s.At) == nil
 	}
 	s.Count()
+	s.Queue.Grace = r.s.Queue.Grace
 	have := recorded(r.s)
 	if !ok || s.Valid() != nil || have.Describe(r.now) != s.Describe(r.now) || have.used != s.used {
 		return fmt.Errorf("it is read as\n%s", s.Describe(r.now))

@@ -72,7 +72,10 @@ func (s *State) extend(h *Holder, until, now int64, fx *Effects) {
 }
 
 // What follows a member: fields that it may have, each with its number, in rising order.
-const withSession = 1
+const (
+	withSession = 1
+	withTicket  = 2 // only behind a place
+)
 
 // appendSession writes the session of a holder, if it has one. Members without one are as they
 // were before there were sessions.
@@ -111,16 +114,25 @@ func appendGeneration(w *wire.Writer, s Session) {
 }
 
 func readGeneration(r *wire.Reader, client reqid.Client) (s Session) {
-	if len(r.B) == 0 {
+	if len(r.B) == 0 || r.B[0] != withSession {
 		return s
 	}
-	if r.Byte() != withSession {
-		r.Fail()
-	}
+	r.Byte()
 	s = Session{client, r.Uint(MaxGeneration)}
 	if r.Bad || s.Validate() != nil {
 		r.Fail()
 		return Session{}
 	}
 	return s
+}
+
+// readTicket reports whether a place is kept while its caller is away.
+func readTicket(r *wire.Reader) bool {
+	if len(r.B) == 0 {
+		return false
+	}
+	if r.Byte() != withTicket {
+		r.Fail()
+	}
+	return !r.Bad
 }

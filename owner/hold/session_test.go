@@ -84,7 +84,7 @@ func TestSessionOfAMember(t *testing.T) {
 			t.Errorf("%d of %d bytes are read", i, len(with.B))
 		}
 	}
-	for _, wrong := range []string{"\x02", "\x01", "\x01\x00"} {
+	for _, wrong := range []string{"\x03", "\x01", "\x01\x00", "\x02\x02", "\x02\x01\x01"} {
 		r, rAt := wire.Reader{B: append(bare.B[:len(bare.B):len(bare.B)], wrong...)}, wire.Reader{B: append(bareAt.B[:len(bareAt.B):len(bareAt.B)], wrong...)}
 		if ReadHolder(&r, 7, 3*sec); r.Ends() {
 			t.Errorf("a holder with %q behind it is read", wrong)
@@ -92,6 +92,18 @@ func TestSessionOfAMember(t *testing.T) {
 		if ReadWaiter(&rAt, q.Caller, 3*sec); rAt.Ends() {
 			t.Errorf("a place with %q behind it is read", wrong)
 		}
+	}
+	for _, of := range []Session{{}, us} { // a ticket stands behind it, and behind places alone
+		q.Request.Session, q.Kept = of, true
+		var kept wire.Writer
+		AppendWaiter(&kept, &q, 3*sec)
+		r := wire.Reader{B: kept.B}
+		if back := ReadWaiter(&r, q.Caller, 3*sec); !r.Ends() || !reflect.DeepEqual(back, q) {
+			t.Errorf("%+v, not %+v", back, q)
+		}
+	}
+	if r := (wire.Reader{B: append(bare.B[:len(bare.B):len(bare.B)], withTicket)}); ReadHolder(&r, 7, 3*sec).Token == 0 || r.Ends() {
+		t.Error("a holder with a ticket is read")
 	}
 	h.Session.Generation = 0
 	if h.valid(3*sec) == nil {

@@ -60,7 +60,7 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 			s.over = known
 		}
 		return AcquireResult{Outcome: Granted, Capacity: capacity, Token: h.Token, Expires: h.Expires}
-	case op.Wait == 0:
+	case op.Wait == 0 && op.Keep == 0:
 		res.Outcome = Refused
 		return res
 	case res.Place > maxWaiters:
@@ -68,7 +68,7 @@ func (s *State) Acquire(op Acquire, now int64, tokens Tokens, maxWaiters int, fx
 		return res
 	}
 	s.Queue.Enter(Waiter{
-		Ticket: op.Ticket, Caller: op.Caller, Since: now, GiveUp: now + op.Wait,
+		Ticket: op.Ticket, Caller: op.Caller, Since: now, GiveUp: now + op.Wait + op.Keep, Kept: op.Keep > 0,
 		Request: Request{op.Name, op.Weight, op.TTL, op.Delay, op.Metadata, op.Session},
 	})
 	s.changed(now, fx)
@@ -243,6 +243,9 @@ func (s *State) Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (pla
 	return place, found
 }
 
+// Keep sets whether a place stands when its caller is away: see queue.Place.Kept.
+func (s *State) Keep(ticket uint64, kept bool) { s.Queue.Keep(ticket, kept) }
+
 // Kept reports whether what the head of the queue asks for is free, and kept for it.
 func (s *State) Kept() bool {
 	return s.Queue.Len() > 0 && s.fits(s.Queue.Places[0].Request.Weight)
@@ -259,10 +262,15 @@ func (s *State) NextWake(now int64) (int64, bool) {
 	if len(s.Holders) > 0 {
 		wake = min(wake, s.due)
 	}
-	if head := s.Queue.Head(); head != nil && s.fits(head.Request.Weight) {
+	now = s.clamp(now)
+	switch head := s.Queue.Head(); {
+	case head != nil && s.fits(head.Request.Weight):
+		wake = 0
+	//guard:ticket-turn-wakes
+	case s.calls(now):
 		wake = 0
 	}
-	return max(wake, s.clamp(now)), true
+	return max(wake, now), true
 }
 
 // begin begins every step: it removes the waiters whose time is over and ends the grants
@@ -350,9 +358,13 @@ func (s *State) drop(i int) {
 
 // serve grants what is free to the queue, as long as there are tokens.
 func (s *State) serve(now int64, tokens *Tokens, fx *Effects) {
-	for n := min(tokens.Count, MaxGrants); n > 0; n-- {
+	for n := min(tokens.Count, MaxGrants); ; n-- {
 		head := s.Queue.Head()
-		if head == nil || !s.fits(head.Request.Weight) {
+		if head == nil {
+			s.call(now, fx)
+			return
+		}
+		if n <= 0 || !s.fits(head.Request.Weight) {
 			return
 		}
 		//guard:over-in-line
@@ -364,6 +376,28 @@ func (s *State) serve(now int64, tokens *Tokens, fx *Effects) {
 		s.Queue.Pop()
 		tokens.First++
 	}
+}
+
+// call bounds how long what is free is kept for the head of the queue, if its place is Kept and its
+// caller away: for the lease that it asked for, which is how long a holder that does not come back
+// would have kept it.
+func (s *State) call(now int64, fx *Effects) {
+	if s.calls(now) {
+		head := &s.Queue.Places[0]
+		s.Queue.Hasten(now + head.Request.TTL)
+		fx.Called = head.Ticket
+		s.changed(now, fx)
+	}
+}
+
+// calls reports whether call has something to do.
+func (s *State) calls(now int64) bool {
+	if s.Queue.Len() == 0 {
+		return false
+	}
+	head := &s.Queue.Places[0]
+	//guard:ticket-turn head.GiveUp > now+head.Request.TTL -> false
+	return head.Away && head.Kept && head.GiveUp > now+head.Request.TTL && s.fits(head.Request.Weight)
 }
 
 // grant makes the caller that came at since a holder. It is valid until the next change.

@@ -15,7 +15,7 @@ import (
 
 // TestTranscripts runs testdata/transcripts: each file tells one story of the protocol.
 //
-//	acquire <name> ttl= [n=1] [of=] [wait=] [delay=] [ticket=] [max=] [at=]
+//	acquire <name> ttl= [n=1] [of=] [wait=] [keep=] [delay=] [ticket=] [max=] [at=]
 //	renew   token= ttl= [at=]
 //	release token= [at=]
 //	revoke  token= [at=]
@@ -26,7 +26,7 @@ import (
 //	expire  [at=]
 //	cancel  ticket= [at=]
 //	detach  ticket= grace= [at=]
-//	supersede ticket= by= wait= [at=]
+//	supersede ticket= by= wait= [keep=] [at=]
 //	verify  token= [at=]
 //	new                    an object that never was
 //
@@ -151,7 +151,9 @@ func (sc *script) place(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "supersede":
 		wait, _ := duration(t, d, "wait")
-		if place, ok := sc.s.Supersede(ticket, number(t, d, "by"), reqid.ID{}, wait, sc.now); ok {
+		keep, _ := duration(t, d, "keep")
+		if place, ok := sc.s.Supersede(ticket, number(t, d, "by"), reqid.ID{}, wait+keep, sc.now); ok {
+			sc.s.Keep(number(t, d, "by"), keep > 0)
 			return fmt.Sprintf("superseded: place %d\n", place)
 		}
 	default:
@@ -163,6 +165,7 @@ func (sc *script) place(t *testing.T, d *datadriven.TestData) string {
 func (sc *script) acquire(t *testing.T, d *datadriven.TestData, tokens Tokens, ttl int64) string {
 	op := Acquire{Name: d.CmdArgs[0].Key, TTL: ttl, Weight: max(1, uint32(number(t, d, "n"))), Capacity: uint32(number(t, d, "of")), Ticket: number(t, d, "ticket")}
 	op.Wait, _ = duration(t, d, "wait")
+	op.Keep, _ = duration(t, d, "keep")
 	op.Delay, _ = duration(t, d, "delay")
 	limit := 100
 	d.MaybeScanArgs(t, "max", &limit)
@@ -189,6 +192,9 @@ func (sc *script) effects() string {
 	}
 	for _, g := range sc.fx.Grants {
 		fmt.Fprintf(&b, "→ ticket %d granted: token %d, waited %v\n", g.Ticket, g.Token, time.Duration(g.Waited))
+	}
+	if sc.fx.Called > 0 {
+		fmt.Fprintf(&b, "→ ticket %d called\n", sc.fx.Called)
 	}
 	if len(sc.fx.Holders) > 0 {
 		fmt.Fprintf(&b, "→ told of tokens %v\n", sc.fx.Holders)

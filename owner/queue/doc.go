@@ -12,6 +12,7 @@
 //   - A place that is Away is never served. Its caller has gone elsewhere for now, or
 //     has yet to come: the place moved here from another node. All places that are
 //     Away share one Grace, at whose end Expire removes them together.
+//   - A place that is Kept stands until its GiveUp, whether or not its caller is here.
 //   - A place belongs to the request of its Caller. A retry takes the place over
 //     (Supersede) and an attempt that was held up does not (Caller.Judge): of two
 //     attempts the one that was sent later has it. Those under an idempotency key say not

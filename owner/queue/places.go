@@ -35,6 +35,24 @@ func (q *Queue[R]) Valid(last int64) error {
 	return nil
 }
 
+// Keep sets whether a place is Kept. It reports whether there is one of the ticket.
+func (q *Queue[R]) Keep(ticket uint64, kept bool) bool {
+	p, in := q.find(ticket)
+	if p == nil {
+		return false
+	}
+	p.Kept = kept
+	q.changed(in)
+	return true
+}
+
+// Hasten has the first place give up at a moment, if it waits for longer.
+func (q *Queue[R]) Hasten(until int64) {
+	if p := &q.Places[0]; p.GiveUp > until {
+		p.GiveUp = max(until, p.Since)
+	}
+}
+
 // remove removes places that are gone, until `most` are in left.
 func (q *Queue[R]) remove(now int64, left []Left, most int, only func(*segment[R]) bool, gone func(*Place[R]) bool) []Left {
 	kept := 0
@@ -75,6 +93,13 @@ func (q *Queue[R]) filter(only func(*segment[R]) bool, gone func(*Place[R]) bool
 	if kept < len(q.Places) {
 		q.truncate(kept)
 	}
+}
+
+// Position returns that of a place among those that still wait, 0 if the ticket does not wait;
+// 1 is next.
+func (q *Queue[R]) Position(ticket uint64, now int64) int {
+	position, _ := q.position(ticket, now)
+	return position
 }
 
 // position returns that of a place among those that still wait.

@@ -65,6 +65,7 @@ type Place[R any] struct {
 	Since   int64 // moment at which the caller came
 	GiveUp  int64 // moment from which it no longer waits
 	Away    bool  // its caller is not here: it is served nothing until Supersede
+	Kept    bool  // … and no Grace ends it, only GiveUp
 
 	number uint64 // above those of all places ahead of it, once the queue has put it there
 }
@@ -361,7 +362,7 @@ func (q *Queue[R]) Detach(ticket uint64, now, grace int64, busy bool) bool {
 	p.Away = true
 	q.changed(in)
 	//guard:detached-grace true
-	if busy || q.Grace <= now {
+	if !p.Kept && (busy || q.Grace <= now) {
 		q.Grace = now + grace
 	}
 	return true
@@ -484,7 +485,8 @@ func (q *Queue[R]) Waiting(now int64) int {
 
 // until returns the moment from which a place no longer waits.
 func (q *Queue[R]) until(p *Place[R]) int64 {
-	if p.Away && q.Grace != 0 {
+	//guard:kept-no-grace p.Away && !p.Kept && q.Grace != 0 -> p.Away && q.Grace != 0
+	if p.Away && !p.Kept && q.Grace != 0 {
 		return min(p.GiveUp, q.Grace)
 	}
 	return p.GiveUp

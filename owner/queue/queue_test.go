@@ -25,7 +25,7 @@ type call struct {
 	busy   bool
 }
 
-var ops = []string{"push", "push", "push", "append", "cancel", "leave", "detach", "detach", "detachAll", "detachOne", "toEnd", "change", "shorten", "supersede", "supersede", "expire", "serve", "serve"}
+var ops = []string{"push", "push", "push", "append", "cancel", "leave", "detach", "detach", "detachAll", "detachOne", "toEnd", "change", "shorten", "supersede", "supersede", "keep", "keep", "hasten", "expire", "serve", "serve"}
 
 // run does the same to a queue and to a model and compares all that can be seen.
 type run struct {
@@ -45,7 +45,7 @@ func (r *run) do(c call) error {
 	switch c.op {
 	case "push":
 		r.used++
-		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now, GiveUp: r.now + c.wait}
+		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now, GiveUp: r.now + c.wait, Kept: c.behind > 3}
 		if c.busy {
 			r.q.Enter(p)
 		} else {
@@ -57,7 +57,7 @@ func (r *run) do(c call) error {
 		r.m.push(p, r.now)
 	case "append":
 		r.used++
-		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now - c.behind, GiveUp: r.now - c.behind + c.wait, Away: true}
+		p := Place[int]{Ticket: r.used, Caller: caller, Request: int(r.used), Since: r.now - c.behind, GiveUp: r.now - c.behind + c.wait, Away: true, Kept: c.busy}
 		r.q.Append(p, r.now)
 		r.m.push(p, r.now)
 	case "cancel":
@@ -90,6 +90,14 @@ func (r *run) do(c call) error {
 		position, found := r.q.Supersede(c.ticket, r.used, caller.ID, c.wait, r.now)
 		wantPosition, wantFound := r.m.supersede(c.ticket, r.used, caller.ID, c.wait, r.now)
 		got, want = [2]any{position, found}, [2]any{wantPosition, wantFound}
+	case "keep":
+		got, want = r.q.Keep(c.ticket, c.busy), r.m.keep(c.ticket, c.busy)
+	case "hasten":
+		if until := r.now - c.behind + c.wait; r.q.Len() > 0 {
+			r.q.Hasten(until)
+			head := &r.m.line[0]
+			head.GiveUp = min(head.GiveUp, max(until, head.Since))
+		}
 	case "expire":
 		got, want = r.q.Expire(r.now, nil), r.m.expire(r.now)
 	case "serve": // as a machine's step does
@@ -190,7 +198,7 @@ func (q *Queue[R]) counted() error {
 		}
 		n, room = n+len(s.places), room+cap(s.places)
 		for _, p := range s.places {
-			if least = min(least, p.GiveUp); p.Away {
+			if least = min(least, p.GiveUp); p.Away && !p.Kept {
 				away++
 			}
 			if q.rest.of[p.Ticket] != s {
@@ -243,7 +251,7 @@ type model struct {
 type seat struct{ Place[int] }
 
 func (m *model) over(s seat, now int64) bool {
-	return now >= s.GiveUp || s.Away && m.grace != 0 && now >= m.grace
+	return now >= s.GiveUp || s.Away && !s.Kept && m.grace != 0 && now >= m.grace
 }
 
 func (m *model) ahead(ticket uint64, now int64) (i, position int) {
@@ -301,10 +309,18 @@ func (m *model) detach(ticket uint64, now, grace int64, busy bool) bool {
 		return false
 	}
 	m.line[i].Away = true
-	if runs := m.grace > now; busy || !runs {
+	if runs := m.grace > now; !m.line[i].Kept && (busy || !runs) {
 		m.grace = now + grace
 	}
 	return true
+}
+
+func (m *model) keep(ticket uint64, kept bool) bool {
+	i, _ := m.ahead(ticket, 0)
+	if i >= 0 {
+		m.line[i].Kept = kept
+	}
+	return i >= 0
 }
 
 func (m *model) detachAll() {

@@ -17,7 +17,7 @@ type rest[R any] struct {
 	of       map[uint64]*segment[R] // by ticket
 	n        int                    // places
 	room     int                    // … that memory is allocated for, the spare included
-	away     int                    // places that are Away
+	away     int                    // places that are Away and that the grace ends
 	giveUp   int64                  // the least of all, if known
 	known    bool
 	spare    []Place[R] // empty
@@ -48,7 +48,7 @@ func (r *rest[R]) add(p Place[R], stale bool) *Place[R] {
 	r.n++
 	s.giveUp = min(s.giveUp, p.GiveUp)
 	r.giveUp = min(r.giveUp, p.GiveUp)
-	if p.Away {
+	if p.Away && !p.Kept {
 		s.away++
 		r.away++
 	}
@@ -65,7 +65,7 @@ func (r *rest[R]) count(s *segment[R]) {
 	for i := range s.places {
 		p := &s.places[i]
 		s.giveUp = min(s.giveUp, p.GiveUp)
-		if p.Away {
+		if p.Away && !p.Kept {
 			s.away++
 		}
 	}

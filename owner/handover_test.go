@@ -16,10 +16,11 @@ import (
 // TestHandovers runs testdata/handovers: a lock and its queue, on two nodes of which
 // one has a copy.
 //
-//	acquire <holder> ttl= [wait=] [id=] [at=]    to the owner
+//	acquire <holder> ttl= [wait=] [ticket=] [id=] [at=]    to the owner
 //	release <holder> [at=]
 //	leave   <holder> [at=]                        the caller of an acquire is gone
 //	detach  <holder> [at=]                        the caller's way to the owner has ended
+//	park    <holder> [at=]                        the wait of a ticket is over
 //	wake    [at=]
 //	move    [at=]                                 the other node becomes the owner; the callers hear of it
 //	own                                           the new owner looks through its rows
@@ -28,9 +29,9 @@ import (
 // lock as the owner and the copy have it.
 func TestHandovers(t *testing.T) {
 	datadriven.Walk(t, "testdata/handovers", func(t *testing.T, path string) {
-		for _, byPlace := range []bool{false, true} { // the copy is the same
+		for _, partial := range []bool{false, true} { // the copy is the same
 			sc := newHandover(t)
-			sc.nodes[0].byPlace, sc.nodes[1].byPlace = byPlace, byPlace
+			sc.nodes[0].partial, sc.nodes[1].partial = partial, partial
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return sc.run(t, d) })
 		}
 	})
@@ -52,14 +53,15 @@ type node struct {
 	store *Store
 	other *node
 
-	byPlace bool
+	partial bool
 }
 
-func (n *node) ByPlace() bool { return n.byPlace }
+func (n *node) Partial() bool { return n.partial }
 
 type caller struct {
 	holder string
 	w      *Wait[GrantAnswer]
+	told   bool // what Park returned
 }
 
 func (n *node) Changed(r *Record) {
@@ -109,14 +111,14 @@ func (sc *handover) do(t *testing.T, d *datadriven.TestData) {
 	s := sc.nodes[0].store
 	switch d.Cmd {
 	case "acquire":
-		op := AcquireLock{Holder: d.CmdArgs[0].Key, TTL: span(t, d, "ttl"), Wait: span(t, d, "wait")}
+		op := AcquireLock{Holder: d.CmdArgs[0].Key, TTL: span(t, d, "ttl"), Wait: span(t, d, "wait"), Keep: span(t, d, "ticket")}
 		var id reqid.ID
 		if n, _ := strconv.ParseUint(arg(t, d, "id"), 10, 64); n != 0 {
 			id = reqid.ID{Client: reqid.Client{Hi: n}, Sequence: 1}
 		}
 		a, w, err := s.Acquire(sc.now, door, id, op)
 		if w != nil {
-			sc.callers = append(sc.callers, &caller{op.Holder, w})
+			sc.callers = append(sc.callers, &caller{holder: op.Holder, w: w})
 			return
 		}
 		sc.answer(op.Holder, a, err)
@@ -124,12 +126,16 @@ func (sc *handover) do(t *testing.T, d *datadriven.TestData) {
 		holder := d.CmdArgs[0].Key
 		a, err := s.Release(sc.now, door, noID, sc.tokens[holder])
 		fmt.Fprintf(&sc.text, "%s: released %v %v\n", holder, a.Released, err)
-	case "leave", "detach":
+	case "leave", "detach", "park":
 		for _, c := range sc.callers {
 			switch {
 			case c.holder != d.CmdArgs[0].Key:
 			case d.Cmd == "leave":
 				c.w.GiveUp(sc.now)
+			case d.Cmd == "park":
+				a, err := Park(c.w, sc.now)
+				sc.answer(c.holder, a, err)
+				c.told = true
 			default:
 				c.w.Detach(sc.now)
 			}
@@ -166,8 +172,9 @@ func (sc *handover) tell() {
 			kept = append(kept, c)
 			continue
 		}
-		a, err := c.w.Answer()
-		sc.answer(c.holder, a, err)
+		if a, err := c.w.Answer(); !c.told {
+			sc.answer(c.holder, a, err)
+		}
 	}
 	sc.callers = kept
 }
@@ -179,6 +186,8 @@ func (sc *handover) answer(holder string, a GrantAnswer, err error) {
 	case a.Acquired:
 		sc.tokens[holder] = a.Token
 		fmt.Fprintf(&sc.text, "%s: has it, token %s, for %v, waited %v, replay %v\n", holder, token(a.Token), time.Duration(a.TTL), time.Duration(a.Waited), a.Replayed)
+	case a.Waiting:
+		fmt.Fprintf(&sc.text, "%s: waits, place %d\n", holder, a.Place)
 	default:
 		fmt.Fprintf(&sc.text, "%s: refused, place %d\n", holder, a.Place)
 	}

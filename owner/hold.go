@@ -12,6 +12,7 @@ import (
 // those of the first answer and the rest is as it is now: a grant whose TTL is 0 is over.
 type GrantAnswer struct {
 	Acquired bool
+	Waiting  bool         // not acquired, and the place stands: see hold.Acquire.Keep
 	Token    uint64       // of the grant; 0 if there is none
 	TTL      int64        // ns left of it
 	Waited   int64        // ns in the queue before it
@@ -69,6 +70,9 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 	if id.Given() && id.Client == f.holders {
 		return GrantAnswer{}, nil, invalid("request_id.client", "is the same in all bits: draw one when a process starts")
 	}
+	if err := s.mayKeep(&op, &id); err != nil {
+		return GrantAnswer{}, nil, err
+	}
 	if err := t.enter(s); err != nil {
 		return GrantAnswer{}, nil, err
 	}
@@ -77,8 +81,8 @@ func (s *Store) acquireHold(now int64, kind Kind, ref Ref, id reqid.ID, op hold.
 		return GrantAnswer{}, nil, err
 	}
 	print := f.printOfAcquire(&id, &op)
-	if w, err := supersedeLocked[GrantAnswer](&t, &queue.Caller{ID: id, Print: print}, op.Wait); w != nil || err != nil {
-		return GrantAnswer{}, w, err
+	if w, err := supersedeLocked[GrantAnswer](&t, &queue.Caller{ID: id, Print: print}, op.Wait, op.Keep); w != nil || err != nil {
+		return t.queuedLocked(&op, w, err)
 	}
 	replay, out, age, err := t.judgeLocked(&id, print)
 	if err != nil {
@@ -118,7 +122,7 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 	if s.uses(QueueLevel) != nil {
 		most = min(most, t.kind.family().queue, MaxPart+1-len(state.Holders)) // for the record of the whole
 	}
-	if s.waiting.Load() >= s.cfg.MaxWaiters {
+	if s.waiting.Load() >= s.mostWaiting(&op) {
 		most = 0
 	}
 	res := state.Acquire(op, t.now, tokens, most, &sh.holdFx)
@@ -135,19 +139,20 @@ func (t *target) acquireHoldLocked(id *reqid.ID, print uint32, op hold.Acquire) 
 	case hold.Queued:
 		w := addWaitLocked[GrantAnswer](t, op.Ticket, id, len(op.Name)+len(op.Metadata))
 		holds{}.changed(sh, t.e, op.Ticket)
+		w.kept = op.Keep > 0
 		t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
-		return GrantAnswer{}, w, nil
+		return t.queuedLocked(&op, w, nil)
 	default:
 		t.holdSteppedLocked(&reqid.ID{}, reqid.Outcome{}, 0)
 		t.forgetBareLocked() // it may have been made for this call
-		return GrantAnswer{}, nil, holdRefused(&op, &res, most)
+		return GrantAnswer{}, nil, s.holdRefused(&op, &res, most)
 	}
 	t.holdSteppedLocked(id, out, res.Token)
 	return answer, nil, nil
 }
 
 // holdRefused returns the error of an Acquire that could not be decided.
-func holdRefused(op *hold.Acquire, res *hold.AcquireResult, most int) error {
+func (s *Store) holdRefused(op *hold.Acquire, res *hold.AcquireResult, most int) error {
 	switch {
 	case res.Outcome == hold.CapacityDiffers:
 		return capacityDiffers(res.Capacity, op.Capacity)
@@ -155,10 +160,12 @@ func holdRefused(op *hold.Acquire, res *hold.AcquireResult, most int) error {
 		return invalid("capacity", "is missing: nobody holds permits of this semaphore, and no capacity is set")
 	case res.Outcome == hold.TooLarge:
 		return tooManyPermits(op.Weight, res.Capacity)
-	case most == 0:
-		return errWaiters
+	case most > 0:
+		return errQueue
+	case op.Keep > 0 && s.waiting.Load() < s.cfg.MaxWaiters:
+		return errTickets
 	}
-	return errQueue
+	return errWaiters
 }
 
 func tooManyPermits(n, capacity uint32) error {

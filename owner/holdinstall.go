@@ -228,8 +228,11 @@ func (t *target) installEntrantLocked(s *hold.State, ref Ref, m *holdMember, par
 	case w != nil && part:
 		place.Ticket = w.ticket
 		s.ToEnd(place)
+		s.Keep(w.ticket, place.Kept)
 	case w != nil:
 		s.Queue.Change(w.ticket, place.Caller.ID, place.GiveUp)
+		//guard:ticket-copied
+		s.Keep(w.ticket, place.Kept)
 	default:
 		place.Ticket = sh.store.tickets.Add(1)
 		s.Append(place)

@@ -37,9 +37,7 @@ func (t *target) memberRoomLocked(name string, metadata []byte) *failure.Error {
 	return t.growHoldLocked(int(unsafe.Sizeof(hold.Waiter{})) + len(name) + cap(metadata))
 }
 
-// growHoldLocked returns the error of an object that may not refer to so many bytes more. The
-// first who holds one may use the reserve of the request ids: what is there goes on when
-// nothing new is let in.
+// growHoldLocked returns the error of an object that may not refer to so many bytes more.
 func (t *target) growHoldLocked(n int) *failure.Error {
 	first := t.e == nil || t.e.rest == 0 || t.sh.holds.At(t.e.rest).Vacant()
 	return t.sh.store.grows(n, first)
@@ -90,6 +88,10 @@ func (t *target) holdSteppedLocked(id *reqid.ID, out reqid.Outcome, token uint64
 	if sh.store.partial != nil {
 		sh.holders = append(sh.holders, fx.Holders...)
 	}
+	//guard:called-told
+	if fx.Called != 0 {
+		holds{}.changed(sh, t.e, fx.Called)
+	}
 	if id.Given() {
 		t.noteLocked(id, out)
 	}
@@ -123,7 +125,8 @@ func (t *target) noteEntrantsLocked() {
 		}
 		//guard:place-gone
 		sh.goneLocked(&over.Caller)
-		if !w.away() && w.named {
+		//guard:ticket-over-unused w.kept -> false
+		if !w.away() && w.named && !w.kept {
 			t.noteLocked(&over.Caller.ID, reqid.Outcome{Print: over.Caller.Print, Code: refused})
 		}
 	}
@@ -148,7 +151,11 @@ func (t *target) answerEntrantsLocked() {
 	held, blocked := state.Held(t.now)
 	for i := range fx.TimedOut {
 		over := &fx.TimedOut[i]
-		if w := sh.waits[over.Ticket]; w != nil {
+		switch w := sh.waits[over.Ticket]; {
+		case w == nil:
+		case w.kept: // the node stood still until now
+			w.removeLocked(t.slot, &over.Caller, errTicketOver)
+		default:
 			a.Held, a.Place, a.Holder = held+blocked, over.Position, state.First(t.now)
 			answerLocked(w, t.slot, &over.Caller, a)
 		}

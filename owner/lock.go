@@ -33,6 +33,7 @@ type AcquireLock struct {
 	Delay    int64
 	Metadata []byte
 	Session  hold.Session
+	Keep     int64
 	Token    uint64 // of a shared grant of the caller, which asks for the lock alone: it is refused
 }
 
@@ -58,7 +59,7 @@ func (s *Store) Acquire(now int64, ref Ref, id reqid.ID, op AcquireLock) (GrantA
 		}
 	}
 	return s.acquireHold(now, KindLock, ref, id, hold.Acquire{
-		Name: op.Holder, Weight: lock.Weight(op.Shared), Capacity: lock.All, TTL: op.TTL, Wait: op.Wait, Delay: op.Delay, Metadata: op.Metadata, Session: op.Session,
+		Name: op.Holder, Weight: lock.Weight(op.Shared), Capacity: lock.All, TTL: op.TTL, Wait: op.Wait, Delay: op.Delay, Metadata: op.Metadata, Session: op.Session, Keep: op.Keep,
 	})
 }
 

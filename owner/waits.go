@@ -53,6 +53,7 @@ type waited interface {
 	Leave(ticket uint64) bool
 	Detach(ticket uint64, now, grace int64) bool
 	Supersede(old, ticket uint64, id reqid.ID, wait, now int64) (place int, found bool)
+	Keep(ticket uint64, kept bool)
 	NextWake(now int64) (int64, bool)
 	Over(now int64) bool // nothing is left to wait for
 	Kept() bool          // it is kept for the head of its queue
@@ -93,6 +94,7 @@ type waiter struct {
 	named  bool // its call has a request id
 	counts bool // it is one of Store.waiting: its caller is here, or was before it was detached
 	took   bool // under a key, it took the place from an attempt that was here; see GiveUp
+	kept   bool // its place stands without it: see hold.Acquire.Keep
 	ticket uint64
 	text   int           // bytes that its place refers to, counted while it waits
 	done   chan struct{} // closed when the answer is there; nil = the caller is not here (see Own, Detach)
@@ -259,8 +261,8 @@ func (w *waiter) leaveLocked(slot uint32, err error) {
 }
 
 // supersedeLocked gives the place of a waiting call to a retry of it, and returns
-// the retry's Wait; nil if no such call waits.
-func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wait[A], error) {
+// the retry's Wait; nil if no such call waits. For keep, see hold.Acquire.
+func supersedeLocked[A answer](t *target, retry *queue.Caller, wait, keep int64) (*Wait[A], error) {
 	sh, id := t.sh, &retry.ID
 	if !id.Given() || t.slot == 0 {
 		return nil, nil
@@ -278,7 +280,7 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	}
 	kind := machines[t.kind].waits
 	ticket := sh.store.tickets.Add(1)
-	if _, found := l.object.Supersede(old.ticket, ticket, *id, wait, t.now); !found {
+	if _, found := l.object.Supersede(old.ticket, ticket, *id, wait+keep, t.now); !found {
 		err := kind.step(*t) // its wait is over: what became of it is remembered then
 		//guard:over-in-slices
 		if err == nil && sh.waits[old.ticket] == old {
@@ -288,7 +290,8 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 	}
 	old.removeLocked(t.slot, &was, errSuperseded)
 	w := addWaitLocked[A](t, ticket, id, old.textLocked())
-	w.took = id.Keyed() && !old.away()
+	w.took, w.kept = id.Keyed() && !old.away(), keep > 0
+	l.object.Keep(ticket, w.kept)
 	//guard:place-changed
 	kind.changed(sh, t.e, ticket)
 	sh.advanceLocked()
@@ -308,6 +311,9 @@ func supersedeLocked[A answer](t *target, retry *queue.Caller, wait int64) (*Wai
 // Keys have no age: of two attempts under one, nobody knows which was sent later, and one
 // that was held up on its way may have taken the place from the one that is meant. So that
 // one has OwnGrace to come back to it.
+//
+// A place that is kept stands as long as its ticket does, and what was granted to it is its
+// caller's, which polls.
 func (w *Wait[A]) GiveUp(now int64) {
 	sh := w.sh
 	t := target{ref: w.ref, kind: w.kind, now: now}
@@ -316,19 +322,30 @@ func (w *Wait[A]) GiveUp(now int64) {
 		// caller must be told something all the same.
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		if !w.finished() {
-			w.leaveLocked(sh.findLocked(sh.store.addressTag(w.ref), w.ref), err)
+		switch slot := sh.findLocked(sh.store.addressTag(w.ref), w.ref); {
+		case w.finished():
+		case w.kept:
+			t = sh.targetLocked(slot)
+			w.keepLocked(&t, sh.lineLocked(t.e))
+		default:
+			w.leaveLocked(slot, err)
 		}
 		return
 	}
 	defer t.leave()
 	if w.finished() {
-		if w.err == nil && w.answer.given() {
+		//guard:ticket-grant-stays !w.kept -> true
+		if !w.kept && w.err == nil && w.answer.given() {
 			w.answer.giveBack(t)
 		}
 		return
 	}
 	l := sh.lineLocked(t.e)
+	//guard:ticket-outlives
+	if w.kept {
+		w.keepLocked(&t, l)
+		return
+	}
 	//guard:key-place-kept
 	if w.took {
 		w.keepLocked(&t, l)
@@ -370,7 +387,7 @@ func (w *Wait[A]) Detach(now int64) (granted bool) {
 	return false
 }
 
-// keepLocked keeps the place of a caller that is not here any more for OwnGrace.
+// keepLocked keeps the place of a caller that is not here any more for OwnGrace, or for its ticket.
 func (w *Wait[A]) keepLocked(t *target, l line) {
 	sh := w.sh
 	l.object.Detach(w.ticket, sh.now, OwnGrace)

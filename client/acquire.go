@@ -30,7 +30,7 @@ func (c *Client) acquire(ctx context.Context, key string, o *lockOptions, op *op
 		o.attempts++
 		wait := time.Duration(max(end-c.clock.Now(), 0))
 		req := &lockpb.AcquireRequest{Key: key, Name: o.name, Holder: o.holder, TtlNs: int64(o.ttl), WaitNs: int64(wait),
-			Metadata: o.metadata, Shared: o.shared, DelayNs: int64(o.delay), Session: o.session.named(), IdempotencyKey: o.idem.text}
+			Metadata: o.metadata, Shared: o.shared, DelayNs: int64(o.delay), Session: o.session.named(), IdempotencyKey: o.idem.text, TicketTtlNs: int64(min(o.ticket, maxLockWait-wait))}
 		if o.gathered() {
 			if s.answer, sent, err = n.acquires.do(ctx, req, op); err == nil {
 				c.answered(v, n, s.answer.GetOwner(), s.answer.GetEpoch())

@@ -94,6 +94,9 @@ type Error struct {
 	// Place is the caller's place in the queue when it gave up, from 1, for
 	// ErrLockHeld, ErrNoPermits and ErrNotElected.
 	Place int
+	// Waiting says that this place stands, for the next Acquire under the same IdempotencyKey: see
+	// Ticket.
+	Waiting bool
 	// Op is the operation that failed, such as "add"; Key the key that it was about, ""
 	// if it has none; Node the node that was asked last, by its id or address, "" if
 	// none was.

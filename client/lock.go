@@ -53,9 +53,10 @@ type lockOptions struct {
 	margin   time.Duration
 	idem     CallOption
 	delay    time.Duration
-	shared   bool     // of a lock
-	now      *lockNow // of a lock that is granted
-	turn     *turn    // of work that is done once
+	ticket   time.Duration // see Ticket; 0 = none
+	shared   bool          // of a lock
+	now      *lockNow      // of a lock that is granted
+	turn     *turn         // of work that is done once
 	keep     time.Duration
 	keeps    bool       // keep was said
 	session  *Session   // that keeps it alive; nil = none
@@ -67,8 +68,8 @@ type lockOptions struct {
 	attempts int // made so far
 }
 
-// LockOption is how a lock is acquired and kept: TTL, Wait, HeldBy, Metadata, Margin, Shared,
-// Delay and IdempotencyKey.
+// LockOption is how a lock is acquired and kept: TTL, Wait, Ticket, HeldBy, Metadata, Margin,
+// Shared, Delay and IdempotencyKey.
 type LockOption interface{ lock(*lockOptions) }
 
 type lockOption func(*lockOptions)
@@ -144,7 +145,7 @@ func (o *lockOptions) validate() error {
 	if o.turn != nil && o.delay != 0 {
 		return invalid("Delay", "is an option of locks, semaphores and elections")
 	}
-	if err := cmp.Or(o.permits.validate(o.delay, o.other), o.validateOnce()); err != nil {
+	if err := cmp.Or(o.permits.validate(o.delay, o.other), o.validateOnce(), o.validateTicket()); err != nil {
 		return err
 	}
 	return o.idem.validate()
@@ -381,7 +382,7 @@ func (l Lock) obtain(ctx context.Context, key string, o *lockOptions) (*HeldLock
 		return nil, about(err, o.what(), key, "")
 	}
 	defer func() { <-c.waitSlots }()
-	inQueue := timeInQueue(ctx, o.wait)
+	inQueue := o.inQueue(ctx)
 	for end := c.clock.Now() + int64(inQueue); ; {
 		op := c.waits.begin()
 		r, err := c.acquire(ctx, key, o, op, end)
@@ -400,11 +401,14 @@ func (l Lock) obtain(ctx context.Context, key string, o *lockOptions) (*HeldLock
 			return nil, err
 		case r.GetAcquired() && o.idem.given:
 			return c.takeKeyed(ctx, values, key, o, r, first)
-		case !r.GetAcquired() && o.wait == forever && inQueue == maxLockWait && !o.idem.given:
-			inQueue = timeInQueue(ctx, o.wait) // a queue has no longer waits than that
+		case !r.GetAcquired() && o.wait == forever && inQueue == o.longestWait() && (!o.idem.given || r.GetWaiting()):
+			inQueue = o.inQueue(ctx) // a queue has no longer waits than that
 			end = c.clock.Now() + int64(inQueue)
 			continue
 		case !r.GetAcquired():
+			if e := o.unheededTicket(r, key); e != nil {
+				return nil, e
+			}
 			e := o.heldBy(r, key)
 			if inQueue < o.wait {
 				e.cause = c.outlast(ctx)

@@ -172,9 +172,13 @@ func TestKeyOfADowngradedLock(t *testing.T) {
 func ofBefore(ctx context.Context, method string, q, r any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	switch q := q.(type) {
 	case *lockpb.AcquireRequest:
-		q.Shared, q.DelayNs, q.Session = false, 0, nil
+		q.Shared, q.DelayNs, q.Session, q.TicketTtlNs = false, 0, nil, 0
+	case *lockpb.BatchAcquireRequest:
+		for _, q := range q.Acquires {
+			q.Shared, q.DelayNs, q.TicketTtlNs = false, 0, 0
+		}
 	case *semaphorepb.AcquireRequest:
-		q.Session = nil
+		q.Session, q.TicketTtlNs = nil, 0
 	}
 	return invoke(ctx, method, q, r, conn, opts...)
 }

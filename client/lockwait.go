@@ -52,10 +52,10 @@ func (o *lockOptions) heldBy(r *lockpb.AcquireResponse, key string) *Error {
 	}
 	if o.permits != nil {
 		return &Error{Op: o.what(), Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrNoPermits,
-			Place: int(r.GetQueuePosition()), Message: fmt.Sprintf("%d permits are not free for this caller", o.permits.n)}
+			Place: int(r.GetQueuePosition()), Waiting: r.GetWaiting(), Message: fmt.Sprintf("%d permits are not free for this caller", o.permits.n)}
 	}
 	e := &Error{Op: "lock", Key: key, Node: r.GetOwner(), Code: codes.FailedPrecondition, Reason: ErrLockHeld,
-		Holder: holderOf(r.GetHolder()), Place: int(r.GetQueuePosition()), Message: "another has the lock"}
+		Holder: holderOf(r.GetHolder()), Place: int(r.GetQueuePosition()), Waiting: r.GetWaiting(), Message: "another has the lock"}
 	if e.Holder != nil {
 		e.Message = fmt.Sprintf("%q holds the lock", e.Holder.ID)
 	}

@@ -122,7 +122,7 @@ type permitService struct {
 func (s permitService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, opts ...grpc.CallOption) (*lockpb.AcquireResponse, error) {
 	p := s.o.permits
 	r, err := s.to.Acquire(ctx, &semaphorepb.AcquireRequest{Key: q.Key, Name: q.Name, Holder: q.Holder, Permits: uint32(p.n), Capacity: uint32(p.capacity),
-		TtlNs: q.TtlNs, WaitNs: q.WaitNs, DelayNs: int64(s.o.delay), Metadata: q.Metadata, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey, Session: s.o.session.named()}, opts...)
+		TtlNs: q.TtlNs, WaitNs: q.WaitNs, DelayNs: int64(s.o.delay), Metadata: q.Metadata, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey, Session: s.o.session.named(), TicketTtlNs: q.TicketTtlNs}, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s permitService) Acquire(ctx context.Context, q *lockpb.AcquireRequest, op
 		p.lower(r.Permits)
 	}
 	return &lockpb.AcquireResponse{Acquired: r.Acquired, Token: r.Token, TtlNs: r.TtlNs, WaitedNs: r.WaitedNs, QueuePosition: r.QueuePosition,
-		DelayNs: int64(s.o.delay), Session: r.Session, Epoch: r.Epoch, Owner: r.Owner, LostEpoch: r.LostEpoch, Replay: r.Replay}, nil
+		DelayNs: int64(s.o.delay), Session: r.Session, Epoch: r.Epoch, Owner: r.Owner, LostEpoch: r.LostEpoch, Replay: r.Replay, Waiting: r.Waiting}, nil
 }
 
 func (s permitService) Renew(ctx context.Context, q *lockpb.RenewRequest, opts ...grpc.CallOption) (*lockpb.RenewResponse, error) {

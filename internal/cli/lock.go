@@ -27,12 +27,13 @@ import (
 const (
 	exitNotAcquired = 75 // EX_TEMPFAIL: another holds the lock
 	exitLockLost    = 76 // EX_PROTOCOL: the lock was lost and the command killed
+	exitWaits       = 77 // another holds the lock, and the place in the queue stands
 )
 
 type lockFlags struct {
 	remote
 	name, holder, metadata string
-	ttl, wait              time.Duration
+	ttl, wait, ticket      time.Duration
 	inspect, try, shared   bool
 	most                   int // how many may have it at once
 	key                    idempotencyKey
@@ -209,6 +210,8 @@ func (f *lockFlags) acquire(ctx context.Context, node *atNode, key string, std P
 		if refused := f.other.refused(std, key, e); refused != nil {
 			return nil, refused
 		}
+	case isOne && e.Waiting && ctx.Err() == nil:
+		return nil, f.waits(std, key, e)
 	case isOne && errors.Is(err, client.ErrLockHeld) && ctx.Err() == nil:
 		return nil, notAcquired(std, key, e)
 	case isOne && errors.Is(err, client.ErrNoPermits) && ctx.Err() == nil:
@@ -228,7 +231,7 @@ func (f *lockFlags) ask(ctx context.Context, node *atNode, key string) (heldGran
 	if f.other != nil {
 		return f.other.ask(ctx, node, key, opts)
 	}
-	opts = append(opts, client.Delay(f.permits.delay))
+	opts = append(opts, client.Delay(f.permits.delay), client.Ticket(f.ticket))
 	if f.shared {
 		opts = append(opts, client.Shared())
 	}

@@ -50,16 +50,25 @@ With --idempotency-key, the same command again prints the same token and renews 
 as long as it is held: a script that was interrupted goes on. After that, and after a
 refusal, the key is used up.
 
+With --ticket as well, it does not wait unless --wait says so, and its place in the queue
+stands for so long after it: the same command again takes the place up. When it is its turn,
+the lock is kept for --ttl, so run it again sooner than that, or it has to queue anew.
+Without --ticket, and with --try, it leaves the queue.
+
 Exit codes: 0 with the lock, 75 if it was not got within --wait, 76 if the grant under the
-key is over.
+key is over, 77 if it was not got and the place in the queue stands.
 
 With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
 		Example: `  keystead lock acquire deploy --holder me --ttl 5m
   token=$(keystead lock acquire deploy --ttl 5m --try) || exit    # 75: somebody has it
   keystead lock renew deploy --token "$token" --ttl 5m || exit    # 76: it was lost
-  keystead lock release deploy --token "$token"`,
+  keystead lock release deploy --token "$token"
+  keystead lock acquire gpu --idempotency-key "job-$id" --ticket 10m   # from cron; 77: it waits its turn`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.take(cmd.Context(), std, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.patient(cmd)
+			return f.take(cmd.Context(), std, args[0])
+		},
 	}
 	f.named(cmd)
 	f.acquireFlags(cmd)
@@ -67,6 +76,7 @@ With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
 	cmd.Flags().DurationVar(&f.permits.delay, "delay", 0, "how long nobody gets the lock if its holder is lost; up to 1m")
 	cmd.Flags().Lookup("holder").Usage = "who you are, shown to others (default host:pid of the caller, or the idempotency key)"
 	f.key.flags(cmd)
+	f.ticketFlags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", stepTTL, "how long the lock is held without a renewal; 300ms or more")
 	return cmd
 }
@@ -74,6 +84,9 @@ With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
 // take acquires the lock and leaves it to its TTL.
 func (f *lockFlags) take(ctx context.Context, std Process, key string) error {
 	if err := f.check(os.Getppid()); err != nil {
+		return err
+	}
+	if err := f.checkTicket(); err != nil {
 		return err
 	}
 	node, err := f.client(ctx)

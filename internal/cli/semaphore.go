@@ -131,7 +131,13 @@ func newPermitsAcquire(std Process) *cobra.Command {
 them: they are held for --ttl, unless "keystead semaphore renew" prolongs them or "keystead
 semaphore release" gives them back.
 
-Exit codes: 0 with the permits, 75 if they were not got within --wait.
+With --idempotency-key and --ticket, it does not wait unless --wait says so, and its place in
+the queue stands for so long after it: the same command again takes the place up. When it is
+its turn, the permits are kept for --ttl, so run it again sooner than that, or it has to queue
+anew. Without --ticket, and with --try, it leaves the queue.
+
+Exit codes: 0 with the permits, 75 if they were not got within --wait, 76 if the grant under
+the key is over, 77 if they were not got and the place in the queue stands.
 
 With --json: {"token": "…", "ttl": seconds, "holder": who has them}.`,
 		Example: `  keystead semaphore acquire db --capacity 10 --ttl 5m
@@ -143,12 +149,14 @@ With --json: {"token": "…", "ttl": seconds, "holder": who has them}.`,
 			if err := f.permits.check(); err != nil {
 				return err
 			}
+			f.patient(cmd)
 			return f.take(cmd.Context(), std, args[0])
 		},
 	}
 	f.permitsNamed(cmd)
 	f.permitFlags(cmd)
 	f.key.flags(cmd)
+	f.ticketFlags(cmd)
 	cmd.Flags().DurationVar(&f.ttl, "ttl", stepTTL, "how long the permits are held without a renewal; 300ms or more")
 	return cmd
 }

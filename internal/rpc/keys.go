@@ -69,7 +69,7 @@ func (o *op[Q, A, PQ, PA]) passable(s *Server, q *Q) error {
 		return owner.ErrKeyLevel
 	}
 	//guard:lock-level-passed
-	if locksAnew(q) {
+	if holdsAnew(q) {
 		if err := s.levelOf(lockDowngrade.operation); err != nil {
 			return err
 		}

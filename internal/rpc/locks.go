@@ -6,6 +6,7 @@ import (
 	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/lock"
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
+	semaphorepb "github.com/keystead/keystead/proto/keystead/semaphore/v1"
 )
 
 const (
@@ -26,7 +27,7 @@ func (s *Server) acquire(f frame, req *lockpb.AcquireRequest, r *lockpb.AcquireR
 		return verdict{}, err
 	}
 	r.Acquired, r.Token, r.TtlNs, r.WaitedNs = a.Acquired, a.Token, a.TTL, a.Waited
-	r.Holder, r.QueuePosition = holderOf(a.Holder), uint32(a.Place)
+	r.Holder, r.QueuePosition, r.Waiting = holderOf(a.Holder), uint32(a.Place), a.Waiting
 	if a.Acquired {
 		r.Shared, r.DelayNs, r.Session = req.Shared || a.Weight == lock.One, req.DelayNs, req.Session
 	}
@@ -57,9 +58,9 @@ func (s *Server) acquired(f frame, req *lockpb.AcquireRequest) (owner.GrantAnswe
 		return owner.GrantAnswer{}, err
 	}
 	a, wait, err := s.cfg.Store.Acquire(s.since(f), f.at, f.id, owner.AcquireLock{
-		Holder: req.Holder, Shared: req.Shared, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of, Token: req.Token,
+		Holder: req.Holder, Shared: req.Shared, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of, Keep: req.TicketTtlNs, Token: req.Token,
 	})
-	return awaited(s, f.ctx, a, wait, err)
+	return s.ticketed(f, req.TicketTtlNs, a, wait, err)
 }
 
 // ungrant returns the release of a lock that was granted as its caller left. With a request id
@@ -177,12 +178,15 @@ func (s *Server) revokeLock(f frame, req *lockpb.RevokeRequest, r *lockpb.Revoke
 	return verdict{a.Meta, a.Released}, nil
 }
 
-// locksAnew reports whether a request asks for what nodes of before LockLevel would not do: they
+// holdsAnew reports whether a request asks for what nodes of before LockLevel would not do: they
 // do not know these fields, and leave them out.
-func locksAnew(q any) bool {
+func holdsAnew(q any) bool {
 	switch q := q.(type) {
 	case *lockpb.AcquireRequest:
-		return q.Shared || q.DelayNs != 0
+		return q.Shared || q.DelayNs != 0 || q.TicketTtlNs != 0
+	case *semaphorepb.AcquireRequest:
+		//guard:ticket-level-passed false
+		return q.TicketTtlNs != 0
 	case *lockpb.RenewRequest:
 		return q.Reclaim != nil && (q.Reclaim.Shared || q.Reclaim.DelayNs != 0)
 	}

@@ -30,14 +30,15 @@ func (s *Server) acquirePermits(f frame, req *semaphorepb.AcquireRequest, r *sem
 		return verdict{}, err
 	}
 	answer, wait, err := s.cfg.Store.AcquirePermits(s.since(f), f.at, f.id, hold.Acquire{
-		Name: req.Holder, Weight: cmp.Or(req.Permits, 1), Capacity: req.Capacity, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of,
+		Name: req.Holder, Weight: cmp.Or(req.Permits, 1), Capacity: req.Capacity, TTL: req.TtlNs, Wait: f.wait, Delay: req.DelayNs, Metadata: req.Metadata, Session: of, Keep: req.TicketTtlNs,
 	})
-	a, err := awaited(s, f.ctx, answer, wait, err)
+	a, err := s.ticketed(f, req.TicketTtlNs, answer, wait, err)
 	if err != nil {
 		return verdict{}, err
 	}
 	r.Acquired, r.Token, r.TtlNs, r.WaitedNs = a.Acquired, a.Token, a.TTL, a.Waited
 	r.Capacity, r.Held, r.QueuePosition = a.Capacity, uint32(a.Held), uint32(a.Place)
+	r.Waiting = a.Waiting
 	if a.Acquired {
 		r.Permits, r.Session = cmp.Or(a.Weight, req.Permits, 1), req.Session
 	}
@@ -84,6 +85,24 @@ func awaited[A any, W place[A]](s *Server, ctx context.Context, a A, wait W, err
 		time.AfterFunc(time.Duration(owner.OwnGrace), func() { wait.GiveUp(s.cfg.Clock.Now()) })
 	}
 	return nothing, gaveUp(ctx)
+}
+
+// ticketed is awaited of a call that may have a ticket: its place stands when its wait is over.
+func (s *Server) ticketed(f frame, ticket int64, a owner.GrantAnswer, wait *owner.Wait[owner.GrantAnswer], err error) (owner.GrantAnswer, error) {
+	if err != nil || wait == nil || ticket == 0 {
+		return awaited(s, f.ctx, a, wait, err)
+	}
+	over := time.NewTimer(time.Duration(f.wait))
+	defer over.Stop()
+	select {
+	//guard:ticket-parks
+	case <-over.C:
+		return owner.Park(wait, s.cfg.Clock.Now())
+	case <-wait.Done():
+	case <-f.ctx.Done():
+	case <-s.stopping:
+	}
+	return awaited(s, f.ctx, a, wait, nil)
 }
 
 // ungrantPermits returns the release of permits that were granted as their caller left: see

@@ -25,6 +25,9 @@ type LockInput struct {
 	TTL    int64  // ns; of an acquire and a renew
 	Wait   int64  // ns; of an acquire
 	Token  uint64 // of a renew and a release
+	// Tickets says of an acquire that others may have some: a lock that nobody holds may be kept
+	// for one of them.
+	Tickets bool
 }
 
 // LockOutput is the answer to it.
@@ -256,7 +259,7 @@ func (s lockState) acquire(in LockInput, o LockOutput, at step) []lockState {
 	}
 	var all []lockState
 	// A waiter's time may end at the very moment at which the lock becomes free.
-	if in.Wait > 0 && (o.Bare || o.Holder == "") {
+	if (in.Wait > 0 || in.Tickets) && (o.Bare || o.Holder == "") {
 		all = s.free(at).state()
 	}
 	switch {

@@ -228,6 +228,8 @@ var (
 
 func TestLock(t *testing.T) {
 	a := done(0, 10, acquire("a", 100, 0), got(1, 100)) // ends between 100 and 110
+	kept := acquire("b", 100, 0)
+	kept.Tickets = true
 	histories{
 		"held and released":         {true, []Call{a, done(20, 30, release(1), freed), done(40, 50, acquire("b", 100, 0), got(2, 100))}},
 		"two holders":               {false, []Call{a, done(20, 30, acquire("b", 100, 0), got(2, 100))}},
@@ -235,6 +237,9 @@ func TestLock(t *testing.T) {
 		"before the TTL":            {false, []Call{a, done(90, 99, acquire("b", 100, 0), got(2, 100))}},
 		"refused after the TTL":     {false, []Call{a, done(110, 120, acquire("b", 100, 0), heldBy("a", 1, 5))}},
 		"refused when free":         {false, []Call{done(20, 30, acquire("b", 100, 0), heldBy("a", 1, 5))}},
+		"refused by nobody":         {false, []Call{done(20, 30, acquire("b", 100, 0), notHeld)}},
+		"kept for a ticket":         {true, []Call{done(20, 30, kept, notHeld)}},
+		"kept, and held":            {false, []Call{a, done(20, 30, kept, notHeld)}},
 		"refused":                   {true, []Call{a, done(20, 30, acquire("b", 100, 0), heldBy("a", 1, 80))}},
 		"refused, too much is left": {false, []Call{a, done(20, 30, acquire("b", 100, 0), heldBy("a", 1, 91))}},
 		"refused by another token":  {false, []Call{a, done(20, 30, acquire("b", 100, 0), heldBy("a", 2, 80))}},

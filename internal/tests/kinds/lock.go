@@ -93,25 +93,26 @@ func lock(ctx context.Context, w *Worker, o Object) {
 
 func acquire(ctx context.Context, w *Worker, o Object) (grant, bool) {
 	w.grants++
-	in := history.LockInput{Op: history.LockAcquire, Holder: fmt.Sprint(w.number, "/", w.grants), TTL: w.ttl()}
-	if w.rng.IntN(3) > 0 {
+	in := history.LockInput{Op: history.LockAcquire, Holder: fmt.Sprint(w.number, "/", w.grants), TTL: w.ttl(), Tickets: w.tickets()}
+	t := w.ticket()
+	if t != nil || w.rng.IntN(3) > 0 {
 		in.Wait = 1 + w.rng.Int64N(int64(mostWait))
 	}
 	out, began, ok := do(ctx, w, operation[*lockpb.AcquireResponse]{
-		object: o, in: in, wait: time.Duration(in.Wait), keyed: true,
+		object: o, in: in, wait: time.Duration(in.Wait), keyed: true, ticket: t,
 		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*lockpb.AcquireResponse, error) {
-			return tryOrWait(ctx, w, conn, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key}, opt)
+			return tryOrWait(ctx, w, conn, &lockpb.AcquireRequest{Key: o.Key, Holder: in.Holder, TtlNs: in.TTL, WaitNs: t.waitOr(in.Wait), TicketTtlNs: t.ttl(), RequestId: as.id, IdempotencyKey: as.key}, opt)
 		},
 		output: func(r *lockpb.AcquireResponse) any {
 			out := lockOutput(r.Holder)
-			out.OK, out.Token, out.Waited, out.TTL, out.Replay = r.Acquired, r.Token, r.WaitedNs, r.TtlNs, replayed(r.Replay)
+			out.OK, out.Token, out.Waited, out.TTL, out.Replay = r.Acquired, r.Token, t.waited(r.WaitedNs), r.TtlNs, replayed(r.Replay)
 			return out
 		},
 	})
 	if !ok || !out.Acquired || out.TtlNs <= 0 {
 		return grant{}, false
 	}
-	return grant{of: o, holder: in.Holder, token: out.Token, until: began + w.cfg.Drift.Least(out.WaitedNs+in.TTL)}, true
+	return grant{of: o, holder: in.Holder, token: out.Token, until: began + w.cfg.Drift.Least(t.lasts(out.WaitedNs, in.TTL, out.TtlNs))}, true
 }
 
 // renew prolongs a grant, if it can. A renewal has no request id: an attempt that was lost

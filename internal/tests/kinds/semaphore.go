@@ -75,23 +75,27 @@ func acquirePermits(ctx context.Context, w *Worker, o Object, session time.Durat
 	w.grants++
 	holder := fmt.Sprint(w.number, "/", w.grants)
 	in := history.SemaphoreInput{Op: history.PermitsAcquire, Permits: 1 + uint32(w.rng.IntN(3)), Capacity: capacity, TTL: w.ttl()}
-	if in.TTL = cmp.Or(int64(session), in.TTL); w.rng.IntN(3) > 0 {
+	var t *ticket
+	if session == 0 {
+		t = w.ticket()
+	}
+	if in.TTL = cmp.Or(int64(session), in.TTL); t != nil || w.rng.IntN(3) > 0 {
 		in.Wait = 1 + w.rng.Int64N(int64(mostWait))
 	}
 	out, began, ok := do(ctx, w, operation[*semaphorepb.AcquireResponse]{
-		object: o, in: in, wait: time.Duration(in.Wait), keyed: session == 0, late: true,
+		object: o, in: in, wait: time.Duration(in.Wait), keyed: session == 0, late: true, ticket: t,
 		call: func(ctx context.Context, conn *grpc.ClientConn, as name, opt grpc.CallOption) (*semaphorepb.AcquireResponse, error) {
 			return semaphorepb.NewSemaphoreServiceClient(conn).Acquire(ctx, &semaphorepb.AcquireRequest{Key: o.Key, Holder: holder, Permits: in.Permits, Capacity: in.Capacity,
-				TtlNs: in.TTL, WaitNs: in.Wait, RequestId: as.id, IdempotencyKey: as.key, Session: w.session(session, as)}, opt)
+				TtlNs: in.TTL, WaitNs: t.waitOr(in.Wait), TicketTtlNs: t.ttl(), RequestId: as.id, IdempotencyKey: as.key, Session: w.session(session, as)}, opt)
 		},
 		output: func(r *semaphorepb.AcquireResponse) any {
-			return history.SemaphoreOutput{OK: r.Acquired, Token: r.Token, Waited: r.WaitedNs, TTL: r.TtlNs, Held: r.Held, Replay: replayed(r.Replay)}
+			return history.SemaphoreOutput{OK: r.Acquired, Token: r.Token, Waited: t.waited(r.WaitedNs), TTL: r.TtlNs, Held: r.Held, Replay: replayed(r.Replay)}
 		},
 	})
 	if !ok || !out.Acquired || out.TtlNs <= 0 {
 		return grant{}, false
 	}
-	return grant{of: o, holder: holder, token: out.Token, until: began + w.cfg.Drift.Least(out.WaitedNs+in.TTL)}, true
+	return grant{of: o, holder: holder, token: out.Token, until: began + w.cfg.Drift.Least(t.lasts(out.WaitedNs, in.TTL, out.TtlNs))}, true
 }
 
 func renewPermits(ctx context.Context, w *Worker, g *grant) {

@@ -178,7 +178,8 @@ type operation[R response] struct {
 	// repeat has it sent once more though it was answered, as a client that has not heard of the
 	// answer does: its first result has to be found, wherever the object is by then.
 	repeat bool
-	keyed  bool // its requests may carry an idempotency key
+	ticket *ticket // it has one, and what it waits for stands meanwhile
+	keyed  bool    // its requests may carry an idempotency key
 	// late operations are those that not all nodes may know yet: one that nobody does is
 	// given up at once.
 	late bool
@@ -229,6 +230,11 @@ func (r *request[R]) attempt(ctx context.Context, within time.Duration) (out R, 
 	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	out, err := r.call(attempt, w.conns[w.at], as, grpc.Peer(&by))
+	if err == nil && r.ticket != nil && waits(out) {
+		// It may have been sent twice on its way, so that the other one is granted it.
+		w.cfg.Log.Answered(r.object.Key, start, w.now(), false)
+		return out, 0, true
+	}
 	if err == nil {
 		p.By(out.GetOwner(), out.GetEpoch())
 		p.Answer(r.output(out))
@@ -236,7 +242,7 @@ func (r *request[R]) attempt(ctx context.Context, within time.Duration) (out R, 
 		return out, 0, true
 	}
 	f, unexpected := caller.FateOf(err, by.Addr != nil)
-	if f == caller.Nothing && r.wait > 0 && !r.bare {
+	if f == caller.Nothing && r.wait > 0 && !r.bare && r.ticket == nil {
 		f = caller.Lost // its place in the queue, and the time in it, may be the next attempt's
 	}
 	if f != caller.Lost {
@@ -269,6 +275,9 @@ func do[R response](ctx context.Context, w *Worker, op operation[R]) (out R, beg
 		if op.keyed && !w.cfg.Keyless && w.rng.IntN(keyedOf) == 0 {
 			r.key = fmt.Sprintf("%x/%s", w.run, r.name)
 		}
+	}
+	if r.ticket != nil {
+		return poll(ctx, r)
 	}
 	open := false
 	for most := leastRest; w.now()-r.Began < int64(w.cfg.Insist) && ctx.Err() == nil; most = min(2*most, mostRest) {

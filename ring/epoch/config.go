@@ -94,7 +94,7 @@ type Config struct {
 	Snapshots Snapshots
 
 	Clock clock.Clock      // boot time
-	Wall  func() time.Time // Default time.Now. Only jumps matter
+	Wall  func() time.Time // Default time.Now. It has a vote on the time of day, and is watched for jumps
 	Log   *slog.Logger
 }
 

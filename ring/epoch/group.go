@@ -64,6 +64,7 @@ type Group struct {
 	dead      chan struct{} // closed when raft has stopped
 	steady    func() int64  // the reading of the clock that leases are counted by
 	silent    atomic.Bool   // Silence was called
+	timeless  atomic.Int64  // when leases began to come without a time that is agreed on, by the boot clock; 0 = it is known
 	apart     atomic.Bool   // this node's clock is slower than the leader's
 	over      atomic.Bool   // it has no lease any more, whatever is granted
 	gains     atomic.Int64  // of the leader's clock on this one, for which the lease was dropped

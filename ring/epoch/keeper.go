@@ -34,6 +34,8 @@ type keeper struct {
 	sent       int        // renewals under way
 	askedAt    int64      // when the last of them was sent
 	skew       int64      // wall time minus boot time
+	wall       lease.Wall // the time that is agreed on, by boot
+	wallWrong  bool       // this node's wall clock does not show it
 	pace       lease.Pace // of its clock and the leader's
 
 	asksOthers bool  // whether they could elect one of them, while the disk hangs
@@ -168,7 +170,7 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
 		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: table.Level,
 		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch, Floor: k.cfg.EpochFloor,
-		ClockDiffers: k.pace.Apart(k.now), ClockGained: k.pace.Found(k.cfg.lease(), k.now),
+		WallNs: k.cfg.Wall().UnixNano(), ClockDiffers: k.pace.Apart(k.now), ClockGained: k.pace.Found(k.cfg.lease(), k.now),
 	}
 }
 
@@ -195,6 +197,7 @@ func (k *keeper) renewed(as table.Holder, s lease.Stamp, asked int64, resp *peer
 	}
 	k.g.warm.Store(true)
 	k.g.heard.Store(max(k.g.heard.Load(), asked))
+	k.learnWall(asked, resp.WallNs)
 	//guard:count-from-send insert s.Sent = k.now
 	k.holding.Received(s, min(resp.TtlNs, int64(maxTTL)), resp.Term, resp.Grant)
 	k.extend()

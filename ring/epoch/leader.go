@@ -35,6 +35,7 @@ type leaderState struct {
 	silentAt   map[raft.ServerID]int64 // when servers were asked that gossip tells of and that did not answer
 	ledAt      int64                   // when the term began
 	roll       roll                    // of those that were members before
+	walls      lease.Walls[string]     // of members, by node
 	slower     map[string]slower       // by node: whose clocks are, as they say
 	passOnAt   int64                   // when to pass leadership on next, should the own clock be suspected
 	membersAt  uint64                  // epoch of the last change of members, or a later one
@@ -96,7 +97,7 @@ func (k *keeper) checkLeadership() {
 		k.follow()
 		k.grants.BeginTerm(term, k.now)
 		k.synced, k.joinedAt, k.changedAt, k.ledAt = nil, k.now, k.now, k.now
-		k.slower = map[string]slower{}
+		k.slower, k.walls = map[string]slower{}, lease.Walls[string]{}
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
 		k.stops, k.mutes = stops{at: k.now}, mutes{}
 		k.others = map[table.Holder]other{}
@@ -264,7 +265,7 @@ func (k *keeper) answer(r *renewal) {
 	switch v {
 	case lease.Granted:
 		k.roll.heard(r.holder())
-		r.reply <- &peerv1.RenewResponse{Term: r.term, Grant: grant, TtlNs: int64(k.cfg.TTL), ReceivedNs: r.received}
+		r.reply <- &peerv1.RenewResponse{Term: r.term, Grant: grant, TtlNs: int64(k.cfg.TTL), ReceivedNs: r.received, WallNs: k.wallAt(r)}
 	case lease.NotMember:
 		q := r.req
 		//guard:removed-comes-back

@@ -50,7 +50,8 @@ func (r Range) Holds(h uint64) bool { return h-r.After-1 < r.UpTo-r.After || r.A
 type Rule struct {
 	until atomic.Int64 // end of the lease; 0 = none
 	clean atomic.Uint64
-	quiet atomic.Bool // it lets nothing in any more
+	quiet atomic.Bool  // it lets nothing in any more
+	ahead atomic.Int64 // by how much the time of day is ahead of the clock of May, ns; 0 = nobody knows
 	now   atomic.Pointer[state]
 
 	clock func() int64 // see Clock
@@ -112,6 +113,22 @@ func (r *Rule) Load(epoch uint64) {
 // was told none takes them to have come at 0.
 func (r *Rule) Clock(now func() int64) { r.clock = now }
 
+// SetWall says by how much the time of day that is agreed on is ahead of the clock of May, in
+// ns since 1970.
+func (r *Rule) SetWall(ahead int64) {
+	if ahead == 0 {
+		ahead = 1
+	}
+	r.ahead.Store(ahead)
+}
+
+// Wall returns the time of day that is agreed on at a moment of the clock of May, in ns since 1970. ok
+// is false as long as this process has not heard of any.
+func (r *Rule) Wall(now int64) (wall int64, ok bool) {
+	ahead := r.ahead.Load()
+	return now + ahead, ahead != 0
+}
+
 // Self returns the process for which the rule speaks.
 func (r *Rule) Self() table.Holder { return r.now.Load().self }
 
@@ -132,6 +149,8 @@ type Entry struct {
 	Whole bool   // nothing was ever lost of what is kept of the row
 	// Lost is the epoch of the loss while the row is in grace, 0 otherwise.
 	Lost uint64
+	// Loss is the epoch of the last loss, 0 if the row is Whole.
+	Loss uint64
 	// LostAt is, if the row is not Whole, a moment by which all was lost that was lost of
 	// it. In grace, the row had come to this process by then, and the grace runs from it.
 	LostAt int64
@@ -164,7 +183,7 @@ func (r *Rule) Enter(h uint64, now int64) (Entry, Verdict) {
 		return e, NoLease
 	}
 	is := &s.table.Rows[i]
-	e.Since, e.Whole, e.LostAt = is.Since, is.Lost == 0, w.lostAt
+	e.Since, e.Whole, e.Loss, e.LostAt = is.Since, is.Lost == 0, is.Lost, w.lostAt
 	e.LearnedAt, e.Unsure, e.Window = w.learnedAt, is.Unsure, s.table.IDWindow
 	if is.Grace {
 		e.Lost = is.Lost

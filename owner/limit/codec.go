@@ -11,6 +11,10 @@ import (
 // the time to the next and the tokens. A weight stands at the end, if there is one.
 func (s *State) AppendTo(w *wire.Writer, marks []Mark) {
 	w.Byte(byte(s.Algorithm))
+	if s.Algorithm == CalendarWindow {
+		s.appendDated(w)
+		return
+	}
 	if s.Spent != 0 {
 		w.Moment(s.At)
 	} else {
@@ -46,8 +50,13 @@ func (s *State) ReadFrom(r *wire.Reader, marks []Mark) []Mark {
 
 // ReadWhole is ReadFrom of a state that has no weight. It leaves what is behind.
 func (s *State) ReadWhole(r *wire.Reader, marks []Mark) []Mark {
+	algorithm := Algorithm(r.Byte())
+	if algorithm == CalendarWindow {
+		s.readDated(r)
+		return marks[:0]
+	}
 	*s = State{
-		Algorithm: Algorithm(r.Byte()), At: r.Moment(), Spent: r.Uint(MaxLimit), Carry: r.Uint(MaxPeriod),
+		Algorithm: algorithm, At: r.Moment(), Spent: r.Uint(MaxLimit), Carry: r.Uint(MaxPeriod),
 		Limit: r.Uint(MaxLimit), Period: int64(r.Uint(MaxPeriod)),
 	}
 	marks = marks[:0]

@@ -61,7 +61,7 @@ func TestApply(t *testing.T) {
 		}},
 		{name: "a lowered limit keeps what was spent above it", steps: []step{
 			{op: bucket(10, second, 0, 10), want: Result{Allowed: true, Capacity: 10, ResetAfter: second}},
-			{op: bucket(5, second, 0, 1), want: Result{Capacity: 5, RetryAfter: 1_200_000_000, ResetAfter: 2 * second}},
+			{op: bucket(5, second, 0, 1), want: Result{Capacity: 5, Debt: 5, RetryAfter: 1_200_000_000, ResetAfter: 2 * second}},
 			// Five a second from then on: after one second five of ten are back.
 			{at: second, op: bucket(5, second, 0, 1), want: Result{Capacity: 5, RetryAfter: 200_000_000, ResetAfter: second}},
 		}},

@@ -114,7 +114,7 @@ func (m model) check(op Op, now int64) (model, Result) {
 	was := m
 	m = m.after(now).under(op.Params, now)
 	capacity := whole(op.Capacity())
-	res := Result{Capacity: op.Capacity(), Allowed: op.Refund != 0 || add(m.level, whole(op.Cost)).Cmp(capacity) <= 0}
+	res := Result{Capacity: op.Capacity(), Allowed: op.Refund != 0 || op.Overdraft || add(m.level, whole(op.Cost)).Cmp(capacity) <= 0}
 	if op.Refund != 0 {
 		if m.level = sub(m.level, whole(op.Refund)); m.level.Sign() < 0 {
 			m.level = new(big.Rat)
@@ -122,10 +122,18 @@ func (m model) check(op Op, now int64) (model, Result) {
 	} else if !res.Allowed {
 		res.RetryAfter = m.until(sub(capacity, whole(op.Cost)), now)
 	} else if !op.Peek {
-		m.level = add(m.level, whole(op.Cost))
+		most := add(whole(MaxLimit), sub(m.level, new(big.Rat).SetInt(ceil(m.level)))) // that is remembered
+		if m.level = add(m.level, whole(op.Cost)); m.level.Cmp(most) > 0 {
+			m.level = most
+		}
 	}
 	if m.level.Cmp(capacity) < 0 {
 		res.Remaining = floor(sub(capacity, m.level)).Uint64()
+	} else {
+		res.Debt = ceil(sub(m.level, capacity)).Uint64()
+	}
+	if op.Overdraft && res.Remaining == 0 {
+		res.RetryAfter = m.until(sub(capacity, whole(1)), now)
 	}
 	res.ResetAfter = m.until(new(big.Rat), now)
 	if op.Peek {
@@ -180,12 +188,14 @@ func checkTimes(t failer, s State, op Op, res Result, now int64) {
 	t.Helper()
 	try := func(after int64) bool {
 		probe := op
-		probe.Peek = true
+		if probe.Peek = true; op.Overdraft {
+			probe.Cost, probe.Overdraft = 1, false
+		}
 		_, r, _ := Apply(s, probe, now+after)
 		return r.Allowed
 	}
 	there := func(after int64) bool { return now <= math.MaxInt64-after }
-	if !res.Allowed && there(res.RetryAfter) && res.RetryAfter < math.MaxInt64 && (try(res.RetryAfter-1) || !try(res.RetryAfter)) {
+	if (!res.Allowed || op.Overdraft && res.RetryAfter != 0) && there(res.RetryAfter) && res.RetryAfter < math.MaxInt64 && (try(res.RetryAfter-1) || !try(res.RetryAfter)) {
 		t.Fatalf("%+v %+v at %d: retry after %d is not the first moment that passes", s, op, now, res.RetryAfter)
 	}
 	if res.ResetAfter == 0 && s.Absent(now) || res.ResetAfter == math.MaxInt64 || !there(res.ResetAfter) {
@@ -224,6 +234,15 @@ func anOp(t *rapid.T, p Params) Op {
 	return Op{Params: p, Cost: cost, Peek: rapid.IntRange(0, 3).Draw(t, "peek") == 0}
 }
 
+// anOverdraft is an operation that may be an overdraft, of more than there can be among them.
+func anOverdraft(t *rapid.T, p Params) Op {
+	if rapid.IntRange(0, 2).Draw(t, "overdraft") != 0 {
+		return anOp(t, p)
+	}
+	cost := rapid.OneOf(rapid.Uint64Range(1, 2*min(p.Capacity(), MaxLimit/2)), tokens).Draw(t, "owed")
+	return Op{Params: p, Cost: cost, Overdraft: true}
+}
+
 // Whatever comes, changed parameters, algorithms and a clock that goes back
 // among it, the state, the answer and its times are those of the model.
 func TestAgainstModel(t *testing.T) {
@@ -238,7 +257,7 @@ func TestAgainstModel(t *testing.T) {
 			} else {
 				now += step
 			}
-			s, _ = checkAgainstModel(t, s, anOp(t, p), now)
+			s, _ = checkAgainstModel(t, s, anOverdraft(t, p), now)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func (op Op) Part(weight uint32) (part Op, ok bool) {
 	}
 	capacity := op.Capacity() * uint64(weight) >> weightBits
 	period, ok := stretched(op.Period, weight)
-	if !ok || capacity == 0 || op.Cost > capacity {
+	if !ok || capacity == 0 || op.Cost > capacity && !op.Overdraft {
 		return op, false
 	}
 	op.Burst, op.Period = capacity, period
@@ -90,6 +90,9 @@ func (s State) asOf(now int64) State {
 	l := s.level(now)
 	if l.spent == 0 {
 		return State{Weight: s.Weight}
+	}
+	if s.Algorithm == CalendarWindow {
+		s.Limit, s.Period = 1, MaxPeriod // nothing says when it ends: as slowly as can be
 	}
 	return State{TokenBucket, s.Weight, now, l.spent, l.carry, s.Limit, s.Period}
 }

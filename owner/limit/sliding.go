@@ -79,19 +79,22 @@ func Slide(s State, marks []Mark, op Op, now int64) (next State, after []Mark, r
 		w = w.refund(op.Refund)
 		spent -= min(op.Refund, spent)
 		res.Allowed = true
-	case spent+op.Cost > op.Limit:
+	case spent+op.Cost > op.Limit && !op.Overdraft:
 		res.RetryAfter = w.backIn(spent+op.Cost-op.Limit, op.Period, now)
 		if same {
 			op.Peek = true
 		}
 	default:
 		res.Allowed = true
-		if !op.Peek {
-			w = w.spend(op.Cost, now)
-			spent += op.Cost
+		if n := min(op.Cost, MaxLimit-spent); !op.Peek && n > 0 {
+			w = w.spend(n, now)
+			spent += n
+		}
+		if op.Overdraft && spent >= op.Limit {
+			res.RetryAfter = w.backIn(spent-op.Limit+1, op.Period, now)
 		}
 	}
-	res.Remaining = op.Limit - min(op.Limit, spent)
+	res.Remaining, res.Debt = op.Limit-min(op.Limit, spent), spent-min(op.Limit, spent)
 	res.ResetAfter = w.backIn(spent, op.Period, now)
 	if op.Peek {
 		return s, nil, res, false

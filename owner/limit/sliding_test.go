@@ -360,7 +360,7 @@ func TestSlide(t *testing.T) {
 		{name: "a raised and a lowered limit", steps: []step{
 			{op: sliding(3, second, 3), want: Result{Allowed: true, Capacity: 3, ResetAfter: second}},
 			{at: 1, op: sliding(4, second, 1), want: Result{Allowed: true, Capacity: 4, ResetAfter: second}},
-			{at: 2, op: sliding(2, second, 1), want: Result{Capacity: 2, RetryAfter: second - 2, ResetAfter: second - 1}},
+			{at: 2, op: sliding(2, second, 1), want: Result{Capacity: 2, Debt: 2, RetryAfter: second - 2, ResetAfter: second - 1}},
 		}},
 		{name: "a longer period counts from the hits", steps: []step{
 			{op: sliding(3, 10*second, 2), want: Result{Allowed: true, Capacity: 3, Remaining: 1, ResetAfter: 10 * second}},

@@ -15,19 +15,33 @@ type limits struct{}
 
 var limitMachine = machine{name: "limit", cell: unsafe.Sizeof(limitCell{}), states: limits{}, parts: limits{}, old: limits{}}
 
-func (limits) absent(_ *shard, e *entry, now int64) bool {
+func (limits) absent(sh *shard, e *entry, now int64) bool {
 	c := e.limit()
+	if e.rest != 0 && !sh.overs.At(e.rest).Over(now) {
+		return false
+	}
+	if c.algorithm() == limit.CalendarWindow {
+		s := c.state()
+		wall, ok := sh.store.wallAt(now)
+		return ok && s.Passed(wall)
+	}
 	return c.weight() == 0 && (c.spent == 0 || c.state().Absent(now))
 }
 
-func (limits) spent(_ *shard, e *entry) bool { return e.limit().spent != 0 }
+func (limits) spent(_ *shard, e *entry) bool {
+	c := e.limit()
+	return c.spent != 0 || c.algorithm() == limit.CalendarWindow || e.rest != 0
+}
 
 func (limits) fades() bool { return true }
 
-func (limits) clear(sh *shard, e *entry) { sh.setLimitLocked(e, &limit.State{}, nil) }
+func (limits) clear(sh *shard, e *entry) {
+	sh.setLimitLocked(e, &limit.State{}, nil)
+	sh.setOverrideLocked(e, nil)
+}
 
 func (limits) record(sh *shard, e *entry, r *Record, _ bool) {
-	if *e.limit() != (limitCell{}) {
+	if *e.limit() != (limitCell{}) || e.rest != 0 {
 		r.State = State{sh: sh, e: e}
 	}
 }
@@ -42,6 +56,9 @@ func (r *Record) Limit() (s limit.State, marks []limit.Mark) {
 		return e.limit().state(), r.State.sh.marksLocked(e.limit())
 	}
 	from := r.State.reader()
+	if _, ok := readOverride(&from); ok && from.Ends() {
+		return s, nil
+	}
 	if marks = s.ReadFrom(&from, nil); !from.Ends() {
 		return limit.State{}, nil
 	}
@@ -62,6 +79,12 @@ func (r *Record) SetLimit(s limit.State, marks []limit.Mark) *Record {
 func (limits) write(r *Record, to []byte, now int64) []byte {
 	s, marks := r.Limit()
 	w := wire.Writer{B: to, Now: now}
+	if o, ok := r.Override(); ok {
+		w.Byte(overrideMark)
+		if o.AppendTo(&w); s == (limit.State{}) {
+			return w.B
+		}
+	}
 	s.AppendTo(&w, marks)
 	return w.B
 }
@@ -73,11 +96,22 @@ func (limits) judge(r *Record, now int64) (judged any, absent bool, err error) {
 	var s limit.State
 	var room [limit.MaxMarks]limit.Mark
 	from := r.State.reader()
+	if o, ok := readOverride(&from); ok {
+		if from.Bad {
+			return nil, false, errState
+		}
+		if err := o.Validate(); err != nil {
+			return nil, false, invalid("record", "the override: %v", err)
+		}
+		if from.Ends() {
+			return nil, false, nil
+		}
+	}
 	marks := s.ReadFrom(&from, room[:0])
 	switch {
 	case !from.Ends():
 		return nil, false, errState
-	case s.At > now || s.At < -maxMoment:
+	case s.Algorithm != limit.CalendarWindow && (s.At > now || s.At < -maxMoment):
 		return nil, false, errTime
 	}
 	if err := errors.Join(s.Valid(), s.ValidMarks(marks)); err != nil {
@@ -87,18 +121,29 @@ func (limits) judge(r *Record, now int64) (judged any, absent bool, err error) {
 }
 
 func (limits) grows(r *Record) bool {
-	return len(r.State.bytes) > 0 && limit.Algorithm(r.State.bytes[0]) == limit.SlidingWindow
+	if len(r.State.bytes) == 0 {
+		return false
+	}
+	first := r.State.bytes[0]
+	return limit.Algorithm(first) == limit.SlidingWindow || first == overrideMark
 }
 
 func (limits) install(t target, r *Record, _ any) {
 	var s limit.State
 	var room [limit.MaxMarks]limit.Mark
 	var marks []limit.Mark
+	var o *limit.Override
 	if !r.State.Absent() {
 		from := r.State.reader()
-		marks = s.ReadFrom(&from, room[:0])
+		if read, ok := readOverride(&from); ok {
+			o = &read
+		}
+		if len(from.B) > 0 {
+			marks = s.ReadFrom(&from, room[:0])
+		}
 	}
 	t.sh.setLimitLocked(t.e, &s, marks)
+	t.sh.setOverrideLocked(t.e, o)
 }
 
 // Version 2 has sliding windows, and version 3 buckets that have a weight, for a program that knows an
@@ -110,7 +155,10 @@ func (limits) version(r *Record) byte {
 	} else {
 		s, _ = r.Limit()
 	}
+	_, over := r.Override()
 	switch {
+	case over, s.Algorithm == limit.LeakyBucket, s.Algorithm == limit.CalendarWindow:
+		return 0 // none: there are such from OverrideLevel and LeakyLevel on
 	case s.Weight != 0:
 		return 3
 	case s.Algorithm == limit.SlidingWindow:
@@ -149,6 +197,11 @@ func (limits) room(t *target, id *reqid.ID, r *Record) *failure.Error {
 func (limits) put(t *target, r *Record) {
 	s, marks := r.Limit()
 	t.sh.setLimitLocked(t.e, &s, marks)
+	if o, ok := r.Override(); ok {
+		t.sh.setOverrideLocked(t.e, &o)
+	} else {
+		t.sh.setOverrideLocked(t.e, nil)
+	}
 }
 
 func (e *entry) limit() *limitCell { return (*limitCell)(e.state()) }

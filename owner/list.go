@@ -19,6 +19,7 @@ type Shown struct {
 	*Record       // with the state of the object, and without its members
 	Waiting int   // how many wait for it
 	Now     int64 // the moment by which its times are
+	Wall    int64 // that moment by the time that calendars go by, ns since 1970; 0 = it is not known
 }
 
 // Objects shows the objects of a key that are there, at most MaxOfKey: emit gets each with its
@@ -44,7 +45,8 @@ func (s *Store) Objects(now int64, key string, emit func(o Shown)) (meta Meta, m
 		slot, _, err = sh.look(slot, now, shownCost, admit, match, func(slot uint32, e *entry) bool {
 			if more = shown == MaxOfKey; !more {
 				shown++
-				emit(Shown{sh.headLocked(slot, hash), sh.waitingLocked(e), sh.now})
+				wall, _ := s.wallAt(sh.now)
+				emit(Shown{sh.headLocked(slot, hash), sh.waitingLocked(e), sh.now, wall})
 			}
 			return !more
 		})
@@ -65,14 +67,14 @@ type Place struct {
 // gets the address of each, valid until it returns, under the lock of its shard. It returns
 // where to go on; done reports that there are no others. It looks at a bounded number of
 // cells, so that it may show nothing although there is more. Parts of split objects are left
-// out.
+// out. With overridden, only limits that have an override are shown.
 //
 // An object that is there, and the process's own, all the time is shown once.
-func (s *Store) List(now int64, from Place, most int, match func(kind Kind, key, name []byte) bool, emit func(kind Kind, key, name []byte)) (next Place, done bool) {
+func (s *Store) List(now int64, from Place, most int, overridden bool, match func(kind Kind, key, name []byte) bool, emit func(kind Kind, key, name []byte)) (next Place, done bool) {
 	shown := 0
 	matches := func(e *entry) bool {
 		text := e.text()
-		return text[0] != reserved && match(e.kind, text[:e.keyLen], text[e.keyLen:])
+		return text[0] != reserved && (!overridden || e.kind == KindLimit && e.rest != 0) && match(e.kind, text[:e.keyLen], text[e.keyLen:])
 	}
 	for budget := maxListed; int(from.Shard) < len(s.shards); {
 		if budget <= 0 || shown >= most {
@@ -80,6 +82,9 @@ func (s *Store) List(now int64, from Place, most int, match func(kind Kind, key,
 		}
 		sh := &s.shards[from.Shard]
 		slot, looked, _ := sh.look(from.Slot, now, listedCost, nil, matches, func(slot uint32, e *entry) bool {
+			if overridden && sh.overs.At(e.rest).Over(sh.now) {
+				return true
+			}
 			if s.owners == nil || s.owners.Owns(sh.hashLocked(slot)) {
 				shown++
 				text := e.text()

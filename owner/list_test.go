@@ -87,7 +87,7 @@ func TestList(t *testing.T) {
 	got := map[string]int{}
 	for at, done, page := (Place{}), false, 0; !done; page++ {
 		n := 0
-		at, done = s.List(0, at, 7, counters, func(_ Kind, key, _ []byte) {
+		at, done = s.List(0, at, 7, false, counters, func(_ Kind, key, _ []byte) {
 			got[string(key)]++
 			n++
 		})
@@ -115,14 +115,14 @@ func TestListIsBounded(t *testing.T) {
 	}
 	looked := 0
 	nothing := func(Kind, []byte, []byte) bool { looked++; return false }
-	at, done := s.List(0, Place{}, 10, nothing, nil)
+	at, done := s.List(0, Place{}, 10, false, nothing, nil)
 	if done || looked != maxListed || at == (Place{}) {
 		t.Fatalf("looked at %d, done %v, next %+v", looked, done, at)
 	}
-	if _, done = s.List(0, at, 10, nothing, nil); !done || looked != maxListed+10 {
+	if _, done = s.List(0, at, 10, false, nothing, nil); !done || looked != maxListed+10 {
 		t.Errorf("looked at %d, done %v", looked, done)
 	}
-	if _, done := s.List(0, Place{Shard: 99}, 10, nothing, nil); !done {
+	if _, done := s.List(0, Place{Shard: 99}, 10, false, nothing, nil); !done {
 		t.Error("a place that there is not goes on")
 	}
 }
@@ -157,7 +157,7 @@ func TestListsWriteNoQueues(t *testing.T) {
 	const most = locks * waiters // bytes: a queue that is written out takes more than one for each place
 	n := 0
 	if b := allocated(func() {
-		s.List(1, Place{}, locks, func(Kind, []byte, []byte) bool { return true }, func(Kind, []byte, []byte) { n++ })
+		s.List(1, Place{}, locks, false, func(Kind, []byte, []byte) bool { return true }, func(Kind, []byte, []byte) { n++ })
 	}); n != locks || b > most {
 		t.Errorf("a list of %d objects made %d bytes", n, b)
 	}
@@ -203,7 +203,7 @@ func TestListFromAnywhere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		at := Place{rapid.OneOf(rapid.Uint32Range(0, 5), rapid.Uint32()).Draw(r, "shard"), rapid.OneOf(rapid.Uint32Range(0, 1<<12), rapid.Uint32()).Draw(r, "slot")}
 		for pages, done := 0, false; !done; pages++ {
-			if at, done = s.List(0, at, 10, everything, func(_ Kind, key, _ []byte) {
+			if at, done = s.List(0, at, 10, false, everything, func(_ Kind, key, _ []byte) {
 				if strings.Trim(string(key), "k") != "" || len(key) == 0 {
 					r.Fatalf("key %q", key)
 				}

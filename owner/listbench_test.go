@@ -40,7 +40,7 @@ func BenchmarkBesideLists(b *testing.B) {
 	}{{"64 queues of 1024", queues}, {fmt.Sprint(*listed, " counters"), many}} {
 		list := func() {
 			for at, done := (Place{}), false; !done; {
-				at, done = in.s.List(2, at, 1000, func(Kind, []byte, []byte) bool { return true }, func(Kind, []byte, []byte) {})
+				at, done = in.s.List(2, at, 1000, false, func(Kind, []byte, []byte) bool { return true }, func(Kind, []byte, []byte) {})
 			}
 		}
 		show := func() {

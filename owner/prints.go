@@ -61,6 +61,18 @@ const (
 	opUpdateMember
 )
 
+const (
+	opSetOverride uint64 = iota + 90
+	opClearOverride
+)
+
+const (
+	opAdmit uint64 = iota + 70
+	opSettle
+)
+
+const opOverdraft uint64 = 80
+
 // fingerprint tells operations under one request id apart: what they do and
 // by how much.
 func fingerprint(op, arg uint64) uint32 {
@@ -92,16 +104,36 @@ func (d digest) flag(b bool) digest {
 
 func (d digest) print() uint32 { return uint32(d>>32) ^ uint32(d) }
 
-func printOfCheck(id *reqid.ID, op *limit.Op) uint32 {
+// printOfCheck goes by what was asked for: where that is a policy, not by what it is now.
+func printOfCheck(id *reqid.ID, op *limit.Op, policy string) uint32 {
 	what, n := opCheck, op.Cost
-	if op.Refund != 0 {
+	switch {
+	case op.Refund != 0:
 		what, n = opRefund, op.Refund
+	//guard:overdraft-print
+	case op.Overdraft:
+		what = opOverdraft
+	}
+	if policy != "" {
+		if !id.Given() {
+			return 0
+		}
+		return digestOf(what).with(n).with(xxhash.Sum64String(policy)).print()
 	}
 	//guard:key-fields-check
 	if id.Keyed() {
-		return digestOf(what).with(n).with(uint64(op.Algorithm)).with(op.Limit).with(uint64(op.Period)).with(op.Capacity()).print()
+		return digestOf(what).with(n).params(&op.Params).print()
 	}
 	return fingerprint(what, n)
+}
+
+// params adds those of a limit.
+func (d digest) params(p *limit.Params) digest {
+	period := uint64(p.Period)
+	if p.Algorithm == limit.CalendarWindow { // its number is another one in another program
+		period = xxhash.Sum64String(limit.Calendar(p.Period).String())
+	}
+	return d.with(uint64(p.Algorithm)).with(p.Limit).with(period).with(p.Capacity())
 }
 
 func printOfAdd(id *reqid.ID, op *counter.AddOp) uint32 {

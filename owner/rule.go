@@ -60,6 +60,10 @@ type Permit struct {
 	// NamedLoss is the epoch of a loss that answers name although there is no grace, as
 	// those of a standalone node do; 0 if there is none.
 	NamedLoss uint64
+	// Loss is the epoch by which the row's state was last lost, whether or not it is in grace, and LossAt
+	// a moment by which this process had learned of that, by its clock; 0 = it never was.
+	Loss   uint64
+	LossAt int64
 }
 
 // LostEpoch returns the epoch of the loss that answers name, 0 if there is none.

@@ -21,7 +21,8 @@ type shard struct {
 	index  flat.Index // tag of (key, name) → entry
 	cells  flat.Cells // entries, each with its state, key and name behind it
 	holds  flat.Slab[hold.State]
-	marks  flat.Cells        // of sliding windows that have some
+	marks  flat.Cells // of sliding windows that have some
+	overs  flat.Slab[limit.Override]
 	values flat.Slab[[]byte] // of registers that have one, and texts of what is done once
 	ids    *reqid.Table
 	heat   Heat // nil = nobody asks
@@ -101,7 +102,9 @@ type target struct {
 	ref    Ref
 	permit Permit
 	now    int64
+	wall   int64  // the time of day, ns since 1970, of a check that goes by a calendar
 	slack  uint64 // by how much the capacity of a limit is above that of the part
+	limit  uint64 // of the override of a limit that is in force; 0 = none
 	quiet  bool   // no user has asked for it: it is not counted
 	frees  bool   // the operation makes room
 	copied bool   // it is a copy of another process's

@@ -76,8 +76,8 @@ func (sh *shard) setLimitLocked(e *entry, s *limit.State, marks []limit.Mark) {
 	clear(cell[copy(cell, marks):])
 }
 
-// plain reports whether an operation on a state is a check for limit.Apply alone, as
-// most are.
+// plain reports whether an operation on a state is a check for limit.Apply or limit.Date alone,
+// as most are.
 func plain(s *limit.State, op *limit.Op) bool { return op.Refund == 0 && !op.Slides(s) }
 
 // checkLocked goes on with a check that is not plain, and has not been done under
@@ -88,11 +88,11 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 	res.Capacity += t.slack
 	keep := changed || made && (op.Refund == 0 || t.weight != 0) // it is to outlast the grace, if there is room for it
 	if !keep && !id.Given() {
-		return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
+		return CheckAnswer{res, t.slack, t.limit, Meta{Permit: t.permit}}, nil
 	}
 	if err := t.roomForLocked(id, marks, changed); err != nil {
 		if !changed && !id.Given() {
-			return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
+			return CheckAnswer{res, t.slack, t.limit, Meta{Permit: t.permit}}, nil
 		}
 		return CheckAnswer{}, err
 	}
@@ -104,8 +104,8 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 		t.e.limit().weigh(t.weight)
 		t.sh.advanceLocked()
 	}
-	t.changedLocked(id, reqid.Outcome{Print: print, Code: decision(res.Allowed)})
-	return CheckAnswer{res, t.slack, Meta{Permit: t.permit}}, nil
+	t.changedLocked(id, reqid.Outcome{Print: print, Code: decision(res.Allowed), A: res.Delay})
+	return CheckAnswer{res, t.slack, t.limit, Meta{Permit: t.permit}}, nil
 }
 
 // decideLocked returns what package limit says of an operation on a limit of the given
@@ -115,8 +115,15 @@ func (t *target) decideLocked(s *limit.State, op *limit.Op) (next limit.State, m
 	if op.Refund != 0 && t.startsEmpty() {
 		seen := peekAt(*op)
 		_, _, res, _ = t.decideLocked(s, &seen)
-		res.Allowed, res.RetryAfter = true, 0
+		res.Allowed, res.RetryAfter, res.Delay = true, 0, 0
 		return *s, nil, res, false
+	}
+	if op.Algorithm == limit.CalendarWindow {
+		if t.e != nil && s.Algorithm == limit.SlidingWindow {
+			marks = t.sh.marksLocked(t.e.limit())
+		}
+		next, res, changed = limit.Date(*s, marks, *op, t.now, t.wall)
+		return next, nil, res, changed
 	}
 	if !op.Slides(s) {
 		next, res, changed = limit.Apply(*s, *op, t.now)
@@ -133,8 +140,11 @@ func (t *target) decideLocked(s *limit.State, op *limit.Op) (next limit.State, m
 	return limit.Slide(*s, sh.slide, *op, t.now)
 }
 
-// peekAt is a peek at what an operation is about.
+// peekAt is a peek at what an operation is about; of an overdraft, whether a check of 1 passes.
 func peekAt(op limit.Op) limit.Op {
+	if op.Overdraft {
+		op.Cost, op.Overdraft = 1, false
+	}
 	op.Cost, op.Refund, op.Peek = max(op.Cost, 1), 0, true
 	return op
 }

@@ -59,6 +59,14 @@ func (r Ref) validate() *failure.Error {
 	return nil
 }
 
+// CheckAddress reports why no object that callers name can have a key and a name.
+func CheckAddress(key, name string) error {
+	if err := (Ref{Key: key, Name: name}).validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
 // validAddress is validate of an address that no operation comes with: that of an
 // object or of a part.
 func (r Ref) validAddress() *failure.Error {
@@ -96,6 +104,9 @@ type Config struct {
 	// MaxVersion returns the greatest version that records and copies may come with now: see
 	// MaxVersionAt. It must be quick. nil = any that leaves room for changes.
 	MaxVersion func() uint64
+
+	// Policies have the limits of checks that name one; nil = there are none.
+	Policies Policies
 
 	// Heat makes what counts the operations on a shard's objects; nil = they are not
 	// counted.
@@ -201,7 +212,9 @@ type Store struct {
 	splits     Splits       // the rule, if objects may be split; else nil
 	partial    PartialSink  // the sink, if it may get records that are Partial; else nil
 	owners     Owners       // the rule, if copies of others' may come here; else nil
+	policies   Policies     // nil = there are none
 	levels     Levels       // the rule, if it is that of a cluster with levels; else nil
+	dates      Dates        // the rule, if it knows the time of day; else nil
 	shards     []shard
 	wakes      wakes
 	treeSignal chan struct{} // capacity 1: see ChildrenChanged
@@ -243,6 +256,8 @@ func New(cfg Config, now int64) (*Store, error) {
 	s.partial, _ = cfg.Sink.(PartialSink)
 	s.owners, _ = cfg.Rule.(Owners)
 	s.levels, _ = cfg.Rule.(Levels)
+	s.dates, _ = cfg.Rule.(Dates)
+	s.policies = cfg.Policies
 	for i := range s.shards {
 		s.shards[i].store, s.shards[i].number, s.shards[i].now = s, i, now
 		s.shards[i].ids = reqid.NewTable(cfg.RequestIDs)

@@ -317,3 +317,36 @@ func TestAbsent(t *testing.T) {
 		}
 	}
 }
+
+// TestOverridesThereAndBack: an override is in all parts, which decide by it, and in the whole
+// again, also when parts of it were lost.
+func TestOverridesThereAndBack(t *testing.T) {
+	h := newHouse(t, nil)
+	o := limit.Override{Limit: 80, Period: 1000 * second, Burst: 400}
+	if _, err := h.s.SetOverride(h.now, h.whole(owner.Whole), reqid.ID{}, o, 100*second); err != nil {
+		t.Fatal(err)
+	}
+	until := h.now + 100*second
+	op := bucket(8, 1000*second)
+	op.Cost = 8
+	if a, err := h.s.Check(h.now, h.whole(owner.Whole), reqid.ID{}, op); err != nil || a.Remaining != 392 {
+		t.Fatal(a, err)
+	}
+	h.begin("limit", even(4)...)
+	h.open()
+	op.Cost = 50 // more than the caller's limit could ever have
+	for i := range 4 {
+		if a, err := h.s.Check(h.now, h.part(i, owner.Share), reqid.ID{}, op); err != nil || !a.Allowed || a.Capacity != 400 || a.Override != 80 || a.Remaining != 48 {
+			t.Errorf("part %d: %+v, %v", i, a, err)
+		}
+	}
+	sp, parts := h.close()
+	back := united([][]*owner.Record{nil, parts[1], nil, parts[3]}, sp, h.now)
+	if got, ok := back[0].Override(); !ok || got.Limit != 80 || got.Burst != 400 || got.Until != until {
+		t.Errorf("with lost parts: %+v", got)
+	}
+	h.join(sp, united(parts, sp, h.now))
+	if a, err := h.s.GetOverride(h.now, h.whole(owner.Whole)); err != nil || a.Override.Limit != 80 || a.Left != until-h.now {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

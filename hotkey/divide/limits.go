@@ -17,7 +17,7 @@ var limits = divider{kind: owner.KindLimit, weighed: true, divide: divideLimit, 
 func divideLimit(whole *owner.Record, sp *table.Split, parts []*owner.Record) (base int64, err error) {
 	s, _ := whole.Limit()
 	//guard:split-window
-	if s.Spent != 0 && s.Algorithm != limit.TokenBucket {
+	if s.Algorithm != limit.TokenBucket {
 		return 0, ErrWindow
 	}
 	weights := make([]uint32, len(parts))
@@ -26,6 +26,10 @@ func divideLimit(whole *owner.Record, sp *table.Split, parts []*owner.Record) (b
 	}
 	for i, state := range s.Divide(weights, parts[0].At) {
 		parts[i].SetLimit(state, nil)
+		//guard:override-divided
+		if o, ok := whole.Override(); ok {
+			parts[i].SetOverride(o, max(parts[i].At, state.At))
+		}
 	}
 	return 0, nil
 }
@@ -43,9 +47,27 @@ func uniteLimit(parts []*owner.Record, sp *table.Split, whole *owner.Record) {
 			states = append(states, s)
 		}
 	}
-	if len(states) == 0 { // nothing is left of it
-		whole.SetLimit(limit.State{Weight: 1}, nil)
-		return
+	state := limit.State{Weight: 1} // if nothing is left of it
+	if len(states) > 0 {
+		state = limit.Unite(states, whole.At)
 	}
-	whole.SetLimit(limit.Unite(states, whole.At), nil)
+	whole.SetLimit(state, nil)
+	//guard:override-united
+	if o, ok := overrideOf(parts); ok {
+		whole.SetOverride(o, max(whole.At, state.At))
+	}
+}
+
+// overrideOf returns the override of a limit that is in parts: all have the same one, but for its
+// time, of which the longest counts.
+func overrideOf(parts []*owner.Record) (o limit.Override, ok bool) {
+	for _, part := range parts {
+		if part == nil {
+			continue
+		}
+		if x, has := part.Override(); has && (!ok || x.Until > o.Until) {
+			o, ok = x, true
+		}
+	}
+	return o, ok
 }

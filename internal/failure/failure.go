@@ -58,6 +58,11 @@ const (
 
 	OtherFingerprint // the key stands for other work; nothing happened
 
+	// Those of policies.
+
+	PolicyUnknown  // there is no policy of the name; nothing happened
+	PolicyConflict // the policies have another version than the caller says; nothing happened
+
 	end // of the reasons; it is none
 )
 

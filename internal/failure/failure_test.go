@@ -37,7 +37,7 @@ func TestReasonOf(t *testing.T) {
 
 func TestReasonsAreAll(t *testing.T) {
 	all := failure.Reasons()
-	if all[0] != failure.Invalid || all[len(all)-1] != failure.OtherFingerprint {
+	if all[0] != failure.Invalid || all[len(all)-1] != failure.PolicyConflict {
 		t.Errorf("the reasons are %v", all)
 	}
 }

@@ -312,7 +312,15 @@ func (s *Server) listObjects(now int64, req *adminpb.ListObjectsRequest, r *admi
 			return &failure.Error{Reason: failure.Invalid, Field: "kind", Message: fmt.Sprintf("%d is unknown to this node", req.Kind)}
 		}
 	}
-	p := page{process: s.process, since: s.tableOr(&table.Table{}).Epoch, filter: ring.Hash(fmt.Sprintf("%d %q %q", of, req.Name, req.KeyPrefix))}
+	if req.Overridden {
+		if of != 0 && of != owner.KindLimit {
+			return &failure.Error{Reason: failure.Invalid, Field: "overridden", Message: "goes with limits only", Hint: "leave kind out"}
+		}
+		if of = owner.KindLimit; !s.usesLevel(owner.OverrideLevel) {
+			return owner.ErrLevel
+		}
+	}
+	p := page{process: s.process, since: s.tableOr(&table.Table{}).Epoch, filter: ring.Hash(fmt.Sprintf("%d %q %q %v", of, req.Name, req.KeyPrefix, req.Overridden))}
 	if req.PageToken != "" {
 		var err error
 		if p, err = pageOf(req.PageToken, p); err != nil {
@@ -320,7 +328,7 @@ func (s *Server) listObjects(now int64, req *adminpb.ListObjectsRequest, r *admi
 		}
 	}
 	p.since = cmp.Or(req.SinceEpoch, p.since)
-	next, done := s.cfg.Store.List(now, p.place, size, func(kind owner.Kind, key, name []byte) bool {
+	next, done := s.cfg.Store.List(now, p.place, size, req.Overridden, func(kind owner.Kind, key, name []byte) bool {
 		return (of == 0 || kind == of) && (req.Name == "" || string(name) == req.Name) && bytes.HasPrefix(key, []byte(req.KeyPrefix))
 	}, func(kind owner.Kind, key, name []byte) {
 		r.Objects = append(r.Objects, &adminpb.Object{Kind: wireKind(kind.String()), Key: string(key), Name: string(name)})
@@ -332,6 +340,11 @@ func (s *Server) listObjects(now int64, req *adminpb.ListObjectsRequest, r *admi
 		r.NextPageToken = p.token()
 	}
 	return nil
+}
+
+// usesLevel reports whether all nodes understand a level.
+func (s *Server) usesLevel(level uint32) bool {
+	return s.cfg.Cluster == nil || s.cfg.Cluster.Table().Uses(level)
 }
 
 // tableOr returns the table, or what a node that runs alone has in its place.

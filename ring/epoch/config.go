@@ -71,6 +71,9 @@ type Config struct {
 	// Before is told of each table, in order, before this node acts by it. It
 	// must be quick. Default: none.
 	Before func(*table.Table)
+	// Policies is told of those that the cluster has agreed on, in order, before this node
+	// acts by any later table. It must be quick. Default: none.
+	Policies func(*table.Policies)
 
 	TTL    time.Duration // of leases. Default 2 s
 	Margin time.Duration // how much clocks may drift apart within a TTL. Default 50 ms
@@ -165,6 +168,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Before == nil {
 		c.Before = func(*table.Table) {}
+	}
+	if c.Policies == nil {
+		c.Policies = func(*table.Policies) {}
 	}
 	if c.Peers == nil {
 		c.Peers = func() []Peer { return nil }

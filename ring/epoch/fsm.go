@@ -21,9 +21,11 @@ type fsm struct {
 	learned func(*table.Table)
 	fail    func(error)
 
-	table   *table.Table // only the goroutine that applies the log touches it
-	stopped bool         // by an entry that it does not know
-	latest  atomic.Pointer[published]
+	table    *table.Table    // only the goroutine that applies the log touches it
+	policies *table.Policies // likewise; nil = none
+	agreed   func(*table.Policies)
+	stopped  bool // by an entry that it does not know
+	latest   atomic.Pointer[published]
 }
 
 // published is a table, and a channel that is closed when there is a later one.
@@ -39,7 +41,7 @@ type outcome struct {
 }
 
 func newFSM(rule *serving.Rule, c *cleaner) *fsm {
-	f := &fsm{rule: rule, cleaner: c, table: &table.Table{}, before: func(*table.Table) {}}
+	f := &fsm{rule: rule, cleaner: c, table: &table.Table{}, before: func(*table.Table) {}, agreed: func(*table.Policies) {}}
 	f.latest.Store(&published{f.table, make(chan struct{})})
 	return f
 }
@@ -87,11 +89,25 @@ func (f *fsm) apply(l *raft.Log) outcome {
 	if c.Sync == nil {
 		f.show()
 	}
+	if c.Policies != nil {
+		return f.setPolicies(c)
+	}
 	next, refused := f.table.Apply(c)
 	if f.table = next; c.Sync == nil {
 		f.show()
 	}
 	return outcome{f.table.Epoch, refused}
+}
+
+// setPolicies changes the policies. They are in force before any later table is: see
+// table.SetPolicies. In place of an epoch the outcome has their version.
+func (f *fsm) setPolicies(c table.Command) outcome {
+	next, refused := f.policies.After(f.table, c)
+	if refused == nil && next != f.policies {
+		f.policies = next
+		f.agreed(next)
+	}
+	return outcome{next.Version, refused}
 }
 
 // show publishes the table, unless it is known already.
@@ -117,7 +133,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if f.stopped {
 		return nil, table.ErrUnknown
 	}
-	return frozen{f.table}, nil
+	return frozen{f.table, f.policies}, nil
 }
 
 // Restore implements raft.FSM.
@@ -127,7 +143,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	t, err := table.Restore(b)
+	t, p, err := table.RestoreWith(b)
 	if err != nil {
 		f.fail(err)
 		return err
@@ -136,6 +152,11 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if t.Epoch < f.table.Epoch { // transport lets none through; nothing takes the table back
 		return fmt.Errorf("a snapshot of epoch %d came after epoch %d", t.Epoch, f.table.Epoch)
 	}
+	//guard:policies-restored
+	if p != nil {
+		f.policies = p
+		f.agreed(p)
+	}
 	f.publish(t)
 	return nil
 }
@@ -143,12 +164,15 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 // maxSnapshot is far above the largest table, 32,768 rows of 100 bytes.
 const maxSnapshot = 64 << 20
 
-// frozen is a table to be written down.
-type frozen struct{ table *table.Table }
+// frozen is a table to be written down, with the policies.
+type frozen struct {
+	table    *table.Table
+	policies *table.Policies
+}
 
 // Persist implements raft.FSMSnapshot.
 func (s frozen) Persist(sink raft.SnapshotSink) error {
-	if _, err := sink.Write(s.table.Encode()); err != nil {
+	if _, err := sink.Write(s.table.EncodeWith(s.policies)); err != nil {
 		_ = sink.Cancel()
 		return err
 	}

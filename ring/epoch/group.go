@@ -118,7 +118,7 @@ func Start(cfg Config) (*Group, error) {
 		return nil, err
 	}
 	g.fsm = newFSM(g.rule, &cleaner{discard: cfg.Discard, cleaned: g.rule.Cleaned})
-	g.fsm.before, g.fsm.learned, g.fsm.fail = cfg.Before, g.onLearned, g.fail
+	g.fsm.before, g.fsm.learned, g.fsm.fail, g.fsm.agreed = cfg.Before, g.onLearned, g.fail, cfg.Policies
 	g.wire = newWire(&wire{cluster: cfg.Cluster, uid: func() string { return *g.uid.Load() }, self: id, addr: cfg.RaftAddr, under: cfg.Listener, dial: cfg.Dial, refuse: g.onRefused})
 	if err := g.startRaft(); err != nil {
 		g.stop()

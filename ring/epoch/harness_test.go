@@ -2,10 +2,12 @@ package epoch
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +22,15 @@ import (
 // patience bounds waits that end long before when all is well.
 const patience = 20 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		_ = flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // it is a number
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // pool stands for gossip: a list of who is there.
 type pool struct {

@@ -66,7 +66,7 @@ func mutedOnce(t *testing.T) bool {
 func TestMuteIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []bool{false, true} {
-		leader, mute, lines := mutable(t, 2*time.Second)
+		leader, mute, lines := mutable(t, 4*time.Second)
 		was := mute.Self()
 		if dead {
 			mute.Kill()
@@ -82,7 +82,9 @@ func TestMuteIsNotWaitedFor(t *testing.T) {
 			}
 			return true
 		})
-		if latest >= leader.cfg.TTL {
+		// A member that is waited for is removed as soon as it is one TTL late, most
+		// often before it is seen to be that late here.
+		if latest >= leader.cfg.TTL*3/4 {
 			t.Errorf("dead %v: it was removed more than %s late", dead, latest)
 		}
 		lines.flow()

@@ -21,8 +21,13 @@ func markStopping(t *testing.T, by *Group, h table.Holder) *table.Table {
 // TestStopsAreCollected: nothing is given away before it is clear that somebody stays.
 func TestStopsAreCollected(t *testing.T) {
 	t.Parallel()
-	groups := form(t, newPool(), 3, func(c *Config) { c.Settle = 2 * time.Second })
-	for _, g := range groups {
+	const settle = 4 * time.Second
+	groups := form(t, newPool(), 3, func(c *Config) { c.Settle = settle })
+	<-time.After(settle + settle/8) // nothing is waited for any more but stops
+	for i, g := range groups {
+		if i == 1 { // time to begin something
+			<-time.After(settle / 8)
+		}
 		if tab := markStopping(t, groups[0], g.Self()); tab.Transition != nil {
 			t.Fatalf("%s stops, and a transition runs: %+v", g.cfg.Node, tab.Transition)
 		}

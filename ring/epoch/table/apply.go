@@ -47,6 +47,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.adopt(c.Adopt)
 	case c.EndWait != nil:
 		why = next.endWait()
+	case c.Policies != nil:
+		why = refused("policies are no part of the table")
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}

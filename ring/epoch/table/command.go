@@ -39,6 +39,8 @@ type Command struct {
 
 	Adopt   *Adopt   `json:"adopt,omitempty"` // this and those that follow: level 3
 	EndWait *EndWait `json:"end_wait,omitempty"`
+
+	Policies *SetPolicies `json:"policies,omitempty"` // PoliciesLevel; it does not change the table
 }
 
 // Init makes the cluster. It is refused when there is one.
@@ -268,7 +270,7 @@ func Decode(b []byte) (Command, error) {
 func (c Command) count() int {
 	n := 0
 	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Compact != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.EndGrace != nil,
-		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil, c.EndWait != nil} {
+		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil, c.EndWait != nil, c.Policies != nil} {
 		if set {
 			n++
 		}
@@ -319,6 +321,8 @@ func (c Command) Kind() string {
 		return "adopt"
 	case c.EndWait != nil:
 		return "end_wait"
+	case c.Policies != nil:
+		return "policies"
 	}
 	return "unknown"
 }

@@ -11,7 +11,7 @@ import "slices"
 //
 // What is no command (a format of records, a message) is used from the commit of its
 // level on (Uses): the leader commits a level by an Adopt when all members know it.
-const Level = 7
+const Level = 8
 
 // Uses reports whether the cluster has committed a level: all members know it, and
 // so will all later ones.
@@ -78,6 +78,8 @@ func (c Command) Level() uint32 {
 		return max(FirstAdopted, c.Adopt.Level)
 	}
 	switch {
+	case c.Policies != nil:
+		return PoliciesLevel
 	case c.Init != nil:
 		return max(1, c.Init.Level)
 	case c.EndGrace != nil && c.EndGrace.IDs:

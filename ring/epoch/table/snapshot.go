@@ -27,6 +27,7 @@ type snapshot struct {
 	Transition *Transition   `json:"transition,omitempty"`
 	Splits     []Split       `json:"splits,omitempty"`
 	Rows       []snapshotRow `json:"rows"`
+	Policies   *Policies     `json:"policies,omitempty"` // PoliciesLevel
 }
 
 type snapshotRow struct {
@@ -42,8 +43,11 @@ type snapshotRow struct {
 }
 
 // Encode writes the table down.
-func (t *Table) Encode() []byte {
-	s := snapshot{Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
+func (t *Table) Encode() []byte { return t.EncodeWith(nil) }
+
+// EncodeWith writes the table down, and policies unless they are nil.
+func (t *Table) EncodeWith(p *Policies) []byte {
+	s := snapshot{Policies: p, Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -63,19 +67,26 @@ func (t *Table) Encode() []byte {
 
 // Restore reads a table that was written down.
 func Restore(b []byte) (*Table, error) {
+	t, _, err := RestoreWith(b)
+	return t, err
+}
+
+// RestoreWith reads a table that was written down, and the policies with it, nil if there
+// were none.
+func RestoreWith(b []byte) (*Table, *Policies, error) {
 	var s snapshot
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
+		return nil, nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
 	}
 	if s.Version != Version {
-		return nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
+		return nil, nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
 	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, IDWindow: s.IDWindow, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition, Splits: s.Splits}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
-			return nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
+			return nil, nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
 		}
 		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost, Grace: r.Grace, Unsure: r.Unsure}
 		if r.Owner > 0 {
@@ -87,10 +98,13 @@ func Restore(b []byte) (*Table, error) {
 		t.Rows = append(t.Rows, row)
 	}
 	if err := t.Check(); err != nil {
-		return nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
+		return nil, nil, fmt.Errorf("a snapshot of the table is damaged: %w", err)
+	}
+	if s.Policies != nil && (s.Policies.Version == 0 || len(s.Policies.Packed) > MaxPacked) {
+		return nil, nil, fmt.Errorf("a snapshot of the table is damaged: policies of version %d with %d bytes", s.Policies.Version, len(s.Policies.Packed))
 	}
 	t.divide()
-	return t.finish(), nil
+	return t.finish(), s.Policies, nil
 }
 
 // Check says what is wrong with a table; every table that Apply makes is right.

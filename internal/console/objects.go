@@ -130,7 +130,11 @@ func objectOf(o *adminpb.ObjectState) object {
 
 func limitFacts(l *adminpb.LimitState, add func(what, format string, args ...any)) {
 	add("spent", "%s", count(l.Spent))
-	add("limit", "%s in %s", count(l.Limit), lasting(l.PeriodNs))
+	if l.Calendar != "" {
+		add("limit", "%s in a %s", count(l.Limit), printable(l.Calendar))
+	} else {
+		add("limit", "%s in %s", count(l.Limit), lasting(l.PeriodNs))
+	}
 	if algorithm, ok := strings.CutPrefix(l.Algorithm.String(), "ALGORITHM_"); ok && l.Algorithm != limitpb.Algorithm_ALGORITHM_UNSPECIFIED {
 		add("shape", "%s", strings.ToLower(strings.ReplaceAll(algorithm, "_", " ")))
 	}

@@ -10,6 +10,7 @@ import (
 type Item struct {
 	At   int // its place among them
 	Call *Call
+	Ctx  context.Context // its own, which ends before that of all; nil = it has none
 }
 
 // Departed are calls on their way to the owners of their keys.
@@ -29,7 +30,11 @@ func (r *Router) Depart(ctx context.Context, items []Item) Departed {
 	d := Departed{r, items, make([]*route, len(items)), make([]*Attempt, len(items))}
 	t, self := r.cfg.Cluster.Table(), r.cfg.Cluster.Self()
 	for n, x := range items {
-		rt := newRoute(ctx, r, x.Call, began)
+		of := ctx
+		if x.Ctx != nil {
+			of = x.Ctx
+		}
+		rt := newRoute(of, r, x.Call, began)
 		d.routes[n] = rt
 		sp, err := rt.aim(t)
 		if err != nil || sp != nil && rt.part == nil {

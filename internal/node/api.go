@@ -30,6 +30,7 @@ func (n *Node) apiConfig(reg *prometheus.Registry) rpc.Config {
 		Store: n.store, Clock: n.cfg.Clock, Metrics: rpc.NewMetrics(reg, n.moreServices()...), MaxConns: n.cfg.MaxConns, MaxCalls: n.cfg.MaxCalls,
 		AckOwner: n.cfg.AckOwner, Node: n.cfg.ID, GRPCAddr: n.GRPCAddr(),
 		Warnings: n.warnings, Register: n.register, Hot: n.observer.Last, Ready: n.ready,
+		Policies: n.policies(),
 	}
 	if n.rule != nil {
 		conf.Alone = rpc.Alone{Epoch: n.rule.epoch.Load, Incarnation: epoch.NewIncarnation(n.cfg.Wires.Wall()), Version: n.cfg.Version}

@@ -18,6 +18,7 @@ import (
 	"github.com/keystead/keystead/handoff"
 	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/internal/drain"
+	"github.com/keystead/keystead/internal/policy"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
@@ -91,8 +92,9 @@ type cluster struct {
 	saved           *disk.State // that an earlier process has left; nil = none, or it is acted by
 	broken          chan error  // capacity 1: why the node cannot go on
 	began           time.Time
-	window          int64        // of request ids, as was agreed; 0 = not yet. Of learn
-	standaloneEpoch uint64       // epoch up to which the node has served alone; 0 = it has not
+	window          int64  // of request ids, as was agreed; 0 = not yet. Of learn
+	standaloneEpoch uint64 // epoch up to which the node has served alone; 0 = it has not
+	inForce         policy.InForce
 	lost            atomic.Int64 // rows whose state was lost when they came to this node
 
 	complete atomic.Bool // all fields above are set: see answer
@@ -181,7 +183,8 @@ func (c *cluster) start() (err error) {
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
 			Bootstrap: bootstrap, EpochFloor: c.floor(),
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
-			TTL: cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
+			Policies: func(p *table.Policies) { c.inForce.Put(agreedPolicies(p, c.log)) },
+			TTL:      cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
 			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		})
 	}

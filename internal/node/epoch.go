@@ -40,8 +40,12 @@ type standalone struct {
 	epoch atomic.Uint64 // Invariant: never above what the file holds
 	mu    sync.Mutex    // guards the file: one raise at a time
 
+	policies standalonePolicies
+
 	lost      uint64 // epoch in which the state of the last process was lost; 0 = it was not
 	lostUntil int64  // until then answers name the loss, by the clock of the store
+
+	*dates // nil = it knows no time of day
 }
 
 // epochFile is what the file of the epoch holds.

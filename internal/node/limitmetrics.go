@@ -17,6 +17,7 @@ type limitCollector struct {
 	n                                  *Node
 	objects, bytes, ttl, drains, jumps *prometheus.Desc
 	stalled, stalls, differs, gains    *prometheus.Desc
+	ahead, timeless, policies          *prometheus.Desc
 }
 
 func newLimitCollector(n *Node) *limitCollector {
@@ -30,8 +31,14 @@ func newLimitCollector(n *Node) *limitCollector {
 		jumps:   desc("clock_jumps_total", "Times that the lease was dropped because wall time and boot time had parted."),
 		differs: desc("clock_differs", "1 while the node asks for no lease because its clock is slower than the leader's, 0 otherwise."),
 		gains:   desc("clock_gains_total", "Times that the lease was dropped because the leader's clock had gained on the node's."),
+
+		ahead:    desc("wall_clock_ahead_seconds", "How far the node's wall clock is ahead of the time that the nodes have agreed on; 0 while it knows of none."),
+		timeless: desc("time_unknown", "1 while the node refuses limits by the calendar because the nodes have agreed on no time, 0 otherwise."),
+
 		stalled: desc("disk_stalled_seconds", "For how long a write to the log has hung; 0 while none does."),
 		stalls:  desc("disk_stalls_total", "Times that a write to the log has hung for longer than half of a lease."),
+
+		policies: desc("policy_version", "Version of the policies that the node goes by; 0 if there are none."),
 	}
 }
 
@@ -43,6 +50,7 @@ func (m *limitCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	gauge(m.objects, float64(cmp.Or(m.n.cfg.Store.MaxObjects, owner.DefaultMaxObjects)))
 	gauge(m.bytes, float64(cmp.Or(m.n.cfg.Store.MaxBytes, owner.DefaultMaxBytes)))
+	gauge(m.policies, float64(m.n.policies().InForce().Load().Version))
 	c := m.n.cluster
 	if c == nil {
 		return
@@ -53,6 +61,9 @@ func (m *limitCollector) Collect(ch chan<- prometheus.Metric) {
 	differs, gains := c.group.ClocksDiffer()
 	gauge(m.differs, one(differs))
 	ch <- prometheus.MustNewConstMetric(m.gains, prometheus.CounterValue, float64(gains))
+	ahead, _ := c.group.WallAhead()
+	gauge(m.ahead, ahead.Seconds())
+	gauge(m.timeless, one(m.n.timeless()))
 	gauge(m.stalled, c.group.Stalled().Seconds())
 	ch <- prometheus.MustNewConstMetric(m.stalls, prometheus.CounterValue, float64(c.group.Stalls()))
 }

@@ -296,9 +296,7 @@ func (n *Node) listen() error {
 // its cluster.
 func (n *Node) chooseRule() (err error) {
 	if n.cfg.Cluster.ID == "" {
-		n.rule = &standalone{}
-		n.cfg.Store.Rule = n.rule
-		return nil
+		return n.chooseStandalone()
 	}
 	alone, err := servedAlone(n.cfg)
 	if err != nil {
@@ -310,6 +308,7 @@ func (n *Node) chooseRule() (err error) {
 	n.cluster.keeps = n.keeps
 	rule := n.cluster.rule()
 	n.cfg.Store.Rule, n.cfg.Store.Stale, n.cfg.Store.Sink = rule, rule.stalePart, n.cluster.state.source
+	n.cfg.Store.Policies = &n.cluster.inForce
 	return nil
 }
 

@@ -46,6 +46,9 @@ func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
 		if e.Lost != 0 {
 			p.LostAt = e.LostAt
 		}
+		if e.Loss != 0 {
+			p.Loss, p.LossAt = e.Loss, e.LearnedAt
+		}
 		p.Since = m.since(&e)
 		return p, nil
 	case serving.NoLease:
@@ -91,6 +94,9 @@ func (m *inCluster) Owns(hash uint64) bool {
 
 // Uses implements owner.Levels.
 func (m *inCluster) Uses(level uint32) bool { return m.rule.Table().Uses(level) }
+
+// Wall implements owner.Dates.
+func (m *inCluster) Wall(now int64) (wall int64, ok bool) { return m.rule.Wall(now) }
 
 // Shared implements owner.Owners.
 func (m *inCluster) Shared() bool { return len(m.rule.Table().Members) > 1 }

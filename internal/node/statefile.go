@@ -170,7 +170,7 @@ func (n *Node) keepStandalone() {
 	if n.killed.Load() || n.cfg.DataDir == "" {
 		return
 	}
-	n.keeps.keep(func() disk.Header {
+	head := func() disk.Header {
 		now := n.cfg.Clock.Now()
 		h := disk.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
 		if n.rule.start != math.MinInt64 {
@@ -180,7 +180,9 @@ func (n *Node) keepStandalone() {
 			h.Lost, h.LostLeft = n.rule.lost, left
 		}
 		return h
-	}, 0, n.store)
+	}
+	//guard:state-forms record.Level -> 0
+	n.keeps.keep(head, record.Level, n.store)
 }
 
 // findState looks for the state of an earlier process of this node in its cluster.

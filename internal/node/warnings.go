@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -24,6 +26,7 @@ func (n *Node) warnings() (all []rpc.Warning) {
 	add(n.leftOutWarning())
 	add(n.keeps.roomWarning())
 	add(n.copyWarning())
+	add(n.timeWarning())
 	return all
 }
 
@@ -89,6 +92,35 @@ func (n *Node) copyWarning() (problem, hint string) {
 	}
 	return fmt.Sprintf("%s has no room for copies of what %s owns (NOT_TAKEN): the death of %s would lose it", full, n.cfg.ID, n.cfg.ID),
 		"raise --max-memory and --max-objects on " + full + ", or add nodes; let counters end by themselves with idle TTLs"
+}
+
+// timeWarning returns what is wrong with the time that limits by the calendar go by.
+func (n *Node) timeWarning() (problem, hint string) {
+	if n.cluster == nil {
+		return "", ""
+	}
+	ahead, known := n.cluster.group.WallAhead()
+	return timeText(n.cfg.ID, ahead, known, n.timeless())
+}
+
+// timeless reports whether the node refuses limits by the calendar for want of a time.
+func (n *Node) timeless() bool {
+	g := n.cluster.group
+	return g.Timeless() && g.Table().Uses(owner.CalendarLevel)
+}
+
+func timeText(id string, ahead time.Duration, known, timeless bool) (problem, hint string) {
+	const mend = "set it right (NTP); limits by the calendar go by the time of the others meanwhile"
+	switch {
+	case timeless:
+		return id + " does not know what time it is, and refuses limits by the calendar: no majority of the nodes has clocks within a minute of each other",
+			"set the clocks of the nodes right (NTP)"
+	case !known || !epoch.WallWrong(ahead):
+		return "", ""
+	case ahead > 0:
+		return fmt.Sprintf("the clock of %s is %s ahead of the time that the cluster has agreed on", id, ahead.Round(time.Second)), mend
+	}
+	return fmt.Sprintf("the clock of %s is %s behind the time that the cluster has agreed on", id, (-ahead).Round(time.Second)), mend
 }
 
 // leftOutWhy is what is wrong with a node that had no room for what it was to take over.

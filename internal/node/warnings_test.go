@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,28 @@ func TestGraceText(t *testing.T) {
 	own := []serving.Recovery{{At: now - int64(9*time.Minute)}, {At: now - int64(25*time.Second) - 1}}
 	if problem, _ := graceText("n1", own, tab, now); problem != "n1 grants no locks of 2 lost rows for another 9m35s" {
 		t.Error(problem)
+	}
+}
+
+// A clock that is more than a minute off is told of, and that no time is known.
+func TestTimeText(t *testing.T) {
+	for _, tc := range []struct {
+		ahead           time.Duration
+		known, timeless bool
+		want            string
+	}{
+		{0, false, false, ""},
+		{0, false, true, "n1 does not know what time it is, and refuses limits by the calendar: no majority of the nodes has clocks within a minute of each other"},
+		{time.Minute, true, false, ""},
+		{-time.Minute, true, false, ""},
+		{61 * time.Second, true, false, "the clock of n1 is 1m1s ahead of the time that the cluster has agreed on"},
+		{-61 * time.Second, true, false, "the clock of n1 is 1m1s behind the time that the cluster has agreed on"},
+		{-1 << 63, true, false, "the clock of n1 is"},
+	} {
+		problem, hint := timeText("n1", tc.ahead, tc.known, tc.timeless)
+		if !strings.HasPrefix(problem, tc.want) || (problem == "") != (tc.want == "") || (hint == "") != (tc.want == "") {
+			t.Errorf("%+v: %q, %q", tc, problem, hint)
+		}
 	}
 }
 

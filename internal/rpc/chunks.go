@@ -26,6 +26,8 @@ func newChunks(s *Server) *chunk.Cache {
 // twice.
 func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, tokens uint64) (bool, chunk.Report, error) {
 	req := lessened(b, tokens)
+	//guard:override-chunks
+	req.Anywhere = true // the owner refuses it under an override
 	req.RequestId = &commonpb.RequestId{Client: id.Client[:], Sequence: id.Sequence, Settled: id.Sequence}
 	m, err := s.router.Pass(ctx, limitCheck.call(req, owner.Hash(req.Key)), time.Time{})
 	s.cfg.Metrics.forwarded(err)
@@ -36,9 +38,16 @@ func (s *Server) takeChunk(ctx context.Context, b *chunk.Bucket, id chunk.ID, to
 		return false, chunk.Report{}, err
 	}
 	r := m.(*limitpb.CheckResponse)
+	if r.Overridden {
+		return false, chunk.Report{}, &chunk.Fault{Err: errOverridden}
+	}
 	return r.Allowed, chunk.Report{Remaining: r.Remaining, RetryAfter: r.RetryAfterNs, ResetAfter: r.ResetAfterNs,
 		Epoch: r.Epoch, Lost: r.LostEpoch, Owner: r.Owner}, nil
 }
+
+// errOverridden is why a node decides nothing by itself: the owner goes by other numbers than the
+// caller's.
+var errOverridden = errors.New("the limit is overridden")
 
 // lessened is a check at the owner that leaves alone what is kept back.
 func lessened(b *chunk.Bucket, cost uint64) *limitpb.CheckRequest {
@@ -62,6 +71,8 @@ func bucketOf(req *limitpb.CheckRequest, alone bool) (chunk.Bucket, error) {
 		return bad("anywhere", "goes with token buckets only", "leave it out, or use TOKEN_BUCKET")
 	case req.Refund != 0:
 		return bad("refund", "cannot be given back anywhere but at the owner", "leave it out, or anywhere")
+	case req.Overdraft:
+		return bad("overdraft", "does not go with anywhere: only the owner knows what is owed", "leave it out, or anywhere")
 	case req.RequestId != nil:
 		return bad("request_id", "cannot be kept by a node that spends by itself", "leave it out, or anywhere")
 	//guard:key-anywhere
@@ -111,7 +122,7 @@ func (s *Server) anywhere(ctx context.Context, at *checkOp, req *limitpb.CheckRe
 	}
 	a, err := s.chunks.Spend(ctx, b, cost, most)
 	switch {
-	case errors.Is(err, chunk.ErrFull):
+	case errors.Is(err, chunk.ErrFull), errors.Is(err, errOverridden):
 		return s.aside(ctx, at, &b, cost)
 	case err != nil:
 		if ctx.Err() != nil {
@@ -169,6 +180,9 @@ func (s *Server) aside(ctx context.Context, at *checkOp, b *chunk.Bucket, cost u
 	r, err := s.checkAtOwner(ctx, at, lessened(b, cost))
 	if err != nil {
 		return nil, err
+	}
+	if r.Overridden {
+		return r, nil // nobody holds any of it
 	}
 	r.Capacity, r.Slack = b.Burst, r.Slack+chunk.Slack(b.Burst) // beside what other parts have, if it is split
 	return r, nil

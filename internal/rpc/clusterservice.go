@@ -147,6 +147,7 @@ func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clus
 		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()), RowsInGrace: uint32(t.InGrace()),
 	}
 	r.Waiting, r.LevelKnown, r.RecoveringNs = st.Waiting, table.Level, int64(st.Recovery)
+	r.PolicyVersion = c.s.inForce().Load().Version
 	if !c.alone {
 		r.Level = max(1, t.Level)
 	}

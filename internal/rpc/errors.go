@@ -48,6 +48,8 @@ var kinds = map[failure.Reason]struct {
 	failure.UnknownMethod:    {codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD},
 	failure.CapacityMismatch: {codes.FailedPrecondition, commonpb.Reason_REASON_CAPACITY_MISMATCH},
 	failure.OtherFingerprint: {codes.FailedPrecondition, commonpb.Reason_REASON_OTHER_FINGERPRINT},
+	failure.PolicyUnknown:    {codes.NotFound, commonpb.Reason_REASON_POLICY_UNKNOWN},
+	failure.PolicyConflict:   {codes.Aborted, commonpb.Reason_REASON_POLICY_CONFLICT},
 }
 
 var errStopping = &failure.Error{Reason: failure.Unavailable, RetryAfter: 500 * time.Millisecond,

@@ -52,6 +52,7 @@ type member struct {
 	self    table.Holder
 	metrics *Metrics
 	stop    func()
+	shelf   shelf
 
 	learning sync.Mutex // guards held, and is held while a table is learned
 	held     bool       // it learns nothing
@@ -123,10 +124,10 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	t.Helper()
 	m.house = &house{t: t, sink: &sink{}, clock: clock.NewProcess()}
 	var err error
-	if m.store, err = owner.New(owner.Config{Rule: m, Sink: m.sink, Shards: 4}, m.clock.Now()); err != nil {
+	if m.store, err = owner.New(owner.Config{Rule: m, Sink: m.sink, Shards: 4, Policies: &m.shelf.inForce}, m.clock.Now()); err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Store: m.store, Clock: m.clock, Metrics: m.metrics, Cluster: m, Node: name}
+	cfg := Config{Store: m.store, Clock: m.clock, Metrics: m.metrics, Cluster: m, Node: name, Policies: &m.shelf}
 	change(&cfg)
 	m.server = NewServer(cfg)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -62,15 +62,21 @@ func batch[R, Q, A any, PQ request[Q], PA response[A]](ctx context.Context, s *S
 	if err := cmp.Or(checkItems(len(reqs)), s.levelOf(o.operation)); err != nil {
 		return nil, s.refuse(err)
 	}
+	return batchWithin(ctx, s, o, reqs, bad, nil, put), nil
+}
+
+// batchWithin is batch of items of which some have a context of their own, which ends first:
+// within returns it, nil if one has none.
+func batchWithin[R, Q, A any, PQ request[Q], PA response[A]](ctx context.Context, s *Server, o *op[Q, A, PQ, PA], reqs []*Q, bad func(*Q) error, within func(i int) context.Context, put func(r *R, a *A, w *commonpb.Error)) []*R {
 	b := batched[R, Q, A, PQ, PA]{
-		s: s, o: o, reqs: reqs, put: put, row: s.row(o.operation),
+		s: s, o: o, reqs: reqs, put: put, within: within, row: s.row(o.operation),
 		cells: make([]cell[R, A], len(reqs)), verdicts: make([]verdict, len(reqs)), errs: make([]error, len(reqs)),
 	}
 	b.decide(ctx, bad)
 	// Others decide theirs while this node waits for the copies of its own.
 	sent := s.router.Depart(ctx, b.away.items)
 	b.awaitCopies()
-	return b.finish(sent), nil
+	return b.finish(sent)
 }
 
 // cell is an item's result, and its answer if this node gives it.
@@ -86,6 +92,7 @@ type batched[R, Q, A any, PQ request[Q], PA response[A]] struct {
 	row      *opMetrics
 	reqs     []*Q
 	put      func(r *R, a *A, w *commonpb.Error)
+	within   func(i int) context.Context // nil = no item has one
 	cells    []cell[R, A]
 	verdicts []verdict
 	errs     []error
@@ -124,8 +131,16 @@ func (b *batched[R, Q, A, PQ, PA]) decide(ctx context.Context, bad func(*Q) erro
 // pass has another node decide an item, if it can.
 func (b *batched[R, Q, A, PQ, PA]) pass(i int, q *Q, hash uint64) {
 	if b.errs[i] = b.o.passable(b.s, q); b.errs[i] == nil {
-		b.away.add(i, b.o.call(q, hash))
+		b.away.add(forward.Item{At: i, Call: b.o.call(q, hash), Ctx: b.ctxOf(i)})
 	}
+}
+
+// ctxOf returns the context that an item has of its own, nil if it has none.
+func (b *batched[R, Q, A, PQ, PA]) ctxOf(i int) context.Context {
+	if b.within == nil {
+		return nil
+	}
+	return b.within(i)
 }
 
 // awaitCopies waits until the answers that this node gives may be told.
@@ -137,7 +152,7 @@ func (b *batched[R, Q, A, PQ, PA]) awaitCopies() {
 		if b.errs[i] == nil && !b.away.is(i) {
 			//guard:answers-wait-batch
 			//guard:answer-not-told-batch b.errs[i] -> _
-			b.errs[i] = b.s.await(b.row, b.verdicts[i].Permit)
+			b.errs[i] = b.s.await(b.ctxOf(i), b.row, b.verdicts[i].Permit)
 		}
 	}
 }
@@ -192,12 +207,12 @@ type elsewhere struct {
 	keys  map[uint64]bool // by hash
 }
 
-func (e *elsewhere) add(i int, c *forward.Call) {
+func (e *elsewhere) add(x forward.Item) {
 	if e.keys == nil {
 		e.keys = map[uint64]bool{}
 	}
-	e.keys[c.Hash] = true
-	e.items = append(e.items, forward.Item{At: i, Call: c})
+	e.keys[x.Call.Hash] = true
+	e.items = append(e.items, x)
 }
 
 // follows reports whether another item with this key is away: what is asked of one key

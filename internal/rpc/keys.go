@@ -8,6 +8,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/reqid"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
 // keyed is a request that may carry an idempotency key.
@@ -76,6 +77,10 @@ func (o *op[Q, A, PQ, PA]) passable(s *Server, q *Q) error {
 	}
 	//guard:key-level-later
 	if o.key(q) != "" && !s.cfg.Cluster.Table().Uses(o.keyLevel) {
+		return owner.ErrLevel
+	}
+	//guard:check-level-passed
+	if x, ok := any(q).(*limitpb.CheckRequest); ok && !s.cfg.Cluster.Table().Uses(checkLevel(x)) {
 		return owner.ErrLevel
 	}
 	//guard:session-level-passed

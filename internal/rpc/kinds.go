@@ -104,6 +104,16 @@ const (
 	opDowngradeLock = 42
 	opRevokeLock    = 43
 
+	opAdmit            = 100
+	opSettle           = 101
+	opExtend           = 102
+	opInspectAdmission = 103
+	opPeekAdmission    = 104
+
+	opSetOverride   = 110
+	opClearOverride = 111
+	opGetOverride   = 112
+
 	maxOperation = 127 // numbers are indexes
 )
 
@@ -112,6 +122,9 @@ const (
 var (
 	limitCheck           = changes(opCheck, "Check", "check", "allowed", "denied", (*Server).check).peeking(limitPeek, (*limitpb.CheckRequest).GetPeek).dividing(checkDivides).summing(peekSums, sumOfPeeks).fronted((*Server).frontCheck)
 	limitReset           = changes(opResetLimit, "Reset", "reset_limit", "reset", "full", (*Server).resetLimit).since(owner.DeleteLevel)
+	limitSetOverride     = changes(opSetOverride, "SetOverride", "set_override", "replaced", "set", (*Server).setOverride).since(owner.OverrideLevel)
+	limitClearOverride   = changes(opClearOverride, "ClearOverride", "clear_override", "cleared", "absent", (*Server).clearOverride).since(owner.OverrideLevel)
+	limitGetOverride     = reads(opGetOverride, "GetOverride", "get_override", "answered", "absent", (*Server).getOverride).dividing(always[limitpb.GetOverrideRequest]).since(owner.OverrideLevel)
 	limitPeek            = counted(opPeek, "peek", "allowed", "denied")
 	limitSpend           = counted(opSpend, "check_anywhere", "allowed", "denied")
 	counterAdd           = changes(opAdd, "Add", "add", "applied", "refused", (*Server).add).dividing(addDivides)
@@ -187,7 +200,7 @@ var (
 // catalog is all of them: the kinds of objects with their operations, and what is of no
 // kind. A kind that is added here is served, counted, forwarded, and known to settings.
 var catalog = []*kind{
-	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation),
+	newKind(kind{of: owner.KindLimit, name: limitKind, setting: "limits", parts: true, service: &limitpb.LimitService_ServiceDesc}, limitCheck.operation, limitPeek, limitSpend, limitReset.operation, limitSetOverride.operation, limitClearOverride.operation, limitGetOverride.operation),
 	newKind(kind{of: owner.KindCounter, name: counterKind, setting: "counters", parts: true, service: &counterpb.CounterService_ServiceDesc}, counterAdd.operation, counterCompareAndSet.operation, counterGet.operation, counterReset.operation, counterDelete.operation, counterAwait.operation),
 	newKind(kind{of: owner.KindLock, name: lockKind, setting: "locks", service: &lockpb.LockService_ServiceDesc}, lockAcquire.operation, lockRenew.operation, lockRelease.operation, lockInspect.operation, lockVerify.operation, lockUpdate.operation, lockDowngrade.operation, lockRevoke.operation, lockAwait.operation),
 	newKind(kind{of: owner.KindRegister, name: "register", setting: "registers", service: &registerpb.RegisterService_ServiceDesc}, registerGet.operation, registerPut.operation, registerCAS.operation, registerDelete.operation, registerAwait.operation),

@@ -6,12 +6,14 @@ import (
 	"io"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/forward"
+	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/limit"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
@@ -32,22 +34,18 @@ type checkOp = op[limitpb.CheckRequest, limitpb.CheckResponse, *limitpb.CheckReq
 // check decides a check. With a part, it is for that; without, for the object, or if that
 // is split, for the part of it that is here.
 func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckResponse) (verdict, error) {
-	op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Peek: req.Peek}
+	op := limit.Op{Params: limit.Params{Limit: req.Limit, Period: req.PeriodNs, Burst: req.Burst}, Peek: req.Peek, MaxDelay: req.MaxDelayNs,
+		Overdraft: req.Overdraft, Chunk: req.Anywhere && !req.Peek && s.cfg.Cluster != nil}
 	if req.Refund == 0 {
 		op.Cost = max(req.Cost, 1)
 	} else if err := refund(req, &op); err != nil {
 		return verdict{}, err
 	}
-	switch req.Algorithm {
-	case limitpb.Algorithm_ALGORITHM_UNSPECIFIED, limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET:
-		op.Algorithm = limit.TokenBucket
-	case limitpb.Algorithm_ALGORITHM_FIXED_WINDOW:
-		op.Algorithm = limit.FixedWindow
-	case limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW:
-		op.Algorithm = limit.SlidingWindow
-	default:
-		return verdict{}, &failure.Error{Reason: failure.Invalid, Field: "algorithm",
-			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW or SLIDING_WINDOW"}
+	if err := refills(req, &op); err != nil {
+		return verdict{}, err
+	}
+	if err := s.behind(req.PolicyVersion); err != nil {
+		return verdict{}, err
 	}
 	if f.part == nil && s.cfg.Cluster != nil && peekSums(req) && findSplit(s.cfg.Cluster.Table(), limitKind, f.at) != nil {
 		return verdict{}, forward.ErrNotOwner // all of its parts are asked
@@ -56,7 +54,14 @@ func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckRespo
 	if err != nil {
 		return verdict{}, err
 	}
-	a, err := s.cfg.Store.Check(f.now, at, f.id, op)
+	var a owner.CheckAnswer
+	if req.Policy == "" {
+		a, err = s.cfg.Store.Check(f.now, at, f.id, op)
+	} else {
+		var by owner.Resolved
+		a, by, err = s.cfg.Store.CheckPolicy(f.now, at, f.id, req.Policy, op)
+		op.Params, r.PolicyVersion = by.Params, by.Version
+	}
 	if h.split != nil {
 		if err != nil {
 			return verdict{}, s.divided(h, err)
@@ -67,11 +72,52 @@ func (s *Server) check(f frame, req *limitpb.CheckRequest, r *limitpb.CheckRespo
 	if err != nil {
 		return verdict{}, err
 	}
-	r.Allowed, r.Capacity, r.Limit, r.Remaining = a.Allowed, a.Capacity, req.Limit, a.Remaining
-	r.RetryAfterNs, r.ResetAfterNs = a.RetryAfter, a.ResetAfter
+	r.Allowed, r.Capacity, r.Limit, r.Remaining = a.Allowed, a.Capacity, op.Limit, a.Remaining
+	r.RetryAfterNs, r.ResetAfterNs, r.DelayNs, r.Debt = a.RetryAfter, a.ResetAfter, a.Delay, a.Debt
+	r.PeriodEnds = a.Ends / int64(time.Second)
+	if a.Override != 0 {
+		r.Limit, r.Overridden = a.Override, true
+	}
 	r.Epoch, r.Replay, r.Owner = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node
 	r.LostEpoch, r.Slack = a.Permit.LostEpoch(), a.Slack
 	return verdict{a.Meta, a.Allowed}, nil
+}
+
+// refills says in an operation how the limit of a check refills.
+func refills(req *limitpb.CheckRequest, op *limit.Op) error {
+	switch req.Algorithm {
+	case limitpb.Algorithm_ALGORITHM_CALENDAR_WINDOW:
+		return byCalendar(req, op)
+	case limitpb.Algorithm_ALGORITHM_UNSPECIFIED, limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET:
+		op.Algorithm = limit.TokenBucket
+	case limitpb.Algorithm_ALGORITHM_FIXED_WINDOW:
+		op.Algorithm = limit.FixedWindow
+	case limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW:
+		op.Algorithm = limit.SlidingWindow
+	case limitpb.Algorithm_ALGORITHM_LEAKY_BUCKET:
+		op.Algorithm = limit.LeakyBucket
+	default:
+		return &failure.Error{Reason: failure.Invalid, Field: "algorithm",
+			Message: "is unknown to this node", Hint: "use TOKEN_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, CALENDAR_WINDOW or LEAKY_BUCKET"}
+	}
+	return noCalendar(req)
+}
+
+// checkLevel is the level of the cluster from which on all nodes know the algorithm of a check.
+func checkLevel(req *limitpb.CheckRequest) uint32 {
+	switch {
+	//guard:policy-sent-level
+	case req.Policy != "":
+		return table.PoliciesLevel
+	//guard:overdraft-sent-level
+	case req.Overdraft:
+		return owner.OverdraftLevel
+	case req.Algorithm == limitpb.Algorithm_ALGORITHM_LEAKY_BUCKET:
+		return owner.LeakyLevel
+	case req.Algorithm == limitpb.Algorithm_ALGORITHM_CALENDAR_WINDOW:
+		return owner.CalendarLevel
+	}
+	return 0
 }
 
 // checkDivides reports whether a part can do a check.
@@ -79,8 +125,11 @@ func checkDivides(req *limitpb.CheckRequest) bool {
 	return req.Algorithm == limitpb.Algorithm_ALGORITHM_UNSPECIFIED || req.Algorithm == limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET
 }
 
-// peekSums reports whether all parts answer a check together: one that reads a token bucket.
-func peekSums(req *limitpb.CheckRequest) bool { return req.Peek && checkDivides(req) }
+// peekSums reports whether all parts answer a check together: one that reads a token bucket,
+// and says what it holds.
+func peekSums(req *limitpb.CheckRequest) bool {
+	return req.Peek && req.Policy == "" && checkDivides(req)
+}
 
 // sumOfPeeks returns what a split limit has, by what its parts have. Parts that were read one
 // after the other are taken to be full again when the last one is, and to fill up at the
@@ -89,12 +138,21 @@ func sumOfPeeks(node string, sp *table.Split, req *limitpb.CheckRequest, parts [
 	r := &limitpb.CheckResponse{Limit: req.Limit, Epoch: sp.ID, Owner: node, Parts: uint32(len(sp.Parts))}
 	for _, p := range parts {
 		r.Capacity, r.Remaining = max(r.Capacity, p.Capacity), r.Remaining+p.Remaining
-		r.ResetAfterNs = max(r.ResetAfterNs, p.ResetAfterNs)
+		r.ResetAfterNs, r.Debt = max(r.ResetAfterNs, p.ResetAfterNs), r.Debt+p.Debt
 		r.Epoch, r.LostEpoch = max(r.Epoch, p.Epoch), max(r.LostEpoch, p.LostEpoch)
+		if p.Overridden {
+			r.Limit, r.Overridden = p.Limit, true
+		}
 	}
 	cost := max(req.Cost, 1)
 	if r.Remaining = min(r.Remaining, r.Capacity); r.Remaining >= cost {
 		r.Allowed = true
+		return r
+	}
+	if r.Overridden { // its period is not told: in that time all of it is there, if it ever is
+		if r.RetryAfterNs = max(r.ResetAfterNs, 1); cost > r.Capacity {
+			r.RetryAfterNs = math.MaxInt64
+		}
 		return r
 	}
 	hi, lo := bits.Mul64(cost-r.Remaining, uint64(req.PeriodNs)) // both are below 2^63
@@ -138,7 +196,16 @@ func (l *limits) Check(ctx context.Context, req *limitpb.CheckRequest) (*limitpb
 
 // frontCheck answers the check of a user.
 func (s *Server) frontCheck(ctx context.Context, o *checkOp, req *limitpb.CheckRequest) (*limitpb.CheckResponse, error) {
-	if req.Anywhere {
+	if err := s.byPolicy(req); err != nil {
+		return nil, s.refuse(err)
+	}
+	rule, err := s.ruleOf(req)
+	switch {
+	case err != nil:
+		return nil, s.refuse(err)
+	case rule != nil:
+		return s.checkOr(ctx, o, req, rule)
+	case req.Anywhere:
 		return s.anywhere(ctx, o, req)
 	}
 	return s.checkAtOwner(ctx, o, req)
@@ -188,14 +255,30 @@ func (s *Server) second(ctx context.Context, o *checkOp, req *limitpb.CheckReque
 	return r
 }
 
+// bad says why no node would do a check of a batch, nil if there is nothing like that.
+func (l *limits) bad(req *limitpb.CheckRequest) error {
+	if err := l.s.byPolicy(req); err != nil {
+		return err
+	}
+	if _, err := l.s.ruleOf(req); err != nil {
+		return err
+	}
+	return alone(req)
+}
+
 // checks decides a batch.
 func (l *limits) checks(ctx context.Context, reqs []*limitpb.CheckRequest) ([]*limitpb.CheckResult, []*commonpb.Decider, error) {
 	var by deciders
-	results, err := batch(ctx, l.s, limitCheck, reqs, alone, func(r *limitpb.CheckResult, a *limitpb.CheckResponse, w *commonpb.Error) {
+	put := func(r *limitpb.CheckResult, a *limitpb.CheckResponse, w *commonpb.Error) {
 		if r.Response, r.Error = a, w; a != nil {
 			r.Decider = by.move(&a.Owner, &a.Epoch)
 		}
-	})
+	}
+	if !slices.ContainsFunc(reqs, l.s.falls) {
+		results, err := batch(ctx, l.s, limitCheck, reqs, l.bad, put)
+		return results, by.list, err
+	}
+	results, err := l.checksOr(ctx, reqs, put)
 	return results, by.list, err
 }
 

@@ -27,6 +27,7 @@ type Metrics struct {
 
 	passed   map[string]prometheus.Counter // calls passed on, by outcome
 	received prometheus.Counter            // calls that other nodes passed on to this one
+	degraded degradedMetrics
 }
 
 // method counts the calls of one RPC.
@@ -90,7 +91,7 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 	})
 	reg.MustRegister(calls, seconds, ops, failures, passed, received)
 
-	m := &Metrics{methods: map[string]*method{}, passed: map[string]prometheus.Counter{}, received: received}
+	m := &Metrics{methods: map[string]*method{}, passed: map[string]prometheus.Counter{}, received: received, degraded: newDegradedMetrics(reg)}
 	for _, outcome := range []string{"answered", "not_owner", "unavailable", "unknown", "error"} {
 		m.passed[outcome] = passed.WithLabelValues(outcome)
 	}
@@ -115,7 +116,7 @@ func NewMetrics(reg prometheus.Registerer, more ...*grpc.ServiceDesc) *Metrics {
 // and of further services.
 func (m *Metrics) addMethods(calls *prometheus.CounterVec, seconds *prometheus.HistogramVec, more []*grpc.ServiceDesc) {
 	newMethod := func(service, name string) *method {
-		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwners", seconds: seconds.WithLabelValues(service, name)}
+		x := &method{batch: strings.HasPrefix(name, "Batch") || name == "GetOwners" || name == "ApplyPolicies", seconds: seconds.WithLabelValues(service, name)}
 		for c := range x.codes {
 			x.codes[c] = calls.WithLabelValues(service, name, codes.Code(c).String())
 		}

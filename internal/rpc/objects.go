@@ -43,10 +43,10 @@ func ofKey[Q, A any, PQ interface {
 			return forward.Call{Op: &x.Operation, Request: m, Key: key, Hash: owner.Hash(key), Harmless: true}
 		},
 	}
-	x.decide = func(_ context.Context, s *Server, c *forward.Call, later *unconfirmed) (forward.Message, error) {
+	x.decide = func(ctx context.Context, s *Server, c *forward.Call, later *unconfirmed) (forward.Message, error) {
 		a := new(A)
 		meta, err := do(s, s.cfg.Clock.Now(), any(c.Request).(*Q), a)
-		if err = s.one(later, s.row(x), verdict{meta, true}, err); err != nil {
+		if err = s.one(ctx, later, s.row(x), verdict{meta, true}, err); err != nil {
 			return nil, err
 		}
 		return PA(a), nil
@@ -198,15 +198,23 @@ func stateOf(x *owner.Shown) *adminpb.ObjectState {
 
 func limitState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
 	s, marks := x.Limit()
-	o.Limit = &adminpb.LimitState{Algorithm: algorithms[s.Algorithm], Limit: s.Limit, PeriodNs: s.Period, Spent: s.Used(marks, x.Now), ResetAfterNs: s.BackIn(marks, x.Now)}
+	if s.Algorithm == limit.CalendarWindow {
+		c := limit.Calendar(s.Period)
+		spent, back := s.SpentAt(x.Wall)
+		o.Limit = &adminpb.LimitState{Algorithm: algorithms[s.Algorithm], Limit: s.Limit, PeriodNs: c.Length(), Spent: spent, ResetAfterNs: back, Calendar: c.String(), Override: overrideOf(x)}
+		return x.Now // it keeps no moment
+	}
+	o.Limit = &adminpb.LimitState{Algorithm: algorithms[s.Algorithm], Limit: s.Limit, PeriodNs: s.Period, Spent: s.Used(marks, x.Now), ResetAfterNs: s.BackIn(marks, x.Now), Override: overrideOf(x)}
 	return s.At
 }
 
 // algorithms are those of limits, as the API has them.
 var algorithms = map[limit.Algorithm]limitpb.Algorithm{
-	limit.TokenBucket:   limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET,
-	limit.FixedWindow:   limitpb.Algorithm_ALGORITHM_FIXED_WINDOW,
-	limit.SlidingWindow: limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW,
+	limit.TokenBucket:    limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET,
+	limit.FixedWindow:    limitpb.Algorithm_ALGORITHM_FIXED_WINDOW,
+	limit.SlidingWindow:  limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW,
+	limit.CalendarWindow: limitpb.Algorithm_ALGORITHM_CALENDAR_WINDOW,
+	limit.LeakyBucket:    limitpb.Algorithm_ALGORITHM_LEAKY_BUCKET,
 }
 
 func counterState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {

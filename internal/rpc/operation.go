@@ -387,7 +387,7 @@ func (o *op[Q, A, PQ, PA]) conclude(s *Server, f frame, q *Q, a *A, later *uncon
 	if err == nil {
 		v, err = o.do(s, f, q, a)
 	}
-	return s.one(later, s.row(o.counted(q)), v, err)
+	return s.one(f.ctx, later, s.row(o.counted(q)), v, err)
 }
 
 // handler returns the method of a service that serves the operation.

@@ -47,6 +47,7 @@ func TestPeeksThatAreSums(t *testing.T) {
 		"a refund":       {&limitpb.CheckRequest{Refund: 1}, false},
 		"a peek":         {&limitpb.CheckRequest{Peek: true}, true},
 		"a peek, window": {&limitpb.CheckRequest{Peek: true, Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW}, false},
+		"a peek, policy": {&limitpb.CheckRequest{Peek: true, Policy: "p"}, false}, // nobody has said what it holds
 	} {
 		if c := limitCheck.call(tc.req, 0); c.All != tc.want {
 			t.Errorf("%s: %v", name, c.All)

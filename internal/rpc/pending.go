@@ -38,11 +38,15 @@ var (
 
 // await waits until a decision may be told. The error is what the caller gets if it
 // may not.
-func (s *Server) await(o *opMetrics, p owner.Permit) error {
+func (s *Server) await(ctx context.Context, o *opMetrics, p owner.Permit) error {
 	// gofail: var rpcDecided struct{}
 
 	if o.alone {
 		return nil
+	}
+	//guard:fallback-copies
+	if within, ok := ctx.(hasty); ok {
+		return s.awaitWithin(within, p.Hash, o.read)
 	}
 	return s.awaitCopies(p.Hash, o.read)
 }
@@ -95,7 +99,7 @@ func (s *Server) confirm(d *decision, now int64, err error) error {
 // one closes a single operation; its error is for the caller, or says that the
 // operation belongs elsewhere. With later, the answer is not confirmed yet: later
 // has it.
-func (s *Server) one(later *unconfirmed, o *opMetrics, v verdict, err error) error {
+func (s *Server) one(ctx context.Context, later *unconfirmed, o *opMetrics, v verdict, err error) error {
 	if err != nil && s.elsewhere(err) {
 		return err // the node that does it counts it
 	}
@@ -106,7 +110,7 @@ func (s *Server) one(later *unconfirmed, o *opMetrics, v verdict, err error) err
 	var t tally
 	if err == nil {
 		//guard:answers-wait-one
-		err = s.await(o, v.Permit)
+		err = s.await(ctx, o, v.Permit)
 	}
 	if err == nil {
 		//guard:answer-check-one

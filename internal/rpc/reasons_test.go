@@ -39,6 +39,8 @@ func TestReasonsOnTheWire(t *testing.T) {
 		{failure.UnknownMethod, codes.Unimplemented, commonpb.Reason_REASON_UNKNOWN_METHOD, 18},
 		{failure.CapacityMismatch, codes.FailedPrecondition, commonpb.Reason_REASON_CAPACITY_MISMATCH, 19},
 		{failure.OtherFingerprint, codes.FailedPrecondition, commonpb.Reason_REASON_OTHER_FINGERPRINT, 20},
+		{failure.PolicyUnknown, codes.NotFound, commonpb.Reason_REASON_POLICY_UNKNOWN, 30},
+		{failure.PolicyConflict, codes.Aborted, commonpb.Reason_REASON_POLICY_CONFLICT, 31},
 	}
 	for i, r := range failure.Reasons() {
 		if i >= len(want) || want[i].of != r {

@@ -21,6 +21,7 @@ import (
 	"github.com/keystead/keystead/internal/chunk"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/fallback"
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
@@ -98,6 +99,8 @@ type Config struct {
 	Ready func() error
 	// Splits does what is decided about splits of objects. nil = nothing is split.
 	Splits Splits
+	// Policies are limits with names, which are this Store's, too. nil = there are none.
+	Policies Policies
 
 	maxHeld int // answers to other nodes that wait for one process; 0 = as many as forward has them
 }
@@ -111,6 +114,7 @@ type Server struct {
 	router    *forward.Router              // to other nodes; nil = this node runs alone
 	forwards  *forward.Service[decision]   // from other nodes; nil = this node runs alone
 	chunks    *chunk.Cache                 // of limits of other nodes; nil = this node runs alone
+	without   *fallback.Table              // of limits whose owners cannot be asked
 	offered   offered                      // to Call
 	process   uint64                       // drawn when it is made: page tokens name it
 	stopping  chan struct{}                // closed when the server stops
@@ -150,7 +154,7 @@ func NewServer(cfg Config) *Server {
 			cfg.Metrics.ops[o.Number].alone = slices.Contains(cfg.AckOwner, k.setting)
 		}
 	}
-	s := &Server{cfg: cfg, sent: sentOperations(), offered: offered{}, process: rand.Uint64(), stopping: make(chan struct{}), hurried: make(chan struct{})}
+	s := &Server{cfg: cfg, sent: sentOperations(), without: fallback.New(), offered: offered{}, process: rand.Uint64(), stopping: make(chan struct{}), hurried: make(chan struct{})}
 	opts := append(Options(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(math.MaxInt32),

@@ -306,7 +306,7 @@ func (s *Server) keepAlive(row *opMetrics, q *sessionpb.KeepAliveRequest, a *ses
 func (s *Server) toldOf(row *opMetrics, kept []owner.Kept) (told []uint64) {
 	for i := range kept {
 		//guard:session-answer-waits
-		if s.await(row, kept[i].Permit) != nil {
+		if s.await(context.Background(), row, kept[i].Permit) != nil {
 			kept[i].Hash = 0
 		}
 	}

@@ -165,7 +165,7 @@ func (c *child) look() bool {
 		return false
 	}
 	//guard:tree-told-when-copied
-	if c.s.await(c.s.row(barrierArrive.operation), m.Permit) != nil || c.s.cfg.Store.Confirm(m.Permit, c.s.cfg.Clock.Now()) != nil {
+	if c.s.await(context.Background(), c.s.row(barrierArrive.operation), m.Permit) != nil || c.s.cfg.Store.Confirm(m.Permit, c.s.cfg.Clock.Now()) != nil {
 		return false
 	}
 	c.Child = owes

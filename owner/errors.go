@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,4 +81,17 @@ func capacityDiffers(have, want uint32) *failure.Error {
 	return &failure.Error{Reason: failure.CapacityMismatch,
 		Message: fmt.Sprintf("the capacity is %d, not %d; nothing happened", have, want),
 		Hint:    "have all callers say the same one, or none; SetCapacity changes it"}
+}
+
+// inDemand has an error name the demand that it is about.
+func inDemand(i int, err error) error {
+	var e *failure.Error
+	if !errors.As(err, &e) || err == ErrDemandSplit {
+		return err
+	}
+	of := *e
+	if of.Field = fmt.Sprintf("demands[%d]", i); e.Field != "" {
+		of.Field += "." + e.Field
+	}
+	return &of
 }

@@ -27,7 +27,7 @@ var (
 // Validate reports what in a record that came from elsewhere cannot be, as an
 // *failure.Error of reason Invalid. now is the reference for its durations.
 func (r *Record) Validate(now int64) error {
-	if r.State.e != nil {
+	if r.stands() {
 		r = r.Clone()
 	}
 	_, _, err := r.validate(now)
@@ -72,6 +72,11 @@ func (r *Record) validate(now int64) (judged any, absent bool, err error) {
 			}
 		}
 	}
+	if len(r.Beside) > 0 {
+		if err := r.validBeside(now); err != nil {
+			return nil, false, err
+		}
+	}
 	return machines[r.Kind].states.judge(r, now)
 }
 
@@ -101,7 +106,7 @@ func validOutcome(o reqid.Outcome) bool { return o.Code <= refusedFor+uint8(coun
 // Errors are *Error: Invalid for what cannot be, and StoreFull if the store has no
 // room, a quarter more than for its own objects. Nothing has changed then.
 func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) error {
-	if r.State.e != nil {
+	if r.stands() {
 		r = r.Clone() // it is of another store, and stands there
 	}
 	judged, absent, err := r.validate(now)
@@ -126,12 +131,16 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 	if t.slot = sh.findLocked(t.tag, t.ref); t.slot != 0 {
 		t.e = sh.entryLocked(t.slot)
 	}
+	if err := t.besideRoomLocked(r); err != nil {
+		return err
+	}
 	empty := absent && len(r.Done) == 0 && (r.IDs == nil || len(r.IDs.Clients) == 0)
 	if err := t.copyRoomLocked(r); err != nil && !empty {
 		return err
 	}
 	//guard:install-version
 	sh.version = max(sh.version, r.Version) // also of what is gone by it
+	t.besideLocked(r)
 	if t.e != nil && (t.e.kind != r.Kind || empty && (r.Whole || t.e.ids == 0 && !r.More)) {
 		sh.discardLocked(t.slot)
 		t.slot, t.e = 0, nil

@@ -22,6 +22,7 @@ const (
 	KindElection
 	KindBarrier
 	KindGroup
+	KindAdmission
 
 	kinds // how many there are, with the zero Kind, which is none
 )
@@ -37,6 +38,7 @@ var machines = [kinds]machine{
 	KindElection:  electionMachine,
 	KindBarrier:   barrierMachine,
 	KindGroup:     groupMachine,
+	KindAdmission: admissionMachine,
 }
 
 // machine is all that the store knows of a kind of object beside its operations.

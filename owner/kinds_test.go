@@ -55,7 +55,7 @@ func TestKindsByName(t *testing.T) {
 			t.Errorf("%q is kind %d", name, k)
 		}
 	}
-	if len(Kinds()) != 9 || Kind(0).Known() || kinds.Known() || Kind(255).Parts() || Kind(255).Level() != 0 {
+	if len(Kinds()) != 10 || Kind(0).Known() || kinds.Known() || Kind(255).Parts() || Kind(255).Level() != 0 {
 		t.Error("kinds that there are not")
 	}
 }

@@ -3,6 +3,7 @@ package owner
 import (
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/keystead/keystead/owner/admission"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/hold"
 	"github.com/keystead/keystead/owner/limit"
@@ -231,4 +232,31 @@ func printOfComplete(id *reqid.ID, token uint64, result []byte, keep int64) uint
 		return digestOf(opCompleteOnce).with(token).with(sum).with(uint64(keep)).print()
 	}
 	return fingerprint(opCompleteOnce, token^sum)
+}
+
+func printOfAdmit(id *reqid.ID, op *Admit) uint32 {
+	if !id.Given() {
+		return 0
+	}
+	if op.Asked != 0 {
+		return digestOf(opAdmit).with(op.Asked).with(uint64(op.Hold)).flag(op.Charge).print()
+	}
+	d := digestOf(opAdmit).with(uint64(len(op.Demands))).with(uint64(op.Hold)).flag(op.Charge)
+	for i := range op.Demands {
+		x := &op.Demands[i]
+		d = d.with(xxhash.Sum64String(x.Name)).with(uint64(x.Of)<<32 | uint64(x.Clamp)).with(x.Cost)
+		d = d.params(&x.Params).with(uint64(x.Max))
+	}
+	return d.print()
+}
+
+func printOfSettle(id *reqid.ID, hold admission.ID, costs []Cost, release bool) uint32 {
+	if !id.Given() {
+		return 0
+	}
+	d := digestOf(opSettle).with(hold.Client.Hi).with(hold.Client.Lo).with(hold.Sequence).flag(release).with(uint64(len(costs)))
+	for i := range costs {
+		d = d.with(xxhash.Sum64String(costs[i].Name)).with(costs[i].Cost)
+	}
+	return d.print()
 }

@@ -25,6 +25,10 @@ type Record struct {
 	Members []Member
 	Partial bool
 
+	// Beside are other objects of the key that the same step has changed: each with its name, its kind and
+	// its state, and nothing else. A copy takes all of the step in, or nothing.
+	Beside []Record
+
 	At   int64  // when it took effect
 	Done []Done // the request ids that it answered, in the order in which they are remembered
 

@@ -58,6 +58,8 @@ type shard struct {
 	copies    map[uint32]struct{} // by entry: locks with a queue that came from elsewhere; see Own
 	sessions  sessionIndex
 
+	admissions flat.Slab[reservations]
+	admitting
 	gathering // barriers, and the calls that await
 }
 
@@ -284,7 +286,7 @@ func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 	if sink := sh.store.cfg.Sink; sink != nil {
 		r := sh.recordLocked(slot, hash, sh.store.partial != nil && sh.store.partial.Partial())
 		//guard:record-ids
-		r.Done = sh.done
+		r.Done, r.Beside = sh.done, sh.beside
 		sink.Changed(r)
 	}
 	sh.done = sh.done[:0]
@@ -293,6 +295,7 @@ func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 		sh.gone, sh.record.Members = nil, nil
 	}
 	sh.gone, sh.entrants, sh.holders, sh.parties = sh.gone[:0], sh.entrants[:0], sh.holders[:0], sh.parties[:0]
+	sh.ended, sh.beside = sh.ended[:0], sh.beside[:0]
 }
 
 // recordLocked fills the shard's record with the state of an entry, under the
@@ -308,7 +311,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 }
 
 func (sh *shard) accountLocked() {
-	n := sh.index.Bytes() + sh.cells.Bytes() + sh.holds.Bytes() + sh.gathers.Bytes() + sh.marks.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
+	n := sh.index.Bytes() + sh.cells.Bytes() + sh.holds.Bytes() + sh.gathers.Bytes() + sh.admissions.Bytes() + sh.marks.Bytes() + sh.overs.Bytes() + sh.values.Bytes() + sh.ids.Bytes() + sh.sessions.Bytes() + sh.text
 	if n != sh.reported {
 		sh.store.bytes.Add(int64(n - sh.reported))
 		sh.reported = n

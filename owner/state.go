@@ -74,7 +74,7 @@ func (r *Record) Clone() *Record {
 	} else {
 		c.State.bytes = bytes.Clone(r.State.bytes)
 	}
-	c.Members = slices.Clone(r.Members)
+	c.Members, c.Beside = slices.Clone(r.Members), cloneBeside(r.Beside)
 	for i := range c.Members {
 		c.Members[i].State = bytes.Clone(c.Members[i].State)
 	}

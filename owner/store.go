@@ -217,6 +217,7 @@ type Store struct {
 	dates      Dates        // the rule, if it knows the time of day; else nil
 	shards     []shard
 	wakes      wakes
+	asks       askQueue
 	treeSignal chan struct{} // capacity 1: see ChildrenChanged
 
 	sessions sessionCounts
@@ -251,6 +252,7 @@ func New(cfg Config, now int64) (*Store, error) {
 		shards:     make([]shard, cfg.Shards),
 		treeSignal: make(chan struct{}, 1),
 		wakes:      wakes{heap: wakeHeap{place: map[wakeOf]int{}}, signal: make(chan struct{}, 1)},
+		asks:       askQueue{signal: make(chan struct{}, 1)},
 	}
 	s.splits, _ = cfg.Rule.(Splits)
 	s.partial, _ = cfg.Sink.(PartialSink)

@@ -27,11 +27,13 @@ type testRule struct {
 	since     int64
 	lost      uint64 // Permit.Lost and LostAt
 	lostAt    int64
+	loss      uint64 // Permit.Loss and LossAt
+	lossAt    int64
 	terms     Terms
 }
 
 func (r *testRule) Admit(uint64, int64) (Permit, error) {
-	return Permit{Epoch: r.epoch, Since: r.since, Lost: r.lost, LostAt: r.lostAt}, r.admit
+	return Permit{Epoch: r.epoch, Since: r.since, Lost: r.lost, LostAt: r.lostAt, Loss: r.loss, LossAt: r.lossAt}, r.admit
 }
 func (r *testRule) Confirm(Permit, int64) error { return r.confirm }
 func (r *testRule) Terms() Terms                { return r.terms }

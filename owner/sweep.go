@@ -55,7 +55,7 @@ func (sh *shard) sweepStep(now int64) bool {
 				sh.sampleLocked(slot)
 			}
 			sh.sweepAt++
-			if slot != 0 && sh.endHoldersLocked(slot) {
+			if slot != 0 && (sh.endHoldersLocked(slot) || sh.endReservedLocked(slot)) {
 				return true // they may be many
 			}
 			continue // else another entry may have moved here
@@ -90,6 +90,8 @@ func (sh *shard) overLocked(slot uint32, now int64) bool {
 	if !spent && !sh.remembersLocked(e) {
 		return true
 	}
+	//guard:override-swept states.fades() && e.rest == 0 -> states.fades()
+	fades := states.fades() && e.rest == 0 // an override ends later on copies
 	hash := sh.hashLocked(slot)
 	permit, err := sh.store.cfg.Rule.Admit(hash, now)
 	switch {
@@ -97,13 +99,32 @@ func (sh *shard) overLocked(slot uint32, now int64) bool {
 		return false
 	case !spent:
 	case err != nil:
-		return states.fades() || states.absent(sh, e, now-copyLinger)
-	case states.fades():
+		return fades || states.absent(sh, e, now-copyLinger)
+	case fades:
 		sh.store.expired[e.kind].Add(1)
 	default:
 		sh.lapseLocked(slot, hash)
 	}
 	return true
+}
+
+// endReservedLocked ends the holds of an admission whose time is over, as a node has to that has become the owner and was
+// asked for nothing since. It reports whether it had to do with some.
+func (sh *shard) endReservedLocked(slot uint32) bool {
+	e := sh.entryLocked(slot)
+	if e.kind != KindAdmission {
+		return false
+	}
+	if at, ok := (admissions{}).next(sh, e); !ok || at > sh.now {
+		return false
+	}
+	t := sh.targetLocked(slot)
+	var err error
+	//guard:admission-sweep
+	if t.permit, err = sh.store.cfg.Rule.Admit(t.hash, sh.now); err == nil {
+		t.passLocked()
+	}
+	return err == nil
 }
 
 // endHoldersLocked ends the grants of an object whose time is over, and that nobody has asked for

@@ -14,6 +14,7 @@
 //
 //	4 | kind | flags | key | name | version of the object | age | length, state
 //	| request ids answered | request ids kept | number of members | member …
+//	| number of objects beside | object …
 //
 // Numbers are varints, signed ones zigzag; texts have their length before them. A
 // fingerprint takes 4 bytes and a client 16, big-endian. What the state consists of is its
@@ -22,6 +23,11 @@
 // absolute, and known by its id.
 //
 //	client | sequence | flags | length, state
+//
+// An object beside is another one of the key that the same step changed: a record is taken in as a
+// whole, so a step is, too. No level below 8 knows of it.
+//
+//	kind | name | length, state
 //
 // The members are all that there are, or those that a change changed, by a flag. So no
 // change of one sends the others.
@@ -77,7 +83,8 @@ const (
 	allMembers  = 1 << 3 // no others stay
 	whole       = 1 << 4
 	more        = 1 << 5
-	flagsMask   = 1<<6 - 1
+	withBeside  = 1 << 6
+	flagsMask   = 1<<7 - 1
 
 	memberGone = 1 << 0
 )
@@ -127,7 +134,7 @@ func (e *encoder) record(r *owner.Record) {
 	e.Byte(Version)
 	e.Uint(uint64(r.Kind))
 	e.Uint(set(withState, !r.State.Absent()) | set(withDone, len(r.Done) > 0) | set(withMembers, len(r.Members) > 0) |
-		set(allMembers, !r.Partial) | set(whole, r.Whole) | set(more, r.More))
+		set(allMembers, !r.Partial) | set(whole, r.Whole) | set(more, r.More) | set(withBeside, len(r.Beside) > 0))
 	e.Bytes(r.Key)
 	e.Bytes(r.Name)
 	e.Uint(r.Version)
@@ -144,9 +151,16 @@ func (e *encoder) record(r *owner.Record) {
 	if r.IDs != nil && (r.Whole || r.More) {
 		e.kept(r.IDs)
 	}
-	if len(r.Members) == 0 {
-		return
+	if len(r.Members) > 0 {
+		e.members(r)
 	}
+	//guard:beside-written
+	if len(r.Beside) > 0 {
+		e.beside(r)
+	}
+}
+
+func (e *encoder) members(r *owner.Record) {
 	e.Uint(uint64(len(r.Members)))
 	for i := range r.Members {
 		m := &r.Members[i]
@@ -155,6 +169,19 @@ func (e *encoder) record(r *owner.Record) {
 		if e.Uint(set(memberGone, m.Gone)); !m.Gone {
 			e.Bytes(m.State)
 		}
+	}
+}
+
+// beside writes what else the step changed.
+func (e *encoder) beside(r *owner.Record) {
+	e.Uint(uint64(len(r.Beside)))
+	for i := range r.Beside {
+		b := &r.Beside[i]
+		e.Uint(uint64(b.Kind))
+		e.Bytes(b.Name)
+		part := e.Begin()
+		b.AppendState(&e.Writer)
+		e.End(part)
 	}
 }
 
@@ -222,7 +249,8 @@ func Decode(b []byte, now int64, r *owner.Record) error {
 	d := decoder{wire.Reader{B: b, Now: now}}
 	ids := r.IDs
 	clear(r.Members)
-	*r = owner.Record{Members: r.Members[:0], Done: r.Done[:0]}
+	clear(r.Beside)
+	*r = owner.Record{Members: r.Members[:0], Done: r.Done[:0], Beside: r.Beside[:0]}
 	version := d.Byte()
 	switch {
 	case version == Version:
@@ -256,7 +284,10 @@ func (d *decoder) record(r *owner.Record, ids *reqid.Kept) error {
 	if flags&withMembers != 0 {
 		d.members(r)
 	}
-	if !d.Ends() || (flags&withState != 0) == r.State.Absent() || (flags&withDone != 0) != (len(r.Done) > 0) || (flags&withMembers != 0) != (len(r.Members) > 0) {
+	if flags&withBeside != 0 {
+		d.beside(r)
+	}
+	if !d.Ends() || (flags&withBeside != 0) != (len(r.Beside) > 0) || (flags&withState != 0) == r.State.Absent() || (flags&withDone != 0) != (len(r.Done) > 0) || (flags&withMembers != 0) != (len(r.Members) > 0) {
 		return ErrDamaged
 	}
 	return nil
@@ -280,6 +311,22 @@ func (d *decoder) members(r *owner.Record) {
 			return
 		}
 		r.Members = append(r.Members, m)
+	}
+}
+
+// minBeside is the least that an object takes that the step changed beside.
+const minBeside = 3
+
+func (d *decoder) beside(r *owner.Record) {
+	for range d.Count(minBeside) {
+		b := owner.Record{Kind: owner.Kind(d.Uint(math.MaxUint8)), Name: d.Bytes(owner.MaxName), At: r.At, Version: r.Version, Hash: r.Hash}
+		if state := d.Part(); len(state) > 0 {
+			b.State = owner.ReadState(state, d.Now)
+		}
+		if d.Bad {
+			return
+		}
+		r.Beside = append(r.Beside, b)
 	}
 }
 

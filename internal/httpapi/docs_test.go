@@ -72,3 +72,43 @@ func (h *house) curl(line string) answer {
 	}
 	return h.call(method, path, body, headers...)
 }
+
+var (
+	service = regexp.MustCompile(`(?m)^service (\w+) \{`)
+	method  = regexp.MustCompile(`(?m)^  rpc (\w+)\(`)
+)
+
+// Every call of the API is in the part of the manual about its service.
+func TestCallsInDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protos, err := filepath.Glob("../../proto/keystead/*/v1/*.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, path := range protos {
+		proto, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := service.FindSubmatch(proto)
+		if of == nil || strings.Contains(path, "/peer/") {
+			continue
+		}
+		_, part, _ := strings.Cut(string(text), "\n## "+string(of[1])+"\n")
+		part, _, _ = strings.Cut(part, "\n## ")
+		for _, m := range method.FindAllSubmatch(proto, -1) {
+			found++
+			whole := string(of[1]) + "." + string(m[1])
+			if !regexp.MustCompile(`\b`+string(m[1])+`\b`).MatchString(part) && !strings.Contains(string(text), "**"+whole+"**") {
+				t.Errorf("docs/api.md lacks %s", whole)
+			}
+		}
+	}
+	if found < 80 {
+		t.Errorf("%d calls were found", found)
+	}
+}

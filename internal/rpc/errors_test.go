@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/keystead/keystead/owner"
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -138,6 +139,14 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 			_, err := h.groups.Leave(ctx, &grouppb.LeaveRequest{Key: key, Name: name, Token: 1, RequestId: id})
 			return err
 		},
+		"Admit": func() error {
+			_, err := h.admissions.Admit(ctx, &admissionpb.AdmitRequest{Key: key, Name: name, Demands: []*admissionpb.Demand{{Name: "rpm", Limit: &admissionpb.LimitDemand{Limit: 1, PeriodNs: second}}}, RequestId: id})
+			return err
+		},
+		"Settle": func() error {
+			_, err := h.admissions.Settle(ctx, &admissionpb.SettleRequest{Key: key, Name: name, HoldId: "0123456789abcdef0123456789abcdef-1", RequestId: id})
+			return err
+		},
 		"Arrive": func() error {
 			_, err := h.barriers.Arrive(ctx, &barrierpb.ArriveRequest{Key: key, Name: name, Party: "me", Parties: 2, RequestId: id})
 			return err
@@ -164,7 +173,7 @@ func (h *house) calls(ctx context.Context, key, name string, id *commonpb.Reques
 // takesID says which of calls carry a request id.
 var takesID = map[string]bool{"Check": true, "Add": true, "CompareAndSet": true, "Reset": true, "Acquire": true, "Release": true, "Put": true, "PutIf": true, "DeleteRegister": true,
 	"AcquirePermits": true, "ReleasePermits": true, "SetCapacity": true, "BeginOnce": true, "CompleteOnce": true, "AbandonOnce": true, "ForgetOnce": true,
-	"Arrive": true, "LeaveBarrier": true, "BreakBarrier": true, "RegisterParty": true, "Campaign": true, "Proclaim": true, "Resign": true, "Join": true, "UpdateMember": true, "LeaveGroup": true}
+	"Arrive": true, "LeaveBarrier": true, "BreakBarrier": true, "RegisterParty": true, "Campaign": true, "Proclaim": true, "Resign": true, "Join": true, "UpdateMember": true, "LeaveGroup": true, "Admit": true, "Settle": true}
 
 func TestAddresses(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *house) {
@@ -214,7 +223,7 @@ func TestRequestIDs(t *testing.T) {
 				}
 			}
 		}
-		if st := h.store.Stats(); len(st.Objects) != 9 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection]+st.Objects[owner.KindBarrier]+st.Objects[owner.KindGroup] != 0 {
+		if st := h.store.Stats(); len(st.Objects) != 10 || st.Objects[owner.KindCounter]+st.Objects[owner.KindLimit]+st.Objects[owner.KindLock]+st.Objects[owner.KindRegister]+st.Objects[owner.KindSemaphore]+st.Objects[owner.KindOnce]+st.Objects[owner.KindElection]+st.Objects[owner.KindBarrier]+st.Objects[owner.KindGroup]+st.Objects[owner.KindAdmission] != 0 {
 			t.Errorf("refused requests left something behind: %v", st)
 		}
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -149,6 +150,7 @@ func (m *member) run(t testing.TB, name string, l net.Listener, dial func(contex
 	m.elections = electionpb.NewElectionServiceClient(m.conn)
 	m.barriers = barrierpb.NewBarrierServiceClient(m.conn)
 	m.groups = grouppb.NewGroupServiceClient(m.conn)
+	m.admissions = admissionpb.NewAdmissionServiceClient(m.conn)
 }
 
 func (m *member) Self() table.Holder  { return m.self }

@@ -25,6 +25,7 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -100,16 +101,17 @@ type house struct {
 	maxCalls int64 // 0 = the default
 	dial     func(context.Context, string) (net.Conn, error)
 
-	limits    limitpb.LimitServiceClient
-	counters  counterpb.CounterServiceClient
-	locks     lockpb.LockServiceClient
-	registers registerpb.RegisterServiceClient
-	permits   semaphorepb.SemaphoreServiceClient
-	onces     oncepb.OnceServiceClient
-	elections electionpb.ElectionServiceClient
-	barriers  barrierpb.BarrierServiceClient
-	groups    grouppb.GroupServiceClient
-	conn      *grpc.ClientConn
+	limits     limitpb.LimitServiceClient
+	counters   counterpb.CounterServiceClient
+	locks      lockpb.LockServiceClient
+	registers  registerpb.RegisterServiceClient
+	permits    semaphorepb.SemaphoreServiceClient
+	onces      oncepb.OnceServiceClient
+	elections  electionpb.ElectionServiceClient
+	barriers   barrierpb.BarrierServiceClient
+	groups     grouppb.GroupServiceClient
+	admissions admissionpb.AdmissionServiceClient
+	conn       *grpc.ClientConn
 }
 
 // build starts a server over an in-memory connection, with the two drivers that
@@ -161,6 +163,7 @@ func (h *house) run(l net.Listener) {
 	h.elections = electionpb.NewElectionServiceClient(h.conn)
 	h.barriers = barrierpb.NewBarrierServiceClient(h.conn)
 	h.groups = grouppb.NewGroupServiceClient(h.conn)
+	h.admissions = admissionpb.NewAdmissionServiceClient(h.conn)
 }
 
 // bare is a server without a listener, for calling handlers directly.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/owner"
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	barrierpb "github.com/keystead/keystead/proto/keystead/barrier/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -184,6 +185,11 @@ var (
 	barrierLeave         = changes(opLeaveBarrier, "Leave", "leave_barrier", "left", "gone", (*Server).leaveBarrier).since(owner.BarrierLevel)
 	barrierBreak         = changes(opBreakBarrier, "Break", "break_barrier", "broken", "absent", (*Server).breakBarrier).since(owner.BarrierLevel)
 	barrierInspect       = reads(opInspectBarrier, "Inspect", "inspect_barrier", "answered", "absent", (*Server).inspectBarrier).since(owner.BarrierLevel)
+	admissionAdmit       = changes(opAdmit, "Admit", "admit", "admitted", "refused", (*Server).admit).since(owner.AdmissionLevel).peeking(admissionPeek, (*admissionpb.AdmitRequest).GetPeek).fronted((*Server).frontAdmit)
+	admissionPeek        = counted(opPeekAdmission, "peek_admission", "admitted", "refused")
+	admissionSettle      = changes(opSettle, "Settle", "settle", "settled", "unknown", (*Server).settle).since(owner.AdmissionLevel)
+	admissionExtend      = changes(opExtend, "Extend", "extend", "extended", "gone", (*Server).extend).since(owner.AdmissionLevel)
+	admissionInspect     = reads(opInspectAdmission, "Inspect", "inspect_admission", "held", "free", (*Server).inspectAdmission).since(owner.AdmissionLevel)
 	counterAwait         = patiently(awaits(opAwaitCounter, "await_counter", "met", "unmet", (*Server).awaitCounter), "Await").since(owner.BarrierLevel).fronted((*Server).frontAwait)
 	idNext               = counted(opNext, "next", "given", "none")
 
@@ -209,6 +215,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindElection, name: "election", setting: "elections", service: &electionpb.ElectionService_ServiceDesc}, electionCampaign.operation, electionRenew.operation, electionProclaim.operation, electionResign.operation, electionVerify.operation, electionRevoke.operation, electionInspect.operation, electionAwait.operation),
 	newKind(kind{of: owner.KindBarrier, name: "barrier", setting: "barriers", service: &barrierpb.BarrierService_ServiceDesc}, barrierArrive.operation, barrierAwait.operation, barrierRegister.operation, barrierRenew.operation, barrierLeave.operation, barrierBreak.operation, barrierInspect.operation),
 	newKind(kind{of: owner.KindGroup, name: "group", setting: "groups", service: &grouppb.GroupService_ServiceDesc}, groupJoin.operation, groupRenew.operation, groupUpdate.operation, groupLeave.operation, groupVerify.operation, groupList.operation, groupAwait.operation),
+	newKind(kind{of: owner.KindAdmission, name: "admission", setting: "admissions", service: &admissionpb.AdmissionService_ServiceDesc}, admissionAdmit.operation, admissionPeek, admissionSettle.operation, admissionExtend.operation, admissionInspect.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd),
 }
 

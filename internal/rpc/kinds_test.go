@@ -54,7 +54,7 @@ func TestOperationsAreWhole(t *testing.T) {
 			}
 		}
 	}
-	if fmt.Sprint(Kinds) != "[limits counters locks registers semaphores once elections barriers groups]" {
+	if fmt.Sprint(Kinds) != "[limits counters locks registers semaphores once elections barriers groups admissions]" {
 		t.Errorf("settings know the kinds %v", Kinds)
 	}
 }

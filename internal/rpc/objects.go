@@ -185,6 +185,7 @@ var states = map[owner.Kind]func(o *adminpb.ObjectState, x *owner.Shown) (change
 	owner.KindElection:  electionState,
 	owner.KindBarrier:   barrierState,
 	owner.KindGroup:     groupState,
+	owner.KindAdmission: admissionState,
 }
 
 // stateOf tells an object. One of a kind that has no words here is told without its state.

@@ -48,6 +48,9 @@ func (c *Client) batchCheck(ctx context.Context, n int, at func(i int) Check) ([
 		accept: func(i int, r *limitpb.CheckResponse) { out[i].Decision = decision(r) },
 		check: func(i int) error {
 			q := at(i)
+			if err := q.judgeRule(q.rule()); err != nil {
+				return err
+			}
 			return q.judgeOptions()
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/internal/clock"
+	"github.com/keystead/keystead/internal/fallback"
 	"github.com/keystead/keystead/ring"
 )
 
@@ -34,6 +35,9 @@ type Client struct {
 
 	watch watch
 	stats stats
+
+	alone     *fallback.Table // of limits when no node is reached; nil until it is needed
+	aloneOnce sync.Once
 
 	ctx  context.Context // ends at Close
 	stop context.CancelCauseFunc

@@ -31,6 +31,8 @@ const (
 	ErrKindMismatch     Reason = "KIND_MISMATCH"     // key and name hold an object of another kind
 	ErrCapacityMismatch Reason = "CAPACITY_MISMATCH" // a semaphore has another capacity, or a barrier other parties, than the caller says
 	ErrOtherFingerprint Reason = "OTHER_FINGERPRINT" // the key of Once stands for other work
+	ErrPolicyUnknown    Reason = "POLICY_UNKNOWN"    // there is no policy of the name
+	ErrPolicyConflict   Reason = "POLICY_CONFLICT"   // the policies have another version than was expected
 	ErrRequestTooOld    Reason = "REQUEST_TOO_OLD"   // not done now; whether an earlier attempt did it is unknown
 	ErrRequestIDReused  Reason = "REQUEST_ID_REUSED" // two processes share a request id, or two requests an IdempotencyKey
 	ErrStoreFull        Reason = "STORE_FULL"        // no room for a new object; see RetryAfter
@@ -61,7 +63,13 @@ const (
 	ErrGroupFull Reason = "GROUP_FULL"
 	// ErrReplaced: another has joined a group under the id of a member.
 	ErrReplaced Reason = "MEMBER_REPLACED"
-	ErrLockLost Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
+	// ErrNoTurn: a limit that is Spaced has no turn within the time that a Wait has left.
+	ErrNoTurn Reason = "NO_TURN"
+	// ErrNotAdmitted: a demand of an Admit refused, and nothing was charged.
+	ErrNotAdmitted Reason = "NOT_ADMITTED"
+	// ErrHoldUnknown: a hold was settled, never was, or is forgotten.
+	ErrHoldUnknown Reason = "HOLD_UNKNOWN"
+	ErrLockLost    Reason = "LOCK_LOST" // the lease ended, or could not be renewed in time
 	// ErrBroken: the phase of a barrier ended before all had arrived.
 	ErrBroken Reason = "BROKEN"
 	// ErrLost: what was awaited was lost with all nodes that kept it, if it was there.
@@ -150,6 +158,7 @@ var goFields = map[string]string{
 	"key": "Key", "name": "Name", "limit": "Limit", "period_ns": "Period", "burst": "Burst", "cost": "Cost", "refund": "Refund",
 	"algorithm": "Algorithm", "anywhere": "Anywhere", "peek": "Peek", "idle_ttl_ns": "IdleTTL", "idempotency_key": "IdempotencyKey", "min": "Min", "max": "Max",
 	"ttl_ns": "TTL", "wait_ns": "Wait", "holder": "Holder", "metadata": "Metadata", "address": "address",
+	"fallback.cap": "LocalCap", "fallback.period_ns": "LocalCap", "fallback.known_for_ns": "LastKnown", "fallback.budget_ns": "Budget",
 	"party": "Party", "within_ns": "Within",
 }
 

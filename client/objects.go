@@ -26,7 +26,7 @@ type KeyState struct {
 }
 
 // ObjectState is an object with its state: one of Limit, Counter, Lock, Register, Semaphore, Once,
-// Election, Barrier and Group is set, without the waiters, the value of a register and the result
+// Election, Barrier, Group and Admission is set, without the waiters, the value of a register and the result
 // of Once.
 type ObjectState struct {
 	Object
@@ -38,10 +38,11 @@ type ObjectState struct {
 	// Semaphore is without its holders; what it calls Held includes what is delayed.
 	Semaphore *SemaphoreState
 	// Barrier is without its parties.
-	Barrier  *BarrierState
-	Once     *OnceObject
-	Election *ElectionState
-	Group    *GroupObject
+	Barrier   *BarrierState
+	Once      *OnceObject
+	Election  *ElectionState
+	Group     *GroupObject
+	Admission *AdmissionObject
 	// Split is set if the object is split. The state is then that of before: see
 	// Counter.Get and Limit.Peek.
 	Split *Split
@@ -49,9 +50,16 @@ type ObjectState struct {
 
 // LimitState is what is kept of a limit.
 type LimitState struct {
-	Rate       Rate          // as it was asked for last, without a burst, which is not kept
+	Rate       Rate          // as it was asked for last, without a burst or a calendar
+	Calendar   string        // of a CalendarWindow, for people: its periods, such as "month Europe/Berlin from 1"
 	Spent      uint64        // tokens that have not come back
 	ResetAfter time.Duration // until they have
+	Override   *Override     // nil = it has none
+}
+
+// AdmissionObject is what is kept of an admission, without its holds.
+type AdmissionObject struct {
+	Holds int // those that are over and remembered included
 }
 
 // GroupObject is what is kept of a group, without its members.
@@ -108,13 +116,14 @@ func (a Admin) InspectKey(ctx context.Context, key string) (KeyState, error) {
 func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	s := ObjectState{Object: Object{Kind: Kind(o.Kind), Key: key, Name: o.Name}, Idle: time.Duration(o.IdleNs)}
 	if x := o.Limit; x != nil {
-		s.Limit = &LimitState{Rate: Per(x.Limit, time.Duration(x.PeriodNs)), Spent: x.Spent, ResetAfter: time.Duration(x.ResetAfterNs)}
+		s.Limit = &LimitState{Rate: Per(x.Limit, time.Duration(x.PeriodNs)), Calendar: x.Calendar, Spent: x.Spent, ResetAfter: time.Duration(x.ResetAfterNs)}
 		s.Limit.Rate.Algorithm = Algorithm(len(algorithms)) // unknown, unless it is one of these
 		for a, as := range algorithms {
 			if as.wire == x.Algorithm {
 				s.Limit.Rate.Algorithm = Algorithm(a)
 			}
 		}
+		s.Limit.Override = overrideOf(x.Override)
 	}
 	if x := o.Counter; x != nil {
 		s.Counter = &CounterState{Value: x.Value, Version: x.Version, IdleTTL: time.Duration(x.IdleTtlNs)}
@@ -140,6 +149,9 @@ func objectState(key string, o *adminpb.ObjectState) ObjectState {
 	if x := o.Group; x != nil {
 		s.Group = &GroupObject{Members: int(x.Members)}
 	}
+	if x := o.Admission; x != nil {
+		s.Admission = &AdmissionObject{Holds: int(x.Holds)}
+	}
 	if x := o.Split; x != nil {
 		s.Split = &Split{Manual: x.GetManual()}
 		for _, p := range x.GetParts() {
@@ -155,6 +167,8 @@ type Filter struct {
 	Kind   Kind   // 0 = of all kinds
 	Name   string // "" = of all names
 	Prefix string // of keys that begin so
+	// Overridden is for limits that have an override alone.
+	Overridden bool
 }
 
 // listPage is how many objects are asked for at a time.
@@ -182,7 +196,7 @@ func (a Admin) ListObjects(ctx context.Context, f Filter, each func(node string,
 		// All nodes tell of moves since the members were listed: what a node that was listed
 		// has got from one that was not is missing.
 		//guard:list-of-all since -> since&0
-		req := &adminpb.ListObjectsRequest{Node: node, Kind: commonpb.Kind(f.Kind), Name: f.Name, KeyPrefix: f.Prefix, PageSize: listPage, SinceEpoch: since}
+		req := &adminpb.ListObjectsRequest{Node: node, Kind: commonpb.Kind(f.Kind), Name: f.Name, KeyPrefix: f.Prefix, PageSize: listPage, SinceEpoch: since, Overridden: f.Overridden}
 		for more := true; more; more = req.PageToken != "" {
 			r, err := a.page(ctx, req)
 			if err != nil {

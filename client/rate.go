@@ -14,6 +14,8 @@ const (
 	TokenBucket Algorithm = iota
 	FixedWindow
 	SlidingWindow
+	CalendarWindow
+	LeakyBucket
 )
 
 // algorithms are the names of the algorithms, as the commands write them, and what they
@@ -22,9 +24,11 @@ var algorithms = [...]struct {
 	name string
 	wire limitpb.Algorithm
 }{
-	TokenBucket:   {"token-bucket", limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET},
-	FixedWindow:   {"fixed-window", limitpb.Algorithm_ALGORITHM_FIXED_WINDOW},
-	SlidingWindow: {"sliding-window", limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW},
+	TokenBucket:    {"token-bucket", limitpb.Algorithm_ALGORITHM_TOKEN_BUCKET},
+	FixedWindow:    {"fixed-window", limitpb.Algorithm_ALGORITHM_FIXED_WINDOW},
+	SlidingWindow:  {"sliding-window", limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW},
+	CalendarWindow: {"calendar-window", limitpb.Algorithm_ALGORITHM_CALENDAR_WINDOW},
+	LeakyBucket:    {"leaky-bucket", limitpb.Algorithm_ALGORITHM_LEAKY_BUCKET},
 }
 
 // String returns the name, such as "token-bucket".
@@ -46,9 +50,10 @@ func (a Algorithm) onWire() limitpb.Algorithm {
 // Rate is a limit: so many tokens in a period.
 type Rate struct {
 	Limit     uint64        // tokens that come back per period, or that a window holds
-	Period    time.Duration // 1 µs to 366 days
-	Burst     uint64        // most tokens that a bucket holds; 0 = Limit
+	Period    time.Duration // 1 µs to 366 days; 0 with a Calendar that has a Unit
+	Burst     uint64        // most tokens that a bucket holds, or that wait in a leaky bucket; 0 = Limit
 	Algorithm Algorithm
+	Calendar  Calendar // of a CalendarWindow; see PerCalendar
 }
 
 // Per is a token bucket of n tokens a period.
@@ -66,7 +71,7 @@ func PerHour(n uint64) Rate { return Per(n, time.Hour) }
 // PerDay is a token bucket of n tokens in 24 hours.
 func PerDay(n uint64) Rate { return Per(n, 24*time.Hour) }
 
-// WithBurst returns the rate with a bucket that holds burst tokens.
+// WithBurst returns the rate with a bucket that holds burst tokens, or a queue of so many.
 func (r Rate) WithBurst(burst uint64) Rate {
 	r.Burst = burst
 	return r
@@ -75,6 +80,14 @@ func (r Rate) WithBurst(burst uint64) Rate {
 // Windowed returns the rate as fixed windows, which open with their first hit.
 func (r Rate) Windowed() Rate {
 	r.Algorithm = FixedWindow
+	return r
+}
+
+// Spaced returns the rate as a leaky bucket: each token has its turn Period/Limit after the one
+// before it. Burst is for how many tokens there are places in the queue, those of the request
+// that runs included. See Limit.Wait and WithMaxDelay.
+func (r Rate) Spaced() Rate {
+	r.Algorithm = LeakyBucket
 	return r
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/internal/limitfield"
 )
 
 // OnFailure is what is done with a request that Keystead has not decided.
@@ -98,6 +99,8 @@ func New(limit client.Limit, cfg Config) (*Limiter, error) {
 	switch {
 	case rate.Limit == 0 || rate.Period <= 0:
 		return nil, errors.New("middleware: the limit has no rate; make it by Client.Limit, such as c.Limit(\"api\", client.PerMinute(20))")
+	case rate.Algorithm == client.LeakyBucket:
+		return nil, errors.New("middleware: the limit is Spaced, and requests do not wait here; call Limit.Wait in the handler")
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("middleware: Timeout %s is negative", cfg.Timeout)
 	case cfg.OnFailure > FailLocal || cfg.OnRefusal > FailLocal:
@@ -105,8 +108,8 @@ func New(limit client.Limit, cfg Config) (*Limiter, error) {
 	case !(cfg.LocalShare > 0 && cfg.LocalShare <= 1):
 		return nil, fmt.Errorf("middleware: LocalShare %v: choose more than 0, and 1 at most", cfg.LocalShare)
 	}
-	l := &Limiter{cfg: cfg, limit: limit, name: quoted(cmp.Or(limit.Name(), "limit")), local: newLocal(rate, cfg.LocalShare), began: time.Now()}
-	l.policy, l.capacity = policyField(l.name, rate), capacity(rate)
+	l := &Limiter{cfg: cfg, limit: limit, name: string(limitfield.Quote(nil, policyName(limit))), local: newLocal(rate, cfg.LocalShare), began: time.Now()}
+	l.policy, l.capacity = policyField(policyName(limit), rate), capacity(rate)
 	return l, nil
 }
 

@@ -123,7 +123,10 @@ func TestFields(t *testing.T) {
 func TestNew(t *testing.T) {
 	limit := (*client.Client)(nil).Limit("api", client.PerMinute(20))
 	for what, new := range map[string]func() (*Limiter, error){
-		"no rate":      func() (*Limiter, error) { return New(client.Limit{}, Config{}) },
+		"no rate": func() (*Limiter, error) { return New(client.Limit{}, Config{}) },
+		"it waits": func() (*Limiter, error) {
+			return New((*client.Client)(nil).Limit("api", client.PerMinute(20).Spaced()), Config{})
+		},
 		"timeout":      func() (*Limiter, error) { return New(limit, Config{Timeout: -1}) },
 		"on failure":   func() (*Limiter, error) { return New(limit, Config{OnFailure: 7}) },
 		"share":        func() (*Limiter, error) { return New(limit, Config{LocalShare: 1.5}) },

@@ -81,12 +81,14 @@ const (
 	KindElection
 	KindBarrier
 	KindGroup
+	KindAdmission
 )
 
-var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election", KindBarrier: "barrier", KindGroup: "group"}
+var kinds = [...]string{KindLimit: limitObject, KindCounter: counterObject, KindLock: "lock", KindRegister: "register", KindSemaphore: "semaphore", KindOnce: "once", KindElection: "election", KindBarrier: "barrier", KindGroup: "group", KindAdmission: "admission"}
 
 // String returns the kind as the commands write it: "limit", "counter", "lock",
-// "register", "semaphore", "once", "election", "barrier" or "group".
+// "register", "semaphore", "once", "election", "barrier", "group" or
+// "admission".
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kinds) {
 		return kinds[k]

@@ -1,0 +1,497 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+)
+
+// MaxDemands is the most demands that one Admit has.
+const MaxDemands = 16
+
+// Admission is a named admission that many keys have, each its own: what keeps holds on limits, counters
+// and slots of its key. It is a small value: making one costs nothing, and it may be copied and kept.
+type Admission struct {
+	c    *Client
+	name string
+}
+
+// Admission names an admission, with at most 128 bytes. name "" = "admission".
+func (c *Client) Admission(name string) Admission { return Admission{c, name} }
+
+// Demand is what a request needs of one limit, counter or set of slots. Limit.Demand, Counter.Demand and
+// Slots make one.
+type Demand struct {
+	limit *admissionpb.LimitDemand
+	count int64
+	slots bool
+	name  string
+	cost  uint64
+	clamp int
+	wrong error
+}
+
+// Demand is a demand of n tokens of the limit. One that is Spaced passes if its turn is now; a caller that is ready to
+// wait for it asks the limit by itself, when all else is admitted. The limit of a policy cannot be demanded.
+func (l Limit) Demand(n uint64) Demand {
+	r, c := &l.rate, &l.rate.Calendar
+	d := Demand{name: l.name, cost: n, limit: &admissionpb.LimitDemand{Limit: r.Limit, PeriodNs: int64(r.Period), Burst: r.Burst, Algorithm: r.Algorithm.onWire(),
+		Calendar: limitpb.CalendarUnit(c.Unit), TimeZone: c.TimeZone, FirstDay: uint32(c.FirstDay), FirstMonth: uint32(c.FirstMonth), CarryOver: c.CarryOver}}
+	switch {
+	case l.policy != "":
+		d.wrong = invalid("Demand", "is of the policy %q: state its rate, or check it by itself", l.policy)
+	case l.maxDelay != 0:
+		d.wrong = invalid("MaxDelay", "does not go with a demand: it passes if its turn is now")
+	}
+	return d
+}
+
+// Demand is a demand that the counter rises by n and not above most.
+func (n Counter) Demand(by uint64, most int64) Demand {
+	return Demand{name: n.name, cost: by, count: most}
+}
+
+// Slots is a demand of n slots of so many. They come back when the hold ends, however it does. name "" =
+// "slots".
+func Slots(name string, n uint64, of int64) Demand {
+	return Demand{name: name, cost: n, count: of, slots: true}
+}
+
+// Clamped has an estimate reserve a share of the capacity at most, in percent, 1 to 100. What it has
+// cost is charged when it is settled.
+func (d Demand) Clamped(percent int) Demand {
+	d.clamp = percent
+	return d
+}
+
+func (d *Demand) onWire() *admissionpb.Demand {
+	q := &admissionpb.Demand{Name: d.name, Cost: d.cost, ClampPercent: uint32(max(d.clamp, 0))}
+	switch {
+	case d.limit != nil:
+		q.Limit = d.limit
+	case d.slots:
+		q.Slots = &admissionpb.SlotsDemand{Max: d.count}
+	default:
+		q.Counter = &admissionpb.CounterDemand{Max: d.count}
+	}
+	return q
+}
+
+// Admit asks whether a request may run.
+type Admit struct {
+	Key     string
+	Demands []Demand // 1 to MaxDemands, of objects of Key, each with another name
+	// Hold is for how long what is demanded is reserved at most, 10 ms to 24 h; it is settled before.
+	// 0 = it is spent at once.
+	Hold time.Duration
+	// Charge has what nobody settles stay charged. Else it is given back.
+	Charge bool
+	// Keep extends the hold by itself until it is settled, so that Hold may be short and the request
+	// long: what a process that dies has reserved ends after Hold.
+	Keep bool
+	Peek bool // answer as for a real request, but charge nothing
+
+	// Policy names an admission policy, which says Key and Demands by what the request is: see
+	// Admin.ApplyPolicies. One that is not there is ErrPolicyUnknown.
+	Policy  string
+	Fields  map[string]string // what the request is, by the names that the policy has for it
+	Amounts map[string]uint64 // what it costs, likewise
+
+	Options []CallOption
+}
+
+// DemandResult is what became of a demand.
+type DemandResult struct {
+	Name       string // for Settle, if a policy has selected the demand
+	Refused    bool
+	Reserved   uint64 // what it charges: its cost, or less if that was clamped
+	Capacity   uint64
+	Remaining  uint64
+	Debt       uint64        // what is charged beyond the capacity, and has to be paid first
+	RetryAfter time.Duration // until it could pass, if it was refused; 0 = nobody knows
+	ResetAfter time.Duration // until everything is available; 0 of a counter and of slots
+	Overridden bool          // an override was in force, of which Capacity is
+}
+
+// Admitted is a request that may run, or was refused. Its methods may be called from any goroutine.
+type Admitted struct {
+	OK            bool
+	PolicyVersion uint64        // of the policies that the owner went by; 0 without a Policy
+	RetryAfter    time.Duration // until all demands could pass, if not OK; 0 = nobody knows
+	Demands       []DemandResult
+	Meta
+
+	of   Admission
+	key  string
+	hold string
+	ttl  time.Duration
+
+	mu      sync.Mutex
+	settled bool
+	stop    func() // of the keeper; nil = there is none
+	lost    chan struct{}
+}
+
+// Admit asks the admission "admission" of a key: see Admission.Admit.
+func (c *Client) Admit(ctx context.Context, q Admit) (*Admitted, error) {
+	return c.Admission("").Admit(ctx, q)
+}
+
+// Admit charges all that q demands, or nothing. If a demand refuses, the error is ErrNotAdmitted, and what is
+// returned beside it says which, and when to try again. If the outcome cannot be learnt, the error is
+// ErrOutcomeUnknown, and a hold that may have been made is released in the background, but under an IdempotencyKey.
+// The Release of what was not admitted, or has no hold, does nothing:
+//
+//	h, err := c.Admit(ctx, q)
+//	if err != nil { … }
+//	defer h.Release(ctx)
+func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
+	const what = "admit"
+	idem, err := keyOf(q.Options)
+	h := &Admitted{of: a, key: q.Key, ttl: q.Hold, lost: make(chan struct{})}
+	addressed := a.c.judge(ctx, q.Key, a.name)
+	if q.Policy != "" {
+		addressed = a.c.judge(ctx, q.Policy, a.name) // its key is not known here
+	}
+	if err := cmp.Or(addressed, err, q.validate()); err != nil {
+		return h, about(err, what, q.Key, "")
+	}
+	demands := make([]*admissionpb.Demand, len(q.Demands))
+	for i := range q.Demands {
+		demands[i] = q.Demands[i].onWire()
+	}
+	expiry := admissionpb.OnExpiry_ON_EXPIRY_RELEASE
+	if q.Charge {
+		expiry = admissionpb.OnExpiry_ON_EXPIRY_CHARGE
+	}
+	op := a.c.ops.begin()
+	defer op.finish()
+	sent := time.Now() // the owner counts from a moment after it
+	to := toKey(q.Key, q.Peek).of(what)
+	if q.Policy != "" {
+		to = route{what: what}
+	}
+	r, err := ask(ctx, a.c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.AdmitResponse, error) {
+		return admissionpb.NewAdmissionServiceClient(conn).Admit(ctx, &admissionpb.AdmitRequest{Key: q.Key, Name: a.name, Demands: demands, HoldNs: int64(q.Hold), OnExpiry: expiry, Peek: q.Peek,
+			Policy: q.Policy, Fields: q.fields(), Amounts: q.amounts(), RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
+	})
+	if err != nil {
+		//guard:client-admit-back
+		if errors.Is(err, ErrOutcomeUnknown) && q.Hold != 0 && !q.Peek && idem == "" && q.Key != "" {
+			op.finish()
+			a.giveBack(q.Key, holdOf(op))
+		}
+		return h, err
+	}
+	h.told(r)
+	if !h.OK {
+		return h, h.refusal(r)
+	}
+	if q.Keep && h.hold != "" {
+		left := q.Hold
+		//guard:client-hold-left false
+		if idem != "" || r.HoldNs == 0 { // an earlier call may have made it
+			left = time.Duration(r.HoldNs)
+		}
+		h.keep(sent, left)
+	}
+	return h, nil
+}
+
+// giveBack releases, in the background, a hold that may have been made when its caller had left. What comes after it
+// of the request is refused by its id, or ends by its time.
+func (a Admission) giveBack(key, hold string) {
+	a.c.start(func() {
+		ctx, cancel := a.c.bounded(a.c.ctx, a.c.cfg.Timeout)
+		defer cancel()
+		_, _ = a.Release(ctx, key, hold)
+	})
+}
+
+// holdOf returns what a hold is called that an operation makes: the client and the sequence of its request.
+func holdOf(op *operation) string { return fmt.Sprintf("%x-%x", op.of.client, op.seq) }
+
+func (q *Admit) validate() error {
+	for i := range q.Demands {
+		if err := q.Demands[i].wrong; err != nil {
+			return err
+		}
+		if c := q.Demands[i].clamp; c < 0 || c > 100 {
+			return invalid("Clamped", "is %d; choose 1 to 100 percent", c)
+		}
+	}
+	switch {
+	case q.Policy != "" && (q.Key != "" || len(q.Demands) > 0):
+		return invalid("Policy", "says Key and Demands: leave them out")
+	case q.Policy == "" && len(q.Fields)+len(q.Amounts) > 0:
+		return invalid("Fields", "and Amounts go with a Policy")
+	}
+	if q.Keep && q.Hold == 0 {
+		return invalid("Keep", "goes with a Hold")
+	}
+	return nil
+}
+
+// fields returns what the request is, in order.
+func (q *Admit) fields() (all []*admissionpb.Field) {
+	for _, name := range slices.Sorted(maps.Keys(q.Fields)) {
+		all = append(all, &admissionpb.Field{Name: name, Value: q.Fields[name]})
+	}
+	return all
+}
+
+func (q *Admit) amounts() (all []*admissionpb.Cost) {
+	for _, name := range slices.Sorted(maps.Keys(q.Amounts)) {
+		all = append(all, &admissionpb.Cost{Name: name, Cost: q.Amounts[name]})
+	}
+	return all
+}
+
+func (h *Admitted) told(r *admissionpb.AdmitResponse) {
+	if r.Key != "" {
+		h.key = r.Key
+	}
+	h.PolicyVersion = r.PolicyVersion
+	h.OK, h.hold, h.RetryAfter, h.Meta = r.Admitted, r.HoldId, time.Duration(r.RetryAfterNs), metaOf(r, r.Replay)
+	for _, d := range r.Demands {
+		h.Demands = append(h.Demands, DemandResult{d.Name, d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, time.Duration(d.RetryAfterNs), time.Duration(d.ResetAfterNs), d.Overridden})
+	}
+}
+
+// refusal returns the error of what was not admitted.
+func (h *Admitted) refusal(r *admissionpb.AdmitResponse) error {
+	n := 0
+	for _, d := range h.Demands {
+		if d.Refused {
+			n++
+		}
+	}
+	return &Error{Op: "admit", Key: h.key, Node: r.Owner, Code: codes.ResourceExhausted, Reason: ErrNotAdmitted, RetryAfter: h.RetryAfter,
+		Message: fmt.Sprintf("%d of %d demands refused; nothing was charged", n, len(h.Demands))}
+}
+
+// Key is that of the request, which a policy may have said.
+func (h *Admitted) Key() string { return h.key }
+
+// Hold names the hold, for Admission.Settle of another process; "" if there is none.
+func (h *Admitted) Hold() string { return h.hold }
+
+// Lost is closed when a hold that is kept (Admit.Keep) was over before it was settled, or may be: its time is over by
+// the count of this process, which has not learnt that it goes on.
+func (h *Admitted) Lost() <-chan struct{} { return h.lost }
+
+// keep extends the hold, which was asked for at a moment and goes on for so long, until it is settled. That is less than
+// its time if another call has made it, under the same key. It is lost at the latest when its time is over as it is
+// counted here, which is before it is over at its owner, whatever has become of the call that was to extend it.
+func (h *Admitted) keep(sent time.Time, left time.Duration) {
+	ctx, cancel := context.WithCancel(h.of.c.ctx)
+	over := time.AfterFunc(time.Until(sent.Add(left)), func() {
+		//guard:client-hold-lost
+		close(h.lost)
+		cancel()
+	})
+	h.stop = func() {
+		cancel()
+		over.Stop()
+	}
+	started := h.of.c.start(func() { h.extend(ctx, over, left) })
+	if !started { // the client is closed
+		cancel()
+	}
+}
+
+// extend keeps the hold until ctx ends, which it does when the hold is over.
+func (h *Admitted) extend(ctx context.Context, over *time.Timer, left time.Duration) {
+	each := h.ttl / 3
+	next := time.NewTimer(min(each, left-2*each)) // at once if it has been held for longer
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		next.Reset(each)
+		sent := time.Now()
+		once, cancel := context.WithTimeout(ctx, h.ttl/2)
+		goesOn, err := h.of.Extend(once, h.key, h.hold, h.ttl)
+		cancel()
+		switch {
+		case err != nil:
+			continue
+		case !goesOn:
+			h.mu.Lock() // a settlement may be under way that has ended it
+			if !h.settled && over.Stop() {
+				close(h.lost)
+			}
+			h.mu.Unlock()
+			return
+		case !over.Stop(): // it is lost, or settled
+			return
+		}
+		over.Reset(time.Until(sent.Add(h.ttl)))
+		if ctx.Err() != nil { // it was settled meanwhile
+			over.Stop()
+		}
+	}
+}
+
+// Cost is what a demand has really cost, by its name: "limit", "counter" or "slots" if it was given none.
+type Cost struct {
+	Name string
+	Cost uint64
+}
+
+// Settled is how a hold was settled.
+type Settled struct {
+	// Late reports that the time of the hold was over: what its expiry did was corrected.
+	Late  bool
+	Costs []SettledCost // of each demand; empty if Replayed
+	Meta
+}
+
+// SettledCost is how a demand was settled.
+type SettledCost struct {
+	Name    string
+	Charged uint64 // what it has cost in the end
+	Back    uint64 // what was given back
+	Taken   uint64 // what was taken beyond what was charged before
+	Debt    uint64 // what is charged beyond the capacity now
+}
+
+// Settle ends the hold with what its demands have really cost. One that is not named has cost what it
+// reserved. The error is ErrHoldUnknown if the hold was over for too long. What was not admitted, has no hold or
+// is settled stays as it is.
+func (h *Admitted) Settle(ctx context.Context, costs ...Cost) (Settled, error) {
+	return h.settle(ctx, costs, false)
+}
+
+// releaseTime is for how long a Release goes on when its context has ended.
+const releaseTime = 2 * time.Second
+
+// Release ends the hold as if nothing had been used, if it is not settled. It goes on for a moment when ctx ends, or
+// has ended, so that it may be deferred.
+func (h *Admitted) Release(ctx context.Context) error {
+	if ctx == nil {
+		_, err := h.settle(ctx, nil, true)
+		return err
+	}
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	if end, ok := ctx.Deadline(); ok {
+		var done context.CancelFunc
+		later, done = context.WithTimeout(later, max(time.Until(end), 0)+releaseTime)
+		defer done()
+	}
+	//guard:client-release-goes-on releaseTime -> 0
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(releaseTime, cancel) })
+	defer stop()
+	_, err := h.settle(later, nil, true)
+	return err
+}
+
+func (h *Admitted) settle(ctx context.Context, costs []Cost, release bool) (Settled, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold == "" || h.settled {
+		return Settled{}, nil
+	}
+	s, err := h.of.settle(ctx, h.key, h.hold, costs, release, nil)
+	if h.settled = err == nil || errors.Is(err, ErrHoldUnknown); h.settled && h.stop != nil {
+		h.stop()
+	}
+	return s, err
+}
+
+// Settle ends a hold of a key that another process may have made: see Admitted.Settle.
+func (a Admission) Settle(ctx context.Context, key, hold string, costs []Cost, opts ...CallOption) (Settled, error) {
+	return a.settle(ctx, key, hold, costs, false, opts)
+}
+
+// Release ends a hold of a key as if nothing had been used.
+func (a Admission) Release(ctx context.Context, key, hold string, opts ...CallOption) (Settled, error) {
+	return a.settle(ctx, key, hold, nil, true, opts)
+}
+
+func (a Admission) settle(ctx context.Context, key, hold string, costs []Cost, release bool, opts []CallOption) (Settled, error) {
+	const what = "settle"
+	idem, err := keyOf(opts)
+	if err := cmp.Or(a.c.judge(ctx, key, a.name), err); err != nil {
+		return Settled{}, about(err, what, key, "")
+	}
+	q := &admissionpb.SettleRequest{Key: key, Name: a.name, HoldId: hold, Release: release, IdempotencyKey: idem}
+	for _, c := range costs {
+		q.Costs = append(q.Costs, &admissionpb.Cost{Name: c.Name, Cost: c.Cost})
+	}
+	op := a.c.ops.begin()
+	defer op.finish()
+	r, err := ask(ctx, a.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.SettleResponse, error) {
+		q.RequestId = unlessKeyed(id, idem)
+		return admissionpb.NewAdmissionServiceClient(conn).Settle(ctx, q, opts...)
+	})
+	if err != nil {
+		return Settled{}, err
+	}
+	s := Settled{Late: r.State != admissionpb.HoldState_HOLD_STATE_HELD, Meta: metaOf(r, r.Replay)}
+	for _, c := range r.Costs {
+		s.Costs = append(s.Costs, SettledCost{c.Name, c.Charged, c.Back, c.Taken, c.Debt})
+	}
+	if r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
+		return s, &Error{Op: what, Key: key, Node: r.Owner, Code: codes.NotFound, Reason: ErrHoldUnknown, Message: "the hold was settled, never was, or is forgotten; nothing happened"}
+	}
+	return s, nil
+}
+
+// Extend has a hold of a key end so long from now, or later if it does already, and reports whether it goes on:
+// if not, it was over before.
+func (a Admission) Extend(ctx context.Context, key, hold string, ttl time.Duration) (bool, error) {
+	const what = "extend"
+	if err := a.c.judge(ctx, key, a.name); err != nil {
+		return false, about(err, what, key, "")
+	}
+	r, err := ask(ctx, a.c, toKey(key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.ExtendResponse, error) {
+		return admissionpb.NewAdmissionServiceClient(conn).Extend(ctx, &admissionpb.ExtendRequest{Key: key, Name: a.name, HoldId: hold, HoldNs: int64(ttl)}, opts...)
+	})
+	return r.GetState() == admissionpb.HoldState_HOLD_STATE_HELD, err
+}
+
+// HoldInfo is a hold that is not settled.
+type HoldInfo struct {
+	Hold   string
+	Over   bool          // its time is over, and what it reserved is charged or given back
+	Age    time.Duration // since it was made
+	Left   time.Duration // until it is over
+	Charge bool          // what is not settled by then stays charged
+	Costs  []Cost        // what it has reserved
+}
+
+// Holds returns holds of a key that are not settled, at most 100, or the one of a name, and how many there are.
+func (a Admission) Holds(ctx context.Context, key, hold string) (holds []HoldInfo, total int, err error) {
+	const what = "inspect admission"
+	if err := a.c.judge(ctx, key, a.name); err != nil {
+		return nil, 0, about(err, what, key, "")
+	}
+	r, err := ask(ctx, a.c, toKey(key, true).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.InspectResponse, error) {
+		return admissionpb.NewAdmissionServiceClient(conn).Inspect(ctx, &admissionpb.InspectRequest{Key: key, Name: a.name, HoldId: hold}, opts...)
+	})
+	for _, h := range r.GetHolds() {
+		x := HoldInfo{Hold: h.HoldId, Over: h.State != admissionpb.HoldState_HOLD_STATE_HELD, Age: time.Duration(h.AgeNs), Left: time.Duration(h.HoldNs), Charge: h.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE}
+		for _, d := range h.Reserved {
+			x.Costs = append(x.Costs, Cost{d.Name, d.Cost})
+		}
+		holds = append(holds, x)
+	}
+	return holds, int(r.GetTotal()), err
+}

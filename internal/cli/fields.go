@@ -11,7 +11,8 @@ import (
 // typedAs is how a field of a message is typed on the command line.
 var typedAs = map[string]string{
 	"name": "--name", "cost": "--cost", "burst": "--burst", "limit": "--limit", "period_ns": "--limit",
-	"idle_ttl_ns": "--idle-ttl", "ttl_ns": "--ttl", "wait_ns": "--wait", "holder": "--holder", "metadata": "--metadata",
+	"calendar": "--limit", "time_zone": "--time-zone", "first_day": "--first-day", "first_month": "--first-month", "carry_over": "--carry-over",
+	"idle_ttl_ns": "--idle-ttl", "ttl_ns": "--ttl", "ends_after_ns": "--for", "wait_ns": "--wait", "holder": "--holder", "metadata": "--metadata",
 	"min": "--min", "max": "--max", "delta": "DELTA", "kind": "--kind", "parts": "--parts",
 }
 

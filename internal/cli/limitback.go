@@ -30,14 +30,14 @@ With --json: as "limit check".`,
 					return usageError{fmt.Errorf("TOKENS %q is not a whole number from 1 on", args[1])}
 				}
 			}
+			if err := f.judgePolicy(cmd); err != nil {
+				return err
+			}
 			return f.run(cmd.Context(), std.Out, args[0], false)
 		},
 	}
-	f.flags(cmd)
-	cmd.Flags().StringVar(&f.name, "name", "", "which limit of the key (default \"limit\")")
-	cmd.Flags().Var(&f.rate, "limit", "tokens that come back per period, like 20/1m (required)")
-	cmd.Flags().Uint64Var(&f.burst, "burst", 0, "most tokens at once (default: the count of --limit)")
-	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
+	f.rateFlags(cmd)
+	f.calendar.flags(cmd)
 	f.key.flags(cmd)
 	return cmd
 }

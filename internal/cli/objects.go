@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -83,7 +84,14 @@ func keyJSONOf(k *client.KeyState) keyJSON {
 func stateText(o *client.ObjectState) string {
 	switch {
 	case o.Limit != nil:
-		return fmt.Sprintf("%d spent at %d/%s, full in %s", o.Limit.Spent, o.Limit.Rate.Limit, o.Limit.Rate.Period, people(o.Limit.ResetAfter))
+		over := ""
+		if x := o.Limit.Override; x != nil {
+			over = "; overridden: " + overrideText(x)
+			if o.Limit.Rate.Limit == 0 {
+				return "nothing spent" + over
+			}
+		}
+		return fmt.Sprintf("%d spent at %d/%s, full in %s%s", o.Limit.Spent, o.Limit.Rate.Limit, cmp.Or(o.Limit.Calendar, o.Limit.Rate.Period.String()), people(o.Limit.ResetAfter), over)
 	case o.Counter != nil:
 		return fmt.Sprintf("%d at version %d", o.Counter.Value, o.Counter.Version)
 	case o.Lock != nil && o.Lock.Holder != nil:

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keystead/keystead/client"
 )
 
 func TestRate(t *testing.T) {
@@ -13,24 +15,27 @@ func TestRate(t *testing.T) {
 		want rate
 		back string // as it prints itself
 	}{
-		{"20/1m", rate{20, time.Minute}, "20/1m"},
-		{"100/s", rate{100, time.Second}, "100/1s"},
-		{" 100/sec ", rate{100, time.Second}, "100/1s"},
-		{"5/second", rate{5, time.Second}, "5/1s"},
-		{"5/minute", rate{5, time.Minute}, "5/1m"},
-		{"5/min", rate{5, time.Minute}, "5/1m"},
-		{"5/hour", rate{5, time.Hour}, "5/1h"},
-		{"5/h", rate{5, time.Hour}, "5/1h"},
-		{"5/day", rate{5, 24 * time.Hour}, "5/24h"},
-		{"1_000/7d", rate{1000, 7 * 24 * time.Hour}, "1000/168h"},
-		{"5000/24h", rate{5000, 24 * time.Hour}, "5000/24h"},
-		{"1/366d", rate{1, 366 * 24 * time.Hour}, "1/8784h"},
-		{"1/1us", rate{1, time.Microsecond}, "1/1µs"},
-		{"3/1h30m", rate{3, 90 * time.Minute}, "3/1h30m"},
-		{"3/90s", rate{3, 90 * time.Second}, "3/1m30s"},
-		{"3/10h0m10s", rate{3, 10*time.Hour + 10*time.Second}, "3/10h0m10s"},
-		{"3/250ms", rate{3, 250 * time.Millisecond}, "3/250ms"},
-		{"18446744073709551615/s", rate{math.MaxUint64, time.Second}, "18446744073709551615/1s"},
+		{"20/1m", rate{limit: 20, period: time.Minute}, "20/1m"},
+		{"100/s", rate{limit: 100, period: time.Second}, "100/1s"},
+		{" 100/sec ", rate{limit: 100, period: time.Second}, "100/1s"},
+		{"5/second", rate{limit: 5, period: time.Second}, "5/1s"},
+		{"5/minute", rate{limit: 5, period: time.Minute}, "5/1m"},
+		{"5/min", rate{limit: 5, period: time.Minute}, "5/1m"},
+		{"5/hour", rate{limit: 5, period: time.Hour}, "5/1h"},
+		{"5/h", rate{limit: 5, period: time.Hour}, "5/1h"},
+		{"5/day", rate{5, 24 * time.Hour, client.CalendarDay}, "5/day"},
+		{"5/week", rate{5, 0, client.CalendarWeek}, "5/week"},
+		{"5/month", rate{5, 0, client.CalendarMonth}, "5/month"},
+		{"5/year", rate{5, 0, client.CalendarYear}, "5/year"},
+		{"1_000/7d", rate{limit: 1000, period: 7 * 24 * time.Hour}, "1000/168h"},
+		{"5000/24h", rate{limit: 5000, period: 24 * time.Hour}, "5000/24h"},
+		{"1/366d", rate{limit: 1, period: 366 * 24 * time.Hour}, "1/8784h"},
+		{"1/1us", rate{limit: 1, period: time.Microsecond}, "1/1µs"},
+		{"3/1h30m", rate{limit: 3, period: 90 * time.Minute}, "3/1h30m"},
+		{"3/90s", rate{limit: 3, period: 90 * time.Second}, "3/1m30s"},
+		{"3/10h0m10s", rate{limit: 3, period: 10*time.Hour + 10*time.Second}, "3/10h0m10s"},
+		{"3/250ms", rate{limit: 3, period: 250 * time.Millisecond}, "3/250ms"},
+		{"18446744073709551615/s", rate{limit: math.MaxUint64, period: time.Second}, "18446744073709551615/1s"},
 	} {
 		got, err := parseRate(tc.text)
 		if err != nil || got != tc.want {

@@ -73,7 +73,7 @@ difference, or if lines went unanswered.`,
 	fl.Var(&f.rate, "limit", "the limit to ask for, like 20/1m")
 	fl.Uint64Var(&f.Burst, "burst", 0, "most tokens at once (default: the count of --limit)")
 	fl.Uint64Var(&f.Cost, "cost", 1, "tokens that a line costs")
-	fl.StringVar(&f.algorithm, "algorithm", defaultAlgorithm, algorithmNames)
+	fl.StringVar(&f.algorithm, "algorithm", defaultAlgorithm, "token-bucket, fixed-window or sliding-window")
 	fl.BoolVar(&f.count, "count", false, "count every key exactly instead")
 	fl.BoolVar(&f.Verify, "verify", false, "with --count: compare every counter with the file")
 	fl.StringVar(&f.Name, "name", "", "which limit or counter of the key (default \"replay\"; with --verify a fresh one)")
@@ -206,6 +206,12 @@ func (f *replayFlags) mode() (err error) {
 	algorithm, err := parseAlgorithm(f.algorithm)
 	if f.Algorithm = algorithm.wire; err != nil {
 		return err
+	}
+	if f.Algorithm == limitpb.Algorithm_ALGORITHM_CALENDAR_WINDOW || f.rate.period == 0 {
+		return usageError{errors.New("replay knows no calendar: choose another --algorithm, and a length for the period, like 1000/30d")}
+	}
+	if f.Algorithm == limitpb.Algorithm_ALGORITHM_LEAKY_BUCKET {
+		return usageError{errors.New("--algorithm leaky-bucket: the requests of a log do not wait; a token-bucket of the same --limit and --burst admits the same")}
 	}
 	if f.Cost == 0 {
 		return usageError{errors.New("--cost 0 spends nothing: choose 1 or more")}

@@ -83,7 +83,8 @@ With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "recovering": seconds until the node grants locks of all its rows, "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "level": of the formats that
-the cluster uses, "level_known": by the node, "grpc_addr", "raft_addr", "gossip_addr", "copies": that this node makes for others, [{"to", "rows",
+the cluster uses, "level_known": by the node, "policy_version": that the node goes by,
+"grpc_addr", "raft_addr", "gossip_addr", "copies": that this node makes for others, [{"to", "rows",
 "objects": sent, "objects_expected": about, "bytes": sent, "age": seconds,
 "caught_up"}], "members": as "keystead members --json"}.`,
 		Example: `  keystead status
@@ -130,7 +131,23 @@ func (f *statusFlags) once(ctx context.Context, c clusterpb.ClusterServiceClient
 	if err != nil {
 		return nil, err
 	}
-	return newOverview(st, m.Members, f.members), nil
+	o := newOverview(st, m.Members, f.members)
+	w, differ := policiesDiffer(f.policyVersions(ctx, st, m.Members))
+	if differ { // new ones may be on their way
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(statusPause):
+		}
+		if st, err = c.GetStatus(ctx, &clusterpb.GetStatusRequest{}); err != nil {
+			return nil, err
+		}
+		w, differ = policiesDiffer(f.policyVersions(ctx, st, m.Members))
+	}
+	if differ {
+		o.Warnings = append(o.Warnings, w)
+	}
+	return o, nil
 }
 
 // ask asks once, or with --wait until the cluster is healthy.
@@ -228,7 +245,8 @@ type overview struct {
 	GRPCAddr        string           `json:"grpc_addr"`
 	RaftAddr        string           `json:"raft_addr"`
 	GossipAddr      string           `json:"gossip_addr"`
-	Copies          []copyJSON       `json:"copies"` // that the node makes
+	Policies        uint64           `json:"policy_version"` // that the node goes by
+	Copies          []copyJSON       `json:"copies"`         // that the node makes
 	Members         []memberJSON     `json:"members"`
 
 	spare   int  // voters that may die
@@ -249,7 +267,7 @@ func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberSta
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
-		Copies: copiesJSON(st.Copies), Members: membersJSON(members),
+		Policies: st.PolicyVersion, Copies: copiesJSON(st.Copies), Members: membersJSON(members),
 	}
 	if o.Voters == nil {
 		o.Voters = []string{}
@@ -269,7 +287,7 @@ func (f *statusFlags) show(out io.Writer, o *overview) error {
 }
 
 const (
-	statusLabel = len("Cluster  ") // the labels at the left of a status
+	statusLabel = len("Policies ") // the labels at the left of a status
 	statusLeast = 24               // columns of the texts beside them, on a terminal that is too narrow
 )
 
@@ -304,6 +322,9 @@ func (o *overview) print(out io.Writer, addr string, on canvas) error {
 	line("Node", toneIf(!o.Serving, bad), o.node())
 	for i, y := range o.Copies {
 		line([]string{"Copies", ""}[min(i, 1)], plain, y.String())
+	}
+	if o.Policies > 0 {
+		line("Policies", plain, fmt.Sprintf("version %d", o.Policies))
 	}
 	line("API", plain, cmp.Or(o.GRPCAddr, addr))
 	if !o.alone() {

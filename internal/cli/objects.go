@@ -112,6 +112,8 @@ func stateText(o *client.ObjectState) string {
 		return fmt.Sprintf("led by %q, token %d, %d waiting", o.Election.Leader.Candidate, o.Election.Leader.Token, o.Election.Waiting)
 	case o.Election != nil:
 		return fmt.Sprintf("nobody leads, %d waiting", o.Election.Waiting)
+	case o.Admission != nil:
+		return fmt.Sprintf("%d holds", o.Admission.Holds)
 	case o.Group != nil:
 		return fmt.Sprintf("%d members", o.Group.Members)
 	case o.Barrier != nil:
@@ -176,10 +178,10 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
   keystead objects --node n1 --name api`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce, "election": client.KindElection, "barrier": client.KindBarrier, "group": client.KindGroup}
+			kinds := map[string]client.Kind{"": 0, "limit": client.KindLimit, "counter": client.KindCounter, "lock": client.KindLock, "register": client.KindRegister, "semaphore": client.KindSemaphore, "once": client.KindOnce, "election": client.KindElection, "barrier": client.KindBarrier, "group": client.KindGroup, "admission": client.KindAdmission}
 			var ok bool
 			if filter.Kind, ok = kinds[kind]; !ok {
-				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore, once, election, barrier or group", kind)}
+				return usageError{fmt.Errorf("--kind %q: choose limit, counter, lock, register, semaphore, once, election, barrier, group or admission", kind)}
 			}
 			node, err := f.client(cmd.Context())
 			if err != nil {
@@ -206,7 +208,7 @@ With --json: one {"node": "…", "kind": "…", "key": "…", "name": "…"} a l
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "only objects of this node")
-	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore, once, election, barrier or group")
+	cmd.Flags().StringVar(&kind, "kind", "", "only limit, counter, lock, register, semaphore, once, election, barrier, group or admission")
 	cmd.Flags().StringVar(&filter.Name, "name", "", "only objects of this name")
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "only keys that begin so")
 	return cmd

@@ -3,7 +3,6 @@ package rls
 import (
 	"errors"
 	"math"
-	"strconv"
 	"time"
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -62,12 +61,12 @@ const (
 )
 
 // appendHeader adds a header to add to the response for the client.
-func appendHeader(b []byte, key string, value uint64) []byte {
+func appendHeader[T []byte | string](b []byte, key string, value T) []byte {
 	var in []byte
 	in = protowire.AppendTag(in, 1, protowire.BytesType)
 	in = protowire.AppendString(in, key)
 	in = protowire.AppendTag(in, 2, protowire.BytesType)
-	in = protowire.AppendString(in, strconv.FormatUint(value, 10))
+	in = protowire.AppendBytes(in, []byte(value))
 	return appendMessage(b, 3, in)
 }
 
@@ -87,8 +86,3 @@ func appendMessage(b []byte, number protowire.Number, body []byte) []byte {
 
 // small is a number of tokens as answers have it.
 func small(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
-
-// wholeSeconds returns those after which a duration is over.
-func wholeSeconds(d time.Duration) uint64 {
-	return uint64((d + time.Second - 1) / time.Second)
-}

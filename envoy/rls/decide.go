@@ -9,6 +9,7 @@ import (
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/keystead/keystead/internal/limitfield"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
@@ -34,6 +35,7 @@ type item struct {
 	key       string
 	hits      uint64
 	negative  bool // the hits are given back
+	stated    bool // the request says how many they are
 	unlimited bool
 
 	asked  bool                 // the owner was, the last time
@@ -43,7 +45,9 @@ type item struct {
 	denied bool
 	known  bool // left and reset are
 	left   uint64
+	debt   uint64        // beyond the limit
 	reset  time.Duration // until everything is back; of what is denied, until the hits fit
+	more   time.Duration // until a bucket has another token; 0 = not known
 	spent  uint64        // by this call
 	slid   bool          // the rest of a sliding window was spent
 }
@@ -96,7 +100,7 @@ func (c *call) timely() (context.Context, context.CancelFunc) {
 	for i := range c.items {
 		if l := c.items[i].limit; l != nil {
 			early = early || bounded && l.OnFailure != FailError
-			c.hurried = c.hurried || early || l.AllOrNothing
+			c.hurried = c.hurried || early || l.AllOrNothing || c.items[i].owes()
 		}
 	}
 	if !early {
@@ -137,7 +141,7 @@ func (c *call) ask(ctx context.Context, fill func(it *item, check *limitpb.Check
 
 // address says whose object a check is about, and by which limit.
 func (it *item) address(check *limitpb.CheckRequest) {
-	check.Key, check.Name, check.Algorithm = it.key, it.limit.object, algorithms[it.limit.Algorithm].wire
+	check.Key, check.Name, check.Algorithm = it.key, it.limit.object, it.limit.algorithm()
 	check.Limit, check.PeriodNs, check.Burst = uint64(it.limit.RequestsPerUnit), int64(it.limit.period), it.limit.Burst
 }
 
@@ -171,10 +175,20 @@ func begin(it *item, check *limitpb.CheckRequest) bool {
 		check.Refund = min(it.hits, maxBurst)
 		return true
 	}
+	//guard:rls-overdraft
+	if it.owes() {
+		check.Cost, check.Overdraft = min(it.hits, maxBurst), true
+		return true
+	}
 	check.Cost = it.needs()
 	// The answer to more than there can be is known, but not what is left.
 	check.Peek = it.hits == 0 || it.hits > l.capacity()
 	return true
+}
+
+// owes reports whether the hits are spent whether or not they are there.
+func (it *item) owes() bool {
+	return it.limit != nil && it.limit.Overdraft && it.stated && it.hits > 0 && !it.negative && !it.unlimited && it.limit.RequestsPerUnit > 0
 }
 
 // needs returns how many hits have to fit: as many as were asked for, or all that can.
@@ -195,6 +209,10 @@ func (c *call) conclude() error {
 		}
 		it.denied = !it.negative && //guard:rls-negative
 			(!a.Allowed || it.hits > it.limit.capacity())
+		if it.owes() {
+			it.denied = a.Debt > 0
+		}
+		it.debt = a.Debt
 		it.note(a)
 		if !it.denied && !it.negative {
 			it.spent = it.hits
@@ -237,6 +255,9 @@ func (it *item) note(a *limitpb.CheckResponse) {
 	if it.refused() && it.limit.Algorithm != FixedWindow {
 		it.reset = time.Duration(a.RetryAfterNs)
 	}
+	if l := it.limit; l.Algorithm == TokenBucket && a.Remaining < a.Capacity && !a.Overridden {
+		it.more = limitfield.NextToken(time.Duration(a.ResetAfterNs), a.Capacity-a.Remaining, uint64(l.RequestsPerUnit), l.period)
+	}
 }
 
 // fail does what the limit says of owners that do not answer. The error is for
@@ -273,6 +294,9 @@ func (it *item) count() {
 			it.series.count(it.hits, capacity, capacity, true, it.limit.Shadow)
 		}
 		return
+	case it.owes():
+		before = capacity - min(it.left, capacity) + it.debt
+		before -= min(it.hits, before)
 	case it.denied && it.limit.SpendRest:
 		before -= min(it.left, capacity)
 	case it.denied: // nothing was spent: all hits are over
@@ -286,7 +310,7 @@ func (it *item) count() {
 // reports whether that is to be tried again.
 func (c *call) drain(ctx context.Context) (again bool) {
 	c.ask(ctx, func(it *item, check *limitpb.CheckRequest) bool {
-		if !it.limit.SpendRest || !it.denied || it.failed || it.left == 0 || it.hits == 0 {
+		if !it.limit.SpendRest || !it.denied || it.owes() || it.failed || it.left == 0 || it.hits == 0 {
 			return false
 		}
 		check.Cost = it.left
@@ -361,28 +385,11 @@ func (c *call) write() (*answer, error) {
 	}
 	b := make([]byte, 0, 48*(1+len(c.items)))
 	b = appendVarint(b, 1, uint64(code))
-	nearest, least := -1, uint64(math.MaxUint64)
 	for i := range c.items {
-		it := &c.items[i]
-		st := it.status()
+		st := c.items[i].status()
 		b = st.append(b)
-		left := uint64(st.remaining)
-		if it.limit == nil || it.unlimited || !it.known {
-			continue
-		}
-		if st.code == codeOver {
-			left = 0
-		}
-		if left < least || st.code == codeOver && !it.limit.Quota {
-			nearest, least = i, left
-		}
 	}
-	if prefix := prefixes[c.s.cfg.Headers]; prefix != "" && nearest >= 0 {
-		it := &c.items[nearest]
-		b = appendHeader(b, prefix+"Limit", uint64(it.limit.RequestsPerUnit))
-		b = appendHeader(b, prefix+"Remaining", uint64(small(it.left)))
-		b = appendHeader(b, prefix+"Reset", wholeSeconds(it.reset))
-	}
+	b = c.appendHeaders(b)
 	if c.s.cfg.Metadata {
 		// The rest of the message: messages may be written one after the other.
 		rest, err := proto.Marshal(&rlspb.RateLimitResponse{DynamicMetadata: c.metadata()})

@@ -33,6 +33,8 @@ type question struct {
 	parts []part
 	// spends: some of it is to be given back if the call was in vain.
 	spends bool
+	// owes: some of it was used already, and is asked for whether or not the call still waits.
+	owes bool
 
 	// Guarded by inquiry.mu until that is over.
 	done bool
@@ -117,7 +119,7 @@ func (c *call) questions(batch []*limitpb.CheckRequest) []*question {
 			q = &question{}
 			byKey[it.key], questions = q, append(questions, q)
 		}
-		q.parts, q.spends = append(q.parts, p), q.spends || p.spends
+		q.parts, q.spends, q.owes = append(q.parts, p), q.spends || p.spends, q.owes || p.check.Overdraft
 	}
 	return questions
 }
@@ -133,7 +135,8 @@ func (c *call) lateness() error {
 // put asks one question, and gives back what its call did not hear of in time.
 func (c *call) put(ctx context.Context, in *inquiry, q *question) {
 	defer func() { <-c.s.deferred }()
-	if q.spends {
+	//guard:rls-overdraft-late q.spends || q.owes -> q.spends
+	if q.spends || q.owes {
 		var cancel context.CancelFunc
 		ctx, cancel = c.s.beyond(ctx)
 		defer cancel()

@@ -252,3 +252,23 @@ func TestCloseEndsLateQuestions(t *testing.T) {
 		}
 	})
 }
+
+// TestOverdraftOutlivesItsCall: what was used is charged by an owner that is late, although nobody waits for it.
+func TestOverdraftOutlivesItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t, `
+domain: d
+descriptors:
+- key: owed
+  rate_limit: {unit: day, requests_per_unit: 9, keystead: {overdraft: true}}
+`, nil)
+		owed := &bucket{left: 9}
+		s.checker = keyed{"owed": owed.at(2 * time.Second)}
+		hasty(t, s, 7, "owed")
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := strings.Join(owed.log, " "); got != "-7" {
+			t.Errorf("the owner was asked %q", got)
+		}
+	})
+}

@@ -20,7 +20,7 @@ import (
 // hex. No other key begins with "#"; two long ones are the same only if SHA-256
 // collides.
 //
-// The name is the algorithm and the period. A limit whose number changes goes on
+// The name is the algorithm, or "aligned", and the period. A limit whose number changes goes on
 // from what was spent; one whose unit or algorithm changes begins anew.
 
 // maxKey is the longest key of Keystead's API, in bytes.
@@ -49,6 +49,10 @@ func fit(key []byte) string {
 }
 
 // objectName returns the name of the objects of a limit.
-func objectName(a Algorithm, period time.Duration) string {
-	return "envoy.rls/" + a.String() + "/" + strconv.FormatInt(int64(period/time.Second), 10) + "s"
+func objectName(a Algorithm, aligned bool, period time.Duration) string {
+	name := a.String()
+	if aligned {
+		name = "aligned"
+	}
+	return "envoy.rls/" + name + "/" + strconv.FormatInt(int64(period/time.Second), 10) + "s"
 }

@@ -31,9 +31,15 @@ type Limit struct {
 	Algorithm Algorithm
 	// Burst is the most that a token bucket holds. 0 = RequestsPerUnit.
 	Burst uint64
+	// Aligned: a fixed window begins when the time since 1970 is a multiple of its length, as
+	// upstream, and not with the first hit.
+	Aligned bool
 	// AllOrNothing: what was spent is given back if the request is over another
 	// limit.
 	AllOrNothing bool
+	// Overdraft: hits whose number the request states were used already, such as those of Envoy's
+	// apply_on_stream_done. They are spent whether or not they are there.
+	Overdraft bool
 	// SpendRest: a request for more than there is takes what is left, as upstream
 	// counts it. Otherwise it takes nothing.
 	SpendRest bool
@@ -95,6 +101,14 @@ var algorithms = []struct {
 	SlidingWindow: {"sliding_window", limitpb.Algorithm_ALGORITHM_SLIDING_WINDOW},
 }
 
+// algorithm returns that of the checks.
+func (l *Limit) algorithm() limitpb.Algorithm {
+	if l.Aligned {
+		return limitpb.Algorithm_ALGORITHM_CALENDAR_WINDOW
+	}
+	return algorithms[l.Algorithm].wire
+}
+
 // String returns the name in the files.
 func (a Algorithm) String() string { return algorithms[a].name }
 
@@ -133,7 +147,7 @@ func (l *Limit) capacity() uint64 {
 // period is that of its unit times multiplier, which is 0 where none was given.
 func (l *Limit) seal(multiplier uint32) {
 	l.period = periods[l.Unit] * time.Duration(max(multiplier, 1))
-	l.object = objectName(l.Algorithm, l.period)
+	l.object = objectName(l.Algorithm, l.Aligned, l.period)
 	var b []byte
 	b = appendVarint(b, 1, uint64(l.RequestsPerUnit))
 	b = appendVarint(b, 2, uint64(l.Unit))

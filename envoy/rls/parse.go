@@ -295,7 +295,7 @@ func (l *loader) replaces(n *yaml.Node) []string {
 // own reads what only Keystead has.
 func (l *loader) own(lim *Limit, n *yaml.Node) {
 	over := ""
-	burst := (*yaml.Node)(nil)
+	var burst, aligned, overdraft *yaml.Node
 	l.fields(n, "`keystead:`", map[string]func(*yaml.Node){
 		"algorithm": func(v *yaml.Node) {
 			names := make([]string, len(algorithms))
@@ -304,18 +304,24 @@ func (l *loader) own(lim *Limit, n *yaml.Node) {
 			}
 			lim.Algorithm = Algorithm(l.choice(v, "algorithm", names))
 		},
+		"aligned":        func(v *yaml.Node) { aligned = v; lim.Aligned = l.truth(v, "aligned") },
 		"burst":          func(v *yaml.Node) { burst = v; lim.Burst = l.number(v, "burst", maxBurst) },
 		"all_or_nothing": func(v *yaml.Node) { lim.AllOrNothing = l.truth(v, "all_or_nothing") },
+		"overdraft":      func(v *yaml.Node) { overdraft = v; lim.Overdraft = l.truth(v, "overdraft") },
 		"on_failure":     func(v *yaml.Node) { lim.OnFailure = Policy(l.choice(v, "on_failure", policies)) },
 		"over_limit": func(v *yaml.Node) {
 			over = []string{"spend_rest", "spend_nothing"}[l.choice(v, "over_limit", []string{"spend_rest", "spend_nothing"})]
 		},
 	})
 	switch {
+	case lim.Aligned && lim.Algorithm != FixedWindow:
+		l.wrong(aligned.Line, "leave the algorithm out, or remove it", "aligned goes with fixed windows only")
 	case burst != nil && lim.Algorithm != TokenBucket:
 		l.wrong(burst.Line, "write `algorithm: token_bucket`, or remove it", "burst goes with token buckets only")
 	case burst != nil && lim.Burst == 0:
 		l.wrong(burst.Line, "leave it out for as many as requests_per_unit", "burst is 0")
+	case lim.Overdraft && lim.AllOrNothing:
+		l.wrong(overdraft.Line, "choose one of them", "overdraft spends what was used, and all_or_nothing gives it back")
 	case lim.AllOrNothing && over == "spend_rest":
 		l.wrong(n.Line, "choose one of them", "all_or_nothing spends nothing when the request is over the limit, and `over_limit: spend_rest` does")
 	}

@@ -24,8 +24,7 @@ type Checker interface {
 	BatchCheck(ctx context.Context, req *limitpb.BatchCheckRequest) (*limitpb.BatchCheckResponse, error)
 }
 
-// Headers says which headers go to the client with an answer: those of the limit
-// that is nearest to its end.
+// Headers says which headers go to the client with an answer.
 type Headers string
 
 // The choices.
@@ -33,10 +32,8 @@ const (
 	NoHeaders  Headers = "none"
 	XRateLimit Headers = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset, as Envoy's own filters name them
 	RateLimit  Headers = "ratelimit"   // RateLimit-Limit, -Remaining and -Reset, as upstream names them by default
+	IETF       Headers = "ietf"        // RateLimit-Policy and RateLimit of the IETF draft, with several limits
 )
-
-// prefixes of the names of headers.
-var prefixes = map[Headers]string{NoHeaders: "", XRateLimit: "X-RateLimit-", RateLimit: "RateLimit-"}
 
 // DefaultPoll is how often the files are looked at: as quick as upstream feels,
 // at the cost of a stat for each file.
@@ -78,8 +75,10 @@ func (c Config) withDefaults() Config {
 
 // Validate says what in c makes no sense, whatever is in the files.
 func (c Config) Validate() error {
-	if _, ok := prefixes[c.Headers]; !ok && c.Headers != "" {
-		return fmt.Errorf("headers %q of the rate limit service: choose %s, %s or %s", c.Headers, NoHeaders, XRateLimit, RateLimit)
+	switch c.Headers {
+	case "", NoHeaders, XRateLimit, RateLimit, IETF:
+	default:
+		return fmt.Errorf("headers %q of the rate limit service: choose %s, %s, %s or %s", c.Headers, NoHeaders, XRateLimit, RateLimit, IETF)
 	}
 	if c.Poll < 0 {
 		return fmt.Errorf("looking at the files of the rate limit service every %s: choose more than 0", c.Poll)
@@ -213,7 +212,7 @@ func (c *call) find(rules *Rules) error {
 	var replaced []string
 	for i := range c.items {
 		it, d := &c.items[i], &c.req.descriptors[i]
-		it.hits, it.negative = uint64(max(c.req.hits, 1)), d.negative
+		it.hits, it.negative, it.stated = uint64(max(c.req.hits, 1)), d.negative, c.req.hits > 0 || d.hasHits
 		if d.hasHits {
 			it.hits = d.hits
 		}

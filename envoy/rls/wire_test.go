@@ -120,7 +120,7 @@ func TestAnswerAgreesWithProtobuf(t *testing.T) {
 		multiplier := rapid.Uint32().Draw(t, "multiplier")
 		l.seal(multiplier)
 		st := status{code: codeOver, current: l.current, remaining: rapid.Uint32().Draw(t, "left"), reset: time.Duration(rapid.Int64Min(0).Draw(t, "reset")), hasReset: true}
-		a := &answer{wire: appendHeader(st.append(appendVarint(nil, 1, uint64(codeOver))), "X", 7)}
+		a := &answer{wire: appendHeader(st.append(appendVarint(nil, 1, uint64(codeOver))), "X", "7")}
 		data := make([]byte, a.SizeVT())
 		if n, err := a.MarshalToSizedBufferVT(data); n != len(data) || err != nil {
 			t.Fatal(n, err)
@@ -180,7 +180,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	if got := label(strings.Repeat("ä", maxLabel)); len(got) > maxLabel || !utf8.ValidString(got) {
 		t.Errorf("a label of %d bytes", len(got))
 	}
-	if small(math.MaxUint64) != math.MaxUint32 || wholeSeconds(1) != 1 || wholeSeconds(time.Second) != 1 {
-		t.Error("numbers of answers")
+	if small(math.MaxUint64) != math.MaxUint32 {
+		t.Error("a number of answers")
 	}
 }

@@ -23,7 +23,7 @@ func (f *nodeFlags) rlsFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.RLS.Path, "rls-config", "", "`PATH` of a configuration of Envoy's rate limit service, a YAML file or a directory of them; empty = no such service")
 	fl.BoolVar(&f.RLS.MergeDomains, "rls-merge-domains", false, "let several files of --rls-config add to one domain")
 	f.RLS.Headers = rls.NoHeaders
-	fl.StringVar((*string)(&f.RLS.Headers), "rls-headers", string(rls.NoHeaders), "headers that clients of Envoy get: none, x-ratelimit or ratelimit")
+	fl.StringVar((*string)(&f.RLS.Headers), "rls-headers", string(rls.NoHeaders), "headers that clients of Envoy get: none, x-ratelimit, ratelimit or ietf")
 	fl.BoolVar(&f.RLS.Metadata, "rls-metadata", false, "put requests, and metadata of descriptors that are not over their limit, into the dynamic metadata of answers")
 	fl.BoolVar(&f.RLS.Shadow, "rls-shadow", false, "let all requests of Envoy through, and count what would have been refused")
 }
@@ -62,7 +62,7 @@ command line. It asks no node.
 
 With --json: {"ok": bool, "files": […], "domains": […], "limits": [{"domain",
 "descriptor", "limit", "name", "replaces": […], "algorithm", "burst",
-"all_or_nothing", "over_limit", "on_failure", "shadow_mode", "quota_mode", "file",
+"all_or_nothing", "overdraft", "over_limit", "on_failure", "shadow_mode", "quota_mode", "file",
 "line", "metadata": {…}}]}, or {"ok": false, "problems": [{"file", "line",
 "message", "hint"}]}.`,
 		Example: `  keystead rls validate ratelimit.yaml
@@ -118,8 +118,10 @@ type limitJSON struct {
 	Name         string   `json:"name,omitempty"`
 	Replaces     []string `json:"replaces,omitempty"`
 	Algorithm    string   `json:"algorithm,omitempty"`
+	Aligned      bool     `json:"aligned,omitempty"`
 	Burst        uint64   `json:"burst,omitempty"`
 	AllOrNothing bool     `json:"all_or_nothing"`
+	Overdraft    bool     `json:"overdraft,omitempty"`
 	OverLimit    string   `json:"over_limit,omitempty"`
 	OnFailure    string   `json:"on_failure,omitempty"`
 	ShadowMode   bool     `json:"shadow_mode"`
@@ -131,8 +133,8 @@ type limitJSON struct {
 }
 
 func toLimitJSON(l *rls.Limit) limitJSON {
-	x := limitJSON{Domain: l.Domain, Descriptor: l.Path, Limit: l.Rate(), Name: l.Name, Replaces: l.Replaces, Burst: l.Burst,
-		AllOrNothing: l.AllOrNothing, ShadowMode: l.Shadow, QuotaMode: l.Quota, File: l.File, Line: l.Line}
+	x := limitJSON{Domain: l.Domain, Descriptor: l.Path, Limit: l.Rate(), Name: l.Name, Replaces: l.Replaces, Aligned: l.Aligned, Burst: l.Burst,
+		AllOrNothing: l.AllOrNothing, Overdraft: l.Overdraft, ShadowMode: l.Shadow, QuotaMode: l.Quota, File: l.File, Line: l.Line}
 	if l.Metadata != nil {
 		x.Metadata = l.Metadata.AsMap()
 	}
@@ -183,10 +185,12 @@ func notes(l *rls.Limit) []string {
 			all = append(all, text)
 		}
 	}
+	note(l.Aligned, "aligned")
 	note(l.Name != "", "name "+l.Name)
 	note(len(l.Replaces) > 0, "replaces "+strings.Join(l.Replaces, " "))
 	note(l.Burst > 0, fmt.Sprintf("burst %d", l.Burst))
 	note(l.AllOrNothing, "all or nothing")
+	note(l.Overdraft, "overdraft")
 	note(!l.SpendRest && !l.AllOrNothing && !l.Unlimited, "spends nothing over the limit")
 	note(l.OnFailure != rls.FailError, "on failure "+l.OnFailure.String())
 	note(l.Shadow, "shadow")

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/internal/rpc"
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	idpb "github.com/keystead/keystead/proto/keystead/id/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
@@ -36,6 +37,7 @@ func ServeEcho(l net.Listener, tuned bool) error {
 	lockpb.RegisterLockServiceServer(s, echoLocks{})
 	semaphorepb.RegisterSemaphoreServiceServer(s, echoSemaphores{})
 	oncepb.RegisterOnceServiceServer(s, echoOnces{})
+	admissionpb.RegisterAdmissionServiceServer(s, echoAdmissions{})
 	registerpb.RegisterRegisterServiceServer(s, echoRegisters{})
 	rlspb.RegisterRateLimitServiceServer(s, echoRLS{})
 	idpb.RegisterIdServiceServer(s, echoIDs{})

@@ -94,6 +94,8 @@ var workloads = []workload{
 	{name: "semaphore", about: "acquire and release one of ten permits, two calls", items: single, start: startSemaphore},
 	{name: "register", about: "put 100 bytes and get them, two calls", items: single, start: startRegister},
 	{name: "once", about: "begin and complete work with a result of 100 bytes, two calls", items: single, start: startOnce},
+	{name: "admit", about: "charge four limits of a key in one call", items: single, start: startAdmit},
+	{name: "hold", about: "reserve four limits of a key and settle them, two calls", items: single, start: startHold},
 	{name: "id", about: "one id a call", items: single, start: startID},
 	{name: "rls", about: "one descriptor a call of Envoy's rate limit service", named: true, items: single, start: startRLS(1)},
 	{name: "rls4", about: "four descriptors a call", named: true, items: several(4), start: startRLS(4)},

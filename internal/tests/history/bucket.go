@@ -22,6 +22,10 @@ type BucketParams struct {
 type BucketInput struct {
 	Cost uint64
 	Peek bool
+	// Turn is set for a leaky bucket: it admits what a token bucket does, unless the turn
+	// comes later than MaxDelay, in ns.
+	Turn     bool
+	MaxDelay int64
 }
 
 // BucketRefund is a refund of so many tokens to it. Its output is a BucketOutput,
@@ -38,7 +42,9 @@ type BucketOutput struct {
 	Remaining  uint64
 	RetryAfter int64  // ns
 	ResetAfter int64  // ns
+	Delay      int64  // ns, if the input was a Turn; not in a replay
 	Bare       bool   // only Allowed is known
+	Ends       int64  // s since 1970, of a quota: when its period does
 	Parts      uint32 // into how many it was split; see Model.Split
 	Replay
 }
@@ -52,7 +58,7 @@ func (o BucketOutput) reads(any) (readIn, readOut any) {
 	if o.Bare {
 		return nil, nil
 	}
-	return bucketLevel{}, BucketOutput{Remaining: o.Remaining, ResetAfter: o.ResetAfter, Parts: o.Parts}
+	return bucketLevel{}, BucketOutput{Remaining: o.Remaining, ResetAfter: o.ResetAfter, Ends: o.Ends, Parts: o.Parts}
 }
 
 // bucketLevel reads how full a bucket is.
@@ -176,6 +182,11 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 		s.hi, s.later = max(s.hi, to+s.later), 0
 	}
 	room := b.burst*b.token - cost // most that may be outstanding before the check
+	if in.Turn {
+		if room = min(room, b.units(in.MaxDelay)); !b.inTurn(in, o, cost) {
+			return impossible
+		}
+	}
 	switch {
 	case !check:
 		return b.narrow(s, o, from, to)
@@ -198,6 +209,21 @@ func (b bucket) step(s bucketState, at step, out any) bucketState {
 		return s
 	}
 	return b.narrow(s, o, from, to)
+}
+
+// inTurn reports whether an answer to a leaky bucket tells a turn, and tokens that are outstanding,
+// that go together: the bucket is empty when the request is through.
+func (b bucket) inTurn(in BucketInput, o BucketOutput, cost int64) bool {
+	switch {
+	case o.Bare:
+		return true
+	case !o.Allowed:
+		return o.Delay == 0
+	case in.Peek:
+		cost = 0
+	}
+	through := (o.ResetAfter-o.Delay)*b.l - cost
+	return 0 <= o.Delay && o.Delay <= in.MaxDelay && -b.l < through && through < b.l
 }
 
 // refund is a step that gives tokens back. A moment in the past is that of a full

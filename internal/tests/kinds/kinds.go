@@ -34,7 +34,7 @@ import (
 )
 
 // All are the kinds of objects, in the order in which tests list them.
-var All = []*Kind{&Counter, &Bucket, &Window, &Lock, &Register, &Semaphore, &Once, &Election, &Barrier, &Group}
+var All = []*Kind{&Counter, &Bucket, &Window, &Turns, &Quota, &Override, &Policy, &Lock, &SharedLock, &Register, &Semaphore, &Once, &Election, &Barrier, &Phaser, &Group, &Admission}
 
 // Kind is a kind of object, as the tests of clusters know it.
 type Kind struct {

@@ -1,3 +1,5 @@
+//go:build system
+
 package system
 
 import (
@@ -20,18 +22,6 @@ func (n *testNode) wiped() {
 	}
 	if err := os.RemoveAll(n.disk); err != nil {
 		n.t.Fatal(err)
-	}
-}
-
-// tokens takes a lock of each of some keys, and checks that the tokens rise.
-func (c *testCluster) tokens(last map[string]uint64) {
-	c.t.Helper()
-	for i, key := range []string{"a", "b", "c", "d", "e", "f"} {
-		g := c.nodes[i%len(c.nodes)].mustAcquire(key)
-		if g.token <= last[key] {
-			c.t.Errorf("token %d after %d", g.token, last[key])
-		}
-		last[key] = g.token
 	}
 }
 

@@ -111,4 +111,15 @@ func TestIdempotencyKeyOfEachCommand(t *testing.T) {
 		}
 	}
 	refuses(t, 76, "the grant under this IdempotencyKey is over", append(acquire, "--addr", n.grpc)...)
+	token = run("lock", "acquire", "k", "--ttl", "1m")
+	ticket := append([]string{"lock", "acquire", "k", "--ttl", "1m", "--ticket", "10m"}, key("job-8")...)
+	for range 2 {
+		refuses(t, 77, "0 in the queue before you, and your place stands for 10m: run the same command again", append(ticket, "--addr", n.grpc)...)
+	}
+	run("lock", "release", "k", "--token", token)
+	refuses(t, 75, "", "lock", "acquire", "k", "--try", "--addr", n.grpc)
+	if next := run(ticket...); next == token {
+		t.Errorf("token %s again", next)
+	}
+	refuses(t, exitUsage, "--ticket needs --idempotency-key", "lock", "acquire", "k", "--ticket", "10m")
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 func number(t *testing.T, v any) float64 {
@@ -127,6 +128,104 @@ func TestLimitSlidingWindow(t *testing.T) {
 	}
 }
 
+// Limits by the calendar say when their period ends.
+func TestLimitCalendar(t *testing.T) {
+	args := []string{"limit", "check", "calendar", "--limit", "2/year", "--algorithm", "calendar-window", "--time-zone", "Asia/Tokyo"}
+	got := succeeds(t, args...)
+	if !strings.HasPrefix(got, "allowed  1 of 2 left, full in ") || !strings.HasSuffix(got, "-12-31T15:00:00Z\n") {
+		t.Errorf("got %q", got)
+	}
+	if got := succeeds(t, "key", "calendar"); !strings.Contains(got, "1 spent at 2/year Asia/Tokyo from 1-1, full in ") {
+		t.Errorf("got %q", got)
+	}
+	v := object(t, succeeds(t, append(args, "--json", "--carry-over", "5", "--cost", "2")...))
+	if ends, _ := v["period_ends"].(string); v["allowed"] != false || !strings.HasSuffix(ends, "-12-31T15:00:00Z") {
+		t.Errorf("got %v", v)
+	}
+	v = object(t, succeeds(t, "limit", "check", "clock", "--limit", "2/1m", "--algorithm", "calendar-window", "--json"))
+	if ends, _ := v["period_ends"].(string); v["allowed"] != true || !strings.HasSuffix(ends, ":00Z") || number(t, v["reset_after"]) > 61 {
+		t.Errorf("got %v", v)
+	}
+	refuses(t, 2, "--limit 2/month goes with --algorithm calendar-window", "limit", "check", "k", "--limit", "2/month")
+	refuses(t, 2, "go with --algorithm calendar-window", "limit", "check", "k", "--limit", "2/1m", "--time-zone", "UTC")
+	refuses(t, 2, "time-zone", "limit", "check", "k", "--limit", "2/month", "--algorithm", "calendar-window", "--time-zone", "Mars/Tokyo")
+	refuses(t, 2, "first-day", "limit", "check", "k", "--limit", "2/month", "--algorithm", "calendar-window", "--first-day", "32")
+	refuses(t, 2, "whole seconds", "limit", "check", "k", "--limit", "2/1500ms", "--algorithm", "calendar-window")
+}
+
+// Turns of a queue: they are told, and waited for.
+func TestLimitTurns(t *testing.T) {
+	args := []string{"--limit", "10/1s", "--burst", "9"}
+	wait := append([]string{"limit", "wait", "turns"}, args...)
+	if got := succeeds(t, append(wait, "--cost", "3")...); !strings.HasPrefix(got, "turn     after 0s, 6 of 9 places left") {
+		t.Errorf("got %q", got)
+	}
+	check := append([]string{"limit", "check", "turns", "--algorithm", "leaky-bucket"}, args...)
+	if got := succeeds(t, append(check, "--max-delay", "5s")...); !strings.HasPrefix(got, "allowed  in ") {
+		t.Errorf("got %q", got)
+	}
+	v := object(t, succeeds(t, append(check, "--max-delay", "5s", "--json")...))
+	if v["allowed"] != true || number(t, v["delay"]) > 0.4 {
+		t.Errorf("got %v", v)
+	}
+	began := time.Now()
+	v = object(t, succeeds(t, append(wait, "--json")...))
+	if took := time.Since(began).Seconds(); v["allowed"] != true || took < number(t, v["delay"]) {
+		t.Errorf("got %v after %v s", v, took)
+	}
+	succeeds(t, "limit", "wait", "slow", "--limit", "1/1h")
+	refuses(t, 75, `no turn of "slow" within 24h: 0 of 1 places are free, try again in `, "limit", "wait", "slow", "--limit", "1/1h")
+	refuses(t, 75, `no turn of "slow" within 1s: 1 of 2 places are free`, "limit", "wait", "slow", "--limit", "1/1h", "--burst", "2", "--max-delay", "1s")
+	refuses(t, 75, `no turn of "slow" within 0s`, "limit", "wait", "slow", "--limit", "1/1h", "--burst", "2", "--max-delay", "0")
+	refuses(t, 2, "--max-delay goes with --algorithm leaky-bucket", "limit", "check", "k", "--limit", "1/s", "--max-delay", "1s")
+	refuses(t, 2, "--max-delay -1s: choose 0 or more", "limit", "wait", "k", "--limit", "1/s", "--max-delay", "-1s")
+}
+
+// An override beats what the command says, is shown, listed and cleared.
+func TestLimitOverride(t *testing.T) {
+	override := func(verb string, args ...string) []string {
+		return append([]string{"limit", "override", verb, "overridden", "--name", "api"}, args...)
+	}
+	refuses(t, 3, `the limit of "overridden" has no override`, override("show")...)
+	if got := succeeds(t, override("set", "--limit", "100/1h", "--for", "1h")...); got != "set      100/1h, for 1h0m0s\n" {
+		t.Errorf("got %q", got)
+	}
+	check := []string{"limit", "check", "overridden", "--name", "api", "--limit", "3/1h", "--cost", "40"}
+	if got := succeeds(t, check...); !strings.HasPrefix(got, "allowed  60 of 100 left, full in ") || !strings.HasSuffix(got, " (overridden)\n") {
+		t.Errorf("got %q", got)
+	}
+	v := object(t, succeeds(t, append(check, "--json")...))
+	if v["overridden"] != true || number(t, v["limit"]) != 100 {
+		t.Errorf("got %v", v)
+	}
+	if got := succeeds(t, override("show")...); !strings.HasPrefix(got, "100/1h, for ") {
+		t.Errorf("got %q", got)
+	}
+	if got := succeeds(t, "key", "overridden"); !strings.Contains(got, "80 spent at 100/1h0m0s") || !strings.Contains(got, "; overridden: 100/1h, for ") {
+		t.Errorf("got %q", got)
+	}
+	if got := succeeds(t, "limit", "override", "list", "--prefix", "overri"); !strings.Contains(got, "overridden  api") {
+		t.Errorf("got %q", got)
+	}
+	v = object(t, succeeds(t, override("set", "--limit", "5/1m", "--burst", "9", "--json")...))
+	if v["existed"] != true || number(t, v["burst"]) != 9 || v["ends_after"] != nil {
+		t.Errorf("got %v", v)
+	}
+	if got := succeeds(t, override("show")...); got != "5/1m, burst 9, until it is cleared\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := succeeds(t, override("clear")...); got != "cleared\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := succeeds(t, override("clear")...); got != "none\n" {
+		t.Errorf("got %q", got)
+	}
+	refuses(t, 2, "--limit is missing", override("set")...)
+	refuses(t, 2, "--for 0s: choose more than 0", override("set", "--limit", "1/s", "--for", "0s")...)
+	refuses(t, 2, "--limit 10/month: an override has no calendar", override("set", "--limit", "10/month")...)
+	refuses(t, 2, "--for 87841h: choose at most 87840h", override("set", "--limit", "1/s", "--for", "87841h")...)
+}
+
 func TestLimitRefund(t *testing.T) {
 	args := []string{"limit", "check", "refunded", "--limit", "3/1h"}
 	succeeds(t, append(args, "--cost", "3")...)
@@ -168,8 +267,8 @@ func TestLimitMisuse(t *testing.T) {
 		{says: "use `keystead limit peek`", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "0"}},
 		{says: "--cost", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "-1"}},
 		{says: "at most 20 can ever be available", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "21"}},
-		{says: "token-bucket, fixed-window or sliding-window", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "leaky"}},
-		{says: "burst: goes with token buckets only", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "fixed-window", "--burst", "9"}},
+		{says: "token-bucket, fixed-window, sliding-window, calendar-window or leaky-bucket", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "leaky"}},
+		{says: "burst: goes with token buckets and leaky buckets only", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "fixed-window", "--burst", "9"}},
 		{says: "--refund and --cost exclude each other", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1", "--cost", "1"}},
 		{says: "--refund -1: choose 1 or more", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "-1"}},
 		{says: "refund: is 1000000000001", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1000000000001"}},

@@ -32,6 +32,10 @@ func TestObjects(t *testing.T) {
 	if got := with("limit", "refund", "alice", "2", "--limit", "20/1h"); !strings.HasPrefix(got, "refunded 17 of 20 left") {
 		t.Error(got)
 	}
+	if got := with("limit", "check", "bob", "--limit", "20/1h", "--cost", "30", "--overdraft"); !strings.HasPrefix(got, "allowed  0 of 20 left, full in 1h30m") || !strings.HasSuffix(got, " (10 owed)\n") {
+		t.Error(got)
+	}
+	with("limit", "reset", "bob")
 	eventually(t, "all nodes know what there is of late", func() bool {
 		return keystead(t, "key", "alice", "--addr", addr[1]).code == 0
 	})
@@ -66,5 +70,5 @@ func TestObjects(t *testing.T) {
 	if v := object(t, with("counter", "delete", "alice", "--json")); v["applied"] != false {
 		t.Error(v)
 	}
-	refuses(t, exitUsage, `--kind "x": choose limit, counter, lock, register, semaphore, once, election, barrier or group`, "objects", "--kind", "x", "--addr", addr[1])
+	refuses(t, exitUsage, `--kind "x": choose limit, counter, lock, register, semaphore, once, election, barrier, group or admission`, "objects", "--kind", "x", "--addr", addr[1])
 }

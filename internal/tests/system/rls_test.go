@@ -91,7 +91,7 @@ func TestRLSServer(t *testing.T) {
 	}
 
 	refuses(t, 2, `--rls-config: `+file+`:2: a descriptor has no "rate_limits"`, "dev", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "", "--rls-config", file)
-	refuses(t, 2, `headers "all" of the rate limit service: choose none, x-ratelimit or ratelimit`, "dev", "--rls-headers", "all")
+	refuses(t, 2, `headers "all" of the rate limit service: choose none, x-ratelimit, ratelimit or ietf`, "dev", "--rls-headers", "all")
 	without := startNode(t, nil, "dev")
 	refuses(t, 1, "has no rate limit service\n  hint: start it with --rls-config", "rls", "status", "--admin-addr", without.admin)
 	refuses(t, 1, "asking the node at 127.0.0.1:1", "rls", "status", "--admin-addr", "127.0.0.1:1")

@@ -137,6 +137,7 @@ func TestStatsCountLiveNodes(t *testing.T) {
 		for id := range w.nodes {
 			must(c.Counter("").Get(soon(t), w.keyOf(id)))(t)
 		}
+		synctest.Wait() // a connection takes calls before it says that it is up
 		if n := c.Stats().Nodes; n != 3 {
 			t.Errorf("%d nodes", n)
 		}

@@ -124,6 +124,18 @@ func (w *world) metric(t *testing.T, name string, want float64, label string) {
 	}
 }
 
+// empty waits until no stream takes room.
+func (w *world) empty(t *testing.T) {
+	t.Helper()
+	for over := time.After(patience); w.open.Load() != 0; {
+		select {
+		case <-over:
+			t.Fatalf("%d streams take room", w.open.Load())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // whole is a client that is told whole states.
 type whole struct {
 	t      *testing.T
@@ -190,6 +202,9 @@ func (c *whole) receive(url string) []string {
 		}
 		c.last[url] = r
 		return names(c.t, r.Resources)
+	case err := <-c.failed:
+		c.failed <- err // for the end of the test
+		c.t.Fatalf("no %s: %v", url, err)
 	case <-time.After(patience):
 		c.t.Fatalf("no %s", url)
 	}
@@ -443,6 +458,7 @@ func TestBounds(t *testing.T) {
 			c.ends(tc.code, tc.says)
 		})
 		w.metric(t, "keystead_xds_clients", 0, "envoy")
+		w.empty(t) // what is no message counts for no agent, and its end is told before its room is free
 	}
 	first := w.whole(t, "envoy")
 	first.ask(resource.ClusterType, nil)

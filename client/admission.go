@@ -70,7 +70,7 @@ func Slots(name string, n uint64, of int64) Demand {
 }
 
 // Clamped has an estimate reserve a share of the capacity at most, in percent, 1 to 100. What it has
-// cost is charged when it is settled.
+// cost is charged when it is settled, so it goes with a Hold. Not of slots, which nothing corrects.
 func (d Demand) Clamped(percent int) Demand {
 	d.clamp = percent
 	return d
@@ -225,11 +225,14 @@ func holdOf(op *operation) string { return fmt.Sprintf("%x-%x", op.of.client, op
 
 func (q *Admit) validate() error {
 	for i := range q.Demands {
-		if err := q.Demands[i].wrong; err != nil {
-			return err
-		}
-		if c := q.Demands[i].clamp; c < 0 || c > 100 {
-			return invalid("Clamped", "is %d; choose 1 to 100 percent", c)
+		d := &q.Demands[i]
+		switch {
+		case d.wrong != nil:
+			return d.wrong
+		case d.cost == 0:
+			return invalid("Demand", "is of 0 of %q; demand 1 or more, or leave it out", d.name)
+		case d.clamp < 0 || d.clamp > 100:
+			return invalid("Clamped", "is %d; choose 1 to 100 percent", d.clamp)
 		}
 	}
 	switch {

@@ -264,7 +264,7 @@ func TestDemandOfALimit(t *testing.T) {
 			t.Errorf("%+v %v", h, err)
 		}
 		waits := c.Limit("turns", PerSecond(10).Spaced(), MaxDelay(time.Second))
-		for _, d := range []Demand{waits.Demand(1), c.Policy("tenant").Demand(1)} {
+		for _, d := range []Demand{waits.Demand(1), c.Policy("tenant").Demand(1), turns.Demand(0), Slots("", 0, 8)} {
 			if _, err := c.Admit(soon(t), Admit{Key: "k", Demands: []Demand{d}}); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%+v: %v", d, err)
 			}

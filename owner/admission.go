@@ -15,7 +15,7 @@ import (
 type Demand struct {
 	admission.Demand
 	// Clamp is the share of the capacity, in percent, that an estimate may reserve: a greater cost reserves
-	// that. 0 = a cost above the capacity is an error.
+	// that, until the hold is settled. 0 = a cost above the capacity is an error. Not of slots.
 	Clamp uint32
 
 	never error // of a cost above the capacity, unless an override is in force
@@ -120,6 +120,10 @@ func (op *Admit) validDemand(ref *Ref, i int) error {
 	case err != nil:
 	case d.Clamp > 100:
 		err = invalid("clamp_percent", "is %d; choose 1 to 100, or 0 for none", d.Clamp)
+	case d.Clamp != 0 && d.Of == admission.Slots:
+		err = invalid("clamp_percent", "does not go with slots: nothing corrects how many run")
+	case d.Clamp != 0 && op.Hold == 0 && !op.Peek:
+		err = invalid("clamp_percent", "goes with a hold, which is settled with the real cost: what is spent at once would not be charged in full")
 	case len(d.Name) > MaxName:
 		err = invalid("name", "has %d bytes; at most %d are allowed", len(d.Name), MaxName)
 	case !utf8.ValidString(d.Name):

@@ -354,6 +354,13 @@ func TestClampedEstimate(t *testing.T) {
 	if b := must(s.Settle(0, gate7, noID, a.Hold, []Cost{{"tpm", 400}}, false)); b.Costs[0].Taken != 150 {
 		t.Errorf("%+v", b)
 	}
+	slots := slotsOf("running", 4, 8)
+	slots.Clamp = 25
+	for _, op := range []Admit{{Demands: []Demand{d}}, {Demands: []Demand{slots}, Hold: second}, {Demands: []Demand{slots}, Peek: true}} {
+		if _, err := s.Admit(0, gate7, id(2), op, nil); reason(err) != failure.Invalid || err.(*failure.Error).Field != "demands[0].clamp_percent" {
+			t.Errorf("an estimate that nothing corrects: %v", err)
+		}
+	}
 }
 
 // TestSlotsInGrace: holds were lost with the row, so no slot is given until they are over.

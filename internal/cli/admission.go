@@ -66,7 +66,7 @@ A refusal is printed to standard error, and the exit code is 3. With --json:
 	cmd.Flags().StringArrayVar(&f.slots, "slots", nil, "slots, as NAME=MAX or NAME=MAX:COST; may be repeated")
 	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, "of all limits: "+algorithmNames)
 	f.calendar.flags(cmd)
-	cmd.Flags().IntVar(&f.clamp, "clamp", 0, "the share of each capacity that is reserved at most, in percent")
+	cmd.Flags().IntVar(&f.clamp, "clamp", 0, "the share of each capacity, in percent, that is reserved at most; not of slots")
 	cmd.Flags().DurationVar(&f.hold, "hold", 0, "how long it is reserved at most; 0 = it is spent at once")
 	cmd.Flags().StringVar(&f.onExpiry, "on-expiry", "release", "what becomes of what nobody settles: release or charge")
 	cmd.Flags().BoolVar(&f.peek, "peek", false, "answer, but charge nothing")
@@ -124,11 +124,11 @@ func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []str
 			if err != nil {
 				return nil, nil, usageError{fmt.Errorf("--%s %q: %q is no number", kind, text, what)}
 			}
-			d := c.Counter(name).Demand(cost, most)
+			d := c.Counter(name).Demand(cost, most).Clamped(f.clamp)
 			if kind == "slots" {
 				d = client.Slots(name, cost, most)
 			}
-			all, names = append(all, d.Clamped(f.clamp)), append(names, name)
+			all, names = append(all, d), append(names, name)
 		}
 	}
 	if len(all) == 0 {
@@ -143,6 +143,9 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	}
 	if f.clamp < 0 || f.clamp > 100 {
 		return usageError{fmt.Errorf("--clamp %d: choose 1 to 100", f.clamp)}
+	}
+	if f.clamp != 0 && f.hold == 0 && !f.peek {
+		return usageError{errors.New("--clamp goes with --hold: what is spent at once is charged in full")}
 	}
 	node, err := f.client(cmd.Context())
 	if err != nil {

@@ -128,6 +128,9 @@ func (f *limitFlags) judgeCheck(cmd *cobra.Command) error {
 	if f.refund != 0 && cmd.Flags().Changed("cost") {
 		return usageError{errors.New("--refund and --cost exclude each other: a check spends, or gives back")}
 	}
+	if cmd.Flags().Changed("refund") && f.refund == 0 {
+		return usageError{errors.New("--refund 0 gives nothing back: choose 1 or more, or leave the check out")}
+	}
 	for _, other := range []string{"refund", "anywhere"} {
 		if f.overdraft && cmd.Flags().Changed(other) {
 			return usageError{fmt.Errorf("--overdraft and --%s exclude each other", other)}

@@ -311,9 +311,10 @@ func (g *graceWait) refused(method string, err error) error {
 
 // notAcquired reports who has the lock instead.
 func notAcquired(std Process, key string, e *client.Error) error {
-	var h client.Holder
-	if e.Holder != nil {
-		h = *e.Holder
+	h := e.Holder
+	if h == nil {
+		fmt.Fprintf(std.Err, "keystead: %q is free, and kept for the first of its queue; %d in the queue before you\n", key, max(e.Place-1, 0))
+		return exitCode(exitNotAcquired)
 	}
 	fmt.Fprintf(std.Err, "keystead: %q has been held by %s for %s, and is free in %s unless renewed; %d in the queue before you\n",
 		key, printable(h.ID), people(h.Held), people(h.TTL), max(e.Place-1, 0))
@@ -356,11 +357,13 @@ func printLock(out io.Writer, r *lockpb.InspectResponse) error {
 	}
 	if len(holders) == 0 {
 		free := "free"
-		if r.LostEpoch != 0 {
+		switch {
+		case r.LostEpoch != 0:
 			free = "not known to be held"
+		case len(r.Waiters) > 0:
+			free = "free, and kept for the first of its queue"
 		}
-		_, err := fmt.Fprintln(out, free+graceMark(r.LostEpoch))
-		return err
+		fmt.Fprintln(out, free+graceMark(r.LostEpoch))
 	}
 	for _, h := range holders {
 		printHolder(out, h, graceMark(r.LostEpoch))

@@ -71,3 +71,17 @@ func TestHostileHolders(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 }
+
+// A lock that nobody has is kept for the first of its queue.
+func TestKeptLock(t *testing.T) {
+	var out strings.Builder
+	_ = printLock(&out, &lockpb.InspectResponse{Waiting: 2, Waiters: []*lockpb.Waiter{{Id: "a"}, {Id: "b"}}})
+	_ = notAcquired(Process{Err: &out}, "k", &client.Error{Place: 3})
+	const want = "free, and kept for the first of its queue\n" +
+		"   1. a, waiting 0s\n" +
+		"   2. b, waiting 0s\n" +
+		"keystead: \"k\" is free, and kept for the first of its queue; 2 in the queue before you\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}

@@ -123,6 +123,7 @@ func TestParseAdmissionsSaysWhatIsWrong(t *testing.T) {
 		{demand("name: b, limit: 5/s, cost: 6"), "7", "is 6, and at most 5 can ever be available"},
 		{demand("name: b, limit: 5/s, cost: -6"), "7", "`cost: -6` is neither"},
 		{demand("name: b, limit: 5/s, clamp: 101"), "7", "`clamp: 101` is no count"},
+		{demand("name: b, slots: 5, clamp: 10"), "7", "`clamp` does not go with slots"},
 		{demand("name: b, limit: 5/week"), "7", "`limit` of the demand `b` is of a period"},
 		{demand("name: b, limit: 5/s, when: {usr: x}"), "7", "has no field `usr`"},
 		{demand("name: b, limit: 5/s, when: {user: []}"), "7", "`user` has 1 to 64 values"},

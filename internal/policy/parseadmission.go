@@ -193,6 +193,10 @@ func (p *parser) ruleFits(r *Rule, d *draft, says string) {
 			return
 		}
 	}
+	if r.Clamp != 0 && says == "slots" {
+		p.wrong(d.lines["clamp"], "`clamp` does not go with slots: nothing corrects how many run", "")
+		return
+	}
 	var err error
 	most := uint64(r.Max)
 	if r.Of == OfLimit {

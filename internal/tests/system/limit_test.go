@@ -269,6 +269,7 @@ func TestLimitMisuse(t *testing.T) {
 		{says: "at most 20 can ever be available", code: 2, args: []string{"k", "--limit", "20/s", "--cost", "21"}},
 		{says: "token-bucket, fixed-window, sliding-window, calendar-window or leaky-bucket", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "leaky"}},
 		{says: "burst: goes with token buckets and leaky buckets only", code: 2, args: []string{"k", "--limit", "20/s", "--algorithm", "fixed-window", "--burst", "9"}},
+		{says: "--refund 0 gives nothing back", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "0"}},
 		{says: "--refund and --cost exclude each other", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1", "--cost", "1"}},
 		{says: "--refund -1: choose 1 or more", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "-1"}},
 		{says: "refund: is 1000000000001", code: 2, args: []string{"k", "--limit", "20/s", "--refund", "1000000000001"}},

@@ -148,7 +148,8 @@ type Demand struct {
 	Cost uint64 `protobuf:"varint,2,opt,name=cost,proto3" json:"cost,omitempty"`
 	// The share of the capacity, in percent, that this estimate may reserve: 1 to 100. A greater
 	// cost reserves that share, and is not refused for ever. What it has cost is charged when it
-	// is settled. 0 means that a cost above the capacity is an error.
+	// is settled: it goes with a hold, and not with slots. 0 means that a cost above the capacity
+	// is an error.
 	ClampPercent uint32 `protobuf:"varint,3,opt,name=clamp_percent,json=clampPercent,proto3" json:"clamp_percent,omitempty"`
 	// Tokens of a rate limit. One of limit, counter and slots is set.
 	Limit *LimitDemand `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`

@@ -37,6 +37,7 @@ func (c *stopped) Now() int64 { return c.now.Load() }
 // house is a node's API with its two doors, over real sockets.
 type house struct {
 	t      testing.TB
+	store  *owner.Store
 	api    *rpc.Server
 	web    *Server
 	reg    *prometheus.Registry
@@ -54,6 +55,7 @@ func newHouse(t testing.TB, options ...houseOption) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.store = store
 	conf := rpc.Config{Store: store, Clock: h.clock, Node: "n1", Metrics: rpc.NewMetrics(h.reg)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

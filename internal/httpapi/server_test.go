@@ -107,16 +107,9 @@ func (h *house) waiter(ctx context.Context, key string, headers ...string) <-cha
 		}
 		done <- a
 	}()
-	eventually(h.t, "the caller waits", func() bool {
-		return h.count("keystead_rpc_calls_total", "method=Acquire", "code=OK") >= 1 && h.busy(key)
-	})
+	// Not asked by a call: that would have the caller turned away where one may be under way.
+	eventually(h.t, "the caller waits", func() bool { return h.store.Stats().Waiting > 0 })
 	return done
-}
-
-// busy reports whether somebody waits for a lock; where no call is let in, whether it is so.
-func (h *house) busy(key string) bool {
-	r, err := h.api.Call(context.Background(), lockpb.LockService_Inspect_FullMethodName, &lockpb.InspectRequest{Key: key})
-	return err != nil || r.(*lockpb.InspectResponse).Waiting > 0
 }
 
 // A caller that hangs up leaves the queue.
@@ -213,21 +206,26 @@ func (h *house) raw(text string) string {
 }
 
 func TestBounds(t *testing.T) {
+	const short = 50 * time.Millisecond
 	h := newHouse(t)
-	h.web.bodyTimeout = 50 * time.Millisecond
 	post := "POST /v1/limit/check HTTP/1.1\r\nHost: x\r\n"
-	for what, row := range map[string]struct{ send, want string }{
-		"a body that does not come":         {post + "Content-Length: 9\r\n\r\n{", "HTTP/1.1 408 Request Timeout"},
-		"a body that is announced as large": {post + "Content-Length: 300000\r\n\r\n{", "HTTP/1.1 413 Request Entity Too Large"},
+	for what, row := range map[string]struct {
+		send, want string
+		timeout    time.Duration // of the body
+	}{
+		"a body that does not come":         {post + "Content-Length: 9\r\n\r\n{", "HTTP/1.1 408 Request Timeout", short},
+		"a body that is announced as large": {post + "Content-Length: 300000\r\n\r\n{", "HTTP/1.1 413 Request Entity Too Large", short},
 		"a body in chunks that is large": {post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat(fmt.Sprintf("8000\r\n%s\r\n", strings.Repeat(" ", 0x8000)), 9),
-			"HTTP/1.1 413 Request Entity Too Large"},
-		"headers that are large":                          {post + "X: " + strings.Repeat("x", 32<<10) + "\r\n\r\n", "HTTP/1.1 431 Request Header Fields Too Large"},
-		"a body that nobody wants and that does not come": {"POST /v1/limit HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", "HTTP/1.1 404 Not Found"},
+			"HTTP/1.1 413 Request Entity Too Large", patience},
+		"headers that are large":                          {post + "X: " + strings.Repeat("x", 32<<10) + "\r\n\r\n", "HTTP/1.1 431 Request Header Fields Too Large", patience},
+		"a body that nobody wants and that does not come": {"POST /v1/limit HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", "HTTP/1.1 404 Not Found", short},
 	} {
+		h.web.bodyTimeout = row.timeout
 		if got := h.raw(row.send); got != row.want {
 			t.Errorf("%s: %q, want %q", what, got, row.want)
 		}
 	}
+	h.web.bodyTimeout = patience
 	if a := h.call("POST", "/v1/limit/check", check); a.status != http.StatusOK || h.web.bodies.Load() != 0 {
 		t.Errorf("%s, and %d bytes are still counted", a, h.web.bodies.Load())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,17 @@ func busy(t *testing.T, g *Group) (free func()) {
 			<-g.places
 		}
 	}
+}
+
+// awaited is a context that counts those that wait for its end.
+type awaited struct {
+	context.Context
+	waits atomic.Int64
+}
+
+func (a *awaited) Done() <-chan struct{} {
+	a.waits.Add(1)
+	return a.Context.Done()
 }
 
 // TestRepeatWaitsForTheFirst: a command that is proposed again while the leader is busy is
@@ -64,12 +76,15 @@ func raisedOnce(t *testing.T, leader, other, g *Group, try int) bool {
 	}
 	cancel()
 	outcomes := make(chan outcome, repeats)
+	ctx := &awaited{Context: t.Context()}
 	for range repeats {
 		go func() {
-			epoch, err := g.Propose(t.Context(), raise)
+			epoch, err := g.Propose(ctx, raise)
 			outcomes <- outcome{epoch, err}
 		}()
 	}
+	// One that comes when the first is done is another command, and is refused.
+	eventually(t, "all wait", func() bool { return int(ctx.waits.Load())+len(outcomes) >= repeats })
 	eventually(t, "the leader knows of it", func() bool { return leader.leading.count() >= 1 })
 	if n := other.asking.count(); g == other && n != 1 {
 		t.Errorf("%v asks %d times", g.Self(), n)

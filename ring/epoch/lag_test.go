@@ -47,7 +47,7 @@ func TestLogStandsStill(t *testing.T) {
 // lease.
 func TestLogStandsStillElsewhere(t *testing.T) {
 	t.Parallel()
-	groups, disks := onPlatters(t, 3)
+	groups, disks := onPlatters(t, 3, steady)
 	leader, others := leading(t, groups...)
 	still, other := others[0], others[1]
 	disks[still.cfg.Node].hang()

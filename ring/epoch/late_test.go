@@ -76,7 +76,7 @@ func TestTrap38LateSnapshot(t *testing.T) {
 	p := newPool()
 	groups := form(t, p, 3, nil)
 	voters(t, 3, groups...)
-	leader := leaderOf(groups)
+	leader, _ := leading(t, groups...)
 	late := snapshotOf(t, leader)
 	g4 := join(t, p, "n4", nil)
 	flips(t, g4)
@@ -174,7 +174,7 @@ func TestTrap38SplitForGood(t *testing.T) {
 	p, net := newPool(), &sides{of: map[string]int{}}
 	groups := form(t, p, 3, net.use)
 	voters(t, 3, groups...)
-	leader := leaderOf(groups)
+	leader, _ := leading(t, groups...)
 	late := snapshotOf(t, leader)
 	for _, n := range []string{"n4", "n5"} {
 		g := join(t, p, n, net.use)
@@ -217,7 +217,7 @@ func TestHalfASnapshot(t *testing.T) {
 	t.Parallel()
 	groups := form(t, newPool(), 3, nil)
 	voters(t, 3, groups...)
-	leader := leaderOf(groups)
+	leader, _ := leading(t, groups...)
 	s := snapshotOf(t, leader)
 	victim := groups[slices.IndexFunc(groups, func(g *Group) bool { return g != leader })]
 	rest, part := io.Pipe()
@@ -243,7 +243,7 @@ func TestTrap38LateConfiguration(t *testing.T) {
 	t.Parallel()
 	groups := form(t, newPool(), 3, nil)
 	voters(t, 3, groups...)
-	leader := leaderOf(groups)
+	leader, _ := leading(t, groups...)
 	victim := groups[slices.IndexFunc(groups, func(g *Group) bool { return g != leader })]
 	late := snapshotOf(t, leader)
 	if err := leader.raft.AddNonvoter("n6/6", "n6/6@127.0.0.1:6", 0, applyWait).Error(); err != nil {
@@ -410,7 +410,7 @@ func TestRemovalNamesItsTerm(t *testing.T) {
 	t.Parallel()
 	groups := form(t, newPool(), 3, nil)
 	voters(t, 3, groups...)
-	leader := leaderOf(groups)
+	leader, _ := leading(t, groups...)
 	judged := func() (named, term uint64, reads bool) {
 		removes := false
 		eventually(t, "the leader removes one", func() bool { // it may have something else to propose first

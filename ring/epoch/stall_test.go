@@ -76,10 +76,13 @@ func (s platterStable) SetUint64(k []byte, v uint64) error {
 }
 
 // onPlatters forms a cluster of n nodes, each of them on a disk of its own.
-func onPlatters(t *testing.T, n int) ([]*Group, map[string]*platter) {
+func onPlatters(t *testing.T, n int, change ...func(*Config)) ([]*Group, map[string]*platter) {
 	t.Helper()
 	disks := map[string]*platter{}
 	groups := form(t, newPool(), n, func(c *Config) {
+		for _, f := range change {
+			f(c)
+		}
 		disks[c.Node] = newPlatter()
 		disks[c.Node].under(c.Storage)
 	})
@@ -108,6 +111,10 @@ func leading(t *testing.T, groups ...*Group) (leader *Group, others []*Group) {
 	})
 	return leader, others
 }
+
+// steady has leases outlast what a busy machine keeps a process waiting, for tests in which
+// none may end.
+func steady(c *Config) { c.TTL = 3 * time.Second }
 
 // TestLeaderDiskHangs: a leader that cannot write its log does not keep the others
 // from removing a dead node, nor itself.
@@ -154,7 +161,7 @@ func TestLeaderDiskHangsOfThree(t *testing.T) {
 // granting leases: what needs no change of the table is served.
 func TestLeaderDiskHangsAlone(t *testing.T) {
 	t.Parallel()
-	groups, disks := onPlatters(t, 3)
+	groups, disks := onPlatters(t, 3, steady)
 	leader, others := leading(t, groups...)
 	others[0].Kill()
 	disks[leader.cfg.Node].hang()

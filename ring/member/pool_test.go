@@ -312,6 +312,10 @@ func TestStopWhileLeaving(t *testing.T) {
 	for _, p := range []*Pool{a, b} { // one that knows of nobody leaves without a word
 		awaitShows(t, p, "a alive, b alive")
 	}
+	// A join that is under way ends with the word that b is there, which must not follow the one that it leaves.
+	if _, err := b.serf.Join(nil, true); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.Leave(ctx); err != context.Canceled {

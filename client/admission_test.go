@@ -207,7 +207,7 @@ func TestReleaseGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		n1.isolate(true)
-		time.AfterFunc(time.Second, func() { n1.isolate(false) })
+		time.AfterFunc(300*time.Millisecond, func() { n1.isolate(false) }) // connections are tried ever more seldom
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		if err := h.Release(ctx); err != nil {

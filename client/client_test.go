@@ -39,6 +39,7 @@ func TestCallsGoStraightToTheOwner(t *testing.T) {
 				t.Fatalf("%s: %+v", key, o)
 			}
 		}
+		synctest.Wait() // a connection takes calls before it says that it is up
 		if s := c.Stats(); s.Attempts != n || s.Retries != 0 || s.Forwarded != 0 || s.Nodes != 3 {
 			t.Errorf("%+v", s)
 		}
@@ -75,6 +76,7 @@ func TestTableChanges(t *testing.T) {
 				}
 				must(c.Counter("").Get(soon(t), key))(t)
 			}
+			synctest.Wait() // a connection takes calls before it says that it is up
 			shares := c.Cluster().Ring()
 			if len(shares) != len(ids) || c.Stats().Nodes != len(ids) || c.Stats().Retries != 0 {
 				t.Errorf("%v, %+v; want %v", shares, c.Stats(), ids)

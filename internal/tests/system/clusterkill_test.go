@@ -219,7 +219,7 @@ func TestClusterTerminated(t *testing.T) {
 		}
 		took := time.Since(told)
 		t.Logf("the keys of %s were served by others %s after it was told to stop", victim.id, took)
-		if took > ttl/4 {
+		if took > ttl/2 { // it would be all of it
 			t.Errorf("the keys of %s were served only after %s", victim.id, took)
 		}
 		victim.ends(t, 0)

@@ -33,7 +33,8 @@ func TestLockOfADeadNode(t *testing.T) {
 			}
 			n.signal(t, signal)
 			<-held.Context().Done()
-			if took := time.Since(asked); took > ttl || took < ttl/2 || held.Held() || !errors.Is(context.Cause(held.Context()), client.ErrLockLost) {
+			const late = time.Second // that a busy machine tells it; client's own tests have it exactly
+			if took := time.Since(asked); took > ttl+late || took < ttl/2 || held.Held() || !errors.Is(context.Cause(held.Context()), client.ErrLockLost) {
 				t.Errorf("after %s of %s: held %t, %v", took, ttl, held.Held(), context.Cause(held.Context()))
 			}
 			if signal == syscall.SIGSTOP {

@@ -40,6 +40,7 @@ type Demand struct {
 	name  string
 	cost  uint64
 	clamp int
+	key   string
 	wrong error
 }
 
@@ -77,7 +78,7 @@ func (d Demand) Clamped(percent int) Demand {
 }
 
 func (d *Demand) onWire() *admissionpb.Demand {
-	q := &admissionpb.Demand{Name: d.name, Cost: d.cost, ClampPercent: uint32(max(d.clamp, 0))}
+	q := &admissionpb.Demand{Key: d.key, Name: d.name, Cost: d.cost, ClampPercent: uint32(max(d.clamp, 0))}
 	switch {
 	case d.limit != nil:
 		q.Limit = d.limit
@@ -91,8 +92,11 @@ func (d *Demand) onWire() *admissionpb.Demand {
 
 // Admit asks whether a request may run.
 type Admit struct {
-	Key     string
-	Demands []Demand // 1 to MaxDemands, of objects of Key, each with another name
+	Key string
+	// Demands are 1 to MaxDemands, of objects of Key, each with another name, or of other keys (Demand.Under). What is
+	// of one key costs one step of one node; with several keys, all of their owners are asked at once. Key may be ""
+	// if all demands have keys. An IdempotencyKey does not go with several.
+	Demands []Demand
 	// Hold is for how long what is demanded is reserved at most, 10 ms to 24 h; it is settled before.
 	// 0 = it is spent at once.
 	Hold time.Duration
@@ -130,11 +134,15 @@ type Admitted struct {
 	OK            bool
 	PolicyVersion uint64        // of the policies that the owner went by; 0 without a Policy
 	RetryAfter    time.Duration // until all demands could pass, if not OK; 0 = nobody knows
-	Demands       []DemandResult
+	// Contended reports that demands of several keys would all pass but for what is held for requests that may be
+	// refused yet.
+	Contended bool
+	Demands   []DemandResult
 	Meta
 
 	of   Admission
 	key  string
+	keys []string // of all demands, if they are of several
 	hold string
 	ttl  time.Duration
 
@@ -160,8 +168,11 @@ func (c *Client) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	const what = "admit"
 	idem, err := keyOf(q.Options)
-	h := &Admitted{of: a, key: q.Key, ttl: q.Hold, lost: make(chan struct{})}
-	addressed := a.c.judge(ctx, q.Key, a.name)
+	h := &Admitted{of: a, key: q.Key, keys: q.keys(), ttl: q.Hold, lost: make(chan struct{})}
+	if q.Key == "" && len(h.keys) > 0 {
+		h.key = h.keys[0]
+	}
+	addressed := a.c.judge(ctx, h.key, a.name)
 	if q.Policy != "" {
 		addressed = a.c.judge(ctx, q.Policy, a.name) // its key is not known here
 	}
@@ -179,7 +190,7 @@ func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	op := a.c.ops.begin()
 	defer op.finish()
 	sent := time.Now() // the owner counts from a moment after it
-	to := toKey(q.Key, q.Peek).of(what)
+	to := toKey(h.key, q.Peek).of(what)
 	if q.Policy != "" {
 		to = route{what: what}
 	}
@@ -189,9 +200,9 @@ func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	})
 	if err != nil {
 		//guard:client-admit-back
-		if errors.Is(err, ErrOutcomeUnknown) && q.Hold != 0 && !q.Peek && idem == "" && q.Key != "" {
+		if errors.Is(err, ErrOutcomeUnknown) && q.Hold != 0 && !q.Peek && idem == "" && h.key != "" {
 			op.finish()
-			a.giveBack(q.Key, holdOf(op))
+			a.giveBack(h.key, holdOf(op))
 		}
 		return h, err
 	}
@@ -266,7 +277,7 @@ func (h *Admitted) told(r *admissionpb.AdmitResponse) {
 	if r.Key != "" {
 		h.key = r.Key
 	}
-	h.PolicyVersion = r.PolicyVersion
+	h.PolicyVersion, h.Contended = r.PolicyVersion, r.Contended
 	h.OK, h.hold, h.RetryAfter, h.Meta = r.Admitted, r.HoldId, time.Duration(r.RetryAfterNs), metaOf(r, r.Replay)
 	for _, d := range r.Demands {
 		h.Demands = append(h.Demands, DemandResult{d.Name, d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, time.Duration(d.RetryAfterNs), time.Duration(d.ResetAfterNs), d.Overridden})
@@ -355,13 +366,14 @@ func (h *Admitted) extend(ctx context.Context, over *time.Timer, left time.Durat
 type Cost struct {
 	Name string
 	Cost uint64
+	Key  string // of the demand, if it is another one than that of the hold
 }
 
 // Settled is how a hold was settled.
 type Settled struct {
 	// Late reports that the time of the hold was over: what its expiry did was corrected.
 	Late  bool
-	Costs []SettledCost // of each demand; empty if Replayed
+	Costs []SettledCost // of each demand; empty if Replayed, and of a hold of several keys
 	Meta
 }
 
@@ -411,7 +423,7 @@ func (h *Admitted) settle(ctx context.Context, costs []Cost, release bool) (Sett
 	if h.hold == "" || h.settled {
 		return Settled{}, nil
 	}
-	s, err := h.of.settle(ctx, h.key, h.hold, costs, release, nil)
+	s, err := h.settleAt(ctx, costs, release)
 	if h.settled = err == nil || errors.Is(err, ErrHoldUnknown); h.settled && h.stop != nil {
 		h.stop()
 	}
@@ -436,7 +448,7 @@ func (a Admission) settle(ctx context.Context, key, hold string, costs []Cost, r
 	}
 	q := &admissionpb.SettleRequest{Key: key, Name: a.name, HoldId: hold, Release: release, IdempotencyKey: idem}
 	for _, c := range costs {
-		q.Costs = append(q.Costs, &admissionpb.Cost{Name: c.Name, Cost: c.Cost})
+		q.Costs = append(q.Costs, &admissionpb.Cost{Key: c.Key, Name: c.Name, Cost: c.Cost})
 	}
 	op := a.c.ops.begin()
 	defer op.finish()
@@ -468,33 +480,4 @@ func (a Admission) Extend(ctx context.Context, key, hold string, ttl time.Durati
 		return admissionpb.NewAdmissionServiceClient(conn).Extend(ctx, &admissionpb.ExtendRequest{Key: key, Name: a.name, HoldId: hold, HoldNs: int64(ttl)}, opts...)
 	})
 	return r.GetState() == admissionpb.HoldState_HOLD_STATE_HELD, err
-}
-
-// HoldInfo is a hold that is not settled.
-type HoldInfo struct {
-	Hold   string
-	Over   bool          // its time is over, and what it reserved is charged or given back
-	Age    time.Duration // since it was made
-	Left   time.Duration // until it is over
-	Charge bool          // what is not settled by then stays charged
-	Costs  []Cost        // what it has reserved
-}
-
-// Holds returns holds of a key that are not settled, at most 100, or the one of a name, and how many there are.
-func (a Admission) Holds(ctx context.Context, key, hold string) (holds []HoldInfo, total int, err error) {
-	const what = "inspect admission"
-	if err := a.c.judge(ctx, key, a.name); err != nil {
-		return nil, 0, about(err, what, key, "")
-	}
-	r, err := ask(ctx, a.c, toKey(key, true).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.InspectResponse, error) {
-		return admissionpb.NewAdmissionServiceClient(conn).Inspect(ctx, &admissionpb.InspectRequest{Key: key, Name: a.name, HoldId: hold}, opts...)
-	})
-	for _, h := range r.GetHolds() {
-		x := HoldInfo{Hold: h.HoldId, Over: h.State != admissionpb.HoldState_HOLD_STATE_HELD, Age: time.Duration(h.AgeNs), Left: time.Duration(h.HoldNs), Charge: h.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE}
-		for _, d := range h.Reserved {
-			x.Costs = append(x.Costs, Cost{d.Name, d.Cost})
-		}
-		holds = append(holds, x)
-	}
-	return holds, int(r.GetTotal()), err
 }

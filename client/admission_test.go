@@ -33,10 +33,10 @@ func TestAdmit(t *testing.T) {
 		if err := refused.Release(ctx); err != nil {
 			t.Error(err)
 		}
-		if holds, n, err := c.Admission("").Holds(ctx, "org:7", ""); err != nil || n != 1 || holds[0].Hold != h.Hold() || holds[0].Costs[0] != (Cost{"tpm", 60}) {
+		if holds, n, err := c.Admission("").Holds(ctx, "org:7", ""); err != nil || n != 1 || holds[0].Hold != h.Hold() || holds[0].Costs[0] != (Cost{Name: "tpm", Cost: 60}) {
 			t.Errorf("%+v %v", holds, err)
 		}
-		s, err := h.Settle(ctx, Cost{"tpm", 250})
+		s, err := h.Settle(ctx, Cost{Name: "tpm", Cost: 250})
 		if err != nil || s.Late || s.Costs[0].Taken != 190 || s.Costs[0].Debt != 150 || s.Costs[1].Back != 1 {
 			t.Errorf("%+v %v", s, err)
 		}

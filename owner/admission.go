@@ -74,6 +74,9 @@ type AdmittedAnswer struct {
 	Left    int64 // ns until its time is over; 0 if it is
 	Age     int64
 	Demands []admission.Demand
+
+	Keys      []string // all of them, of a hold of several
+	Undecided bool     // it is not known yet whether all of them hold
 }
 
 // InspectAnswer is the holds of an admission.

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -25,12 +26,17 @@ type AcrossAnswer struct {
 	across.Answer
 	Demands []DemandAnswer // of a Hold that was decided now
 	Now     int64          // to which RetryAt belongs
+	Left    int64          // ns until the time of the hold is over
+	Before  across.Phase   // of a Settle: before it
 	Meta
 }
 
 var (
 	noRequest reqid.ID
 	noOutcome reqid.Outcome
+
+	// ErrAcross says that a hold is one of several keys: see SettleAcross and ExtendAcross.
+	ErrAcross = invalid("hold_id", "is that of an admission of several keys; nothing happened")
 
 	errAcross = invalid("hold", "is not one of an admission of several keys")
 	errVotes  = &failure.Error{Reason: failure.StoreFull, RetryAfter: retrySoon,
@@ -94,12 +100,15 @@ func (s *Store) HoldAcross(now int64, ref Ref, id reqid.ID, op HoldAcross, to []
 		a.Answer, err = t.voteAcrossLocked(&a, &h, &id, &op)
 		if err != nil {
 			t.toldVoteLocked(h.ID, false)
+		} else if a.Phase == across.Held {
+			a.Left = op.Hold
 		}
 		return a, err
 	default:
 		if a.Answer = answer; answer.Phase == across.Unknown {
 			err = errVotes
 		}
+		t.repeatedLocked(&a, h.ID)
 	}
 	t.toldVoteLocked(h.ID, changed)
 	if changed {
@@ -107,6 +116,18 @@ func (s *Store) HoldAcross(now int64, ref Ref, id reqid.ID, op HoldAcross, to []
 		t.toldAdmissionLocked(&noRequest, noOutcome)
 	}
 	return a, err
+}
+
+// repeatedLocked has an answer say that it is that of before.
+func (t *target) repeatedLocked(a *AcrossAnswer, id across.ID) {
+	v := t.voteLocked(id)
+	if v == nil {
+		return
+	}
+	a.Replayed, a.Age = true, max(t.now-v.Made, 0)
+	if v.Hold != 0 && (v.Phase == across.Held || v.Phase == across.Admitted) {
+		a.Left = max(v.Until-t.now, 0)
+	}
 }
 
 // knownLocked asks the table of request ids about a Hold that no vote is of: a denial may have been forgotten, or the
@@ -359,11 +380,13 @@ func (s *Store) SettleAcross(now int64, ref Ref, id across.ID, costs []CostAcros
 		return a, nil
 	}
 	var all []uint64
-	if v.Phase.Holds() {
+	if a.Before = v.Phase; v.Phase.Holds() {
 		if all, err = costsAcross(&v.Terms, ref.Key, costs, release); err != nil {
 			return a, err
 		}
 	}
+	t.repeatedLocked(&a, id)
+	a.Replayed = v.Phase == across.Settled && slices.Equal(v.Costs, all)
 	_, err = t.stepLocked(v, func(votes *across.State) (e across.Effect, changed bool) {
 		a.Answer, e, changed = votes.Settle(id, all, t.now)
 		return e, changed
@@ -402,21 +425,22 @@ func costsAcross(of *across.Terms, key string, costs []CostAcross, release bool)
 }
 
 // ExtendAcross has the time of a hold end so long from now, or later, at this participant. It returns how much is left, 0 if
-// there is no such hold.
-func (s *Store) ExtendAcross(now int64, ref Ref, id across.ID, ttl int64) (left int64, meta Meta, err error) {
+// there is no such hold, and all keys of the hold.
+func (s *Store) ExtendAcross(now int64, ref Ref, id across.ID, ttl int64) (left int64, keys []string, meta Meta, err error) {
 	if ttl < admission.MinHold || ttl > admission.MaxHold {
-		return 0, Meta{}, invalid("hold_ns", "is out of range; choose 10ms to 24h")
+		return 0, nil, Meta{}, invalid("hold_ns", "is out of range; choose 10ms to 24h")
 	}
 	t, err := s.enterAdmission(now, ref)
 	if err != nil {
-		return 0, Meta{}, err
+		return 0, nil, Meta{}, err
 	}
 	defer t.leave()
 	if err := s.checkHold(ttl); err != nil {
-		return 0, Meta{}, err
+		return 0, nil, Meta{}, err
 	}
 	t.passLocked()
 	if v := t.voteLocked(id); v != nil {
+		keys = v.Keys
 		if until, ok := t.votesLocked().Extend(id, ttl, t.now); ok {
 			left = max(until-t.now, 0)
 			t.sh.advanceLocked()
@@ -424,5 +448,5 @@ func (s *Store) ExtendAcross(now int64, ref Ref, id across.ID, ttl int64) (left 
 			t.toldAdmissionLocked(&noRequest, noOutcome)
 		}
 	}
-	return left, Meta{Permit: t.permit}, nil
+	return left, keys, Meta{Permit: t.permit}, nil
 }

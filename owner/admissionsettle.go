@@ -3,6 +3,7 @@ package owner
 import (
 	"slices"
 
+	"github.com/keystead/keystead/owner/across"
 	"github.com/keystead/keystead/owner/admission"
 	"github.com/keystead/keystead/owner/reqid"
 )
@@ -45,6 +46,9 @@ func (s *Store) Settle(now int64, ref Ref, id reqid.ID, hold admission.ID, costs
 	h, n, err := t.dueLocked(hold)
 	if err != nil {
 		return a, err
+	}
+	if h.Phase == admission.Unknown && t.voteLocked(across.ID(hold)) != nil {
+		return a, ErrAcross
 	}
 	if h.Phase == admission.Unknown {
 		t.noteUnchangedLocked(&id, reqid.Outcome{Print: print, Code: refused})
@@ -137,6 +141,9 @@ func (s *Store) Extend(now int64, ref Ref, hold admission.ID, ttl int64) (Admitt
 	if err != nil {
 		return AdmittedAnswer{}, Meta{}, err
 	}
+	if h.Phase == admission.Unknown && t.voteLocked(across.ID(hold)) != nil {
+		return AdmittedAnswer{}, Meta{}, ErrAcross
+	}
 	//guard:extend-never-shortens t.now+ttl > h.Until -> true
 	if h.Phase == admission.Held && t.now+ttl > h.Until {
 		h.Until = t.now + ttl
@@ -179,10 +186,31 @@ func (s *Store) InspectAdmission(now int64, ref Ref, hold admission.ID, most int
 		a.Holds = append(a.Holds, of)
 		return len(a.Holds) < most
 	}
+	vote := func(v *across.Vote) bool {
+		if v.Hold != 0 && v.Phase.Holds() && v.Phase != across.Settled {
+			a.Total++
+			if len(a.Holds) < most {
+				a.Holds = append(a.Holds, t.acrossLocked(v))
+			}
+		}
+		return true
+	}
 	if hold == (admission.ID{}) {
 		state.Each(show)
+		state.eachVote(vote)
 	} else if n, ok := state.Find(hold); ok {
 		show(n)
+	} else if v := state.vote(across.ID(hold)); v != nil {
+		vote(v)
 	}
 	return a, nil
+}
+
+// acrossLocked returns a hold of several keys as it is here.
+func (t *target) acrossLocked(v *across.Vote) (of AdmittedAnswer) {
+	of.Hold = admission.Hold{ID: admission.ID(v.ID), Made: v.Made, Until: v.Until, Charge: v.Charge, Phase: chargedAs(v.Phase)}
+	of = t.admittedLocked(of.Hold)
+	of.Keys, of.Undecided = v.Keys, v.Phase == across.Held
+	of.Demands, _ = admission.ReadDemands(v.Own, nil)
+	return of
 }

@@ -214,7 +214,19 @@ func (t *target) passVotesLocked() {
 			return
 		}
 		if questions, words := votes.Due(id, t.now); len(questions)+len(words) > 0 {
-			t.sh.store.asks.add(Ask{Ref: Ref{Key: string([]byte(t.ref.Key)), Name: string([]byte(t.ref.Name)), Hash: t.hash}, Questions: questions, Words: words})
+			t.sh.store.asks.add(Ask{Ref: Ref{Key: string([]byte(t.ref.Key)), Name: string([]byte(t.ref.Name)), Hash: t.hash}, Questions: questions, Words: words, Permit: t.permit})
 		}
+	}
+}
+
+// VoteAcross shows what is remembered of an admission of several keys, if there is something.
+func (s *Store) VoteAcross(now int64, ref Ref, id across.ID, show func(v *across.Vote)) {
+	t, err := s.enterAdmission(now, ref)
+	if err != nil {
+		return
+	}
+	defer t.leave()
+	if v := t.voteLocked(id); v != nil {
+		show(v)
 	}
 }

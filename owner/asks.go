@@ -11,6 +11,7 @@ type Ask struct {
 	Ref
 	Questions []across.Question
 	Words     []across.Word
+	Permit    Permit // by which the words are so: they leave when the copies have that
 }
 
 // maxAsks is how many wait to be sent. Others come again, as all do that are not answered.

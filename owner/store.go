@@ -69,6 +69,14 @@ func CheckAddress(key, name string) error {
 
 // validAddress is validate of an address that no operation comes with: that of an
 // object or of a part.
+// Valid reports what cannot be an address, as an *failure.Error of reason Invalid.
+func (r Ref) Valid() error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
 func (r Ref) validAddress() *failure.Error {
 	if r.Key != "" && r.Key[0] == reserved {
 		r.Role = Plant

@@ -34,10 +34,11 @@ const admissionNameText = "which admission of the key (default \"admission\")"
 func newAdmit(std Process) *cobra.Command {
 	var f admitFlags
 	cmd := &cobra.Command{
-		Use:   "admit {KEY --limit NAME=COUNT/PERIOD[:COST]... | --policy NAME --field NAME=VALUE...}",
+		Use:   "admit {[KEY] --limit [KEY//]NAME=COUNT/PERIOD[:COST]... | --policy NAME --field NAME=VALUE...}",
 		Short: "Charge several limits, counters and slots of a key at once, or none",
 		Long: `Asks whether all demands pass, and charges them: all, or none. They are objects of KEY, each by a
-name: levels such as user, team and service are names under one key.
+name: levels such as user, team and service are names under one key. KEY//NAME is one of another key:
+then the owners of all keys hold first, and all of them charge, or none does.
 
 With --hold, what is charged is reserved, and the name of the hold is printed: "keystead settle"
 says what it has cost. What nobody settles in that time is given back, or with --on-expiry charge
@@ -54,6 +55,7 @@ A refusal is printed to standard error, and the exit code is 3. With --json:
   hold=$(keystead admit org:7 --limit tpm=100000/1m:4000 --slots running=8 --hold 2m) || exit
   if ./answer; then keystead settle org:7 "$hold" tpm=3127; else keystead settle org:7 "$hold" --release; fi
   keystead admit org:7 --limit tpm=1000/1m:100000 --clamp 25 --hold 1m    # reserves 250 at most
+  keystead admit org:7 --limit rpm=60/1m --limit model:large//rpm=500/1m  # of two keys
   held=$(keystead admit --policy chat --field org=7 --field user=42 --amount tokens=4000 --hold 1m) && keystead settle $held spent=3127
   keystead admit org:7 --limit quota=100000/month --algorithm calendar-window --time-zone Europe/Berlin --slots running=8 --hold 1m`,
 		Args: f.args,
@@ -89,6 +91,14 @@ func demanded(flag, text string) (name, what string, cost uint64, err error) {
 	return name, what, cost, nil
 }
 
+// under splits what is called KEY//NAME.
+func under(text string) (key, name string) {
+	if key, name, ok := strings.Cut(text, "//"); ok {
+		return key, name
+	}
+	return "", text
+}
+
 // demands returns what is demanded, and the names.
 func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []string, err error) {
 	algorithm, err := parseAlgorithm(f.algorithm)
@@ -108,7 +118,8 @@ func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []str
 			return nil, nil, err
 		}
 		rate := f.calendar.onto(client.Rate{Limit: r.limit, Period: r.period, Algorithm: algorithm.client}, r.unit)
-		all, names = append(all, c.Limit(name, rate).Demand(cost).Clamped(f.clamp)), append(names, name)
+		key, own := under(name)
+		all, names = append(all, c.Limit(own, rate).Demand(cost).Clamped(f.clamp).Under(key)), append(names, name)
 	}
 	for _, kind := range []string{"counter", "slots"} {
 		texts := f.counters
@@ -124,11 +135,12 @@ func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []str
 			if err != nil {
 				return nil, nil, usageError{fmt.Errorf("--%s %q: %q is no number", kind, text, what)}
 			}
-			d := c.Counter(name).Demand(cost, most).Clamped(f.clamp)
+			key, own := under(name)
+			d := c.Counter(own).Demand(cost, most).Clamped(f.clamp)
 			if kind == "slots" {
-				d = client.Slots(name, cost, most)
+				d = client.Slots(own, cost, most)
 			}
-			all, names = append(all, d), append(names, name)
+			all, names = append(all, d.Under(key)), append(names, name)
 		}
 	}
 	if len(all) == 0 {
@@ -205,6 +217,12 @@ func sayRefused(std Process, h *client.Admitted, names []string) error {
 	if h.RetryAfter > 0 {
 		when = "try again in " + people(h.RetryAfter)
 	}
+	if h.Contended {
+		when = "try again: what is missing is held for other requests, which may be refused"
+	}
+	if len(by) == 0 {
+		by = []string{"by what was said before"}
+	}
 	_, err := fmt.Fprintf(std.Err, "refused  %s; %s\n", strings.Join(by, ", "), when)
 	return err
 }
@@ -245,7 +263,7 @@ func newSettle(std Process) *cobra.Command {
 	var release bool
 	var key idempotencyKey
 	cmd := &cobra.Command{
-		Use:   "settle KEY HOLD [NAME=COST]...",
+		Use:   "settle KEY HOLD [[KEY//]NAME=COST]...",
 		Short: "Say what a hold has really cost, or release it",
 		Long: `Ends a hold that "keystead admit --hold" has printed. NAME=COST says what a demand has really cost;
 one that is not named has cost what it reserved. More than was reserved is always taken, as debt:
@@ -306,7 +324,8 @@ func parseCosts(args []string) (costs []client.Cost, err error) {
 		if !ok || err != nil {
 			return nil, usageError{fmt.Errorf("%q: say NAME=COST", text)}
 		}
-		costs = append(costs, client.Cost{Name: name, Cost: n})
+		key, name := under(name)
+		costs = append(costs, client.Cost{Key: key, Name: name, Cost: n})
 	}
 	return costs, nil
 }

@@ -49,7 +49,7 @@ func (f *admitFlags) args(cmd *cobra.Command, args []string) error {
 		if f.request.given() {
 			return usageError{errors.New("--field and --amount go with --policy")}
 		}
-		return exactArgs("KEY")(cmd, args)
+		return optionalKey(cmd, args)
 	}
 	for _, other := range []string{"limit", "counter", "slots", "algorithm", "time-zone", "first-day", "first-month", "carry-over", "clamp"} {
 		if cmd.Flags().Changed(other) {
@@ -60,6 +60,23 @@ func (f *admitFlags) args(cmd *cobra.Command, args []string) error {
 		return usageError{fmt.Errorf("--policy says the key: leave %q out", args[0])}
 	}
 	return nil
+}
+
+// optionalKey judges the KEY of demands, which is not needed if each of them has its own.
+func optionalKey(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return exactArgs("KEY")(cmd, args)
+	}
+	for _, flag := range []string{"limit", "counter", "slots"} {
+		texts, _ := cmd.Flags().GetStringArray(flag)
+		for _, text := range texts {
+			name, _, _ := strings.Cut(text, "=")
+			if key, _ := under(name); key != "" {
+				return nil
+			}
+		}
+	}
+	return exactArgs("KEY")(cmd, args)
 }
 
 // admissionJSON is an admission policy as --json prints it.

@@ -31,6 +31,7 @@ func (n *Node) serveAPI(conf rpc.Config, reg *prometheus.Registry) error {
 	if n.cluster == nil {
 		n.rpc = rpc.NewServer(conf)
 		go n.rpc.Trees(context.Background())
+		go n.rpc.Across(context.Background())
 		return nil
 	}
 	pauses := newPauses()
@@ -42,7 +43,8 @@ func (n *Node) serveAPI(conf rpc.Config, reg *prometheus.Registry) error {
 	}
 	conf.Splits = h
 	n.rpc = rpc.NewServer(conf)
-	go n.rpc.Trees(context.Background()) // until it stops
+	go n.rpc.Trees(context.Background())  // until it stops
+	go n.rpc.Across(context.Background()) // likewise
 	reg.MustRegister(newSplitCollector(n.cluster, h), pauses)
 	n.cluster.running.Go(func() { h.Run(n.cluster.ctx, n.rpc) })
 	return nil

@@ -115,6 +115,9 @@ func (s *Server) admit(f frame, q *admissionpb.AdmitRequest, r *admissionpb.Admi
 	if n := len(q.Demands); n > admission.MaxDemands {
 		return verdict{}, failure.Invalidf("demands", "are %d; at most %d are allowed", n, admission.MaxDemands)
 	}
+	if acrossKeys(q) { // another node has sent what is not for one owner
+		return verdict{}, failure.Invalidf("demands", "name keys of their own")
+	}
 	var room [admission.MaxDemands]owner.Demand
 	op.Demands = room[:0]
 	for i, d := range q.Demands {
@@ -138,13 +141,7 @@ func (s *Server) admitted(f frame, op owner.Admit, r *admissionpb.AdmitResponse)
 		return verdict{}, err
 	}
 	r.Admitted, r.HoldId, r.HoldNs, r.RetryAfterNs = a.Admitted, holdText(a.Hold), a.Left, a.RetryAfter
-	results := make([]admissionpb.DemandResult, len(a.Demands))
-	r.Demands = make([]*admissionpb.DemandResult, len(a.Demands))
-	for i, d := range a.Demands {
-		x := &results[i]
-		x.Refused, x.Reserved, x.Capacity, x.Remaining, x.Debt, x.RetryAfterNs, x.ResetAfterNs, x.Overridden = d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, d.RetryAfter, d.ResetAfter, d.Overridden
-		r.Demands[i] = x
-	}
+	r.Demands = demandResults(a.Demands)
 	r.Epoch, r.Replay, r.Owner, r.LostEpoch = a.Permit.Epoch, replayOf(a.Meta), s.cfg.Node, a.Permit.LostEpoch()
 	return verdict{a.Meta, a.Admitted}, nil
 }
@@ -178,9 +175,15 @@ func (s *Server) settle(f frame, q *admissionpb.SettleRequest, r *admissionpb.Se
 	var room [admission.MaxDemands]owner.Cost
 	costs := room[:0]
 	for _, c := range q.Costs {
+		if c.GetKey() != "" && c.Key != q.Key {
+			return s.settleAcross(f, q, hold, r)
+		}
 		costs = append(costs, owner.Cost{Name: c.GetName(), Cost: c.GetCost()})
 	}
 	a, err := s.cfg.Store.Settle(f.now, f.at, f.id, hold, costs, q.Release)
+	if err == owner.ErrAcross {
+		return s.settleAcross(f, q, hold, r)
+	}
 	if err != nil {
 		return verdict{}, s.heldWhole(f, hold, err)
 	}
@@ -214,6 +217,9 @@ func (s *Server) extend(f frame, q *admissionpb.ExtendRequest, r *admissionpb.Ex
 		return verdict{}, err
 	}
 	a, meta, err := s.cfg.Store.Extend(f.now, f.at, hold, q.HoldNs)
+	if err == owner.ErrAcross {
+		return s.extendHere(f, q, hold, r)
+	}
 	if err != nil {
 		return verdict{}, s.heldWhole(f, hold, err)
 	}
@@ -244,6 +250,7 @@ func (s *Server) inspectAdmission(f frame, q *admissionpb.InspectRequest, r *adm
 		for j := range h.Demands {
 			x.Reserved = append(x.Reserved, &admissionpb.Cost{Name: h.Demands[j].Name, Cost: h.Demands[j].Cost})
 		}
+		x.Keys, x.Undecided = h.Keys, h.Undecided
 		r.Holds = append(r.Holds, x)
 	}
 	r.Total = uint32(a.Total)

@@ -25,6 +25,9 @@ func (s *Server) frontAdmit(ctx context.Context, o *admitOp, q *admissionpb.Admi
 	if err := s.addressAdmit(q); err != nil {
 		return nil, s.refuse(err)
 	}
+	if acrossKeys(q) {
+		return s.admitAcross(ctx, o, q)
+	}
 	return o.atOwner(ctx, s, q)
 }
 

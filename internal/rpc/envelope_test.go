@@ -115,7 +115,7 @@ func enveloped() []envelopedCall {
 func TestEnvelopes(t *testing.T) {
 	known := (&Server{sent: sentOperations()}).known
 	covered := map[uint32]bool{}
-	for _, tc := range slices.Concat(enveloped(), envelopedPermits(), envelopedLocks(), envelopedOverrides(), envelopedOnces(), envelopedSessions(), envelopedElections(), envelopedBarriers(), envelopedGroups(), envelopedAdmissions(), envelopedWatches()) {
+	for _, tc := range slices.Concat(enveloped(), envelopedPermits(), envelopedLocks(), envelopedOverrides(), envelopedOnces(), envelopedSessions(), envelopedElections(), envelopedBarriers(), envelopedGroups(), envelopedAdmissions(), envelopedAcross(), envelopedWatches()) {
 		covered[tc.op.Number] = true
 		c := tc.op.Call(tc.request)
 		c.Since, c.Deadline = 2, 3

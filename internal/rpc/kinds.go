@@ -110,6 +110,9 @@ const (
 	opExtend           = 102
 	opInspectAdmission = 103
 	opPeekAdmission    = 104
+	opHoldAcross       = 116 // of one key of several
+	opWordAcross       = 117
+	opQuestionAcross   = 118
 
 	opSetOverride   = 110
 	opClearOverride = 111
@@ -188,14 +191,18 @@ var (
 	admissionAdmit       = changes(opAdmit, "Admit", "admit", "admitted", "refused", (*Server).admit).since(owner.AdmissionLevel).peeking(admissionPeek, (*admissionpb.AdmitRequest).GetPeek).fronted((*Server).frontAdmit)
 	admissionPeek        = counted(opPeekAdmission, "peek_admission", "admitted", "refused")
 	admissionSettle      = changes(opSettle, "Settle", "settle", "settled", "unknown", (*Server).settle).since(owner.AdmissionLevel)
-	admissionExtend      = changes(opExtend, "Extend", "extend", "extended", "gone", (*Server).extend).since(owner.AdmissionLevel)
+	admissionExtend      = changes(opExtend, "Extend", "extend", "extended", "gone", (*Server).extend).since(owner.AdmissionLevel).fronted((*Server).frontExtend)
 	admissionInspect     = reads(opInspectAdmission, "Inspect", "inspect_admission", "held", "free", (*Server).inspectAdmission).since(owner.AdmissionLevel)
+	acrossHold           = changes(opHoldAcross, "", "hold_across", "held", "refused", (*Server).holdAcross).since(owner.AdmissionLevel)
 	counterAwait         = patiently(awaits(opAwaitCounter, "await_counter", "met", "unmet", (*Server).awaitCounter), "Await").since(owner.BarrierLevel).fronted((*Server).frontAwait)
 	idNext               = counted(opNext, "next", "given", "none")
 
 	partPlant   = ofPart(opPlant, "plant", func(*peerv1.PlantRequest) table.SplitPhase { return table.Opening }, (*Server).plant)
 	keyInspect  = ofKey(opInspectKey, "inspect_key", (*Server).inspectKey)
 	objectsList = ofNode(opListObjects, "list_objects", (*Server).listObjects)
+
+	acrossWord     = ofNews(opWordAcross, "word_across", (*Server).wordAcross)
+	acrossQuestion = ofNews(opQuestionAcross, "question_across", (*Server).questionAcross)
 
 	sessionKeepAlive = ofSession(opKeepAlive, "keep_alive", "kept", "differs", (*Server).keepAlive)
 	sessionEnd       = ofSession(opEndSession, "end_session", "ended", "nothing", (*Server).endSession)
@@ -216,7 +223,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindBarrier, name: "barrier", setting: "barriers", service: &barrierpb.BarrierService_ServiceDesc}, barrierArrive.operation, barrierAwait.operation, barrierRegister.operation, barrierRenew.operation, barrierLeave.operation, barrierBreak.operation, barrierInspect.operation),
 	newKind(kind{of: owner.KindGroup, name: "group", setting: "groups", service: &grouppb.GroupService_ServiceDesc}, groupJoin.operation, groupRenew.operation, groupUpdate.operation, groupLeave.operation, groupVerify.operation, groupList.operation, groupAwait.operation),
 	newKind(kind{of: owner.KindAdmission, name: "admission", setting: "admissions", service: &admissionpb.AdmissionService_ServiceDesc}, admissionAdmit.operation, admissionPeek, admissionSettle.operation, admissionExtend.operation, admissionInspect.operation),
-	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd),
+	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd, acrossHold.operation, acrossWord, acrossQuestion),
 }
 
 // kind is a kind of object, as the API knows it.

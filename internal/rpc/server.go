@@ -123,6 +123,8 @@ type Server struct {
 	stopped   atomic.Bool
 	registers *registers
 	keepers   keepers
+	outboxes  outboxes                 // of admissions of several keys
+	numbers   numbers                  // of those whose requests have no id
 	topics    []interface{ stopped() } // of watches of objects, by kind
 	watching  atomic.Int64             // watches of objects
 	watched   atomic.Int64             // bytes of the latest states of these
@@ -172,6 +174,7 @@ func NewServer(cfg Config) *Server {
 		grpc.StreamInterceptor(s.stream),
 		grpc.UnknownServiceHandler(s.unknown),
 	)
+	s.outboxes.s = s
 	s.grpc = grpc.NewServer(opts...)
 	own := &limits{s: s}
 	s.registers = newRegisters(s)

@@ -156,7 +156,10 @@ type Demand struct {
 	// A counter that may not rise above a bound.
 	Counter *CounterDemand `protobuf:"bytes,5,opt,name=counter,proto3" json:"counter,omitempty"`
 	// Slots: so many at a time. They need a hold, and all come back when it ends.
-	Slots         *SlotsDemand `protobuf:"bytes,6,opt,name=slots,proto3" json:"slots,omitempty"`
+	Slots *SlotsDemand `protobuf:"bytes,6,opt,name=slots,proto3" json:"slots,omitempty"`
+	// The key that it is of, if it is another one than that of the request: at most 512 bytes. All
+	// keys of a request have 1,000 bytes or so together.
+	Key           string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +234,13 @@ func (x *Demand) GetSlots() *SlotsDemand {
 		return x.Slots
 	}
 	return nil
+}
+
+func (x *Demand) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
 }
 
 // LimitDemand is a limit as the caller states it, as in CheckRequest of keystead.limit.v1. If it is
@@ -452,11 +462,12 @@ func (x *SlotsDemand) GetMax() int64 {
 // AdmitRequest asks whether all demands pass.
 type AdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What all demands belong to: an organisation, a tenant. 1 to 512 bytes.
+	// What the demands belong to that do not name a key of their own: an organisation, a tenant. 1 to
+	// 512 bytes. May be empty if all of them do.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which admission of the key keeps the hold: at most 128 bytes. Empty means "admission".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// 1 to 16 demands, all of objects of the key.
+	// 1 to 16 demands. Those of one key have different names.
 	Demands []*Demand `protobuf:"bytes,3,rep,name=demands,proto3" json:"demands,omitempty"`
 	// How long what is charged is reserved before it is settled, in nanoseconds: 10,000,000 (10 ms)
 	// to 86,400,000,000,000 (24 h), or less if the node says so. 0 means that it is spent at once.
@@ -472,7 +483,7 @@ type AdmitRequest struct {
 	// In place of request_id, for callers that do not count: any text of 1 to 64 bytes
 	// that names this operation under its key and name. Sent again with the same text
 	// it acts once and returns the first result; with the same text and other fields
-	// it is REQUEST_ID_REUSED. Remembered for the id window.
+	// it is REQUEST_ID_REUSED. Remembered for the id window. Not with demands of several keys.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Name of an admission policy, which says the key and the demands by the fields of the request.
 	// Excludes key and demands. One that is not there is POLICY_UNKNOWN.
@@ -681,7 +692,11 @@ type AdmitResponse struct {
 	// Set when this repeats an earlier answer: admitted and hold are those of the first answer, and the
 	// rest is as of now. A hold whose hold_ns is 0 is over.
 	Replay *v11.Replay `protobuf:"bytes,9,opt,name=replay,proto3" json:"replay,omitempty"`
-	// The key that the policy says, for Settle and Extend. Empty without a policy.
+	// If not admitted, with demands of several keys: all of them would pass but for what is held for
+	// requests that may be refused yet.
+	Contended bool `protobuf:"varint,10,opt,name=contended,proto3" json:"contended,omitempty"`
+	// The key that the policy says, for Settle and Extend; with demands of several keys, one of them.
+	// Empty otherwise.
 	Key string `protobuf:"bytes,20,opt,name=key,proto3" json:"key,omitempty"`
 	// Version of the policies by which the owner decided. 0 without a policy.
 	PolicyVersion uint64 `protobuf:"varint,21,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
@@ -780,6 +795,13 @@ func (x *AdmitResponse) GetReplay() *v11.Replay {
 		return x.Replay
 	}
 	return nil
+}
+
+func (x *AdmitResponse) GetContended() bool {
+	if x != nil {
+		return x.Contended
+	}
+	return false
 }
 
 func (x *AdmitResponse) GetKey() string {
@@ -920,7 +942,9 @@ type Cost struct {
 	// The name of the demand.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What it has cost: 0 to 1,000,000,000,000. Without effect on slots, which come back.
-	Cost          uint64 `protobuf:"varint,2,opt,name=cost,proto3" json:"cost,omitempty"`
+	Cost uint64 `protobuf:"varint,2,opt,name=cost,proto3" json:"cost,omitempty"`
+	// The key of the demand, if it is another one than that of the request.
+	Key           string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -969,10 +993,18 @@ func (x *Cost) GetCost() uint64 {
 	return 0
 }
 
+func (x *Cost) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 // SettleRequest ends a hold.
 type SettleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key of the AdmitRequest.
+	// The key of the AdmitRequest. Any of them, if its demands had several: the owner of this one tells
+	// the others.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which admission of the key: at most 128 bytes. Empty means "admission".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -1079,7 +1111,7 @@ type SettleResponse struct {
 	// What the hold was before. HELD, CHARGED and RELEASED: it is settled now, and its demands have
 	// cost what was said. HOLD_UNKNOWN: nothing happened.
 	State HoldState `protobuf:"varint,1,opt,name=state,proto3,enum=keystead.admission.v1.HoldState" json:"state,omitempty"`
-	// How each demand was settled. Empty in a replay.
+	// How each demand was settled. Empty in a replay, and of a hold of several keys.
 	Costs []*CostResult `protobuf:"bytes,2,rep,name=costs,proto3" json:"costs,omitempty"`
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1251,7 +1283,7 @@ func (x *CostResult) GetDebt() uint64 {
 // ExtendRequest has a hold end at another time.
 type ExtendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key of the AdmitRequest.
+	// The key of the AdmitRequest. Any of them, if its demands had several: all are extended.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Which admission of the key: at most 128 bytes. Empty means "admission".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -1334,7 +1366,9 @@ type ExtendResponse struct {
 	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Epoch of the declared loss of what was kept of the key, while the grace
 	// period of that loss runs; 0 otherwise.
-	LostEpoch     uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// All keys of the hold, if it has several.
+	Keys          []string `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1402,6 +1436,13 @@ func (x *ExtendResponse) GetLostEpoch() uint64 {
 		return x.LostEpoch
 	}
 	return 0
+}
+
+func (x *ExtendResponse) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
 }
 
 // InspectRequest asks for holds.
@@ -1564,8 +1605,14 @@ type Hold struct {
 	HoldNs int64 `protobuf:"varint,4,opt,name=hold_ns,json=holdNs,proto3" json:"hold_ns,omitempty"`
 	// What becomes of it if nobody settles it.
 	OnExpiry OnExpiry `protobuf:"varint,5,opt,name=on_expiry,json=onExpiry,proto3,enum=keystead.admission.v1.OnExpiry" json:"on_expiry,omitempty"`
-	// What it has reserved, by the names of its demands.
-	Reserved      []*Cost `protobuf:"bytes,6,rep,name=reserved,proto3" json:"reserved,omitempty"`
+	// What it has reserved, by the names of its demands; of a hold of several keys, what it has of
+	// this one.
+	Reserved []*Cost `protobuf:"bytes,6,rep,name=reserved,proto3" json:"reserved,omitempty"`
+	// All keys of the hold, if it has several.
+	Keys []string `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`
+	// It is not known yet whether the owners of all keys hold. If one has refused, what is reserved is
+	// given back.
+	Undecided     bool `protobuf:"varint,8,opt,name=undecided,proto3" json:"undecided,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1642,18 +1689,33 @@ func (x *Hold) GetReserved() []*Cost {
 	return nil
 }
 
+func (x *Hold) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Hold) GetUndecided() bool {
+	if x != nil {
+		return x.Undecided
+	}
+	return false
+}
+
 var File_keystead_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"%keystead/admission/v1/admission.proto\x12\x15keystead.admission.v1\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\"\x89\x02\n" +
+	"%keystead/admission/v1/admission.proto\x12\x15keystead.admission.v1\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\"\x9b\x02\n" +
 	"\x06Demand\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x04R\x04cost\x12#\n" +
 	"\rclamp_percent\x18\x03 \x01(\rR\fclampPercent\x128\n" +
 	"\x05limit\x18\x04 \x01(\v2\".keystead.admission.v1.LimitDemandR\x05limit\x12>\n" +
 	"\acounter\x18\x05 \x01(\v2$.keystead.admission.v1.CounterDemandR\acounter\x128\n" +
-	"\x05slots\x18\x06 \x01(\v2\".keystead.admission.v1.SlotsDemandR\x05slots\"\xc9\x02\n" +
+	"\x05slots\x18\x06 \x01(\v2\".keystead.admission.v1.SlotsDemandR\x05slots\x12\x10\n" +
+	"\x03key\x18\a \x01(\tR\x03key\"\xc9\x02\n" +
 	"\vLimitDemand\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x04R\x05limit\x12\x1b\n" +
 	"\tperiod_ns\x18\x02 \x01(\x03R\bperiodNs\x12\x14\n" +
@@ -1686,7 +1748,7 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x17 \x01(\x04R\rpolicyVersion\"1\n" +
 	"\x05Field\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xfa\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x98\x03\n" +
 	"\rAdmitResponse\x12\x1a\n" +
 	"\badmitted\x18\x01 \x01(\bR\badmitted\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\tR\x06holdId\x12\x17\n" +
@@ -1697,7 +1759,9 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"lost_epoch\x18\b \x01(\x04R\tlostEpoch\x122\n" +
-	"\x06replay\x18\t \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x10\n" +
+	"\x06replay\x18\t \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\x12\x1c\n" +
+	"\tcontended\x18\n" +
+	" \x01(\bR\tcontended\x12\x10\n" +
 	"\x03key\x18\x14 \x01(\tR\x03key\x12%\n" +
 	"\x0epolicy_version\x18\x15 \x01(\x04R\rpolicyVersion\"\x92\x02\n" +
 	"\fDemandResult\x12\x18\n" +
@@ -1711,10 +1775,11 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
 	"overridden\x18\b \x01(\bR\n" +
 	"overridden\x12\x12\n" +
-	"\x04name\x18\x14 \x01(\tR\x04name\".\n" +
+	"\x04name\x18\x14 \x01(\tR\x04name\"@\n" +
 	"\x04Cost\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04cost\x18\x02 \x01(\x04R\x04cost\"\x82\x02\n" +
+	"\x04cost\x18\x02 \x01(\x04R\x04cost\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\x82\x02\n" +
 	"\rSettleRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1743,14 +1808,15 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
 	"\ahold_id\x18\x03 \x01(\tR\x06holdId\x12\x17\n" +
-	"\ahold_ns\x18\x04 \x01(\x03R\x06holdNs\"\xac\x01\n" +
+	"\ahold_ns\x18\x04 \x01(\x03R\x06holdNs\"\xc0\x01\n" +
 	"\x0eExtendResponse\x126\n" +
 	"\x05state\x18\x01 \x01(\x0e2 .keystead.admission.v1.HoldStateR\x05state\x12\x17\n" +
 	"\ahold_ns\x18\x02 \x01(\x03R\x06holdNs\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"O\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\x12\x12\n" +
+	"\x04keys\x18\x06 \x03(\tR\x04keys\"O\n" +
 	"\x0eInspectRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1761,14 +1827,16 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xfe\x01\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\"\xb0\x02\n" +
 	"\x04Hold\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\tR\x06holdId\x126\n" +
 	"\x05state\x18\x02 \x01(\x0e2 .keystead.admission.v1.HoldStateR\x05state\x12\x15\n" +
 	"\x06age_ns\x18\x03 \x01(\x03R\x05ageNs\x12\x17\n" +
 	"\ahold_ns\x18\x04 \x01(\x03R\x06holdNs\x12<\n" +
 	"\ton_expiry\x18\x05 \x01(\x0e2\x1f.keystead.admission.v1.OnExpiryR\bonExpiry\x127\n" +
-	"\breserved\x18\x06 \x03(\v2\x1b.keystead.admission.v1.CostR\breserved*R\n" +
+	"\breserved\x18\x06 \x03(\v2\x1b.keystead.admission.v1.CostR\breserved\x12\x12\n" +
+	"\x04keys\x18\a \x03(\tR\x04keys\x12\x1c\n" +
+	"\tundecided\x18\b \x01(\bR\tundecided*R\n" +
 	"\bOnExpiry\x12\x19\n" +
 	"\x15ON_EXPIRY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ON_EXPIRY_RELEASE\x10\x01\x12\x14\n" +

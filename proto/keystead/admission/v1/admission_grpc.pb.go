@@ -37,9 +37,10 @@ const (
 // leaves a limit with more than if the real cost had been charged when it was made, and more than
 // was reserved is always taken, as debt: nothing else is admitted until it is paid.
 //
-// Demands are objects of the same key as the admission, of which each has a name, so that levels
-// such as user, team and service are names under one key. They are the same objects that
-// LimitService and CounterService have.
+// Demands are objects of the key of the admission, of which each has a name, so that levels such as
+// user, team and service are names under one key. They are the same objects that LimitService and
+// CounterService have. A demand may name a key of its own: then the owners of all keys hold first,
+// and all of them charge, or none does.
 type AdmissionServiceClient interface {
 	// Admit charges all demands, or none. A refusal is an answer (admitted = false), says
 	// which demands refused, and charges nothing.
@@ -113,9 +114,10 @@ func (c *admissionServiceClient) Inspect(ctx context.Context, in *InspectRequest
 // leaves a limit with more than if the real cost had been charged when it was made, and more than
 // was reserved is always taken, as debt: nothing else is admitted until it is paid.
 //
-// Demands are objects of the same key as the admission, of which each has a name, so that levels
-// such as user, team and service are names under one key. They are the same objects that
-// LimitService and CounterService have.
+// Demands are objects of the key of the admission, of which each has a name, so that levels such as
+// user, team and service are names under one key. They are the same objects that LimitService and
+// CounterService have. A demand may name a key of its own: then the owners of all keys hold first,
+// and all of them charge, or none does.
 type AdmissionServiceServer interface {
 	// Admit charges all demands, or none. A refusal is an answer (admitted = false), says
 	// which demands refused, and charges nothing.

@@ -7,6 +7,7 @@
 package peerv1
 
 import (
+	v11 "github.com/keystead/keystead/proto/keystead/admission/v1"
 	v1 "github.com/keystead/keystead/proto/keystead/common/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -1327,11 +1328,557 @@ func (*ForwardAnswer_Plant) isForwardAnswer_Answer() {}
 
 func (*ForwardAnswer_ReadPart) isForwardAnswer_Answer() {}
 
+// HoldRequest asks one participant of an admission of several keys to charge what is demanded of it.
+type HoldRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key of the participant.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which admission of the key.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// What is demanded of it.
+	Demands []*v11.Demand `protobuf:"bytes,3,rep,name=demands,proto3" json:"demands,omitempty"`
+	// The keys of all participants.
+	Keys []string `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
+	// The participant of each demand of the admission.
+	Of []byte `protobuf:"bytes,5,opt,name=of,proto3" json:"of,omitempty"`
+	// What each demand of the admission is called by those that settle.
+	Names []uint32 `protobuf:"fixed32,6,rep,packed,name=names,proto3" json:"names,omitempty"`
+	// How long it is held, in nanoseconds; 0 = it is spent.
+	HoldNs int64 `protobuf:"varint,7,opt,name=hold_ns,json=holdNs,proto3" json:"hold_ns,omitempty"`
+	// What nobody settles stays charged.
+	Charge bool `protobuf:"varint,8,opt,name=charge,proto3" json:"charge,omitempty"`
+	// Tells a retry from an id that is used again.
+	Print uint32 `protobuf:"fixed32,9,opt,name=print,proto3" json:"print,omitempty"`
+	// Which of keys is the participant's.
+	Self uint32 `protobuf:"varint,10,opt,name=self,proto3" json:"self,omitempty"`
+	// Epoch of the table that the first attempt went by; 0 = this is a retry.
+	Epoch uint64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Names the admission.
+	RequestId     *v1.RequestId `protobuf:"bytes,12,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldRequest) Reset() {
+	*x = HoldRequest{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldRequest) ProtoMessage() {}
+
+func (x *HoldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
+func (*HoldRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HoldRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *HoldRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HoldRequest) GetDemands() []*v11.Demand {
+	if x != nil {
+		return x.Demands
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetOf() []byte {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetNames() []uint32 {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetHoldNs() int64 {
+	if x != nil {
+		return x.HoldNs
+	}
+	return 0
+}
+
+func (x *HoldRequest) GetCharge() bool {
+	if x != nil {
+		return x.Charge
+	}
+	return false
+}
+
+func (x *HoldRequest) GetPrint() uint32 {
+	if x != nil {
+		return x.Print
+	}
+	return 0
+}
+
+func (x *HoldRequest) GetSelf() uint32 {
+	if x != nil {
+		return x.Self
+	}
+	return 0
+}
+
+func (x *HoldRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *HoldRequest) GetRequestId() *v1.RequestId {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+// HoldResponse is what a participant says.
+type HoldResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it knows of the admission.
+	Knows *Knowledge `protobuf:"bytes,1,opt,name=knows,proto3" json:"knows,omitempty"`
+	// What became of its demands, if it has decided now.
+	Demands []*v11.DemandResult `protobuf:"bytes,2,rep,name=demands,proto3" json:"demands,omitempty"`
+	// Time until the hold is over, in nanoseconds.
+	HoldNs int64 `protobuf:"varint,3,opt,name=hold_ns,json=holdNs,proto3" json:"hold_ns,omitempty"`
+	// Ownership epoch under which the answer was given.
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Epoch of the declared loss of what was kept of the key, in its grace period.
+	LostEpoch uint64 `protobuf:"varint,5,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// Set when this repeats an earlier answer.
+	Replay        *v1.Replay `protobuf:"bytes,6,opt,name=replay,proto3" json:"replay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldResponse) Reset() {
+	*x = HoldResponse{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldResponse) ProtoMessage() {}
+
+func (x *HoldResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
+func (*HoldResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HoldResponse) GetKnows() *Knowledge {
+	if x != nil {
+		return x.Knows
+	}
+	return nil
+}
+
+func (x *HoldResponse) GetDemands() []*v11.DemandResult {
+	if x != nil {
+		return x.Demands
+	}
+	return nil
+}
+
+func (x *HoldResponse) GetHoldNs() int64 {
+	if x != nil {
+		return x.HoldNs
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetLostEpoch() uint64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetReplay() *v1.Replay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
+// Knowledge is what a participant knows of an admission.
+type Knowledge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A phase, as the package owner/across numbers them; 0 = it says nothing.
+	Phase uint32 `protobuf:"varint,1,opt,name=phase,proto3" json:"phase,omitempty"`
+	// Of a refusal: which demands of the admission do not pass, as a set of bits.
+	Demands uint32 `protobuf:"varint,2,opt,name=demands,proto3" json:"demands,omitempty"`
+	// Of a refusal: time until those could pass, in nanoseconds.
+	RetryNs int64 `protobuf:"zigzag64,3,opt,name=retry_ns,json=retryNs,proto3" json:"retry_ns,omitempty"`
+	// Of a refusal: they would pass but for holds that are not decided.
+	Contended bool `protobuf:"varint,4,opt,name=contended,proto3" json:"contended,omitempty"`
+	// What all demands have cost, if that was said.
+	Costs         []uint64 `protobuf:"varint,5,rep,packed,name=costs,proto3" json:"costs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Knowledge) Reset() {
+	*x = Knowledge{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Knowledge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Knowledge) ProtoMessage() {}
+
+func (x *Knowledge) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Knowledge.ProtoReflect.Descriptor instead.
+func (*Knowledge) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Knowledge) GetPhase() uint32 {
+	if x != nil {
+		return x.Phase
+	}
+	return 0
+}
+
+func (x *Knowledge) GetDemands() uint32 {
+	if x != nil {
+		return x.Demands
+	}
+	return 0
+}
+
+func (x *Knowledge) GetRetryNs() int64 {
+	if x != nil {
+		return x.RetryNs
+	}
+	return 0
+}
+
+func (x *Knowledge) GetContended() bool {
+	if x != nil {
+		return x.Contended
+	}
+	return false
+}
+
+func (x *Knowledge) GetCosts() []uint64 {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+// News is a question about an admission, or a word of it, to the owner of one key.
+type News struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key of the participant that is asked or told.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Which admission of the key.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The client of the request that names the admission: 16 bytes.
+	Client []byte `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	// Its sequence.
+	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Which participant is asked or told.
+	To uint32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	// Epoch of the table that the first attempt went by; 0 = unknown.
+	Epoch uint64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Tells the request from another one under its id.
+	Print uint32 `protobuf:"fixed32,7,opt,name=print,proto3" json:"print,omitempty"`
+	// Of a question: the age of the request, in nanoseconds, or less.
+	AgeNs int64 `protobuf:"varint,8,opt,name=age_ns,json=ageNs,proto3" json:"age_ns,omitempty"`
+	// Of a word: what is so; see Knowledge.
+	Phase uint32 `protobuf:"varint,9,opt,name=phase,proto3" json:"phase,omitempty"`
+	// Of a word: what all demands have cost, if that was said.
+	Costs []uint64 `protobuf:"varint,10,rep,packed,name=costs,proto3" json:"costs,omitempty"`
+	// Of a word: all participants know it.
+	All           bool `protobuf:"varint,11,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *News) Reset() {
+	*x = News{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *News) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*News) ProtoMessage() {}
+
+func (x *News) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use News.ProtoReflect.Descriptor instead.
+func (*News) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *News) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *News) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *News) GetClient() []byte {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *News) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *News) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *News) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *News) GetPrint() uint32 {
+	if x != nil {
+		return x.Print
+	}
+	return 0
+}
+
+func (x *News) GetAgeNs() int64 {
+	if x != nil {
+		return x.AgeNs
+	}
+	return 0
+}
+
+func (x *News) GetPhase() uint32 {
+	if x != nil {
+		return x.Phase
+	}
+	return 0
+}
+
+func (x *News) GetCosts() []uint64 {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+func (x *News) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+// NewsRequest has words or questions for owners of keys that are all at one node.
+type NewsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000.
+	News          []*News `protobuf:"bytes,1,rep,name=news,proto3" json:"news,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewsRequest) Reset() {
+	*x = NewsRequest{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewsRequest) ProtoMessage() {}
+
+func (x *NewsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewsRequest.ProtoReflect.Descriptor instead.
+func (*NewsRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *NewsRequest) GetNews() []*News {
+	if x != nil {
+		return x.News
+	}
+	return nil
+}
+
+// NewsResponse has what each of them knows, in order.
+type NewsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One that does not answer says nothing.
+	Answers       []*Knowledge `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewsResponse) Reset() {
+	*x = NewsResponse{}
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewsResponse) ProtoMessage() {}
+
+func (x *NewsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_forward_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewsResponse.ProtoReflect.Descriptor instead.
+func (*NewsResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_forward_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *NewsResponse) GetAnswers() []*Knowledge {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
 var File_keystead_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a\x1fkeystead/common/v1/common.proto\"\x7f\n" +
+	"\x1ekeystead/peer/v1/forward.proto\x12\x10keystead.peer.v1\x1a%keystead/admission/v1/admission.proto\x1a\x1fkeystead/common/v1/common.proto\"\x7f\n" +
 	"\x0eForwardRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.keystead.peer.v1.ForwardCallR\x05calls\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\x12\x1a\n" +
@@ -1422,7 +1969,53 @@ const file_keystead_peer_v1_forward_proto_rawDesc = "" +
 	"\tread_part\x18\r \x01(\fH\x00R\breadPart\x12\x1c\n" +
 	"\toperation\x18\x0e \x01(\rR\toperation\x12\x1a\n" +
 	"\bresponse\x18\x0f \x01(\fR\bresponseB\b\n" +
-	"\x06answer2d\n" +
+	"\x06answer\"\xd5\x02\n" +
+	"\vHoldRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x127\n" +
+	"\ademands\x18\x03 \x03(\v2\x1d.keystead.admission.v1.DemandR\ademands\x12\x12\n" +
+	"\x04keys\x18\x04 \x03(\tR\x04keys\x12\x0e\n" +
+	"\x02of\x18\x05 \x01(\fR\x02of\x12\x14\n" +
+	"\x05names\x18\x06 \x03(\aR\x05names\x12\x17\n" +
+	"\ahold_ns\x18\a \x01(\x03R\x06holdNs\x12\x16\n" +
+	"\x06charge\x18\b \x01(\bR\x06charge\x12\x14\n" +
+	"\x05print\x18\t \x01(\aR\x05print\x12\x12\n" +
+	"\x04self\x18\n" +
+	" \x01(\rR\x04self\x12\x14\n" +
+	"\x05epoch\x18\v \x01(\x04R\x05epoch\x12<\n" +
+	"\n" +
+	"request_id\x18\f \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\"\x82\x02\n" +
+	"\fHoldResponse\x121\n" +
+	"\x05knows\x18\x01 \x01(\v2\x1b.keystead.peer.v1.KnowledgeR\x05knows\x12=\n" +
+	"\ademands\x18\x02 \x03(\v2#.keystead.admission.v1.DemandResultR\ademands\x12\x17\n" +
+	"\ahold_ns\x18\x03 \x01(\x03R\x06holdNs\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"lost_epoch\x18\x05 \x01(\x04R\tlostEpoch\x122\n" +
+	"\x06replay\x18\x06 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay\"\x8a\x01\n" +
+	"\tKnowledge\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\rR\x05phase\x12\x18\n" +
+	"\ademands\x18\x02 \x01(\rR\ademands\x12\x19\n" +
+	"\bretry_ns\x18\x03 \x01(\x12R\aretryNs\x12\x1c\n" +
+	"\tcontended\x18\x04 \x01(\bR\tcontended\x12\x14\n" +
+	"\x05costs\x18\x05 \x03(\x04R\x05costs\"\xf1\x01\n" +
+	"\x04News\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\fR\x06client\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\rR\x02to\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05print\x18\a \x01(\aR\x05print\x12\x15\n" +
+	"\x06age_ns\x18\b \x01(\x03R\x05ageNs\x12\x14\n" +
+	"\x05phase\x18\t \x01(\rR\x05phase\x12\x14\n" +
+	"\x05costs\x18\n" +
+	" \x03(\x04R\x05costs\x12\x10\n" +
+	"\x03all\x18\v \x01(\bR\x03all\"9\n" +
+	"\vNewsRequest\x12*\n" +
+	"\x04news\x18\x01 \x03(\v2\x16.keystead.peer.v1.NewsR\x04news\"E\n" +
+	"\fNewsResponse\x125\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1b.keystead.peer.v1.KnowledgeR\aanswers2d\n" +
 	"\x0eForwardService\x12R\n" +
 	"\aForward\x12 .keystead.peer.v1.ForwardRequest\x1a!.keystead.peer.v1.ForwardResponse(\x010\x01B<Z:github.com/keystead/keystead/proto/keystead/peer/v1;peerv1b\x06proto3"
 
@@ -1438,7 +2031,7 @@ func file_keystead_peer_v1_forward_proto_rawDescGZIP() []byte {
 	return file_keystead_peer_v1_forward_proto_rawDescData
 }
 
-var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_keystead_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_keystead_peer_v1_forward_proto_goTypes = []any{
 	(*ForwardRequest)(nil),        // 0: keystead.peer.v1.ForwardRequest
 	(*ForwardCall)(nil),           // 1: keystead.peer.v1.ForwardCall
@@ -1452,23 +2045,39 @@ var file_keystead_peer_v1_forward_proto_goTypes = []any{
 	(*ReadPartResponse)(nil),      // 9: keystead.peer.v1.ReadPartResponse
 	(*ForwardResponse)(nil),       // 10: keystead.peer.v1.ForwardResponse
 	(*ForwardAnswer)(nil),         // 11: keystead.peer.v1.ForwardAnswer
-	(*v1.RequestId)(nil),          // 12: keystead.common.v1.RequestId
-	(*v1.Error)(nil),              // 13: keystead.common.v1.Error
+	(*HoldRequest)(nil),           // 12: keystead.peer.v1.HoldRequest
+	(*HoldResponse)(nil),          // 13: keystead.peer.v1.HoldResponse
+	(*Knowledge)(nil),             // 14: keystead.peer.v1.Knowledge
+	(*News)(nil),                  // 15: keystead.peer.v1.News
+	(*NewsRequest)(nil),           // 16: keystead.peer.v1.NewsRequest
+	(*NewsResponse)(nil),          // 17: keystead.peer.v1.NewsResponse
+	(*v1.RequestId)(nil),          // 18: keystead.common.v1.RequestId
+	(*v1.Error)(nil),              // 19: keystead.common.v1.Error
+	(*v11.Demand)(nil),            // 20: keystead.admission.v1.Demand
+	(*v11.DemandResult)(nil),      // 21: keystead.admission.v1.DemandResult
+	(*v1.Replay)(nil),             // 22: keystead.common.v1.Replay
 }
 var file_keystead_peer_v1_forward_proto_depIdxs = []int32{
 	1,  // 0: keystead.peer.v1.ForwardRequest.calls:type_name -> keystead.peer.v1.ForwardCall
 	2,  // 1: keystead.peer.v1.ForwardCall.part:type_name -> keystead.peer.v1.Part
-	12, // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.common.v1.RequestId
+	18, // 2: keystead.peer.v1.ForwardCall.request_id:type_name -> keystead.common.v1.RequestId
 	6,  // 3: keystead.peer.v1.AwaitRequest.seen:type_name -> keystead.peer.v1.Seen
 	11, // 4: keystead.peer.v1.ForwardResponse.answers:type_name -> keystead.peer.v1.ForwardAnswer
-	13, // 5: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.common.v1.Error
-	0,  // 6: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
-	10, // 7: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
-	7,  // [7:8] is the sub-list for method output_type
-	6,  // [6:7] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	19, // 5: keystead.peer.v1.ForwardAnswer.error:type_name -> keystead.common.v1.Error
+	20, // 6: keystead.peer.v1.HoldRequest.demands:type_name -> keystead.admission.v1.Demand
+	18, // 7: keystead.peer.v1.HoldRequest.request_id:type_name -> keystead.common.v1.RequestId
+	14, // 8: keystead.peer.v1.HoldResponse.knows:type_name -> keystead.peer.v1.Knowledge
+	21, // 9: keystead.peer.v1.HoldResponse.demands:type_name -> keystead.admission.v1.DemandResult
+	22, // 10: keystead.peer.v1.HoldResponse.replay:type_name -> keystead.common.v1.Replay
+	15, // 11: keystead.peer.v1.NewsRequest.news:type_name -> keystead.peer.v1.News
+	14, // 12: keystead.peer.v1.NewsResponse.answers:type_name -> keystead.peer.v1.Knowledge
+	0,  // 13: keystead.peer.v1.ForwardService.Forward:input_type -> keystead.peer.v1.ForwardRequest
+	10, // 14: keystead.peer.v1.ForwardService.Forward:output_type -> keystead.peer.v1.ForwardResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_keystead_peer_v1_forward_proto_init() }
@@ -1509,7 +2118,7 @@ func file_keystead_peer_v1_forward_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_peer_v1_forward_proto_rawDesc), len(file_keystead_peer_v1_forward_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

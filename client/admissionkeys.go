@@ -1,0 +1,89 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
+	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
+)
+
+// Under has a demand be of another key than the one of the Admit. Then the owners of all keys hold first, and all of
+// them charge, or none does: see Admit.Demands.
+func (d Demand) Under(key string) Demand {
+	d.key = key
+	return d
+}
+
+// keys returns the keys of the demands, if one names its own.
+func (q *Admit) keys() (all []string) {
+	if !slices.ContainsFunc(q.Demands, func(d Demand) bool { return d.key != "" }) {
+		return nil
+	}
+	for i := range q.Demands {
+		if key := cmp.Or(q.Demands[i].key, q.Key); !slices.Contains(all, key) {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
+// settleAt has the owner of one of the keys end the hold. If it does not know it any more, because what it kept was lost,
+// another one may.
+func (h *Admitted) settleAt(ctx context.Context, costs []Cost, release bool) (s Settled, err error) {
+	s, err = h.of.settle(ctx, h.key, h.hold, costs, release, nil)
+	if len(h.keys) < 2 || !errors.Is(err, ErrHoldUnknown) {
+		return s, err
+	}
+	costs = slices.Clone(costs)
+	for i := range costs {
+		costs[i].Key = cmp.Or(costs[i].Key, h.key)
+	}
+	for _, key := range h.keys {
+		if key == h.key {
+			continue
+		}
+		if s, err = h.of.settle(ctx, key, h.hold, costs, release, nil); !errors.Is(err, ErrHoldUnknown) {
+			break
+		}
+	}
+	return s, err
+}
+
+// HoldInfo is a hold that is not settled.
+type HoldInfo struct {
+	Hold   string
+	Over   bool          // its time is over, and what it reserved is charged or given back
+	Age    time.Duration // since it was made
+	Left   time.Duration // until it is over
+	Charge bool          // what is not settled by then stays charged
+	Costs  []Cost        // what it has reserved; of a hold of several keys, what it has of this one
+	Keys   []string      // all of them, of a hold of several
+
+	// Undecided reports that it is not known yet whether the owners of all keys hold.
+	Undecided bool
+}
+
+// Holds returns holds of a key that are not settled, at most 100, or the one of a name, and how many there are.
+func (a Admission) Holds(ctx context.Context, key, hold string) (holds []HoldInfo, total int, err error) {
+	const what = "inspect admission"
+	if err := a.c.judge(ctx, key, a.name); err != nil {
+		return nil, 0, about(err, what, key, "")
+	}
+	r, err := ask(ctx, a.c, toKey(key, true).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.InspectResponse, error) {
+		return admissionpb.NewAdmissionServiceClient(conn).Inspect(ctx, &admissionpb.InspectRequest{Key: key, Name: a.name, HoldId: hold}, opts...)
+	})
+	for _, h := range r.GetHolds() {
+		x := HoldInfo{Hold: h.HoldId, Over: h.State != admissionpb.HoldState_HOLD_STATE_HELD, Age: time.Duration(h.AgeNs), Left: time.Duration(h.HoldNs), Charge: h.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE, Keys: h.Keys, Undecided: h.Undecided}
+		for _, d := range h.Reserved {
+			x.Costs = append(x.Costs, Cost{Name: d.Name, Cost: d.Cost})
+		}
+		holds = append(holds, x)
+	}
+	return holds, int(r.GetTotal()), err
+}

@@ -140,8 +140,9 @@ func (t *target) knownLocked(a *AcrossAnswer, id *reqid.ID, op *HoldAcross) (kno
 	switch {
 	case err != nil:
 		return false, err
-	case replay && out.Code == done: // and what became of it is forgotten
-		return false, errTooOld
+	case replay && out.Code == done: // all know that it was charged, so the vote is forgotten
+		a.Phase, a.Replayed, a.Age = across.Charged, true, age
+		return true, nil
 	case replay:
 		a.Phase, a.Replayed, a.Age = across.Refused, true, age
 		return true, nil
@@ -155,7 +156,8 @@ func (t *target) knownLocked(a *AcrossAnswer, id *reqid.ID, op *HoldAcross) (kno
 // pruneEvery is how long it is at least between two looks at all votes of an object.
 const pruneEvery = int64(250_000_000)
 
-// pruneLocked makes room for a Hold, by what became of requests whose clients have said that they are finished with them.
+// pruneLocked makes room for a Hold: by what became of requests whose clients have said that they are finished with
+// them, and of those whose ids say enough.
 func (t *target) pruneLocked(h *across.Hold) {
 	if !t.hasAdmission() {
 		return
@@ -169,7 +171,11 @@ func (t *target) pruneLocked(h *across.Hold) {
 		of := reqid.ID{Client: id.Client, Sequence: id.Sequence}
 		verdict, _, _ := t.sh.ids.Judge(t.e.ids, &of, 0, t.permit.Since, t.now)
 		//guard:across-finished verdict == reqid.TooOld -> verdict <= reqid.Unsure
-		return verdict == reqid.TooOld
+		if verdict == reqid.TooOld {
+			return true
+		}
+		out, ok := t.sh.ids.Find(t.e.ids, &of)
+		return ok && (out.Code == done) == s.votes.Find(id).Phase.Holds()
 	})
 	for _, id := range gone {
 		t.sh.ended = append(t.sh.ended, admission.ID(id))
@@ -276,6 +282,14 @@ func (t *target) elsewiseLocked(id across.ID) bool {
 	return ok
 }
 
+// outcomeLocked returns what the id of an admission says whose vote is forgotten.
+func (t *target) outcomeLocked(id across.ID) (out *reqid.Outcome, ok bool) {
+	if t.e == nil {
+		return nil, false
+	}
+	return t.sh.ids.Find(t.e.ids, &reqid.ID{Client: id.Client, Sequence: id.Sequence})
+}
+
 // AskAcross answers the question of another participant. What was never seen never will be.
 func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, error) {
 	t, err := s.enterAdmission(now, ref)
@@ -288,6 +302,13 @@ func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, 
 	if t.voteLocked(q.ID) == nil {
 		if t.elsewiseLocked(q.ID) {
 			a.Phase = across.Aborted // its Hold is refused, as of an id that is used again
+			return a, nil
+		}
+		//guard:across-asked-by-id
+		if out, ok := t.outcomeLocked(q.ID); ok {
+			if a.Phase = across.Aborted; out.Code == done {
+				a.Phase = across.Charged
+			}
 			return a, nil
 		}
 		if err := t.roomLocked(&noRequest); err != nil {

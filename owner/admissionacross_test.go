@@ -416,12 +416,25 @@ func TestDenialsMakeRoom(t *testing.T) {
 			t.Fatalf("%d: %+v", n, a)
 		}
 	}
-	if _, err := refused(across.MaxDenied+1, 0); reason(err) != failure.StoreFull {
+	const kept = DefaultIDsPerClient
+	last := across.ID{Client: id(1).Client, Sequence: across.MaxDenied}
+	for n := range uint64(kept) { // of those the ids say enough
+		if a := must(refused(across.MaxDenied+1+n, 0)); a.Phase != across.Refused {
+			t.Fatalf("%d: %+v", n, a)
+		}
+	}
+	if v := p.vote(last); v.Phase != across.Unknown {
+		t.Errorf("a request whose id is known: %+v", v)
+	}
+	if _, err := refused(across.MaxDenied+1+kept, 0); reason(err) != failure.StoreFull {
 		t.Error(err)
+	}
+	if a := must(refused(across.MaxDenied+kept, 0)); a.Phase != across.Refused || !a.Replayed {
+		t.Errorf("asked again: %+v", a)
 	}
 	p.store.Sweep(4 * second)
 	p.store.Sweep(4 * second)
-	if a := must(refused(across.MaxDenied+2, across.MaxDenied)); a.Phase != across.Refused {
+	if a := must(refused(across.MaxDenied+2+kept, across.MaxDenied)); a.Phase != across.Refused {
 		t.Errorf("%+v", a)
 	}
 	if _, err := refused(1, 0); reason(err) != failure.RequestTooOld {
@@ -430,8 +443,52 @@ func TestDenialsMakeRoom(t *testing.T) {
 	if v := p.vote(across.ID{Client: id(1).Client, Sequence: 1}); v.Phase != across.Unknown {
 		t.Errorf("%+v", v)
 	}
-	if v := p.vote(across.ID{Client: id(1).Client, Sequence: across.MaxDenied}); v.Phase != across.Refused {
-		t.Errorf("a request that is not finished: %+v", v)
+	if v := p.vote(across.ID{Client: id(1).Client, Sequence: 5}); v.Phase != across.Unknown {
+		t.Errorf("a request that is finished: %+v", v)
+	}
+}
+
+// TestManyAcrossUnfinished: an object takes admissions for as long as callers say of none that it is finished. What became
+// of them is told again, also by the next owner.
+func TestManyAcrossUnfinished(t *testing.T) {
+	p := newParty(t, acrossKeys[0])
+	const many = 3 * across.MaxHeld
+	at := int64(0)
+	of := func(n uint64) across.ID { return across.ID{Client: id(n).Client, Sequence: n} }
+	var err error
+	for n := uint64(1); n <= many; n++ {
+		at = int64(n) * second / 500
+		if _, err = holdAt(t, p, at, id(n), 0, 0, bounded("used", 1, many)); err != nil {
+			t.Fatalf("%d: %v", n, err)
+		}
+		w := across.Word{ID: of(n), Phase: across.Admitted, All: true}
+		if n%2 == 0 {
+			w = across.Word{ID: of(n), Phase: across.Cancelled}
+		}
+		must(p.store.TellAcross(at, p.ref, w))
+	}
+	for range 2 {
+		if got := p.used(at); got != many/2 {
+			t.Errorf("%d are charged", got)
+		}
+		forgotten := 0
+		for n := uint64(many - 100); n <= many; n++ {
+			if p.vote(of(n)).Phase == across.Unknown {
+				forgotten++
+			}
+			a, err := holdAt(t, p, at, id(n), 0, 0, bounded("used", 1, many))
+			if err != nil || a.Phase.Denies() != (n%2 == 0) || a.Phase.Admits() != (n%2 == 1) || !a.Replayed {
+				t.Fatalf("%d asked again: %+v, %v", n, a.Answer, err)
+			}
+		}
+		t.Log(forgotten, "votes are forgotten")
+		p.fails(t, at)
+	}
+	for n := uint64(many - 900); n <= many; n++ { // of which the ids are known
+		a, err := p.store.AskAcross(at, p.ref, across.Question{ID: of(n), Age: second, Print: p.vote(of(n)).Print})
+		if err != nil || a.Phase.Denies() != (n%2 == 0) {
+			t.Fatalf("the question about %d: %+v, %v", n, a.Answer, err)
+		}
 	}
 }
 

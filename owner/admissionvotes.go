@@ -5,6 +5,7 @@ import (
 
 	"github.com/keystead/keystead/owner/across"
 	"github.com/keystead/keystead/owner/admission"
+	"github.com/keystead/keystead/owner/reqid"
 	"github.com/keystead/keystead/owner/wire"
 )
 
@@ -139,10 +140,23 @@ func (t *target) stepLocked(v *across.Vote, do func(votes *across.State) (e acro
 	}
 	if changed {
 		t.storeStepsLocked()
+		t.cancelledLocked(&was, e.To)
 		t.toldVoteLocked(was.ID, true)
 		t.toldAdmissionLocked(&noRequest, noOutcome)
 	}
 	return changed, nil
+}
+
+// cancelledLocked has the id of an admission say that it was refused after all, so that the vote may be forgotten.
+func (t *target) cancelledLocked(was *across.Vote, to across.Phase) {
+	if to != across.Cancelled {
+		return
+	}
+	//guard:across-cancelled-id
+	if out, ok := t.outcomeLocked(was.ID); ok {
+		out.Code = refused
+		t.sh.done = append(t.sh.done, Done{reqid.ID{Client: was.ID.Client, Sequence: was.ID.Sequence}, *out})
+	}
 }
 
 // chargedAs says what of a hold is charged that is in a phase.

@@ -200,6 +200,8 @@ func (t *target) installLocked(r *Record, judged any) {
 		//guard:install-ids
 		if d := &r.Done[i]; !sh.ids.Knows(t.e.ids, &d.ID) {
 			t.e.ids = sh.ids.Take(t.e.ids, t.slot, &d.ID, d.Outcome, r.At)
+		} else if out, ok := sh.ids.Find(t.e.ids, &d.ID); ok {
+			*out = d.Outcome // of an admission of several keys: it was cancelled
 		}
 	}
 	//guard:install-kept-ids

@@ -210,6 +210,22 @@ func (t *Table) Knows(ref uint32, id *ID) bool {
 	return c != 0 && t.findOp(c, id.Sequence) != nil
 }
 
+// Find returns what is remembered of an operation that has no key, and may be amended.
+func (t *Table) Find(ref uint32, id *ID) (out *Outcome, ok bool) {
+	if ref == 0 || id.Keyed() {
+		return nil, false
+	}
+	c := t.find(ref, id.Client)
+	if c == 0 {
+		return nil, false
+	}
+	op := t.findOp(c, id.Sequence)
+	if op == nil {
+		return nil, false
+	}
+	return &op.out, true
+}
+
 // Few reports whether an object remembers a client, or fewer clients than most.
 func (t *Table) Few(ref uint32, id Client, most int) bool {
 	return ref == 0 || int(t.objects.At(ref).n) < most || t.find(ref, id) != 0

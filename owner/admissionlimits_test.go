@@ -27,7 +27,7 @@ func TestAdmitUnderAnOverride(t *testing.T) {
 	if !h.Admitted || h.Demands[0].Capacity != 20 || h.Demands[0].Remaining != 5 || !h.Demands[0].Overridden || h.Demands[1].Overridden {
 		t.Fatalf("%+v", h)
 	}
-	if a := admit(t, s, second, noID, 0, tokens("a", 25, 30)); a.Admitted || a.RetryAfter != 59*second || a.Demands[0].Remaining != 5 || a.Demands[0].Capacity != 20 || a.Demands[0].Debt != 0 {
+	if a := admit(t, s, second, noID, 0, tokens("a", 25, 30)); a.Admitted || a.RetryAfter != 3599*second || a.Demands[0].Remaining != 5 || a.Demands[0].Capacity != 20 || a.Demands[0].Debt != 0 {
 		t.Errorf("more than there can be: %+v", a)
 	}
 	clamped := tokens("a", 1000, 10)

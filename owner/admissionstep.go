@@ -1,6 +1,8 @@
 package owner
 
 import (
+	"math"
+
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/admission"
 	"github.com/keystead/keystead/owner/counter"
@@ -19,8 +21,9 @@ type demandStep struct {
 	marks   []limit.Mark
 	count   counter.State
 	changed bool
-	idle    bool // a counter keeps its idle TTL
-	lost    bool // what is spent of a limit is not of holds
+	idle    bool   // a counter keeps its idle TTL
+	lost    bool   // what is spent of a limit is not of holds
+	wanted  uint64 // Cost, as it is when the override has ended
 	room    [limit.MaxMarks + 1]limit.Mark
 }
 
@@ -144,25 +147,32 @@ func (x *demandStep) wants(of *Demand) error {
 	if d.Rate = (admission.Rate{}); x.over != nil && d.Params.Algorithm != limit.CalendarWindow {
 		d.Rate = admission.Rate{Limit: x.params.Limit, Period: x.params.Period}
 	}
-	if of.Clamp != 0 {
-		capacity := x.capacity()
+	if x.wanted = d.Cost; of.Clamp != 0 {
 		//guard:admission-clamp
-		d.Cost = min(d.Cost, max(1, capacity/100*uint64(of.Clamp)+capacity%100*uint64(of.Clamp)/100))
+		d.Cost = of.clamped(capacityOf(d, &x.params))
+		x.wanted = of.clamped(capacityOf(d, &d.Params))
 	} else if x.over == nil {
 		return of.never
 	}
 	return nil
 }
 
+// clamped returns what is reserved of such a capacity.
+func (of *Demand) clamped(capacity uint64) uint64 {
+	return min(of.Cost, max(1, capacity/100*uint64(of.Clamp)+capacity%100*uint64(of.Clamp)/100))
+}
+
 // capacity returns the most that there is at some time in any case.
-func (x *demandStep) capacity() uint64 {
+func (x *demandStep) capacity() uint64 { return capacityOf(&x.demand, &x.params) }
+
+func capacityOf(d *admission.Demand, p *limit.Params) uint64 {
 	switch {
-	case x.demand.Of != admission.Limit:
-		return uint64(x.demand.Max)
-	case x.params.Algorithm == limit.CalendarWindow: // not what may be carried over
-		return x.params.Limit
+	case d.Of != admission.Limit:
+		return uint64(d.Max)
+	case p.Algorithm == limit.CalendarWindow: // not what may be carried over
+		return p.Limit
 	}
-	return x.params.Capacity()
+	return p.Capacity()
 }
 
 // spend decides whether the demand of the step passes. If so, the step has it charged; if it is only looked at, what
@@ -200,7 +210,10 @@ func (x *demandStep) spend(look bool) (a DemandAnswer, err error) {
 		next, res, _ = limit.Apply(x.limit, op, t.now)
 	}
 	if never {
-		res.Allowed, res.RetryAfter = false, x.over.Wait(t.now)
+		res.Allowed, res.RetryAfter = false, math.MaxInt64
+	}
+	if x.over != nil {
+		x.ends(&op, next, marks, &res, look)
 	}
 	a = DemandAnswer{Refused: !res.Allowed, Reserved: d.Cost, Capacity: res.Capacity, Remaining: res.Remaining, Debt: a.Debt, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter, Overridden: x.over != nil}
 	if !res.Allowed && !slides {
@@ -209,6 +222,18 @@ func (x *demandStep) spend(look bool) (a DemandAnswer, err error) {
 		x.limit, x.marks, x.changed = next, marks, true
 	}
 	return a, nil
+}
+
+// ends has what is told know that the override ends.
+func (x *demandStep) ends(op *limit.Op, next limit.State, marks []limit.Mark, res *limit.Result, look bool) {
+	t := &x.t
+	if !res.Allowed || look {
+		next, marks = x.limit, t.marksOf(&x.limit)
+	}
+	again := *op
+	again.Cost = x.wanted
+	t.over, t.callers = x.over, x.demand.Params
+	t.endsLocked(next, marks, &again, res)
 }
 
 // reserved returns the demand of a step that has it charged, as a hold remembers it.
@@ -337,6 +362,10 @@ func (t *target) storeStepsLocked() {
 			*c = counter.State{Value: x.count.Value, Version: sh.version, At: max(t.now, c.At), IdleTTL: ttl}
 		} else {
 			sh.setLimitLocked(d.e, &x.limit, x.marks)
+			//guard:override-admission-callers
+			if x.over != nil && (!x.idle || x.over.Callers == limit.Rate{}) {
+				x.over.Callers = x.demand.Params.Rate()
+			}
 		}
 		if sh.store.cfg.Sink == nil {
 			continue

@@ -53,9 +53,14 @@ func (t *target) dateLocked(state *limit.State, op *limit.Op) error {
 // applyLocked decides a check that is plain.
 func (t *target) applyLocked(s *limit.State, op *limit.Op) (next limit.State, res limit.Result, changed bool) {
 	if op.Algorithm == limit.CalendarWindow {
-		return limit.Date(*s, nil, *op, t.now, t.wall)
+		next, res, changed = limit.Date(*s, nil, *op, t.now, t.wall)
+	} else {
+		next, res, changed = limit.Apply(*s, *op, t.now)
 	}
-	return limit.Apply(*s, *op, t.now)
+	if t.over != nil {
+		t.endsLocked(next, nil, op, &res)
+	}
+	return next, res, changed
 }
 
 // emptied returns the state of a limit that stands for one that was lost and is taken to have been

@@ -67,10 +67,6 @@ func (s *Store) Check(now int64, ref Ref, id reqid.ID, op limit.Op) (a CheckAnsw
 // its error unless an override applies, or did at the first attempt; see limit.Op.Fits. The answer
 // is written where it goes, once: it is large.
 func (t *target) checkedLocked(id *reqid.ID, op *limit.Op, policy string, never error, a *CheckAnswer) (err error) {
-	var state limit.State
-	if t.e != nil {
-		state = t.e.limit().state()
-	}
 	print := printOfCheck(id, op, policy) // of what was asked for, whichever part decides it
 	var over *limit.Override
 	if never != nil || t.e != nil && t.e.rest != 0 {
@@ -80,6 +76,10 @@ func (t *target) checkedLocked(id *reqid.ID, op *limit.Op, policy string, never 
 				return cmp.Or(err, never)
 			}
 		}
+	}
+	var state limit.State
+	if t.e != nil {
+		state = t.e.limit().state()
 	}
 	lost := state.Spent == 0 && state.Algorithm != limit.CalendarWindow
 	if op.Dated(&state) {
@@ -118,11 +118,21 @@ func (t *target) checkedLocked(id *reqid.ID, op *limit.Op, policy string, never 
 			a.RetryAfter = res.RetryAfter // of a check of 1
 		}
 		return nil
-	case !plain(&state, op):
-		*a, err = t.checkLocked(id, &state, op, made, print)
+	}
+	return t.chargeLocked(id, &state, op, made, print, a)
+}
+
+// chargeLocked goes on with a check that has not been done under its request id yet. made is as in
+// checkLocked.
+func (t *target) chargeLocked(id *reqid.ID, state *limit.State, op *limit.Op, made bool, print uint32, a *CheckAnswer) (err error) {
+	if t.over != nil {
+		t.hitLocked()
+	}
+	if !plain(state, op) {
+		*a, err = t.checkLocked(id, state, op, made, print)
 		return err
 	}
-	return t.plainLocked(id, &state, op, made, print, a)
+	return t.plainLocked(id, state, op, made, print, a)
 }
 
 // answerLocked completes the answer to a check that was decided now.
@@ -224,6 +234,7 @@ func (s *Store) ResetLimit(now int64, ref Ref, id reqid.ID) (LimitResetAnswer, e
 		return LimitResetAnswer{}, t.recovering(resetRecovering)
 	}
 	var spent uint64
+	t.overrideLocked()
 	changed := t.e != nil && *t.e.limit() != (limitCell{})
 	if changed {
 		spent = t.usedLocked()

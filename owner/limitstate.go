@@ -2,6 +2,7 @@ package owner
 
 import (
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -24,6 +25,13 @@ func (limits) absent(sh *shard, e *entry, now int64) bool {
 		s := c.state()
 		wall, ok := sh.store.wallAt(now)
 		return ok && s.Passed(wall)
+	}
+	if e.rest != 0 {
+		var room [limit.MaxMarks + 1]limit.Mark
+		o := sh.overs.At(e.rest)
+		//guard:override-swept-as-of-its-end o.Callers -> limit.Rate{}
+		s, _ := sh.repacedLocked(c, o.Callers, o.Until, 0, room[:0])
+		return s.Absent(now)
 	}
 	return c.weight() == 0 && (c.spent == 0 || c.state().Absent(now))
 }
@@ -63,6 +71,21 @@ func (r *Record) Limit() (s limit.State, marks []limit.Mark) {
 		return limit.State{}, nil
 	}
 	return s, marks
+}
+
+// LimitAt returns the state of a limit and its override as they are at a moment: one that is over by then is
+// none, and the state goes on by what callers state.
+func (r *Record) LimitAt(now int64) (s limit.State, marks []limit.Mark, o *limit.Override) {
+	s, marks = r.Limit()
+	over, ok := r.Override()
+	switch {
+	case !ok:
+		return s, marks, nil
+	case over.Over(now):
+		s, marks = s.Repace(over.Callers, slices.Clone(marks), over.Until, 0, 0)
+		return s, marks, nil
+	}
+	return s, marks, &over
 }
 
 // SetLimit makes the record that of a limit, and returns it.
@@ -180,9 +203,10 @@ func (limits) read(r *Record, from wire.Reader, version byte) wire.Reader {
 	return from
 }
 
-// refresh applies a weight that is lower than that under which a part counts. It is a
+// refresh ends an override whose time is over, and applies a weight that is lower than that under which a part counts. It is a
 // change: before others are told of it, it waits for the copies.
 func (limits) refresh(t *target) {
+	t.overrideLocked()
 	//guard:split-look-lowers
 	if t.ref.Role == Sample {
 		t.lowerLocked()

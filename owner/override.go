@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"cmp"
 	"math"
 	"time"
 
@@ -76,8 +75,26 @@ func (sh *shard) setOverrideLocked(e *entry, o *limit.Override) {
 	}
 }
 
+// repaceLocked has what is spent of a limit come back by another rate from a moment on.
+func (t *target) repaceLocked(to limit.Rate, at int64) {
+	c := t.e.limit()
+	if *c == (limitCell{}) {
+		return
+	}
+	var room [limit.MaxMarks + 1]limit.Mark
+	s, marks := t.sh.repacedLocked(c, to, at, t.weight, room[:0])
+	t.sh.setLimitLocked(t.e, &s, marks)
+}
+
+// repacedLocked returns what repaceLocked makes of a limit. The marks are put into those given.
+func (sh *shard) repacedLocked(c *limitCell, to limit.Rate, at int64, weight uint32, marks []limit.Mark) (limit.State, []limit.Mark) {
+	wall, _ := sh.store.wallAt(at)
+	return c.state().Repace(to, append(marks, sh.marksLocked(c)...), at, wall, weight)
+}
+
 // overrideLocked returns the override of the target that is in force, nil if none is. That one has
-// ended is a change of its own, so that copies do not bring it back after an answer without it.
+// ended is a change of its own, so that copies do not bring it back after an answer without it. What is
+// spent goes on by what callers state since it has, whenever that is noticed.
 func (t *target) overrideLocked() *limit.Override {
 	if t.e == nil || t.e.rest == 0 {
 		return nil
@@ -85,6 +102,8 @@ func (t *target) overrideLocked() *limit.Override {
 	o := t.sh.overs.At(t.e.rest)
 	//guard:override-ends false
 	if o.Over(t.now) {
+		//guard:override-end-repaces o.Until -> t.now
+		t.repaceLocked(o.Callers, o.Until)
 		t.sh.setOverrideLocked(t.e, nil)
 		t.sh.advanceLocked()
 		t.sh.notifySinkLocked(t.slot, t.hash)
@@ -98,22 +117,94 @@ func (t *target) overrideLocked() *limit.Override {
 func (t *target) overriddenLocked(op *limit.Op) *limit.Override {
 	over := t.overrideLocked()
 	if over != nil {
-		t.limit = over.Limit
+		t.limit, t.over, t.callers = over.Limit, over, op.Params
 		over.Apply(op)
 	}
 	return over
+}
+
+// hitLocked remembers what a caller states of a limit that is overridden: what is spent goes on by that
+// when the override ends.
+func (t *target) hitLocked() {
+	//guard:override-callers
+	if rate := t.callers.Rate(); t.over.Callers != rate {
+		t.over.Callers = rate
+		t.sh.advanceLocked()
+		t.sh.notifySinkLocked(t.slot, t.hash)
+	}
+}
+
+// endsLocked corrects what is told of an operation under an override that ends before it is allowed again,
+// or before all has come back: from then on it is by what its caller states. state and marks are those
+// after the operation.
+func (t *target) endsLocked(state limit.State, marks []limit.Mark, op *limit.Op, res *limit.Result) {
+	left := t.over.Left(t.now)
+	if t.over.Until == limit.Forever || res.RetryAfter < left && res.ResetAfter < left {
+		return
+	}
+	look := peekAt(*op)
+	look.Params = t.callers
+	never := look.Cost > look.Capacity()
+	if never {
+		look.Cost = 1
+	}
+	if t.ref.Role == Share {
+		part, ok := look.Part(t.weight)
+		if !ok { // the whole decides it then
+			res.RetryAfter = min(res.RetryAfter, left)
+			return
+		}
+		look = part
+	}
+	then := t.resultAt(state, marks, &look, t.over.Until, t.wall+left)
+	//guard:override-again false
+	if res.RetryAfter >= left {
+		//guard:override-never false
+		if res.RetryAfter = after(left, then.RetryAfter); never {
+			res.RetryAfter = math.MaxInt64
+		}
+	}
+	//guard:override-full-again false
+	if res.ResetAfter >= left {
+		res.ResetAfter = after(left, then.ResetAfter)
+	}
+}
+
+// resultAt decides a peek at another moment than that of the target.
+func (t *target) resultAt(state limit.State, marks []limit.Mark, look *limit.Op, at, wall int64) (res limit.Result) {
+	switch {
+	case look.Algorithm == limit.CalendarWindow:
+		_, res, _ = limit.Date(state, marks, *look, at, wall)
+	case look.Slides(&state):
+		var room [limit.MaxMarks + 1]limit.Mark
+		_, _, res, _ = limit.Slide(state, append(room[:0], marks...), *look, at)
+	default:
+		_, res, _ = limit.Apply(state.Undated(look, at, wall), *look, at)
+	}
+	return res
+}
+
+// after adds durations, in ns, at most MaxInt64.
+func after(a, b int64) int64 {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// marksOf returns the marks of a state that is that of the target.
+func (t *target) marksOf(s *limit.State) []limit.Mark {
+	if t.e == nil || s.Algorithm != limit.SlidingWindow {
+		return nil
+	}
+	return t.sh.marksLocked(t.e.limit())
 }
 
 // neverLocked refuses a check that is not decided under an override: of more than there can be, or
 // of a chunk for others. Without an override it is a replay. The figures are those of a check of
 // one token.
 func (t *target) neverLocked(id *reqid.ID, state limit.State, op limit.Op, over *limit.Override, print uint32) (CheckAnswer, error) {
-	look, wait := peekAt(op), int64(0)
-	if op.Cost > op.Capacity() {
-		if wait = math.MaxInt64; over != nil {
-			wait = over.Wait(t.now)
-		}
-	}
+	look := peekAt(op)
 	look.Cost = 1
 	if t.ref.Role != Whole || state.Weight != 0 {
 		if _, err := t.weighLocked(&state, &look); err != nil {
@@ -124,21 +215,32 @@ func (t *target) neverLocked(id *reqid.ID, state limit.State, op limit.Op, over 
 	}
 	_, _, res, _ := t.decideLocked(&state, &look)
 	res.Allowed, res.Delay, res.Capacity = false, 0, res.Capacity+t.slack
-	//guard:override-again wait -> max(res.RetryAfter, wait)
-	res.RetryAfter = cmp.Or(wait, res.RetryAfter)
+	if op.Cost > op.Capacity() {
+		if res.RetryAfter = math.MaxInt64; over != nil {
+			t.endsLocked(state, t.marksOf(&state), &op, &res)
+		}
+	}
 	a := CheckAnswer{res, t.slack, t.limit, Meta{Permit: t.permit}}
-	if op.Peek || !id.Given() {
+	if op.Peek {
 		return a, nil
 	}
-	replay, out, age, err := t.judgeLocked(id, print)
-	switch {
-	case err != nil:
-		return CheckAnswer{}, err
-	case replay:
-		a.Allowed, a.Delay, a.Meta = out.Code == done, max(out.A-age, 0), Meta{t.permit, true, age}
-		if a.Allowed {
-			a.RetryAfter = 0
+	if id.Given() {
+		replay, out, age, err := t.judgeLocked(id, print)
+		if err != nil {
+			return CheckAnswer{}, err
 		}
+		if replay {
+			a.Allowed, a.Delay, a.Meta = out.Code == done, max(out.A-age, 0), Meta{t.permit, true, age}
+			if a.Allowed {
+				a.RetryAfter = 0
+			}
+			return a, nil
+		}
+	}
+	if over != nil && op.Cost <= t.callers.Capacity() {
+		t.hitLocked()
+	}
+	if !id.Given() {
 		return a, nil
 	}
 	if err := t.roomLocked(id); err != nil {
@@ -227,7 +329,7 @@ func (s *Store) changeOverride(now int64, ref Ref, id reqid.ID, print uint32, to
 		if t.slot == 0 {
 			t.createLocked()
 		}
-		t.sh.setOverrideLocked(t.e, o)
+		t.replaceLocked(o)
 		t.sh.advanceLocked()
 	}
 	var had int64
@@ -239,6 +341,22 @@ func (s *Store) changeOverride(now int64, ref Ref, id reqid.ID, print uint32, to
 	a.Existed = existed
 	t.forgetBareLocked()
 	return a, nil
+}
+
+// replaceLocked gives a limit another override, or none, from now on.
+func (t *target) replaceLocked(o *limit.Override) {
+	s := t.e.limit().state()
+	callers := s.Rate()
+	if t.e.rest != 0 {
+		callers = t.sh.overs.At(t.e.rest).Callers
+	}
+	to := callers
+	if o != nil {
+		o.Callers, to = callers, o.Rate()
+	}
+	//guard:override-repaces
+	t.repaceLocked(to, t.now)
+	t.sh.setOverrideLocked(t.e, o)
 }
 
 // GetOverride reads the override of a limit.

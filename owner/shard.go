@@ -93,23 +93,25 @@ func (sh *shard) entryLocked(slot uint32) *entry { return (*entry)(sh.cells.At(s
 
 // target is an object in the hands of one operation, its shard locked.
 type target struct {
-	sh     *shard
-	e      *entry // nil = the object is not in the store
-	slot   uint32 // of e; 0 = none
-	tag    uint32
-	kind   Kind
-	roles  roles  // in which the operation may come
-	weight uint32 // of a part of a limit, by the serving rule; 0 = it is none
-	hash   uint64
-	ref    Ref
-	permit Permit
-	now    int64
-	wall   int64  // the time of day, ns since 1970, of a check that goes by a calendar
-	slack  uint64 // by how much the capacity of a limit is above that of the part
-	limit  uint64 // of the override of a limit that is in force; 0 = none
-	quiet  bool   // no user has asked for it: it is not counted
-	frees  bool   // the operation makes room
-	copied bool   // it is a copy of another process's
+	sh      *shard
+	e       *entry // nil = the object is not in the store
+	slot    uint32 // of e; 0 = none
+	tag     uint32
+	kind    Kind
+	roles   roles  // in which the operation may come
+	weight  uint32 // of a part of a limit, by the serving rule; 0 = it is none
+	hash    uint64
+	ref     Ref
+	permit  Permit
+	now     int64
+	wall    int64           // the time of day, ns since 1970, of a check that goes by a calendar
+	slack   uint64          // by how much the capacity of a limit is above that of the part
+	limit   uint64          // of the override of a limit that is in force; 0 = none
+	over    *limit.Override // that one; nil = none. Valid until another is set
+	callers limit.Params    // that a check states which is overridden
+	quiet   bool            // no user has asked for it: it is not counted
+	frees   bool            // the operation makes room
+	copied  bool            // it is a copy of another process's
 }
 
 // enter finds the object of an operation, of which ref, kind and now are set,

@@ -109,9 +109,20 @@ func (t *target) checkLocked(id *reqid.ID, state *limit.State, op *limit.Op, mad
 }
 
 // decideLocked returns what package limit says of an operation on a limit of the given
-// state, that of the target if it is there. The marks are valid until the shard
-// decides again.
+// state, that of the target if it is there, and of the end of its override. The marks are valid
+// until the shard decides again.
 func (t *target) decideLocked(s *limit.State, op *limit.Op) (next limit.State, marks []limit.Mark, res limit.Result, changed bool) {
+	if next, marks, res, changed = t.decidedLocked(s, op); t.over != nil {
+		as := marks
+		if !changed {
+			as = t.marksOf(&next)
+		}
+		t.endsLocked(next, as, op, &res)
+	}
+	return next, marks, res, changed
+}
+
+func (t *target) decidedLocked(s *limit.State, op *limit.Op) (next limit.State, marks []limit.Mark, res limit.Result, changed bool) {
 	if op.Refund != 0 && t.startsEmpty() {
 		seen := peekAt(*op)
 		_, _, res, _ = t.decideLocked(s, &seen)

@@ -15,7 +15,7 @@ var ErrWindow = errors.New("only limits that are token buckets are split")
 var limits = divider{kind: owner.KindLimit, weighed: true, divide: divideLimit, unite: uniteLimit}
 
 func divideLimit(whole *owner.Record, sp *table.Split, parts []*owner.Record) (base int64, err error) {
-	s, _ := whole.Limit()
+	s, _, o := whole.LimitAt(parts[0].At)
 	//guard:split-window
 	if s.Algorithm != limit.TokenBucket {
 		return 0, ErrWindow
@@ -27,8 +27,8 @@ func divideLimit(whole *owner.Record, sp *table.Split, parts []*owner.Record) (b
 	for i, state := range s.Divide(weights, parts[0].At) {
 		parts[i].SetLimit(state, nil)
 		//guard:override-divided
-		if o, ok := whole.Override(); ok {
-			parts[i].SetOverride(o, max(parts[i].At, state.At))
+		if o != nil {
+			parts[i].SetOverride(*o, max(parts[i].At, state.At))
 		}
 	}
 	return 0, nil
@@ -42,7 +42,7 @@ func uniteLimit(parts []*owner.Record, sp *table.Split, whole *owner.Record) {
 			continue
 		}
 		//guard:split-lost-empty true
-		if s, _ := part.Limit(); s.Weight != 0 {
+		if s, _, _ := part.LimitAt(whole.At); s.Weight != 0 {
 			//guard:split-lost-empty insert s.Weight = max(s.Weight, sp.Parts[0].Weight)
 			states = append(states, s)
 		}
@@ -53,20 +53,20 @@ func uniteLimit(parts []*owner.Record, sp *table.Split, whole *owner.Record) {
 	}
 	whole.SetLimit(state, nil)
 	//guard:override-united
-	if o, ok := overrideOf(parts); ok {
+	if o, ok := overrideOf(parts, whole.At); ok {
 		whole.SetOverride(o, max(whole.At, state.At))
 	}
 }
 
 // overrideOf returns the override of a limit that is in parts: all have the same one, but for its
 // time, of which the longest counts.
-func overrideOf(parts []*owner.Record) (o limit.Override, ok bool) {
+func overrideOf(parts []*owner.Record, at int64) (o limit.Override, ok bool) {
 	for _, part := range parts {
 		if part == nil {
 			continue
 		}
-		if x, has := part.Override(); has && (!ok || x.Until > o.Until) {
-			o, ok = x, true
+		if _, _, x := part.LimitAt(at); x != nil && (!ok || x.Until > o.Until) {
+			o, ok = *x, true
 		}
 	}
 	return o, ok

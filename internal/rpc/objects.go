@@ -198,7 +198,7 @@ func stateOf(x *owner.Shown) *adminpb.ObjectState {
 }
 
 func limitState(o *adminpb.ObjectState, x *owner.Shown) (changed int64) {
-	s, marks := x.Limit()
+	s, marks, _ := x.LimitAt(x.Now)
 	if s.Algorithm == limit.CalendarWindow {
 		c := limit.Calendar(s.Period)
 		spent, back := s.SpentAt(x.Wall)

@@ -400,14 +400,17 @@ func endCrowd(t failer, end func(failer, *Store, uint64, []*Wait[GrantAnswer])) 
 	return worst, took
 }
 
+// mostWait is how long a caller may wait while something that takes so long is done some at a time: a
+// second, or the part that a machine takes which does so much else that all takes long.
+func mostWait(took time.Duration) time.Duration { return max(time.Second, took/4) }
+
 // TestCrowdKeepsNobodyWaiting: what becomes of fifty thousand callers that wait for one object, with
 // which another one in its shard has nothing to do, is done some at a time.
 func TestCrowdKeepsNobodyWaiting(t *testing.T) {
-	const most = time.Second // for a machine that does much else
 	for name, end := range ends {
 		worst, took := endCrowd(t, end)
 		t.Logf("%s: %d callers in %s; another caller waited %s at most", name, crowdSize, took, worst)
-		if worst > most {
+		if worst > mostWait(took) {
 			t.Errorf("%s: another caller waited %s", name, worst)
 		}
 	}

@@ -81,11 +81,11 @@ func expireAll(s *Store, i int) {
 // TestStormOfEnds: a hundred thousand sessions that end at once, by an End or by their TTL, keep
 // nobody else waiting: what others wait for takes microseconds.
 func TestStormOfEnds(t *testing.T) {
-	const sessions, most = 100_000, time.Second // for a machine that does much else
+	const sessions = 100_000
 	for what, end := range map[string]func(s *Store, i int){"End": endOne(t), "TTL": expireAll} {
 		worst, took := storm(t, sessions, 10_000, end)
 		t.Logf("%s: %d sessions in %s; another caller waited %s at most", what, sessions, took, worst)
-		if worst > most {
+		if worst > mostWait(took) {
 			t.Errorf("%s: another caller waited %s", what, worst)
 		}
 	}

@@ -40,6 +40,7 @@ func TestTrap05GrantNeedsProof(t *testing.T) {
 	})
 	g := groups[0]
 	voters(t, 3, groups...)
+	lead(t, g, groups...)
 	eventually(t, "a grant", func() bool { return granted(t, g, asks(g, g.Self(), g.leads())) })
 	lines.stall(true, true)
 	req := asks(g, g.Self(), g.leads())
@@ -155,6 +156,7 @@ func TestTrap02GrantsAfterTheBarrier(t *testing.T) {
 	})
 	voters(t, 3, groups...)
 	n1 := groups[0]
+	lead(t, n1, groups...)
 	last.Store(n1.Table().Epoch)
 	if _, err := n1.Propose(t.Context(), table.Command{Raise: &table.Raise{Above: n1.Table().Epoch}}); err != nil {
 		t.Fatal(err)

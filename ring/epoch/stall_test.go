@@ -112,6 +112,18 @@ func leading(t *testing.T, groups ...*Group) (leader *Group, others []*Group) {
 	return leader, others
 }
 
+// lead has a node lead, as the one that makes the cluster does unless a busy machine has had
+// another one elected.
+func lead(t *testing.T, g *Group, groups ...*Group) {
+	t.Helper()
+	eventually(t, g.cfg.Node+" leads", func() bool {
+		if leader := leaderOf(groups); leader != nil && leader != g {
+			_ = leader.raft.LeadershipTransferToServer(g.self, joinAddr(g.self, g.cfg.RaftAddr)).Error() // it is tried again
+		}
+		return g.leads() != 0
+	})
+}
+
 // steady has leases outlast what a busy machine keeps a process waiting, for tests in which
 // none may end.
 func steady(c *Config) { c.TTL = 3 * time.Second }

@@ -25,6 +25,7 @@ func TestTrap01ProofAsksTheVoters(t *testing.T) {
 	})
 	g := groups[0]
 	voters(t, 3, groups...)
+	lead(t, g, groups...)
 	var term uint64
 	prove := func(term uint64) error {
 		ctx, cancel := context.WithTimeout(t.Context(), leaderLease/2)

@@ -319,7 +319,7 @@ func TestDemandsUnderAnOverrideThatEnds(t *testing.T) {
 	}
 	estimate := bucketOf("a", 60, 60, 60*second)
 	estimate.Clamp = 50
-	if a := admit(t, s, second, noID, 0, estimate); a.Admitted || a.Demands[0].Reserved != 1 || a.RetryAfter != second {
+	if a := admit(t, s, second, id(1), second, estimate); a.Admitted || a.Demands[0].Reserved != 1 || a.RetryAfter != second {
 		t.Errorf("an estimate: %+v", a)
 	}
 	if a := admit(t, s, second, noID, 0, bucketOf("a", 61, 60, 60*second)); a.Admitted || a.RetryAfter != math.MaxInt64 {

@@ -1,9 +1,7 @@
 package owner
 
 import (
-	"cmp"
 	"time"
-	"unicode/utf8"
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/across"
@@ -129,15 +127,15 @@ func (op *Admit) validDemand(ref *Ref, i int) error {
 		err = invalid("clamp_percent", "goes with a hold, which is settled with the real cost: what is spent at once would not be charged in full")
 	case len(d.Name) > MaxName:
 		err = invalid("name", "has %d bytes; at most %d are allowed", len(d.Name), MaxName)
-	case !utf8.ValidString(d.Name):
+	case !validText(d.Name):
 		err = invalid("name", "is not valid UTF-8")
 	case d.Name == ref.Name:
 		err = invalid("name", "is that of the admission itself; choose another one")
 	case d.Of == admission.Slots && op.Hold == 0 && !op.Peek:
 		err = invalid("slots", "go with a hold, whose end gives them back")
 	}
-	for j := range op.Demands[:i] {
-		if err == nil && op.Demands[j].Name == d.Name {
+	for j := range i {
+		if op.Demands[j].Name == d.Name && err == nil {
 			err = invalid("name", "is that of an earlier demand, too")
 		}
 	}
@@ -159,13 +157,16 @@ func (s *Store) Admit(now int64, ref Ref, id reqid.ID, op Admit, to []DemandAnsw
 	if op.Hold != 0 && !op.Peek && !id.Given() {
 		return AdmitAnswer{}, errHoldID
 	}
-	t, err := s.enterAdmission(now, ref)
-	if err != nil {
+	t := target{ref: ref, kind: KindAdmission, now: now}
+	if err := t.enter(s); err != nil {
 		return AdmitAnswer{}, err
 	}
-	defer t.leave()
-	defer t.endStepsLocked()
-	if err := cmp.Or(s.checkHold(op.Hold), s.checkPolicies(op.Policies)); err != nil {
+	defer t.leaveSteps()
+	err := s.checkHold(op.Hold)
+	if err == nil && op.Policies != 0 {
+		err = s.checkPolicies(op.Policies)
+	}
+	if err != nil {
 		return AdmitAnswer{}, err
 	}
 	a := AdmitAnswer{Demands: to[:0], Meta: Meta{Permit: t.permit}}
@@ -238,11 +239,11 @@ func (t *target) decideDemandsLocked(op *Admit, a *AdmitAnswer) (admitted bool, 
 		if d.Of == admission.Slots && t.permit.Lost != 0 {
 			return false, inDemand(i, t.recovering(slotsRecovering))
 		}
-		of, err := t.spendLocked(d, false)
-		if err != nil {
+		a.Demands = append(a.Demands, DemandAnswer{})
+		of := &a.Demands[len(a.Demands)-1]
+		if err := t.spendLocked(d, false, of); err != nil {
 			return false, inDemand(i, err)
 		}
-		a.Demands = append(a.Demands, of)
 		if of.Refused {
 			admitted = false
 			unknown = unknown || of.RetryAfter == 0
@@ -256,15 +257,15 @@ func (t *target) decideDemandsLocked(op *Admit, a *AdmitAnswer) (admitted bool, 
 }
 
 // spendLocked decides a demand, or looks at it.
-func (t *target) spendLocked(d *Demand, look bool) (a DemandAnswer, err error) {
+func (t *target) spendLocked(d *Demand, look bool, a *DemandAnswer) error {
 	x, err := t.demandLocked(&d.Term)
 	if err != nil {
-		return a, err
+		return err
 	}
 	if err := x.wants(d); err != nil {
-		return a, err
+		return err
 	}
-	return x.spend(look)
+	return x.spend(look, a)
 }
 
 // replayedLocked makes the answer that of a repeated request. It stands, whatever has become of what was demanded
@@ -274,8 +275,8 @@ func (t *target) replayedLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out req
 	known := true
 	for i := range op.Demands {
 		d := &op.Demands[i]
-		of, err := t.spendLocked(d, true)
-		if err != nil {
+		var of DemandAnswer
+		if err := t.spendLocked(d, true, &of); err != nil {
 			x := demandStep{params: d.Params}
 			_ = x.wants(d)
 			of = DemandAnswer{Reserved: x.demand.Cost, Capacity: x.capacity()}
@@ -309,16 +310,17 @@ func (t *target) admitLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out reqid.
 		}
 		return nil
 	}
-	var room [admission.MaxDemands]admission.Demand
-	demands := room[:0]
+	var demands []admission.Demand
 	if op.Hold != 0 {
 		//guard:admission-once
 		if _, _, ok := t.reservationLocked(admission.ID{Client: id.Client, Sequence: id.Sequence}); ok || t.voteLocked(across.ID{Client: id.Client, Sequence: id.Sequence}) != nil {
 			return reused(id) // its request is forgotten, and the hold is still there
 		}
+		demands = t.sh.demands[:0]
 		for i := range op.Demands {
 			demands = append(demands, t.sh.steps[i].reserved())
 		}
+		t.sh.demands = demands
 		if !admission.Fits(demands) {
 			return invalid("demands", "have names that are too long for one hold; use shorter ones, or fewer")
 		}
@@ -448,14 +450,19 @@ func (t *target) passLocked() {
 	t.scheduleLocked()
 }
 
+// demandsLocked returns the demands of a hold, until the next one's are asked for.
+func (t *target) demandsLocked(n uint32) []admission.Demand {
+	t.sh.demands = t.sh.admissions.At(t.e.rest).Demands(n, t.sh.demands[:0])
+	return t.sh.demands
+}
+
 // expireLocked ends the time of a hold. If it fails, nothing has changed.
 func (t *target) expireLocked(n uint32) error {
 	defer t.endStepsLocked()
 	s := t.sh.admissions.At(t.e.rest)
 	h := s.Hold(n)
 	if h.Phase == admission.Held {
-		var room [admission.MaxDemands]admission.Demand
-		demands := s.Demands(n, room[:0])
+		demands := t.demandsLocked(n)
 		for i := range demands {
 			d := &demands[i]
 			if h.Charge && d.Of != admission.Slots {

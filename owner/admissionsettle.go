@@ -28,12 +28,11 @@ func (s *Store) Settle(now int64, ref Ref, id reqid.ID, hold admission.ID, costs
 	if release && len(costs) > 0 {
 		return SettleAnswer{}, invalid("release", "does not go with costs: nothing was used, or it is said how much")
 	}
-	t, err := s.enterAdmission(now, ref)
-	if err != nil {
+	t := target{ref: ref, kind: KindAdmission, now: now}
+	if err := t.enter(s); err != nil {
 		return SettleAnswer{}, err
 	}
-	defer t.leave()
-	defer t.endStepsLocked()
+	defer t.leaveSteps()
 	print := printOfSettle(&id, hold, costs, release)
 	replay, out, age, err := t.judgeLocked(&id, print)
 	if err != nil {
@@ -84,8 +83,7 @@ func (t *target) dueLocked(id admission.ID) (h admission.Hold, n uint32, err err
 
 // settleHoldLocked prepares the steps that settle a hold.
 func (t *target) settleHoldLocked(a *SettleAnswer, h *admission.Hold, n uint32, costs []Cost, release bool) error {
-	var room [admission.MaxDemands]admission.Demand
-	demands := t.sh.admissions.At(t.e.rest).Demands(n, room[:0])
+	demands := t.demandsLocked(n)
 	named := 0
 	a.Costs = make([]CostAnswer, 0, len(demands))
 	for i := range demands {

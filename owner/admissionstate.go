@@ -20,10 +20,11 @@ const _ = uint(MaxMember - admission.MaxMember)
 
 // admitting is what a shard has of admissions.
 type admitting struct {
-	steps  []demandStep    // of the operation that is under way; reused
-	ended  []admission.ID  // holds that changed since the last record; reused
-	beside []Record        // what the same step changed; reused
-	spare  admission.State // the room of one that had its last hold ended: most have few, one after the other
+	steps   []demandStep       // of the operation that is under way; reused
+	demands []admission.Demand // of the hold that it is about; reused
+	ended   []admission.ID     // holds that changed since the last record; reused
+	beside  []Record           // what the same step changed; reused
+	spare   uint32             // in admissions: the room of one that had its last hold ended, as most have few, one after the other; 0 = none
 }
 
 func (admissions) room(sh *shard) bool { return sh.admissions.Room() }
@@ -41,18 +42,21 @@ func (admissions) clear(sh *shard, e *entry) {
 		return
 	}
 	sh.text -= int(e.counted)
-	if s := sh.admissions.At(e.rest); s.Absent() {
-		sh.spare = s.Kept()
+	if s := sh.admissions.At(e.rest); sh.spare == 0 && s.Absent() {
+		s.At, s.votes, s.pruned = 0, nil, 0
+		sh.spare = e.rest
+	} else {
+		sh.admissions.Free(e.rest)
 	}
-	sh.admissions.Free(e.rest)
 	e.rest, e.counted = 0, 0
 }
 
 // admissionOf returns the state of an admission, which is empty if it had none.
 func (sh *shard) admissionOf(e *entry) *reservations {
 	if e.rest == 0 {
-		e.rest = sh.admissions.Add()
-		sh.admissions.At(e.rest).State = sh.spare.Kept()
+		if e.rest, sh.spare = sh.spare, 0; e.rest == 0 {
+			e.rest = sh.admissions.Add()
+		}
 	}
 	return sh.admissions.At(e.rest)
 }

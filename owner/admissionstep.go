@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"hash/maphash"
 	"math"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -79,8 +80,13 @@ func (t *target) demandLocked(of *admission.Term) (*demandStep, error) {
 	x := &sh.steps[len(sh.steps)-1]
 	x.marks, x.over, x.changed, x.idle, x.lost = nil, nil, false, false, false
 	d := &x.t
-	*d = target{sh: sh, kind: kindOf(of.Of), ref: Ref{Key: t.ref.Key, Name: of.Name, Hash: t.hash}, hash: t.hash, permit: t.permit, now: t.now, quiet: true}
-	d.tag = sh.store.addressTag(d.ref)
+	*d = target{}
+	d.sh, d.kind, d.hash, d.permit, d.now, d.quiet = sh, kindOf(of.Of), t.hash, t.permit, t.now, true
+	d.ref.Key, d.ref.Name, d.ref.Hash = t.ref.Key, of.Name, t.hash
+	if t.keyTag == 0 { // nobody has asked for the target: it has not been looked for
+		t.keyTag = maphash.String(sh.store.seed, t.ref.Key)
+	}
+	d.tag = sh.store.tag(t.keyTag, maphash.String(sh.store.seed, of.Name))
 	if splits := sh.store.splits; splits != nil && splits.Split(t.hash) {
 		if _, err := splits.May(d.ref, d.kind); err != nil {
 			return nil, ErrDemandSplit
@@ -108,7 +114,9 @@ func (t *target) demandLocked(of *admission.Term) (*demandStep, error) {
 	}
 	c := d.e.limit()
 	x.limit = c.state()
-	x.marks = x.room[:copy(x.room[:], sh.marksLocked(c))]
+	if x.limit.Algorithm == limit.SlidingWindow {
+		x.marks = x.room[:copy(x.room[:], sh.marksLocked(c))]
+	}
 	if x.limit.Weight != 0 {
 		x.limit = x.limit.Reweigh(limit.FullWeight, x.params.Capacity(), t.now)
 	}
@@ -120,6 +128,12 @@ func (x *demandStep) lostLocked(op *limit.Op) {
 	if x.limit.Spent == 0 && x.limit.Algorithm != limit.CalendarWindow && x.t.startsEmpty() {
 		x.limit, x.lost = x.t.emptied(op), true
 	}
+}
+
+// leaveSteps is leave of an operation that has taken steps.
+func (t *target) leaveSteps() {
+	t.endStepsLocked()
+	t.leave()
 }
 
 // endStepsLocked lets go of what was found.
@@ -177,16 +191,17 @@ func capacityOf(d *admission.Demand, p *limit.Params) uint64 {
 
 // spend decides whether the demand of the step passes. If so, the step has it charged; if it is only looked at, what
 // is left is told as it is.
-func (x *demandStep) spend(look bool) (a DemandAnswer, err error) {
+func (x *demandStep) spend(look bool, a *DemandAnswer) error {
 	d := &x.demand
 	if d.Of != admission.Limit {
-		return x.add(look), nil
+		*a = x.add(look)
+		return nil
 	}
 	t, op := &x.t, limit.Op{Params: x.params, Cost: d.Cost, Peek: look}
 	lost := x.limit.Algorithm != limit.CalendarWindow
 	if op.Dated(&x.limit) {
 		if err := t.dateLocked(&x.limit, &op); err != nil {
-			return a, err
+			return err
 		}
 	}
 	if lost {
@@ -215,13 +230,14 @@ func (x *demandStep) spend(look bool) (a DemandAnswer, err error) {
 	if x.over != nil {
 		x.ends(&op, next, marks, &res, look)
 	}
-	a = DemandAnswer{Refused: !res.Allowed, Reserved: d.Cost, Capacity: res.Capacity, Remaining: res.Remaining, Debt: a.Debt, RetryAfter: res.RetryAfter, ResetAfter: res.ResetAfter, Overridden: x.over != nil}
+	a.Refused, a.Overridden = !res.Allowed, x.over != nil
+	a.Reserved, a.Capacity, a.Remaining, a.RetryAfter, a.ResetAfter = d.Cost, res.Capacity, res.Remaining, res.RetryAfter, res.ResetAfter
 	if !res.Allowed && !slides {
 		a.Debt = x.debt()
 	} else if res.Allowed && !look {
 		x.limit, x.marks, x.changed = next, marks, true
 	}
-	return a, nil
+	return nil
 }
 
 // ends has what is told know that the override ends.
@@ -325,6 +341,9 @@ func (t *target) stepsRoomLocked() error {
 		x := &t.sh.steps[i]
 		if !x.changed {
 			continue
+		}
+		if x.t.kind != KindCounter && x.t.slot != 0 && len(x.marks) == 0 {
+			continue // it takes the place that it has
 		}
 		if x.t.kind == KindCounter {
 			if err := t.sh.versionsLeftLocked(); err != nil {

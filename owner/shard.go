@@ -97,6 +97,7 @@ type target struct {
 	e       *entry // nil = the object is not in the store
 	slot    uint32 // of e; 0 = none
 	tag     uint32
+	keyTag  uint64 // hash of the key under the seed of the tags; 0 = unknown
 	kind    Kind
 	roles   roles  // in which the operation may come
 	weight  uint32 // of a part of a limit, by the serving rule; 0 = it is none
@@ -124,7 +125,8 @@ func (t *target) enter(s *Store) error {
 		return errRole
 	}
 	t.hash = t.ref.hash()
-	t.tag = s.addressTag(t.ref)
+	t.keyTag = maphash.String(s.seed, t.ref.Key)
+	t.tag = s.tag(t.keyTag, maphash.String(s.seed, t.ref.Name))
 	t.sh = s.shard(t.hash)
 	t.sh.mu.Lock()
 	// A sweep or another operation may have seen a later moment, and have
@@ -162,10 +164,9 @@ func (t *target) enter(s *Store) error {
 
 // findLocked finds the object and makes sure that it is of the right kind.
 func (t *target) findLocked() error {
-	if t.slot = t.sh.findLocked(t.tag, t.ref); t.slot == 0 {
+	if t.slot, t.e = t.sh.seekLocked(t.tag, t.ref.Key, t.ref.Name); t.slot == 0 {
 		return nil
 	}
-	t.e = t.sh.entryLocked(t.slot)
 	if t.e.kind == t.kind {
 		return nil
 	}
@@ -191,18 +192,24 @@ func (s *Store) tag(keyHash, nameHash uint64) uint32 {
 }
 
 func (sh *shard) findLocked(tag uint32, ref Ref) uint32 {
+	slot, _ := sh.seekLocked(tag, ref.Key, ref.Name)
+	return slot
+}
+
+// seekLocked returns the object of an address and its entry.
+func (sh *shard) seekLocked(tag uint32, key, name string) (uint32, *entry) {
 	x := &sh.index
 	for slot, pos, ok := x.Seek(tag, x.Home(tag)); ok; slot, pos, ok = x.Seek(tag, pos+1) {
 		e := sh.entryLocked(slot)
-		if int(e.keyLen) != len(ref.Key) || int(e.nameLen) != len(ref.Name) {
+		if int(e.keyLen) != len(key) || int(e.nameLen) != len(name) {
 			continue
 		}
 		text := e.text()
-		if string(text[:e.keyLen]) == ref.Key && string(text[e.keyLen:]) == ref.Name {
-			return slot
+		if string(text[:len(key)]) == key && string(text[len(key):]) == name {
+			return slot, e
 		}
 	}
-	return 0
+	return 0, nil
 }
 
 // size returns that of the target's cell.

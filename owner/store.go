@@ -51,12 +51,21 @@ func (r Ref) validate() *failure.Error {
 		return invalid("key", "has %d bytes; at most %d are allowed", len(r.Key), MaxKey)
 	case len(r.Name) > MaxName:
 		return invalid("name", "has %d bytes; at most %d are allowed", len(r.Name), MaxName)
-	case !utf8.ValidString(r.Key):
+	case !validText(r.Key):
 		return invalid("key", "is not valid UTF-8")
-	case !utf8.ValidString(r.Name):
+	case !validText(r.Name):
 		return invalid("name", "is not valid UTF-8")
 	}
 	return nil
+}
+
+// validText reports whether s is valid UTF-8. Most keys and names are short and ASCII.
+func validText(s string) bool {
+	all := byte(0)
+	for i := range len(s) {
+		all |= s[i]
+	}
+	return all < utf8.RuneSelf || utf8.ValidString(s)
 }
 
 // CheckAddress reports why no object that callers name can have a key and a name.

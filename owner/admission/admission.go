@@ -302,13 +302,6 @@ func (s *State) empty() {
 	s.holds, s.free, s.due, s.over = s.holds[:0], 0, s.due[:0], s.over[:0]
 }
 
-// Kept returns an empty state with the room that s keeps, and is none of s any more. The zero State keeps none.
-func (s *State) Kept() State {
-	k := *s
-	k.At, *s = 0, State{}
-	return k
-}
-
 // Prolong has a hold end at another moment.
 func (s *State) Prolong(n uint32, until int64) {
 	k := &s.holds[n]

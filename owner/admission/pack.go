@@ -61,8 +61,8 @@ func (s *State) unlink(n uint32) {
 
 // pack keeps the demands of a hold.
 func (s *State) pack(n uint32, demands []Demand) {
-	var room [MaxDemands * 3 * binary.MaxVarintLen64]byte
-	b := room[:0]
+	k := &s.holds[n]
+	b := k.room[:0]
 	for i := range demands {
 		b = binary.AppendUvarint(b, uint64(s.number(&demands[i].Term)))
 		b = binary.AppendUvarint(b, demands[i].Cost)
@@ -70,10 +70,8 @@ func (s *State) pack(n uint32, demands []Demand) {
 			b = binary.AppendUvarint(b, uint64(demands[i].Into))
 		}
 	}
-	k := &s.holds[n]
 	if k.size = uint8(len(b)); len(b) <= roomSize {
-		copy(k.room[:], b)
-		return
+		return // it stands there
 	}
 	k.size = inLong
 	if s.long == nil {

@@ -437,7 +437,7 @@ func BenchmarkAdmit(b *testing.B) {
 	four := Admit{Demands: []Demand{bucket("user/rpm"), bucket("team/tpm"), bucket("org/tpm"), bucket("service")}}
 	held := four
 	held.Hold = 60 * second
-	to := make([]DemandAnswer, 0, 4)
+	to, costs := make([]DemandAnswer, 0, 4), make([]CostAnswer, 0, 4)
 	b.Run("check", func(b *testing.B) {
 		s := newStore(b, nil)
 		op := limit.Op{Params: bucket("").Params, Cost: 1}
@@ -478,7 +478,7 @@ func BenchmarkAdmit(b *testing.B) {
 				i := reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: n, Settled: n}
 				a := must(s.Admit(now, gate7, i, op, to))
 				i.Sequence, i.Settled = n+1, n+1
-				must(s.Settle(now, gate7, i, a.Hold, nil, false))
+				must(s.SettleTo(now, gate7, i, a.Hold, nil, false, costs))
 			}
 		})
 	}

@@ -14,6 +14,11 @@ import (
 //
 // In a replay the answer is that of the first time, but for what else there is to say of the costs.
 func (s *Store) Settle(now int64, ref Ref, id reqid.ID, hold admission.ID, costs []Cost, release bool) (SettleAnswer, error) {
+	return s.SettleTo(now, ref, id, hold, costs, release, nil)
+}
+
+// SettleTo is Settle that puts what is answered about the costs into `to`, if it has room.
+func (s *Store) SettleTo(now int64, ref Ref, id reqid.ID, hold admission.ID, costs []Cost, release bool, to []CostAnswer) (SettleAnswer, error) {
 	for i := range costs {
 		if costs[i].Cost > admission.MaxCost {
 			return SettleAnswer{}, invalid("costs", "%q is %d; at most %d is allowed", costs[i].Name, costs[i].Cost, uint64(admission.MaxCost))
@@ -41,7 +46,7 @@ func (s *Store) Settle(now int64, ref Ref, id reqid.ID, hold admission.ID, costs
 	if replay {
 		return SettleAnswer{Phase: admission.Phase(out.A), Meta: Meta{t.permit, true, age}}, nil
 	}
-	a := SettleAnswer{Meta: Meta{Permit: t.permit}}
+	a := SettleAnswer{Costs: to[:0], Meta: Meta{Permit: t.permit}}
 	h, n, err := t.dueLocked(hold)
 	if err != nil {
 		return a, err
@@ -85,7 +90,7 @@ func (t *target) dueLocked(id admission.ID) (h admission.Hold, n uint32, err err
 func (t *target) settleHoldLocked(a *SettleAnswer, h *admission.Hold, n uint32, costs []Cost, release bool) error {
 	demands := t.demandsLocked(n)
 	named := 0
-	a.Costs = make([]CostAnswer, 0, len(demands))
+	a.Costs = slices.Grow(a.Costs, len(demands))
 	for i := range demands {
 		d := &demands[i]
 		cost := d.Cost

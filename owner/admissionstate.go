@@ -21,6 +21,7 @@ const _ = uint(MaxMember - admission.MaxMember)
 // admitting is what a shard has of admissions.
 type admitting struct {
 	steps   []demandStep       // of the operation that is under way; reused
+	counted bool               // one of them has changed a counter
 	demands []admission.Demand // of the hold that it is about; reused
 	ended   []admission.ID     // holds that changed since the last record; reused
 	beside  []Record           // what the same step changed; reused

@@ -138,8 +138,7 @@ func (t *target) leaveSteps() {
 
 // endStepsLocked lets go of what was found.
 func (t *target) endStepsLocked() {
-	t.sh.steps = t.sh.steps[:0]
-	t.sh.beside = t.sh.beside[:0]
+	t.sh.steps, t.sh.beside, t.sh.counted = t.sh.steps[:0], t.sh.beside[:0], false
 }
 
 // DemandAnswer is what became of one demand.
@@ -212,7 +211,7 @@ func (x *demandStep) spend(look bool, a *DemandAnswer) error {
 		op.Cost, op.Peek = 1, true
 	}
 	var res limit.Result
-	var next limit.State
+	next := x.limit
 	var marks []limit.Mark
 	slides := op.Slides(&x.limit) && op.Algorithm != limit.CalendarWindow
 	switch {
@@ -222,7 +221,7 @@ func (x *demandStep) spend(look bool, a *DemandAnswer) error {
 		a.Debt = x.debt() // Slide changes the marks
 		next, marks, res, _ = limit.Slide(x.limit, x.marks, op, t.now)
 	default:
-		next, res, _ = limit.Apply(x.limit, op, t.now)
+		next.Apply(&op, t.now, &res)
 	}
 	if never {
 		res.Allowed, res.RetryAfter = false, math.MaxInt64
@@ -283,7 +282,7 @@ func (x *demandStep) add(look bool) DemandAnswer {
 // change adds to a counter.
 func (x *demandStep) change(by int64) {
 	x.count.Value += by
-	x.changed = true
+	x.changed, x.t.sh.counted = true, true
 }
 
 // take charges more, whether or not it is there, and back gives back what can be, of what was reserved at a moment.
@@ -397,6 +396,9 @@ func (t *target) storeStepsLocked() {
 // toldStepsLocked answers the callers that await a counter that a step has changed. The copies have been told
 // before.
 func (t *target) toldStepsLocked() {
+	if !t.sh.counted {
+		return
+	}
 	for i := range t.sh.steps {
 		if x := &t.sh.steps[i]; x.changed && x.t.kind == KindCounter {
 			x.t.counterChangedLocked()

@@ -55,7 +55,8 @@ func (t *target) applyLocked(s *limit.State, op *limit.Op) (next limit.State, re
 	if op.Algorithm == limit.CalendarWindow {
 		next, res, changed = limit.Date(*s, nil, *op, t.now, t.wall)
 	} else {
-		next, res, changed = limit.Apply(*s, *op, t.now)
+		next = *s
+		changed = next.Apply(op, t.now, &res)
 	}
 	if t.over != nil {
 		t.endsLocked(next, nil, op, &res)

@@ -180,7 +180,8 @@ func (s *Server) settle(f frame, q *admissionpb.SettleRequest, r *admissionpb.Se
 		}
 		costs = append(costs, owner.Cost{Name: c.GetName(), Cost: c.GetCost()})
 	}
-	a, err := s.cfg.Store.Settle(f.now, f.at, f.id, hold, costs, q.Release)
+	var to [admission.MaxDemands]owner.CostAnswer
+	a, err := s.cfg.Store.SettleTo(f.now, f.at, f.id, hold, costs, q.Release, to[:0])
 	if err == owner.ErrAcross {
 		return s.settleAcross(f, q, hold, r)
 	}

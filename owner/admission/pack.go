@@ -141,12 +141,13 @@ func (s *State) Demands(n uint32, to []Demand) []Demand {
 		number, size := binary.Uvarint(b)
 		cost, more := binary.Uvarint(b[size:])
 		b = b[size+more:]
-		d := Demand{Term: s.terms[number].Term, Cost: cost}
+		to = append(to, Demand{})
+		d := &to[len(to)-1]
+		d.Term, d.Cost = s.terms[number].Term, cost
 		if d.windowed() {
 			into, size := binary.Uvarint(b)
 			d.Into, b = limit.Into(into), b[size:]
 		}
-		to = append(to, d)
 	}
 	return to
 }

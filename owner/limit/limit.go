@@ -288,6 +288,12 @@ type Result struct {
 // Validate: for a part see Op.Part. Where s or op is of a sliding window, it takes
 // Slide.
 func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
+	changed = s.Apply(&op, now, &res)
+	return s, res, changed
+}
+
+// Apply is Apply of the state in its place: nothing is copied. res is zero before.
+func (s *State) Apply(op *Op, now int64, res *Result) (changed bool) {
 	if s.Spent != 0 {
 		now = max(now, s.At)
 	}
@@ -297,10 +303,11 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 		l.at = now // a window opens
 	} else if !same {
 		if op.Algorithm == LeakyBucket && s.Algorithm == LeakyBucket {
-			next, ok := l.behind(&s, &op.Params)
+			next, ok := l.behind(s, &op.Params)
 			//guard:leaky-crowd
 			if !ok {
-				return l.crowd(&s, &op, now)
+				*s, *res, changed = l.crowd(s, op, now)
+				return changed
 			}
 			l = next
 		} else {
@@ -308,10 +315,12 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 		}
 	}
 	if op.Refund != 0 {
-		return l.refund(&s, &op, now)
+		*s, *res, changed = l.refund(s, op, now)
+		return changed
 	}
 	if op.Algorithm == LeakyBucket {
-		return l.queue(&s, &op, same, now)
+		*s, *res, changed = l.queue(s, op, same, now)
+		return changed
 	}
 	capacity := op.Capacity()
 	res.Capacity = capacity
@@ -322,7 +331,7 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 		res.RetryAfter = clamp(l.backIn(after-capacity, op.Algorithm, op.Limit, op.Period, now))
 		res.ResetAfter = clamp(l.backIn(l.spent, op.Algorithm, op.Limit, op.Period, now))
 		if op.Peek || same {
-			return s, res, false
+			return false
 		}
 	} else {
 		res.Allowed = true
@@ -337,10 +346,11 @@ func Apply(s State, op Op, now int64) (next State, res Result, changed bool) {
 		}
 		res.ResetAfter = clamp(l.backIn(l.spent, op.Algorithm, op.Limit, op.Period, now))
 		if op.Peek {
-			return s, res, false
+			return false
 		}
 	}
-	return State{op.Algorithm, 0, l.at, l.spent, l.carry, op.Limit, op.Period}, res, true
+	*s = State{op.Algorithm, 0, l.at, l.spent, l.carry, op.Limit, op.Period}
+	return true
 }
 
 // refund gives tokens back. Nothing spent is nothing to give back, and nothing to

@@ -412,17 +412,17 @@ func TestAdmitAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestHoldAllocatesLittle: a hold has the room of the one before, and its settlement what it answers.
-func TestHoldAllocatesLittle(t *testing.T) {
+// TestHoldAllocatesNothing: a hold has the room of the one before, and its settlement is answered in the caller's.
+func TestHoldAllocatesNothing(t *testing.T) {
 	s := newStore(t, nil)
 	op := Admit{Demands: []Demand{tokens("a", 1, 1<<39), bounded("b", 1, 1<<39)}, Hold: 60 * second}
-	to := make([]DemandAnswer, 0, 2)
+	to, costs := make([]DemandAnswer, 0, 2), make([]CostAnswer, 0, 2)
 	now, seq := int64(0), uint64(0)
 	if n := testing.AllocsPerRun(500, func() {
 		now, seq = now+1, seq+1
 		a := must(s.Admit(now, gate7, reqid.ID{Client: reqid.Client{Hi: 1}, Sequence: seq, Settled: seq}, op, to))
-		must(s.Settle(now, gate7, noID, a.Hold, nil, false))
-	}); n > 1 {
+		must(s.SettleTo(now, gate7, noID, a.Hold, nil, false, costs))
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

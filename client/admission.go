@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,6 +78,18 @@ func (d Demand) Clamped(percent int) Demand {
 	return d
 }
 
+// called returns the name of what is demanded.
+func (d *Demand) called() string {
+	switch {
+	case d.limit != nil:
+		return cmp.Or(d.name, "limit")
+	case d.slots:
+		return cmp.Or(d.name, "slots")
+	default:
+		return cmp.Or(d.name, "counter")
+	}
+}
+
 func (d *Demand) onWire() *admissionpb.Demand {
 	q := &admissionpb.Demand{Key: d.key, Name: d.name, Cost: d.cost, ClampPercent: uint32(max(d.clamp, 0))}
 	switch {
@@ -118,7 +131,7 @@ type Admit struct {
 
 // DemandResult is what became of a demand.
 type DemandResult struct {
-	Name       string // for Settle, if a policy has selected the demand
+	Name       string // of its limit, counter or slots, for Settle
 	Refused    bool
 	Reserved   uint64 // what it charges: its cost, or less if that was clamped
 	Capacity   uint64
@@ -206,7 +219,7 @@ func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 		}
 		return h, err
 	}
-	h.told(r)
+	h.told(r, q.Demands)
 	if !h.OK {
 		return h, h.refusal(r)
 	}
@@ -273,27 +286,30 @@ func (q *Admit) amounts() (all []*admissionpb.Cost) {
 	return all
 }
 
-func (h *Admitted) told(r *admissionpb.AdmitResponse) {
+func (h *Admitted) told(r *admissionpb.AdmitResponse, demands []Demand) {
 	if r.Key != "" {
 		h.key = r.Key
 	}
 	h.PolicyVersion, h.Contended = r.PolicyVersion, r.Contended
 	h.OK, h.hold, h.RetryAfter, h.Meta = r.Admitted, r.HoldId, time.Duration(r.RetryAfterNs), metaOf(r, r.Replay)
-	for _, d := range r.Demands {
+	for i, d := range r.Demands {
+		if d.Name == "" && i < len(demands) { // only what a policy has selected is told by its name
+			d.Name = demands[i].called()
+		}
 		h.Demands = append(h.Demands, DemandResult{d.Name, d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, time.Duration(d.RetryAfterNs), time.Duration(d.ResetAfterNs), d.Overridden})
 	}
 }
 
 // refusal returns the error of what was not admitted.
 func (h *Admitted) refusal(r *admissionpb.AdmitResponse) error {
-	n := 0
+	var refused []string
 	for _, d := range h.Demands {
 		if d.Refused {
-			n++
+			refused = append(refused, d.Name)
 		}
 	}
 	return &Error{Op: "admit", Key: h.key, Node: r.Owner, Code: codes.ResourceExhausted, Reason: ErrNotAdmitted, RetryAfter: h.RetryAfter,
-		Message: fmt.Sprintf("%d of %d demands refused; nothing was charged", n, len(h.Demands))}
+		Message: fmt.Sprintf("%d of %d demands refused, %s; nothing was charged", len(refused), len(h.Demands), strings.Join(refused, ", "))}
 }
 
 // Key is that of the request, which a policy may have said.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,10 @@ func TestAdmit(t *testing.T) {
 		refused, err := c.Admit(ctx, q)
 		if !errors.Is(err, ErrNotAdmitted) || refused.OK || !refused.Demands[0].Refused || !refused.Demands[1].Refused || refused.Demands[2].Refused {
 			t.Errorf("%+v %v", refused, err)
+		}
+		if want := "2 of 3 demands refused, tpm, slots; nothing was charged"; err == nil || !strings.Contains(err.Error(), want) ||
+			refused.Demands[1].Name != "slots" || h.Demands[2].Name != "jobs" {
+			t.Errorf("%+v %v, not %s", refused.Demands, err, want)
 		}
 		if err := refused.Release(ctx); err != nil {
 			t.Error(err)

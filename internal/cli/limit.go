@@ -21,7 +21,7 @@ func newLimit(std Process) *cobra.Command {
 		Short: "Check rate limits",
 		Example: `  keystead limit check 203.0.113.7 --name api --limit 20/1m
   keystead limit peek 203.0.113.7 --name api --limit 20/1m
-  keystead limit wait crawler --limit 10/s --max-delay 30s && ./fetch.sh
+  keystead limit wait crawler --limit 10/s --burst 300 --max-delay 30s && ./fetch.sh
   keystead limit refund 203.0.113.7 1 --name api --limit 20/1m
   keystead limit reset 203.0.113.7 --name api
   keystead limit override set tenant-42 --name api --limit 1000/1m --for 2h`,

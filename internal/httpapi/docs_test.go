@@ -9,17 +9,46 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keystead/keystead/internal/ids"
+	"github.com/keystead/keystead/internal/policy"
 	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/owner"
 )
 
 // curlLine is a call by curl in a text: up to a comment, or the backquote behind it.
-var curlLine = regexp.MustCompile("curl (?:[^\n`#']|'[^'\n]*')*:7403(?:[^\n`#']|'[^'\n]*')*")
+var curlLine = regexp.MustCompile("curl (?:[^\n`#']|'[^']*')*:7403(?:[^\n`#']|'[^']*')*")
 
-// A reader who copies a line from the manual is answered.
+// dated is sole with the time of day.
+type dated struct{ sole }
+
+func (dated) Wall(now int64) (int64, bool) { return now, true }
+
+// told are the policies of the manual.
+type told struct {
+	rpc.Policies
+	inForce policy.InForce
+}
+
+func (p *told) InForce() *policy.InForce { return &p.inForce }
+
+// policyFile is a file of policies in a text that has admission policies.
+var policyFile = regexp.MustCompile("(?s)```yaml\n(policies:.*?\nadmissions:.*?)```")
+
+// A reader who copies a call from the manual is answered.
 func TestCurlInDocs(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := &told{}
+	policies.inForce.Put(policy.NewAgreed(1, "", policyFile.FindSubmatch(manual)[1], nil))
 	h := newHouse(t, func(c *rpc.Config, _ *Config) {
+		if c.Store, err = owner.New(owner.Config{Rule: dated{}, Policies: policies.InForce()}, int64(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		c.Policies = policies
 		c.IDs = ids.New(ids.Config{Now: func() int64 { return 0 }, Claim: func(context.Context) (uint64, error) { return 7, nil }})
 	})
 	found := 0

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -140,7 +141,7 @@ func (c *Client) checkOr(ctx context.Context, q *Check, op *operation, rule *fal
 	})
 	if err == nil {
 		if rule.Source == fallback.LastKnown && !r.Degraded {
-			c.without().Learn(q.Key, q.object().name, fallback.Known{At: asked, Remaining: r.Remaining, Capacity: r.Capacity, Epoch: r.Epoch}, c.clock.Now())
+			c.without().Learn(q.Key, q.localName(), fallback.Known{At: asked, Remaining: r.Remaining, Capacity: r.Capacity, Epoch: r.Epoch}, c.clock.Now())
 		}
 		return decision(r), nil
 	}
@@ -149,7 +150,7 @@ func (c *Client) checkOr(ctx context.Context, q *Check, op *operation, rule *fal
 		return Decision{}, err
 	}
 	cost := max(q.Cost, 1)
-	a, why := c.without().Decide(q.Key, q.object().name, rule, cost, q.Peek, c.clock.Now())
+	a, why := c.without().Decide(q.Key, q.localName(), rule, cost, q.Peek, c.clock.Now())
 	if why != fallback.Decided {
 		return Decision{}, err
 	}
@@ -162,6 +163,10 @@ func unreached(err error, within context.Context) bool {
 	var e *Error
 	return errors.As(err, &e) && (e.broken || within.Err() != nil && e.Reason == ErrGaveUp)
 }
+
+// localName returns what the limit is called in what this client admits by itself: one name of all its checks, whichever
+// part of it they are for.
+func (q *Check) localName() string { return cmp.Or(q.Limit.name, limitObject) }
 
 // without returns what this client goes by when it reaches no node.
 func (c *Client) without() *fallback.Table {

@@ -65,6 +65,38 @@ func TestClientFallsBack(t *testing.T) {
 	})
 }
 
+// TestClientFallsBackOnce: what a client admits by itself of a limit is one sum, whatever its checks say beside: under an
+// idempotency key or not, with the name left out or written.
+func TestClientFallsBackOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		time.Sleep(10 * time.Minute) // the node knows of all keys by then
+		c := w.client(Config{}, "n1")
+		capped, known := []LimitOption{LocalCap(3, time.Minute)}, []LimitOption{LastKnown(time.Minute)}
+		key, other := "capped", "known"
+		must(c.Limit("", Per(9, time.Hour), known...).CheckN(soon(t), other, 6, IdempotencyKey("first")))(t)
+		w.nodes["n1"].isolate(true)
+		check := func(l Limit, key string, opts ...CallOption) bool {
+			t.Helper()
+			d := must(l.Check(soon(t), key, opts...))(t)
+			if d.Degraded == "" || d.Owner != "" {
+				t.Errorf("%+v", d)
+			}
+			return d.Allowed
+		}
+		for i, opts := range [][]LimitOption{capped, known} {
+			key := [...]string{key, other}[i]
+			unnamed, named := c.Limit("", Per(9, time.Hour), opts...), c.Limit(limitObject, Per(9, time.Hour), opts...)
+			for i, allowed := range []bool{check(unnamed, key), check(unnamed, key, IdempotencyKey("second")), check(named, key, IdempotencyKey("third")), check(named, key), check(unnamed, key, IdempotencyKey("fourth"))} {
+				if allowed != (i < 3) {
+					t.Errorf("%s, check %d: %t", key, i, allowed)
+				}
+			}
+		}
+	})
+}
+
 // TestClientHearsNothing: connections stand, and no answer comes.
 func TestClientHearsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {

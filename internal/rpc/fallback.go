@@ -67,18 +67,23 @@ func (s *Server) ruleOf(req *limitpb.CheckRequest) (*fallback.Rule, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	//guard:overdraft-no-fallback req.Overdraft -> false
-	if req.Refund != 0 || req.Overdraft {
-		return nil, nil // only the owner can take it
+	if forOwner(req) {
+		return nil, nil
 	}
 	return r, nil
+}
+
+// forOwner reports whether only the owner can do what a check says: nothing is lost in an answer that is made up.
+func forOwner(req *limitpb.CheckRequest) bool {
+	//guard:overdraft-no-fallback req.Overdraft -> false
+	return req.Refund != 0 || req.Overdraft
 }
 
 // ruleOfPolicy is ruleOf of a check that names a policy: that of the one which this node has. There
 // is none of one that it does not know, or cannot read.
 func (s *Server) ruleOfPolicy(req *limitpb.CheckRequest) *fallback.Rule {
 	p := s.inForce().Load().Lookup(req.Policy)
-	if p == nil || p.Fallback.Source == fallback.None || req.Refund != 0 {
+	if p == nil || p.Fallback.Source == fallback.None || forOwner(req) {
 		return nil
 	}
 	return &p.Fallback

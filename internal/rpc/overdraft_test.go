@@ -102,3 +102,31 @@ func TestOverdraftsHaveNoFallback(t *testing.T) {
 		g.nodes["n2"].frozen.Store(false)
 	})
 }
+
+// TestOverdraftsOfPoliciesHaveNoFallback: nor by the fallback of a policy, one by one and in a batch.
+func TestOverdraftsOfPoliciesHaveNoFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := withPolicies(t, 2)
+		g.called("c", owner.OverdraftLevel)
+		for _, m := range g.nodes {
+			m.shelf.put(2, `policies: {user: {limit: 9/1h, fallback: "local-cap:5/1m", budget: 100ms}}`)
+		}
+		l, key := g.nodes["n1"].limits, g.key("n2")
+		used, check := &limitpb.CheckRequest{Key: key, Policy: "user", Cost: 2, Overdraft: true}, &limitpb.CheckRequest{Key: key, Policy: "user"}
+		if r := must(l.Check(bound(t), used))(t); !r.Allowed || r.Degraded || r.Remaining != 7 {
+			t.Errorf("the owner is there: %v", r)
+		}
+		g.nodes["n2"].frozen.Store(true)
+		if r, err := l.Check(bound(t), used); err == nil {
+			t.Errorf("the owner is away: %v", r)
+		}
+		b := must(l.BatchCheck(bound(t), &limitpb.BatchCheckRequest{Checks: []*limitpb.CheckRequest{used, check}}))(t).Results
+		if b[0].Error == nil || !b[1].Response.GetDegraded() {
+			t.Errorf("the owner is away, in a batch: %v", b)
+		}
+		g.nodes["n2"].frozen.Store(false)
+		if r := must(l.Check(bound(t), used))(t); r.Degraded || r.Remaining != 5 {
+			t.Errorf("the owner is back: %v", r)
+		}
+	})
+}

@@ -140,6 +140,7 @@ type DemandResult struct {
 	RetryAfter time.Duration // until it could pass, if it was refused; 0 = nobody knows
 	ResetAfter time.Duration // until everything is available; 0 of a counter and of slots
 	Overridden bool          // an override was in force, of which Capacity is
+	Degraded   Degraded      // by what it was decided, if Admitted.Degraded; Capacity and Remaining are that's
 }
 
 // Admitted is a request that may run, or was refused. Its methods may be called from any goroutine.
@@ -151,6 +152,10 @@ type Admitted struct {
 	// refused yet.
 	Contended bool
 	Demands   []DemandResult
+	// Degraded says that the owner could not be asked in time, and the fallbacks of the Policy decided, those of all
+	// demands. Owner is then the node that did. There is no hold: Settle and Release do nothing, and nothing is
+	// charged when the owner is back.
+	Degraded bool
 	Meta
 
 	of   Admission
@@ -290,13 +295,13 @@ func (h *Admitted) told(r *admissionpb.AdmitResponse, demands []Demand) {
 	if r.Key != "" {
 		h.key = r.Key
 	}
-	h.PolicyVersion, h.Contended = r.PolicyVersion, r.Contended
+	h.PolicyVersion, h.Contended, h.Degraded = r.PolicyVersion, r.Contended, r.Degraded
 	h.OK, h.hold, h.RetryAfter, h.Meta = r.Admitted, r.HoldId, time.Duration(r.RetryAfterNs), metaOf(r, r.Replay)
 	for i, d := range r.Demands {
 		if d.Name == "" && i < len(demands) { // only what a policy has selected is told by its name
 			d.Name = demands[i].called()
 		}
-		h.Demands = append(h.Demands, DemandResult{d.Name, d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, time.Duration(d.RetryAfterNs), time.Duration(d.ResetAfterNs), d.Overridden})
+		h.Demands = append(h.Demands, DemandResult{d.Name, d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, time.Duration(d.RetryAfterNs), time.Duration(d.ResetAfterNs), d.Overridden, degradedBy[d.DegradedSource]})
 	}
 }
 

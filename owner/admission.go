@@ -19,6 +19,12 @@ type Demand struct {
 	never error // of a cost above the capacity, unless an override is in force
 }
 
+// Clamped returns what the demand, which has a Clamp, reserves of a capacity.
+func (d *Demand) Clamped(capacity uint64) uint64 {
+	share := uint64(d.Clamp)
+	return min(d.Cost, max(1, capacity/100*share+capacity%100*share/100))
+}
+
 // Admit asks whether all of its demands pass, and charges them.
 type Admit struct {
 	Demands []Demand // 1 to admission.MaxDemands
@@ -108,6 +114,22 @@ func (op *Admit) validate(ref *Ref) error {
 	for i := range op.Demands {
 		if err := op.validDemand(ref, i); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Judge reports what an owner would refuse of a request under an id, if no limit is overridden.
+func (op *Admit) Judge(ref Ref, id reqid.ID) error {
+	if err := op.validate(&ref); err != nil {
+		return err
+	}
+	if op.Hold != 0 && !op.Peek && !id.Given() {
+		return errHoldID
+	}
+	for i := range op.Demands {
+		if d := &op.Demands[i]; d.Clamp == 0 && d.never != nil {
+			return inDemand(i, d.never)
 		}
 	}
 	return nil

@@ -50,7 +50,9 @@ With --policy, an admission policy says key and demands by what the request is (
 A refusal is printed to standard error, and the exit code is 3. With --json:
 {"admitted": bool, "key", "hold": "…", "retry_after": seconds, "demands": [{"name", "refused": bool,
 "reserved", "capacity", "remaining", "debt", "retry_after": seconds, "overridden": bool}],
-"epoch": number}.`,
+"epoch": number}. "degraded": true if the owner could not be asked in time and the fallbacks of the
+policy decided; of each demand it is then by what. There is no hold then, and - is printed for it:
+"keystead settle KEY -" does nothing.`,
 		Example: `  keystead admit org:7 --limit user:42=60/1m --limit team:3=1000/1m --limit org=5000/1m
   hold=$(keystead admit org:7 --limit tpm=100000/1m:4000 --slots running=8 --hold 2m) || exit
   if ./answer; then keystead settle org:7 "$hold" tpm=3127; else keystead settle org:7 "$hold" --release; fi
@@ -189,18 +191,27 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 		err = printJSON(std.Out, admittedJSONOf(h, names))
 	case refused:
 		err = sayRefused(std, h, names)
+	case h.Degraded && f.hold != 0 && !f.peek:
+		_, err = fmt.Fprintln(std.Out, h.Key(), noHold)
 	case h.Hold() != "" && f.policy != "":
 		_, err = fmt.Fprintln(std.Out, h.Key(), h.Hold())
 	case h.Hold() != "":
 		_, err = fmt.Fprintln(std.Out, h.Hold())
 	default:
-		_, err = fmt.Fprintf(std.Out, "admitted%s\n", graceMark(h.LostEpoch))
+		mark := graceMark(h.LostEpoch)
+		if h.Degraded {
+			mark = fmt.Sprintf(" (degraded: by %s alone)", h.Owner)
+		}
+		_, err = fmt.Fprintf(std.Out, "admitted%s\n", mark)
 	}
 	if err == nil && refused {
 		err = exitCode(exitDenied)
 	}
 	return err
 }
+
+// noHold stands for the hold of what was admitted without the owner of its key: there is nothing to settle.
+const noHold = "-"
 
 func sayRefused(std Process, h *client.Admitted, names []string) error {
 	var by []string
@@ -236,6 +247,7 @@ type demandJSON struct {
 	Debt       uint64  `json:"debt"`
 	RetryAfter seconds `json:"retry_after"`
 	Overridden bool    `json:"overridden,omitempty"`
+	Degraded   string  `json:"degraded,omitempty"`
 }
 
 type admittedJSON struct {
@@ -247,12 +259,13 @@ type admittedJSON struct {
 	Epoch      uint64       `json:"epoch"`
 	Lost       uint64       `json:"lost_epoch,omitempty"`
 	Policy     uint64       `json:"policy_version,omitempty"`
+	Degraded   bool         `json:"degraded,omitempty"`
 }
 
 func admittedJSONOf(h *client.Admitted, names []string) admittedJSON {
-	j := admittedJSON{h.OK, h.Key(), h.Hold(), seconds(h.RetryAfter), nil, h.Epoch, h.LostEpoch, h.PolicyVersion}
+	j := admittedJSON{h.OK, h.Key(), h.Hold(), seconds(h.RetryAfter), nil, h.Epoch, h.LostEpoch, h.PolicyVersion, h.Degraded}
 	for i, d := range h.Demands {
-		j.Demands = append(j.Demands, demandJSON{names[i], d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, seconds(d.RetryAfter), d.Overridden})
+		j.Demands = append(j.Demands, demandJSON{names[i], d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, seconds(d.RetryAfter), d.Overridden, string(d.Degraded)})
 	}
 	return j
 }
@@ -270,7 +283,8 @@ one that is not named has cost what it reserved. More than was reserved is alway
 nothing is admitted until it is paid. With --release nothing was used.
 
 After the time of the hold it corrects what its expiry did, for five minutes. Then the hold is
-unknown: nothing happens, and the exit code is 3. With --json:
+unknown: nothing happens, and the exit code is 3. A HOLD that is - was admitted by a fallback:
+there is nothing to settle. With --json:
 {"late": bool, "costs": [{"name", "charged", "back", "taken", "debt"}], "epoch": number}.`,
 		Example: `  keystead settle org:7 "$hold" tpm=3127
   keystead settle org:7 "$hold" --release`,
@@ -283,6 +297,13 @@ unknown: nothing happens, and the exit code is 3. With --json:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			costs, err := parseCosts(args[2:])
 			if err != nil {
+				return err
+			}
+			if args[1] == noHold {
+				if f.json {
+					return showSettled(std, &client.Settled{}, true)
+				}
+				_, err := fmt.Fprintln(std.Out, "nothing to settle: a fallback admitted it")
 				return err
 			}
 			if release && len(costs) > 0 {

@@ -14,6 +14,9 @@
 // counts for the longest time that a rule has said while some of it counts. So rules that
 // change, callers that disagree and an owner that comes and goes give nothing twice.
 //
+// Limits of one key that are decided together (DecideAll) are spent together, or not at all, and each within its own
+// bound.
+//
 // A Table has at most MaxKeys entries, and forgets none whose tokens count. If there is no
 // room, nothing is admitted.
 //

@@ -230,6 +230,148 @@ func TestNoMoreThanStated(t *testing.T) {
 	})
 }
 
+// TestAllOrNone: of limits that are decided together, each goes by its rule, and nothing is spent unless all allow it.
+func TestAllOrNone(t *testing.T) {
+	table := New()
+	few, many, known := &Rule{Source: LocalCap, Cap: 2, Period: time.Minute}, &Rule{Source: LocalCap, Cap: 9, Period: time.Minute}, &Rule{Source: LastKnown, KnownFor: time.Minute}
+	parts := []Part{{"many", many, 3}, {"known", known, 1}, {"few", few, 1}}
+	if a, why := table.DecideAll("k", parts, false, second); why != Unknown || a != nil {
+		t.Errorf("the owner said nothing of one: %+v %d", a, why)
+	}
+	table.Learn("k", "known", Known{At: second, Remaining: 5, Capacity: 7, Epoch: 3}, second)
+	for i, want := range []struct {
+		peek    bool
+		allowed [3]bool
+		left    [3]uint64
+	}{
+		{true, [3]bool{true, true, true}, [3]uint64{6, 4, 1}},
+		{false, [3]bool{true, true, true}, [3]uint64{6, 4, 1}},
+		{false, [3]bool{true, true, true}, [3]uint64{3, 3, 0}},
+		{false, [3]bool{true, true, false}, [3]uint64{0, 2, 0}},
+		{false, [3]bool{true, true, false}, [3]uint64{0, 2, 0}},
+	} {
+		a, why := table.DecideAll("k", parts, want.peek, 2*second)
+		for j := range a {
+			if a[j].Allowed != want.allowed[j] || a[j].Remaining != want.left[j] || (a[j].RetryAfter == 0) != want.allowed[j] {
+				t.Errorf("step %d, %s: %+v", i, parts[j].Name, a[j])
+			}
+		}
+		if why != Decided || a[1].Epoch != 3 || a[1].Capacity != 7 {
+			t.Errorf("step %d: %+v %d", i, a, why)
+		}
+	}
+	if a, why := table.Decide("k", "many", many, 3, false, 2*second); why != Decided || !a.Allowed || a.Remaining != 0 {
+		t.Errorf("one of them by itself: %+v %d", a, why)
+	}
+}
+
+// TestAllHaveRoom: in a table that is full, limits that are decided together do not take the places of each other.
+func TestAllHaveRoom(t *testing.T) {
+	table, r := New(), &Rule{Source: LocalCap, Cap: 1, Period: time.Minute}
+	for i := range 2 * MaxKeys {
+		table.Decide(fmt.Sprint(i), "l", r, 1, false, second)
+	}
+	sh := table.shard("k")
+	for at := range sh.cells { // room for one
+		delete(sh.cells, at)
+		break
+	}
+	parts := []Part{{"a", r, 1}, {"b", r, 1}}
+	for range 2 {
+		if a, why := table.DecideAll("k", parts, false, second); why != Full || a != nil {
+			t.Errorf("%+v %d", a, why)
+		}
+	}
+	if n := len(sh.cells); n > MaxKeys/shards {
+		t.Errorf("%d entries", n)
+	}
+	if a, why := table.DecideAll("k", parts, false, 62*second); why != Decided || !a[0].Allowed || !a[1].Allowed {
+		t.Errorf("when there is room: %+v %d", a, why)
+	}
+	if a, why := table.DecideAll("k", parts, false, 63*second); why != Decided || a[0].Allowed || a[1].Allowed {
+		t.Errorf("again: %+v %d", a, why)
+	}
+}
+
+// TestNoMoreThanStatedTogether: whatever is decided together with what, and also by itself, each limit admits at most its
+// bound in any time shorter than its period, and a step that one limit refuses spends nothing of the others.
+func TestNoMoreThanStatedTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type hit struct {
+			at int64
+			n  uint64
+		}
+		type level struct {
+			rule        Rule
+			span        int64
+			hits        []hit
+			most        uint64
+			known, left uint64 // of LastKnown
+			heard       bool
+		}
+		levels := make([]*level, rapid.IntRange(1, 4).Draw(t, "levels"))
+		name := func(i int) string { return string(rune('a' + i)) }
+		for i := range levels {
+			x := &level{rule: Rule{Source: LocalCap, Cap: rapid.Uint64Range(1, 20).Draw(t, "cap"), Period: time.Duration(rapid.Int64Range(int64(MinKnown)/4, 4*int64(MinKnown)).Draw(t, "period"))}}
+			if x.span, x.most = int64(x.rule.Period), x.rule.Cap; rapid.IntRange(0, 2).Draw(t, "known") == 0 {
+				x.rule, x.span, x.most = Rule{Source: LastKnown, KnownFor: MinKnown}, int64(MinKnown), 0
+			}
+			levels[i] = x
+		}
+		table, now := New(), int64(0)
+		for range rapid.IntRange(1, 150).Draw(t, "steps") {
+			now += rapid.Int64Range(0, int64(MinKnown)/3).Draw(t, "pause")
+			peek := rapid.IntRange(0, 3).Draw(t, "peek") == 0
+			var parts []Part
+			var of []*level
+			for i, x := range levels {
+				if x.rule.Source == LastKnown && rapid.IntRange(0, 3).Draw(t, "answers") == 0 {
+					x.known, x.heard = rapid.Uint64Range(0, 20).Draw(t, "left"), true
+					x.left, x.most = x.known, max(x.most, x.known)
+					table.Learn("k", name(i), Known{At: now, Remaining: x.known, Capacity: 20}, now)
+				}
+				if rapid.IntRange(0, 3).Draw(t, "asked") > 0 {
+					parts, of = append(parts, Part{name(i), &x.rule, rapid.Uint64Range(1, 8).Draw(t, "cost")}), append(of, x)
+				}
+			}
+			before := map[string]Answer{}
+			for _, p := range parts {
+				before[p.Name], _ = table.Decide("k", p.Name, p.Rule, 1, true, now)
+			}
+			answers, why := table.DecideAll("k", parts, peek, now)
+			all := why == Decided
+			for _, a := range answers {
+				all = all && a.Allowed
+			}
+			if !all || peek {
+				for _, p := range parts {
+					if after, _ := table.Decide("k", p.Name, p.Rule, 1, true, now); after != before[p.Name] {
+						t.Fatalf("%s: %+v after %+v, and nothing was admitted", p.Name, after, before[p.Name])
+					}
+				}
+				continue
+			}
+			for i, p := range parts {
+				x := of[i]
+				if x.rule.Source == LastKnown {
+					if !x.heard || p.Cost > x.left {
+						t.Fatalf("%s: %d admitted of %d", p.Name, p.Cost, x.left)
+					}
+					x.left -= p.Cost
+				}
+				x.hits = append(x.hits, hit{now, p.Cost})
+				sum := uint64(0)
+				for j := len(x.hits) - 1; j >= 0 && now-x.hits[j].at < x.span; j-- {
+					sum += x.hits[j].n
+				}
+				if sum > x.most {
+					t.Fatalf("%s: %d in less than %d ns, by a bound of %d", p.Name, sum, x.span, x.most)
+				}
+			}
+		}
+	})
+}
+
 // TestRuleIsJudged: what is out of range is named as the API names it.
 func TestRuleIsJudged(t *testing.T) {
 	minute := time.Minute

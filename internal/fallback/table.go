@@ -58,16 +58,26 @@ func (t *Table) Decide(key, name string, r *Rule, cost uint64, peek bool, now in
 	sh := t.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	c := sh.cells[address{key, name}]
-	if c == nil {
-		if r.Source == LastKnown {
-			return Answer{}, Unknown
-		}
-		if c = sh.cellLocked(key, name, now); c == nil {
-			return Answer{}, Full
-		}
+	c, why := sh.ruledLocked(key, name, r, now)
+	if why != Decided {
+		return Answer{}, why
 	}
 	return c.decide(r, cost, peek, now)
+}
+
+// ruledLocked returns the cell in which a rule decides a limit, if there is one or may be. The caller holds mu.
+func (sh *shard) ruledLocked(key, name string, r *Rule, now int64) (*cell, Why) {
+	c := sh.cells[address{key, name}]
+	switch {
+	case c != nil:
+		return c, Decided
+	case r.Source == LastKnown:
+		return nil, Unknown
+	}
+	if c = sh.cellLocked(key, name, now); c == nil {
+		return nil, Full
+	}
+	return c, Decided
 }
 
 // cellLocked finds or makes the cell of a limit, nil if there is no room. The caller holds mu.

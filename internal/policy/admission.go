@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/fallback"
 	"github.com/keystead/keystead/owner/limit"
 )
 
@@ -56,7 +58,12 @@ type Rule struct {
 	Per   string // the amount that a request says it costs
 	Clamp uint32 // percent of the capacity that an estimate may reserve; 0 = none
 	Line  int
+
+	says int // the line of a fallback of its own; 0 = it has none, or that of a policy
 }
+
+// Falls reports whether the demand can be decided without the owner of the key.
+func (r *Rule) Falls() bool { return r.Of == OfLimit && r.Limit.Fallback.Source != fallback.None }
 
 // Selected is what an admission policy demands of a request.
 type Selected struct {
@@ -106,6 +113,11 @@ func (a *Admission) Select(fields map[string]string, amounts map[string]uint64) 
 		}
 	}
 	return s, nil
+}
+
+// Falls reports whether the request can be decided without the owner of the key: if each demand can, by its own fallback.
+func (s *Selected) Falls() bool {
+	return !slices.ContainsFunc(s.Demands, func(d Demand) bool { return !d.Falls() })
 }
 
 // judge reports a field or an amount of a request that the policy does not know.
@@ -163,6 +175,9 @@ func (r *Rule) Short() string {
 	if r.Clamp != 0 {
 		text += fmt.Sprintf(", %d %% reserved at most", r.Clamp)
 	}
+	if r.Falls() {
+		text += fmt.Sprintf(", or %s after %s", r.Limit.FallbackName(), Span(r.Limit.Fallback.Total()))
+	}
 	return text
 }
 
@@ -186,8 +201,37 @@ func (s Selected) Explain(w io.Writer) error {
 			fmt.Fprintf(&b, "    in any time shorter than %s at most %s, and once %d more after a loss\n", Span(x.Time), x.AtMost, d.Limit.AfterLoss())
 		}
 	}
+	for _, line := range s.fallbackWords() {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Budget returns for how long the owner is waited for, with the time for the answer, if the request Falls: the shortest
+// time of all demands.
+func (s *Selected) Budget() time.Duration {
+	least := s.Demands[0].Limit.Fallback.Total()
+	for i := range s.Demands {
+		least = min(least, s.Demands[i].Limit.Fallback.Total())
+	}
+	return least
+}
+
+// fallbackWords says what is admitted while the owner cannot be asked.
+func (s *Selected) fallbackWords() []string {
+	for i := range s.Demands {
+		if d := &s.Demands[i]; !d.Falls() {
+			return []string{fmt.Sprintf("The owner cannot be asked: an error, and nothing is admitted (%s has no fallback).", d.Name)}
+		}
+	}
+	lines := []string{fmt.Sprintf("The owner cannot be asked within %s: each node decides by itself, and admits if all of these do, beside the bounds above,", Span(s.Budget()))}
+	for i := range s.Demands {
+		d := &s.Demands[i]
+		each := d.Limit.WithoutOwner()
+		lines = append(lines, fmt.Sprintf("  %s: at most %d in any time shorter than %s (%s), so 3 nodes %s, 5 nodes %s", d.Name, each.AtMost, Span(each.Time), d.Limit.FallbackName(), each.Of(3), each.Of(5)))
+	}
+	return append(lines, "  There is no hold then, and nothing to settle. Answers say so (degraded).")
 }
 
 // text is what there is.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -90,7 +91,7 @@ func TestAdmissionExplain(t *testing.T) {
 	if err := s.Explain(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Key org:7\n", "  user:42/rpm: 1 of token-bucket, 600 in 1m\n    because tier is gold (line 11)\n    in any time shorter than 1m at most 1199, and once 600 more after a loss\n", "  spent: 5 of 1000000, a counter\n"} {
+	for _, want := range []string{"  The owner cannot be asked: an error, and nothing is admitted (rpm has no fallback).\n", "Key org:7\n", "  user:42/rpm: 1 of token-bucket, 600 in 1m\n    because tier is gold (line 11)\n    in any time shorter than 1m at most 1199, and once 600 more after a loss\n", "  spent: 5 of 1000000, a counter\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -106,6 +107,15 @@ func TestParseAdmissionsSaysWhatIsWrong(t *testing.T) {
 	}
 	demand := func(text string) string { return under("    - {" + text + "}\n") }
 	for _, c := range []struct{ text, line, says string }{
+		{demand("name: x, limit: 5/s, algorithm: leaky-bucket, max_delay: 1s"), "7", "`max_delay` does not go with a demand"},
+		{"policies: {late: {limit: 5/s, algorithm: leaky-bucket, max_delay: 1s}}\n" + demand("name: x, policy: late"), "8", "`max_delay` of the policy `late` does not go with a demand"},
+		{demand("name: x, limit: 5/s, fallback: \"local-cap:1/s\""), "7", "`fallback` of the demand `x` never decides: each request demands `rpm` (line 6) as well, which has none"},
+		{demand("name: x, limit: 5/s, fallback: maybe"), "7", "`fallback: maybe` is none"},
+		{demand("name: x, limit: 5/s, budget: 1s"), "7", "`budget` of the demand `x` goes with a fallback"},
+		{demand("name: x, limit: 5/s, fallback: \"local-cap:1/s\", budget: 1h"), "7", "`budget` of the demand `x` is 1h0m0s; choose 5ms to 10s"},
+		{demand("name: x, limit: 5/s, algorithm: leaky-bucket, fallback: \"last-known:1s\""), "7", "`fallback` of the demand `x` is last-known, which does not go with a leaky bucket"},
+		{demand("name: x, slots: 5, fallback: \"local-cap:1/s\""), "7", "`fallback` goes with a `limit` only"},
+		{demand("name: x, counter: 5, budget: 1s"), "7", "`budget` goes with a `limit` only"},
 		{"admissions: []", "1", "`admissions` is a map of names"},
 		{"admissions: {a: {}}", "1", "needs key, fields and demands"},
 		{"policies: {a: {limit: 1/s}}\nadmissions: {a: {}}", "2", "the policy `a` is there a second time"},
@@ -119,7 +129,6 @@ func TestParseAdmissionsSaysWhatIsWrong(t *testing.T) {
 		{demand("name: b, limit: 1/s, slots: 5"), "7", "has to say one of"},
 		{demand("name: b, policy: nobody"), "7", "there is no policy `nobody`"},
 		{demand("name: b, slots: 5, burst: 7"), "7", "`burst` goes with a `limit` only"},
-		{demand("name: b, limit: 1/s, max_delay: 5s"), "7", "has no field `max_delay`"},
 		{demand("name: b, limit: 5/s, cost: 6"), "7", "is 6, and at most 5 can ever be available"},
 		{demand("name: b, limit: 5/s, cost: -6"), "7", "`cost: -6` is neither"},
 		{demand("name: b, limit: 5/s, clamp: 101"), "7", "`clamp: 101` is no count"},
@@ -243,5 +252,59 @@ func BenchmarkSelect(b *testing.B) {
 		if _, err := a.Select(fields, map[string]uint64{"tokens": 4000}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// falling is an admission policy of which a request that says no model, or a large one, can be decided without its owner.
+const falling = `
+policies:
+  shared: {limit: 50/1h, fallback: "last-known:30s", budget: 80ms}
+admissions:
+  chat:
+    key: org:{org}
+    fields: [org, user, model]
+    demands:
+    - {name: rpm, limit: 5000/1m, fallback: "local-cap:10/1m"}
+    - {name: "user:{user}/rpm", policy: shared}
+    - {name: running, when: {model: small}, slots: 8}
+    - {name: tpm, when: {model: large}, limit: 9/1m, fallback: "local-cap:3/10s", budget: 50ms, cost: tokens, clamp: 50}
+`
+
+// TestAdmissionFalls: a request is decided without its owner if all that it demands is, within the shortest budget, and
+// explain says by what bounds.
+func TestAdmissionFalls(t *testing.T) {
+	a := parse(t, falling).Admission("chat")
+	for _, c := range []struct {
+		model  string
+		falls  bool
+		budget time.Duration
+		says   string
+	}{
+		{"", true, 80 * time.Millisecond, "  The owner cannot be asked within 80ms: each node decides by itself, and admits if all of these do, beside the bounds above,\n" +
+			"    rpm: at most 10 in any time shorter than 1m (local-cap:10/1m), so 3 nodes 30, 5 nodes 50\n" +
+			"    user:42/rpm: at most 50 in any time shorter than 30s (last-known:30s), so 3 nodes 150, 5 nodes 250\n" +
+			"    There is no hold then, and nothing to settle. Answers say so (degraded).\n"},
+		{"large", true, 50 * time.Millisecond, "    tpm: at most 3 in any time shorter than 10s (local-cap:3/10s), so 3 nodes 9, 5 nodes 15\n"},
+		{"small", false, 0, "  The owner cannot be asked: an error, and nothing is admitted (running has no fallback).\n"},
+	} {
+		s, err := a.Select(map[string]string{"org": "7", "user": "42", "model": c.model}, map[string]uint64{"tokens": 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := s.Explain(&b); err != nil || !strings.HasSuffix(b.String(), c.says) && !strings.Contains(b.String(), c.says) {
+			t.Errorf("model %q: %v\n%s", c.model, err, b.String())
+		}
+		if s.Falls() != c.falls || c.falls && s.Budget() != c.budget {
+			t.Errorf("model %q: %t", c.model, s.Falls())
+		}
+	}
+	other := parse(t, strings.Replace(falling, "local-cap:10/1m", "local-cap:11/1m", 1))
+	if c := parse(t, falling).Changes(other); len(c.Changed) != 1 || c.Changed[0] != "chat" {
+		t.Errorf("another fallback is a change: %+v", c)
+	}
+	other = parse(t, strings.Replace(falling, "budget: 80ms", "budget: 81ms", 1))
+	if c := parse(t, falling).Changes(other); len(c.Changed) != 2 {
+		t.Errorf("so is another budget of a policy: %+v", c)
 	}
 }

@@ -38,6 +38,11 @@ type WithoutOwner struct {
 	AtMost uint64
 }
 
+// Of returns what so many nodes admit.
+func (w *WithoutOwner) Of(nodes int64) *big.Int {
+	return new(big.Int).Mul(big.NewInt(nodes), new(big.Int).SetUint64(w.AtMost))
+}
+
 // WithoutOwner returns the bound of the fallback for each node, nil if there is none.
 func (p *Policy) WithoutOwner() *WithoutOwner {
 	switch f := &p.Fallback; f.Source {
@@ -66,15 +71,12 @@ func (p *Policy) fallbackWords() []string {
 	if each == nil {
 		return []string{"The owner cannot be asked: an error, and nothing is admitted (fallback: none)."}
 	}
-	of := func(nodes int64) *big.Int {
-		return new(big.Int).Mul(big.NewInt(nodes), new(big.Int).SetUint64(each.AtMost))
-	}
 	first := fmt.Sprintf("The owner cannot be asked within %s: each node admits at most %d by itself in any time shorter than %s,", Span(p.Fallback.Total()), each.AtMost, Span(each.Time))
 	if p.Fallback.Source == fallback.LastKnown {
 		first = fmt.Sprintf("The owner cannot be asked within %s: each node admits what it heard last was left, for %s: at most %d in such a time,", Span(p.Fallback.Total()), Span(each.Time), each.AtMost)
 	}
 	return []string{first,
-		fmt.Sprintf("  beside the bounds above: nodes × %d, so 3 nodes %s more, 5 nodes %s, 7 nodes %s. A client with the same fallback that reaches", each.AtMost, of(3), of(5), of(7)),
+		fmt.Sprintf("  beside the bounds above: nodes × %d, so 3 nodes %s more, 5 nodes %s, 7 nodes %s. A client with the same fallback that reaches", each.AtMost, each.Of(3), each.Of(5), each.Of(7)),
 		"  no node counts as one more. Answers say so (degraded).",
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/fallback"
 	"github.com/keystead/keystead/owner/limit"
 )
 
@@ -98,8 +99,27 @@ func (p *parser) whole(a *Admission) {
 			}
 		}
 	}
+	p.acts(a)
 	if !always {
 		p.wrong(a.Line, fmt.Sprintf("all demands of `%s` have a `when`: a request that none is for would have no limit at all", a.Name), "add one without")
+	}
+}
+
+// acts reports fallbacks that never decide, because something that each request demands has none: an admission is decided
+// without its owner only if all that it demands is.
+func (p *parser) acts(a *Admission) {
+	for _, x := range a.Demands {
+		// Of demands with one name, a request has one if any is for all requests.
+		if len(x.When) > 0 || slices.ContainsFunc(a.Demands, func(o *Rule) bool { return o.Name.text == x.Name.text && o.Falls() }) {
+			continue
+		}
+		for _, r := range a.Demands {
+			if r.says != 0 {
+				p.wrong(r.says, fmt.Sprintf("`fallback` of the demand `%s` never decides: each request demands `%s` (line %d) as well, which has none", r.Name, x.Name, x.Line),
+					"give all demands of a request one, or leave it out; counters and slots have none")
+				return
+			}
+		}
 	}
 }
 
@@ -138,7 +158,7 @@ func (p *parser) rule(a *Admission, n *yaml.Node) *Rule {
 	d := &draft{Policy: &r.Limit, lines: map[string]int{}}
 	var says []string // of limit, policy, counter and slots
 	known := append([]string{"name", "when", "cost", "clamp", "counter", "slots", "policy"}, policyFields...)
-	p.fields(n, "a demand", slices.DeleteFunc(known, func(f string) bool { return slices.Contains([]string{"about", "max_delay", "fallback", "budget"}, f) }), func(field string, v *yaml.Node) {
+	p.fields(n, "a demand", slices.DeleteFunc(known, func(f string) bool { return slices.Contains([]string{"about"}, f) }), func(field string, v *yaml.Node) {
 		d.lines[field] = v.Line
 		switch field {
 		case "limit", "policy", "counter", "slots":
@@ -157,6 +177,8 @@ func (p *parser) rule(a *Admission, n *yaml.Node) *Rule {
 			r.Of, r.Max = OfCounter, int64(p.count(field, v, limit.MaxLimit, "it is the greatest value"))
 		case "slots":
 			r.Of, r.Max = OfSlots, int64(p.count(field, v, limit.MaxLimit, "it is how many there are"))
+		case "max_delay":
+			p.wrong(v.Line, "`max_delay` does not go with a demand: an admission passes if the turn of the request is now, and gives no later one", "leave it out; a caller that waits for its turn checks the limit by itself")
 		case "policy":
 			if pol := p.set.by[v.Value]; pol != nil && v.Kind == yaml.ScalarNode {
 				r.Limit = *pol
@@ -187,6 +209,10 @@ func (p *parser) rule(a *Admission, n *yaml.Node) *Rule {
 
 // ruleFits reports what an owner would refuse of a demand.
 func (p *parser) ruleFits(r *Rule, d *draft, says string) {
+	if says == "policy" && r.Limit.MaxDelay != 0 {
+		p.wrong(d.lines["policy"], fmt.Sprintf("`max_delay` of the policy `%s` does not go with a demand: an admission passes if the turn of the request is now, and gives no later one", r.Limit.Name), "write the limit of the demand without it")
+		return
+	}
 	for _, field := range policyFields {
 		if field != "limit" && says != "limit" && d.lines[field] != 0 {
 			p.wrong(d.lines[field], fmt.Sprintf("`%s` goes with a `limit` only", field), "")
@@ -205,6 +231,12 @@ func (p *parser) ruleFits(r *Rule, d *draft, says string) {
 		}
 		if err == nil {
 			err = limit.Op{Params: r.Limit.Params, Cost: 1}.Validate()
+		}
+		if err == nil {
+			err = r.Limit.judgeFallback()
+		}
+		if d.lines["fallback"] != 0 && r.Limit.Fallback.Source != fallback.None {
+			r.says = d.lines["fallback"]
 		}
 		most = r.Limit.Capacity()
 	}

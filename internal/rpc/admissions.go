@@ -103,11 +103,19 @@ func inLimit(i int, err error) error {
 	return &of
 }
 
+// admitOf returns what is asked, without its demands.
+func admitOf(q *admissionpb.AdmitRequest) (owner.Admit, error) {
+	if q.OnExpiry > admissionpb.OnExpiry_ON_EXPIRY_CHARGE || q.OnExpiry < 0 {
+		return owner.Admit{}, &failure.Error{Reason: failure.Invalid, Field: "on_expiry", Message: "is unknown to this node", Hint: "use RELEASE or CHARGE"}
+	}
+	return owner.Admit{Hold: q.HoldNs, Charge: q.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE, Peek: q.Peek}, nil
+}
+
 // admit charges all demands, or none.
 func (s *Server) admit(f frame, q *admissionpb.AdmitRequest, r *admissionpb.AdmitResponse) (verdict, error) {
-	op := owner.Admit{Hold: q.HoldNs, Charge: q.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE, Peek: q.Peek}
-	if q.OnExpiry > admissionpb.OnExpiry_ON_EXPIRY_CHARGE || q.OnExpiry < 0 {
-		return verdict{}, &failure.Error{Reason: failure.Invalid, Field: "on_expiry", Message: "is unknown to this node", Hint: "use RELEASE or CHARGE"}
+	op, err := admitOf(q)
+	if err != nil {
+		return verdict{}, err
 	}
 	if q.Policy != "" {
 		return s.admitByPolicy(f, op, q, r)

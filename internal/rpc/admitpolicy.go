@@ -22,8 +22,12 @@ type admitOp = op[admissionpb.AdmitRequest, admissionpb.AdmitResponse, *admissio
 // frontAdmit answers the Admit of a user. The key of one by policy is that of the policies of this
 // node; the owner goes by these, or later ones.
 func (s *Server) frontAdmit(ctx context.Context, o *admitOp, q *admissionpb.AdmitRequest) (*admissionpb.AdmitResponse, error) {
-	if err := s.addressAdmit(q); err != nil {
+	x, err := s.addressAdmit(q)
+	switch {
+	case err != nil:
 		return nil, s.refuse(err)
+	case q.Policy != "" && x.Falls():
+		return s.admitOr(ctx, o, q, &x)
 	}
 	if acrossKeys(q) {
 		return s.admitAcross(ctx, o, q)
@@ -31,25 +35,26 @@ func (s *Server) frontAdmit(ctx context.Context, o *admitOp, q *admissionpb.Admi
 	return o.atOwner(ctx, s, q)
 }
 
-func (s *Server) addressAdmit(q *admissionpb.AdmitRequest) error {
+// addressAdmit says the key of a request, and what it demands, if that is by policy.
+func (s *Server) addressAdmit(q *admissionpb.AdmitRequest) (x policy.Selected, err error) {
 	if q.Policy == "" {
 		if len(q.Fields) > 0 || len(q.Amounts) > 0 || q.PolicyVersion != 0 {
-			return failure.Invalidf("policy", "is missing: fields, amounts and policy_version go with one")
+			return x, failure.Invalidf("policy", "is missing: fields, amounts and policy_version go with one")
 		}
-		return nil
+		return x, nil
 	}
 	if q.Key != "" || len(q.Demands) > 0 {
-		return failure.Invalidf("policy", "says key and demands: leave them out, or leave it out")
+		return x, failure.Invalidf("policy", "says key and demands: leave them out, or leave it out")
 	}
 	if err := s.heardOf(q.PolicyVersion); err != nil {
-		return err
+		return x, err
 	}
 	x, version, err := s.selectDemands(q)
 	if err != nil {
-		return err
+		return x, err
 	}
 	q.Key, q.PolicyVersion = x.Key, version
-	return nil
+	return x, nil
 }
 
 // selectDemands returns what the policies of this node demand of a request, and their version.

@@ -103,8 +103,7 @@ func (s *Server) checkOr(ctx context.Context, o *checkOp, req *limitpb.CheckRequ
 	if ctx.Err() != nil {
 		return nil, err // the caller has left, or has no time for any answer
 	}
-	reason := commonpb.Reason(commonpb.Reason_value["REASON_"+reasonIn(err)])
-	a, instead := s.standIn(o, req, rule, reason)
+	a, instead := s.standIn(o, req, rule, reasonOf(err))
 	if instead != nil {
 		return nil, s.refuse(instead)
 	}
@@ -112,6 +111,11 @@ func (s *Server) checkOr(ctx context.Context, o *checkOp, req *limitpb.CheckRequ
 		return nil, err
 	}
 	return a, nil
+}
+
+// reasonOf returns the reason in the status of an error.
+func reasonOf(err error) commonpb.Reason {
+	return commonpb.Reason(commonpb.Reason_value["REASON_"+reasonIn(err)])
 }
 
 // falls reports whether a check has a fallback.
@@ -257,7 +261,7 @@ type degradedMetrics struct {
 func newDegradedMetrics(reg prometheus.Registerer) (m degradedMetrics) {
 	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keystead_degraded_checks_total",
-		Help: "Checks of limits whose owner could not be asked in time, by what decided instead (none: they failed) and why.",
+		Help: "Checks of limits, and demands of admissions, whose owner could not be asked in time, by what decided instead (none: they failed) and why.",
 	}, []string{"source", "reason"})
 	reg.MustRegister(counts)
 	for source, name := range []string{"none", "local_cap", "last_known"} {

@@ -700,6 +700,14 @@ type AdmitResponse struct {
 	Key string `protobuf:"bytes,20,opt,name=key,proto3" json:"key,omitempty"`
 	// Version of the policies by which the owner decided. 0 without a policy.
 	PolicyVersion uint64 `protobuf:"varint,21,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// Whether the owner could not be asked in time, and the fallbacks of all demands decided: admitted
+	// if each allows it. Of a request by policy only, if all that it demands has a fallback. Then owner
+	// is the node that did, which keeps no hold: hold_id is empty, and there is nothing to settle. epoch
+	// is the earliest of the answers of the owner that it went by, or 0 if a cap decided, too, and
+	// retry_after_ns is at most a second. Nothing of it is remembered under request_id: the same
+	// request sent again may be decided by the owner. If that was asked and did not answer, it may have
+	// charged the request as well; a hold of it ends with its time.
+	Degraded      bool `protobuf:"varint,22,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +826,13 @@ func (x *AdmitResponse) GetPolicyVersion() uint64 {
 	return 0
 }
 
+func (x *AdmitResponse) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
 // DemandResult is what became of a demand.
 type DemandResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -838,9 +853,11 @@ type DemandResult struct {
 	// Whether an override of the limit was in force: capacity is its.
 	Overridden bool `protobuf:"varint,8,opt,name=overridden,proto3" json:"overridden,omitempty"`
 	// The name of the demand, for Settle. Empty without a policy.
-	Name          string `protobuf:"bytes,20,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Name string `protobuf:"bytes,20,opt,name=name,proto3" json:"name,omitempty"`
+	// By what it was decided, if degraded: capacity and remaining are those of the fallback.
+	DegradedSource v1.FallbackSource `protobuf:"varint,21,opt,name=degraded_source,json=degradedSource,proto3,enum=keystead.limit.v1.FallbackSource" json:"degraded_source,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DemandResult) Reset() {
@@ -934,6 +951,13 @@ func (x *DemandResult) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DemandResult) GetDegradedSource() v1.FallbackSource {
+	if x != nil {
+		return x.DegradedSource
+	}
+	return v1.FallbackSource(0)
 }
 
 // Cost is what a demand has really cost.
@@ -1748,7 +1772,7 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x17 \x01(\x04R\rpolicyVersion\"1\n" +
 	"\x05Field\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\x98\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb4\x03\n" +
 	"\rAdmitResponse\x12\x1a\n" +
 	"\badmitted\x18\x01 \x01(\bR\badmitted\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\tR\x06holdId\x12\x17\n" +
@@ -1763,7 +1787,8 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\tcontended\x18\n" +
 	" \x01(\bR\tcontended\x12\x10\n" +
 	"\x03key\x18\x14 \x01(\tR\x03key\x12%\n" +
-	"\x0epolicy_version\x18\x15 \x01(\x04R\rpolicyVersion\"\x92\x02\n" +
+	"\x0epolicy_version\x18\x15 \x01(\x04R\rpolicyVersion\x12\x1a\n" +
+	"\bdegraded\x18\x16 \x01(\bR\bdegraded\"\xde\x02\n" +
 	"\fDemandResult\x12\x18\n" +
 	"\arefused\x18\x01 \x01(\bR\arefused\x12\x1a\n" +
 	"\breserved\x18\x02 \x01(\x04R\breserved\x12\x1a\n" +
@@ -1775,7 +1800,8 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
 	"overridden\x18\b \x01(\bR\n" +
 	"overridden\x12\x12\n" +
-	"\x04name\x18\x14 \x01(\tR\x04name\"@\n" +
+	"\x04name\x18\x14 \x01(\tR\x04name\x12J\n" +
+	"\x0fdegraded_source\x18\x15 \x01(\x0e2!.keystead.limit.v1.FallbackSourceR\x0edegradedSource\"@\n" +
 	"\x04Cost\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x04R\x04cost\x12\x10\n" +
@@ -1891,6 +1917,7 @@ var file_keystead_admission_v1_admission_proto_goTypes = []any{
 	(v1.CalendarUnit)(0),    // 20: keystead.limit.v1.CalendarUnit
 	(*v11.RequestId)(nil),   // 21: keystead.common.v1.RequestId
 	(*v11.Replay)(nil),      // 22: keystead.common.v1.Replay
+	(v1.FallbackSource)(0),  // 23: keystead.limit.v1.FallbackSource
 }
 var file_keystead_admission_v1_admission_proto_depIdxs = []int32{
 	3,  // 0: keystead.admission.v1.Demand.limit:type_name -> keystead.admission.v1.LimitDemand
@@ -1905,29 +1932,30 @@ var file_keystead_admission_v1_admission_proto_depIdxs = []int32{
 	10, // 9: keystead.admission.v1.AdmitRequest.amounts:type_name -> keystead.admission.v1.Cost
 	9,  // 10: keystead.admission.v1.AdmitResponse.demands:type_name -> keystead.admission.v1.DemandResult
 	22, // 11: keystead.admission.v1.AdmitResponse.replay:type_name -> keystead.common.v1.Replay
-	10, // 12: keystead.admission.v1.SettleRequest.costs:type_name -> keystead.admission.v1.Cost
-	21, // 13: keystead.admission.v1.SettleRequest.request_id:type_name -> keystead.common.v1.RequestId
-	1,  // 14: keystead.admission.v1.SettleResponse.state:type_name -> keystead.admission.v1.HoldState
-	13, // 15: keystead.admission.v1.SettleResponse.costs:type_name -> keystead.admission.v1.CostResult
-	22, // 16: keystead.admission.v1.SettleResponse.replay:type_name -> keystead.common.v1.Replay
-	1,  // 17: keystead.admission.v1.ExtendResponse.state:type_name -> keystead.admission.v1.HoldState
-	18, // 18: keystead.admission.v1.InspectResponse.holds:type_name -> keystead.admission.v1.Hold
-	1,  // 19: keystead.admission.v1.Hold.state:type_name -> keystead.admission.v1.HoldState
-	0,  // 20: keystead.admission.v1.Hold.on_expiry:type_name -> keystead.admission.v1.OnExpiry
-	10, // 21: keystead.admission.v1.Hold.reserved:type_name -> keystead.admission.v1.Cost
-	6,  // 22: keystead.admission.v1.AdmissionService.Admit:input_type -> keystead.admission.v1.AdmitRequest
-	11, // 23: keystead.admission.v1.AdmissionService.Settle:input_type -> keystead.admission.v1.SettleRequest
-	14, // 24: keystead.admission.v1.AdmissionService.Extend:input_type -> keystead.admission.v1.ExtendRequest
-	16, // 25: keystead.admission.v1.AdmissionService.Inspect:input_type -> keystead.admission.v1.InspectRequest
-	8,  // 26: keystead.admission.v1.AdmissionService.Admit:output_type -> keystead.admission.v1.AdmitResponse
-	12, // 27: keystead.admission.v1.AdmissionService.Settle:output_type -> keystead.admission.v1.SettleResponse
-	15, // 28: keystead.admission.v1.AdmissionService.Extend:output_type -> keystead.admission.v1.ExtendResponse
-	17, // 29: keystead.admission.v1.AdmissionService.Inspect:output_type -> keystead.admission.v1.InspectResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	23, // 12: keystead.admission.v1.DemandResult.degraded_source:type_name -> keystead.limit.v1.FallbackSource
+	10, // 13: keystead.admission.v1.SettleRequest.costs:type_name -> keystead.admission.v1.Cost
+	21, // 14: keystead.admission.v1.SettleRequest.request_id:type_name -> keystead.common.v1.RequestId
+	1,  // 15: keystead.admission.v1.SettleResponse.state:type_name -> keystead.admission.v1.HoldState
+	13, // 16: keystead.admission.v1.SettleResponse.costs:type_name -> keystead.admission.v1.CostResult
+	22, // 17: keystead.admission.v1.SettleResponse.replay:type_name -> keystead.common.v1.Replay
+	1,  // 18: keystead.admission.v1.ExtendResponse.state:type_name -> keystead.admission.v1.HoldState
+	18, // 19: keystead.admission.v1.InspectResponse.holds:type_name -> keystead.admission.v1.Hold
+	1,  // 20: keystead.admission.v1.Hold.state:type_name -> keystead.admission.v1.HoldState
+	0,  // 21: keystead.admission.v1.Hold.on_expiry:type_name -> keystead.admission.v1.OnExpiry
+	10, // 22: keystead.admission.v1.Hold.reserved:type_name -> keystead.admission.v1.Cost
+	6,  // 23: keystead.admission.v1.AdmissionService.Admit:input_type -> keystead.admission.v1.AdmitRequest
+	11, // 24: keystead.admission.v1.AdmissionService.Settle:input_type -> keystead.admission.v1.SettleRequest
+	14, // 25: keystead.admission.v1.AdmissionService.Extend:input_type -> keystead.admission.v1.ExtendRequest
+	16, // 26: keystead.admission.v1.AdmissionService.Inspect:input_type -> keystead.admission.v1.InspectRequest
+	8,  // 27: keystead.admission.v1.AdmissionService.Admit:output_type -> keystead.admission.v1.AdmitResponse
+	12, // 28: keystead.admission.v1.AdmissionService.Settle:output_type -> keystead.admission.v1.SettleResponse
+	15, // 29: keystead.admission.v1.AdmissionService.Extend:output_type -> keystead.admission.v1.ExtendResponse
+	17, // 30: keystead.admission.v1.AdmissionService.Inspect:output_type -> keystead.admission.v1.InspectResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_keystead_admission_v1_admission_proto_init() }

@@ -493,6 +493,18 @@ func (m *AdmitResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Degraded {
+		i--
+		if m.Degraded {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xb0
+	}
 	if m.PolicyVersion != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PolicyVersion))
 		i--
@@ -629,6 +641,13 @@ func (m *DemandResult) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.DegradedSource != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DegradedSource))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa8
 	}
 	if len(m.Name) > 0 {
 		i -= len(m.Name)
@@ -1577,6 +1596,9 @@ func (m *AdmitResponse) SizeVT() (n int) {
 	if m.PolicyVersion != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.PolicyVersion))
 	}
+	if m.Degraded {
+		n += 3
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1614,6 +1636,9 @@ func (m *DemandResult) SizeVT() (n int) {
 	l = len(m.Name)
 	if l > 0 {
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.DegradedSource != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.DegradedSource))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3390,6 +3415,26 @@ func (m *AdmitResponse) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 22:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Degraded", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Degraded = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3627,6 +3672,25 @@ func (m *DemandResult) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Name = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 21:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field DegradedSource", wireType)
+			}
+			m.DegradedSource = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.DegradedSource |= v1.FallbackSource(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -288,23 +288,14 @@ there is nothing to settle. With --json:
 {"late": bool, "costs": [{"name", "charged", "back", "taken", "debt"}], "epoch": number}.`,
 		Example: `  keystead settle org:7 "$hold" tpm=3127
   keystead settle org:7 "$hold" --release`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return usageError{errors.New("KEY and HOLD are missing\n  hint: keystead settle KEY HOLD NAME=COST")}
-			}
-			return nil
-		},
+		Args: settleArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			costs, err := parseCosts(args[2:])
 			if err != nil {
 				return err
 			}
 			if args[1] == noHold {
-				if f.json {
-					return showSettled(std, &client.Settled{}, true)
-				}
-				_, err := fmt.Fprintln(std.Out, "nothing to settle: a fallback admitted it")
-				return err
+				return showNoHold(std, f.json)
 			}
 			if release && len(costs) > 0 {
 				return usageError{errors.New("--release and costs exclude each other: nothing was used, or it is said how much")}
@@ -336,6 +327,22 @@ there is nothing to settle. With --json:
 	cmd.Flags().BoolVar(&release, "release", false, "nothing was used: give all back")
 	key.flags(cmd)
 	return cmd
+}
+
+func settleArgs(_ *cobra.Command, args []string) error {
+	if len(args) < 2 {
+		return usageError{errors.New("KEY and HOLD are missing\n  hint: keystead settle KEY HOLD NAME=COST")}
+	}
+	return nil
+}
+
+// showNoHold says that there is no hold to settle.
+func showNoHold(std Process, asJSON bool) error {
+	if asJSON {
+		return showSettled(std, &client.Settled{}, true)
+	}
+	_, err := fmt.Fprintln(std.Out, "nothing to settle: a fallback admitted it")
+	return err
 }
 
 func parseCosts(args []string) (costs []client.Cost, err error) {

@@ -143,6 +143,11 @@ func TestAdmissionPolicyCommands(t *testing.T) {
 	refuses(t, 1, "fields.user: is missing or empty", "policy", "explain", "chat", "--file", file, "--field", "org=7", "--amount", "tokens=5")
 	refuses(t, 2, "--field and --amount go with the name of one admission policy", "policy", "explain", "--file", file, "--field", "org=7")
 
+	if text := succeeds(t, "settle", "org:7", "-", "tpm=3"); text != "nothing to settle: a fallback admitted it\n" {
+		t.Error(text)
+	}
+	hasFields(t, object(t, succeeds(t, "settle", "org:7", "-", "--json")), "late", "costs", "epoch")
+
 	n := startNode(t, nil, "server", "--id", "solo", "--data-dir", filepath.Join(t.TempDir(), "data"))
 	with := func(args ...string) []string { return append(args, "--addr", n.grpc) }
 	succeeds(t, with("policy", "apply", file)...)

@@ -1,0 +1,162 @@
+//go:build system
+
+package system
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/internal/policy"
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
+)
+
+const explained = `policies:
+  closed: {limit: 3000/24h}
+  open: {limit: 3000/24h, fallback: "local-cap:4/24h", budget: 200ms}
+admissions:
+  chat:
+    key: "{org}"
+    fields: [org]
+    demands:
+    - {name: chat/rpm, limit: 3000/24h, fallback: "local-cap:5/24h", budget: 200ms}
+    - {name: chat/open, policy: open}
+`
+
+// tally is what callers of one policy were told.
+type tally struct {
+	ask func(ctx context.Context, n *testNode) (admitted, degraded bool, err error)
+
+	mu                 sync.Mutex // guards what follows
+	admitted, degraded int        // degraded of those that were admitted
+	dead               bool       // the owner is
+	taken              bool       // another one has decided since
+	full               bool       // … and refused
+}
+
+// pace keeps the limits from being used up before the owner is killed.
+const pace = 5 * time.Millisecond
+
+func (l *tally) work(ctx context.Context, n *testNode) {
+	next := time.NewTicker(pace)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		try, cancel := context.WithTimeout(ctx, callTime)
+		l.mu.Lock()
+		after := l.dead
+		l.mu.Unlock()
+		ok, degraded, err := l.ask(try, n)
+		cancel()
+		if err != nil {
+			continue
+		}
+		l.mu.Lock()
+		if ok {
+			l.admitted++
+			if degraded {
+				l.degraded++
+			}
+		}
+		if after && !degraded {
+			l.taken, l.full = true, l.full || !ok
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (l *tally) sees(what func() bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return what()
+}
+
+// TestClusterExplainedLoss: the owner of a key is killed under load, and callers ask through all nodes until another one
+// has taken over and the limits are used up: no more is admitted than explain says of that, with a fallback and without,
+// of checks and of an admission.
+func TestClusterExplainedLoss(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, false)
+	c.protected(c.nodes...)
+	file := filepath.Join(t.TempDir(), "p.yaml")
+	write(t, file, explained)
+	eventually(t, "all nodes know policies", func() bool {
+		return keystead(t, "policy", "apply", file, "--addr", c.nodes[0].grpc).code == 0
+	})
+	set, err := policy.Parse(file, []byte(explained))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := c.keys(2)
+	victim := c.nodes[1]
+	key, org := keys[victim.id][0], keys[victim.id][1] // what is demanded has names of the second
+	request, err := set.Admission("chat").Select(map[string]string{"org": org}, nil)
+	if err != nil || request.Key != org || !request.Falls() {
+		t.Fatalf("%+v %v", request, err)
+	}
+	check := func(name string) *tally {
+		return &tally{ask: func(ctx context.Context, n *testNode) (bool, bool, error) {
+			r, err := limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: key, Policy: name})
+			return r.GetAllowed(), r.GetDegraded(), err
+		}}
+	}
+	all := map[string]*tally{"closed": check("closed"), "open": check("open"), "chat": {ask: func(ctx context.Context, n *testNode) (bool, bool, error) {
+		r, err := admissionpb.NewAdmissionServiceClient(n.conn).Admit(ctx, &admissionpb.AdmitRequest{Policy: "chat", Fields: []*admissionpb.Field{{Name: "org", Value: org}}})
+		return r.GetAdmitted(), r.GetDegraded(), err
+	}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	began := time.Now()
+	var work sync.WaitGroup
+	for _, l := range all {
+		for _, n := range c.nodes {
+			work.Go(func() { l.work(ctx, n) })
+		}
+	}
+	for name, l := range all {
+		eventually(t, name+" admits", func() bool { return l.sees(func() bool { return l.admitted >= 30 }) })
+	}
+	victim.kill()
+	for _, l := range all {
+		l.sees(func() bool { l.dead = true; return true })
+	}
+	for name, l := range all {
+		eventually(t, name+" is decided by another owner, and used up", func() bool { return l.sees(func() bool { return l.taken && l.full }) })
+	}
+	cancel()
+	work.Wait()
+	took := time.Since(began)
+
+	bounds := map[string]*policy.Policy{"closed": set.Lookup("closed"), "open": set.Lookup("open"), "chat": &request.Demands[0].Limit}
+	for name, l := range all {
+		p := bounds[name]
+		most, beside := p.AtMost(took), new(big.Int)
+		if w := p.WithoutOwner(); w != nil {
+			beside = w.Of(int64(len(c.nodes)))
+		}
+		most.Add(most, beside)
+		t.Logf("%s: %d admitted in %s, %d by fallbacks; explain says at most %s, of which %s are those", name, l.admitted, took.Round(time.Second), l.degraded, most, beside)
+		if big.NewInt(int64(l.admitted)).Cmp(most) > 0 || big.NewInt(int64(l.degraded)).Cmp(beside) > 0 {
+			t.Errorf("%s: %d admitted, %d by fallbacks, of at most %s and %s", name, l.admitted, l.degraded, most, beside)
+		}
+		if beside.Sign() > 0 && l.degraded == 0 {
+			t.Errorf("%s: no fallback has decided", name)
+		}
+	}
+	for name, args := range map[string][]string{"open": {"open"}, "chat": {"chat", "--field", "org=" + org}} {
+		text := succeeds(t, append([]string{"policy", "explain", "--file", file}, args...)...)
+		if says := fmt.Sprintf("3 nodes %s", bounds[name].WithoutOwner().Of(3)); !strings.Contains(text, says) {
+			t.Errorf("explain of %s does not say %q:\n%s", name, says, text)
+		}
+	}
+}

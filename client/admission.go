@@ -115,8 +115,8 @@ type Admit struct {
 	Hold time.Duration
 	// Charge has what nobody settles stay charged. Else it is given back.
 	Charge bool
-	// Keep extends the hold by itself until it is settled, so that Hold may be short and the request
-	// long: what a process that dies has reserved ends after Hold.
+	// Keep extends the hold by itself until Settle or Release is called, so that Hold may be short and the request long:
+	// what a process that dies has reserved, or what could not be settled, ends after Hold.
 	Keep bool
 	Peek bool // answer as for a real request, but charge nothing
 
@@ -445,7 +445,10 @@ func (h *Admitted) settle(ctx context.Context, costs []Cost, release bool) (Sett
 		return Settled{}, nil
 	}
 	s, err := h.settleAt(ctx, costs, release)
-	if h.settled = err == nil || errors.Is(err, ErrHoldUnknown); h.settled && h.stop != nil {
+	h.settled = err == nil || errors.Is(err, ErrHoldUnknown)
+	// What is over is not kept, also if nobody could be told: it ends with its time.
+	//guard:client-failed-settle-keeps !errors.Is(err, ErrInvalid) -> h.settled
+	if h.stop != nil && !errors.Is(err, ErrInvalid) {
 		h.stop()
 	}
 	return s, err

@@ -201,6 +201,31 @@ func TestKeptHoldOfAnEarlierCall(t *testing.T) {
 	})
 }
 
+// TestFailedSettlementKeepsNothing: a hold that is kept ends with its time if nobody could be told that it is over.
+func TestFailedSettlementKeepsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1"}, nil)
+		w.agree()
+		c, n1 := w.client(Config{}, "n1"), w.nodes["n1"]
+		h, err := c.Admit(soon(t), Admit{Key: "k", Hold: 5 * time.Second, Keep: true, Demands: []Demand{Slots("", 1, 2)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // it is kept
+		n1.isolate(true)
+		if s, err := h.Settle(soonIn(t, 100*time.Millisecond)); err == nil {
+			t.Errorf("settled at nobody: %+v", s)
+		}
+		n1.isolate(false)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		holds, _, err := c.Admission("").Holds(soon(t), "k", h.Hold())
+		if err != nil || len(holds) > 0 && !holds[0].Over {
+			t.Errorf("it is kept: %+v %v", holds, err)
+		}
+	})
+}
+
 // TestReleaseGoesOn though its context ends while it is under way.
 func TestReleaseGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -63,6 +63,9 @@ func (c *Client) Limit(name string, rate Rate, opts ...LimitOption) Limit {
 // Name returns the name that the limit was given.
 func (l Limit) Name() string { return l.name }
 
+// Policy returns the name of the policy that has its rate, "" if the limit was given one.
+func (l Limit) Policy() string { return l.policy }
+
 // Rate returns the rate that the limit was given: none to that of a policy.
 func (l Limit) Rate() Rate { return l.rate }
 
@@ -92,6 +95,7 @@ func metaOf(a marked, r *commonpb.Replay) Meta {
 type Decision struct {
 	Allowed    bool
 	Capacity   uint64        // most that can be available at once: the burst, or what a window holds
+	Limit      uint64        // tokens per period, as it was decided by: those of its rate, its policy or an override
 	Remaining  uint64        // available after this check
 	RetryAfter time.Duration // until the same check can be allowed; 0 if it was. After Overdraw, a check of 1
 	ResetAfter time.Duration // until everything is available again
@@ -294,7 +298,7 @@ func (q *Check) wire() *limitpb.CheckRequest {
 
 func decision(r *limitpb.CheckResponse) Decision {
 	d := Decision{
-		Allowed: r.GetAllowed(), Capacity: r.GetCapacity(), Remaining: r.GetRemaining(),
+		Allowed: r.GetAllowed(), Capacity: r.GetCapacity(), Limit: r.GetLimit(), Remaining: r.GetRemaining(),
 		RetryAfter: time.Duration(r.GetRetryAfterNs()), ResetAfter: time.Duration(r.GetResetAfterNs()), Delay: time.Duration(r.GetDelayNs()),
 		Slack: r.GetSlack(), Parts: int(r.GetParts()), Debt: r.GetDebt(), Overridden: r.GetOverridden(), PolicyVersion: r.GetPolicyVersion(),
 		Meta: metaOf(r, r.GetReplay()),

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -58,13 +59,18 @@ func (l *Limiter) Stream(o GRPC) grpc.StreamServerInterceptor {
 func (l *Limiter) call(ctx context.Context, o GRPC, method string, set func(metadata.MD) error) error {
 	v := l.decide(ctx, o.Key(ctx, method), o.Cost(ctx, method))
 	md := metadata.MD{}
-	if v.limited {
-		md.Set(policyFieldName, l.policy)
-		md.Set(rateLimitField, l.limitField(&v.decision))
+	if policy, left, ok := l.fields(&v); ok {
+		md.Set(policyFieldName, policy)
+		md.Set(rateLimitField, left)
 	}
-	code, message, after := codes.ResourceExhausted, "too many requests: the limit "+l.name+" is used up", v.decision.RetryAfter
+	return refusal(&v, l.name, v.decision.RetryAfter, md, set)
+}
+
+// refusal sets the headers of a call, and returns the error that it is refused with.
+func refusal(v *verdict, name string, after time.Duration, md metadata.MD, set func(metadata.MD) error) error {
+	code, message := codes.ResourceExhausted, "too many requests: the limit "+name+" is used up"
 	if !v.limited {
-		code, message, after = codes.Unavailable, "the limit "+l.name+" cannot be checked at the moment", pause
+		code, message, after = codes.Unavailable, "the limit "+name+" cannot be checked at the moment", pause
 	}
 	if !v.allowed {
 		md.Set(retryAfterField, retryAfter(after))

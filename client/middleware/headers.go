@@ -29,6 +29,24 @@ func policyField(name string, r client.Rate) string {
 	return string(p.Append(nil))
 }
 
+// fields returns the fields that tell the policy and what is left, each once: none if nothing is known. Of a policy of the
+// cluster the first has the quota that it had when the request was decided, and not the time that this is for, which
+// nodes do not tell.
+func (l *Limiter) fields(v *verdict) (policy, left string, ok bool) {
+	if !v.limited {
+		return "", "", false
+	}
+	d := &v.decision
+	if policy = l.policy; policy == "" {
+		quota := cmp.Or(d.Limit, d.Capacity)
+		if quota == 0 {
+			return "", "", false
+		}
+		policy = string(limitfield.Policy{Name: policyName(l.limit), Quota: quota}.Append(nil))
+	}
+	return policy, l.limitField(d), true
+}
+
 // limitField returns the field that tells what is left: the tokens, and the time until there
 // is more, if that is known.
 func (l *Limiter) limitField(d *client.Decision) string {
@@ -43,6 +61,8 @@ func (l *Limiter) untilMore(d *client.Decision) (time.Duration, bool) {
 	switch {
 	case !d.Allowed:
 		return d.RetryAfter, true
+	case l.limit.Policy() != "": // how it refills is known to the policy alone
+		return 0, false
 	case r.Algorithm == client.FixedWindow:
 		return d.ResetAfter, d.ResetAfter > 0
 	case r.Algorithm == client.TokenBucket && d.Remaining < d.Capacity:

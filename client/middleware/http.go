@@ -36,10 +36,10 @@ func (l *Limiter) HTTP(o HTTP) func(next http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			v := l.decide(r.Context(), o.Key(r), o.Cost(r))
-			if v.limited {
+			if policy, left, ok := l.fields(&v); ok {
 				// Several limits make a list of each field.
-				w.Header().Add(policyFieldName, l.policy)
-				w.Header().Add(rateLimitField, l.limitField(&v.decision))
+				w.Header().Add(policyFieldName, policy)
+				w.Header().Add(rateLimitField, left)
 			}
 			switch {
 			case v.allowed:
@@ -49,18 +49,18 @@ func (l *Limiter) HTTP(o HTTP) func(next http.Handler) http.Handler {
 				o.Refused(w, r, v.decision)
 			default:
 				w.Header().Set(retryAfterField, retryAfter(pause))
-				l.problem(w, http.StatusServiceUnavailable, "temporary-reduced-capacity", "The limit of requests cannot be checked at the moment")
+				problem(w, l.name, http.StatusServiceUnavailable, "temporary-reduced-capacity", "The limit of requests cannot be checked at the moment")
 			}
 		})
 	}
 }
 
 func (l *Limiter) refused(w http.ResponseWriter, _ *http.Request, _ client.Decision) {
-	l.problem(w, http.StatusTooManyRequests, "quota-exceeded", "Too many requests: the limit is used up")
+	problem(w, l.name, http.StatusTooManyRequests, "quota-exceeded", "Too many requests: the limit is used up")
 }
 
 // problem answers with a problem (RFC 9457) of those that the draft of the fields defines.
-func (l *Limiter) problem(w http.ResponseWriter, code int, what, title string) {
+func problem(w http.ResponseWriter, name string, code int, what, title string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(struct { // fails when the client is gone
@@ -68,5 +68,5 @@ func (l *Limiter) problem(w http.ResponseWriter, code int, what, title string) {
 		Title    string   `json:"title"`
 		Status   int      `json:"status"`
 		Violated []string `json:"violated-policies"`
-	}{"https://iana.org/assignments/http-problem-types#" + what, title, code, []string{strings.Trim(l.name, `"`)}})
+	}{"https://iana.org/assignments/http-problem-types#" + what, title, code, []string{strings.Trim(name, `"`)}})
 }

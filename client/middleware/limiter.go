@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"math"
 	"time"
-
-	"google.golang.org/grpc/metadata"
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/limitfield"
@@ -66,51 +64,59 @@ type Config struct {
 
 // Limiter checks requests by one limit. It may be used for several servers.
 type Limiter struct {
-	cfg    Config
+	reach
 	limit  client.Limit
-	policy string // the field RateLimit-Policy
+	policy string // the field RateLimit-Policy; "" = answers say it, because a policy of the cluster has the rate
 	name   string // of the policy, quoted
-	local  *local // for FailLocal
+	local  *local // for FailLocal; nil = there is no rate to go by
 	// capacity is the most that a request can spend.
 	capacity uint64
-	began    time.Time
-
-	failed atomic.Int32 // failures in a row
-	next   atomic.Int64 // while it fails: when Keystead is asked again, as since tells it
 }
 
-// since returns the time since the limiter was made. Nobody can set that clock.
-func (l *Limiter) since() int64 { return int64(time.Since(l.began)) }
-
-// New prepares a limiter.
+// New prepares a limiter of a limit with a rate, or of a policy (Client.Policy).
 func New(limit client.Limit, cfg Config) (*Limiter, error) {
+	rate, byPolicy := limit.Rate(), limit.Policy() != ""
+	if err := cfg.complete(byPolicy); err != nil {
+		return nil, err
+	}
+	l := &Limiter{reach: reach{cfg: cfg, what: limit.Name(), began: time.Now()}, limit: limit, name: string(limitfield.Quote(nil, policyName(limit)))}
+	switch {
+	case byPolicy:
+		l.capacity = math.MaxUint64
+		return l, nil
+	case rate.Limit == 0 || rate.Period <= 0:
+		return nil, errors.New("middleware: the limit has no rate; make it by Client.Limit, such as c.Limit(\"api\", client.PerMinute(20))")
+	case rate.Algorithm == client.LeakyBucket:
+		return nil, errors.New("middleware: the limit is Spaced, and requests do not wait here; call Limit.Wait in the handler")
+	}
+	l.local, l.policy, l.capacity = newLocal(rate, cfg.LocalShare), policyField(policyName(limit), rate), capacity(rate)
+	return l, nil
+}
+
+// complete puts in defaults, and reports what cannot be. Who goes by a policy has no numbers to limit by itself.
+func (cfg *Config) complete(byPolicy bool) error {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.LocalShare = cmp.Or(cfg.LocalShare, 1)
 	cfg.OnFailure = cmp.Or(cfg.OnFailure, FailOpen)
 	if cfg.OnRefusal == 0 {
-		if cfg.OnRefusal = FailLocal; cfg.OnFailure == FailClosed {
+		if cfg.OnRefusal = FailLocal; cfg.OnFailure == FailClosed || byPolicy {
 			cfg.OnRefusal = FailClosed
 		}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	rate := limit.Rate()
 	switch {
-	case rate.Limit == 0 || rate.Period <= 0:
-		return nil, errors.New("middleware: the limit has no rate; make it by Client.Limit, such as c.Limit(\"api\", client.PerMinute(20))")
-	case rate.Algorithm == client.LeakyBucket:
-		return nil, errors.New("middleware: the limit is Spaced, and requests do not wait here; call Limit.Wait in the handler")
 	case cfg.Timeout < 0:
-		return nil, fmt.Errorf("middleware: Timeout %s is negative", cfg.Timeout)
+		return fmt.Errorf("middleware: Timeout %s is negative", cfg.Timeout)
 	case cfg.OnFailure > FailLocal || cfg.OnRefusal > FailLocal:
-		return nil, errors.New("middleware: OnFailure or OnRefusal is none of FailOpen, FailClosed and FailLocal")
+		return errors.New("middleware: OnFailure or OnRefusal is none of FailOpen, FailClosed and FailLocal")
+	case byPolicy && (cfg.OnFailure == FailLocal || cfg.OnRefusal == FailLocal):
+		return errors.New("middleware: FailLocal needs a rate, and a policy has it; say `fallback: local-cap:…` in the policy, which nodes go by, and FailOpen or FailClosed here")
 	case !(cfg.LocalShare > 0 && cfg.LocalShare <= 1):
-		return nil, fmt.Errorf("middleware: LocalShare %v: choose more than 0, and 1 at most", cfg.LocalShare)
+		return fmt.Errorf("middleware: LocalShare %v: choose more than 0, and 1 at most", cfg.LocalShare)
 	}
-	l := &Limiter{cfg: cfg, limit: limit, name: string(limitfield.Quote(nil, policyName(limit))), local: newLocal(rate, cfg.LocalShare), began: time.Now()}
-	l.policy, l.capacity = policyField(policyName(limit), rate), capacity(rate)
-	return l, nil
+	return nil
 }
 
 // verdict is what becomes of a request.
@@ -132,21 +138,18 @@ func (l *Limiter) decide(ctx context.Context, key string, cost uint64) verdict {
 	if !l.mayAsk() {
 		return l.alone(l.cfg.OnFailure, key, cost)
 	}
-	// The caller's own end decides nothing: one that leaves at once would pass unchecked.
-	//guard:middleware-left context.WithoutCancel(ctx) -> ctx
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.Timeout)
+	call, cancel := l.within(ctx)
 	defer cancel()
-	// Nor does what it sent: a server may pass that on with its calls, and too much of it
-	// would keep the check from being sent at all.
-	//guard:middleware-passed-on
-	call = metadata.NewOutgoingContext(call, metadata.MD{})
 	d, err := l.limit.CheckN(call, key, cost)
 	switch {
 	case err == nil:
 		l.answered()
 		return verdict{allowed: d.Allowed, limited: true, decision: d}
+	case l.limit.Policy() != "" && tooCostly(err):
+		l.answered()
+		return verdict{limited: true}
 	//guard:middleware-refusal
-	case errors.Is(err, client.ErrKindMismatch) || errors.Is(err, client.ErrStoreFull) || errors.Is(err, client.ErrInvalid):
+	case refused(err):
 		l.cfg.Log.Warn("Keystead cannot check this key; the request is decided without it", "limit", l.limit.Name(), "fail", l.cfg.OnRefusal, "err", err)
 		l.answered()
 		return l.alone(l.cfg.OnRefusal, key, cost)
@@ -155,28 +158,10 @@ func (l *Limiter) decide(ctx context.Context, key string, cost uint64) verdict {
 	return l.alone(l.cfg.OnFailure, key, cost)
 }
 
-// mayAsk reports whether Keystead is to be asked.
-func (l *Limiter) mayAsk() bool {
-	if l.failed.Load() < failuresInARow {
-		return true
-	}
-	now, next := l.since(), l.next.Load()
-	//guard:middleware-pause true
-	return now >= next && l.next.CompareAndSwap(next, now+int64(pause))
-}
-
-// answered notes that Keystead is there.
-func (l *Limiter) answered() {
-	if l.failed.Load() != 0 && l.failed.Swap(0) >= failuresInARow {
-		l.cfg.Log.Info("Keystead answers again", "limit", l.limit.Name())
-	}
-}
-
-func (l *Limiter) failure(err error) {
-	if l.failed.Add(1) == failuresInARow {
-		l.next.Store(l.since() + int64(pause))
-		l.cfg.Log.Warn("Keystead does not answer; requests are decided without it", "limit", l.limit.Name(), "fail", l.cfg.OnFailure, "err", err)
-	}
+// tooCostly reports whether a policy can never hold what a request costs.
+func tooCostly(err error) bool {
+	var e *client.Error
+	return errors.As(err, &e) && e.Reason == client.ErrInvalid && e.Field == "cost"
 }
 
 // alone decides without Keystead.

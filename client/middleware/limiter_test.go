@@ -15,7 +15,7 @@ import (
 // When Keystead does not answer, most requests do not wait for it; one a second tries.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Limiter{cfg: Config{Log: slog.New(slog.DiscardHandler)}, began: time.Now()}
+		l := &Limiter{reach: reach{cfg: Config{Log: slog.New(slog.DiscardHandler)}, began: time.Now()}}
 		asked := func() (n int) {
 			for range 10 {
 				if l.mayAsk() {

@@ -19,12 +19,6 @@ type Demand struct {
 	never error // of a cost above the capacity, unless an override is in force
 }
 
-// Clamped returns what the demand, which has a Clamp, reserves of a capacity.
-func (d *Demand) Clamped(capacity uint64) uint64 {
-	share := uint64(d.Clamp)
-	return min(d.Cost, max(1, capacity/100*share+capacity%100*share/100))
-}
-
 // Admit asks whether all of its demands pass, and charges them.
 type Admit struct {
 	Demands []Demand // 1 to admission.MaxDemands

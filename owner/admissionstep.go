@@ -153,6 +153,12 @@ type DemandAnswer struct {
 	Overridden bool   // an override was in force, of which Capacity is
 }
 
+// Clamped returns what the demand, which has a Clamp, reserves of a capacity.
+func (d *Demand) Clamped(capacity uint64) uint64 {
+	share := uint64(d.Clamp)
+	return min(d.Cost, max(1, capacity/100*share+capacity%100*share/100))
+}
+
 // wants makes the step that of a demand: what it reserves is judged by what is in force.
 func (x *demandStep) wants(of *Demand) error {
 	x.demand = of.Demand

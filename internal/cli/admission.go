@@ -210,9 +210,6 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	return err
 }
 
-// noHold stands for the hold of what was admitted without the owner of its key: there is nothing to settle.
-const noHold = "-"
-
 func sayRefused(std Process, h *client.Admitted, names []string) error {
 	var by []string
 	for i, d := range h.Demands {
@@ -327,22 +324,6 @@ there is nothing to settle. With --json:
 	cmd.Flags().BoolVar(&release, "release", false, "nothing was used: give all back")
 	key.flags(cmd)
 	return cmd
-}
-
-func settleArgs(_ *cobra.Command, args []string) error {
-	if len(args) < 2 {
-		return usageError{errors.New("KEY and HOLD are missing\n  hint: keystead settle KEY HOLD NAME=COST")}
-	}
-	return nil
-}
-
-// showNoHold says that there is no hold to settle.
-func showNoHold(std Process, asJSON bool) error {
-	if asJSON {
-		return showSettled(std, &client.Settled{}, true)
-	}
-	_, err := fmt.Fprintln(std.Out, "nothing to settle: a fallback admitted it")
-	return err
 }
 
 func parseCosts(args []string) (costs []client.Cost, err error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/policy"
 )
 
@@ -141,4 +142,23 @@ func explainRequest(out io.Writer, a *policy.Admission, request *requestFlags, a
 		x.Demands = append(x.Demands, y)
 	}
 	return printJSON(out, x)
+}
+
+// noHold stands for the hold of what was admitted without the owner of its key: there is nothing to settle.
+const noHold = "-"
+
+func settleArgs(_ *cobra.Command, args []string) error {
+	if len(args) < 2 {
+		return usageError{errors.New("KEY and HOLD are missing\n  hint: keystead settle KEY HOLD NAME=COST")}
+	}
+	return nil
+}
+
+// showNoHold says that there is no hold to settle.
+func showNoHold(std Process, asJSON bool) error {
+	if asJSON {
+		return showSettled(std, &client.Settled{}, true)
+	}
+	_, err := fmt.Fprintln(std.Out, "nothing to settle: a fallback admitted it")
+	return err
 }

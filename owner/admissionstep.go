@@ -153,12 +153,6 @@ type DemandAnswer struct {
 	Overridden bool   // an override was in force, of which Capacity is
 }
 
-// Clamped returns what the demand, which has a Clamp, reserves of a capacity.
-func (d *Demand) Clamped(capacity uint64) uint64 {
-	share := uint64(d.Clamp)
-	return min(d.Cost, max(1, capacity/100*share+capacity%100*share/100))
-}
-
 // wants makes the step that of a demand: what it reserves is judged by what is in force.
 func (x *demandStep) wants(of *Demand) error {
 	x.demand = of.Demand
@@ -168,16 +162,16 @@ func (x *demandStep) wants(of *Demand) error {
 	}
 	if x.wanted = d.Cost; of.Clamp != 0 {
 		//guard:admission-clamp
-		d.Cost = of.clamped(capacityOf(d, &x.params))
-		x.wanted = of.clamped(capacityOf(d, &d.Params))
+		d.Cost = of.Clamped(capacityOf(d, &x.params))
+		x.wanted = of.Clamped(capacityOf(d, &d.Params))
 	} else if x.over == nil {
 		return of.never
 	}
 	return nil
 }
 
-// clamped returns what is reserved of such a capacity.
-func (of *Demand) clamped(capacity uint64) uint64 {
+// Clamped returns what is reserved of such a capacity.
+func (of *Demand) Clamped(capacity uint64) uint64 {
 	return min(of.Cost, max(1, capacity/100*uint64(of.Clamp)+capacity%100*uint64(of.Clamp)/100))
 }
 

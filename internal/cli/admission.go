@@ -198,11 +198,7 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	case h.Hold() != "":
 		_, err = fmt.Fprintln(std.Out, h.Hold())
 	default:
-		mark := graceMark(h.LostEpoch)
-		if h.Degraded {
-			mark = fmt.Sprintf(" (degraded: by %s alone)", h.Owner)
-		}
-		_, err = fmt.Fprintf(std.Out, "admitted%s\n", mark)
+		_, err = fmt.Fprintf(std.Out, "admitted%s%s\n", graceMark(h.LostEpoch), aloneMark(h))
 	}
 	if err == nil && refused {
 		err = exitCode(exitDenied)

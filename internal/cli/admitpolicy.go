@@ -162,3 +162,11 @@ func showNoHold(std Process, asJSON bool) error {
 	_, err := fmt.Fprintln(std.Out, "nothing to settle: a fallback admitted it")
 	return err
 }
+
+// aloneMark says which node has admitted without the owner.
+func aloneMark(h *client.Admitted) string {
+	if !h.Degraded {
+		return ""
+	}
+	return fmt.Sprintf(" (degraded: by %s alone)", h.Owner)
+}

@@ -249,9 +249,6 @@ func (a Admission) giveBack(key, hold string) {
 	})
 }
 
-// holdOf returns what a hold is called that an operation makes: the client and the sequence of its request.
-func holdOf(op *operation) string { return fmt.Sprintf("%x-%x", op.of.client, op.seq) }
-
 func (q *Admit) validate() error {
 	for i := range q.Demands {
 		d := &q.Demands[i]

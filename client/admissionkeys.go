@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -87,3 +88,6 @@ func (a Admission) Holds(ctx context.Context, key, hold string) (holds []HoldInf
 	}
 	return holds, int(r.GetTotal()), err
 }
+
+// holdOf returns what a hold is called that an operation makes: the client and the sequence of its request.
+func holdOf(op *operation) string { return fmt.Sprintf("%x-%x", op.of.client, op.seq) }

@@ -31,6 +31,9 @@ type Admit struct {
 	// Asked stands for what was asked for, where the demands are those of a policy: a retry under
 	// its id is one, whatever they are by then.
 	Asked uint64
+	// Tag names the hold in place of the id of the request, which is not given then: see MaxTagged. The zero
+	// Tag is none. A retry makes another hold.
+	Tag reqid.Client
 }
 
 // AdmitAnswer is the outcome of an Admit. In a replay, Admitted is that of the first answer; the rest is as it is
@@ -90,9 +93,12 @@ var (
 	errHolds = &failure.Error{Reason: failure.StoreFull, Field: "hold_ns", RetryAfter: retrySoon,
 		Message: "the admission has as many holds as it may; nothing happened",
 		Hint:    "settle holds sooner, hold for a shorter time, or use another name for the admission"}
+	errHoldTag = &failure.Error{Reason: failure.Invalid, Field: "hold_tag",
+		Message: "does not go with a request_id or an idempotency_key: one of them names the hold",
+		Hint:    "leave one out; with a hold_tag, a retry makes another hold"}
 	errHoldID = &failure.Error{Reason: failure.Invalid, Field: "request_id",
 		Message: "is missing: a hold is known by the request that made it",
-		Hint:    "send a request_id or an idempotency_key, or leave hold_ns at 0"}
+		Hint:    "send a request_id, an idempotency_key or a hold_tag, or leave hold_ns at 0"}
 )
 
 // validate reports what cannot be asked for.
@@ -104,6 +110,8 @@ func (op *Admit) validate(ref *Ref) error {
 		return invalid("demands", "are %d; at most %d are allowed", len(op.Demands), admission.MaxDemands)
 	case op.Hold != 0 && (op.Hold < admission.MinHold || op.Hold > admission.MaxHold):
 		return invalid("hold_ns", "is %s; choose 10ms to 24h, or 0 to spend at once", time.Duration(op.Hold))
+	case op.tagged() && op.Hold == 0 && !op.Peek:
+		return invalid("hold_tag", "goes with a hold: say hold_ns")
 	}
 	for i := range op.Demands {
 		if err := op.validDemand(ref, i); err != nil {
@@ -170,7 +178,10 @@ func (s *Store) Admit(now int64, ref Ref, id reqid.ID, op Admit, to []DemandAnsw
 	if err := op.validate(&ref); err != nil {
 		return AdmitAnswer{}, err
 	}
-	if op.Hold != 0 && !op.Peek && !id.Given() {
+	switch {
+	case op.tagged() && id.Given():
+		return AdmitAnswer{}, errHoldTag
+	case op.Hold != 0 && !op.Peek && !id.Given() && !op.tagged():
 		return AdmitAnswer{}, errHoldID
 	}
 	t := target{ref: ref, kind: KindAdmission, now: now}
@@ -205,7 +216,12 @@ func (s *Store) Admit(now int64, ref Ref, id reqid.ID, op Admit, to []DemandAnsw
 	if op.Peek {
 		return a, nil
 	}
-	if err := t.admitLocked(&a, &id, &op, reqid.Outcome{Print: print, Code: decision(a.Admitted)}); err != nil {
+	as, ok := t.holdID(&id, &op)
+	//guard:admission-tag-bound
+	if a.Admitted && !ok {
+		a.refuseAll()
+	}
+	if err := t.admitLocked(&a, &id, &op, as, reqid.Outcome{Print: print, Code: decision(a.Admitted)}); err != nil {
 		return AdmitAnswer{}, err
 	}
 	return a, nil
@@ -317,7 +333,7 @@ func (t *target) replayedLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out req
 }
 
 // admitLocked does what was decided.
-func (t *target) admitLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out reqid.Outcome) error {
+func (t *target) admitLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, as admission.ID, out reqid.Outcome) error {
 	if !a.Admitted {
 		if id.Given() { // asked again, it has the same answer if there is no room for it
 			if t.roomLocked(id) == nil {
@@ -329,7 +345,7 @@ func (t *target) admitLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out reqid.
 	var demands []admission.Demand
 	if op.Hold != 0 {
 		//guard:admission-once
-		if _, _, ok := t.reservationLocked(admission.ID{Client: id.Client, Sequence: id.Sequence}); ok || t.voteLocked(across.ID{Client: id.Client, Sequence: id.Sequence}) != nil {
+		if h, _, ok := t.reservationLocked(as); ok && !(op.tagged() && h.Phase != admission.Held) || t.voteLocked(across.ID(as)) != nil {
 			return reused(id) // its request is forgotten, and the hold is still there
 		}
 		demands = t.sh.demands[:0]
@@ -358,7 +374,7 @@ func (t *target) admitLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out reqid.
 	}
 	t.storeStepsLocked()
 	if op.Hold != 0 {
-		h := admission.Hold{ID: admission.ID{Client: id.Client, Sequence: id.Sequence}, Made: t.now, Until: t.now + op.Hold, Phase: admission.Held, Charge: op.Charge}
+		h := admission.Hold{ID: as, Made: t.now, Until: t.now + op.Hold, Phase: admission.Held, Charge: op.Charge}
 		t.holdDemandsLocked(h, demands)
 		a.Hold, a.Left = h.ID, op.Hold
 	}
@@ -367,52 +383,6 @@ func (t *target) admitLocked(a *AdmitAnswer, id *reqid.ID, op *Admit, out reqid.
 }
 
 func (t *target) hasAdmission() bool { return t.e != nil && t.e.rest != 0 }
-
-// heldRoomLocked returns the error of a hold that needs memory for which there is no room.
-func (t *target) heldRoomLocked(demands []admission.Demand) *failure.Error {
-	return t.sh.store.grows(admission.Size(demands), !t.hasAdmission())
-}
-
-// hasSpare reports whether the target has the place of a hold that is gone, or is only remembered.
-func (t *target) hasSpare() bool {
-	if !t.hasAdmission() {
-		return false
-	}
-	s := t.sh.admissions.At(t.e.rest)
-	_, over := s.Oldest()
-	return over || s.Spare()
-}
-
-// reservationLocked returns a hold of the target.
-func (t *target) reservationLocked(id admission.ID) (h admission.Hold, n uint32, ok bool) {
-	if !t.hasAdmission() {
-		return h, 0, false
-	}
-	s := t.sh.admissions.At(t.e.rest)
-	if n, ok = s.Find(id); ok {
-		h = s.Hold(n)
-	}
-	return h, n, ok
-}
-
-func (t *target) holdDemandsLocked(h admission.Hold, demands []admission.Demand) {
-	if t.slot == 0 {
-		t.createLocked()
-	}
-	s := t.sh.admissionOf(t.e)
-	drop := func(n uint32) {
-		t.sh.ended = append(t.sh.ended, s.Hold(n).ID)
-		s.Drop(n)
-	}
-	for n, ok := s.InTheWay(demands); ok; n, ok = s.InTheWay(demands) {
-		drop(n)
-	}
-	if n, ok := s.Oldest(); ok && !s.Spare() && t.heldRoomLocked(demands) != nil {
-		drop(n)
-	}
-	s.Add(h, demands)
-	t.sh.ended = append(t.sh.ended, h.ID)
-}
 
 // toldAdmissionLocked closes a step: it tells the sink of all of it in one record.
 func (t *target) toldAdmissionLocked(id *reqid.ID, out reqid.Outcome) {

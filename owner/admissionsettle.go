@@ -9,7 +9,7 @@ import (
 )
 
 // Settle ends a hold with what its demands have really cost: those that costs names, or with release none of them, and
-// the others what they have reserved. More than was reserved is always taken. What was not used is given back, as far
+// the others what they have reserved. Of Tagged, it ends one hold. More than was reserved is always taken. What was not used is given back, as far
 // as the limit allows: see limit.State.Back. After the time of the hold it corrects what its expiry did.
 //
 // In a replay the answer is that of the first time, but for what else there is to say of the costs.
@@ -47,6 +47,9 @@ func (s *Store) SettleTo(now int64, ref Ref, id reqid.ID, hold admission.ID, cos
 		return SettleAnswer{Phase: admission.Phase(out.A), Meta: Meta{t.permit, true, age}}, nil
 	}
 	a := SettleAnswer{Costs: to[:0], Meta: Meta{Permit: t.permit}}
+	if hold.Sequence == anyTagged {
+		hold = t.taggedLocked(hold)
+	}
 	h, n, err := t.dueLocked(hold)
 	if err != nil {
 		return a, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
@@ -52,6 +53,30 @@ func namedHold(text string) (id admission.ID, err error) {
 			Message: "is not the name of a hold", Hint: "send what the answer to Admit says in `hold_id`"}
 	}
 	return id, nil
+}
+
+// maxTag is the longest tag of a hold, in bytes.
+const maxTag = 128
+
+func validTag(tag string) error {
+	switch {
+	case len(tag) > maxTag:
+		return failure.Invalidf("hold_tag", "has %d bytes; at most %d are allowed", len(tag), maxTag)
+	case !utf8.ValidString(tag):
+		return failure.Invalidf("hold_tag", "is not valid UTF-8")
+	}
+	return nil
+}
+
+// settledHold returns which hold is to be settled: that of a name, or one of a tag.
+func settledHold(q *admissionpb.SettleRequest) (admission.ID, error) {
+	switch {
+	case q.HoldTag == "":
+		return namedHold(q.HoldId)
+	case q.HoldId != "":
+		return admission.ID{}, failure.Invalidf("hold_tag", "does not go with a hold_id: one of them names the hold")
+	}
+	return owner.Tagged(q.HoldTag), validTag(q.HoldTag)
 }
 
 // demandOf returns a demand as the store has it.
@@ -117,6 +142,12 @@ func (s *Server) admit(f frame, q *admissionpb.AdmitRequest, r *admissionpb.Admi
 	if err != nil {
 		return verdict{}, err
 	}
+	if q.HoldTag != "" {
+		if err := validTag(q.HoldTag); err != nil {
+			return verdict{}, err
+		}
+		op.Tag = admission.TagOf(q.HoldTag)
+	}
 	if q.Policy != "" {
 		return s.admitByPolicy(f, op, q, r)
 	}
@@ -173,7 +204,7 @@ func (s *Server) makeDemandsWhole(at owner.Ref, demands []owner.Demand) {
 
 // settle ends a hold.
 func (s *Server) settle(f frame, q *admissionpb.SettleRequest, r *admissionpb.SettleResponse) (verdict, error) {
-	hold, err := namedHold(q.HoldId)
+	hold, err := settledHold(q)
 	if err != nil {
 		return verdict{}, err
 	}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,34 @@ func TestAdmitOfAllLimits(t *testing.T) {
 		if status.Code(err) != codes.Unavailable { // a bare store knows no time
 			t.Error(err)
 		}
+	})
+}
+
+// TestHoldOfATag: who was never told the id of a hold ends it by its tag, once.
+func TestHoldOfATag(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *house) {
+		ctx := context.Background()
+		tag := strings.Repeat("t", 128)
+		q := &admissionpb.AdmitRequest{Key: "k", Demands: []*admissionpb.Demand{running(2)}, HoldNs: int64(time.Minute), HoldTag: tag}
+		end := &admissionpb.SettleRequest{Key: "k", HoldTag: tag, Release: true}
+		for i, want := range []admissionpb.HoldState{admissionpb.HoldState_HOLD_STATE_HELD, admissionpb.HoldState_HOLD_STATE_HELD, admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN} {
+			if i == 0 {
+				must(h.admissions.Admit(ctx, q))(t)
+				if a := must(h.admissions.Admit(ctx, q))(t); !a.Admitted || a.Replay != nil || a.Demands[0].Remaining != 0 {
+					t.Error(a)
+				}
+			}
+			if r := must(h.admissions.Settle(ctx, end))(t); r.State != want {
+				t.Errorf("%d: %v", i, r.State)
+			}
+		}
+		long := &admissionpb.AdmitRequest{Key: "k", Demands: q.Demands, HoldNs: q.HoldNs, HoldTag: tag + "t"}
+		_, err := h.admissions.Admit(ctx, long)
+		badField("hold_tag").check(t, err)
+		_, err = h.admissions.Settle(ctx, &admissionpb.SettleRequest{Key: "k", HoldTag: tag + "t"})
+		badField("hold_tag").check(t, err)
+		_, err = h.admissions.Settle(ctx, &admissionpb.SettleRequest{Key: "k", HoldTag: tag, HoldId: someHold})
+		badField("hold_tag").check(t, err)
 	})
 }
 

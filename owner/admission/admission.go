@@ -26,6 +26,8 @@
 package admission
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 
 	"github.com/keystead/keystead/internal/failure"
@@ -49,6 +51,13 @@ const (
 type ID struct {
 	Client   reqid.Client
 	Sequence uint64
+}
+
+// TagOf returns the client of the ids of the holds that have a tag. It is that of no request: 16 bytes of SHA-256 are
+// not found twice.
+func TagOf(tag string) reqid.Client {
+	sum := sha256.Sum256(append([]byte("hold\x00"), tag...))
+	return reqid.Client{Hi: binary.BigEndian.Uint64(sum[:]), Lo: binary.BigEndian.Uint64(sum[8:]) | 1}
 }
 
 // Resource is what a demand is about.

@@ -495,6 +495,10 @@ type AdmitRequest struct {
 	// The owner is to go by this version of the policies or a later one. 0 means the one that the
 	// node has which is asked.
 	PolicyVersion uint64 `protobuf:"varint,23,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// Names the hold in place of a request_id or an idempotency_key: any text of 1 to 128 bytes that those
+	// know, too, who will settle it. At most 64 holds of an object have one tag at a time; one more is
+	// refused. A retry makes another hold.
+	HoldTag       string `protobuf:"bytes,30,opt,name=hold_tag,json=holdTag,proto3" json:"hold_tag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -611,6 +615,13 @@ func (x *AdmitRequest) GetPolicyVersion() uint64 {
 		return x.PolicyVersion
 	}
 	return 0
+}
+
+func (x *AdmitRequest) GetHoldTag() string {
+	if x != nil {
+		return x.HoldTag
+	}
+	return ""
 }
 
 // Field is something that a request is.
@@ -1046,8 +1057,11 @@ type SettleRequest struct {
 	// it acts once and returns the first result; with the same text and other fields
 	// it is REQUEST_ID_REUSED. Remembered for the id window.
 	IdempotencyKey string `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// In place of hold_id: one of the holds with this tag is settled, the one that ends first. Without a
+	// request_id or an idempotency_key, a retry settles another one, if there is one.
+	HoldTag       string `protobuf:"bytes,30,opt,name=hold_tag,json=holdTag,proto3" json:"hold_tag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SettleRequest) Reset() {
@@ -1125,6 +1139,13 @@ func (x *SettleRequest) GetRequestId() *v11.RequestId {
 func (x *SettleRequest) GetIdempotencyKey() string {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *SettleRequest) GetHoldTag() string {
+	if x != nil {
+		return x.HoldTag
 	}
 	return ""
 }
@@ -1755,7 +1776,7 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\rCounterDemand\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\x03R\x03max\"\x1f\n" +
 	"\vSlotsDemand\x12\x10\n" +
-	"\x03max\x18\x01 \x01(\x03R\x03max\"\xeb\x03\n" +
+	"\x03max\x18\x01 \x01(\x03R\x03max\"\x86\x04\n" +
 	"\fAdmitRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x127\n" +
@@ -1769,7 +1790,8 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x06policy\x18\x14 \x01(\tR\x06policy\x124\n" +
 	"\x06fields\x18\x15 \x03(\v2\x1c.keystead.admission.v1.FieldR\x06fields\x125\n" +
 	"\aamounts\x18\x16 \x03(\v2\x1b.keystead.admission.v1.CostR\aamounts\x12%\n" +
-	"\x0epolicy_version\x18\x17 \x01(\x04R\rpolicyVersion\"1\n" +
+	"\x0epolicy_version\x18\x17 \x01(\x04R\rpolicyVersion\x12\x19\n" +
+	"\bhold_tag\x18\x1e \x01(\tR\aholdTag\"1\n" +
 	"\x05Field\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xb4\x03\n" +
@@ -1805,7 +1827,7 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x04Cost\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x04R\x04cost\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\"\x82\x02\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\x9d\x02\n" +
 	"\rSettleRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -1814,7 +1836,8 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\arelease\x18\x05 \x01(\bR\arelease\x12<\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\v2\x1d.keystead.common.v1.RequestIdR\trequestId\x12'\n" +
-	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\"\x80\x02\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12\x19\n" +
+	"\bhold_tag\x18\x1e \x01(\tR\aholdTag\"\x80\x02\n" +
 	"\x0eSettleResponse\x126\n" +
 	"\x05state\x18\x01 \x01(\x0e2 .keystead.admission.v1.HoldStateR\x05state\x127\n" +
 	"\x05costs\x18\x02 \x03(\v2!.keystead.admission.v1.CostResultR\x05costs\x12\x14\n" +

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"math"
@@ -26,6 +27,8 @@ type call struct {
 	hurried bool
 	decided chan struct{} // closed when vain is known; nil if not hurried
 	vain    bool          // nobody got anything for the hits
+	// slotless: the request has no slot, and spends nothing of limits.
+	slotless bool
 }
 
 // item is one descriptor of a call.
@@ -33,6 +36,7 @@ type item struct {
 	limit     *Limit // nil = none, or replaced
 	series    *series
 	key       string
+	tag       string // the last entry, which is the request's own if the limit has slots
 	hits      uint64
 	negative  bool // the hits are given back
 	stated    bool // the request says how many they are
@@ -50,6 +54,10 @@ type item struct {
 	more   time.Duration // until a bucket has another token; 0 = not known
 	spent  uint64        // by this call
 	slid   bool          // the rest of a sliding window was spent
+	all    uint64        // of a policy, the most that can be available at once; 0 = not known
+	rate   uint64        // of a policy, what comes back in a period
+	looked bool          // nothing was spent, because the request gets no slot
+	took   *slot         // what this call has taken
 }
 
 // maxDrains bounds how often what is left of a limit is asked for. Others may
@@ -68,8 +76,12 @@ func (c *call) decide() (err error) {
 			close(c.decided)
 		}()
 	}
-	c.ask(ctx, begin)
-	if err := c.conclude(); err != nil {
+	err = c.slots(ctx)
+	//guard:rls-slots-first c.refuses() && !c.s.cfg.Shadow -> false
+	c.slotless = err != nil || c.refuses() && !c.s.cfg.Shadow
+	c.ask(ctx, c.begin)
+	//guard:rls-slots-failed cmp.Or(err, c.conclude()) -> c.conclude()
+	if err := cmp.Or(err, c.conclude()); err != nil {
 		c.giveBack()
 		return err
 	}
@@ -100,7 +112,7 @@ func (c *call) timely() (context.Context, context.CancelFunc) {
 	for i := range c.items {
 		if l := c.items[i].limit; l != nil {
 			early = early || bounded && l.OnFailure != FailError
-			c.hurried = c.hurried || early || l.AllOrNothing || c.items[i].owes()
+			c.hurried = c.hurried || early || l.AllOrNothing || l.Hold != 0 || c.items[i].owes()
 		}
 	}
 	if !early {
@@ -141,6 +153,10 @@ func (c *call) ask(ctx context.Context, fill func(it *item, check *limitpb.Check
 
 // address says whose object a check is about, and by which limit.
 func (it *item) address(check *limitpb.CheckRequest) {
+	if it.limit.Policy != "" {
+		check.Key, check.Policy = it.key, it.limit.Policy
+		return
+	}
 	check.Key, check.Name, check.Algorithm = it.key, it.limit.object, it.limit.algorithm()
 	check.Limit, check.PeriodNs, check.Burst = uint64(it.limit.RequestsPerUnit), int64(it.limit.period), it.limit.Burst
 }
@@ -165,10 +181,12 @@ func (it *item) answered(results []*limitpb.CheckResult, n int, err error) {
 }
 
 // begin is the first check of an item.
-func begin(it *item, check *limitpb.CheckRequest) bool {
+func (c *call) begin(it *item, check *limitpb.CheckRequest) bool {
 	l := it.limit
 	switch {
-	case l.RequestsPerUnit == 0: // hits that are negative are never over a limit
+	case l.Hold != 0:
+		return false // that is done
+	case l.closed(): // hits that are negative are never over a limit
 		it.denied, it.known, it.reset = !it.negative, true, l.period
 		return false
 	case it.negative && it.hits > 0:
@@ -182,17 +200,29 @@ func begin(it *item, check *limitpb.CheckRequest) bool {
 	}
 	check.Cost = it.needs()
 	// The answer to more than there can be is known, but not what is left.
-	check.Peek = it.hits == 0 || it.hits > l.capacity()
+	check.Peek = it.hits == 0 || it.hits > it.capacity() || c.slotless
+	it.looked = c.slotless && it.hits > 0
 	return true
 }
 
 // owes reports whether the hits are spent whether or not they are there.
 func (it *item) owes() bool {
-	return it.limit != nil && it.limit.Overdraft && it.stated && it.hits > 0 && !it.negative && !it.unlimited && it.limit.RequestsPerUnit > 0
+	return it.limit != nil && it.limit.Overdraft && it.stated && it.hits > 0 && !it.negative && !it.unlimited && !it.limit.closed()
+}
+
+// capacity returns the most that can be available at once. What a policy has is not known before an owner has said it.
+func (it *item) capacity() uint64 {
+	switch {
+	case it.limit.Policy == "":
+		return it.limit.capacity()
+	case it.all == 0:
+		return maxBurst
+	}
+	return it.all
 }
 
 // needs returns how many hits have to fit: as many as were asked for, or all that can.
-func (it *item) needs() uint64 { return min(max(it.hits, 1), it.limit.capacity()) }
+func (it *item) needs() uint64 { return min(max(it.hits, 1), it.capacity()) }
 
 // conclude applies the answers to the first checks. The error is that of an item
 // whose limit has no policy for it.
@@ -200,6 +230,10 @@ func (c *call) conclude() error {
 	var failure error
 	for it := range c.asked() {
 		a := it.result.GetResponse()
+		if a == nil && refusedForever(it.limit, it.result.GetError()) {
+			it.denied = true
+			continue
+		}
 		if a == nil {
 			it.failed = true
 			if err := c.fail(it, it.result.GetError(), it.err); err != nil && failure == nil {
@@ -208,13 +242,13 @@ func (c *call) conclude() error {
 			continue
 		}
 		it.denied = !it.negative && //guard:rls-negative
-			(!a.Allowed || it.hits > it.limit.capacity())
+			(!a.Allowed || it.hits > it.capacity())
 		if it.owes() {
 			it.denied = a.Debt > 0
 		}
 		it.debt = a.Debt
 		it.note(a)
-		if !it.denied && !it.negative {
+		if !it.denied && !it.negative && !it.looked {
 			it.spent = it.hits
 		}
 	}
@@ -251,8 +285,9 @@ func (c *call) refuses() bool {
 // note keeps what an answer says of the limit.
 func (it *item) note(a *limitpb.CheckResponse) {
 	it.known, it.left, it.reset = true, a.Remaining, time.Duration(a.ResetAfterNs)
+	it.all, it.rate = a.Capacity, a.Limit
 	//guard:rls-retry
-	if it.refused() && it.limit.Algorithm != FixedWindow {
+	if it.refused() && (it.limit.Algorithm != FixedWindow || it.limit.Policy != "") {
 		it.reset = time.Duration(a.RetryAfterNs)
 	}
 	if l := it.limit; l.Algorithm == TokenBucket && a.Remaining < a.Capacity && !a.Overridden {
@@ -278,7 +313,7 @@ func (c *call) fail(it *item, e *commonpb.Error, whole error) error {
 // count counts the hits of an item. A limit under which others spend meanwhile is
 // counted by what is left after them.
 func (it *item) count() {
-	if it.limit == nil || it.negative || it.hits == 0 {
+	if it.limit == nil || it.negative || it.hits == 0 || it.looked && !it.failed && !it.denied {
 		return
 	}
 	it.series.hits.Add(float64(it.hits))
@@ -286,7 +321,7 @@ func (it *item) count() {
 		it.series.within.Add(float64(it.hits))
 		return
 	}
-	capacity := it.limit.capacity()
+	capacity := it.capacity()
 	before := capacity
 	switch {
 	case it.failed:
@@ -360,6 +395,17 @@ func (c *call) askAgain(ctx context.Context) {
 	}
 }
 
+// current returns the limit as an answer has it. That of a policy has no unit: its periods may be of any length.
+func (it *item) current() []byte {
+	switch {
+	case it.limit.Policy == "":
+		return it.limit.current
+	case it.rate == 0: // no owner has said it
+		return nil
+	}
+	return append(appendVarint(nil, 1, uint64(small(it.rate))), it.limit.current...)
+}
+
 // status returns what is answered to a descriptor.
 func (it *item) status() status {
 	switch {
@@ -368,7 +414,7 @@ func (it *item) status() status {
 	case it.limit == nil:
 		return status{code: codeOK}
 	}
-	st := status{code: codeOK, current: it.limit.current, remaining: small(it.left), reset: it.reset, hasReset: it.known}
+	st := status{code: codeOK, current: it.current(), remaining: small(it.left), reset: it.reset, hasReset: it.known && it.limit.Hold == 0}
 	if it.refused() {
 		st.code = codeOver
 	}

@@ -57,7 +57,7 @@ func isInvalid(e *commonpb.Error, whole error) bool {
 	if whole != nil {
 		return grpcstatus.Code(whole) == codes.InvalidArgument
 	}
-	return codes.Code(e.GetCode()) == codes.InvalidArgument
+	return codes.Code(e.GetCode()) == codes.InvalidArgument || e.GetReason() == commonpb.Reason_REASON_POLICY_UNKNOWN
 }
 
 func asStatus(e *commonpb.Error) error {

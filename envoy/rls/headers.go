@@ -35,7 +35,7 @@ func (c *call) appendHeaders(b []byte) []byte {
 		return b
 	}
 	text := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	b = appendHeader(b, prefix+"Limit", text(uint64(it.limit.RequestsPerUnit)))
+	b = appendHeader(b, prefix+"Limit", text(it.quota()))
 	b = appendHeader(b, prefix+"Remaining", text(uint64(small(it.left))))
 	return appendHeader(b, prefix+"Reset", text(limitfield.Seconds(it.reset)))
 }
@@ -96,7 +96,7 @@ func (c *call) appendFields(b []byte) []byte {
 		if i > 0 {
 			policies, left = append(policies, ", "...), append(left, ", "...)
 		}
-		policies, left = it.limit.policy().Append(policies), it.fieldLeft().Append(left)
+		policies, left = it.policy().Append(policies), it.fieldLeft().Append(left)
 	}
 	return appendHeader(appendHeader(b, limitfield.PolicyName, policies), limitfield.LimitName, left)
 }
@@ -127,9 +127,22 @@ func (l *Limit) policyName() string {
 	return name
 }
 
+// quota is what comes back in a period, or how many slots there are.
+func (it *item) quota() uint64 {
+	if it.limit.Policy != "" {
+		return it.rate
+	}
+	return uint64(it.limit.RequestsPerUnit)
+}
+
 // policy is what the limit allows.
-func (l *Limit) policy() limitfield.Policy {
-	return limitfield.Policy{Name: l.policyName(), Quota: uint64(l.RequestsPerUnit), Window: l.period, Burst: l.Burst}
+func (it *item) policy() limitfield.Policy {
+	l := it.limit
+	p := limitfield.Policy{Name: l.policyName(), Quota: it.quota(), Window: l.period, Burst: l.Burst}
+	if l.Policy != "" {
+		p.Burst = it.all
+	}
+	return p
 }
 
 // fieldLeft is what is left of the limit of an item.
@@ -142,8 +155,10 @@ func (it *item) fieldLeft() limitfield.Left {
 // untilMore returns when there is more, if that is known.
 func (it *item) untilMore() (time.Duration, bool) {
 	switch l := it.limit; {
-	case l.RequestsPerUnit == 0: // never
+	case l.closed() || l.Hold != 0: // never, or nobody knows
 		return 0, false
+	case l.Policy != "":
+		return it.reset, it.refused() && it.reset > 0
 	case it.refused() || l.Algorithm == FixedWindow:
 		return it.reset, it.reset > 0
 	case l.Algorithm == TokenBucket && it.left < l.capacity():

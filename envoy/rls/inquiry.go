@@ -31,6 +31,7 @@ const (
 // question is what is asked about one key, in order.
 type question struct {
 	parts []part
+	slot  *slot // it is about slots instead
 	// spends: some of it is to be given back if the call was in vain.
 	spends bool
 	// owes: some of it was used already, and is asked for whether or not the call still waits.
@@ -61,6 +62,16 @@ type inquiry struct {
 // ctx.
 func (c *call) askEach(ctx context.Context, batch []*limitpb.CheckRequest) {
 	questions := c.questions(batch)
+	c.await(ctx, questions)
+	for _, q := range questions {
+		for n, p := range q.parts {
+			p.it.answered(q.resp.GetResults(), n, q.err)
+		}
+	}
+}
+
+// await asks questions, all at once, and returns when they are answered, or at the end of ctx.
+func (c *call) await(ctx context.Context, questions []*question) {
 	in := &inquiry{all: make(chan struct{})}
 	var asked []*question
 	for _, q := range questions {
@@ -69,7 +80,7 @@ func (c *call) askEach(ctx context.Context, batch []*limitpb.CheckRequest) {
 			q.err = c.lateness()
 		case !c.s.room(c.s.deferred):
 			q.err = errCrowded
-			c.s.metrics.unasked.Add(float64(len(q.parts)))
+			c.s.metrics.unasked.Add(float64(max(len(q.parts), 1)))
 		default:
 			asked = append(asked, q)
 		}
@@ -89,9 +100,6 @@ func (c *call) askEach(ctx context.Context, batch []*limitpb.CheckRequest) {
 	for _, q := range questions {
 		if !q.done && q.err == nil {
 			q.err = c.lateness()
-		}
-		for n, p := range q.parts {
-			p.it.answered(q.resp.GetResults(), n, q.err)
 		}
 	}
 }
@@ -135,6 +143,10 @@ func (c *call) lateness() error {
 // put asks one question, and gives back what its call did not hear of in time.
 func (c *call) put(ctx context.Context, in *inquiry, q *question) {
 	defer func() { <-c.s.deferred }()
+	if q.slot != nil {
+		c.putSlot(ctx, in, q)
+		return
+	}
 	//guard:rls-overdraft-late q.spends || q.owes -> q.spends
 	if q.spends || q.owes {
 		var cancel context.CancelFunc
@@ -200,6 +212,7 @@ const (
 // giveBack gives back what was spent on limits that say so; the call does not wait
 // for it. What is left of them is said as if it were done.
 func (c *call) giveBack() {
+	c.giveSlotsBack()
 	var refunds []*limitpb.CheckRequest
 	for i := range c.items {
 		it := &c.items[i]
@@ -209,7 +222,7 @@ func (c *call) giveBack() {
 		check := &limitpb.CheckRequest{Refund: it.spent}
 		it.address(check)
 		refunds = append(refunds, check)
-		it.left, it.spent = min(it.left+it.spent, it.limit.capacity()), 0
+		it.left, it.spent = min(it.left+it.spent, it.capacity()), 0
 	}
 	switch {
 	case len(refunds) == 0:
@@ -236,7 +249,7 @@ func (s *Service) refundLate(ctx context.Context, parts []part, results []*limit
 		}
 		switch {
 		case r.GetResponse().GetAllowed():
-			refunds = append(refunds, &limitpb.CheckRequest{Key: p.check.Key, Name: p.check.Name, Algorithm: p.check.Algorithm,
+			refunds = append(refunds, &limitpb.CheckRequest{Key: p.check.Key, Name: p.check.Name, Policy: p.check.Policy, Algorithm: p.check.Algorithm,
 				Limit: p.check.Limit, PeriodNs: p.check.PeriodNs, Burst: p.check.Burst, Refund: p.check.Cost})
 		case r.GetResponse() == nil && (r.GetError() == nil || r.Error.Reason == commonpb.Reason_REASON_OUTCOME_UNKNOWN):
 			s.metrics.refunds[false].Inc() // whether there is anything to give back is not known

@@ -40,6 +40,11 @@ type Limit struct {
 	// Overdraft: hits whose number the request states were used already, such as those of Envoy's
 	// apply_on_stream_done. They are spent whether or not they are there.
 	Overdraft bool
+	// Hold makes it a limit of slots: RequestsPerUnit run at a time. A hit takes a slot, and a negative one with the
+	// same last entry gives it back; what nobody gives back comes back after so long. 0 = no slots.
+	Hold time.Duration
+	// Policy is the name of the cluster's policy that says the numbers, "" = they are here.
+	Policy string
 	// SpendRest: a request for more than there is takes what is left, as upstream
 	// counts it. Otherwise it takes nothing.
 	SpendRest bool
@@ -109,6 +114,17 @@ func (l *Limit) algorithm() limitpb.Algorithm {
 	return algorithms[l.Algorithm].wire
 }
 
+// How returns how the limit works: its algorithm, slots or policy.
+func (l *Limit) How() string {
+	switch {
+	case l.Hold != 0:
+		return "slots"
+	case l.Policy != "":
+		return "policy"
+	}
+	return l.Algorithm.String()
+}
+
 // String returns the name in the files.
 func (a Algorithm) String() string { return algorithms[a].name }
 
@@ -127,10 +143,15 @@ var policies = []string{FailError: "error", FailAllow: "allow", FailDeny: "deny"
 // String returns the name in the files.
 func (p Policy) String() string { return policies[p] }
 
-// Rate returns the limit for people: 10/minute, unlimited.
+// Rate returns the limit for people: 10/minute, unlimited, 20 at a time, 10m0s each, or the name of a policy.
 func (l *Limit) Rate() string {
-	if l.Unlimited {
+	switch {
+	case l.Unlimited:
 		return "unlimited"
+	case l.Hold != 0:
+		return fmt.Sprintf("%d at a time, %s each", l.RequestsPerUnit, l.Hold)
+	case l.Policy != "":
+		return l.Policy
 	}
 	return fmt.Sprintf("%d/%s", l.RequestsPerUnit, unitName(l.Unit))
 }
@@ -143,11 +164,21 @@ func (l *Limit) capacity() uint64 {
 	return uint64(l.RequestsPerUnit)
 }
 
+// closed reports whether all hits are refused.
+func (l *Limit) closed() bool { return l.RequestsPerUnit == 0 && l.Policy == "" }
+
 // seal works out what answers and checks need of a limit that is complete. Its
 // period is that of its unit times multiplier, which is 0 where none was given.
 func (l *Limit) seal(multiplier uint32) {
 	l.period = periods[l.Unit] * time.Duration(max(multiplier, 1))
-	l.object = objectName(l.Algorithm, l.Aligned, l.period)
+	switch {
+	case l.Hold != 0:
+		l.object = slotHolds
+	case l.Policy != "":
+		l.object = l.Policy
+	default:
+		l.object = objectName(l.Algorithm, l.Aligned, l.period)
+	}
 	var b []byte
 	b = appendVarint(b, 1, uint64(l.RequestsPerUnit))
 	b = appendVarint(b, 2, uint64(l.Unit))

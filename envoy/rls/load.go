@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Bounds of a configuration. Real ones have tens to thousands of descriptors; the
@@ -26,6 +27,8 @@ type LoadOptions struct {
 	// MergeDomains lets several files add to one domain. Otherwise a domain that
 	// comes a second time is an error, as it is upstream.
 	MergeDomains bool
+	// MaxHold is the longest hold of a slot. 0 = 24 h.
+	MaxHold time.Duration
 }
 
 // Load reads configurations: of each path the file, or if it is a directory the

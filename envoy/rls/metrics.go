@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 )
 
 // maxSeries bounds the limits that are counted by themselves. Paths that depend
@@ -28,6 +30,7 @@ type metrics struct {
 	unknown, shadowed, unasked       prometheus.Counter
 	failures                         [3]prometheus.Counter // by Policy
 	refunds                          map[bool]prometheus.Counter
+	releases                         [3]prometheus.Counter // of slots, by releaseOutcome
 
 	mu     sync.RWMutex // guards what follows
 	series map[[2]string]*series
@@ -65,6 +68,10 @@ func newMetrics(reg prometheus.Registerer, s *Service) *metrics {
 	m.loads[true], m.loads[false] = loads.WithLabelValues("loaded"), loads.WithLabelValues("refused")
 	refunds := vec("refunds_total", "Descriptors whose hits were to be given back, by outcome.", "outcome")
 	m.refunds[true], m.refunds[false] = refunds.WithLabelValues("given"), refunds.WithLabelValues("failed")
+	releases := vec("slot_releases_total", "Hits that were to give back a slot, by outcome.", "outcome")
+	for o, name := range releaseOutcomes {
+		m.releases[o] = releases.WithLabelValues(name)
+	}
 	failures := vec("failures_total", "Descriptors that the owner of the key did not decide, by what was answered.", "policy")
 	for p := range m.failures {
 		m.failures[p] = failures.WithLabelValues(Policy(p).String())
@@ -77,6 +84,23 @@ func newMetrics(reg prometheus.Registerer, s *Service) *metrics {
 	})
 	gauge("config_limits", "Limits of the configuration in force.", func() float64 { return float64(len(s.now.Load().rules.limits)) })
 	return m
+}
+
+// What became of hits that were to give back a slot.
+const (
+	given     = iota // a slot
+	unmatched        // nothing: none was taken under the entry, or it came back by itself
+	failed           // no owner said
+)
+
+var releaseOutcomes = [...]string{given: "given", unmatched: "unmatched", failed: "failed"}
+
+func (m *metrics) released(r *admissionpb.SettleResponse) {
+	outcome := unmatched
+	if r.State == admissionpb.HoldState_HOLD_STATE_HELD {
+		outcome = given
+	}
+	m.releases[outcome].Inc()
 }
 
 // of returns the series of a limit.

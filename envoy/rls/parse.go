@@ -2,6 +2,7 @@ package rls
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
@@ -172,7 +174,7 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 	at.dynamic = at.dynamic || d.valueToMetric && (e.value == "" || wild && !d.shared)
 	path := at.path + step(e.key, e.value)
 	if rate != nil {
-		if limit := l.limit(rate); limit != nil {
+		if limit := l.limit(rate); limit != nil && l.ofEach(n, limit, e, detailed || d.valueToMetric) {
 			limit.Domain, limit.Path, limit.Shadow, limit.Quota, limit.Detailed = at.domain, path, shadow, quota, detailed
 			limit.Metadata, limit.dynamic = metadata, at.dynamic || detailed
 			limit.seal(0)
@@ -184,6 +186,21 @@ func (l *loader) descriptor(to *level, n *yaml.Node, at where) {
 		at.path = path + "."
 		l.list(d, nested, at)
 	}
+}
+
+// ofEach reports whether a descriptor with slots has any value: that of the request.
+func (l *loader) ofEach(n *yaml.Node, limit *Limit, e entry, counted bool) bool {
+	switch {
+	case limit.Hold == 0:
+		return true
+	case e.value != "":
+		l.wrong(n.Line, "leave the value out; what the slots are of goes into descriptors above", "a descriptor with slots has any value, which names the request; this one is %s", quote(e.value))
+	case counted:
+		l.wrong(n.Line, "remove it", "detailed_metric and value_to_metric do not go with slots: each request has a value of its own")
+	default:
+		return true
+	}
+	return false
 }
 
 // place adds a descriptor to those of a level. It returns the one that is there
@@ -220,9 +237,9 @@ func (l *loader) limit(n *yaml.Node) *Limit {
 	before := len(l.problems)
 	lim := &Limit{File: l.path, Line: n.Line}
 	var unit string
-	var own, requests *yaml.Node
+	var own, requests, at *yaml.Node
 	if !l.fields(n, "a rate_limit", map[string]func(*yaml.Node){
-		"unit": func(v *yaml.Node) { unit = l.text(v, "unit") },
+		"unit": func(v *yaml.Node) { at, unit = v, l.text(v, "unit") },
 		"requests_per_unit": func(v *yaml.Node) {
 			requests = v
 			lim.RequestsPerUnit = uint32(l.number(v, "requests_per_unit", math.MaxUint32))
@@ -236,7 +253,17 @@ func (l *loader) limit(n *yaml.Node) *Limit {
 	}
 	lim.Unit = unitOf(unit)
 	_, known := periods[lim.Unit]
+	lim.SpendRest = true
+	if own != nil && !lim.Unlimited {
+		l.own(lim, own)
+	}
 	switch {
+	case lim.How() != lim.Algorithm.String(): // slots, or a policy
+		for _, v := range []*yaml.Node{at, requests} {
+			if v != nil {
+				l.wrong(v.Line, "remove it", "unit and requests_per_unit do not go with `%s:`", lim.How())
+			}
+		}
 	case lim.Unlimited && unit != "":
 		l.wrong(n.Line, "remove one of them", "the limit is unlimited and has a unit")
 	case lim.Unlimited && own != nil:
@@ -251,10 +278,6 @@ func (l *loader) limit(n *yaml.Node) *Limit {
 	}
 	if lim.Name != "" && slices.Contains(lim.Replaces, lim.Name) {
 		l.wrong(n.Line, "remove it from `replaces`", "the limit %s replaces itself", quote(lim.Name))
-	}
-	lim.SpendRest = true
-	if own != nil && !lim.Unlimited {
-		l.own(lim, own)
 	}
 	if len(l.problems) > before {
 		return nil
@@ -295,7 +318,7 @@ func (l *loader) replaces(n *yaml.Node) []string {
 // own reads what only Keystead has.
 func (l *loader) own(lim *Limit, n *yaml.Node) {
 	over := ""
-	var burst, aligned, overdraft *yaml.Node
+	var burst, aligned, overdraft, slots *yaml.Node
 	l.fields(n, "`keystead:`", map[string]func(*yaml.Node){
 		"algorithm": func(v *yaml.Node) {
 			names := make([]string, len(algorithms))
@@ -309,10 +332,17 @@ func (l *loader) own(lim *Limit, n *yaml.Node) {
 		"all_or_nothing": func(v *yaml.Node) { lim.AllOrNothing = l.truth(v, "all_or_nothing") },
 		"overdraft":      func(v *yaml.Node) { overdraft = v; lim.Overdraft = l.truth(v, "overdraft") },
 		"on_failure":     func(v *yaml.Node) { lim.OnFailure = Policy(l.choice(v, "on_failure", policies)) },
+		"slots":          func(v *yaml.Node) { slots = v; lim.RequestsPerUnit = uint32(l.number(v, "slots", maxSlots)) },
+		"hold":           func(v *yaml.Node) { lim.Hold = l.span(v, "hold") },
+		"policy":         func(v *yaml.Node) { lim.Policy = l.policy(v) },
 		"over_limit": func(v *yaml.Node) {
 			over = []string{"spend_rest", "spend_nothing"}[l.choice(v, "over_limit", []string{"spend_rest", "spend_nothing"})]
 		},
 	})
+	if slots != nil || lim.Hold != 0 || lim.Policy != "" {
+		l.special(lim, n, slots, burst != nil || over != "" || lim.Aligned || lim.Algorithm != FixedWindow)
+		return
+	}
 	switch {
 	case lim.Aligned && lim.Algorithm != FixedWindow:
 		l.wrong(aligned.Line, "leave the algorithm out, or remove it", "aligned goes with fixed windows only")
@@ -327,6 +357,54 @@ func (l *loader) own(lim *Limit, n *yaml.Node) {
 	}
 	lim.SpendRest = over != "spend_nothing" && !lim.AllOrNothing
 }
+
+// special completes a limit of slots, or by a policy. numbers says that it has what only goes with numbers.
+func (l *loader) special(lim *Limit, n, slots *yaml.Node, numbers bool) {
+	lim.SpendRest = false
+	switch {
+	case slots != nil && lim.Policy != "":
+		l.wrong(n.Line, "choose one of them", "slots and policy do not go together")
+	case slots == nil && lim.Hold != 0:
+		l.wrong(n.Line, "write `slots: NUMBER`, how many run at a time", "hold goes with slots only")
+	case slots != nil && lim.RequestsPerUnit == 0:
+		l.wrong(slots.Line, "choose 1 to 8192", "there are 0 slots")
+	case slots != nil && lim.Hold == 0:
+		l.wrong(slots.Line, "write `hold: 10m`, longer than requests run: then a slot comes back that nobody gives back", "the hold is missing")
+	case numbers:
+		l.wrong(n.Line, "remove them", "algorithm, aligned, burst and over_limit do not go with `%s:`", lim.How())
+	case slots != nil && (lim.Overdraft || lim.AllOrNothing):
+		l.wrong(n.Line, "remove it: a request that is refused gives its slot back", "overdraft and all_or_nothing do not go with slots")
+	case lim.Overdraft && lim.AllOrNothing:
+		l.wrong(n.Line, "choose one of them", "overdraft spends what was used, and all_or_nothing gives it back")
+	}
+}
+
+// span reads how long a slot is held.
+func (l *loader) span(n *yaml.Node, name string) time.Duration {
+	d, err := time.ParseDuration(l.text(n, name))
+	most := cmp.Or(l.opts.MaxHold, maxHold)
+	switch {
+	case err != nil || d < minHold || d > maxHold:
+		l.wrong(n.Line, "write it like 90s or 10m", "`%s` takes a time from %s to %s, found %s", name, minHold, maxHold, describe(l.visit(n)))
+		return minHold
+	case d > most:
+		l.wrong(n.Line, "shorten it, or start all nodes with a longer --max-lock-ttl", "`%s` is %s; this node holds nothing for longer than %s", name, d, most)
+	}
+	return d
+}
+
+// policy reads the name of a policy.
+func (l *loader) policy(n *yaml.Node) string {
+	name := l.text(n, "policy")
+	if !policyName.MatchString(name) {
+		l.wrong(n.Line, "`keystead policy show` lists those that are there", "`policy` takes the name of a policy, of letters, digits, '.', '_', '-' and '/', found %s", describe(l.visit(n)))
+		return "?"
+	}
+	return name
+}
+
+// policyName is what policies are called.
+var policyName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
 
 // maxBurst is the most tokens that Keystead's API lets a bucket hold.
 const maxBurst = 1_000_000_000_000

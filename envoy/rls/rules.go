@@ -157,6 +157,10 @@ func (l *level) find(entries []entry, key []byte) (*Limit, []byte) {
 			return nil, key
 		}
 		key = appendPart(key, asItIs, e.key)
+		//guard:rls-slot-key
+		if i == len(entries)-1 && to.limit != nil && to.limit.Hold != 0 {
+			return to.limit, appendPart(key, asPattern, "*") // all requests share it
+		}
 		if by == byPattern && to.shared {
 			key = appendPart(key, asPattern, to.pattern)
 		} else {

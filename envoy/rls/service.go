@@ -52,6 +52,8 @@ type Config struct {
 	Metadata bool
 	// Shadow lets all requests through, and counts what would have been refused.
 	Shadow bool
+	// MaxHold is the longest hold of a slot that the nodes allow. Default: 24 h.
+	MaxHold time.Duration
 	// Poll is how often the files are looked at. Default: DefaultPoll.
 	Poll time.Duration
 	// Log is where the service says what it has read. Default: nowhere.
@@ -90,7 +92,8 @@ func (c Config) Validate() error {
 type Service struct {
 	cfg      Config
 	metrics  *metrics
-	checker  Checker // set by Register
+	checker  Checker  // set by Register
+	admitter Admitter // the same
 	now      atomic.Pointer[loaded]
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
@@ -147,10 +150,10 @@ var ServiceDesc = grpc.ServiceDesc{
 	Metadata:    rlspb.RateLimitService_ServiceDesc.Metadata,
 }
 
-// Register adds the service to a server, and decides by c from then on. Call it
+// Register adds the service to a server, and decides by c and a from then on. Call it
 // once, before the server serves.
-func (s *Service) Register(r grpc.ServiceRegistrar, c Checker) {
-	s.checker = c
+func (s *Service) Register(r grpc.ServiceRegistrar, c Checker, a Admitter) {
+	s.checker, s.admitter = c, a
 	r.RegisterService(&ServiceDesc, s)
 }
 
@@ -212,6 +215,9 @@ func (c *call) find(rules *Rules) error {
 	var replaced []string
 	for i := range c.items {
 		it, d := &c.items[i], &c.req.descriptors[i]
+		if n := len(d.entries); n > 0 {
+			it.tag = d.entries[n-1].value
+		}
 		it.hits, it.negative, it.stated = uint64(max(c.req.hits, 1)), d.negative, c.req.hits > 0 || d.hasHits
 		if d.hasHits {
 			it.hits = d.hits

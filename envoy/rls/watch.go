@@ -66,7 +66,7 @@ func (s *Service) read() *loaded {
 	now := time.Now()
 	n := &loaded{at: now, last: now, seen: inspect(s.cfg.Path)}
 	sum := sha256.New()
-	rules, err := load([]string{s.cfg.Path}, LoadOptions{MergeDomains: s.cfg.MergeDomains}, sum)
+	rules, err := load([]string{s.cfg.Path}, LoadOptions{MergeDomains: s.cfg.MergeDomains, MaxHold: s.cfg.MaxHold}, sum)
 	sum.Sum(n.sum[:0])
 	n.rules, n.broken = rules, asProblems(err)
 	return n

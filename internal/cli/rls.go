@@ -139,7 +139,7 @@ func toLimitJSON(l *rls.Limit) limitJSON {
 		x.Metadata = l.Metadata.AsMap()
 	}
 	if !l.Unlimited {
-		x.Algorithm, x.OnFailure, x.OverLimit = l.Algorithm.String(), l.OnFailure.String(), "spend_nothing"
+		x.Algorithm, x.OnFailure, x.OverLimit = l.How(), l.OnFailure.String(), "spend_nothing"
 		if l.SpendRest {
 			x.OverLimit = "spend_rest"
 		}
@@ -166,7 +166,7 @@ func printRules(out io.Writer, r *rls.Rules) error {
 	for _, l := range r.Limits() {
 		algorithm := "-"
 		if !l.Unlimited {
-			algorithm = l.Algorithm.String()
+			algorithm = l.How()
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s:%d\n", l.Domain, l.Path, l.Rate(), algorithm, orDash(strings.Join(notes(l), ", ")), l.File, l.Line)
 	}
@@ -191,7 +191,7 @@ func notes(l *rls.Limit) []string {
 	note(l.Burst > 0, fmt.Sprintf("burst %d", l.Burst))
 	note(l.AllOrNothing, "all or nothing")
 	note(l.Overdraft, "overdraft")
-	note(!l.SpendRest && !l.AllOrNothing && !l.Unlimited, "spends nothing over the limit")
+	note(!l.SpendRest && !l.AllOrNothing && !l.Unlimited && l.Hold == 0 && l.Policy == "", "spends nothing over the limit")
 	note(l.OnFailure != rls.FailError, "on failure "+l.OnFailure.String())
 	note(l.Shadow, "shadow")
 	note(l.Quota, "quota")

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"time"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/keystead/keystead/envoy/rls"
+	"github.com/keystead/keystead/internal/rpc"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
 
@@ -15,7 +18,10 @@ func (n *Node) startRLS(reg prometheus.Registerer) (err error) {
 	if conf.Path == "" {
 		return nil
 	}
-	conf.Log, conf.Metrics = n.cfg.Log, reg
+	conf.Log, conf.Metrics, conf.MaxHold = n.cfg.Log, reg, time.Duration(n.cfg.Store.MaxLockTTL)
+	if conf.MaxHold == 0 && n.cluster != nil {
+		conf.MaxHold = DefaultLockTTL
+	}
 	if n.rls, err = rls.New(conf); err != nil {
 		return err
 	}
@@ -33,9 +39,9 @@ func (n *Node) moreServices() []*grpc.ServiceDesc {
 }
 
 // register adds the services beside the API to the server.
-func (n *Node) register(r grpc.ServiceRegistrar, limits limitpb.LimitServiceServer) {
+func (n *Node) register(r grpc.ServiceRegistrar, limits limitpb.LimitServiceServer, admissions rpc.Admissions) {
 	n.xds.server.Register(r)
 	if n.rls != nil {
-		n.rls.Register(r, limits)
+		n.rls.Register(r, limits, admissions)
 	}
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,6 +18,19 @@ import (
 	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 )
+
+// Admissions is the AdmissionService for callers in this process, as far as they need it.
+type Admissions struct{ s *Server }
+
+// Admit charges all demands of a request, or none.
+func (a Admissions) Admit(ctx context.Context, q *admissionpb.AdmitRequest) (*admissionpb.AdmitResponse, error) {
+	return admissionAdmit.serve(ctx, a.s, q)
+}
+
+// Settle ends a hold.
+func (a Admissions) Settle(ctx context.Context, q *admissionpb.SettleRequest) (*admissionpb.SettleResponse, error) {
+	return admissionSettle.serve(ctx, a.s, q)
+}
 
 // maxHoldsShown is how many holds an Inspect shows.
 const maxHoldsShown = 100

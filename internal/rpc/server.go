@@ -88,7 +88,7 @@ type Config struct {
 	Warnings func() []Warning
 	// Register adds other services to the server, which may ask the limit service
 	// in process. nil = none.
-	Register func(r grpc.ServiceRegistrar, own limitpb.LimitServiceServer)
+	Register func(r grpc.ServiceRegistrar, own limitpb.LimitServiceServer, admissions Admissions)
 	// IDs are what IdService hands out. nil = it answers UNAVAILABLE.
 	IDs IDs
 	// Hot returns what the node saw of its busiest objects at its last look. nil = it
@@ -198,7 +198,7 @@ func NewServer(cfg Config) *Server {
 	s.offer(&clusterpb.ClusterService_ServiceDesc, cluster)
 	s.offer(&adminpb.AdminService_ServiceDesc, &admin{s: s, c: cluster.c})
 	if cfg.Register != nil {
-		cfg.Register(s.grpc, own)
+		cfg.Register(s.grpc, own, Admissions{s})
 	}
 	healthpb.RegisterHealthServer(s.grpc, newHealth(s))
 	reflection.Register(s.grpc)

@@ -30,7 +30,7 @@ func (t *target) holdID(id *reqid.ID, op *Admit) (as admission.ID, ok bool) {
 	}
 	for n := uint64(1); n <= MaxTagged; n++ {
 		as = admission.ID{Client: op.Tag, Sequence: n}
-		//guard:admission-tag-free !known || h.Phase != admission.Held -> true || h.Phase != admission.Held
+		//guard:admission-tag-free !known || h.Phase != admission.Held -> !known || true || h.Phase != admission.Held
 		if h, _, known := t.reservationLocked(as); !known || h.Phase != admission.Held {
 			return as, true
 		}

@@ -80,7 +80,7 @@ func (c *call) decide() (err error) {
 	//guard:rls-slots-first c.refuses() && !c.s.cfg.Shadow -> false
 	c.slotless = err != nil || c.refuses() && !c.s.cfg.Shadow
 	c.ask(ctx, c.begin)
-	//guard:rls-slots-failed cmp.Or(err, c.conclude()) -> c.conclude()
+	//guard:rls-slots-failed cmp.Or(err, c.conclude()) -> cmp.Or(nil, c.conclude())
 	if err := cmp.Or(err, c.conclude()); err != nil {
 		c.giveBack()
 		return err

@@ -186,7 +186,7 @@ func (c *call) putSlot(ctx context.Context, in *inquiry, q *question) {
 	ctx, cancel := c.s.beyond(ctx)
 	defer cancel()
 	err := q.slot.ask(ctx, c.s.admitter)
-	//guard:rls-slot-late
+	//guard:rls-slot-late q.slot.took() -> false
 	if !in.deliver(q, nil, err) && q.slot.took() {
 		if <-c.decided; c.vain {
 			c.s.giveBackSlot(ctx, q.slot)

@@ -115,6 +115,8 @@ func validAcross(o *admitOp, q *admissionpb.AdmitRequest, keys []string) error {
 		return failure.Invalidf("demands", "are %d; at most %d are allowed", n, admission.MaxDemands)
 	case q.IdempotencyKey != "":
 		return errAcrossKey
+	case q.HoldTag != "":
+		return failure.Invalidf("hold_tag", "goes with demands of one key only")
 	case q.OnExpiry > admissionpb.OnExpiry_ON_EXPIRY_CHARGE || q.OnExpiry < 0:
 		return &failure.Error{Reason: failure.Invalid, Field: "on_expiry", Message: "is unknown to this node", Hint: "use RELEASE or CHARGE"}
 	case q.HoldNs != 0 && !q.Peek && q.RequestId == nil:

@@ -361,7 +361,7 @@ func (h *Admitted) extend(ctx context.Context, over *time.Timer, left time.Durat
 		goesOn, err := h.of.Extend(once, h.key, h.hold, h.ttl)
 		cancel()
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, ErrHoldUnknown):
 			continue
 		case !goesOn:
 			h.mu.Lock() // a settlement may be under way that has ended it
@@ -485,13 +485,17 @@ func (a Admission) settle(ctx context.Context, key, hold string, costs []Cost, r
 		s.Costs = append(s.Costs, SettledCost{c.Name, c.Charged, c.Back, c.Taken, c.Debt})
 	}
 	if r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
-		return s, &Error{Op: what, Key: key, Node: r.Owner, Code: codes.NotFound, Reason: ErrHoldUnknown, Message: "the hold was settled, never was, or is forgotten; nothing happened"}
+		return s, errHoldUnknown(what, key, r.Owner)
 	}
 	return s, nil
 }
 
-// Extend has a hold of a key end so long from now, or later if it does already, and reports whether it goes on:
-// if not, it was over before.
+func errHoldUnknown(what, key, node string) *Error {
+	return &Error{Op: what, Key: key, Node: node, Code: codes.NotFound, Reason: ErrHoldUnknown, Message: "the hold was settled, never was, or is forgotten; nothing happened"}
+}
+
+// Extend has a hold of a key end so long from now, and reports whether it goes on: if not, its time was over before. It
+// never shortens a hold: one that ends later does so. ErrHoldUnknown: it was settled, never was, or is forgotten.
 func (a Admission) Extend(ctx context.Context, key, hold string, ttl time.Duration) (bool, error) {
 	const what = "extend"
 	if err := a.c.judge(ctx, key, a.name); err != nil {
@@ -500,5 +504,8 @@ func (a Admission) Extend(ctx context.Context, key, hold string, ttl time.Durati
 	r, err := ask(ctx, a.c, toKey(key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.ExtendResponse, error) {
 		return admissionpb.NewAdmissionServiceClient(conn).Extend(ctx, &admissionpb.ExtendRequest{Key: key, Name: a.name, HoldId: hold, HoldNs: int64(ttl)}, opts...)
 	})
+	if err == nil && r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
+		return false, errHoldUnknown(what, key, r.Owner)
+	}
 	return r.GetState() == admissionpb.HoldState_HOLD_STATE_HELD, err
 }

@@ -65,6 +65,9 @@ func TestAdmit(t *testing.T) {
 		if _, err := c.Admission("").Settle(ctx, "org:7", other.Hold(), nil); !errors.Is(err, ErrHoldUnknown) {
 			t.Error(err)
 		}
+		if on, err := c.Admission("").Extend(ctx, "org:7", other.Hold(), time.Minute); on || !errors.Is(err, ErrHoldUnknown) {
+			t.Error(on, err)
+		}
 		if _, err := c.Admit(ctx, Admit{Key: "org:7", Keep: true, Demands: q.Demands}); !errors.Is(err, ErrInvalid) {
 			t.Error(err)
 		}

@@ -33,7 +33,7 @@ func LastKnown(lasts time.Duration) LimitOption {
 }
 
 // Budget is how long a check waits for its decision before LocalCap or LastKnown decides: 250 ms
-// unless it is said, or until shortly before the deadline of its context.
+// unless it is said, or until shortly before the deadline of its context. It goes with one of them.
 func Budget(d time.Duration) LimitOption { return LimitOption{budget: d} }
 
 // Degraded is by what a check was decided whose owner could not be asked in time.
@@ -62,7 +62,12 @@ func (q *Check) rule() *fallback.Rule {
 
 // judgeRule judges the fallback of a check.
 func (q *Check) judgeRule(r *fallback.Rule) error {
-	if r == nil {
+	switch {
+	case q.Limit.twoFallbacks:
+		return invalid("LocalCap", "and LastKnown exclude each other: one of them decides without the owner")
+	case q.Limit.budget != 0 && q.Limit.fallback.Source == fallback.None:
+		return invalid("Budget", "goes with LocalCap or LastKnown; the deadline of the context is how long a check may take")
+	case r == nil:
 		return nil
 	}
 	var e *failure.Error
@@ -72,7 +77,7 @@ func (q *Check) judgeRule(r *fallback.Rule) error {
 	case q.anywhere():
 		return invalid("fallback", "does not go with Anywhere")
 	case r.Source == fallback.LastKnown && q.Limit.rate.Algorithm == LeakyBucket:
-		return invalid("fallback.known_for_ns", "does not go with a limit that is Spaced")
+		return invalid("fallback.known_for_ns", "does not go with a leaky bucket: turns that a node gives by itself would be those of others")
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ type Limit struct {
 	maxDelay time.Duration
 	fallback fallback.Rule // its Budget is budget
 	budget   time.Duration
+	// twoFallbacks: LocalCap and LastKnown were both given.
+	twoFallbacks bool
 }
 
 // LimitOption is how a limit is checked.
@@ -54,6 +56,7 @@ func (c *Client) Limit(name string, rate Rate, opts ...LimitOption) Limit {
 	for _, o := range opts {
 		l.anywhere = l.anywhere || o.anywhere
 		l.maxDelay = cmp.Or(o.maxDelay, l.maxDelay)
+		l.twoFallbacks = l.twoFallbacks || o.fallback.Source != fallback.None && l.fallback.Source != fallback.None && o.fallback.Source != l.fallback.Source
 		l.fallback = cmp.Or(o.fallback, l.fallback)
 		l.budget = cmp.Or(o.budget, l.budget)
 	}

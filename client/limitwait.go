@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -37,11 +38,14 @@ func (l Limit) WaitN(ctx context.Context, key string, n uint64, opts ...CallOpti
 	w := &spaced{most: most}
 	w.end, w.ends = ctx.Deadline()
 	d, err := l.c.check(ctx, Check{Key: key, Limit: l, Cost: n, Options: opts, wait: w})
+	if e := (*Error)(nil); l.policy != "" && errors.As(err, &e) && e.Reason == ErrInvalid && e.Field == "max_delay_ns" {
+		return d, about(invalid("policy", "%q is no leaky bucket, so it has no turns to wait for; check it, or have its file say algorithm: leaky-bucket", l.policy), "wait", key, "")
+	}
 	if err != nil {
 		return d, err
 	}
 	if !d.Allowed {
-		return d, about(noTurn(&d), "wait", key, d.Owner)
+		return d, about(noTurn(&d, n), "wait", key, d.Owner)
 	}
 	if w.ends && time.Until(w.end) < d.Delay { // the answer was long on its way
 		return d, about(turnPassed(context.DeadlineExceeded), "wait", key, d.Owner)
@@ -83,8 +87,13 @@ func (q *Check) maxDelay() int64 {
 	return int64(q.Limit.maxDelay)
 }
 
-// noTurn is the error of a wait for a turn that there is not in time.
-func noTurn(d *Decision) *Error {
+// noTurn is the error of a wait for a turn that there is not in time, or no place to wait for it.
+func noTurn(d *Decision, n uint64) *Error {
+	if d.Remaining < n {
+		return &Error{Code: codes.ResourceExhausted, Reason: ErrNoTurn, RetryAfter: d.RetryAfter,
+			Message: fmt.Sprintf("its queue is full: %d of %d places are free, and %s from now there is room", d.Remaining, d.Capacity, d.RetryAfter),
+			Hint:    "give the limit a greater burst, for how many tokens there are places, or try again later"}
+	}
 	return &Error{Code: codes.ResourceExhausted, Reason: ErrNoTurn, RetryAfter: d.RetryAfter,
 		Message: fmt.Sprintf("no turn comes in time: %d of %d places are free, and all turns that were given are over in %s", d.Remaining, d.Capacity, d.ResetAfter),
 		Hint:    "wait for longer, or try again later"}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -50,11 +51,21 @@ func TestWaitForTurns(t *testing.T) {
 		if d := must(l.Refund(soon(t), key, 1))(t); d.Remaining != 4 {
 			t.Errorf("%+v", d)
 		}
+		full := c.Limit("full", PerSecond(1).WithBurst(2).Spaced())
+		must(full.CheckN(soon(t), key, 1))(t)
+		must(c.Limit("full", full.Rate(), MaxDelay(time.Minute)).Check(soon(t), key))(t)
+		if _, err := full.Wait(soon(t), key); !errors.Is(err, ErrNoTurn) || !strings.Contains(err.Error(), "its queue is full: 0 of 2 places are free") {
+			t.Errorf("%v", err)
+		}
 		var none context.Context
 		for _, bad := range []func() (Decision, error){
 			func() (Decision, error) { return l.WaitN(soon(t), key, 0) },
 			func() (Decision, error) { return c.Limit("calls", PerSecond(10)).Wait(soon(t), key) },
 			func() (Decision, error) { return l.Wait(none, key) },
+			func() (Decision, error) { return c.Limit("x", PerSecond(1), Budget(time.Second)).Check(soon(t), key) },
+			func() (Decision, error) {
+				return c.Limit("x", PerSecond(1), LocalCap(1, time.Second), LastKnown(time.Second)).Check(soon(t), key)
+			},
 			func() (Decision, error) { return Limit{rate: l.rate}.Wait(soon(t), key) },
 			func() (Decision, error) { return c.Limit("calls", l.Rate(), MaxDelay(-1)).Check(soon(t), key) },
 		} {

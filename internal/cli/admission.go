@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -186,7 +187,7 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	refused := errors.Is(err, client.ErrNotAdmitted)
 	switch {
 	case err != nil && !refused:
-		return node.explain(err)
+		return f.inDemands(node.explain(err))
 	case f.json:
 		err = printJSON(std.Out, admittedJSONOf(h, names))
 	case refused:
@@ -198,10 +199,45 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	case h.Hold() != "":
 		_, err = fmt.Fprintln(std.Out, h.Hold())
 	default:
-		_, err = fmt.Fprintf(std.Out, "admitted%s%s\n", graceMark(h.LostEpoch), aloneMark(h))
+		said := "admitted"
+		if f.peek {
+			said = "would be admitted"
+		}
+		_, err = fmt.Fprintf(std.Out, "%s%s%s\n", said, graceMark(h.LostEpoch), aloneMark(h))
 	}
 	if err == nil && refused {
 		err = exitCode(exitDenied)
+	}
+	return err
+}
+
+var demandField = regexp.MustCompile(`^demands\[(\d+)\](?:\.limit)?(?:\.(\w+))?: `)
+
+// inDemands has an error about a demand say which one, as it was typed.
+func (f *admitFlags) inDemands(err error) error {
+	msg, hint := explain(err)
+	at := demandField.FindStringSubmatch(msg)
+	if at == nil || f.policy != "" {
+		return err
+	}
+	i, _ := strconv.Atoi(at[1])
+	rest := msg[len(at[0]):]
+	for _, of := range []struct {
+		flag  string
+		texts []string
+	}{{"limit", f.limits}, {"counter", f.counters}, {"slots", f.slots}} {
+		if i >= len(of.texts) {
+			i -= len(of.texts)
+			continue
+		}
+		what := strings.TrimSuffix(at[2], "_ns")
+		if typed, ok := typedAs[at[2]]; ok && at[2] != "cost" && at[2] != "name" && at[2] != "max" && typed != "--"+of.flag {
+			what = typed
+		}
+		if what != "" && what != of.flag {
+			rest = what + " " + rest
+		}
+		return hinted{errors.New("--" + of.flag + " " + printable(of.texts[i]) + ": " + rest), hint}
 	}
 	return err
 }
@@ -306,8 +342,7 @@ there is nothing to settle. With --json:
 				s, err = a.Settle(cmd.Context(), args[0], args[1], costs, key.option())
 			}
 			if errors.Is(err, client.ErrHoldUnknown) {
-				fmt.Fprintln(std.Err, "keystead: the hold was settled, never was, or is forgotten; nothing happened")
-				return exitCode(exitDenied)
+				return unknownHold(std)
 			}
 			if err != nil {
 				return node.explain(err)
@@ -320,6 +355,11 @@ there is nothing to settle. With --json:
 	cmd.Flags().BoolVar(&release, "release", false, "nothing was used: give all back")
 	key.flags(cmd)
 	return cmd
+}
+
+func unknownHold(std Process) error {
+	fmt.Fprintln(std.Err, "keystead: the hold was settled, never was, or is forgotten; nothing happened")
+	return exitCode(exitDenied)
 }
 
 func parseCosts(args []string) (costs []client.Cost, err error) {
@@ -461,8 +501,9 @@ func newExtend(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "extend KEY HOLD --hold TIME",
 		Short: "Have a hold end later",
-		Long: `Has a hold end --hold from now. The exit code is 3 if it was over before. With --json:
-{"extended": bool}.`,
+		Long: `Has a hold end --hold from now. It never shortens one: a hold that ends later does so, and is
+"extended" as well. The exit code is 3 if its time was over before, or if it is unknown: settled,
+forgotten, or it never was. With --json: {"extended": bool}.`,
 		Example: `  keystead admission extend org:7 "$hold" --hold 2m`,
 		Args:    exactArgs("KEY", "HOLD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -472,7 +513,11 @@ func newExtend(std Process) *cobra.Command {
 			}
 			defer node.Close()
 			goesOn, err := node.Admission(name).Extend(cmd.Context(), args[0], args[1], ttl)
-			if err != nil {
+			unknown := errors.Is(err, client.ErrHoldUnknown)
+			switch {
+			case unknown && !f.json:
+				return unknownHold(std)
+			case err != nil && !unknown:
 				return node.explain(err)
 			}
 			said := "extended"
@@ -492,6 +537,6 @@ func newExtend(std Process) *cobra.Command {
 	}
 	f.flags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", admissionNameText)
-	cmd.Flags().DurationVar(&ttl, "hold", time.Minute, "how long it lasts from now")
+	cmd.Flags().DurationVar(&ttl, "hold", time.Minute, "how long it lasts from now, at least")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keystead/keystead/client"
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/policy"
 )
 
@@ -126,6 +127,9 @@ func explainRequest(out io.Writer, a *policy.Admission, request *requestFlags, a
 		return err
 	}
 	s, err := a.Select(fields, amounts)
+	if bad := (*failure.Error)(nil); errors.As(err, &bad) && bad.Hint != "" {
+		return hinted{err, bad.Hint}
+	}
 	if err != nil {
 		return err
 	}

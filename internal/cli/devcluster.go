@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -64,6 +65,7 @@ func runDevCluster(cmd *cobra.Command, std Process, f *nodeFlags, n int) error {
 		}
 		return err
 	}
+	d.up.Store(true)
 	d.announce(time.Since(began), f.DataDir)
 	for left := n; left > 0; {
 		select {
@@ -138,6 +140,7 @@ type devCluster struct {
 	out, err io.Writer
 	ended    chan string // how a node ended; room for all
 	running  sync.WaitGroup
+	up       atomic.Bool // all have been members: one that ends can come back
 }
 
 // ownDevFlags are settings that each node gets for itself, or that are dev's own.
@@ -189,7 +192,7 @@ func (d *devCluster) start(cmd *cobra.Command, n *devNode, dataDir string) error
 	d.running.Go(func() {
 		err := n.cmd.Wait()
 		how := fmt.Sprintf("%s ended: %s", n.id, n.cmd.ProcessState)
-		if err != nil {
+		if err != nil && d.up.Load() {
 			how += "\n  bring it back with: " + shellCommand(append([]string{"keystead"}, back...))
 		}
 		d.ended <- how
@@ -230,7 +233,7 @@ func (d *devCluster) await(ctx context.Context) error {
 		}
 		select {
 		case how := <-d.ended:
-			return errors.New("a node did not come up: " + how)
+			return hinted{errors.New("a node did not come up: " + how), "if its ports are in use, stop what uses them, such as another `keystead dev`, or choose others with --grpc-addr and --admin-addr"}
 		case <-ctx.Done():
 			return fmt.Errorf("the cluster was not ready within %s; --log-level info tells more", devReadyTime)
 		case <-time.After(devReadyPause):

@@ -13,6 +13,9 @@ var typedAs = map[string]string{
 	"name": "--name", "cost": "--cost", "burst": "--burst", "limit": "--limit", "period_ns": "--limit",
 	"calendar": "--limit", "time_zone": "--time-zone", "first_day": "--first-day", "first_month": "--first-month", "carry_over": "--carry-over",
 	"idle_ttl_ns": "--idle-ttl", "ttl_ns": "--ttl", "ends_after_ns": "--for", "wait_ns": "--wait", "holder": "--holder", "metadata": "--metadata",
+	"max_delay_ns": "--max-delay", "fallback": "--fallback", "fallback.source": "--fallback", "fallback.cap": "--fallback", "fallback.period_ns": "--fallback",
+	"fallback.known_for_ns": "--fallback", "fallback.budget_ns": "--budget",
+	"hold_ns": "--hold", "hold_id": "HOLD", "on_expiry": "--on-expiry", "fields": "--field", "amounts": "--amount",
 	"min": "--min", "max": "--max", "delta": "DELTA", "kind": "--kind", "parts": "--parts",
 }
 

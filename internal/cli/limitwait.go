@@ -24,11 +24,14 @@ Exit codes: 0 at its turn, 75 at once if no turn comes within --max-delay or the
 place. With --json: as "limit check"; "delay" is how long it has waited.`,
 		Example: `  keystead limit wait crawler --limit 10/s && ./fetch.sh
   keystead limit wait mails --limit 100/1m --burst 1000 --max-delay 10m && ./send.sh
-  keystead limit wait mails --limit 100/1m --cost 20 --json`,
+  keystead limit wait mails --limit 100/1m --cost 20 --json
+  keystead limit wait supplier.example --policy crawler`,
 		Args: exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.wait(cmd.Context(), std, args[0]) },
 	}
 	f.rateFlags(cmd)
+	cmd.Flags().Lookup("algorithm").Usage = "leaky-bucket: no other has turns"
+	cmd.Flags().Lookup("burst").Usage = "for how many tokens there are places; who comes to a full queue is refused at once (default: the count of --limit)"
 	cmd.Flags().Uint64Var(&f.cost, "cost", 1, "tokens to spend: it takes the time of as many")
 	cmd.Flags().DurationVar(&f.maxDelay, "max-delay", 24*time.Hour, "how long to wait; 0 = do not")
 	f.key.flags(cmd)
@@ -37,6 +40,9 @@ place. With --json: as "limit check"; "delay" is how long it has waited.`,
 
 // wait waits for a turn.
 func (f *limitFlags) wait(ctx context.Context, std Process, key string) error {
+	if as, err := parseAlgorithm(f.algorithm); err == nil && as.client != client.LeakyBucket {
+		return usageError{fmt.Errorf("--algorithm %s has no turns to wait for: leave it out, for leaky-bucket\n  hint: `keystead limit check` asks without waiting", f.algorithm)}
+	}
 	algorithm, err := f.judge()
 	if err != nil {
 		return err
@@ -90,6 +96,11 @@ func (f *limitFlags) noTurn(std Process, key string, d *client.Decision) error {
 		if err := f.show(std.Out, d); err != nil {
 			return err
 		}
+		return exitCode(exitNotAcquired)
+	}
+	if d.Remaining < f.cost {
+		fmt.Fprintf(std.Err, "keystead: the queue of %q is full, %d of %d places are free; there is room in %s\n  hint: raise --burst, the number of places, or try again then\n",
+			key, d.Remaining, d.Capacity, people(d.RetryAfter))
 		return exitCode(exitNotAcquired)
 	}
 	if _, err := fmt.Fprintf(std.Err, "keystead: no turn of %q within %s: %d of %d places are free, try again in %s\n",

@@ -58,7 +58,8 @@ Without --ticket, and with --try, it leaves the queue.
 Exit codes: 0 with the lock, 75 if it was not got within --wait, 76 if the grant under the
 key is over, 77 if it was not got and the place in the queue stands.
 
-With --json: {"token": "…", "ttl": seconds, "holder": who has it}.`,
+With --json: {"token": "…", "ttl": seconds, "holder": who has it}. With 77: {"waiting": true,
+"ahead": how many are in the queue before you, "stands": seconds that the place stands}.`,
 		Example: `  keystead lock acquire deploy --holder me --ttl 5m
   token=$(keystead lock acquire deploy --ttl 5m --try) || exit    # 75: somebody has it
   keystead lock renew deploy --token "$token" --ttl 5m || exit    # 76: it was lost

@@ -33,7 +33,7 @@ func parseRate(text string) (rate, error) {
 	}
 	r, err := words.Parse(text)
 	if err != nil {
-		return rate{}, err
+		return rate{}, fmt.Errorf("%w; of a calendar-window also 1000/day, /week, /month and /year", err)
 	}
 	if r.Period < limit.MinPeriod || r.Period > limit.MaxPeriod {
 		_, period, _ := strings.Cut(text, "/")

@@ -34,6 +34,15 @@ func (f *lockFlags) checkTicket() error {
 
 // waits says that the place in the queue stands.
 func (f *lockFlags) waits(std Process, key string, e *client.Error) error {
+	if f.json {
+		if err := printJSON(std.Out, struct {
+			Waiting bool    `json:"waiting"`
+			Ahead   int     `json:"ahead"`
+			Stands  seconds `json:"stands"`
+		}{true, max(e.Place-1, 0), seconds(f.ticket)}); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(std.Err, "keystead: %q is not free; %d in the queue before you, and your place stands for %s: run the same command again\n",
 		key, max(e.Place-1, 0), plainTimes(f.ticket.String()))
 	return exitCode(exitWaits)

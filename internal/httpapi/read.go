@@ -130,7 +130,7 @@ func (r *reader) member(s *shape, m protoreflect.Message, seen *fieldSet) error 
 		return r.list(f, m.Mutable(f.desc).List())
 	}
 	if f.message != nil {
-		return within(f.name, r.message(f.message, m.Mutable(f.desc).Message()))
+		return r.nested(f, f.name, m.Mutable(f.desc).Message())
 	}
 	v, err := r.value(f)
 	if err == nil {
@@ -172,6 +172,11 @@ func (r *reader) rate(fields *rateFields, m protoreflect.Message, seen *fieldSet
 // set puts a rate into its two fields.
 func (f *rateFields) set(text string, m protoreflect.Message, seen *fieldSet) error {
 	x, err := rate.Parse(text)
+	if errors.Is(err, rate.ErrCalendar) {
+		_, unit, _ := strings.Cut(text, "/")
+		return &failure.Error{Reason: failure.Invalid, Field: rateName, Message: err.Error(),
+			Hint: fmt.Sprintf(`send "limit" and "calendar": %q in place of rate, with "algorithm": "calendar_window"`, unit)}
+	}
 	if err != nil {
 		return failure.Invalidf(rateName, "%s", err)
 	}
@@ -209,8 +214,9 @@ func (r *reader) list(f *field, l protoreflect.List) error {
 				Hint: "send several batches"}
 		}
 		if f.message != nil {
-			if err := r.message(f.message, l.AppendMutable().Message()); err != nil {
-				return within(f.name+"["+strconv.Itoa(l.Len()-1)+"]", err)
+			item := l.AppendMutable().Message()
+			if err := r.nested(f, f.name+"["+strconv.Itoa(l.Len()-1)+"]", item); err != nil {
+				return err
 			}
 		} else {
 			v, err := r.value(f)
@@ -226,6 +232,14 @@ func (r *reader) list(f *field, l protoreflect.List) error {
 			return r.expected("',' or ']'")
 		}
 	}
+}
+
+// nested reads a message that is the value of a field, or an element of it.
+func (r *reader) nested(f *field, name string, m protoreflect.Message) error {
+	if c := r.next(); c != '{' && c != 0 {
+		return failure.Invalidf(name, "is not an object: write it in braces, with the fields %s", strings.Join(f.message.known(), ", "))
+	}
+	return within(name, r.message(f.message, m))
 }
 
 // within has an error say in which field or element it is.
@@ -313,6 +327,16 @@ func (f *field) wrong() error {
 		return failure.Invalidf(f.name, "is not base64 in a string")
 	case f.desc.Kind() == protoreflect.StringKind:
 		return failure.Invalidf(f.name, "is not a string")
+	}
+	switch f.desc.Kind() {
+	case protoreflect.Uint32Kind:
+		return failure.Invalidf(f.name, "is not a whole number from 0 to 2^32 - 1")
+	case protoreflect.Uint64Kind:
+		return failure.Invalidf(f.name, "is not a whole number from 0 to 2^64 - 1")
+	case protoreflect.Int32Kind:
+		return failure.Invalidf(f.name, "is not a whole number from -2^31 to 2^31 - 1")
+	case protoreflect.Int64Kind:
+		return failure.Invalidf(f.name, "is not a whole number from -2^63 to 2^63 - 1")
 	}
 	return failure.Invalidf(f.name, "is not a number that it can hold")
 }

@@ -89,7 +89,7 @@ func (a *Admission) Select(fields map[string]string, amounts map[string]uint64) 
 	}
 	s := Selected{Demands: make([]Demand, 0, min(len(a.Demands), MaxDemands))}
 	var err error
-	if s.Key, err = a.Key.fill(a, fields); err != nil {
+	if s.Key, err = a.Key.fill(a, fields, true); err != nil {
 		return Selected{}, err
 	}
 	for _, r := range a.Demands {
@@ -97,7 +97,7 @@ func (a *Admission) Select(fields map[string]string, amounts map[string]uint64) 
 			continue
 		}
 		d := Demand{Rule: r, Cost: r.Cost}
-		if d.Name, err = r.Name.fill(a, fields); err != nil {
+		if d.Name, err = r.Name.fill(a, fields, false); err != nil {
 			return Selected{}, err
 		}
 		if r.Per != "" {
@@ -133,7 +133,12 @@ func (a *Admission) judge(fields map[string]string, amounts map[string]uint64) e
 	}
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		if !slices.ContainsFunc(a.Demands, func(r *Rule) bool { return r.Per == name }) {
-			return failure.Invalidf("amounts", "has %.64q, by which no demand of the admission policy %q is charged", name, a.Name)
+			hint := "its demands are charged by " + strings.Join(a.Amounts(), ", ")
+			if len(a.Amounts()) == 0 {
+				hint = "leave it out: its demands are charged by no amount"
+			}
+			return &failure.Error{Reason: failure.Invalid, Field: "amounts",
+				Message: fmt.Sprintf("has %.64q, by which no demand of the admission policy %q is charged", name, a.Name), Hint: hint}
 		}
 	}
 	return nil

@@ -63,20 +63,21 @@ func TestSelect(t *testing.T) {
 		field   string
 		fields  map[string]string
 		amounts map[string]uint64
+		hint    string
 	}{
-		{"fields.org", map[string]string{"user": "42"}, tokens},
-		{"fields.org", map[string]string{"user": "42", "org": ""}, tokens},
-		{"fields.user", map[string]string{"org": "7"}, tokens},
-		{"fields.user", map[string]string{"org": "7", "user": "\xff"}, tokens},
-		{"fields.user", map[string]string{"org": "7", "user": strings.Repeat("x", MaxValue+1)}, tokens},
-		{"fields", map[string]string{"org": "7", "user": "42", "usr": "42"}, tokens},
-		{"amounts.tokens", map[string]string{"org": "7", "user": "42"}, nil},
-		{"amounts.tokens", map[string]string{"org": "7", "user": "42"}, map[string]uint64{"tokens": 0}},
-		{"amounts", map[string]string{"org": "7", "user": "42"}, map[string]uint64{"tokens": 1, "token": 1}},
+		{"fields.org", map[string]string{"user": "42"}, tokens, "each request needs it"}, // it is in the key
+		{"fields.org", map[string]string{"user": "42", "org": ""}, tokens, "each request needs it"},
+		{"fields.user", map[string]string{"org": "7"}, tokens, "or have the demand be `when: {user: \"*\"}`"},
+		{"fields.user", map[string]string{"org": "7", "user": "\xff"}, tokens, ""},
+		{"fields.user", map[string]string{"org": "7", "user": strings.Repeat("x", MaxValue+1)}, tokens, ""},
+		{"fields", map[string]string{"org": "7", "user": "42", "usr": "42"}, tokens, "it knows org, user"},
+		{"amounts.tokens", map[string]string{"org": "7", "user": "42"}, nil, "an estimate"},
+		{"amounts.tokens", map[string]string{"org": "7", "user": "42"}, map[string]uint64{"tokens": 0}, "an estimate"},
+		{"amounts", map[string]string{"org": "7", "user": "42"}, map[string]uint64{"tokens": 1, "token": 1}, "are charged by tokens"},
 	} {
 		var e *failure.Error
-		if _, err := a.Select(c.fields, c.amounts); !errors.As(err, &e) || e.Field != c.field || e.Reason != failure.Invalid {
-			t.Errorf("%v %v: %v", c.fields, c.amounts, err)
+		if _, err := a.Select(c.fields, c.amounts); !errors.As(err, &e) || e.Field != c.field || e.Reason != failure.Invalid || !strings.Contains(e.Hint, c.hint) {
+			t.Errorf("%v %v: %+v", c.fields, c.amounts, e)
 		}
 	}
 }

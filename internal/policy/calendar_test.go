@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"fmt"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +111,10 @@ func TestInQueue(t *testing.T) {
 		}
 		if n != want || p.InQueue().Int64() != int64(want) {
 			t.Errorf("%s: %d in the queue, and %s were told, not %d", text, n, p.InQueue(), want)
+		}
+		full := fmt.Sprintf("The %d places of the queue are full before", p.Capacity())
+		if words := p.delayWords(); strings.Contains(words, full) != (p.MaxDelay != 0 && uint64(want) == p.Capacity()) {
+			t.Errorf("%s: %s", text, words)
 		}
 	}
 }

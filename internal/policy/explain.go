@@ -157,7 +157,11 @@ func (p *Policy) delayWords() string {
 	if p.MaxDelay == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" None waits longer than %s, so of requests of 1 at most %s are in the queue.", Span(time.Duration(p.MaxDelay)), p.InQueue())
+	n := p.InQueue()
+	if n.Cmp(new(big.Int).SetUint64(p.Capacity())) == 0 {
+		return fmt.Sprintf(" The %s places of the queue are full before anybody waits %s (max_delay): a greater burst has more wait.", n, Span(time.Duration(p.MaxDelay)))
+	}
+	return fmt.Sprintf(" None waits longer than %s, so of requests of 1 at most %s are in the queue.", Span(time.Duration(p.MaxDelay)), n)
 }
 
 // InQueue returns how many requests of 1 are in the queue of a leaky bucket at most, the one that
@@ -177,7 +181,7 @@ func (p *Policy) InQueue() *big.Int {
 
 // datedWords is words of a calendar window.
 func (p *Policy) datedWords() []string {
-	text := fmt.Sprintf("At most %d in each %s, wherever the first one is.", p.Limit, p.period())
+	text := fmt.Sprintf("At most %d in each %s, whenever in it they come.", p.Limit, p.period())
 	if n := p.CarryOver(); n > 0 {
 		text += fmt.Sprintf(" What is left of one adds to the next, up to %d, if anything was spent in it.", n)
 	}

@@ -200,7 +200,7 @@ func (p *parser) field(pol *draft, field string, v *yaml.Node) {
 	switch field {
 	case "limit":
 		if err := pol.rate(v.Value); err != nil {
-			p.wrong(v.Line, fmt.Sprintf("`limit: %s` is none", shorten(v.Value)), "write how many per period: 20/1m, 100/s, 5000/24h, 1000/7d, or 1000/month of a calendar-window")
+			p.wrong(v.Line, fmt.Sprintf("`limit: %s` is not a limit", shorten(v.Value)), "write how many per period: 20/1m, 100/s, 5000/24h, 1000/7d, or 1000/month of a calendar-window")
 		}
 	case "burst":
 		pol.Burst = p.count(field, v, math.MaxUint64, "leave it out for as many as the limit has")

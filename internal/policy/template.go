@@ -103,7 +103,7 @@ func (t Template) differ(other Template) bool {
 }
 
 // fill puts the fields of a request into a template.
-func (t Template) fill(a *Admission, fields map[string]string) (string, error) {
+func (t Template) fill(a *Admission, fields map[string]string, isKey bool) (string, error) {
 	var b strings.Builder
 	for _, s := range t.segments {
 		b.WriteString(s.before)
@@ -111,9 +111,12 @@ func (t Template) fill(a *Admission, fields map[string]string) (string, error) {
 			v := fields[s.field]
 			switch {
 			case v == "":
+				what, hint := "demand", "send it, or have the demand be `when: {"+s.field+": \"*\"}`"
+				if isKey {
+					what, hint = "key", "send it: each request needs it, whatever it demands"
+				}
 				return "", &failure.Error{Reason: failure.Invalid, Field: "fields." + s.field,
-					Message: fmt.Sprintf("is missing or empty: the admission policy %q has it in %q", a.Name, t.text),
-					Hint:    "send it, or have the demand be `when: {" + s.field + ": \"*\"}`"}
+					Message: fmt.Sprintf("is missing or empty: the admission policy %q has it in the %s %q", a.Name, what, t.text), Hint: hint}
 			case !utf8.ValidString(v):
 				return "", failure.Invalidf("fields."+s.field, "is not valid UTF-8")
 			}

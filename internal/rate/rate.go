@@ -5,6 +5,7 @@ package rate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,12 @@ const day = 24 * time.Hour
 
 var errRate = errors.New("write a limit as COUNT/PERIOD: 20/1m, 100/s, 5000/24h, 1000/7d")
 
+// ErrCalendar says that a period is one of the calendar, which is not always as long.
+var ErrCalendar = errors.New("is a period of the calendar, which has no length of its own")
+
+// calendar are the periods of the calendar that are no lengths.
+var calendar = []string{"week", "month", "year"}
+
 // Parse reads COUNT/PERIOD. Whether the limit and the period are in range is for the
 // limit to say.
 func Parse(text string) (Rate, error) {
@@ -49,6 +56,9 @@ func Parse(text string) (Rate, error) {
 func parsePeriod(text string) (time.Duration, error) {
 	if unit, ok := units[text]; ok {
 		return unit, nil
+	}
+	if slices.Contains(calendar, text) {
+		return 0, fmt.Errorf("%q %w", text, ErrCalendar)
 	}
 	d, err := ParseDuration(text)
 	if err != nil || d <= 0 {

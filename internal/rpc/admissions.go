@@ -64,7 +64,7 @@ func namedHold(text string) (id admission.ID, err error) {
 	}
 	if bad != nil || holdText(id) != text || id.Sequence == 0 {
 		return admission.ID{}, &failure.Error{Reason: failure.Invalid, Field: "hold_id",
-			Message: "is not the name of a hold", Hint: "send what the answer to Admit says in `hold_id`"}
+			Message: "is not the name of a hold", Hint: "send the hold that the admission was answered with"}
 	}
 	return id, nil
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -150,7 +151,7 @@ func (s *Server) admitByPolicy(f frame, op owner.Admit, q *admissionpb.AdmitRequ
 			continue
 		}
 		if err != nil {
-			return v, err
+			return v, ofPolicy(x.Demands, err)
 		}
 		r.Key, r.PolicyVersion = x.Key, version
 		for i := range r.Demands {
@@ -159,6 +160,21 @@ func (s *Server) admitByPolicy(f frame, op owner.Admit, q *admissionpb.AdmitRequ
 		return v, nil
 	}
 	return verdict{}, owner.ErrPolicies
+}
+
+// ofPolicy has an error name the demand that it is about, which its caller knows by no number.
+func ofPolicy(demands []policy.Demand, err error) error {
+	var e *failure.Error
+	var i int
+	if !errors.As(err, &e) {
+		return err
+	}
+	if n, bad := fmt.Sscanf(e.Field, "demands[%d]", &i); n != 1 || bad != nil || i >= len(demands) {
+		return err
+	}
+	of := *e
+	of.Message = fmt.Sprintf("%s (the demand %q)", e.Message, demands[i].Name)
+	return &of
 }
 
 // demandBy returns a demand of a policy as the store has it.

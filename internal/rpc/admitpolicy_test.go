@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,7 +113,7 @@ func TestAdmitByPolicyIsRefused(t *testing.T) {
 		ok := []*admissionpb.Field{field("org", "7"), field("user", "u")}
 		tokens := []*admissionpb.Cost{{Name: "tokens", Cost: 1}}
 		many := make([]*admissionpb.Field, 17)
-		hinted := map[string]bool{"no user": true, "an unknown field": true, "no tokens": true}
+		hinted := map[string]bool{"no user": true, "an unknown field": true, "an unknown amount": true, "no tokens": true}
 		for what, x := range map[string]struct {
 			field string
 			q     *admissionpb.AdmitRequest
@@ -135,6 +136,9 @@ func TestAdmitByPolicyIsRefused(t *testing.T) {
 			want := badField(x.field)
 			want.hint = hinted[what]
 			want.check(in(t, what), err)
+			if what == "slots and no hold" && !strings.Contains(err.Error(), `(the demand "running")`) {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 		q := chatRequest("7", "u", 1, 7)
 		q.Policy = "nobody"

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,13 +170,15 @@ func TestNoCalendar(t *testing.T) {
 		in         zone.ID
 		month, day int
 		field      string
+		says       string
 	}{
-		{0, 0, 0, 0, "calendar"}, {Aligned, 0, 0, 0, "calendar"}, {Year + 1, 0, 0, 0, "calendar"},
-		{Day, 4000, 0, 0, "time_zone"},
-		{Day, 0, 0, 1, "first_day"}, {Week, 0, 0, 8, "first_day"}, {Month, 0, 0, 32, "first_day"}, {Month, 0, 0, -1, "first_day"},
-		{Month, 0, 1, 1, "first_month"}, {Year, 0, 13, 1, "first_month"}, {Year, 0, -1, 1, "first_month"},
+		{0, 0, 0, 0, "calendar", "is unknown"}, {Aligned, 0, 0, 0, "calendar", "is unknown"}, {Year + 1, 0, 0, 0, "calendar", "is unknown"},
+		{Day, 4000, 0, 0, "time_zone", "is unknown"},
+		{Day, 0, 0, 1, "first_day", "per week, month or year only"}, {Week, 0, 0, 8, "first_day", "is 8; it says on which day a week begins, 1 to 7"},
+		{Month, 0, 0, 32, "first_day", "month begins, 1 to 31"}, {Month, 0, 0, -1, "first_day", "is -1"},
+		{Month, 0, 1, 1, "first_month", "per year only: a month begins"}, {Year, 0, 13, 1, "first_month", "is 13"}, {Year, 0, -1, 1, "first_month", "is -1"},
 	} {
-		if _, err := NewCalendar(c.unit, c.in, c.month, c.day); err == nil || fieldOf(err) != c.field {
+		if _, err := NewCalendar(c.unit, c.in, c.month, c.day); err == nil || fieldOf(err) != c.field || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

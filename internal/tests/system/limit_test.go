@@ -174,10 +174,11 @@ func TestLimitTurns(t *testing.T) {
 		t.Errorf("got %v after %v s", v, took)
 	}
 	succeeds(t, "limit", "wait", "slow", "--limit", "1/1h")
-	refuses(t, 75, `no turn of "slow" within 24h: 0 of 1 places are free, try again in `, "limit", "wait", "slow", "--limit", "1/1h")
+	refuses(t, 75, `the queue of "slow" is full, 0 of 1 places are free; there is room in `, "limit", "wait", "slow", "--limit", "1/1h")
 	refuses(t, 75, `no turn of "slow" within 1s: 1 of 2 places are free`, "limit", "wait", "slow", "--limit", "1/1h", "--burst", "2", "--max-delay", "1s")
 	refuses(t, 75, `no turn of "slow" within 0s`, "limit", "wait", "slow", "--limit", "1/1h", "--burst", "2", "--max-delay", "0")
 	refuses(t, 2, "--max-delay goes with --algorithm leaky-bucket", "limit", "check", "k", "--limit", "1/s", "--max-delay", "1s")
+	refuses(t, 2, "--algorithm token-bucket has no turns to wait for", "limit", "wait", "k", "--limit", "1/s", "--algorithm", "token-bucket")
 	refuses(t, 2, "--max-delay -1s: choose 0 or more", "limit", "wait", "k", "--limit", "1/s", "--max-delay", "-1s")
 }
 

@@ -281,13 +281,6 @@ func (q *Admit) fields() (all []*admissionpb.Field) {
 	return all
 }
 
-func (q *Admit) amounts() (all []*admissionpb.Cost) {
-	for _, name := range slices.Sorted(maps.Keys(q.Amounts)) {
-		all = append(all, &admissionpb.Cost{Name: name, Cost: q.Amounts[name]})
-	}
-	return all
-}
-
 func (h *Admitted) told(r *admissionpb.AdmitResponse, demands []Demand) {
 	if r.Key != "" {
 		h.key = r.Key
@@ -488,10 +481,6 @@ func (a Admission) settle(ctx context.Context, key, hold string, costs []Cost, r
 		return s, errHoldUnknown(what, key, r.Owner)
 	}
 	return s, nil
-}
-
-func errHoldUnknown(what, key, node string) *Error {
-	return &Error{Op: what, Key: key, Node: node, Code: codes.NotFound, Reason: ErrHoldUnknown, Message: "the hold was settled, never was, or is forgotten; nothing happened"}
 }
 
 // Extend has a hold of a key end so long from now, and reports whether it goes on: if not, its time was over before. It

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
@@ -91,3 +93,14 @@ func (a Admission) Holds(ctx context.Context, key, hold string) (holds []HoldInf
 
 // holdOf returns what a hold is called that an operation makes: the client and the sequence of its request.
 func holdOf(op *operation) string { return fmt.Sprintf("%x-%x", op.of.client, op.seq) }
+
+func errHoldUnknown(what, key, node string) *Error {
+	return &Error{Op: what, Key: key, Node: node, Code: codes.NotFound, Reason: ErrHoldUnknown, Message: "the hold was settled, never was, or is forgotten; nothing happened"}
+}
+
+func (q *Admit) amounts() (all []*admissionpb.Cost) {
+	for _, name := range slices.Sorted(maps.Keys(q.Amounts)) {
+		all = append(all, &admissionpb.Cost{Name: name, Cost: q.Amounts[name]})
+	}
+	return all
+}

@@ -47,13 +47,13 @@ func NewCalendar(unit Unit, in zone.ID, month, day int) (Calendar, error) {
 	case !in.Known():
 		return 0, failure.Invalidf("time_zone", "is unknown")
 	case month != 0 && unit != Year:
-		return 0, failure.Invalidf("first_month", "goes with a limit per year only: a %s begins in no month of its own", unitNames[unit])
+		return 0, failure.Invalidf("first_month", "goes with a limit per year only: a %s begins in no month of its own", unitWords[unit])
 	case month < 0 || month > 12:
 		return 0, failure.Invalidf("first_month", "is %d; it says in which month a year begins, 1 to 12", month)
 	case day != 0 && unit == Day:
 		return 0, failure.Invalidf("first_day", "goes with a limit per week, month or year only: a day begins on no day of its own")
 	case day < 0 || day > last:
-		return 0, failure.Invalidf("first_day", "is %d; it says on which day a %s begins, 1 to %d", day, unitNames[unit], last)
+		return 0, failure.Invalidf("first_day", "is %d; it says on which day a %s begins, 1 to %d", day, unitWords[unit], last)
 	}
 	if unit != Day {
 		day = max(day, 1)
@@ -78,7 +78,7 @@ const oneSecond = int64(time.Second)
 // lastDay is the last day on which a period may begin; 0 = there is no choice.
 var lastDay = [...]int{Day: 0, Week: 7, Month: 31, Year: 31}
 
-var unitNames = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
+var unitWords = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
 
 // Unit returns what the periods are.
 func (c Calendar) Unit() Unit { return Unit(uint64(c) >> unitShift) }
@@ -126,7 +126,7 @@ func (c Calendar) String() string {
 		return time.Duration(c.Length()).String() + " by the clock"
 	}
 	month, day := c.First()
-	name := unitNames[c.Unit()] + " " + c.Zone().Name()
+	name := unitWords[c.Unit()] + " " + c.Zone().Name()
 	switch c.Unit() {
 	case Week, Month:
 		return fmt.Sprintf("%s from %d", name, day)

@@ -101,7 +101,7 @@ func (s *Server) admitAcross(ctx context.Context, o *admitOp, q *admissionpb.Adm
 
 // ownDemands returns the request with some of its demands, all of one key.
 func ownDemands(q *admissionpb.AdmitRequest, key string, demands []*admissionpb.Demand) *admissionpb.AdmitRequest {
-	one := &admissionpb.AdmitRequest{Key: key, Name: q.Name, HoldNs: q.HoldNs, OnExpiry: q.OnExpiry, Peek: q.Peek, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey}
+	one := &admissionpb.AdmitRequest{Key: key, Name: q.Name, HoldNs: q.HoldNs, OnExpiry: q.OnExpiry, Peek: q.Peek, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey, HoldTag: q.HoldTag}
 	for _, d := range demands {
 		one.Demands = append(one.Demands, &admissionpb.Demand{Name: d.GetName(), Cost: d.GetCost(), ClampPercent: d.GetClampPercent(), Limit: d.GetLimit(), Counter: d.GetCounter(), Slots: d.GetSlots()})
 	}

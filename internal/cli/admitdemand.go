@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -9,6 +8,15 @@ import (
 
 	"github.com/keystead/keystead/client"
 )
+
+// reworded is an error in other words.
+type reworded struct {
+	error
+	text string
+}
+
+func (r reworded) Error() string { return r.text }
+func (r reworded) Unwrap() error { return r.error }
 
 var demandField = regexp.MustCompile(`^demands\[(\d+)\](?:\.limit)?(?:\.(\w+))?: `)
 
@@ -36,7 +44,7 @@ func (f *admitFlags) inDemands(err error) error {
 		if what != "" && what != of.flag {
 			rest = what + " " + rest
 		}
-		return hinted{errors.New("--" + of.flag + " " + printable(of.texts[i]) + ": " + rest), hint}
+		return hinted{reworded{err, "--" + of.flag + " " + printable(of.texts[i]) + ": " + rest}, hint}
 	}
 	return err
 }

@@ -63,6 +63,9 @@ func (f *limitFlags) wait(ctx context.Context, std Process, key string) error {
 	if errors.Is(err, client.ErrNoTurn) {
 		return f.noTurn(std, key, &d)
 	}
+	if e := (*client.Error)(nil); errors.As(err, &e) && e.Field == "policy" { // what the client says of the node's answer
+		return err
+	}
 	if err != nil {
 		return node.explain(err)
 	}

@@ -83,6 +83,7 @@ func TestPolicyCommands(t *testing.T) {
 			t.Error(i, text)
 		}
 	}
+	refuses(t, 2, `"plan" is no leaky bucket, so it has no turns to wait for`, with("limit", "wait", "alice", "--policy", "plan")...)
 	write(t, good, policyExample)
 	version = object(t, succeeds(t, with("policy", "apply", good, "--json")...))
 	write(t, good, strings.Replace(policyExample, "2/1h", "3/1h", 1))
@@ -173,6 +174,12 @@ func TestAdmissionPolicyCommands(t *testing.T) {
 	refuses(t, 1, `there is no admission policy "none"`, with("admit", "--policy", "none")...)
 	refuses(t, 2, "--policy and --limit exclude each other", admit("--limit", "a=1/s")...)
 	refuses(t, 2, "--policy says the key", admit("k")...)
+	refuses(t, 2, `(the demand "running")`, admit("--amount", "tokens=1")...)
+	if text := succeeds(t, with("admit", "k", "--limit", "a=1/1h", "--peek")...); text != "would be admitted\n" {
+		t.Error(text)
+	}
+	refuses(t, 2, "--limit a=1/1h:2: cost is 2, but at most 1 can ever be available", with("admit", "k", "--limit", "a=1/1h:2")...)
+	refuses(t, exitDenied, "never was, or is forgotten", with("admission", "extend", held[0], held[1])...)
 	refuses(t, 2, "--field and --amount go with --policy", with("admit", "k", "--field", "a=b")...)
 	n.stop(t)
 }

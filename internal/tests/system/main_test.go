@@ -177,6 +177,22 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
+	if s == syscall.SIGSTOP { // its threads go on for a moment
+		eventually(t, "it stops", p.stopped)
+	}
+}
+
+// stopped reports whether no thread of the process runs.
+func (p *process) stopped() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	for _, name := range threads {
+		stat, gone := os.ReadFile(name)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if gone == nil && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return err == nil && len(threads) > 0
 }
 
 // ends waits for the exit code that is wanted.

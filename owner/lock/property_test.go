@@ -210,6 +210,7 @@ func FuzzInstall(f *testing.F) {
 		if s.Valid() != nil || s.LastToken >= MaxToken-1 {
 			return
 		}
+		s.Queue = s.Queue.Clone() // which numbers its places
 		c := s.Clone()
 		if !reflect.DeepEqual(c, s) {
 			t.Fatalf("the clone is %+v, not %+v", c, s)

@@ -180,7 +180,7 @@ func (m *ideal) spent(now int64) uint64 {
 }
 
 // An override sets the rate of a bucket from the nanosecond at which it is set to that of its end, whenever
-// anybody looks, and whoever owns it: what is admitted, what is left and what is told of later is that of a
+// anybody looks, and in all its owners: what is admitted, what is left and what is told of later is that of a
 // bucket in fractions.
 func TestOverrideEndsAgainstIdeal(t *testing.T) {
 	for seed := range uint64(60) {

@@ -701,7 +701,7 @@ type AdmitResponse struct {
 	// period of that loss runs; 0 otherwise.
 	LostEpoch uint64 `protobuf:"varint,8,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	// Set when this repeats an earlier answer: admitted and hold are those of the first answer, and the
-	// rest is as of now: hold_ns is 0 when the hold is over, because its time has passed or it was settled.
+	// rest is as it is now: hold_ns is 0 when the hold is over, because its time has passed or it was settled.
 	Replay *v11.Replay `protobuf:"bytes,9,opt,name=replay,proto3" json:"replay,omitempty"`
 	// If not admitted, with demands of several keys: all of them would pass but for what is held for
 	// requests that may be refused yet.

@@ -581,7 +581,7 @@ type CheckResponse struct {
 	// Ownership epoch under which the answer was given.
 	Epoch uint64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Set when this repeats an earlier answer: allowed is that of the first
-	// answer, and everything else is as of now.
+	// answer, and everything else is as it is now.
 	Replay *v1.Replay `protobuf:"bytes,7,opt,name=replay,proto3" json:"replay,omitempty"`
 	// Id of the node that decided: the owner of the key.
 	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,22 +23,32 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	if n < 2 || n > maxDevNodes {
 		return usageError{fmt.Errorf("--nodes %d: choose 2 to %d", n, maxDevNodes)}
 	}
+	c := bench.Cluster{Config: cfg}
+	if err := c.Validate(); err != nil {
+		return usageError{err}
+	}
+	if acks && !c.Measures("check") {
+		return usageError{errors.New("--acks compares checks: add check to --workload, or leave --acks out")}
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	alone, err := startChild(ctx, bench.Keystead, false)
-	if err != nil {
-		return err
+	if c.Measures("check") {
+		alone, err := startChild(ctx, bench.Keystead, false)
+		if err != nil {
+			return err
+		}
+		defer alone.stop()
+		c.Alone = alone.addr
 	}
-	defer alone.stop()
 	d, err := startQuietCluster(ctx, std, n, "")
 	if err != nil {
 		return err
 	}
 	defer d.end()
-	c := bench.Cluster{Config: cfg, Alone: alone.addr, Nodes: d.addrs()}
+	c.Nodes = d.addrs()
 	clusters := []*devCluster{d}
 	if acks {
 		without, err := startQuietCluster(ctx, std, n, strings.Join(rpc.Kinds, ","))
@@ -61,6 +72,11 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	if err != nil {
 		return err
 	}
+	return printClusterBench(std, n, results, asJSON)
+}
+
+// printClusterBench writes what was measured on a cluster of n nodes.
+func printClusterBench(std Process, n int, results []bench.ClusterResult, asJSON bool) error {
 	if asJSON {
 		return printJSON(std.Out, struct {
 			Version string                `json:"version"`
@@ -119,13 +135,13 @@ func startQuietCluster(ctx context.Context, std Process, n int, ackOwner string)
 
 func writeClusterBench(out io.Writer, results []bench.ClusterResult) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "limit checks\tcallers\tchecks/s\tp50\tp99\tratio\t÷ ack=owner\terrors\t")
+	fmt.Fprintln(w, "what\tcallers\tcalls/s\tp50\tp99\tratio\tof p50\t÷ ack=owner\terrors\t")
 	for _, r := range results {
 		ratio := ""
-		if r.Against != "" {
+		if r.Ratio != 0 {
 			ratio = fmt.Sprintf("%.2f of %s", r.Ratio, r.Against)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.What, r.Concurrency, thousands(r.PerSec), micros(r.P50), micros(r.P99), ratio, ratioText(r.PerAckOwner), r.Errors)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.What, r.Concurrency, thousands(r.PerSec), micros(r.P50), micros(r.P99), ratio, ratioText(r.P50Ratio), ratioText(r.PerAckOwner), r.Errors)
 	}
 	return w.Flush()
 }

@@ -116,21 +116,47 @@ func TestWaysAreCompared(t *testing.T) {
 	rounds := map[string][]measurement{}
 	for way, rates := range map[string][3]float64{
 		OneNode: {100, 100, 100}, ManyNodes: {90, 200, 30}, ManyAckOwner: {100, 100, 60}, Gathered: {180, 100, 60},
+		Across: {40, 50, 60},
 	} {
 		for _, rate := range rates {
-			rounds[way] = append(rounds[way], measurement{hist: new(latency.Histogram), rate: rate})
+			m := measurement{hist: new(latency.Histogram), rate: rate}
+			m.hist.Record(time.Duration(float64(time.Second) / rate))
+			rounds[way] = append(rounds[way], m)
 		}
 	}
 	for way, want := range map[string]ClusterResult{
 		OneNode:   {},
-		ManyNodes: {Against: OneNode, Ratio: 0.9, PerAckOwner: 0.9},
-		Gathered:  {Against: ManyNodes, Ratio: 2},
-		Forwarded: {Against: Direct},
+		ManyNodes: {Against: OneNode, Ratio: 0.9, P50Ratio: 1.1, PerAckOwner: 0.9},
+		Gathered:  {Against: ManyNodes, Ratio: 2, P50Ratio: 0.5},
+		Forwarded: {Against: Direct}, // which was not measured
+		Across:    {Against: Forwarded},
 	} {
 		got := summarizeWay(way, 1, rounds)
-		if got.Against != want.Against || math.Abs(got.Ratio-want.Ratio) > 1e-9 || math.Abs(got.PerAckOwner-want.PerAckOwner) > 1e-9 {
+		if got.Against != want.Against || math.Abs(got.Ratio-want.Ratio) > 1e-9 || math.Abs(got.PerAckOwner-want.PerAckOwner) > 1e-9 ||
+			math.Abs(got.P50Ratio-want.P50Ratio) > 0.05 { // a histogram rounds
 			t.Errorf("%s: %+v, want %+v", way, got, want)
 		}
+	}
+}
+
+// What a cluster is measured by is checked before anything is started, and an admission needs a key of each node.
+func TestWorkloadsOfAClusterAreChecked(t *testing.T) {
+	c := Cluster{Config: small(nil)}
+	c.Workloads = []string{Across, "counter"}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), `"counter": of a cluster, choose from check, across, across-hold`) {
+		t.Error(err)
+	}
+	c.Workloads = []string{AcrossHold}
+	if err := c.Validate(); err != nil || c.Measures("check") || !c.Measures(AcrossHold) {
+		t.Error(err)
+	}
+	c.Nodes = []string{"a", "b"}
+	if _, err := c.acrossWays(map[string]int{"k": 1}, []string{"k"}, nil); err == nil || !strings.Contains(err.Error(), "choose more") {
+		t.Error(err)
+	}
+	c.Workloads = nil
+	if !c.Measures("check") || c.Measures(Across) {
+		t.Error("a cluster is measured by checks if nothing is named")
 	}
 }
 

@@ -29,9 +29,9 @@ const (
 
 // Cluster is what to measure on a cluster and on a node that runs alone.
 type Cluster struct {
-	Config
-	Alone string   // address of the node that runs alone
-	Nodes []string // addresses of the nodes of the cluster
+	Config          // Workloads are of ClusterWorkloads; nil = the first of them
+	Alone  string   // address of the node that runs alone: of the workload check
+	Nodes  []string // addresses of the nodes of the cluster
 	// AckOwner are those of another cluster, whose answers do not wait for the
 	// standby. nil = there is none.
 	AckOwner []string
@@ -41,29 +41,31 @@ type Cluster struct {
 type ClusterResult struct {
 	What        string  `json:"what"`
 	Concurrency int     `json:"concurrency"`
-	PerSec      float64 `json:"checks_per_second"` // median of the rounds
+	PerSec      float64 `json:"checks_per_second"` // median of the rounds; of calls, or of cycles of two calls, that are none of checks
 	P50         float64 `json:"p50_us"`
 	P99         float64 `json:"p99_us"`
 	Errors      int64   `json:"errors"`
 	Against     string  `json:"against,omitempty"` // what Ratio compares with
-	Ratio       float64 `json:"ratio,omitempty"`   // median of the rounds' ratios
+	Ratio       float64 `json:"ratio,omitempty"`   // median of the rounds' ratios; 0 = the other was not measured
+	// P50Ratio is the median of the rounds' ratios of the median call to that of what Ratio compares with.
+	P50Ratio float64 `json:"p50_ratio,omitempty"`
 	// PerAckOwner is the median of the rounds' ratios to the same without waiting for
 	// the standby; 0 = that was not measured.
 	PerAckOwner float64 `json:"per_ack_owner,omitempty"`
 }
 
 // against is what each way is compared with.
-var against = map[string]string{ManyNodes: OneNode, Gathered: ManyNodes, Forwarded: Direct, GatheredAckOwner: ManyAckOwner}
+var against = map[string]string{ManyNodes: OneNode, Gathered: ManyNodes, Forwarded: Direct, GatheredAckOwner: ManyAckOwner,
+	Across: Forwarded, AcrossHold: Forwarded}
 
 // ackOwner is the same on a cluster whose answers do not wait for the standby.
 var ackOwner = map[string]string{ManyNodes: ManyAckOwner, Gathered: GatheredAckOwner}
 
-// RunCluster measures limit checks, one a call, in several ways that take turns.
+// RunCluster measures calls in several ways that take turns: limit checks, one a call, and admissions across owners.
 func RunCluster(ctx context.Context, cfg Cluster) ([]ClusterResult, error) {
 	if len(cfg.Nodes) < 2 {
 		return nil, errors.New("a cluster of two nodes or more is needed")
 	}
-	cfg.Workloads, cfg.Targets = []string{"check"}, []Target{{OneNode, cfg.Alone}}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -120,7 +122,7 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 			c.Close()
 		}
 	}
-	for _, w := range []struct {
+	byClient := []struct {
 		name  string
 		conf  client.Config
 		addrs []string
@@ -130,7 +132,11 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 		{Gathered, client.Config{}, c.Nodes},
 		{ManyAckOwner, client.Config{NoBatching: true}, c.AckOwner},
 		{GatheredAckOwner, client.Config{}, c.AckOwner},
-	} {
+	}
+	if !c.Measures("check") {
+		byClient = nil
+	}
+	for _, w := range byClient {
 		if len(w.addrs) == 0 {
 			continue
 		}
@@ -151,7 +157,7 @@ func (c *Cluster) ways(ctx context.Context, keys []string, conns map[string]*grp
 }
 
 // bareWays returns the workloads without the client: calls to the owner of the key, and to
-// another node.
+// another node, and admissions across owners.
 func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]*grpc.ClientConn) (ways []workload, err error) {
 	for _, addr := range c.Nodes {
 		if conns[addr], err = dialBench(addr); err != nil {
@@ -163,6 +169,9 @@ func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]
 		return nil, err
 	}
 	for _, name := range []string{Direct, Forwarded} {
+		if name == Direct && !c.Measures("check") {
+			continue
+		}
 		ways = append(ways, workload{name: name, items: single, start: func(_ context.Context, x *worker) (cycle, error) {
 			return func(ctx context.Context) error {
 				req := x.check()
@@ -175,7 +184,8 @@ func (c *Cluster) bareWays(ctx context.Context, keys []string, conns map[string]
 			}, nil
 		}})
 	}
-	return ways, nil
+	admissions, err := c.acrossWays(owners, keys, conns)
+	return append(ways, admissions...), err
 }
 
 // ownersOf asks which of the nodes owns each key.
@@ -212,16 +222,18 @@ func summarizeWay(what string, n int, rounds map[string][]measurement) ClusterRe
 		hist.Merge(m.hist)
 		r.Errors += m.errors
 	}
-	to := func(other string) float64 {
+	to := func(other string, of func(measurement) float64) float64 {
 		var ratios []float64
 		for i, m := range rounds[other] {
-			if i < len(rounds[what]) && m.rate > 0 {
-				ratios = append(ratios, rounds[what][i].rate/m.rate)
+			if i < len(rounds[what]) && of(m) > 0 {
+				ratios = append(ratios, of(rounds[what][i])/of(m))
 			}
 		}
 		return median(ratios)
 	}
+	rate := func(m measurement) float64 { return m.rate }
 	us := func(q float64) float64 { return float64(hist.Quantile(q)) / float64(time.Microsecond) }
-	r.PerSec, r.Ratio, r.PerAckOwner, r.P50, r.P99 = median(rates), to(r.Against), to(ackOwner[what]), us(0.5), us(0.99)
+	r.PerSec, r.Ratio, r.PerAckOwner, r.P50, r.P99 = median(rates), to(r.Against, rate), to(ackOwner[what], rate), us(0.5), us(0.99)
+	r.P50Ratio = to(r.Against, func(m measurement) float64 { return float64(m.hist.Quantile(0.5)) })
 	return r
 }

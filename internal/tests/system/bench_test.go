@@ -59,6 +59,26 @@ func TestBenchOverHTTP(t *testing.T) {
 	refuses(t, 2, "leave out --addr", "bench", "--http", "--addr", shared)
 }
 
+// Admissions across owners are measured beside forwarded checks of the same cluster.
+func TestBenchAcross(t *testing.T) {
+	t.Parallel()
+	report := object(t, succeeds(t, "bench", "--nodes", "3", "--workload", "across,across-hold", "--concurrency", "2", "--duration", "50ms", "--rounds", "1", "--keys", "100", "--json"))
+	hasFields(t, report, "version", "go", "cpus", "nodes", "results")
+	results := report["results"].([]any)
+	if len(results) != 3 {
+		t.Fatal(results)
+	}
+	for i, name := range []string{bench.Forwarded, bench.Across, bench.AcrossHold} {
+		r := results[i].(map[string]any)
+		if r["what"] != name || number(t, r["errors"]) != 0 || number(t, r["checks_per_second"]) <= 0 {
+			t.Errorf("%v", r)
+		}
+		if i > 0 && (r["against"] != bench.Forwarded || number(t, r["ratio"]) <= 0 || number(t, r["p50_ratio"]) <= 0) {
+			t.Errorf("%v", r)
+		}
+	}
+}
+
 func TestBenchOfARunningNode(t *testing.T) {
 	t.Parallel()
 	text := succeeds(t, "bench", "--addr", shared, "--echo=false", "--workload", "counter", "--concurrency", "1,2", "--duration", "20ms", "--rounds", "2",
@@ -93,6 +113,9 @@ func TestBenchMisuse(t *testing.T) {
 		{"2h0m0s is the most", 2, []string{"--duration", "10h"}},
 		{"takes nothing but flags", 2, []string{"check"}},
 		{"choose --nodes, too", 2, []string{"--acks"}},
+		{`workload "across" is of a cluster: choose --nodes, too`, 2, []string{"--workload", "check,across"}},
+		{`workload "lock": of a cluster, choose from check, across, across-hold`, 2, []string{"--nodes", "3", "--workload", "lock"}},
+		{"add check to --workload", 2, []string{"--nodes", "3", "--acks", "--workload", "across"}},
 		{"cannot reach a node at 127.0.0.1:1: ", 1, []string{"--addr", "127.0.0.1:1", "--echo=false", "--workload", "check", "--concurrency", "1"}},
 		{`there is no server "nope"`, 2, []string{"serve", "nope"}},
 	} {

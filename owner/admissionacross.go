@@ -156,14 +156,14 @@ func (t *target) knownLocked(a *AcrossAnswer, id *reqid.ID, op *HoldAcross) (kno
 // pruneEvery is how long it is at least between two looks at all votes of an object.
 const pruneEvery = int64(250_000_000)
 
-// pruneLocked makes room for a Hold: by what became of requests whose clients have said that they are finished with
-// them, and of those whose ids say enough.
+// pruneLocked makes room for a Hold, or with nil for a mark: by what became of requests whose clients have said that
+// they are finished with them, and of those whose ids say enough.
 func (t *target) pruneLocked(h *across.Hold) {
 	if !t.hasAdmission() {
 		return
 	}
 	s := t.sh.admissions.At(t.e.rest)
-	if s.votes == nil || !s.votes.Crowded() && s.votes.Room(h) || t.now-s.pruned < pruneEvery {
+	if s.votes == nil || !s.votes.Crowded() && (h == nil || s.votes.Room(h)) || t.now-s.pruned < pruneEvery {
 		return
 	}
 	s.pruned = t.now
@@ -314,6 +314,8 @@ func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, 
 		if err := t.roomLocked(&noRequest); err != nil {
 			return a, err
 		}
+		//guard:across-asked-crowded
+		t.pruneLocked(nil)
 	}
 	var changed bool
 	a.Answer, changed = t.votesLocked().Asked(&q, t.now)
@@ -348,6 +350,8 @@ func (s *Store) TellAcross(now int64, ref Ref, w across.Word) (AcrossAnswer, err
 		if err := t.roomLocked(&noRequest); err != nil {
 			return a, err
 		}
+		//guard:across-overtaken-crowded
+		t.pruneLocked(nil)
 		var changed bool
 		a.Answer, _, changed = t.votesLocked().Told(&w, t.now)
 		t.toldVoteLocked(w.ID, changed)

@@ -127,12 +127,15 @@ func (v *Vote) readTerms(r *wire.Reader, costs bool) (ok bool) {
 func bounded(d int64) int64 { return min(max(d, -wire.MaxAge), wire.MaxAge) }
 
 // Install takes in what another owner remembered of an admission, in the place of what is known.
-// It reports whether there is room.
+// It reports whether there is room. Where an owner has as many denials as it may, a Cancel still makes one more of
+// what it held: a copy that did not take that in would give it back again.
 func (s *State) Install(v Vote) bool {
-	known := s.votes[v.ID]
-	switch {
-	case known != nil && known.Phase.Holds() == v.Phase.Holds():
-	case !v.Phase.Holds() && s.Crowded(), v.Phase.Holds() && !s.Room(&Hold{Terms: v.Terms, Own: v.Own}):
+	switch known := s.votes[v.ID]; {
+	case v.Phase.Holds() && known != nil && known.Phase.Holds():
+	case v.Phase.Holds() && !s.Room(&Hold{Terms: v.Terms, Own: v.Own}):
+		return false
+	//guard:across-copied-cancel len(s.votes) >= MaxHeld+MaxDenied && known == nil -> s.Crowded()
+	case len(s.votes) >= MaxHeld+MaxDenied && known == nil && !v.Phase.Holds():
 		return false
 	}
 	s.put(&v)
